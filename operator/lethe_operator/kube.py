@@ -7,8 +7,9 @@ import json
 import logging
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Protocol
 from urllib.parse import urlencode
 
 import kubernetes.client
@@ -16,12 +17,15 @@ import kubernetes.config
 import urllib3
 from kubernetes.config.config_exception import ConfigException
 
+from lethe_operator.resources.launcher import Launcher
+
 log = logging.getLogger(__name__)
 
-CONNECT_SECONDS: Final = 5
-READ_SECONDS: Final = 30
 PAGE: Final = 500
 MERGE_PATCH: Final = "application/merge-patch+json"
+JSON: Final = "application/json"
+# Lists of names, labels and versions, without specs, statuses and data.
+METADATA_ONLY: Final = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 # The characters of object names. Others, such as a slash, would make a path of another object.
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]*")
 
@@ -57,6 +61,31 @@ class Away(KubeError):
 
 
 @dataclass(frozen=True)
+class TimeLimits:
+    """Of requests, in seconds."""
+
+    connect_seconds: float = 5
+    # Less than the time from the moment when a leader stops acting until another one may start: a write is sent soon after it was
+    # allowed, or never. So it is not repeated either.
+    connect_to_write_seconds: float = 1
+    read_seconds: float = 30
+    # How often a read connects again.
+    retries: int = 2
+
+
+# Of the requests for Leases: a renewal that hangs leaves time for another one.
+OF_LEASES: Final = TimeLimits(connect_seconds=1, read_seconds=2, retries=0)
+
+
+class NotLeading(Exception):
+    """This process may not act in a namespace any more, so it sent no request. The process that may act there does the work."""
+
+    def __init__(self, namespace: str) -> None:
+        super().__init__(f"namespace {namespace}: this process does not act here any more, so it wrote nothing")
+        self.namespace = namespace
+
+
+@dataclass(frozen=True)
 class ResourceKind:
     """A kind and the API paths of its objects."""
 
@@ -80,6 +109,7 @@ DATASETS: Final = ResourceKind("/apis/lethe.dev/v1alpha1", "datasets", "Dataset"
 RESTATEMENTS: Final = ResourceKind("/apis/lethe.dev/v1alpha1", "restatements", "Restatement")
 VACUUM_POLICIES: Final = ResourceKind("/apis/lethe.dev/v1alpha1", "vacuumpolicies", "VacuumPolicy")
 JOBS: Final = ResourceKind("/apis/batch/v1", "jobs", "Job")
+SPARK_APPLICATIONS: Final = ResourceKind("/apis/sparkoperator.k8s.io/v1beta2", "sparkapplications", "SparkApplication")
 PODS: Final = ResourceKind("/api/v1", "pods", "Pod")
 CONFIG_MAPS: Final = ResourceKind("/api/v1", "configmaps", "ConfigMap")
 SERVICE_ACCOUNTS: Final = ResourceKind("/api/v1", "serviceaccounts", "ServiceAccount")
@@ -88,17 +118,50 @@ ROLE_BINDINGS: Final = ResourceKind("/apis/rbac.authorization.k8s.io/v1", "roleb
 NAMESPACES: Final = ResourceKind("/api/v1", "namespaces", "Namespace")
 LEASES: Final = ResourceKind("/apis/coordination.k8s.io/v1", "leases", "Lease")
 EVENTS: Final = ResourceKind("/apis/events.k8s.io/v1", "events", "Event")
-BY_NAME: Final = {k.name: k for k in (CONFIG_MAPS, SERVICE_ACCOUNTS, ROLES, ROLE_BINDINGS, JOBS)}
+# The kinds that the operator watches. Where Kubeflow's operator is installed, it watches SparkApplications too.
+WATCHED: Final = (DATASETS, RESTATEMENTS, VACUUM_POLICIES, JOBS, PODS, CONFIG_MAPS, LEASES)
+KIND_OF: Final[Mapping[Launcher, ResourceKind]] = {
+    Launcher.JOB: JOBS,
+    Launcher.SPARK_APPLICATION: SPARK_APPLICATIONS,
+}
+BY_NAME: Final = {k.name: k for k in (CONFIG_MAPS, SERVICE_ACCOUNTS, ROLES, ROLE_BINDINGS, JOBS, SPARK_APPLICATIONS)}
 
 Document = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Page:
+    """A part of a list."""
+
+    items: Sequence[Document]
+    after: str  # where the next page begins; "": there is none
+
+
+class Answers(Protocol):
+    """Receives the answers to writes."""
+
+    def written(self, kind: ResourceKind, body: Document) -> None:
+        """An object as the API server returned it for a write."""
+
+    def deleted(self, kind: ResourceKind, namespace: str, name: str, answer: Document) -> None:
+        """The answer to a deletion: the object, if it still exists, or a Status."""
+
+    def unanswered(self, kind: ResourceKind, namespace: str, name: str) -> None:
+        """A write got no answer, so it is unknown whether it was carried out."""
 
 
 class Kube:
     """A synchronous client: call it from a thread. Threads may share it."""
 
-    def __init__(self, configuration: Any) -> None:
+    def __init__(self, configuration: Any, limits: TimeLimits = TimeLimits()) -> None:
+        # Entered for each write, with the namespace. Raises: NotLeading, if this process may not write there.
+        self.writing: Callable[[str], AbstractContextManager[None]] = lambda _namespace: nullcontext()
+        # Receives the answers to writes; None: nothing does.
+        self.answers: Answers | None = None
         # Called with each request's method, the plural of the kind, and the answer's status (0: no answer).
         self.on_request: Callable[[str, str, int], None] = lambda _method, _plural, _status: None
+        # Added to the query of each create and patch.
+        self.write_query: Mapping[str, str] = {}
         self._configuration = configuration
         self._pool = urllib3.PoolManager(
             num_pools=4,
@@ -107,9 +170,14 @@ class Kube:
             ca_certs=configuration.ssl_ca_cert,
             cert_file=configuration.cert_file,
             key_file=configuration.key_file,
-            timeout=urllib3.Timeout(connect=CONNECT_SECONDS, read=READ_SECONDS),
-            retries=urllib3.Retry(total=2, connect=2, read=0, status=0, redirect=0, other=0, backoff_factor=0.2),
         )
+        self._read_time_out = urllib3.Timeout(connect=limits.connect_seconds, read=limits.read_seconds)
+        self._write_time_out = urllib3.Timeout(connect=limits.connect_to_write_seconds, read=limits.read_seconds)
+        again = limits.retries
+        self._read_retries = urllib3.Retry(
+            total=again, connect=again, read=0, status=0, redirect=0, other=0, backoff_factor=0.2
+        )
+        self._write_retries = urllib3.Retry(total=0)
 
     def get(self, kind: ResourceKind, namespace: str, name: str) -> Document:
         """Raises: NotFound, Refused, Away."""
@@ -120,38 +188,77 @@ class Kube:
         return [item for page in self.pages(kind, namespace, labels) for item in page]
 
     def pages(self, kind: ResourceKind, namespace: str, labels: str = "") -> Iterator[Sequence[Document]]:
-        """All objects of a kind, page by page, when they are too many for the memory. Raises: Refused, Away, at any page."""
-        query = {"limit": str(PAGE), **({"labelSelector": labels} if labels else {})}
+        """The same in pages, so that only one page is in memory. Raises: Refused, Away."""
+        after = ""
         while True:
-            page = self._request("GET", kind, kind.path(namespace), query)
-            yield page.get("items") or ()
-            more = (page.get("metadata") or {}).get("continue")
-            if not more:
+            page = self.page(kind, namespace, labels, after)
+            yield page.items
+            after = page.after
+            if not after:
                 return
-            query["continue"] = more
+
+    def page(
+        self, kind: ResourceKind, namespace: str, labels: str = "", after: str = "", metadata_only: bool = False
+    ) -> Page:
+        """One page of a list. All pages show one moment, after the request for the first page. Raises: Refused, Away.
+
+        Args:
+            after: `after` of the page before; "": the first page.
+            metadata_only: Of each object, return only its metadata.
+        """
+        query = {"limit": str(PAGE)}
+        if labels:
+            query["labelSelector"] = labels
+        if after:
+            query["continue"] = after
+        accept = METADATA_ONLY if metadata_only else JSON
+        found = self._request("GET", kind, kind.path(namespace), query, accept=accept)
+        return Page(found.get("items") or (), (found.get("metadata") or {}).get("continue") or "")
 
     def create(self, kind: ResourceKind, namespace: str, document: Mapping[str, Any]) -> Document:
-        """Raises: AlreadyExists, Refused, NotFound (the namespace), Away."""
-        return self._request("POST", kind, kind.path(namespace), body=document)
+        """Raises: AlreadyExists, Refused, NotFound (the namespace), Away, NotLeading."""
+        name = str(document["metadata"].get("name", ""))
+        with self.writing(namespace), self._doubted(kind, namespace, name):
+            path = kind.path(namespace)
+            return self._written(kind, self._request("POST", kind, path, self.write_query, body=document))
 
     def patch(
         self, kind: ResourceKind, namespace: str, name: str, patch: Mapping[str, Any], subresource: str = ""
     ) -> Document:
-        """A merge patch: null removes, lists are replaced. Raises: NotFound, Conflict, Refused, Away."""
-        return self._request(
-            "PATCH", kind, kind.object_path(namespace, name, subresource), body=patch, content_type=MERGE_PATCH
-        )
+        """A merge patch: null removes, lists are replaced. Raises: NotFound, Conflict, Refused, Away, NotLeading."""
+        path = kind.object_path(namespace, name, subresource)
+        with self.writing(namespace), self._doubted(kind, namespace, name):
+            return self._written(kind, self._request("PATCH", kind, path, self.write_query, body=patch))
 
     def delete(self, kind: ResourceKind, namespace: str, name: str, policy: str = "Background", uid: str = "") -> None:
         """Delete an object; a missing object is no error. With `uid`, delete only that object. Raises: Conflict, Refused,
-        Away."""
+        Away, NotLeading."""
         options: Document = {"propagationPolicy": policy}
         if uid:
             options["preconditions"] = {"uid": uid}
         try:
-            self._request("DELETE", kind, kind.object_path(namespace, name), body=options)
+            path = kind.object_path(namespace, name)
+            with self.writing(namespace), self._doubted(kind, namespace, name):
+                answer = self._request("DELETE", kind, path, body=options)
         except NotFound:
             return
+        if self.answers is not None:
+            self.answers.deleted(kind, namespace, name, answer)
+
+    def _written(self, kind: ResourceKind, body: Document) -> Document:
+        if self.answers is not None:
+            self.answers.written(kind, body)
+        return body
+
+    @contextmanager
+    def _doubted(self, kind: ResourceKind, namespace: str, name: str) -> Iterator[None]:
+        """Report a write that got no answer, or the answer of a server that may have carried it out."""
+        try:
+            yield
+        except Away:
+            if self.answers is not None:
+                self.answers.unanswered(kind, namespace, name)
+            raise
 
     def _request(
         self,
@@ -160,18 +267,25 @@ class Kube:
         path: str,
         query: Mapping[str, str] | None = None,
         body: Mapping[str, Any] | None = None,
-        content_type: str = "application/json",
+        accept: str = JSON,
     ) -> Document:
         url = self._configuration.host + path + (f"?{urlencode(query)}" if query else "")
-        headers = {"Accept": "application/json", "User-Agent": "lethe-operator"}
+        headers = {"Accept": accept, "User-Agent": "lethe-operator"}
         token = self._token()
         if token:
             headers["Authorization"] = token
         if body is not None:
-            headers["Content-Type"] = content_type
+            headers["Content-Type"] = MERGE_PATCH if method == "PATCH" else JSON
         content = None if body is None else json.dumps(body).encode()
         try:
-            response = self._pool.request(method, url, body=content, headers=headers)
+            response = self._pool.request(
+                method,
+                url,
+                body=content,
+                headers=headers,
+                timeout=self._read_time_out if method == "GET" else self._write_time_out,
+                retries=self._read_retries if method == "GET" else self._write_retries,
+            )
         except urllib3.exceptions.HTTPError as e:
             self.on_request(method, kind.plural, 0)
             raise Away(0, "NoAnswer", f"{method} {path}: {type(e).__name__}") from None
@@ -212,8 +326,17 @@ def error_of(status: int, content: bytes, request: str) -> KubeError:
 
 def connect() -> Kube:
     """Connect with the pod's ServiceAccount, else with the kubeconfig. Raises: ConfigException."""
+    return Kube(_configuration())
+
+
+def connect_for_leases() -> Kube:
+    """A client with connections of its own and short time limits. Raises: ConfigException."""
+    return Kube(_configuration(), OF_LEASES)
+
+
+def _configuration() -> Any:
     try:
         kubernetes.config.load_incluster_config()
     except ConfigException:
         kubernetes.config.load_kube_config()
-    return Kube(kubernetes.client.Configuration.get_default_copy())
+    return kubernetes.client.Configuration.get_default_copy()

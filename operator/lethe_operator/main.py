@@ -1,38 +1,42 @@
-"""The process: settings, kopf's handlers, start and stop.
-
-kopf only watches and answers probes. It stores nothing: no handler needs a finalizer or an annotation, so the deletion of a
-resource never waits for this operator.
-"""
+"""The process: settings, kopf's handlers, start and stop. kopf only watches."""
 
 import asyncio
 import contextlib
 import logging
+import signal
 import time
-from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import astuple, dataclass, field, replace
+from typing import Any
 
 import kopf
+from lethe.version import version
 
 from lethe_operator import kube as kubernetes
-from lethe_operator.apply.leases import Leases
+from lethe_operator.apply.leader import Leadership
+from lethe_operator.apply.leases import Claims, LeaseHolder
 from lethe_operator.apply.offers import Offers
-from lethe_operator.handlers import watch_events
-from lethe_operator.handlers.resync import resync
+from lethe_operator.apply.versions import RunVersions
+from lethe_operator.decide.leadership import LEADER
+from lethe_operator.handlers.relist import RELIST_SECONDS, Relists
+from lethe_operator.handlers.resync import all_keys, resync, wait_until_listed
+from lethe_operator.handlers.watch_events import WatchEvents, keys_of
 from lethe_operator.health import OperatorHealth
+from lethe_operator.kube import LEASES, SPARK_APPLICATIONS, WATCHED, ResourceKind
 from lethe_operator.metrics import Metrics
 from lethe_operator.observe.cluster import cluster_id
-from lethe_operator.observe.restatements import RestatementCache
+from lethe_operator.observe.listing import Listings
+from lethe_operator.observe.listing_schedule import ListingLimits
+from lethe_operator.observe.objects import Objects
 from lethe_operator.observe.tables import TableReader
+from lethe_operator.probes import ProbeAnswer, probes
 from lethe_operator.reconcile import Reconciler
-from lethe_operator.resources.common import GROUP, VERSION
+from lethe_operator.schedule import Intervals, Key, Priority
 from lethe_operator.settings import Settings, from_environment, with_files
-from lethe_operator.work_queue import SHARED_RUNS, Key, WorkQueue
+from lethe_operator.watching import NoMemories, kopf_settings, watch
+from lethe_operator.work_queue import RESERVED, SHARED_RUNS, WORKERS, WorkQueue
 
 log = logging.getLogger(__name__)
-
-PREFIX: Final = "lethe.dev"
-MANAGED: Final = "app.kubernetes.io/managed-by=lethe"
-WATCH_SECONDS: Final = 300
 
 
 @dataclass
@@ -45,37 +49,76 @@ class Runtime:
     queue: WorkQueue
     tables: TableReader
     offers: Offers
-    restatements: RestatementCache
-    leases: Leases | None  # None: this operator is the only one and needs no Leases
+    objects: Objects
+    leadership: Leadership
+    metrics: Metrics
     started: float  # by time.monotonic
     tasks: list[asyncio.Task[None]] = field(default_factory=list)
+    open: contextlib.AsyncExitStack = field(default_factory=contextlib.AsyncExitStack)
+    kopf_started: asyncio.Event = field(default_factory=asyncio.Event)
+    ended: asyncio.Event = field(default_factory=asyncio.Event)  # this process has handed over, and kopf may end
+
+    def healthy(self) -> ProbeAnswer:
+        """Whether the process works; if not, Kubernetes restarts it."""
+        dead = any(t.done() for t in self.tasks if not self.ended.is_set()) or not self.leadership.alive()
+        trouble = "The work queue, the resync or the renewal of Leases has stopped." if dead else None
+        trouble = trouble or self.health.trouble(self.queue.longest_running_seconds(), self.started)
+        return ProbeAnswer(trouble is None, trouble or "ok")
+
+    def ready(self) -> ProbeAnswer:
+        """Whether the process leads, or could take over at once: it knows all resources and reaches the Lease."""
+        trouble = (
+            None if self.objects.is_synced(self.settings.watch_namespaces) else "The resources are not listed yet."
+        )
+        trouble = trouble or self.leadership.trouble()
+        if trouble is not None:
+            return ProbeAnswer(False, trouble)
+        return ProbeAnswer(True, self.leadership.describe())
 
 
-def registry() -> kopf.OperatorRegistry:
-    """All handlers."""
+def registry(kinds: Iterable[ResourceKind] = WATCHED) -> kopf.OperatorRegistry:
+    """All handlers.
+
+    Args:
+        kinds: The kinds to watch.
+    """
     found = kopf.OperatorRegistry()
 
     @kopf.on.startup(registry=found)
     async def start(memo: Any, **_: Any) -> None:
         runtime: Runtime = memo.runtime
-        settings = runtime.settings
-        if runtime.leases is not None:
-            await asyncio.to_thread(runtime.leases.renew)
-        add = runtime.queue.from_threads()
+        settings, queue = runtime.settings, runtime.queue
+        add = queue.from_threads()
         runtime.offers.on_offer = lambda namespace: add(Key(SHARED_RUNS, namespace, ""))
-        for source in (runtime.tables.listings, runtime.tables.events):
-            source.on_change = lambda dataset: add(Key("Dataset", dataset.namespace, dataset.name))
-        resyncs = resync(
-            runtime.queue,
-            runtime.health,
-            runtime.kube,
-            runtime.restatements,
-            settings.watch_namespaces,
-            settings.resync_seconds,
-        )
-        runtime.tasks = [asyncio.create_task(runtime.queue.run()), asyncio.create_task(resyncs)]
-        if runtime.leases is not None:
-            runtime.tasks.append(asyncio.create_task(runtime.leases.keep()))
+        for source in (runtime.tables.events, runtime.tables.pointers):
+            source.on_change = lambda of: add(Key("Dataset", of.namespace, of.name))
+        # A listing ends after each look at a large buffer, also if it has found nothing new.
+        runtime.tables.listings.on_change = lambda of: add(Key("Dataset", of.namespace, of.name), Priority.DUE)
+        runtime.tables.pointers.on_trouble = lambda of: add(Key("Dataset", of.namespace, of.name), Priority.DUE)
+        runtime.tables.start()
+        objects, namespaces = runtime.objects, settings.watch_namespaces
+
+        def on_change(kind: ResourceKind, body: Mapping[str, Any]) -> None:
+            for key in keys_of(kind, body):
+                add(key)
+
+        def on_acting(changed: Collection[str]) -> None:
+            for namespace in changed:
+                runtime.metrics.acts_in(namespace, runtime.leadership.acts_in(namespace))
+            for key in all_keys(objects, list(changed)):
+                add(key, Priority.DUE)
+
+        objects.on_change = on_change
+        runtime.leadership.catch_up = lambda: objects.catch_up(runtime.kube, namespaces)
+        runtime.leadership.on_change = on_acting
+        resyncs = resync(queue, objects, runtime.kube, namespaces, settings.resync_seconds)
+        relists = Relists(objects, runtime.kube, namespaces, runtime.health)
+        runtime.tasks = [asyncio.create_task(task) for task in (queue.run(), resyncs, relists.run())]
+        runtime.tasks.append(asyncio.create_task(end_on_signals(runtime)))
+        await open_probes(runtime)
+        # kopf lists everything too, more slowly. The first reconciles do not wait for that.
+        await wait_until_listed(objects, runtime.kube, namespaces)
+        runtime.leadership.start()  # not earlier: a process that knows nothing yet must not take the Lease from one that does
 
     @kopf.on.login(registry=found)
     def login(**arguments: Any) -> kopf.ConnectionInfo | None:
@@ -83,61 +126,72 @@ def registry() -> kopf.OperatorRegistry:
 
     @kopf.on.cleanup(registry=found)
     async def stop(memo: Any, **_: Any) -> None:
-        for task in memo.runtime.tasks:
+        runtime: Runtime = memo.runtime
+        runtime.tables.stop()
+        for task in runtime.tasks:
             task.cancel()
-        for task in memo.runtime.tasks:
+        for task in runtime.tasks:
             with contextlib.suppress(asyncio.CancelledError):
                 await task
+        await asyncio.to_thread(runtime.leadership.stop)  # if kopf ends for another reason than a signal
+        await runtime.open.aclose()
 
-    @kopf.on.probe(id="operator", registry=found)
-    async def healthy(memo: Any, **_: Any) -> str:
-        runtime: Runtime = memo.runtime
-        dead = next((t for t in runtime.tasks if t.done()), None)
-        trouble = "The work queue, the resync or the renewal of Leases has stopped." if dead else None
-        trouble = trouble or runtime.health.trouble(runtime.queue.longest_running_seconds(), runtime.started)
-        if trouble:
-            raise kopf.PermanentError(trouble)  # kopf answers 500
-        return "ok"
-
-    @kopf.on.event(GROUP, VERSION, "datasets", registry=found)
-    async def on_dataset(body: kopf.Body, memo: Any, **_: Any) -> None:
-        watch_events.dataset(memo.runtime.queue, memo.runtime.health, body)
-
-    @kopf.on.event(GROUP, VERSION, "restatements", registry=found)
-    async def on_restatement(type: str | None, body: kopf.Body, memo: Any, **_: Any) -> None:
-        runtime: Runtime = memo.runtime
-        watch_events.restatement(runtime.queue, runtime.health, runtime.restatements, type == "DELETED", body)
-
-    @kopf.on.event(GROUP, VERSION, "vacuumpolicies", registry=found)
-    async def on_vacuum_policy(body: kopf.Body, memo: Any, **_: Any) -> None:
-        watch_events.vacuum_policy(memo.runtime.queue, memo.runtime.health, body)
-
-    @kopf.on.event("batch", "v1", "jobs", registry=found)
-    @kopf.on.event("", "v1", "pods", registry=found)
-    @kopf.on.event("", "v1", "configmaps", registry=found)
-    async def on_run_object(body: kopf.Body, memo: Any, **_: Any) -> None:
-        watch_events.run_object(memo.runtime.queue, body)
-
+    watch(found, kinds, _record)
     return found
 
 
-def kopf_settings() -> kopf.OperatorSettings:
-    """Explicit time-outs; kopf posts and stores nothing, and watches only Lethe's objects."""
-    settings = kopf.OperatorSettings()
-    settings.scanning.disabled = True  # otherwise kopf needs rights on all namespaces and CRDs
-    settings.posting.enabled = False
-    settings.watching.server_timeout = WATCH_SECONDS
-    settings.watching.client_timeout = WATCH_SECONDS + 10
-    settings.watching.connect_timeout = 10
-    settings.networking.request_timeout = 30
-    settings.networking.connect_timeout = 10
-    settings.persistence.finalizer = f"{PREFIX}/operator"
-    settings.persistence.progress_storage = kopf.AnnotationsProgressStorage(prefix=PREFIX)
-    settings.persistence.diffbase_storage = kopf.AnnotationsDiffBaseStorage(prefix=PREFIX)
-    settings.watching.label_selectors["batch", "v1", "jobs"] = MANAGED
-    settings.watching.label_selectors["", "v1", "pods"] = f"{MANAGED},spark-role!=executor"
-    settings.watching.label_selectors["", "v1", "configmaps"] = MANAGED
-    return settings
+def _record(memo: Any, kind: ResourceKind, type: str | None, body: Any) -> None:
+    runtime: Runtime = memo.runtime
+    WatchEvents(runtime.queue, runtime.health, runtime.objects).record(kind, type, body)
+
+
+def kinds_of(settings: Settings) -> tuple[ResourceKind, ...]:
+    """The kinds of objects that this operator watches."""
+    return (*WATCHED, SPARK_APPLICATIONS) if settings.spark_applications else WATCHED
+
+
+async def open_probes(runtime: Runtime) -> None:
+    """Answer probes as long as `runtime.open` is open. Raises: OSError, if the port is in use."""
+    if runtime.settings.probes_port is not None:
+        await runtime.open.enter_async_context(probes(runtime.settings.probes_port, runtime.healthy, runtime.ready))
+
+
+async def end_on_signals(runtime: Runtime) -> None:
+    """On SIGTERM, hand over to a standby first, and then let kopf end: that may take seconds, in which nobody would act."""
+    await runtime.kopf_started.wait()  # kopf has set its own handlers, which the following ones replace
+    loop, asked = asyncio.get_running_loop(), asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, asked.set)
+    await asked.wait()
+    log.info("handing over, because a signal asks for the end")
+    await asyncio.to_thread(runtime.leadership.stop)
+    runtime.ended.set()
+
+
+async def without_namespaces(runtime: Runtime) -> None:
+    """A shard to which no namespace belongs answers probes and does nothing else."""
+    runtime.kopf_started.set()  # there is no kopf
+    async with runtime.open:
+        await open_probes(runtime)
+        ending = asyncio.create_task(end_on_signals(runtime))
+        while not ending.done():
+            runtime.health.relisted()
+            await asyncio.wait([ending], timeout=runtime.settings.resync_seconds)
+
+
+def leadership_of(settings: Settings, metrics: Metrics) -> Leadership:
+    """The Leases of this process: that of its shard, and those of the watched namespaces."""
+    kube = kubernetes.connect_for_leases()
+    kube.on_request = metrics.api_request
+    namespace, _, name = settings.leader_lease.partition("/")
+    lease = LeaseHolder(kube, namespace, name, settings.identity, LEADER) if name else None
+    claims = Claims(kube, settings.watch_namespaces, settings.operator) if settings.operator else None
+    shard = settings.shard.index
+    found = Leadership(settings.watch_namespaces, lease, claims, on_leader=lambda leads: metrics.leads(shard, leads))
+    metrics.leads(shard, False)
+    for watched in settings.watch_namespaces:
+        metrics.acts_in(watched, False)
+    return found
 
 
 def runtime_of(settings: Settings) -> Runtime:
@@ -148,17 +202,43 @@ def runtime_of(settings: Settings) -> Runtime:
     kube.on_request = metrics.api_request
     if settings.metrics_port is not None:
         metrics.serve(settings.metrics_port)
-    tables = TableReader()
+    checks = settings.idle_checks
+    limits = ListingLimits(
+        settings.resync_seconds,
+        settings.resync_max_seconds,
+        checks.listing_core_share,
+        checks.listing_requests_per_second,
+    )
+    tables = TableReader(listings=Listings(limits=limits), checks=checks)
+    tables.pointers.on_query = metrics.catalog_query
+    metrics.overdue_listings(tables.listings.overdue_seconds)
     tables.events.on_messages = lambda of, outcome, number: metrics.messages(of.namespace, of.name, outcome, number)
     offers = Offers()
-    restatements = RestatementCache()
-    leases = Leases(kube, settings.watch_namespaces, settings.operator, metrics.acts_in) if settings.operator else None
-    reconcile = Reconciler(kube, tables, settings, metrics, offers, restatements)
-    if leases is not None:
-        reconcile = replace(reconcile, acts_in=leases.acts_in)
-    queue = WorkQueue(reconcile, max_seconds=max(4 * settings.resync_seconds, 30))
-    health = OperatorHealth(time.monotonic, settings.resync_seconds)
-    return Runtime(settings, kube, health, queue, tables, offers, restatements, leases, time.monotonic())
+    objects = Objects(settings.committer.name if settings.committer.enabled else "", kinds_of(settings))
+    kube.answers = objects
+    leadership = leadership_of(settings, metrics)
+    kube.writing = leadership.writing
+    reconcile = Reconciler(
+        kube,
+        objects,
+        tables,
+        settings,
+        metrics,
+        offers,
+        versions=RunVersions(metrics, settings.spark_image),
+        acts_in=leadership.acts_in,
+    )
+    queue = WorkQueue(
+        reconcile,
+        max_seconds=max(4 * settings.resync_seconds, 30),
+        intervals=Intervals(settings.resync_seconds, settings.resync_max_seconds),
+        per_namespace=WORKERS - RESERVED if len(settings.watch_namespaces) > 1 else None,
+        on_start=metrics.reconcile_starts,
+    )
+    metrics.watch_queue(queue.depth)
+    health = OperatorHealth(time.monotonic, RELIST_SECONDS)
+    objects.finds = health
+    return Runtime(settings, kube, health, queue, tables, offers, objects, leadership, metrics, time.monotonic())
 
 
 def main() -> None:
@@ -166,12 +246,20 @@ def main() -> None:
     logging.basicConfig(level=settings.log_level, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     for verbose in ("botocore", "urllib3", "kopf", "asyncio", "aiohttp"):
         logging.getLogger(verbose).setLevel(logging.WARNING)
+    if not settings.watch_namespaces:
+        log.warning("shard %d of %d has none of the watched namespaces and does nothing", *astuple(settings.shard))
+        asyncio.run(without_namespaces(runtime_of(settings)))
+        return
+    log.info("version %s", version())
     log.info("watching %s", ", ".join(settings.watch_namespaces))
+    runtime = runtime_of(settings)
     kopf.run(
-        registry=registry(),
-        settings=kopf_settings(),
+        registry=registry(k for k in kinds_of(settings) if k is not LEASES or settings.committer.enabled),
+        settings=kopf_settings(settings.committer.name),
+        memories=NoMemories(),
         standalone=True,
         namespaces=settings.watch_namespaces,
-        liveness_endpoint=settings.liveness_endpoint or None,
-        memo=kopf.Memo(runtime=runtime_of(settings)),
+        memo=kopf.Memo(runtime=runtime),
+        ready_flag=runtime.kopf_started,
+        stop_flag=runtime.ended,
     )

@@ -3,16 +3,21 @@
 They start again at zero when the operator restarts. Only counts and durations are not in the resources too.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
 from lethe.buffer.batch_rows import STATES, Total, Totals
-from prometheus_client import CollectorRegistry, Counter, Gauge, ProcessCollector, start_http_server
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, start_http_server
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
 
 from lethe_operator.decide.conditions import EVICTION_ON_TIME, TRUE, find, parsed_time
 from lethe_operator.resources.observed import EventsView
+from lethe_operator.schedule import Priority, Start
 
 OF_DATASET: Final = ("namespace", "dataset")
 GAUGES: Final[Mapping[str, str]] = {
@@ -29,10 +34,14 @@ GAUGES: Final[Mapping[str, str]] = {
     "lethe_promoted_batches": "Batches in the ledger that are part of the table.",
     "lethe_listing_duration_seconds": "How long the last listing of the buffer took.",
     "lethe_listing_objects": "Objects that the last listing of the buffer found.",
+    "lethe_listing_pause_seconds": "The pause between the last listing of the buffer and the next one.",
     "lethe_batches_behind": "Commits of the ledger that the table of batches does not show yet.",
     "lethe_events_in_flight": "Messages of the queue that were received and wait for a commit.",
     "lethe_events_oldest_age_seconds": "How long ago the oldest of these messages was sent; 0 if there is none.",
 }
+# Bounds of histograms, in seconds.
+LATENESS_BUCKETS: Final = (0.05, 0.25, 1, 2.5, 5, 10, 30, 60, 120, 300, 600)
+DURATION_BUCKETS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 OF_STATE: Final = (*OF_DATASET, "state")
 STATE_GAUGES: Final[Mapping[str, str]] = {
     "lethe_batches": "Batches in each state, as the table of batches shows them.",
@@ -41,28 +50,70 @@ STATE_GAUGES: Final[Mapping[str, str]] = {
 }
 
 
+DECISIONS: Final[Mapping[str, tuple[str, str]]] = {
+    "consolidation": (
+        "lethe_consolidation_decision",
+        "1 for the last decision about consolidation (Due, Later or Running) and its reason.",
+    ),
+    "vacuum": (
+        "lethe_vacuum_decision",
+        "1 for the last decision about a vacuum (Due, Later, Running or NeedsApproval) and its reason.",
+    ),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class _Shown:
+    """What the metrics show of one Dataset."""
+
+    numbers: Mapping[str, float]  # values of GAUGES, by name
+    decisions: Mapping[str, tuple[str, str]]  # decision and reason, by the key of DECISIONS
+    batches: Totals | None  # None: there is no table of batches
+
+
+class _OfDatasets(Collector):
+    """The gauges of all Datasets, made when they are scraped. A gauge of the client library for each number would take a
+    kilobyte, and removing those of one Dataset would search those of all."""
+
+    def __init__(self) -> None:
+        self.shown: dict[tuple[str, str], _Shown] = {}  # by namespace and name
+
+    def collect(self) -> Iterator[Metric]:
+        shown = list(self.shown.items())
+        for name, text in GAUGES.items():
+            family = GaugeMetricFamily(name, text, labels=OF_DATASET)
+            for key, of in shown:
+                if name in of.numbers:
+                    family.add_metric(key, of.numbers[name])
+            yield family
+        for name, text in STATE_GAUGES.items():
+            family = GaugeMetricFamily(name, text, labels=OF_STATE)
+            for key, of in shown:
+                if of.batches is not None:
+                    for state in STATES:
+                        family.add_metric((*key, state), _total(of.batches[state], name))
+            yield family
+        for what, (name, text) in DECISIONS.items():
+            family = GaugeMetricFamily(name, text, labels=(*OF_DATASET, "decision", "reason"))
+            for key, of in shown:
+                if what in of.decisions:
+                    family.add_metric((*key, *of.decisions[what]), 1)
+            yield family
+
+
+def _total(total: Total, gauge: str) -> float:
+    """The value of a gauge of STATE_GAUGES."""
+    return {"lethe_batches": total.batches, "lethe_batches_rows": total.rows, "lethe_batches_bytes": total.bytes}[gauge]
+
+
 class Metrics:
     """One per operator. An unknown number is missing, not 0."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
         ProcessCollector(registry=self.registry)
-        self._gauges = {name: Gauge(name, text, OF_DATASET, registry=self.registry) for name, text in GAUGES.items()}
-        self._by_state = {
-            name: Gauge(name, text, OF_STATE, registry=self.registry) for name, text in STATE_GAUGES.items()
-        }
-        self._decision = Gauge(
-            "lethe_consolidation_decision",
-            "1 for the last decision about consolidation (Due, Later or Running) and its reason.",
-            (*OF_DATASET, "decision", "reason"),
-            registry=self.registry,
-        )
-        self._vacuum = Gauge(
-            "lethe_vacuum_decision",
-            "1 for the last decision about a vacuum (Due, Later, Running or NeedsApproval) and its reason.",
-            (*OF_DATASET, "decision", "reason"),
-            registry=self.registry,
-        )
+        self._datasets = _OfDatasets()
+        self.registry.register(self._datasets)
         self._runs = Counter(
             "lethe_runs_total",
             "Runs that ended, by kind (Consolidation, Restatement, Vacuum) and outcome (Succeeded, Failed).",
@@ -81,13 +132,36 @@ class Metrics:
             ("method", "resource", "status"),
             registry=self.registry,
         )
+        self._queries = Counter(
+            "lethe_catalog_queries_total",
+            "Queries to a catalog. One query of a SQL catalog may be about a thousand tables.",
+            ("catalog",),
+            registry=self.registry,
+        )
+        self._overdue = Gauge(
+            "lethe_listing_overdue_seconds",
+            "How long the longest overdue listing of a buffer has been due; 0 if none is.",
+            registry=self.registry,
+        )
         self._reconciles = Counter(
             "lethe_reconciles_total", "Reconciles by kind of resource.", ("kind",), registry=self.registry
         )
         self._acts = Gauge(
             "lethe_namespace_held",
-            "1 while this operator acts in a namespace that it watches, 0 while another operator does.",
+            "1 while this process acts in a namespace that it watches, 0 while another process or release does.",
             ("namespace",),
+            registry=self.registry,
+        )
+        self._skew = Gauge(
+            "lethe_version_skew",
+            "1 if the last run that ended had another version of Lethe than the operator, else 0.",
+            ("namespace",),
+            registry=self.registry,
+        )
+        self._leader = Gauge(
+            "lethe_leader",
+            "1 while this process is the leader of its release and shard, 0 while it is a standby.",
+            ("shard",),
             registry=self.registry,
         )
         self._failures = Counter(
@@ -96,10 +170,42 @@ class Metrics:
             ("kind",),
             registry=self.registry,
         )
+        self._durations = Histogram(
+            "lethe_reconcile_duration_seconds",
+            "How long reconciles take, by kind of resource.",
+            ("kind",),
+            buckets=DURATION_BUCKETS,
+            registry=self.registry,
+        )
+        self._depth = Gauge(
+            "lethe_queue_depth",
+            "Resources that are due and wait for their reconcile to start, by priority (Changed, Due, Periodic).",
+            ("priority",),
+            registry=self.registry,
+        )
+        self._lateness = Histogram(
+            "lethe_queue_lateness_seconds",
+            "How long after it became due a reconcile starts, by priority (Changed, Due, Periodic).",
+            ("priority",),
+            buckets=LATENESS_BUCKETS,
+            registry=self.registry,
+        )
+
+    def watch_queue(self, depth: Callable[[Priority], int]) -> None:
+        """Show the depth of the queue. Any thread may call `depth`."""
+        for priority in Priority:
+            self._depth.labels(priority.name.capitalize()).set_function(lambda p=priority: depth(p))  # type: ignore[misc]
+
+    def reconcile_starts(self, start: Start) -> None:
+        self._lateness.labels(start.priority.name.capitalize()).observe(start.late_seconds)
 
     def acts_in(self, namespace: str, acts: bool) -> None:
-        """Show whether this operator acts in a namespace."""
+        """Show whether this process acts in a namespace."""
         self._acts.labels(namespace).set(1 if acts else 0)
+
+    def leads(self, shard: int, leads: bool) -> None:
+        """Show whether this process is the leader of its shard."""
+        self._leader.labels(str(shard)).set(1 if leads else 0)
 
     def serve(self, port: int) -> None:
         """Serve `/metrics` on a port, in a thread. Raises: OSError, if the port is in use."""
@@ -107,9 +213,9 @@ class Metrics:
 
     @contextmanager
     def reconcile(self, kind: str) -> Iterator[None]:
-        """Count a reconcile, and whether it raises."""
+        """Count a reconcile, how long it takes, and whether it raises."""
         self._reconciles.labels(kind).inc()
-        with self._failures.labels(kind).count_exceptions():
+        with self._failures.labels(kind).count_exceptions(), self._durations.labels(kind).time():
             yield
 
     def show(
@@ -126,36 +232,34 @@ class Metrics:
             numbers: Values of gauges by name, see `numbers_of`.
             batches: Totals of the table of batches; None: there is no such table.
         """
-        for gauge in self._by_state.values():
-            gauge.remove_by_labels({"namespace": namespace, "dataset": dataset})
-        for state in STATES if batches is not None else ():
-            total = batches[state] if batches is not None else Total()
-            self._by_state["lethe_batches"].labels(namespace, dataset, state).set(total.batches)
-            self._by_state["lethe_batches_rows"].labels(namespace, dataset, state).set(total.rows)
-            self._by_state["lethe_batches_bytes"].labels(namespace, dataset, state).set(total.bytes)
-        for gauge, what in ((self._decision, "consolidation"), (self._vacuum, "vacuum")):
-            gauge.remove_by_labels({"namespace": namespace, "dataset": dataset})
-            if decided := status.get(what):
-                gauge.labels(namespace, dataset, decided["decision"], decided["reason"]).set(1)
-        for name, gauge in self._gauges.items():
-            if name in numbers:
-                gauge.labels(namespace, dataset).set(numbers[name])
-            else:
-                gauge.remove_by_labels({"namespace": namespace, "dataset": dataset})
+        decided = {what: status[what] for what in DECISIONS if status.get(what)}
+        decisions = {what: (str(d["decision"]), str(d["reason"])) for what, d in decided.items()}
+        self._datasets.shown[namespace, dataset] = _Shown(dict(numbers), decisions, batches)
 
     def run_ended(self, namespace: str, dataset: str, kind: str, outcome: str) -> None:
         self._runs.labels(namespace, dataset, kind, outcome).inc()
 
+    def version_skew(self, namespace: str, differs: bool) -> None:
+        """Show whether the last run that ended had another version of Lethe than this operator."""
+        self._skew.labels(namespace).set(1 if differs else 0)
+
     def api_request(self, method: str, resource: str, status: int) -> None:
         self._requests.labels(method, resource, str(status)).inc()
+
+    def overdue_listings(self, seconds: Callable[[], float]) -> None:
+        """Show what the function returns whenever metrics are collected."""
+        self._overdue.set_function(seconds)
+
+    def catalog_query(self, catalog: str) -> None:
+        self._queries.labels(catalog).inc()
 
     def messages(self, namespace: str, dataset: str, outcome: str, number: int) -> None:
         self._messages.labels(namespace, dataset, outcome).inc(number)
 
     def forget(self, namespace: str, dataset: str) -> None:
         """Remove the numbers of a deleted Dataset."""
-        kept = (self._decision, self._vacuum, self._runs, self._messages)
-        for metric in (*self._gauges.values(), *self._by_state.values(), *kept):
+        self._datasets.shown.pop((namespace, dataset), None)
+        for metric in (self._runs, self._messages):
             metric.remove_by_labels({"namespace": namespace, "dataset": dataset})
 
 

@@ -174,9 +174,38 @@ class Reason(StrEnum):
         "CommitterAway",
         "The committer of the namespace became unavailable after it received a run. A Job carries out the run instead.",
     )
+    WARM_DRIVER_AWAY = (
+        "WarmDriverAway",
+        "The warm driver of the namespace did not start, or became unavailable, after it received a run. A Job carries out the "
+        "run instead.",
+    )
     COMMIT_NOT_SEEN = "CommitNotSeen", "A run reported success, but the table has no commit of it. It is started again."
     POD_WAITING = "PodWaiting", "A run's pod does not start. The message is that of Kubernetes."
+    RUN_SUSPENDED = (
+        "RunSuspended",
+        "The Job or SparkApplication of a run is suspended, for example until Kueue admits it to its queue. The run waits; it "
+        "has neither started nor failed, and no time limit runs.",
+    )
+    SUBMISSION_FAILED = (
+        "SubmissionFailed",
+        "Kubeflow's operator could not create the driver of a SparkApplication. The message is that of spark-submit.",
+    )
+    LAUNCHER_NOT_AVAILABLE = (
+        "LauncherNotAvailable",
+        "runTemplate.launcher is SparkApplication, and the chart's value sparkOperator.enabled is false.",
+    )
+    EXECUTORS_MISSING = (
+        "ExecutorsMissing",
+        "Executors of a run were lost or do not start, for example because of a quota or because no node has room. The run goes "
+        "on with those it has; without any, its driver works alone after runTemplate.executors.waitSeconds.",
+    )
     LAUNCH_FAILED = "LaunchFailed", "Kubernetes rejected an object of a run. The message says why."
+
+    VERSION_SKEW = (
+        "VersionSkew",
+        "A run reported another version of Lethe than the operator's. Right after an upgrade this is normal; otherwise the "
+        "chart's values image.operator and image.spark name different releases.",
+    )
 
     # --- a Restatement ---------------------------------------------------------------------------------------------
     SUCCEEDED = "Succeeded", "The restatement is committed to the table."

@@ -4,53 +4,66 @@ import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any
+from functools import partial
+from typing import Any, Final
 
 from lethe.buffer.batch_rows import Totals
 from lethe.buffer.digest import BufferDigest
 
 from lethe_operator.apply import events, status
-from lethe_operator.apply.carry_out import Effects, carry_out, delete_restatement, to_delete, write_statuses
+from lethe_operator.apply.carry_out import (
+    Effects,
+    carry_out,
+    changes_anything,
+    delete_restatement,
+    to_delete,
+    write_statuses,
+)
 from lethe_operator.apply.launch import delete_shared
 from lethe_operator.apply.offers import Offers
 from lethe_operator.apply.places import Places
 from lethe_operator.apply.share import start_gathered
+from lethe_operator.apply.versions import RunVersions
+from lethe_operator.apply.warm_driver import replace_outdated
 from lethe_operator.decide import conditions
-from lethe_operator.decide.actions import Event, earliest
+from lethe_operator.decide.actions import Actions, Event, earliest
 from lethe_operator.decide.dataset import decide, without_dataset
+from lethe_operator.decide.idle import is_idle
 from lethe_operator.decide.policy_match import selects
 from lethe_operator.decide.runs import history as run_history
 from lethe_operator.decide.runs.driver_sharing import forgotten
+from lethe_operator.decide.runs.version_skew import ended_versions
 from lethe_operator.decide.vacuum import policy_status
 from lethe_operator.kube import (
     DATASETS,
     RESTATEMENTS,
     VACUUM_POLICIES,
     Kube,
-    NotFound,
+    NotLeading,
     ResourceKind,
 )
 from lethe_operator.metrics import Metrics, numbers_of
 from lethe_operator.observe.id_lists import IdLists
 from lethe_operator.observe.jobs import shared_jobs, vacuum_jobs
-from lethe_operator.observe.restatements import RestatementCache
+from lethe_operator.observe.objects import Objects
 from lethe_operator.observe.tables import TableReader
 from lethe_operator.observe.world import Observed, Sources, observe
 from lethe_operator.reasons import Reason
-from lethe_operator.resources.common import InvalidSpec, parse_meta
 from lethe_operator.resources.dataset import Dataset
 from lethe_operator.resources.observed import Invalid, NoTable, TableView, Unavailable
-from lethe_operator.resources.vacuum_policy import parse_vacuum_policy
+from lethe_operator.schedule import Key, Next
 from lethe_operator.settings import Settings
-from lethe_operator.work_queue import SHARED_RUNS, Key
+from lethe_operator.work_queue import SHARED_RUNS
 
 log = logging.getLogger(__name__)
 
+# The longest interval of a VacuumPolicy, in seconds: its status loses the entries of deleted Datasets then.
+POLICY_SECONDS: Final = 60.0
 _KINDS: dict[str, ResourceKind] = {k.name: k for k in (DATASETS, RESTATEMENTS, VACUUM_POLICIES)}
 
 
 def always(_namespace: str) -> bool:
-    """An operator without Leases acts in every namespace."""
+    """A process without Leases acts in every namespace."""
     return True
 
 
@@ -63,72 +76,102 @@ class Reconciler:
     """Reconciles one key after another. It keeps only caches between calls, so a restart loses nothing."""
 
     kube: Kube
+    objects: Objects
     tables: TableReader
     settings: Settings
     metrics: Metrics = field(default_factory=Metrics)
     offers: Offers = field(default_factory=Offers)
-    restatements: RestatementCache = field(default_factory=RestatementCache)
     lists: IdLists = field(default_factory=IdLists)
-    places: Places = field(default_factory=lambda: Places(vacuum_jobs))
+    places: Places = field(default_factory=Places)
+    versions: RunVersions | None = None  # None: versions of runs are not compared
     clock: Callable[[], datetime] = utc_now
-    acts_in: Callable[[str], bool] = always  # whether this operator, and no other one, may act in a namespace
+    acts_in: Callable[[str], bool] = always  # whether this process, and no other one, may act in a namespace
 
-    def __call__(self, key: Key) -> datetime | None:
+    def __call__(self, key: Key) -> Next | None:
         """Reconcile a key.
 
-        Returns: When to reconcile it again; None: when something changes.
+        Returns: When to reconcile it again; None: nothing of this key exists.
         Raises: KubeError and others; the queue then repeats the key after a pause.
         """
         if not self.acts_in(key.namespace):
-            self._leave(key)
-            return None
+            return self._leave(key)
         with self.metrics.reconcile(key.kind):
-            if key.kind == "VacuumPolicy":
-                return self.policy(key)
-            if key.kind == SHARED_RUNS:
-                return self.shared_runs(key)
-            with self.offers.reconciling(key.namespace, key.name):
-                return self.dataset(key)
+            try:
+                return self._reconcile(key)
+            except NotLeading as e:
+                log.info("%s: %s", key, e)
+        return self._leave(key)
 
-    def _leave(self, key: Key) -> None:
-        """Another operator acts in the namespace: stop reading the Dataset's queue and buffer, and remove its metrics."""
+    def _reconcile(self, key: Key) -> Next | None:
+        if key.kind == "VacuumPolicy":
+            return self.policy(key)
+        if key.kind == SHARED_RUNS:
+            return self.shared_runs(key)
+        with self.offers.reconciling(key.namespace, key.name):
+            return self.dataset(key)
+
+    def _leave(self, key: Key) -> Next:
+        """Another process acts in the namespace: stop reading the Dataset's queue and buffer, and remove its metrics. When this
+        process may act again, `Leadership.on_change` says so."""
         if key.kind == "Dataset":
             self.offers.withdraw(key.namespace, key.name)
             self.tables.forget(f"{key.namespace}/{key.name}")
             self.lists.forget(key.namespace, key.name)
             self.metrics.forget(key.namespace, key.name)
+        return Next(idle=True)
 
-    def shared_runs(self, key: Key) -> datetime | None:
+    def shared_runs(self, key: Key) -> Next:
         """Start the offered runs of a namespace, and delete shared Jobs that no Dataset needs."""
-        jobs = shared_jobs(self.kube, key.namespace)
+        self.objects.ensure(self.kube, key.namespace)
+        if self.settings.warm_drivers.enabled:
+            replace_outdated(self.kube, self.objects.job(key.namespace, self.settings.warm_drivers.name), self.settings)
+        jobs = shared_jobs(self.objects, key.namespace)
         if any(j.over for j in jobs):
-            uids = {d["metadata"]["uid"] for d in self.kube.list(DATASETS, key.namespace)}
-            for name in forgotten(jobs, uids):
+            for name in forgotten(jobs, {d.uid for d in self.objects.dataset_metas(key.namespace)}):
                 delete_shared(self.kube, key.namespace, name)
-        return start_gathered(self.kube, key.namespace, self.offers, jobs, self.clock(), self.settings)
+        again = start_gathered(self.kube, key.namespace, self.offers, jobs, self.clock(), self.settings)
+        return Next(again, idle=again is None and all(j.over for j in jobs))
 
-    def dataset(self, key: Key) -> datetime | None:
+    def dataset(self, key: Key) -> Next | None:
         """Reconcile a Dataset and its Restatements; the caller holds it, see `Offers.reconciling`."""
-        sources = Sources(self.kube, self.tables, self.restatements, self.lists, self.settings)
-        found = observe(sources, key.namespace, key.name, self.clock())
-        now = self.clock()
+        found, actions, now = self._decided(key)
         for invalid in found.invalid:
             self._report_invalid(key.namespace, invalid, now)
         if found.dataset is None:
             return self._without_dataset(key, found, now)
-        actions = decide(found.dataset, found.world, now, self.settings)
         status_now = actions.dataset_status or {}
         buffer = found.world.buffer
         oldest = buffer.oldest[0].oldest_time if isinstance(buffer, BufferDigest) and buffer.oldest else None
         listing = self.tables.listings.last_duration(found.dataset.meta.full_name)
         batches, behind = self._batches(found.dataset, found.world.table)
         numbers = numbers_of(status_now, oldest, listing, found.world.events, now, behind)
+        if (pause := self.tables.listings.pause_seconds(found.dataset.meta.full_name)) is not None:
+            numbers["lethe_listing_pause_seconds"] = pause
         self.metrics.show(key.namespace, key.name, status_now, numbers, batches)
-        effects = Effects(self.kube, self.settings, self.offers, self.places, self.restatements.record_write)
+        effects = Effects(self.kube, self.settings, self.offers, self.places, partial(vacuum_jobs, self.objects))
         again = carry_out(effects, found.dataset, found.world, actions, now)
-        for kind, outcome in run_history.ended(found.dataset.status.get("runs") or (), status_now.get("runs") or ()):
+        runs_before, runs_now = found.dataset.status.get("runs") or (), status_now.get("runs") or ()
+        for kind, outcome in run_history.ended(runs_before, runs_now):
             self.metrics.run_ended(key.namespace, key.name, kind, outcome)
-        return earliest(actions.look_again, again)
+        if self.versions is not None:
+            self.versions.report(self.kube, found.dataset.meta, ended_versions(found.world.runs, runs_before, runs_now))
+        changes = again is not None or changes_anything(found.dataset, found.world, actions)
+        idle = not changes and is_idle(found.dataset, found.world, status_now)
+        return Next(earliest(actions.look_again, again), idle)
+
+    def _decided(self, key: Key) -> tuple[Observed, Actions, datetime]:
+        """What is observed and decided, and when. What changes anything is decided on the current table: if the table was
+        observed by its polled pointer, the catalog is asked, and another table is observed and decided again."""
+        sources = Sources(self.kube, self.objects, self.tables, self.lists, self.settings)
+        for fresh in (False, True):
+            found = observe(sources, key.namespace, key.name, self.clock(), fresh)
+            now = self.clock()
+            if found.dataset is None:
+                return found, Actions(), now
+            actions = decide(found.dataset, found.world, now, self.settings)
+            if not changes_anything(found.dataset, found.world, actions) or self.tables.is_current(found.dataset):
+                break
+        return found, actions, now
 
     def _batches(self, dataset: Dataset, table: TableView | NoTable | Unavailable) -> tuple[Totals | None, int | None]:
         """The totals of the table of batches, and how many commits it is behind; None: unknown, or there is no such table."""
@@ -141,49 +184,52 @@ class Reconciler:
             return None, table.ledger.version
         return shown.totals, max(0, table.ledger.version - shown.version)
 
-    def policy(self, key: Key) -> datetime | None:
+    def policy(self, key: Key) -> Next | None:
         """Write the conditions of a VacuumPolicy and when its window opens next, and remove the entries of Datasets that do not
         exist or are no longer selected."""
-        try:
-            body = self.kube.get(VACUUM_POLICIES, key.namespace, key.name)
-            policy = parse_vacuum_policy(body)
-        except NotFound:
+        self.objects.ensure(self.kube, key.namespace)
+        policy = self.objects.policy(key.namespace, key.name)
+        if policy is None:
             return None
-        except InvalidSpec as e:
-            invalid = Invalid("VacuumPolicy", parse_meta(body), body.get("status") or {}, str(e))
-            self._report_invalid(key.namespace, invalid, self.clock())
-            return None
-        datasets = map(parse_meta, self.kube.list(DATASETS, key.namespace))
+        if isinstance(policy, Invalid):
+            self._report_invalid(key.namespace, policy, self.clock())
+            return Next()
+        datasets = self.objects.dataset_metas(key.namespace)
         selected = {d.name for d in datasets if selects(policy.spec.dataset_selector, d.labels)}
         now = self.clock()
 
         def transaction(old: Mapping[str, Any]) -> Mapping[str, Any]:
             return policy_status.own(policy, policy_status.without_others(old, selected), now)
 
-        opens = policy_status.next_window(policy, now)
-        if not status.change(self.kube, VACUUM_POLICIES, key.namespace, key.name, transaction):
-            return opens
+        # The first reconcile of each generation is a look at the Datasets, too.
+        changed = policy.status.get("observedGeneration") != policy.meta.generation
+        again = Next(policy_status.next_window(policy, now), not changed, POLICY_SECONDS, for_namespace=changed)
+        known = status.KnownStatus(policy.meta.resource_version, policy.status)
+        if not status.change(self.kube, VACUUM_POLICIES, key.namespace, key.name, known, transaction):
+            return again
         was = conditions.find(policy.status, conditions.READY)
         ready = policy_status.policy_conditions(policy, now)[0]
         if (was.get("status"), was.get("reason")) != (ready.status, ready.reason):
             event = Event("VacuumPolicy", key.name, ready.reason, ready.message, ready.status != conditions.TRUE)
             events.post(self.kube, key.namespace, (event,), {("VacuumPolicy", key.name): policy.meta.uid})
-        return opens
+        return again
 
-    def _without_dataset(self, key: Key, found: Observed, now: datetime) -> datetime | None:
+    def _without_dataset(self, key: Key, found: Observed, now: datetime) -> Next | None:
         self.offers.withdraw(key.namespace, key.name)
         self.tables.forget(f"{key.namespace}/{key.name}")
         self.lists.forget(key.namespace, key.name)
         self.metrics.forget(key.namespace, key.name)
         actions = without_dataset(key.name, found.restatements, now)
-        failed = write_statuses(self.kube, key.namespace, found.restatements, actions, self.restatements.record_write)
+        failed = write_statuses(self.kube, key.namespace, found.restatements, actions)
         if failed is not None:
             raise failed
         for restatement in to_delete(found.restatements, actions):
             delete_restatement(self.kube, restatement)
         uids = {("Restatement", r.meta.name): r.meta.uid for r in found.restatements}
         events.post(self.kube, key.namespace, actions.events, uids)
-        return actions.look_again
+        if not found.restatements and not found.invalid:
+            return None
+        return Next(actions.look_again, idle=not actions.restatement_statuses and not actions.delete_restatements)
 
     def _report_invalid(self, namespace: str, invalid: Invalid, now: datetime) -> None:
         generation = invalid.meta.generation
@@ -194,6 +240,4 @@ class Reconciler:
             "conditions": conditions.as_status(invalid.status.get("conditions") or (), stalled, generation, now),
         }
         kind = _KINDS[invalid.kind]
-        body = status.write(self.kube, kind, namespace, invalid.meta.name, invalid.status, document)
-        if body is not None and kind is RESTATEMENTS:
-            self.restatements.record_write(body)
+        status.write(self.kube, kind, namespace, invalid.meta.name, invalid.status, document)

@@ -2,6 +2,8 @@
 
 import json
 import os
+import socket
+import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -14,8 +16,10 @@ from pydantic import Field, ValidationError
 
 from lethe_operator.resources.boundaries import UNLIMITED, Boundaries, parse_boundaries
 from lethe_operator.resources.common import Spec
-from lethe_operator.resources.dataset import GIB, MIB, RunTemplate
+from lethe_operator.resources.dataset import GIB, MIB, PodSize, RunTemplate
+from lethe_operator.resources.launcher import Launcher
 from lethe_operator.resources.quantity import Bytes
+from lethe_operator.resources.shard import ONLY_SHARD, Shard
 
 S = TypeVar("S", bound=Spec)
 
@@ -40,11 +44,35 @@ class CommitterSettings(Spec):
     name: str = "lethe-committer"  # of its ServiceAccount, its Lease and its mailbox ConfigMap
 
 
+class WarmDriverSettings(Spec):
+    """The warm driver of each watched namespace, which carries out small runs in a Spark session that stays up."""
+
+    enabled: bool = False
+    name: str = "lethe-warm-driver"  # of its ServiceAccount, its mailbox ConfigMap and its Job
+    idle_seconds: int = Field(default=600, gt=0)  # it ends after this time without a run
+    max_bytes_per_run: Bytes = Field(default=256 * MIB, gt=0)  # a run that reads more is a Job
+    max_run_seconds: int = Field(default=300, gt=0)  # a run that takes longer is stopped, and retried as a Job
+    max_waiting: int = Field(default=8, gt=0)  # runs in the mailbox; with more, further runs are Jobs
+    driver: PodSize = PodSize(cpu=1, memory=2 * GIB, scratch=8 * GIB)  # its pod
+
+
 class RunLimits(Spec):
     """The limits of a run's pods, apart from memory."""
 
     cpu_factor: float = Field(default=4, ge=0)  # CPU limit divided by CPU request; 0: no limit
     scratch: Bytes = Field(default=64 * GIB, gt=0)  # bytes on the node's disk, where the run template sets no scratch
+
+
+class IdleChecks(Spec):
+    """How often catalogs and buffers are checked for changes that no event reports."""
+
+    # Seconds between two queries for the pointer of a table, at least.
+    pointer_seconds: float = Field(default=5, gt=0)
+    # Limit for all catalogs that need a query for each table. SQL catalogs need one for a thousand tables, and do not count.
+    catalog_queries_per_second: float = Field(default=40, gt=0)
+    # What the listings of all idle buffers may use, up to the longest pause: a share of one core, and requests to stores.
+    listing_core_share: float = Field(default=0.05, gt=0, le=1)
+    listing_requests_per_second: float = Field(default=20, gt=0)
 
 
 class PodTemplateAllowed(Spec):
@@ -81,6 +109,10 @@ class Settings:
     run_limits: RunLimits = field(default_factory=RunLimits)
     shared_runs: SharedRuns = field(default_factory=SharedRuns)
     committer: CommitterSettings = field(default_factory=CommitterSettings)
+    idle_checks: IdleChecks = field(default_factory=IdleChecks)
+    # Whether Kubeflow's Spark operator is installed, so that runs may be SparkApplications.
+    spark_applications: bool = False
+    warm_drivers: WarmDriverSettings = field(default_factory=WarmDriverSettings)
     # Names of the Secrets that a Dataset's pod template may refer to.
     allowed_secrets: tuple[str, ...] = ()
     # What else a Dataset's pod template may name.
@@ -95,8 +127,10 @@ class Settings:
     record_retention: Retention | None = None
     # Signs erasure records; None: they are not signed.
     signer: Signer | None = None
-    # The interval at which everything is listed and reconciled.
+    # The interval at which a Dataset is reconciled while something runs or waits, and first when it is idle.
     resync_seconds: float = 15
+    # The longest interval of an idle Dataset: each idle reconcile doubles the interval up to this, each change resets it.
+    resync_max_seconds: float = 300
     # Pauses after a run that failed by itself.
     retry: BackOff = BackOff(10, 360)
     # Pauses after a run that failed because of its infrastructure, such as a lost node.
@@ -105,15 +139,31 @@ class Settings:
     max_run_seconds: int = 6 * 3600
     # Where drivers reach the API server.
     api_server: str = "https://kubernetes.default.svc:443"
-    # Where the operator answers liveness probes; "": nowhere.
-    liveness_endpoint: str = "http://0.0.0.0:8080/healthz"
+    # The port of /healthz and /readyz; None: no probes.
+    probes_port: int | None = 8080
     # None: no metrics.
     metrics_port: int | None = None
     log_level: str = "INFO"
-    # The operator's name in the Lease of each watched namespace, the same for all its pods; "": it uses no Leases.
+    # The release's name in the Lease of each watched namespace, the same for all pods of a shard; "": it uses no such Leases.
     operator: str = ""
+    # "<namespace>/<name>" of the Lease that the leader of a shard holds; "": this is the only process of its shard.
+    leader_lease: str = ""
+    # The name of this process in that Lease, different for each pod.
+    identity: str = ""
+    # Which part of the release's namespaces `watch_namespaces` has.
+    shard: Shard = ONLY_SHARD
     # Identifies the cluster in the claim of a buffer; "": unknown.
     cluster: str = ""
+
+    @property
+    def reporters(self) -> tuple[str, ...]:
+        """ServiceAccounts of the processes of a namespace that report into the ConfigMaps of Datasets."""
+        return tuple(s.name for s in (self.committer, self.warm_drivers) if s.enabled)
+
+
+def launchers(settings: Settings) -> tuple[Launcher, ...]:
+    """The kinds of objects that may launch runs in this cluster."""
+    return (Launcher.JOB, Launcher.SPARK_APPLICATION) if settings.spark_applications else (Launcher.JOB,)
 
 
 def pod_template_of(settings: Settings, namespace: str) -> PodTemplateAllowed:
@@ -134,14 +184,17 @@ def from_environment(env: Mapping[str, str] = os.environ) -> Settings:
         raise InvalidSettings(
             "LETHE_WATCH_NAMESPACES must be a comma-separated list of at least one namespace, without '*'"
         )
+    shard = _shard(env, "LETHE_SHARD")
     template = _document(RunTemplate, env, "LETHE_RUN_TEMPLATE", "a Dataset's spec.runTemplate")
     limits = _document(RunLimits, env, "LETHE_RUN_LIMITS", "the chart's value runLimits")
     shared_runs = _document(SharedRuns, env, "LETHE_SHARED_RUNS", "the chart's value sharedRuns")
     committer = _document(CommitterSettings, env, "LETHE_COMMITTER", "the chart's value committer")
+    idle_checks = _document(IdleChecks, env, "LETHE_IDLE_CHECKS", "the chart's value idleChecks")
+    warm_drivers = _document(WarmDriverSettings, env, "LETHE_WARM_DRIVERS", "the chart's value warmDrivers")
     allowed = _document(PodTemplateAllowed, env, "LETHE_POD_TEMPLATE_ALLOWED", "the chart's value podTemplate.allowed")
     default = Settings()
     return Settings(
-        watch_namespaces=namespaces,
+        watch_namespaces=shard.of(namespaces),
         spark_image=env.get("LETHE_SPARK_IMAGE") or default.spark_image,
         image_pull_policy=env.get("LETHE_IMAGE_PULL_POLICY") or default.image_pull_policy,
         catalogs_secret=env.get("LETHE_CATALOGS_SECRET") or default.catalogs_secret,
@@ -149,19 +202,26 @@ def from_environment(env: Mapping[str, str] = os.environ) -> Settings:
         run_limits=limits,
         shared_runs=shared_runs,
         committer=committer,
+        idle_checks=idle_checks,
+        spark_applications=_flag(env, "LETHE_SPARK_APPLICATIONS"),
+        warm_drivers=warm_drivers,
         allowed_secrets=_names(env.get("LETHE_POD_TEMPLATE_ALLOWED_SECRETS", "")),
         pod_template=allowed,
         digest_key_secret=env.get("LETHE_DIGEST_KEY_SECRET") or default.digest_key_secret,
         record_retention=_retention(env, "LETHE_ERASURE_RECORD_RETENTION"),
         erase_secrets=_names(env.get("LETHE_ERASE_ALLOWED_SECRETS", ",".join(default.erase_secrets))),
         resync_seconds=_seconds(env, "LETHE_RESYNC_SECONDS", default.resync_seconds),
+        resync_max_seconds=_seconds(env, "LETHE_RESYNC_MAX_SECONDS", default.resync_max_seconds),
         retry=_back_off(env, "LETHE_RETRY", default.retry),
         infrastructure_retry=_back_off(env, "LETHE_INFRASTRUCTURE_RETRY", default.infrastructure_retry),
         max_run_seconds=int(_seconds(env, "LETHE_MAX_RUN_SECONDS", default.max_run_seconds)),
         api_server=env.get("LETHE_API_SERVER") or default.api_server,
-        liveness_endpoint=env.get("LETHE_LIVENESS_ENDPOINT", default.liveness_endpoint),
+        probes_port=_port(env, "LETHE_PROBES_PORT", default.probes_port),
         metrics_port=_port(env, "LETHE_METRICS_PORT"),
         operator=env.get("LETHE_OPERATOR", default.operator),
+        leader_lease=_lease(env, "LETHE_LEADER_LEASE"),
+        identity=env.get("POD_NAME") or f"{socket.gethostname()}-{uuid.uuid4().hex[:8]}",
+        shard=shard,
         log_level=(env.get("LETHE_LOG_LEVEL") or default.log_level).upper(),
     )
 
@@ -202,6 +262,13 @@ def _document(model: type[S], env: Mapping[str, str], name: str, like: str) -> S
         raise InvalidSettings(f"{name} must be JSON like {like}: {e}") from None
 
 
+def _flag(env: Mapping[str, str], name: str) -> bool:
+    text = env.get(name, "").strip() or "false"
+    if text not in ("true", "false"):
+        raise InvalidSettings(f"{name} must be true or false, found {text!r}")
+    return text == "true"
+
+
 def _names(text: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(n.strip() for n in text.split(",") if n.strip()))
 
@@ -229,10 +296,29 @@ def _retention(env: Mapping[str, str], name: str) -> Retention | None:
         raise InvalidSettings(f"{name}: {e.message}") from None
 
 
-def _port(env: Mapping[str, str], name: str) -> int | None:
-    text = env.get(name, "").strip()
+def _port(env: Mapping[str, str], name: str, default: int | None = None) -> int | None:
+    text = env.get(name, "" if default is None else str(default)).strip()
     if not text:
         return None
     if not text.isdecimal() or not 0 < int(text) < 65536:
         raise InvalidSettings(f"{name} must be a port number, or empty for no port, found {text!r}")
     return int(text)
+
+
+def _lease(env: Mapping[str, str], name: str) -> str:
+    text = env.get(name, "").strip()
+    if text and not all(text.partition("/")[::2]):
+        raise InvalidSettings(
+            f"{name} must be <namespace>/<name of a Lease>, or empty for no leader election, found {text!r}"
+        )
+    return text
+
+
+def _shard(env: Mapping[str, str], name: str) -> Shard:
+    text = env.get(name) or "0/1"
+    index, _, count = text.partition("/")
+    if not (index.isdecimal() and count.isdecimal() and int(index) < int(count)):
+        raise InvalidSettings(
+            f"{name} must be <index>/<number of shards> with an index below the number, found {text!r}"
+        )
+    return Shard(int(index), int(count))

@@ -1,22 +1,27 @@
-"""A queue of keys to reconcile: one reconcile of a key at a time, with a pause after errors and timers for the next one.
+"""A queue of keys to reconcile: one reconcile of a key at a time, in the order of `Schedule`, with a pause after errors.
 
 The interface is asyncio; reconciles run in threads, because they block. A key that is added while it is being reconciled is
-reconciled again afterwards. A burst of additions leads to one reconcile.
+reconciled again afterwards. A burst of additions leads to one reconcile. A key of which nothing is requested is reconciled at an
+interval that grows while it is idle.
 """
 
 import asyncio
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Final
+from typing import Final, Protocol
+
+from lethe_operator.schedule import Intervals, Key, Next, Priority, Schedule, Start
 
 log = logging.getLogger(__name__)
 
 WORKERS: Final = 8
+# This many of them are left to other namespaces.
+RESERVED: Final = 2
 # Watch events come in bursts (a Job, its pod, a ConfigMap, a status). The first waits this long for the others.
 GATHER_SECONDS: Final = 0.3
 # After a reconcile that took longer than this, the key rests for as long as it took: with continuous events it is reconciled half
@@ -27,64 +32,77 @@ REST_AT_MOST_SECONDS: Final = 5.0
 SHARED_RUNS: Final = "SharedRuns"
 
 
-@dataclass(frozen=True, order=True)
-class Key:
-    """What is reconciled: a resource, or the offered runs of a namespace."""
+class AddKey(Protocol):
+    """Adds a key to the queue, from any thread."""
 
-    kind: str
-    namespace: str
-    name: str
-
-    def __str__(self) -> str:
-        return f"{self.kind} {self.namespace}/{self.name}"
+    def __call__(self, key: Key, priority: Priority = Priority.CHANGED) -> None: ...
 
 
 @dataclass
-class _Entry:
-    """Times are those of time.monotonic."""
+class _KeyState:
+    """What the queue keeps of a key, beside its requests."""
 
-    due: float | None = None  # None: not requested
-    running_since: float | None = None  # None: not running
     failures: int = 0  # in a row
-    rests_until: float = 0.0
-
-    @property
-    def starts(self) -> float | None:
-        """When the reconcile may start; None: it is not requested, or it is running."""
-        return None if self.due is None or self.running_since is not None else max(self.due, self.rests_until)
+    idle_looks: int = 0  # in a row
+    running_since: float | None = None  # by time.monotonic; None: not running
 
 
 @dataclass
 class WorkQueue:
-    # Returns when to reconcile the key again; None: when it is added again.
-    reconcile: Callable[[Key], datetime | None]
+    # Returns when to reconcile the key again; None: nothing of this key exists, and it is forgotten until it is added.
+    reconcile: Callable[[Key], Next | None]
     # The pause after a first error, and the longest.
     base_seconds: float = 1.0
     max_seconds: float = 60.0
+    # The pauses after reconciles that ask for nothing.
+    intervals: Intervals = field(default_factory=Intervals)
     gather_seconds: float = GATHER_SECONDS
     long_seconds: float = LONG_SECONDS
     # Number of threads.
     workers: int = WORKERS
-    _entries: dict[Key, _Entry] = field(default_factory=dict)
+    # How many of them one namespace may occupy; None: all.
+    per_namespace: int | None = None
+    # Called with each reconcile that starts.
+    on_start: Callable[[Start], None] = lambda _start: None
+    _states: dict[Key, _KeyState] = field(default_factory=dict)
     _changed: asyncio.Event = field(default_factory=asyncio.Event)
     _pool: ThreadPoolExecutor | None = None
     _tasks: set[asyncio.Task[None]] = field(default_factory=set)
 
-    def add(self, key: Key, delay: float | None = None) -> None:
-        """Reconcile `key` soon, or after `delay` seconds; the earliest request counts. Call it on the loop's thread."""
-        entry = self._entries.setdefault(key, _Entry())
+    def __post_init__(self) -> None:
+        self._schedule = Schedule(self.workers, self.workers if self.per_namespace is None else self.per_namespace)
+
+    def add(self, key: Key, delay: float | None = None, priority: Priority = Priority.CHANGED) -> None:
+        """Reconcile `key` soon, or after `delay` seconds; the earliest request counts. A change resets the interval of the key.
+        Call it on the loop's thread."""
+        state = self._states.setdefault(key, _KeyState())
+        if priority is Priority.CHANGED:
+            state.idle_looks = 0
         due = time.monotonic() + (self.gather_seconds if delay is None else max(delay, 0.0))
-        if entry.due is None or due < entry.due:
-            entry.due = due
+        if self._schedule.add(key, priority, due):
             self._changed.set()
 
-    def from_threads(self) -> Callable[[Key], None]:
+    def ensure(self, key: Key) -> None:
+        """Reconcile `key` soon if the queue does not know it. Call it on the loop's thread."""
+        if key not in self._states:
+            self.add(key, priority=Priority.PERIODIC)
+
+    def look_at_all(self, namespaces: Collection[str]) -> None:
+        """Reconcile all known keys of these namespaces, after the keys that changed. Call it on the loop's thread."""
+        for key in [k for k in self._states if k.namespace in namespaces]:
+            self.add(key, priority=Priority.DUE)
+
+    def depth(self, priority: Priority) -> int:
+        """How many keys are due and wait for a worker."""
+        return self._schedule.depth(priority)
+
+    def from_threads(self) -> AddKey:
         """A version of `add` for other threads. Call this method on the loop's thread."""
         loop = asyncio.get_running_loop()
 
-        def add(key: Key) -> None:
+        def add(key: Key, priority: Priority = Priority.CHANGED) -> None:
             with suppress(RuntimeError):  # the loop is closed: the operator stops
-                loop.call_soon_threadsafe(self.add, key)
+                loop.call_soon_threadsafe(self.add, key, None, priority)
 
         return add
 
@@ -95,10 +113,10 @@ class WorkQueue:
             while True:
                 self._changed.clear()
                 self._start_due()
-                try:
-                    await asyncio.wait_for(self._changed.wait(), self._next_wait())
-                except TimeoutError:
-                    continue
+                # Not `wait_for`, which in Python 3.11 ignores a cancellation that comes together with the change.
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(self._next_wait()):
+                        await self._changed.wait()
         finally:
             for task in self._tasks:
                 task.cancel()
@@ -107,53 +125,59 @@ class WorkQueue:
     def longest_running_seconds(self) -> float:
         """How long the longest running reconcile has taken. One that never ends is a reason to restart the operator."""
         now = time.monotonic()
-        return max((now - e.running_since for e in self._entries.values() if e.running_since is not None), default=0.0)
+        return max((now - s.running_since for s in self._states.values() if s.running_since is not None), default=0.0)
 
     def _start_due(self) -> None:
-        now = time.monotonic()
-        for key, entry in list(self._entries.items()):
-            if len(self._tasks) >= self.workers:
-                return
-            starts = entry.starts
-            if starts is not None and starts <= now:
-                entry.due = None
-                entry.running_since = now
-                self._tasks.add(asyncio.get_running_loop().create_task(self._work(key, entry)))
+        while (start := self._schedule.take(time.monotonic())) is not None:
+            self._states[start.key].running_since = time.monotonic()
+            self.on_start(start)
+            self._tasks.add(asyncio.get_running_loop().create_task(self._work(start.key)))
 
     def _next_wait(self) -> float | None:
-        if len(self._tasks) >= self.workers:
-            return None
-        now = time.monotonic()
-        waits = [starts - now for e in self._entries.values() if (starts := e.starts) is not None]
-        return max(min(waits), 0.0) if waits else None
+        next_time = self._schedule.next_time()
+        return None if next_time is None else max(next_time - time.monotonic(), 0.0)
 
-    async def _work(self, key: Key, entry: _Entry) -> None:
-        began = time.monotonic()
+    async def _work(self, key: Key) -> None:
+        state, began = self._states[key], time.monotonic()
         try:
-            again = await asyncio.get_running_loop().run_in_executor(self._pool, self.reconcile, key)
+            found = await asyncio.get_running_loop().run_in_executor(self._pool, self.reconcile, key)
         except Exception as e:
-            entry.failures += 1
-            pause = min(self.max_seconds, self.base_seconds * 2 ** min(entry.failures - 1, 10))
+            state.failures += 1
+            pause = min(self.max_seconds, self.base_seconds * 2 ** min(state.failures - 1, 10))
             log.warning("%s: %s: %s; retry in %g s", key, type(e).__name__, e, pause, exc_info=_unexpected(e))
-            entry.running_since = None
-            self.add(key, pause)
+            self.add(key, pause, Priority.DUE)
         else:
-            entry.failures = 0
-            entry.running_since = None
-            if again is not None:
-                self.add(key, (again - datetime.now(UTC)).total_seconds())
-            elif entry.due is None and time.monotonic() - began <= self.long_seconds:
-                self._entries.pop(key, None)
+            state.failures = 0
+            self._look_again(key, state, found, time.monotonic() - began)
         finally:
-            entry.running_since = None
-            took = time.monotonic() - began
+            state.running_since = None
+            now = time.monotonic()
+            took = now - began
             rest = min(took, REST_AT_MOST_SECONDS) if took > self.long_seconds else 0.0
-            entry.rests_until = time.monotonic() + rest
+            self._schedule.finish(key, now + rest)
+            if key not in self._schedule:
+                del self._states[key]
             # Before the loop wakes up; otherwise it still counts this task and sleeps again.
             task = asyncio.current_task()
             assert task is not None
             self._tasks.discard(task)
             self._changed.set()
+
+    def _look_again(self, key: Key, state: _KeyState, found: Next | None, took: float) -> None:
+        if found is None:
+            if took <= self.long_seconds:
+                return
+            found = Next()  # the queue keeps the key while it rests
+        if not found.idle:
+            state.idle_looks = 0
+        elif not self._schedule.is_requested(key):  # otherwise something has changed meanwhile
+            state.idle_looks += 1
+        if found.time is not None:
+            self.add(key, (found.time - datetime.now(UTC)).total_seconds(), Priority.DUE)
+        pause = self.intervals.pause(key, state.idle_looks, found.within_seconds)
+        self.add(key, pause, Priority.PERIODIC)
+        if found.for_namespace:
+            self.look_at_all([key.namespace])
 
 
 def _unexpected(error: Exception) -> bool:

@@ -15,8 +15,8 @@ from lethe.ledger.ledger import BufferedObject
 from lethe.storage.buffer import open_buffer
 from lethe.storage.surroundings import Adopted, take_claim
 
-from lethe_operator.apply import events, status
-from lethe_operator.apply.dispatch import dispatch, remind, withdraw
+from lethe_operator.apply import events, status, warm_driver
+from lethe_operator.apply.dispatch import cancel, dispatch, remind, withdraw
 from lethe_operator.apply.intent import NoPlaceForRun
 from lethe_operator.apply.launch import NameTaken, launch, prepare
 from lethe_operator.apply.offers import Offer, Offers
@@ -30,18 +30,20 @@ from lethe_operator.kube import (
     CONFIG_MAPS,
     DATASETS,
     JOBS,
+    KIND_OF,
     RESTATEMENTS,
     VACUUM_POLICIES,
-    Document,
     Kube,
     KubeError,
     NotFound,
 )
 from lethe_operator.reasons import Reason
 from lethe_operator.resources.dataset import Dataset
+from lethe_operator.resources.engine import Engine
 from lethe_operator.resources.members import member_label
-from lethe_operator.resources.observed import World
+from lethe_operator.resources.observed import Attempt, VacuumJob, World
 from lethe_operator.resources.restatement import Restatement
+from lethe_operator.resources.vacuum_policy import VacuumPolicy
 from lethe_operator.settings import Settings
 
 log = logging.getLogger(__name__)
@@ -60,8 +62,8 @@ class Effects:
     offers: Offers
     # Where a vacuum reserves its place.
     places: Places
-    # Called with each Restatement whose status was written.
-    on_restatement_written: Callable[[Document], None]
+    # Returns the current vacuum Jobs of a namespace.
+    vacuum_jobs: Callable[[str], Iterable[VacuumJob]]
 
 
 @dataclass
@@ -97,15 +99,20 @@ def carry_out(effects: Effects, dataset: Dataset, world: World, actions: Actions
     if new is not None:
         attempt(lambda: status.write(kube, DATASETS, namespace, name, dataset.status, new), unshown)
     for policy, entry in actions.policy_entries.items():
-        attempt(lambda p=policy, e=entry: _set_entry(kube, namespace, p, e), unshown)  # type: ignore[misc]
+        known = next((p for p in world.policies if p.meta.name == policy), None)
+        if known is not None:
+            attempt(lambda p=known, e=entry: _set_entry(kube, p, e), unshown)  # type: ignore[misc]
     attempt(lambda: withdraw(kube, namespace, actions.withdraw, settings), unshown)
     started = _start(effects, dataset, world, actions.launches, now)
     failures = started.failures
     ref = DatasetRef(namespace=namespace, name=name, uid=dataset.meta.uid)
     attempt(lambda: remind(kube, ref, actions.remind, settings), failures)
+    attempt(lambda: cancel(kube, ref, actions.cancel, settings), failures)
+    if actions.start_warm_driver:
+        attempt(lambda: _start_warm_driver(kube, namespace, settings, started, now), failures)
     signed = sign(dataset, world, actions, settings)
     actions, failures = signed.actions, [*failures, *signed.failures]
-    failed = write_statuses(kube, namespace, world.restatements, actions, effects.on_restatement_written)
+    failed = write_statuses(kube, namespace, world.restatements, actions)
     if failed is not None:
         log.warning("%s/%s: %s", namespace, name, failed)
         unshown.append(failed)
@@ -114,14 +121,40 @@ def carry_out(effects: Effects, dataset: Dataset, world: World, actions: Actions
         _sweep(dataset, actions.sweep, actions.owner, _adopted(world))
     if not unshown:
         attempt(lambda: _drop_keys(kube, dataset, actions.drop_keys), failures)
-        shared = {a.job for r in world.runs for a in r.attempts if a.shared}
+        attempts = {a.job: a for r in world.runs for a in r.attempts}
         for job in actions.delete_jobs:
-            attempt(lambda j=job: _delete_job(kube, dataset, j, j in shared), failures)  # type: ignore[misc]
+            attempt(lambda j=job: _delete_run(kube, dataset, j, attempts.get(j)), failures)  # type: ignore[misc]
         for restatement in to_delete(world.restatements, actions):
             attempt(lambda r=restatement: delete_restatement(kube, r), failures)  # type: ignore[misc]
     for failure in (*unshown, *failures):
         raise failure
     return started.again
+
+
+def changes_anything(dataset: Dataset, world: World, actions: Actions) -> bool:
+    """Whether `carry_out` would change anything: a status, a run, an object. Pure."""
+    acts = (
+        actions.launches,
+        actions.remind,
+        actions.withdraw,
+        actions.sweep,
+        actions.delete_jobs,
+        actions.drop_keys,
+        actions.delete_restatements,
+        actions.events,
+    )
+    if any(acts):
+        return True
+    if actions.dataset_status is not None and status.merge_patch(dataset.status, actions.dataset_status):
+        return True
+    old = {r.meta.name: r.status for r in world.restatements}
+    if any(status.merge_patch(old[name], new) for name, new in actions.restatement_statuses.items()):
+        return True
+    policies = {p.meta.name: p.status for p in world.policies}
+    return any(
+        status.merge_patch(policies[name], policy_status.with_entry(policies[name], entry))
+        for name, entry in actions.policy_entries.items()
+    )
 
 
 def _start(effects: Effects, dataset: Dataset, world: World, launches: Iterable[Launch], now: datetime) -> _Started:
@@ -132,15 +165,17 @@ def _start(effects: Effects, dataset: Dataset, world: World, launches: Iterable[
     offered = False
     for wanted in launches:
         try:
-            if wanted.by_committer:
+            if wanted.engine is not Engine.JOB:
                 asked = dispatch(kube, wanted, world.table, now, settings)
                 outcome.events.append(
                     Event(
                         "Dataset", name, Reason.RUN_STARTED, f"{wanted.run.family} {asked.job} started: {wanted.why}."
                     )
                 )
+                if not _start_for(kube, namespace, wanted.engine, world, settings):
+                    outcome.again = now + SOON
                 continue
-            with effects.places.taking(kube, namespace, wanted.place, dataset.meta.uid) as free:
+            with effects.places.taking(effects.vacuum_jobs, namespace, wanted.place, dataset.meta.uid) as free:
                 if not free:
                     outcome.again = now + SOON
                     continue
@@ -171,27 +206,32 @@ def _start(effects: Effects, dataset: Dataset, world: World, launches: Iterable[
     return outcome
 
 
+def _start_for(kube: Kube, namespace: str, engine: Engine, world: World, settings: Settings) -> bool:
+    """Start the warm driver if a run was just given to it. Returns: False: the next reconcile must start it."""
+    there = world.warm_driver
+    if engine is not Engine.WARM_DRIVER or there is None or there.alive or there.starting:
+        return True
+    return warm_driver.start(kube, namespace, settings)
+
+
+def _start_warm_driver(kube: Kube, namespace: str, settings: Settings, started: _Started, now: datetime) -> None:
+    if not warm_driver.start(kube, namespace, settings):
+        started.again = now + SOON
+
+
 def write_statuses(
-    kube: Kube,
-    namespace: str,
-    restatements: Iterable[Restatement],
-    actions: Actions,
-    written: Callable[[Document], None],
+    kube: Kube, namespace: str, restatements: Iterable[Restatement], actions: Actions
 ) -> KubeError | None:
     """Write the statuses of Restatements.
 
-    Args:
-        written: Called with each Restatement whose status was written.
     Returns: The first error, after all others were tried; None: there was none.
     """
     old = {r.meta.name: r.status for r in restatements}
-
-    def write(name: str, new: Mapping[str, Any]) -> None:
-        body = status.write(kube, RESTATEMENTS, namespace, name, old[name], new)
-        if body is not None:
-            written(body)
-
-    return status.write_all([partial(write, name, new) for name, new in actions.restatement_statuses.items()])
+    writes = [
+        partial(status.write, kube, RESTATEMENTS, namespace, name, old[name], new)
+        for name, new in actions.restatement_statuses.items()
+    ]
+    return status.write_all(writes)
 
 
 def to_delete(restatements: Iterable[Restatement], actions: Actions) -> tuple[Restatement, ...]:
@@ -206,15 +246,19 @@ def delete_restatement(kube: Kube, restatement: Restatement) -> None:
     kube.delete(RESTATEMENTS, meta.namespace, meta.name, uid=meta.uid)
 
 
-def _set_entry(kube: Kube, namespace: str, policy: str, entry: Mapping[str, Any]) -> None:
-    status.change(kube, VACUUM_POLICIES, namespace, policy, lambda s: policy_status.with_entry(s, entry))
+def _set_entry(kube: Kube, policy: VacuumPolicy, entry: Mapping[str, Any]) -> None:
+    known = status.KnownStatus(policy.meta.resource_version, policy.status)
+    namespace, name = policy.meta.namespace, policy.meta.name
+    status.change(kube, VACUUM_POLICIES, namespace, name, known, lambda s: policy_status.with_entry(s, entry))
 
 
-def _delete_job(kube: Kube, dataset: Dataset, job: str, shared: bool) -> None:
-    """Delete a Job. From a shared Job, remove only this Dataset's label; the Job is deleted when it has no such label left."""
-    if not shared:
-        # In the foreground: the Job stays visible until its driver has terminated.
-        kube.delete(JOBS, dataset.meta.namespace, job, policy="Foreground")
+def _delete_run(kube: Kube, dataset: Dataset, job: str, attempt: Attempt | None) -> None:
+    """Delete the object that launched a run. From a shared Job, remove only this Dataset's label; the Job is deleted when it has
+    no such label left."""
+    if attempt is None or not attempt.shared:
+        kind = KIND_OF[attempt.launcher] if attempt is not None else JOBS
+        # In the foreground: the object stays visible until its driver has terminated.
+        kube.delete(kind, dataset.meta.namespace, job, policy="Foreground")
         return
     try:
         kube.patch(JOBS, dataset.meta.namespace, job, {"metadata": {"labels": {member_label(dataset.meta.uid): None}}})

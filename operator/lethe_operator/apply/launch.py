@@ -12,6 +12,7 @@ from lethe_operator.apply import intent
 from lethe_operator.build import job as build
 from lethe_operator.build import names, pod
 from lethe_operator.build.dataset_objects import dataset_objects, marks_to_set, shared_job_objects
+from lethe_operator.build.launcher import run_object
 from lethe_operator.build.sizing import Size, merged, size, within
 from lethe_operator.decide.actions import Launch
 from lethe_operator.kube import (
@@ -69,11 +70,10 @@ def prepare(
 
 
 def launch(kube: Kube, prepared: Prepared, settings: Settings) -> Launched:
-    """Create the run's Job exactly once; safe to repeat after any crash. Raises: NameTaken, KubeError."""
+    """Create the run's Job or SparkApplication exactly once; safe to repeat after any crash. Raises: NameTaken, KubeError."""
     wanted, run = prepared.wanted, prepared.wanted.run
-    template = prepared.template.pod_template
     record = build.AttemptRecord(wanted.generation, wanted.for_uid, wanted.failures)
-    document = build.job(run, prepared.size, template, record, settings, wanted.secrets)
+    document = run_object(run, prepared.size, prepared.template, record, settings, wanted.secrets)
     launched = _create(kube, document, [run.dataset])
     if launched.created:
         log.info("%s: %s with %s executors: %s", run.dataset.claim, launched.job, prepared.size.executors, wanted.why)
@@ -95,10 +95,11 @@ def launch_shared(kube: Kube, together: Sequence[Prepared], settings: Settings) 
 
 def _create(kube: Kube, document: Mapping[str, Any], datasets: Sequence[DatasetRef]) -> Launched:
     name, namespace = document["metadata"]["name"], document["metadata"]["namespace"]
+    kind = BY_NAME[document["kind"]]
     try:
-        kube.create(JOBS, namespace, document)
+        kube.create(kind, namespace, document)
     except AlreadyExists:
-        found = kube.get(JOBS, namespace, name)
+        found = kube.get(kind, namespace, name)
         for dataset in datasets:
             _ours(found, dataset)
         return Launched(name, created=False)
@@ -120,7 +121,7 @@ def ensure_dataset_objects(kube: Kube, dataset: DatasetRef, settings: Settings, 
 
     Raises: NameTaken, KubeError.
     """
-    _ensure(kube, dataset_objects(dataset, settings.committer, with_executors, _marks(dataset, settings)), [dataset])
+    _ensure(kube, dataset_objects(dataset, settings.reporters, with_executors, _marks(dataset, settings)), [dataset])
 
 
 def _marks(dataset: DatasetRef, settings: Settings) -> ServiceAccountMarks:

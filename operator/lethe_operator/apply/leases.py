@@ -1,9 +1,8 @@
-"""Holds the Lease of each watched namespace, so that only one of several operators acts. I/O.
+"""Holds Leases: that of the release, which its leader holds, and that of each watched namespace, which one release holds. I/O.
 
 Each write carries the version that was read: of two operators that take a Lease at the same moment, only one succeeds.
 """
 
-import asyncio
 import logging
 import time
 from collections.abc import Callable, Sequence
@@ -12,111 +11,188 @@ from datetime import UTC, datetime
 from typing import assert_never
 
 from lethe_operator.decide import leadership
-from lethe_operator.decide.leadership import LEASE, RENEW_EVERY_SECONDS, RENEW_WITHIN_SECONDS, Turn
+from lethe_operator.decide.leadership import CLAIM, CLAIM_LEASE, CLAIM_READ_SECONDS, LeaseTerms, Turn
 from lethe_operator.kube import LEASES, AlreadyExists, Conflict, Document, Kube, KubeError, NotFound
 
 log = logging.getLogger(__name__)
 
 
-@dataclass
-class _LeaseState:
-    """What this operator knows of the Lease of a namespace."""
-
-    version: str = ""  # of the Lease, as last read
-    since: float = 0.0  # when this version was first read, by the monotonic clock
-    renewed: float | None = None  # when this operator last renewed it; None: another operator holds it
-    holder: str | None = None  # None: not known yet
+def boot_seconds() -> float:
+    """Seconds since the machine started, including those in which it slept. No change of the wall clock affects them."""
+    if hasattr(time, "CLOCK_BOOTTIME"):
+        return time.clock_gettime(time.CLOCK_BOOTTIME)
+    return time.monotonic()
 
 
 @dataclass
-class Leases:
-    """The Leases of the watched namespaces."""
+class LeaseHolder:
+    """One Lease that this operator holds or waits for. One thread renews it; any thread may ask whether it is held."""
 
     kube: Kube
-    namespaces: Sequence[str]
-    # The identity of this operator in a Lease, the same for each pod of a release.
+    namespace: str
+    name: str
+    # The identity of this operator.
     own: str
-    # Called with each namespace and whether this operator acts in it.
-    on_renewal: Callable[[str, bool], None] = lambda _namespace, _acts: None
+    terms: LeaseTerms
     # Seconds.
-    monotonic: Callable[[], float] = time.monotonic
-    _seen: dict[str, _LeaseState] = field(default_factory=dict)
+    clock: Callable[[], float] = boot_seconds
+    # The holder as last read or written; None: not known yet; "": nobody.
+    holder: str | None = None
+    # Which of its holders' terms this is: how often the Lease was taken. None: another operator holds it.
+    term: int | None = None
+    # When the API server answered last; None: not yet.
+    answered: float | None = None
+    # The Lease as last read or written; {}: it does not exist.
+    _lease: Document = field(default_factory=dict)
+    # When this version was first read; None: nothing was read yet.
+    _since: float | None = None
+    # When the last renewal that succeeded began; None: another operator holds it.
+    _renewed: float | None = None
 
-    def acts_in(self, namespace: str) -> bool:
-        """Whether this operator may act in the namespace now. Any thread may call it."""
-        seen = self._seen.get(namespace)
-        renewed = seen.renewed if seen is not None else None
-        return renewed is not None and self.monotonic() - renewed < RENEW_WITHIN_SECONDS
-
-    async def keep(self) -> None:
-        """Renew until cancelled."""
-        while True:
-            await asyncio.sleep(RENEW_EVERY_SECONDS)
-            await asyncio.to_thread(self.renew)
+    def held(self) -> bool:
+        """Whether this operator holds the Lease, and renewed it recently enough to act."""
+        renewed = self._renewed
+        return renewed is not None and self.clock() - renewed < self.terms.act_within_seconds
 
     def renew(self) -> None:
-        """Renew or take the Lease of each namespace. Never raises: a Lease that cannot be renewed expires."""
-        for namespace in self.namespaces:
+        """Renew the Lease, take it, or see who holds it. While this operator holds it, this is one request. Raises: KubeError."""
+        if self._renewed is not None:
             try:
-                self._renew(namespace, self._seen.setdefault(namespace, _LeaseState()))
-            except KubeError as e:
-                log.warning("cannot renew the Lease %s/%s: %s", namespace, LEASE, e)
-            self.on_renewal(namespace, self.acts_in(namespace))
-
-    def _renew(self, namespace: str, seen: _LeaseState) -> None:
-        began = self.monotonic()
-        try:
-            lease = self.kube.get(LEASES, namespace, LEASE)
-        except NotFound:
-            lease = {}
-        version = str((lease.get("metadata") or {}).get("resourceVersion", ""))
-        if version != seen.version:
-            seen.version, seen.since = version, began
-        match leadership.turn(lease, self.own, began - seen.since):
+                self._write()
+            except (Conflict, NotFound):  # somebody changed it, or the last answer was lost: read it
+                pass
+            else:
+                return
+        self._read()
+        match leadership.turn(self._lease, self.own, self._unchanged_seconds(), self.terms):
             case Turn.WAIT:
-                seen.renewed = None
-                self._log_holder(namespace, seen, leadership.holder_of(lease))
+                self._lose()
             case Turn.RENEW | Turn.TAKE:
                 try:
-                    written = self._write(namespace, lease)
+                    self._write()
                 except (Conflict, AlreadyExists):  # another operator was faster; the next call reads its Lease
-                    seen.renewed = None
-                    return
-                seen.version, seen.since = str(written["metadata"]["resourceVersion"]), began
-                # The time before the request: the API server may have written it that early.
-                seen.renewed = began
-                self._log_holder(namespace, seen, self.own)
+                    self._lose()
             case turn:
                 assert_never(turn)
 
-    def _write(self, namespace: str, lease: Document) -> Document:
-        spec = leadership.held_since(lease, self.own, datetime.now(UTC))
-        if not lease:
-            return self.kube.create(
-                LEASES,
-                namespace,
-                {
-                    "apiVersion": "coordination.k8s.io/v1",
-                    "kind": "Lease",
-                    "metadata": {"name": LEASE, "namespace": namespace},
-                    "spec": spec,
-                },
-            )
-        version = lease["metadata"]["resourceVersion"]
-        return self.kube.patch(LEASES, namespace, LEASE, {"metadata": {"resourceVersion": version}, "spec": spec})
+    def due_in(self, read_every_seconds: float) -> float:
+        """Seconds until the next call of `renew`: after a success, for as long as nothing else is known."""
+        if self._renewed is not None:
+            return self._renewed + self.terms.renew_every_seconds - self.clock()
+        if not self._lease:
+            return read_every_seconds
+        return min(read_every_seconds, leadership.duration_of(self._lease, self.terms) - self._unchanged_seconds())
 
-    def _log_holder(self, namespace: str, seen: _LeaseState, holder: str) -> None:
-        if holder == seen.holder:
+    def _unchanged_seconds(self) -> float:
+        return 0.0 if self._since is None else self.clock() - self._since
+
+    def release(self) -> None:
+        """Give the Lease up, so that another operator need not wait until it expires. Raises: KubeError."""
+        if self._renewed is None:
             return
-        seen.holder = holder
-        if holder == self.own:
-            log.info("namespace %s: this operator (%s) acts here, see the Lease %s", namespace, self.own, LEASE)
+        self._lose()
+        version = self._lease["metadata"]["resourceVersion"]
+        patch = {"metadata": {"resourceVersion": version}, "spec": leadership.released()}
+        self.kube.patch(LEASES, self.namespace, self.name, patch)
+
+    def _read(self) -> None:
+        began = self.clock()
+        try:
+            lease = self.kube.get(LEASES, self.namespace, self.name)
+        except NotFound:
+            lease = {}
+        if _version(lease) != _version(self._lease) or self._since is None:
+            self._since = began
+        self._lease, self.answered = lease, began
+        self.holder = leadership.holder_of(lease)
+
+    def _write(self) -> None:
+        # The time before the request: the API server may have stored it that early.
+        began = self.clock()
+        spec = leadership.held_since(self._lease, self.own, datetime.now(UTC), self.terms)
+        metadata = {"name": self.name, "namespace": self.namespace}
+        if self._lease:
+            metadata = {"resourceVersion": _version(self._lease)}
+            self._lease = self.kube.patch(LEASES, self.namespace, self.name, {"metadata": metadata, "spec": spec})
+        else:
+            kind = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease"}
+            self._lease = self.kube.create(LEASES, self.namespace, {**kind, "metadata": metadata, "spec": spec})
+        self._since, self.holder = began, self.own
+        self.term = leadership.transitions_of(self._lease)
+        self._renewed = self.answered = began
+
+    def _lose(self) -> None:
+        self._renewed = None
+        self.term = None
+
+
+def _version(lease: Document) -> str:
+    return str((lease.get("metadata") or {}).get("resourceVersion", ""))
+
+
+class Claims:
+    """The Leases of the watched namespaces, each held by one of the releases that watch it."""
+
+    def __init__(
+        self,
+        kube: Kube,
+        namespaces: Sequence[str],
+        own: str,
+        clock: Callable[[], float] = boot_seconds,
+    ) -> None:
+        """
+        Args:
+            own: The identity of the release in a Lease, the same for all its pods.
+        """
+        self.own = own
+        self._clock = clock
+        self._of = {n: LeaseHolder(kube, n, CLAIM_LEASE, own, CLAIM, clock) for n in namespaces}
+        self._due = dict.fromkeys(namespaces, float("-inf"))
+        # The holder, and whether it is this release, as last logged.
+        self._logged: dict[str, tuple[str, bool]] = {}
+
+    def acts_in(self, namespace: str) -> bool:
+        """Whether this release may act in the namespace now. Any thread may call it."""
+        found = self._of.get(namespace)
+        return found is not None and found.held()
+
+    def renew(self, all_now: bool = False) -> None:
+        """Renew or take the Leases that are due. Never raises: a Lease that cannot be renewed expires.
+
+        Args:
+            all_now: Treat all as due.
+        """
+        for namespace, lease in self._of.items():
+            if not all_now and self._clock() < self._due[namespace]:
+                continue
+            try:
+                lease.renew()
+            except KubeError as e:
+                log.warning("cannot renew the Lease %s/%s: %s", namespace, CLAIM_LEASE, e)
+                pause = CLAIM.retry_seconds
+            else:
+                pause = lease.due_in(CLAIM_READ_SECONDS)
+                self._log_holder(namespace, lease)
+            self._due[namespace] = self._clock() + pause
+
+    def _log_holder(self, namespace: str, lease: LeaseHolder) -> None:
+        holder = lease.holder or ""
+        seen = (holder, lease.held())
+        if not holder or seen == self._logged.get(namespace):
+            return
+        self._logged[namespace] = seen
+        where = f"see the Lease {CLAIM_LEASE}"
+        if lease.held():
+            log.info("namespace %s: this release (%s) acts here, %s", namespace, self.own, where)
+        elif holder == self.own:
+            text = "namespace %s: an operator of an older version of this release may still act here, %s. Waiting for it to end."
+            log.info(text, namespace, where)
         else:
             log.warning(
-                "namespace %s: the operator %s acts here, see the Lease %s. This operator (%s) does nothing in it. Remove the "
-                "namespace from the chart's value watchNamespaces of one of the two releases.",
+                "namespace %s: the operator %s acts here, %s. This operator (%s) does nothing in it. Remove the namespace from "
+                "the chart's value watchNamespaces of one of the two releases.",
                 namespace,
                 holder,
-                LEASE,
+                where,
                 self.own,
             )

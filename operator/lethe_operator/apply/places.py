@@ -1,7 +1,7 @@
 """Reserves one of the places among the concurrent vacuums of a VacuumPolicy. I/O.
 
-Two Datasets may be reconciled at the same moment and both see the last place free. So one thread at a time lists the Jobs again
-right before it creates one.
+Two Datasets may be reconciled at the same moment and both see the last place free. So one thread at a time looks at the Jobs
+again right before it creates one.
 """
 
 import threading
@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from lethe_operator.kube import Kube
 from lethe_operator.resources.observed import VacuumJob, VacuumLimit
 
 
@@ -17,19 +16,23 @@ from lethe_operator.resources.observed import VacuumJob, VacuumLimit
 class Places:
     """One per operator."""
 
-    # Lists the vacuum Jobs of a namespace.
-    jobs: Callable[[Kube, str], Iterable[VacuumJob]]
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _of: dict[str, threading.Lock] = field(default_factory=dict)
 
     @contextmanager
-    def taking(self, kube: Kube, namespace: str, place: VacuumLimit | None, uid: str) -> Iterator[bool]:
+    def taking(
+        self, jobs: Callable[[str], Iterable[VacuumJob]], namespace: str, place: VacuumLimit | None, uid: str
+    ) -> Iterator[bool]:
         """Whether the Dataset with this UID may start its vacuum. Until the context ends, no other Dataset of the namespace
-        starts a vacuum that needs a place. Raises: KubeError."""
+        starts a vacuum that needs a place.
+
+        Args:
+            jobs: Returns the current vacuum Jobs of a namespace, including each that this operator has created.
+        """
         if place is None:
             yield True
             return
         with self._lock:
             mine = self._of.setdefault(namespace, threading.Lock())
         with mine:
-            yield len(place.taken(self.jobs(kube, namespace), uid)) < place.at_most
+            yield len(place.taken(jobs(namespace), uid)) < place.at_most

@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import Any, Final
 
 from lethe_operator.kube import Away, Conflict, Document, Kube, KubeError, NotFound, ResourceKind
@@ -15,6 +16,14 @@ THREADS: Final = 8
 ONE_BY_ONE: Final = 16  # up to this number of writes, no threads are started
 Status = Mapping[str, Any]
 Write = Callable[[], object]
+
+
+@dataclass(frozen=True)
+class KnownStatus:
+    """The status of an object at one version."""
+
+    version: str  # resourceVersion
+    status: Status
 
 
 def write(kube: Kube, kind: ResourceKind, namespace: str, name: str, old: Status, new: Status) -> Document | None:
@@ -32,21 +41,30 @@ def write(kube: Kube, kind: ResourceKind, namespace: str, name: str, old: Status
         return None
 
 
-def change(kube: Kube, kind: ResourceKind, namespace: str, name: str, transaction: Callable[[Status], Status]) -> bool:
-    """Change a status that several reconciles write: read, compute, write if the version is unchanged, else repeat.
+def change(
+    kube: Kube,
+    kind: ResourceKind,
+    namespace: str,
+    name: str,
+    known: KnownStatus,
+    transaction: Callable[[Status], Status],
+) -> bool:
+    """Change a status that several reconciles write: compute, write if the version is unchanged, else read and repeat.
 
     Args:
+        known: As last seen.
         transaction: A pure function of the status; it may be called several times.
     Raises: Conflict, after several tries; Refused, Away.
     """
     for tried in range(1, TRIES + 1):
         try:
-            body = kube.get(kind, namespace, name)
-            old = body.get("status") or {}
-            patch = merge_patch(old, transaction(old))
+            if tried > 1:
+                body = kube.get(kind, namespace, name)
+                known = KnownStatus(body["metadata"]["resourceVersion"], body.get("status") or {})
+            patch = merge_patch(known.status, transaction(known.status))
             if not patch:
                 return False
-            version = {"resourceVersion": body["metadata"]["resourceVersion"]}
+            version = {"resourceVersion": known.version}
             kube.patch(kind, namespace, name, {"metadata": version, "status": patch}, "status")
             return True
         except NotFound:

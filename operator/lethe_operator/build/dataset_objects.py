@@ -12,7 +12,6 @@ from lethe.contract.run import DatasetRef, RunSpec
 from lethe_operator.build import names
 from lethe_operator.resources.boundaries import AccountMarks, ServiceAccountMarks
 from lethe_operator.resources.common import ANNOTATION_MARKS
-from lethe_operator.settings import CommitterSettings
 
 _RBAC = "rbac.authorization.k8s.io"
 # The chart creates this Role in each watched namespace. It allows executor pods, and the Secret with which they and their driver
@@ -22,11 +21,12 @@ NO_MARKS: Final = ServiceAccountMarks()
 
 
 def dataset_objects(
-    dataset: DatasetRef, committer: CommitterSettings, with_executors: bool, marks: ServiceAccountMarks = NO_MARKS
+    dataset: DatasetRef, reporters: Sequence[str], with_executors: bool, marks: ServiceAccountMarks = NO_MARKS
 ) -> tuple[dict[str, Any], ...]:
     """The objects of a Dataset, in the order in which they are needed.
 
     Args:
+        reporters: ServiceAccounts of the namespace's processes that carry out runs: the committer, the warm driver.
         with_executors: The next run has executors; only then is there a ServiceAccount that may start pods.
         marks: Annotations and labels of the ServiceAccounts, from the boundary of the namespace.
     """
@@ -37,7 +37,7 @@ def dataset_objects(
         of.account(name, marks.driver),
         of.role(name, [name]),
         of.binding(name, name, name),
-        *((of.role(reports, [name]), of.binding(reports, reports, committer.name)) if committer.enabled else ()),
+        *((of.role(reports, [name]), of.binding(reports, reports, *reporters)) if reporters else ()),
         *(
             (
                 of.account(scaled, marks.driver),
@@ -113,7 +113,7 @@ class _Maker:
         }
         return self.object(f"{_RBAC}/v1", "Role", name, rules=[rule])
 
-    def binding(self, name: str, role: str, account: str) -> dict[str, Any]:
-        subject = {"kind": "ServiceAccount", "name": account, "namespace": self.namespace}
+    def binding(self, name: str, role: str, *accounts: str) -> dict[str, Any]:
+        subjects = [{"kind": "ServiceAccount", "name": a, "namespace": self.namespace} for a in accounts]
         reference = {"apiGroup": _RBAC, "kind": "Role", "name": role}
-        return self.object(f"{_RBAC}/v1", "RoleBinding", name, roleRef=reference, subjects=[subject])
+        return self.object(f"{_RBAC}/v1", "RoleBinding", name, roleRef=reference, subjects=subjects)

@@ -15,6 +15,8 @@ from lethe_operator.resources.common import (
     ANNOTATION_FOR_UID,
     ANNOTATION_GENERATION,
 )
+from lethe_operator.resources.dataset import RunTemplate
+from lethe_operator.resources.launcher import LABEL_QUEUE
 from lethe_operator.resources.observed import NO_FAILURES, Failures
 from lethe_operator.resources.restatement import SecretFile
 from lethe_operator.settings import Settings
@@ -35,7 +37,7 @@ class AttemptRecord:
 def job(
     run: RunSpec,
     size: Size,
-    template: Mapping[str, Any],
+    template: RunTemplate,
     record: AttemptRecord,
     settings: Settings,
     secrets: Sequence[SecretFile] = (),
@@ -46,10 +48,26 @@ def job(
         template: The allowed additions of chart and Dataset, merged.
         secrets: Mounted into the pod.
     """
-    metadata = {
+    assignment = pod.one_run(run, size, settings, secrets)
+    made = _job(
+        metadata_of(run, record, template.queue or ""),
+        pod.driver(assignment, size, template.pod_template, settings),
+        settings,
+    )
+    # Kueue resumes it. Without Kueue it does not start, so no run bypasses the quota.
+    return {**made, "spec": {**made["spec"], "suspend": True}} if template.queue else made
+
+
+def metadata_of(run: RunSpec, record: AttemptRecord, queue: str = "") -> dict[str, Any]:
+    """The metadata of the object that launches an attempt, whatever its kind.
+
+    Args:
+        queue: The LocalQueue that admits it; "": it starts at once.
+    """
+    return {
         "name": names.job(run),
         "namespace": run.dataset.namespace,
-        "labels": names.run_labels(run),
+        "labels": {**names.run_labels(run), **({LABEL_QUEUE: queue} if queue else {})},
         "annotations": {
             ANNOTATION_DATASET: run.dataset.name,
             ANNOTATION_GENERATION: str(record.generation),
@@ -58,7 +76,6 @@ def job(
         },
         "ownerReferences": names.owners(run.dataset),
     }
-    return _job(metadata, pod.driver(pod.one_run(run, size, settings, secrets), size, template, settings), settings)
 
 
 def shared_job(

@@ -1,4 +1,4 @@
-"""Entries of the committer's mailbox, and the note that one was written. Pure."""
+"""Entries of the mailboxes of the committer and the warm driver, and the note that one was written. Pure."""
 
 from datetime import datetime
 
@@ -7,10 +7,11 @@ from lethe.contract.run import DatasetRef, MailboxEntry, RunSpec
 
 from lethe_operator.build import names
 from lethe_operator.resources.dispatch import Dispatch
+from lethe_operator.resources.engine import Engine
 
 
-def dispatch(run: RunSpec, generation: int, for_uid: str, now: datetime) -> Dispatch:
-    """The note about an attempt that the committer gets now; `generation` and `for_uid` as for a Job."""
+def dispatch(run: RunSpec, generation: int, for_uid: str, engine: Engine, now: datetime) -> Dispatch:
+    """The note about an attempt that a process of the namespace gets now; `generation` and `for_uid` as for a Job."""
     return Dispatch(
         name=names.job(run),
         run_id=run.run_id,
@@ -19,10 +20,13 @@ def dispatch(run: RunSpec, generation: int, for_uid: str, now: datetime) -> Disp
         generation=generation,
         for_uid=for_uid,
         created_time=now,
+        engine=engine,
     )
 
 
-def entry(dataset: DatasetRef, run_id: str, family: RunFamily, attempt: int, created: datetime) -> MailboxEntry:
+def entry(
+    dataset: DatasetRef, run_id: str, family: RunFamily, attempt: int, created: datetime, cancelled: bool = False
+) -> MailboxEntry:
     return MailboxEntry(
         dataset_uid=dataset.uid,
         run_id=run_id,
@@ -31,4 +35,5 @@ def entry(dataset: DatasetRef, run_id: str, family: RunFamily, attempt: int, cre
         config_map=names.shared(dataset.name),
         prefix=names.key_prefix(run_id),
         created_time=created,
+        cancelled=cancelled or None,
     )

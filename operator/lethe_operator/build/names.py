@@ -46,7 +46,7 @@ def executors(dataset: str) -> str:
 
 
 def reports(dataset: str) -> str:
-    """The Role and RoleBinding that let the committer report into a Dataset's ConfigMap."""
+    """The Role and RoleBinding that let the committer and the warm driver report into a Dataset's ConfigMap."""
     return kube_name(dataset, "reports")
 
 

@@ -51,6 +51,7 @@ class Assignment:
     runs: Mapping[str, Any]  # the volume with the run documents
     secrets: Sequence[SecretFile] = ()  # values of Erases
     digests: bool = False  # it writes keyed digests of erased values, so it needs the key
+    options: Sequence[str] = ()  # with which it decides about its executors
 
 
 def one_run(run: RunSpec, size: Size, settings: Settings, secrets: Sequence[SecretFile] = ()) -> Assignment:
@@ -76,6 +77,7 @@ def one_run(run: RunSpec, size: Size, settings: Settings, secrets: Sequence[Secr
         runs={"configMap": {"name": config_map, "items": items}},
         secrets=secrets,
         digests=bool(secrets) or _writes_records(run.kind),
+        options=spark_conf.scaling(run, size),
     )
 
 
@@ -127,7 +129,7 @@ def driver(assignment: Assignment, size: Size, template: Mapping[str, Any], sett
         "name": CONTAINER,
         "image": settings.spark_image,
         "imagePullPolicy": settings.image_pull_policy,
-        "args": spark_conf.arguments(assignment.confs),
+        "args": spark_conf.arguments(assignment.confs, assignment.options),
         "env": [
             _field("POD_NAME", "metadata.name"),
             _field("POD_IP", "status.podIP"),

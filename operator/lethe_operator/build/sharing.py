@@ -8,8 +8,10 @@ from typing import assert_never
 from lethe.contract.kind import RunFamily, RunKind
 from lethe.contract.run import RunSpec
 
+from lethe_operator.build.launcher import launcher_of
 from lethe_operator.build.sizing import Size
 from lethe_operator.resources.dataset import RunTemplate
+from lethe_operator.resources.launcher import Launcher
 from lethe_operator.resources.observed import AttemptState, ObservedRun
 from lethe_operator.settings import SharedRuns
 
@@ -42,7 +44,9 @@ def company(
         runs: Known runs of the Dataset.
     """
     small = run_bytes <= limits.max_bytes_per_dataset and size.executors == 0
-    if not limits.enabled or not _may_share(run.kind) or not small or _failed_last(runs):
+    # Kueue may stop and resume a Job, and then a shared driver would repeat the runs of Datasets that have ended theirs.
+    plain = launcher_of(template) is Launcher.JOB and not template.queue
+    if not limits.enabled or not _may_share(run.kind) or not small or not plain or _failed_last(runs):
         return None
     return Company(run.table.catalog, json.dumps(template.model_dump(mode="json", by_alias=True), sort_keys=True))
 

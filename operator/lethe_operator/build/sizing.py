@@ -4,13 +4,12 @@ import math
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
+from lethe.contract.executors import ExecutorRule
+
 from lethe_operator.resources.boundaries import Boundary, PodLimits
 from lethe_operator.resources.dataset import GIB, MIB, ExecutorsSpec, PodSize, RunTemplate
+from lethe_operator.resources.launcher import Launcher
 
-# Iceberg's read.split.target-size: about as much as one task reads.
-TASK_BYTES: Final = 128 * MIB
-# From this number of rounds of tasks on, executors are faster than a driver alone.
-ROUNDS: Final = 4
 # What a JVM with Iceberg needs besides its heap, and Python with Arrow besides the JVM; measured when idle, plus a reserve.
 DRIVER_ROOM_BYTES: Final = 640 * MIB
 DRIVER_ROOM_SHARE: Final = 0.35
@@ -19,7 +18,7 @@ EXECUTOR_OVERHEAD_FACTOR: Final = 0.4
 EXECUTOR_OVERHEAD_BYTES: Final = 384 * MIB
 
 _DRIVER: Final = PodSize(cpu=1.0, memory=2 * GIB)
-_EXECUTORS: Final = ExecutorsSpec(cpu=1.0, memory=2 * GIB, min=0, max=8)
+_EXECUTORS: Final = ExecutorsSpec(cpu=1.0, memory=2 * GIB, min=0, max=8, wait_seconds=300)
 
 
 N = TypeVar("N", int, float)
@@ -38,11 +37,13 @@ class Pod:
 class Size:
     driver: Pod
     executor: Pod
-    executors: int  # 0: the driver works alone, with `driver.cores` threads
+    executors: int  # at most; 0: the driver works alone, with `driver.cores` threads
+    fewest: int = 0  # executors that stay until the run ends, even if they are idle
+    wait_seconds: int = 300  # how long the driver waits for its first executor; then it works alone
 
 
 def size(run_bytes: int, template: RunTemplate) -> Size:
-    """The size of a run that reads `run_bytes`.
+    """The size of a run that reads at most `run_bytes`.
 
     Args:
         template: The Dataset's, merged with the chart's. Fields that neither sets have a default here.
@@ -51,16 +52,19 @@ def size(run_bytes: int, template: RunTemplate) -> Size:
     executor = _executor(template.executors)
     fewest = _first(template.executors.min, _EXECUTORS.min, 0)
     most = max(fewest, _first(template.executors.max, _EXECUTORS.max, 0))
-    tasks = math.ceil(run_bytes / TASK_BYTES)
-    if most == 0 or (fewest == 0 and tasks <= ROUNDS * driver.cores):
-        return Size(driver, executor, 0)
-    wanted = math.ceil(tasks / (executor.cores * ROUNDS))
-    return Size(driver, executor, min(max(wanted, max(1, fewest)), most))
+    if template.queue and template.launcher is not Launcher.SPARK_APPLICATION:
+        # Of a Job, Kueue counts the driver only, and leaves the driver's own pods alone: executors would exceed the quota.
+        fewest = most = 0
+    executors = ExecutorRule(driver.cores, executor.cores, fewest, most).executors(run_bytes)
+    wait = _first(template.executors.wait_seconds, _EXECUTORS.wait_seconds, 0)
+    return Size(driver, executor, executors, min(fewest, executors), wait)
 
 
 def merged(chart: RunTemplate, dataset: RunTemplate) -> RunTemplate:
     """The Dataset's run template over the chart's, field by field."""
     return RunTemplate(
+        launcher=dataset.launcher or chart.launcher,
+        queue=dataset.queue or chart.queue,
         driver=chart.driver.model_copy(update=dataset.driver.model_dump(exclude_none=True)),
         executors=chart.executors.model_copy(update=dataset.executors.model_dump(exclude_none=True)),
         pod_template=_merged(dict(chart.pod_template), dict(dataset.pod_template)),
@@ -80,6 +84,7 @@ def within(template: RunTemplate, boundary: Boundary) -> RunTemplate:
         update={
             "driver": template.driver.model_copy(update=driver),
             "executors": template.executors.model_copy(update=executors),
+            "queue": boundary.queue or template.queue,
         }
     )
 

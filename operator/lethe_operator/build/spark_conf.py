@@ -3,9 +3,10 @@
 The driver derives the settings of catalogs from the mounted catalogs file, so that no object's spec contains a secret.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import assert_never
 
-from lethe.contract.run import RunSpec
+from lethe.contract.run import RunKind, RunSpec
 
 from lethe_operator.build import names
 from lethe_operator.build.sizing import Pod, Size
@@ -33,6 +34,8 @@ AUTHENTICATED: Mapping[str, str] = {
     "spark.io.encryption.keySizeBits": "256",
 }
 API_TIMEOUT_MS = 60_000
+IDLE_SECONDS = 60  # an executor without tasks is released after this time
+SHUFFLE_KEPT_SECONDS = 300  # an idle executor with shuffle data of ended jobs is released after this time
 
 
 def alone(name: str, size: Size) -> dict[str, str]:
@@ -70,7 +73,16 @@ def confs(run: RunSpec, size: Size, settings: Settings) -> dict[str, str]:
         # The default is ten seconds; on a busy node, a JVM may need that long to start its network threads.
         "spark.kubernetes.driver.connectionTimeout": str(API_TIMEOUT_MS),
         "spark.kubernetes.driver.requestTimeout": str(API_TIMEOUT_MS),
-        "spark.executor.instances": str(size.executors),
+        # Executors that are idle are released, and requested again when tasks wait. Shuffle tracking keeps those with data that
+        # an active job still needs.
+        "spark.dynamicAllocation.enabled": "true",
+        "spark.dynamicAllocation.shuffleTracking.enabled": "true",
+        # By default, executors with data of an ended job stay until the run ends.
+        "spark.dynamicAllocation.shuffleTracking.timeout": f"{SHUFFLE_KEPT_SECONDS}s",
+        "spark.dynamicAllocation.executorIdleTimeout": f"{IDLE_SECONDS}s",
+        "spark.dynamicAllocation.minExecutors": str(size.fewest),
+        "spark.dynamicAllocation.initialExecutors": str(size.executors),
+        "spark.dynamicAllocation.maxExecutors": str(size.executors),
         "spark.executor.cores": str(executor.cores),
         "spark.kubernetes.executor.request.cores": f"{round(executor.cpu * 1000)}m",
         "spark.executor.memory": f"{executor.heap // MIB}m",
@@ -93,6 +105,25 @@ def cpu_limit(pod: Pod, limits: RunLimits) -> str | None:
     return f"{round(pod.cpu * limits.cpu_factor * 1000)}m" if limits.cpu_factor else None
 
 
-def arguments(document: Mapping[str, str]) -> list[str]:
+def scaling(run: RunSpec, size: Size) -> list[str]:
+    """The options with which a driver decides about its executors; empty: it works alone."""
+    if size.executors == 0:
+        return []
+    by_plan = ["--executors-by-plan"] if _plans_first(run.kind) else []
+    return ["--alone-cores", str(size.driver.cores), "--executor-wait", str(size.wait_seconds), *by_plan]
+
+
+def _plans_first(kind: RunKind) -> bool:
+    """Whether only the run itself can find out how many bytes it reads."""
+    match kind:
+        case RunKind.VACUUM:
+            return True
+        case RunKind.CONSOLIDATION | RunKind.REANCHORING | RunKind.RESTATEMENT | RunKind.ERASURE_CHECK:
+            return False
+        case _:
+            assert_never(kind)
+
+
+def arguments(document: Mapping[str, str], options: Sequence[str] = ()) -> list[str]:
     """The arguments of the image's entry point."""
-    return ["driver", *(word for key in sorted(document) for word in ("--conf", f"{key}={document[key]}"))]
+    return ["driver", *options, *(word for key in sorted(document) for word in ("--conf", f"{key}={document[key]}"))]

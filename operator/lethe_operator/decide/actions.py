@@ -10,6 +10,7 @@ from lethe.contract.run import RunSpec
 from lethe.guards.claim import Owner
 from lethe.ledger.ledger import BufferedObject
 
+from lethe_operator.resources.engine import Engine
 from lethe_operator.resources.observed import NO_FAILURES, Attempt, Failures, VacuumLimit
 from lethe_operator.resources.restatement import SecretFile
 
@@ -28,7 +29,7 @@ class Launch:
     """Start a run."""
 
     run: RunSpec
-    # How much the run reads; its size follows from it.
+    # How much the run reads at most; its size follows from it.
     bytes: int
     # Of the Dataset.
     generation: int
@@ -36,8 +37,8 @@ class Launch:
     why: str
     # UID of the Restatement that the run serves, FOR_HEAD or FOR_ERASURES; "": none.
     for_uid: str = ""
-    # True: the committer of the namespace carries out the run; False: a Job does.
-    by_committer: bool = False
+    # What carries out the run.
+    engine: Engine = Engine.JOB
     # Of earlier attempts of the run.
     failures: Failures = NO_FAILURES
     # Mounted into the pod.
@@ -68,10 +69,14 @@ class Actions:
     # The Dataset's entry in the status of each VacuumPolicy that selects it, by the policy's name.
     policy_entries: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     launches: tuple[Launch, ...] = ()
-    # Attempts whose entry the committer's mailbox lacks: write it again.
+    # Attempts whose entry the mailbox of their engine lacks: write it again.
     remind: tuple[Attempt, ...] = ()
-    # Keys to remove from the committer's mailbox.
-    withdraw: tuple[str, ...] = ()
+    # Attempts whose entry to remove from the mailbox of their engine.
+    withdraw: tuple[Attempt, ...] = ()
+    # Attempts that the warm driver is to stop.
+    cancel: tuple[Attempt, ...] = ()
+    # Start the warm driver of the namespace, for runs that it has received.
+    start_warm_driver: bool = False
     # Objects to delete from the buffer, if `owner` holds its claim.
     sweep: tuple[BufferedObject, ...] = ()
     # As whom the Dataset claims its buffer; None: delete nothing.

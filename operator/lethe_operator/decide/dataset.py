@@ -38,13 +38,15 @@ from lethe_operator.decide.restatement.run_outcomes import Trials
 from lethe_operator.decide.restatement.ttl import expired
 from lethe_operator.decide.runs import committer
 from lethe_operator.decide.runs import history as run_history
-from lethe_operator.decide.runs.failures import counted
+from lethe_operator.decide.runs.completion import after_failures, in_cluster, seeing, within_boundary
 from lethe_operator.decide.runs.retry import Again, Fresh, GivenUp
+from lethe_operator.decide.runs.warm_driver import care, with_engine
 from lethe_operator.decide.vacuum import status as vacuum_status
 from lethe_operator.decide.vacuum.decide import VacuumVerdict, decide_vacuum
 from lethe_operator.reasons import Reason
 from lethe_operator.resources.common import ACCEPT_HEAD
 from lethe_operator.resources.dataset import Dataset
+from lethe_operator.resources.engine import Engine
 from lethe_operator.resources.observed import AttemptState, LostLedger, ObservedRun, TableView, Unavailable, World
 from lethe_operator.resources.restatement import Restatement
 from lethe_operator.settings import Settings
@@ -117,14 +119,14 @@ def decide(dataset: Dataset, world: World, now: datetime, settings: Settings) ->
     erasures = decide_erasures(dataset, world, held, now, settings)
     may_start = held is None and not dataset.meta.deleting
     group = None if _committing(world) else restatements_launch(dataset, world, queued)
-    asked = None if committer.is_asked(world) else restatements_launch(dataset, world, quick, by_committer=True)
+    asked = None if committer.is_asked(world) else restatements_launch(dataset, world, quick, Engine.COMMITTER)
     verdicts = _Verdicts(consolidation, reanchor, vacuum, erasures, _Group(queued, group), _Group(quick, asked))
     if may_start:
         turns = _turns(dataset, world, verdicts, now, settings.cluster)
     elif (
         _may_accept(dataset, world, blocked) and reanchor.launch is not None
     ):  # removes the reason that blocks other runs
-        turns = _Turns((_in_cluster(_seeing(world, reanchor.launch), settings.cluster),), reanchor.look_again)
+        turns = _Turns((in_cluster(seeing(world, reanchor.launch), settings.cluster),), reanchor.look_again)
     else:
         turns = _Turns((), reanchor.look_again if isinstance(world.table, LostLedger) else None)
     sweep = _sweep(dataset, world, now) if may_start else Sweep()
@@ -151,16 +153,20 @@ def decide(dataset: Dataset, world: World, now: datetime, settings: Settings) ->
         _needed(world, trials, standings, (consolidation, erasures, reanchor), vacuum),
     )
     over = expired(standings, now)
+    unwanted = _unwanted(world, standings)
+    cared = care(world, unwanted, now)
     return Actions(
         dataset_status=status,
         restatement_statuses=changed.statuses,
         policy_entries=vacuum.entries,
-        launches=tuple(_within(x, settings) for x in turns.launches),
-        remind=committer.forgotten(world) if may_start else (),
-        withdraw=committer.withdrawn(world),
+        launches=tuple(within_boundary(with_engine(x, dataset, world, settings), settings) for x in turns.launches),
+        remind=(*committer.forgotten(world), *cared.remind) if may_start else (),
+        withdraw=(*committer.withdrawn(world), *cared.withdraw),
+        cancel=cared.cancel,
+        start_warm_driver=cared.start and may_start,
         sweep=sweep.delete,
         owner=buffer_guard.owner(dataset, world, settings),
-        delete_jobs=(*prunable.jobs, *_unwanted(world, standings)),
+        delete_jobs=(*prunable.jobs, *unwanted),
         drop_keys=(*prunable.keys, *(k for r in world.runs if r.run_id in abandoned and not r.active for k in r.keys)),
         delete_restatements=over.names,
         events=_each_once(
@@ -172,6 +178,7 @@ def decide(dataset: Dataset, world: World, now: datetime, settings: Settings) ->
         ),
         look_again=earliest(
             turns.look_again,
+            cared.look_again,
             world.next_expiry,
             changed.look_again,
             over.look_again,
@@ -234,14 +241,8 @@ def _turns(dataset: Dataset, world: World, verdicts: _Verdicts, now: datetime, c
     if reanchor.launch is not None and quiet and not any(r.active for r in world.runs):
         launches.append(reanchor.launch)
     times = (v.look_again for v in (consolidation, vacuum, erasures, reanchor))
-    complete = tuple(_in_cluster(_after_failures(world, _seeing(world, x)), cluster) for x in launches)
+    complete = tuple(in_cluster(after_failures(world, seeing(world, x)), cluster) for x in launches)
     return _Turns(complete, earliest(earliest(collecting, gathering) or pause, *times), pause)
-
-
-def _within(launch: Launch, settings: Settings) -> Launch:
-    """With the current boundary, also for an intent that was stored under another one."""
-    boundary = settings.boundaries.of(launch.run.dataset.namespace).of_runs
-    return replace(launch, run=launch.run.model_copy(update={"boundary": boundary}))
 
 
 def _may_accept(dataset: Dataset, world: World, blocked: RunBlocker | None) -> bool:
@@ -258,9 +259,9 @@ def _unwanted(world: World, standings: Standings) -> tuple[str, ...]:
 
 
 def _committing(world: World) -> bool:
-    """Whether a Job that commits is active."""
+    """Whether a run that commits data is active."""
     attempts = (a for r in world.runs if is_committing(r) for a in r.attempts)
-    return any(a.state is AttemptState.ACTIVE and not a.by_committer for a in attempts)
+    return any(a.state is AttemptState.ACTIVE and a.engine is not Engine.COMMITTER for a in attempts)
 
 
 def _was_passed_over(world: World) -> bool:
@@ -271,7 +272,7 @@ def _was_passed_over(world: World) -> bool:
         for r in world.runs
         if is_committing(r)
         for a in r.attempts
-        if not a.by_committer
+        if a.engine is not Engine.COMMITTER
     ]
     if not jobs or not isinstance(world.buffer, BufferDigest) or not world.buffer.oldest:
         return False
@@ -301,34 +302,6 @@ def _consolidation_decision(
         text = f"{outcome.message} The run starts after a pause, in which other writers can commit."
         return replace(outcome, reason=Reason.PAUSE_BETWEEN_COMMITS, message=text, next_time=turns.paused_until)
     return replace(outcome, reason=Reason.QUEUED, message=f"{outcome.message} The run waits for a run of Restatements.")
-
-
-def _seeing(world: World, launch: Launch) -> Launch:
-    """With the table and the head that this decision is based on. The run checks that the table is still the same and was not
-    rolled back."""
-    view = world.table
-    if isinstance(view, LostLedger):
-        return replace(launch, run=launch.run.model_copy(update={"seen_table_uuid": view.uuid}))
-    if not isinstance(view, TableView):
-        return launch
-    seen = {
-        "seen_table_uuid": view.uuid,
-        "seen_snapshot_id": view.head_id,
-        "seen_sequence_number": view.head_sequence_number,
-    }
-    return replace(launch, run=launch.run.model_copy(update=seen))
-
-
-def _in_cluster(launch: Launch, cluster: str) -> Launch:
-    """With the id of the cluster, for the claim of the buffer."""
-    of = launch.run.dataset.model_copy(update={"cluster": cluster})
-    return replace(launch, run=launch.run.model_copy(update={"dataset": of}))
-
-
-def _after_failures(world: World, launch: Launch) -> Launch:
-    """With the failures of earlier attempts, which the Job records."""
-    before = next((r.attempts for r in world.runs if r.run_id == launch.run.run_id), ())
-    return replace(launch, failures=counted(before, launch.generation, launch.for_uid))
 
 
 def _sweep(dataset: Dataset, world: World, now: datetime) -> Sweep:

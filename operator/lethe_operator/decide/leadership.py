@@ -1,15 +1,42 @@
-"""Which operator acts in a namespace that several operators watch: the holder of the namespace's Lease. Pure."""
+"""Which operator acts: within a release, the holder of the release's Lease; between releases, the holder of the Lease of the
+namespace. Pure.
+
+The times in a Lease come from the clock of another machine. So an operator that waits for a Lease measures by its own clock how
+long it has read the same version.
+"""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 from typing import Any, Final
 
-LEASE: Final = "lethe-operator"
-LEASE_SECONDS: Final = 45
-# A holder that could not renew the Lease for this long stops acting, before another operator may take the Lease.
-RENEW_WITHIN_SECONDS: Final = 30.0
-RENEW_EVERY_SECONDS: Final = 10.0
+
+@dataclass(frozen=True)
+class LeaseTerms:
+    """All in seconds."""
+
+    # Another operator may take the Lease when its version has not changed for this long.
+    lease_seconds: int
+    # A holder whose last renewal began longer ago than this stops acting.
+    act_within_seconds: float
+    # The interval of the holder's renewals, and of the others' reads.
+    renew_every_seconds: float
+    # The pause after a renewal that failed.
+    retry_seconds: float
+
+
+# The Lease of a release. From the last renewal to the take-over it takes at most 3 + 9 seconds.
+LEADER: Final = LeaseTerms(9, 6.5, 3, 0.5)
+# The Lease of a namespace. Only the leader of the release renews it.
+CLAIM: Final = LeaseTerms(180, 120, 60, 5)
+# The name of the Lease of a namespace.
+CLAIM_LEASE: Final = "lethe-operator"
+# How often an operator reads the Lease of a namespace that another one holds.
+CLAIM_READ_SECONDS: Final = 10.0
+# The duration that operators without an elected leader wrote. They have the name of their release, too, so that a Lease with this
+# duration belongs to an operator of an older version, which may still run during an upgrade.
+WITHOUT_LEADER_SECONDS: Final = 45
 
 
 class Turn(StrEnum):
@@ -22,31 +49,38 @@ def holder_of(lease: Mapping[str, Any]) -> str:
     return str((lease.get("spec") or {}).get("holderIdentity") or "")
 
 
-def turn(lease: Mapping[str, Any], own: str, unchanged_seconds: float) -> Turn:
+def transitions_of(lease: Mapping[str, Any]) -> int:
+    """How often the Lease was taken."""
+    return int((lease.get("spec") or {}).get("leaseTransitions") or 0)
+
+
+def duration_of(lease: Mapping[str, Any], terms: LeaseTerms) -> float:
+    """For how long its holder may be silent, in seconds, as the holder wrote it."""
+    return float((lease.get("spec") or {}).get("leaseDurationSeconds") or terms.lease_seconds)
+
+
+def turn(lease: Mapping[str, Any], own: str, unchanged_seconds: float, terms: LeaseTerms) -> Turn:
     """What to do with a Lease.
 
     Args:
         own: The identity of this operator.
-        unchanged_seconds: For how long this operator has read the same version of the Lease. The times in the Lease come from
-            the clock of another machine.
+        unchanged_seconds: For how long this operator has read the same version of the Lease.
     """
-    holder = holder_of(lease)
-    if holder == own:
+    holder, duration = holder_of(lease), duration_of(lease, terms)
+    if holder == own and duration != WITHOUT_LEADER_SECONDS:
         return Turn.RENEW
-    duration = float((lease.get("spec") or {}).get("leaseDurationSeconds") or LEASE_SECONDS)
     return Turn.TAKE if not holder or unchanged_seconds >= duration else Turn.WAIT
 
 
-def held_since(lease: Mapping[str, Any], own: str, now: datetime) -> dict[str, Any]:
+def held_since(lease: Mapping[str, Any], own: str, now: datetime, terms: LeaseTerms) -> dict[str, Any]:
     """The spec that renews the Lease or takes it."""
     time = now.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
-    spec = lease.get("spec") or {}
+    renewed = {"renewTime": time, "leaseDurationSeconds": terms.lease_seconds}
     if holder_of(lease) == own:
-        return {"renewTime": time, "leaseDurationSeconds": LEASE_SECONDS}
-    return {
-        "holderIdentity": own,
-        "acquireTime": time,
-        "renewTime": time,
-        "leaseDurationSeconds": LEASE_SECONDS,
-        "leaseTransitions": int(spec.get("leaseTransitions") or 0) + 1,
-    }
+        return renewed
+    return {**renewed, "holderIdentity": own, "acquireTime": time, "leaseTransitions": transitions_of(lease) + 1}
+
+
+def released() -> dict[str, Any]:
+    """The spec that gives the Lease up. The API server accepts no duration of 0."""
+    return {"holderIdentity": None, "leaseDurationSeconds": 1}

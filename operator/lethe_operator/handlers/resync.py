@@ -1,79 +1,61 @@
-"""Lists and reconciles everything periodically, whatever the watches reported. I/O."""
+"""Queues everything at the start, and what the queue does not know later, whatever the watches reported."""
 
 import asyncio
 import logging
-import time
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Sequence
+from contextlib import suppress
 from typing import Final, Protocol
 
-from lethe_operator.health import RESTATEMENTS, OperatorHealth
-from lethe_operator.kube import DATASETS, VACUUM_POLICIES, Kube, KubeError
-from lethe_operator.work_queue import SHARED_RUNS, Key, WorkQueue
+from lethe_operator.kube import Kube, KubeError
+from lethe_operator.schedule import Key
+from lethe_operator.work_queue import SHARED_RUNS, WorkQueue
 
 log = logging.getLogger(__name__)
 
-# There may be tens of thousands of Restatements. The watch reports each change; a listing finds what the watch missed.
-RESTATEMENTS_LISTED_EVERY_SECONDS: Final = 300.0
+LISTED_WITHIN_SECONDS: Final = 60.0
 
 
-class RestatementLister(Protocol):
-    """Lists the Restatements of a namespace and keeps them."""
+class KnownNames(Protocol):
+    """The names of the resources of each namespace."""
 
-    def list(self, kube: Kube, namespace: str) -> Mapping[str, str]:
-        """List all; return their versions by UID."""
+    def ensure(self, kube: Kube, namespace: str) -> None:
+        """Return when the resources of a namespace are known."""
 
-    def datasets(self, namespace: str) -> Iterable[str]:
-        """Names of the Datasets that the Restatements of a namespace refer to."""
+    def dataset_names(self, namespace: str) -> Collection[str]: ...
 
-
-@dataclass(frozen=True)
-class ResyncListing:
-    keys: tuple[Key, ...]  # to reconcile
-    objects: tuple[tuple[str, str], ...]  # UID and version
+    def policy_names(self, namespace: str) -> Collection[str]: ...
 
 
-def list_everything(kube: Kube, known: RestatementLister, namespaces: Sequence[str]) -> ResyncListing:
-    """List everything except Restatements, which `known` holds. Raises: KubeError."""
-    keys: dict[Key, None] = {}
-    objects: list[tuple[str, str]] = []
+def all_keys(known: KnownNames, namespaces: Sequence[str]) -> list[Key]:
+    """Everything that is reconciled."""
+    found: list[Key] = []
     for namespace in namespaces:
-        keys[Key(SHARED_RUNS, namespace, "")] = None
-        for kind in (DATASETS, VACUUM_POLICIES):
-            for body in kube.list(kind, namespace):
-                metadata = body["metadata"]
-                objects.append((metadata["uid"], metadata["resourceVersion"]))
-                keys[Key(kind.name, namespace, metadata["name"])] = None
-        for name in known.datasets(namespace):
-            keys[Key("Dataset", namespace, name)] = None
-    return ResyncListing(tuple(keys), tuple(objects))
+        found.append(Key(SHARED_RUNS, namespace, ""))
+        found += (Key("Dataset", namespace, name) for name in known.dataset_names(namespace))
+        found += (Key("VacuumPolicy", namespace, name) for name in known.policy_names(namespace))
+    return found
 
 
-async def resync(
-    queue: WorkQueue,
-    health: OperatorHealth,
-    kube: Kube,
-    known: RestatementLister,
-    namespaces: Sequence[str],
-    seconds: float,
-) -> None:
+async def resync(queue: WorkQueue, known: KnownNames, kube: Kube, namespaces: Sequence[str], seconds: float) -> None:
     """Run until cancelled."""
-    listed: float | None = None
     while True:
         try:
-            if listed is None or time.monotonic() - listed >= RESTATEMENTS_LISTED_EVERY_SECONDS:
-                versions = await asyncio.to_thread(_list_restatements, kube, known, namespaces)
-                health.listed(versions.items(), RESTATEMENTS)
-                listed = time.monotonic()
-            found = await asyncio.to_thread(list_everything, kube, known, namespaces)
+            for namespace in namespaces:
+                await asyncio.to_thread(known.ensure, kube, namespace)
         except KubeError as e:
             log.warning("resync: %s", e)
         else:
-            health.listed(found.objects)
-            for key in found.keys:
-                queue.add(key)
+            for key in all_keys(known, namespaces):
+                queue.ensure(key)
         await asyncio.sleep(seconds)
 
 
-def _list_restatements(kube: Kube, known: RestatementLister, namespaces: Sequence[str]) -> dict[str, str]:
-    return {uid: version for n in namespaces for uid, version in known.list(kube, n).items()}
+async def wait_until_listed(known: KnownNames, kube: Kube, namespaces: Sequence[str]) -> None:
+    """Wait until everything is known, or an error, or for some time: `resync` goes on."""
+
+    def ensure() -> None:
+        for namespace in namespaces:
+            known.ensure(kube, namespace)
+
+    with suppress(KubeError, TimeoutError):
+        await asyncio.wait_for(asyncio.to_thread(ensure), LISTED_WITHIN_SECONDS)

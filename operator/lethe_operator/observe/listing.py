@@ -1,40 +1,44 @@
-"""Lists buffers, each in its own thread, while reconciles continue with the digest of the previous listing. I/O.
+"""Lists buffers in threads, while reconciles continue with the digest of the previous listing. I/O.
 
-A reconcile waits for the listing of a small buffer, but not for that of a large one. A thread cannot be killed: a listing that is
-no longer needed ends at its next object.
+A reconcile waits for the listing of a small buffer, but not for that of a large one. Between reconciles, `listing_schedule` says
+which buffer is listed, and a Dataset is reported if its buffer has changed. A thread cannot be killed: a listing that is no
+longer needed ends at its next object.
 """
 
 import logging
+import random
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from typing import Final
+from urllib.parse import urlsplit
 
+from lethe.base.errors import InputError
 from lethe.buffer.arrivals import Folders, with_folders
-from lethe.buffer.batch import BufferedBatch, NoBatch
+from lethe.buffer.batch import BufferedBatch
 from lethe.buffer.digest import BufferDigest, digest
 from lethe.guards.rejections import Around
+from lethe.iceberg import catalogs
 from lethe.ledger.ledger import BatchEntry
 from lethe.ledger.parts import get_many
 from lethe.storage import surroundings
 from lethe.storage.buffer import open_buffer
 
 from lethe_operator.observe.failures import unavailable
-from lethe_operator.observe.time_limit import TookTooLong
+from lethe_operator.observe.listed_buffer import ListedBuffer, ListingContext, ListingRequest, PlannedListing
+from lethe_operator.observe.listing_schedule import ListingBudget, ListingCost, ListingLimits, ListingSchedule
+from lethe_operator.observe.time_limit import Threads, TookTooLong
 from lethe_operator.resources.common import ACCEPT_HEAD, Meta
 from lethe_operator.resources.dataset import Dataset
 from lethe_operator.resources.observed import NotListed, Unavailable
 
 log = logging.getLogger(__name__)
 
-# How long a reconcile waits for the listing that it started.
+# How long a reconcile waits for the listing that it needs.
 PATIENCE_SECONDS: Final = 2.0
-# The pause after a listing, as a multiple of its duration, and at least this long, because watch events come in bursts. The
-# end of a run ends the pause.
-REST: Final = 2.0
-REST_AT_LEAST_SECONDS: Final = 5.0
 # Expired objects are returned once, and only this long after the listing: an object that is deleted by its key must still be the
 # one that was listed.
 SWEEP_WITHIN_SECONDS: Final = 60.0
@@ -42,83 +46,48 @@ SWEEP_WITHIN_SECONDS: Final = 60.0
 SILENCE_SECONDS: Final = 60.0
 # How often to check for tables above a buffer. It costs a request or two for each parent folder.
 AROUND_AGAIN_SECONDS: Final = 600.0
-_BEGINNING: Final = datetime.min.replace(tzinfo=UTC)
 
 
 class _Stopped(Exception):
     """The listing is no longer needed."""
 
 
-@dataclass(frozen=True)
-class ListingRequest:
-    """What a reconcile needs of a listing."""
-
-    # List now, without the pause, for example because a run has just ended.
-    at_once: bool = False
-    # The minimum pause between listings, in seconds, while notifications report changes.
-    rest_seconds: float = 0.0
-    # UIDs of the Restatements that need to know which batches arrived before them. Horizons of others are forgotten.
-    searching: Collection[str] = ()
-
-
-@dataclass
-class _Listing:
-    """A running listing."""
-
-    began: float  # by the operator's clock, in seconds
-    last_object: float  # when the store returned the last object
-    searching: frozenset[str] = frozenset()  # UIDs of the Restatements that existed before it began
-    stop: threading.Event = field(default_factory=threading.Event)
-    done: threading.Event = field(default_factory=threading.Event)
-
-
-@dataclass
-class _Buffer:
-    """What is known of one Dataset's buffer."""
-
-    identity: tuple[str, ...]
-    digest: BufferDigest | NotListed | Unavailable = field(default_factory=NotListed)
-    # When the last listing ended.
-    ended: float = float("-inf")
-    # The pause after it.
-    rest_seconds: float = 0.0
-    # The running listing; None: there is none.
-    running: _Listing | None = None
-    # A listing was requested at once after the running one had begun.
-    again: bool = False
-    # Seconds and objects of the last successful listing; None: there was none.
-    last_duration: tuple[float, int] | None = None
-    # Tables around the buffer, as last checked. Its claim is not current.
-    around: Around | None = None
-    # When to check them again.
-    around_until: float = 0.0
-    # Folders that were read since the running listing began, and the ledger's entries of their batches.
-    meanwhile: dict[str, tuple[BufferedBatch | NoBatch | None, BatchEntry | None]] = field(default_factory=dict)
-    # As of `BufferDigest`.
-    horizons: dict[str, datetime] = field(default_factory=dict)
-
-    def with_horizons(self, found: BufferDigest, searching: Iterable[str]) -> BufferDigest:
-        """The digest with the horizons of the Restatements that existed before its listing began."""
-        for uid in searching:
-            self.horizons.setdefault(uid, found.youngest_time or _BEGINNING)
-        return replace(found, horizons=dict(self.horizons))
-
-    def rests(self, at_least_seconds: float) -> float:
-        """The pause after the last listing. An incomplete digest has no longer pause than necessary."""
-        complete = isinstance(self.digest, BufferDigest) and not self.digest.is_cut and not self.digest.more_expired
-        return max(self.rest_seconds, at_least_seconds if complete else 0.0)
+class _OtherProperties(Exception):
+    """The properties of the catalog have changed since the last reconcile, which decides what they mean."""
 
 
 class Listings:
-    """The last digest of each Dataset's buffer. One per operator, shared by its threads. `clock` returns seconds."""
+    """The last digest of each Dataset's buffer. One per operator, shared by its threads. `clock` returns seconds, and `spread` a
+    number from 0 to 1."""
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic, patience_seconds: float = PATIENCE_SECONDS) -> None:
+    def __init__(
+        self,
+        clock: Callable[[], float] = time.monotonic,
+        patience_seconds: float = PATIENCE_SECONDS,
+        limits: ListingLimits | None = None,
+        spread: Callable[[], float] = random.random,
+    ) -> None:
         self._clock = clock
         self._patience_seconds = patience_seconds
+        self._spread = spread
+        self._budget = ListingBudget(limits or ListingLimits())
+        self._schedule = ListingSchedule()
+        self._threads = Threads("listing")
         self._lock = threading.Lock()
-        self._buffers: dict[str, _Buffer] = {}
-        # Called in the listing's thread with the Dataset, if the listing ended after its reconcile had continued.
+        self._planned = threading.Condition(self._lock)
+        self._is_stopped = False
+        self._buffers: dict[str, ListedBuffer] = {}
+        # Called in the listing's thread with the Dataset, if the listing found something that no reconcile waits for.
         self.on_change: Callable[[Meta], None] = lambda _: None
+
+    def start(self) -> None:
+        """List buffers when their time has come, from now on. Before, only `digest` starts listings."""
+        threading.Thread(target=self._run, name="listing schedule", daemon=True).start()
+
+    def stop(self) -> None:
+        with self._lock:
+            self._is_stopped = True
+            self._planned.notify_all()
 
     def digest(
         self,
@@ -135,23 +104,30 @@ class Listings:
             properties: Of the catalog.
             head_id: The snapshot of that ledger; None: there is none.
         """
-        name, now = dataset.meta.full_name, self._clock()
+        context = ListingContext(dataset, entries, properties, request, head_id)
         with self._lock:
-            buffer = self._of(dataset)
-            buffer.again |= request.at_once
+            buffer = self._of(context)
+            buffer.suspended = False
+            before, buffer.context = buffer.context, context
             buffer.horizons = {uid: time for uid, time in buffer.horizons.items() if uid in request.searching}
-            started: _Listing | None = None
-            if buffer.running is None and (buffer.again or now >= buffer.ended + buffer.rests(request.rest_seconds)):
-                buffer.again = False
-                buffer.meanwhile.clear()
-                buffer.running = started = _Listing(now, now, frozenset(request.searching))
-        if started is not None:
-            arguments = (dataset, buffer, started, entries, properties, head_id)
-            threading.Thread(target=self._list, args=arguments, name=f"listing {name}", daemon=True).start()
-            started.done.wait(self._patience_seconds)
+            if buffer.running is not None:
+                buffer.again |= request.at_once
+            elif before.request.rest_seconds != request.rest_seconds:
+                buffer.due = buffer.ended + self._pause(buffer)
+                buffer.planned = None
+            listing = self._plan(buffer, urgent=request.at_once or buffer.found is None)
+            if listing is not None and not listing.requested and (listing.urgent or buffer.due <= self._clock()):
+                listing.requested = listing.awaited = True
+            else:
+                listing = None
+        self._start_due()
+        if listing is not None:
+            listing.done.wait(self._patience_seconds)
         with self._lock:
-            listing = buffer.running
-            if listing is not None and self._clock() - listing.last_object > SILENCE_SECONDS:
+            if listing is not None:
+                listing.awaited = False
+            current = buffer.running or (buffer.planned if buffer.planned and buffer.planned.urgent else None)
+            if current is not None and self._clock() - current.last_object > SILENCE_SECONDS:
                 late = TookTooLong(f"no answer within {SILENCE_SECONDS:g} s")
                 return unavailable(late, f"Buffer {dataset.spec.buffer.uri}", properties, storage=True)
             known = buffer.digest
@@ -164,8 +140,17 @@ class Listings:
     def last(self, dataset: Dataset) -> BufferDigest | NotListed | Unavailable:
         """The digest of the last listing, without a new listing and without expired objects."""
         with self._lock:
-            known = self._of(dataset).digest
+            buffer = self._buffers.get(dataset.meta.full_name)
+            known = buffer.digest if buffer is not None and buffer.identity == _identity(dataset) else NotListed()
         return known.swept() if isinstance(known, BufferDigest) else known
+
+    def suspend(self, dataset: str) -> None:
+        """Do not list the buffer of a Dataset, as `namespace/name`, until `digest` is called again."""
+        with self._lock:
+            buffer = self._buffers.get(dataset)
+            if buffer is not None:
+                buffer.suspended, buffer.planned = True, None
+                self._schedule.drop(dataset)
 
     def add_folders(self, dataset: Dataset, folders: Folders, entries: Mapping[str, BatchEntry]) -> None:
         """Add folders that were just read to the digest.
@@ -193,7 +178,9 @@ class Listings:
     def drop_settled(self, dataset: Dataset, batches: Mapping[str, BatchEntry]) -> None:
         """Remove the batches that no longer wait, according to the ledger, from the digest."""
         with self._lock:
-            buffer = self._of(dataset)
+            buffer = self._buffers.get(dataset.meta.full_name)
+            if buffer is None or buffer.identity != _identity(dataset):
+                return
             if isinstance(buffer.digest, BufferDigest):
                 buffer.digest = buffer.digest.as_of(batches)
 
@@ -201,68 +188,160 @@ class Listings:
         """Seconds and objects of the last successful listing for a Dataset, as `namespace/name`; None: there was none."""
         with self._lock:
             buffer = self._buffers.get(name)
-        return buffer.last_duration if buffer is not None else None
+            cost = buffer.last_cost if buffer is not None else None
+        return (cost.took_seconds, cost.objects) if cost is not None else None
+
+    def pause_seconds(self, name: str) -> float | None:
+        """The pause between the last listing for a Dataset, as `namespace/name`, and the next; None: it was not listed."""
+        with self._lock:
+            buffer = self._buffers.get(name)
+            return buffer.due - buffer.ended if buffer is not None and buffer.found is not None else None
+
+    def overdue_seconds(self) -> float:
+        """How long the longest overdue listing has been due; 0: none is."""
+        with self._lock:
+            return self._schedule.overdue_seconds(self._clock())
 
     def forget(self, name: str) -> None:
         """Stop the listing of a deleted Dataset, as `namespace/name`, and drop its digest."""
         with self._lock:
-            buffer = self._buffers.pop(name, None)
+            self._drop(name)
+
+    def _drop(self, name: str) -> None:
+        buffer = self._buffers.pop(name, None)
         if buffer is not None and buffer.running is not None:
             buffer.running.stop.set()
+        self._schedule.drop(name)
+        self._budget.record(name, None)
 
-    def _of(self, dataset: Dataset) -> _Buffer:
-        identity = _identity(dataset)
-        known = self._buffers.get(dataset.meta.full_name)
+    def _of(self, context: ListingContext) -> ListedBuffer:
+        name, identity = context.dataset.meta.full_name, _identity(context.dataset)
+        known = self._buffers.get(name)
         if known is None or known.identity != identity:
-            if known is not None and known.running is not None:
-                known.running.stop.set()
-            known = self._buffers[dataset.meta.full_name] = _Buffer(identity)
+            self._drop(name)
+            known = self._buffers[name] = ListedBuffer(identity, _store_of(context), context)
         return known
 
-    def _list(
-        self,
-        dataset: Dataset,
-        buffer: _Buffer,
-        listing: _Listing,
-        entries: Mapping[str, BatchEntry],
-        properties: Mapping[str, str],
-        head_id: int | None,
-    ) -> None:
-        spec = dataset.spec
+    def _pause(self, buffer: ListedBuffer) -> float:
+        name = buffer.context.dataset.meta.full_name
+        if isinstance(buffer.digest, BufferDigest) and not buffer.is_complete:
+            return self._budget.pause(name, 0)
+        at_least = buffer.context.request.rest_seconds if buffer.is_complete else 0.0
+        within_seconds = buffer.context.dataset.spec.consolidation.max_age_seconds
+        return max(self._budget.pause(name, buffer.unchanged, within_seconds), at_least)
+
+    def _plan(self, buffer: ListedBuffer, urgent: bool) -> PlannedListing | None:
+        """Plan the next listing, or make the planned one urgent. None: one is running."""
+        if buffer.running is not None:
+            return None
+        now, planned = self._clock(), buffer.planned
+        if planned is not None and (planned.urgent or not urgent):
+            return planned
+        if planned is None:
+            planned = buffer.planned = PlannedListing(now, now)
+        planned.urgent = urgent
+        if urgent:
+            planned.since = planned.last_object = now
+        due = now if urgent else buffer.due
+        self._schedule.put(buffer.context.dataset.meta.full_name, buffer.store, due, urgent)
+        self._planned.notify_all()
+        return planned
+
+    def _run(self) -> None:
+        while True:
+            self._start_due()
+            with self._lock:
+                if self._is_stopped:
+                    return
+                self._planned.wait(self._schedule.next_in(self._clock()))
+
+    def _start_due(self) -> None:
+        """Start all listings whose time has come."""
+        while True:
+            with self._lock:
+                now = self._clock()
+                name = self._schedule.take(now)
+                if name is None:
+                    return
+                buffer = self._buffers[name]
+                listing, buffer.planned = buffer.planned, None
+                assert listing is not None
+                listing.since = listing.last_object = now
+                listing.searching = frozenset(buffer.context.request.searching)
+                buffer.running, buffer.again = listing, False
+                buffer.meanwhile.clear()
+                self._threads.start(partial(self._list, buffer, listing, buffer.context))
+
+    def _list(self, buffer: ListedBuffer, listing: PlannedListing, context: ListingContext) -> None:
+        dataset, spec, began = context.dataset, context.dataset.spec, time.thread_time()
         found: BufferDigest | Unavailable | None = None
+        outdated = False
         try:
-            store = open_buffer(spec.buffer.uri, spec.batch_column, properties, spec.buffer.layout)
+            if not listing.requested:
+                _require_same_properties(context)
+            store = open_buffer(spec.buffer.uri, spec.batch_column, context.properties, spec.buffer.layout)
             found = digest(
                 store.folders(lambda: self._on_object(listing)),
-                lambda ids: get_many(entries, ids),
+                lambda ids: get_many(context.entries, ids),
                 spec.consolidation.max_batches_per_run,
                 spec.buffer.retention_seconds,
                 datetime.now(UTC),
             )
-            found = replace(found, head_id=head_id, around=self._around(dataset, buffer, properties))
+            around = self._around(dataset, buffer, context.properties)
+            found = replace(found, head_id=context.head_id, around=around)
         except _Stopped:
             log.info("%s: stopped the listing of %s", dataset.meta.full_name, spec.buffer.uri)
+        except _OtherProperties:
+            outdated = True
         except Exception as e:
-            found = unavailable(e, f"Buffer {spec.buffer.uri}", properties, storage=True)
+            found = unavailable(e, f"Buffer {spec.buffer.uri}", context.properties, storage=True)
         with self._lock:
-            buffer.running, buffer.ended = None, self._clock()
-            took = buffer.ended - listing.began
-            buffer.rest_seconds = REST_AT_LEAST_SECONDS
-            if isinstance(found, BufferDigest):
-                buffer.rest_seconds = max(REST * took, REST_AT_LEAST_SECONDS)
-                buffer.last_duration = (took, found.objects)
-                known = {b.id: e for b, e in buffer.meanwhile.values() if isinstance(b, BufferedBatch) and e}
-                folders = {name: b for name, (b, _) in buffer.meanwhile.items()}
-                found = with_folders(found, folders, known, spec.consolidation.max_batches_per_run)
-                found = buffer.with_horizons(found, listing.searching)
-            buffer.meanwhile.clear()
-            if found is not None:
-                buffer.digest = found
-        listing.done.set()
-        if took > self._patience_seconds and not listing.stop.is_set():
+            core_seconds = time.thread_time() - began
+            reported = self._ended(buffer, listing, found, core_seconds) or outdated
+            reported = reported and not listing.stop.is_set()
+            listing.done.set()
+        self._start_due()
+        if reported:
             self.on_change(dataset.meta)
 
-    def _around(self, dataset: Dataset, buffer: _Buffer, properties: Mapping[str, str]) -> Around:
+    def _ended(
+        self,
+        buffer: ListedBuffer,
+        listing: PlannedListing,
+        found: BufferDigest | Unavailable | None,
+        core_seconds: float,
+    ) -> bool:
+        """Keep the result of a listing, and plan the next one. Returns: whether the Dataset must be reconciled."""
+        name, spec = buffer.context.dataset.meta.full_name, buffer.context.dataset.spec
+        buffer.running, buffer.ended = None, self._clock()
+        self._schedule.ended(buffer.store, listing.since)
+        is_first = buffer.found is None
+        head_id = found.head_id if isinstance(found, BufferDigest) else None
+        news = isinstance(buffer.digest, BufferDigest) and buffer.digest.head_id != head_id
+        cost = ListingCost(core_seconds=core_seconds)  # of one that failed
+        if isinstance(found, BufferDigest):
+            buffer.last_cost = cost = ListingCost(buffer.ended - listing.since, core_seconds, found.objects)
+            known = {b.id: e for b, e in buffer.meanwhile.values() if isinstance(b, BufferedBatch) and e}
+            folders = {name: b for name, (b, _) in buffer.meanwhile.items()}
+            found = with_folders(found, folders, known, spec.consolidation.max_batches_per_run)
+            found = buffer.with_horizons(found, listing.searching)
+            news = news or bool(found.expired) or bool(listing.searching)
+        buffer.meanwhile.clear()
+        if found is not None:
+            news = buffer.take(found) or news
+        if self._buffers.get(name) is buffer:
+            self._budget.record(name, cost)
+            pause = self._pause(buffer)
+            if is_first and buffer.unchanged is None:  # spreads the listings of many Datasets evenly
+                shortest = self._budget.pause(name, 0)
+                pause = max(shortest + (pause - shortest) * self._spread(), buffer.context.request.rest_seconds)
+            buffer.due = buffer.ended + pause
+            planned = self._plan(buffer, urgent=buffer.again) if not buffer.suspended else None
+            if planned is not None:
+                planned.requested = buffer.again
+        return not listing.awaited and (news or listing.requested)
+
+    def _around(self, dataset: Dataset, buffer: ListedBuffer, properties: Mapping[str, str]) -> Around:
         """The current claim. Tables above the buffer are checked periodically, and each time while there are some. Raises: the
         store's errors."""
         uri = dataset.spec.buffer.uri
@@ -272,7 +351,7 @@ class Listings:
         buffer.around_until = self._clock() + AROUND_AGAIN_SECONDS
         return buffer.around
 
-    def _on_object(self, listing: _Listing) -> None:
+    def _on_object(self, listing: PlannedListing) -> None:
         if listing.stop.is_set():
             raise _Stopped
         listing.last_object = self._clock()
@@ -282,3 +361,18 @@ def _identity(dataset: Dataset) -> tuple[str, ...]:
     """What a listing depends on. After the user accepts a rollback, listings compared with the earlier ledger do not count."""
     spec, accepted = dataset.spec, dataset.meta.annotations.get(ACCEPT_HEAD, "")
     return (dataset.meta.uid, spec.table.catalog, spec.buffer.uri, spec.batch_column, spec.buffer.layout, accepted)
+
+
+def _store_of(context: ListingContext) -> str:
+    """What limits the listings of a buffer: the server of its store."""
+    return f"{urlsplit(context.dataset.spec.buffer.uri).scheme} {context.properties.get('s3.endpoint', '')}"
+
+
+def _require_same_properties(context: ListingContext) -> None:
+    """Raises: _OtherProperties."""
+    try:
+        now = catalogs.properties(context.dataset.spec.table.catalog)
+    except InputError:
+        raise _OtherProperties from None
+    if now != context.properties:
+        raise _OtherProperties

@@ -1,4 +1,5 @@
-"""A cache of the Restatements of the watched namespaces, which the watch updates. I/O only when a namespace is listed.
+"""A cache of the Restatements of the watched namespaces, fed by the watch, listings and the operator's own writes. Pure, apart
+from a lock.
 
 There may be tens of thousands of Restatements, most of them finished. Listing them in each reconcile would cost more than
 everything else that the operator does. The cache may be slightly outdated, but never older than the operator's own writes.
@@ -6,10 +7,9 @@ This is safe: the ledger records what was done, and a request that runs twice ha
 """
 
 import json
-import sys
 import threading
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from heapq import nsmallest
@@ -18,13 +18,12 @@ from typing import Any
 from lethe_operator.decide.conditions import SUCCEEDED, TRUE, find, parsed_time
 from lethe_operator.decide.erasure.status import digest_of, is_awaited
 from lethe_operator.decide.restatement.ttl import DELETED_AT_ONCE
-from lethe_operator.kube import RESTATEMENTS, Kube
+from lethe_operator.observe.object_store import Deletions, Put, Seen, compare
+from lethe_operator.observe.trimmed import Body, shared_strings
 from lethe_operator.resources.common import InvalidSpec, is_newer, parse_meta
 from lethe_operator.resources.observed import Invalid
 from lethe_operator.resources.provenance import provenance_of
 from lethe_operator.resources.restatement import Restatement, dataset_name_of, parse_restatement
-
-Body = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -44,14 +43,15 @@ class _Done:
 
     uid: str
     version: str
+    generation: int
     expires: datetime | None  # when it is deleted; None: it is not
     packed: bytes
-    key: str
     erasure: str  # digest of the open erasure that its status shows; "": none
+    key: str  # "" if `erasure` is "", and then it is not needed
 
     @property
-    def restatement(self) -> Restatement:
-        return parse_restatement(json.loads(zlib.decompress(self.packed)))
+    def unpacked(self) -> Restatement | Invalid:
+        return _parsed(json.loads(zlib.decompress(self.packed)))
 
 
 _Held = Restatement | Invalid | _Done
@@ -70,43 +70,15 @@ class RestatementCache:
     """One per operator, shared by its threads."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._listing = threading.Lock()
-        self._listed: set[str] = set()  # namespaces that were listed completely
+        self._lock = threading.RLock()
         self._datasets: dict[tuple[str, str], _Dataset] = {}  # by namespace and name
         self._of: dict[
-            tuple[str, str], str
+            str, dict[str, str]
         ] = {}  # the Dataset that a Restatement names, by the latter's namespace and name
-        self._gone: set[str] | None = None  # UIDs deleted while a namespace is being listed; None: none is
+        self._deletions = Deletions()
 
-    def record_event(self, deleted: bool, body: Body) -> bool:
-        """Record a watch event. Return whether it shows a change that the operator did not write itself."""
-        with self._lock:
-            if not deleted:
-                return self._put(body)
-            if self._gone is not None:
-                self._gone.add(body["metadata"]["uid"])
-            return self._drop(body["metadata"]["namespace"], body["metadata"]["name"], body["metadata"]["uid"])
-
-    def record_write(self, body: Body) -> None:
-        """Record the answer to a write, unless the Restatement was deleted meanwhile."""
-        metadata = body["metadata"]
-        with self._lock:
-            held = self._held(metadata["namespace"], metadata["name"])
-            if held is not None and _uid(held) == metadata["uid"]:
-                self._put(body)
-
-    def list(self, kube: Kube, namespace: str) -> dict[str, str]:
-        """List all of a namespace, and drop those that no longer exist. Return their versions by UID. Raises: KubeError."""
-        with self._listing:
-            return self._list(kube, namespace)
-
-    def of(self, kube: Kube, namespace: str, dataset: str, now: datetime) -> RestatementsOfDataset:
-        """Those that a decision about a Dataset needs. The first call lists the namespace. Raises: KubeError."""
-        if namespace not in self._listed:
-            with self._listing:
-                if namespace not in self._listed:  # otherwise another thread has just listed it
-                    self._list(kube, namespace)
+    def of(self, namespace: str, dataset: str, now: datetime) -> RestatementsOfDataset:
+        """Those that a decision about a Dataset needs."""
         with self._lock:
             known = self._datasets.get((namespace, dataset), _Dataset())
             found = [r for r in known.open.values() if isinstance(r, Restatement)]
@@ -116,16 +88,18 @@ class RestatementCache:
             over = nsmallest(DELETED_AT_ONCE, ((at, name) for name, at in times.items() if at <= now))
             named |= {name for _, name in over}
             done = [known.done[name] for name in sorted(named) if name in known.done]
-        found += [d.restatement for d in done]
+        unpacked = [d.unpacked for d in done]
         return RestatementsOfDataset(
-            tuple(found), invalid, min((at for at in times.values() if at > now), default=None)
+            (*found, *(r for r in unpacked if isinstance(r, Restatement))),
+            (*invalid, *(i for i in unpacked if isinstance(i, Invalid))),
+            min((at for at in times.values() if at > now), default=None),
         )
 
     def done(self, namespace: str, dataset: str) -> tuple[Restatement, ...]:
         """Those of a Dataset that have succeeded."""
         with self._lock:
             known = list(self._datasets.get((namespace, dataset), _Dataset()).done.values())
-        return tuple(d.restatement for d in known)
+        return tuple(r for d in known if isinstance(r := d.unpacked, Restatement))
 
     def with_outdated_erasure(
         self, namespace: str, dataset: str, current: Mapping[str, str]
@@ -138,120 +112,136 @@ class RestatementCache:
         with self._lock:
             known = self._datasets.get((namespace, dataset), _Dataset())
             found = [known.done[name] for name in sorted(known.with_erasure)]
-        return tuple(d.restatement for d in found if current.get(d.key) != d.erasure)
+        outdated = (d.unpacked for d in found if current.get(d.key) != d.erasure)
+        return tuple(r for r in outdated if isinstance(r, Restatement))
 
     def datasets(self, namespace: str) -> frozenset[str]:
         """Names of the Datasets that Restatements of a namespace refer to, whether or not they exist."""
         with self._lock:
             return frozenset(name for n, name in self._datasets if n == namespace)
 
-    def _list(self, kube: Kube, namespace: str) -> dict[str, str]:
+    def put(self, body: Body) -> Put:
+        """Record a Restatement, unless a newer version of it is known or it was deleted."""
+        metadata = body["metadata"]
+        namespace, name, uid = metadata["namespace"], metadata["name"], metadata["uid"]
+        version = str(metadata.get("resourceVersion", ""))
         with self._lock:
-            before = {_uid(h): name for (n, name), h in self._all() if n == namespace}
-            self._gone = set()
-        versions: dict[str, str] = {}
-        try:
-            for page in kube.pages(RESTATEMENTS, namespace):
-                with self._lock:
-                    for body in page:
-                        metadata = body["metadata"]
-                        versions[metadata["uid"]] = metadata.get("resourceVersion", "")
-                        if metadata["uid"] not in self._gone:
-                            self._put(body)
-            with self._lock:
-                for uid, name in before.items():
-                    if uid not in versions:
-                        self._drop(namespace, name, uid)
-                self._listed.add(namespace)
-        finally:
-            with self._lock:
-                self._gone = None
-        return versions
+            if not self._deletions.precede(uid, version):
+                return Put()
+            held = self._held(namespace, name)
+            found = compare(uid, version, _uid(held) if held else "", _version(held) if held else "")
+            if not found.is_news:
+                return found
+            by_others = held is None or _uid(held) != uid or _generation(held) != metadata.get("generation", 0)
+            self._remove(namespace, name)
+            if dataset := dataset_name_of(body):
+                self._keep(namespace, name, dataset, _compact(body))
+            return Put(True, by_others or "deletionTimestamp" in metadata)
 
-    def _all(self) -> Iterator[tuple[tuple[str, str], _Held]]:
-        for (namespace, _), known in self._datasets.items():
-            for name, held in _pairs(known):
-                yield (namespace, name), held
+    def drop(self, namespace: str, name: str, uid: str, version: str = "") -> bool:
+        """Record that a Restatement was deleted. Return whether it was known.
+
+        Args:
+            version: The resourceVersion of the deletion; "": every version of the Restatement is older.
+        """
+        with self._lock:
+            self._deletions.record(uid, version)
+            held = self._held(namespace, name)
+            if held is None or _uid(held) != uid or (version and is_newer(_version(held), version)):
+                return False
+            self._remove(namespace, name)
+            return True
+
+    def drop_if_unchanged(self, namespace: str, uid: str, seen: Seen) -> Body | None:
+        """Drop a Restatement that a listing did not contain, unless something newer was recorded since the listing began. Return
+        its metadata and its reference to a Dataset; None: it was not dropped."""
+        with self._lock:
+            held = self._held(namespace, seen.name)
+            if held is None or _uid(held) != uid or _version(held) != seen.version:
+                return None
+            dataset = self._of[namespace][seen.name]
+            self.drop(namespace, seen.name, uid, seen.version)
+            return {"metadata": {"namespace": namespace, "name": seen.name}, "spec": {"datasetRef": {"name": dataset}}}
+
+    def uid(self, namespace: str, name: str) -> str:
+        """ "": no Restatement of this name is known."""
+        with self._lock:
+            held = self._held(namespace, name)
+            return "" if held is None else _uid(held)
+
+    def versions(self, namespace: str) -> dict[str, Seen]:
+        """What is known of a namespace, by UID."""
+        with self._lock:
+            names = self._of.get(namespace, {})
+            known = ((name, held) for name in names if (held := self._held(namespace, name)) is not None)
+            return {_uid(held): Seen(name, _version(held)) for name, held in known}
 
     def _held(self, namespace: str, name: str) -> _Held | None:
-        known = self._datasets.get((namespace, self._of.get((namespace, name), "")))
+        known = self._datasets.get((namespace, self._of.get(namespace, {}).get(name, "")))
         return None if known is None else known.open.get(name) or known.done.get(name)
 
-    def _put(self, body: Body) -> bool:
-        metadata = body["metadata"]
-        namespace, name, version = metadata["namespace"], metadata["name"], str(metadata.get("resourceVersion", ""))
-        held = self._held(namespace, name)
-        if held is not None and _uid(held) == metadata["uid"] and not is_newer(version, _version(held)):
-            return False
-        self._drop(namespace, name)
-        dataset = dataset_name_of(body)
-        if not dataset:
-            return True
+    def _keep(self, namespace: str, name: str, dataset: str, new: _Held) -> None:
         known = self._datasets.setdefault((namespace, dataset), _Dataset())
-        self._of[namespace, name] = dataset
-        new = _compact(body)
+        self._of.setdefault(namespace, {})[name] = dataset
         if isinstance(new, _Done):
             known.done[name] = new
             if new.erasure:
                 known.with_erasure.add(name)
         else:
             known.open[name] = new
-        return True
 
-    def _drop(self, namespace: str, name: str, uid: str = "") -> bool:
-        """Remove a Restatement; with a UID, only that one. Return whether it was there."""
-        held = self._held(namespace, name)
-        if held is None or (uid and _uid(held) != uid):
-            return False
-        dataset = self._of.pop((namespace, name))
+    def _remove(self, namespace: str, name: str) -> None:
+        dataset = self._of.get(namespace, {}).pop(name, None)
+        if dataset is None:
+            return
         known = self._datasets[namespace, dataset]
         known.open.pop(name, None)
         known.done.pop(name, None)
         known.with_erasure.discard(name)
         if not known.open and not known.done:
             del self._datasets[namespace, dataset]
-        return True
 
 
 def _compact(body: Body) -> _Held:
     # Annotations may contain the whole object again, and no decision reads them.
     metadata = {k: v for k, v in body["metadata"].items() if k not in ("annotations", "labels", "managedFields")}
-    status = _shared(body.get("status") or {})
-    lean = {"metadata": metadata, "spec": dict(body.get("spec") or {}), "status": status}
+    spec, status = dict(body.get("spec") or {}), body.get("status") or {}
+    if not _is_done(metadata, status):
+        found = _parsed({"metadata": metadata, "spec": spec, "status": shared_strings(status)})
+        if isinstance(found, Invalid):
+            return found
+        return replace(found, provenance=provenance_of(body, found.spec))
+    # Not parsed until a decision needs it: at the start there may be tens of thousands.
+    lean = {"metadata": metadata, "spec": spec, "status": dict(status)}
+    ttl, at = spec.get("ttlSecondsAfterFinished"), parsed_time(find(status, SUCCEEDED).get("lastTransitionTime"))
+    owing = digest_of(status) if is_awaited(status) else ""
+    parsed = _parsed(lean) if owing else None
+    return _Done(
+        uid=metadata["uid"],
+        version=str(metadata.get("resourceVersion", "")),
+        generation=metadata.get("generation", 0),
+        expires=at + timedelta(seconds=ttl) if ttl is not None and at is not None and not owing else None,
+        packed=zlib.compress(json.dumps(lean, separators=(",", ":")).encode(), 1),
+        erasure=owing,
+        key=parsed.key if isinstance(parsed, Restatement) else "",
+    )
+
+
+def _parsed(lean: dict[str, Any]) -> Restatement | Invalid:
     try:
-        restatement = parse_restatement(lean)
+        return parse_restatement(lean)
     except InvalidSpec as e:
         return Invalid("Restatement", parse_meta(lean), lean["status"], str(e))
-    if not _is_done(restatement):
-        return replace(restatement, provenance=provenance_of(body, restatement.spec))
-    ttl, ended = restatement.spec.ttl_seconds_after_finished, find(restatement.status, SUCCEEDED)
-    at = parsed_time(ended.get("lastTransitionTime"))
-    owing = digest_of(restatement.status) if is_awaited(restatement.status) else ""
-    expires = at + timedelta(seconds=ttl) if ttl is not None and at is not None and not owing else None
-    packed = zlib.compress(json.dumps(lean, separators=(",", ":")).encode(), 1)
-    meta = restatement.meta
-    return _Done(meta.uid, meta.resource_version, expires, packed, restatement.key, owing)
 
 
-def _shared(value: Any) -> Any:
-    """The same value with interned strings: thousands of waiting Restatements have the same messages."""
-    if isinstance(value, Mapping):
-        return {sys.intern(key): _shared(inner) for key, inner in value.items()}
-    if isinstance(value, list):
-        return [_shared(inner) for inner in value]
-    return sys.intern(value) if isinstance(value, str) else value
-
-
-def _is_done(restatement: Restatement) -> bool:
+def _is_done(metadata: Body, status: Body) -> bool:
     """Whether its status is final, unless the table is rolled back or the Restatement is undone."""
-    status, meta = restatement.status, restatement.meta
-    shown = find(status, SUCCEEDED).get("status") == TRUE and status.get("observedGeneration") == meta.generation
-    return shown and not meta.deleting
-
-
-def _pairs(known: _Dataset) -> Iterable[tuple[str, _Held]]:
-    yield from known.open.items()
-    yield from known.done.items()
+    shown = find(status, SUCCEEDED).get("status") == TRUE
+    return (
+        shown
+        and status.get("observedGeneration") == metadata.get("generation", 0)
+        and "deletionTimestamp" not in metadata
+    )
 
 
 def _uid(held: _Held) -> str:
@@ -260,3 +250,7 @@ def _uid(held: _Held) -> str:
 
 def _version(held: _Held) -> str:
     return held.version if isinstance(held, _Done) else held.meta.resource_version
+
+
+def _generation(held: _Held) -> int:
+    return held.generation if isinstance(held, _Done) else held.meta.generation

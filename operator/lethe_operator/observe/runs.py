@@ -3,7 +3,6 @@
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from datetime import datetime
 from typing import Any, Final, TypeVar
 
 from lethe.base.errors import EXIT_DONE, EXIT_INPUT, EXIT_TRANSIENT
@@ -14,10 +13,12 @@ from lethe.contract.run import ResultPointer, RunPointer, RunSpec, is_pointer
 from pydantic import ValidationError
 
 from lethe_operator.observe.documents import Documents
+from lethe_operator.observe.run_objects import RunObject, launched_by, time_of
 from lethe_operator.resources.common import (
     ANNOTATION_FAILURES,
     ANNOTATION_FOR_UID,
     ANNOTATION_GENERATION,
+    CONTAINER,
     DISPATCH_KEY,
     KEY_PREFIX_LENGTH,
     LABEL_ATTEMPT,
@@ -26,12 +27,15 @@ from lethe_operator.resources.common import (
     PROGRESS_KEY,
     RESULT_KEY,
     RUN_KEY,
+    SPARK_CONTAINER,
 )
 from lethe_operator.resources.dispatch import Dispatch
+from lethe_operator.resources.engine import Engine
 from lethe_operator.resources.members import Member, members_of
-from lethe_operator.resources.observed import Attempt, AttemptState, CommitterView, Failures, ObservedRun, kind_of
+from lethe_operator.resources.observed import Attempt, AttemptState, Failures, ObservedRun, WorkerView, kind_of
 
-DRIVER_CONTAINER: Final = "spark"
+# The names of the driver's container in the pods of Jobs and of SparkApplications.
+DRIVER_CONTAINERS: Final = frozenset({CONTAINER, SPARK_CONTAINER})
 # Reasons of a waiting container that need attention.
 _TROUBLES: Final = frozenset(
     {
@@ -50,18 +54,19 @@ D = TypeVar("D", bound=RunDocument)
 
 def runs_of(
     uid: str,
-    jobs: Iterable[Json],
+    objects: Iterable[RunObject],
     pods: Iterable[Json],
     data: Mapping[str, str],
     documents: Documents,
-    committer: CommitterView | None = None,
+    workers: Mapping[Engine, WorkerView] | None = None,
 ) -> tuple[ObservedRun, ...]:
-    """Every run of a Dataset that has a Job, a part of a Job, a note for the committer or an intent, with its attempts.
+    """Every run of a Dataset that has an object, a part of a Job, a note for such a process or an intent, with its attempts.
 
     Args:
         uid: Of the Dataset.
+        objects: The Jobs and SparkApplications of its runs.
         data: Of the Dataset's ConfigMap.
-        committer: As observed before that ConfigMap; None: there is none.
+        workers: The processes that take runs from a mailbox, as observed before that ConfigMap; None: there are none.
         documents: Beside the table; errors of reading them are passed on.
     """
     drivers: dict[str, Json] = {}
@@ -70,26 +75,27 @@ def runs_of(
         labels = pod["metadata"].get("labels") or {}
         if labels.get("spark-role") == "executor":
             executors.setdefault((labels.get(LABEL_RUN_ID, ""), labels.get(LABEL_ATTEMPT, "")), []).append(pod)
-        elif name := labels.get("batch.kubernetes.io/job-name") or labels.get("job-name"):
+        elif name := launched_by(pod):
             drivers[name] = pod
     attempts: dict[str, list[Attempt]] = {}
-    for job in jobs:
-        labels = job["metadata"].get("labels") or {}
-        members = members_of(job["metadata"])
+    for one in objects:
+        labels = one.metadata.get("labels") or {}
+        members = members_of(one.metadata)
         if members:
             for member in (m for m in members if m.uid == uid):
-                part = part_of(job, member, len(members), drivers.get(job["metadata"]["name"]), data, documents)
+                part = part_of(one, member, len(members), drivers.get(one.name), data, documents)
                 attempts.setdefault(part.run_id, []).append(part)
             continue
         if LABEL_RUN_ID not in labels or labels.get(LABEL_KIND) not in set(RunFamily):
             continue
         helpers = executors.get((labels[LABEL_RUN_ID], labels.get(LABEL_ATTEMPT, "")), [])
-        attempt = attempt_of(job, drivers.get(job["metadata"]["name"]), helpers, data, documents)
+        attempt = attempt_of(one, drivers.get(one.name), helpers, data, documents)
         attempts.setdefault(attempt.run_id, []).append(attempt)
     for key, text in data.items():
         if key.endswith(DISPATCH_KEY) and (dispatch := _dispatch(text)) is not None:
             jobs_since = any(a.number > dispatch.attempt for a in attempts.get(dispatch.run_id, ()))
-            asked = dispatched(dispatch, key, data, documents, committer, jobs_since)
+            worker = (workers or {}).get(dispatch.engine)
+            asked = dispatched(dispatch, key, data, documents, worker, jobs_since)
             attempts.setdefault(asked.run_id, []).append(asked)
     by_prefix = {i[:KEY_PREFIX_LENGTH]: i for i in attempts}
     intents = {}
@@ -114,33 +120,36 @@ def runs_of(
 
 
 def attempt_of(
-    job: Json, pod: Json | None, executors: Iterable[Json], data: Mapping[str, str], documents: Documents
+    one: RunObject, pod: Json | None, executors: Iterable[Json], data: Mapping[str, str], documents: Documents
 ) -> Attempt:
-    """The attempt of one Job, with the information of its pod and of the ConfigMap."""
-    metadata, status = job["metadata"], job.get("status") or {}
+    """The attempt of one Job or SparkApplication, with the information of its pod and of the ConfigMap."""
+    metadata = one.metadata
     labels, annotations = metadata["labels"], metadata.get("annotations") or {}
     number, for_uid = int(labels.get(LABEL_ATTEMPT, 1)), annotations.get(ANNOTATION_FOR_UID, "")
     kind = kind_of(RunFamily(labels[LABEL_KIND]), for_uid)
-    state, ended, reason, message = state_of(status)
     terminated = _terminated(pod)
     progress, result = _written(data, labels[LABEL_RUN_ID], kind, number, documents)
     if result is None:
         result = _document(result_model(kind), terminated.get("message"))
     return Attempt(
-        job=metadata["name"],
+        job=one.name,
         run_id=labels[LABEL_RUN_ID],
         kind=kind,
         number=number,
-        state=state,
+        state=one.state,
+        launcher=one.launcher,
         created=time_of(metadata["creationTimestamp"]),
-        finished=time_of(ended) if ended else None,
+        started=one.started,
+        finished=time_of(one.ended) if one.ended else None,
         generation=int(annotations.get(ANNOTATION_GENERATION, 0)),
         for_uid=for_uid,
         exit_code=terminated.get("exitCode"),
         oom=terminated.get("reason") == "OOMKilled",
-        job_reason=reason,
-        job_message=message,
-        waiting=_waiting(pod, executors) if state is AttemptState.ACTIVE else "",
+        job_reason=_deadline(pod) or one.reason,
+        job_message=one.message,
+        suspended=one.suspended,
+        waiting=_waiting(pod, one),
+        executors_waiting=_executors_waiting(executors) if one.state is AttemptState.ACTIVE else "",
         deleting="deletionTimestamp" in metadata,
         failures_before=_failures(annotations.get(ANNOTATION_FAILURES, "")),
         progress=progress,
@@ -155,7 +164,7 @@ def _failures(text: str) -> Failures:
 
 
 def part_of(
-    job: Json, member: Member, datasets: int, pod: Json | None, data: Mapping[str, str], documents: Documents
+    one: RunObject, member: Member, datasets: int, pod: Json | None, data: Mapping[str, str], documents: Documents
 ) -> Attempt:
     """One Dataset's part of a Job that several share. The end of the driver counts only for parts without a result, and
     running out of memory only for the part that had begun.
@@ -163,23 +172,23 @@ def part_of(
     Args:
         datasets: How many share the Job.
     """
-    metadata = job["metadata"]
-    state, ended, reason, message = state_of(job.get("status") or {})
     progress, result = _written(data, member.run_id, RunKind.CONSOLIDATION, member.attempt, documents)
     part = Attempt(
-        job=metadata["name"],
+        job=one.name,
         run_id=member.run_id,
         kind=RunKind.CONSOLIDATION,
         number=member.attempt,
-        state=AttemptState.FAILED if state is AttemptState.SUCCEEDED else state,
-        created=time_of(metadata["creationTimestamp"]),
-        finished=time_of(ended) if ended else None,
+        state=AttemptState.FAILED if one.state is AttemptState.SUCCEEDED else one.state,
+        created=time_of(one.metadata["creationTimestamp"]),
+        started=one.started,
+        finished=time_of(one.ended) if one.ended else None,
         generation=member.generation,
         oom=progress is not None and _terminated(pod).get("reason") == "OOMKilled",
-        job_reason=reason,
-        job_message=message,
-        waiting=_waiting(pod, ()) if state is AttemptState.ACTIVE else "",
-        deleting="deletionTimestamp" in metadata,
+        job_reason=one.reason,
+        job_message=one.message,
+        suspended=one.suspended,
+        waiting=_waiting(pod, one),
+        deleting="deletionTimestamp" in one.metadata,
         datasets=datasets,
         progress=progress,
         result=result,
@@ -192,17 +201,17 @@ def dispatched(
     key: str,
     data: Mapping[str, str],
     documents: Documents,
-    committer: CommitterView | None,
+    worker: WorkerView | None,
     is_past: bool,
 ) -> Attempt:
-    """An attempt that the committer got. It is active until it has a result, as long as there is a committer that can write one.
+    """An attempt that a process of the namespace got. It is active until it has a result, as long as the process can write one.
 
     Args:
         is_past: There is a later attempt.
     """
     kind = kind_of(dispatch.family, dispatch.for_uid)
     progress, result = _written(data, dispatch.run_id, kind, dispatch.attempt, documents)
-    waits = committer is not None and (committer.alive or key.removesuffix(DISPATCH_KEY) in committer.mailbox)
+    waits = worker is not None and (worker.alive or key.removesuffix(DISPATCH_KEY) in worker.mailbox)
     asked = Attempt(
         job=dispatch.name,
         run_id=dispatch.run_id,
@@ -212,7 +221,7 @@ def dispatched(
         created=dispatch.created_time,
         generation=dispatch.generation,
         for_uid=dispatch.for_uid,
-        by_committer=True,
+        engine=dispatch.engine,
         progress=progress,
         result=result,
     )
@@ -229,6 +238,8 @@ def _ended_as(attempt: Attempt, result: AnyRunResult) -> Attempt:
         finished=result.finished_time,
         oom=False,
         waiting="",
+        executors_waiting="",
+        suspended="",
     )
 
 
@@ -252,31 +263,32 @@ def _written(
     )
 
 
-def state_of(status: Json) -> tuple[AttemptState, str, str, str]:
-    """The state and end of a Job, and the reason and message of its failure."""
-    for c in status.get("conditions") or ():
-        if c.get("status") == "True" and c.get("type") in ("Complete", "Failed"):
-            state = AttemptState.SUCCEEDED if c["type"] == "Complete" else AttemptState.FAILED
-            ended = status.get("completionTime") or c.get("lastTransitionTime") or ""
-            return state, ended, c.get("reason", ""), c.get("message", "")
-    return AttemptState.ACTIVE, "", "", ""
-
-
 def _terminated(pod: Json | None) -> Json:
     for container in ((pod or {}).get("status") or {}).get("containerStatuses") or ():
-        if container.get("name") == DRIVER_CONTAINER:
+        if container.get("name") in DRIVER_CONTAINERS:
             found: Json = (container.get("state") or {}).get("terminated") or {}
             return found
     return {}
 
 
-def _waiting(driver: Json | None, executors: Iterable[Json]) -> str:
-    """Why the driver or its executors do not run yet; "": they run or are starting."""
+def _deadline(pod: Json | None) -> str:
+    """The reason of a driver whose pod exceeded its own time limit, as that of a SparkApplication does; "": it did not."""
+    reason = ((pod or {}).get("status") or {}).get("reason")
+    return str(reason) if reason == "DeadlineExceeded" else ""
+
+
+def _waiting(driver: Json | None, one: RunObject) -> str:
+    """Why the driver of an active attempt does not run yet; "": it runs or is starting, or its object is suspended."""
+    if one.state is not AttemptState.ACTIVE or one.suspended:
+        return ""
     if driver is None:
-        return "Its pod does not exist yet. If this persists, see the events of the Job."
+        return f"Its pod does not exist yet. If this persists, see the events of the {one.launcher}."
     why = _why_pending(driver)
-    if why:
-        return f"Its pod does not start: {why}"
+    return f"Its pod does not start: {why}" if why else ""
+
+
+def _executors_waiting(executors: Iterable[Json]) -> str:
+    """Why executors do not run yet; "": they run or are starting."""
     pending = [w for w in map(_why_pending, executors) if w]
     return f"{len(pending)} executor pods do not start: {pending[0]}" if pending else ""
 
@@ -319,8 +331,3 @@ def _document(model: type[D], text: str | None) -> D | None:
         return model.model_validate_json(text)
     except ValidationError:
         return None
-
-
-def time_of(text: str) -> datetime:
-    """A time as Kubernetes writes it."""
-    return datetime.fromisoformat(text.replace("Z", "+00:00"))

@@ -1,11 +1,11 @@
 """Observes the table and the buffer of a Dataset, with PyIceberg and the object store. I/O.
 
-An unchanged table costs one request to the catalog and one small file: facts and ledger are cached by metadata location, whose
-content never changes.
+Facts and ledger are cached by metadata location, whose content never changes. While the polled pointer of a table is that of the
+cached view, observing the table costs nothing.
 """
 
 import logging
-import threading
+import time
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -25,7 +25,6 @@ from lethe.ledger.ledger import BatchEntry
 from lethe.ledger.lineage import Resolution, Snapshot, last_ledger, shows_again
 from lethe.ledger.parts import apart
 from lethe.ledger_store import store as ledger_store
-from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
 
 from lethe_operator.observe.documents import Documents
@@ -33,15 +32,19 @@ from lethe_operator.observe.events import EventSources
 from lethe_operator.observe.failures import scrubbed, unavailable
 from lethe_operator.observe.ledgers import LedgerKeys, Lookup
 from lethe_operator.observe.listing import ListingRequest, Listings
-from lethe_operator.observe.neighbourhood import Neighbourhood
+from lethe_operator.observe.open_catalogs import OpenCatalogs
+from lethe_operator.observe.pointers import Pointer, Pointers, service_of
 from lethe_operator.observe.time_limit import Limiter
 from lethe_operator.reasons import Reason
 from lethe_operator.resources.dataset import Dataset
 from lethe_operator.resources.observed import EventsView, LostLedger, NoTable, NotListed, TableView, Unavailable
+from lethe_operator.settings import IdleChecks
 
 log = logging.getLogger(__name__)
 
 TABLE_SECONDS: Final = 25.0
+# The longest time until a table of batches that is behind its ledger is read again.
+BATCHES_AGAIN_SECONDS: Final = 3600.0
 
 
 @dataclass(frozen=True)
@@ -55,36 +58,99 @@ class _CachedTable:
     lookup: Lookup = field(default_factory=Lookup)  # cached entries of the ledger
 
 
+@dataclass
+class _ShownBatches:
+    """What a table of batches showed, for one head of its table."""
+
+    of_head: tuple[str, int | None, int]  # the table's UUID, head and ledger version
+    since: float  # when that head was first seen, by time.monotonic(), in seconds
+    read_at: float  # by the same clock
+    shown: Shown | None  # None: there is no table of batches, or it cannot be read
+    final: bool  # it shows the ledger of the head
+
+    def may_change(self, now: float) -> bool:
+        """Whether to read it again. Pauses grow with the time for which it has been behind."""
+        return not self.final and now - self.read_at >= min(self.read_at - self.since, BATCHES_AGAIN_SECONDS)
+
+
 class TableReader:
     """Reads tables and buffers. One per operator, shared by its threads."""
 
     def __init__(
-        self, limiter: Limiter | None = None, listings: Listings | None = None, events: EventSources | None = None
+        self,
+        limiter: Limiter | None = None,
+        listings: Listings | None = None,
+        events: EventSources | None = None,
+        checks: IdleChecks | None = None,
     ) -> None:
         self._limiter = limiter or Limiter()
-        self._lock = threading.Lock()
-        self._catalogs: dict[str, tuple[dict[str, str], Catalog]] = {}
+        self._opened = OpenCatalogs()
         self._views: dict[str, _CachedTable] = {}
-        # What the table of batches shows, with the table's UUID, head and ledger version that it matches.
-        self._batches: dict[str, tuple[tuple[str, int | None, int], Shown]] = {}
+        # The metadata location of the view that was returned last, if the catalog was not asked; None in it: there is no table.
+        self._as_polled: dict[str, str | None] = {}
+        self._batches: dict[str, _ShownBatches] = {}
+        self.pointers = Pointers(self._limiter, self._opened, checks or IdleChecks())
         self.listings = listings or Listings()
-        self.neighbourhood = Neighbourhood()
         self.events = events or EventSources(self.listings)
         self.documents = Documents(self._read)
 
-    def view(self, dataset: Dataset) -> TableView | NoTable | Unavailable:
-        """The table now; `known` reads its ledger. Never raises: an error is part of the observation."""
-        spec = dataset.spec.table
+    def start(self) -> None:
+        """Begin to check tables and buffers periodically. Before, `view` always asks the catalog."""
+        self.pointers.start()
+        self.listings.start()
+
+    def stop(self) -> None:
+        self.pointers.stop()
+        self.listings.stop()
+
+    def view(self, dataset: Dataset, fresh: bool = False) -> TableView | NoTable | Unavailable:
+        """The table; `known` reads its ledger. Never raises: an error is part of the observation.
+
+        Args:
+            fresh: True: as it is now; False: it may be as old as the last round of the pointers.
+        """
+        spec, name = dataset.spec.table, dataset.meta.full_name
         properties: dict[str, str] = {}
+        self._as_polled.pop(name, None)
         try:
             properties = catalogs.properties(spec.catalog)
             catalogs.require_service(spec.catalog, properties)
+            self.pointers.register(dataset)
+            if not fresh and (trouble := self.pointers.trouble(spec.catalog)) is not None:
+                return _unavailable_table(dataset, trouble, properties)
+            polled = self.pointers.known(dataset) if not fresh else None
+            if polled is not None and (cached := self._cached(dataset, polled, properties)) is not None:
+                self._as_polled[name] = polled.location
+                return cached
+            service = service_of(spec.catalog)
             return self._limiter.call(
-                f"table of {dataset.meta.full_name}", TABLE_SECONDS, lambda: self._load(dataset, properties)
+                f"table of {name}", TABLE_SECONDS, lambda: self._load(dataset, properties, polled), service
             )
         except Exception as e:
-            self._forget(spec.catalog)
-            return unavailable(e, f"Table {spec.name} of catalog {spec.catalog}", properties, storage=False)
+            found = _unavailable_table(dataset, e, properties)
+            if found.reason == Reason.CATALOG_UNAVAILABLE:
+                self._opened.drop(spec.catalog)
+            return found
+
+    def is_current(self, dataset: Dataset) -> bool:
+        """Whether the table that `view` returned last for the Dataset is still the current one. Asks the catalog, unless `view`
+        did. Never raises: False, if the catalog does not answer."""
+        name = dataset.meta.full_name
+        if name not in self._as_polled:
+            return True
+        spec = dataset.spec.table
+        try:
+            properties = catalogs.properties(spec.catalog)
+            pointer = self._limiter.call(
+                f"table of {name}",
+                TABLE_SECONDS,
+                lambda: self.pointers.ask(dataset, properties),
+                service_of(spec.catalog),
+            )
+        except Exception as e:
+            log.debug("cannot ask for the pointer of %s: %s", name, type(e).__name__)
+            return False
+        return pointer.location == self._as_polled.pop(name)
 
     def known(self, dataset: Dataset, view: TableView, asked: LedgerKeys) -> TableView | Unavailable:
         """The table with the entries of its ledger that decisions may look up. Never raises."""
@@ -95,7 +161,10 @@ class TableReader:
         try:
             properties = catalogs.properties(spec.catalog)
             ledger = self._limiter.call(
-                f"ledger of {dataset.meta.full_name}", TABLE_SECONDS, lambda: lookup.known(view.ledger, asked)
+                f"ledger of {dataset.meta.full_name}",
+                TABLE_SECONDS,
+                lambda: lookup.known(view.ledger, asked),
+                f"store of catalog {spec.catalog}",
             )
         except Exception as e:
             return unavailable(e, f"The ledger of table {spec.name}", properties, storage=True)
@@ -106,23 +175,25 @@ class TableReader:
         shows the ledger of the head. Never raises: no decision depends on it."""
         if not dataset.spec.batch_tracking.enabled:
             return None
-        name, spec = dataset.meta.full_name, dataset.spec.table
+        name, spec, now = dataset.meta.full_name, dataset.spec.table, time.monotonic()
         of_head = (view.uuid, view.head_id, view.ledger.version)
         kept = self._batches.get(name)
-        if kept is not None and kept[0] == of_head:
-            return kept[1]
+        if kept is not None and kept.of_head == of_head and not kept.may_change(now):
+            return kept.shown
 
         def read() -> Shown | None:
-            table = tracking.find(self._catalog(spec.catalog, catalogs.properties(spec.catalog)), spec.name)
+            self.pointers.on_query(spec.catalog)
+            table = tracking.find(self._opened.get(spec.catalog, catalogs.properties(spec.catalog)), spec.name)
             return tracking.shown(table) if table is not None else None
 
+        found: Shown | None = None
         try:
-            found = self._limiter.call(f"batches of {name}", TABLE_SECONDS, read)
+            found = self._limiter.call(f"batches of {name}", TABLE_SECONDS, read, service_of(spec.catalog))
         except Exception as e:
             log.debug("cannot read the table of batches of %s: %s", name, type(e).__name__)
-            return None
-        if found is not None and (found.table_uuid, found.version) == (view.uuid, view.ledger.version):
-            self._batches[name] = of_head, found
+        since = kept.since if kept is not None and kept.of_head == of_head else now
+        final = found is not None and (found.table_uuid, found.version) == (view.uuid, view.ledger.version)
+        self._batches[name] = _ShownBatches(of_head, since, now, found, final)
         return found
 
     def buffer(
@@ -138,6 +209,7 @@ class TableReader:
             table: As returned by `view`.
         """
         if isinstance(table, Unavailable):
+            self.listings.suspend(dataset.meta.full_name)
             return self.listings.last(dataset)
         entries: Mapping[str, BatchEntry] = {}
         if isinstance(table, TableView):
@@ -146,6 +218,7 @@ class TableReader:
         try:
             properties = catalogs.properties(dataset.spec.table.catalog)
         except Exception as e:
+            self.listings.suspend(dataset.meta.full_name)
             return unavailable(e, f"Buffer {dataset.spec.buffer.uri}", {}, storage=True)
         spec = dataset.spec
         local = guards.local(
@@ -155,6 +228,7 @@ class TableReader:
             catalogs.is_local(properties),
         )
         if local is not None:
+            self.listings.suspend(dataset.meta.full_name)
             return Unavailable(Reason.BUFFER_LOCAL, local, transient=False)
         head_id = table.head_id if isinstance(table, TableView) else None
         return self.listings.digest(dataset, entries, properties, request, head_id)
@@ -179,20 +253,43 @@ class TableReader:
         return self.events.view(dataset, entries, properties, others)
 
     def _read(self, pointer: RunPointer) -> bytes | None:
-        return self._limiter.call(f"run {pointer.uri}", TABLE_SECONDS, lambda: run_documents.read(pointer))
+        store = "/".join(pointer.uri.split("/", 3)[:3])
+        return self._limiter.call(f"run {pointer.uri}", TABLE_SECONDS, lambda: run_documents.read(pointer), store)
 
     def forget(self, dataset: str) -> None:
         """Drop everything about a deleted Dataset, as `namespace/name`."""
         self.listings.forget(dataset)
         self.events.forget(dataset)
+        self.pointers.forget(dataset)
         self._views.pop(dataset, None)
+        self._as_polled.pop(dataset, None)
         self._batches.pop(dataset, None)
 
-    def _load(self, dataset: Dataset, properties: dict[str, str]) -> TableView | NoTable | LostLedger:
-        try:
-            table = self._catalog(dataset.spec.table.catalog, properties).load_table(dataset.spec.table.name)
-        except (NoSuchTableError, NoSuchNamespaceError):
+    def _cached(self, dataset: Dataset, pointer: Pointer, properties: dict[str, str]) -> TableView | NoTable | None:
+        """What is known of the table at this pointer; None: it must be loaded."""
+        if pointer.location is None:
             return NoTable(properties.get("warehouse", ""))
+        kept = self._views.get(dataset.meta.full_name)
+        return kept.view if kept is not None and kept.found == (dataset.meta.uid, pointer.location) else None
+
+    def _load(
+        self, dataset: Dataset, properties: dict[str, str], polled: Pointer | None
+    ) -> TableView | NoTable | LostLedger:
+        """Args:
+        polled: A pointer that differs from that of the cached view; None: unknown.
+        """
+        if polled is None and dataset.meta.full_name in self._views:
+            pointer = self.pointers.ask(dataset, properties)
+            if (cached := self._cached(dataset, pointer, properties)) is not None:
+                return cached
+        asked = time.monotonic()
+        self.pointers.on_query(dataset.spec.table.catalog)
+        try:
+            table = self._opened.get(dataset.spec.table.catalog, properties).load_table(dataset.spec.table.name)
+        except (NoSuchTableError, NoSuchNamespaceError):
+            self.pointers.record(dataset, Pointer(None, asked))
+            return NoTable(properties.get("warehouse", ""))
+        self.pointers.record(dataset, Pointer(table.metadata_location, asked))
         found = (dataset.meta.uid, table.metadata_location)
         kept = self._views.get(dataset.meta.full_name)
         if kept is not None and kept.found == found:
@@ -209,20 +306,10 @@ class TableReader:
         )
         return view
 
-    def _catalog(self, name: str, properties: dict[str, str]) -> Catalog:
-        with self._lock:
-            kept = self._catalogs.get(name)
-        if kept is not None and kept[0] == properties:
-            return kept[1]
-        opened = catalogs.load(name)
-        with self._lock:
-            self._catalogs[name] = (properties, opened)
-        return opened
 
-    def _forget(self, name: str) -> None:
-        """Drop the catalog after any error: its connection pool may have connections to a server that is gone."""
-        with self._lock:
-            self._catalogs.pop(name, None)
+def _unavailable_table(dataset: Dataset, error: Exception, properties: Mapping[str, str]) -> Unavailable:
+    spec = dataset.spec.table
+    return unavailable(error, f"Table {spec.name} of catalog {spec.catalog}", properties, storage=False)
 
 
 def _lost(dataset: Dataset, found: facts.TableFacts, message: str) -> LostLedger:

@@ -77,6 +77,8 @@ class Boundary(_Strict):
     executors: ExecutorLimits = ExecutorLimits()
     pod_template: PodTemplateBoundary = PodTemplateBoundary()
     service_accounts: ServiceAccountMarks = ServiceAccountMarks()
+    # The LocalQueue of Kueue for all runs of the namespace, whatever its Datasets name; None: they may name any.
+    queue: str | None = Field(default=None, min_length=1)
     # The Secret of the namespace that has its catalogs; None: the chart's catalogsSecret.name.
     catalogs_secret: str | None = None
 

@@ -58,6 +58,8 @@ ERASE_PATH = "/etc/lethe/erase"
 DIGEST_KEY_PATH = "/etc/lethe/digest-key"
 # The name of the container in a run's pods.
 CONTAINER = "spark"
+# The driver's container in the pod of a SparkApplication: Kubeflow's operator finds it by this name.
+SPARK_CONTAINER = "spark-kubernetes-driver"
 # What a pod template may set besides volumes and the container. The check and the copy use the same list, so they cannot differ.
 POD_FIELDS = (
     "nodeSelector",

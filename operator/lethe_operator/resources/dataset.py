@@ -11,6 +11,7 @@ from lethe.contract.settings import BufferLayout, ConsolidationMode, Deletes, Fi
 from pydantic import Field
 
 from lethe_operator.resources.common import Meta, Spec, parse_meta, parse_spec
+from lethe_operator.resources.launcher import Launcher
 from lethe_operator.resources.quantity import Bytes, Cpus
 
 MIB = 1024 * 1024
@@ -87,9 +88,12 @@ class PodSize(Spec):
 class ExecutorsSpec(PodSize):
     min: int | None = None
     max: int | None = None  # 0: the driver always works without executors
+    wait_seconds: int | None = None  # how long a driver waits for its first executor; then it works alone
 
 
 class RunTemplate(Spec):
+    launcher: Launcher | None = None  # None: the chart's value applies, then Job
+    queue: str | None = None  # name of a LocalQueue of Kueue, in the Dataset's namespace; None: the runs start at once
     driver: PodSize = PodSize()
     executors: ExecutorsSpec = ExecutorsSpec()
     pod_template: Mapping[str, Any] = Field(default_factory=dict)

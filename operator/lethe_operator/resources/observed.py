@@ -18,6 +18,8 @@ from lethe.ledger.lineage import Snapshot
 
 from lethe_operator.resources.common import FOR_ERASURES, FOR_HEAD, Meta
 from lethe_operator.resources.dataset import Dataset
+from lethe_operator.resources.engine import Engine
+from lethe_operator.resources.launcher import Launcher
 from lethe_operator.resources.restatement import Restatement
 from lethe_operator.resources.vacuum_policy import VacuumPolicy
 
@@ -153,11 +155,13 @@ class AttemptState(StrEnum):
 
 
 @dataclass(frozen=True)
-class CommitterView:
-    """The committer of the namespace."""
+class WorkerView:
+    """A process of the namespace that takes runs from a mailbox: the committer, or the warm driver."""
 
     alive: bool  # it renews its Lease
     mailbox: frozenset[str] = frozenset()  # keys of the runs that it received and has not finished
+    cancelled: frozenset[str] = frozenset()  # keys of these runs that it is to stop
+    starting: bool = False  # its Job exists and has not ended; only for the warm driver
 
 
 @dataclass(frozen=True)
@@ -197,11 +201,11 @@ def kind_of(family: RunFamily, for_uid: str) -> RunKind:
 
 @dataclass(frozen=True)
 class Attempt:
-    """One attempt of a run: a Job, this Dataset's part of a shared Job, or a run that the committer received.
+    """One attempt of a run: a Job, this Dataset's part of a shared Job, or a run that a process of the namespace received.
 
     For a shared Job, `state`, `finished` and `exit_code` describe this Dataset's part only. The part ends with its result."""
 
-    # Name of the Job. If `by_committer`, there is no Job of this name.
+    # Name of the Job. If `engine` is not JOB, there is no Job of this name.
     job: str
     run_id: str
     kind: RunKind
@@ -209,6 +213,8 @@ class Attempt:
     number: int
     state: AttemptState
     created: datetime
+    # When it last became able to start a pod; None: at its creation.
+    started: datetime | None = None
     finished: datetime | None = None
     # The Dataset's at launch.
     generation: int = 0
@@ -221,12 +227,18 @@ class Attempt:
     # Reason and message of the Job's condition Complete or Failed; "": it has none.
     job_reason: str = ""
     job_message: str = ""
-    # Why a pod of the Job does not run yet; "": none waits.
+    # The kind of the object that launched it.
+    launcher: Launcher = Launcher.JOB
+    # Why the object may not start a pod now, such as a quota of Kueue; "": it may. Such an attempt is active and waits.
+    suspended: str = ""
+    # Why the driver's pod does not run yet; "": it runs or has run, or the attempt is suspended.
     waiting: str = ""
+    # Why pods of executors do not run yet; "": none waits.
+    executors_waiting: str = ""
     deleting: bool = False
     # How many Datasets share the Job.
     datasets: int = 1
-    by_committer: bool = False
+    engine: Engine = Engine.JOB
     # Of earlier attempts of the run, counted at launch.
     failures_before: Failures = NO_FAILURES
     # None: the driver has reported nothing yet.
@@ -309,20 +321,24 @@ class World:
     table: TableView | NoTable | Unavailable = NoTable()
     # Consistent with the table's ledger.
     buffer: BufferDigest | NotListed | Unavailable = EMPTY_BUFFER
-    # The other Datasets of the namespace.
+    # The other Datasets of the namespace whose buffer, table or queue this Dataset or its Restatements may use too.
     neighbours: tuple[Dataset, ...] = ()
     # None: the Dataset has no queue.
     events: EventsView | None = None
     # None: the committer is not enabled.
-    committer: CommitterView | None = None
+    committer: WorkerView | None = None
+    # None: warm drivers are not enabled.
+    warm_driver: WorkerView | None = None
     # When the ttlSecondsAfterFinished of the next Restatement that is not in `restatements` passes; None: of none.
     next_expiry: datetime | None = None
-    # The Datasets of the other watched namespaces.
+    # Such Datasets of the other watched namespaces.
     elsewhere: tuple[Dataset, ...] = ()
     # The operator's catalogs, by name.
     catalogs: Mapping[str, CatalogPlace] = field(default_factory=dict)
     # Of all Datasets of the namespace, if the Dataset's VacuumPolicy has limits.concurrentRuns; otherwise empty.
     vacuums: tuple[VacuumJob, ...] = ()
+    # All Datasets of the namespace, in the same case; otherwise empty.
+    rivals: tuple[Dataset, ...] = ()
 
     @cached_property
     def open_erasures(self) -> Mapping[str, Erasure]:

@@ -14,6 +14,7 @@ from lethe_operator.decide.runs.committer import committer_failed, may_ask
 from lethe_operator.decide.runs.retry import Again, Fresh, Going, Verdict, judge
 from lethe_operator.resources.common import FOR_HEAD
 from lethe_operator.resources.dataset import Dataset
+from lethe_operator.resources.engine import Engine
 from lethe_operator.resources.observed import LostLedger, ObservedRun, TableView, World
 from lethe_operator.settings import Settings
 
@@ -56,7 +57,7 @@ def decide_reanchor(dataset: Dataset, world: World, now: datetime, settings: Set
         generation=dataset.meta.generation,
         why=f"the head {view.head_id} is another writer's commit without a ledger",
         for_uid=FOR_HEAD,
-        by_committer=may_ask(dataset, world) and not committer_failed(same),
+        engine=Engine.COMMITTER if may_ask(dataset, world) and not committer_failed(same) else Engine.JOB,
     )
     return ConsolidationVerdict(launch, verdict, latest, None, abandoned)
 

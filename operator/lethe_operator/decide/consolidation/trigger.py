@@ -125,8 +125,13 @@ def _verdict(dataset: Dataset, world: World, now: datetime, settings: Settings) 
     latest = runs[-1] if runs else None
     latest_verdict = judge(latest, generation, settings) if latest else None
     if isinstance(latest_verdict, Going):
-        decision = ConsolidationDecision(
-            Decision.RUNNING, Reason.RUNNING, f"Run {latest_verdict.attempt.job} is active."
+        attempt = latest_verdict.attempt
+        decision = (
+            ConsolidationDecision(
+                Decision.DUE, Reason.RUN_SUSPENDED, f"Run {attempt.job} has not started. {attempt.suspended}"
+            )
+            if attempt.suspended
+            else ConsolidationDecision(Decision.RUNNING, Reason.RUNNING, f"Run {attempt.job} is active.")
         )
         return ConsolidationVerdict(None, latest_verdict, latest, decision=decision)
     if not isinstance(world.buffer, BufferDigest):

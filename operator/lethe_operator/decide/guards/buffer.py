@@ -61,7 +61,7 @@ def table_places(dataset: Dataset, world: World) -> tuple[str, ...]:
 
 def table_in_another(dataset: Dataset, world: World) -> str | None:
     """Why Lethe may not change the table: its folders overlap those of an older Dataset's table. None: they do not."""
-    places = own_places(dataset, world)
+    places = own_places(dataset, world.table)
     own = world.table.uuid if isinstance(world.table, TableView) else ""
     for other in _same_store(dataset, world):
         location = str((other.status.get("table") or {}).get("location") or "")
@@ -82,12 +82,12 @@ def age(dataset: Dataset) -> tuple[str, str]:
     return (created.isoformat() if created else "", dataset.meta.full_name)
 
 
-def own_places(dataset: Dataset, world: World) -> tuple[str, ...]:
+def own_places(dataset: Dataset, table: TableView | NoTable | Unavailable) -> tuple[str, ...]:
     """The folders with the files of the Dataset's table."""
-    if isinstance(world.table, TableView):
-        return (world.table.location, *world.table.places)
+    if isinstance(table, TableView):
+        return (table.location, *table.places)
     create = dataset.spec.table.create
-    asked = create.properties.get("location", "") if isinstance(world.table, NoTable) and create else ""
+    asked = create.properties.get("location", "") if isinstance(table, NoTable) and create else ""
     return (asked,) if asked else ()
 
 

@@ -33,9 +33,12 @@ _OWN_ENV: Final = (
 )  # fmt: skip
 _OWN_KEYS: Final = (
     "lethe.dev/*", "*.lethe.dev/*", "spark-*", "job-name", "controller-uid", "app.kubernetes.io/*", "batch.kubernetes.io/*",
+    "sparkoperator.k8s.io/*",
     "*.security.alpha.kubernetes.io/*", "*.security.beta.kubernetes.io/*",
 )  # fmt: skip
-_OWN_VOLUMES: Final = frozenset({"run", "catalogs", "tmp", "scratch", "erase", "digest-key", "rpc"})
+_OWN_VOLUMES: Final = frozenset(
+    {"run", "catalogs", "tmp", "scratch", "spark-local-dir-1", "erase", "digest-key", "rpc"}
+)
 
 
 @dataclass(frozen=True)

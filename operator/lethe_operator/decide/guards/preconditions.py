@@ -18,7 +18,7 @@ from lethe_operator.decide.guards.table_identity import another_table
 from lethe_operator.reasons import Reason
 from lethe_operator.resources.dataset import Dataset
 from lethe_operator.resources.observed import LostLedger, NoTable, TableView, Unavailable, World
-from lethe_operator.settings import Settings, pod_template_of
+from lethe_operator.settings import Settings, launchers, pod_template_of
 
 
 @dataclass(frozen=True)
@@ -51,6 +51,9 @@ def blocker(dataset: Dataset, world: World, settings: Settings) -> RunBlocker | 
         text = f"Dataset {dataset.meta.name}: spec.runTemplate.podTemplate.{forbidden[0]}."
         more = f" More fields that are not allowed: {len(forbidden) - 1}." if len(forbidden) > 1 else ""
         return RunBlocker(Reason.POD_TEMPLATE_NOT_ALLOWED, text + more, transient=False)
+    unavailable = _launcher(dataset, settings)
+    if unavailable is not None:
+        return unavailable
     shared = _sharing(dataset, world)
     if shared is not None:
         return shared
@@ -84,6 +87,17 @@ def _another(dataset: Dataset, world: World) -> RunBlocker | None:
 def _deletes(dataset: Dataset, table: TableView | NoTable) -> RunBlocker | None:
     found = format_mismatch(dataset, table)
     return RunBlocker(Reason.FORMAT_VERSION_MISMATCH, found, transient=False) if found else None
+
+
+def _launcher(dataset: Dataset, settings: Settings) -> RunBlocker | None:
+    if dataset.spec.run_template.launcher in (None, *launchers(settings)):
+        return None
+    text = (
+        f"Dataset {dataset.meta.name}: spec.runTemplate.launcher is {dataset.spec.run_template.launcher}, but the chart's value "
+        "sparkOperator.enabled is false. Ask the administrator to install Kubeflow's Spark operator and to set the value, or "
+        "remove the field."
+    )
+    return RunBlocker(Reason.LAUNCHER_NOT_AVAILABLE, text, transient=False)
 
 
 def _sharing(dataset: Dataset, world: World) -> RunBlocker | None:

@@ -15,22 +15,27 @@ from lethe_operator.resources.observed import World
 from lethe_operator.resources.restatement import Restatement
 
 
+def named_uris(restatement: Restatement) -> dict[str, str]:
+    """The URIs that a Restatement names, by field."""
+    replacement = restatement.spec.replacement
+    named = {
+        "spec.replacement.uri": replacement.uri if replacement is not None else "",
+        "spec.batchIdsFrom.uri": restatement.list_uri,
+    }
+    return {field: uri for field, uri in named.items() if uri}
+
+
 def misplaced(restatement: Restatement, dataset: Dataset, world: World) -> Refusal | None:
     """Why the first URI may not be read; None: no reason is known."""
     return next(_misplaced(restatement, dataset, world), None)
 
 
 def _misplaced(restatement: Restatement, dataset: Dataset, world: World) -> Iterator[Refusal]:
-    replacement, catalog = restatement.spec.replacement, dataset.spec.table.catalog
-    named = {
-        "spec.replacement.uri": replacement.uri if replacement is not None else "",
-        "spec.batchIdsFrom.uri": restatement.list_uri,
-    }
+    catalog = dataset.spec.table.catalog
     known = world.catalogs.get(catalog)
-    tables = (*own_places(dataset, world), *table_places(dataset, world))
+    named = named_uris(restatement)
+    tables = (*own_places(dataset, world.table), *table_places(dataset, world)) if named else ()
     for field, uri in named.items():
-        if not uri:
-            continue
         where = f"Restatement {restatement.meta.name}: {field}"
         local = guards.local(where, uri, catalog, known is None or known.is_local)
         if local is not None:

@@ -158,13 +158,17 @@ def _by_run(context: RestatementContext, undoes: str) -> Assessment:
 
 
 def _running(attempt: Attempt, members: int, before: str, held: str) -> Assessment:
+    if attempt.suspended:
+        text = f"Run {attempt.job} has not started. {attempt.suspended}{held}"
+        return Assessment(RestatementPhase.QUEUED, UNKNOWN, Reason.RUN_SUSPENDED, text, has_run=True)
     if members > SHOWN_ONE_BY_ONE:
         text = f"Run {attempt.job} is active for {members} Restatements. status.runs of the Dataset shows its progress.{held}"
         return Assessment(RestatementPhase.RUNNING, UNKNOWN, Reason.RUNNING, text)
     done = attempt.progress
     tasks = f"{done.tasks_done}/{done.tasks_total} tasks" if done and done.tasks_total else ""
     phase = f"{done.phase} {tasks}".strip() if done else "Starting"
-    text = f"Run {attempt.job} is active." + (f" {attempt.waiting}" if attempt.waiting else "")
+    waits = attempt.waiting or attempt.executors_waiting
+    text = f"Run {attempt.job} is active." + (f" {waits}" if waits else "")
     text += (f" The attempt before it failed: {before}" if before else "") + held
     return Assessment(RestatementPhase.RUNNING, UNKNOWN, Reason.RUNNING, text, progress=phase)
 

@@ -79,12 +79,19 @@ class Assessment:
     failures: Failures = NO_FAILURES
     # The state of its erasure; None: its rows need not be erased, or the ledger was not read.
     erasure: ErasureState | None = None
+    # It is in a run that has an object but has not started: the object is suspended.
+    has_run: bool = False
     # The assessment was read from the status.
     from_status: bool = False
 
     @property
     def finished(self) -> bool:
         return self.succeeded != UNKNOWN
+
+    @property
+    def under_way(self) -> bool:
+        """Whether a run that has it may commit at any time."""
+        return self.phase is RestatementPhase.RUNNING or self.has_run
 
     @property
     def waits(self) -> bool:

@@ -11,6 +11,7 @@ from lethe_operator.decide.conditions import FALSE, UNKNOWN, timestamp
 from lethe_operator.decide.restatement.assessment import Assessment, RestatementPhase
 from lethe_operator.decide.restatement.run_outcomes import Trial
 from lethe_operator.reasons import Reason
+from lethe_operator.resources.engine import Engine
 from lethe_operator.resources.observed import Unavailable, World
 from lethe_operator.resources.restatement import Restatement
 
@@ -32,7 +33,7 @@ def withdrawn(restatement: Restatement, world: World, trial: Trial, now: datetim
     if why is None:
         return None
     going = trial.going
-    if going is not None and going.by_committer:
+    if going is not None and going.engine is Engine.COMMITTER:
         what = f"The committer is carrying it out ({going.job}). When that ends, the status shows whether it was committed."
         return Assessment(RestatementPhase.RUNNING, UNKNOWN, why.under_way, f"{why.cause} {what}")
     if going is not None:

@@ -5,12 +5,13 @@ from lethe_operator.decide.restatement import row_search_gate as erasure
 from lethe_operator.decide.restatement.queue import RestatementQueue
 from lethe_operator.decide.runs import spec as run_specs
 from lethe_operator.resources.dataset import Dataset
+from lethe_operator.resources.engine import Engine
 from lethe_operator.resources.observed import TableView, World
 from lethe_operator.resources.restatement import Restatement
 
 
 def restatements_launch(
-    dataset: Dataset, world: World, queued: RestatementQueue, by_committer: bool = False
+    dataset: Dataset, world: World, queued: RestatementQueue, engine: Engine = Engine.JOB
 ) -> Launch | None:
     """One run for all members of the group; None: the group is empty."""
     members = [r for r, _ in queued.group]
@@ -26,7 +27,7 @@ def restatements_launch(
         generation=dataset.meta.generation,
         why=f"{_what(members)}, attempt {run.attempt}",
         for_uid=members[0].meta.uid if len(members) == 1 else "",
-        by_committer=by_committer,
+        engine=engine,
         secrets=tuple(r.values for r in members if r.values is not None),
     )
 

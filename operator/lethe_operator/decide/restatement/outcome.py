@@ -69,7 +69,8 @@ def in_ledger(restatement: Restatement, world: World, trial: Trial) -> Assessmen
         return Assessment(
             RestatementPhase.FAILED, FALSE, result.reason, result.message, stalled=True, finished_time=since
         )
-    found = succeeded(result, result.batch_ids_count or len(restatement.batch_ids), since)
+    batches = result.batch_ids_count or len(restatement.batch_ids)
+    found = succeeded(result, batches, since, by_keys=restatement.by_keys)
     return replace(found, message=f"{found.message}{_too_late(restatement, result)}")
 
 
@@ -96,12 +97,13 @@ def _too_late(restatement: Restatement, result: RequestResult) -> str:
     return f" It was committed at {timestamp(committed)}, after its deadline (spec.deadlineSeconds), before its run was stopped."
 
 
-def succeeded(result: RequestResult, batches: int, since: datetime | None) -> Assessment:
+def succeeded(result: RequestResult, batches: int, since: datetime | None, *, by_keys: bool) -> Assessment:
     """The assessment of a committed request.
 
     Args:
         batches: The number of batches that it names.
         since: When the condition Succeeded in the status last changed; None: the status has none.
+        by_keys: Whether it is a Replay with keyColumns, which also removes single rows.
     """
     wire = result.model_dump(mode="json", by_alias=True, exclude_none=True)
     fields = ["snapshotId", "committedTime", "tombstonesAdded", "rowsDeleted", "rowsAdded", "groupSize"]
@@ -114,6 +116,9 @@ def succeeded(result: RequestResult, batches: int, since: datetime | None) -> As
             text = f"{result.rows_erased} rows were erased from the table's data files."
         case Operation.ERASE | Operation.REPLAY | Operation.REVERT | None:
             text = f"{result.rows_deleted} rows deleted, {result.rows_added} rows added, {result.tombstones_added} tombstones."
+            if by_keys:
+                fields += ["rowsErased"]
+                text += f" {result.rows_erased} rows with the keys of its replacement were removed from the table's data files."
         case _:
             assert_never(result.operation)
     if result.undone_by:

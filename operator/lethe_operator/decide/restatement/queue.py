@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Final
 
-from lethe_operator.decide.restatement.assessment import Assessment, Ready, RestatementPhase
+from lethe_operator.decide.restatement.assessment import Assessment, Ready
 from lethe_operator.resources.dataset import Dataset
 from lethe_operator.resources.restatement import Restatement
 
@@ -72,7 +72,7 @@ def queue(
             continue
         if standing.waits and r.brings is not None:
             held[r.brings] = r.meta.name
-        if quick is not None and not mine and (ready is not None or standing.phase is RestatementPhase.RUNNING):
+        if quick is not None and not mine and (ready is not None or standing.under_way):
             held |= dict.fromkeys(r.batch_ids, r.meta.name)
     is_full = room is not None and (room.is_full or bool(room.first.after))
     return RestatementQueue(tuple(group), is_full, positions, waits_for)

@@ -17,6 +17,9 @@ from lethe_operator.resources.restatement import Restatement
 # the statuses of finished ones.
 COURTESIES_AT_ONCE: Final = 200
 COURTESIES_AGAIN_AFTER: Final = timedelta(seconds=5)
+# At most this many statuses are written by one reconcile, which would otherwise occupy its thread for minutes. The next reconcile
+# writes the rest.
+STATUSES_AT_ONCE: Final = 5000
 # The members of larger groups get no event when they succeed: their statuses say the same.
 EVENTS_FOR_GROUPS_UP_TO: Final = 20
 # The reasons of the condition Erased that cause an event.
@@ -34,10 +37,11 @@ class StatusChanges:
 
 
 def changes(standings: Iterable[tuple[Restatement, Assessment]], now: datetime) -> StatusChanges:
-    """The statuses of these Restatements that differ from the current ones, in this order, with their events."""
+    """The statuses of these Restatements that differ from the current ones, in this order, with their events: the first
+    STATUSES_AT_ONCE."""
     statuses: dict[str, dict[str, Any]] = {}
     new_events: list[Event] = []
-    courtesies, waiting = 0, False
+    courtesies, waiting, more = 0, False, False
     for restatement, standing in standings:
         old = restatement.status
         if standing.from_status and old.get("observedGeneration") == restatement.meta.generation:
@@ -45,6 +49,9 @@ def changes(standings: Iterable[tuple[Restatement, Assessment]], now: datetime) 
         new = status(restatement, standing, now)
         if new == old:
             continue
+        if len(statuses) >= STATUSES_AT_ONCE:
+            more = True
+            break
         if standing.waits and standing.cancel_job is None:
             courtesies += 1
             if courtesies > COURTESIES_AT_ONCE:
@@ -52,9 +59,8 @@ def changes(standings: Iterable[tuple[Restatement, Assessment]], now: datetime) 
                 continue
         statuses[restatement.meta.name] = new
         new_events += events(restatement.meta.name, old, new)
-    return StatusChanges(
-        statuses, tuple(new_events[:EVENTS_AT_ONCE]), now + COURTESIES_AGAIN_AFTER if waiting else None
-    )
+    later = now if more else now + COURTESIES_AGAIN_AFTER if waiting else None
+    return StatusChanges(statuses, tuple(new_events[:EVENTS_AT_ONCE]), later)
 
 
 def status(restatement: Restatement, standing: Assessment, now: datetime) -> dict[str, Any]:

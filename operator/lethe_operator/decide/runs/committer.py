@@ -4,6 +4,7 @@ from collections.abc import Iterable
 
 from lethe_operator.resources.common import KEY_PREFIX_LENGTH
 from lethe_operator.resources.dataset import Dataset
+from lethe_operator.resources.engine import Engine
 from lethe_operator.resources.observed import Attempt, AttemptState, ObservedRun, TableView, World
 from lethe_operator.resources.restatement import Restatement
 
@@ -33,7 +34,7 @@ def can_do(restatement: Restatement, dataset: Dataset, run: ObservedRun | None) 
 def committer_failed(run: ObservedRun | None) -> bool:
     """Whether the last attempt of the run was by the committer and failed. Then a Job makes the next attempt."""
     last = run.last if run is not None else None
-    return last is not None and last.by_committer and last.state is AttemptState.FAILED
+    return last is not None and last.engine is Engine.COMMITTER and last.state is AttemptState.FAILED
 
 
 def is_asked(world: World) -> bool:
@@ -48,13 +49,15 @@ def forgotten(world: World) -> tuple[Attempt, ...]:
     return tuple(a for a in _under_way(world) if a.run_id[:KEY_PREFIX_LENGTH] not in committer.mailbox)
 
 
-def withdrawn(world: World) -> tuple[str, ...]:
-    """Keys to remove from the mailbox because the committer is not alive. Another attempt may start only after that."""
+def withdrawn(world: World) -> tuple[Attempt, ...]:
+    """Attempts to remove from the mailbox because the committer is not alive. Another attempt may start only after that."""
     committer = world.committer
     if committer is None or committer.alive:
         return ()
-    return tuple(sorted({a.run_id[:KEY_PREFIX_LENGTH] for a in _under_way(world)} & committer.mailbox))
+    return tuple(a for a in _under_way(world) if a.run_id[:KEY_PREFIX_LENGTH] in committer.mailbox)
 
 
 def _under_way(world: World) -> Iterable[Attempt]:
-    return (a for r in world.runs for a in r.attempts if a.by_committer and a.state is AttemptState.ACTIVE)
+    return (
+        a for r in world.runs for a in r.attempts if a.engine is Engine.COMMITTER and a.state is AttemptState.ACTIVE
+    )

@@ -5,6 +5,7 @@ from enum import Enum
 from typing import Final
 
 from lethe_operator.reasons import Reason
+from lethe_operator.resources.engine import Engine
 from lethe_operator.resources.observed import Attempt, AttemptState, Failures
 from lethe_operator.settings import BackOff, Settings
 
@@ -83,8 +84,13 @@ def failure(attempt: Attempt) -> tuple[str, str]:
         return Reason.POD_WAITING, f"The pod of {attempt.job} did not start within the time limit of a run."
     if attempt.job_reason == "DeadlineExceeded":
         return Reason.DEADLINE_EXCEEDED, f"{attempt.job} exceeded the time limit of a run and was stopped."
-    if attempt.by_committer:
+    if attempt.engine is Engine.COMMITTER:
         return Reason.COMMITTER_AWAY, f"The committer of the namespace did not report how {attempt.job} ended."
+    if attempt.job_reason == Reason.SUBMISSION_FAILED:
+        why = attempt.job_message.rstrip(".")
+        return Reason.SUBMISSION_FAILED, f"Kubeflow's operator could not submit {attempt.job}: {why}."
+    if attempt.engine is Engine.WARM_DRIVER:
+        return Reason.WARM_DRIVER_AWAY, f"The warm driver of the namespace did not report how {attempt.job} ended."
     if attempt.exit_code is None:
         return Reason.DRIVER_LOST, f"The driver pod of {attempt.job} disappeared before it reported a result."
     return Reason.RUN_FAILED, f"{attempt.job} ended with exit code {attempt.exit_code}. See its log."

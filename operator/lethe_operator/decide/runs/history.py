@@ -31,7 +31,9 @@ MESSAGE_AT_MOST: Final = 500
 # Scheduling a pod and pulling its image normally takes less; only then the status says why the pod waits.
 WAITING_IS_LONG_AFTER: Final = timedelta(seconds=30)
 ENDING: Final = "Ending"
-_ENDS: Final = (Phase.SUCCEEDED.value, Phase.FAILED.value)
+ENDED_PHASES: Final = (Phase.SUCCEEDED.value, Phase.FAILED.value)
+# Reasons of active runs that get an event.
+_WAITS: Final = frozenset({Reason.POD_WAITING.value, Reason.EXECUTORS_MISSING.value})
 
 
 def entries(
@@ -51,12 +53,12 @@ def entries(
         for a in r.attempts
     ]
     there = {e["name"] for e in shown}
-    shown += [dict(e) for e in old if e.get("name") not in there and e.get("phase") in _ENDS]
+    shown += [dict(e) for e in old if e.get("name") not in there and e.get("phase") in ENDED_PHASES]
     shown.sort(key=lambda e: (str(e.get("startTime", "")), str(e["name"])), reverse=True)
     kept: list[dict[str, Any]] = []
     counts: dict[str, int] = {}
     for e in shown:
-        if e.get("phase") in _ENDS:
+        if e.get("phase") in ENDED_PHASES:
             counts[e["kind"]] = counts.get(e["kind"], 0) + 1
             if counts[e["kind"]] > KEPT_OF_A_KIND:
                 continue
@@ -82,15 +84,24 @@ def entry(attempt: Attempt, committed: bool, now: datetime) -> dict[str, Any]:
     match attempt.state:
         case AttemptState.ACTIVE:
             document["phase"] = _phase_under_way(attempt)
-            long = now - attempt.created >= WAITING_IS_LONG_AFTER
-            if attempt.waiting and long:
+            # A suspended object may start no pod, so only the time since then counts.
+            long = now - (attempt.started or attempt.created) >= WAITING_IS_LONG_AFTER
+            if attempt.suspended:
+                document.update(reason=Reason.RUN_SUSPENDED.value, message=attempt.suspended[:MESSAGE_AT_MOST])
+            elif attempt.waiting and long:
                 document.update(reason=Reason.POD_WAITING.value, message=attempt.waiting[:MESSAGE_AT_MOST])
             elif not attempt.reached:
                 document["message"] = f"Waiting for its turn in a run that {attempt.datasets} Datasets share."
+            elif missing := executors_missing(attempt, long):
+                document.update(reason=Reason.EXECUTORS_MISSING.value, message=missing[:MESSAGE_AT_MOST])
             elif progress is not None and (progress.message or progress.rows):
                 document["message"] = progress.message or f"{progress.rows} rows"
+            executors = progress.executors if progress is not None and not attempt.suspended else None
+            if executors is not None and not executors.alone:
+                document["executors"] = f"{executors.running}/{executors.planned}"
         case AttemptState.SUCCEEDED:
-            document.update(phase=Phase.SUCCEEDED.value, message=outcome(attempt.result))
+            text = " ".join([outcome(attempt.result), *_executors_lost(attempt)])
+            document.update(phase=Phase.SUCCEEDED.value, message=text)
             result = attempt.result
             if isinstance(result, ReanchoringResult) and result.outcome is not RunOutcome.NOTHING_TO_DO:
                 document["reason"] = Reason.HEAD_REANCHORED.value
@@ -110,9 +121,32 @@ def entry(attempt: Attempt, committed: bool, now: datetime) -> dict[str, Any]:
 
 def _phase_under_way(attempt: Attempt) -> str:
     """The phase that the driver reported. Only the Job shows, a little later, whether the run succeeded or failed."""
+    if attempt.suspended:
+        return Phase.PENDING.value
     if attempt.progress is None:
         return Phase.PENDING.value if attempt.waiting else Phase.STARTING.value
-    return ENDING if attempt.progress.phase.value in _ENDS else attempt.progress.phase.value
+    return ENDING if attempt.progress.phase.value in ENDED_PHASES else attempt.progress.phase.value
+
+
+def executors_missing(attempt: Attempt, long: bool) -> str:
+    """Why an active run has fewer executors than planned; "": it has them, or they are starting.
+
+    Args:
+        long: The attempt started so long ago that executors normally run.
+    """
+    found = attempt.progress.executors if attempt.progress is not None else None
+    parts = [found.message] if found is not None and found.message else []
+    if attempt.executors_waiting and long and not (found is not None and found.alone):
+        parts.append(attempt.executors_waiting)
+    return ". ".join(p.rstrip(".") for p in parts) + "." if parts else ""
+
+
+def _executors_lost(attempt: Attempt) -> tuple[str, ...]:
+    """What a finished run lacked."""
+    found = attempt.progress.executors if attempt.progress is not None else None
+    if found is None or not (found.alone or found.lost):
+        return ()
+    return (found.message,) if found.alone else (f"{found.lost} executors were lost.",)
 
 
 def outcome(result: AnyRunResult | None) -> str:
@@ -227,12 +261,18 @@ def ended(old: Sequence[Mapping[str, Any]], new: Sequence[Mapping[str, Any]]) ->
     return [(e["kind"], e["phase"]) for e in new if _ends(e, before.get(e["name"], {}))]
 
 
+def ended_names(old: Sequence[Mapping[str, Any]], new: Sequence[Mapping[str, Any]]) -> frozenset[str]:
+    """Names of the attempts that ended since the old status was written."""
+    before = {str(e.get("name")): e for e in old}
+    return frozenset(e["name"] for e in new if _ends(e, before.get(e["name"], {})))
+
+
 def _ends(entry: Mapping[str, Any], was: Mapping[str, Any]) -> bool:
-    return entry.get("phase") in _ENDS and was.get("phase") != entry["phase"]
+    return entry.get("phase") in ENDED_PHASES and was.get("phase") != entry["phase"]
 
 
 def events(dataset: str, old: Sequence[Mapping[str, Any]], new: Sequence[Mapping[str, Any]]) -> tuple[Event, ...]:
-    """Events for the runs that ended, and for pods that do not start, since the old status was written."""
+    """Events for the runs that ended, and for pods that are missing, since the old status was written."""
     before = {str(e.get("name")): e for e in old}
     found: list[Event] = []
     for e in reversed(new):
@@ -242,8 +282,8 @@ def events(dataset: str, old: Sequence[Mapping[str, Any]], new: Sequence[Mapping
             ok = e["phase"] == Phase.SUCCEEDED.value
             reason = str(e.get("reason") or (Reason.RUN_SUCCEEDED if ok else Reason.RUN_FAILED))
             found.append(Event("Dataset", dataset, reason, text, warning=not ok))
-        elif e.get("reason") == Reason.POD_WAITING.value and was.get("reason") != Reason.POD_WAITING.value:
-            found.append(Event("Dataset", dataset, Reason.POD_WAITING.value, text, warning=True))
+        elif e.get("reason") in _WAITS and was.get("reason") != e["reason"]:
+            found.append(Event("Dataset", dataset, e["reason"], text, warning=True))
     return tuple(found)
 
 
@@ -262,7 +302,7 @@ def prunable(runs: Iterable[ObservedRun], mirrored: Sequence[Mapping[str, Any]],
         mirrored: `status.runs` as the API server has it.
         needed: Ids of the runs that are active, will be retried, or are not reported yet.
     """
-    ended = {str(e.get("name")) for e in mirrored if e.get("phase") in _ENDS}
+    ended = {str(e.get("name")) for e in mirrored if e.get("phase") in ENDED_PHASES}
     jobs: list[str] = []
     keys: list[str] = []
     by_family: dict[RunFamily, list[ObservedRun]] = {}

@@ -8,6 +8,7 @@ from lethe.base.errors import EXIT_INPUT
 
 from lethe_operator.decide.runs.failures import counted, failure, pause_seconds
 from lethe_operator.reasons import Reason
+from lethe_operator.resources.engine import Engine
 from lethe_operator.resources.observed import NO_FAILURES, Attempt, AttemptState, Failures, ObservedRun
 from lethe_operator.settings import Settings
 
@@ -100,7 +101,7 @@ def judge(run: ObservedRun, generation: int, settings: Settings, for_uid: str = 
     if not same_generation:
         return Again(ended, number, reason, message, NO_FAILURES, last)
     failures = counted(run.attempts, generation, for_uid)
-    if last.by_committer:  # a Job tries the same at once
+    if last.engine is not Engine.JOB:  # a Job tries the same at once
         return Again(ended, number, reason, message, failures, last)
     at = ended + timedelta(seconds=pause_seconds(last, failures, settings))
     return Again(at, number, reason, message, failures, last)

@@ -4,7 +4,7 @@ Datasets with an evictBy that is due go first, then those that have waited longe
 others that they wait.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
@@ -38,7 +38,7 @@ def place_of(dataset: Dataset, policy: VacuumPolicy | None, world: World) -> Vac
     """The places of the policy; None: it does not limit the number of vacuums."""
     if policy is None or policy.spec.limits.concurrent_runs is None:
         return None
-    others = [d for d in world.neighbours if _decides(policy, d, world)]
+    others = [d for d in _others(dataset, world) if _decides(policy, d, world)]
     return VacuumLimit(
         policy.meta.name, policy.spec.limits.concurrent_runs, frozenset(d.meta.uid for d in (dataset, *others))
     )
@@ -54,7 +54,7 @@ def waiting_reason(place: VacuumLimit, own: WaitingVacuum, dataset: Dataset, wor
     freed = max((j.finished for j in world.vacuums if j.finished is not None and j.uid in place.uids), default=None)
     first = [
         c
-        for c in _candidates(place, world)
+        for c in _candidates(place, dataset, world)
         if c.rank < own.rank and now - max(c.since, freed or c.since) <= PASSED_OVER_AFTER
     ]
     if len(first) < free:
@@ -63,9 +63,13 @@ def waiting_reason(place: VacuumLimit, own: WaitingVacuum, dataset: Dataset, wor
     return f"Waiting because {_named(names)} may start first under VacuumPolicy {place.policy}."
 
 
-def _candidates(place: VacuumLimit, world: World) -> list[WaitingVacuum]:
+def _others(dataset: Dataset, world: World) -> Iterable[Dataset]:
+    return (d for d in world.rivals if d.meta.name != dataset.meta.name and not d.meta.deleting)
+
+
+def _candidates(place: VacuumLimit, dataset: Dataset, world: World) -> list[WaitingVacuum]:
     found = []
-    for other in world.neighbours:
+    for other in _others(dataset, world):
         shown = other.status.get("vacuum") or {}
         since = parsed_time(shown.get("waitingSince"))
         if since is not None and other.meta.uid in place.uids and not other.paused:

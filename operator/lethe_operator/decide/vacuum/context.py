@@ -121,6 +121,13 @@ class VacuumContext:
             return plan.planned.bytes + plan.planned.bytes_left
         return self.view.total_bytes
 
+    def bytes_to_read(self, spec: VacuumSpec) -> int:
+        """How much a run reads at most. By its plan, the run finds out how much it reads, before it starts executors."""
+        if spec.plan_only:
+            return 0  # a plan follows from metadata
+        most = self.view.total_bytes
+        return most if spec.max_bytes is None else min(most, spec.max_bytes)
+
     def state(self, batch_ids: tuple[str, ...]) -> str:
         return state_of(self.view.ledger, batch_ids, self.rules.limits.max_bytes_per_run)
 

@@ -28,7 +28,7 @@ from lethe_operator.decide.vacuum.window import Unusable, hours
 from lethe_operator.reasons import Reason
 from lethe_operator.resources.common import APPROVE, VACUUM_NOW
 from lethe_operator.resources.dataset import Dataset
-from lethe_operator.resources.observed import ObservedRun, TableView, World
+from lethe_operator.resources.observed import Attempt, ObservedRun, TableView, World
 from lethe_operator.settings import Settings
 
 # Kubernetes stops a Job after the maximum duration of a run. A vacuum begins no step after this share of it.
@@ -71,7 +71,7 @@ def decide_vacuum(
     context = VacuumContext(dataset, matched.decides, view, runs, history, now) if view is not None else None
     decider = _Decider(context, world, settings) if context is not None else None
     if isinstance(verdict, Going):
-        decision = VacuumDecision(Decision.RUNNING, Reason.RUNNING, f"Job {verdict.attempt.job} is running.")
+        decision = _going(verdict.attempt)
     elif blocker is not None or decider is None:
         text = blocker.message if blocker else "The table does not exist yet."
         decision = VacuumDecision(Decision.LATER, Reason.DATASET_NOT_READY, text)
@@ -86,6 +86,13 @@ def decide_vacuum(
     else:
         decision = decider.new_run()
     return _verdict(_Observed(dataset, matched, context, history, runs, now), decision, verdict)
+
+
+def _going(attempt: Attempt) -> VacuumDecision:
+    if attempt.suspended:
+        text = f"{attempt.launcher} {attempt.job} has not started. {attempt.suspended}"
+        return VacuumDecision(Decision.DUE, Reason.RUN_SUSPENDED, text)
+    return VacuumDecision(Decision.RUNNING, Reason.RUNNING, f"{attempt.launcher} {attempt.job} is running.")
 
 
 @dataclass(frozen=True)
@@ -213,7 +220,7 @@ class _Decider:
                     due_reason=str(Reason.EVICT_BY_NEAR) if due.urgent else reason,
                 )
         limited = run.model_copy(update={"vacuum": self._with_time_limit(spec, closes)})
-        launch = Launch(limited, context.view.total_bytes, context.dataset.meta.generation, due.message, place=place)
+        launch = Launch(limited, context.bytes_to_read(spec), context.dataset.meta.generation, due.message, place=place)
         return VacuumDecision(Decision.DUE, due.reason, text, launch, due_reason=reason)
 
     def _with_time_limit(self, spec: VacuumSpec, closes: datetime | None) -> VacuumSpec:

@@ -1,0 +1,214 @@
+"""Decides whether this process acts: it leads its release, has caught up with the API server, and its release holds the Lease of
+the namespace. I/O, in two threads.
+
+The Lease of the release is renewed in a thread of its own: neither a long listing nor an unavailable namespace delays it. What
+follows from it is done in the other thread.
+"""
+
+import logging
+import threading
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Final
+
+from lethe_operator.apply.leases import Claims, LeaseHolder
+from lethe_operator.decide.leadership import LEADER
+from lethe_operator.kube import KubeError, NotLeading
+
+log = logging.getLogger(__name__)
+
+# How often the second thread looks whether anything changed, without requests.
+TICK_SECONDS: Final = 0.5
+# After a catch-up that failed.
+AGAIN_SECONDS: Final = 1.0
+# How long the release of the Lease waits for requests that are under way.
+WRITES_END_SECONDS: Final = 10.0
+# A process that could neither read nor renew the Lease for this long is not ready.
+SILENT_SECONDS: Final = 20.0
+# The term of an operator that needs no election.
+ONLY: Final = 0
+
+
+def nothing() -> None:
+    """There is nothing to catch up with."""
+
+
+def ignore(_namespaces: Collection[str]) -> None:
+    """Nobody wants to know."""
+
+
+@dataclass
+class Leadership:
+    """Whether this process acts. Any thread may ask."""
+
+    namespaces: Sequence[str]
+    # None: there is no election, this is the only process of its release.
+    lease: LeaseHolder | None = None
+    # None: there is no other release.
+    claims: Claims | None = None
+    # Makes all caches as new as the API server. Raises: KubeError.
+    catch_up: Callable[[], None] = nothing
+    # Called with namespaces in which this process may act from now on, or no longer: all their keys are to be reconciled.
+    on_change: Callable[[Collection[str]], None] = ignore
+    # Called when this process becomes the leader, and when it is one no longer.
+    on_leader: Callable[[bool], None] = lambda _leads: None
+    # The term in which this process has caught up; None: it has not.
+    _caught_up: int | None = None
+    _stopping: threading.Event = field(default_factory=threading.Event)
+    _news: threading.Event = field(default_factory=threading.Event)
+    _threads: list[threading.Thread] = field(default_factory=list)
+    _acting: frozenset[str] = frozenset()
+    # Namespaces whose keys were refused since their last `on_change`.
+    _refused: set[str] = field(default_factory=set)
+    _writes: int = 0
+    _written: threading.Condition = field(default_factory=threading.Condition)
+    _logged: bool | None = None
+
+    def leads(self) -> bool:
+        """Whether this process is the leader of its release and has caught up."""
+        if self._stopping.is_set() or self._caught_up is None:
+            return False
+        return self._term() == self._caught_up
+
+    def acts_in(self, namespace: str) -> bool:
+        """Whether this process, and no other one, may act in the namespace now. A namespace for which the answer was no is
+        reported to `on_change` as soon as the answer is yes."""
+        acts = self._acts_in(namespace)
+        if not acts:
+            self._refused.add(namespace)
+        return acts
+
+    def alive(self) -> bool:
+        """Whether the threads still run."""
+        return all(t.is_alive() for t in self._threads)
+
+    def trouble(self) -> str | None:
+        """Why this process could not become the leader, as a sentence; None: it leads, or would take over from the leader."""
+        if self.lease is None:
+            return None
+        answered, where = self.lease.answered, f"the Lease {self.lease.namespace}/{self.lease.name}"
+        if answered is None:
+            return f"The API server has not yet answered about {where}."
+        silent = self.lease.clock() - answered
+        return (
+            f"The API server last answered about {where} {silent:.0f} seconds ago." if silent > SILENT_SECONDS else None
+        )
+
+    def describe(self) -> str:
+        """What this process does, as a sentence."""
+        if self.leads():
+            return "This process leads."
+        return (
+            f"This process stops: {self._writes} requests are under way."
+            if self._writes
+            else "This process is a standby."
+        )
+
+    @contextmanager
+    def writing(self, namespace: str) -> Iterator[None]:
+        """Enter it for each request that changes something. Raises: NotLeading, if this process may not act there."""
+        with self._written:
+            self._writes += 1
+        try:
+            if not self.acts_in(namespace):
+                raise NotLeading(namespace)
+            yield
+        finally:
+            with self._written:
+                self._writes -= 1
+                self._written.notify_all()
+
+    def start(self) -> None:
+        for target in (self._keep, self._follow):
+            thread = threading.Thread(target=target, name=f"leadership{target.__name__}", daemon=True)
+            thread.start()
+            self._threads.append(thread)
+
+    def stop(self) -> None:
+        """Stop acting, wait for the requests under way, and release the Lease, so that another process takes it at once."""
+        self._stopping.set()
+        self._news.set()
+        for thread in self._threads:
+            thread.join()
+        with self._written:
+            ended = self._written.wait_for(lambda: self._writes == 0, WRITES_END_SECONDS)
+        if self.lease is None or not ended:  # a request is still under way: the Lease expires
+            return
+        try:
+            self.lease.release()
+        except KubeError as e:
+            log.warning("cannot release the Lease %s/%s: %s", self.lease.namespace, self.lease.name, e)
+
+    def renew(self) -> float:
+        """Renew the Lease of the release, take it, or see who holds it. Returns: seconds until the next call."""
+        lease = self.lease
+        if lease is None:
+            return float("inf")
+        before = lease.term
+        try:
+            lease.renew()
+        except KubeError as e:
+            log.warning("cannot renew the Lease %s/%s: %s", lease.namespace, lease.name, e)
+            return LEADER.retry_seconds if lease.term is not None else LEADER.renew_every_seconds
+        if lease.term != before:
+            self._news.set()
+        return max(lease.due_in(LEADER.renew_every_seconds), 0.0)
+
+    def follow(self) -> None:
+        """Do what follows from the Lease: catch up, claim the namespaces, report changes. Raises: KubeError."""
+        term = self._term()
+        if term is not None and term != self._caught_up:
+            self.catch_up()
+            if self.claims is not None:
+                self.claims.renew(all_now=True)
+            self._caught_up = term
+        leads = self.leads()
+        if leads and self.claims is not None:
+            self.claims.renew()
+        self._log(leads)
+        acting = frozenset(n for n in self.namespaces if self._acts_in(n))
+        begun = {n for n in acting if n not in self._acting or n in self._refused}
+        ended = self._acting - acting
+        self._acting = acting
+        self._refused -= begun
+        if begun or ended:
+            self.on_change(frozenset(begun | ended))
+
+    def _term(self) -> int | None:
+        """The current term, if this process leads; None: it does not."""
+        if self.lease is None:
+            return ONLY
+        return self.lease.term if self.lease.held() else None
+
+    def _acts_in(self, namespace: str) -> bool:
+        return self.leads() and (self.claims is None or self.claims.acts_in(namespace))
+
+    def _keep(self) -> None:
+        while not self._stopping.wait(min(self.renew(), threading.TIMEOUT_MAX)):
+            pass
+
+    def _follow(self) -> None:
+        while not self._stopping.is_set():
+            pause = TICK_SECONDS
+            try:
+                self.follow()
+            except Exception as e:  # this thread must not end: the process would keep the Lease and do nothing
+                text = "this process holds the Lease of its release and has not caught up yet: %s: %s"
+                log.warning(text, type(e).__name__, e, exc_info=not isinstance(e, KubeError))
+                pause = AGAIN_SECONDS
+            self._news.wait(pause)
+            self._news.clear()
+
+    def _log(self, leads: bool) -> None:
+        if leads == self._logged:
+            return
+        self._logged = leads
+        self.on_leader(leads)
+        if self.lease is None:
+            return
+        where = f"see the Lease {self.lease.namespace}/{self.lease.name}"
+        if leads:
+            log.info("%s leads, %s", self.lease.own, where)
+        else:
+            log.info("%s does not lead, %s", self.lease.own, where)

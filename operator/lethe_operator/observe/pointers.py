@@ -1,0 +1,291 @@
+"""Asks the catalogs periodically for the metadata pointers of all tables that the operator observes. I/O: a thread per catalog.
+
+A pointer is the location of a table's current metadata file. While it is unchanged, so is the table. A changed pointer, which is
+a commit of any writer, is reported, so an idle Dataset needs no request of its own.
+
+Each catalog has its own thread: one that hangs does not delay the others.
+"""
+
+import logging
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from lethe.iceberg import catalogs
+from pyiceberg.catalog import Catalog
+
+from lethe_operator.observe.open_catalogs import OpenCatalogs
+from lethe_operator.observe.pointer_queries import PointerSource, source_of
+from lethe_operator.observe.time_limit import Limiter
+from lethe_operator.resources.common import Meta
+from lethe_operator.resources.dataset import Dataset
+from lethe_operator.settings import IdleChecks
+
+log = logging.getLogger(__name__)
+
+QUERY_SECONDS: Final = 25.0
+# Limit for a catalog that answers for a thousand tables at once. Such a query takes 20 ms of the operator's processor.
+LARGE_QUERIES_PER_SECOND: Final = 1.0
+# A catalog that does not answer is reported after this time and this number of queries, so not after one lost connection.
+TROUBLE_SECONDS: Final = 10.0
+TROUBLE_QUERIES: Final = 2
+
+
+@dataclass(frozen=True)
+class Pointer:
+    # Of the current metadata file; None: there is no table.
+    location: str | None
+    # When the query began, by the clock, in seconds.
+    asked: float
+
+
+@dataclass
+class _PolledTable:
+    datasets: dict[str, Meta] = field(default_factory=dict)  # by `namespace/name`
+    pointer: Pointer | None = None  # None: unknown
+
+
+@dataclass
+class _PolledCatalog:
+    tables: OrderedDict[str, _PolledTable] = field(default_factory=OrderedDict)  # by name; the next to ask first
+    source: tuple[Catalog, PointerSource] | None = None  # None: not opened yet
+    failing_since: float | None = None  # by the clock, in seconds; None: the last query was answered
+    failures: int = 0  # in a row
+    trouble: Exception | None = None  # why it does not answer; None: it does, or it is too early to say
+
+    @property
+    def queries(self) -> int:
+        """Of one round."""
+        return -(-len(self.tables) // self.source[1].tables_per_query) if self.source is not None else 1
+
+    @property
+    def one_by_one(self) -> bool:
+        """Whether each table needs its own query."""
+        return self.source is not None and self.source[1].tables_per_query == 1
+
+
+def round_seconds(checks: IdleChecks, queries: int, one_by_one: bool) -> float:
+    """How long a catalog's round of queries takes; they are spread evenly over it. Pure.
+
+    Args:
+        queries: Of one round: if each table needs a query, of all such catalogs; otherwise of this catalog.
+        one_by_one: Whether each table needs a query.
+    """
+    per_second = checks.catalog_queries_per_second if one_by_one else LARGE_QUERIES_PER_SECOND
+    return max(checks.pointer_seconds, queries / per_second)
+
+
+class Pointers:
+    """The pointers of all tables. One per operator, shared by its threads. `clock` returns seconds.
+
+    Before `start`, only `ask` asks a catalog, and no pointer is known.
+    """
+
+    def __init__(
+        self,
+        limiter: Limiter,
+        opened: OpenCatalogs,
+        checks: IdleChecks,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._limiter = limiter
+        self._opened = opened
+        self._checks = checks
+        self._clock = clock
+        # Called with each Dataset whose table has another pointer.
+        self.on_change: Callable[[Meta], None] = lambda _: None
+        # Called with each Dataset of a catalog that begins or ceases to answer. There may be thousands.
+        self.on_trouble: Callable[[Meta], None] = lambda _: None
+        # Called with the name of a catalog before each query.
+        self.on_query: Callable[[str], None] = lambda _: None
+        self._lock = threading.Lock()
+        self._stopped = threading.Event()
+        self._started = False
+        self._catalogs: dict[str, _PolledCatalog] = {}
+        self._places: dict[str, tuple[str, str]] = {}  # the catalog and the table of a Dataset, by `namespace/name`
+
+    def start(self) -> None:
+        """Ask all catalogs periodically, from now on."""
+        with self._lock:
+            self._started = True
+            for name in self._catalogs:
+                self._poll(name)
+
+    def stop(self) -> None:
+        self._stopped.set()
+
+    def register(self, dataset: Dataset) -> None:
+        """Ask for the pointer of the Dataset's table from now on."""
+        full_name, place = dataset.meta.full_name, (dataset.spec.table.catalog, dataset.spec.table.name)
+        with self._lock:
+            if self._places.get(full_name) == place:
+                return
+            self._leave(full_name)
+            self._places[full_name] = place
+            is_new = place[0] not in self._catalogs
+            catalog = self._catalogs.setdefault(place[0], _PolledCatalog())
+            catalog.tables.setdefault(place[1], _PolledTable()).datasets[full_name] = dataset.meta
+            if is_new and self._started:
+                self._poll(place[0])
+
+    def forget(self, dataset: str) -> None:
+        """Do not ask for a Dataset, as `namespace/name`, any more."""
+        with self._lock:
+            self._leave(dataset)
+
+    def known(self, dataset: Dataset) -> Pointer | None:
+        """The pointer of the last round; None: it is unknown or too old."""
+        with self._lock:
+            catalog = self._catalogs.get(dataset.spec.table.catalog)
+            table = catalog.tables.get(dataset.spec.table.name) if catalog is not None else None
+            if catalog is None or table is None or table.pointer is None or not self._started:
+                return None
+            oldest = self._clock() - 2 * self._round(catalog) - TROUBLE_SECONDS
+            return table.pointer if table.pointer.asked >= oldest else None
+
+    def trouble(self, catalog: str) -> Exception | None:
+        """Why a catalog has not answered for some time; None: it answers, or it is too early to say."""
+        with self._lock:
+            known = self._catalogs.get(catalog)
+            return known.trouble if known is not None else None
+
+    def ask(self, dataset: Dataset, properties: Mapping[str, str]) -> Pointer:
+        """Ask the catalog now. Raises: what the catalog raises.
+
+        Args:
+            properties: Of the catalog.
+        """
+        spec, asked = dataset.spec.table, self._clock()
+        source = self._source(spec.catalog, properties)
+        self.on_query(spec.catalog)
+        pointer = Pointer(source.ask([spec.name])[spec.name], asked)
+        self.record(dataset, pointer)
+        return pointer
+
+    def record(self, dataset: Dataset, pointer: Pointer) -> None:
+        """Keep the pointer that was found for this Dataset. Other Datasets of its table are reported if it has changed."""
+        with self._lock:
+            catalog = self._catalogs.get(dataset.spec.table.catalog)
+            table = catalog.tables.get(dataset.spec.table.name) if catalog is not None else None
+            changed = _update(table, pointer) if table is not None else ()
+        _report((m for m in changed if m.full_name != dataset.meta.full_name), self.on_change)
+
+    def _leave(self, full_name: str) -> None:
+        place = self._places.pop(full_name, None)
+        catalog = self._catalogs.get(place[0]) if place is not None else None
+        if place is None or catalog is None or place[1] not in catalog.tables:
+            return
+        table = catalog.tables[place[1]]
+        table.datasets.pop(full_name, None)
+        if not table.datasets:
+            del catalog.tables[place[1]]
+
+    def _poll(self, name: str) -> None:
+        threading.Thread(target=self._run, args=(name,), name=f"pointers {name}", daemon=True).start()
+
+    def _run(self, name: str) -> None:
+        while True:
+            with self._lock:
+                catalog = self._catalogs[name]
+                if not catalog.tables:
+                    del self._catalogs[name]
+                    return
+                failing = catalog.trouble is not None
+                pause = self._checks.pointer_seconds if failing else self._round(catalog) / catalog.queries
+            if self._stopped.wait(pause):
+                return
+            self._query(name, catalog)
+
+    def _round(self, catalog: _PolledCatalog) -> float:
+        of_all = sum(c.queries for c in self._catalogs.values() if c.one_by_one)
+        return round_seconds(self._checks, of_all if catalog.one_by_one else catalog.queries, catalog.one_by_one)
+
+    def _query(self, name: str, catalog: _PolledCatalog) -> None:
+        tables: list[str] = []
+        asked = self._clock()
+
+        def ask() -> Mapping[str, str | None]:
+            source = self._source(name, catalogs.properties(name))
+            with self._lock:
+                tables.extend(list(catalog.tables)[: source.tables_per_query])
+            self.on_query(name)
+            return source.ask(tables) if tables else {}
+
+        try:
+            found = self._limiter.call(f"pointers of {name}", QUERY_SECONDS, ask, service_of(name))
+        except Exception as e:
+            self._failed(name, catalog, list(tables), e)
+        else:
+            self._answered(name, catalog, {t: Pointer(location, asked) for t, location in found.items()})
+
+    def _answered(self, name: str, catalog: _PolledCatalog, found: Mapping[str, Pointer]) -> None:
+        with self._lock:
+            changed: list[Meta] = []
+            concerned: list[Meta] = []
+            for of, pointer in found.items():
+                if of in catalog.tables:
+                    catalog.tables.move_to_end(of)
+                    changed += _update(catalog.tables[of], pointer)
+            if catalog.trouble is not None:
+                log.info("catalog %s answers again", name)
+                concerned = _all_of(catalog)
+            catalog.trouble, catalog.failing_since, catalog.failures = None, None, 0
+        _report(changed, self.on_change)
+        _report(concerned, self.on_trouble)
+
+    def _failed(self, name: str, catalog: _PolledCatalog, tables: Collection[str], error: Exception) -> None:
+        now = self._clock()
+        with self._lock:
+            concerned: list[Meta] = []
+            for of in tables if catalog.one_by_one else ():  # the reason may be this table
+                if of in catalog.tables:
+                    catalog.tables.move_to_end(of)
+                    catalog.tables[of].pointer = None
+            catalog.failures += 1
+            if catalog.failing_since is None:
+                catalog.failing_since = now
+            lasts = now - catalog.failing_since >= TROUBLE_SECONDS and catalog.failures >= TROUBLE_QUERIES
+            if lasts and catalog.trouble is None:
+                log.warning("catalog %s does not answer: %s", name, type(error).__name__)
+                concerned = _all_of(catalog)
+            catalog.trouble = error if lasts else None
+            again = catalog.failures >= TROUBLE_QUERIES
+        if again:
+            self._opened.drop(name)
+        _report(concerned, self.on_trouble)
+
+    def _source(self, name: str, properties: Mapping[str, str]) -> PointerSource:
+        opened = self._opened.get(name, properties)
+        with self._lock:
+            catalog = self._catalogs.get(name)
+            if catalog is None:
+                return source_of(opened)
+            if catalog.source is None or catalog.source[0] is not opened:
+                catalog.source = (opened, source_of(opened))
+            return catalog.source[1]
+
+
+def _report(datasets: Iterable[Meta], to: Callable[[Meta], None]) -> None:
+    for meta in datasets:
+        to(meta)
+
+
+def service_of(catalog: str) -> str:
+    """The name of a catalog's service for a Limiter."""
+    return f"catalog {catalog}"
+
+
+def _update(table: _PolledTable, pointer: Pointer) -> list[Meta]:
+    """Keep a pointer, unless a later query found another. Returns: the Datasets for which it has changed."""
+    before = table.pointer
+    if before is not None and pointer.asked < before.asked:
+        return []
+    table.pointer = pointer
+    return list(table.datasets.values()) if before is None or before.location != pointer.location else []
+
+
+def _all_of(catalog: _PolledCatalog) -> list[Meta]:
+    return [meta for table in catalog.tables.values() for meta in table.datasets.values()]
