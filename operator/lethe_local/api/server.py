@@ -1,0 +1,263 @@
+"""Serves the objects over HTTPS on the loopback, as a Kubernetes API server does. I/O: a port, threads."""
+
+import hmac
+import json
+import ssl
+import sys
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import parse_qsl, urlsplit
+
+from lethe_local.api import errors
+from lethe_local.api.discovery import discovered
+from lethe_local.api.kinds import Kind
+from lethe_local.api.objects import Objects
+from lethe_local.api.selectors import matches
+from lethe_local.api.store import Change, ChangeType, StoreClosed
+
+HOST: Final = "127.0.0.1"
+MAX_BODY_BYTES: Final = 3 << 20  # as the API server
+WATCH_SECONDS: Final = 300.0
+BOOKMARK_SECONDS: Final = 15.0
+_METADATA_LIST: Final = "as=PartialObjectMetadataList"
+_MERGES: Final = ("application/merge-patch+json", "application/strategic-merge-patch+json")
+
+
+@dataclass(frozen=True)
+class Target:
+    """What a path names."""
+
+    kind: Kind
+    namespace: str  # "": all, or the kind has none
+    name: str  # "": the collection
+    subresource: str
+
+
+class ApiServer:
+    """One per folder."""
+
+    def __init__(self, objects: Objects, token: str, certificate: tuple[Path, Path], port: int = 0) -> None:
+        """Open the port.
+
+        Args:
+            token: Bearer token of all clients.
+            certificate: Files of the certificate and its key.
+            port: 0: any free one.
+        Raises: OSError, if the port is taken.
+        """
+        handler = type("Handler", (_Handler,), {"objects": objects, "token": token})
+        self._server = _Server((HOST, port), handler)
+        self._server.daemon_threads = True
+        tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        tls.load_cert_chain(*certificate)
+        # The handshake runs in the thread of the connection, so a client that says nothing delays no other one.
+        self._server.socket = tls.wrap_socket(self._server.socket, server_side=True, do_handshake_on_connect=False)
+
+    @property
+    def port(self) -> int:
+        return int(self._server.server_address[1])
+
+    def start(self) -> None:
+        threading.Thread(target=self._server.serve_forever, name="api", daemon=True).start()
+
+    def stop(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+
+
+class _Server(ThreadingHTTPServer):
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A client that ends, or is killed, breaks its connections: that is no news. Print other errors."""
+        if not isinstance(sys.exception(), OSError):
+            super().handle_error(request, client_address)
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    # Otherwise the body of an answer waits 40 ms until the client has acknowledged the header.
+    disable_nagle_algorithm = True
+    timeout = WATCH_SECONDS + 60
+    objects: Objects
+    token: str
+
+    def do_GET(self) -> None:
+        self._answer()
+
+    do_POST = do_PATCH = do_PUT = do_DELETE = do_GET
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Requests are not logged."""
+
+    def _answer(self) -> None:
+        try:
+            body = self._body()
+            given = self.headers.get("Authorization", "")
+            if not hmac.compare_digest(given, f"Bearer {self.token}"):
+                raise errors.ApiError(401, "Unauthorized", "the bearer token is missing or wrong")
+            url = urlsplit(self.path)
+            query = dict(parse_qsl(url.query))
+            about = discovered(url.path.rstrip("/"), self.objects.kinds.values()) if self.command == "GET" else None
+            if about is not None:
+                self._send(200, about)
+                return
+            target = self._target(url.path)
+            if self.command == "GET" and query.get("watch") in ("true", "1"):
+                self._watch(target, query)
+                return
+            self._send(201 if self.command == "POST" else 200, self._done(target, query, body))
+        except errors.ApiError as e:
+            self._send(e.status, e.document)
+        except (BrokenPipeError, ConnectionResetError, ssl.SSLError, StoreClosed):
+            self.close_connection = True
+
+    def _body(self) -> Any:
+        length = int(self.headers.get("Content-Length") or 0)
+        if length > MAX_BODY_BYTES:
+            self.close_connection = True
+            raise errors.ApiError(413, "RequestEntityTooLarge", f"the body has more than {MAX_BODY_BYTES} bytes")
+        content = self.rfile.read(length)
+        try:
+            return json.loads(content) if content else {}
+        except ValueError as e:
+            raise errors.bad_request(f"the body is not JSON: {e}") from None
+
+    def _target(self, path: str) -> Target:
+        parts = path.strip("/").split("/")
+        head = 2 if parts[0] == "api" else 3
+        api, rest = "/" + "/".join(parts[:head]), parts[head:]
+        namespace = ""
+        if len(rest) >= 3 and rest[0] == "namespaces":
+            namespace, rest = rest[1], rest[2:]
+        kind = self.objects.kinds.get((api, rest[0])) if rest else None
+        if kind is None or len(rest) > 3:
+            raise errors.ApiError(404, "NotFound", "the server could not find the requested resource")
+        return Target(kind, namespace, rest[1] if len(rest) > 1 else "", rest[2] if len(rest) > 2 else "")
+
+    def _done(self, target: Target, query: Mapping[str, str], body: Any) -> Any:
+        kind, namespace, name = target.kind, target.namespace, target.name
+        strict, dry = query.get("fieldValidation") == "Strict", "dryRun" in query
+        place = (namespace, name, target.subresource)
+        match self.command, bool(name):
+            case "GET", True:
+                return self.objects.get(kind, namespace, name)
+            case "GET", False:
+                return self._list(target, query)
+            case "POST", False:
+                return self.objects.create(kind, namespace, body, strict, dry)
+            case "PATCH", True:
+                if self.headers.get("Content-Type", "") not in _MERGES:
+                    raise errors.ApiError(415, "UnsupportedMediaType", f"only {_MERGES[0]} is supported")
+                return self.objects.patch(kind, place, body, strict, dry)
+            case "PUT", True:
+                return self.objects.replace(kind, place, body, strict)
+            case "DELETE", True:
+                uid = ((body or {}).get("preconditions") or {}).get("uid", "")
+                return self.objects.delete(kind, namespace, name, uid, dry)
+            case _:
+                raise errors.ApiError(405, "MethodNotAllowed", f"the method {self.command} is not supported here")
+
+    def _list(self, target: Target, query: Mapping[str, str]) -> Any:
+        items, version = self.objects.list(target.kind, target.namespace, query.get("labelSelector", ""))
+        if name := _name_of(query):
+            items = [i for i in items if i["metadata"]["name"] == name]
+        start = int(query.get("continue") or 0)
+        limit = int(query.get("limit") or 0) or len(items)
+        more = str(start + limit) if start + limit < len(items) else ""
+        page = items[start : start + limit]
+        metadata = {"resourceVersion": str(version), **({"continue": more} if more else {})}
+        if _METADATA_LIST in self.headers.get("Accept", ""):
+            of_all = {"apiVersion": "meta.k8s.io/v1", "kind": "PartialObjectMetadata"}
+            page = [{**of_all, "metadata": i["metadata"]} for i in page]
+            return {
+                "apiVersion": "meta.k8s.io/v1",
+                "kind": "PartialObjectMetadataList",
+                "metadata": metadata,
+                "items": page,
+            }
+        kind = target.kind
+        return {
+            "apiVersion": kind.api_version,
+            "kind": f"{kind.resource.name}List",
+            "metadata": metadata,
+            "items": page,
+        }
+
+    def _watch(self, target: Target, query: Mapping[str, str]) -> None:
+        self.send_response(200)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Transfer-Encoding", "chunked")
+        self.end_headers()
+        for event in self._events(target, query):
+            line = json.dumps(event).encode() + b"\n"
+            self.wfile.write(f"{len(line):x}\r\n".encode() + line + b"\r\n")
+            self.wfile.flush()
+        self.wfile.write(b"0\r\n\r\n")
+
+    def _events(self, target: Target, query: Mapping[str, str]) -> Iterator[Mapping[str, Any]]:
+        ends = time.monotonic() + float(query.get("timeoutSeconds") or WATCH_SECONDS)
+        kind = target.kind
+        selected = Selected(target.namespace, target.name or _name_of(query), query.get("labelSelector", ""))
+        after = int(query.get("resourceVersion") or 0) or self.objects.store.version()
+        matched: set[str] = set()  # UIDs of objects that were reported, and match
+        bookmark = {"apiVersion": kind.api_version, "kind": kind.resource.name}
+        while (left := ends - time.monotonic()) > 0:
+            found = self.objects.store.changes(kind.key, after, min(left, BOOKMARK_SECONDS))
+            if found is None:
+                yield {"type": "ERROR", "object": errors.expired(after).document}
+                return
+            changes, after = found
+            for change in changes:
+                event = _event(change, selected, matched)
+                if event is not None:
+                    yield event
+            if not changes:
+                yield {"type": "BOOKMARK", "object": {**bookmark, "metadata": {"resourceVersion": str(after)}}}
+
+    def _send(self, status: int, document: Any) -> None:
+        content = json.dumps(document).encode()
+        self.send_response(status)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        self.wfile.write(content)
+
+
+@dataclass(frozen=True)
+class Selected:
+    """Which objects of a kind a watch reports."""
+
+    namespace: str  # "": all
+    name: str  # "": all
+    labels: str  # a label selector
+
+    def has(self, body: Mapping[str, Any]) -> bool:
+        metadata = body["metadata"]
+        return self.name in ("", metadata["name"]) and matches(self.labels, metadata.get("labels") or {})
+
+
+def _name_of(query: Mapping[str, str]) -> str:
+    """The name that a field selector asks for; "": it asks for none. Raises: ApiError, for other fields."""
+    text = query.get("fieldSelector", "")
+    if text and not text.startswith("metadata.name="):
+        raise errors.bad_request(f"field label not supported: {text}")
+    return text.removeprefix("metadata.name=")
+
+
+def _event(change: Change, selected: Selected, matched: set[str]) -> Mapping[str, Any] | None:
+    """The event of a watch for a change; None: the watch does not see it. An object whose labels no longer match is deleted for
+    the watch."""
+    if selected.namespace and change.namespace != selected.namespace:
+        return None
+    body = json.loads(change.body)
+    uid = body["metadata"]["uid"]
+    if change.type is ChangeType.DELETED or not selected.has(body):
+        is_news = uid in matched or (change.type is ChangeType.DELETED and selected.has(body))
+        matched.discard(uid)
+        return {"type": ChangeType.DELETED, "object": body} if is_news else None
+    matched.add(uid)
+    return {"type": change.type, "object": body}

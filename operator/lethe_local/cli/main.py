@@ -1,0 +1,213 @@
+"""The commands of `lethe local`. I/O."""
+
+import json
+import sys
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+
+import click
+import yaml
+from lethe.base.errors import InputError
+from lethe.cli.output import console, print_table, working
+from lethe_operator.kube import AlreadyExists, Kube, NotFound
+
+from lethe_local import up as running
+from lethe_local.api.columns import rows_of, value_at
+from lethe_local.api.kinds import Kind
+from lethe_local.cli.client import client, folder_of, kind_of, kind_of_document
+from lethe_local.cli.documents import documents
+from lethe_local.folder import NAMESPACE, Folder
+
+STRICT: Final = {"fieldValidation": "Strict"}
+LOOK_SECONDS: Final = 0.3
+_LAST_LINES: Final = 200
+
+dir_option = click.option(
+    "--dir",
+    "path",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="The folder. Default: LETHE_LOCAL, or ~/.lethe.",
+)
+
+
+@click.group()
+def local() -> None:
+    """Run Lethe on this machine, without a cluster: the same operator, with the same YAML.
+
+    `lethe local up` keeps tables, state and logs in one folder. In another terminal, use `apply`, `get`, `wait` and the other
+    commands, or kubectl with the folder's file `kubeconfig`.
+    """
+
+
+@local.command()
+@dir_option
+@click.option("--port", default=0, help="The port of the API on 127.0.0.1. Default: any free one.")
+def up(path: Path | None, port: int) -> None:
+    """Run until Ctrl-C. The state is kept for the next time."""
+    folder = folder_of(path)
+
+    def ready(_: Any) -> None:
+        say = console().print
+        say(f"Lethe runs in {folder.path}. Ctrl-C stops it.", soft_wrap=True)
+        say(f"  catalog  local (SQLite and files; edit {folder.catalogs} for others)", soft_wrap=True)
+        say("  logs     lethe local logs operator (or committer, or the name of a run)", soft_wrap=True)
+        say("  next     lethe local apply -f dataset.yaml", soft_wrap=True)
+
+    running.up(folder, port, ready)
+
+
+@local.command()
+@dir_option
+@click.option(
+    "-f", "files", multiple=True, required=True, type=click.Path(exists=True, path_type=Path), help="A file or folder."
+)
+@click.option("--dry-run", is_flag=True, help="Check the documents and change nothing.")
+def apply(path: Path | None, files: tuple[Path, ...], dry_run: bool) -> None:
+    """Create or change objects as YAML files say."""
+    with client(folder_of(path)) as kube:
+        kube.write_query = STRICT | ({"dryRun": "All"} if dry_run else {})
+        for where, document in documents(files):
+            kind = kind_of_document(document, where)
+            done = apply_document(kube, kind, document)
+            name = document["metadata"]["name"]
+            click.echo(f"{kind.resource.name.lower()}/{name} {done}{' (dry run)' if dry_run else ''}")
+
+
+@local.command()
+@dir_option
+@click.argument("kind")
+@click.argument("name", default="")
+@click.option("-o", "--output", type=click.Choice(["table", "wide", "json", "yaml", "name"]), default="table")
+def get(path: Path | None, kind: str, name: str, output: str) -> None:
+    """Show objects of a kind, such as datasets, restatements or jobs."""
+    of = kind_of(kind)
+    with client(folder_of(path)) as kube:
+        found = [kube.get(of.resource, NAMESPACE, name)] if name else kube.list(of.resource, NAMESPACE)
+    shown: Any = found[0] if name else {"apiVersion": "v1", "kind": "List", "items": found}
+    match output:
+        case "json":
+            click.echo(json.dumps(shown, indent=2))
+        case "yaml":
+            click.echo(yaml.safe_dump(shown, sort_keys=False), nl=False)
+        case "name":
+            click.echo("\n".join(f"{of.resource.name.lower()}/{o['metadata']['name']}" for o in found))
+        case _ if not found:
+            click.echo(f"There are no {of.resource.plural}.", err=True)
+        case _:
+            rows = rows_of(of, found, datetime.now(UTC), output == "wide")
+            print_table(rows.headers, rows.rows, rows.right)
+
+
+@local.command()
+@dir_option
+@click.argument("kind")
+@click.argument("name")
+def describe(path: Path | None, kind: str, name: str) -> None:
+    """Show an object, its conditions and its events."""
+    of = kind_of(kind)
+    with client(folder_of(path)) as kube:
+        found = kube.get(of.resource, NAMESPACE, name)
+        uid = found["metadata"]["uid"]
+        events = [
+            e for e in kube.list(kind_of("event").resource, NAMESPACE) if (e.get("regarding") or {}).get("uid") == uid
+        ]
+    rows = rows_of(of, [found], datetime.now(UTC), wide=True)
+    print_table(("FIELD", "VALUE"), zip(rows.headers, rows.rows[0], strict=True))
+    click.echo()
+    conditions = (found.get("status") or {}).get("conditions") or ()
+    print_table(
+        ("CONDITION", "STATUS", "REASON", "MESSAGE"),
+        [_cells(c, "type", "status", "reason", "message") for c in conditions],
+    )
+    click.echo()
+    ordered = sorted(events, key=lambda e: str(e.get("eventTime")))
+    print_table(("EVENT", "REASON", "NOTE"), [_cells(e, "type", "reason", "note") for e in ordered])
+
+
+@local.command()
+@dir_option
+@click.argument("kind")
+@click.argument("name")
+@click.option("--for", "wanted", required=True, help="A condition, such as Succeeded or Ready=False, or `delete`.")
+@click.option("--timeout", default=300, help="Seconds.")
+def wait(path: Path | None, kind: str, name: str, wanted: str, timeout: int) -> None:
+    """Wait until an object has a condition. Exit with 1 if it has not after the timeout."""
+    of, (condition, _, status) = kind_of(kind), wanted.removeprefix("condition=").partition("=")
+    ends = time.monotonic() + timeout
+    last = "It does not exist."
+    with working(f"waiting for {name}"), client(folder_of(path)) as kube:
+        while time.monotonic() < ends:
+            try:
+                found = kube.get(of.resource, NAMESPACE, name)
+            except NotFound:
+                if condition == "delete":
+                    return
+            else:
+                now = value_at(found, f'.status.conditions[?(@.type=="{condition}")]') or {}
+                current = (found.get("status") or {}).get("observedGeneration") == found["metadata"].get("generation")
+                if current and now.get("status") == (status or "True"):
+                    click.echo(f"{name}: {condition}={now['status']} {now.get('message', '')}".strip())
+                    return
+                last = f"{condition}={now.get('status', 'Unknown')} {now.get('reason', '')} {now.get('message', '')}".strip()
+            time.sleep(LOOK_SECONDS)
+    click.echo(f"lethe: {name}: after {timeout} s: {last}", err=True)
+    sys.exit(1)
+
+
+@local.command()
+@dir_option
+@click.argument("kind")
+@click.argument("name")
+def delete(path: Path | None, kind: str, name: str) -> None:
+    """Delete an object. Deleting a Dataset keeps its table and its buffer."""
+    of = kind_of(kind)
+    with client(folder_of(path)) as kube:
+        kube.get(of.resource, NAMESPACE, name)
+        kube.delete(of.resource, NAMESPACE, name)
+    click.echo(f"{of.resource.name.lower()}/{name} deleted")
+
+
+@local.command()
+@dir_option
+@click.argument("run")
+def logs(path: Path | None, run: str) -> None:
+    """Show the log of a run, by the name in a Dataset's status.runs; of the `operator` or the `committer`."""
+    folder = folder_of(path)
+    file = _log_of(folder, run)
+    for line in file.read_text(errors="replace").splitlines()[-_LAST_LINES:]:
+        click.echo(line)
+
+
+def _log_of(folder: Folder, run: str) -> Path:
+    """Raises: InputError (`NoLog`)."""
+    found = [f for f in (folder.parts / run / "log",) if f.exists()]
+    found += sorted(folder.runs.glob(f"{run}-*/log"), key=lambda p: p.stat().st_mtime)
+    if not found:
+        raise InputError(
+            "NoLog",
+            f"{folder.path} has no log of {run}. `lethe local get dataset NAME -o yaml` shows the names of runs in status.runs.",
+        )
+    return found[-1]
+
+
+def apply_document(kube: Kube, kind: Kind, document: dict[str, Any]) -> str:
+    """Create the object, or replace the fields that the document has. Return what was done."""
+    name = document["metadata"].get("name", "")
+    try:
+        kube.create(kind.resource, NAMESPACE, document)
+        return "created"
+    except AlreadyExists:
+        before = kube.get(kind.resource, NAMESPACE, name)
+    marks = {k: document["metadata"].get(k) or {} for k in ("labels", "annotations")}
+    removed = {k: None for k in (before.get("spec") or {}) if k not in (document.get("spec") or {})}
+    patch = {k: v for k, v in document.items() if k not in ("apiVersion", "kind", "metadata", "status")}
+    if removed:
+        patch["spec"] = {**removed, **patch.get("spec", {})}
+    after = kube.patch(kind.resource, NAMESPACE, name, {**patch, "metadata": marks})
+    return "unchanged" if after == before else "configured"
+
+
+def _cells(of: dict[str, Any], *names: str) -> list[str]:
+    return [str(of.get(n) or "") for n in names]

@@ -1,0 +1,157 @@
+"""The folder of `lethe local`: its state, credentials, logs and lock. I/O: files."""
+
+import datetime
+import fcntl
+import ipaddress
+import os
+import secrets
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Final
+
+import yaml
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+from lethe.base.errors import InputError
+
+HOME_ENV: Final = "LETHE_LOCAL"  # the folder, where the command line names none
+CATALOG: Final = "local"  # the catalog that a new folder has
+NAMESPACE: Final = "default"
+
+
+@dataclass(frozen=True)
+class Folder:
+    """The paths of the files."""
+
+    path: Path
+
+    @property
+    def state(self) -> Path:
+        """The objects, as a SQLite file."""
+        return self.path / "state.db"
+
+    @property
+    def account(self) -> Path:
+        """A folder like that of a ServiceAccount: `token` and `ca.crt`; also the key of the server."""
+        return self.path / "account"
+
+    @property
+    def certificate(self) -> tuple[Path, Path]:
+        return self.account / "ca.crt", self.account / "server.key"
+
+    @property
+    def kubeconfig(self) -> Path:
+        """For the commands of `lethe local`, and for kubectl. It exists while `lethe local up` runs."""
+        return self.path / "kubeconfig"
+
+    @property
+    def catalogs(self) -> Path:
+        """PyIceberg's configuration."""
+        return self.path / ".pyiceberg.yaml"
+
+    @property
+    def parts(self) -> Path:
+        """A folder for each process that always runs."""
+        return self.path / "parts"
+
+    @property
+    def runs(self) -> Path:
+        """A folder for each pod."""
+        return self.path / "runs"
+
+    @property
+    def token(self) -> str:
+        return (self.account / "token").read_text()
+
+    def prepare(self) -> None:
+        """Create what does not exist. Raises: InputError (`FolderNotWritable`)."""
+        try:
+            for folder in (self.path, self.account, self.parts, self.runs, self.path / "warehouse"):
+                folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            if not (self.account / "token").exists():
+                _write_private(self.account / "token", secrets.token_urlsafe(32).encode())
+            if not all(p.exists() for p in self.certificate):
+                _make_certificate(*self.certificate)
+            if not self.catalogs.exists():
+                self.catalogs.write_text(_catalogs(self.path))
+        except OSError as e:
+            raise InputError(
+                "FolderNotWritable",
+                f"{self.path}: {e.strerror}. `lethe local` keeps tables, state and logs there. Name another folder with --dir.",
+            ) from None
+
+    def locked(self) -> IO[str]:
+        """Lock the folder, as long as the result is open. Raises: InputError (`AlreadyRunning`)."""
+        file = (self.path / "lock").open("a+")
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            file.seek(0)
+            raise InputError(
+                "AlreadyRunning",
+                f"{self.path}: `lethe local up` runs there already (process {file.read().strip() or 'unknown'}). Use it, stop "
+                "it, or name another folder with --dir.",
+            ) from None
+        file.truncate(0)
+        file.write(str(os.getpid()))
+        file.flush()
+        return file
+
+    def write_kubeconfig(self, port: int) -> None:
+        server = {"server": f"https://127.0.0.1:{port}", "certificate-authority": str(self.certificate[0])}
+        document = {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "clusters": [{"name": "lethe-local", "cluster": server}],
+            "users": [{"name": "lethe-local", "user": {"token": self.token}}],
+            "contexts": [
+                {
+                    "name": "lethe-local",
+                    "context": {"cluster": "lethe-local", "user": "lethe-local", "namespace": NAMESPACE},
+                }
+            ],
+            "current-context": "lethe-local",
+        }
+        _write_private(self.kubeconfig, yaml.safe_dump(document).encode())
+
+
+def _catalogs(path: Path) -> str:
+    properties = {
+        "type": "sql",
+        "uri": f"sqlite:///{path}/catalog.db",
+        "warehouse": f"file://{path}/warehouse",
+        "init_catalog_tables": "true",
+    }
+    return yaml.safe_dump({"catalog": {CATALOG: properties}}, sort_keys=False)
+
+
+def _write_private(path: Path, content: bytes) -> None:
+    part = path.with_name(f".{path.name}.part")
+    part.touch(mode=0o600)
+    part.write_bytes(content)
+    os.replace(part, path)
+
+
+def _make_certificate(certificate: Path, key_file: Path) -> None:
+    """A certificate for the loopback, signed by itself."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "lethe-local")])
+    now = datetime.datetime.now(datetime.UTC)
+    names = [x509.DNSName("localhost"), x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]
+    signed = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - datetime.timedelta(days=1))
+        .not_valid_after(now + datetime.timedelta(days=3650))
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        .add_extension(x509.SubjectAlternativeName(names), critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    form = (serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    _write_private(key_file, key.private_bytes(*form))
+    _write_private(certificate, signed.public_bytes(serialization.Encoding.PEM))

@@ -1,0 +1,87 @@
+"""The process of a pod: started in a group of its own, stopped by SIGTERM and then SIGKILL. I/O: processes."""
+
+import contextlib
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+PID_FILE: Final = "pid"
+GRACE_SECONDS: Final = 30.0
+
+
+@dataclass
+class PodProcess:
+    """A running process and what it has started."""
+
+    process: "subprocess.Popen[bytes]"
+    folder: Path
+    terminated: float | None = None  # when SIGTERM was sent, by time.monotonic; None: it was not
+
+    @property
+    def exit_code(self) -> int | None:
+        """As a container has it: 128 + n after signal n; None: the process runs."""
+        code = self.process.poll()
+        return None if code is None else code if code >= 0 else 128 - code
+
+    def stop(self) -> None:
+        """Ask the process to end, and after its grace period kill it. Call it until the process has ended."""
+        now = time.monotonic()
+        if self.terminated is None:
+            self.terminated = now
+            _signal(self.process.pid, signal.SIGTERM)
+        elif now - self.terminated > GRACE_SECONDS:
+            self.kill()
+
+    def kill(self) -> None:
+        """Kill the process, if it runs, and what it has left behind."""
+        _signal(self.process.pid, signal.SIGKILL)
+
+    def wait(self, seconds: float) -> None:
+        """Wait until the process has ended; kill it after a time."""
+        try:
+            self.process.wait(max(seconds, 0.1))
+        except subprocess.TimeoutExpired:
+            self.kill()
+            self.process.wait()
+
+
+def start(command: Sequence[str], environ: Mapping[str, str], folder: Path) -> PodProcess:
+    """Start a process whose output goes to `log` in its folder. Raises: OSError."""
+    with (folder / "log").open("ab") as log:
+        process = subprocess.Popen(
+            command,
+            env=dict(environ),
+            cwd=folder,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+        )
+    (folder / PID_FILE).write_text(f"{process.pid} {_started(process.pid)}")
+    return PodProcess(process, folder)
+
+
+def kill_leftover(folder: Path) -> None:
+    """Kill the process of a pod that an earlier life of `lethe local up` started, if it still runs."""
+    try:
+        pid, _, started = (folder / PID_FILE).read_text().partition(" ")
+    except OSError:
+        return
+    if pid.isdecimal() and started and _started(int(pid)) == started:
+        _signal(int(pid), signal.SIGKILL)
+
+
+def _signal(pid: int, number: int) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(pid, number)
+
+
+def _started(pid: int) -> str:
+    """When a process started, which tells it from a later one with the same number; "": it does not exist."""
+    found = subprocess.run(["ps", "-o", "lstart=", "-p", str(pid)], capture_output=True, text=True, check=False)
+    return found.stdout.strip()

@@ -1,0 +1,213 @@
+"""`lethe local up`: the API, the node, the operator and the committer, until Ctrl-C. I/O: processes, a port, a folder."""
+
+import base64
+import json
+import logging
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from lethe.base.errors import TransientError
+
+from lethe_local.api import errors
+from lethe_local.api.kinds import Kind
+from lethe_local.api.objects import Objects
+from lethe_local.api.server import ApiServer
+from lethe_local.api.store import Store
+from lethe_local.folder import NAMESPACE, Folder
+from lethe_local.node import process
+from lethe_local.node.node import Node, node_environment
+from lethe_local.node.process import PodProcess
+
+log = logging.getLogger(__name__)
+
+COMMITTER: Final = "lethe-committer"
+CATALOGS_SECRET: Final = "lethe-catalogs"
+MAX_PODS: Final = 2
+LOOK_SECONDS: Final = 0.5
+STOP_SECONDS: Final = 30.0
+# A part that ends is started again after this pause, which doubles up to the longest.
+PAUSE_SECONDS: Final = 1.0
+LONGEST_PAUSE_SECONDS: Final = 60.0
+
+
+@dataclass
+class Part:
+    """A process that runs as long as `up`."""
+
+    name: str
+    command: list[str]
+    environ: Mapping[str, str]
+    folder: Path
+    running: PodProcess | None = None
+    failures: int = 0  # in a row
+    starts: float = 0.0  # not before this time, by time.monotonic
+
+    def recover(self) -> None:
+        """End the process of an earlier life."""
+        self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        process.kill_leftover(self.folder)
+
+    def look(self) -> None:
+        """Start the process, if it does not run."""
+        now = time.monotonic()
+        if self.running is not None:
+            code = self.running.exit_code
+            if code is None:
+                return
+            pause = min(PAUSE_SECONDS * 2**self.failures, LONGEST_PAUSE_SECONDS)
+            log.warning(
+                "the %s ended with exit code %s and starts again in %g s; see %s/log",
+                self.name,
+                code,
+                pause,
+                self.folder,
+            )
+            self.running, self.failures, self.starts = None, min(self.failures + 1, 10), now + pause
+        if now >= self.starts:
+            self.running = process.start(self.command, self.environ, self.folder)
+
+    def stop(self) -> None:
+        if self.running is not None:
+            self.running.stop()
+
+    def wait(self, until: float) -> None:
+        if self.running is not None:
+            self.running.wait(until - time.monotonic())
+
+
+@dataclass
+class Local:
+    """Everything that `lethe local up` runs. Use it as a context manager."""
+
+    folder: Folder
+    port: int = 0  # of the API; 0: any free one
+    _stack: ExitStack = field(default_factory=ExitStack)
+    _parts: list[Part] = field(default_factory=list)
+
+    def __enter__(self) -> "Local":
+        """Start. Raises: InputError (`FolderNotWritable`, `AlreadyRunning`), TransientError (`PortTaken`)."""
+        self.folder.prepare()
+        with ExitStack() as stack:
+            stack.enter_context(self.folder.locked())
+            store = Store(self.folder.state)
+            stack.callback(store.close)
+            self.objects = Objects(store)
+            try:
+                server = ApiServer(self.objects, self.folder.token, self.folder.certificate, self.port)
+            except OSError as e:
+                raise TransientError(
+                    "PortTaken",
+                    f"port {self.port} of 127.0.0.1 cannot be opened: {e.strerror}. Name another one with --port.",
+                ) from None
+            server.start()
+            stack.callback(server.stop)
+            self.folder.write_kubeconfig(server.port)
+            stack.callback(lambda: self.folder.kubeconfig.unlink(missing_ok=True))
+            self._provide_objects()
+            environ = node_environment(self.folder.account, server.port)
+            node = Node(self.objects, self.folder.runs, environ, MAX_PODS)
+            node.recover()
+            thread = threading.Thread(target=node.run, name="node")
+            thread.start()
+            stack.callback(thread.join)
+            stack.callback(node.leave)
+            self._parts = [self._operator(environ), self._committer(environ)]
+            for part in self._parts:
+                part.recover()
+            stack.callback(self._stop_parts)
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    def watch(self, until: Callable[[], bool]) -> None:
+        """Keep all parts running until a condition holds."""
+        while not until():
+            self._sync_catalogs()
+            for part in self._parts:
+                part.look()
+            time.sleep(LOOK_SECONDS)
+
+    def _stop_parts(self) -> None:
+        for part in self._parts:
+            part.stop()
+        ends = time.monotonic() + STOP_SECONDS
+        for part in self._parts:
+            part.wait(ends)
+
+    def _operator(self, environ: Mapping[str, str]) -> Part:
+        kept = {k: v for k, v in environ.items() if not k.startswith("KUBERNETES_")}
+        settings = {
+            "KUBECONFIG": str(self.folder.kubeconfig),
+            "LETHE_WATCH_NAMESPACES": NAMESPACE,
+            "LETHE_COMMITTER": json.dumps({"enabled": True, "name": COMMITTER}),
+            "LETHE_CATALOGS_SECRET": CATALOGS_SECRET,
+            "LETHE_PROBES_PORT": "",
+            "LETHE_RESYNC_SECONDS": "5",
+            "LETHE_RUN_TEMPLATE": json.dumps({"driver": {"cpu": os.cpu_count() or 1, "memory": "2Gi"}}),
+            "PYICEBERG_HOME": str(self.folder.path),
+        }
+        command = [sys.executable, "-m", "lethe_operator"]
+        return Part("operator", command, {**kept, **settings}, self.folder.parts / "operator")
+
+    def _committer(self, environ: Mapping[str, str]) -> Part:
+        settings = {
+            "POD_NAME": "committer",
+            "POD_NAMESPACE": NAMESPACE,
+            "LETHE_COMMITTER": COMMITTER,
+            "PYICEBERG_HOME": str(self.folder.path),
+        }
+        command = [sys.executable, "-m", "lethe_spark.committer"]
+        return Part("committer", command, {**environ, **settings}, self.folder.parts / "committer")
+
+    def _provide_objects(self) -> None:
+        """Create what the chart creates in a cluster."""
+        labels = {"app.kubernetes.io/name": "lethe", "app.kubernetes.io/managed-by": "lethe"}
+        named: Mapping[str, Any] = {"name": COMMITTER, "labels": labels}
+        self._create("Namespace", "", {"apiVersion": "v1", "metadata": {"name": "kube-system"}})
+        self._create("Namespace", "", {"apiVersion": "v1", "metadata": {"name": NAMESPACE}})
+        self._create("ConfigMap", NAMESPACE, {"apiVersion": "v1", "metadata": named})
+        self._create("Lease", NAMESPACE, {"apiVersion": "coordination.k8s.io/v1", "metadata": named, "spec": {}})
+        key = {"key": base64.b64encode(os.urandom(32)).decode()}
+        self._create("Secret", NAMESPACE, {"apiVersion": "v1", "metadata": {"name": "lethe-digest-key"}, "data": key})
+        self._create("Secret", NAMESPACE, {"apiVersion": "v1", "metadata": {"name": CATALOGS_SECRET}})
+        self._sync_catalogs()
+
+    def _sync_catalogs(self) -> None:
+        """The Secret with the catalogs has the content of the folder's file."""
+        text = base64.b64encode(self.folder.catalogs.read_bytes()).decode()
+        place = (NAMESPACE, CATALOGS_SECRET, "")
+        self.objects.patch(self._kind("Secret"), place, {"data": {".pyiceberg.yaml": text}})
+
+    def _create(self, kind: str, namespace: str, document: dict[str, Any]) -> None:
+        try:
+            self.objects.create(self._kind(kind), namespace, {**document, "kind": kind})
+        except errors.ApiError as e:
+            if e.reason != "AlreadyExists":
+                raise
+
+    def _kind(self, name: str) -> Kind:
+        return next(k for k in self.objects.kinds.values() if k.resource.name == name)
+
+
+def up(folder: Folder, port: int, ready: Callable[[Local], None]) -> None:
+    """Run until SIGINT or SIGTERM.
+
+    Args:
+        ready: Called once everything has started.
+    """
+    leave = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: leave.set())
+    with Local(folder, port) as local:
+        ready(local)
+        local.watch(leave.is_set)

@@ -1,0 +1,267 @@
+"""`lethe local` as its users run it: the operator, the committer and runs as processes, and the commands beside them."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import lethe
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import yaml
+
+from tests.support.documents import resource
+
+ROOT = Path(__file__).parents[2]
+TABLE = "local.shop.orders"
+TIMEOUT_SECONDS = 240
+
+
+@dataclass
+class Lake:
+    """A folder of `lethe local`, a buffer, and the commands."""
+
+    home: Path
+    buffer: Path
+    environ: dict[str, str]
+    process: "subprocess.Popen[str] | None" = None
+    printed: list[str] = field(default_factory=list)
+
+    def up(self) -> None:
+        """Start, and wait until it says that it runs."""
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "lethe.cli", "local", "up"], env=self.environ, stdout=subprocess.PIPE, text=True
+        )
+        assert self.process.stdout is not None
+        self.printed.append(self.process.stdout.readline())
+        assert "Lethe runs in" in self.printed[-1]
+
+    def end(self, number: int) -> int:
+        assert self.process is not None
+        self.process.send_signal(number)
+        return self.process.wait(timeout=60)
+
+    def run(self, *arguments: str) -> "subprocess.CompletedProcess[str]":
+        command = [sys.executable, "-m", "lethe.cli", "local", *arguments]
+        return subprocess.run(
+            command, env=self.environ, capture_output=True, text=True, timeout=TIMEOUT_SECONDS, check=False
+        )
+
+    def lethe(self, *arguments: str, told: str = "") -> "subprocess.CompletedProcess[str]":
+        """A command on resources, with a text on standard input."""
+        environ = {k: v for k, v in self.environ.items() if k != "KUBECONFIG"}
+        return subprocess.run(
+            [sys.executable, "-m", "lethe.cli", *arguments],
+            env=environ, input=told, capture_output=True, text=True, timeout=TIMEOUT_SECONDS, check=False,
+        )  # fmt: skip
+
+    def done(self, *arguments: str) -> str:
+        ended = self.run(*arguments)
+        assert ended.returncode == 0, ended.stdout + ended.stderr + self.logs()
+        return ended.stdout
+
+    def apply(self, *documents: dict[str, Any]) -> str:
+        file = self.home.parent / "apply.yaml"
+        file.write_text(yaml.safe_dump_all(documents))
+        return self.done("apply", "-f", str(file))
+
+    def get(self, kind: str, name: str) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(self.done("get", kind, name, "-o", "json"))
+        return found
+
+    def put(self, batch: str, *ids: int) -> None:
+        folder = self.buffer / f"batch_id={batch}"
+        folder.mkdir(parents=True)
+        pq.write_table(pa.table({"id": pa.array(ids, pa.int64())}), folder / "part-0.parquet")
+        (folder / "_SUCCESS").touch()
+
+    def wait_until(self, what: str, holds: Callable[[], bool]) -> None:
+        ends = time.monotonic() + TIMEOUT_SECONDS
+        while not holds():
+            assert time.monotonic() < ends, f"not {what}: {self.done('get', 'datasets', '-o', 'yaml')}{self.logs()}"
+            time.sleep(0.5)
+
+    def promoted(self, number: int) -> bool:
+        status = self.get("dataset", "orders").get("status") or {}
+        return bool((status.get("batches") or {}).get("promoted") == number)
+
+    def ids(self) -> list[int]:
+        return sorted(lethe.scan(TABLE).to_arrow()["id"].to_pylist())
+
+    def processes(self) -> list[str]:
+        """The processes that work for this folder."""
+        found = subprocess.run(["pgrep", "-f", "-a", str(self.home)], capture_output=True, text=True, check=False)
+        return found.stdout.splitlines()
+
+    def logs(self) -> str:
+        files = [*self.home.glob("parts/*/log"), *self.home.glob("runs/*/log")]
+        return "".join(f"\n== {f}\n{f.read_text(errors='replace')[-2000:]}" for f in files)
+
+
+@pytest.fixture(scope="module")
+def lake(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lake]:
+    folder = tmp_path_factory.mktemp("local")
+    home = folder / "lethe"
+    lake = Lake(home, folder / "buffer", {**os.environ, "LETHE_LOCAL": str(home)})
+    lake.up()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYICEBERG_HOME", str(home))
+        yield lake
+    if lake.process is not None and lake.process.poll() is None:
+        lake.end(signal.SIGINT)
+
+
+@pytest.fixture(scope="module")
+def dataset(lake: Lake) -> Lake:
+    """With two promoted batches."""
+    lake.put("monday", 1, 2)
+    lake.put("tuesday", 3)
+    spec = {
+        "table": {
+            "catalog": "local",
+            "name": "shop.orders",
+            "create": {"schema": "id BIGINT, batch_id STRING"},
+        },
+        "batchColumn": "batch_id",
+        "buffer": {"uri": f"file://{lake.buffer}"},
+        "consolidation": {"minBatches": 1},
+    }
+    assert "dataset/orders created" in lake.apply(resource("Dataset", "orders", spec))
+    lake.wait_until("promoted", lambda: lake.promoted(2))
+    return lake
+
+
+def restatement(name: str, operation: str, **spec: Any) -> dict[str, Any]:
+    return resource("Restatement", name, {"datasetRef": {"name": "orders"}, "operation": operation, **spec})
+
+
+def test_batches_are_promoted(dataset: Lake) -> None:
+    assert dataset.ids() == [1, 2, 3]
+    assert "shop.orders" in dataset.done("get", "datasets")
+
+
+def test_a_revert_is_applied_and_undone(dataset: Lake) -> None:
+    dataset.apply(restatement("revert", "Revert", batchIds=["tuesday"], reason="test"))
+    said = dataset.done("wait", "restatement", "revert", "--for", "Succeeded")
+    reverted = dataset.ids()
+
+    dataset.apply(restatement("undo", "Undo", undoes={"name": "revert"}))
+    dataset.done("wait", "restatement", "undo", "--for", "Succeeded")
+
+    assert "1 rows deleted" in said
+    assert reverted == [1, 2]
+    assert dataset.ids() == [1, 2, 3]
+
+
+def test_the_commands_revert_wait_and_undo(dataset: Lake) -> None:
+    reverted = dataset.lethe("revert", "orders", "monday", "--name", "by-command", "--wait")
+    rows_after = dataset.ids()
+    again = dataset.lethe("revert", "orders", "monday", "--name", "by-command", "-o", "name")
+    undone = dataset.lethe("undo", "by-command", "--wait")
+
+    assert (reverted.returncode, undone.returncode) == (0, 0), reverted.stderr + undone.stderr
+    assert "2 rows deleted" in reverted.stdout
+    assert rows_after == [3]
+    assert again.stdout == "restatement/by-command\n"
+    assert dataset.ids() == [1, 2, 3]
+
+
+def test_the_commands_show_where_they_look_and_what_a_resource_waits_for(dataset: Lake) -> None:
+    status, why = dataset.lethe("status"), dataset.lethe("why", "dataset/orders")
+    unknown, misspelt = dataset.lethe("why", "dataset/order"), dataset.lethe("why", "by-comand")
+
+    assert f"lethe local in {dataset.home}, namespace default" in status.stderr
+    assert "dataset/orders" in status.stdout
+    assert why.stdout.startswith("dataset/orders")
+    assert (unknown.returncode, unknown.stderr) == (
+        10,
+        "lethe: UnknownName: namespace default has no Dataset order. Do you mean orders?\n",
+    )
+    assert "Do you mean by-command?" in misspelt.stderr
+
+
+def test_a_dry_run_and_a_manifest_for_git_create_nothing(dataset: Lake) -> None:
+    dry = dataset.lethe("revert", "orders", "monday", "--name", "not-there", "--dry-run")
+    printed = dataset.lethe("revert", "orders", "monday", "--name", "not-there", "-o", "yaml")
+
+    assert dry.stdout == "restatement/not-there created (dry run)\n"
+    assert yaml.safe_load(printed.stdout)["spec"]["batchIds"] == ["monday"]
+    assert "not-there" not in dataset.done("get", "restatements", "-o", "name")
+
+
+def test_values_to_erase_come_from_standard_input_and_are_never_printed(dataset: Lake) -> None:
+    """The Secret belongs to the Restatement, and a second one of the same name leaves none behind."""
+    erased = dataset.lethe(
+        "erase", "orders", "--column", "id", "--values", "-", "--name", "gone", "--dry-run", told="31337\n"
+    )
+    made = dataset.lethe("erase", "orders", "--column", "id", "--values", "-", "--name", "gone", told="31337\n")
+    again = dataset.lethe("erase", "orders", "--column", "id", "--values", "-", "--name", "gone", told="31337\n")
+    secrets = json.loads(dataset.done("get", "secrets", "-o", "json"))["items"]
+    dataset.done("delete", "restatement", "gone")
+
+    assert (erased.returncode, made.returncode, again.returncode) == (0, 0, 10), erased.stderr + made.stderr
+    assert "AlreadyExists" in again.stderr
+    assert [
+        s["metadata"]["ownerReferences"][0]["name"] for s in secrets if s["metadata"]["name"].startswith("erase-")
+    ] == ["gone"]
+    for ended in (erased, made, again):
+        assert "31337" not in ended.stdout + ended.stderr
+
+
+def test_after_a_kill_it_goes_on_where_it_was(dataset: Lake) -> None:
+    """Everything is killed at once, while a run is under way."""
+    dataset.put("wednesday", 4)
+    dataset.wait_until("running", lambda: bool(json.loads(dataset.done("get", "pods", "-o", "json"))["items"]))
+
+    dataset.end(signal.SIGKILL)
+    dataset.up()
+
+    dataset.wait_until("promoted", lambda: dataset.promoted(3))
+    assert dataset.ids() == [1, 2, 3, 4]
+
+
+def test_a_second_one_on_the_folder_is_refused(dataset: Lake) -> None:
+    refused = dataset.run("up")
+
+    assert refused.returncode == 10
+    assert "AlreadyRunning" in refused.stderr
+
+
+def test_a_typo_in_a_field_is_named(dataset: Lake, tmp_path: Path) -> None:
+    wrong = resource("Restatement", "typo", {"datasetRef": {"name": "orders"}, "operation": "Revert", "batchId": ["a"]})
+    file = tmp_path / "typo.yaml"
+    file.write_text(yaml.safe_dump(wrong))
+
+    refused = dataset.run("apply", "-f", str(file))
+
+    assert refused.returncode == 10
+    assert 'unknown field "spec.batchId" (did you mean "batchIds"?)' in refused.stderr
+
+
+def test_a_resource_of_another_version_is_named(dataset: Lake, tmp_path: Path) -> None:
+    file = tmp_path / "old.yaml"
+    file.write_text(yaml.safe_dump({**restatement("old", "Revert"), "apiVersion": "lethe.dev/v1"}))
+
+    refused = dataset.run("apply", "-f", str(file))
+
+    assert (
+        "Restatement has the apiVersion lethe.dev/v1. This version of Lethe has lethe.dev/v1alpha1." in refused.stderr
+    )
+
+
+def test_ctrl_c_ends_every_process_and_keeps_the_state(dataset: Lake) -> None:
+    assert dataset.end(signal.SIGINT) == 0
+
+    assert dataset.processes() == []
+    gone = dataset.run("get", "datasets")
+    assert gone.returncode == 20
+    assert "lethe local up" in gone.stderr
+    dataset.up()
+    assert dataset.promoted(3)

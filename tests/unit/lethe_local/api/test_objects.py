@@ -1,0 +1,257 @@
+"""Objects behave as those of a Kubernetes API server: versions, conflicts, subresources, owners, watches, restarts."""
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from lethe_local.api.errors import ApiError
+from lethe_local.api.objects import Objects, merged
+from lethe_local.api.selectors import matches
+from lethe_local.api.store import KEPT_CHANGES, ChangeType, Store, StoreClosed
+from lethe_operator.kube import CONFIG_MAPS, DATASETS, JOBS, ResourceKind
+
+from tests.support.manifests import dataset_manifest, named
+
+NS = "default"
+Document = dict[str, Any]
+
+
+@pytest.fixture
+def objects(tmp_path: Path) -> Iterator[Objects]:
+    store = Store(tmp_path / "state.db")
+    yield Objects(store)
+    store.close()
+
+
+class Client:
+    """Requests for one kind."""
+
+    def __init__(self, objects: Objects, resource: ResourceKind) -> None:
+        self.objects, self.kind = objects, objects.kinds[resource.api, resource.plural]
+
+    def create(self, document: Document) -> Document:
+        return self.objects.create(self.kind, NS, document)
+
+    def get(self, name: str) -> Document:
+        return self.objects.get(self.kind, NS, name)
+
+    def patch(self, name: str, patch: Document, subresource: str = "") -> Document:
+        return self.objects.patch(self.kind, (NS, name, subresource), patch)
+
+    def delete(self, name: str, uid: str = "") -> None:
+        self.objects.delete(self.kind, NS, name, uid)
+
+    def names(self, selector: str = "") -> list[str]:
+        return [o["metadata"]["name"] for o in self.objects.list(self.kind, NS, selector)[0]]
+
+
+@pytest.fixture
+def maps(objects: Objects) -> Client:
+    return Client(objects, CONFIG_MAPS)
+
+
+@pytest.fixture
+def datasets(objects: Objects) -> Client:
+    return Client(objects, DATASETS)
+
+
+def config_map(name: str, **metadata: Any) -> Document:
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, **metadata}, "data": {"k": "v"}}
+
+
+def job(name: str, **metadata: Any) -> Document:
+    return {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": name, **metadata}, "spec": {}}
+
+
+def refused(status: int, reason: str) -> Any:
+    return pytest.raises(ApiError, check=lambda e: (e.status, e.reason) == (status, reason))
+
+
+def test_a_created_object_has_what_the_server_sets(datasets: Client) -> None:
+    created = datasets.create({**named("a", dataset_manifest()), "status": {"phase": "mine"}})
+
+    metadata = created["metadata"]
+    assert metadata["generation"] == 1
+    assert {"uid", "creationTimestamp", "resourceVersion", "namespace"} <= metadata.keys()
+    assert "phase" not in created.get("status", {})  # only the subresource takes a status
+    assert datasets.get("a") == created
+
+
+def test_a_name_is_taken_once(maps: Client) -> None:
+    maps.create(config_map("a"))
+
+    with refused(409, "AlreadyExists"):
+        maps.create(config_map("a"))
+
+
+def test_an_outdated_version_is_a_conflict(maps: Client) -> None:
+    version = maps.create(config_map("a"))["metadata"]["resourceVersion"]
+    maps.patch("a", {"data": {"k": "new"}})
+
+    with refused(409, "Conflict"):
+        maps.patch("a", {"metadata": {"resourceVersion": version}, "data": {"k": "late"}})
+    assert maps.get("a")["data"] == {"k": "new"}
+
+
+def test_a_spec_changes_the_generation_and_a_status_does_not(datasets: Client) -> None:
+    datasets.create(named("a", dataset_manifest()))
+
+    with_status = datasets.patch("a", {"status": {"observedGeneration": 1}, "spec": {"deletes": "x"}}, "status")
+    with_spec = datasets.patch("a", {"spec": {"consolidation": {"minBatches": 7}}, "status": {"lost": True}})
+
+    assert (with_status["metadata"]["generation"], with_status["spec"]["deletes"]) == (1, "Ledger")
+    assert (with_spec["metadata"]["generation"], with_spec["status"]) == (2, {"observedGeneration": 1})
+
+
+def test_a_patch_that_changes_nothing_is_no_change(maps: Client) -> None:
+    before = maps.create(config_map("a"))
+
+    assert maps.patch("a", {"data": {"k": "v"}}) == before
+
+
+def test_an_invalid_change_is_refused_and_nothing_is_stored(datasets: Client) -> None:
+    before = datasets.create(named("a", dataset_manifest()))
+
+    with refused(422, "Invalid"):
+        datasets.patch("a", {"spec": {"batchColumn": "other"}})
+    assert datasets.get("a") == before
+
+
+def test_a_delete_with_another_uid_is_a_conflict(maps: Client) -> None:
+    maps.create(config_map("a"))
+
+    with refused(409, "Conflict"):
+        maps.delete("a", uid="another")
+    assert maps.names() == ["a"]
+
+
+def test_what_an_object_owns_goes_with_it_but_jobs_wait_for_their_process(
+    objects: Objects, datasets: Client, maps: Client
+) -> None:
+    owner = datasets.create(named("a", dataset_manifest()))["metadata"]
+    owners = [{"apiVersion": "lethe.dev/v1alpha1", "kind": "Dataset", "name": "a", "uid": owner["uid"]}]
+    jobs = Client(objects, JOBS)
+    maps.create(config_map("owned", ownerReferences=owners))
+    maps.create(config_map("other"))
+    jobs.create(job("run", ownerReferences=owners))
+
+    datasets.delete("a")
+
+    assert maps.names() == ["other"]
+    assert "deletionTimestamp" in jobs.get("run")["metadata"]
+    objects.remove(jobs.kind, NS, "run", jobs.get("run")["metadata"]["uid"])
+    assert jobs.names() == []
+
+
+def test_the_state_is_there_after_a_restart(tmp_path: Path) -> None:
+    path = tmp_path / "state.db"
+    first = Store(path)
+    before = Client(Objects(first), CONFIG_MAPS).create(config_map("a"))
+    # Not closed, as after a kill.
+    again = Client(Objects(Store(path)), CONFIG_MAPS)
+
+    assert again.get("a") == before
+    after = again.patch("a", {"data": {"k": "new"}})
+    assert int(after["metadata"]["resourceVersion"]) > int(before["metadata"]["resourceVersion"])
+    first.close()
+
+
+def test_a_failed_transaction_changes_nothing(objects: Objects, maps: Client) -> None:
+    def fail_after_a_write() -> None:
+        with objects.store.transaction() as t:
+            t.put("configmaps", {"metadata": {"name": "a", "namespace": NS, "uid": "u"}}, ChangeType.ADDED)
+            raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        fail_after_a_write()
+
+    assert maps.names() == []
+
+
+def test_a_wait_for_changes_ends_with_the_first_one(objects: Objects, maps: Client) -> None:
+    after = objects.store.version()
+    found: list[Any] = []
+    waiting = threading.Thread(target=lambda: found.append(objects.store.changes("configmaps", after, 60)))
+    waiting.start()
+
+    maps.create(config_map("a"))
+
+    waiting.join(timeout=60)
+    ((changes, version),) = found
+    assert [c.type for c in changes] == [ChangeType.ADDED]
+    assert version == objects.store.version()
+
+
+def test_changes_that_are_no_longer_kept_are_reported_as_expired(
+    objects: Objects, maps: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert KEPT_CHANGES > 1000
+    monkeypatch.setattr("lethe_local.api.store.KEPT_CHANGES", 2)
+    for n in range(5):
+        maps.create(config_map(f"m{n}"))
+
+    assert objects.store.changes("configmaps", 1, 0) is None
+    assert objects.store.changes("configmaps", objects.store.version() - 2, 0) is not None
+
+
+@pytest.mark.parametrize(
+    ("selector", "names"),
+    [
+        ("", ["a", "b", "c"]),
+        ("x=1", ["a"]),
+        ("x==1", ["a"]),
+        ("x!=1", ["b", "c"]),
+        ("x", ["a", "b"]),
+        ("!x", ["c"]),
+        ("x in (1, 2),y=3", ["b"]),
+        ("x notin (1)", ["b", "c"]),
+    ],
+)
+def test_selectors(maps: Client, selector: str, names: list[str]) -> None:
+    maps.create(config_map("a", labels={"x": "1"}))
+    maps.create(config_map("b", labels={"x": "2", "y": "3"}))
+    maps.create(config_map("c"))
+
+    assert maps.names(selector) == names
+
+
+def test_a_selector_of_several_parts_needs_all() -> None:
+    assert matches("a=1,b=2", {"a": "1", "b": "2"})
+    assert not matches("a=1,b=2", {"a": "1"})
+
+
+@pytest.mark.parametrize(
+    ("old", "patch", "new"),
+    [
+        ({"a": 1}, {"a": None}, {}),
+        ({"a": {"b": 1, "c": 2}}, {"a": {"b": 3}}, {"a": {"b": 3, "c": 2}}),
+        ({"a": [1, 2]}, {"a": [3]}, {"a": [3]}),
+        ({"a": 1}, {"a": {"b": None}}, {"a": {}}),
+    ],
+)
+def test_merge_patches(old: Any, patch: Any, new: Any) -> None:
+    """The examples of RFC 7396."""
+    assert merged(old, patch) == new
+
+
+def test_a_watch_ends_with_the_store(tmp_path: Path) -> None:
+    """The process ends with open watches: they must not ask a closed database."""
+    store = Store(tmp_path / "state.db")
+    ended: list[BaseException] = []
+
+    def watch() -> None:
+        try:
+            store.changes("pods", store.version(), wait_seconds=60)
+        except StoreClosed as e:
+            ended.append(e)
+
+    waiting = threading.Thread(target=watch)
+    waiting.start()
+    store.close()
+    waiting.join(timeout=30)
+
+    assert len(ended) == 1
+    with pytest.raises(StoreClosed):
+        store.version()

@@ -1,0 +1,142 @@
+"""The operator's own client and kopf's requests work against the server, over TLS with a token."""
+
+import json
+import ssl
+import threading
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import kubernetes.client
+import kubernetes.config
+import pytest
+from lethe_local.api.objects import Objects
+from lethe_local.api.server import ApiServer
+from lethe_local.api.store import Store
+from lethe_local.folder import NAMESPACE, Folder
+from lethe_operator.kube import CONFIG_MAPS, DATASETS, AlreadyExists, Conflict, Kube, NotFound, Refused
+
+from tests.support.manifests import dataset_manifest, named
+
+
+@dataclass
+class Running:
+    folder: Folder
+    port: int
+    kube: Kube
+
+    def request(self, path: str, token: str = "", method: str = "GET", body: Any = None) -> Any:
+        tls = ssl.create_default_context(cafile=str(self.folder.certificate[0]))
+        headers = {"Authorization": f"Bearer {token or self.folder.token}"}
+        content = None if body is None else json.dumps(body).encode()
+        asked = urllib.request.Request(f"https://127.0.0.1:{self.port}{path}", content, headers, method=method)
+        return urllib.request.urlopen(asked, context=tls, timeout=60)
+
+
+@pytest.fixture
+def running(tmp_path: Path) -> Iterator[Running]:
+    folder = Folder(tmp_path / "lethe")
+    folder.prepare()
+    store = Store(folder.state)
+    server = ApiServer(Objects(store), folder.token, folder.certificate)
+    server.start()
+    folder.write_kubeconfig(server.port)
+    configuration = kubernetes.client.Configuration()
+    kubernetes.config.load_kube_config(str(folder.kubeconfig), client_configuration=configuration)
+    yield Running(folder, server.port, Kube(configuration))
+    store.close()
+    server.stop()
+
+
+def config_map(name: str, **labels: str) -> dict[str, Any]:
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "labels": labels}, "data": {}}
+
+
+def test_the_operators_client_reads_writes_and_gets_its_errors(running: Running) -> None:
+    kube = running.kube
+    created = kube.create(CONFIG_MAPS, NAMESPACE, config_map("a"))
+
+    assert kube.get(CONFIG_MAPS, NAMESPACE, "a") == created
+    with pytest.raises(AlreadyExists):
+        kube.create(CONFIG_MAPS, NAMESPACE, config_map("a"))
+    kube.patch(CONFIG_MAPS, NAMESPACE, "a", {"data": {"k": "v"}})
+    outdated = {"resourceVersion": created["metadata"]["resourceVersion"]}
+    with pytest.raises(Conflict):
+        kube.patch(CONFIG_MAPS, NAMESPACE, "a", {"metadata": outdated, "data": {"k": "w"}})
+    with pytest.raises(Refused):
+        kube.create(DATASETS, NAMESPACE, named("d", dataset_manifest(batchColumn="a.b")))
+    kube.delete(CONFIG_MAPS, NAMESPACE, "a")
+    with pytest.raises(NotFound):
+        kube.get(CONFIG_MAPS, NAMESPACE, "a")
+
+
+def test_lists_come_in_pages_and_as_metadata_alone(running: Running) -> None:
+    for n in range(7):
+        running.kube.create(CONFIG_MAPS, NAMESPACE, config_map(f"m{n}", app="x"))
+
+    first = json.load(running.request(f"/api/v1/namespaces/{NAMESPACE}/configmaps?limit=3&labelSelector=app%3Dx"))
+    second = json.load(running.request(f"/api/v1/configmaps?limit=9&continue={first['metadata']['continue']}"))
+    page = running.kube.page(CONFIG_MAPS, NAMESPACE, metadata_only=True)
+
+    assert [i["metadata"]["name"] for i in first["items"]] == ["m0", "m1", "m2"]
+    assert [i["metadata"]["name"] for i in second["items"]] == ["m3", "m4", "m5", "m6"]
+    assert [set(i) for i in page.items] == [{"apiVersion", "kind", "metadata"}] * 7
+
+
+def test_a_watch_reports_changes_of_the_objects_that_it_selects(running: Running) -> None:
+    kube = running.kube
+    kube.create(CONFIG_MAPS, NAMESPACE, config_map("a", app="x"))
+    version = json.load(running.request("/api/v1/configmaps"))["metadata"]["resourceVersion"]
+    query = f"watch=true&labelSelector=app%3Dx&resourceVersion={version}&timeoutSeconds=30"
+    stream = running.request(f"/api/v1/namespaces/{NAMESPACE}/configmaps?{query}")
+
+    def change() -> None:
+        kube.create(CONFIG_MAPS, NAMESPACE, config_map("other"))
+        kube.create(CONFIG_MAPS, NAMESPACE, config_map("b", app="x"))
+        kube.patch(CONFIG_MAPS, NAMESPACE, "b", {"metadata": {"labels": {"app": "y"}}})
+        kube.delete(CONFIG_MAPS, NAMESPACE, "a")
+
+    threading.Thread(target=change).start()
+    events = [json.loads(next(stream)) for _ in range(3)]
+
+    seen = [(e["type"], e["object"]["metadata"]["name"]) for e in events]
+    assert seen == [("ADDED", "b"), ("DELETED", "b"), ("DELETED", "a")]
+    stream.close()
+
+
+def test_a_watch_that_is_too_old_is_told_so(running: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("lethe_local.api.store.KEPT_CHANGES", 1)
+    for n in range(4):
+        running.kube.create(CONFIG_MAPS, NAMESPACE, config_map(f"m{n}"))
+
+    (line,) = running.request("/api/v1/configmaps?watch=true&resourceVersion=1&timeoutSeconds=5").read().splitlines()
+
+    assert json.loads(line)["object"]["code"] == 410
+
+
+@pytest.mark.parametrize("path", ["/api", "/apis", "/api/v1", "/apis/lethe.dev/v1alpha1", "/version"])
+def test_the_api_can_be_discovered(running: Running, path: str) -> None:
+    assert json.load(running.request(path))
+
+
+def test_without_the_token_nothing_is_answered(running: Running) -> None:
+    with pytest.raises(urllib.error.HTTPError) as refusal:
+        running.request("/api/v1/configmaps", token="guessed")
+
+    assert refusal.value.code == 401
+
+
+@pytest.mark.parametrize(("method", "path"), [("GET", "/api/v1/gateways"), ("POST", "/api/v1"), ("GET", "/")])
+def test_what_does_not_exist_is_not_found(running: Running, method: str, path: str) -> None:
+    with pytest.raises(urllib.error.HTTPError) as refusal:
+        running.request(path, method=method, body={})
+
+    assert refusal.value.code == 404
+
+
+def test_the_credentials_are_readable_by_their_owner_alone(running: Running) -> None:
+    secret = [running.folder.kubeconfig, running.folder.account / "token", running.folder.certificate[1]]
+    assert [oct(p.stat().st_mode & 0o777) for p in secret] == ["0o600"] * 3
