@@ -1,0 +1,278 @@
+"""The commands on resources. I/O."""
+
+import json
+import secrets
+import shlex
+from base64 import b64encode
+from datetime import UTC, datetime
+from typing import IO, Any
+
+import click
+import yaml
+from lethe.base.errors import InputError
+from lethe.cli.output import print_table
+from lethe_operator.kube import DATASETS, RESTATEMENTS, VACUUM_POLICIES, AlreadyExists, Away, KubeError, ResourceKind
+from lethe_operator.resources.common import APPROVE, VACUUM_NOW
+
+from lethe_kubectl import manifests
+from lethe_kubectl.following import follow, same_as
+from lethe_kubectl.lookup import find, one
+from lethe_kubectl.manifests import Note
+from lethe_kubectl.options import change_options, note_options, target_options
+from lethe_kubectl.status import HEADERS, WIDE, rows
+from lethe_kubectl.target import Choice, Connection, connected
+from lethe_kubectl.why import Related
+from lethe_kubectl.why import why as answer_why
+
+_SECRETS = ResourceKind("/api/v1", "secrets", "Secret")
+_KEY = "values"
+
+
+@click.command()
+@target_options
+@click.option("-o", "--output", type=click.Choice(["table", "wide", "json", "yaml", "name"]), default="table")
+def status(choice: Choice, output: str) -> None:
+    """Show Datasets, VacuumPolicies and Restatements that have not ended, and which server was asked."""
+    with connected(choice) as at:
+        found = [("dataset", d) for d in at.kube.list(DATASETS, at.namespace)]
+        found += [("vacuumpolicy", d) for d in at.kube.list(VACUUM_POLICIES, at.namespace)]
+        found += [
+            ("restatement", d) for d in at.kube.list(RESTATEMENTS, at.namespace) if output == "wide" or not _ended(d)
+        ]
+    match output:
+        case "json" | "yaml":
+            _print({"apiVersion": "v1", "kind": "List", "items": [d for _, d in found]}, output)
+        case "name":
+            click.echo("".join(f"{k}/{d['metadata']['name']}\n" for k, d in found), nl=False)
+        case _:
+            click.echo(f"{at.place.name}, namespace {at.namespace}", err=True)
+            wide = output == "wide"
+            print_table(HEADERS + WIDE if wide else HEADERS, rows(found, datetime.now(UTC), wide))
+
+
+@click.command()
+@click.argument("resource", nargs=-1, required=True)
+@target_options
+@click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text")
+def why(choice: Choice, resource: tuple[str, ...], output: str) -> None:
+    """Say what a RESOURCE waits for, and the next command to run.
+
+    RESOURCE is KIND/NAME, KIND NAME, or NAME. KIND is dataset, restatement or vacuumpolicy.
+    """
+    if len(resource) > 2:
+        raise click.UsageError("Name one resource: KIND/NAME, KIND NAME, or NAME.")
+    with connected(choice) as at:
+        kind, document = find(at, resource)
+        name = ((document.get("spec") or {}).get("datasetRef") or {}).get("name")
+        dataset = next((d for d in at.kube.list(DATASETS, at.namespace) if d["metadata"]["name"] == name), None)
+        answer = answer_why(kind, document, Related(dataset), at.place)
+    if output == "json":
+        _print({"lines": list(answer.lines), "next": answer.command}, "json")
+        return
+    click.echo("\n".join(answer.lines))
+    if answer.command:
+        click.echo(f"next: {answer.command}")
+
+
+@click.command()
+@click.argument("dataset")
+@click.argument("batch", nargs=-1, required=True)
+@note_options
+@change_options
+@target_options
+def revert(dataset: str, batch: tuple[str, ...], note: Note, **how: Any) -> None:
+    """Delete batches of a DATASET. `lethe undo` takes it back until a vacuum has purged the rows."""
+    _create(manifests.revert(dataset, batch, note), **how)
+
+
+@click.command()
+@click.argument("restatement")
+@note_options
+@change_options
+@target_options
+def undo(restatement: str, note: Note, choice: Choice, **how: Any) -> None:
+    """Take a Revert back, by the name of its RESTATEMENT."""
+    with connected(choice) as at:
+        undone = one(at, "restatement", restatement)
+    _create(manifests.undo(undone["spec"]["datasetRef"]["name"], restatement, note), choice=choice, **how)
+
+
+@click.command()
+@click.argument("dataset")
+@click.argument("batch", nargs=-1)
+@click.option("--with", "new_batch", required=True, help="The id of the new batch. It must never have been used.")
+@click.option("--uri", required=True, help="The folder with the files of the new batch, outside the buffer.")
+@click.option("--key", "keys", multiple=True, help="A column of the key: replace rows of the same key. Repeatable.")
+@note_options
+@change_options
+@target_options
+def replay(
+    dataset: str, batch: tuple[str, ...], new_batch: str, uri: str, keys: tuple[str, ...], note: Note, **how: Any
+) -> None:
+    """Replace batches of a DATASET, or rows of the same key, with a new batch in one commit."""
+    if not batch and not keys:
+        raise click.UsageError("Name batches to replace, or columns of a key with --key.")
+    _create(manifests.replay(dataset, batch, new_batch, uri, keys, note), **how)
+
+
+@click.command()
+@click.argument("dataset")
+@click.argument("batch", nargs=-1)
+@click.option("--column", default="", help="Erase the records with certain values in this column.")
+@click.option("--values", type=click.File("r"), help="A file with the values, one per line; - reads standard input.")
+@click.option("--values-from", default="", help="SECRET/KEY of a Secret that has the values, one per line.")
+@note_options
+@change_options
+@target_options
+def erase(
+    dataset: str, batch: tuple[str, ...], column: str, values: IO[str] | None, values_from: str, note: Note, **how: Any
+) -> None:
+    """Erase batches of a DATASET, or records, and prove that their bytes are gone.
+
+    No option takes the values of records themselves, because a shell keeps its history. --values puts them into a new Secret,
+    which belongs to the Restatement and is deleted with it.
+    """
+    if bool(batch) == bool(column):
+        raise click.UsageError("Name batches, or a --column with --values or --values-from.")
+    if batch:
+        if values is not None or values_from:
+            raise click.UsageError("--values and --values-from need --column.")
+        _create(manifests.erase_batches(dataset, batch, note), **how)
+        return
+    if (values is None) == (not values_from):
+        raise click.UsageError("--column needs one of --values and --values-from.")
+    if values is None:
+        secret, _, key = values_from.partition("/")
+        if not key:
+            raise click.UsageError("--values-from is SECRET/KEY.")
+        _create(manifests.erase_records(dataset, column, secret, key, note), **how)
+        return
+    if how["output"] in ("yaml", "json"):
+        raise click.UsageError(
+            "Git must not contain the values: use --values-from with a Secret that is in the cluster."
+        )
+    try:
+        content = values.read()
+    except (UnicodeDecodeError, OSError):
+        raise InputError("UnreadableFile", "the file of --values cannot be read as UTF-8 text.") from None
+    if not content.strip():
+        raise InputError("NoValues", "the file of --values has no value. Write one value per line.")
+    # A random name: one made from the values would help to guess them.
+    secret = f"erase-{secrets.token_hex(6)}"
+    _create(manifests.erase_records(dataset, column, secret, _KEY, note), values=content, **how)
+
+
+@click.command("vacuum-now")
+@click.argument("dataset")
+@click.option("--batch", "batches", multiple=True, help="Purge only the rows of this batch. Repeatable.")
+@click.option("--dry-run", is_flag=True, help="Let the server check everything, and keep nothing.")
+@target_options
+def vacuum_now(dataset: str, batches: tuple[str, ...], choice: Choice, dry_run: bool) -> None:
+    """Request a vacuum of a DATASET, whatever its policy's triggers and window say."""
+    value = manifests.vacuum_now(datetime.now(UTC), batches)
+    with connected(choice) as at:
+        one(at, "dataset", dataset)
+        at.kube.patch(DATASETS, at.namespace, dataset, {"metadata": {"annotations": {VACUUM_NOW: value}}})
+    click.echo(f"dataset/{dataset} vacuum requested{' (dry run)' if dry_run else ''}")
+
+
+@click.command()
+@click.argument("dataset")
+@click.option("--plan", "digest", default="", help="Approve only the plan with this digest. Default: ask.")
+@click.option("--dry-run", is_flag=True, help="Let the server check everything, and keep nothing.")
+@target_options
+def approve(dataset: str, digest: str, choice: Choice, dry_run: bool) -> None:
+    """Approve the planned vacuum of a DATASET. Prints the plan, and asks unless --plan names it."""
+    with connected(choice) as at:
+        found = one(at, "dataset", dataset)
+        vacuum = (found.get("status") or {}).get("vacuum") or {}
+        planned = str((vacuum.get("plan") or {}).get("digest") or "")
+        if not planned or vacuum.get("decision") != "NeedsApproval":
+            look = at.place.run(f"why dataset/{shlex.quote(dataset)}")
+            raise InputError(
+                "NothingToApprove",
+                f"dataset/{dataset} has no vacuum that waits for approval. See: {look}",
+            )
+        if digest and digest != planned:
+            raise InputError(
+                "OtherPlan", f"dataset/{dataset}: the plan is now {planned}, not {digest}. Look at it, then approve it."
+            )
+        click.echo(str(vacuum.get("message") or "").partition(" To approve it:")[0])
+        if not digest and not dry_run:
+            click.confirm(f"Approve plan {planned}?", abort=True)
+        at.kube.patch(DATASETS, at.namespace, dataset, {"metadata": {"annotations": {APPROVE: planned}}})
+    click.echo(f"dataset/{dataset} plan {planned} approved{' (dry run)' if dry_run else ''}")
+
+
+def _create(
+    document: dict[str, Any],
+    choice: Choice,
+    output: str | None,
+    wait: bool,
+    timeout: int,
+    dry_run: bool,
+    values: str = "",
+) -> None:
+    """Create a Restatement, or print it. The same Restatement again is no error."""
+    if output in ("yaml", "json"):
+        _print(document, output)
+        return
+    name, dataset = document["metadata"]["name"], document["spec"]["datasetRef"]["name"]
+    with connected(choice) as at:
+        one(at, "dataset", dataset)
+        secret = _create_secret(at, document, values) if values else ""
+        try:
+            created, done = at.kube.create(RESTATEMENTS, at.namespace, document), "created"
+        except KubeError as e:
+            # Without an answer the Restatement may exist, and then needs its Secret.
+            if secret and not dry_run and not isinstance(e, Away):
+                at.kube.delete(_SECRETS, at.namespace, secret)
+            if secret or not isinstance(e, AlreadyExists):
+                raise
+            created, done = at.kube.get(RESTATEMENTS, at.namespace, name), "unchanged"
+            same_as(created, document)
+        if secret and not dry_run:
+            owner = {
+                "apiVersion": document["apiVersion"],
+                "kind": "Restatement",
+                "name": name,
+                "uid": created["metadata"]["uid"],
+            }
+            at.kube.patch(_SECRETS, at.namespace, secret, {"metadata": {"ownerReferences": [owner]}})
+        click.echo(
+            f"restatement/{name}" if output == "name" else f"restatement/{name} {done}{' (dry run)' if dry_run else ''}"
+        )
+        if dry_run or output == "name":
+            return
+        if wait:
+            follow(at, name, timeout)
+        else:
+            click.echo(f"next: {at.place.run(f'why restatement/{name}')}", err=True)
+
+
+def _create_secret(at: Connection, document: dict[str, Any], values: str) -> str:
+    name = str(document["spec"]["rows"]["valuesFrom"]["secretKeyRef"]["name"])
+    secret = {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": {"name": name},
+        "data": {_KEY: b64encode(values.encode()).decode()},
+    }
+    try:
+        at.kube.create(_SECRETS, at.namespace, secret)
+    except KubeError as e:
+        if e.status == 403:
+            raise
+        # The answer may repeat what was sent.
+        raise type(e)(e.status, e.reason, f"POST: the Secret {name} with the values was not created") from None
+    return name
+
+
+def _ended(document: dict[str, Any]) -> bool:
+    return (document.get("status") or {}).get("phase") in ("Succeeded", "Failed", "Cancelled")
+
+
+def _print(document: dict[str, Any], output: str) -> None:
+    click.echo(
+        json.dumps(document, indent=2) if output == "json" else yaml.safe_dump(document, sort_keys=False).rstrip()
+    )

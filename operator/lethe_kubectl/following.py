@@ -1,0 +1,56 @@
+"""Waits for a Restatement and shows its progress. I/O."""
+
+import sys
+import time
+from typing import Any, Final
+
+import click
+from lethe.base.errors import InputError
+from lethe.cli.output import working
+from lethe_operator.kube import RESTATEMENTS
+
+from lethe_kubectl.target import Connection
+
+LOOK_SECONDS: Final = 0.5
+_ENDED: Final = frozenset({"Succeeded", "Failed", "Cancelled", "RolledBack"})
+
+
+def follow(at: Connection, name: str, timeout_seconds: int) -> None:
+    """Wait until a Restatement has ended; then print its result. Exit with 1 if it did not succeed, or not in time."""
+    ends = time.monotonic() + timeout_seconds
+    with working(f"restatement/{name}") as shown:
+        while True:
+            document = at.kube.get(RESTATEMENTS, at.namespace, name)
+            status = document.get("status") or {}
+            current = status.get("observedGeneration") == document["metadata"].get("generation")
+            if current and status.get("phase") in _ENDED:
+                break
+            if current and _condition(document, "Stalled").get("status") == "True":
+                break
+            if time.monotonic() > ends:
+                break
+            shown.update(f"restatement/{name}: {status.get('phase', 'Pending')} {status.get('progress', '')}")
+            time.sleep(LOOK_SECONDS)
+    phase = status.get("phase") or "Pending"
+    if current and phase == "Succeeded":
+        click.echo(f"restatement/{name}: {_condition(document, 'Succeeded').get('message') or phase}")
+        return
+    said = _condition(document, "Ready")
+    click.echo(
+        f"lethe: restatement/{name} is {phase}: {said.get('reason', '')} {said.get('message', '')}".strip(), err=True
+    )
+    click.echo(f"next: {at.place.run(f'why restatement/{name}')}", err=True)
+    sys.exit(1)
+
+
+def _condition(document: dict[str, Any], name: str) -> dict[str, Any]:
+    conditions = (document.get("status") or {}).get("conditions") or ()
+    return next((c for c in conditions if c.get("type") == name), {})
+
+
+def same_as(before: dict[str, Any], wanted: dict[str, Any]) -> None:
+    """Raises: InputError (`AlreadyExists`), if the existing object asks for something else."""
+    # The server adds defaults, all of which are false.
+    if {k: v for k, v in (before.get("spec") or {}).items() if v is not False} != wanted["spec"]:
+        name = wanted["metadata"]["name"]
+        raise InputError("AlreadyExists", f"restatement/{name} exists and differs. Choose another name with --name.")

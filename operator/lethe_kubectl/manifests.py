@@ -1,0 +1,68 @@
+"""The resources that the commands create. Pure."""
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final
+from urllib.parse import quote
+
+from lethe.contract.operation import Operation
+from lethe_operator.resources.vacuum_now import BATCHES
+
+API_VERSION: Final = "lethe.dev/v1alpha1"
+_NAME_AT_MOST: Final = 200
+
+
+@dataclass(frozen=True)
+class Note:
+    """What a Restatement says about itself."""
+
+    name: str = ""  # "": made from the spec, so that repeating a command creates nothing new
+    reason: str = ""
+    ticket: str = ""
+    evict_by_seconds: int | None = None  # None: no deadline
+
+
+def revert(dataset: str, batch_ids: Sequence[str], note: Note) -> dict[str, Any]:
+    return _restatement(dataset, Operation.REVERT, {"batchIds": list(batch_ids)}, note)
+
+
+def erase_batches(dataset: str, batch_ids: Sequence[str], note: Note) -> dict[str, Any]:
+    return _restatement(dataset, Operation.ERASE, {"batchIds": list(batch_ids)}, note)
+
+
+def erase_records(dataset: str, column: str, secret: str, key: str, note: Note) -> dict[str, Any]:
+    rows = {"column": column, "valuesFrom": {"secretKeyRef": {"name": secret, "key": key}}}
+    return _restatement(dataset, Operation.ERASE, {"rows": rows}, note)
+
+
+def undo(dataset: str, restatement: str, note: Note) -> dict[str, Any]:
+    return _restatement(dataset, Operation.UNDO, {"undoes": {"name": restatement}}, note)
+
+
+def replay(
+    dataset: str, batch_ids: Sequence[str], new_batch: str, uri: str, key_columns: Sequence[str], note: Note
+) -> dict[str, Any]:
+    replacement: dict[str, Any] = {"batchId": new_batch, "uri": uri}
+    if key_columns:
+        replacement["keyColumns"] = list(key_columns)
+    ids = {"batchIds": list(batch_ids)} if batch_ids else {}
+    return _restatement(dataset, Operation.REPLAY, {**ids, "replacement": replacement}, note)
+
+
+def _restatement(dataset: str, operation: Operation, what: dict[str, Any], note: Note) -> dict[str, Any]:
+    spec: dict[str, Any] = {"datasetRef": {"name": dataset}, "operation": operation.value, **what}
+    for field, value in (("reason", note.reason), ("ticket", note.ticket), ("evictBySeconds", note.evict_by_seconds)):
+        if value not in ("", None):
+            spec[field] = value
+    digest = hashlib.sha256(json.dumps(spec, sort_keys=True).encode()).hexdigest()[:10]
+    name = note.name or f"{operation.value.lower()}-{dataset[:_NAME_AT_MOST]}-{digest}"
+    return {"apiVersion": API_VERSION, "kind": "Restatement", "metadata": {"name": name}, "spec": spec}
+
+
+def vacuum_now(now: datetime, batch_ids: Sequence[str]) -> str:
+    """A value of the annotation lethe.dev/vacuum-now: a new one for each second."""
+    batches = [f"{BATCHES}{','.join(quote(i, safe='') for i in batch_ids)}"] if batch_ids else []
+    return " ".join([f"{now:%Y-%m-%dT%H:%M:%SZ}", *batches])

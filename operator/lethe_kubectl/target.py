@@ -1,0 +1,161 @@
+"""Which API server the commands talk to. I/O.
+
+The rule: 1. --dir, --kubeconfig or --context. 2. The variable KUBECONFIG. 3. `lethe local`, if it runs in LETHE_LOCAL or
+~/.lethe. 4. ~/.kube/config. `kubectl lethe` skips 3. `lethe status` prints the choice.
+"""
+
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import kubernetes.client
+import kubernetes.config
+from kubernetes.config.config_exception import ConfigException
+from lethe.base.errors import InputError
+from lethe_local.folder import HOME_ENV, Folder
+from lethe_operator.kube import Kube, KubeError, NotFound, ResourceKind, TimeLimits
+
+from lethe_kubectl.errors import Place, explained
+
+# A person waits: a server that does not answer is an error soon.
+LIMITS: Final = TimeLimits(connect_seconds=5, connect_to_write_seconds=5, read_seconds=30, retries=0)
+STRICT: Final = {"fieldValidation": "Strict"}
+_API_GROUPS: Final = ResourceKind("/apis", "", "APIGroup")
+_GROUP: Final = "lethe.dev"
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What the command line says about the API server."""
+
+    folder: Path | None = None  # of `lethe local`; None: not given
+    kubeconfig: Path | None = None  # None: not given
+    context: str = ""  # "": the current one
+    namespace: str = ""  # "": that of the context
+    plugin: bool = False  # called as `kubectl lethe`
+    dry_run: bool = False  # the server checks what is written, and keeps nothing
+
+
+@dataclass(frozen=True)
+class Connection:
+    """A client, and where it goes."""
+
+    kube: Kube
+    place: Place
+
+    @property
+    def namespace(self) -> str:
+        return self.place.namespace
+
+
+@contextmanager
+def connected(choice: Choice) -> Iterator[Connection]:
+    """A connection. Its errors become errors of one line.
+
+    Raises: InputError (`NoCluster`, `Forbidden`, `NotInstalled` and others), TransientError (`ClusterAway`).
+    """
+    connection = _connect(choice)
+    try:
+        yield connection
+    except KubeError as e:
+        raise explained(e, connection.place, _served(connection.kube) if _no_such_path(e) else ()) from None
+
+
+def _connect(choice: Choice) -> Connection:
+    local = _local(choice)
+    if local is not None and not local.kubeconfig.exists():
+        raise InputError("NotRunning", f"nothing runs in {local.path}. Start it: lethe local up --dir {local.path}")
+    file = local.kubeconfig if local is not None else choice.kubeconfig
+    configuration = kubernetes.client.Configuration()
+    try:
+        kubernetes.config.load_kube_config(
+            str(file) if file else None, context=choice.context or None, client_configuration=configuration
+        )
+        contexts, current = kubernetes.config.list_kube_config_contexts(str(file) if file else None)
+    except ConfigException as e:
+        raise InputError(
+            "NoCluster",
+            f"no cluster is chosen: {' '.join(str(e).split())} Start `lethe local up`, or choose a cluster with --kubeconfig "
+            "or --context.",
+        ) from None
+    except Exception as e:  # the file can be anything, and the client raises what the YAML parser raises
+        raise InputError(
+            "NoCluster",
+            f"the kubeconfig {file or os.environ.get('KUBECONFIG') or '~/.kube/config'} is not usable "
+            f"({type(e).__name__}). Repair it, or choose another one with --kubeconfig.",
+        ) from None
+    context = next((c for c in contexts if c["name"] == choice.context), current)
+    namespace = choice.namespace or context["context"].get("namespace") or "default"
+    kube = Kube(configuration, LIMITS)
+    kube.write_query = STRICT | ({"dryRun": "All"} if choice.dry_run else {})
+    place = Place(
+        name=f"lethe local in {local.path}" if local is not None else f"context {context['name']}",
+        host=configuration.host,
+        namespace=namespace,
+        kubectl=_kubectl(local, choice),
+        lethe=_lethe(choice),
+        logs=f"lethe local logs --dir {local.path} " if local is not None else "",
+    )
+    return Connection(kube, place)
+
+
+def _local(choice: Choice) -> Folder | None:
+    """The folder of `lethe local` to use; None: a kubeconfig."""
+    if choice.folder is not None:
+        if choice.kubeconfig is not None or choice.context:
+            raise InputError(
+                "TwoTargets",
+                "--dir excludes --kubeconfig and --context: one names `lethe local`, the others a cluster.",
+            )
+        return Folder(choice.folder.expanduser().resolve())
+    if choice.kubeconfig is not None or choice.context or choice.plugin or os.environ.get("KUBECONFIG"):
+        return None
+    folder = Folder(Path(os.environ.get(HOME_ENV) or "~/.lethe").expanduser().resolve())
+    return folder if _runs(folder) else None
+
+
+def _runs(folder: Folder) -> bool:
+    """Whether `lethe local up` runs there: it holds the lock. A kubeconfig alone can be left by a kill."""
+    try:
+        with (folder.path / "lock").open() as lock:
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return folder.kubeconfig.exists()
+    except OSError:
+        return False
+    return False
+
+
+def _kubectl(local: Folder | None, choice: Choice) -> str:
+    file = local.kubeconfig if local is not None else choice.kubeconfig
+    flags = [f"--kubeconfig {file}"] if file else []
+    flags += [f"--context {choice.context}"] if choice.context else []
+    flags += [f"-n {choice.namespace}"] if choice.namespace else []
+    return " ".join(["kubectl", *flags])
+
+
+def _lethe(choice: Choice) -> str:
+    """With {} for the command, because options come after it."""
+    flags = [f"--dir {choice.folder}"] if choice.folder else []
+    flags += [f"--kubeconfig {choice.kubeconfig}"] if choice.kubeconfig else []
+    flags += [f"--context {choice.context}"] if choice.context else []
+    flags += [f"-n {choice.namespace}"] if choice.namespace else []
+    return " ".join(["kubectl lethe" if choice.plugin else "lethe", "{}", *flags])
+
+
+def _no_such_path(error: KubeError) -> bool:
+    """The API server does not know the kind: its answer is no Status, or one that names no object."""
+    return isinstance(error, NotFound) and (error.reason == "404" or "requested resource" in error.message)
+
+
+def _served(kube: Kube) -> tuple[str, ...]:
+    """The versions of Lethe's API that the server has."""
+    try:
+        group = kube.get(_API_GROUPS, "", _GROUP)
+    except KubeError:
+        return ()
+    return tuple(str(v["version"]) for v in group.get("versions") or ())

@@ -1,0 +1,113 @@
+"""The commands on resources against a real API server: no cluster, no rights, no Lethe, an older or another one."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from copy import deepcopy
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from lethe_operator.kube import DATASETS
+
+from tests.support.documents import resource
+from tests.support.servers.kubernetes import (
+    TOKEN,
+    TOKEN_WITHOUT_RIGHTS,
+    ApiServerProcess,
+    api_server,
+    apply_definitions,
+)
+
+CRDS = Path(__file__).parents[3] / "crds"
+SPEC = {
+    "table": {"catalog": "local", "name": "air.flights"},
+    "batchColumn": "batch_id",
+    "buffer": {"uri": "s3://lake/buffer"},
+}
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiServerProcess]:
+    with api_server(tmp_path_factory.mktemp("server")) as running:
+        yield running
+
+
+def definitions(change: Callable[[dict[str, Any]], None] = lambda _: None) -> list[dict[str, Any]]:
+    found = [yaml.safe_load(f.read_text()) for f in sorted(CRDS.glob("*.yaml"))]
+    for document in found:
+        change(document)
+    return found
+
+
+def lethe(kubeconfig: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
+    command = [sys.executable, "-m", "lethe.cli", *arguments, "--kubeconfig", str(kubeconfig)]
+    environ = {k: v for k, v in os.environ.items() if k not in ("KUBECONFIG", "LETHE_DEBUG")}
+    return subprocess.run(command, env=environ, capture_output=True, text=True, timeout=60, check=False)
+
+
+def one_line(ended: "subprocess.CompletedProcess[str]", code: int, *parts: str) -> None:
+    assert (ended.returncode, ended.stdout, ended.stderr.count("\n")) == (code, "", 1), ended.stdout + ended.stderr
+    for part in parts:
+        assert part in ended.stderr
+
+
+def test_no_kubeconfig_and_no_server(tmp_path: Path) -> None:
+    nothing = tmp_path / "none"
+    away = tmp_path / "away"
+    cluster = {"name": "c", "cluster": {"server": "https://127.0.0.1:1"}}
+    context = {"name": "c", "context": {"cluster": "c", "user": "u"}}
+    user = {"name": "u", "user": {"token": "x"}}
+    away.write_text(
+        yaml.safe_dump({"clusters": [cluster], "contexts": [context], "users": [user], "current-context": "c"})
+    )
+
+    one_line(lethe(nothing, "status"), 10, "NoCluster", "lethe local up")
+    one_line(lethe(away, "status"), 20, "ClusterAway", "context c (https://127.0.0.1:1) does not answer")
+    one_line(lethe(away, "status", "--context", "d"), 10, "NoCluster", "d")
+
+
+def test_the_stages_of_an_installation(server: ApiServerProcess, tmp_path: Path) -> None:
+    """One server: first without Lethe, then with an older chart, then with this one and a user without rights."""
+    config = server.kubeconfig
+    one_line(lethe(config, "status"), 10, "NotInstalled", "context tests")
+
+    def older(document: dict[str, Any]) -> None:
+        spec = document["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]
+        spec["properties"].pop("ticket", None)
+        rules = spec.get("x-kubernetes-validations") or []
+        spec["x-kubernetes-validations"] = [r for r in rules if "ticket" not in r["rule"]]
+
+    apply_definitions(server, definitions(older))
+    server.kube.create(DATASETS, "default", resource("Dataset", "flights", deepcopy(SPEC)))
+    one_line(
+        lethe(config, "revert", "flights", "a", "--ticket", "T-1"), 10, "OlderChart", "spec.ticket", "Upgrade the chart"
+    )
+    dry = lethe(config, "revert", "flights", "a", "--name", "r", "--dry-run")
+    assert dry.stdout == "restatement/r created (dry run)\n", dry.stderr
+    one_line(lethe(config, "why", "restatement/r"), 10, "UnknownName")
+    one_line(lethe(config, "revert", "flihgts", "a"), 10, "Do you mean flights?")
+    one_line(lethe(config, "why", "datset/flights"), 10, "UnknownKind", "dataset")
+
+    made = lethe(config, "revert", "flights", "a", "--name", "flights")
+    assert made.returncode == 0, made.stderr
+    one_line(lethe(config, "why", "flights"), 10, "AmbiguousName", "dataset/flights or restatement/flights")
+
+    guest = tmp_path / "guest"
+    guest.write_text(config.read_text().replace(TOKEN, TOKEN_WITHOUT_RIGHTS))
+    one_line(
+        lethe(guest, "status"), 10, "you may not list datasets.lethe.dev in namespace default",
+        "kubectl create role lethe-list-datasets -n default --verb=list --resource=datasets.lethe.dev",
+    )  # fmt: skip
+
+
+def test_another_version_of_the_api(tmp_path: Path) -> None:
+    def later(document: dict[str, Any]) -> None:
+        document["spec"]["versions"][0]["name"] = "v1beta1"
+
+    with api_server(tmp_path / "server") as server:
+        apply_definitions(server, definitions(later))
+
+        one_line(lethe(server.kubeconfig, "status"), 10, "OtherVersion", "lethe.dev/v1beta1", "needs v1alpha1")

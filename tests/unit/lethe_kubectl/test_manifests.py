@@ -1,0 +1,49 @@
+"""The resources that the commands create."""
+
+from datetime import UTC, datetime
+
+from click.testing import CliRunner
+from lethe.cli.main import cli
+from lethe_kubectl import manifests
+from lethe_kubectl.manifests import Note
+from lethe_operator.resources.restatement import parse_restatement
+from lethe_operator.resources.vacuum_now import parse_vacuum_now
+
+
+def test_the_same_request_has_the_same_name_and_another_one_has_not() -> None:
+    first, again = (manifests.revert("flights", ["a"], Note()) for _ in range(2))
+    other = manifests.revert("flights", ["b"], Note())
+
+    assert first == again
+    assert first["metadata"]["name"] != other["metadata"]["name"]
+
+
+def test_the_operator_can_read_each_of_them() -> None:
+    note = Note("n", "why", "T-1", 60)
+    for document in (
+        manifests.revert("flights", ["a"], note),
+        manifests.erase_batches("flights", ["a"], note),
+        manifests.erase_records("flights", "tail", "erase-1", "values", note),
+        manifests.undo("flights", "revert-a", note),
+        manifests.replay("flights", ["a"], "b", "s3://lake/new", ["id"], note),
+    ):
+        spec = parse_restatement(document).spec
+
+        assert (spec.reason, spec.ticket, spec.evict_by_seconds) == ("why", "T-1", 60)
+        assert spec.dataset_ref.name == "flights"
+
+
+def test_batches_of_a_requested_vacuum_are_encoded() -> None:
+    value = manifests.vacuum_now(datetime(2026, 3, 1, tzinfo=UTC), ["a", "b,c d"])
+
+    assert parse_vacuum_now(value).batch_ids == ("a", "b,c d")
+
+
+def test_a_manifest_for_git_never_holds_values() -> None:
+    ended = CliRunner().invoke(
+        cli, ["erase", "flights", "--column", "tail", "--values", "-", "-o", "yaml"], input="N12345\n"
+    )
+
+    assert ended.exit_code == 2
+    assert "--values-from" in ended.output
+    assert "N12345" not in ended.output
