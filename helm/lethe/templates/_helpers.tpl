@@ -12,6 +12,21 @@
 {{- end -}}
 {{- end -}}
 
+{{- /* The Deployment, the Lease and the budget of a shard {root, shard}. */ -}}
+{{- define "lethe.operatorOf" -}}
+{{- include "lethe.operator" .root -}}
+{{- if gt (int .root.Values.shards) 1 -}}
+-{{ .shard }}
+{{- end -}}
+{{- end -}}
+
+{{- /* What distinguishes the pods of a shard {root, shard}; empty if there is one. */ -}}
+{{- define "lethe.shardLabel" -}}
+{{- if gt (int .root.Values.shards) 1 -}}
+lethe.dev/shard: {{ .shard | quote }}
+{{- end -}}
+{{- end -}}
+
 {{- define "lethe.serviceAccount" -}}
 {{- if .Values.serviceAccount.create -}}
 {{- default (include "lethe.operator" .) .Values.serviceAccount.name -}}
@@ -38,6 +53,20 @@ app.kubernetes.io/component: committer
 
 {{- define "lethe.committerLabels" -}}
 {{ include "lethe.committerSelector" . }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
+{{- end -}}
+
+{{- /* The objects of the warm driver of a watched namespace. The operator starts its Job. */ -}}
+{{- define "lethe.warmDriver" -}}
+lethe-warm-driver
+{{- end -}}
+
+{{- define "lethe.warmDriverLabels" -}}
+app.kubernetes.io/name: {{ include "lethe.name" . }}
+app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/component: warm-driver
 app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 app.kubernetes.io/managed-by: {{ .Release.Service }}
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
@@ -265,3 +294,13 @@ spec:
 {{- end -}}
 {{- end -}}
 {{- end -}}
+
+{{/* The default run template as JSON. An empty queue is no queue. */}}
+{{- define "lethe.runTemplate" -}}
+{{- if and (eq .Values.runTemplate.launcher "SparkApplication") (not .Values.sparkOperator.enabled) -}}
+{{- fail "runTemplate.launcher is SparkApplication: install the Kubeflow Spark operator and set sparkOperator.enabled=true" -}}
+{{- end -}}
+{{- $template := .Values.runTemplate -}}
+{{- if not $template.queue }}{{ $template = omit $template "queue" }}{{ end -}}
+{{- toJson $template -}}
+{{- end }}
