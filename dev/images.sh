@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Build the images and load them into the cluster: images.sh build | load | tags | pause
+# Build the images and load them into the cluster: images.sh build | load | tags | pause | launchers
 #
 # Tags are hashes of the inputs, so an existing tag is never built again and a changed file always gives a new tag. The references
 # are written to $LETHE_STATE/images.env. With Docker, the Dockerfiles are built unchanged. Without it, buildah builds the same files
@@ -12,13 +12,16 @@ LAYOUTS=$LETHE_CACHE/layouts
 
 # The inputs of each image: first those of its base, whose build takes minutes, then those of the last layer.
 OPERATOR_BASE=(operator/Dockerfile dev/requirements/operator.txt)
-SPARK_BASE=(spark_apps/Dockerfile dev/requirements/spark.txt spark_apps/jars.txt spark_apps/fetch_jars.py
+SPARK_BASE=(spark_apps/Dockerfile dev/requirements/spark.txt spark_apps/lethe/jars
   spark_apps/archive_classes.py spark_apps/lethe_spark/run/launching.py)
 operator_base=localhost/lethe-operator-base:$(hash_of "${OPERATOR_BASE[@]}")
 spark_base=localhost/lethe-spark-base:$(hash_of "${SPARK_BASE[@]}")
 operator=localhost/lethe-operator:$(hash_of "${OPERATOR_BASE[@]}" operator/lethe_operator spark_apps/lethe)
 spark=localhost/lethe-spark:$(hash_of "${SPARK_BASE[@]}" spark_apps/lethe spark_apps/lethe_spark)
 postgres=localhost/lethe-postgres:$(hash_of dev/services/postgres)
+# The operators of other projects, which only tests of launchers need. The first one has the Spark image as its base.
+spark_operator=localhost/lethe-spark-operator:$(hash_of "${SPARK_BASE[@]}" spark_apps/lethe spark_apps/lethe_spark dev/launchers dev/tools.sh)
+kueue=localhost/lethe-kueue:$(hash_of dev/launchers dev/tools.sh)
 versitygw=localhost/lethe-versitygw:$(hash_of dev/services/versitygw dev/tools.sh)
 
 ca_bundle() {
@@ -126,25 +129,24 @@ build() {
   mv "$LETHE_STATE/images.env.new" "$LETHE_STATE/images.env"
 }
 
+# An existing cluster that is not kind's pulls from a registry. The others get the images loaded.
+reference() { if [ -n "${REGISTRY:-}" ]; then echo "${REGISTRY%/}/${1#localhost/}"; else echo "$1"; fi; }
+
 tags() {
-  local prefix=
-  # An existing cluster that is not kind's pulls from a registry. The others get the images loaded.
-  [ -z "${REGISTRY:-}" ] || prefix=${REGISTRY%/}/
-  swap() { if [ -n "$prefix" ]; then echo "$prefix${1#localhost/}"; else echo "$1"; fi; }
-  echo "export LETHE_OPERATOR_IMAGE=$(swap "$operator")"
-  echo "export LETHE_SPARK_IMAGE=$(swap "$spark")"
-  echo "export LETHE_POSTGRES_IMAGE=$(swap "$postgres")"
-  echo "export LETHE_VERSITYGW_IMAGE=$(swap "$versitygw")"
+  echo "export LETHE_OPERATOR_IMAGE=$(reference "$operator")"
+  echo "export LETHE_SPARK_IMAGE=$(reference "$spark")"
+  echo "export LETHE_POSTGRES_IMAGE=$(reference "$postgres")"
+  echo "export LETHE_VERSITYGW_IMAGE=$(reference "$versitygw")"
 }
 
-to_registry() { # IMAGE
+to_registry() { # IMAGE LAYOUT
   local target=${REGISTRY%/}/${1#localhost/}
   if docker_answers; then
     docker tag "$1" "$target"
     docker push -q "$target"
   else
     local id
-    id=$(buildah_ pull -q "oci:$(layout_of "$1"):$1")
+    id=$(buildah_ pull -q "oci:$2:$1")
     buildah_ push -q "$id" "docker://$target"
   fi
 }
@@ -153,27 +155,54 @@ to_kind() { # CLUSTER IMAGE
   docker exec "$1-control-plane" crictl inspecti "$2" > /dev/null 2>&1 || kind load docker-image --name "$1" "$2"
 }
 
+load_one() { # IMAGE LAYOUT
+  local image=$1 layout=$2 context=${CLUSTER:-}
+  case $(mode) in
+    node) progress "loading $image" "$ROOT/dev/cluster/cluster.sh" load "$layout" "$image" ;;
+    kind) progress "loading $image" to_kind "$CLUSTER_NAME" "$image" ;;
+    existing)
+      if [[ $context == kind-* && -z ${REGISTRY:-} ]]; then
+        progress "loading $image" to_kind "${context#kind-}" "$image"
+      else
+        [ -n "${REGISTRY:-}" ] || die "CLUSTER=$context pulls its images from a registry: set REGISTRY=host/folder"
+        progress "pushing $image" to_registry "$image" "$layout"
+      fi
+      ;;
+  esac
+}
+
+# After build: the images of the operators of other projects, in the cluster, as exports on stdout.
+launchers() {
+  local context=$LETHE_CACHE/launchers-context
+  "$ROOT/dev/tools.sh" spark-operator kueue
+  rm -rf "$context"
+  mkdir -p "$context"
+  cp -L "$LETHE_CACHE/bin/spark-operator" "$LETHE_CACHE/bin/kueue" "$ROOT/dev/launchers/spark-operator/controller" "$context/"
+  if docker_answers; then
+    docker_has "$spark_operator" || progress "building the Spark operator's image" bake "$spark_operator" \
+      --build-arg "SPARK=$spark" -f "$ROOT/dev/launchers/spark-operator/Containerfile" "$context"
+    docker_has "$kueue" || progress "building Kueue's image" bake "$kueue" -f "$ROOT/dev/launchers/kueue/Containerfile" "$context"
+  else
+    grep -qF "\"$spark_operator\"" "$LAYOUTS/spark/index.json" \
+      || python3 "$ROOT/dev/app_layer.py" "$LAYOUTS/spark" "$spark" "$spark_operator" "$ROOT/dev/launchers/spark-operator/Containerfile" "$context"
+    in_layout "$kueue" || progress "building Kueue's image" to_layout "$kueue" -f "$ROOT/dev/launchers/kueue/Containerfile" "$context"
+  fi
+  load_one "$spark_operator" "$LAYOUTS/spark"
+  load_one "$kueue" "$(layout_of "$kueue")"
+  echo "export LETHE_SPARK_OPERATOR_IMAGE=$(reference "$spark_operator")"
+  echo "export LETHE_KUEUE_IMAGE=$(reference "$kueue")"
+}
+
 load() {
   # The images of the last build, not those of files that changed since or of a build that runs meanwhile
-  local image context=${CLUSTER:-}
+  local image
   [ -e "$LETHE_STATE/images.env" ] || die "nothing is built yet: run make images"
   cp "$LETHE_STATE/images.env" "$LETHE_LOADED.new"
   # shellcheck disable=SC1090,SC1091
   source "$LETHE_LOADED.new"
   for image in "$LETHE_OPERATOR_IMAGE" "$LETHE_SPARK_IMAGE" "$LETHE_POSTGRES_IMAGE" "$LETHE_VERSITYGW_IMAGE"; do
     image=localhost/${image##*/}
-    case $(mode) in
-      node) progress "loading $image" "$ROOT/dev/cluster/cluster.sh" load "$(layout_of "$image")" "$image" ;;
-      kind) progress "loading $image" to_kind "$CLUSTER_NAME" "$image" ;;
-      existing)
-        if [[ $context == kind-* && -z ${REGISTRY:-} ]]; then
-          progress "loading $image" to_kind "${context#kind-}" "$image"
-        else
-          [ -n "${REGISTRY:-}" ] || die "CLUSTER=$context pulls its images from a registry: set REGISTRY=host/folder"
-          progress "pushing $image" to_registry "$image"
-        fi
-        ;;
-    esac
+    load_one "$image" "$(layout_of "$image")"
   done
   mv "$LETHE_LOADED.new" "$LETHE_LOADED"
 }
@@ -183,5 +212,6 @@ case ${1:-} in
   load) load ;;
   tags) tags ;;
   pause) locked images pause_image > /dev/null ;;
+  launchers) locked images launchers ;;
   *) sed -n 2p "$0"; exit 2 ;;
 esac

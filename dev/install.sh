@@ -2,7 +2,7 @@
 # Install or upgrade Lethe in the cluster that stack.sh set up: install.sh [HELM-ARGUMENT...]
 #
 # The catalog `main` uses the PostgreSQL and S3 services; Datasets may be in the namespace `default`. Helm gets the credentials in a
-# file that only this user can read and that is deleted afterwards.
+# file that only this user can read and that is deleted afterwards. LETHE_WARM_DRIVERS=false: each run is a Job.
 source "$(dirname "$0")/lib.sh"
 
 NAMESPACE=${LETHE_NAMESPACE:-lethe-system}
@@ -23,6 +23,9 @@ image:
   spark: "$LETHE_SPARK_IMAGE"
   pullPolicy: IfNotPresent
 watchNamespaces: [${WATCH//,/, }]
+resyncMaxSeconds: 15
+warmDrivers:
+  enabled: ${LETHE_WARM_DRIVERS:-true}
 catalogs:
   main:
     type: sql

@@ -10,5 +10,6 @@ with open(sys.argv[1], "rb") as file:
     project = tomllib.load(file)["project"]
 wanted = list(project["dependencies"])
 for extra in sys.argv[2:]:
-    wanted += project["optional-dependencies"][extra]
+    # Without extras of the project itself: the caller names them.
+    wanted += [r for r in project["optional-dependencies"][extra] if not r.startswith(project["name"])]
 print(*wanted, sep="\n")

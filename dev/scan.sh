@@ -14,9 +14,7 @@ NOT_SCORED=(
   container-image-pull-policy
   # The images belong to UID 1000 and to 185, Spark's own user.
   container-security-context-user-group-id
-  # No Service selects the operator. Readiness only tells `helm --wait` the same as liveness tells the kubelet.
-  pod-probes-identical
-  # A second replica of either has no effect, so there is nothing to spread or to keep available.
+  # A second replica of the committer has no effect, so there is nothing to spread. The operator's pods have topologySpreadConstraints.
   deployment-has-host-podantiaffinity
   deployment-replicas
   # The operator and Spark create the pods of drivers and executors later; the chart has no pods that these policies select.

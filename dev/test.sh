@@ -11,11 +11,15 @@ shift
 BIN=$LETHE_CACHE/venv/bin
 
 "$ROOT/dev/venv.sh"
-if [[ " $*" == *" tests/s"* ]]; then # tests/services and tests/spark
+export LETHE_JARS=$LETHE_CACHE/jars
+if [[ " $*" == *" tests/cluster"* ]]; then # those of the queue
+  "$BIN/python" -m lethe.jars "$LETHE_JARS" --scope test
+fi
+if [[ " $*" == *" tests/s"* || " $*" == *" tests/local"* ]]; then # also tests/services and tests/spark
   "$ROOT/dev/packages.sh" java postgres
-  "$ROOT/dev/tools.sh" versitygw fake-gcs-server azurite # the stores of both
-  export LETHE_JARS=$LETHE_CACHE/jars
-  "$BIN/python" spark_apps/fetch_jars.py "$LETHE_JARS" --scope test
+  "$ROOT/dev/tools.sh" versitygw fake-gcs-server azurite kstatus # for both
+  [ -n "$markers" ] || "$ROOT/dev/tools.sh" kubernetes spark-operator kueue # for long tests of launchers
+  "$BIN/python" -m lethe.jars "$LETHE_JARS" --scope test
   progress "archiving the classes of a driver" "$BIN/python" spark_apps/archive_classes.py
 fi
 lint=0
@@ -39,6 +43,10 @@ on_cluster() {
   # shellcheck disable=SC1090,SC1091
   source "$LETHE_LOADED"
   set +a
+  if [ -z "$markers" ]; then # only long tests need the operators of other projects
+    LAUNCHERS=$(dev/images.sh launchers) || return
+    eval "$LAUNCHERS"
+  fi
   run "${cluster[@]}"
 }
 

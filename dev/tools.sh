@@ -14,6 +14,9 @@ VERSITYGW=v1.8.0
 FAKE_GCS=v1.56.1
 AZURITE=3.37.0 # as in dev/azurite
 KUBE_SCORE=v1.20.0
+KSTATUS=v1.4.0 # as in dev/kstatus
+SPARK_OPERATOR=v2.4.0
+KUEUE=v0.15.0
 KIND=v0.33.0 # kind-config.yaml pins the node image that was built for it
 GO_MIN=1.26
 GO=1.26.8 # fetched only where no recent Go is installed
@@ -101,6 +104,28 @@ build_module() { # FOLDER PACKAGE@VERSION
   rmdir "$part"
 }
 
+build_kstatus() { # FOLDER
+  local part
+  part=$(mktemp -d -p "$LETHE_CACHE")
+  # It needs a newer Go than the others. The go command fetches that one by the module proxy and verifies it.
+  (cd "$ROOT/dev/kstatus" && GOTOOLCHAIN=auto "$go" build -mod=readonly -trimpath -o "$part/kstatus" -ldflags "-s -w" .)
+  install_to "$1" "$part"/*
+  rmdir "$part"
+}
+
+# A module that replaces its dependencies, or whose list of versions the proxy does not give, is built in its own folder. Its chart
+# comes with it.
+build_with_chart() { # FOLDER MODULE@VERSION PACKAGE NAME CHART
+  local part source
+  part=$(mktemp -d -p "$LETHE_CACHE")
+  source=$(cd "$part" && "$go" mod download -json "$2" | python3 -c 'import json, sys; print(json.load(sys.stdin)["Dir"])')
+  (cd "$source" && "$go" build -mod=readonly -trimpath -ldflags "-s -w" -o "$part/$4" "$3")
+  cp -r "$source/$5" "$part/$4-chart"
+  chmod -R u+w "$part/$4-chart"
+  install_to "$1" "$part"/*
+  rmdir "$part"
+}
+
 build_azurite() { # FOLDER
   local part
   part=$(mktemp -d -p "$LETHE_CACHE")
@@ -142,7 +167,13 @@ obtain() {
         "$ROOT/dev/packages.sh" javascript
         tool azurite $AZURITE-"$(hash_of dev/azurite)" "installing Azurite $AZURITE" build_azurite
         ;;
+      kstatus) tool kstatus $KSTATUS-"$(hash_of dev/kstatus)" "building kstatus $KSTATUS" build_kstatus ;;
       kube-score) tool kube-score $KUBE_SCORE "building kube-score $KUBE_SCORE" build_module github.com/zegl/kube-score/cmd/kube-score@$KUBE_SCORE ;;
+      spark-operator)
+        tool spark-operator $SPARK_OPERATOR "building the Spark operator $SPARK_OPERATOR" build_with_chart \
+          github.com/kubeflow/spark-operator/v2@$SPARK_OPERATOR ./cmd/operator spark-operator charts/spark-operator-chart
+        ;;
+      kueue) tool kueue $KUEUE "building Kueue $KUEUE" build_with_chart sigs.k8s.io/kueue@$KUEUE ./cmd/kueue kueue charts/kueue ;;
       kind) tool kind $KIND "building kind $KIND" build_module sigs.k8s.io/kind@$KIND ;;
       *) die "unknown tool $name" ;;
     esac

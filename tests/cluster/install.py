@@ -6,8 +6,10 @@ import shutil
 import subprocess
 from pathlib import Path
 
+import yaml
+
 from tests.cluster.kube import Cluster, kubectl_path
-from tests.cluster.lake import CATALOG, Services
+from tests.cluster.lake import Services
 
 CHART = Path(__file__).parents[2] / "helm/lethe"
 RELEASE, SYSTEM, NAMESPACE = "lethe", "lethe-system", "lethe-tests"
@@ -21,25 +23,42 @@ def image(name: str) -> str:
     return reference
 
 
+def apply_definitions(cluster: Cluster, crds: Path = CHART.parents[1] / "crds") -> None:
+    """The definitions of this checkout, or of another one, marked so that a release of the chart takes them over."""
+    mark = {
+        "labels": {"app.kubernetes.io/managed-by": "Helm"},
+        "annotations": {"meta.helm.sh/release-name": RELEASE, "meta.helm.sh/release-namespace": SYSTEM},
+    }
+    for path in sorted(crds.glob("*.yaml")):
+        definition = yaml.safe_load(path.read_text())
+        definition["metadata"] |= mark
+        cluster.run("apply", "--server-side", "--force-conflicts", "-f", "-", stdin=json.dumps(definition))
+        ref = f"customresourcedefinition/{definition['metadata']['name']}"
+        cluster.run("wait", "--for=condition=Established", ref, "--timeout=30s")
+
+
 def install(cluster: Cluster, services: Services) -> None:
     """Install or upgrade the chart; runs live in a namespace that enforces the Pod Security level `restricted`."""
     labels = {"pod-security.kubernetes.io/enforce": "restricted"}
     cluster.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE, "labels": labels}})
     values = {
         "image": {"operator": image("LETHE_OPERATOR_IMAGE"), "spark": image("LETHE_SPARK_IMAGE")},
+        "replicas": 1,  # a second pod would start with each change of a value
         "watchNamespaces": [NAMESPACE],
-        "catalogs": {CATALOG: services.catalog_properties(inside=True)},
+        "catalogs": services.catalogs(),
         "runTemplate": {"driver": {"cpu": "200m", "memory": "1536Mi"}, "executors": {"cpu": "200m", "memory": "1Gi"}},
         "runLimits": {"cpuFactor": 10},
         "podTemplate": {"allowedSecrets": ["allowed"]},
         "erase": {"signing": {"enabled": True}},
         "resyncSeconds": 3,
+        "resyncMaxSeconds": 6,
         "retry": {"baseSeconds": 1, "maxSeconds": 10},
         "infrastructureRetry": {"baseSeconds": 1, "maxSeconds": 10},
     }
     if '"status":"pending' in helm(cluster, "status", RELEASE, "-n", SYSTEM, "-o", "json").stdout:
         helm(cluster, "uninstall", RELEASE, "-n", SYSTEM, "--wait")  # an interrupted session left it half done
-    where = ["-n", SYSTEM, "--create-namespace", "--wait", "--timeout", "3m"]
+    # Another test applies the definitions with kubectl, which then owns fields that a later version of the chart changes.
+    where = ["-n", SYSTEM, "--create-namespace", "--wait", "--timeout", "3m", "--force-conflicts"]
     done = helm(cluster, "upgrade", "--install", RELEASE, str(CHART), *where, "-f", "-", stdin=json.dumps(values))
     if done.returncode != 0:
         system = cluster.in_namespace(SYSTEM)
@@ -50,9 +69,19 @@ def install(cluster: Cluster, services: Services) -> None:
 def change(cluster: Cluster, *values: str) -> None:
     """Set values of the installed release, such as `a.b=c`, and wait until the operator that has them is there."""
     sets = [word for value in values for word in ("--set", value)]
-    where = ["-n", SYSTEM, "--wait", "--timeout", "3m"]
+    where = ["-n", SYSTEM, "--wait", "--timeout", "3m", "--force-conflicts"]
     done = helm(cluster, "upgrade", RELEASE, str(CHART), *where, "--reuse-values", *sets)
     assert done.returncode == 0, done.stderr
+    wait_for_one_version(cluster)
+
+
+def wait_for_one_version(cluster: Cluster) -> None:
+    """Wait until all pods of the operator that an upgrade replaced are gone: the last one may act until it ends."""
+    system = cluster.in_namespace(SYSTEM)
+    system.run("rollout", "status", OPERATOR, "--timeout=120s", within_seconds=130)
+    ending = [p["metadata"]["name"] for p in system.list("pods", OPERATOR_PODS) if "deletionTimestamp" in p["metadata"]]
+    for name in ending:
+        system.run("wait", "--for=delete", f"pod/{name}", "--timeout=60s")
 
 
 def helm(cluster: Cluster, *arguments: str, stdin: str | None = None) -> subprocess.CompletedProcess[str]:

@@ -26,6 +26,10 @@ from tests.cluster.kube import Cluster
 
 SERVICES = "lethe-services"
 CATALOG = "main"
+# The same database and bucket, with the gate (servers/gate.py) before S3.
+GATED = "gated"
+GATE, GATE_PORT = "s3-gate", 7071
+QUEUE, QUEUE_PORT = "queue", 9324
 WAREHOUSE = "s3://lake/warehouse"
 SCHEMA = pa.schema([("id", pa.int64()), ("at", pa.timestamp("us", tz="UTC")), ("value", pa.float64())])
 COLUMNS = "id BIGINT, at TIMESTAMP, value DOUBLE"
@@ -53,6 +57,16 @@ class Services:
             "s3.secret-access-key": self.secret["AWS_SECRET_ACCESS_KEY"],
             "s3.region": "us-east-1",
             "s3.path-style-access": "true",
+        }
+
+    def catalogs(self) -> dict[str, dict[str, str]]:
+        """What the chart is installed with. No server needs to be there for a catalog that no Dataset names."""
+        main = self.catalog_properties(inside=True)
+        queues = {"endpoint": f"http://{QUEUE}.{SERVICES}:{QUEUE_PORT}", "region": "us-east-1"}
+        queues |= {"access-key-id": "anyone", "secret-access-key": "anything"}
+        return {
+            CATALOG: {**main, **{f"sqs.{key}": value for key, value in queues.items()}},
+            GATED: {**main, "s3.endpoint": f"http://{GATE}.{SERVICES}:{GATE_PORT}"},
         }
 
 
@@ -182,7 +196,7 @@ def summary(snapshot: Snapshot) -> dict[str, str]:
     return dict(snapshot.summary.additional_properties) if snapshot.summary else {}
 
 
-def connect(services: Services) -> ClusterLake:
+def connect(services: Services, catalog: str = CATALOG) -> ClusterLake:
     config = Config(
         retries={"max_attempts": 5, "mode": "standard"},
         s3={"addressing_style": "path"},
@@ -199,7 +213,7 @@ def connect(services: Services) -> ClusterLake:
         config=config,
     )
     # A connection of the pool may be older than the last restart of PostgreSQL.
-    return ClusterLake(services, s3, load_catalog(CATALOG, **properties, pool_pre_ping="true"))
+    return ClusterLake(services, s3, load_catalog(catalog, **properties, pool_pre_ping="true"))
 
 
 def batch_folder(buffer: str, batch_id: str) -> str:

@@ -20,6 +20,7 @@ class ClusterStory:
     cluster: Cluster
     lake: ClusterLake
     name: str
+    catalog: str = CATALOG
     expected: Rows = field(default_factory=Rows)
     _made: list[str] = field(default_factory=list)
 
@@ -45,7 +46,7 @@ class ClusterStory:
         """Takes every batch at once; any field can be given anew."""
         base = {
             "table": {
-                "catalog": CATALOG,
+                "catalog": self.catalog,
                 "name": self.table,
                 "create": {"schema": COLUMNS, "partitionBy": ["days(at)"]},
             },
@@ -154,6 +155,7 @@ class ClusterStory:
             self.cluster.delete(ref)
         self.cluster.run("wait", "--for=delete", "job,pod", "-l", f"lethe.dev/dataset={self.name}", "--timeout=90s")
         self.lake.drop(self.table)
+        self.lake.drop(f"{self.table}_batches")
         self.lake.clear(f"s3://lake/tests/{self.name}")
 
 

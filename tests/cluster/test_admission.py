@@ -15,8 +15,8 @@ import yaml
 
 from tests.cluster.install import CHART, helm
 from tests.cluster.kube import Cluster, Object, Refused
-from tests.cluster.manifests import dataset_manifest, named, policy_manifest, restatement_manifest
 from tests.cluster.test_crds import cluster  # the definitions alone, without an operator
+from tests.support.manifests import dataset_manifest, named, policy_manifest, restatement_manifest
 
 pytestmark = pytest.mark.cluster
 __all__ = ["cluster"]

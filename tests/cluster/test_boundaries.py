@@ -10,6 +10,7 @@ import kubernetes.client
 import kubernetes.config
 import pytest
 from lethe_operator.kube import CONFIG_MAPS, JOBS, Kube
+from lethe_operator.observe.objects import Objects
 from lethe_operator.observe.tables import TableReader
 from lethe_operator.reconcile import Reconciler
 from lethe_operator.resources.boundaries import Boundaries, Boundary
@@ -17,8 +18,8 @@ from lethe_operator.settings import Settings
 from lethe_operator.work_queue import Key
 
 from tests.cluster.kube import Cluster, Object, condition
-from tests.cluster.manifests import dataset_manifest, named, restatement_manifest
 from tests.cluster.test_crds import cluster  # the definitions alone, without an operator
+from tests.support.manifests import dataset_manifest, named, restatement_manifest
 from tests.support.tables import catalog_in, new_table
 
 pytestmark = pytest.mark.cluster
@@ -41,7 +42,7 @@ class BoundedTenant:
         return self.seen(f"dataset/{name}", name)
 
     def seen(self, ref: str, dataset: str) -> Object:
-        self.operator.restatements.list(self.kube, self.cluster.namespace)
+        self.operator.objects.catch_up(self.kube, [self.cluster.namespace])
         self.operator(Key("Dataset", self.cluster.namespace, dataset))
         found = self.cluster.get(ref)
         assert found is not None
@@ -64,7 +65,8 @@ def tenant(cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     cluster.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
     boundary = Boundary(catalogs=("lite",), tables=("air.*",), uris=(f"file://{tmp_path}",))
     asked = Settings(watch_namespaces=(name,), boundaries=Boundaries(namespaces={name: boundary}))
-    yield BoundedTenant(cluster.in_namespace(name), kube, tmp_path, Reconciler(kube, TableReader(), asked))
+    operator = Reconciler(kube, Objects(), TableReader(), asked)
+    yield BoundedTenant(cluster.in_namespace(name), kube, tmp_path, operator)
     cluster.run("delete", "namespace", name, "--wait=false")
 
 

@@ -10,12 +10,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import yaml
 
-from tests.cluster.crd_rules import ACCEPTED, FIXED, FREE, FROM_A_MAP, REFUSED
-from tests.cluster.install import RELEASE, SYSTEM
+from tests.cluster.install import apply_definitions
 from tests.cluster.kube import Cluster, Object, Refused
-from tests.cluster.manifests import dataset_manifest, named, restatement_manifest
+from tests.support.crd_rules import ACCEPTED, FIXED, FREE, FROM_A_MAP, REFUSED
+from tests.support.manifests import dataset_manifest, named, restatement_manifest
 
 pytestmark = pytest.mark.cluster
 
@@ -24,17 +23,7 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.fixture(scope="module")
 def cluster(bare_cluster: Cluster) -> Cluster:
-    """The definitions of this checkout alone, marked so that a release of the chart takes them over."""
-    mark = {
-        "labels": {"app.kubernetes.io/managed-by": "Helm"},
-        "annotations": {"meta.helm.sh/release-name": RELEASE, "meta.helm.sh/release-namespace": SYSTEM},
-    }
-    for path in sorted((ROOT / "crds").glob("*.yaml")):
-        definition = yaml.safe_load(path.read_text())
-        definition["metadata"] |= mark
-        bare_cluster.run("apply", "--server-side", "--force-conflicts", "-f", "-", stdin=json.dumps(definition))
-        ref = f"customresourcedefinition/{definition['metadata']['name']}"
-        bare_cluster.run("wait", "--for=condition=Established", ref, "--timeout=30s")
+    apply_definitions(bare_cluster)
     return bare_cluster
 
 

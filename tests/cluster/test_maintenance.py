@@ -52,5 +52,9 @@ def test_one_run_compacts_rewrites_manifests_and_leaves_young_orphans(story: Clu
     assert len(story.lake.manifests(story.table)) == 1
     assert story.lake.keys(lost.rpartition("/")[0]) >= {lost, *after}
     assert story.lake.plain_rows(story.table) == story.expected
-    runs = story.cluster.get(story.dataset)["status"]["runs"]  # type: ignore[index]
-    assert [r["message"] for r in runs if r["kind"] == "Vacuum"] == [told["message"]]
+    story.cluster.wait_for(
+        story.dataset,
+        lambda d: [r["message"] for r in d["status"]["runs"] if r["kind"] == "Vacuum"] == [told["message"]],
+        within_seconds=60,
+        why="the vacuum's message in status.runs",
+    )

@@ -42,7 +42,12 @@ def test_two_datasets_share_a_job_of_which_one_fails_and_the_other_is_promoted(
     assert good.lake.rows(good.table) == good.expected
     assert len(good.lake.run_ids(good.table)) == 1
     (run,) = promoted["status"]["runs"]
-    assert [(r["name"], r["phase"]) for r in failed["status"]["runs"]] == [(run["name"], "Failed")]
+    sharing.wait_for(
+        bad.dataset,
+        lambda b: [(r["name"], r["phase"]) for r in b["status"]["runs"]] == [(run["name"], "Failed")],
+        within_seconds=60,
+        why="the run's end for the other Dataset",
+    )
     job = sharing.get(f"jobs/{run['name']}")
     assert job is not None
     assert job["metadata"]["labels"]["lethe.dev/shared"] == "true"

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import kubernetes.client
 import kubernetes.config
 import pytest
-from lethe_operator.apply.leases import Leases
-from lethe_operator.decide.leadership import LEASE, LEASE_SECONDS
+from lethe_operator.apply.leases import Claims
+from lethe_operator.decide.leadership import CLAIM, CLAIM_LEASE
 from lethe_operator.kube import LEASES, Kube
 
 from tests.cluster.kube import Cluster
@@ -32,12 +32,12 @@ def namespace(bare_cluster: Cluster) -> Iterator[str]:
     bare_cluster.run("delete", "namespace", name, "--wait=false")
 
 
-def at_once(operators: list[Leases]) -> None:
+def at_once(operators: list[Claims]) -> None:
     start = threading.Barrier(len(operators))
 
-    def renew(operator: Leases) -> None:
+    def renew(operator: Claims) -> None:
         start.wait()
-        operator.renew()
+        operator.renew(all_now=True)
 
     threads = [threading.Thread(target=renew, args=(o,)) for o in operators]
     for thread in threads:
@@ -48,13 +48,13 @@ def at_once(operators: list[Leases]) -> None:
 
 def test_of_operators_that_race_for_a_namespace_one_acts(kube: Kube, namespace: str) -> None:
     clock = ManualClock()
-    operators = [Leases(kube, [namespace], f"release-{n}", monotonic=clock) for n in range(8)]
+    operators = [Claims(kube, [namespace], f"release-{n}", clock) for n in range(8)]
 
     for _ in range(5):  # all at once; then the holder is gone, and the others race again
         at_once(operators)
         (acting,) = (o for o in operators if o.acts_in(namespace))
-        assert kube.get(LEASES, namespace, LEASE)["spec"]["holderIdentity"] == acting.own
+        assert kube.get(LEASES, namespace, CLAIM_LEASE)["spec"]["holderIdentity"] == acting.own
         at_once([o for o in operators if o is not acting])
         assert [o for o in operators if o.acts_in(namespace)] == [acting]
         operators = [o for o in operators if o is not acting]
-        clock.now += LEASE_SECONDS
+        clock.now += CLAIM.lease_seconds
