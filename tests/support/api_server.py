@@ -198,10 +198,14 @@ def _handler_of(server: ApiServer) -> type[BaseHTTPRequestHandler]:
 
         def do_POST(self) -> None:
             body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-            collection = urlsplit(self.path).path
-            path = f"{collection}/{body['metadata']['name']}"
+            url = urlsplit(self.path)
+            collection = url.path
+            metadata = body["metadata"]
+            path = f"{collection}/{metadata.get('name') or metadata['generateName'] + 'x'}"
             if self._is_refused(collection):
                 return None
+            if parse_qs(url.query).get("dryRun"):
+                return self._send(201, body)
             with server.news:
                 taken = path in server.objects
                 if not taken:
@@ -240,7 +244,7 @@ def _handler_of(server: ApiServer) -> type[BaseHTTPRequestHandler]:
             if refusal is None:
                 return False
             if status := refusal[2]:
-                self._send(status, {"code": status})
+                self._send(status, {"code": status, "message": f"refused with {status}"})
             self.close_connection = True
             return True
 

@@ -2,20 +2,37 @@
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
-from lethe_operator.kube import AlreadyExists, Conflict, Document, NotFound, ResourceKind
+from lethe_operator.kube import (
+    SPARK_APPLICATIONS,
+    WATCHED,
+    AlreadyExists,
+    Conflict,
+    Document,
+    NotFound,
+    Page,
+    ResourceKind,
+)
+from lethe_operator.observe.objects import Objects
+from lethe_operator.observe.tables import TableReader
+from lethe_operator.reconcile import Reconciler
+from lethe_operator.settings import Settings
 
 from tests.support.builders import NOW
 
 
 class FakeCluster:
-    """Speaks as lethe_operator.kube.Kube does."""
+    """Speaks as lethe_operator.kube.Kube does. A watch reports each change at once, unless it is held back."""
 
     def __init__(self, *objects: tuple[ResourceKind, Document]) -> None:
         self.objects: dict[tuple[str, str, str], Document] = {}
+        self.watchers: list[Objects] = []
+        self.held_back: set[ResourceKind | str] = set()  # kinds, or names of objects, of which watches report nothing
+        self._unreported: list[tuple[ResourceKind, str, Document]] = []
         self.version = 1  # that of the builders' objects
         for kind, document in objects:
             self.create(kind, document["metadata"]["namespace"], document)
@@ -34,13 +51,40 @@ class FakeCluster:
         found = self.list(kind, namespace, labels)
         yield from (found[n : n + 500] for n in range(0, len(found), 500))
 
+    def page(
+        self, kind: ResourceKind, namespace: str, labels: str = "", after: str = "", metadata_only: bool = False
+    ) -> Page:
+        assert not after, "everything is on the first page"
+        found = self.list(kind, namespace, labels)
+        return Page([{"metadata": o["metadata"]} for o in found] if metadata_only else found, "")
+
+    def release(self, what: ResourceKind | str) -> None:
+        """Report what was held back of a kind or of an object."""
+        self.held_back.discard(what)
+        waiting, self._unreported = self._unreported, []
+        for of, type, body in waiting:
+            self._report(of, type, body)
+
+    def _report(self, kind: ResourceKind, type: str, body: Document) -> None:
+        if kind in self.held_back or body["metadata"]["name"] in self.held_back:
+            self._unreported.append((kind, type, _copy(body)))
+            return
+        for watcher in self.watchers if kind in (*WATCHED, SPARK_APPLICATIONS) else ():
+            watcher.record_event(kind, type, _copy(body))
+
     def create(self, kind: ResourceKind, namespace: str, document: Mapping[str, Any]) -> Document:
         key = (kind.name, namespace, document["metadata"]["name"])
         if key in self.objects:
             raise AlreadyExists(409, "AlreadyExists", str(key))
         created = (NOW + timedelta(seconds=len(self.objects))).isoformat()
-        defaults = {"uid": f"uid-{key[2]}", "creationTimestamp": created, "resourceVersion": self._version()}
+        defaults = {
+            "namespace": namespace,
+            "uid": f"uid-{key[2]}",
+            "creationTimestamp": created,
+            "resourceVersion": self._version(),
+        }
         self.objects[key] = _copy({**document, "metadata": {**defaults, **document["metadata"]}})
+        self._report(kind, "ADDED", self.objects[key])
         return _copy(self.objects[key])
 
     def patch(
@@ -54,12 +98,16 @@ class FakeCluster:
         new = _merged(old, patch)
         new["metadata"]["resourceVersion"] = self._version()
         self.objects[kind.name, namespace, name] = new
+        self._report(kind, "MODIFIED", new)
         return self.get(kind, namespace, name)
 
     def delete(self, kind: ResourceKind, namespace: str, name: str, policy: str = "Background", uid: str = "") -> None:
         assert policy in ("Background", "Foreground")
         assert not uid or self.get(kind, namespace, name)["metadata"]["uid"] == uid
-        self.objects.pop((kind.name, namespace, name), None)
+        gone = self.objects.pop((kind.name, namespace, name), None)
+        if gone is not None:
+            gone["metadata"]["resourceVersion"] = self._version()
+            self._report(kind, "DELETED", gone)
 
     def _version(self) -> str:
         self.version += 1
@@ -84,6 +132,8 @@ class Client:
     before: Mapping[int, Callable[[], object]] = field(default_factory=dict)
     after: Mapping[int, Callable[[], object]] = field(default_factory=dict)
     requests: list[str] = field(default_factory=list)
+    # As that of lethe_operator.kube.Kube: entered for each write, with the namespace.
+    writing: Callable[[str], AbstractContextManager[None]] = lambda _namespace: nullcontext()
 
     def get(self, kind: ResourceKind, *args: Any, **kwargs: Any) -> Any:
         return self._ask("get", kind, *args, **kwargs)
@@ -94,14 +144,21 @@ class Client:
     def pages(self, kind: ResourceKind, *args: Any, **kwargs: Any) -> Any:
         return iter([self._ask("list", kind, *args, **kwargs)])
 
+    def page(self, kind: ResourceKind, *args: Any, **kwargs: Any) -> Any:
+        return self._ask("page", kind, *args, **kwargs)
+
     def create(self, kind: ResourceKind, *args: Any, **kwargs: Any) -> Any:
-        return self._ask("create", kind, *args, **kwargs)
+        return self._write("create", kind, *args, **kwargs)
 
     def patch(self, kind: ResourceKind, *args: Any, **kwargs: Any) -> Any:
-        return self._ask("patch", kind, *args, **kwargs)
+        return self._write("patch", kind, *args, **kwargs)
 
     def delete(self, kind: ResourceKind, *args: Any, **kwargs: Any) -> Any:
-        return self._ask("delete", kind, *args, **kwargs)
+        return self._write("delete", kind, *args, **kwargs)
+
+    def _write(self, verb: str, kind: ResourceKind, namespace: str, *args: Any, **kwargs: Any) -> Any:
+        with self.writing(namespace):
+            return self._ask(verb, kind, namespace, *args, **kwargs)
 
     def _ask(self, verb: str, kind: ResourceKind, *args: Any, **kwargs: Any) -> Any:
         number = len(self.requests)
@@ -111,6 +168,23 @@ class Client:
             return getattr(self.server, verb)(kind, *args, **kwargs)
         finally:
             self.after.get(number, lambda: None)()
+
+
+def watched(cluster: FakeCluster) -> Objects:
+    """The store of an operator that has watched the server from its start."""
+    objects = Objects("lethe-committer")
+    for namespace in {namespace for _, namespace, _ in cluster.objects} | {"ns"}:
+        objects.ensure(cluster, namespace)  # type: ignore[arg-type]
+    cluster.watchers.append(objects)
+    return objects
+
+
+def an_operator(
+    client: "FakeCluster | Client", tables: TableReader | None = None, settings: Settings | None = None, **more: Any
+) -> Reconciler:
+    """One that has just been started: it remembers nothing, and has listed everything."""
+    server = client.server if isinstance(client, Client) else client
+    return Reconciler(client, watched(server), tables or TableReader(), settings or Settings(), **more)  # type: ignore[arg-type]
 
 
 def _copy(document: Any) -> Any:

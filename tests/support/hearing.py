@@ -10,16 +10,16 @@ from lethe.contract.run import RunSpec, parse_run
 from lethe.ledger.ledger import BatchEntry, BatchState, Delta
 from lethe_operator.kube import CONFIG_MAPS, DATASETS, JOBS
 from lethe_operator.metrics import Metrics
+from lethe_operator.observe.listing import Listings
+from lethe_operator.observe.listing_schedule import ListingLimits
 from lethe_operator.observe.tables import TableReader
-from lethe_operator.reconcile import Reconciler
 from lethe_operator.resources.common import RUN_KEY
-from lethe_operator.settings import Settings
 from pyiceberg.table import Table
 
 from tests.support.buffers import batches_in
 from tests.support.builders import RUN, a_batch
 from tests.support.clock import wait_until
-from tests.support.fake_cluster import FakeCluster
+from tests.support.fake_cluster import FakeCluster, an_operator
 from tests.support.resources import condition
 from tests.support.servers import s3
 from tests.support.servers.sqs import TestQueue, created
@@ -59,10 +59,10 @@ class Air:
 
     def operator(self) -> Callable[[], None]:
         """A new one, which remembers nothing. Each call is a reconcile of the Dataset."""
-        tables = TableReader()
+        tables = TableReader(listings=Listings(limits=ListingLimits(shortest_seconds=5)))
         self.operators.append(tables)
         tables.events.on_messages = lambda of, outcome, n: self.metrics.messages(of.namespace, of.name, outcome, n)
-        reconcile = Reconciler(self.cluster, tables, Settings(), self.metrics)  # type: ignore[arg-type]
+        reconcile = an_operator(self.cluster, tables, metrics=self.metrics)
         return lambda: reconcile(FLIGHTS) and None
 
     def commit(self, *entries: BatchEntry) -> None:

@@ -18,10 +18,8 @@ from lethe.ledger.ledger import BatchEntry, Delta, Ledger
 from lethe.ledger_store import store as ledger_store
 from lethe_operator.build.names import shared
 from lethe_operator.kube import CONFIG_MAPS, DATASETS, JOBS, RESTATEMENTS, Document
-from lethe_operator.observe.tables import TableReader
 from lethe_operator.reconcile import Reconciler, utc_now
 from lethe_operator.resources.common import KEY_PREFIX_LENGTH, LABEL_RUN_ID, RESULT_KEY, RUN_KEY
-from lethe_operator.settings import Settings
 from lethe_operator.work_queue import Key
 from lethe_spark.run.result import for_config_map
 from pyiceberg.catalog import Catalog
@@ -29,7 +27,7 @@ from pyiceberg.table import Table
 
 from tests.support.buffers import batches_in
 from tests.support.builders import RUN, a_batch, a_request_entry
-from tests.support.fake_cluster import Client, FakeCluster
+from tests.support.fake_cluster import Client, FakeCluster, an_operator
 from tests.support.resources import a_dataset_body, a_restatement_body, a_result
 from tests.support.tables import SCHEMA, catalog_in, new_table, summary_of
 
@@ -112,7 +110,7 @@ class SmallLake:
 
     def operator(self, client: Client | None = None, clock: Callable[[], datetime] = utc_now) -> Reconciler:
         """One that has just been started: it remembers nothing."""
-        return Reconciler(client or self.cluster, TableReader(), Settings(), clock=clock)  # type: ignore[arg-type]
+        return an_operator(client or self.cluster, clock=clock)
 
     def jobs(self) -> list[Document]:
         return self.cluster.list(JOBS, "ns")

@@ -14,6 +14,7 @@ from lethe.contract.result import RequestResult
 from lethe.contract.run import AllowedOperation, parse_run
 from lethe.contract.settings import BufferLayout, ConsolidationMode, Deletes, FileFormat, NativeDeletes, SchemaEvolution
 from lethe_operator.decide.restatement.assessment import RestatementPhase
+from lethe_operator.resources.launcher import Launcher
 from lethe_operator.resources.observed import kind_of
 
 from tests.support.builders import a_run
@@ -40,6 +41,7 @@ def test_the_definition_of_restatements_has_every_operation() -> None:
         ("buffer.format", FileFormat),
         ("buffer.layout", BufferLayout),
         ("schemaEvolution", SchemaEvolution),
+        ("runTemplate.launcher", Launcher),
         ("consolidation.mode", ConsolidationMode),
         ("deletes", Deletes),
     ],

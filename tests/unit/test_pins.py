@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from lethe_operator.build.spark_application import SPARK_VERSION
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
@@ -48,6 +49,10 @@ def test_a_lock_satisfies_what_pyproject_asks_for(name: str) -> None:
 @pytest.mark.parametrize("name", ["operator", "spark"])
 def test_an_image_holds_the_versions_that_the_tests_run_with(name: str) -> None:
     assert pins(name).items() <= pins("dev").items()
+
+
+def test_a_spark_application_names_the_version_of_spark_in_the_image() -> None:
+    assert pins("spark")["pyspark"] == SPARK_VERSION
 
 
 @pytest.mark.parametrize("path", DOCKERFILES)

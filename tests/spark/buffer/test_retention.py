@@ -7,14 +7,11 @@ import pytest
 from lethe.base import names
 from lethe.contract.run import BufferRef
 from lethe_operator.kube import DATASETS
-from lethe_operator.observe.tables import TableReader
-from lethe_operator.reconcile import Reconciler
-from lethe_operator.settings import Settings
 from lethe_operator.work_queue import Key
 from pyspark.sql import SparkSession
 
 from tests.spark.support.story import Story, of_batches
-from tests.support.fake_cluster import FakeCluster
+from tests.support.fake_cluster import FakeCluster, an_operator
 from tests.support.lake import Lake
 from tests.support.steps import Killed, die
 
@@ -28,7 +25,7 @@ def reconcile(story: Story, layout: str = "Directory") -> list[str]:
     """Let an operator act whose Dataset keeps nothing in the buffer after its promotion. The objects that it reports."""
     buffer = {"uri": story.buffer.uri, "layout": layout, "retentionSeconds": 0}
     server = FakeCluster((DATASETS, story.dataset_resource(buffer=buffer, consolidation={"suspend": True})))
-    Reconciler(server, TableReader(), Settings())(Key("Dataset", "air", story.name))  # type: ignore[arg-type]
+    an_operator(server)(Key("Dataset", "air", story.name))
     reported = server.get(DATASETS, "air", story.name)["status"]["buffer"].get("invalidFolders", ())
     return sorted(i["folder"].rpartition(f"{story.name}/")[2] for i in reported)
 

@@ -7,11 +7,12 @@ from pyspark.sql import SparkSession
 
 from tests.spark.committer.runs import begun
 from tests.spark.support.built_once import built_once
-from tests.spark.support.mailbox import Namespace, Process, serving
+from tests.spark.support.mailbox import Process, serving
 from tests.spark.support.story import Story
 from tests.support import api_server
 from tests.support.api_server import ApiServer
 from tests.support.lake import Lake
+from tests.support.mailbox import Namespace
 
 
 @pytest.fixture(scope="package")

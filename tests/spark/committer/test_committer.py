@@ -13,11 +13,12 @@ from lethe_spark.apps.session import make_session
 from pyspark.sql import SparkSession
 
 from tests.spark.committer.runs import ALL, a_revert, an_undo, begun
-from tests.spark.support.mailbox import BOX, Namespace, Process
+from tests.spark.support.mailbox import Process
 from tests.spark.support.story import Row, Story, local, of_arrow, of_batches
 from tests.support.api_server import ApiServer
 from tests.support.builders import a_request
 from tests.support.lake import CATALOG, Lake
+from tests.support.mailbox import COMMITTER, Namespace
 from tests.support.servers import s3
 
 # --- what it does -----------------------------------------------------------------------------------------------------------
@@ -131,10 +132,10 @@ def test_progress_reports_the_start_and_the_end_of_a_run(story: Story, namespace
 
 def test_the_lease_is_renewed_by_the_one_that_serves(process: Process, server: ApiServer) -> None:
     assert process.is_up()
-    server.wait_for(lambda: server.lease(BOX).get("holderIdentity") == "committer-1", 30)
-    first = server.lease(BOX)["renewTime"]
+    server.wait_for(lambda: server.lease(COMMITTER).get("holderIdentity") == "committer-1", 30)
+    first = server.lease(COMMITTER)["renewTime"]
 
-    server.wait_for(lambda: server.lease(BOX)["renewTime"] > first, 30)
+    server.wait_for(lambda: server.lease(COMMITTER)["renewTime"] > first, 30)
 
 
 # --- what comes after the result --------------------------------------------------------------------------------------------

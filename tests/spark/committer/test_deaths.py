@@ -14,11 +14,12 @@ from pyspark.sql import SparkSession
 
 from tests.spark.committer.runs import ALL, a_revert
 from tests.spark.support.built_once import built_once
-from tests.spark.support.mailbox import Namespace, Process, committer, serving
+from tests.spark.support.mailbox import Process, committer, serving
 from tests.spark.support.story import Story, of_batches
 from tests.support import api_server
 from tests.support.builders import a_request
 from tests.support.lake import CATALOG, Lake
+from tests.support.mailbox import Namespace
 from tests.support.servers.faults import Fault, Switch
 
 

@@ -10,10 +10,11 @@ from lethe_spark.jvm.spark_table import SparkTable
 from pyspark.sql import SparkSession
 
 from tests.spark.committer.runs import ALL, a_revert, an_undo, begun
-from tests.spark.support.mailbox import BOX, Namespace, Process
+from tests.spark.support.mailbox import Process
 from tests.spark.support.story import Story, of_batches
 from tests.support.builders import a_request
 from tests.support.lake import CATALOG, Lake
+from tests.support.mailbox import COMMITTER, Namespace
 
 
 def a_table(story: Story, format_version: int = 2, **properties: str) -> None:
@@ -143,11 +144,11 @@ def test_runs_of_a_dataset_that_is_gone_and_runs_that_were_replaced_are_dropped(
         namespace.ask(replaced, document=newer.to_json())
         namespace.ask(forgotten)
         server.put(namespace.config_map(forgotten), **{f"{forgotten.run_id[:12]}.run.json": None})
-        server.put(BOX, unreadable="{}")
+        server.put(COMMITTER, unreadable="{}")
 
     namespace.wait_until_done(deleted, replaced, forgotten)
 
-    server.wait_for(lambda: "unreadable" not in server.data(BOX), 30)
+    server.wait_for(lambda: "unreadable" not in server.data(COMMITTER), 30)
     assert [namespace.document(s, "result.json") for s in (replaced, forgotten)] == [None, None]
     assert story.head().snapshot_id == head
 
@@ -159,7 +160,7 @@ def test_a_run_that_is_called_off_before_its_turn_is_not_carried_out(story: Stor
         namespace.ask(first)
         namespace.server.wait_for(lambda: namespace.progress(first) is not None, 60)
         key = namespace.ask(second)
-        namespace.server.put(BOX, **{key: None})
+        namespace.server.put(COMMITTER, **{key: None})
 
     assert namespace.result(first).outcome == "Committed"
     assert namespace.carried_out(an_undo(story, of="first")).outcome == "Committed"

@@ -4,16 +4,14 @@ import pytest
 from lethe.contract.result import RunResult
 from lethe.contract.run import RunSpec, parse_run
 from lethe_operator.kube import CONFIG_MAPS, DATASETS, JOBS
-from lethe_operator.observe.tables import TableReader
 from lethe_operator.reconcile import Reconciler
 from lethe_operator.resources.common import RUN_KEY
-from lethe_operator.settings import Settings
 from lethe_operator.work_queue import Key
 from pyspark.sql import SparkSession
 
 from tests.spark.support.built_once import built_once
 from tests.spark.support.story import Story, of_batches
-from tests.support.fake_cluster import Client, FakeCluster
+from tests.support.fake_cluster import Client, FakeCluster, an_operator
 from tests.support.lake import Lake
 
 
@@ -34,7 +32,7 @@ def server_of(story: Story) -> FakeCluster:
 
 def operator(client: Client) -> Reconciler:
     """As another process has it: nothing is shared but the server."""
-    return Reconciler(client, TableReader(), Settings())  # type: ignore[arg-type]
+    return an_operator(client)
 
 
 def runs_of(server: FakeCluster) -> list[RunSpec]:

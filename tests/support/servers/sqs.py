@@ -84,22 +84,25 @@ def created(bucket: str, key: str, etag: str = "e", sequencer: str = "01", size:
     return json.dumps({"Records": [record]})
 
 
+def configuration(listens: str, host: str, port: int) -> str:
+    """The server's: it listens on an address, and URLs of queues name a host."""
+    return f"""
+        rest-sqs {{ enabled = true, bind-hostname = "{listens}", bind-port = {port}, sqs-limits = strict }}
+        node-address {{ protocol = http, host = "{host}", port = {port} }}
+        rest-stats.enabled = false
+        queues-storage.enabled = false
+        messages-storage.enabled = false
+        pekko.http.server.request-timeout = 60 s  # a long poll takes 20
+        """
+
+
 @contextmanager
 def running(folder: Path, port: int | None = None) -> Iterator[Sqs]:
     """A server for the duration of the block. With a port, it replaces a server that has ended."""
     folder.mkdir(parents=True, exist_ok=True)
     port = port or free_port()
     server = Sqs(f"http://127.0.0.1:{port}")
-    (folder / "server.conf").write_text(
-        f"""
-        rest-sqs {{ enabled = true, bind-hostname = "127.0.0.1", bind-port = {port}, sqs-limits = strict }}
-        node-address {{ protocol = http, host = "127.0.0.1", port = {port} }}
-        rest-stats.enabled = false
-        queues-storage.enabled = false
-        messages-storage.enabled = false
-        pekko.http.server.request-timeout = 60 s  # a long poll takes 20
-        """
-    )
+    (folder / "server.conf").write_text(configuration("127.0.0.1", "127.0.0.1", port))
     command = [
         "java",
         "-Xmx128m",

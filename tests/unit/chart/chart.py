@@ -71,7 +71,13 @@ def container(documents: list[dict[str, Any]], component: str = "operator") -> d
 
 
 def environment(documents: list[dict[str, Any]]) -> dict[str, str]:
-    return {variable["name"]: variable["value"] for variable in container(documents)["env"]}
+    """The variables of the operator, without those that Kubernetes fills in."""
+    return {v["name"]: v["value"] for v in container(documents)["env"] if "value" in v}
+
+
+def watched(documents: list[dict[str, Any]], kind: str) -> list[dict[str, Any]]:
+    """The operator's objects in watched namespaces."""
+    return [d for d in of_kind(documents, kind) if d["metadata"]["namespace"] != "lethe-system"]
 
 
 needs_helm = pytest.mark.skipif(HELM is None, reason="helm is not there; `make tools` builds it")

@@ -7,8 +7,16 @@ from typing import Any
 import pytest
 import yaml
 from lethe.erasure.signature import load_signer
-from lethe_operator.decide.leadership import LEASE
-from lethe_operator.settings import BackOff, PodTemplateAllowed, RunLimits, Settings, SharedRuns, from_environment
+from lethe_operator.decide.leadership import CLAIM_LEASE
+from lethe_operator.settings import (
+    BackOff,
+    IdleChecks,
+    PodTemplateAllowed,
+    RunLimits,
+    Settings,
+    SharedRuns,
+    from_environment,
+)
 
 from tests.unit.chart.chart import (
     CATALOGS,
@@ -22,6 +30,7 @@ from tests.unit.chart.chart import (
     refused,
     render,
     secrets_called,
+    watched,
 )
 
 pytestmark = needs_helm
@@ -65,13 +74,14 @@ def test_numbers_reach_the_operator_as_numbers() -> None:
     """Helm turns large numbers into 1e+06 when a template prints them plainly."""
     values = {
         "resyncSeconds": 1_000_000,
+        "resyncMaxSeconds": 4_000_000,
         "retry": {"baseSeconds": 0.5, "maxSeconds": 3_000_000},
         "infrastructureRetry": {"baseSeconds": 0.25, "maxSeconds": 2_000_000},
     }
 
     settings = from_environment(environment(render(values)))
 
-    assert settings.resync_seconds == 1_000_000
+    assert (settings.resync_seconds, settings.resync_max_seconds) == (1_000_000, 4_000_000)
     assert settings.retry == BackOff(0.5, 3_000_000)
     assert settings.infrastructure_retry == BackOff(0.25, 2_000_000)
 
@@ -85,6 +95,13 @@ def test_runs_are_shared_when_asked_for_and_no_account_waits_for_them() -> None:
     (only,) = of_kind(documents, "ServiceAccount")
     assert only["metadata"]["namespace"] == "lethe-system"
     assert from_environment(environment(render())).shared_runs == SharedRuns()
+
+
+def test_the_operators_idle_checks_are_those_of_the_values() -> None:
+    settings = from_environment(environment(render({"idleChecks": {"pointerSeconds": 2.5}})))
+
+    assert settings.idle_checks == IdleChecks(pointer_seconds=2.5)
+    assert from_environment(environment(render())).idle_checks == IdleChecks()
 
 
 def test_metrics_have_a_port_and_a_monitor_when_asked_for() -> None:
@@ -108,10 +125,64 @@ def test_metrics_have_a_port_and_a_monitor_when_asked_for() -> None:
     assert monitor["metadata"]["labels"]["release"] == "prometheus"
 
 
-def test_there_is_never_a_second_operator() -> None:
+def test_an_upgrade_replaces_pods_one_by_one_and_a_drain_evicts_one_at_a_time() -> None:
+    documents = render()
+    (deployment,) = of_kind(documents, "Deployment")
+    (budget,) = of_kind(documents, "PodDisruptionBudget")
+    spec = deployment["spec"]
+
+    assert spec["replicas"] == 2
+    assert spec["strategy"] == {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}}
+    assert budget["spec"] == {"maxUnavailable": 1, "selector": spec["selector"]}
+    assert {c["whenUnsatisfiable"] for c in spec["template"]["spec"]["topologySpreadConstraints"]} == {"ScheduleAnyway"}
+    assert of_kind(render({"replicas": 1}), "PodDisruptionBudget") == [], "it would forbid every drain, or nothing"
+
+
+def test_the_pods_of_a_shard_choose_a_leader_by_a_lease_of_the_chart() -> None:
+    """Helm leaves alone what no version of the chart has ever set: an upgrade does not take the Lease from its holder."""
+    documents = render({"watchNamespaces": ["a"]})
+    (lease,) = [d for d in of_kind(documents, "Lease") if d["metadata"]["namespace"] == "lethe-system"]
+    variables = container(documents)["env"]
+
+    assert "spec" not in lease
+    settings = from_environment({**environment(documents), "POD_NAME": "pod-1"})
+    assert settings.leader_lease == f"lethe-system/{lease['metadata']['name']}"
+    assert settings.identity == "pod-1"
+    assert {"name": "POD_NAME", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}} in variables
+
+
+def test_each_shard_has_its_own_deployment_and_leader_and_every_namespace_one_shard() -> None:
+    namespaces = [f"team-{n}" for n in range(12)]
+    documents = render({"watchNamespaces": namespaces, "shards": 3, "metrics": {"podMonitor": {"create": True}}})
+    deployments = of_kind(documents, "Deployment")
+    names = [d["metadata"]["name"] for d in deployments]
+    settings = [from_environment(environment([d])) for d in deployments]
+
+    assert names == ["lethe-operator-0", "lethe-operator-1", "lethe-operator-2"]
+    assert sorted(n for s in settings for n in s.watch_namespaces) == sorted(namespaces)
+    assert all(s.watch_namespaces for s in settings)
+    for attribute in ("leader_lease", "operator"):
+        assert [getattr(s, attribute) for s in settings] == [f"lethe-system/{name}" for name in names]
+    selectors = [d["spec"]["selector"]["matchLabels"] for d in deployments]
+    assert [s["lethe.dev/shard"] for s in selectors] == ["0", "1", "2"]
+    assert [b["spec"]["selector"]["matchLabels"] for b in of_kind(documents, "PodDisruptionBudget")] == selectors
+    for deployment, selector in zip(deployments, selectors, strict=True):
+        assert selector.items() <= deployment["spec"]["template"]["metadata"]["labels"].items()
+    (monitor,) = of_kind(documents, "PodMonitor")
+    assert monitor["spec"]["podTargetLabels"] == ["lethe.dev/shard"]
+    assert monitor["spec"]["selector"]["matchLabels"].items() <= selectors[0].items()
+
+
+def test_one_shard_has_the_names_and_the_selector_of_earlier_versions() -> None:
+    """A Deployment's selector cannot change, so an upgrade would fail."""
     (deployment,) = of_kind(render(), "Deployment")
 
-    assert (deployment["spec"]["replicas"], deployment["spec"]["strategy"]) == (1, {"type": "Recreate"})
+    assert deployment["metadata"]["name"] == "lethe-operator"
+    assert deployment["spec"]["selector"]["matchLabels"] == {
+        "app.kubernetes.io/name": "lethe",
+        "app.kubernetes.io/instance": "lethe",
+        "app.kubernetes.io/component": "operator",
+    }
 
 
 def test_the_operator_meets_the_restricted_level() -> None:
@@ -150,7 +221,7 @@ def test_without_a_committer_nothing_of_it_is_there_and_the_operator_knows() -> 
 
     assert not from_environment(environment(documents)).committer.enabled
     assert "committer" not in {d["metadata"].get("labels", {}).get("app.kubernetes.io/component") for d in documents}
-    (role, *_) = of_kind(documents, "Role")
+    (role, *_) = watched(documents, "Role")
     assert "lethe-committer" not in {name for rule in role["rules"] for name in rule.get("resourceNames", ())}
 
 
@@ -158,8 +229,8 @@ def test_two_releases_have_different_names_and_may_hold_the_same_lease() -> None
     def operator_of(release: str) -> tuple[str, list[Any]]:
         done = helm("template", release, str(CHART), "--namespace", f"{release}-system")
         documents = [d for d in yaml.safe_load_all(done.stdout) if d]
-        (role, *_) = of_kind(documents, "Role")
-        named = [r for r in role["rules"] if LEASE in r.get("resourceNames", ())]
+        role = next(r for r in of_kind(documents, "Role") if "-system" not in r["metadata"]["namespace"])
+        named = [r for r in role["rules"] if CLAIM_LEASE in r.get("resourceNames", ())]
         return from_environment(environment(documents)).operator, named
 
     (one, its), (other, others) = operator_of("lethe"), operator_of("second")
@@ -171,7 +242,7 @@ def test_two_releases_have_different_names_and_may_hold_the_same_lease() -> None
             {
                 "apiGroups": ["coordination.k8s.io"],
                 "resources": ["leases"],
-                "resourceNames": [LEASE],
+                "resourceNames": [CLAIM_LEASE],
                 "verbs": ["get", "patch"],
             }
         ]
@@ -264,6 +335,10 @@ def test_the_operators_namespace_cannot_be_watched() -> None:
         ({"runTemplate": {"driver": {"memory": "much"}}}, "memory"),
         ({"runTemplate": {"executor": {}}}, "executor"),
         ({"resyncSeconds": 0}, "resyncSeconds"),
+        ({"idleChecks": {"pointerSeconds": 0}}, "pointerSeconds"),
+        ({"idleChecks": {"seconds": 5}}, "seconds"),
+        ({"resyncMaxSeconds": 0}, "resyncMaxSeconds"),
+        ({"idleChecks": {"listingCoreShare": 2}}, "listingCoreShare"),
         ({"sharedRuns": {"maxDatasets": 1}}, "maxDatasets"),
         ({"sharedRuns": {"maxBytes": "1Mi"}}, "maxBytes"),
         ({"podTemplate": {"allowed": {"env": ["*"]}}}, "env"),
@@ -322,3 +397,18 @@ def test_the_run_template_has_the_datasets_shape() -> None:
 
     for part in ("driver", "executors"):
         assert schema["properties"][part]["properties"].keys() == values["properties"][part]["properties"].keys()
+
+
+def test_the_launcher_and_the_queue_reach_the_operator() -> None:
+    def settings_of(values: dict[str, Any]) -> Settings:
+        environment = {e["name"]: e.get("value", "") for e in container(render(values))["env"]}
+        return from_environment(environment)
+
+    plain = settings_of({})
+    chosen = {"runTemplate": {"launcher": "SparkApplication", "queue": "team-a"}, "sparkOperator": {"enabled": True}}
+    found = settings_of(chosen)
+
+    assert (plain.run_template.launcher, plain.run_template.queue, plain.spark_applications) == ("Job", None, False)
+    assert (found.run_template.launcher, found.run_template.queue) == ("SparkApplication", "team-a")
+    assert (found.spark_applications, found.run_template.executors.wait_seconds) == (True, 300)
+    assert "sparkOperator.enabled=true" in refused({"runTemplate": {"launcher": "SparkApplication"}})

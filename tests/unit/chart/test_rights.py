@@ -2,9 +2,10 @@
 
 from typing import Any
 
+import pytest
 from lethe_operator.build.dataset_objects import SCALED_RUNS_ROLE
 
-from tests.unit.chart.chart import needs_helm, of_kind, render
+from tests.unit.chart.chart import needs_helm, of_kind, render, watched
 
 pytestmark = needs_helm
 
@@ -12,8 +13,26 @@ pytestmark = needs_helm
 def test_rights_end_at_the_watched_namespaces() -> None:
     documents = render({"watchNamespaces": ["a", "b"]})
 
-    assert [role["metadata"]["namespace"] for role in of_kind(documents, "Role")] == ["a", "a", "b", "b"]
+    assert [role["metadata"]["namespace"] for role in watched(documents, "Role")] == ["a", "a", "b", "b"]
     assert of_kind(documents, "ClusterRole") + of_kind(documents, "ClusterRoleBinding") == []
+
+
+@pytest.mark.parametrize("shards", [1, 2])
+def test_beside_itself_the_operator_may_only_renew_its_leases(shards: int) -> None:
+    """It may not create any: the chart does."""
+    documents = render({"shards": shards})
+
+    (role,) = [r for r in of_kind(documents, "Role") if r["metadata"]["namespace"] == "lethe-system"]
+    leases = [d for d in of_kind(documents, "Lease") if d["metadata"]["namespace"] == "lethe-system"]
+    assert role["rules"] == [
+        {
+            "apiGroups": ["coordination.k8s.io"],
+            "resources": ["leases"],
+            "resourceNames": [lease["metadata"]["name"] for lease in leases],
+            "verbs": ["get", "patch"],
+        }
+    ]
+    assert len(leases) == shards
 
 
 def rights(role: dict[str, Any]) -> set[tuple[str, str, str]]:
@@ -75,3 +94,12 @@ def test_user_roles_are_aggregated_only_when_asked_for() -> None:
     roles = of_kind(render({"rbac": {"aggregateToUserRoles": True}}), "ClusterRole")
 
     assert [role["metadata"]["name"] for role in roles] == ["lethe-view", "lethe-edit"]
+
+
+def test_spark_applications_may_be_created_only_where_kubeflow_s_operator_is_installed() -> None:
+    def of(values: dict[str, Any]) -> set[str]:
+        roles = of_kind(render({"watchNamespaces": ["a"], **values}), "Role")
+        return {verb for role in roles for group, _, verb in rights(role) if group == "sparkoperator.k8s.io"}
+
+    assert of({}) == set()
+    assert of({"sparkOperator": {"enabled": True}}) == {"get", "list", "watch", "create", "delete"}

@@ -1,7 +1,20 @@
 """Places are compared as places, whatever their spelling."""
 
 import pytest
-from lethe.uri import contains, is_local, local_path, overlap, parents, scheme_of, surely_contains, without_values
+from hypothesis import given
+from hypothesis import strategies as st
+from lethe.uri import (
+    contains,
+    index_keys,
+    is_local,
+    local_path,
+    overlap,
+    overlap_keys,
+    parents,
+    scheme_of,
+    surely_contains,
+    without_values,
+)
 
 
 @pytest.mark.parametrize(
@@ -44,6 +57,16 @@ def test_one_place_is_in_another_whatever_the_spelling(outer: str, inner: str, w
     assert wanted is contains(outer, inner)
     assert overlap(outer, inner) is overlap(inner, outer)
     assert overlap(outer, inner) or not wanted
+
+
+_ROOTS = st.sampled_from(["s3://lake", "S3A://Lake", "s3://sea", "file:", "", "abfs://c@a.blob.x", "gs://lake"])
+_SEGMENTS = st.sampled_from(["a", "b", "A", "..", ".", "", "%2e%2e", "a%2Fb", "b?c", "b#c", "localhost"])
+_URIS = st.builds(lambda root, names: "/".join([root, *names]), _ROOTS, st.lists(_SEGMENTS, max_size=5))
+
+
+@given(_URIS, _URIS)
+def test_an_index_finds_exactly_the_uris_that_overlap(one: str, other: str) -> None:
+    assert overlap(one, other) is not index_keys(one).isdisjoint(overlap_keys(other))
 
 
 @pytest.mark.parametrize(

@@ -13,13 +13,12 @@ from lethe.ledger.ledger import BatchEntry, BatchState, Delta
 from lethe_operator.kube import CONFIG_MAPS, DATASETS, EVENTS, JOBS, RESTATEMENTS, Away, Document, Refused, ResourceKind
 from lethe_operator.observe.listing import Listings
 from lethe_operator.observe.tables import TableReader
-from lethe_operator.reconcile import Reconciler
 from lethe_operator.resources.common import RUN_KEY
 from lethe_operator.settings import Settings, SharedRuns
 from lethe_operator.work_queue import SHARED_RUNS, Key
 from pyiceberg.catalog import Catalog
 
-from tests.support.fake_cluster import FakeCluster
+from tests.support.fake_cluster import FakeCluster, an_operator
 from tests.support.small_lake import claimed_table, eager_dataset, put_batches
 from tests.support.tables import SCHEMA, summary_of
 
@@ -52,6 +51,7 @@ class Tenant:
     home: Path
     cluster: Unreliable = field(default_factory=Unreliable)
     now: datetime = field(default_factory=lambda: datetime.now(UTC))
+    settings: Settings = SETTINGS
 
     def __post_init__(self) -> None:
         self.start_operator()
@@ -59,7 +59,7 @@ class Tenant:
     def start_operator(self) -> None:
         """A new one, which remembers nothing."""
         tables = TableReader(listings=Listings(clock=lambda: self.now.timestamp()))
-        self.reconcile = Reconciler(self.cluster, tables, SETTINGS, clock=lambda: self.now)  # type: ignore[arg-type]
+        self.reconcile = an_operator(self.cluster, tables, self.settings, clock=lambda: self.now)
 
     def dataset(self, name: str, *batches: str, **spec: Any) -> None:
         """One that promotes whatever waits, with a table and batches in its buffer."""
@@ -73,8 +73,7 @@ class Tenant:
     def revert(self, name: str, batch: str) -> None:
         metadata = {"namespace": "ns", "name": "r", "uid": "uid-r", "generation": 1, "creationTimestamp": ENDED_AT}
         spec = {"datasetRef": {"name": name}, "operation": "Revert", "batchIds": [batch]}
-        created = self.cluster.create(RESTATEMENTS, "ns", {"metadata": metadata, "spec": spec})
-        self.reconcile.restatements.record_event(deleted=False, body=created)
+        self.cluster.create(RESTATEMENTS, "ns", {"metadata": metadata, "spec": spec})
 
     def look_at(self, *datasets: str) -> None:
         for name in datasets:
@@ -85,7 +84,9 @@ class Tenant:
 
     def gather(self, after_seconds: float = 0) -> datetime | None:
         self.now += timedelta(seconds=after_seconds)
-        return self.reconcile(Key(SHARED_RUNS, "ns", ""))
+        again = self.reconcile(Key(SHARED_RUNS, "ns", ""))
+        assert again is not None
+        return again.time
 
     def jobs(self) -> list[Document]:
         return self.cluster.list(JOBS, "ns")

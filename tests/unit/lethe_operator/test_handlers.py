@@ -3,15 +3,15 @@
 import asyncio
 from typing import Any
 
-import pytest
-from lethe_operator.handlers import resync as pulse
-from lethe_operator.handlers import watch_events
+from lethe_operator.handlers.resync import all_keys, resync
+from lethe_operator.handlers.watch_events import WatchEvents
 from lethe_operator.health import OperatorHealth
-from lethe_operator.kube import DATASETS, RESTATEMENTS
-from lethe_operator.observe.restatements import RestatementCache
+from lethe_operator.kube import DATASETS, RESTATEMENTS, VACUUM_POLICIES
+from lethe_operator.observe.objects import Objects
+from lethe_operator.schedule import Priority
 from lethe_operator.work_queue import SHARED_RUNS, Key, WorkQueue
 
-from tests.support.fake_cluster import Client, FakeCluster
+from tests.support.fake_cluster import FakeCluster, watched
 from tests.support.resources import a_dataset_body, a_restatement_body
 
 FLIGHTS = Key("Dataset", "ns", "flights")
@@ -21,11 +21,14 @@ class Keys(WorkQueue):
     """What is asked for."""
 
     def __init__(self) -> None:
+        super().__init__(lambda _: None)
         self.added: list[Key] = []
+        self.priorities: list[Priority] = []
 
-    def add(self, key: Key, delay: float | None = None) -> None:
+    def add(self, key: Key, delay: float | None = None, priority: Priority = Priority.CHANGED) -> None:
         assert delay is None
         self.added.append(key)
+        self.priorities.append(priority)
 
 
 def a_server(**spec: Any) -> FakeCluster:
@@ -34,51 +37,71 @@ def a_server(**spec: Any) -> FakeCluster:
 
 def test_a_restatement_is_a_cause_to_look_at_its_dataset_unless_the_operator_wrote_it_itself() -> None:
     """Each of thousands of statuses would be one more look at thousands of Restatements."""
-    server, known, queue = a_server(), RestatementCache(), Keys()
-    health = OperatorHealth(lambda: 0.0, 15)
+    server, queue, objects = a_server(), Keys(), Objects()
+    events = WatchEvents(queue, OperatorHealth(lambda: 0.0, 600), objects)
 
-    def told(body: Any, deleted: bool = False) -> int:
+    def told(body: Any, type: str = "MODIFIED") -> int:
         before = len(queue.added)
-        watch_events.restatement(queue, health, known, deleted, body)
+        events.record(RESTATEMENTS, type, body)
         return len(queue.added) - before
 
-    assert told(server.get(RESTATEMENTS, "ns", "revert-a")) == 1
+    assert told(server.get(RESTATEMENTS, "ns", "revert-a"), "ADDED") == 1
     own = server.patch(RESTATEMENTS, "ns", "revert-a", {"status": {"phase": "Queued"}}, "status")
-    known.record_write(own)
+    objects.written(RESTATEMENTS, own)
     assert told(own) == 0
     assert told(server.patch(RESTATEMENTS, "ns", "revert-a", {"spec": {"suspend": True}})) == 1
-    assert told(server.get(RESTATEMENTS, "ns", "revert-a"), deleted=True) == 1
+    assert told(server.get(RESTATEMENTS, "ns", "revert-a"), "DELETED") == 1
     assert set(queue.added) == {FLIGHTS}
 
 
-def test_what_is_listed_every_time_leaves_restatements_out_and_finds_their_datasets() -> None:
-    """Also of a Dataset that does not exist: its Restatements show that."""
-    client, known = Client(a_server(datasetRef={"name": "nobody"})), RestatementCache()
-    known.list(client, "ns")  # type: ignore[arg-type]
-    client.requests.clear()
+def test_what_is_reconciled_periodically_includes_datasets_that_only_restatements_name() -> None:
+    """The status of these Restatements shows that the Dataset does not exist."""
+    objects = watched(a_server(datasetRef={"name": "nobody"}))
 
-    found = pulse.list_everything(client, known, ["ns"])  # type: ignore[arg-type]
+    found = all_keys(objects, ["ns"])
 
-    assert set(found.keys) == {Key(SHARED_RUNS, "ns", ""), FLIGHTS, Key("Dataset", "ns", "nobody")}
-    assert client.requests == ["list Dataset", "list VacuumPolicy"]
+    assert set(found) == {Key(SHARED_RUNS, "ns", ""), FLIGHTS, Key("Dataset", "ns", "nobody")}
 
 
-@pytest.mark.parametrize("every_seconds", [3600.0, 0.0])
-def test_restatements_are_listed_when_their_time_has_come(
-    monkeypatch: pytest.MonkeyPatch, every_seconds: float
-) -> None:
-    client, queue, known = Client(a_server()), Keys(), RestatementCache()
-    monkeypatch.setattr(pulse, "RESTATEMENTS_LISTED_EVERY_SECONDS", every_seconds)
+def test_a_version_is_news_once_and_a_listing_is_less_urgent_than_a_change() -> None:
+    """A watch that starts again reports all objects again."""
+    queue = Keys()
+    events = WatchEvents(queue, OperatorHealth(lambda: 0.0, 600), Objects())
+    first, second = (a_dataset_body(meta={"resourceVersion": v}) for v in ("1", "2"))
 
-    async def three_rounds() -> None:
-        task = asyncio.create_task(
-            pulse.resync(queue, OperatorHealth(lambda: 0.0, 15), client, known, ["ns"], 0.0)  # type: ignore[arg-type]
-        )
-        while queue.added.count(FLIGHTS) < 3:
+    for type, body in ((None, first), (None, first), ("MODIFIED", second), (None, second), ("DELETED", second)):
+        events.record(DATASETS, type, body)
+
+    assert queue.added == [FLIGHTS] * 3
+    assert queue.priorities == [Priority.DUE, Priority.CHANGED, Priority.CHANGED]
+
+
+def test_a_policy_that_is_gone_matters_to_all_of_its_namespace() -> None:
+    queue = Keys()
+    events = WatchEvents(queue, OperatorHealth(lambda: 0.0, 600), Objects())
+    WorkQueue.add(queue, FLIGHTS)
+    WorkQueue.add(queue, Key("Dataset", "other", "flights"))
+    body = {"metadata": {"namespace": "ns", "name": "air", "uid": "u", "resourceVersion": "7"}, "spec": {}}
+    events.record(VACUUM_POLICIES, "ADDED", body)
+    queue.added.clear()
+
+    events.record(VACUUM_POLICIES, "DELETED", body)
+
+    assert queue.added == [Key("VacuumPolicy", "ns", "air"), FLIGHTS]
+
+
+def test_a_resync_adds_what_the_queue_does_not_know() -> None:
+    """When to look at a known key is decided by its reconciles."""
+    queue, objects = Keys(), watched(a_server())
+    WorkQueue.add(queue, FLIGHTS)
+
+    async def until_it_adds() -> None:
+        task = asyncio.create_task(resync(queue, objects, a_server(), ["ns"], 0.0))  # type: ignore[arg-type]
+        while len(queue.added) < 3:
             await asyncio.sleep(0.001)
         task.cancel()
 
-    asyncio.run(asyncio.wait_for(three_rounds(), 10))
+    asyncio.run(asyncio.wait_for(until_it_adds(), 10))
 
-    listings = client.requests.count("list Restatement")
-    assert listings >= 3 if every_seconds == 0 else listings == 1
+    assert set(queue.added) == {Key(SHARED_RUNS, "ns", "")}
+    assert set(queue.priorities) == {Priority.PERIODIC}

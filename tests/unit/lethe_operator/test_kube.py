@@ -9,7 +9,7 @@ from typing import Any
 
 import kubernetes.client
 import pytest
-from lethe_operator.kube import DATASETS, JOBS, Away, Kube, NotFound
+from lethe_operator.kube import DATASETS, JOBS, Away, Document, Kube, NotFound, ResourceKind
 from lethe_operator.metrics import Metrics
 
 
@@ -128,3 +128,56 @@ def test_a_request_without_an_answer_is_counted_too() -> None:
 
     asked = {"method": "GET", "resource": "datasets", "status": "0"}
     assert metrics.registry.get_sample_value("lethe_api_requests_total", asked) == 1
+
+
+class Heard:
+    """What answers to writes tell."""
+
+    def __init__(self) -> None:
+        self.told: list[tuple[str, ...]] = []
+
+    def written(self, kind: ResourceKind, body: Document) -> None:
+        self.told.append(("written", kind.name, *body))
+
+    def deleted(self, kind: ResourceKind, namespace: str, name: str, answer: Document) -> None:
+        self.told.append(("deleted", kind.name, namespace, name, *answer))
+
+    def unanswered(self, kind: ResourceKind, namespace: str, name: str) -> None:
+        self.told.append(("unanswered", kind.name, namespace, name))
+
+
+def test_answers_to_writes_are_passed_on_and_answers_to_reads_are_not(asked: tuple[Kube, list[str]]) -> None:
+    kube, heard = asked[0], Heard()
+    kube.answers = heard
+
+    kube.get(DATASETS, "ns", "flights")
+    kube.patch(DATASETS, "ns", "flights", {"spec": {}})
+    kube.delete(DATASETS, "ns", "flights")
+    kube.delete(DATASETS, "ns", "gone")
+    with pytest.raises(NotFound):
+        kube.patch(DATASETS, "ns", "gone", {"spec": {}})
+
+    assert heard.told == [("written", "Dataset"), ("deleted", "Dataset", "ns", "flights")]
+
+
+def test_a_write_without_an_answer_is_passed_on_as_doubtful() -> None:
+    """The API server may have carried it out."""
+    heard = Heard()
+    with closing(socket()) as taken:
+        taken.bind(("127.0.0.1", 0))  # nobody listens
+        kube = kube_at(f"http://127.0.0.1:{taken.getsockname()[1]}", Metrics())
+        kube.answers = heard
+        for write in (
+            lambda: kube.create(JOBS, "ns", {"metadata": {"name": "j"}}),
+            lambda: kube.patch(DATASETS, "ns", "flights", {"spec": {}}, "status"),
+            lambda: kube.delete(JOBS, "ns", "j"),
+            lambda: kube.get(JOBS, "ns", "j"),
+        ):
+            with pytest.raises(Away):
+                write()
+
+    assert heard.told == [
+        ("unanswered", "Job", "ns", "j"),
+        ("unanswered", "Dataset", "ns", "flights"),
+        ("unanswered", "Job", "ns", "j"),
+    ]

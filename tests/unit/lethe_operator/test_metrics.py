@@ -1,6 +1,7 @@
 """What Prometheus scrapes: the numbers of a Dataset, counts of runs and reconciles, nothing of a Dataset that is gone."""
 
 import socket
+import time
 import urllib.request
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -13,6 +14,7 @@ from lethe_operator.decide.dataset import decide
 from lethe_operator.decide.runs.history import ended
 from lethe_operator.metrics import GAUGES, Metrics, numbers_of
 from lethe_operator.resources.observed import EventsView, NotListed
+from lethe_operator.schedule import Key, Priority, Schedule
 
 from tests.support.builders import NOW, a_batch, a_ledger, a_tombstone, ago
 from tests.support.resources import SETTINGS, a_buffered, a_dataset, a_table, a_world
@@ -58,7 +60,7 @@ def test_the_numbers_of_a_dataset_are_those_of_its_status() -> None:
         "lethe_events_in_flight": 3,
         "lethe_events_oldest_age_seconds": 20,
     }
-    assert found.keys() == GAUGES.keys()
+    assert found.keys() | {"lethe_listing_pause_seconds"} == GAUGES.keys()  # which reconciles add
 
 
 def test_what_is_not_known_is_not_there_rather_than_0() -> None:
@@ -136,6 +138,33 @@ def test_reconciles_are_counted_and_so_are_those_that_fail() -> None:
     assert count("lethe_reconcile_failures_total", {"kind": "Dataset"}) == 1
 
 
+def test_the_duration_of_a_reconcile_is_measured_also_if_it_fails() -> None:
+    metrics = Metrics()
+    with metrics.reconcile("Dataset"):
+        pass
+    with pytest.raises(RuntimeError), metrics.reconcile("Dataset"):
+        raise RuntimeError
+
+    count = metrics.registry.get_sample_value
+    assert count("lethe_reconcile_duration_seconds_count", {"kind": "Dataset"}) == 2
+
+
+def test_the_queue_shows_its_depth_and_how_late_it_is() -> None:
+    metrics, schedule = Metrics(), Schedule(1, 1)
+    metrics.watch_queue(schedule.depth)
+    for n in range(3):
+        schedule.add(Key("Dataset", "ns", str(n)), Priority.DUE, 1.0)
+
+    start = schedule.take(5.0)
+    assert start is not None
+    metrics.reconcile_starts(start)
+
+    value = metrics.registry.get_sample_value
+    depths = {p: value("lethe_queue_depth", {"priority": p}) for p in ("Changed", "Due", "Periodic")}
+    assert depths == {"Changed": 0, "Due": 2, "Periodic": 0}
+    assert value("lethe_queue_lateness_seconds_sum", {"priority": "Due"}) == 4
+
+
 def test_a_dataset_that_is_gone_leaves_no_numbers() -> None:
     metrics = Metrics()
     for name in ("flights", "other"):
@@ -173,3 +202,21 @@ def test_the_page_about_metrics_names_every_one() -> None:
     missing = {f for f in families if f.startswith("lethe_") and f"`{f}`" not in page}
 
     assert (missing, len(families) > len(GAUGES)) == (set(), True)
+
+
+def test_showing_a_dataset_among_thousands_takes_no_longer_than_alone() -> None:
+    """The client library searches all series to remove those of one Dataset."""
+    metrics = Metrics()
+    status = {"consolidation": {"decision": "Later", "reason": "NothingWaits"}}
+
+    def seconds() -> float:
+        since = time.process_time()
+        for _ in range(200):
+            metrics.show("ns", "flights", status, {"lethe_buffer_batches": 1.0})
+        return time.process_time() - since
+
+    alone = min(seconds() for _ in range(3))
+    for n in range(5_000):
+        metrics.show("ns", f"other-{n}", status, dict.fromkeys(GAUGES, 1.0))
+
+    assert min(seconds() for _ in range(3)) < 20 * alone + 0.01

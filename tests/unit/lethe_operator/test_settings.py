@@ -50,13 +50,19 @@ def test_sharing_is_for_those_who_ask_and_its_limits_are_the_charts() -> None:
         {"LETHE_RUN_TEMPLATE": "{"},
         {"LETHE_RUN_TEMPLATE": '{"driver": {"memory": "much"}}'},
         {"LETHE_SHARED_RUNS": '{"maxDatasets": 1}'},
+        {"LETHE_IDLE_CHECKS": '{"pointerSeconds": 0}'},
         {"LETHE_SHARED_RUNS": '{"gatherSeconds": 0}'},
         {"LETHE_RESYNC_SECONDS": "0"},
+        {"LETHE_RESYNC_MAX_SECONDS": "0"},
         {"LETHE_RETRY_BASE_SECONDS": "soon"},
         {"LETHE_INFRASTRUCTURE_RETRY_MAX_SECONDS": "0"},
         {"LETHE_ERASURE_RECORD_RETENTION": "FOREVER:1"},
         {"LETHE_METRICS_PORT": "http"},
         {"LETHE_METRICS_PORT": "70000"},
+        {"LETHE_PROBES_PORT": "0"},
+        {"LETHE_LEADER_LEASE": "lethe-operator"},
+        {"LETHE_SHARD": "2/2"},
+        {"LETHE_SHARD": "first"},
     ],
 )
 def test_a_variable_that_cannot_be_used_is_named(env: dict[str, str]) -> None:
@@ -64,3 +70,14 @@ def test_a_variable_that_cannot_be_used_is_named(env: dict[str, str]) -> None:
 
     with pytest.raises(InvalidSettings, match=name):
         from_environment(env)
+
+
+def test_replicas_have_different_names_and_shards_different_namespaces() -> None:
+    both = [from_environment({"LETHE_LEADER_LEASE": "system/lethe-operator"}) for _ in range(2)]
+    assert [s.leader_lease for s in both] == ["system/lethe-operator"] * 2
+    assert len({s.identity for s in both}) == 2
+    assert from_environment({"POD_NAME": "pod-1"}).identity == "pod-1"
+    assert from_environment({}).probes_port == 8080
+
+    shards = [from_environment({"LETHE_WATCH_NAMESPACES": "a,b,c,d", "LETHE_SHARD": f"{n}/2"}) for n in range(2)]
+    assert sorted(n for s in shards for n in s.watch_namespaces) == ["a", "b", "c", "d"]

@@ -33,7 +33,7 @@ class VacuumStory:
     ledger: Ledger = field(default_factory=lambda: a_ledger("A", "B", "C", "D"))
     view: dict[str, Any] = field(default_factory=dict)
     annotations: dict[str, str] = field(default_factory=dict)
-    neighbours: tuple[Dataset, ...] = ()
+    rivals: tuple[Dataset, ...] = ()
     vacuums: tuple[VacuumJob, ...] = ()
     now: datetime = NOW
     clock_off: timedelta = timedelta()
@@ -61,7 +61,7 @@ class VacuumStory:
             table=self.table,
             policies=self.policies,
             runs=tuple(self.runs),
-            neighbours=self.neighbours,
+            rivals=self.rivals,
             vacuums=self.vacuums,
             **world,
         )

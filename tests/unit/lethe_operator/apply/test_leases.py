@@ -1,22 +1,28 @@
-"""Two releases that watch one namespace: one of them acts, the other one says so and waits."""
+"""Leases: one holder at a time, whatever the clocks of other machines say, and few requests."""
 
 import logging
 from pathlib import Path
 from typing import Any
 
 import pytest
-from lethe_operator.apply.leases import Leases
-from lethe_operator.decide.leadership import LEASE, LEASE_SECONDS, RENEW_EVERY_SECONDS, RENEW_WITHIN_SECONDS
-from lethe_operator.kube import DATASETS, LEASES, Away, Refused
-from lethe_operator.metrics import Metrics
-from lethe_operator.observe.tables import TableReader
+from lethe_operator.apply.leases import Claims, LeaseHolder
+from lethe_operator.decide.leadership import (
+    CLAIM,
+    CLAIM_LEASE,
+    CLAIM_READ_SECONDS,
+    LEADER,
+    WITHOUT_LEADER_SECONDS,
+    LeaseTerms,
+)
+from lethe_operator.kube import DATASETS, LEASES, OF_LEASES, Away, Refused
 from lethe_operator.reconcile import Reconciler
-from lethe_operator.settings import Settings
-from lethe_operator.work_queue import Key
+from lethe_operator.schedule import Key, Next
 
 from tests.support.clock import ManualClock
-from tests.support.fake_cluster import Client, FakeCluster
+from tests.support.fake_cluster import Client, FakeCluster, an_operator
 from tests.support.small_lake import SmallLake
+
+FAILOVER_SECONDS = 15
 
 
 @pytest.fixture
@@ -24,83 +30,102 @@ def clock() -> ManualClock:
     return ManualClock(1000.0)
 
 
-def operator(server: Any, name: str, clock: ManualClock, **more: Any) -> Leases:
-    return Leases(server, ["ns"], name, monotonic=clock, **more)
+def replica(server: Any, name: str, clock: ManualClock, terms: LeaseTerms = LEADER) -> LeaseHolder:
+    return LeaseHolder(server, "system", "lethe-operator", name, terms, clock)
 
 
-def holder(server: FakeCluster) -> str:
-    return str(server.get(LEASES, "ns", LEASE)["spec"]["holderIdentity"])
+def release(server: Any, name: str, clock: ManualClock) -> Claims:
+    return Claims(server, ["ns"], name, clock)
 
 
-def test_the_first_operator_acts_and_the_second_waits_and_names_it(
-    clock: ManualClock, caplog: pytest.LogCaptureFixture
-) -> None:
-    server, metrics = FakeCluster(), Metrics()
-    first, second = operator(server, "a/one", clock), operator(server, "b/two", clock, on_renewal=metrics.acts_in)
-    caplog.set_level(logging.WARNING)
+def lease(server: FakeCluster, namespace: str = "system") -> dict[str, Any]:
+    return dict(server.get(LEASES, namespace, "lethe-operator")["spec"])
+
+
+# --- the replicas of a release -------------------------------------------------------------------------------------------
+
+
+def test_of_two_replicas_one_holds_the_lease_with_one_request_per_renewal(clock: ManualClock) -> None:
+    server = FakeCluster()
+    clients = [Client(server), Client(server)]
+    first, second = (replica(c, name, clock) for c, name in zip(clients, ("one", "two"), strict=True))
 
     for _ in range(20):
         first.renew()
         second.renew()
-        clock.now += RENEW_EVERY_SECONDS
+        assert (first.held(), second.held(), second.holder) == (True, False, "one")
+        clock.now += LEADER.renew_every_seconds
 
-    assert (first.acts_in("ns"), second.acts_in("ns")) == (True, False)
-    assert metrics.registry.get_sample_value("lethe_namespace_held", {"namespace": "ns"}) == 0
-    (said,) = [r.getMessage() for r in caplog.records]
-    assert "namespace ns: the operator a/one acts here" in said
-    assert "watchNamespaces" in said
+    assert clients[0].requests == ["get Lease", "create Lease", *["patch Lease"] * 19]
+    assert clients[1].requests == ["get Lease"] * 20
 
 
-def test_when_the_first_is_gone_the_second_acts_and_never_both(clock: ManualClock) -> None:
+@pytest.mark.parametrize("polled_later", [0.01, 1.5, 2.99], ids=lambda s: f"{s} s")
+def test_a_standby_takes_the_lease_of_a_dead_leader_in_time_and_never_both_act(
+    clock: ManualClock, polled_later: float
+) -> None:
     server = FakeCluster()
-    first, second = operator(server, "a/one", clock), operator(server, "b/two", clock)
+    first, second = replica(server, "one", clock), replica(server, "two", clock)
     first.renew()
     second.renew()
-    acted: list[tuple[bool, bool]] = []
+    clock.now += LEADER.renew_every_seconds
+    first.renew()  # and dies
+    died = clock.now
+    clock.now += polled_later
 
-    for _ in range(2 * LEASE_SECONDS):  # nothing renews the first one's Lease
-        clock.now += 1
+    second.renew()
+    while not second.held():
+        clock.now += max(second.due_in(LEADER.renew_every_seconds), 0.001)
         second.renew()
-        acted.append((first.acts_in("ns"), second.acts_in("ns")))
+        assert not (first.held() and second.held())
 
-    assert (True, True) not in acted
-    assert acted[int(RENEW_WITHIN_SECONDS) - 2] == (True, False)
-    assert acted.index((False, True)) + 1 == LEASE_SECONDS
+    assert clock.now - died < FAILOVER_SECONDS - 2
     first.renew()
-    assert (first.acts_in("ns"), second.acts_in("ns")) == (False, True)
-    assert server.get(LEASES, "ns", LEASE)["spec"]["leaseTransitions"] == 2
+    assert (first.held(), second.held()) == (False, True)
+    assert lease(server)["leaseTransitions"] == 2
 
 
-def test_a_restarted_pod_of_the_same_release_goes_on_at_once(clock: ManualClock) -> None:
+def test_a_standby_whose_wall_clock_is_off_by_an_hour_waits_as_long_as_any_other(clock: ManualClock) -> None:
+    """It does not compare the times in the Lease with its own."""
     server = FakeCluster()
-    operator(server, "a/one", clock).renew()
+    first, second = replica(server, "one", clock), replica(server, "two", clock)
+    first.renew()
+    old = {"renewTime": "2001-01-01T00:00:00.000000Z", "acquireTime": "2001-01-01T00:00:00.000000Z"}
+    server.patch(LEASES, "system", "lethe-operator", {"spec": old})
+    second.renew()
+    clock.now += LEADER.lease_seconds - 0.1
+    second.renew()
+    assert not second.held()
 
-    again = operator(server, "a/one", clock)
-    again.renew()
+    clock.now += 0.1
+    second.renew()
 
-    assert again.acts_in("ns")
+    assert second.held()
 
 
 @pytest.mark.parametrize("there", [False, True], ids=["no Lease yet", "an expired Lease"])
 def test_of_two_that_take_it_at_the_same_moment_one_gets_it(clock: ManualClock, there: bool) -> None:
     server = FakeCluster()
-    second = operator(server, "b/two", clock)
+    second = replica(server, "two", clock)
     if there:
-        operator(server, "gone", clock).renew()
+        replica(server, "gone", clock).renew()
         second.renew()
-    # The second acts between the first one's look and its request.
-    first = operator(Client(server, before={2 if there else 1: second.renew}), "a/one", clock)
+    # The second acts between the first one's read and its write.
+    first = replica(Client(server, before={2 if there else 1: second.renew}), "one", clock)
     first.renew()
     if there:
-        clock.now += LEASE_SECONDS
+        clock.now += LEADER.lease_seconds
         first.renew()
 
-    assert (first.acts_in("ns"), second.acts_in("ns")) == (False, True)
-    assert holder(server) == "b/two"
+    assert (first.held(), second.held()) == (False, True)
+    assert lease(server)["holderIdentity"] == "two"
 
 
+@pytest.mark.parametrize("terms", [LEADER, CLAIM], ids=["leader", "claim"])
 @pytest.mark.parametrize("error", [Away(0, "NoAnswer", "x"), Refused(403, "Forbidden", "x")])
-def test_without_an_answer_it_stops_before_another_may_begin(clock: ManualClock, error: Exception) -> None:
+def test_without_an_answer_it_stops_before_another_may_begin(
+    clock: ManualClock, error: Exception, terms: LeaseTerms
+) -> None:
     server = FakeCluster()
     fails = {"now": False}
 
@@ -108,34 +133,175 @@ def test_without_an_answer_it_stops_before_another_may_begin(clock: ManualClock,
         if fails["now"]:
             raise error
 
-    one = operator(Client(server, before=dict.fromkeys(range(100), fail)), "a/one", clock)
+    one = replica(Client(server, before=dict.fromkeys(range(100), fail)), "one", clock, terms)
     one.renew()
     fails["now"] = True
-    clock.now += RENEW_WITHIN_SECONDS - 1
+    clock.now += terms.act_within_seconds - 0.1
+    with pytest.raises(type(error)):
+        one.renew()
+    assert one.held()
+    clock.now += 0.1
+
+    assert not one.held()
+    assert terms.act_within_seconds + OF_LEASES.connect_to_write_seconds < terms.lease_seconds
+    # A renewal that hangs is followed by another one before the holder stops.
+    hanging = OF_LEASES.connect_to_write_seconds + OF_LEASES.read_seconds
+    assert terms.renew_every_seconds + hanging + terms.retry_seconds <= terms.act_within_seconds
+
+
+def test_a_renewal_whose_answer_was_lost_is_seen_by_the_next_one_and_the_term_goes_on(clock: ManualClock) -> None:
+    server = FakeCluster()
+
+    def lose() -> None:
+        raise Away(0, "NoAnswer", "x")
+
+    client = Client(server, after={2: lose})
+    one = replica(client, "one", clock)
     one.renew()
-    assert one.acts_in("ns")
-    clock.now += 1
+    term = one.term
+    clock.now += LEADER.renew_every_seconds
+    with pytest.raises(Away):
+        one.renew()
+    clock.now += LEADER.retry_seconds
 
-    assert not one.acts_in("ns")
-    assert RENEW_WITHIN_SECONDS + RENEW_EVERY_SECONDS < LEASE_SECONDS
+    one.renew()
+
+    assert one.held()
+    assert one.term == term
+    assert client.requests[3:] == ["patch Lease", "get Lease", "patch Lease"]
 
 
-def test_an_operator_that_does_not_act_starts_no_run_and_writes_no_status(
+def test_a_released_lease_is_taken_at_the_next_read(clock: ManualClock) -> None:
+    server = FakeCluster()
+    first, second = replica(server, "one", clock), replica(server, "two", clock)
+    first.renew()
+    second.renew()
+
+    first.release()
+    second.renew()
+
+    assert (first.held(), second.held()) == (False, True)
+    assert (first.term, second.term) == (None, 2)
+
+
+def test_a_paused_holder_that_wakes_up_does_not_hold_the_lease_before_it_has_renewed_it(clock: ManualClock) -> None:
+    server = FakeCluster()
+    one = replica(server, "one", clock)
+    one.renew()
+    term = one.term
+
+    clock.now += 60
+    assert not one.held()
+    one.renew()
+
+    assert one.held(), "no other process took it"
+    assert one.term == term
+
+
+# --- the releases that watch a namespace ---------------------------------------------------------------------------------
+
+
+def test_the_first_release_acts_and_the_second_waits_and_names_it(
+    clock: ManualClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    server = FakeCluster()
+    first, second = release(server, "a/one", clock), release(server, "b/two", clock)
+    caplog.set_level(logging.WARNING)
+
+    for _ in range(200):
+        first.renew()
+        second.renew()
+        clock.now += CLAIM_READ_SECONDS
+
+    assert (first.acts_in("ns"), second.acts_in("ns")) == (True, False)
+    (logged,) = [r.getMessage() for r in caplog.records]
+    assert "namespace ns: the operator a/one acts here" in logged
+    assert "watchNamespaces" in logged
+
+
+def test_when_the_first_release_is_gone_the_second_acts_and_never_both(clock: ManualClock) -> None:
+    server = FakeCluster()
+    first, second = release(server, "a/one", clock), release(server, "b/two", clock)
+    first.renew()
+    second.renew()
+    acted: list[tuple[bool, bool]] = []
+
+    for _ in range(2 * CLAIM.lease_seconds):  # nothing renews the first one's Lease
+        clock.now += 1
+        second.renew()
+        acted.append((first.acts_in("ns"), second.acts_in("ns")))
+
+    assert (True, True) not in acted
+    assert acted[int(CLAIM.act_within_seconds) - 2] == (True, False)
+    assert acted.index((False, True)) + 1 == CLAIM.lease_seconds
+    first.renew()
+    assert (first.acts_in("ns"), second.acts_in("ns")) == (False, True)
+    assert lease(server, "ns")["leaseTransitions"] == 2
+
+
+def test_claims_cost_one_request_per_namespace_and_minute(clock: ManualClock) -> None:
+    client = Client(FakeCluster())
+    one = release(client, "a/one", clock)
+
+    for _ in range(600):
+        one.renew()
+        clock.now += 1
+
+    assert client.requests == ["get Lease", "create Lease", *["patch Lease"] * 9]
+
+
+def test_the_next_leader_of_a_release_acts_at_once(clock: ManualClock) -> None:
+    server = FakeCluster()
+    release(server, "a/one", clock).renew()
+
+    again = release(server, "a/one", clock)
+    again.renew()
+
+    assert again.acts_in("ns")
+
+
+def test_an_operator_of_the_version_without_leaders_is_waited_for(clock: ManualClock) -> None:
+    """It has the name of the release, too, and knows nothing of the release's Lease: an upgrade may start the new pods first."""
+    server = FakeCluster()
+    old = {"holderIdentity": "a/one", "leaseDurationSeconds": WITHOUT_LEADER_SECONDS, "leaseTransitions": 1}
+    body = {
+        "apiVersion": "coordination.k8s.io/v1",
+        "kind": "Lease",
+        "metadata": {"name": CLAIM_LEASE, "namespace": "ns"},
+    }
+    server.create(LEASES, "ns", {**body, "spec": old})
+    new = release(server, "a/one", clock)
+
+    for _ in range(12):  # the old one renews every ten seconds
+        new.renew()
+        assert not new.acts_in("ns")
+        clock.now += 10
+        server.patch(LEASES, "ns", CLAIM_LEASE, {"spec": {"renewTime": str(clock.now)}})
+    ended = clock.now
+    while not new.acts_in("ns"):
+        new.renew()
+        clock.now += 1
+
+    assert WITHOUT_LEADER_SECONDS < clock.now - ended < WITHOUT_LEADER_SECONDS + CLAIM_READ_SECONDS + 2
+    assert lease(server, "ns")["leaseDurationSeconds"] == CLAIM.lease_seconds
+
+
+def test_a_release_that_does_not_act_starts_no_run_and_writes_no_status(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, clock: ManualClock
 ) -> None:
     monkeypatch.setenv("PYICEBERG_HOME", str(tmp_path))
     lake, key = SmallLake.make(tmp_path), Key("Dataset", "ns", "flights")
     lake.put("A")
     lake.create_table()
-    first, second = (operator(lake.cluster, name, clock) for name in ("a/one", "b/two"))
+    first, second = (release(lake.cluster, name, clock) for name in ("a/one", "b/two"))
     first.renew()
     second.renew()
     idle = Client(lake.cluster)
 
-    def reconciler(kube: Any, leases: Leases) -> Reconciler:
-        return Reconciler(kube, TableReader(), Settings(), acts_in=leases.acts_in)
+    def reconciler(kube: Any, claims: Claims) -> Reconciler:
+        return an_operator(kube, acts_in=claims.acts_in)
 
-    assert reconciler(idle, second)(key) is None
+    assert reconciler(idle, second)(key) == Next(idle=True)
     assert idle.requests == []
     reconciler(lake.cluster, first)(key)
 

@@ -14,6 +14,7 @@ from lethe_operator.decide.runs.history import entry
 from lethe_operator.decide.runs.retry import failure
 from lethe_operator.handlers.watch_events import datasets_of
 from lethe_operator.observe.documents import Documents
+from lethe_operator.observe.run_objects import of_job
 from lethe_operator.observe.runs import runs_of
 from lethe_operator.resources.dataset import RunTemplate
 from lethe_operator.resources.members import member_label, members_of, needed_by
@@ -140,7 +141,7 @@ never = Documents(no_pointer)
 
 
 def part(job: dict[str, Any], data: dict[str, str] | None = None, *pods: Any, of: RunSpec = B) -> Attempt:
-    (run,) = runs_of(of.dataset.uid, [job], pods, data or {}, never)
+    (run,) = runs_of(of.dataset.uid, [of_job(job)], pods, data or {}, never)
     assert run.last is not None
     return run.last
 
@@ -213,7 +214,7 @@ def test_out_of_memory_was_the_part_that_the_driver_was_at() -> None:
 
 
 def test_a_job_in_which_a_dataset_has_no_part_is_not_its() -> None:
-    assert runs_of("uid-c", [a_job()], [], {}, never) == ()
+    assert runs_of("uid-c", [of_job(a_job())], [], {}, never) == ()
 
 
 def test_a_part_that_waits_for_its_turn_shows_it() -> None:

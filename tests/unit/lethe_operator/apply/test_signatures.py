@@ -16,12 +16,11 @@ from lethe.ledger.erasure import Erasure
 from lethe.ledger.ledger import Delta
 from lethe.restatement.record import recalled
 from lethe_operator.kube import EVENTS, RESTATEMENTS
-from lethe_operator.observe.tables import TableReader
-from lethe_operator.reconcile import Reconciler
 from lethe_operator.resources.restatement import parse_restatement
 from lethe_operator.settings import InvalidSettings, Settings, with_files
 
 from tests.support.builders import NOW, RUN, a_request_entry
+from tests.support.fake_cluster import an_operator
 from tests.support.resources import a_restatement_body, condition
 from tests.support.small_lake import FLIGHTS, SmallLake
 from tests.support.tables import SCHEMA, summary_of
@@ -74,7 +73,7 @@ def close(lake: SmallLake, made: Record, folder: str = "_erasures") -> Path:
 
 
 def reconcile(lake: SmallLake, signer: Signer | None = SIGNER) -> None:
-    Reconciler(lake.cluster, TableReader(), Settings(signer=signer))(FLIGHTS)  # type: ignore[arg-type]
+    an_operator(lake.cluster, settings=Settings(signer=signer))(FLIGHTS)
 
 
 def status(lake: SmallLake) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from lethe_operator.build.job import AttemptRecord, job
 from lethe_operator.build.sizing import Size, size
 from lethe_operator.decide.runs import spec as run_specs
 from lethe_operator.resources.dataset import GIB, MIB, RunTemplate
-from lethe_operator.settings import CommitterSettings, RunLimits, Settings
+from lethe_operator.settings import RunLimits, Settings
 from lethe_spark.jobs.erasure.close import RETENTION_VARIABLE
 from lethe_spark.run import rpc_secret
 
@@ -26,7 +26,7 @@ WIDE = size(0, RunTemplate.model_validate({"executors": {"min": 2, "cpu": "500m"
 
 
 def a_job(chosen: Size = ALONE, template: Any = None) -> dict[str, Any]:
-    return job(RUN, chosen, template or {}, AttemptRecord(3), SETTINGS)
+    return job(RUN, chosen, RunTemplate(pod_template=template or {}), AttemptRecord(3), SETTINGS)
 
 
 def container(document: dict[str, Any]) -> dict[str, Any]:
@@ -62,7 +62,7 @@ def test_a_run_hears_how_long_erasure_records_are_kept() -> None:
     kept = replace(SETTINGS, record_retention=Retention(LockMode.COMPLIANCE, 30))
 
     def heard(settings: Settings) -> list[str]:
-        env = container(job(RUN, ALONE, {}, AttemptRecord(3), settings))["env"]
+        env = container(job(RUN, ALONE, RunTemplate(), AttemptRecord(3), settings))["env"]
         return [e["value"] for e in env if e["name"] == RETENTION_VARIABLE]
 
     assert (heard(SETTINGS), heard(kept)) == ([], ["COMPLIANCE:30"])
@@ -154,7 +154,11 @@ def test_with_executors_the_driver_needs_rights_on_pods_only() -> None:
         "spark.kubernetes.driver.reusePersistentVolumeClaim": "false",
         "spark.kubernetes.driver.service.deleteOnTermination": "false",
         "spark.kubernetes.executor.podTemplateFile": "/etc/lethe/run/executor.yaml",
-        "spark.executor.instances": "2",
+        "spark.dynamicAllocation.enabled": "true",
+        "spark.dynamicAllocation.shuffleTracking.enabled": "true",
+        "spark.dynamicAllocation.minExecutors": "2",
+        "spark.dynamicAllocation.initialExecutors": "2",
+        "spark.dynamicAllocation.maxExecutors": "2",
         "spark.executor.cores": "1",
         "spark.kubernetes.executor.request.cores": "500m",
         "spark.executor.memory": "1462m",
@@ -227,7 +231,7 @@ def bindings(objects: tuple[dict[str, Any], ...]) -> dict[str, list[str]]:
 
 
 def test_a_driver_without_executors_may_touch_its_own_config_map_and_no_pod() -> None:
-    objects = dataset_objects(DATASET, CommitterSettings(), with_executors=False)
+    objects = dataset_objects(DATASET, (), with_executors=False)
 
     assert [o["kind"] for o in objects] == ["ConfigMap", "ServiceAccount", "Role", "RoleBinding"]
     assert {"flights-runs"} == {o["metadata"]["name"] for o in objects}
@@ -237,7 +241,7 @@ def test_a_driver_without_executors_may_touch_its_own_config_map_and_no_pod() ->
 
 
 def test_a_driver_with_executors_has_its_own_account() -> None:
-    objects = dataset_objects(DATASET, CommitterSettings(), with_executors=True)
+    objects = dataset_objects(DATASET, (), with_executors=True)
 
     assert bindings(objects) == {
         "flights-runs": ["flights-runs"],
@@ -248,7 +252,7 @@ def test_a_driver_with_executors_has_its_own_account() -> None:
 
 
 def test_the_committer_may_report_and_nothing_else() -> None:
-    objects = dataset_objects(DATASET, CommitterSettings(enabled=True), with_executors=False)
+    objects = dataset_objects(DATASET, ("lethe-committer",), with_executors=False)
 
     assert bindings(objects)["lethe-committer"] == ["flights-reports"]
     assert [o["rules"] for o in objects if o["kind"] == "Role"] == [[ITS_CONFIG_MAP]] * 2
@@ -256,7 +260,7 @@ def test_the_committer_may_report_and_nothing_else() -> None:
 
 @pytest.mark.parametrize("chosen", [ALONE, WIDE], ids=["alone", "with executors"])
 def test_only_a_pod_that_asks_for_a_token_gets_one(chosen: Size) -> None:
-    accounts = [o for o in dataset_objects(DATASET, CommitterSettings(), True) if o["kind"] == "ServiceAccount"]
+    accounts = [o for o in dataset_objects(DATASET, (), True) if o["kind"] == "ServiceAccount"]
 
     assert [a["automountServiceAccountToken"] for a in accounts] == [False] * 3
     assert True is a_job(chosen)["spec"]["template"]["spec"]["automountServiceAccountToken"]
@@ -333,5 +337,5 @@ def test_the_limit_of_cpus_can_be_left_out() -> None:
     free = Settings(run_limits=RunLimits(cpu_factor=0))
 
     assert "spark.kubernetes.executor.limit.cores" not in spark_conf.confs(RUN, WIDE, free)
-    made = job(RUN, WIDE, {}, AttemptRecord(3), free)
+    made = job(RUN, WIDE, RunTemplate(), AttemptRecord(3), free)
     assert container(made)["resources"]["limits"].keys() == {"memory", "ephemeral-storage"}

@@ -15,6 +15,7 @@ from lethe_operator.observe.listing import (
     ListingRequest,
     Listings,
 )
+from lethe_operator.observe.listing_schedule import ListingLimits
 from lethe_operator.resources.dataset import Dataset
 
 from tests.support.builders import listed
@@ -77,7 +78,7 @@ def gate(monkeypatch: pytest.MonkeyPatch) -> Gate:
 @pytest.fixture
 def listings(clock: ManualClock) -> Listings:
     """Reconciles do not wait for a listing."""
-    return Listings(clock, patience_seconds=0)
+    return Listings(clock, patience_seconds=0, limits=ListingLimits(shortest_seconds=5), spread=lambda: 1.0)
 
 
 def seen(listings: Listings, dataset: Dataset | None = None, run_ended: bool = False, **entries: Any) -> Any:

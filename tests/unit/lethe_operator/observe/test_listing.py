@@ -1,6 +1,5 @@
 """A buffer is listed in parallel with reconciles, not all the time, and the listing stops when it is no longer needed."""
 
-import threading
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -9,12 +8,12 @@ import pytest
 from lethe.buffer.digest import BufferDigest
 from lethe.ledger.ledger import BufferedObject
 from lethe_operator.observe.listing import (
-    REST_AT_LEAST_SECONDS,
     SILENCE_SECONDS,
     SWEEP_WITHIN_SECONDS,
     ListingRequest,
     Listings,
 )
+from lethe_operator.observe.listing_schedule import REST_AT_LEAST_SECONDS
 from lethe_operator.resources.observed import NotListed, Unavailable
 
 from tests.support.builders import a_batch
@@ -101,7 +100,8 @@ def test_a_listing_that_is_no_longer_needed_stops(listings: Listings, gate: Gate
     gate.batch_ids = tuple(f"b{n}" for n in range(1000))
     seen(listings)
     assert gate.reached.acquire(timeout=LIMIT_SECONDS)
-    threads = [t for t in threading.enumerate() if t.name == "listing ns/flights"]
+    running = listings._buffers["ns/flights"].running
+    assert running is not None
 
     match end:
         case "deleted":
@@ -113,8 +113,7 @@ def test_a_listing_that_is_no_longer_needed_stops(listings: Listings, gate: Gate
     gate.through.release()
     gate.through.release()
 
-    threads[0].join(LIMIT_SECONDS)
-    assert not threads[0].is_alive()
+    assert running.done.wait(LIMIT_SECONDS)
     assert gate.given <= 2 + (0 if end == "deleted" else 1000)
 
 
@@ -184,20 +183,24 @@ def test_what_may_be_deleted_is_not_handed_out_long_after_it_was_listed(
     gate.through.release()
 
 
-@pytest.mark.parametrize("seconds", [0, 40])
-def test_the_end_of_a_listing_that_no_reconcile_waited_for_is_reported(
-    listings: Listings, gate: Gate, clock: ManualClock, seconds: float
-) -> None:
-    """Or what it has found would wait for the next event; one that its reconcile waited for needs no other."""
-    told: list[str] = []
-    listings.on_change = lambda meta: told.append(meta.full_name)
+def test_the_end_of_a_listing_that_no_reconcile_waits_for_is_reported(listings: Listings, gate: Gate) -> None:
+    """Or what it has found would wait for the next event."""
+    reported: list[str] = []
+    listings.on_change = lambda meta: reported.append(meta.full_name)
     seen(listings)
-    thread = next(t for t in threading.enumerate() if t.name == "listing ns/flights")
-    clock.now += seconds
     gate.through.release()
-    thread.join(LIMIT_SECONDS)
 
-    assert told == (["ns/flights"] if seconds else [])
+    wait_until(lambda: reported == ["ns/flights"], LIMIT_SECONDS)
+
+
+def test_the_end_of_a_listing_that_its_reconcile_waits_for_is_not_reported(gate: Gate, clock: ManualClock) -> None:
+    listings, reported = Listings(clock, patience_seconds=LIMIT_SECONDS), []
+    listings.on_change = lambda meta: reported.append(meta.full_name)
+    gate.through.release()
+
+    assert isinstance(seen(listings), BufferDigest)
+    wait_until(lambda: bool(listings._threads._idle), LIMIT_SECONDS)
+    assert reported == []
 
 
 def test_how_long_the_last_one_took_is_known(listings: Listings, gate: Gate, clock: ManualClock) -> None:

@@ -1,6 +1,8 @@
 """What is learned of a buffer between two listings, and which batches came before a Restatement."""
 
 import os
+import threading
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -8,12 +10,10 @@ from typing import Any
 import pytest
 from lethe.buffer.batch import BufferedBatch
 from lethe.buffer.digest import BufferDigest
+from lethe.iceberg import catalogs
 from lethe.ledger.ledger import BufferedObject
-from lethe_operator.observe.listing import (
-    REST_AT_LEAST_SECONDS,
-    ListingRequest,
-    Listings,
-)
+from lethe_operator.observe.listing import ListingRequest, Listings
+from lethe_operator.observe.listing_schedule import AT_ONCE, REST_AT_LEAST_SECONDS, ListingLimits
 from lethe_operator.resources.observed import NotListed
 
 from tests.support.builders import NOW, a_batch
@@ -177,3 +177,99 @@ def test_a_horizon_stays_while_younger_batches_come(tmp_path: Path, clock: Manua
     assert look() == {"uid-erase": datetime.fromtimestamp(1000, UTC)}
     put("B", 2000)
     assert look() == {"uid-erase": datetime.fromtimestamp(1000, UTC)}
+
+
+@pytest.fixture
+def configured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+    """The properties of the Dataset's catalog, as a scheduled listing reads them again."""
+    write_catalog(tmp_path, "s3.example")
+    monkeypatch.setenv("PYICEBERG_HOME", str(tmp_path))
+    return catalogs.properties("main")
+
+
+def write_catalog(home: Path, host: str) -> None:
+    (home / ".pyiceberg.yaml").write_text(f"catalog:\n  main: {{type: sql, s3.endpoint: 'https://{host}'}}\n")
+
+
+@pytest.fixture
+def scheduled(clock: ManualClock) -> Iterator[Listings]:
+    listings = Listings(clock, LIMIT_SECONDS, ListingLimits(shortest_seconds=5), spread=lambda: 1.0)
+    listings.start()
+    yield listings
+    listings.stop()
+
+
+def pass_time(listings: Listings, clock: ManualClock, seconds: float) -> None:
+    """Let the thread of the schedule notice that time has passed."""
+    clock.now += seconds
+    with listings._lock:
+        listings._planned.notify_all()
+
+
+def test_between_reconciles_a_buffer_is_listed_and_its_dataset_is_reported_if_it_has_changed(
+    scheduled: Listings, gate: Gate, clock: ManualClock, configured: dict[str, str]
+) -> None:
+    reported: list[str] = []
+    scheduled.on_change = lambda meta: reported.append(meta.full_name)
+    for _ in range(10):
+        gate.through.release()
+    scheduled.digest(a_dataset(), {}, configured, ListingRequest())
+    pass_time(scheduled, clock, 5)
+    wait_until(lambda: gate.listings == 2, LIMIT_SECONDS)
+    wait_until(lambda: scheduled._buffers["ns/flights"].planned is not None, LIMIT_SECONDS)
+    assert reported == []
+
+    gate.batch_ids = ("A", "B", "C")
+    pass_time(scheduled, clock, 5)
+
+    wait_until(lambda: reported == ["ns/flights"], LIMIT_SECONDS)
+    assert [b.id for b in scheduled.last(a_dataset()).oldest] == ["A", "B", "C"]  # type: ignore[union-attr]
+
+
+def test_while_the_table_cannot_be_read_its_buffer_is_not_listed(
+    scheduled: Listings, gate: Gate, clock: ManualClock, configured: dict[str, str]
+) -> None:
+    for _ in range(10):
+        gate.through.release()
+    scheduled.digest(a_dataset(), {}, configured, ListingRequest())
+    other = a_dataset("other", buffer={"uri": f"{ROOT}-2"})
+    scheduled.digest(other, {}, configured, ListingRequest())
+
+    scheduled.suspend("ns/flights")
+    pass_time(scheduled, clock, 5)
+
+    wait_until(lambda: gate.listings == 3, LIMIT_SECONDS)
+    wait_until(lambda: scheduled._buffers["ns/other"].planned is not None, LIMIT_SECONDS)
+    assert gate.listings == 3  # the other one
+    scheduled.digest(a_dataset(), {}, configured, ListingRequest())
+    assert gate.listings == 4
+
+
+def test_other_credentials_are_first_seen_by_a_reconcile(
+    scheduled: Listings, gate: Gate, clock: ManualClock, configured: dict[str, str], tmp_path: Path
+) -> None:
+    """It decides whether the buffer may be read with them."""
+    reported: list[str] = []
+    scheduled.on_change = lambda meta: reported.append(meta.full_name)
+    gate.through.release()
+    scheduled.digest(a_dataset(), {}, configured, ListingRequest())
+    write_catalog(tmp_path, "other.example")
+
+    pass_time(scheduled, clock, 5)
+
+    wait_until(lambda: reported == ["ns/flights"], LIMIT_SECONDS)
+    assert gate.listings == 1
+
+
+def test_many_buffers_are_listed_by_few_threads(clock: ManualClock, gate: Gate) -> None:
+    listings = Listings(clock, patience_seconds=0)
+    before = threading.active_count()
+    datasets = [a_dataset(f"d{n}", buffer={"uri": f"{ROOT}-{n}"}) for n in range(100)]
+    for dataset in datasets:
+        seen(listings, dataset)
+
+    assert threading.active_count() - before <= AT_ONCE
+    assert gate.listings <= AT_ONCE
+    for _ in range(100):
+        gate.through.release()
+    wait_until(lambda: all(isinstance(listings.last(d), BufferDigest) for d in datasets), LIMIT_SECONDS)

@@ -1,18 +1,17 @@
 """What the operator knows of Restatements: as the watch told it last, and never older than what it wrote itself."""
 
 import json
-import threading
 import time
 import tracemalloc
-from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from typing import Any
 
 import pytest
 from lethe_operator.decide.restatement import status as restatement_status
 from lethe_operator.decide.restatement.assessment import Assessment, RestatementPhase
-from lethe_operator.kube import RESTATEMENTS, Document, ResourceKind
+from lethe_operator.health import OperatorHealth
+from lethe_operator.kube import RESTATEMENTS, Document, Page, ResourceKind
+from lethe_operator.observe.relist import Listing
 from lethe_operator.observe.restatements import RestatementCache, RestatementsOfDataset
 from lethe_operator.resources.common import is_newer
 from lethe_operator.resources.restatement import parse_restatement
@@ -45,6 +44,7 @@ class WatchStory:
         self.server = FakeCluster()
         self.client = Client(self.server)
         self.known = RestatementCache()
+        self.is_listed = False
         for name in names:
             self.create(name)
 
@@ -57,49 +57,19 @@ class WatchStory:
         return self.server.patch(RESTATEMENTS, "ns", name, {"status": ENDED}, "status")
 
     def tell(self, body: Document, deleted: bool = False) -> bool:
-        return self.known.record_event(deleted, body)
+        metadata = body["metadata"]
+        if deleted:
+            return self.known.drop("ns", metadata["name"], metadata["uid"], metadata["resourceVersion"])
+        return self.known.put(body).is_news
 
     def found(self, dataset: str = "flights") -> RestatementsOfDataset:
-        return self.known.of(self.client, "ns", dataset, NOW)  # type: ignore[arg-type]
+        if not self.is_listed:
+            self.list()
+        return self.known.of("ns", dataset, NOW)
 
-    def list(self) -> dict[str, str]:
-        return self.known.list(self.client, "ns")  # type: ignore[arg-type]
-
-
-def test_a_namespace_is_listed_once_and_then_the_watch_is_believed() -> None:
-    story = WatchStory("a", "b")
-
-    first = story.found()
-    story.tell(story.create("c"))
-
-    assert names(first) == ["a", "b"]
-    assert names(story.found()) == ["a", "b", "c"]
-    assert story.client.requests == ["list Restatement"]
-
-
-def test_an_event_before_the_listing_does_not_replace_the_listing() -> None:
-    """It tells of one after the other when the operator starts; a decision about some of them would be a wrong one."""
-    story = WatchStory("a", "b")
-    story.tell(story.server.get(RESTATEMENTS, "ns", "b"))
-
-    assert sorted(names(story.found())) == ["a", "b"]
-
-
-def test_two_datasets_observed_at_once_cause_one_listing(monkeypatch: pytest.MonkeyPatch) -> None:
-    story, other_asks = WatchStory("a"), threading.Event()
-    pages = story.client.pages
-
-    def slow(*arguments: Any) -> Any:
-        assert other_asks.wait(10)
-        return pages(*arguments)
-
-    monkeypatch.setattr(story.client, "pages", slow)
-    with ThreadPoolExecutor(2) as pool:
-        first = pool.submit(story.found)
-        second = pool.submit(lambda: (other_asks.set(), story.found("trains"))[1])
-
-    assert (names(first.result()), names(second.result())) == (["a"], [])
-    assert story.client.requests == ["list Restatement"]
+    def list(self) -> None:
+        self.is_listed = True
+        list(Listing(self.client, RESTATEMENTS, "ns").compare(self.known, OperatorHealth(lambda: 0.0, 600)))  # type: ignore[arg-type]
 
 
 def test_each_dataset_has_its_own() -> None:
@@ -132,7 +102,7 @@ def test_what_the_operator_wrote_counts_at_once_and_is_no_news_when_the_watch_te
     queued = story.server.patch(RESTATEMENTS, "ns", "a", {"status": {"phase": "Queued"}}, "status")
     running = story.server.patch(RESTATEMENTS, "ns", "a", {"status": {"phase": "Running"}}, "status")
 
-    story.known.record_write(running)
+    story.known.put(running)
 
     assert story.found().restatements[0].status == {"phase": "Running"}
     assert (story.tell(queued), story.tell(running)) == (False, False)
@@ -146,7 +116,7 @@ def test_the_answer_to_a_write_does_not_bring_back_what_was_deleted_meanwhile() 
     answer = story.server.patch(RESTATEMENTS, "ns", "a", {"status": {"phase": "Queued"}}, "status")
 
     story.tell(answer, deleted=True)
-    story.known.record_write(answer)
+    story.known.put(answer)
 
     assert names(story.found()) == []
 
@@ -158,11 +128,11 @@ def test_a_listing_finds_what_the_watch_forgot() -> None:
     story.create("d")
     story.server.patch(RESTATEMENTS, "ns", "a", {"spec": {"suspend": True}})
 
-    versions = story.list()
+    story.list()
 
     assert sorted(names(story.found())) == ["a", "c", "d"]
     assert next(r for r in story.found().restatements if r.meta.name == "a").spec.suspend
-    assert versions.keys() == {"uid-a", "uid-c", "uid-d"}
+    assert story.known.versions("ns").keys() == {"uid-a", "uid-c", "uid-d"}
 
 
 def test_what_happens_while_a_namespace_is_listed_is_right_afterwards(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -171,14 +141,14 @@ def test_what_happens_while_a_namespace_is_listed_is_right_afterwards(monkeypatc
     story = WatchStory("a", "b")
     story.found()
 
-    def pages(kind: ResourceKind, namespace: str) -> Iterator[Sequence[Document]]:
-        page = story.server.list(kind, namespace)
+    def page(kind: ResourceKind, namespace: str, *_: Any) -> Page:
+        page = Page(story.server.list(kind, namespace), "")
         story.tell(story.server.get(kind, namespace, "a"), deleted=True)
         story.tell(story.server.patch(kind, namespace, "b", {"spec": {"suspend": True}}))
         story.tell(story.create("new"))
-        yield page
+        return page
 
-    monkeypatch.setattr(story.client, "pages", pages, raising=False)
+    monkeypatch.setattr(story.client, "page", page)
     story.list()
 
     assert sorted((r.meta.name, r.spec.suspend) for r in story.found().restatements) == [("b", True), ("new", False)]
@@ -270,19 +240,18 @@ def test_an_expired_restatement_is_observed_and_the_next_expiry_is_known() -> No
 def test_those_that_are_done_take_little_memory_and_no_time() -> None:
     """Whole, each takes 8 kB, and parsing it at each look 0.1 ms: 20,000 would take 160 MB and two seconds."""
     count, known = 4000, RestatementCache()
-    known.list(FakeCluster(), "ns")  # type: ignore[arg-type]
     tracemalloc.start()
     try:
         for n in range(count):
             body = a_restatement_body(f"r{n:05}", batchIds=[f"batch-{n}"], status=ENDED, meta=version(n))
-            known.record_event(deleted=False, body=body)
-        known.record_event(deleted=False, body=a_restatement_body("open", meta=version(count)))
+            known.put(body)
+        known.put(a_restatement_body("open", meta=version(count)))
         held, _ = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
     began = time.process_time()
     for _ in range(10):
-        found = known.of(FakeCluster(), "ns", "flights", NOW)  # type: ignore[arg-type]
+        found = known.of("ns", "flights", NOW)
     took = time.process_time() - began
 
     assert names(found) == ["open"]
@@ -294,7 +263,6 @@ def test_those_that_are_done_take_little_memory_and_no_time() -> None:
 def test_those_that_wait_say_the_same_in_the_same_words_and_keep_them_once() -> None:
     """As the API server sends them, each has words of its own, and takes more than 6 kB."""
     count, known = 1000, RestatementCache()
-    known.list(FakeCluster(), "ns")  # type: ignore[arg-type]
     waits = restatement_status.status(
         a_restatement(), Assessment(RestatementPhase.QUEUED, "Unknown", "Queued", "It waits."), NOW
     )
@@ -305,7 +273,7 @@ def test_those_that_wait_say_the_same_in_the_same_words_and_keep_them_once() -> 
     tracemalloc.start()
     try:
         for text in sent:
-            known.record_event(deleted=False, body=json.loads(text))
+            known.put(json.loads(text))
         held, _ = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
@@ -362,7 +330,7 @@ def test_thousands_of_succeeded_restatements_are_not_unpacked_to_compare_their_e
     told = {}
     for n in range(2000):
         body = a_restatement_body(f"r{n}", status=owed("RowsInTable") if n % 2 else ENDED)
-        known.record_event(False, body)
+        known.put(body)
         told[parse_restatement(body).key] = "False RowsInTable {}"
 
     def unpacked(_: bytes) -> dict[str, Any]:

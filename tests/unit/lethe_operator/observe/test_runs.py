@@ -9,6 +9,7 @@ from lethe.contract.run import ResultPointer, RunPointer
 from lethe_operator.build.job import AttemptRecord, job
 from lethe_operator.build.sizing import size
 from lethe_operator.observe.documents import Documents
+from lethe_operator.observe.run_objects import of_job
 from lethe_operator.observe.runs import runs_of
 from lethe_operator.resources.dataset import RunTemplate
 from lethe_operator.resources.observed import Attempt, AttemptState, ObservedRun
@@ -31,7 +32,11 @@ never = Documents(no_pointer)
 
 def a_job(number: int = 1, **status: Any) -> dict[str, Any]:
     document = job(
-        SPEC.model_copy(update={"attempt": number}), size(0, RunTemplate()), {}, AttemptRecord(4, "uid-r"), Settings()
+        SPEC.model_copy(update={"attempt": number}),
+        size(0, RunTemplate()),
+        RunTemplate(),
+        AttemptRecord(4, "uid-r"),
+        Settings(),
     )
     document["metadata"]["creationTimestamp"] = ago(minutes=5).isoformat()
     document["status"] = status
@@ -59,7 +64,7 @@ def terminated(**state: Any) -> dict[str, Any]:
 
 
 def only(jobs: list[Any], pods: list[Any], data: dict[str, str] | None = None) -> Attempt:
-    (run,) = runs_of(UID, jobs, pods, data or {}, never)
+    (run,) = runs_of(UID, map(of_job, jobs), pods, data or {}, never)
     assert run.last is not None
     return run.last
 
@@ -125,7 +130,7 @@ def test_documents_of_another_attempt_or_unreadable_ones_are_passed_over() -> No
 def test_attempts_are_in_order_and_keys_belong_to_their_run() -> None:
     data = {f"{PREFIX}.run.json": SPEC.to_json(), f"{PREFIX}.executor.yaml": "{}", "stranger": "x"}
 
-    (run,) = runs_of(UID, [a_job(3), a_job(1), a_job(2)], [], data, never)
+    (run,) = runs_of(UID, map(of_job, [a_job(3), a_job(1), a_job(2)]), [], data, never)
 
     assert [a.number for a in run.attempts] == [1, 2, 3]
     assert (SPEC, (f"{PREFIX}.executor.yaml", f"{PREFIX}.run.json")) == (run.intent, run.keys)
@@ -153,7 +158,7 @@ def test_a_pointer_is_followed_once() -> None:
 
     documents, data = Documents(read), {f"{PREFIX}.run.json": a_pointer(SPEC.to_json()).to_json()}
     for _ in range(3):
-        (run,) = runs_of(UID, [a_job()], [], data, documents)
+        (run,) = runs_of(UID, map(of_job, [a_job()]), [], data, documents)
         assert run.intent == SPEC
 
     assert asked == [a_pointer(SPEC.to_json())]
@@ -163,7 +168,7 @@ def test_a_pointer_is_followed_once() -> None:
 def test_what_a_pointer_does_not_lead_to_is_not_known_and_stops_nothing(content: bytes | None) -> None:
     data = {f"{PREFIX}.run.json": a_pointer(SPEC.to_json()).to_json()}
 
-    (run,) = runs_of(UID, [a_job()], [], data, Documents(lambda _: content))
+    (run,) = runs_of(UID, map(of_job, [a_job()]), [], data, Documents(lambda _: content))
 
     assert (run.intent, len(run.attempts)) == (None, 1)
 
@@ -182,8 +187,8 @@ def test_a_large_result_is_read_from_its_pointer_but_not_that_of_another_attempt
     data = {f"{PREFIX}.result.json": pointer.to_json()}
     documents = Documents(lambda _: result.to_json().encode())
 
-    (second,) = runs_of(UID, [a_job(2, **complete())], [], data, documents)
-    (third,) = runs_of(UID, [a_job(3, **complete())], [], data, never)
+    (second,) = runs_of(UID, map(of_job, [a_job(2, **complete())]), [], data, documents)
+    (third,) = runs_of(UID, map(of_job, [a_job(3, **complete())]), [], data, never)
 
     assert second.attempts[0].result == result
     assert third.attempts[0].result is None
@@ -192,7 +197,7 @@ def test_a_large_result_is_read_from_its_pointer_but_not_that_of_another_attempt
 def test_jobs_of_others_are_not_ours() -> None:
     stranger = {"metadata": {"name": "x", "labels": {"lethe.dev/kind": "Dance", "lethe.dev/run-id": "1"}}}
 
-    assert runs_of(UID, [stranger, {"metadata": {"name": "y"}}], [], {}, never) == ()
+    assert runs_of(UID, map(of_job, [stranger, {"metadata": {"name": "y"}}]), [], {}, never) == ()
 
 
 @pytest.mark.parametrize(
@@ -250,4 +255,7 @@ def test_executors_that_do_not_start_are_shown_when_the_driver_runs() -> None:
 
     found = only([a_job()], [a_pod(name, phase="Running"), executor, executor])
 
-    assert found.waiting == "2 executor pods do not start: Unschedulable: 0/1 nodes"
+    assert (found.waiting, found.executors_waiting) == (
+        "",
+        "2 executor pods do not start: Unschedulable: 0/1 nodes",
+    )

@@ -85,8 +85,8 @@ def test_a_result_is_sent_again_until_the_api_server_takes_it(api: ApiServer) ->
 
     result.deliver(a_result(), {**api.environment, **status, "LETHE_TERMINATION_LOG": str(log_file)})
 
-    assert a_result() == read_result(api.data(NAME)["0123456789ab.result.json"])
-    assert a_result() == read_result(log_file.read_text())
+    assert result.of_this_version(a_result()) == read_result(api.data(NAME)["0123456789ab.result.json"])
+    assert result.of_this_version(a_result()) == read_result(log_file.read_text())
 
 
 def test_from_a_shell_the_result_goes_to_stdout_and_progress_to_a_file(
@@ -96,7 +96,7 @@ def test_from_a_shell_the_result_goes_to_stdout_and_progress_to_a_file(
     reporter = Reporter(a_run(), sink_of({"LETHE_PROGRESS_FILE": str(tmp_path / "progress.json")}))
     reporter.close(Phase.FAILED, "why")
 
-    assert a_result() == read_result(capsys.readouterr().out)
+    assert result.of_this_version(a_result()) == read_result(capsys.readouterr().out)
     reported = Progress.model_validate_json((tmp_path / "progress.json").read_text())
     assert (reported.phase, reported.message) == ("Failed", "why")
     assert [p.name for p in tmp_path.iterdir()] == ["progress.json"]

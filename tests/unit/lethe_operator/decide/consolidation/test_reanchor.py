@@ -10,7 +10,8 @@ from lethe_operator.decide.actions import Actions
 from lethe_operator.decide.dataset import decide
 from lethe_operator.decide.runs import spec as run_specs
 from lethe_operator.resources.dataset import Dataset
-from lethe_operator.resources.observed import AttemptState, CommitterView, ObservedRun, TableView, Unavailable, World
+from lethe_operator.resources.engine import Engine
+from lethe_operator.resources.observed import AttemptState, ObservedRun, TableView, Unavailable, WorkerView, World
 
 from tests.support.builders import NOW, a_ledger, ago
 from tests.support.resources import (
@@ -52,12 +53,12 @@ def started(actions: Actions) -> list[RunSpec]:
 
 
 def test_the_committer_does_it_where_there_is_one_and_a_job_where_it_has_failed() -> None:
-    there = CommitterView(alive=True)
-    failed = a_try(AttemptState.FAILED, by_committer=True, exit_code=20)
+    there = WorkerView(alive=True)
+    failed = a_try(AttemptState.FAILED, engine=Engine.COMMITTER, exit_code=20)
 
     (asked,), (again,) = decided(committer=there).launches, decided(committer=there, runs=(failed,)).launches
 
-    assert (asked.by_committer, again.by_committer, again.run.attempt) == (True, False, 2)
+    assert (asked.engine, again.engine, again.run.attempt) == (Engine.COMMITTER, Engine.JOB, 2)
 
 
 def test_a_run_over_no_batches_starts_half_a_minute_after_the_other_writer() -> None:

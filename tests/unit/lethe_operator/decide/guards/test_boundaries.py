@@ -9,7 +9,6 @@ from lethe_operator.build.sizing import within
 from lethe_operator.decide.dataset import decide
 from lethe_operator.decide.guards.preconditions import blocker
 from lethe_operator.observe.id_lists import IdLists
-from lethe_operator.observe.restatements import RestatementCache
 from lethe_operator.observe.tables import TableReader
 from lethe_operator.observe.world import Sources, observe
 from lethe_operator.reconcile import utc_now
@@ -20,6 +19,7 @@ from lethe_operator.resources.restatement import Restatement
 from lethe_operator.settings import Settings
 
 from tests.support.builders import NOW, a_ledger
+from tests.support.fake_cluster import watched
 from tests.support.resources import (
     SETTINGS,
     a_buffered,
@@ -250,7 +250,7 @@ def test_nothing_of_a_dataset_outside_its_boundary_is_read(tmp_path: Path, monke
     lake, tables = SmallLake.make(tmp_path), _Untouched()
     asked = settings(uris=["s3://lake"])
 
-    sources = Sources(cast(Any, lake.cluster), cast(TableReader, tables), RestatementCache(), IdLists(), asked)
+    sources = Sources(cast(Any, lake.cluster), watched(lake.cluster), cast(TableReader, tables), IdLists(), asked)
 
     found = observe(sources, "ns", "flights", utc_now())
 

@@ -137,7 +137,7 @@ def test_a_local_buffer_needs_a_local_catalog(lake: SmallLake, tmp_path: Path) -
     lake.cluster.patch(DATASETS, "ns", "flights", {"spec": {"buffer": {"uri": f"file://{tmp_path}/pod"}}})
     operator = lake.operator()
     view = a_world().table
-    operator.tables.view = lambda _: view  # type: ignore[method-assign]
+    operator.tables.view = lambda *_, **__: view  # type: ignore[method-assign]
 
     operator(Key("Dataset", "ns", "flights"))
 

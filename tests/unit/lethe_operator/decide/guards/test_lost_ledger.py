@@ -5,6 +5,7 @@ from lethe.contract.run import AcceptedHead
 from lethe_operator.decide.actions import Actions
 from lethe_operator.decide.dataset import decide
 from lethe_operator.resources.dataset import Dataset
+from lethe_operator.resources.engine import Engine
 from lethe_operator.resources.observed import AttemptState, LostLedger, ObservedRun
 
 from tests.support.builders import NOW, ago
@@ -52,7 +53,7 @@ def test_an_accepted_head_gets_the_last_ledger_and_nothing_else_starts() -> None
 
     assert launch.run.consolidation is not None
     assert launch.run.consolidation.accepts == AcceptedHead(head_id=5, ledger=LOST.last_ledger or "")
-    assert (launch.run.consolidation.batch_ids, launch.run.seen_table_uuid, launch.by_committer) == ((), "u", False)
+    assert (launch.run.consolidation.batch_ids, launch.run.seen_table_uuid, launch.engine) == ((), "u", Engine.JOB)
 
 
 @pytest.mark.parametrize(

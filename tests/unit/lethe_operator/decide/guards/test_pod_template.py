@@ -165,6 +165,7 @@ def test_no_list_gives_away_a_variable_that_lethe_spark_or_kubernetes_set(name: 
         "job-name",
         "spark-role",
         "spark-app-selector",
+        "sparkoperator.k8s.io/app-name",
         "container.apparmor.security.beta.kubernetes.io/spark",
         "seccomp.security.alpha.kubernetes.io/pod",
     ],

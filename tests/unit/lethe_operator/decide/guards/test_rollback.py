@@ -10,6 +10,7 @@ from lethe.ledger.ledger import Ledger
 from lethe_operator.decide.actions import Actions
 from lethe_operator.decide.dataset import decide
 from lethe_operator.resources.dataset import Dataset
+from lethe_operator.resources.engine import Engine
 from lethe_operator.resources.observed import AttemptState, NoTable, TableView, World
 from lethe_operator.resources.restatement import Restatement
 
@@ -195,15 +196,15 @@ def test_a_run_gets_the_head_on_which_it_was_decided() -> None:
     assert (launch.run.seen_snapshot_id, launch.run.seen_sequence_number, launch.run.attempt) == (3, 3, 2)
 
 
-@pytest.mark.parametrize("by_committer", [False, True], ids=["by a Job", "by the committer"])
+@pytest.mark.parametrize("engine", list(Engine), ids=lambda e: f"by {e}")
 def test_a_group_that_found_the_table_rolled_back_waits_as_a_whole_and_goes_on_once_that_is_settled(
-    by_committer: bool,
+    engine: Engine,
 ) -> None:
     """None of them caused it: none is refused, and each status says what to do."""
     members = a_restatement("new"), a_restatement("other", batchIds=["B"])
     spec = a_group(*members)
     result = a_result(spec, "Failed", reason="TableRolledBack", message="It was rolled back.", permanent=True)
-    failed = an_attempt(spec, AttemptState.FAILED, exit_code=10, result=result, by_committer=by_committer)
+    failed = an_attempt(spec, AttemptState.FAILED, exit_code=10, result=result, engine=engine)
     world = World(restatements=members, runs=(a_run(spec, failed),), table=at(2), buffer=a_world(A).buffer)
 
     stopped, accepted = decide(saw(3), world, NOW, SETTINGS), decide(saw(3, accept="2"), world, NOW, SETTINGS)

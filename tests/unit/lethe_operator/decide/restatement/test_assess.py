@@ -89,6 +89,19 @@ def test_what_the_ledger_holds_has_succeeded_whatever_the_pod_said(run: Observed
     assert (found.result["snapshotId"], found.result["rowsDeleted"]) == (8642949070972100074, 3)  # type: ignore[index]
 
 
+@pytest.mark.parametrize("rows", [0, 3])
+def test_a_replay_by_keys_reports_the_rows_that_it_removed(rows: int) -> None:
+    """Its tombstones hide none, so `rowsDeleted` is 0."""
+    keyed = {"batchId": "A2", "uri": "s3://lake/a2/", "keyColumns": ["id"]}
+    fix = a_restatement("fix", operation="Replay", batchIds=[], replacement=keyed)
+
+    found = standing(fix, table=committed(fix, operation="Replay", rows_added=3, rows_erased=rows))
+
+    assert found.result is not None
+    assert (found.result["rowsErased"], found.result["rowsAdded"], found.result["rowsDeleted"]) == (rows, 3, 0)
+    assert f"{rows} rows with the keys of its replacement were removed" in found.message
+
+
 def test_one_created_again_with_the_same_spec_reports_the_old_result_without_a_run() -> None:
     again = a_restatement(meta={"uid": "another"}, suspend=True, ttlSecondsAfterFinished=60)
 

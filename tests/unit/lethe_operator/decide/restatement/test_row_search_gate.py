@@ -15,7 +15,8 @@ from lethe_operator.decide.actions import Actions
 from lethe_operator.decide.dataset import decide
 from lethe_operator.decide.restatement.row_search_gate import wants_listing
 from lethe_operator.kube import CONFIG_MAPS, JOBS
-from lethe_operator.resources.observed import AttemptState, CommitterView, NotListed, ObservedRun
+from lethe_operator.resources.engine import Engine
+from lethe_operator.resources.observed import AttemptState, NotListed, ObservedRun, WorkerView
 from lethe_operator.resources.restatement import Restatement
 from lethe_operator.settings import Settings
 
@@ -226,17 +227,17 @@ def test_one_that_is_not_wanted_now_makes_nothing_hurry(withdrawn: dict[str, boo
 def test_an_erase_by_batch_ids_waits_for_nothing_and_needs_no_spark() -> None:
     """Batches of these ids that come later are kept out."""
     erase = a_restatement("erase", operation="Erase", batchIds=["A"])
-    world = {"committer": CommitterView(alive=True)}
+    world = {"committer": WorkerView(alive=True)}
 
     (launch,) = decided(erase, waiting=(a_buffered("A", age_seconds=7200),), world=world).launches[:1]
 
-    assert (launch.by_committer, launch.secrets) == (True, ())
+    assert (launch.engine, launch.secrets) == (Engine.COMMITTER, ())
 
 
 def test_an_erase_by_records_is_never_the_committers() -> None:
-    (launch,) = decided(an_erase(), world={"committer": CommitterView(alive=True)}).launches
+    (launch,) = decided(an_erase(), world={"committer": WorkerView(alive=True)}).launches
 
-    assert not launch.by_committer
+    assert launch.engine is Engine.JOB
 
 
 # --- from where ------------------------------------------------------------------------------------------------------

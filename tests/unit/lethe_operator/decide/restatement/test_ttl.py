@@ -7,12 +7,10 @@ from lethe_operator.decide.actions import Actions
 from lethe_operator.decide.dataset import without_dataset
 from lethe_operator.decide.restatement.assessment import Assessment, RestatementPhase
 from lethe_operator.decide.restatement.ttl import DELETED_AT_ONCE, Expired, expired, expires
-from lethe_operator.kube import RESTATEMENTS
 from lethe_operator.observe.restatements import RestatementCache
 from lethe_operator.resources.restatement import Restatement
 
 from tests.support.builders import NOW, a_ledger, a_request_entry, ago
-from tests.support.fake_cluster import Client, FakeCluster
 from tests.support.resources import a_restatement, a_restatement_body, a_table
 from tests.unit.lethe_operator.queueing import decided
 
@@ -79,13 +77,11 @@ def test_it_is_looked_at_when_the_next_ones_time_is_over() -> None:
 
 def test_no_more_are_unpacked_at_one_look_than_are_deleted() -> None:
     """Of a hundred thousand that have succeeded, what is kept of each is small because it is packed."""
-    server, known = FakeCluster(), RestatementCache()
+    known = RestatementCache()
     for n in range(DELETED_AT_ONCE + 50):
-        server.create(
-            RESTATEMENTS, "ns", a_restatement_body(f"r{n:04}", status=status(n + 1), ttlSecondsAfterFinished=0)
-        )
+        known.put(a_restatement_body(f"r{n:04}", status=status(n + 1), ttlSecondsAfterFinished=0))
 
-    found = known.of(Client(server), "ns", "flights", NOW)  # type: ignore[arg-type]
+    found = known.of("ns", "flights", NOW)
 
     assert sorted(r.meta.name for r in found.restatements) == [f"r{n:04}" for n in range(50, DELETED_AT_ONCE + 50)]
     assert found.next_expiry is None

@@ -10,6 +10,7 @@ from lethe_operator.build import job as build
 from lethe_operator.build.sizing import size
 from lethe_operator.decide.runs.failures import Cause, cause, counted, failure, less_might_help, pause_seconds
 from lethe_operator.observe.documents import Documents
+from lethe_operator.observe.run_objects import of_job
 from lethe_operator.observe.runs import attempt_of
 from lethe_operator.resources.observed import Attempt, AttemptState, Failures, ObservedRun
 from lethe_operator.resources.restatement import Restatement
@@ -96,7 +97,7 @@ def test_a_job_remembers_how_often_its_run_had_failed() -> None:
     document = build.job(
         SPEC,
         size(0, SETTINGS.run_template),
-        {},
+        SETTINGS.run_template,
         build.AttemptRecord(1, "uid-r0", Failures(3, 12)),
         SETTINGS,
     )
@@ -104,7 +105,7 @@ def test_a_job_remembers_how_often_its_run_had_failed() -> None:
 
     def read(annotations: Any) -> Failures:
         job = {**document, "metadata": {**document["metadata"], "annotations": annotations}}
-        return attempt_of(job, None, (), {}, Documents(lambda _: None)).failures_before
+        return attempt_of(of_job(job), None, (), {}, Documents(lambda _: None)).failures_before
 
     assert read(document["metadata"]["annotations"]) == Failures(3, 12)
     assert read({}) == read({"lethe.dev/failures-before": "many/some"}) == Failures()

@@ -13,12 +13,13 @@ from lethe_operator.decide.dataset import decide
 from lethe_operator.kube import CONFIG_MAPS, LEASES, ROLE_BINDINGS, ROLES
 from lethe_operator.observe.documents import Documents
 from lethe_operator.observe.runs import runs_of
-from lethe_operator.observe.world import committer
-from lethe_operator.resources.observed import Attempt, AttemptState, CommitterView, ObservedRun
+from lethe_operator.observe.settled_runs import committer_view
+from lethe_operator.resources.engine import Engine
+from lethe_operator.resources.observed import Attempt, AttemptState, ObservedRun, WorkerView
 from lethe_operator.settings import CommitterSettings, Settings
 
 from tests.support.builders import NOW, a_ledger, a_request_entry, ago
-from tests.support.fake_cluster import FakeCluster
+from tests.support.fake_cluster import FakeCluster, watched
 from tests.support.resources import (
     SETTINGS,
     a_buffered,
@@ -36,8 +37,9 @@ from tests.support.resources import (
 )
 from tests.unit.lethe_operator.queueing import R, members
 
-ALIVE = CommitterView(alive=True)
-AWAY = CommitterView(alive=False)
+MAILBOX = {"app.kubernetes.io/name": "lethe"}  # the chart's label, by which the operator watches it
+ALIVE = WorkerView(alive=True)
+AWAY = WorkerView(alive=False)
 WITH_ONE = replace(SETTINGS, committer=CommitterSettings(enabled=True))
 
 
@@ -47,11 +49,11 @@ def decided(*restatements: Any, runs: tuple[ObservedRun, ...] = (), **world: Any
 
 
 def asked(spec: RunSpec, state: AttemptState = AttemptState.ACTIVE, **changes: Any) -> ObservedRun:
-    return a_run(spec, an_attempt(spec, state, by_committer=True, **changes))
+    return a_run(spec, an_attempt(spec, state, engine=Engine.COMMITTER, **changes))
 
 
-def by_committer(actions: Actions) -> list[bool]:
-    return [x.by_committer for x in actions.launches]
+def engines(actions: Actions) -> list[Engine]:
+    return [x.engine for x in actions.launches]
 
 
 # --- who carries it out ----------------------------------------------------------------------------------------------
@@ -63,10 +65,10 @@ def test_reverts_and_undos_go_to_the_committer_and_replays_to_a_job() -> None:
 
     actions = decided(*R[:2], undo, R[7], a_replay("X", "Y", "replay"), table=a_table(ledger))
 
-    found = {x.by_committer: x.run.restatement.requests for x in actions.launches if x.run.restatement}
-    assert {quick: [r.name for r in requests] for quick, requests in found.items()} == {
-        True: ["ns/r0", "ns/r1", "ns/undo"],
-        False: ["ns/replay"],
+    found = {x.engine: x.run.restatement.requests for x in actions.launches if x.run.restatement}
+    assert {engine: [r.name for r in requests] for engine, requests in found.items()} == {
+        Engine.COMMITTER: ["ns/r0", "ns/r1", "ns/undo"],
+        Engine.JOB: ["ns/replay"],
     }
 
 
@@ -84,7 +86,7 @@ def test_else_all_of_them_go_to_a_job(world: dict[str, Any]) -> None:
     """Claiming and preparing a table is a run's."""
     actions = decided(*R[:2], a_replay("X", "Y", "replay"), **world)
 
-    assert (by_committer(actions), len(members(actions))) == ([False], 3)
+    assert (engines(actions), len(members(actions))) == ([Engine.JOB], 3)
 
 
 @pytest.mark.parametrize("mode", ["DeletionVectors", "EqualityDeletes"])
@@ -95,7 +97,7 @@ def test_deletes_of_icebergs_own_are_written_by_a_job(mode: str) -> None:
 
     actions = decide(dataset, a_world(restatements=R[:2], table=table, committer=ALIVE), NOW, SETTINGS)
 
-    assert (by_committer(actions), len(members(actions))) == ([False], 2)
+    assert (engines(actions), len(members(actions))) == ([Engine.JOB], 2)
 
 
 def test_after_a_change_of_the_mode_a_job_waits_for_what_the_committer_is_at() -> None:
@@ -116,7 +118,7 @@ def test_the_committer_goes_on_beside_a_run_that_writes_data() -> None:
 
     actions = decided(R[0], a_replay("X", "Y", "replay"), runs=(a_run(busy, an_attempt(busy)),))
 
-    assert (by_committer(actions), members(actions)) == ([True], ["r0"])
+    assert (engines(actions), members(actions)) == ([Engine.COMMITTER], ["r0"])
 
 
 def test_a_consolidation_starts_beside_the_committer() -> None:
@@ -171,7 +173,7 @@ def test_what_it_could_not_do_is_tried_by_a_job_at_once() -> None:
 
     (launch,) = decided(R[0], runs=(failed,)).launches
 
-    assert (launch.by_committer, launch.run.run_id, launch.run.attempt) == (False, spec.run_id, 2)
+    assert (launch.engine, launch.run.run_id, launch.run.attempt) == (Engine.JOB, spec.run_id, 2)
 
 
 def test_what_a_crash_kept_out_of_the_mailbox_is_put_there_again() -> None:
@@ -179,7 +181,7 @@ def test_what_a_crash_kept_out_of_the_mailbox_is_put_there_again() -> None:
     key = names.key_prefix(run.run_id)
 
     assert [a.run_id for a in decided(R[0], runs=(run,)).remind] == [run.run_id]
-    assert decided(R[0], runs=(run,), committer=CommitterView(True, frozenset({key}))).remind == ()
+    assert decided(R[0], runs=(run,), committer=WorkerView(True, frozenset({key}))).remind == ()
 
 
 def test_one_that_is_away_is_asked_no_more_before_a_job_starts() -> None:
@@ -187,9 +189,9 @@ def test_one_that_is_away_is_asked_no_more_before_a_job_starts() -> None:
     run = asked(a_group(R[0]))
     key = names.key_prefix(run.run_id)
 
-    actions = decided(R[0], runs=(run,), committer=CommitterView(False, frozenset({key, "of-others"})))
+    actions = decided(R[0], runs=(run,), committer=WorkerView(False, frozenset({key, "of-others"})))
 
-    assert (actions.withdraw, actions.launches) == ((key,), ())
+    assert ([a.run_id[:12] for a in actions.withdraw], actions.launches) == ([key], ())
 
 
 def test_a_cancelled_one_is_told_its_outcome_when_the_committer_has_ended() -> None:
@@ -206,13 +208,17 @@ def test_a_cancelled_one_is_told_its_outcome_when_the_committer_has_ended() -> N
 
 def started(server: FakeCluster, spec: RunSpec) -> None:
     server.create(CONFIG_MAPS, "ns", {"metadata": {"namespace": "ns", "name": "lethe-committer"}})
-    dispatch(server, Launch(spec, 0, 3, "a test", "uid-r0", True), a_table(), NOW, WITH_ONE)  # type: ignore[arg-type]
+    dispatch(server, Launch(spec, 0, 3, "a test", "uid-r0", Engine.COMMITTER), a_table(), NOW, WITH_ONE)  # type: ignore[arg-type]
 
 
-def attempts(server: FakeCluster, view: CommitterView | None) -> list[Attempt]:
+def attempts(server: FakeCluster, view: WorkerView | None) -> list[Attempt]:
     data = server.get(CONFIG_MAPS, "ns", "flights-runs")["data"]
     inline = Documents(lambda _: pytest.fail("nothing lies beside the table"))
-    return [a for r in runs_of("uid-flights", (), (), data, inline, view) for a in r.attempts]
+    return [
+        a
+        for r in runs_of("uid-flights", (), (), data, inline, {Engine.COMMITTER: view} if view else None)
+        for a in r.attempts
+    ]
 
 
 def test_what_was_asked_for_is_under_way_until_its_result_is_there() -> None:
@@ -220,7 +226,7 @@ def test_what_was_asked_for_is_under_way_until_its_result_is_there() -> None:
     started(server, spec)
 
     (attempt,) = attempts(server, ALIVE)
-    assert (attempt.state, attempt.by_committer, attempt.created) == (AttemptState.ACTIVE, True, NOW)
+    assert (attempt.state, attempt.engine, attempt.created) == (AttemptState.ACTIVE, Engine.COMMITTER, NOW)
     assert (attempt.generation, attempt.for_uid, attempt.number) == (3, "uid-r0", 1)
     done = {f"{names.key_prefix(spec.run_id)}.result.json": a_result(spec).to_json()}
     server.patch(CONFIG_MAPS, "ns", "flights-runs", {"data": done})
@@ -234,7 +240,7 @@ def test_it_has_failed_once_nobody_is_there_and_nothing_lies_in_the_mailbox() ->
     started(server, spec)
     key = names.key_prefix(spec.run_id)
 
-    (waits,), (lost,) = attempts(server, CommitterView(False, frozenset({key}))), attempts(server, AWAY)
+    (waits,), (lost,) = attempts(server, WorkerView(False, frozenset({key}))), attempts(server, AWAY)
 
     assert (waits.state, lost.state) == (AttemptState.ACTIVE, AttemptState.FAILED)
 
@@ -247,7 +253,7 @@ def test_the_mailbox_says_where_the_run_is_and_is_put_right_as_often_as_one_like
     (entry,) = [MailboxEntry.model_validate_json(text) for text in mailbox.values()]
     assert (entry.config_map, entry.run_id, entry.created_time) == ("flights-runs", spec.run_id, NOW)
     assert mailbox.keys() == {entry.prefix}
-    withdraw(server, "ns", mailbox, WITH_ONE)  # type: ignore[arg-type]
+    withdraw(server, "ns", attempts(server, ALIVE), WITH_ONE)  # type: ignore[arg-type]
     assert server.get(CONFIG_MAPS, "ns", "lethe-committer").get("data") == {}
     remind(server, spec.dataset, attempts(server, ALIVE), WITH_ONE)  # type: ignore[arg-type]
 
@@ -287,13 +293,18 @@ def test_it_may_report_into_the_datasets_config_map_and_do_nothing_else_there() 
 def test_a_committer_is_there_while_it_renews_its_lease(lease: dict[str, Any], alive: bool) -> None:
     server = FakeCluster(
         (LEASES, {"metadata": {"namespace": "ns", "name": "lethe-committer"}, "spec": lease}),
-        (CONFIG_MAPS, {"metadata": {"namespace": "ns", "name": "lethe-committer"}, "data": {"k": "v"}}),
+        (
+            CONFIG_MAPS,
+            {"metadata": {"namespace": "ns", "name": "lethe-committer", "labels": MAILBOX}, "data": {"k": "v"}},
+        ),
     )
 
-    found = committer(server, "ns", "lethe-committer", NOW)  # type: ignore[arg-type]
+    objects = watched(server)
 
-    assert found == CommitterView(alive, frozenset({"k"}))
-    assert committer(server, "elsewhere", "lethe-committer", NOW + timedelta(days=1)) == AWAY  # type: ignore[arg-type]
+    found = committer_view(objects, "ns", "lethe-committer", NOW)
+
+    assert found == WorkerView(alive, frozenset({"k"}))
+    assert committer_view(objects, "elsewhere", "lethe-committer", NOW + timedelta(days=1)) == AWAY
 
 
 def test_without_the_chart_there_is_none() -> None:

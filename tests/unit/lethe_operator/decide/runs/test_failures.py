@@ -10,6 +10,8 @@ from lethe_operator.observe.time_limit import Limiter, TookTooLong
 from pyiceberg.exceptions import RESTError
 from sqlalchemy.exc import OperationalError
 
+from tests.support.clock import wait_until
+
 SECRETS = {
     "uri": "postgresql://lethe:hunter22@db/lake",
     "s3.access-key-id": "AKIA1234",
@@ -61,6 +63,5 @@ def test_a_call_that_hangs_is_left_alone_and_not_started_again() -> None:
         limiter.call("s3", 0.05, hang)
     assert limiter.call("another", 5, lambda: "other") == "other"
     release.set()
-    while limiter._running["s3"].done() is False:
-        threading.Event().wait(0.01)
+    wait_until(lambda: not limiter._running[""], 10)
     assert (limiter.call("s3", 5, hang), len(started)) == ("at last", 2)

@@ -4,11 +4,12 @@ from typing import Any
 
 import pytest
 from lethe.contract.kind import RunKind
-from lethe.contract.result import AnyRunResult, ErasureOutcome, VacuumPlanned
-from lethe_operator.decide.runs.history import outcome
+from lethe.contract.result import AnyRunResult, ErasureOutcome, ExecutorState, Phase, Progress, VacuumPlanned
+from lethe_operator.decide.runs.history import entry, events, outcome
+from lethe_operator.resources.observed import AttemptState
 
 from tests.support.builders import NOW, a_run_result
-from tests.support.resources import a_result, a_vacuum
+from tests.support.resources import a_result, a_vacuum, an_attempt
 
 PURGED = "2 tombstones purged, 1 files rewritten, 0 files deleted, 3 snapshots expired"
 
@@ -81,3 +82,61 @@ def test_a_reanchoring_tells_of_the_head() -> None:
 
     assert outcome(a_run_result(RunKind.REANCHORING)) == text
     assert outcome(a_run_result(RunKind.REANCHORING, "NothingToDo")) == "There was nothing to do."
+
+
+def an_entry(state: AttemptState = AttemptState.ACTIVE, executors: ExecutorState | None = None, **changes: Any) -> Any:
+    run = a_vacuum()
+    progress = Progress(
+        run_id=run.run_id, phase=Phase.PURGE_DATA, message="step 1", executors=executors, updated_time=NOW
+    )
+    return entry(an_attempt(run, state, progress=progress, **changes), False, NOW)
+
+
+def test_a_run_shows_how_many_of_its_executors_run() -> None:
+    found = an_entry(executors=ExecutorState(planned=4, running=3))
+
+    assert (found["executors"], found["message"], found.get("reason")) == ("3/4", "step 1", None)
+    assert "executors" not in an_entry()
+
+
+@pytest.mark.parametrize(
+    ("state", "waiting", "said"),
+    [
+        (ExecutorState(planned=4, running=1, message="1 of 4 executors run"), "", "1 of 4 executors run."),
+        (
+            ExecutorState(planned=4, running=1, message="1 of 4 executors run"),
+            "3 executor pods do not start: Unschedulable: no node.",
+            "1 of 4 executors run. 3 executor pods do not start: Unschedulable: no node.",
+        ),
+        (None, "2 executor pods do not start: Unschedulable: no", "2 executor pods do not start: Unschedulable: no."),
+    ],
+)
+def test_a_run_with_too_few_executors_says_why_and_an_event_too(
+    state: ExecutorState | None, waiting: str, said: str
+) -> None:
+    found = an_entry(executors=state, executors_waiting=waiting)
+
+    assert (found["reason"], found["message"], found["phase"]) == ("ExecutorsMissing", said, "PurgeData")
+    (event,) = events("flights", [], [found])
+    assert (event.reason, event.warning) == ("ExecutorsMissing", True)
+    assert said in event.message
+    assert events("flights", [found], [found]) == ()
+
+
+def test_executors_that_are_just_starting_are_not_missing() -> None:
+    assert "reason" not in an_entry(executors_waiting="2 executor pods do not start: x", ago_seconds=5)
+
+
+def test_a_finished_run_says_what_it_lacked() -> None:
+    done = {"result": purged()}
+    why = "No executor started within 300 seconds, so the driver works alone."
+
+    alone = an_entry(AttemptState.SUCCEEDED, ExecutorState(planned=4, running=0, message=why, alone=True), **done)
+    lost = an_entry(AttemptState.SUCCEEDED, ExecutorState(planned=4, running=4, message="m", lost=2), **done)
+    whole = an_entry(AttemptState.SUCCEEDED, ExecutorState(planned=4, running=4), **done)
+
+    assert [e["message"] for e in (alone, lost, whole)] == [
+        f"{PURGED}. {why}",
+        f"{PURGED}. 2 executors were lost.",
+        f"{PURGED}.",
+    ]

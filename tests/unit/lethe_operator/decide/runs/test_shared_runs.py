@@ -79,7 +79,8 @@ def test_a_shared_driver_has_rights_in_its_members_config_maps_for_as_long_as_it
     for name in "ab":
         two.finish(name)
     two.end_job()
-    two.cluster.objects = {k: v for k, v in two.cluster.objects.items() if k[0] != "Dataset"}
+    for name in "ab":
+        two.cluster.delete(DATASETS, "ns", name)
     two.gather()
 
     assert job not in {j["metadata"]["name"] for j in two.jobs()}

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from lethe_operator.kube import DATASETS, EVENTS, JOBS, VACUUM_POLICIES, Document, Refused, ResourceKind
+from lethe_operator.observe.objects import Objects
 from lethe_operator.resources.dataset import Dataset
 from lethe_operator.resources.observed import VacuumJob
 from lethe_operator.resources.vacuum_policy import VacuumPolicy
@@ -49,7 +50,7 @@ def decided(
     policy: VacuumPolicy, *others: Dataset, jobs: tuple[VacuumJob, ...] = (), since: float | None = None
 ) -> VacuumStory:
     """What is decided about flights, which is due, and waits since so many minutes."""
-    story = VacuumStory((policy,), neighbours=others, vacuums=jobs)
+    story = VacuumStory((policy,), rivals=others, vacuums=jobs)
     if since is not None:
         story.status = {"vacuum": {"waitingSince": ago(minutes=since).isoformat()}}
     story.decide()
@@ -97,7 +98,7 @@ def test_an_evict_by_goes_before_who_has_waited_longer() -> None:
     story = decided(ONE, waiting("a", 1, "EvictByNear"), since=90)
 
     assert story.launched == []
-    due = VacuumStory((ONE,), a_ledger(a_tombstone("A", evict_by=NOW)), neighbours=(waiting("a", 90),))
+    due = VacuumStory((ONE,), a_ledger(a_tombstone("A", evict_by=NOW)), rivals=(waiting("a", 90),))
     assert due.decide().launch is not None
 
 
@@ -125,7 +126,7 @@ def test_who_does_not_take_its_turn_keeps_no_other() -> None:
 )
 def test_some_who_wait_do_not_count(one: Dataset) -> None:
     sea = a_policy("sea", datasetSelector={"matchLabels": {"team": "sea"}})
-    story = VacuumStory((ONE, sea), neighbours=(one,), vacuums=(ended("b", 1),))
+    story = VacuumStory((ONE, sea), rivals=(one,), vacuums=(ended("b", 1),))
 
     assert story.decide().launch is not None
 
@@ -133,7 +134,7 @@ def test_some_who_wait_do_not_count(one: Dataset) -> None:
 def test_vacuums_under_another_policy_take_no_place() -> None:
     sea = a_policy("sea", datasetSelector={"matchLabels": {"team": "sea"}})
     others = (other("a", meta={"labels": {"team": "sea"}}),)
-    story = VacuumStory((ONE, sea), neighbours=others, vacuums=(running("a"),))
+    story = VacuumStory((ONE, sea), rivals=others, vacuums=(running("a"),))
 
     assert story.decide().launch is not None
 
@@ -154,12 +155,13 @@ def test_only_a_limit_costs_a_look_at_the_vacuums_of_others(catalog: Catalog, tm
     def looks(policy: VacuumPolicy, home: Path) -> int:
         tenant = Tenant(catalog, home)
         asked: list[str] = []
-        listed = tenant.cluster.list
-        tenant.cluster.list = lambda kind, ns, labels="": asked.append(labels) or listed(kind, ns, labels)  # type: ignore
+        objects = tenant.reconcile.objects
+        look = objects.vacuum_jobs
+        objects.vacuum_jobs = lambda ns: asked.append(ns) or look(ns)  # type: ignore
         with_tombstones(tenant, policy, home.name)
         tenant.look_at(home.name)
         assert vacuums(tenant) == [home.name]
-        return asked.count("lethe.dev/kind=Vacuum")
+        return len(asked)
 
     assert (looks(a_policy(), tmp_path / "a"), looks(ONE, tmp_path / "b")) == (0, 2)
 
@@ -199,17 +201,26 @@ class Together(Unreliable):
                 self._all_create.wait(timeout=1)
         return super().create(kind, namespace, document)
 
-    def list(self, kind: ResourceKind, namespace: str, labels: str = "") -> list[Document]:
-        found = super().list(kind, namespace, labels)
-        if kind is JOBS and labels == "lethe.dev/kind=Vacuum" and not getattr(self._seen, "once", False):
-            self._seen.once = True
-            self._all_there.wait(timeout=60)
-        return found
+    def hold(self, objects: Objects) -> None:
+        """Let each thread that looks at the vacuums for the first time wait for the others."""
+        look = objects.vacuum_jobs
+
+        def vacuum_jobs(namespace: str) -> tuple[Document, ...]:
+            found = look(namespace)
+            if not getattr(self._seen, "once", False):
+                self._seen.once = True
+                self._all_there.wait(timeout=60)
+            return found
+
+        objects.vacuum_jobs = vacuum_jobs  # type: ignore[method-assign]
 
 
 @pytest.fixture
 def tenant(catalog: Catalog, tmp_path: Path) -> Tenant:
-    return Tenant(catalog, tmp_path, cluster=Together())
+    cluster = Together()
+    found = Tenant(catalog, tmp_path, cluster=cluster)
+    cluster.hold(found.reconcile.objects)
+    return found
 
 
 def with_tombstones(tenant: Tenant, policy: VacuumPolicy, *names: str) -> None:
@@ -290,7 +301,8 @@ def test_who_came_too_late_looks_again_at_once(tenant: Tenant) -> None:
     times: dict[str, Any] = {}
 
     def look(name: str) -> None:
-        times[name] = tenant.reconcile(Key("Dataset", "ns", name))
+        again = tenant.reconcile(Key("Dataset", "ns", name))
+        times[name] = again.time if again is not None else None
 
     at_once(lambda: look("a"), lambda: look("b"))
 

@@ -9,14 +9,11 @@ import yaml
 from lethe.contract.run import Maintenance
 from lethe_operator.decide.vacuum import policy_status
 from lethe_operator.kube import DATASETS, EVENTS, VACUUM_POLICIES
-from lethe_operator.observe.tables import TableReader
-from lethe_operator.reconcile import Reconciler
 from lethe_operator.resources.vacuum_policy import parse_vacuum_policy
-from lethe_operator.settings import Settings
 from lethe_operator.work_queue import Key
 
 from tests.support.builders import NOW
-from tests.support.fake_cluster import FakeCluster
+from tests.support.fake_cluster import FakeCluster, an_operator
 from tests.support.resources import a_dataset_body, a_policy, condition, message
 from tests.unit.lethe_operator.vacuuming import VacuumStory
 
@@ -88,7 +85,7 @@ def test_the_operator_looks_at_it_again_when_the_window_opens(reconciler: Any) -
 
     again = reconcile(Key("VacuumPolicy", "ns", "air"))
 
-    assert again == NOW.replace(day=2, hour=0)
+    assert again.time == NOW.replace(day=2, hour=0)
     status = cluster.get(VACUUM_POLICIES, "ns", "air")["status"]
     assert (status["nextWindowTime"], status["datasetsCount"]) == ("2026-03-02T00:00:00Z", 1)
     assert {e["reason"] for e in cluster.list(EVENTS, "ns")} == {"InForce"}
@@ -97,7 +94,7 @@ def test_the_operator_looks_at_it_again_when_the_window_opens(reconciler: Any) -
 @pytest.fixture
 def reconciler() -> Any:
     cluster = FakeCluster()
-    return cluster, Reconciler(cluster, TableReader(), Settings(), clock=lambda: NOW)  # type: ignore[arg-type]
+    return cluster, an_operator(cluster, clock=lambda: NOW)
 
 
 # --- what a run is told --------------------------------------------------------------------------------------------------

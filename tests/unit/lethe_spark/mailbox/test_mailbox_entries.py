@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from lethe.contract.kind import RunFamily
 from lethe.contract.run import MailboxEntry
-from lethe_spark.committer.mailbox import (
+from lethe_spark.mailbox.entries import (
     SETTLED_FOR_SECONDS,
     UPKEEP_EVERY_SECONDS,
     UPKEEP_LATE_SECONDS,

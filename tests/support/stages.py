@@ -31,7 +31,7 @@ from tests.support.resources import (
     an_attempt,
 )
 
-CRDS = Path(__file__).parents[3] / "crds"
+CRDS = Path(__file__).parents[2] / "crds"
 AWAY = Unavailable("CatalogUnavailable", "The catalog is away.")
 BEGUN = Progress(run_id="x", phase=Phase.WRITING, updated_time=NOW)
 

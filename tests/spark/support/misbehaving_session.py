@@ -1,0 +1,113 @@
+"""The session of a warm driver, in which the runs that a test names do harm before they do their work.
+
+    python -m tests.spark.support.misbehaving_session [--conf k=v …]
+
+The file `<TEST_ACTS>/<run id>` names what the run does.
+"""
+
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from lethe.contract.result import RunResult
+from lethe.contract.run import RunKind
+from lethe_spark.apps import app, warm_session
+from lethe_spark.jvm.gateway import gateway, jvm
+from lethe_spark.run.context import RunContext
+
+MIB = 1024**2
+SETTING = "spark.sql.shuffle.partitions"
+LEAKED = "LEAKED"
+
+
+def leaks(context: RunContext) -> None:
+    """Everything that a run may leave in a session."""
+    spark, core = context.spark, context.spark.sparkContext
+    assert spark.range(1000).cache().count() == 1000
+    assert core.parallelize(range(10)).persist().count() == 10
+    spark.range(5).createOrReplaceTempView(LEAKED)
+    spark.conf.set(SETTING, "777")
+    spark.conf.set("spark.sql.catalog.leaked", "org.apache.iceberg.spark.SparkCatalog")
+    core.setLocalProperty(LEAKED, "1")
+    core.accumulator(0).add(1)
+    os.environ[LEAKED] = "1"
+    (Path(tempfile.gettempdir()) / LEAKED).write_bytes(b"1")
+    Path(LEAKED).write_bytes(b"1")
+
+
+def looks(context: RunContext) -> None:
+    """Nothing of an earlier run is here."""
+    spark, core = context.spark, context.spark.sparkContext
+    assert [t.name for t in spark.catalog.listTables()] == []
+    assert spark.conf.get(SETTING) != "777"
+    assert spark.conf.get("spark.sql.catalog.leaked", "none") == "none"
+    assert core.getLocalProperty(LEAKED) is None
+    assert core._jsc.getPersistentRDDs().isEmpty()
+    assert spark._jsparkSession.sharedState().cacheManager().isEmpty()
+    assert LEAKED not in os.environ
+    assert os.listdir(tempfile.gettempdir()) == [] == os.listdir(".")
+
+
+def keeps(context: RunContext) -> None:
+    """Memory that no garbage collection frees."""
+    array = gateway(context.spark).new_array(jvm(context.spark).byte, 200 * MIB)
+    jvm(context.spark).java.lang.System.getProperties().put(LEAKED, array)
+
+
+def exits(context: RunContext) -> None:
+    jvm(context.spark).java.lang.System.exit(3)
+
+
+def is_killed(_: RunContext) -> None:
+    os.kill(os.getpid(), 9)
+
+
+def allocates(context: RunContext) -> None:
+    kept = jvm(context.spark).java.util.ArrayList()
+    while True:
+        kept.add(gateway(context.spark).new_array(jvm(context.spark).byte, 50 * MIB))
+
+
+def fills(_: RunContext) -> None:
+    with (Path(tempfile.gettempdir()) / LEAKED).open("wb") as file:
+        for _n in range(200):
+            file.write(bytes(MIB))
+            file.flush()
+    time.sleep(600)
+
+
+def hangs(context: RunContext) -> None:
+    jvm(context.spark).java.lang.Thread.sleep(600_000)
+
+
+ACTS: dict[str, Callable[[RunContext], None]] = {
+    act.__name__: act for act in (leaks, looks, keeps, exits, is_killed, allocates, fills, hangs)
+}
+
+
+def main() -> int:
+    right = app.job_of
+
+    def job_of(kind: RunKind) -> Callable[[RunContext], RunResult]:
+        def run(context: RunContext) -> RunResult:
+            act = Path(os.environ["TEST_ACTS"], context.run_id)
+            if act.exists():
+                ACTS[act.read_text()](context)
+            return right(kind)(context)
+
+        return run
+
+    app.job_of = job_of
+    return warm_session.main()
+
+
+if __name__ == "__main__":
+    exit_code = 20
+    try:
+        exit_code = main()
+    finally:
+        sys.stderr.flush()
+        os._exit(exit_code)

@@ -1,0 +1,406 @@
+"""Manifests that the rules of the resource definitions accept or refuse, with the messages of the API server."""
+
+from typing import Any
+
+from tests.support.documents import Document as Object
+from tests.support.manifests import dataset_manifest, named, policy_manifest, restatement_manifest
+
+CHANGES = {"batchId": "b", "uri": "s3://lake/restated/b/", "keyColumns": ["tailnum", "day"], "opColumn": "op"}
+
+
+EXACTLY_ONE_LIST = "exactly one of batchIds and batchIdsFrom is required when operation is Replay or Revert"
+
+
+FROM_A_MAP = {"configMapKeyRef": {"name": "lists", "key": "ids"}}
+
+
+A_KEY = {"name": "s", "key": "k"}
+
+
+def container(**fields: Any) -> Object:
+    return {"podTemplate": {"spec": {"containers": [{"name": "spark", **fields}]}}}
+
+
+def env(**variable: Any) -> Object:
+    return container(env=[{"name": "X", **variable}])
+
+
+def mount(path: str) -> Object:
+    return container(volumeMounts=[{"name": "v", "mountPath": path}])
+
+
+def volume(**source: Any) -> Object:
+    return {"podTemplate": {"spec": {"volumes": [{"name": "v", **source}]}}}
+
+
+QUEUE = {"queueUrl": "https://sqs.eu-west-1.amazonaws.com/123456789012/flights"}
+
+
+ACCEPTED = {
+    "a Dataset with nothing optional": dataset_manifest(),
+    "a Dataset's name of 63 characters": named("d" * 63, dataset_manifest()),
+    "a table in a nested namespace": dataset_manifest(table={"catalog": "main", "name": "a.b.c"}),
+    "a local buffer": dataset_manifest(buffer={"uri": "file:///data/buffer"}),
+    "a buffer of another format": dataset_manifest(buffer={"uri": "s3://l/b", "format": "avro"}),
+    "a buffer of files": dataset_manifest(buffer={"uri": "s3://l/b", "format": "csv", "layout": "File"}),
+    "files that are registered": dataset_manifest(consolidation={"mode": "Register"}),
+    "a buffer with events": dataset_manifest(buffer={"uri": "s3://l/b", "events": QUEUE}),
+    "a window of all that may be in flight": dataset_manifest(
+        buffer={"uri": "s3a://l/b", "events": {**QUEUE, "maxMessages": 7, "maxInFlight": 7}}
+    ),
+    "columns that may be added": dataset_manifest(schemaEvolution="AddColumns"),
+    "batches that are not tracked": dataset_manifest(batchTracking={"enabled": False}),
+    "tombstones alone": dataset_manifest(deletes="Ledger"),
+    "deletion vectors": dataset_manifest(
+        deletes="DeletionVectors",
+        table={"catalog": "main", "name": "air.flights", "create": {"schema": "id INT", "formatVersion": 3}},
+    ),
+    "equality deletes": dataset_manifest(deletes="EqualityDeletes"),
+    "bytes as a number": dataset_manifest(consolidation={"minBytes": 1000}),
+    "bytes as a quantity": dataset_manifest(consolidation={"minBytes": "1Gi"}),
+    "as many snapshots to keep as there may be": dataset_manifest(snapshots={"minToKeep": 3, "maxCount": 3}),
+    "as many executors as there may be": dataset_manifest(runTemplate={"executors": {"min": 2, "max": 2}}),
+    "executors with only a minimum": dataset_manifest(runTemplate={"executors": {"min": 2}}),
+    "runs as SparkApplications in a queue": dataset_manifest(
+        runTemplate={"launcher": "SparkApplication", "queue": "team-a", "executors": {"waitSeconds": 10}}
+    ),
+    "a driver's size": dataset_manifest(runTemplate={"driver": {"cpu": 1, "memory": "2Gi", "scratch": "10Gi"}}),
+    "a variable with a value": dataset_manifest(runTemplate=env(value="1")),
+    "a mount": dataset_manifest(runTemplate=mount("/mnt/a.b/c/")),
+    "a variable from a Secret": dataset_manifest(runTemplate=env(valueFrom={"secretKeyRef": A_KEY})),
+    "a volume of one kind": dataset_manifest(runTemplate=volume(emptyDir={})),
+    "a Revert": restatement_manifest("Revert"),
+    "a Revert with a list by reference": restatement_manifest("Revert", batchIds=None, batchIdsFrom=FROM_A_MAP),
+    "a Revert with a list in a file": restatement_manifest(
+        "Revert", batchIds=None, batchIdsFrom={"uri": "s3://lake/ids.txt"}
+    ),
+    "a Revert of a thousand long ids": restatement_manifest(batchIds=[f"{i:0>256}" for i in range(1000)]),
+    "a Revert with a deadline": restatement_manifest("Revert", deadlineSeconds=1),
+    "a dry run": restatement_manifest("Revert", dryRun=True),
+    "a Replay": restatement_manifest("Replay"),
+    "a Replay of rows by their keys": restatement_manifest("Replay", batchIds=None, replacement=CHANGES),
+    "a Replay of batches, and of rows by one key": restatement_manifest(
+        "Replay", replacement={**CHANGES, "keyColumns": ["id"]}
+    ),
+    "a Replay of listed batches, and of rows": restatement_manifest(
+        "Replay", batchIds=None, batchIdsFrom=FROM_A_MAP, replacement=CHANGES
+    ),
+    "an Undo": restatement_manifest("Undo"),
+    "an Erase by rows": restatement_manifest("Erase"),
+    "an Erase by batches": restatement_manifest("Erase", rows=None, batchIds=["a"]),
+    "ids in any script": restatement_manifest(batchIds=["2013-01-01.UA", "größe/1 %", "航班"]),
+    "a policy": policy_manifest(),
+    "a policy with a window": policy_manifest(
+        window={"schedule": "0 1 * * *", "timeZone": "Europe/Berlin", "durationSeconds": 60}
+    ),
+    "a policy with limits": policy_manifest(
+        limits={"maxBytesPerRun": "100Gi", "maxRunSeconds": 7200, "concurrentRuns": 2}
+    ),
+    "a policy with thresholds of zero": policy_manifest(
+        triggers={"oldestTombstoneAgeSeconds": 0, "evictByLeadSeconds": 0}
+    ),
+    "a policy with maintenance": policy_manifest(
+        maintenance={
+            "rewriteManifests": True,
+            "removeOrphanFiles": {"olderThanSeconds": 86400},
+            "compactSmallFiles": True,
+        }
+    ),
+    "a policy that removes orphans as it likes": policy_manifest(maintenance={"removeOrphanFiles": {}}),
+    "a selector by values": policy_manifest(
+        datasetSelector={"matchExpressions": [{"key": "team", "operator": "In", "values": ["air"]}]}
+    ),
+    "a selector by existence": policy_manifest(
+        datasetSelector={"matchExpressions": [{"key": "team", "operator": "Exists"}]}
+    ),
+}
+
+
+REFUSED = {
+    "a Dataset's name of 64 characters": (named("d" * 64, dataset_manifest()), "at most 63 characters and no dots"),
+    "a Dataset's name with a dot": (named("a.b", dataset_manifest()), "at most 63 characters and no dots"),
+    "a Dataset of another namespace": (
+        {
+            **restatement_manifest(),
+            "spec": {**restatement_manifest()["spec"], "datasetRef": {"name": "../../other/datasets/flights"}},
+        },
+        "spec.datasetRef.name",
+    ),
+    "a list of another namespace": (
+        restatement_manifest(
+            batchIds=None, batchIdsFrom={"configMapKeyRef": {"name": "../../other/configmaps/x", "key": "k"}}
+        ),
+        "spec.batchIdsFrom.configMapKeyRef.name",
+    ),
+    "a Secret of another namespace": (
+        restatement_manifest(
+            "Erase", rows={"column": "v", "valuesFrom": {"secretKeyRef": {"name": "other/erase-x", "key": "k"}}}
+        ),
+        "spec.rows.valuesFrom.secretKeyRef.name",
+    ),
+    "an Undo of a Restatement of another namespace": (
+        restatement_manifest("Undo", undoes={"name": "other/revert"}),
+        "spec.undoes.name",
+    ),
+    "a table without a namespace": (dataset_manifest(table={"catalog": "main", "name": "flights"}), "spec.table.name"),
+    "a batch column with a dot": (dataset_manifest(batchColumn="a.b"), "spec.batchColumn"),
+    "a buffer that is no URI": (dataset_manifest(buffer={"uri": "/data/buffer"}), "spec.buffer.uri"),
+    "events of a local buffer": (
+        dataset_manifest(buffer={"uri": "file:///data/buffer", "events": QUEUE}),
+        "events needs a buffer in S3",
+    ),
+    "events without a queue": (
+        dataset_manifest(buffer={"uri": "s3://l/b", "events": {"windowSeconds": 5}}),
+        "spec.buffer.events.queueUrl",
+    ),
+    "a queue that is no URL": (
+        dataset_manifest(buffer={"uri": "s3://l/b", "events": {"queueUrl": "arn:aws:sqs:eu-west-1:1:q"}}),
+        "spec.buffer.events.queueUrl",
+    ),
+    "a larger window than may be in flight": (
+        dataset_manifest(buffer={"uri": "s3://l/b", "events": {**QUEUE, "maxMessages": 8, "maxInFlight": 7}}),
+        "maxMessages cannot be greater than maxInFlight",
+    ),
+    "a window that outlasts its messages": (
+        dataset_manifest(buffer={"uri": "s3://l/b", "events": {**QUEUE, "windowSeconds": 30, "visibilitySeconds": 30}}),
+        "windowSeconds must be less than visibilitySeconds",
+    ),
+    "an unknown layout": (
+        dataset_manifest(buffer={"uri": "s3://l/b", "layout": "Tree"}),
+        'supported values: "Directory", "File"',
+    ),
+    "an unknown format": (
+        dataset_manifest(buffer={"uri": "s3://l/b", "format": "xml"}),
+        'supported values: "parquet", "orc", "avro", "json", "csv"',
+    ),
+    "an unknown schema evolution": (
+        dataset_manifest(schemaEvolution="Everything"),
+        'supported values: "Refuse", "AddColumns"',
+    ),
+    "a word for whether batches are tracked": (
+        dataset_manifest(batchTracking={"enabled": "sometimes"}),
+        "spec.batchTracking.enabled",
+    ),
+    "an unknown kind of deletes": (
+        dataset_manifest(deletes="PositionDeletes"),
+        'supported values: "Ledger", "DeletionVectors", "EqualityDeletes"',
+    ),
+    "files of another format that are registered": (
+        dataset_manifest(buffer={"uri": "s3://l/b", "format": "orc"}, consolidation={"mode": "Register"}),
+        "consolidation.mode Register needs buffer.format parquet",
+    ),
+    "a negative retention": (
+        dataset_manifest(buffer={"uri": "s3://l/b", "retentionSeconds": -1}),
+        "spec.buffer.retentionSeconds",
+    ),
+    "no bytes": (dataset_manifest(consolidation={"minBytes": 0}), "must be a quantity greater than 0, such as 128Mi"),
+    "bytes that are no quantity": (
+        dataset_manifest(consolidation={"minBytes": "much"}),
+        "must be a quantity greater than 0",
+    ),
+    "no target size": (
+        dataset_manifest(consolidation={"targetFileSizeBytes": "0Mi"}),
+        "must be a quantity greater than 0",
+    ),
+    "no batches": (dataset_manifest(consolidation={"minBatches": 0}), "spec.consolidation.minBatches"),
+    "more snapshots to keep than there may be": (
+        dataset_manifest(snapshots={"minToKeep": 4, "maxCount": 3}),
+        "minToKeep cannot be greater than maxCount",
+    ),
+    "more executors than there may be": (
+        dataset_manifest(runTemplate={"executors": {"min": 3, "max": 2}}),
+        "min cannot be greater than max",
+    ),
+    "an unknown launcher": (
+        dataset_manifest(runTemplate={"launcher": "Pod"}),
+        'supported values: "Job", "SparkApplication"',
+    ),
+    "a queue that cannot exist": (
+        dataset_manifest(runTemplate={"queue": "Team A"}),
+        "spec.runTemplate.queue in body should match",
+    ),
+    "no time for an executor to start": (
+        dataset_manifest(runTemplate={"executors": {"waitSeconds": 5}}),
+        "should be greater than or equal to 10",
+    ),
+    "a driver without memory": (
+        dataset_manifest(runTemplate={"driver": {"memory": "0"}}),
+        "must be a quantity greater than 0",
+    ),
+    "a service account": (
+        dataset_manifest(runTemplate={"podTemplate": {"spec": {"serviceAccountName": "admin"}}}),
+        'unknown field "spec.runTemplate.podTemplate.spec.serviceAccountName"',
+    ),
+    "security settings": (
+        dataset_manifest(runTemplate={"podTemplate": {"spec": {"securityContext": {"runAsUser": 0}}}}),
+        'unknown field "spec.runTemplate.podTemplate.spec.securityContext"',
+    ),
+    "a folder of the node": (
+        dataset_manifest(runTemplate=volume(hostPath={"path": "/"})),
+        'unknown field "spec.runTemplate.podTemplate.spec.volumes[0].hostPath"',
+    ),
+    "a volume of two kinds": (
+        dataset_manifest(runTemplate=volume(emptyDir={}, configMap={"name": "c"})),
+        "exactly one of emptyDir, configMap, secret and persistentVolumeClaim is required",
+    ),
+    "a variable with two values": (
+        dataset_manifest(runTemplate=env(value="1", valueFrom={"secretKeyRef": A_KEY})),
+        "value and valueFrom exclude one another",
+    ),
+    "a variable from two places": (
+        dataset_manifest(runTemplate=env(valueFrom={"secretKeyRef": A_KEY, "configMapKeyRef": A_KEY})),
+        "exactly one of secretKeyRef and configMapKeyRef is required",
+    ),
+    "a variable that Lethe sets": (
+        dataset_manifest(runTemplate=env(name="LETHE_RUN_FILE")),
+        "Lethe, Spark or Kubernetes set this variable",
+    ),
+    "a variable that Spark sets": (
+        dataset_manifest(runTemplate=env(name="_SPARK_AUTH_SECRET")),
+        "Lethe, Spark or Kubernetes set this variable",
+    ),
+    "a function of the shell": (
+        dataset_manifest(runTemplate=env(name="BASH_FUNC_exec%%")),
+        "should match '^[A-Za-z_][A-Za-z0-9_]*$'",
+    ),
+    "a mount that climbs": (dataset_manifest(runTemplate=mount("/mnt/../etc")), "volumeMounts[0].mountPath"),
+    "an image": (
+        dataset_manifest(runTemplate=container(image="evil")),
+        'unknown field "spec.runTemplate.podTemplate.spec.containers[0].image"',
+    ),
+    "an unknown operation": (restatement_manifest("Delete"), 'supported values: "Replay", "Revert", "Erase", "Undo"'),
+    "a Revert of nothing": (restatement_manifest(batchIds=None), EXACTLY_ONE_LIST),
+    "a Revert with two lists": (restatement_manifest(batchIdsFrom=FROM_A_MAP), EXACTLY_ONE_LIST),
+    "a Revert of an empty list": (restatement_manifest(batchIds=[]), "spec.batchIds"),
+    "a Revert of an empty id": (restatement_manifest(batchIds=[""]), "spec.batchIds[0]"),
+    "a Revert of one id twice": (restatement_manifest(batchIds=["a", "a"]), "Duplicate value"),
+    "a Revert of 1001 ids": (
+        restatement_manifest(batchIds=[str(i) for i in range(1001)]),
+        "must have at most 1000 items",
+    ),
+    "an id of 257 characters": (restatement_manifest(batchIds=["a" * 257]), "spec.batchIds[0]"),
+    "a deadline that is over at once": (restatement_manifest(deadlineSeconds=0), "spec.deadlineSeconds"),
+    "a list in no URI": (restatement_manifest(batchIds=None, batchIdsFrom={"uri": "ids.txt"}), "spec.batchIdsFrom.uri"),
+    "a list from two places": (
+        restatement_manifest(batchIds=None, batchIdsFrom={**FROM_A_MAP, "uri": "s3://lake/ids.txt"}),
+        "exactly one of configMapKeyRef and uri is required",
+    ),
+    "a Replay without a replacement": (
+        restatement_manifest("Replay", replacement=None),
+        "replacement is required when operation is Replay, and only then allowed",
+    ),
+    "a Replay of two lists and of rows": (
+        restatement_manifest("Replay", batchIdsFrom=FROM_A_MAP, replacement=CHANGES),
+        EXACTLY_ONE_LIST,
+    ),
+    "a Replay of nothing": (restatement_manifest("Replay", batchIds=None), EXACTLY_ONE_LIST),
+    "a Revert by keys": (
+        restatement_manifest("Revert", batchIds=None, replacement=CHANGES),
+        EXACTLY_ONE_LIST,
+    ),
+    "no key columns": (
+        restatement_manifest("Replay", replacement={**CHANGES, "keyColumns": []}),
+        "spec.replacement.keyColumns",
+    ),
+    "a key column named twice": (
+        restatement_manifest("Replay", replacement={**CHANGES, "keyColumns": ["id", "id"]}),
+        "keyColumns must name each column once",
+    ),
+    "an op column among the keys": (
+        restatement_manifest("Replay", replacement={**CHANGES, "opColumn": "day"}),
+        "opColumn cannot be one of keyColumns",
+    ),
+    "an op column without keys": (
+        restatement_manifest("Replay", replacement={"batchId": "b", "uri": "s3://l/b/", "opColumn": "op"}),
+        "opColumn is allowed only with keyColumns",
+    ),
+    "a Revert with a replacement": (
+        restatement_manifest("Revert", replacement={"batchId": "b", "uri": "s3://lake/b/"}),
+        "replacement is required when operation is Replay, and only then allowed",
+    ),
+    "a Replay by itself": (
+        restatement_manifest("Replay", batchIds=["a", "b"]),
+        "replacement.batchId must be a new id, it cannot be one of the replaced batchIds",
+    ),
+    "an Undo of nothing": (restatement_manifest("Undo", undoes=None), "undoes is required when operation is Undo"),
+    "an Undo of itself": (
+        named("undo-a", restatement_manifest("Undo", undoes={"name": "undo-a"})),
+        "undoes must name another Restatement",
+    ),
+    "a Revert that undoes": (restatement_manifest(undoes={"name": "x"}), "undoes is required when operation is Undo"),
+    "an Undo of some batches": (
+        restatement_manifest("Undo", batchIds=["a"]),
+        "batchIds and batchIdsFrom are not allowed when operation is Undo",
+    ),
+    "a Revert of rows": (
+        restatement_manifest(rows=restatement_manifest("Erase")["spec"]["rows"]),
+        "rows is allowed only when operation is Erase",
+    ),
+    "an Erase of rows and batches": (
+        restatement_manifest("Erase", batchIds=["a"]),
+        "exactly one of rows, batchIds and batchIdsFrom is required when operation is Erase",
+    ),
+    "a policy without triggers": (policy_manifest(triggers=None), "spec.triggers"),
+    "a threshold of 0": (policy_manifest(triggers={"activeTombstones": 0}), "spec.triggers.activeTombstones"),
+    "101 percent": (policy_manifest(triggers={"tombstonedRowsPercent": 101}), "spec.triggers.tombstonedRowsPercent"),
+    "a schedule of four fields": (
+        policy_manifest(window={"schedule": "0 1 * *", "durationSeconds": 60}),
+        "spec.window.schedule",
+    ),
+    "a window that never closes": (policy_manifest(window={"schedule": "0 1 * * *"}), "spec.window.durationSeconds"),
+    "a limit of no bytes": (
+        policy_manifest(limits={"maxBytesPerRun": 0}),
+        "must be a quantity greater than 0, such as 100Gi",
+    ),
+    "no place for any run": (policy_manifest(limits={"concurrentRuns": 0}), "spec.limits.concurrentRuns"),
+    "orphans that a commit may just have written": (
+        policy_manifest(maintenance={"removeOrphanFiles": {"olderThanSeconds": 3600}}),
+        "spec.maintenance.removeOrphanFiles.olderThanSeconds",
+    ),
+    "an approval by nobody": (policy_manifest(approval="Never"), "spec.approval"),
+    "a selector without values": (
+        policy_manifest(datasetSelector={"matchExpressions": [{"key": "team", "operator": "In"}]}),
+        "values is required when operator is In or NotIn, and only then allowed",
+    ),
+    "a selector with idle values": (
+        policy_manifest(
+            datasetSelector={"matchExpressions": [{"key": "team", "operator": "Exists", "values": ["air"]}]}
+        ),
+        "values is required when operator is In or NotIn, and only then allowed",
+    ),
+}
+
+
+FIXED = {
+    "another Dataset": ("revert", {"datasetRef": {"name": "x"}}, "datasetRef is immutable"),
+    "another operation": ("revert", {"operation": "Erase"}, "operation is immutable"),
+    "another batch": ("revert", {"batchIds": ["a", "b"]}, "batchIds is immutable"),
+    "ids moved to a reference": ("revert", {"batchIds": None, "batchIdsFrom": FROM_A_MAP}, "batchIds is immutable"),
+    "another reference": (
+        "by reference",
+        {"batchIdsFrom": {"configMapKeyRef": {"key": "x"}}},
+        "batchIdsFrom is immutable",
+    ),
+    "another replacement": ("replay", {"replacement": {"batchId": "c"}}, "replacement is immutable"),
+    "another thing to undo": ("undo", {"undoes": {"name": "x"}}, "undoes is immutable"),
+    "other rows": ("erase", {"rows": {"column": "x"}}, "rows is immutable"),
+    "a reason later": ("revert", {"reason": "afterthought"}, "reason is immutable"),
+    "a ticket later": ("revert", {"ticket": "X-1"}, "ticket is immutable"),
+    "no time for the bytes to be gone": ("revert", {"evictBySeconds": None}, "evictBySeconds is immutable"),
+    "a deadline later": ("revert", {"deadlineSeconds": 60}, "deadlineSeconds is immutable"),
+    "a rehearsal later": ("revert", {"dryRun": True}, "dryRun is immutable"),
+    "another catalog": ("dataset", {"table": {"catalog": "x"}}, "spec.table.catalog: Invalid value"),
+    "another table": ("dataset", {"table": {"name": "x.y"}}, "spec.table.name: Invalid value"),
+    "another batch column": ("dataset", {"batchColumn": "x"}, "is immutable; create another Dataset instead"),
+    "another buffer": ("dataset", {"buffer": {"uri": "s3://x/y"}}, "spec.buffer.uri: Invalid value"),
+}
+
+
+FREE = {
+    "suspend": ("revert", {"suspend": False}),
+    "cancel": ("revert", {"cancel": True}),
+    "a time to live": ("revert", {"ttlSecondsAfterFinished": 60}),
+    "another order of ids": ("revert", {"batchIds": ["a"]}),
+    "a Dataset's consolidation": ("dataset", {"consolidation": {"minBatches": 7}}),
+    "a Dataset's deletes": ("dataset", {"deletes": "DeletionVectors"}),
+}

@@ -1,0 +1,155 @@
+"""What Jobs and SparkApplications say, in one form."""
+
+from typing import Any
+
+import pytest
+from lethe_operator.build.job import AttemptRecord
+from lethe_operator.build.launcher import run_object
+from lethe_operator.build.sizing import size
+from lethe_operator.decide.runs.failures import Cause, cause, failure
+from lethe_operator.decide.runs.history import entry
+from lethe_operator.kube import KIND_OF
+from lethe_operator.observe.documents import Documents
+from lethe_operator.observe.run_objects import run_object_of
+from lethe_operator.observe.runs import runs_of
+from lethe_operator.resources.dataset import RunTemplate
+from lethe_operator.resources.launcher import Launcher
+from lethe_operator.resources.observed import Attempt, AttemptState
+from lethe_operator.settings import Settings
+
+from tests.support.builders import NOW, ago
+from tests.support.resources import a_consolidation, a_result
+
+SPEC = a_consolidation()
+never = Documents(lambda _: b"")
+ENDED = "2026-03-01T11:59:00Z"
+
+
+def a_body(kind: Launcher, queue: str | None = None, **status: Any) -> dict[str, Any]:
+    template = RunTemplate(launcher=kind, queue=queue)
+    body = run_object(SPEC, size(0, template), template, AttemptRecord(4, "uid-r"), Settings())
+    body["metadata"]["creationTimestamp"] = ago(minutes=5).isoformat()
+    return {**body, "status": status}
+
+
+def a_driver(name: str, **status: Any) -> dict[str, Any]:
+    labels = {"sparkoperator.k8s.io/app-name": name, "spark-role": "driver"}
+    return {"metadata": {"name": f"{name}-driver", "labels": labels}, "status": status}
+
+
+def attempt_of(kind: Launcher, body: dict[str, Any], *pods: dict[str, Any]) -> Attempt:
+    (run,) = runs_of(SPEC.dataset.uid, [run_object_of(kind, body)], pods, {}, never)
+    assert run.last is not None
+    return run.last
+
+
+def application(state: str, **status: Any) -> dict[str, Any]:
+    return a_body(Launcher.SPARK_APPLICATION, applicationState={"state": state}, executionAttempts=1, **status)
+
+
+def test_every_kind_can_be_read_and_written() -> None:
+    assert {kind.value for kind in Launcher} == {KIND_OF[kind].name for kind in Launcher}
+    for kind in Launcher:
+        assert run_object_of(kind, a_body(kind)).launcher is kind
+
+
+@pytest.mark.parametrize("kind", list(Launcher))
+def test_an_attempt_is_the_same_whatever_launched_it(kind: Launcher) -> None:
+    found = attempt_of(kind, a_body(kind))
+
+    assert (found.run_id, found.number, found.generation, found.for_uid) == (SPEC.run_id, 1, 4, "uid-r")
+    assert (found.state, found.launcher) == (AttemptState.ACTIVE, kind)
+    assert found.waiting == f"Its pod does not exist yet. If this persists, see the events of the {kind}."
+
+
+@pytest.mark.parametrize(
+    ("state", "expected"),
+    [
+        ("", AttemptState.ACTIVE),
+        ("SUBMITTED", AttemptState.ACTIVE),
+        ("RUNNING", AttemptState.ACTIVE),
+        ("SUCCEEDING", AttemptState.ACTIVE),
+        ("FAILING", AttemptState.ACTIVE),
+        ("SUBMISSION_FAILED", AttemptState.ACTIVE),
+        ("SUSPENDED", AttemptState.ACTIVE),
+        ("UNKNOWN", AttemptState.ACTIVE),
+        ("COMPLETED", AttemptState.SUCCEEDED),
+        ("FAILED", AttemptState.FAILED),
+    ],
+)
+def test_a_spark_application_has_ended_only_in_its_last_states(state: str, expected: AttemptState) -> None:
+    found = attempt_of(Launcher.SPARK_APPLICATION, application(state, terminationTime=ENDED))
+
+    assert found.state is expected
+    assert (found.finished is not None) is (expected is not AttemptState.ACTIVE)
+
+
+def test_the_driver_of_a_spark_application_says_how_it_ended() -> None:
+    body = application("FAILED", terminationTime=ENDED)
+    message = a_result(SPEC, "Failed", reason="TooBig", message="m").compact()
+    state = {"terminated": {"exitCode": 20, "reason": "OOMKilled", "message": message}}
+    containers = [{"name": "spark-kubernetes-driver", "state": state}]
+
+    found = attempt_of(
+        Launcher.SPARK_APPLICATION,
+        body,
+        a_driver(body["metadata"]["name"], phase="Failed", containerStatuses=containers),
+    )
+
+    assert (found.exit_code, found.oom) == (20, True)
+    assert found.result is not None
+    assert found.result.reason == "TooBig"
+
+
+def test_a_driver_that_exceeds_the_time_limit_is_stopped_by_its_pod() -> None:
+    body = application("FAILED", terminationTime=ENDED)
+
+    found = attempt_of(
+        Launcher.SPARK_APPLICATION,
+        body,
+        a_driver(body["metadata"]["name"], phase="Failed", reason="DeadlineExceeded"),
+    )
+
+    assert found.job_reason == "DeadlineExceeded"
+
+
+def test_a_submission_that_failed_says_why_and_is_repeated() -> None:
+    error = (
+        "failed to submit spark application: failed to run spark-submit: 26/03/01 WARN Utils: x\n"
+        'Exception in thread "main" io.fabric8.kubernetes.client.KubernetesClientException: Failure executing: POST. '
+        'Message: pods "flights-driver" is forbidden: exceeded quota: small.\n'
+        "\tat io.fabric8.kubernetes.client.KubernetesClientException.copyAsCause(KubernetesClientException.java:205)"
+    )
+    state = {"state": "FAILED", "errorMessage": error}
+    body = a_body(Launcher.SPARK_APPLICATION, applicationState=state, terminationTime=ENDED, submissionAttempts=1)
+
+    found = attempt_of(Launcher.SPARK_APPLICATION, body)
+
+    assert failure(found) == (
+        "SubmissionFailed",
+        f"Kubeflow's operator could not submit {found.job}: "
+        'pods "flights-driver" is forbidden: exceeded quota: small.',
+    )
+    assert cause(found) is Cause.INFRASTRUCTURE
+
+
+@pytest.mark.parametrize("kind", list(Launcher))
+def test_a_suspended_run_waits_and_neither_runs_nor_fails(kind: Launcher) -> None:
+    queued = attempt_of(kind, a_body(kind, "team-a"))
+    by_hand = a_body(kind)
+    by_hand["spec"]["suspend"] = True
+
+    assert queued.suspended == ("It waits until Kueue admits it to the queue team-a. Its Workload shows why it waits.")
+    assert attempt_of(kind, by_hand).suspended == "It is suspended (spec.suspend), so it starts no pod."
+    shown = entry(queued, False, NOW)
+    assert (queued.state, queued.waiting) == (AttemptState.ACTIVE, "")
+    assert (shown["phase"], shown["reason"], shown["message"]) == ("Pending", "RunSuspended", queued.suspended)
+
+
+def test_the_time_in_which_a_run_is_suspended_does_not_count() -> None:
+    """Its pod may take as long as any other to start, however long the run had waited before."""
+    resumed = a_body(Launcher.JOB, startTime=ago(seconds=5).isoformat())
+    late = a_body(Launcher.JOB, startTime=ago(seconds=45).isoformat())
+
+    assert "reason" not in entry(attempt_of(Launcher.JOB, resumed), False, NOW)
+    assert entry(attempt_of(Launcher.JOB, late), False, NOW)["reason"] == "PodWaiting"
