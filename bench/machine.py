@@ -15,21 +15,33 @@ ROOT = Path(__file__).resolve().parent.parent
 
 
 def describe(spark: SparkSession) -> dict[str, Any]:
+    """The machine, and what a Spark session on it works with."""
     system = jvm(spark).java.lang.System
+    found = describe_host()
+    return {
+        **found,
+        "master": spark.sparkContext.master,
+        "driver_memory": spark.conf.get("spark.driver.memory"),
+        "catalog": "SQLite, local files",
+        "versions": {
+            **found["versions"],
+            "java": str(system.getProperty("java.version")),
+            "spark": spark.version,
+            "iceberg": str(jvm(spark).org.apache.iceberg.IcebergBuild.version()),
+        },
+    }
+
+
+def describe_host() -> dict[str, Any]:
+    """The machine and the versions of Python's packages."""
     return {
         "cores": os.cpu_count(),
         "processor": _first(Path("/proc/cpuinfo"), "model name"),
         "memory_gib": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30, 1),
         "system": f"{platform.system()} {platform.release()}",
         "load_before": [round(x, 2) for x in os.getloadavg()],
-        "master": spark.sparkContext.master,
-        "driver_memory": spark.conf.get("spark.driver.memory"),
-        "catalog": "SQLite, local files",
         "versions": {
             "python": platform.python_version(),
-            "java": str(system.getProperty("java.version")),
-            "spark": spark.version,
-            "iceberg": str(jvm(spark).org.apache.iceberg.IcebergBuild.version()),
             "pyiceberg": version("pyiceberg"),
             "fastavro": version("fastavro"),
         },
@@ -41,7 +53,7 @@ def commit() -> str:
     """The commit of Lethe that was measured; a plus when files had been changed since."""
     try:
         head = _git("rev-parse", "--short=12", "HEAD")
-        return head + ("+" if _git("status", "--porcelain", "--", "spark_apps", "bench") else "")
+        return head + ("+" if _git("status", "--porcelain", "--", "spark_apps", "operator", "bench") else "")
     except (OSError, subprocess.CalledProcessError):
         return "unknown"
 

@@ -24,7 +24,12 @@ QUIET_SECONDS: Final = (
 def thrown(lake: Lake, scale: RestatementScale) -> dict[str, Any]:
     """Restatements that are created as fast as the API server accepts them, each of another batch."""
     lake.spark.stop()  # the cores belong to the cluster
-    subject = Subject(connect(), "bench-thrown")
+    return thrown_at(connect(), scale)
+
+
+def thrown_at(site: Site, scale: RestatementScale) -> dict[str, Any]:
+    """The same, on a connected cluster."""
+    subject = Subject(site, "bench-thrown")
     indexes = list(range(scale.thrown))
     replays = frozenset(i for i in indexes if i % scale.replay_every == 0)
     subject.clean()
@@ -62,7 +67,12 @@ def thrown(lake: Lake, scale: RestatementScale) -> dict[str, Any]:
 def steady(lake: Lake, scale: RestatementScale) -> dict[str, Any]:
     """Restatements at a steady rate, with a producer whose batches are consolidated and a policy that vacuums."""
     lake.spark.stop()
-    subject = Subject(connect(), "bench-steady")
+    return steady_at(connect(), scale)
+
+
+def steady_at(site: Site, scale: RestatementScale) -> dict[str, Any]:
+    """The same, on a connected cluster."""
+    subject = Subject(site, "bench-steady")
     indexes = list(range(scale.per_minute * scale.minutes))
     replays = frozenset(i for i in indexes if i % scale.replay_every == 0)
     subject.clean()
@@ -194,7 +204,7 @@ def _numbers(site: Site) -> Iterator[dict[str, float]]:
 
     def sample() -> None:
         while not stop.wait(SAMPLED_EVERY_SECONDS):
-            peak.append(site.operator()["memory_bytes"])
+            peak.append(site.operator_memory())
 
     sampling = threading.Thread(target=sample, name="sampling", daemon=True)
     sampling.start()

@@ -29,11 +29,14 @@ def heading(document: Mapping[str, Any], folder: str, file: str) -> list[str]:
     """On what, of what and by which command was measured."""
     machine = document["machine"]
     versions = ", ".join(f"{k} {v}" for k, v in machine["versions"].items())
+    setting = machine.get("setting") or (
+        f"{machine['master']}, {machine['driver_memory']} driver, {machine['catalog']}"
+    )
     return [
         f"Measured by `{document['command']}` (scale {document['scale']}) at commit {machine['commit']}, in "
         f"{document['took_seconds'] / 60:.0f} minutes, on {machine['cores']} cores ({machine['processor'] or 'unknown'}), "
-        f"{machine['memory_gib']} GiB, {machine['master']}, {machine['driver_memory']} driver, {machine['catalog']}; "
-        f"{versions}. Load before: {machine['load_before'][0]}. All values: [{file}]({folder}/{file}).",
+        f"{machine['memory_gib']} GiB, {setting}; {versions}. Load before: {machine['load_before'][0]}. "
+        f"All values: [{file}]({folder}/{file}).",
         "",
     ]
 

@@ -13,13 +13,13 @@ def draw(document: Mapping[str, Any], folder: Path) -> dict[str, str]:
     parts = document["parts"]
     drawn: dict[str, str] = {}
     if "thrown" in parts:
-        drawn["thrown"] = save(_thrown(parts["thrown"]["results"][0]), folder / "thrown.svg")
+        drawn["thrown"] = save(thrown(parts["thrown"]["results"][0]), folder / "thrown.svg")
     if "steady" in parts:
-        drawn["steady"] = save(_steady(parts["steady"]["results"][0]), folder / "steady.svg")
+        drawn["steady"] = save(steady(parts["steady"]["results"][0]), folder / "steady.svg")
     return drawn
 
 
-def _thrown(result: Mapping[str, Any]) -> Any:
+def thrown(result: Mapping[str, Any]) -> Any:
     figure, axis = plt.subplots(figsize=(7, 3.2))
     for key, label in (("committed_after", "committed"), ("ended_after", "its status says so")):
         times = result[key]
@@ -35,7 +35,7 @@ def _thrown(result: Mapping[str, Any]) -> Any:
     return figure
 
 
-def _steady(result: Mapping[str, Any]) -> Any:
+def steady(result: Mapping[str, Any]) -> Any:
     figure, (left, right) = plt.subplots(1, 2, figsize=(9, 3.2))
     left.scatter([s / 60 for s in result["asked_after"]], result["to_committed"], s=3, alpha=0.4)
     left.set_xlabel("created after minutes")

@@ -106,13 +106,13 @@ def section(document: Mapping[str, Any], drawn: Mapping[str, str], folder: str) 
     parts = document["parts"]
     lines = [*heading(document, folder, "restatement.json"), *goals_table(document["goals"], "goal is")]
     if "thrown" in parts:
-        lines += ["### Thousands at once", "", *picture(drawn, "thrown", folder), *_thrown(parts["thrown"]), ""]
+        lines += ["### Thousands at once", "", *picture(drawn, "thrown", folder), *thrown_text(parts["thrown"]), ""]
     if "steady" in parts:
         lines += [
             "### Steadily, beside consolidation and vacuum",
             "",
             *picture(drawn, "steady", folder),
-            *_steady(parts["steady"]),
+            *steady_text(parts["steady"]),
             "",
         ]
     if "alone" in parts:
@@ -124,7 +124,7 @@ def section(document: Mapping[str, Any], drawn: Mapping[str, str], folder: str) 
     return "\n".join(lines).rstrip() + "\n"
 
 
-def _thrown(part: Mapping[str, Any]) -> list[str]:
+def thrown_text(part: Mapping[str, Any]) -> list[str]:
     (r,) = part["results"]
     told = (
         f"{r['restatements']:,} Restatements of a batch each, {r['replays']:,} of them Replays, the others Reverts; "
@@ -140,23 +140,23 @@ def _thrown(part: Mapping[str, Any]) -> list[str]:
     return [told, "", *_failed(r), *table(("", ""), rows)]
 
 
-def _steady(part: Mapping[str, Any]) -> list[str]:
+def steady_text(part: Mapping[str, Any]) -> list[str]:
     (r,) = part["results"]
     beside = ", ".join(f"{n:,} {kind}" for kind, n in r["commits"].items())
     told = (
         f"{r['restatements']:,} Restatements within {r['seconds'] / 60:.1f} minutes, {r['replays']:,} of them Replays; "
         f"meanwhile {r['batches_added']:,} batches came. Commits: {beside}."
     )
-    return [told, "", *_failed(r), *_latencies(r), "", *table(("", ""), _costs(r))]
+    return [told, "", *_failed(r), *latency_rows(r), "", *table(("", ""), _costs(r))]
 
 
 def _alone(part: Mapping[str, Any]) -> list[str]:
     (r,) = part["results"]
     told = f"{r['restatements']:,} Reverts, each created when the one before had ended and the cluster was quiet again."
-    return [told, "", *_failed(r), *_latencies(r)]
+    return [told, "", *_failed(r), *latency_rows(r)]
 
 
-def _latencies(r: Mapping[str, Any]) -> list[str]:
+def latency_rows(r: Mapping[str, Any]) -> list[str]:
     rows = [
         (what, *(number(percentile(r[key], share)) for share in SHARES), number(max(r[key], default=None)))
         for what, key in (("committed", "to_committed"), ("and says so", "to_seen"))

@@ -16,7 +16,7 @@ import kubernetes.config
 from botocore.config import Config
 from kubernetes.client import ApiException
 from prometheus_client.parser import text_string_to_metric_families
-from pyarrow.fs import S3FileSystem
+from pyarrow.fs import FileSelector, S3FileSystem
 from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
 
@@ -63,11 +63,15 @@ class Site:
             raise
         return found
 
-    def delete_all(self, kind: str, label: str) -> None:
-        """Delete those with a label; the API server does it in one request."""
+    def delete_all(self, kind: str, label: str = "") -> None:
+        """Delete those with a label, or all; the API server does it in one request."""
         self.objects.delete_collection_namespaced_custom_object(
             GROUP, VERSION, NAMESPACE, plural(kind), label_selector=label
         )
+
+    def has_any(self, kind: str) -> bool:
+        found = self.objects.list_namespaced_custom_object(GROUP, VERSION, NAMESPACE, plural(kind), limit=1)
+        return bool(found["items"])
 
     # --- numbers ---
 
@@ -84,13 +88,22 @@ class Site:
             "api_requests": _sum(samples, "lethe_api_requests_total"),
         }
 
+    def operator_memory(self) -> float:
+        """Bytes of the operator's process."""
+        return self.operator()["memory_bytes"]
+
     def requests_served(self) -> float:
         """By the API server, since its start, for whomever."""
+        return self.server_metric("apiserver_request_total")
+
+    def server_metric(self, name: str, labels: Mapping[str, str] | None = None) -> float:
+        """The sum of the API server's samples of a name that have these labels."""
         client = self.core.api_client
         answer = client.call_api(*client.param_serialize("GET", "/metrics", auth_settings=["BearerToken"]))
-        text = answer.read().decode()
+        text = "\n".join(line for line in answer.read().decode().splitlines() if line.startswith(name)) + "\n"
         samples = [s for family in text_string_to_metric_families(text) for s in family.samples]
-        return _sum(samples, "apiserver_request_total")
+        wanted = (labels or {}).items()
+        return _sum((s for s in samples if wanted <= s.labels.items()), name)
 
     # --- the lake ---
 
@@ -103,6 +116,15 @@ class Site:
     def put(self, uri: str, content: bytes) -> None:
         with self.files.open_output_stream(uri.removeprefix("s3://")) as stream:
             stream.write(content)
+
+    def read(self, uri: str) -> bytes:
+        with self.files.open_input_file(uri.removeprefix("s3://")) as stream:
+            return bytes(stream.read())
+
+    def names_in(self, folder: str) -> list[str]:
+        """The names of the objects directly below a folder."""
+        selector = FileSelector(folder.removeprefix("s3://"))
+        return [one.base_name for one in self.files.get_file_info(selector)]
 
     def clear(self, folder: str) -> None:
         parts = urlsplit(folder)

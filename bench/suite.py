@@ -9,7 +9,8 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -33,6 +34,24 @@ S = TypeVar("S", bound=Sized)
 
 
 @dataclass(frozen=True)
+class Place:
+    """Where the parts of a benchmark measure."""
+
+    # The first argument of each part.
+    subject: Any
+    # The machine, as `machine.describe` describes it.
+    machine: dict[str, Any]
+
+
+@contextmanager
+def session(work: Path, scale: Sized) -> Iterator[Place]:
+    """A Spark session on a warehouse of local files."""
+    lake = Lake.open(work, scale.driver_memory)
+    yield Place(lake, machine.describe(lake.spark))
+    lake.spark.stop()
+
+
+@dataclass(frozen=True)
 class Suite(Generic[S]):
     """`parts` in their order, those with one word before the hyphen are a group; each gives plain values, with `results`,
     one of which has `error` when it failed. `goals`, `section` and `draw` make a report of them. `page`: the file beside the
@@ -40,12 +59,13 @@ class Suite(Generic[S]):
 
     name: str
     purpose: str
-    parts: Mapping[str, Callable[[Lake, S], dict[str, Any]]]
+    parts: Mapping[str, Callable[[Any, S], dict[str, Any]]]
     scales: Mapping[str, S]
     goals: Callable[[Mapping[str, Any]], list[dict[str, Any]]]
     section: Callable[[Mapping[str, Any], Mapping[str, str], str], str]
     draw: Callable[[Mapping[str, Any], Path], dict[str, str]]
     page: str = ""
+    place: Callable[[Path, S], AbstractContextManager[Place]] = session
 
     @property
     def groups(self) -> tuple[str, ...]:
@@ -63,26 +83,27 @@ def main(suite: Suite[S], argv: Sequence[str] | None = None) -> int:
         state.unlink(missing_ok=True)
     measured: dict[str, Any] = json.loads(state.read_text()) if state.exists() else {}
     wanted = [p for p in suite.parts if p.partition("-")[0] in given.only]
-    lake = Lake.open(work, scale.driver_memory)
-    description = machine.describe(lake.spark)
-    for part in wanted:
-        if part in measured:
-            say(f"{part}: measured already, at {measured[part]['started']}")
-            continue
-        say(f"{part}:")
-        started, since = datetime.now(UTC), time.monotonic()
-        found = suite.parts[part](lake, scale)
-        measured[part] = {
-            "started": started.isoformat(timespec="seconds"),
-            "took_seconds": round(time.monotonic() - since, 1),
-            "load_after": round(os.getloadavg()[0], 2),
-            **found,
-        }
-        _replace(state, measured)
+    with suite.place(work, scale) as place:
+        for part in wanted:
+            if part in measured:
+                say(f"{part}: measured already, at {measured[part]['started']}")
+                continue
+            say(f"{part}:")
+            started, since = datetime.now(UTC), time.monotonic()
+            found = suite.parts[part](place.subject, scale)
+            measured[part] = {
+                "started": started.isoformat(timespec="seconds"),
+                "took_seconds": round(time.monotonic() - since, 1),
+                "load_after": round(os.getloadavg()[0], 2),
+                **found,
+            }
+            for goal in suite.goals({part: measured[part]}):
+                say(f"  {goal['goal']}: {page.number(goal['measured'])}, goal {goal['limit']:,.10g}: {goal['met']}")
+            _replace(state, measured)
     document: dict[str, Any] = {
         "command": machine.command(suite.name),
         "scale": scale.name,
-        "machine": description,
+        "machine": place.machine,
         "took_seconds": round(sum(m["took_seconds"] for m in measured.values()), 1),  # also of what was kept
         "parts": {p: measured[p] for p in suite.parts if p in measured},
     }
@@ -93,7 +114,6 @@ def main(suite: Suite[S], argv: Sequence[str] | None = None) -> int:
     drawn = suite.draw(document, out)
     markdown = out.with_name(suite.page or f"{out.name}.md")
     page.insert(markdown, suite.name, suite.section(document, drawn, out.name))
-    lake.spark.stop()
     failed = [r for p in document["parts"].values() for r in p["results"] if "error" in r]
     if not given.keep and not failed:
         for folder in ("warehouse", "scratch", "buffer"):

@@ -1,0 +1,233 @@
+"""Thousands of Datasets on a real catalog and real buckets, made within minutes. I/O.
+
+One table is made by Lethe itself. The others are copies of its metadata, ledger and table of batches, each with its own location
+and UUID; all name the same data files and manifests. To the operator and the committer they are different tables.
+"""
+
+import json
+import os
+import time
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, Final
+
+from lethe.base import names
+from lethe_operator.kube import DATASETS
+from sqlalchemy import create_engine, text
+
+from bench import fake_node
+from bench.asked import BATCH_COLUMN, Subject, batch_id, parquet
+from bench.operator_site import OperatorSite
+from bench.site import NAMESPACE
+from bench.timing import say
+
+# Batches that each table holds, and that a buffer holds at most.
+PROMOTED: Final = 3
+WAITING_AT_MOST: Final = 3
+BUCKETS: Final = 4
+THREADS: Final = 16
+LABEL: Final = "bench=fleet"
+CATALOG: Final = "main"
+# Batches wait for so many others or seconds, so that no run is due.
+MIN_BATCHES: Final = 100
+MAX_AGE_SECONDS: Final = 30 * 86_400
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Copy:
+    """One Dataset of the fleet."""
+
+    index: int
+
+    @property
+    def name(self) -> str:
+        return f"fleet-{self.index:05d}"
+
+    @property
+    def table(self) -> str:
+        return f"fleet.t{self.index:05d}"
+
+    @property
+    def bucket(self) -> str:
+        return f"fleet-{self.index % BUCKETS}"
+
+    @property
+    def location(self) -> str:
+        return f"s3://{self.bucket}/tables/t{self.index:05d}"
+
+    @property
+    def batches_location(self) -> str:
+        return f"{self.location}{names.BATCHES_SUFFIX}"
+
+    @property
+    def buffer(self) -> str:
+        return f"s3://{self.bucket}/buffers/t{self.index:05d}"
+
+    @property
+    def uuid(self) -> str:
+        return str(uuid.uuid5(uuid.NAMESPACE_URL, self.location))
+
+    @property
+    def waiting(self) -> int:
+        """Batches in its buffer: in every third none."""
+        return self.index % (WAITING_AT_MOST + 1) if self.index % 3 else 0
+
+    @property
+    def dataset(self) -> Json:
+        return {
+            "apiVersion": "lethe.dev/v1alpha1",
+            "kind": "Dataset",
+            "metadata": {"name": self.name, "labels": {"bench": "fleet"}},
+            "spec": {
+                "table": {"catalog": CATALOG, "name": self.table},
+                "batchColumn": BATCH_COLUMN,
+                "buffer": {"uri": self.buffer},
+                "consolidation": {"minBatches": MIN_BATCHES, "maxAgeSeconds": MAX_AGE_SECONDS},
+                "runTemplate": {"podTemplate": dict(fake_node.POD_TEMPLATE)},
+            },
+        }
+
+    def wrong(self, body: Json) -> str:
+        """What is not yet correct in the status of its Dataset; "": nothing. Pure."""
+        status = body.get("status") or {}
+        ready: Json = next((c for c in status.get("conditions") or () if c["type"] == "Ready"), {})
+        decision = "BelowTriggers" if self.waiting else "NothingWaits"
+        wanted = {
+            "observedGeneration": (status.get("observedGeneration"), body["metadata"]["generation"]),
+            "Ready": ((ready.get("status"), ready.get("reason")), ("True", "Available")),
+            "table.uuid": ((status.get("table") or {}).get("uuid"), self.uuid),
+            "batches.promoted": ((status.get("batches") or {}).get("promoted"), PROMOTED),
+            "buffer.batches": ((status.get("buffer") or {}).get("batches"), self.waiting),
+            "consolidation": ((status.get("consolidation") or {}).get("reason"), decision),
+        }
+        return ", ".join(f"{k} is {was}, expected {should}" for k, (was, should) in wanted.items() if was != should)
+
+
+@dataclass(frozen=True)
+class Template:
+    """The table that Lethe made, as documents."""
+
+    # Its location, its UUID, and its metadata document.
+    location: str
+    uuid: str
+    metadata: Json
+    # Files of its ledger, by name.
+    ledger: dict[str, bytes]
+    # The metadata document of its table of batches, and its location.
+    batches: Json
+    batches_location: str
+
+    def objects(self, copy: Copy) -> Iterator[tuple[str, bytes]]:
+        """All objects of a copy, by URI. Pure."""
+        yield metadata_uri(copy.location), self._copied(self.metadata, copy, copy.location, copy.uuid)
+        own = str(uuid.uuid5(uuid.NAMESPACE_URL, copy.batches_location))
+        yield metadata_uri(copy.batches_location), self._copied(self.batches, copy, copy.batches_location, own)
+        for name, content in self.ledger.items():
+            new = content
+            if name.endswith("-root.json"):
+                new = content.replace(self.uuid.encode(), copy.uuid.encode())
+                new = new.replace(self.location.encode() + b'"', copy.location.encode() + b'"')
+            yield f"{copy.location}/{names.LEDGER_FOLDER}/{name}", new
+
+    def _copied(self, document: Json, copy: Copy, location: str, own_uuid: str) -> bytes:
+        """A metadata document for another location. Manifests and data files stay where they are."""
+        ledger, new_ledger = (f"{at}/{names.LEDGER_FOLDER}/" for at in (self.location, copy.location))
+        found = json.loads(json.dumps(document).replace(ledger, new_ledger).replace(self.uuid, copy.uuid))
+        found["location"], found["table-uuid"], found["metadata-log"] = location, own_uuid, []
+        if names.CLAIM in found["properties"]:
+            found["properties"][names.CLAIM] = f"{NAMESPACE}/{copy.name}"
+        return json.dumps(found).encode()
+
+
+def metadata_uri(location: str) -> str:
+    return f"{location}/metadata/00000-{uuid.uuid5(uuid.NAMESPACE_URL, location)}.metadata.json"
+
+
+def template(site: OperatorSite) -> Template:
+    """Let Lethe make a table with some batches, and read it."""
+    subject = Subject(site, "bench-template")
+    subject.clean()
+    subject.put_batches(range(PROMOTED))
+    subject.begin(PROMOTED)
+    while not all(r.get("finishTime") for r in (site.get("Dataset", subject.name) or {})["status"]["runs"]):
+        time.sleep(1)  # the run writes the table of batches after its commit
+    table = site.catalog.load_table(subject.table)
+    batches = site.catalog.load_table(f"{subject.table}{names.BATCHES_SUFFIX}")
+    folder = f"{table.location()}/{names.LEDGER_FOLDER}"
+    ledger = {name: site.read(f"{folder}/{name}") for name in site.names_in(folder)}
+    site.delete_all("Dataset", subject.label)
+    return Template(
+        table.location(),
+        str(table.metadata.table_uuid),
+        json.loads(site.read(table.metadata_location)),
+        ledger,
+        json.loads(site.read(batches.metadata_location)),
+        batches.location(),
+    )
+
+
+def make_tables(site: OperatorSite, made: Template, copies: Sequence[Copy]) -> None:
+    """Write all objects and the rows of the catalog. Copies of an earlier run are replaced."""
+    for number in range(BUCKETS):
+        bucket = f"fleet-{number}"
+        if bucket not in {b["Name"] for b in site.s3.list_buckets()["Buckets"]}:
+            site.s3.create_bucket(Bucket=bucket)
+    in_threads(copies, lambda copy: _write(site, made, copy), "tables")
+    rows = [
+        {"catalog": CATALOG, "namespace": "fleet", "name": table.partition(".")[2], "location": metadata_uri(location)}
+        for copy in copies
+        for table, location in (
+            (copy.table, copy.location),
+            (f"{copy.table}{names.BATCHES_SUFFIX}", copy.batches_location),
+        )
+    ]
+    engine = create_engine(os.environ["LETHE_CATALOG_URI"])
+    with engine.begin() as connection:
+        connection.execute(text("delete from iceberg_tables where table_namespace = 'fleet'"))
+        columns = "catalog_name, table_namespace, table_name, metadata_location, iceberg_type"
+        connection.execute(
+            text(f"insert into iceberg_tables ({columns}) values (:catalog, :namespace, :name, :location, 'TABLE')"),
+            rows,
+        )
+    engine.dispose()
+
+
+def _write(site: OperatorSite, made: Template, copy: Copy) -> None:
+    site.clear(copy.location)
+    site.clear(copy.buffer)
+    for uri, content in made.objects(copy):
+        site.put(uri, content)
+    for number in range(copy.waiting):
+        put_batch(site, copy, PROMOTED + number)
+
+
+def put_batch(site: OperatorSite, copy: Copy, number: int) -> None:
+    """Put a complete batch into a buffer of the fleet."""
+    folder = f"{copy.buffer}/{BATCH_COLUMN}={batch_id(number)}"
+    site.put(f"{folder}/part-0.parquet", _rows(number))
+    site.put(f"{folder}/{names.SUCCESS_MARKER}", b"")
+
+
+_ROWS: dict[int, bytes] = {}
+
+
+def _rows(number: int) -> bytes:
+    return _ROWS.setdefault(number, parquet(number))
+
+
+def apply(site: OperatorSite, copies: Iterable[Copy]) -> None:
+    """Create the Datasets, with as many connections as a GitOps controller has."""
+    in_threads(list(copies), lambda copy: site.kube.create(DATASETS, NAMESPACE, copy.dataset), "Datasets")
+
+
+def in_threads(items: Sequence[Any], act: Callable[[Any], object], what: str) -> None:
+    """Act on each, many at a time, with a line of progress now and then."""
+    done = 0
+    with ThreadPoolExecutor(THREADS) as pool:
+        for done, _ in enumerate(pool.map(act, items), 1):
+            if done % 2_000 == 0:
+                say(f"  {done:,} of {len(items):,} {what}")
+    say(f"  {done:,} {what} are made")
