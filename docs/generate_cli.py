@@ -15,16 +15,33 @@ HEAD = """<!-- Made by docs/generate_cli.py. Edit the commands' help, then run i
 
 # The command line
 
-`pip install lethe` installs the command `lethe`. It inspects tables, and needs neither Spark nor Kubernetes. It changes no table;
-`lethe track` writes the table of batches beside one. The catalogs are those of PyIceberg's `.pyiceberg.yaml`.
+`pip install lethe-lake` installs the command `lethe`. Commands on a TABLE inspect it, and need neither Spark nor Kubernetes. They
+change no table; `lethe track` writes the table of batches beside one. The catalogs are those of PyIceberg's `.pyiceberg.yaml`.
+
+Commands on resources (`status`, `why`, `revert`, `undo`, `replay`, `erase`, `vacuum-now`, `approve`) need `lethe-lake[kubectl]`.
+They create or annotate resources in a cluster or in `lethe local`; the operator does the work. The program is also installed as
+`kubectl-lethe`, so `kubectl lethe status` is the same. They talk to the first of these, and `lethe status` says to which:
+
+1. what `--dir` (a folder of `lethe local`), `--kubeconfig` or `--context` names
+2. the cluster of the variable `KUBECONFIG`
+3. `lethe local`, if it runs in `LETHE_LOCAL` or `~/.lethe` (not for `kubectl lethe`)
+4. the cluster of `~/.kube/config`
+
+```sh
+lethe revert flights 2013-02-08.UA --reason "invented flights" --wait
+lethe undo revert-flights-250966491b --dry-run
+lethe revert flights 2013-02-08.UA -o yaml >> restatements.yaml    # for Git: creates nothing
+lethe why flights                                                  # and the next command to run
+lethe erase flights --column passenger --values - < values.txt     # values are never arguments, and never printed
+```
 
 | Exit code | Meaning |
 |---|---|
 | 0 | done, no problem found |
-| 1 | `ledger verify`, `erasures verify` or `doctor` found a problem |
+| 1 | `ledger verify`, `erasures verify` or `doctor` found a problem; with `--wait`, the Restatement did not succeed in time |
 | 2 | wrong arguments |
 | 10 | change the input, the table or its ledger first: the line on stderr says how |
-| 20 | the catalog or the storage is unavailable: try again later |
+| 20 | the catalog, the storage or the cluster is unavailable: try again later |
 
 An error is one line on stderr, `lethe: <Reason>: <what to do>`; it never contains rows or credentials. Lists are for people;
 `--json` prints them for programs. On a terminal, longer commands show their progress on stderr.

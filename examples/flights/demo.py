@@ -1,4 +1,4 @@
-"""A demo of Lethe, step by step: flights are promoted, restated and vacuumed. `make demo` runs it.
+"""A demo of Lethe, step by step: flights are promoted, restated and vacuumed. `make demo-cluster` runs it.
 
 It applies the YAML files of this folder to the cluster that KUBECONFIG names, reads the table with Lethe's SDK, and compares each
 number with the result of pandas on the source. It exits with 0 only if all numbers are equal. It may be repeated: first it
@@ -12,9 +12,10 @@ from pathlib import Path
 import lethe
 import pandas as pd
 from botocore.exceptions import BotoCoreError
-from flights import BATCH_COLUMN, batches, corrected, correction, flights, rows_of
+from cluster import kubectl, look
 from lake import Lake, connect
-from narrate import Object, Step, fail, kubectl, say
+from lethe_local.demo.flights import BATCH_COLUMN, batches, corrected, correction, flights, rows_of, summary
+from lethe_local.demo.narrate import Step, check, fail, promoted, say, succeeded
 from sqlalchemy.exc import OperationalError
 
 HERE = Path(__file__).parent
@@ -50,7 +51,7 @@ def main() -> None:
 
 
 def clean(lake: Lake) -> None:
-    step = Step("Removing the objects of an earlier demo")
+    step = Step("Removing the objects of an earlier demo", look)
     names = [
         f"-f{HERE / name}.yaml" for name in ("vacuumpolicy", "restatement-replay", "restatement-revert", "dataset")
     ]
@@ -63,7 +64,7 @@ def clean(lake: Lake) -> None:
 
 def fill_buffer(lake: Lake) -> None:
     wanted = flights()[BATCH_COLUMN].nunique()
-    step = Step(f"A producer writes a year of flights into {BUFFER}, one folder for each day and carrier")
+    step = Step(f"A producer writes a year of flights into {BUFFER}, one folder for each day and carrier", look)
     done = 0
     for done in lake.put_batches(BUFFER, batches()):
         step.live(f"{done:,} of {wanted:,} batches")
@@ -72,7 +73,7 @@ def fill_buffer(lake: Lake) -> None:
 
 
 def consolidate(lake: Lake) -> int:
-    step = Step("kubectl apply -f dataset.yaml: Lethe creates the table and moves the batches into it")
+    step = Step("kubectl apply -f dataset.yaml: Lethe creates the table and moves the batches into it", look)
     kubectl("apply", "-f", str(HERE / "dataset.yaml"))
     wanted = flights()[BATCH_COLUMN].nunique()
     step.wait("all batches to be promoted", lambda world: promoted(world.dataset) >= wanted, within_seconds=600)
@@ -82,7 +83,7 @@ def consolidate(lake: Lake) -> int:
 
 
 def revert(lake: Lake, total: int) -> int:
-    step = Step(f"kubectl apply -f restatement-revert.yaml: revert {len(REVERTED)} batches")
+    step = Step(f"kubectl apply -f restatement-revert.yaml: revert {len(REVERTED)} batches", look)
     kubectl("apply", "-f", str(HERE / "restatement-revert.yaml"))
     world = step.wait("the commit", lambda world: succeeded(world.restatement("revert-blizzard")))
     result = world.restatement("revert-blizzard")["result"]
@@ -95,7 +96,7 @@ def revert(lake: Lake, total: int) -> int:
 
 
 def replay(lake: Lake, total: int) -> int:
-    step = Step(f"kubectl apply -f restatement-replay.yaml: {REPLACEMENT} replaces {REPLACED}, in one commit")
+    step = Step(f"kubectl apply -f restatement-replay.yaml: {REPLACEMENT} replaces {REPLACED}, in one commit", look)
     batch = corrected(REPLACED, REPLACEMENT)
     lake.put_batch(f"{RESTATED}/{REPLACEMENT}", batch)
     kubectl("apply", "-f", str(HERE / "restatement-replay.yaml"))
@@ -117,7 +118,8 @@ def vacuum(lake: Lake) -> None:
         f"    before the vacuum: {len(files)} data files of {sum(files.values()):,} rows, {tombstones} active tombstones"
     )
     step = Step(
-        f"kubectl apply -f vacuumpolicy.yaml: its threshold of {TOMBSTONES} tombstones is reached, so a vacuum starts"
+        f"kubectl apply -f vacuumpolicy.yaml: its threshold of {TOMBSTONES} tombstones is reached, so a vacuum starts",
+        look,
     )
     kubectl("apply", "-f", str(HERE / "vacuumpolicy.yaml"))
     step.wait(
@@ -160,11 +162,9 @@ def expected() -> pd.DataFrame:
 
 
 def check_contents(lake: Lake) -> None:
-    """Check the rows and the sum of the delays of each batch: a count alone could be right by accident."""
+    """Check the rows and the sum of the delays of each batch."""
     found = lethe.scan(TABLE, columns=[BATCH_COLUMN, "arr_delay"], catalog=lake.catalog).to_arrow().to_pandas()
-    wanted, found = (
-        f.groupby(BATCH_COLUMN)["arr_delay"].agg(["size", "sum"]).astype("int64") for f in (expected(), found)
-    )
+    wanted, found = summary(expected()), summary(found)
     if not wanted.equals(found):
         differing = wanted.join(found, how="outer", lsuffix=" wanted", rsuffix=" found").query(
             "not (`size wanted` == `size found` and `sum wanted` == `sum found`)"
@@ -175,19 +175,6 @@ def check_contents(lake: Lake) -> None:
     )
 
 
-def check(what: str, expected: int, found: int) -> None:
-    if expected != found:
-        fail(f"{what}: expected {expected:,}, found {found:,}")
-
-
-def promoted(dataset: Object) -> int:
-    return int(dataset.get("batches", {}).get("promoted", 0))
-
-
-def succeeded(restatement: Object) -> bool:
-    return any(one["type"] == "Succeeded" and one["status"] == "True" for one in restatement.get("conditions", ()))
-
-
 if __name__ == "__main__":
     try:
         main()
@@ -196,4 +183,4 @@ if __name__ == "__main__":
             f"{type(e).__name__}: {str(e).splitlines()[0]}\n`make status` shows whether the cluster and its services run."
         )
     except KeyboardInterrupt:
-        sys.exit("\nInterrupted. The cluster still runs; run `make demo` to start again.")
+        sys.exit("\nInterrupted. The cluster still runs; run `make demo-cluster` to start again.")

@@ -10,7 +10,7 @@ from urllib.parse import quote, urlsplit
 
 import boto3
 from botocore.config import Config
-from flights import BATCH_COLUMN, Batch
+from lethe_local.demo.flights import BATCH_COLUMN, Batch
 from pyarrow.fs import S3FileSystem
 from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
@@ -100,7 +100,7 @@ def connect() -> Lake:
     """The lake that the environment names. Without these variables, the program ends with a hint."""
     missing = [name for name in WANTED if not os.environ.get(name)]
     if missing:
-        sys.exit(f'{", ".join(missing)} not set. Run `make demo`, or first `eval "$(make -s env)"`.')
+        sys.exit(f'{", ".join(missing)} not set. Run `make demo-cluster`, or first `eval "$(make -s env)"`.')
     endpoint, region = os.environ["LETHE_S3_ENDPOINT"], os.environ["AWS_REGION"]
     config = Config(s3={"addressing_style": "path"}, request_checksum_calculation="when_required")
     s3 = boto3.client("s3", endpoint_url=endpoint, region_name=region, config=config)

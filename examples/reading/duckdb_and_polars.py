@@ -1,6 +1,6 @@
 """Read a table with DuckDB and Polars: Lethe leaves out deleted rows and passes the others on with Arrow.
 
-    pip install lethe duckdb polars
+    pip install lethe-lake duckdb polars
     python duckdb_and_polars.py main.air.flights [--since SNAPSHOT_ID]
 
 The catalog (`main`) is one of PyIceberg's `.pyiceberg.yaml`. Works on any Iceberg table; one that Lethe never saw is read
