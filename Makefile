@@ -22,7 +22,9 @@ export PYTHONPATH := $(CURDIR)/operator:$(CURDIR)/spark_apps
 
 # The tests have their own cluster, so they and the demo do not affect each other.
 TEST_STACK := CLUSTER_NAME=lethe-test CLUSTER_INDEX=1 dev/stack.sh
-TESTS ?= tests/unit tests/services tests/spark tests/cluster
+# And `make bench-operator` has one, which it fills with 10,000 Datasets.
+BENCH_CLUSTER := CLUSTER_NAME=lethe-bench CLUSTER_INDEX=2
+TESTS ?= tests/unit tests/services tests/spark tests/local tests/cluster
 PYTEST := $(BIN)/python -m pytest -p no:cacheprovider
 
 .PHONY: help
@@ -30,10 +32,14 @@ help: ## this list
 	@awk 'BEGIN {FS = ":.*## "} /^##@/ {printf "\n%s\n", substr($$0, 5)} /^[a-z-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' Makefile
 
 ##@ See it work
-.PHONY: demo env status kubeconfig down
-demo: up install ## the whole loop on its own cluster: flights are promoted, restated, vacuumed
+.PHONY: demo demo-cluster env status kubeconfig down
+demo: venv ## the whole loop on this machine: a year of flights is promoted, restated, erased and vacuumed
+	@dev/packages.sh java
+	@$(BIN)/python -m lethe.jars $(JARS) --scope local
+	@$(BIN)/python -m lethe.cli demo $(ARGS)
+demo-cluster: up install ## the loop on a Kubernetes cluster of its own
 	@eval "$$(dev/stack.sh env)"; $(BIN)/python examples/flights/demo.py
-env: ## exports for the demo's services: eval "$$(make -s env)"
+env: ## exports for the services of `make demo-cluster`: eval "$$(make -s env)"
 	@dev/stack.sh env
 status: ## show the state of the clusters
 	@dev/stack.sh status
@@ -42,6 +48,7 @@ kubeconfig: ## the path of the demo cluster's kubeconfig
 down: ## stop the clusters of the demo and of the tests (PURGE=1: remove everything)
 	@dev/stack.sh down $(if $(PURGE),--purge)
 	@$(if $(CLUSTER),:,$(TEST_STACK) down $(if $(PURGE),--purge))
+	@$(if $(CLUSTER),:,$(BENCH_CLUSTER) dev/stack.sh down $(if $(PURGE),--purge))
 	@$(if $(PURGE),cd "$(LETHE_STATE)" && rm -rf log images.env loaded-*.env *.lock && cd / && rmdir "$(LETHE_STATE)" || true)
 
 ##@ Parts
@@ -63,11 +70,16 @@ tools: ## the programs of the cluster: Kubernetes, Helm, ...
 	@dev/tools.sh
 jars: venv
 	@dev/packages.sh java postgres
-	@$(BIN)/python spark_apps/fetch_jars.py $(JARS) --scope test
+	@$(BIN)/python -m lethe.jars $(JARS) --scope test
 	@$(BIN)/python spark_apps/archive_classes.py
 
+##@ Distribute it
+.PHONY: dist
+dist: venv ## the distribution lethe-lake (wheel and sdist) in dist/
+	@dev/dist.sh
+
 ##@ Check it
-.PHONY: lint test test-fast test-services test-spark test-cluster test-model test-all test-up format docs
+.PHONY: lint test test-fast test-services test-spark test-local test-cluster test-model test-all test-up test-launchers format docs
 lint: venv ## formatting, types, layers, chart, scripts
 	@dev/lint.sh
 format: venv ## apply the formatting that lint requires
@@ -82,6 +94,8 @@ test-services: ## tests on real servers without Spark: S3, PostgreSQL, queues, R
 	@LINT=0 dev/test.sh 'not long' tests/services
 test-spark: ## tests of the Spark applications on local files
 	@LINT=0 dev/test.sh 'not long' tests/spark
+test-local: ## the whole loop without a cluster
+	@LINT=0 dev/test.sh 'not long' tests/local
 test-cluster: ## tests on a cluster
 	@LINT=0 dev/test.sh 'not long' tests/cluster
 test-model: venv jars ## the model test for as long as you like: STEPS=5000 SEED=1 VERSION=2 (or 3; without it both)
@@ -91,9 +105,11 @@ docs: venv ## generate the generated pages again
 	@$(BIN)/python docs/generate_cli.py
 test-up: venv ## the tests' cluster, for working on a test
 	@$(TEST_STACK) up
+test-launchers: test-up ## the Spark operator and Kueue for the tests' cluster: eval "$$(make -s test-launchers)"
+	@CLUSTER_NAME=lethe-test CLUSTER_INDEX=1 dev/images.sh launchers
 
 ##@ Measure it
-.PHONY: bench-ledger bench-consolidation bench-restatement bench-deletes bench-vacuum bench-start bench-listing
+.PHONY: bench-ledger bench-consolidation bench-restatement bench-deletes bench-vacuum bench-start bench-listing bench-operator
 bench-ledger: venv jars ## the cost of the ledger, into docs/benchmarks: 50 minutes on an idle machine (ARGS="--scale small")
 	@$(BIN)/python -m bench.ledger $(ARGS)
 bench-consolidation: venv jars ## small files per hour, into docs/benchmarks: 100 minutes on an idle machine (ARGS="--scale small")
@@ -109,3 +125,8 @@ bench-start: venv jars ## the time that the class archive saves in each run
 bench-listing: venv ## the time that Lethe takes to list many objects of an S3 server, and boto3 (ARGS="--objects 20000")
 	@dev/tools.sh versitygw
 	@$(BIN)/python -m bench.listing $(ARGS)
+bench-operator: venv jars ## the operator with 10,000 Datasets, on a cluster of its own: 3 hours on an idle machine (ARGS="--scale small")
+	@$(BENCH_CLUSTER) dev/stack.sh up
+	@$(BENCH_CLUSTER) dev/install.sh --force-conflicts \
+	  --set 'podTemplate.allowed.tolerations={bench.lethe.dev/fake},warmDrivers.enabled=true'
+	@eval "$$($(BENCH_CLUSTER) dev/stack.sh env)"; $(BIN)/python -m bench.operator $(ARGS)
