@@ -14,7 +14,8 @@ make_venv() {
   rm -rf "$folder.new"
   python3 -m venv "$folder.new"
   # As an environment variable the constraints bind the isolated build of an sdist too; pip takes them without hashes there.
-  grep -oE '^[A-Za-z0-9._-]+==[^ ;\\]+' "$LOCK" > "$folder.new/constraints.txt"
+  # They keep their markers: checkov.txt has a version of numpy for each range of Python.
+  grep -oE '^[A-Za-z0-9._-]+==[^ ;\\]+( ; [^\\]+)?' "$LOCK" > "$folder.new/constraints.txt"
   PIP_CONSTRAINT=$folder.new/constraints.txt "$folder.new/bin/python" -m pip install -q --disable-pip-version-check \
     --require-hashes -r "$LOCK"
   # The paths inside were made for another name
