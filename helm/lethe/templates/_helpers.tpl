@@ -87,7 +87,12 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 
 {{- /* The operator's .pyiceberg.yaml, with all catalogs. PyIceberg reads it from $PYICEBERG_HOME. */ -}}
 {{- define "lethe.catalogsFile" -}}
-{{ dict "catalog" .Values.catalogs | toYaml }}
+{{ include "lethe.pyiceberg" .Values.catalogs }}
+{{- end -}}
+
+{{- /* A .pyiceberg.yaml with these catalogs. PyIceberg's parser refuses `{}`. */ -}}
+{{- define "lethe.pyiceberg" -}}
+{{ if . }}{{ dict "catalog" . | toYaml }}{{ else }}catalog:{{ end }}
 {{- end -}}
 
 {{- /* The boundary of {root, namespace}, as YAML: its own entry, or the default. */ -}}
@@ -122,7 +127,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- $_ := set $found $name $merged -}}
 {{- end -}}
 {{- end -}}
-{{ dict "catalog" $found | toYaml }}
+{{ include "lethe.pyiceberg" $found }}
 {{- end -}}
 
 {{- /* The Secret with the catalogs of {root, namespace}. */ -}}

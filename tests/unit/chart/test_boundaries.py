@@ -52,7 +52,7 @@ def secrets(documents: list[dict[str, Any]]) -> dict[str, Any]:
     """Namespace -> its catalogs."""
     found = [s for s in of_kind(documents, "Secret") if ".pyiceberg.yaml" in s["data"]]
     return {
-        s["metadata"]["namespace"]: yaml.safe_load(base64.b64decode(s["data"][".pyiceberg.yaml"]))["catalog"]
+        s["metadata"]["namespace"]: yaml.safe_load(base64.b64decode(s["data"][".pyiceberg.yaml"]))["catalog"] or {}
         for s in found
     }
 

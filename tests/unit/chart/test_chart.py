@@ -2,6 +2,7 @@
 
 import base64
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from lethe_operator.settings import (
     SharedRuns,
     from_environment,
 )
+from pyiceberg.utils.config import Config
 
 from tests.unit.chart.chart import (
     CATALOGS,
@@ -253,6 +255,25 @@ def test_the_mailbox_keeps_its_data_when_the_chart_is_upgraded() -> None:
     """Helm leaves alone what no version of the chart has ever set."""
     assert all("data" not in d for d in of_kind(render(), "ConfigMap", "committer"))
     assert all("spec" not in d for d in of_kind(render(), "Lease", "committer"))
+
+
+def test_the_operator_sees_every_mailbox_whatever_the_name_of_the_chart_is() -> None:
+    """It watches ConfigMaps by this label."""
+    documents = render({"nameOverride": "other", "warmDrivers": {"enabled": True}, "watchNamespaces": ["a"]})
+    mailboxes = [m for c in ("committer", "warm-driver") for m in of_kind(documents, "ConfigMap", c)]
+
+    assert [m["metadata"]["labels"]["app.kubernetes.io/name"] for m in mailboxes] == ["lethe", "lethe"]
+
+
+def test_pyiceberg_can_read_the_file_of_a_namespace_without_catalogs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    values = {"watchNamespaces": ["a"], **CATALOGS, "boundaries": {"namespaces": {"a": {"catalogs": []}}}}
+    monkeypatch.setenv("PYICEBERG_HOME", str(tmp_path))
+
+    for secret in (secrets_called("lethe-catalogs", {})[0], secrets_called("lethe-catalogs", values)[1]):
+        (tmp_path / ".pyiceberg.yaml").write_bytes(base64.b64decode(secret["data"][".pyiceberg.yaml"]))
+        assert not Config().config.get("catalog")
 
 
 def test_the_catalogs_are_in_every_namespace_that_reads_them() -> None:
