@@ -28,6 +28,9 @@ NAME: Final = (
 KEY: Final = "secret"
 DRIVER_FILE: Final = "spark.authenticate.secret.driver.file"
 PAUSES_SECONDS: Final = (0.5, 2.0)
+# The pod of a resumed run has the run's name for the Secret, and Kubernetes deletes that of the former pod some seconds after it.
+FORMER_FOR_SECONDS: Final = 60.0
+FORMER_PAUSE_SECONDS: Final = 2.0
 
 
 def provide(environ: Mapping[str, str]) -> dict[str, str]:
@@ -62,18 +65,26 @@ def manifest(name: str, secret: str, pod: str, pod_uid: str) -> dict[str, object
 
 def _create(api: Api, name: str, secret: str, environ: Mapping[str, str]) -> None:
     document = manifest(name, secret, environ["POD_NAME"], environ["POD_UID"])
+    until = time.monotonic() + FORMER_FOR_SECONDS
+    pauses = iter(PAUSES_SECONDS)
     unknown = False  # whether an answer was lost: then an existing Secret may be the driver's own
-    for pause in (*PAUSES_SECONDS, None):
+    while True:
         try:
             api.create(api.secrets(), document, "lethe-driver")
             return
         except ApiError as e:
             if e.status == 409 and unknown:
                 return
-            if e.status == 409 or pause is None or e.status < 500:
+            if e.status == 409 and time.monotonic() < until:
+                log.info("waiting until Kubernetes has deleted the Secret %s of a former pod", name)
+                pause: float | None = FORMER_PAUSE_SECONDS
+            else:
+                pause = next(pauses, None) if e.status >= 500 else None
+            if pause is None:
                 raise _failed(name, str(e)) from None
         except OSError as e:
             unknown = True
+            pause = next(pauses, None)
             if pause is None:
                 raise _failed(name, type(e).__name__) from None
         time.sleep(pause)

@@ -21,6 +21,7 @@ NAME = "flights-0123-1-rpc"
 def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ApiServer]:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     monkeypatch.setattr(rpc_secret, "PAUSES_SECONDS", (0.0, 0.0))
+    monkeypatch.setattr(rpc_secret, "FORMER_PAUSE_SECONDS", 0.01)
     with running(tmp_path) as found:
         yield found
 
@@ -57,8 +58,29 @@ def test_a_driver_without_executors_has_none(server: ApiServer) -> None:
     assert server.requests == []
 
 
-def test_a_secret_of_that_name_that_somebody_else_put_there_is_not_used(server: ApiServer) -> None:
+def test_the_pod_of_a_resumed_run_waits_until_the_secret_of_the_former_pod_is_gone(
+    server: ApiServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server.create(NAME, SECRETS, data={"secret": "former"})
+
+    def collect(_seconds: float) -> None:
+        if len(server.requests) == 3:
+            del server.objects[f"{SECRETS}/{NAME}"]
+
+    monkeypatch.setattr("lethe_spark.run.rpc_secret.time.sleep", collect)
+
+    confs = provide(environment(server))
+
+    made = server.objects[f"{SECRETS}/{NAME}"]
+    assert base64.b64decode(made["data"]["secret"]).decode() == Path(confs[DRIVER_FILE]).read_text()
+    assert len(server.requests) == 4
+
+
+def test_a_secret_of_that_name_that_somebody_else_put_there_is_not_used(
+    server: ApiServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Whoever put it there knows it."""
+    monkeypatch.setattr(rpc_secret, "FORMER_FOR_SECONDS", 0.1)
     server.create(NAME, SECRETS, data={"secret": "known"})
 
     with pytest.raises(TransientError, match=NAME) as raised:
