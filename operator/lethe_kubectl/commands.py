@@ -15,6 +15,7 @@ from lethe_operator.kube import DATASETS, RESTATEMENTS, VACUUM_POLICIES, Already
 from lethe_operator.resources.common import APPROVE, VACUUM_NOW
 
 from lethe_kubectl import manifests
+from lethe_kubectl import runs as run_rows
 from lethe_kubectl.following import follow, same_as
 from lethe_kubectl.lookup import find, one
 from lethe_kubectl.manifests import Note
@@ -48,6 +49,27 @@ def status(choice: Choice, output: str) -> None:
             click.echo(f"{at.place.name}, namespace {at.namespace}", err=True)
             wide = output == "wide"
             print_table(HEADERS + WIDE if wide else HEADERS, rows(found, datetime.now(UTC), wide))
+
+
+@click.command()
+@click.argument("dataset", required=False)
+@click.option("--active", is_flag=True, help="Only runs that have not ended.")
+@target_options
+@click.option("-o", "--output", type=click.Choice(["table", "wide", "json", "yaml", "name"]), default="table")
+def runs(choice: Choice, dataset: str | None, active: bool, output: str) -> None:
+    """Show the runs of a DATASET, or of all: those at work and the last few of each kind, the newest first."""
+    with connected(choice) as at:
+        datasets = [one(at, "dataset", dataset)] if dataset else at.kube.list(DATASETS, at.namespace)
+    found = run_rows.runs_of(datasets, active)
+    match output:
+        case "json" | "yaml":
+            _print({"runs": found}, output)
+        case "name":
+            click.echo("".join(f"{run['name']}\n" for run in found), nl=False)
+        case _:
+            wide = output == "wide"
+            headers = run_rows.HEADERS + run_rows.WIDE if wide else run_rows.HEADERS
+            print_table(headers, run_rows.rows(found, datetime.now(UTC), wide))
 
 
 @click.command()

@@ -24,7 +24,11 @@ def rows(found: Sequence[tuple[str, Document]], now: datetime, wide: bool) -> It
         )
         row = [f"{kind}/{document['metadata']['name']}", state, str(ready.get("reason") or "")]
         row += [_number(status, "batches", "promoted"), _number(status, "buffer", "batches"), _detail(kind, document)]
-        yield [*row, _age(document, now), str(ready.get("message") or "")] if wide else row
+        yield (
+            [*row, age(document["metadata"].get("creationTimestamp"), now), str(ready.get("message") or "")]
+            if wide
+            else row
+        )
 
 
 def _detail(kind: str, document: Document) -> str:
@@ -47,11 +51,11 @@ def _number(status: Document, part: str, key: str) -> str:
     return "" if value is None else str(value)
 
 
-def _age(document: Document, now: datetime) -> str:
-    created = document["metadata"].get("creationTimestamp")
-    if not created:
+def age(since: str | None, now: datetime) -> str:
+    """The time since then, as kubectl prints it: 5s, 3m, 7h, 2d; "" without one."""
+    if not since:
         return ""
-    seconds = max(int((now - datetime.fromisoformat(created)) / timedelta(seconds=1)), 0)
+    seconds = max(int((now - datetime.fromisoformat(since)) / timedelta(seconds=1)), 0)
     for unit, size in (("d", 86400), ("h", 3600), ("m", 60)):
         if seconds >= 2 * size:
             return f"{seconds // size}{unit}"

@@ -191,6 +191,15 @@ def test_the_commands_show_where_they_look_and_what_a_resource_waits_for(dataset
     assert "Do you mean orders?" in misspelt.stderr
 
 
+def test_the_runs_of_a_dataset_are_shown(dataset: Lake) -> None:
+    shown, unknown = dataset.lethe("runs", "orders", "-o", "json"), dataset.lethe("runs", "order")
+
+    run = json.loads(shown.stdout)["runs"][-1]
+    assert (run["dataset"], run["kind"], run["phase"]) == ("orders", "Consolidation", "Succeeded")
+    assert run["name"] in dataset.lethe("runs").stdout
+    assert "Do you mean orders?" in unknown.stderr
+
+
 def test_a_dry_run_and_a_manifest_for_git_create_nothing(dataset: Lake) -> None:
     dry = dataset.lethe("revert", "orders", "monday", "--name", "not-there", "--dry-run")
     printed = dataset.lethe("revert", "orders", "monday", "--name", "not-there", "-o", "yaml")

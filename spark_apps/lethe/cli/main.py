@@ -47,6 +47,7 @@ COMMANDS: Final = {
     "read": Entry("lethe.cli.read", "read", "Print the rows of a table, without the rows of deleted batches."),
     "replay": Entry(_RESOURCES, "replay", "Replace batches of a Dataset with a new batch.", "kubectl"),
     "revert": Entry(_RESOURCES, "revert", "Delete batches of a Dataset.", "kubectl"),
+    "runs": Entry(_RESOURCES, "runs", "Show the runs of Datasets: at work, and the last few.", "kubectl"),
     "status": Entry(_RESOURCES, "status", "Show Datasets, VacuumPolicies, and Restatements at work.", "kubectl"),
     "track": Entry("lethe.cli.batches", "track", "Update the table of batches of a table."),
     "undo": Entry(_RESOURCES, "undo", "Take a Revert back.", "kubectl"),
