@@ -8,7 +8,6 @@ from typing import Final
 
 from lethe.buffer.batch import BufferedBatch, NoBatch
 from lethe.buffer.digest import BufferDigest
-from lethe.guards.rejections import Around
 from lethe.ledger.ledger import BatchEntry
 
 from lethe_operator.observe.listing_schedule import ListingCost
@@ -83,10 +82,6 @@ class ListedBuffer:
     suspended: bool = False
     # Of the last successful listing; None: there was none.
     last_cost: ListingCost | None = None
-    # Tables around the buffer, as last checked. Its claim is not current.
-    around: Around | None = None
-    # When to check them again.
-    around_until: float = 0.0
     # Folders that were read since the running listing began, and the ledger's entries of their batches.
     meanwhile: dict[str, tuple[BufferedBatch | NoBatch | None, BatchEntry | None]] = field(default_factory=dict)
     # As of `BufferDigest`.

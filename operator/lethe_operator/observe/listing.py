@@ -30,6 +30,7 @@ from lethe.storage.buffer import open_buffer
 from lethe_operator.observe.failures import unavailable
 from lethe_operator.observe.listed_buffer import ListedBuffer, ListingContext, ListingRequest, PlannedListing
 from lethe_operator.observe.listing_schedule import ListingBudget, ListingCost, ListingLimits, ListingSchedule
+from lethe_operator.observe.tables_around import TablesAround
 from lethe_operator.observe.time_limit import Threads, TookTooLong
 from lethe_operator.resources.common import ACCEPT_HEAD, Meta
 from lethe_operator.resources.dataset import Dataset
@@ -44,8 +45,6 @@ PATIENCE_SECONDS: Final = 2.0
 SWEEP_WITHIN_SECONDS: Final = 60.0
 # A store that returns no object for this long hangs.
 SILENCE_SECONDS: Final = 60.0
-# How often to check for tables above a buffer. It costs a request or two for each parent folder.
-AROUND_AGAIN_SECONDS: Final = 600.0
 
 
 class _Stopped(Exception):
@@ -77,6 +76,7 @@ class Listings:
         self._planned = threading.Condition(self._lock)
         self._is_stopped = False
         self._buffers: dict[str, ListedBuffer] = {}
+        self._tables_around = TablesAround(clock)
         # Called in the listing's thread with the Dataset, if the listing found something that no reconcile waits for.
         self.on_change: Callable[[Meta], None] = lambda _: None
 
@@ -287,7 +287,8 @@ class Listings:
                 spec.buffer.retention_seconds,
                 datetime.now(UTC),
             )
-            around = self._around(dataset, buffer, context.properties)
+            tables = self._tables_around.of(spec.buffer.uri, context.properties)
+            around = Around(tables, surroundings.read_claim(spec.buffer.uri, context.properties))
             found = replace(found, head_id=context.head_id, around=around)
         except _Stopped:
             log.info("%s: stopped the listing of %s", dataset.meta.full_name, spec.buffer.uri)
@@ -340,16 +341,6 @@ class Listings:
             if planned is not None:
                 planned.requested = buffer.again
         return not listing.awaited and (news or listing.requested)
-
-    def _around(self, dataset: Dataset, buffer: ListedBuffer, properties: Mapping[str, str]) -> Around:
-        """The current claim. Tables above the buffer are checked periodically, and each time while there are some. Raises: the
-        store's errors."""
-        uri = dataset.spec.buffer.uri
-        if buffer.around is not None and not buffer.around.tables and self._clock() < buffer.around_until:
-            return replace(buffer.around, claim=surroundings.read_claim(uri, properties))
-        buffer.around = surroundings.around(uri, properties)
-        buffer.around_until = self._clock() + AROUND_AGAIN_SECONDS
-        return buffer.around
 
     def _on_object(self, listing: PlannedListing) -> None:
         if listing.stop.is_set():

@@ -5,7 +5,7 @@ raises other errors of the store.
 """
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -38,13 +38,24 @@ def around(uri: str, properties: Mapping[str, str]) -> Around:
 
 def tables_around(uri: str, properties: Mapping[str, str]) -> tuple[str, ...]:
     """The folders at and above a URI, in any reading of it, that contain metadata of an Iceberg table."""
+    return holding_tables(places_around(uri), properties)
+
+
+def places_around(uri: str) -> tuple[str, ...]:
+    """The folders at and above a URI, in any reading of it; none if no backend of Lethe reads the URI."""
     if backend_of(uri) is None:
         return ()
     read = [uri]
     if is_local(uri):
         read += [f"file://{os.path.realpath(local_path(s))}" for s in spellings(uri)]
-    places = tuple(dict.fromkeys(p for r in read for p in (*spellings(r), *parents(r))))
-    store = open_store(uri, properties)
+    return tuple(dict.fromkeys(p for r in read for p in (*spellings(r), *parents(r))))
+
+
+def holding_tables(places: Sequence[str], properties: Mapping[str, str]) -> tuple[str, ...]:
+    """Those of some folders of one store that contain metadata of an Iceberg table. Raises: errors of the store."""
+    if not places:
+        return ()
+    store = open_store(places[0], properties)
     with ThreadPoolExecutor(_LOOKS_AT_ONCE, thread_name_prefix="lethe-around") as pool:
         found = list(pool.map(partial(_holds_table, store), places))
     return tuple(place for place, holds in zip(places, found, strict=True) if holds)
@@ -114,12 +125,30 @@ def take_claim(
 def _holds_table(store: ObjectStore, place: str) -> bool:
     """Whether a folder, or its subfolder `metadata`, directly contains metadata of a table."""
     metadata = f"{place.rstrip('/')}/{_METADATA}"
+    if _has_metadata(store, place):
+        return True
+    if not _has_objects(store, metadata):  # most folders have no `metadata`, and this is one request
+        return False
     # The first names of `metadata` may all be unrelated. So also list names that sort late and that tables commonly have.
-    for folder, prefix in ((place, ""), (metadata, ""), (metadata, "snap-"), (metadata, "v")):
-        try:
-            if any(map(is_table_metadata, store.names(folder, prefix, _NAMES_AT_MOST))):
-                return True
-        except StoreError as e:
-            if e.code not in _SKIPPED:
-                raise
+    return any(_has_metadata(store, metadata, prefix) for prefix in ("", "snap-", "v"))
+
+
+def _has_metadata(store: ObjectStore, folder: str, prefix: str = "") -> bool:
+    try:
+        return any(map(is_table_metadata, store.names(folder, prefix, _NAMES_AT_MOST)))
+    except StoreError as e:
+        return _skipped(e)
+
+
+def _has_objects(store: ObjectStore, folder: str) -> bool:
+    try:
+        return next(iter(store.list(folder, hidden=True)), None) is not None
+    except StoreError as e:
+        return _skipped(e)
+
+
+def _skipped(error: StoreError) -> bool:
+    """False for a folder that cannot hold a table of these credentials. Raises: other errors."""
+    if error.code not in _SKIPPED:
+        raise error
     return False

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 from lethe.buffer.batch import ListedObject
 from lethe.buffer.layout import layout_of
-from lethe.guards.rejections import Around
 from lethe.ledger.ledger import BufferedObject
 from lethe.storage.buffer import Buffer
 from lethe_operator.observe import listing as module
@@ -70,7 +69,7 @@ def gate(monkeypatch: pytest.MonkeyPatch) -> Gate:
     monkeypatch.setattr(
         module, "open_buffer", lambda uri, column, _, layout: Buffer(uri, layout_of(layout, column), gate)
     )
-    monkeypatch.setattr(module.surroundings, "around", lambda _uri, _properties: Around())
+    monkeypatch.setattr(module.surroundings, "places_around", lambda _uri: ())
     monkeypatch.setattr(module.surroundings, "read_claim", lambda _uri, _properties: None)
     return gate
 
