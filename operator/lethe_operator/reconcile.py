@@ -19,6 +19,7 @@ from lethe_operator.apply.carry_out import (
     to_delete,
     write_statuses,
 )
+from lethe_operator.apply.dataset_objects import DatasetObjects
 from lethe_operator.apply.launch import delete_shared
 from lethe_operator.apply.offers import Offers
 from lethe_operator.apply.places import Places
@@ -83,6 +84,7 @@ class Reconciler:
     offers: Offers = field(default_factory=Offers)
     lists: IdLists = field(default_factory=IdLists)
     places: Places = field(default_factory=Places)
+    dataset_objects: DatasetObjects = field(default_factory=DatasetObjects)
     versions: RunVersions | None = None  # None: versions of runs are not compared
     clock: Callable[[], datetime] = utc_now
     acts_in: Callable[[str], bool] = always  # whether this process, and no other one, may act in a namespace
@@ -117,6 +119,7 @@ class Reconciler:
             self.offers.withdraw(key.namespace, key.name)
             self.tables.forget(f"{key.namespace}/{key.name}")
             self.lists.forget(key.namespace, key.name)
+            self.dataset_objects.forget(key.namespace, key.name)
             self.metrics.forget(key.namespace, key.name)
         return Next(idle=True)
 
@@ -148,7 +151,8 @@ class Reconciler:
         if (pause := self.tables.listings.pause_seconds(found.dataset.meta.full_name)) is not None:
             numbers["lethe_listing_pause_seconds"] = pause
         self.metrics.show(key.namespace, key.name, status_now, numbers, batches)
-        effects = Effects(self.kube, self.settings, self.offers, self.places, partial(vacuum_jobs, self.objects))
+        jobs = partial(vacuum_jobs, self.objects)
+        effects = Effects(self.kube, self.settings, self.offers, self.places, jobs, self.dataset_objects)
         again = carry_out(effects, found.dataset, found.world, actions, now)
         runs_before, runs_now = found.dataset.status.get("runs") or (), status_now.get("runs") or ()
         for kind, outcome in run_history.ended(runs_before, runs_now):
@@ -218,6 +222,7 @@ class Reconciler:
         self.offers.withdraw(key.namespace, key.name)
         self.tables.forget(f"{key.namespace}/{key.name}")
         self.lists.forget(key.namespace, key.name)
+        self.dataset_objects.forget(key.namespace, key.name)
         self.metrics.forget(key.namespace, key.name)
         actions = without_dataset(key.name, found.restatements, now)
         failed = write_statuses(self.kube, key.namespace, found.restatements, actions)

@@ -16,9 +16,10 @@ from lethe.storage.buffer import open_buffer
 from lethe.storage.surroundings import Adopted, take_claim
 
 from lethe_operator.apply import events, status, warm_driver
+from lethe_operator.apply.dataset_objects import DatasetObjects, NameTaken
 from lethe_operator.apply.dispatch import cancel, dispatch, remind, withdraw
 from lethe_operator.apply.intent import NoPlaceForRun
-from lethe_operator.apply.launch import NameTaken, launch, prepare
+from lethe_operator.apply.launch import launch, prepare
 from lethe_operator.apply.offers import Offer, Offers
 from lethe_operator.apply.places import Places
 from lethe_operator.apply.signatures import sign
@@ -64,6 +65,8 @@ class Effects:
     places: Places
     # Returns the current vacuum Jobs of a namespace.
     vacuum_jobs: Callable[[str], Iterable[VacuumJob]]
+    # Where it is remembered which rights of runs exist.
+    dataset_objects: DatasetObjects
 
 
 @dataclass
@@ -166,7 +169,7 @@ def _start(effects: Effects, dataset: Dataset, world: World, launches: Iterable[
     for wanted in launches:
         try:
             if wanted.engine is not Engine.JOB:
-                asked = dispatch(kube, wanted, world.table, now, settings)
+                asked = dispatch(kube, wanted, world.table, now, settings, effects.dataset_objects)
                 outcome.events.append(
                     Event(
                         "Dataset", name, Reason.RUN_STARTED, f"{wanted.run.family} {asked.job} started: {wanted.why}."
@@ -179,7 +182,7 @@ def _start(effects: Effects, dataset: Dataset, world: World, launches: Iterable[
                 if not free:
                     outcome.again = now + SOON
                     continue
-                prepared = prepare(kube, dataset, wanted, world.table, settings)
+                prepared = prepare(kube, dataset, wanted, world.table, settings, effects.dataset_objects)
                 with_whom = company(
                     wanted.run, wanted.bytes, prepared.size, prepared.template, world.runs, settings.shared_runs
                 )
@@ -197,6 +200,7 @@ def _start(effects: Effects, dataset: Dataset, world: World, launches: Iterable[
             )
             outcome.failures.append(e)
         except KubeError as e:
+            effects.dataset_objects.forget(namespace, name)  # one may be missing
             outcome.events.append(Event("Dataset", name, Reason.LAUNCH_FAILED, str(e), warning=True))
             outcome.failures.append(e)
         except Exception as e:  # for example of the storage: the other runs still start

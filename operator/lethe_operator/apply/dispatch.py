@@ -8,7 +8,8 @@ from typing import assert_never
 from lethe.contract.run import DatasetRef, MailboxEntry
 
 from lethe_operator.apply import intent
-from lethe_operator.apply.launch import Launched, ensure_dataset_objects
+from lethe_operator.apply.dataset_objects import DatasetObjects
+from lethe_operator.apply.launch import Launched
 from lethe_operator.build import mailbox, names
 from lethe_operator.decide.actions import Launch
 from lethe_operator.kube import CONFIG_MAPS, Kube
@@ -21,14 +22,21 @@ log = logging.getLogger(__name__)
 
 
 def dispatch(
-    kube: Kube, wanted: Launch, table: TableView | NoTable | Unavailable, now: datetime, settings: Settings
+    kube: Kube,
+    wanted: Launch,
+    table: TableView | NoTable | Unavailable,
+    now: datetime,
+    settings: Settings,
+    objects: DatasetObjects | None = None,
 ) -> Launched:
     """Store the run and the note which process has it, then write the mailbox. After a crash in between, `remind` writes it.
 
+    Args:
+        objects: Remembers which rights exist; None: nothing does.
     Raises: NameTaken, NoPlaceForRun, KubeError.
     """
     run = wanted.run
-    ensure_dataset_objects(kube, run.dataset, settings)
+    (objects or DatasetObjects()).ensure(kube, run.dataset, settings, certainly=run.attempt > 1)
     asked = mailbox.dispatch(run, wanted.generation, wanted.for_uid, wanted.engine, now)
     prefix = names.key_prefix(run.run_id)
     data: dict[str, str | None] = dict.fromkeys((prefix + PROGRESS_KEY, prefix + RESULT_KEY))

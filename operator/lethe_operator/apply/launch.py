@@ -2,16 +2,17 @@
 
 import json
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from lethe.contract.run import DatasetRef, RunSpec
 
 from lethe_operator.apply import intent
+from lethe_operator.apply.dataset_objects import DatasetObjects, account_marks, ensure, require_owner
 from lethe_operator.build import job as build
 from lethe_operator.build import names, pod
-from lethe_operator.build.dataset_objects import dataset_objects, marks_to_set, shared_job_objects
+from lethe_operator.build.dataset_objects import shared_job_objects
 from lethe_operator.build.launcher import run_object
 from lethe_operator.build.sizing import Size, merged, size, within
 from lethe_operator.decide.actions import Launch
@@ -25,20 +26,12 @@ from lethe_operator.kube import (
     AlreadyExists,
     Kube,
 )
-from lethe_operator.reasons import Reason
-from lethe_operator.resources.boundaries import ServiceAccountMarks
 from lethe_operator.resources.common import EXECUTOR_KEY, PROGRESS_KEY, RESULT_KEY, RUN_KEY
 from lethe_operator.resources.dataset import Dataset, RunTemplate
 from lethe_operator.resources.observed import NoTable, TableView, Unavailable
 from lethe_operator.settings import Settings
 
 log = logging.getLogger(__name__)
-
-
-class NameTaken(Exception):
-    """An object with the needed name exists and is not this Dataset's."""
-
-    reason = Reason.NAME_TAKEN
 
 
 @dataclass(frozen=True)
@@ -57,14 +50,25 @@ class Prepared:
 
 
 def prepare(
-    kube: Kube, dataset: Dataset, wanted: Launch, table: TableView | NoTable | Unavailable, settings: Settings
+    kube: Kube,
+    dataset: Dataset,
+    wanted: Launch,
+    table: TableView | NoTable | Unavailable,
+    settings: Settings,
+    objects: DatasetObjects | None = None,
 ) -> Prepared:
-    """Create the rights and the intent of a run; safe to repeat. Raises: NameTaken, NoPlaceForRun, KubeError."""
+    """Create the rights and the intent of a run; safe to repeat.
+
+    Args:
+        objects: Remembers which rights exist; None: nothing does.
+    Raises: NameTaken, NoPlaceForRun, KubeError.
+    """
     run = wanted.run
     asked = merged(settings.run_template, dataset.spec.run_template)
     template = within(asked, settings.boundaries.of(dataset.meta.namespace))
     chosen = size(wanted.bytes, template)
-    ensure_dataset_objects(kube, run.dataset, settings, with_executors=chosen.executors > 0)
+    certainly = run.attempt > 1  # their absence may be why the last attempt failed
+    (objects or DatasetObjects()).ensure(kube, run.dataset, settings, chosen.executors > 0, certainly)
     _store_intent(kube, run, intent.document(run, table), pod.executor(run, chosen, template.pod_template, settings))
     return Prepared(wanted, chosen, template)
 
@@ -85,7 +89,7 @@ def launch_shared(kube: Kube, together: Sequence[Prepared], settings: Settings) 
     first = together[0]
     runs = [(p.wanted.run, p.wanted.generation) for p in together]
     datasets = [r.dataset for r, _ in runs]
-    _ensure(kube, shared_job_objects([r for r, _ in runs], _marks(datasets[0], settings)), datasets)
+    ensure(kube, shared_job_objects([r for r, _ in runs], account_marks(datasets[0], settings)), datasets)
     document = build.shared_job(runs, first.size, first.template.pod_template, settings)
     launched = _create(kube, document, datasets)
     if launched.created:
@@ -101,7 +105,7 @@ def _create(kube: Kube, document: Mapping[str, Any], datasets: Sequence[DatasetR
     except AlreadyExists:
         found = kube.get(kind, namespace, name)
         for dataset in datasets:
-            _ours(found, dataset)
+            require_owner(found, dataset)
         return Launched(name, created=False)
     return Launched(name, created=True)
 
@@ -116,37 +120,6 @@ def delete_shared(kube: Kube, namespace: str, job: str) -> None:
     kube.delete(JOBS, namespace, job, policy="Foreground")
 
 
-def ensure_dataset_objects(kube: Kube, dataset: DatasetRef, settings: Settings, with_executors: bool = False) -> None:
-    """Create the ConfigMap, ServiceAccounts, Roles and RoleBindings of a Dataset, or correct them if they were changed.
-
-    Raises: NameTaken, KubeError.
-    """
-    _ensure(kube, dataset_objects(dataset, settings.reporters, with_executors, _marks(dataset, settings)), [dataset])
-
-
-def _marks(dataset: DatasetRef, settings: Settings) -> ServiceAccountMarks:
-    return settings.boundaries.of(dataset.namespace).service_accounts
-
-
-def _ensure(kube: Kube, documents: Iterable[Mapping[str, Any]], datasets: Sequence[DatasetRef]) -> None:
-    for document in documents:
-        kind, name = BY_NAME[document["kind"]], document["metadata"]["name"]
-        namespace = document["metadata"]["namespace"]
-        try:
-            kube.create(kind, namespace, document)
-            continue
-        except AlreadyExists:
-            found = kube.get(kind, namespace, name)
-        for dataset in datasets:
-            _ours(found, dataset)
-        for field in ("rules", "subjects", "automountServiceAccountToken"):
-            if field in document and not _same(found.get(field), document[field]):
-                kube.patch(kind, namespace, name, {field: document[field]})
-        marks = marks_to_set(found, document) if kind is SERVICE_ACCOUNTS else {}
-        if marks:
-            kube.patch(kind, namespace, name, {"metadata": marks})
-
-
 def _store_intent(kube: Kube, run: RunSpec, run_json: str, executor: Mapping[str, Any]) -> None:
     prefix = names.key_prefix(run.run_id)
     data = {
@@ -156,24 +129,3 @@ def _store_intent(kube: Kube, run: RunSpec, run_json: str, executor: Mapping[str
         f"{prefix}{RESULT_KEY}": None,
     }
     kube.patch(CONFIG_MAPS, run.dataset.namespace, names.shared(run.dataset.name), {"data": data})
-
-
-def _ours(found: Mapping[str, Any], dataset: DatasetRef) -> None:
-    """Raises: NameTaken, unless the object belongs to this Dataset."""
-    metadata = found["metadata"]
-    owners = [o.get("uid") for o in metadata.get("ownerReferences") or ()]
-    if dataset.uid not in owners:
-        raise NameTaken(
-            f"{found.get('kind', 'Object')} {metadata['name']}: Dataset {dataset.claim} needs this name, but the object has "
-            "another owner, or belongs to a deleted Dataset of the same name that Kubernetes is still cleaning up. Delete or "
-            "rename the object."
-        )
-
-
-def _same(found: Any, wanted: Any) -> bool:
-    """Whether both say the same, apart from defaults that the API server added, such as the apiGroup of a subject."""
-    if isinstance(wanted, list):
-        return isinstance(found, list) and len(found) == len(wanted) and all(map(_same, found, wanted))
-    if isinstance(wanted, dict):
-        return isinstance(found, dict) and all(_same(found.get(k), v) for k, v in wanted.items())
-    return bool(found == wanted)

@@ -5,7 +5,8 @@ from collections.abc import Collection, Sequence
 from datetime import datetime
 
 from lethe_operator.apply import events
-from lethe_operator.apply.launch import Launched, NameTaken, launch, launch_shared
+from lethe_operator.apply.dataset_objects import NameTaken
+from lethe_operator.apply.launch import Launched, launch, launch_shared
 from lethe_operator.apply.offers import Offer, Offers
 from lethe_operator.decide.actions import Event
 from lethe_operator.kube import Kube, KubeError

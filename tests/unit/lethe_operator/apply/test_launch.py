@@ -4,7 +4,8 @@ used nor changed."""
 from typing import Any
 
 import pytest
-from lethe_operator.apply.launch import NameTaken, launch, prepare
+from lethe_operator.apply.dataset_objects import NameTaken
+from lethe_operator.apply.launch import launch, prepare
 from lethe_operator.decide.actions import Launch
 from lethe_operator.kube import BY_NAME, JOBS, ROLE_BINDINGS, ROLES
 from lethe_operator.resources.dataset import Dataset

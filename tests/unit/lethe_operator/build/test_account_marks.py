@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from lethe_operator.apply.launch import ensure_dataset_objects, launch, prepare
+from lethe_operator.apply.dataset_objects import DatasetObjects
+from lethe_operator.apply.launch import launch, prepare
 from lethe_operator.build import pod
 from lethe_operator.build.dataset_objects import shared_job_objects
 from lethe_operator.build.sizing import size
@@ -34,7 +35,7 @@ def metadata(server: FakeCluster, account: str) -> dict[str, Any]:
 
 
 def ensured(server: FakeCluster, asked: Settings) -> FakeCluster:
-    ensure_dataset_objects(server, RUN.dataset, asked, with_executors=True)  # type: ignore[arg-type]
+    DatasetObjects().ensure(server, RUN.dataset, asked, with_executors=True)  # type: ignore[arg-type]
     return server
 
 
