@@ -13,6 +13,7 @@ import kopf
 from lethe.version import version
 
 from lethe_operator import kube as kubernetes
+from lethe_operator.apply.dataset_objects import DatasetObjects
 from lethe_operator.apply.leader import Leadership
 from lethe_operator.apply.leases import Claims, LeaseHolder
 from lethe_operator.apply.offers import Offers
@@ -50,6 +51,7 @@ class Runtime:
     tables: TableReader
     offers: Offers
     objects: Objects
+    dataset_objects: DatasetObjects
     leadership: Leadership
     metrics: Metrics
     started: float  # by time.monotonic
@@ -92,8 +94,9 @@ def registry(kinds: Iterable[ResourceKind] = WATCHED) -> kopf.OperatorRegistry:
         runtime.offers.on_offer = lambda namespace: add(Key(SHARED_RUNS, namespace, ""))
         for source in (runtime.tables.events, runtime.tables.pointers):
             source.on_change = lambda of: add(Key("Dataset", of.namespace, of.name))
-        # A listing ends after each look at a large buffer, also if it has found nothing new.
-        runtime.tables.listings.on_change = lambda of: add(Key("Dataset", of.namespace, of.name), Priority.DUE)
+        runtime.tables.listings.on_change = lambda of, is_news: add(
+            Key("Dataset", of.namespace, of.name), Priority.CHANGED if is_news else Priority.DUE
+        )
         runtime.tables.pointers.on_trouble = lambda of: add(Key("Dataset", of.namespace, of.name), Priority.DUE)
         runtime.tables.start()
         objects, namespaces = runtime.objects, settings.watch_namespaces
@@ -105,6 +108,7 @@ def registry(kinds: Iterable[ResourceKind] = WATCHED) -> kopf.OperatorRegistry:
         def on_acting(changed: Collection[str]) -> None:
             for namespace in changed:
                 runtime.metrics.acts_in(namespace, runtime.leadership.acts_in(namespace))
+            runtime.dataset_objects.forget_all(changed)
             for key in all_keys(objects, list(changed)):
                 add(key, Priority.DUE)
 
@@ -238,7 +242,19 @@ def runtime_of(settings: Settings) -> Runtime:
     metrics.watch_queue(queue.depth)
     health = OperatorHealth(time.monotonic, RELIST_SECONDS)
     objects.finds = health
-    return Runtime(settings, kube, health, queue, tables, offers, objects, leadership, metrics, time.monotonic())
+    return Runtime(
+        settings,
+        kube,
+        health,
+        queue,
+        tables,
+        offers,
+        objects,
+        reconcile.dataset_objects,
+        leadership,
+        metrics,
+        time.monotonic(),
+    )
 
 
 def main() -> None:

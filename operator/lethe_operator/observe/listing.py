@@ -77,8 +77,9 @@ class Listings:
         self._is_stopped = False
         self._buffers: dict[str, ListedBuffer] = {}
         self._tables_around = TablesAround(clock)
-        # Called in the listing's thread with the Dataset, if the listing found something that no reconcile waits for.
-        self.on_change: Callable[[Meta], None] = lambda _: None
+        # Called in the listing's thread with the Dataset, if a listing that no reconcile waits for was requested or found
+        # something; and whether the buffer has changed since an earlier listing.
+        self.on_change: Callable[[Meta, bool], None] = lambda _dataset, _is_news: None
 
     def start(self) -> None:
         """List buffers when their time has come, from now on. Before, only `digest` starts listings."""
@@ -298,12 +299,13 @@ class Listings:
             found = unavailable(e, f"Buffer {spec.buffer.uri}", context.properties, storage=True)
         with self._lock:
             core_seconds = time.thread_time() - began
-            reported = self._ended(buffer, listing, found, core_seconds) or outdated
-            reported = reported and not listing.stop.is_set()
+            is_later = buffer.found is not None
+            reported, news = self._ended(buffer, listing, found, core_seconds)
+            reported = (reported or outdated) and not listing.stop.is_set()
             listing.done.set()
         self._start_due()
         if reported:
-            self.on_change(dataset.meta)
+            self.on_change(dataset.meta, news and is_later)
 
     def _ended(
         self,
@@ -311,8 +313,9 @@ class Listings:
         listing: PlannedListing,
         found: BufferDigest | Unavailable | None,
         core_seconds: float,
-    ) -> bool:
-        """Keep the result of a listing, and plan the next one. Returns: whether the Dataset must be reconciled."""
+    ) -> tuple[bool, bool]:
+        """Keep the result of a listing, and plan the next one. Returns: whether the Dataset must be reconciled, and whether that
+        is because of what was found."""
         name, spec = buffer.context.dataset.meta.full_name, buffer.context.dataset.spec
         buffer.running, buffer.ended = None, self._clock()
         self._schedule.ended(buffer.store, listing.since)
@@ -340,7 +343,7 @@ class Listings:
             planned = self._plan(buffer, urgent=buffer.again) if not buffer.suspended else None
             if planned is not None:
                 planned.requested = buffer.again
-        return not listing.awaited and (news or listing.requested)
+        return not listing.awaited and (news or listing.requested), news
 
     def _on_object(self, listing: PlannedListing) -> None:
         if listing.stop.is_set():

@@ -182,7 +182,7 @@ def test_a_batch_and_a_commit_of_another_writer_are_noticed_between_reconciles(l
     object.__setattr__(operator, "tables", TableReader(listings=listings, checks=IdleChecks(pointer_seconds=0.2)))
     changed: queue.SimpleQueue[str] = queue.SimpleQueue()
     for source in (operator.tables.listings, operator.tables.pointers):
-        source.on_change = lambda meta: changed.put(meta.full_name)
+        source.on_change = lambda meta, *_: changed.put(meta.full_name)
 
     def reconcile_until(holds: Callable[[], bool]) -> None:
         while not holds():

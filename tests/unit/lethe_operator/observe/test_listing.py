@@ -186,7 +186,7 @@ def test_what_may_be_deleted_is_not_handed_out_long_after_it_was_listed(
 def test_the_end_of_a_listing_that_no_reconcile_waits_for_is_reported(listings: Listings, gate: Gate) -> None:
     """Or what it has found would wait for the next event."""
     reported: list[str] = []
-    listings.on_change = lambda meta: reported.append(meta.full_name)
+    listings.on_change = lambda meta, _: reported.append(meta.full_name)
     seen(listings)
     gate.through.release()
 
@@ -195,7 +195,7 @@ def test_the_end_of_a_listing_that_no_reconcile_waits_for_is_reported(listings: 
 
 def test_the_end_of_a_listing_that_its_reconcile_waits_for_is_not_reported(gate: Gate, clock: ManualClock) -> None:
     listings, reported = Listings(clock, patience_seconds=LIMIT_SECONDS), []
-    listings.on_change = lambda meta: reported.append(meta.full_name)
+    listings.on_change = lambda meta, _: reported.append(meta.full_name)
     gate.through.release()
 
     assert isinstance(seen(listings), BufferDigest)

@@ -209,8 +209,8 @@ def pass_time(listings: Listings, clock: ManualClock, seconds: float) -> None:
 def test_between_reconciles_a_buffer_is_listed_and_its_dataset_is_reported_if_it_has_changed(
     scheduled: Listings, gate: Gate, clock: ManualClock, configured: dict[str, str]
 ) -> None:
-    reported: list[str] = []
-    scheduled.on_change = lambda meta: reported.append(meta.full_name)
+    reported: list[tuple[str, bool]] = []
+    scheduled.on_change = lambda meta, is_news: reported.append((meta.full_name, is_news))
     for _ in range(10):
         gate.through.release()
     scheduled.digest(a_dataset(), {}, configured, ListingRequest())
@@ -222,8 +222,22 @@ def test_between_reconciles_a_buffer_is_listed_and_its_dataset_is_reported_if_it
     gate.batch_ids = ("A", "B", "C")
     pass_time(scheduled, clock, 5)
 
-    wait_until(lambda: reported == ["ns/flights"], LIMIT_SECONDS)
+    wait_until(lambda: reported == [("ns/flights", True)], LIMIT_SECONDS)
     assert [b.id for b in scheduled.last(a_dataset()).oldest] == ["A", "B", "C"]  # type: ignore[union-attr]
+
+
+def test_a_first_listing_that_no_reconcile_waits_for_is_no_news(
+    scheduled: Listings, gate: Gate, configured: dict[str, str]
+) -> None:
+    """After a start, the first listings of thousands of buffers must not go before what users have changed."""
+    reported: list[tuple[str, bool]] = []
+    scheduled.on_change = lambda meta, is_news: reported.append((meta.full_name, is_news))
+    scheduled._patience_seconds = 0
+    scheduled.digest(a_dataset(), {}, configured, ListingRequest())
+
+    gate.through.release()
+
+    wait_until(lambda: reported == [("ns/flights", False)], LIMIT_SECONDS)
 
 
 def test_while_the_table_cannot_be_read_its_buffer_is_not_listed(
@@ -250,7 +264,7 @@ def test_other_credentials_are_first_seen_by_a_reconcile(
 ) -> None:
     """It decides whether the buffer may be read with them."""
     reported: list[str] = []
-    scheduled.on_change = lambda meta: reported.append(meta.full_name)
+    scheduled.on_change = lambda meta, _: reported.append(meta.full_name)
     gate.through.release()
     scheduled.digest(a_dataset(), {}, configured, ListingRequest())
     write_catalog(tmp_path, "other.example")
