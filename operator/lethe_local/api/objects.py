@@ -6,14 +6,15 @@ As the Kubernetes API server does it, as far as Lethe and kubectl need it.
 import json
 import secrets
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Final
 
 from lethe_operator.kube import JOBS, PODS
 
 from lethe_local.api import errors
 from lethe_local.api.kinds import Kind, kinds
+from lethe_local.api.merge import merged
 from lethe_local.api.selectors import matches
 from lethe_local.api.store import ChangeType, Json, Store, Transaction
 from lethe_local.schema.admission import Invalid, Undecodable, admitted
@@ -150,19 +151,6 @@ class Objects:
         t.remove(kind.key, old)
         for key, owned in t.owned_by(old["metadata"]["uid"]):
             self._delete(t, self._by_key[key], owned)
-
-
-def merged(old: Any, patch: Any) -> Any:
-    """The result of a JSON merge patch (RFC 7396): null removes, lists are replaced."""
-    if not isinstance(patch, Mapping):
-        return patch
-    found = dict(old) if isinstance(old, Mapping) else {}
-    for key, value in patch.items():
-        if value is None:
-            found.pop(key, None)
-        else:
-            found[key] = merged(found.get(key), value)
-    return found
 
 
 def _existing(t: Transaction, kind: Kind, namespace: str, name: str) -> Json:

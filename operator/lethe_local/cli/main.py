@@ -18,6 +18,7 @@ from lethe_local.api.columns import rows_of, value_at
 from lethe_local.api.kinds import Kind
 from lethe_local.cli.client import client, folder_of, kind_of, kind_of_document
 from lethe_local.cli.documents import documents
+from lethe_local.cli.three_way import applied, patch_of
 from lethe_local.folder import NAMESPACE, Folder
 
 STRICT: Final = {"fieldValidation": "Strict"}
@@ -29,6 +30,14 @@ dir_option = click.option(
     "path",
     type=click.Path(file_okay=False, path_type=Path),
     help="The folder. Default: LETHE_LOCAL, or ~/.lethe.",
+)
+files_option = click.option(
+    "-f",
+    "files",
+    multiple=True,
+    required=True,
+    type=click.Path(exists=True, allow_dash=True, path_type=Path),
+    help="A file or folder, or - for standard input. Repeatable.",
 )
 
 
@@ -60,9 +69,7 @@ def up(path: Path | None, port: int) -> None:
 
 @local.command()
 @dir_option
-@click.option(
-    "-f", "files", multiple=True, required=True, type=click.Path(exists=True, path_type=Path), help="A file or folder."
-)
+@files_option
 @click.option("--dry-run", is_flag=True, help="Check the documents and change nothing.")
 def apply(path: Path | None, files: tuple[Path, ...], dry_run: bool) -> None:
     """Create or change objects as YAML files say."""
@@ -193,19 +200,17 @@ def _log_of(folder: Folder, run: str) -> Path:
 
 
 def apply_document(kube: Kube, kind: Kind, document: dict[str, Any]) -> str:
-    """Create the object, or replace the fields that the document has. Return what was done."""
-    name = document["metadata"].get("name", "")
+    """Create the object, or change it to follow the document, as kubectl does. Return what was done."""
     try:
-        kube.create(kind.resource, NAMESPACE, document)
+        kube.create(kind.resource, NAMESPACE, applied(document))
         return "created"
     except AlreadyExists:
+        name = document["metadata"].get("name", "")
         before = kube.get(kind.resource, NAMESPACE, name)
-    marks = {k: document["metadata"].get(k) or {} for k in ("labels", "annotations")}
-    removed = {k: None for k in (before.get("spec") or {}) if k not in (document.get("spec") or {})}
-    patch = {k: v for k, v in document.items() if k not in ("apiVersion", "kind", "metadata", "status")}
-    if removed:
-        patch["spec"] = {**removed, **patch.get("spec", {})}
-    after = kube.patch(kind.resource, NAMESPACE, name, {**patch, "metadata": marks})
+    patch = patch_of(document, before)
+    if not patch:
+        return "unchanged"
+    after = kube.patch(kind.resource, NAMESPACE, name, patch)
     return "unchanged" if after == before else "configured"
 
 

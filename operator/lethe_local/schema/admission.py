@@ -33,12 +33,8 @@ def admitted(definition: Definition, document: Json, old: Json | None = None, st
         strict: Whether unknown fields are an error, as with kubectl; otherwise they stay.
     Raises: Invalid, Undecodable; the messages list all problems.
     """
-    unknown = unknown_fields(definition.schema, document) if strict else []
-    if unknown:
-        kind, version = definition.kind, definition.version
-        raise Undecodable(
-            f'{kind} in version "{version}" cannot be handled as a {kind}: strict decoding error: {", ".join(unknown)}'
-        )
+    if strict:
+        require_known_fields(definition, document)
     complete: dict[str, Any] = defaulted(definition.schema, document)
     found = [*_of_name(complete), *problems(definition.schema, complete)]
     if found:
@@ -50,6 +46,16 @@ def admitted(definition: Definition, document: Json, old: Json | None = None, st
         name = complete["metadata"].get("name")
         raise Invalid(f'{definition.kind}.{definition.group} "{name}" is invalid: {listed}')
     return complete
+
+
+def require_known_fields(definition: Definition, document: Json) -> None:
+    """Raises: Undecodable; the message lists all fields that the definition does not have."""
+    unknown = unknown_fields(definition.schema, document)
+    if unknown:
+        kind, version = definition.kind, definition.version
+        raise Undecodable(
+            f'{kind} in version "{version}" cannot be handled as a {kind}: strict decoding error: {", ".join(unknown)}'
+        )
 
 
 def _of_name(document: Json) -> list[str]:

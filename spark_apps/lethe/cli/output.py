@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager
 from datetime import datetime
-from typing import Any
+from typing import Any, Literal
 
 import click
 from rich.console import Console
@@ -41,12 +41,16 @@ def progress() -> Progress:
     )
 
 
-def print_table(headers: Sequence[str], rows: Iterable[Sequence[str]], right: Iterable[str] = ()) -> None:
-    """Print rows below their headers; the columns named in `right` are aligned to the right."""
+def print_table(
+    headers: Sequence[str], rows: Iterable[Sequence[str]], right: Iterable[str] = (), wrapped: Iterable[str] = ()
+) -> None:
+    """Print rows below their headers; the columns named in `right` are aligned to the right, and those in `wrapped` are wrapped
+    on a terminal."""
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    right_aligned = frozenset(right)
+    right_aligned, may_wrap = frozenset(right), frozenset(wrapped)
     for header in headers:
-        table.add_column(header, justify="right" if header in right_aligned else "left", no_wrap=True)
+        justify: Literal["left", "right"] = "right" if header in right_aligned else "left"
+        table.add_column(header, justify=justify, no_wrap=header not in may_wrap, overflow="fold")
     for row in rows:
         table.add_row(*(escape(cell) for cell in row))
     console().print(table)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from lethe_local.api.kinds import kinds
-from lethe_local.api.objects import merged
+from lethe_local.api.merge import merged
 from lethe_local.schema.admission import Invalid, Undecodable, admitted
 from lethe_local.schema.definition import Definition
 
