@@ -39,8 +39,9 @@ lethe erase flights --column passenger --values - < values.txt     # values are 
 | Exit code | Meaning |
 |---|---|
 | 0 | done, no problem found |
-| 1 | `ledger verify`, `erasures verify` or `doctor` found a problem; with `--wait`, the Restatement did not succeed in time |
+| 1 | `ledger verify`, `erasures verify`, `doctor` or `plan` found a problem; with `--wait`, the Restatement failed or took long |
 | 2 | wrong arguments |
+| 3 | with `plan --exit-code`: the apply would change something |
 | 10 | change the input, the table or its ledger first: the line on stderr says how |
 | 20 | the catalog, the storage or the cluster is unavailable: try again later |
 

@@ -62,7 +62,7 @@ def connected(choice: Choice) -> Iterator[Connection]:
     try:
         yield connection
     except KubeError as e:
-        raise explained(e, connection.place, _served(connection.kube) if _no_such_path(e) else ()) from None
+        raise explained(e, connection.place, _served(connection.kube) if no_such_path(e) else ()) from None
 
 
 def _connect(choice: Choice) -> Connection:
@@ -147,7 +147,7 @@ def _lethe(choice: Choice) -> str:
     return " ".join(["kubectl lethe" if choice.plugin else "lethe", "{}", *flags])
 
 
-def _no_such_path(error: KubeError) -> bool:
+def no_such_path(error: KubeError) -> bool:
     """The API server does not know the kind: its answer is no Status, or one that names no object."""
     return isinstance(error, NotFound) and (error.reason == "404" or "requested resource" in error.message)
 

@@ -1,7 +1,7 @@
 """The command `lethe`. An error becomes one line that says what to do, without a stack trace. I/O.
 
-Exit codes: 0 (done), 1 (a `verify` or `doctor` found a problem), 2 (wrong arguments), 10 (change the input or the table),
-20 (a service is unavailable: try again later).
+Exit codes: 0 (done), 1 (a `verify`, `doctor` or `plan` found a problem), 2 (wrong arguments), 3 (`plan --exit-code`: something
+would change), 10 (change the input or the table), 20 (a service is unavailable: try again later).
 """
 
 import logging
@@ -44,6 +44,7 @@ COMMANDS: Final = {
     "jars": Entry("lethe.cli.jars", "jars", "Download the jars that Spark needs."),
     "ledger": Entry("lethe.cli.ledger", "ledger", "Inspect the ledgers of a table."),
     "local": Entry("lethe_local.cli.main", "local", "Run Lethe on this machine, without a cluster.", "local"),
+    "plan": Entry("lethe_plan.command", "plan", "Say what an apply of YAML files would change.", "plan"),
     "read": Entry("lethe.cli.read", "read", "Print the rows of a table, without the rows of deleted batches."),
     "replay": Entry(_RESOURCES, "replay", "Replace batches of a Dataset with a new batch.", "kubectl"),
     "revert": Entry(_RESOURCES, "revert", "Delete batches of a Dataset.", "kubectl"),

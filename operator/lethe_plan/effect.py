@@ -1,0 +1,37 @@
+"""What the change of a resource does to tables, as a value. Pure."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+
+@dataclass(frozen=True)
+class Deleted:
+    """What a Restatement deletes."""
+
+    rows: int = 0
+    batches: int = 0
+    files: int = 0  # that may contain the rows, by their bounds
+    bytes: int = 0  # of these files
+
+    def __add__(self, other: "Deleted") -> "Deleted":
+        return Deleted(
+            self.rows + other.rows,
+            self.batches + other.batches,
+            self.files + other.files,
+            self.bytes + other.bytes,
+        )
+
+
+@dataclass(frozen=True)
+class Effect:
+    """What happens after the apply."""
+
+    lines: tuple[tuple[str, str], ...] = ()  # for people: a subject, and a sentence about it
+    document: Mapping[str, Any] = field(default_factory=dict)  # for programs
+    deleted: Deleted | None = None  # None: it deletes nothing, or how much is unknown
+    unknown: str = ""  # why figures are missing; "": none is
+    problem: str = ""  # why Lethe would refuse the resource; "": it would not
+
+
+NO_EFFECT: Final = Effect()

@@ -1,0 +1,134 @@
+"""The plan as rows, as a document and as one sentence. Pure."""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from lethe_plan.changes import Action, Change
+from lethe_plan.effect import NO_EFFECT, Deleted, Effect
+
+HEADERS: Final = ("RESOURCE", "ACTION", "WHAT", "DETAIL")
+WRAPPED: Final = ("DETAIL",)
+_VALUE_AT_MOST: Final = 80  # characters of a value in a row
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A resource of the plan."""
+
+    change: Change
+    effect: Effect = NO_EFFECT
+
+    @property
+    def problem(self) -> str:
+        return self.change.problem or self.effect.problem
+
+
+def rows(planned: Sequence[Planned]) -> Iterator[list[str]]:
+    """A row for each resource, and further ones for its fields and effects."""
+    for p in planned:
+        manifest, action = p.change.manifest, p.change.action
+        head = [f"{manifest.kind.lower()}/{manifest.name}", str(action)]
+        for what, detail in _details(p):
+            yield [*head, what, detail]
+            head = ["", ""]
+        if head[0]:
+            yield [*head, "", ""]
+
+
+def document(planned: Sequence[Planned], others: int) -> dict[str, Any]:
+    """The plan for programs.
+
+    Args:
+        others: Documents that are not planned.
+    """
+    return {
+        "resources": [_resource(p) for p in planned],
+        "otherDocuments": others,
+        "summary": {
+            **{str(a): sum(p.change.action is a for p in planned) for a in Action},
+            "problems": sum(bool(p.problem) for p in planned),
+            "unknown": sum(bool(p.effect.unknown) for p in planned),
+            **{f"{k}Deleted": v for k, v in vars(_deleted(planned)).items()},
+        },
+        "message": summary(planned),
+    }
+
+
+def summary(planned: Sequence[Planned]) -> str:
+    """One sentence: 2 to create, 1 to change, 3 unchanged; deletes 1,234 rows of 2 batches in 3 files."""
+    count = {a: sum(p.change.action is a for p in planned) for a in Action}
+    words = {
+        Action.CREATE: "to create",
+        Action.CHANGE: "to change",
+        Action.UNCHANGED: "unchanged",
+        Action.REFUSED: "refused",
+    }
+    parts = [f"{count[a]} {words[a]}" for a in Action if count[a] or a is not Action.REFUSED]
+    text = ", ".join(parts)
+    total = _deleted(planned)
+    if total.batches or total.rows:
+        text += (
+            f"; deletes {_many(total.rows, 'row')} of {_many(total.batches, 'batch')} in {_many(total.files, 'file')}"
+        )
+    stopped = sum(bool(p.effect.problem) for p in planned)
+    if stopped:
+        text += f"; {_many(stopped, 'resource')} that Lethe would not carry out"
+    unknown = sum(bool(p.effect.unknown) for p in planned)
+    return f"{text}; unknown effects of {_many(unknown, 'resource')}" if unknown else text
+
+
+def changes_something(planned: Sequence[Planned]) -> bool:
+    return any(p.change.applies for p in planned)
+
+
+def has_problems(planned: Sequence[Planned]) -> bool:
+    return any(p.problem for p in planned)
+
+
+def _details(p: Planned) -> Iterator[tuple[str, str]]:
+    if p.change.problem:
+        yield "problem", f"{p.change.manifest.where}: {p.change.problem}"
+    for field in p.change.fields:
+        yield field.path, f"{_value(field.old)} -> {_value(field.new)}"
+    if p.effect.problem:
+        yield "problem", p.effect.problem
+    yield from p.effect.lines
+    if p.effect.unknown:
+        yield "unknown", p.effect.unknown
+
+
+def _resource(p: Planned) -> dict[str, Any]:
+    manifest = p.change.manifest
+    return {
+        "kind": manifest.kind,
+        "namespace": manifest.namespace,
+        "name": manifest.name,
+        "source": manifest.where,
+        "action": str(p.change.action),
+        **({"fields": [_field(f.path, f.old, f.new) for f in p.change.fields]} if p.change.fields else {}),
+        **({"problem": p.problem} if p.problem else {}),
+        **({"effect": p.effect.document} if p.effect.document else {}),
+        **({"unknown": p.effect.unknown} if p.effect.unknown else {}),
+    }
+
+
+def _field(path: str, old: Any, new: Any) -> Mapping[str, Any]:
+    return {"path": path, "old": old, "new": new}
+
+
+def _deleted(planned: Sequence[Planned]) -> Deleted:
+    return sum((p.effect.deleted for p in planned if p.effect.deleted is not None), Deleted())
+
+
+def _value(value: Any) -> str:
+    if value is None:
+        return "(none)"
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= _VALUE_AT_MOST else f"{text[:_VALUE_AT_MOST]}…"
+
+
+def _many(number: int, what: str) -> str:
+    plural = {"batch": "batches"}.get(what, f"{what}s")
+    return f"{number:,} {what if number == 1 else plural}"
