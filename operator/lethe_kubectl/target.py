@@ -46,6 +46,7 @@ class Connection:
 
     kube: Kube
     place: Place
+    local: Folder | None = None  # of `lethe local`; None: a cluster
 
     @property
     def namespace(self) -> str:
@@ -100,7 +101,7 @@ def _connect(choice: Choice) -> Connection:
         lethe=_lethe(choice),
         logs=f"lethe local logs --dir {local.path} " if local is not None else "",
     )
-    return Connection(kube, place)
+    return Connection(kube, place, local)
 
 
 def _local(choice: Choice) -> Folder | None:

@@ -7,7 +7,7 @@ from typing import Final
 
 import click
 import yaml
-from lethe.cli.output import print_json, print_table
+from lethe.cli.output import print_json, print_table, working
 from lethe_kubectl.lookup import KINDS
 from lethe_kubectl.options import target_options
 from lethe_kubectl.target import Choice, Connection, connected, no_such_path
@@ -20,6 +20,7 @@ from lethe_operator.kube import NotFound
 
 from lethe_plan import report
 from lethe_plan.changes import Change, change_of
+from lethe_plan.effects import Effects
 from lethe_plan.manifests import Document, Manifest, Manifests, Target, manifests
 from lethe_plan.report import Planned
 
@@ -40,7 +41,10 @@ def plan(choice: Choice, files: tuple[Path, ...], output: str, exit_code: bool) 
     """
     with connected(choice) as at:
         found = _read(files, choice, at)
-        planned = [Planned(_change(at, m)) for m in found.manifests]
+        with working("reading tables"):
+            changes = [_change(at, m) for m in found.manifests]
+            effects = Effects(at, changes, found.config_maps)
+            planned = [Planned(c, effects.of(c)) for c in changes]
     match output:
         case "json":
             print_json(report.document(planned, found.others))
@@ -59,7 +63,7 @@ def plan(choice: Choice, files: tuple[Path, ...], output: str, exit_code: bool) 
 
 
 def _read(files: tuple[Path, ...], choice: Choice, at: Connection) -> Manifests:
-    only = NAMESPACE if at.place.logs else ""
+    only = NAMESPACE if at.local is not None else ""
     target = Target(at.namespace, fixed=bool(choice.namespace), only=only)
     return manifests(parsed(files), _definitions(), target)
 

@@ -35,3 +35,9 @@ class Effect:
 
 
 NO_EFFECT: Final = Effect()
+
+
+def many(number: int, what: str) -> str:
+    """1,234 rows, 1 batch."""
+    plural = f"{what}es" if what.endswith("ch") else f"{what}s"
+    return f"{number:,} {what if number == 1 else plural}"

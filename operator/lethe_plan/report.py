@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from lethe_plan.changes import Action, Change
-from lethe_plan.effect import NO_EFFECT, Deleted, Effect
+from lethe_plan.effect import NO_EFFECT, Deleted, Effect, many
 
 HEADERS: Final = ("RESOURCE", "ACTION", "WHAT", "DETAIL")
 WRAPPED: Final = ("DETAIL",)
@@ -69,14 +69,12 @@ def summary(planned: Sequence[Planned]) -> str:
     text = ", ".join(parts)
     total = _deleted(planned)
     if total.batches or total.rows:
-        text += (
-            f"; deletes {_many(total.rows, 'row')} of {_many(total.batches, 'batch')} in {_many(total.files, 'file')}"
-        )
+        text += f"; deletes {many(total.rows, 'row')} of {many(total.batches, 'batch')} in {many(total.files, 'file')}"
     stopped = sum(bool(p.effect.problem) for p in planned)
     if stopped:
-        text += f"; {_many(stopped, 'resource')} that Lethe would not carry out"
+        text += f"; {many(stopped, 'resource')} that Lethe would not carry out"
     unknown = sum(bool(p.effect.unknown) for p in planned)
-    return f"{text}; unknown effects of {_many(unknown, 'resource')}" if unknown else text
+    return f"{text}; unknown effects of {many(unknown, 'resource')}" if unknown else text
 
 
 def changes_something(planned: Sequence[Planned]) -> bool:
@@ -127,8 +125,3 @@ def _value(value: Any) -> str:
         return "(none)"
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
     return text if len(text) <= _VALUE_AT_MOST else f"{text[:_VALUE_AT_MOST]}…"
-
-
-def _many(number: int, what: str) -> str:
-    plural = {"batch": "batches"}.get(what, f"{what}s")
-    return f"{number:,} {what if number == 1 else plural}"

@@ -1,6 +1,7 @@
 """Observes the locations of the operator's catalogs. I/O."""
 
 from collections.abc import Mapping
+from pathlib import Path
 
 from lethe.base.errors import InputError
 from lethe.iceberg import catalogs
@@ -9,10 +10,14 @@ from lethe.uri import is_local, names_place
 from lethe_operator.resources.observed import CatalogPlace
 
 
-def catalog_places() -> Mapping[str, CatalogPlace]:
-    """The store and the folder of tables of each catalog that the operator knows."""
+def catalog_places(path: Path | None = None) -> Mapping[str, CatalogPlace]:
+    """The store and the folder of tables of each catalog of PyIceberg's configuration.
+
+    Args:
+        path: Its file; None: where PyIceberg looks for it.
+    """
     try:
-        known = catalogs.every()
+        known = catalogs.every(path)
     except (InputError, OSError, ValueError):
         return {}
     return {

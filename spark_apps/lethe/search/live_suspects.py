@@ -12,12 +12,14 @@ from typing import Final, TypeAlias
 
 from pyiceberg.io import FileIO
 from pyiceberg.manifest import ManifestContent, ManifestFile
+from pyiceberg.table import Table
 
 from lethe.files.bounds import FileBounds
 from lethe.files.tombstone_index import Suspects
 from lethe.iceberg.batch_column import BatchColumn
-from lethe.iceberg.facts import bounds_of, live_entries
+from lethe.iceberg.facts import TableFacts, bounds_of, live_entries
 from lethe.iceberg.native_deletes import NativeDeleteFiles, native_deletes
+from lethe.ledger.lineage import Resolution, is_gapless
 from lethe.ledger.tombstone import Tombstone
 from lethe.vacuum.estimate import Drift
 
@@ -37,6 +39,21 @@ class Head:
     # Ids of the snapshots that no ledger covers yet: their files may hold rows of a batch in a partition that its tombstone does
     # not list. None: any file may be such a file.
     foreign: frozenset[int] | None = frozenset()
+
+
+def head_of(table: Table, facts: TableFacts, resolution: Resolution, field_id: int) -> Head | None:
+    """The head of a table; None: the table is empty. Reads its list of manifests.
+
+    Args:
+        resolution: How the ledger of the head was found.
+        field_id: Of the batch column.
+    """
+    head = table.metadata.snapshot_by_id(facts.head_id) if facts.head_id is not None else None
+    if head is None:
+        return None
+    foreign = frozenset(resolution.bare) if is_gapless(facts.snapshots, resolution) else None
+    column = BatchColumn.of(table.specs(), field_id)
+    return Head(table.io, head.snapshot_id, head.manifests(table.io), column, foreign)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,6 @@ from lethe.base.errors import InputError, LedgerError, TableError
 from lethe.files.bounds import FileBounds
 from lethe.files.partitions import Partitioned, partitions_of_batches, spec_of
 from lethe.files.rearm import AddedFiles, rearmed
-from lethe.iceberg.batch_column import BatchColumn
 from lethe.iceberg.facts import TableFacts, column_dropped, data_files, files_added_after, files_added_by, observe
 from lethe.ledger.ledger import BatchEntry, Delta, Ledger
 from lethe.ledger.lineage import is_gapless, is_rolled_back, knows_files_up_to
@@ -18,7 +17,7 @@ from lethe.ledger.overlay import Folding
 from lethe.ledger.parts import get_many
 from lethe.ledger_store import store as ledger_store
 from lethe.search.held_ids import held_ids
-from lethe.search.live_suspects import Head
+from lethe.search.live_suspects import Head, head_of
 from lethe.search.picked import picked_batches
 from lethe.uri import as_file_uri
 from pyiceberg.manifest import ManifestFile
@@ -76,16 +75,7 @@ class Base:
 
     def head(self) -> Head | None:
         """The head, to find files that may hold tombstoned rows. None: the table is empty."""
-        if self.facts.head_id is None:
-            return None
-        column = BatchColumn.of(self.iceberg.specs(), self.field_id)
-        return Head(self.iceberg.io, self.facts.head_id, self.manifests(), column, self._foreign_snapshots)
-
-    @property
-    def _foreign_snapshots(self) -> frozenset[int] | None:
-        """The snapshots whose files may hold rows in partitions that the ledger does not list. None: some have expired."""
-        found = self.loaded.resolution
-        return frozenset(found.bare) if is_gapless(self.facts.snapshots, found) else None
+        return head_of(self.iceberg, self.facts, self.loaded.resolution, self.field_id)
 
     def manifests(self) -> list[ManifestFile]:
         """The manifests of the head."""

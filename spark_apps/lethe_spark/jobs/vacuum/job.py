@@ -10,6 +10,7 @@ from datetime import UTC, datetime, timedelta
 
 from lethe.contract.result import ErasureCheckResult, Phase, RunOutcome, VacuumResult
 from lethe.contract.run import VacuumSpec
+from lethe.search.vacuum_survey import Survey
 from lethe.vacuum.plan import out_of_time
 
 from lethe_spark.commit.opening import open_table
@@ -19,7 +20,7 @@ from lethe_spark.jobs.erasure import verify as erasure
 from lethe_spark.jobs.finish.clean_up import expired, finished
 from lethe_spark.jobs.vacuum import compaction, maintenance
 from lethe_spark.jobs.vacuum.purge import PLANS, Purging, files_kept_changing
-from lethe_spark.jobs.vacuum.scan import Survey, survey
+from lethe_spark.jobs.vacuum.scan import survey
 from lethe_spark.jvm.spark_table import SparkTable
 from lethe_spark.run.context import RunContext
 

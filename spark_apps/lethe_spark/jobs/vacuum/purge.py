@@ -19,6 +19,7 @@ from lethe.ledger.ledger import Ledger
 from lethe.ledger.parts import get_many
 from lethe.ledger.tombstone import Tombstone
 from lethe.search.live_suspects import Suspect
+from lethe.search.vacuum_survey import Survey
 from lethe.vacuum.plan import VacuumPlan, also_purged, still_active
 from lethe.vacuum.priority import first_step, small_neighbours
 
@@ -27,7 +28,6 @@ from lethe_spark.commit.table_state import Base, observe_base
 from lethe_spark.commit.unpublished import discard
 from lethe_spark.jobs.vacuum import purge_step
 from lethe_spark.jobs.vacuum.purge_step import Outcome, Step
-from lethe_spark.jobs.vacuum.scan import Survey
 from lethe_spark.jobs.vacuum.verify import SearchResults
 from lethe_spark.jvm.spark_table import SparkTable
 from lethe_spark.run.context import RunContext

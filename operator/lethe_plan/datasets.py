@@ -1,0 +1,103 @@
+"""What a Dataset would do to its table and its buffer. Pure."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from lethe.buffer.digest import BufferDigest
+from lethe_operator.decide.actions import Decision
+from lethe_operator.decide.consolidation.trigger import triggered
+from lethe_operator.decide.guards.preconditions import RunBlocker
+from lethe_operator.resources.dataset import Dataset
+from lethe_operator.resources.observed import NoTable, NotListed, TableView, Unavailable
+from lethe_operator.resources.quantity import written
+
+from lethe_plan.effect import Effect, many
+
+
+@dataclass(frozen=True)
+class DatasetFacts:
+    """What is known of a Dataset's table and buffer."""
+
+    table: TableView | NoTable | Unavailable
+    buffer: BufferDigest | NotListed | Unavailable
+    blocker: RunBlocker | None  # what keeps its runs from starting; None: nothing
+    columns: Sequence[str] = ()  # that schemaEvolution would add or widen, with their types
+
+
+def effect(dataset: Dataset, facts: DatasetFacts, now: datetime) -> Effect:
+    """What happens to the table, and which batches are promoted."""
+    if isinstance(facts.table, Unavailable):
+        return Effect(_from_status(dataset), {}, unknown=facts.table.message)
+    document: dict[str, Any] = {"table": _fate(dataset, facts.table)}
+    lines = [("table", _table(dataset, facts.table))]
+    problem = unknown = ""
+    if facts.blocker is not None:
+        problem = "" if facts.blocker.transient else f"{facts.blocker.reason}: {facts.blocker.message}"
+        lines += [("waits", facts.blocker.message)] if facts.blocker.transient else []
+    match facts.buffer:
+        case BufferDigest() as buffer:
+            document["buffer"] = {"batches": buffer.batches, "bytes": buffer.bytes, "incomplete": buffer.incomplete}
+            lines.append(("buffer", _waiting(buffer)))
+            if facts.blocker is None:
+                lines.append(("consolidation", _consolidation(dataset, buffer, now)))
+        case Unavailable():
+            unknown = facts.buffer.message
+        case NotListed():
+            unknown = "the buffer was not listed"
+    if facts.columns:
+        document["columns"] = list(facts.columns)
+        lines.append(("columns", f"adds or widens {', '.join(facts.columns)}"))
+    return Effect(tuple(lines), document, unknown=unknown, problem=problem)
+
+
+def _fate(dataset: Dataset, table: TableView | NoTable) -> str:
+    if isinstance(table, NoTable):
+        return "create" if dataset.spec.table.create is not None else "missing"
+    if table.claim == dataset.claim:
+        return "keep"
+    return "use" if table.prepared else "adopt"
+
+
+def _table(dataset: Dataset, table: TableView | NoTable) -> str:
+    spec = dataset.spec.table
+    name = f"{spec.catalog}.{spec.name}"
+    rows = "" if isinstance(table, NoTable) or table.total_records is None else f", {many(table.total_records, 'row')}"
+    match _fate(dataset, table):
+        case "create":
+            return f"the first run creates {name}"
+        case "missing":
+            return f"{name} does not exist, and spec.table.create is not set"
+        case "adopt":
+            return f"the first run adopts {name}{rows}: it sets the sort order and the metrics of {dataset.spec.batch_column}"
+        case "use":
+            return f"{name}{rows}, is prepared and not claimed: the first run claims it"
+        case _:
+            return f"{name}{rows}"
+
+
+def _waiting(buffer: BufferDigest) -> str:
+    text = f"{many(buffer.batches, 'batch')} ({written(buffer.bytes)}) waiting"
+    return f"{text}, {buffer.incomplete} incomplete" if buffer.incomplete else text
+
+
+def _consolidation(dataset: Dataset, buffer: BufferDigest, now: datetime) -> str:
+    if dataset.paused:
+        return "no run starts, because the annotation lethe.dev/paused is set"
+    if dataset.spec.consolidation.suspend:
+        return "no run starts, because spec.consolidation.suspend is true"
+    found = triggered(buffer, dataset.spec.consolidation, now)
+    return f"{found.message} A run starts." if found.decision is Decision.DUE else found.message
+
+
+def _from_status(dataset: Dataset) -> tuple[tuple[str, str], ...]:
+    """What the operator saw last."""
+    promoted, waiting = (_part(dataset.status, *path) for path in (("batches", "promoted"), ("buffer", "batches")))
+    if promoted is None and waiting is None:
+        return ()
+    return (("status", f"the operator last saw {promoted or 0} promoted and {waiting or 0} waiting batches"),)
+
+
+def _part(status: Mapping[str, Any], part: str, key: str) -> Any:
+    return (status.get(part) or {}).get(key)

@@ -1,0 +1,220 @@
+"""Gathers what the effects of a plan depend on. I/O: the API server, catalogs and stores, reads only."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from lethe.buffer.digest import BufferDigest
+from lethe.contract.run import RestatementRequest
+from lethe.ledger.parts import get_many
+from lethe_kubectl.target import Connection, no_such_path
+from lethe_operator.decide.guards.preconditions import RunBlocker, blocker
+from lethe_operator.decide.policy_match import match
+from lethe_operator.decide.restatement.assess import RestatementContext, assess
+from lethe_operator.decide.restatement.run_outcomes import NEVER_TRIED
+from lethe_operator.decide.restatement.undo import undone
+from lethe_operator.decide.runs import spec as run_specs
+from lethe_operator.decide.vacuum.decide import decide_vacuum
+from lethe_operator.kube import CONFIG_MAPS, DATASETS, RESTATEMENTS, VACUUM_POLICIES, NotFound, Refused, ResourceKind
+from lethe_operator.observe.id_lists import listed
+from lethe_operator.resources.dataset import Dataset, RunTemplate, parse_dataset
+from lethe_operator.resources.observed import NoTable, Unavailable
+from lethe_operator.resources.restatement import NoList, Restatement, parse_restatement
+from lethe_operator.resources.vacuum_policy import VacuumPolicy, parse_vacuum_policy
+from lethe_operator.settings import Settings
+from lethe_spark.commit.id_lists import with_ids
+
+from lethe_plan import datasets, policies, restatements
+from lethe_plan.changes import Change
+from lethe_plan.columns import new_columns
+from lethe_plan.datasets import DatasetFacts
+from lethe_plan.effect import NO_EFFECT, Effect
+from lethe_plan.manifests import Document
+from lethe_plan.policies import Decided
+from lethe_plan.restatements import RestatedTable
+from lethe_plan.surroundings import After, Surroundings
+from lethe_plan.tables import ReadTable, Tables
+
+ConfigMaps = Mapping[tuple[str, str], Document]
+# What the chart's values allow is not readable here, so nothing is refused because of it.
+_SETTINGS: Final = Settings(erase_secrets=("*",))
+
+
+class Effects:
+    """The effects of changes, by namespace. Reads what they need, each thing once."""
+
+    def __init__(self, at: Connection, changes: Sequence[Change], config_maps: ConfigMaps) -> None:
+        self._at, self._changes, self._config_maps = at, changes, config_maps
+        self._tables = Tables(at.local.catalogs if at.local is not None else None)
+        self._known: dict[str, Surroundings] = {}
+        self._now = datetime.now(UTC)
+
+    def of(self, change: Change) -> Effect:
+        """Raises: KubeError."""
+        if not change.applies or change.after is None:
+            return NO_EFFECT
+        around = self._around(change.manifest.namespace)
+        name = change.manifest.name
+        match change.manifest.kind:
+            case "Dataset":
+                return self._of_dataset(around.after.datasets[name], around)
+            case "VacuumPolicy":
+                policy = next(p for p in around.after.policies if p.meta.name == name)
+                return self._of_policy(policy, around)
+            case "Restatement":
+                return self._of_restatement(around.after.restatements[name], around)
+        return NO_EFFECT
+
+    # --- Datasets and VacuumPolicies ----------------------------------------------------------------------------------
+
+    def _of_dataset(self, dataset: Dataset, around: Surroundings) -> Effect:
+        world = around.world(dataset)
+        table = around.table(dataset)
+        columns: Sequence[str] = ()
+        if isinstance(world.buffer, BufferDigest) and isinstance(table, ReadTable):
+            columns = new_columns(dataset, table, world.buffer)
+        facts = DatasetFacts(world.table, world.buffer, self._blocker(dataset, around), columns)
+        return datasets.effect(dataset, facts, self._now)
+
+    def _of_policy(self, policy: VacuumPolicy, around: Surroundings) -> Effect:
+        mine, left = [], []
+        for dataset in around.after.datasets.values():
+            now = around.after.policy_of(dataset)
+            before = match(around.after.policies_before, dataset.meta.labels).decides
+            if now is policy:
+                mine.append(self._decided(policy, dataset, around))
+            elif before is not None and before.meta.name == policy.meta.name:
+                left.append(dataset.meta.name)
+        return policies.effect(policy, mine, left, self._now)
+
+    def _decided(self, policy: VacuumPolicy, dataset: Dataset, around: Surroundings) -> Decided:
+        table = around.table(dataset)
+        if isinstance(table, Unavailable):
+            return Decided(dataset.meta.name, dataset.status.get("vacuum") or {}, unknown=table.message)
+        verdict = decide_vacuum(dataset, around.world(dataset, False), None, self._now, _SETTINGS)
+        planned = None
+        if isinstance(table, ReadTable):
+            spec = policies.vacuum_spec(dataset, policy, table.view, self._now)
+            planned = table.vacuum(spec, self._now)
+        entry = verdict.entries.get(policy.meta.name) or {}
+        return Decided(dataset.meta.name, entry, verdict.launch is not None, planned)
+
+    def _blocker(self, dataset: Dataset, around: Surroundings) -> RunBlocker | None:
+        """What keeps runs of the Dataset from starting, apart from what the chart's values allow."""
+        bare = dataset.spec.model_copy(update={"run_template": RunTemplate()})
+        return blocker(replace(dataset, spec=bare), around.world(dataset), _SETTINGS)
+
+    # --- Restatements -------------------------------------------------------------------------------------------------
+
+    def _of_restatement(self, restatement: Restatement, around: Surroundings) -> Effect:
+        name = restatement.spec.dataset_ref.name
+        dataset = around.after.datasets.get(name)
+        if dataset is None:
+            known = ", ".join(sorted(around.after.datasets)) or "none"
+            text = f"Dataset {name} is neither in namespace {restatement.meta.namespace} nor in the files. There are {known}."
+            return restatements.refused("DatasetNotFound", text)
+        table = around.table(dataset)
+        if isinstance(table, Unavailable):
+            return Effect(unknown=table.message)
+        world = around.world(dataset)
+        blocked = self._blocker(dataset, around)
+        found = assess(RestatementContext(restatement, dataset, world, blocked, NEVER_TRIED, self._now, _SETTINGS))
+        if found.stalled:
+            return restatements.refused(found.reason, found.message)
+        if found.finished:
+            return restatements.ended(found)
+        if isinstance(restatement.listed, NoList):
+            return Effect(unknown=restatement.listed.message)
+        if isinstance(table, NoTable):
+            return Effect((("waits", found.message),))
+        undoes = undone(restatement, world).key if restatement.spec.undoes is not None else ""
+        request, problem = self._request(restatement, dataset, undoes, table)
+        if problem is not None:
+            return problem
+        policy = around.after.policy_of(dataset)
+        restated = _restated(request, table, world.buffer)
+        return restatements.effect(restatement, request, found, restated, policy, self._now)
+
+    def _request(
+        self, restatement: Restatement, dataset: Dataset, undoes: str, table: ReadTable
+    ) -> tuple[RestatementRequest, Effect | None]:
+        """The request with the ids of its list, or why the list cannot be read."""
+        run = run_specs.restatements(dataset, [(restatement, undoes)])
+        assert run.restatement is not None
+        (request,), aside = with_ids(run.restatement.requests, table.properties, table.facts.location)
+        refused = next(iter(aside.values()), None)
+        return request, restatements.refused(refused.reason, refused.message) if refused is not None else None
+
+    # --- resources ----------------------------------------------------------------------------------------------------
+
+    def _around(self, namespace: str) -> Surroundings:
+        if namespace not in self._known:
+            after = self._after(namespace)
+            self._known[namespace] = Surroundings(after, self._tables, self._now)
+        return self._known[namespace]
+
+    def _after(self, namespace: str) -> After:
+        mine = [c for c in self._changes if c.manifest.namespace == namespace]
+        found = {d["metadata"]["name"]: d for d in self._at.kube.list(DATASETS, namespace)}
+        before = {p["metadata"]["name"]: p for p in self._at.kube.list(VACUUM_POLICIES, namespace)}
+        changed = {k: self._bodies(mine, k) for k in ("Dataset", "VacuumPolicy", "Restatement")}
+        asked = {n: self._with_list(parse_restatement(b)) for n, b in changed["Restatement"].items()}
+        for r in list(asked.values()):
+            undone_name = r.spec.undoes.name if r.spec.undoes is not None else ""
+            if undone_name and undone_name not in asked:
+                body = self._get(RESTATEMENTS, namespace, undone_name)
+                asked |= {undone_name: parse_restatement(body)} if body is not None else {}
+        return After(
+            datasets={n: parse_dataset(b) for n, b in {**found, **changed["Dataset"]}.items()},
+            policies=tuple(parse_vacuum_policy(b) for b in {**before, **changed["VacuumPolicy"]}.values()),
+            policies_before=tuple(map(parse_vacuum_policy, before.values())),
+            restatements=asked,
+        )
+
+    def _bodies(self, changes: Sequence[Change], kind: str) -> dict[str, Document]:
+        """The resources of the manifests after the apply, by name."""
+        return {
+            c.manifest.name: _complete(c.after, self._now)
+            for c in changes
+            if c.manifest.kind == kind and c.after is not None
+        }
+
+    def _with_list(self, restatement: Restatement) -> Restatement:
+        """With the list of batch ids in a ConfigMap, of the files or of the cluster."""
+        source = restatement.spec.batch_ids_from
+        if source is None or source.config_map_key_ref is None:
+            return restatement
+        key = source.config_map_key_ref
+        namespace = restatement.meta.namespace
+        found = self._config_maps.get((namespace, key.name))
+        try:
+            found = found or self._get(CONFIG_MAPS, namespace, key.name)
+        except Refused as e:
+            text = f"which batches it names: you may not read the ConfigMap {key.name} in namespace {namespace}"
+            return replace(restatement, listed=NoList(e.reason, text))
+        return replace(restatement, listed=listed(dict(found) if found is not None else None, key))
+
+    def _get(self, kind: ResourceKind, namespace: str, name: str) -> Document | None:
+        try:
+            return self._at.kube.get(kind, namespace, name)
+        except NotFound as e:
+            if no_such_path(e):
+                raise
+            return None
+
+
+def _restated(request: RestatementRequest, table: ReadTable, buffer: object) -> RestatedTable:
+    known = get_many(table.ledger.batches, request.batch_ids)
+    in_files = table.held(tuple(i for i in request.batch_ids if i not in known))
+    waiting = frozenset(b.id for b in buffer.oldest) if isinstance(buffer, BufferDigest) else frozenset()
+    cut = buffer.is_cut if isinstance(buffer, BufferDigest) else True
+    field_id = table.view.batch_field_id
+    assert field_id is not None  # otherwise the Dataset is blocked
+    return RestatedTable(table.ledger, field_id, table.files(), in_files, waiting, cut)
+
+
+def _complete(body: Document, now: datetime) -> dict[str, Any]:
+    """The resource as if it had been created now, unless it exists."""
+    created = {"creationTimestamp": now.isoformat(), "generation": 1}
+    return {**body, "metadata": {**created, **body["metadata"]}}

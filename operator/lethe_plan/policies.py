@@ -1,0 +1,86 @@
+"""What a VacuumPolicy would decide for each Dataset that it selects. Pure."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from lethe.contract.result import VacuumPlanned
+from lethe.contract.run import VacuumSpec
+from lethe_operator.decide.runs import spec as run_specs
+from lethe_operator.decide.vacuum.context import Due, VacuumContext
+from lethe_operator.decide.vacuum.history import history_of
+from lethe_operator.decide.vacuum.window import Unusable, hours
+from lethe_operator.resources.dataset import Dataset
+from lethe_operator.resources.observed import TableView
+from lethe_operator.resources.quantity import written
+from lethe_operator.resources.vacuum_policy import VacuumPolicy
+
+from lethe_plan.effect import Effect, many
+
+
+@dataclass(frozen=True)
+class Decided:
+    """What the policy decides for one Dataset."""
+
+    dataset: str
+    entry: Mapping[str, Any]  # as the policy's status would show it; empty: unknown
+    starts: bool = False  # a vacuum starts at once
+    planned: VacuumPlanned | None = None  # what a vacuum would do now; None: nothing, or unknown
+    unknown: str = ""  # why nothing is known of the table; "": it is known
+
+
+def vacuum_spec(dataset: Dataset, policy: VacuumPolicy, table: TableView, now: datetime) -> VacuumSpec:
+    """The document of a vacuum that starts now."""
+    history = history_of(dataset.status.get("vacuum") or {}, (), table)
+    context = VacuumContext(dataset, policy, table, (), history, now)
+    return run_specs.vacuum_of(dataset, context.spec(Due("", "", "")))
+
+
+def effect(policy: VacuumPolicy, decided: Sequence[Decided], left: Sequence[str], now: datetime) -> Effect:
+    """What the policy decides.
+
+    Args:
+        decided: For the Datasets for which it is the one that applies.
+        left: Names of the Datasets for which it applied before and no longer does.
+    """
+    window = hours(policy.spec.window, now) if policy.spec.window is not None else None
+    problem = f"{window.reason}: {window.message}" if isinstance(window, Unusable) else ""
+    lines = [(f"dataset/{d.dataset}", _text(d)) for d in decided]
+    lines += [(f"dataset/{name}", "this policy no longer applies to it") for name in left]
+    if not lines:
+        lines.append(("datasets", "it applies to no Dataset of the namespace"))
+    missing = [f"{d.dataset}: {d.unknown}" for d in decided if d.unknown]
+    document = {"datasets": [_document(d) for d in decided], "noLonger": list(left)}
+    return Effect(tuple(lines), document, unknown="; ".join(missing), problem=problem)
+
+
+def _text(decided: Decided) -> str:
+    if decided.unknown:
+        seen = decided.entry.get("message")
+        return f"the operator said last: {seen}" if seen else "unknown"
+    starts = " A vacuum starts." if decided.starts else ""
+    return f"{decided.entry.get('reason')}: {decided.entry.get('message')}{starts} {_work(decided.planned)}"
+
+
+def _work(planned: VacuumPlanned | None) -> str:
+    if planned is None:
+        return "There is nothing to purge."
+    rewrites = f"rewrites at most {many(planned.files, 'file')} ({written(planned.bytes)})"
+    drops = f", drops {many(planned.whole_files, 'file')}" if planned.whole_files else ""
+    rows = f"{many(planned.rows, 'row')} of {many(planned.tombstones, 'tombstone')}"
+    text = f"A vacuum now {rewrites}{drops} and purges {rows}."
+    if not planned.files_left:
+        return text
+    return f"{text} {many(planned.files_left, 'file')} ({written(planned.bytes_left)}) are left to the next."
+
+
+def _document(decided: Decided) -> Mapping[str, Any]:
+    planned = decided.planned
+    return {
+        **decided.entry,
+        "name": decided.dataset,
+        "starts": decided.starts,
+        **({"plan": planned.model_dump(mode="json", by_alias=True)} if planned is not None else {}),
+        **({"unknown": decided.unknown} if decided.unknown else {}),
+    }

@@ -1,0 +1,204 @@
+"""What a Restatement would do to its table now, by itself. Pure."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final
+
+from lethe.contract.result import RequestResult
+from lethe.contract.run import RestatementRequest
+from lethe.files.bounds import FileBounds
+from lethe.ledger.ledger import BatchState, Ledger
+from lethe.ledger.parts import get_many
+from lethe.restatement.dry_run import plan_dry_run
+from lethe.restatement.plan import PlanScope
+from lethe_operator.decide.restatement.assessment import Assessment
+from lethe_operator.reasons import Reason
+from lethe_operator.resources.quantity import written
+from lethe_operator.resources.restatement import Restatement
+from lethe_operator.resources.vacuum_policy import VacuumPolicy
+
+from lethe_plan.effect import Deleted, Effect, many
+
+_SHOWN_IDS: Final = 5
+
+
+@dataclass(frozen=True)
+class RestatedTable:
+    """The table of a Restatement."""
+
+    ledger: Ledger
+    field_id: int  # Iceberg field id of the batch column
+    files: Sequence[FileBounds]  # of the head
+    in_files: frozenset[str]  # batch ids of the request that the ledger does not know, and data files hold
+    waiting: frozenset[str]  # ids of the batches that wait in the buffer
+    is_cut: bool  # more batches may wait than `waiting` has
+
+
+@dataclass(frozen=True)
+class Batches:
+    """The batches that a Restatement names, by what is known of them."""
+
+    in_table: tuple[str, ...]
+    waiting: tuple[str, ...]
+    deleted: tuple[str, ...]  # by an earlier Restatement
+    unknown: tuple[str, ...]
+
+    def __str__(self) -> str:
+        parts = [
+            f"{len(self.in_table)} in the table",
+            f"{_are(len(self.waiting), 'waits', 'wait')} in the buffer and will not be promoted"
+            if self.waiting
+            else "",
+            f"{len(self.deleted)} deleted before" if self.deleted else "",
+            f"{len(self.unknown)} unknown: {_shown(self.unknown)}" if self.unknown else "",
+        ]
+        return ", ".join(p for p in parts if p)
+
+
+def ended(assessment: Assessment) -> Effect:
+    """Of a Restatement that has ended: nothing happens again."""
+    text = f"it is {assessment.phase}, and nothing is done again: {assessment.message}"
+    return Effect((("done", text),), {"phase": str(assessment.phase), "reason": str(assessment.reason)})
+
+
+def refused(reason: str, message: str) -> Effect:
+    """Of a Restatement that Lethe would not carry out."""
+    return Effect(document={"reason": str(reason)}, problem=f"{reason}: {message}")
+
+
+def effect(
+    restatement: Restatement,
+    request: RestatementRequest,
+    assessment: Assessment,
+    table: RestatedTable,
+    policy: VacuumPolicy | None,
+    now: datetime,
+) -> Effect:
+    """What the Restatement would do if a run carried it out now.
+
+    Args:
+        assessment: What the operator would decide about it now; it has not ended, and no user must act.
+        policy: Decides about vacuums of its Dataset; None: none does.
+    """
+    if assessment.reason == Reason.WAITING_FOR_RESTATEMENT:
+        return Effect((("waits", assessment.message),), unknown="it depends on a Restatement that has not ended")
+    lines = [] if assessment.reason == Reason.QUEUED else [("waits", assessment.message)]
+    if request.rows is not None:
+        return _by_values(request, table, lines)
+    scope = PlanScope("", now, table.field_id, table.in_files)
+    result = plan_dry_run(table.ledger, request, table.files, scope)
+    if not result.succeeded:
+        return refused(result.reason, result.message)
+    found = batches(request.batch_ids, table)
+    if request.batch_ids:
+        lines.append(("batches", str(found)))
+    lines += _rows(request, result)
+    lines += _files(result, policy, bool(restatement.spec.dry_run))
+    if request.evict_by_seconds is not None:
+        lines.append(
+            ("deadline", f"the bytes must be gone {many(request.evict_by_seconds, 'second')} after the commit")
+        )
+    plan = result.plan
+    deletes = bool(request.batch_ids) and not restatement.spec.dry_run
+    deleted = None
+    if deletes and plan is not None:
+        deleted = Deleted(result.rows_deleted, len(found.in_table), plan.files, plan.bytes)
+    return Effect(tuple(lines), _document(result, found), deleted, _unknown(request, found, table))
+
+
+def batches(ids: Sequence[str], table: RestatedTable) -> Batches:
+    known = get_many(table.ledger.batches, ids)
+    every = tuple(dict.fromkeys(ids))
+    promoted = [i for i in every if i in known and known[i].state is BatchState.PROMOTED]
+    deleted = [
+        i for i in every if i in known and known[i].blocks_promotion and known[i].state is not BatchState.PROMOTED
+    ]
+    rest = [i for i in every if i not in promoted and i not in deleted]
+    in_table = [*promoted, *(i for i in rest if i in table.in_files)]
+    others = [i for i in rest if i not in table.in_files]
+    waiting = [i for i in others if i in table.waiting]
+    return Batches(tuple(in_table), tuple(waiting), tuple(deleted), tuple(i for i in others if i not in table.waiting))
+
+
+def _by_values(request: RestatementRequest, table: RestatedTable, lines: list[tuple[str, str]]) -> Effect:
+    assert request.rows is not None
+    size = sum(f.size for f in table.files)
+    text = f"a run searches the column {request.rows.column} of {many(len(table.files), 'file')} ({written(size)}) or fewer"
+    why = f"which rows are erased: only the run reads the values in the Secret {request.rows.secret}"
+    return Effect((*lines, ("rows", text)), {"operation": str(request.operation)}, unknown=why)
+
+
+def _rows(request: RestatementRequest, result: RequestResult) -> list[tuple[str, str]]:
+    found = []
+    if result.rows_deleted or request.batch_ids:
+        found.append(("rows", f"{result.rows_deleted:,} deleted"))
+    if request.undoes:
+        found.append(
+            ("rows", f"{result.rows_restored:,} restored, {many(result.tombstones_removed, 'tombstone')} removed")
+        )
+    if request.replacement is not None:
+        withheld = " They are not added, because that id was deleted before." if result.replacement_withheld else ""
+        found.append(
+            ("adds", f"the rows in {request.replacement.uri} as batch {request.replacement.batch_id}.{withheld}")
+        )
+    return found
+
+
+def _files(result: RequestResult, policy: VacuumPolicy | None, dry_run: bool) -> list[tuple[str, str]]:
+    plan = result.plan
+    if plan is None:
+        return []
+    whole = f", {plan.whole_files} of them only these" if plan.whole_files else ""
+    text = f"{many(plan.files, 'file')} ({written(plan.bytes)}) may contain these rows{whole}"
+    lines = [("files", text)]
+    if result.rows_restored or dry_run or not plan.files:
+        return lines
+    if policy is None:
+        lines.append(("vacuum", "no VacuumPolicy selects the Dataset: the rows are hidden, and stay in the files"))
+        return lines
+    drops = f"drops {plan.whole_files} and " if plan.whole_files else ""
+    rest = plan.files - plan.whole_files
+    lines.append(
+        ("vacuum", f"a vacuum of VacuumPolicy {policy.meta.name} {drops}rewrites at most {many(rest, 'file')}")
+    )
+    return lines
+
+
+def _unknown(request: RestatementRequest, found: Batches, table: RestatedTable) -> str:
+    reasons = []
+    foreign = [i for i in found.in_table if i in table.in_files]
+    if foreign:
+        reasons.append(f"how many rows {_shown(foreign)} has: another writer added the batch")
+    if request.replacement is not None:
+        keys = " and replaces by their keys" if request.by_keys else ""
+        reasons.append(f"how many rows the replacement adds{keys}: only the run reads its files")
+    if found.unknown and table.is_cut:
+        reasons.append("whether the unknown batches wait in the buffer: it contains too many")
+    return "; ".join(reasons)
+
+
+def _document(result: RequestResult, found: Batches) -> Mapping[str, Any]:
+    return {
+        "operation": str(result.operation),
+        "batches": {
+            "inTable": list(found.in_table),
+            "waiting": list(found.waiting),
+            "deletedBefore": list(found.deleted),
+            "unknown": list(found.unknown),
+        },
+        "rowsDeleted": result.rows_deleted,
+        "rowsRestored": result.rows_restored,
+        "tombstonesAdded": result.tombstones_added,
+        "tombstonesRemoved": result.tombstones_removed,
+        **({"plan": result.plan.model_dump(by_alias=True)} if result.plan is not None else {}),
+    }
+
+
+def _shown(ids: Sequence[str]) -> str:
+    more = f" and {len(ids) - _SHOWN_IDS} more" if len(ids) > _SHOWN_IDS else ""
+    return ", ".join(ids[:_SHOWN_IDS]) + more
+
+
+def _are(number: int, one: str, several: str) -> str:
+    return f"{number} {one if number == 1 else several}"

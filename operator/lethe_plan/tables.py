@@ -1,0 +1,162 @@
+"""Reads the tables and buffers of Datasets, from the place of the command line. I/O: catalogs and stores, reads only."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from pathlib import Path
+
+from lethe.base.errors import InputError
+from lethe.buffer.digest import BufferDigest, digest
+from lethe.contract.result import VacuumPlanned
+from lethe.contract.run import VacuumSpec
+from lethe.files.bounds import FileBounds
+from lethe.guards import rejections as guards
+from lethe.iceberg import catalogs
+from lethe.iceberg.facts import TableFacts, data_files, observe
+from lethe.ledger.ledger import EMPTY, Ledger
+from lethe.ledger.lineage import Resolution
+from lethe.ledger.parts import get_many
+from lethe.ledger_store import store as ledger_store
+from lethe.search.held_ids import held_ids
+from lethe.search.live_suspects import head_of
+from lethe.search.vacuum_survey import survey
+from lethe.storage import surroundings
+from lethe.storage.buffer import open_buffer
+from lethe_operator.observe.catalog_places import catalog_places
+from lethe_operator.observe.failures import unavailable
+from lethe_operator.observe.tables import view_of
+from lethe_operator.resources.dataset import Dataset
+from lethe_operator.resources.observed import CatalogPlace, NoTable, NotListed, TableView, Unavailable
+from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
+from pyiceberg.table import Table
+
+_RETRIES = " The operator retries."
+
+
+@dataclass(frozen=True)
+class ReadTable:
+    """A table as the catalog shows it now."""
+
+    table: Table
+    facts: TableFacts
+    resolution: Resolution
+    view: TableView
+    properties: Mapping[str, str] = field(repr=False)  # of the catalog
+
+    @property
+    def ledger(self) -> Ledger:
+        return self.view.ledger
+
+    def files(self) -> list[FileBounds]:
+        """The live data files. Reads manifests."""
+        if self.view.batch_field_id is None:
+            return []
+        return data_files(self.table, self.facts.head_id, self.view.batch_field_id)
+
+    def held(self, ids: tuple[str, ...]) -> frozenset[str]:
+        """The batch ids of which data files hold rows. Reads manifests, and the batch column up to a limit."""
+        head_id, field_id = self.facts.head_id, self.view.batch_field_id
+        if head_id is None or field_id is None or not ids:
+            return frozenset()
+        return held_ids(self.table, head_id, field_id, sorted(ids))
+
+    def vacuum(self, spec: VacuumSpec, now: datetime) -> VacuumPlanned | None:
+        """What a vacuum would do now; None: nothing. Reads manifests and the ledger."""
+        field_id = self.view.batch_field_id
+        head = head_of(self.table, self.facts, self.resolution, field_id) if field_id is not None else None
+        if head is None or field_id is None:
+            return None
+        found = survey(head, self.ledger, field_id, self.facts.properties, spec, now)
+        return found.planned if found is not None else None
+
+
+Observed = ReadTable | NoTable | Unavailable
+
+
+class Tables:
+    """The tables of Datasets. Each is read once."""
+
+    def __init__(self, catalogs_file: Path | None) -> None:
+        """`catalogs_file`: PyIceberg's configuration; None: where PyIceberg looks for it."""
+        self._file = catalogs_file
+        self._known: dict[tuple[str, str, str], Observed] = {}
+
+    def of(self, dataset: Dataset) -> Observed:
+        """Never raises: an error is part of the observation."""
+        spec = dataset.spec.table
+        key = (spec.catalog, spec.name, dataset.spec.batch_column)
+        if key not in self._known:
+            self._known[key] = self._read(dataset)
+        return _as_the_operator_sees(dataset, self._known[key])
+
+    def places(self) -> Mapping[str, CatalogPlace]:
+        """Where the catalogs of the configuration keep their tables."""
+        return catalog_places(self._file)
+
+    def buffer(self, dataset: Dataset, table: Observed, now: datetime) -> BufferDigest | NotListed | Unavailable:
+        """The buffer, compared with the table's ledger. Never raises."""
+        if isinstance(table, Unavailable):
+            return NotListed()  # promoted batches could not be recognized
+        spec = dataset.spec
+        where = f"Dataset {dataset.meta.name}: spec.buffer.uri"
+        properties: Mapping[str, str] = {}
+        try:
+            properties = catalogs.properties(spec.table.catalog, self._file)
+            local = guards.local(where, spec.buffer.uri, spec.table.catalog, catalogs.is_local(properties))
+            if local is not None:
+                return Unavailable("BufferLocal", local, transient=False)
+            known = table.ledger.batches if isinstance(table, ReadTable) else EMPTY.batches
+            found = digest(
+                open_buffer(spec.buffer.uri, spec.batch_column, properties, spec.buffer.layout).folders(lambda: None),
+                lambda ids: get_many(known, ids),
+                spec.consolidation.max_batches_per_run,
+                spec.buffer.retention_seconds,
+                now,
+            )
+            around = surroundings.around(spec.buffer.uri, properties)
+        except Exception as e:
+            return _unavailable(e, f"buffer {spec.buffer.uri}", properties, storage=True)
+        head_id = table.facts.head_id if isinstance(table, ReadTable) else None
+        return replace(found, head_id=head_id, around=around)
+
+    def _read(self, dataset: Dataset) -> Observed:
+        spec = dataset.spec.table
+        properties: Mapping[str, str] = {}
+        try:
+            properties = catalogs.properties(spec.catalog, self._file)
+            table = catalogs.load(spec.catalog, self._file).load_table(spec.name)
+            facts = observe(table, dataset.spec.batch_column, f"{spec.catalog}.{spec.name}")
+            resolution = ledger_store.load(table.io, facts).resolution
+            return ReadTable(table, facts, resolution, view_of(facts, table.io), properties)
+        except (NoSuchTableError, NoSuchNamespaceError):
+            return NoTable(properties.get("warehouse", ""))
+        except Exception as e:
+            if isinstance(e, InputError) and e.reason == "UnknownCatalog":
+                text = f"the catalog {spec.catalog} is not in {catalogs.CONFIG_FILE} of this machine. Add it to see the effects"
+                return Unavailable(e.reason, f"{text}.", transient=False)
+            return _unavailable(e, f"table {spec.name} of catalog {spec.catalog}", properties, storage=False)
+
+
+def view(table: Observed) -> TableView | NoTable | Unavailable:
+    """What decisions see of the table."""
+    return table.view if isinstance(table, ReadTable) else table
+
+
+def _as_the_operator_sees(dataset: Dataset, found: Observed) -> Observed:
+    """The table, unless the catalog of this name is another one here than in the cluster."""
+    uuid = (dataset.status.get("table") or {}).get("uuid")
+    here = found.facts.uuid if isinstance(found, ReadTable) else None
+    if uuid is None or isinstance(found, Unavailable) or here == uuid:
+        return found
+    spec = dataset.spec.table
+    shown = f"table {here}" if here else "no such table"
+    text = (
+        f"the operator sees table {uuid} as {spec.name}, and the catalog {spec.catalog} of this machine shows {shown}. Either "
+        f"{catalogs.CONFIG_FILE} names another catalog, or the table was replaced."
+    )
+    return Unavailable("AnotherTable", text, transient=False)
+
+
+def _unavailable(error: Exception, what: str, properties: Mapping[str, str], storage: bool) -> Unavailable:
+    found = unavailable(error, what, properties, storage)
+    return replace(found, message=found.message.removesuffix(_RETRIES))
