@@ -18,8 +18,8 @@ HEAD = """<!-- Made by docs/generate_cli.py. Edit the commands' help, then run i
 `pip install lethe-lake` installs the command `lethe`. Commands on a TABLE inspect it, and need neither Spark nor Kubernetes. They
 change no table; `lethe track` writes the table of batches beside one. The catalogs are those of PyIceberg's `.pyiceberg.yaml`.
 
-Commands on resources (`status`, `why`, `runs`, `revert`, `undo`, `replay`, `erase`, `vacuum-now`, `approve`) need
-`lethe-lake[kubectl]`. They create or annotate resources in a cluster or in `lethe local`; the operator does the work. The
+Commands on resources (`status`, `why`, `runs`, `logs`, `revert`, `undo`, `replay`, `erase`, `vacuum-now`, `approve`)
+need `lethe-lake[kubectl]`. They create or annotate resources in a cluster or in `lethe local`; the operator does the work. The
 program is also installed as `kubectl-lethe`, so `kubectl lethe status` is the same. They talk to the first of these, and
 `lethe status` says to which:
 

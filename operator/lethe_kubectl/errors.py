@@ -22,7 +22,6 @@ class Place:
     namespace: str
     kubectl: str  # kubectl, with the options that lead here
     lethe: str  # the same for lethe, with {} for the command
-    logs: str = ""  # the command to which the name of a run is added; "": kubectl logs
 
     def run(self, command: str) -> str:
         """A command of `lethe` to copy."""

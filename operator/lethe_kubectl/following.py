@@ -9,6 +9,7 @@ from lethe.base.errors import InputError
 from lethe.cli.output import working
 from lethe_operator.kube import RESTATEMENTS
 
+from lethe_kubectl.logs import last_lines
 from lethe_kubectl.target import Connection
 
 LOOK_SECONDS: Final = 0.5
@@ -39,6 +40,8 @@ def follow(at: Connection, name: str, timeout_seconds: int) -> None:
     click.echo(
         f"lethe: restatement/{name} is {phase}: {said.get('reason', '')} {said.get('message', '')}".strip(), err=True
     )
+    for line in last_lines(at, document["spec"]["datasetRef"]["name"]) if phase == "Failed" else ():
+        click.echo(line, err=True)
     click.echo(f"next: {at.place.run(f'why restatement/{name}')}", err=True)
     sys.exit(1)
 

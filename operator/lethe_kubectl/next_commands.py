@@ -134,7 +134,7 @@ def command(step: Step, subject: Subject, place: Place) -> str:
         case Step.LOGS:
             if not subject.run:
                 return f"{place.kubectl} describe {subject.kind} {name}"
-            return f"{place.logs}{subject.run}" if place.logs else f"{place.kubectl} logs job/{subject.run}"
+            return place.run(f"logs {subject.run}")
         case Step.UNPAUSE:
             return f"{place.kubectl} annotate {subject.kind} {name} lethe.dev/paused-"
         case Step.RESUME:

@@ -99,7 +99,6 @@ def _connect(choice: Choice) -> Connection:
         namespace=namespace,
         kubectl=_kubectl(local, choice),
         lethe=_lethe(choice),
-        logs=f"lethe local logs --dir {local.path} " if local is not None else "",
     )
     return Connection(kube, place, local)
 

@@ -245,6 +245,36 @@ class Kube:
         if self.answers is not None:
             self.answers.deleted(kind, namespace, name, answer)
 
+    def log(self, namespace: str, pod: str, container: str, last: int = 0, follow: bool = False) -> Iterator[str]:
+        """The lines of a container's log. Raises: NotFound (the pod), Refused (it has not started, or no right), Away.
+
+        Args:
+            last: Only so many lines at the end; 0: all.
+            follow: Go on until the container has ended.
+        """
+        query = {
+            "container": container,
+            **({"tailLines": str(last)} if last else {}),
+            **({"follow": "true"} if follow else {}),
+        }
+        path = PODS.object_path(namespace, pod, "log")
+        time_out = urllib3.Timeout(connect=self._read_time_out.connect_timeout, read=None) if follow else None
+        try:
+            response = self._pool.request(
+                "GET", f"{self._configuration.host}{path}?{urlencode(query)}", headers=self._headers("*/*"),
+                timeout=time_out or self._read_time_out, retries=self._read_retries, preload_content=False,
+            )  # fmt: skip
+            if response.status >= 300:
+                raise error_of(response.status, response.data, f"GET {path}")
+            rest = b""
+            for part in response.stream():
+                *whole, rest = (rest + part).split(b"\n")
+                yield from (line.decode(errors="replace") for line in whole)
+            if rest:
+                yield rest.decode(errors="replace")
+        except urllib3.exceptions.HTTPError as e:
+            raise Away(0, "NoAnswer", f"GET {path}: {type(e).__name__}") from None
+
     def _written(self, kind: ResourceKind, body: Document) -> Document:
         if self.answers is not None:
             self.answers.written(kind, body)
@@ -270,10 +300,7 @@ class Kube:
         accept: str = JSON,
     ) -> Document:
         url = self._configuration.host + path + (f"?{urlencode(query)}" if query else "")
-        headers = {"Accept": accept, "User-Agent": "lethe-operator"}
-        token = self._token()
-        if token:
-            headers["Authorization"] = token
+        headers = self._headers(accept)
         if body is not None:
             headers["Content-Type"] = MERGE_PATCH if method == "PATCH" else JSON
         content = None if body is None else json.dumps(body).encode()
@@ -293,6 +320,10 @@ class Kube:
         if response.status >= 300:
             raise error_of(response.status, response.data, f"{method} {path}")
         return json.loads(response.data) if response.data else {}
+
+    def _headers(self, accept: str) -> dict[str, str]:
+        token = self._token()
+        return {"Accept": accept, "User-Agent": "lethe-operator", **({"Authorization": token} if token else {})}
 
     def _token(self) -> str:
         for key in (

@@ -200,6 +200,18 @@ def test_the_runs_of_a_dataset_are_shown(dataset: Lake) -> None:
     assert "Do you mean orders?" in unknown.stderr
 
 
+def test_the_log_of_a_run_is_shown_by_its_name(dataset: Lake) -> None:
+    runs = json.loads(dataset.lethe("runs", "orders", "-o", "json").stdout)["runs"]
+    name = next(r["name"] for r in runs if r["kind"] == "Consolidation")
+    shown, followed = dataset.lethe("logs", name), dataset.lethe("logs", name, "--follow")
+    local, unknown = dataset.run("logs", name), dataset.lethe("logs", name[:-1])
+
+    assert shown.returncode == 0, shown.stderr
+    assert shown.stdout
+    assert shown.stdout == followed.stdout == local.stdout
+    assert (unknown.returncode, f"Do you mean {name}?" in unknown.stderr) == (10, True), unknown.stderr
+
+
 def test_a_dry_run_and_a_manifest_for_git_create_nothing(dataset: Lake) -> None:
     dry = dataset.lethe("revert", "orders", "monday", "--name", "not-there", "--dry-run")
     printed = dataset.lethe("revert", "orders", "monday", "--name", "not-there", "-o", "yaml")

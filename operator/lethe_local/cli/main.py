@@ -9,7 +9,6 @@ from typing import Any, Final
 
 import click
 import yaml
-from lethe.base.errors import InputError
 from lethe.cli.output import console, print_table, working
 from lethe_operator.kube import AlreadyExists, Kube, NotFound
 
@@ -19,11 +18,11 @@ from lethe_local.api.kinds import Kind
 from lethe_local.cli.client import client, folder_of, kind_of, kind_of_document
 from lethe_local.cli.documents import documents
 from lethe_local.cli.three_way import applied, patch_of
-from lethe_local.folder import NAMESPACE, Folder
+from lethe_local.folder import NAMESPACE
+from lethe_local.log import LAST_LINES, log_lines, log_of
 
 STRICT: Final = {"fieldValidation": "Strict"}
 LOOK_SECONDS: Final = 0.3
-_LAST_LINES: Final = 200
 
 dir_option = click.option(
     "--dir",
@@ -179,24 +178,12 @@ def delete(path: Path | None, kind: str, name: str) -> None:
 @local.command()
 @dir_option
 @click.argument("run")
-def logs(path: Path | None, run: str) -> None:
-    """Show the log of a run, by the name in a Dataset's status.runs; of the `operator` or the `committer`."""
-    folder = folder_of(path)
-    file = _log_of(folder, run)
-    for line in file.read_text(errors="replace").splitlines()[-_LAST_LINES:]:
+@click.option("-f", "--follow", is_flag=True, help="Go on until the run has ended, or until Ctrl-C.")
+@click.option("--tail", default=LAST_LINES, show_default=True, help="The number of last lines; 0: all.")
+def logs(path: Path | None, run: str, follow: bool, tail: int) -> None:
+    """Show the log of a run, by the name that `lethe runs` shows; of the `operator` or the `committer`."""
+    for line in log_lines(log_of(folder_of(path), run), tail, follow):
         click.echo(line)
-
-
-def _log_of(folder: Folder, run: str) -> Path:
-    """Raises: InputError (`NoLog`)."""
-    found = [f for f in (folder.parts / run / "log",) if f.exists()]
-    found += sorted(folder.runs.glob(f"{run}-*/log"), key=lambda p: p.stat().st_mtime)
-    if not found:
-        raise InputError(
-            "NoLog",
-            f"{folder.path} has no log of {run}. `lethe local get dataset NAME -o yaml` shows the names of runs in status.runs.",
-        )
-    return found[-1]
 
 
 def apply_document(kube: Kube, kind: Kind, document: dict[str, Any]) -> str:

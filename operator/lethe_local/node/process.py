@@ -68,12 +68,23 @@ def start(command: Sequence[str], environ: Mapping[str, str], folder: Path) -> P
 
 def kill_leftover(folder: Path) -> None:
     """Kill the process of a pod that an earlier life of `lethe local up` started, if it still runs."""
+    pid = _running(folder)
+    if pid is not None:
+        _signal(pid, signal.SIGKILL)
+
+
+def is_running(folder: Path) -> bool:
+    """Whether the process that was started in a folder has not ended."""
+    return _running(folder) is not None
+
+
+def _running(folder: Path) -> int | None:
+    """The process that was started in a folder; None: it has ended."""
     try:
         pid, _, started = (folder / PID_FILE).read_text().partition(" ")
     except OSError:
-        return
-    if pid.isdecimal() and started and _started(int(pid)) == started:
-        _signal(int(pid), signal.SIGKILL)
+        return None
+    return int(pid) if pid.isdecimal() and started and _started(int(pid)) == started else None
 
 
 def _signal(pid: int, number: int) -> None:

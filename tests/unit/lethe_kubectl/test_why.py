@@ -71,7 +71,7 @@ def test_a_reason_of_a_run_leads_to_the_log_of_the_run_that_failed() -> None:
 
     answer = why("restatement", failed, Related(a_resource("flights", runs=runs)), PLACE)
 
-    assert answer.command == "kubectl -n air logs job/revert-0"
+    assert answer.command == "lethe logs revert-0 -n air"
 
 
 def test_a_healthy_resource_waits_for_nothing() -> None:

@@ -20,10 +20,10 @@ class ApiServer(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         type(self).heard(self.path)
-        found = self.path.endswith("/datasets/flights")
+        found = self.path.endswith("/datasets/flights") or "/pods/driver/log?" in self.path
         self.send_response(200 if found else 404)
         self.end_headers()
-        self.wfile.write(b"{}")
+        self.wfile.write(b"first\nsecond \xff\nlast" if "/log?" in self.path else b"{}")
 
     do_PATCH = do_DELETE = do_GET
 
@@ -181,3 +181,13 @@ def test_a_write_without_an_answer_is_passed_on_as_doubtful() -> None:
         ("unanswered", "Dataset", "ns", "flights"),
         ("unanswered", "Job", "ns", "j"),
     ]
+
+
+@pytest.mark.parametrize(("follow", "query"), [(False, ""), (True, "&follow=true")])
+def test_a_log_is_read_line_by_line(asked: tuple[Kube, list[str]], follow: bool, query: str) -> None:
+    kube, paths = asked
+
+    assert list(kube.log("air", "driver", "lethe", 5, follow)) == ["first", "second \ufffd", "last"]
+    assert paths == [f"/api/v1/namespaces/air/pods/driver/log?container=lethe&tailLines=5{query}"]
+    with pytest.raises(NotFound):
+        list(kube.log("air", "gone", "lethe"))

@@ -1,0 +1,148 @@
+"""`lethe logs`: the log of a run, from its driver's pod, or from the folder of `lethe local`. I/O.
+
+Each attempt of a run is an object with a name of its own, and a pod.
+"""
+
+import shlex
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+import click
+from lethe.base.errors import InputError
+from lethe_local.log import LAST_LINES, log_lines, log_of
+from lethe_operator.kube import DATASETS, PODS, KubeError, NotFound
+from lethe_operator.observe.run_objects import POD_LABELS, launched_by
+from lethe_operator.resources.common import CONTAINER, LABEL_ATTEMPT, LABEL_RUN_ID, SPARK_CONTAINER
+
+from lethe_kubectl.lookup import unknown
+from lethe_kubectl.options import target_options
+from lethe_kubectl.runs import runs_of
+from lethe_kubectl.target import Choice, Connection, connected
+
+Document = Mapping[str, Any]
+LOOK_SECONDS: Final = 0.5
+SHOWN_OF_A_FAILURE: Final = 10
+
+
+@click.command()
+@click.argument("run")
+@click.option("-f", "--follow", is_flag=True, help="Go on until the run has ended, or until Ctrl-C.")
+@click.option("-p", "--previous", is_flag=True, help="The attempt before this one.")
+@click.option("--tail", default=LAST_LINES, show_default=True, help="The number of last lines; 0: all.")
+@target_options
+def logs(choice: Choice, run: str, follow: bool, previous: bool, tail: int) -> None:
+    """Show the log of a RUN, by the name that `lethe runs` shows, or of the newest run of a Dataset."""
+    with connected(choice) as at:
+        name = _run_of(at, run)
+        if previous:
+            name = _before(at, name)
+        for line in lines_of(at, name, tail, follow):
+            click.echo(line)
+
+
+def last_lines(at: Connection, dataset: str) -> Sequence[str]:
+    """The last lines of the newest run of a Dataset that failed, below a line with its name. Empty, if nobody can read them."""
+    try:
+        found = runs_of([at.kube.get(DATASETS, at.namespace, dataset)])
+        run = next((str(r["name"]) for r in found if r.get("phase") == "Failed"), "")
+        lines = list(lines_of(at, run, SHOWN_OF_A_FAILURE)) if run else []
+    except (KubeError, InputError, OSError):
+        return ()
+    return [f"the last lines of run {run}:", *(f"  {line}" for line in lines)] if lines else ()
+
+
+def lines_of(at: Connection, run: str, last: int, follow: bool = False) -> Iterator[str]:
+    """The last lines of a run's log, and with `follow` each new one until the run has ended.
+
+    Args:
+        last: How many; 0: all.
+    Raises: InputError (`NoLog`, `UnknownName`).
+    """
+    pod = _newest(_pods(at, run))
+    if pod is None:
+        raise _no_log(at, run)
+    if at.local is not None:
+        yield from log_lines(log_of(at.local, run), last, follow)
+        return
+    name = str(pod["metadata"]["name"])
+    while follow and (pod.get("status") or {}).get("phase") == "Pending":
+        time.sleep(LOOK_SECONDS)
+        pod = at.kube.get(PODS, at.namespace, name)
+    try:
+        yield from at.kube.log(at.namespace, name, container_of(pod), last, follow)
+    except NotFound:
+        raise _no_log(at, run) from None
+
+
+def container_of(pod: Document) -> str:
+    """The name of the driver's container. Others are sidecars."""
+    names = [str(c["name"]) for c in pod["spec"]["containers"]]
+    return next((n for n in names if n in (CONTAINER, SPARK_CONTAINER)), names[0])
+
+
+def _run_of(at: Connection, name: str) -> str:
+    """The name of the run that a user means."""
+    try:
+        dataset = at.kube.get(DATASETS, at.namespace, name.removeprefix("dataset/"))
+    except NotFound:
+        return name
+    found = runs_of([dataset])
+    if not found:
+        why = at.place.run(f"why dataset/{shlex.quote(dataset['metadata']['name'])}")
+        raise InputError("NoRun", f"dataset/{dataset['metadata']['name']} has had no run. See: {why}")
+    return str(found[0]["name"])
+
+
+def _before(at: Connection, run: str) -> str:
+    """The name of the attempt before this one. Raises: InputError (`NoLog`)."""
+    pod = _newest(_pods(at, run))
+    if pod is None:
+        raise _no_log(at, run)
+    labels = pod["metadata"].get("labels") or {}
+    attempt = int(labels.get(LABEL_ATTEMPT) or 1)
+    selector = f"{LABEL_RUN_ID}={labels.get(LABEL_RUN_ID, '')},{LABEL_ATTEMPT}={attempt - 1}"
+    before = _newest([p for p in at.kube.list(PODS, at.namespace, selector) if launched_by(p)])
+    if before is None:
+        raise InputError(
+            "NoLog",
+            f"run {run} is attempt {attempt}, and the pod of an earlier one does not exist, so its log is gone."
+            if attempt > 1
+            else f"run {run} is the first attempt: there is no earlier one.",
+        )
+    return launched_by(before)
+
+
+def _pods(at: Connection, run: str) -> list[Document]:
+    """The pods of a run's driver."""
+    return [
+        pod
+        for label in POD_LABELS.values()
+        for pod in at.kube.list(PODS, at.namespace, f"{label}={run}")
+        if launched_by(pod) == run
+    ]
+
+
+def _newest(pods: Sequence[Document]) -> Document | None:
+    return max(pods, key=lambda p: str(p["metadata"].get("creationTimestamp")), default=None)
+
+
+def _no_log(at: Connection, run: str) -> InputError:
+    """Say where the log was."""
+    known = runs_of(at.kube.list(DATASETS, at.namespace))
+    found = next((r for r in known if r["name"] == run), None)
+    if found is None:
+        return unknown(run, [str(r["name"]) for r in known], "run", at.namespace)
+    said = " ".join(f"It ended as {found.get('phase')}: {found.get('message') or ''}".split())
+    if at.local is not None:
+        return InputError(
+            "NoLog",
+            f"run {run} has no log of its own: the committer carried it out, or the run's folder below {at.local.runs} is "
+            f"deleted. {said} The log of the committer: lethe local logs committer --dir {at.local.path}",
+        )
+    return InputError(
+        "NoLog",
+        f"run {run} has no pod in namespace {at.namespace}. {said} Its log was the output of a pod with the label "
+        f"{' or '.join(f'{label}={run}' for label in POD_LABELS.values())}: look there if the cluster collects logs. If the "
+        f"committer carried it out: {at.place.kubectl} logs -n {at.namespace} -l app.kubernetes.io/component=committer",
+    )
