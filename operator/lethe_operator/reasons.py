@@ -204,7 +204,8 @@ class Reason(StrEnum):
     VERSION_SKEW = (
         "VersionSkew",
         "A run reported another version of Lethe than the operator's. Right after an upgrade this is normal; otherwise the "
-        "chart's values image.operator and image.spark name different releases.",
+        "chart's values image.operator and image.spark name different releases. A run that fails with it was asked for something "
+        "that its image does not know, and changed nothing.",
     )
 
     # --- a Restatement ---------------------------------------------------------------------------------------------

@@ -38,7 +38,7 @@ class Documents:
         if content is None:
             return None
         try:
-            document = model.model_validate_json(content)
+            document = model.model_validate_json(content, extra="ignore")
         except ValidationError:
             return None
         with self._lock:

@@ -324,10 +324,13 @@ def _inline_or(
 
 
 def _document(model: type[D], text: str | None) -> D | None:
-    """A document of the contract; None: it is missing, or it is invalid, which must not stop the operator."""
+    """A document of the contract; None: it is missing, or it is invalid, which must not stop the operator.
+
+    Unknown fields are ignored: after a rollback, the operator sees the runs of a newer version.
+    """
     if not text:
         return None
     try:
-        return model.model_validate_json(text)
+        return model.model_validate_json(text, extra="ignore")
     except ValidationError:
         return None

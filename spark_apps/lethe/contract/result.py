@@ -4,12 +4,12 @@ from datetime import datetime
 from enum import Enum, StrEnum
 from typing import ClassVar, TypeAlias, assert_never
 
-from pydantic import ConfigDict, Field
+from pydantic import Field
 
 from lethe.contract.kind import RunFamily, RunKind
 from lethe.contract.operation import RecordedOperation
 from lethe.contract.refusal import Refusal
-from lethe.contract.run import CONTRACT_VERSION, Document, Provenance
+from lethe.contract.run import CONTRACT_VERSION, Provenance, Recorded
 
 TERMINATION_MESSAGE_BYTES = 4096  # Kubernetes truncates longer messages
 LISTED_AT_MOST = 20  # entries of a list that may be long; its full length is in another field
@@ -32,7 +32,7 @@ class Phase(StrEnum):
     FAILED = "Failed"
 
 
-class ExecutorState(Document):
+class ExecutorState(Recorded):
     """The executors of a run, as its driver sees them."""
 
     planned: int  # the run has at most this number at the same time
@@ -42,7 +42,7 @@ class ExecutorState(Document):
     alone: bool = False  # none started in time, so the driver carries out the run without executors
 
 
-class Progress(Document):
+class Progress(Recorded):
     """`progress.json`. The driver updates it at most every 5 seconds, and at each change of phase."""
 
     run_id: str
@@ -58,7 +58,7 @@ class Progress(Document):
     updated_time: datetime
 
 
-class RefusedBatch(Document):
+class RefusedBatch(Recorded):
     batch_id: str
     reason: str
     message: str
@@ -72,7 +72,7 @@ class RefusedBatch(Document):
         return Refusal(self.reason, self.message)
 
 
-class RestatementPlan(Document):
+class RestatementPlan(Recorded):
     """The data files of the head that a request affects, by their bounds."""
 
     files: int  # may contain rows of its batches
@@ -80,7 +80,7 @@ class RestatementPlan(Document):
     whole_files: int  # of these files, those that contain no other rows
 
 
-class ErasureOutcome(Document):
+class ErasureOutcome(Recorded):
     """The progress of the erasure of one Restatement."""
 
     # Key of the request.
@@ -107,7 +107,7 @@ class RequestOutcome(Enum):
     REFUSED = "refused; never tried again"
 
 
-class RequestResult(Document):
+class RequestResult(Recorded):
     """The result of one request. The ledger stores it with all `batch_ids`, because an Undo names only the request. The result of
     a run does not contain them."""
 
@@ -157,7 +157,7 @@ class RequestResult(Document):
         return Refusal(self.reason, self.message)
 
 
-class VacuumPlanned(Document):
+class VacuumPlanned(Recorded):
     """The plan of a vacuum for one snapshot, from metadata only."""
 
     # Identifies the plan: the same files and tombstones have the same digest.
@@ -194,14 +194,13 @@ class RunOutcome(StrEnum):
     FAILED = "Failed"
 
 
-class RunResult(Document):
+class RunResult(Recorded):
     """The fields that the results of all kinds have. Each kind has its own model; the result of a failed run needs only these.
 
-    A run writes its result into the ConfigMap, beside the progress, and in compact form into the termination message. Unknown
-    fields are ignored, because earlier versions wrote the fields of all kinds.
+    A run writes its result into the ConfigMap, beside the progress, and in compact form into the termination message. Earlier
+    versions wrote the fields of all kinds.
     """
 
-    model_config = ConfigDict(extra="ignore")
     LISTS: ClassVar[tuple[str, ...]] = ()  # names of the fields with lists that may be long
 
     api_version: str = CONTRACT_VERSION

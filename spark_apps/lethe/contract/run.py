@@ -29,6 +29,13 @@ class Document(BaseModel):
         return self.model_dump_json(by_alias=True, exclude_none=True)
 
 
+class Recorded(Document):
+    """Base class of what results and the ledger contain. Ignores unknown fields: after a rollback, an older version reads what a
+    newer one wrote. An input is stricter, because a run must not leave out what it was asked to do."""
+
+    model_config = ConfigDict(extra="ignore")
+
+
 class AllowedOperation(StrEnum):
     """What the boundary of a namespace may allow."""
 
@@ -149,7 +156,7 @@ class RowsRef(Document):
     values_digest: str = ""  # `lethe.restatement.values_digest`; the run sets it; "": unknown
 
 
-class Manager(Document):
+class Manager(Recorded):
     """A program that wrote to a Restatement, as `metadata.managedFields` names it."""
 
     name: str
@@ -157,7 +164,7 @@ class Manager(Document):
     time: datetime | None = None  # of its last write
 
 
-class Provenance(Document):
+class Provenance(Recorded):
     """Who created a Restatement and why, as far as the object shows it. This does not prove an identity: every writer of the
     object can set annotations and the name of a manager."""
 
@@ -291,6 +298,14 @@ class RunSpec(Document):
                 return self.vacuum is not None
             case _:
                 assert_never(self.family)
+
+
+class RunIdentity(Recorded):
+    """The fields of a `run.json` that identify the run."""
+
+    run_id: str
+    family: RunFamily = Field(alias="kind")
+    attempt: int = 1
 
 
 class RunPointer(Document):

@@ -80,7 +80,9 @@ def carry_out(
         error = understood(e)
         log.error("%s", error, exc_info=e)
         print(f"{error}", file=sys.stderr)
-        return RunEnd(error.exit_code, delivered=False)
+        asked = arguments.identity_of(invocation.run_file)
+        delivered = asked is not None and result.deliver(result.failed(asked, error), invocation.environ)
+        return RunEnd(error.exit_code, delivered)
     if cancelled.is_set():
         error = Cancelled()
         return RunEnd(error.exit_code, result.deliver(result.failed(spec, error), invocation.environ))

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final, assert_never
 
-from lethe.base.errors import InputError, LetheError
+from lethe.base.errors import LetheError
 from lethe.contract.result import Phase, Progress, RunOutcome, RunResult
 from lethe.contract.run import MailboxEntry, RestatementRequest, RunKind, RunSpec
 from lethe.contract.settings import NativeDeletes
@@ -191,7 +191,7 @@ def _run_of(entry: MailboxEntry, text: str) -> RunSpec | None:
     """
     try:
         spec = arguments.run_of(text, f"the run {entry.run_id}")
-    except InputError as e:
+    except LetheError as e:
         if e.reason == "RunFileChanged":
             raise
         raise NeedsSpark(e.message.rstrip(".")) from e

@@ -1,26 +1,34 @@
 """Reads the input of a run: the command line, `run.json`, and the document that it may point to. I/O: reads files.
 
-Errors in the input are InputError and name the field, because the launcher or the user must correct it.
+Errors in the input are InputError and name the field, because the launcher or the user must correct it. An input of another
+version of Lethe is a TransientError, because a later attempt may have another image.
 """
 
 import argparse
 import hashlib
 import json
+import logging
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from json import JSONDecodeError
 from pathlib import Path
 from typing import Final
 
-from lethe.base.errors import InputError
-from lethe.contract.run import CONTRACT_VERSION, RunMember, RunPointer, RunSpec, is_pointer, parse_run
+from lethe.base.errors import InputError, TransientError
+from lethe.contract.run import CONTRACT_VERSION, RunIdentity, RunMember, RunPointer, RunSpec, is_pointer, parse_run
 from lethe.iceberg import catalogs
+from lethe.version import version
 from pydantic import ValidationError
 from pyiceberg.io import load_file_io
+
+log = logging.getLogger(__name__)
 
 RUN_FILE: Final = "LETHE_RUN_FILE"
 RUN_MEMBERS: Final = "LETHE_RUN_MEMBERS"
 DEFAULT_RUN_FILE: Final = "/etc/lethe/run/run.json"
+# What pydantic finds in a document with a field, or a value of a closed set, that only another version of Lethe has.
+OF_NEWER_VERSION: Final = frozenset({"extra_forbidden", "enum"})
 
 
 @dataclass(frozen=True)
@@ -114,7 +122,7 @@ def _members(environ: Mapping[str, str]) -> tuple[RunInvocation, ...]:
 def load_run(path: Path) -> RunSpec:
     """Load the run that a file contains or points to.
 
-    Raises: InputError (RunFileMissing, InvalidRun, RunFileChanged); the errors of the storage.
+    Raises: InputError (RunFileMissing, InvalidRun, RunFileChanged); TransientError (VersionSkew); the errors of the storage.
     """
     try:
         text = path.read_text()
@@ -123,34 +131,54 @@ def load_run(path: Path) -> RunSpec:
     return run_of(text, f"the run file {path}")
 
 
+def identity_of(path: Path) -> RunIdentity | None:
+    """Which run a file is for, also if the rest of it cannot be used; None: it does not say."""
+    try:
+        return RunIdentity.model_validate_json(_content(path.read_text()))
+    except Exception as e:  # only the first error, why the run cannot be loaded, is of interest
+        log.warning("%s does not identify its run: %s", path, type(e).__name__)
+        return None
+
+
 def run_of(text: str, where: str) -> RunSpec:
     """Load the run that a document contains or points to.
 
     Args:
         where: The name of the document in messages.
-    Raises: InputError (InvalidRun, RunFileChanged); the errors of the storage.
+    Raises: InputError (InvalidRun, RunFileChanged); TransientError (VersionSkew); the errors of the storage.
     """
     try:
-        document = json.loads(text)
-    except ValueError as e:
-        raise InputError("InvalidRun", f"{where} is not JSON.") from e
-    try:
-        if isinstance(document, dict) and is_pointer(document):
-            text = _fetch(RunPointer.model_validate_json(text))
-        spec = parse_run(text)
+        spec = parse_run(_content(text))
     except ValidationError as e:
+        if any(p["type"] in OF_NEWER_VERSION for p in e.errors(include_input=False, include_url=False)):
+            raise _skew(where, _fields(e)) from e
         raise InputError("InvalidRun", f"{where}: {_fields(e)}") from e
+    except JSONDecodeError as e:
+        raise InputError("InvalidRun", f"{where} is not JSON.") from e
     if spec.api_version != CONTRACT_VERSION:
-        raise InputError(
-            "InvalidRun",
-            f"{where}: apiVersion is {spec.api_version}, this image supports {CONTRACT_VERSION}. Use the "
-            "operator and the Spark image of the same release.",
-        )
+        raise _skew(where, f"apiVersion is {spec.api_version}, this image supports {CONTRACT_VERSION}")
     if not spec.is_complete:
         raise InputError(
             "InvalidRun", f"{where}: kind is {spec.family}, but the field {spec.family.lower()} is missing."
         )
     return spec
+
+
+def _skew(where: str, found: str) -> TransientError:
+    """The operator has another version than this image. Transient: a later attempt has the image of that time."""
+    return TransientError(
+        "VersionSkew",
+        f"{where} is of another version of Lethe than this image, which has {version()}: {found}. Nothing was done. Set the "
+        "chart's values image.operator and image.spark to the same release; then the run is tried again.",
+    )
+
+
+def _content(text: str) -> str:
+    """The document itself, or what it points to. Raises: JSONDecodeError, ValidationError; as `_fetch` does."""
+    document = json.loads(text)
+    if isinstance(document, dict) and is_pointer(document):
+        return _fetch(RunPointer.model_validate_json(text))
+    return text
 
 
 def _fields(error: ValidationError) -> str:

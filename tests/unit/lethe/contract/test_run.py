@@ -16,12 +16,15 @@ from lethe.contract.result import (
     Progress,
     ReanchoringResult,
     RefusedBatch,
+    RequestResult,
     RestatementGroupResult,
     RunOutcome,
     VacuumResult,
     parse_result,
 )
-from lethe.contract.run import RunKind, RunPointer, is_pointer, parse_run
+from lethe.contract.run import Manager, Provenance, RunKind, RunPointer, is_pointer, parse_run
+from lethe.ledger.ledger import RequestEntry
+from lethe.restatement.record import recalled
 from pydantic import ValidationError
 
 from tests.support.builders import NOW, RUN, a_replay, a_request, a_run, a_run_result
@@ -52,6 +55,27 @@ def test_an_error_names_the_wrong_field_and_unknown_fields_are_refused() -> None
         parse_run(json.dumps({**document, "evictWhen": 1}))
     with pytest.raises(ValidationError, match="runId"):
         parse_run(json.dumps({k: v for k, v in document.items() if k != "runId"}))
+
+
+def test_results_and_progress_of_a_newer_version_are_read() -> None:
+    """After a rollback, an older operator reads what a newer run reported, also within its lists."""
+    refused = RefusedBatch(batch_id="A", reason="UnreadableFile", message="m")
+    result = a_run_result(RunKind.CONSOLIDATION, refused=(refused,), refused_count=1)
+    document = json.loads(result.to_json())
+    document["newer"] = 1
+    document["refused"][0]["newer"] = {"a": 1}
+    progress = Progress(run_id=RUN, phase=Phase.READING, updated_time=NOW)
+
+    assert parse_result(json.dumps(document), RunKind.CONSOLIDATION) == result
+    assert Progress.model_validate_json(json.dumps({**json.loads(progress.to_json()), "newer": 1})) == progress
+
+
+def test_a_request_that_a_newer_version_recorded_in_the_ledger_is_read() -> None:
+    wanted = RequestResult(key="k", name="air/r", succeeded=True, provenance=Provenance(managers=(Manager(name="m"),)))
+    document = wanted.model_dump(mode="json", by_alias=True)
+    document["newer"] = document["provenance"]["newer"] = document["provenance"]["managers"][0]["newer"] = 1
+
+    assert recalled(RequestEntry("k", "r", NOW, document)) == wanted
 
 
 def test_a_pointer_is_distinguished_from_a_run() -> None:

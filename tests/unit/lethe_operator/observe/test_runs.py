@@ -1,6 +1,7 @@
 """Runs from Jobs, pods and the ConfigMap."""
 
 import hashlib
+import json
 from typing import Any
 
 import pytest
@@ -146,6 +147,16 @@ def a_pointer(text: str, **changes: Any) -> Any:
     kind = ResultPointer if changes else RunPointer
     digest = hashlib.sha256(text.encode()).hexdigest()
     return kind(catalog="main", uri="s3://lake/r.json", sha256=digest, **changes)
+
+
+def test_an_intent_of_a_newer_operator_is_a_run() -> None:
+    """After a rollback, the operator continues what the newer one started, and starts no second run for the same batches."""
+    document = {**json.loads(SPEC.to_json()), "newer": {"a": 1}}
+    document["consolidation"]["newer"] = True
+
+    (run,) = runs_of(UID, [], [], {f"{PREFIX}.run.json": json.dumps(document)}, never)
+
+    assert run.intent == SPEC
 
 
 def test_a_pointer_is_followed_once() -> None:

@@ -4,12 +4,15 @@ import hashlib
 import json
 import logging
 from pathlib import Path
+from threading import Event
 
 import pytest
 from lethe.base.errors import ConflictError, InputError, LetheError
 from lethe.contract.result import RefusedBatch, RequestResult, RestatementGroupResult
 from lethe.contract.run import INLINE_BYTES_AT_MOST, ResultPointer, RunKind, RunMember, RunPointer, TableRef
 from lethe.iceberg import run_documents
+from lethe.version import version
+from lethe_spark.apps import app
 from lethe_spark.run import arguments, result
 from lethe_spark.run.foreign_errors import understood
 from lethe_spark.run.kube import StatusConfigMap
@@ -66,7 +69,6 @@ def test_a_wrong_run_names_the_field_and_not_its_value(run_file: Path) -> None:
     [
         ("{", "is not JSON"),
         ("[]", "InvalidRun"),
-        (a_run(api_version="lethe.dev/run/v9").to_json(), "apiVersion is lethe.dev/run/v9"),
         (a_run(consolidation=None).to_json(), "the field consolidation is missing"),
     ],
 )
@@ -76,6 +78,61 @@ def test_a_run_that_cannot_be_meant_is_refused(run_file: Path, text: str, proble
     with pytest.raises(InputError, match="InvalidRun") as wrong:
         arguments.load_run(run_file)
     assert problem in str(wrong.value)
+
+
+def with_field(at: str, value: object) -> str:
+    """A run with a field that this version does not know, such as `boundary.schemas`."""
+    document = json.loads(a_run().to_json())
+    *path, last = at.split(".")
+    part = document
+    for key in path:
+        part = part.setdefault(key, {})
+    part[last] = value
+    return json.dumps(document)
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        (a_run(api_version="lethe.dev/run/v9").to_json(), "apiVersion is lethe.dev/run/v9"),
+        (with_field("newer", "topsecret"), "newer: Extra inputs are not permitted"),
+        (with_field("boundary.newer", False), "boundary.newer: Extra inputs"),
+        (with_field("consolidation.mode", "Newer"), "consolidation.mode: Input should be"),
+    ],
+)
+def test_a_run_of_a_newer_operator_is_not_carried_out_and_reports_the_version_of_its_image(
+    run_file: Path, tmp_path: Path, text: str, found: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It is transient: once the images are of one release, the next attempt succeeds without a change."""
+    run_file.write_text(text)
+    where = {result.TERMINATION_LOG_ENV: str(tmp_path / "termination")}
+    (tmp_path / "termination").touch()
+
+    ended = app.carry_out(
+        arguments.RunInvocation(run_file, where),
+        arguments.Arguments((), {}),
+        Event(),
+        RedactingFormatter("%(message)s"),
+    )
+
+    told = read_result((tmp_path / "termination").read_text())
+    assert (ended.code, ended.delivered) == (20, True)
+    assert (told.outcome, told.reason, told.permanent) == ("Failed", "VersionSkew", False)
+    assert (told.run_id, told.version) == (a_run().run_id, version())
+    assert found in told.message
+    assert "image.operator and image.spark to the same release" in told.message
+    assert "topsecret" not in told.message + capsys.readouterr().err
+
+
+def test_a_file_that_names_no_run_has_no_result(run_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run_file.write_text('{"kind": "Consolidation"}')
+
+    ended = app.carry_out(
+        arguments.RunInvocation(run_file, {}), arguments.Arguments((), {}), Event(), RedactingFormatter("%(message)s")
+    )
+
+    assert (ended.code, ended.delivered) == (10, False)
+    assert "InvalidRun" in capsys.readouterr().err
 
 
 def test_a_missing_run_file_is_the_launchers_to_correct(tmp_path: Path) -> None:
