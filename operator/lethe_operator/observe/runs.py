@@ -31,6 +31,7 @@ from lethe_operator.resources.common import (
 )
 from lethe_operator.resources.dispatch import Dispatch
 from lethe_operator.resources.engine import Engine
+from lethe_operator.resources.launcher import Launcher
 from lethe_operator.resources.members import Member, members_of
 from lethe_operator.resources.observed import Attempt, AttemptState, Failures, ObservedRun, WorkerView, kind_of
 
@@ -281,6 +282,11 @@ def _waiting(driver: Json | None, one: RunObject) -> str:
     """Why the driver of an active attempt does not run yet; "": it runs or is starting, or its object is suspended."""
     if one.state is not AttemptState.ACTIVE or one.suspended:
         return ""
+    if driver is None and one.launcher is Launcher.SPARK_APPLICATION and one.started is None:
+        return (
+            "Kubeflow's operator has not submitted it yet. If this persists, check that the operator runs and watches this "
+            "namespace."
+        )
     if driver is None:
         return f"Its pod does not exist yet. If this persists, see the events of the {one.launcher}."
     why = _why_pending(driver)

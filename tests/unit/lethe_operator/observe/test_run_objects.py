@@ -59,7 +59,17 @@ def test_an_attempt_is_the_same_whatever_launched_it(kind: Launcher) -> None:
 
     assert (found.run_id, found.number, found.generation, found.for_uid) == (SPEC.run_id, 1, 4, "uid-r")
     assert (found.state, found.launcher) == (AttemptState.ACTIVE, kind)
-    assert found.waiting == f"Its pod does not exist yet. If this persists, see the events of the {kind}."
+
+
+def test_what_is_missing_is_reported_until_a_driver_exists() -> None:
+    """Kubeflow's operator writes no event while it is away, so the message names it."""
+    of_job = attempt_of(Launcher.JOB, a_body(Launcher.JOB))
+    new = attempt_of(Launcher.SPARK_APPLICATION, a_body(Launcher.SPARK_APPLICATION))
+    submitted = attempt_of(Launcher.SPARK_APPLICATION, application("SUBMITTED", lastSubmissionAttemptTime=ENDED))
+
+    assert of_job.waiting == "Its pod does not exist yet. If this persists, see the events of the Job."
+    assert new.waiting.startswith("Kubeflow's operator has not submitted it yet.")
+    assert submitted.waiting == "Its pod does not exist yet. If this persists, see the events of the SparkApplication."
 
 
 @pytest.mark.parametrize(
