@@ -17,6 +17,8 @@ HEAD = """<!-- Made by docs/generate_cli.py. Edit the commands' help, then run i
 
 `pip install lethe-lake` installs the command `lethe`. Commands on a TABLE inspect it, and need neither Spark nor Kubernetes. They
 change no table; `lethe track` writes the table of batches beside one. The catalogs are those of PyIceberg's `.pyiceberg.yaml`.
+`batches` and `erasures` also take the name of a Dataset, or `dataset/NAME`, and then read its table: with the catalogs of
+`lethe local`, or for a cluster with those of your own `.pyiceberg.yaml`, which needs a catalog of the same name.
 
 Commands on resources (`status`, `why`, `runs`, `logs`, `revert`, `undo`, `replay`, `erase`, `vacuum-now`, `approve`)
 need `lethe-lake[kubectl]`. They create or annotate resources in a cluster or in `lethe local`; the operator does the work. The
@@ -46,7 +48,8 @@ lethe erase flights --column passenger --values - < values.txt     # values are 
 | 20 | the catalog, the storage or the cluster is unavailable: try again later |
 
 An error is one line on stderr, `lethe: <Reason>: <what to do>`; it never contains rows or credentials. Lists are for people;
-`--json` prints them for programs. On a terminal, longer commands show their progress on stderr.
+`-o json`, `yaml` or `name`
+(for some commands `--json`) prints them for programs. On a terminal, longer commands show their progress on stderr.
 """
 
 

@@ -1,6 +1,5 @@
 """The commands on resources. I/O."""
 
-import json
 import secrets
 import shlex
 from base64 import b64encode
@@ -8,9 +7,8 @@ from datetime import UTC, datetime
 from typing import IO, Any
 
 import click
-import yaml
 from lethe.base.errors import InputError
-from lethe.cli.output import print_table
+from lethe.cli.output import print_document, print_table
 from lethe_operator.kube import DATASETS, RESTATEMENTS, VACUUM_POLICIES, AlreadyExists, Away, KubeError, ResourceKind
 from lethe_operator.resources.common import APPROVE, VACUUM_NOW
 
@@ -42,7 +40,7 @@ def status(choice: Choice, output: str) -> None:
         ]
     match output:
         case "json" | "yaml":
-            _print({"apiVersion": "v1", "kind": "List", "items": [d for _, d in found]}, output)
+            print_document({"apiVersion": "v1", "kind": "List", "items": [d for _, d in found]}, output)
         case "name":
             click.echo("".join(f"{k}/{d['metadata']['name']}\n" for k, d in found), nl=False)
         case _:
@@ -63,7 +61,7 @@ def runs(choice: Choice, dataset: str | None, active: bool, output: str) -> None
     found = run_rows.runs_of(datasets, active)
     match output:
         case "json" | "yaml":
-            _print({"runs": found}, output)
+            print_document({"runs": found}, output)
         case "name":
             click.echo("".join(f"{run['name']}\n" for run in found), nl=False)
         case _:
@@ -89,7 +87,7 @@ def why(choice: Choice, resource: tuple[str, ...], output: str) -> None:
         dataset = next((d for d in at.kube.list(DATASETS, at.namespace) if d["metadata"]["name"] == name), None)
         answer = answer_why(kind, document, Related(dataset), at.place)
     if output == "json":
-        _print({"lines": list(answer.lines), "next": answer.command}, "json")
+        print_document({"lines": list(answer.lines), "next": answer.command}, "json")
         return
     click.echo("\n".join(answer.lines))
     if answer.command:
@@ -237,7 +235,7 @@ def _create(
 ) -> None:
     """Create a Restatement, or print it. The same Restatement again is no error."""
     if output in ("yaml", "json"):
-        _print(document, output)
+        print_document(document, output)
         return
     name, dataset = document["metadata"]["name"], document["spec"]["datasetRef"]["name"]
     with connected(choice) as at:
@@ -292,9 +290,3 @@ def _create_secret(at: Connection, document: dict[str, Any], values: str) -> str
 
 def _ended(document: dict[str, Any]) -> bool:
     return (document.get("status") or {}).get("phase") in ("Succeeded", "Failed", "Cancelled")
-
-
-def _print(document: dict[str, Any], output: str) -> None:
-    click.echo(
-        json.dumps(document, indent=2) if output == "json" else yaml.safe_dump(document, sort_keys=False).rstrip()
-    )

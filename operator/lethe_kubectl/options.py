@@ -25,9 +25,7 @@ def target_options(function: F) -> F:
     )
 
     def gather(folder: Path | None, kubeconfig: Path | None, context: str, namespace: str, **rest: Any) -> Any:
-        name = click.get_current_context().find_root().info_name or ""
-        plugin = name.startswith("kubectl")
-        choice = Choice(folder, kubeconfig, context, namespace, plugin, bool(rest.get("dry_run")))
+        choice = Choice(folder, kubeconfig, context, namespace, is_plugin(), bool(rest.get("dry_run")))
         return function(choice=choice, **rest)
 
     gather.__doc__, gather.__name__ = function.__doc__, function.__name__
@@ -35,6 +33,11 @@ def target_options(function: F) -> F:
     for option in options:
         option(gather)
     return gather  # type: ignore[return-value]
+
+
+def is_plugin() -> bool:
+    """Whether the program was called as `kubectl lethe`."""
+    return (click.get_current_context().find_root().info_name or "").startswith("kubectl")
 
 
 def change_options(function: F) -> F:

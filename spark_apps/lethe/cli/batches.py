@@ -1,7 +1,7 @@
 """`lethe batches` lists the batches of a table; `lethe track` updates its table of batches."""
 
 from collections.abc import Collection, Iterable
-from typing import Any
+from typing import Any, Final
 
 import click
 
@@ -9,32 +9,37 @@ from lethe.base.errors import InputError
 from lethe.batches_table import table as tracking
 from lethe.batches_table.files import read_rows
 from lethe.buffer.batch_rows import STATES, BatchRow, row_of
+from lethe.cli.named_table import table_or_dataset
 from lethe.cli.opening import Opened, open_table
-from lethe.cli.options import batch_column_option, json_option, table_argument
-from lethe.cli.output import number_text, print_json, print_pairs, print_table, time_text, working
+from lethe.cli.options import batch_column_option, json_option, output_option, table_argument
+from lethe.cli.output import number_text, print_document, print_pairs, print_table, time_text, working
 from lethe.iceberg import catalogs
 from lethe.ledger.ledger import Ledger
 from lethe.ledger.parts import get_many
 
+_HEADERS: Final = ("BATCH", "STATE", "ROWS", "TIME", "SNAPSHOT", "TOMBSTONED", "BY")
+_WIDE: Final = ("BYTES", "OBJECTS", "RUN")
+
 
 @click.command()
-@table_argument
+@table_or_dataset
 @click.option(
     "--state", "states", multiple=True, type=click.Choice(STATES), help="Only batches in this state. Repeatable."
 )
 @click.option("--id", "ids", multiple=True, help="Only this batch. Repeatable.")
 @click.option("--snapshot", "snapshot_id", type=int, help="At this snapshot instead of the head.")
+@output_option
 @json_option
-@batch_column_option
 def batches(
     table: str,
     states: tuple[str, ...],
     ids: tuple[str, ...],
     snapshot_id: int | None,
+    output: str,
     as_json: bool,
     batch_column: str,
 ) -> None:
-    """List the batches of a table, by the time of their last change.
+    """List the batches of a table, or of the table of a Dataset, by the time of their last change.
 
     Reads the table of batches if it shows the ledger of the head. Otherwise reads the ledger, which does not contain the batches
     that wait in the buffer.
@@ -48,25 +53,18 @@ def batches(
         if missing := sorted(frozenset(ids) - _known(found, known, ids)):
             raise InputError("UnknownBatch", f"the ledger of {table} has no batch {', '.join(map(repr, missing))}.")
         hidden = _tombstoned(known, opened.facts.batch_field_id, found)
-    if as_json:
-        print_json([_document(b, hidden) for b in found])
-        return
-    print_table(
-        ("BATCH", "STATE", "ROWS", "TIME", "SNAPSHOT", "TOMBSTONED", "BY"),
-        (
-            (
-                b.batch_id,
-                b.state,
-                number_text(b.rows),
-                time_text(b.state_time),
-                number_text(b.snapshot_id),
-                "yes" if b.batch_id in hidden else "no",
-                _by(b),
+    match "json" if as_json else output:
+        case "json" | "yaml" as form:
+            print_document([_document(b, hidden) for b in found], form)
+        case "name":
+            click.echo("".join(f"{b.batch_id}\n" for b in found), nl=False)
+        case form:
+            wide = form == "wide"
+            print_table(
+                (*_HEADERS, *(_WIDE if wide else ())),
+                (_row(b, b.batch_id in hidden, wide) for b in found),
+                right=("ROWS", "SNAPSHOT", "BYTES", "OBJECTS"),
             )
-            for b in found
-        ),
-        right=("ROWS", "SNAPSHOT"),
-    )
 
 
 @click.command()
@@ -101,6 +99,12 @@ def select(known: Ledger, states: Iterable[str], ids: Iterable[str]) -> list[Bat
     wanted, asked = frozenset(states), list(dict.fromkeys(ids))
     entries = get_many(known.batches, asked).values() if asked else known.batches.values()
     return sorted((row_of(b) for b in entries if not wanted or b.state.value in wanted), key=_by_time)
+
+
+def _row(b: BatchRow, hidden: bool, wide: bool) -> list[str]:
+    row = [b.batch_id, b.state, number_text(b.rows), time_text(b.state_time), number_text(b.snapshot_id)]
+    row += ["yes" if hidden else "no", _by(b)]
+    return [*row, number_text(b.bytes), number_text(b.objects), b.run_id or ""] if wide else row
 
 
 def _tracked(opened: Opened, known: Ledger, states: Collection[str], ids: Collection[str]) -> list[BatchRow] | None:

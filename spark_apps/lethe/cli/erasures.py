@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import click
 
@@ -20,12 +20,15 @@ from lethe.cli.evidence import (
     problems,
     read_record,
 )
+from lethe.cli.named_table import table_or_dataset
 from lethe.cli.opening import Opened, open_table
-from lethe.cli.options import batch_column_option, json_option, table_argument
-from lethe.cli.output import print_json, print_pairs, print_table, progress, time_text, working
+from lethe.cli.options import json_option, output_option
+from lethe.cli.output import print_document, print_json, print_pairs, print_table, progress, time_text, working
 from lethe.erasure.signature import SUFFIX, PublicKey, load_public_key
 from lethe.restatement.values_digest import KEY_BYTES_AT_LEAST
 
+_HEADERS: Final = ("RESTATEMENT", "OPERATION", "STATE", "DUE", "VERIFIED", "TICKET", "RECORD")
+_WIDE: Final = ("BLOCKED BY", "REASON", "SHA256")
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 
@@ -35,38 +38,27 @@ def erasures() -> None:
 
 
 @erasures.command("list")
-@table_argument
+@table_or_dataset
+@output_option
 @json_option
-@batch_column_option
-def list_(table: str, as_json: bool, batch_column: str) -> None:
-    """List the erasures in the ledger, open ones first."""
+def list_(table: str, output: str, as_json: bool, batch_column: str) -> None:
+    """List the erasures in the ledger of a table, or of the table of a Dataset, open ones first."""
     with working("loading the ledger"):
         found = known_erasures(open_table(table, batch_column).ledger())
-    if as_json:
-        print_json([_document(k) for k in found])
-        return
-    print_table(
-        ("RESTATEMENT", "OPERATION", "STATE", "DUE", "VERIFIED", "TICKET", "RECORD"),
-        (
-            (
-                k.name,
-                k.result.operation or "",
-                _state(k),
-                time_text(k.pending.evict_by if k.pending else None),
-                time_text(k.outcome.verified_time if k.outcome else None),
-                k.result.provenance.ticket if k.result.provenance else "",
-                k.outcome.record.rpartition("/")[2] if k.outcome else "",
-            )
-            for k in found
-        ),
-    )
+    match "json" if as_json else output:
+        case "json" | "yaml" as form:
+            print_document([_document(k) for k in found], form)
+        case "name":
+            click.echo("".join(f"{k.name}\n" for k in found), nl=False)
+        case form:
+            wide = form == "wide"
+            print_table((*_HEADERS, *(_WIDE if wide else ())), (_row(k, wide) for k in found))
 
 
 @erasures.command()
-@table_argument
+@table_or_dataset
 @click.argument("restatement")
 @json_option
-@batch_column_option
 def show(table: str, restatement: str, as_json: bool, batch_column: str) -> None:
     """Show the record of one erasure. RESTATEMENT is namespace/name. With --json, print the record itself.
 
@@ -106,7 +98,7 @@ def show(table: str, restatement: str, as_json: bool, batch_column: str) -> None
 
 
 @erasures.command()
-@table_argument
+@table_or_dataset
 @click.argument("restatements", nargs=-1)
 @click.option(
     "--public-key",
@@ -131,7 +123,6 @@ def show(table: str, restatement: str, as_json: bool, batch_column: str) -> None
     help="Verify the keyed digests in the records: of the batches, or of the --values of one Erase by records.",
 )
 @json_option
-@batch_column_option
 @click.pass_context
 def verify(
     context: click.Context,
@@ -306,6 +297,17 @@ def _state(erasure: KnownErasure) -> str:
     if not erasure.pending.is_purged:
         return "rows in table"
     return "blocked" if erasure.pending.blockers_count else "not verified"
+
+
+def _row(erasure: KnownErasure, wide: bool) -> list[str]:
+    outcome, pending, request = erasure.outcome, erasure.pending, erasure.result.provenance
+    row = [erasure.name, erasure.result.operation or "", _state(erasure)]
+    row += [time_text(pending.evict_by if pending else None), time_text(outcome.verified_time if outcome else None)]
+    row += [request.ticket if request else "", outcome.record.rpartition("/")[2] if outcome else ""]
+    blockers = ", ".join(str(b) for b in pending.blockers) if pending else ""
+    return (
+        [*row, blockers, request.reason if request else "", outcome.record_sha256 if outcome else ""] if wide else row
+    )
 
 
 def _document(erasure: KnownErasure) -> dict[str, Any]:

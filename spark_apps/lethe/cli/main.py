@@ -34,13 +34,13 @@ _RESOURCES: Final = "lethe_kubectl.commands"
 
 COMMANDS: Final = {
     "approve": Entry(_RESOURCES, "approve", "Approve the planned vacuum of a Dataset.", "kubectl"),
-    "batches": Entry("lethe.cli.batches", "batches", "List the batches of a table, by the time of their last change."),
+    "batches": Entry("lethe.cli.batches", "batches", "List the batches of a table or a Dataset."),
     "demo": Entry(
         "lethe_local.demo.command", "demo", "Show the whole loop on this machine, with a year of flights.", "local"
     ),
     "doctor": Entry("lethe.cli.doctor", "doctor", "Examine a table, and say what to do about each problem."),
     "erase": Entry(_RESOURCES, "erase", "Erase batches or records, and prove that their bytes are gone.", "kubectl"),
-    "erasures": Entry("lethe.cli.erasures", "erasures", "Inspect the erasures of a table."),
+    "erasures": Entry("lethe.cli.erasures", "erasures", "Inspect the erasures of a table or a Dataset."),
     "jars": Entry("lethe.cli.jars", "jars", "Download the jars that Spark needs."),
     "ledger": Entry("lethe.cli.ledger", "ledger", "Inspect the ledgers of a table."),
     "local": Entry("lethe_local.cli.main", "local", "Run Lethe on this machine, without a cluster.", "local"),

@@ -7,6 +7,9 @@ import click
 
 table_argument = click.argument("table")
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
+output_option = click.option(
+    "-o", "--output", type=click.Choice(["table", "wide", "json", "yaml", "name"]), default="table", show_default=True
+)
 batch_column_option = click.option(
     "--batch-column",
     default="batch_id",

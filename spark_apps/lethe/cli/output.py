@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import Any, Literal
 
 import click
+import yaml
 from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
@@ -67,6 +68,19 @@ def print_pairs(pairs: Iterable[tuple[str, str]]) -> None:
 
 def print_json(value: Any) -> None:
     click.echo(json.dumps(value, indent=2, default=_plain))
+
+
+def print_document(value: Any, output: str) -> None:
+    """Print JSON, or YAML with the same content.
+
+    Args:
+        output: json or yaml.
+    """
+    if output == "json":
+        print_json(value)
+        return
+    plain = json.loads(json.dumps(value, default=_plain))
+    click.echo(yaml.safe_dump(plain, sort_keys=False, allow_unicode=True), nl=False)
 
 
 def time_text(time: datetime | None) -> str:

@@ -1,0 +1,62 @@
+"""The API of `lethe local` without its processes, and the commands as a user runs them on it."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import kubernetes.client
+import kubernetes.config
+import pytest
+from click.testing import CliRunner, Result
+from lethe.cli.main import cli
+from lethe_local.api.objects import Objects
+from lethe_local.api.server import ApiServer
+from lethe_local.api.store import Store
+from lethe_local.folder import NAMESPACE, Folder
+from lethe_operator.kube import DATASETS, NAMESPACES, Kube
+
+from tests.support.documents import resource
+
+
+@dataclass(frozen=True)
+class LocalApi:
+    """A folder of `lethe local` whose API runs in this process. No operator acts on its objects."""
+
+    folder: Folder
+    kube: Kube
+
+    def lethe(self, *arguments: str, told: str = "") -> Result:
+        """A command on this folder."""
+        return CliRunner().invoke(cli, [*arguments, "--dir", str(self.folder.path)], input=told)
+
+    def dataset(self, name: str, status: dict[str, Any] | None = None, **spec: Any) -> dict[str, Any]:
+        """Create a Dataset of the table `local.air.<name>`."""
+        table = {"catalog": "local", "name": f"air.{name}"}
+        whole = {
+            "table": table,
+            "batchColumn": "batch_id",
+            "buffer": {"uri": f"file://{self.folder.path}/buffer"},
+            **spec,
+        }
+        made = self.kube.create(DATASETS, NAMESPACE, resource("Dataset", name, whole))
+        return self.kube.patch(DATASETS, NAMESPACE, name, {"status": status}, "status") if status else made
+
+
+@pytest.fixture
+def local(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LocalApi]:
+    monkeypatch.setenv("PYICEBERG_HOME", str(tmp_path))  # the commands set it; this restores it
+    monkeypatch.delenv("LETHE_DEBUG", raising=False)
+    folder = Folder(tmp_path / "lethe")
+    folder.prepare()
+    store = Store(folder.state)
+    server = ApiServer(Objects(store), folder.token, folder.certificate, 0)
+    server.start()
+    folder.write_kubeconfig(server.port)
+    configuration = kubernetes.client.Configuration()
+    kubernetes.config.load_kube_config(str(folder.kubeconfig), client_configuration=configuration)
+    kube = Kube(configuration)
+    kube.create(NAMESPACES, "", {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}})
+    yield LocalApi(folder, kube)
+    server.stop()
+    store.close()
