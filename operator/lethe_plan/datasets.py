@@ -57,7 +57,9 @@ def _fate(dataset: Dataset, table: TableView | NoTable) -> str:
         return "create" if dataset.spec.table.create is not None else "missing"
     if table.claim == dataset.claim:
         return "keep"
-    return "use" if table.prepared else "adopt"
+    if table.prepared:
+        return "use"
+    return "adopt" if dataset.spec.table.adopt else "unprepared"
 
 
 def _table(dataset: Dataset, table: TableView | NoTable) -> str:

@@ -7,20 +7,24 @@ from typing import Any, Final
 
 @dataclass(frozen=True)
 class Deleted:
-    """What a Restatement deletes."""
+    """What Restatements delete."""
 
-    rows: int = 0
-    batches: int = 0
-    files: int = 0  # that may contain the rows, by their bounds
-    bytes: int = 0  # of these files
+    # Rows by the name of the table and the batch id, as far as the ledger knows them.
+    batches: Mapping[tuple[str, str], int] = field(default_factory=dict)
+    # Sizes in bytes, by path, of the files that may contain the rows, by their bounds.
+    files: Mapping[str, int] = field(default_factory=dict)
 
     def __add__(self, other: "Deleted") -> "Deleted":
-        return Deleted(
-            self.rows + other.rows,
-            self.batches + other.batches,
-            self.files + other.files,
-            self.bytes + other.bytes,
-        )
+        """Both together: a batch or a file of both counts once."""
+        return Deleted({**self.batches, **other.batches}, {**self.files, **other.files})
+
+    @property
+    def rows(self) -> int:
+        return sum(self.batches.values())
+
+    @property
+    def bytes(self) -> int:
+        return sum(self.files.values())
 
 
 @dataclass(frozen=True)

@@ -43,6 +43,7 @@ def document(planned: Sequence[Planned], others: int) -> dict[str, Any]:
     Args:
         others: Documents that are not planned.
     """
+    total = _deleted(planned)
     return {
         "resources": [_resource(p) for p in planned],
         "otherDocuments": others,
@@ -50,7 +51,12 @@ def document(planned: Sequence[Planned], others: int) -> dict[str, Any]:
             **{str(a): sum(p.change.action is a for p in planned) for a in Action},
             "problems": sum(bool(p.problem) for p in planned),
             "unknown": sum(bool(p.effect.unknown) for p in planned),
-            **{f"{k}Deleted": v for k, v in vars(_deleted(planned)).items()},
+            "deleted": {
+                "rows": total.rows,
+                "batches": len(total.batches),
+                "files": len(total.files),
+                "bytes": total.bytes,
+            },
         },
         "message": summary(planned),
     }
@@ -68,8 +74,8 @@ def summary(planned: Sequence[Planned]) -> str:
     parts = [f"{count[a]} {words[a]}" for a in Action if count[a] or a is not Action.REFUSED]
     text = ", ".join(parts)
     total = _deleted(planned)
-    if total.batches or total.rows:
-        text += f"; deletes {many(total.rows, 'row')} of {many(total.batches, 'batch')} in {many(total.files, 'file')}"
+    if total.batches:
+        text += f"; deletes {many(total.rows, 'row')} of {many(len(total.batches), 'batch')} in {many(len(total.files), 'file')}"
     stopped = sum(bool(p.effect.problem) for p in planned)
     if stopped:
         text += f"; {many(stopped, 'resource')} that Lethe would not carry out"

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from lethe.contract.result import RequestResult
 from lethe.contract.run import RestatementRequest
-from lethe.files.bounds import FileBounds
+from lethe.files.bounds import FileBounds, split_by_bounds
 from lethe.ledger.ledger import BatchState, Ledger
 from lethe.ledger.parts import get_many
 from lethe.restatement.dry_run import plan_dry_run
@@ -27,6 +27,7 @@ _SHOWN_IDS: Final = 5
 class RestatedTable:
     """The table of a Restatement."""
 
+    name: str  # catalog.namespace.table
     ledger: Ledger
     field_id: int  # Iceberg field id of the batch column
     files: Sequence[FileBounds]  # of the head
@@ -99,11 +100,7 @@ def effect(
         lines.append(
             ("deadline", f"the bytes must be gone {many(request.evict_by_seconds, 'second')} after the commit")
         )
-    plan = result.plan
-    deletes = bool(request.batch_ids) and not restatement.spec.dry_run
-    deleted = None
-    if deletes and plan is not None:
-        deleted = Deleted(result.rows_deleted, len(found.in_table), plan.files, plan.bytes)
+    deleted = _deleted(request, found, table) if request.batch_ids and not restatement.spec.dry_run else None
     return Effect(tuple(lines), _document(result, found), deleted, _unknown(request, found, table))
 
 
@@ -119,6 +116,15 @@ def batches(ids: Sequence[str], table: RestatedTable) -> Batches:
     others = [i for i in rest if i not in table.in_files]
     waiting = [i for i in others if i in table.waiting]
     return Batches(tuple(in_table), tuple(waiting), tuple(deleted), tuple(i for i in others if i not in table.waiting))
+
+
+def _deleted(request: RestatementRequest, found: Batches, table: RestatedTable) -> Deleted:
+    known = get_many(table.ledger.batches, found.in_table)
+    split = split_by_bounds(table.files, request.batch_ids)
+    return Deleted(
+        {(table.name, i): (known[i].rows or 0) if i in known else 0 for i in found.in_table},
+        {f.path: f.size for f in (*split.might, *split.must)},
+    )
 
 
 def _by_values(request: RestatementRequest, table: RestatedTable, lines: list[tuple[str, str]]) -> Effect:

@@ -33,16 +33,15 @@ def last_applied(current: Json) -> Json:
 
 def patch_of(document: Json, current: Json) -> dict[str, Any]:
     """The JSON merge patch with which `apply` changes an object to follow a manifest; empty: nothing changes."""
-    wanted = applied(document)
-    changes = _changes(current, wanted)
-    marks = ((changes.get("metadata") or {}).get("annotations")) or {}
-    if set(marks) == {LAST_APPLIED} and _same(last_applied(current), document):
-        return {}  # only the text of the annotation differs
-    return _united(_removals(last_applied(current), wanted, current), changes)
+    wanted = _changeable(applied(document))
+    return _united(_removals(_changeable(last_applied(current)), wanted, current), _changes(current, wanted))
 
 
-def _same(before: Json, document: Json) -> bool:
-    return before == json.loads(json.dumps({k: v for k, v in document.items() if k != "status"}))
+def _changeable(document: Json) -> dict[str, Any]:
+    """Without what identifies the object. kubectl adds the namespace to what was applied last."""
+    metadata = document.get("metadata") or {}
+    marks = {k: metadata[k] for k in ("labels", "annotations") if k in metadata}
+    return {**{k: v for k, v in document.items() if k not in ("apiVersion", "kind")}, "metadata": marks}
 
 
 def _changes(current: Json, wanted: Json) -> dict[str, Any]:

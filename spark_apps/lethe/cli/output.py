@@ -51,7 +51,7 @@ def print_table(
     right_aligned, may_wrap = frozenset(right), frozenset(wrapped)
     for header in headers:
         justify: Literal["left", "right"] = "right" if header in right_aligned else "left"
-        table.add_column(header, justify=justify, no_wrap=header not in may_wrap, overflow="fold")
+        table.add_column(header, justify=justify, no_wrap=header not in may_wrap)
     for row in rows:
         table.add_row(*(escape(cell) for cell in row))
     console().print(table)

@@ -186,6 +186,17 @@ def test_the_patch_of_an_apply_is_empty_when_nothing_changed() -> None:
     assert patch_of(a_revert("a"), stored(a_revert("a"))) == {}
 
 
+def test_the_namespace_that_kubectl_adds_to_what_was_applied_is_no_change() -> None:
+    applied_by_kubectl = a_dataset()
+    applied_by_kubectl["metadata"] |= {"namespace": "default", "annotations": {}}
+
+    change = planned(a_dataset(), stored(applied_by_kubectl))
+
+    assert change.action is Action.UNCHANGED
+    assert change.after is not None
+    assert change.after["metadata"]["namespace"] == "default"
+
+
 def test_an_object_without_the_annotation_keeps_what_the_manifest_lacks() -> None:
     """It was created by a program."""
     current = stored(a_revert("a", reason="wrong"))

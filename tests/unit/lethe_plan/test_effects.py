@@ -107,7 +107,8 @@ def test_a_revert_names_its_batches_rows_files_and_the_missing_vacuum(lake: Lake
     assert said["files"].endswith("may contain these rows, 1 of them only these")
     assert "no VacuumPolicy selects the Dataset" in said["vacuum"]
     assert planned.effect.deleted is not None
-    assert (planned.effect.deleted.rows, planned.effect.deleted.batches, planned.effect.deleted.files) == (3, 1, 1)
+    assert planned.effect.deleted.batches == {("lite.air.flights", "A"): 3}
+    assert len(planned.effect.deleted.files) == 1
 
 
 def test_rows_that_another_writer_added_are_found_and_their_number_is_unknown(lake: Lake) -> None:
@@ -329,14 +330,15 @@ def test_unchanged_resources_have_no_effect_and_no_table_is_read(lake: Lake, mon
 
 
 def test_the_report_adds_up_rows_batches_and_files(lake: Lake) -> None:
-    planned = lake.plan(a_revert("A"), a_revert("B", name="other"), lake.dataset(), a_revert(name="bad"))
+    """A batch that two Restatements name counts once."""
+    planned = lake.plan(a_revert("A"), a_revert("A", "B", name="other"), lake.dataset(), a_revert(name="bad"))
 
     found = document(planned, others=2)
 
     assert (
         found["message"] == "2 to create, 0 to change, 1 unchanged, 1 refused; deletes 5 rows of 2 batches in 2 files"
     )
-    assert (found["summary"]["rowsDeleted"], found["otherDocuments"]) == (5, 2)
+    assert (found["summary"]["deleted"]["rows"], found["otherDocuments"]) == (5, 2)
     assert [r["action"] for r in found["resources"]] == ["create", "create", "unchanged", "refused"]
     assert found["resources"][0]["effect"]["batches"]["inTable"] == ["A"]
     shown = list(rows(planned))
