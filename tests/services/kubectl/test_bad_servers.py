@@ -1,9 +1,6 @@
 """The commands on resources against a real API server: no cluster, no rights, no Lethe, an older or another one."""
 
-import os
-import subprocess
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from copy import deepcopy
 from pathlib import Path
 from typing import Any
@@ -12,6 +9,7 @@ import pytest
 import yaml
 from lethe_operator.kube import DATASETS
 
+from tests.services.kubectl.commands import definitions, lethe, one_line
 from tests.support.documents import resource
 from tests.support.servers.kubernetes import (
     TOKEN,
@@ -21,7 +19,6 @@ from tests.support.servers.kubernetes import (
     apply_definitions,
 )
 
-CRDS = Path(__file__).parents[3] / "crds"
 SPEC = {
     "table": {"catalog": "local", "name": "air.flights"},
     "batchColumn": "batch_id",
@@ -33,25 +30,6 @@ SPEC = {
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiServerProcess]:
     with api_server(tmp_path_factory.mktemp("server")) as running:
         yield running
-
-
-def definitions(change: Callable[[dict[str, Any]], None] = lambda _: None) -> list[dict[str, Any]]:
-    found = [yaml.safe_load(f.read_text()) for f in sorted(CRDS.glob("*.yaml"))]
-    for document in found:
-        change(document)
-    return found
-
-
-def lethe(kubeconfig: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
-    command = [sys.executable, "-m", "lethe.cli", *arguments, "--kubeconfig", str(kubeconfig)]
-    environ = {k: v for k, v in os.environ.items() if k not in ("KUBECONFIG", "LETHE_DEBUG")}
-    return subprocess.run(command, env=environ, capture_output=True, text=True, timeout=60, check=False)
-
-
-def one_line(ended: "subprocess.CompletedProcess[str]", code: int, *parts: str) -> None:
-    assert (ended.returncode, ended.stdout, ended.stderr.count("\n")) == (code, "", 1), ended.stdout + ended.stderr
-    for part in parts:
-        assert part in ended.stderr
 
 
 def test_no_kubeconfig_and_no_server(tmp_path: Path) -> None:

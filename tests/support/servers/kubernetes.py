@@ -103,6 +103,16 @@ def apply_definitions(server: ApiServerProcess, documents: list[dict[str, Any]])
         subprocess.run([*kubectl, *words], check=True, capture_output=True, text=True, timeout=120)
 
 
+def kubectl(server: ApiServerProcess, verb: str, *documents: dict[str, Any]) -> str:
+    """Run `kubectl <verb> -f`. What it prints. Fails with its message."""
+    command = [tool("kubectl"), "--kubeconfig", str(server.kubeconfig), verb, "-f", "-"]
+    ended = subprocess.run(
+        command, input=yaml.safe_dump_all(documents), capture_output=True, text=True, timeout=120, check=False
+    )
+    assert ended.returncode == 0, ended.stderr
+    return ended.stdout
+
+
 def _kubeconfig(file: Path, port: int, authority: Path) -> Path:
     cluster = {"server": f"https://127.0.0.1:{port}", "certificate-authority": str(authority)}
     document = {
