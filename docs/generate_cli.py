@@ -21,7 +21,8 @@ change no table; `lethe track` writes the table of batches beside one. The catal
 `lethe local`, or for a cluster with those of your own `.pyiceberg.yaml`, which needs a catalog of the same name.
 
 Commands on resources (`status`, `why`, `runs`, `logs`, `revert`, `undo`, `replay`, `erase`, `vacuum-now`, `approve`)
-need `lethe-lake[kubectl]`. They create or annotate resources in a cluster or in `lethe local`; the operator does the work. The
+need `lethe-lake[kubectl]`. They create or annotate resources in a cluster or in `lethe local`; the operator does the work.
+[`lethe plan`](plan.md) needs `lethe-lake[plan]`, and only reads. The
 program is also installed as `kubectl-lethe`, so `kubectl lethe status` is the same. They talk to the first of these, and
 `lethe status` says to which:
 
