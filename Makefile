@@ -79,7 +79,7 @@ dist: venv ## the distribution lethe-lake (wheel and sdist) in dist/
 	@dev/dist.sh
 
 ##@ Check it
-.PHONY: lint test test-fast test-services test-spark test-local test-cluster test-model test-all test-up test-launchers format docs
+.PHONY: lint test test-fast test-services test-spark test-local test-cluster test-model test-all test-up test-launchers test-previous format docs
 lint: venv ## formatting, types, layers, chart, scripts
 	@dev/lint.sh
 format: venv ## apply the formatting that lint requires
@@ -107,6 +107,8 @@ test-up: venv ## the tests' cluster, for working on a test
 	@$(TEST_STACK) up
 test-launchers: test-up ## the Spark operator and Kueue for the tests' cluster: eval "$$(make -s test-launchers)"
 	@CLUSTER_NAME=lethe-test CLUSTER_INDEX=1 dev/images.sh launchers
+test-previous: test-up ## the images of the version from which tests upgrade: eval "$$(make -s test-previous)"
+	@CLUSTER_NAME=lethe-test CLUSTER_INDEX=1 dev/images.sh previous
 
 ##@ Measure it
 .PHONY: bench-ledger bench-consolidation bench-restatement bench-deletes bench-vacuum bench-start bench-listing bench-operator

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Build the images and load them into the cluster: images.sh build | load | tags | pause | launchers
+# Build the images and load them into the cluster: images.sh build | load | tags | pause | launchers | previous
 #
 # Tags are hashes of the inputs, so an existing tag is never built again and a changed file always gives a new tag. The references
 # are written to $LETHE_STATE/images.env. With Docker, the Dockerfiles are built unchanged. Without it, buildah builds the same files
@@ -193,6 +193,33 @@ launchers() {
   echo "export LETHE_KUEUE_IMAGE=$(reference "$kueue")"
 }
 
+# After build: the images of the version from which tests upgrade, in the cluster, as exports on stdout. Its code is on the bases of
+# this checkout.
+previous() {
+  local commit sources=$LETHE_CACHE/previous
+  commit=$(sed -n 's/^PREVIOUS = "\(.*\)"$/\1/p' "$ROOT/tests/cluster/previous.py")
+  git -C "$ROOT" cat-file -e "$commit^{commit}" 2> /dev/null || return 0 # a shallow clone: the tests are skipped
+  operator=localhost/lethe-operator:$commit
+  spark=localhost/lethe-spark:$commit
+  rm -rf "$sources"
+  mkdir -p "$sources"
+  git -C "$ROOT" archive "$commit" | tar -x -C "$sources"
+  if docker_answers; then
+    docker_has "$operator" || progress "building the previous operator image" bake "$operator" -f "$sources/operator/Dockerfile" "$sources"
+    docker_has "$spark" || progress "building the previous Spark image" bake "$spark" -f "$sources/spark_apps/Dockerfile" "$sources"
+  else
+    (
+      cd "$sources"
+      in_layout "$operator" || python3 "$ROOT/dev/app_layer.py" "$(layout_of "$operator")" "$operator_base" "$operator" operator/Dockerfile .
+      in_layout "$spark" || python3 "$ROOT/dev/app_layer.py" "$(layout_of "$spark")" "$spark_base" "$spark" spark_apps/Dockerfile .
+    )
+  fi
+  load_one "$operator" "$(layout_of "$operator")"
+  load_one "$spark" "$(layout_of "$spark")"
+  echo "export LETHE_PREVIOUS_OPERATOR_IMAGE=$(reference "$operator")"
+  echo "export LETHE_PREVIOUS_SPARK_IMAGE=$(reference "$spark")"
+}
+
 load() {
   # The images of the last build, not those of files that changed since or of a build that runs meanwhile
   local image
@@ -213,5 +240,6 @@ case ${1:-} in
   tags) tags ;;
   pause) locked images pause_image > /dev/null ;;
   launchers) locked images launchers ;;
+  previous) locked images previous ;;
   *) sed -n 2p "$0"; exit 2 ;;
 esac

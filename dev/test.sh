@@ -43,9 +43,10 @@ on_cluster() {
   # shellcheck disable=SC1090,SC1091
   source "$LETHE_LOADED"
   set +a
-  if [ -z "$markers" ]; then # only long tests need the operators of other projects
+  if [ -z "$markers" ]; then # only long tests need the operators of other projects and the previous version
     LAUNCHERS=$(dev/images.sh launchers) || return
-    eval "$LAUNCHERS"
+    PREVIOUS=$(dev/images.sh previous) || return
+    eval "$LAUNCHERS"$'\n'"$PREVIOUS"
   fi
   run "${cluster[@]}"
 }

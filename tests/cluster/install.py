@@ -4,7 +4,9 @@ import json
 import os
 import shutil
 import subprocess
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import yaml
 
@@ -37,11 +39,9 @@ def apply_definitions(cluster: Cluster, crds: Path = CHART.parents[1] / "crds") 
         cluster.run("wait", "--for=condition=Established", ref, "--timeout=30s")
 
 
-def install(cluster: Cluster, services: Services) -> None:
-    """Install or upgrade the chart; runs live in a namespace that enforces the Pod Security level `restricted`."""
-    labels = {"pod-security.kubernetes.io/enforce": "restricted"}
-    cluster.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE, "labels": labels}})
-    values = {
+def values_of(services: Services) -> dict[str, Any]:
+    """The values of the chart for the tests."""
+    return {
         "image": {"operator": image("LETHE_OPERATOR_IMAGE"), "spark": image("LETHE_SPARK_IMAGE")},
         "replicas": 1,  # a second pod would start with each change of a value
         "watchNamespaces": [NAMESPACE],
@@ -55,11 +55,22 @@ def install(cluster: Cluster, services: Services) -> None:
         "retry": {"baseSeconds": 1, "maxSeconds": 10},
         "infrastructureRetry": {"baseSeconds": 1, "maxSeconds": 10},
     }
+
+
+def install(cluster: Cluster, services: Services) -> None:
+    """Install or upgrade the chart; runs live in a namespace that enforces the Pod Security level `restricted`."""
+    labels = {"pod-security.kubernetes.io/enforce": "restricted"}
+    cluster.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE, "labels": labels}})
     if '"status":"pending' in helm(cluster, "status", RELEASE, "-n", SYSTEM, "-o", "json").stdout:
         helm(cluster, "uninstall", RELEASE, "-n", SYSTEM, "--wait")  # an interrupted session left it half done
+    install_chart(cluster, CHART, values_of(services))
+
+
+def install_chart(cluster: Cluster, chart: Path, values: Mapping[str, Any]) -> None:
+    """Install a chart of Lethe, or upgrade the release to it."""
     # Another test applies the definitions with kubectl, which then owns fields that a later version of the chart changes.
     where = ["-n", SYSTEM, "--create-namespace", "--wait", "--timeout", "3m", "--force-conflicts"]
-    done = helm(cluster, "upgrade", "--install", RELEASE, str(CHART), *where, "-f", "-", stdin=json.dumps(values))
+    done = helm(cluster, "upgrade", "--install", RELEASE, str(chart), *where, "-f", "-", stdin=json.dumps(values))
     if done.returncode != 0:
         system = cluster.in_namespace(SYSTEM)
         log = system.run("logs", OPERATOR, "--tail=60", "--all-containers", "--ignore-errors")

@@ -4,12 +4,9 @@ The operators are processes of the code of each version. Runs are ended by the t
 """
 
 import json
-import subprocess
-import tarfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from io import BytesIO
 from pathlib import Path
 
 import pytest
@@ -19,7 +16,8 @@ from lethe_operator.decide.leadership import CLAIM_LEASE, WITHOUT_LEADER_SECONDS
 
 from tests.cluster.install import apply_definitions
 from tests.cluster.kube import Cluster, Object
-from tests.cluster.operators import ROOT, LocalOperator
+from tests.cluster.operators import LocalOperator
+from tests.cluster.previous import unpack
 from tests.cluster.replicas import START_SECONDS, Replicas, a_release
 from tests.support.buffers import batches_in
 from tests.support.builders import a_batch
@@ -28,21 +26,10 @@ from tests.support.tables import SCHEMA, summary_of
 
 pytestmark = [pytest.mark.cluster, pytest.mark.long]
 
-# The last version with one operator and without a leader.
-PREVIOUS = "344da101780b7d05e46c678c367c31ed25054e77"
-
 
 @pytest.fixture(scope="module")
 def previous(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The code of the previous version."""
-    asked = ["git", "-C", str(ROOT), "archive", PREVIOUS, "operator", "spark_apps", "crds"]
-    done = subprocess.run(asked, capture_output=True)
-    if done.returncode != 0:
-        pytest.skip(f"this checkout has no history with the commit {PREVIOUS[:8]}")
-    folder = tmp_path_factory.mktemp("previous")
-    with tarfile.open(fileobj=BytesIO(done.stdout)) as archive:
-        archive.extractall(folder, filter="data")
-    return folder
+    return unpack(tmp_path_factory.mktemp("previous"))
 
 
 @dataclass
