@@ -1,7 +1,6 @@
 """The commands on resources. I/O."""
 
 import secrets
-import shlex
 from base64 import b64encode
 from datetime import UTC, datetime
 from typing import IO, Any
@@ -10,7 +9,6 @@ import click
 from lethe.base.errors import InputError
 from lethe.cli.output import print_document, print_table
 from lethe_operator.kube import DATASETS, RESTATEMENTS, VACUUM_POLICIES, AlreadyExists, Away, KubeError, ResourceKind
-from lethe_operator.resources.common import APPROVE, VACUUM_NOW
 
 from lethe_kubectl import manifests
 from lethe_kubectl import runs as run_rows
@@ -180,48 +178,6 @@ def erase(
     # A random name: one made from the values would help to guess them.
     secret = f"erase-{secrets.token_hex(6)}"
     _create(manifests.erase_records(dataset, column, secret, _KEY, note), values=content, **how)
-
-
-@click.command("vacuum-now")
-@click.argument("dataset")
-@click.option("--batch", "batches", multiple=True, help="Purge only the rows of this batch. Repeatable.")
-@click.option("--dry-run", is_flag=True, help="Let the server check everything, and keep nothing.")
-@target_options
-def vacuum_now(dataset: str, batches: tuple[str, ...], choice: Choice, dry_run: bool) -> None:
-    """Request a vacuum of a DATASET, whatever its policy's triggers and window say."""
-    value = manifests.vacuum_now(datetime.now(UTC), batches)
-    with connected(choice) as at:
-        one(at, "dataset", dataset)
-        at.kube.patch(DATASETS, at.namespace, dataset, {"metadata": {"annotations": {VACUUM_NOW: value}}})
-    click.echo(f"dataset/{dataset} vacuum requested{' (dry run)' if dry_run else ''}")
-
-
-@click.command()
-@click.argument("dataset")
-@click.option("--plan", "digest", default="", help="Approve only the plan with this digest. Default: ask.")
-@click.option("--dry-run", is_flag=True, help="Let the server check everything, and keep nothing.")
-@target_options
-def approve(dataset: str, digest: str, choice: Choice, dry_run: bool) -> None:
-    """Approve the planned vacuum of a DATASET. Prints the plan, and asks unless --plan names it."""
-    with connected(choice) as at:
-        found = one(at, "dataset", dataset)
-        vacuum = (found.get("status") or {}).get("vacuum") or {}
-        planned = str((vacuum.get("plan") or {}).get("digest") or "")
-        if not planned or vacuum.get("decision") != "NeedsApproval":
-            look = at.place.run(f"why dataset/{shlex.quote(dataset)}")
-            raise InputError(
-                "NothingToApprove",
-                f"dataset/{dataset} has no vacuum that waits for approval. See: {look}",
-            )
-        if digest and digest != planned:
-            raise InputError(
-                "OtherPlan", f"dataset/{dataset}: the plan is now {planned}, not {digest}. Look at it, then approve it."
-            )
-        click.echo(str(vacuum.get("message") or "").partition(" To approve it:")[0])
-        if not digest and not dry_run:
-            click.confirm(f"Approve plan {planned}?", abort=True)
-        at.kube.patch(DATASETS, at.namespace, dataset, {"metadata": {"annotations": {APPROVE: planned}}})
-    click.echo(f"dataset/{dataset} plan {planned} approved{' (dry run)' if dry_run else ''}")
 
 
 def _create(

@@ -9,7 +9,7 @@ import click
 from lethe_kubectl.manifests import Note
 from lethe_kubectl.target import Choice
 
-_OUTPUT = "yaml, json: print the resource for Git, and create nothing."
+_OUTPUT = "yaml, json: print the resource for Git, and change nothing."
 
 F = TypeVar("F", bound=Callable[..., Any])
 

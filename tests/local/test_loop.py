@@ -212,6 +212,16 @@ def test_the_log_of_a_run_is_shown_by_its_name(dataset: Lake) -> None:
     assert (unknown.returncode, f"Do you mean {name}?" in unknown.stderr) == (10, True), unknown.stderr
 
 
+def test_the_batches_of_a_dataset_are_listed_and_a_requested_vacuum_is_waited_for(dataset: Lake) -> None:
+    listed = dataset.lethe("batches", "orders", "-o", "json")
+    vacuumed = dataset.lethe("vacuum-now", "orders", "--wait")
+
+    states = {b["id"]: b["state"] for b in json.loads(listed.stdout)}
+    assert (states["monday"], states["tuesday"]) == ("promoted", "promoted"), listed.stderr
+    assert vacuumed.returncode == 0, vacuumed.stderr + dataset.logs()
+    assert vacuumed.stdout.splitlines()[0] == "dataset/orders vacuum requested"
+
+
 def test_a_dry_run_and_a_manifest_for_git_create_nothing(dataset: Lake) -> None:
     dry = dataset.lethe("revert", "orders", "monday", "--name", "not-there", "--dry-run")
     printed = dataset.lethe("revert", "orders", "monday", "--name", "not-there", "-o", "yaml")

@@ -10,6 +10,7 @@ from urllib.parse import unquote
 
 BATCHES: Final = "batches="
 IDS_AT_MOST: Final = 1000
+VALUE_AT_MOST: Final = 200  # characters of the value in the status
 _BAD_ESCAPE: Final = re.compile(r"%(?![0-9A-Fa-f]{2})")
 
 

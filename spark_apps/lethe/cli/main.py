@@ -33,7 +33,7 @@ class Entry:
 _RESOURCES: Final = "lethe_kubectl.commands"
 
 COMMANDS: Final = {
-    "approve": Entry(_RESOURCES, "approve", "Approve the planned vacuum of a Dataset.", "kubectl"),
+    "approve": Entry("lethe_kubectl.vacuum", "approve", "Approve the planned vacuum of a Dataset.", "kubectl"),
     "batches": Entry("lethe.cli.batches", "batches", "List the batches of a table or a Dataset."),
     "demo": Entry(
         "lethe_local.demo.command", "demo", "Show the whole loop on this machine, with a year of flights.", "local"
@@ -53,7 +53,7 @@ COMMANDS: Final = {
     "status": Entry(_RESOURCES, "status", "Show Datasets, VacuumPolicies, and Restatements at work.", "kubectl"),
     "track": Entry("lethe.cli.batches", "track", "Update the table of batches of a table."),
     "undo": Entry(_RESOURCES, "undo", "Take a Revert back.", "kubectl"),
-    "vacuum-now": Entry(_RESOURCES, "vacuum_now", "Request a vacuum of a Dataset.", "kubectl"),
+    "vacuum-now": Entry("lethe_kubectl.vacuum", "vacuum_now", "Request a vacuum of a Dataset.", "kubectl"),
     "why": Entry(_RESOURCES, "why", "Say what a resource waits for, and the next command to run.", "kubectl"),
 }
 

@@ -18,9 +18,9 @@ from lethe_operator.reasons import Reason
 from lethe_operator.resources.common import VACUUM_NOW
 from lethe_operator.resources.dataset import Dataset
 from lethe_operator.resources.observed import AttemptState, ObservedRun
+from lethe_operator.resources.vacuum_now import VALUE_AT_MOST
 from lethe_operator.resources.vacuum_policy import VacuumPolicy
 
-VALUE_AT_MOST: Final = 200  # characters
 # Decisions that get an event. Runs that start, end or fail have their own events.
 _WITH_EVENT: Final = frozenset(
     {

@@ -1,0 +1,82 @@
+"""`lethe vacuum-now` and `lethe approve`: annotations of a Dataset, and the wait for the vacuum. I/O."""
+
+import shlex
+from datetime import UTC, datetime
+from typing import Any
+
+import click
+from lethe.base.errors import InputError
+from lethe.cli.output import print_document
+from lethe_operator.kube import DATASETS
+from lethe_operator.resources.common import APPROVE, VACUUM_NOW
+
+from lethe_kubectl import manifests
+from lethe_kubectl.following import follow_vacuum
+from lethe_kubectl.lookup import one
+from lethe_kubectl.options import change_options, target_options
+from lethe_kubectl.target import Choice, Connection, connected
+
+
+@click.command("vacuum-now")
+@click.argument("dataset")
+@click.option("--batch", "batches", multiple=True, help="Purge only the rows of this batch. Repeatable.")
+@change_options
+@target_options
+def vacuum_now(dataset: str, batches: tuple[str, ...], choice: Choice, **how: Any) -> None:
+    """Request a vacuum of a DATASET, whatever its policy's triggers and window say."""
+    value = manifests.vacuum_now(datetime.now(UTC), batches)
+    with connected(choice) as at:
+        before = one(at, "dataset", dataset)
+        _annotate(at, before, VACUUM_NOW, value, "vacuum requested", **how)
+
+
+@click.command()
+@click.argument("dataset")
+@click.option("--plan", "digest", default="", help="Approve only the plan with this digest. Default: ask.")
+@change_options
+@target_options
+def approve(dataset: str, digest: str, choice: Choice, **how: Any) -> None:
+    """Approve the planned vacuum of a DATASET. Prints the plan, and asks unless --plan names it."""
+    with connected(choice) as at:
+        found = one(at, "dataset", dataset)
+        vacuum = (found.get("status") or {}).get("vacuum") or {}
+        planned = str((vacuum.get("plan") or {}).get("digest") or "")
+        if not planned or vacuum.get("decision") != "NeedsApproval":
+            look = at.place.run(f"why dataset/{shlex.quote(dataset)}")
+            raise InputError(
+                "NothingToApprove",
+                f"dataset/{dataset} has no vacuum that waits for approval. See: {look}",
+            )
+        if digest and digest != planned:
+            raise InputError(
+                "OtherPlan", f"dataset/{dataset}: the plan is now {planned}, not {digest}. Look at it, then approve it."
+            )
+        plan = str(vacuum.get("message") or "").partition(" To approve it:")[0]
+        click.echo(plan, err=how["output"] is not None)
+        if not digest and not how["dry_run"] and how["output"] not in ("yaml", "json"):
+            click.confirm(f"Approve plan {planned}?", abort=True, err=how["output"] is not None)
+        _annotate(at, found, APPROVE, planned, f"plan {planned} approved", **how)
+
+
+def _annotate(
+    at: Connection,
+    before: dict[str, Any],
+    annotation: str,
+    value: str,
+    done: str,
+    output: str | None,
+    wait: bool,
+    timeout: int,
+    dry_run: bool,
+) -> None:
+    """Set an annotation of a Dataset, or print the patch that sets it."""
+    name = str(before["metadata"]["name"])
+    patch = {"metadata": {"annotations": {annotation: value}}}
+    if output in ("yaml", "json"):
+        metadata = {"name": name, "namespace": at.namespace, **patch["metadata"]}
+        print_document({"apiVersion": manifests.API_VERSION, "kind": "Dataset", "metadata": metadata}, output)
+        return
+    at.kube.patch(DATASETS, at.namespace, name, patch)
+    click.echo(f"dataset/{name}" if output == "name" else f"dataset/{name} {done}{' (dry run)' if dry_run else ''}")
+    if wait and not dry_run:
+        follow_vacuum(at, name, value if annotation == VACUUM_NOW else "", before.get("status"), timeout)
