@@ -7,6 +7,7 @@ import re
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from enum import Enum
 from typing import Final
 
 from lethe.base import names
@@ -21,6 +22,7 @@ DATA_FILES: Final = (".parquet", ".orc", ".avro")
 TABLE_FILES: Final = (".metadata.json", ".metadata.json.gz")
 # The minimum age at which Iceberg's own clean-up removes files of other writers.
 OTHERS_FOR: Final = timedelta(days=3)
+_RECORD_FOLDERS: Final = (names.RUNS_FOLDER, names.LEDGER_FOLDER, names.ERASURES_FOLDER)
 _RUN: Final = re.compile(r"[0-9a-f]{32}")  # `lethe.base.ids.run_id`
 
 
@@ -149,24 +151,38 @@ class Upload:
     begun: datetime
 
 
-def assess_upload(upload: Upload, open_erasure: OpenErasure, is_run: bool, now: datetime) -> ErasureBlocker | bool:
+class UploadOrigin(Enum):
+    """Who began an upload, by its path."""
+
+    RUN = "a data file of a run of Lethe"
+    # The notes of runs, ledger files and erasure records: none of them contains rows.
+    RECORD = "a file of Lethe about the table"
+    OTHER = "another writer"
+
+
+def assess_upload(
+    upload: Upload, open_erasure: OpenErasure, origin: UploadOrigin, now: datetime
+) -> ErasureBlocker | bool:
     """A blocker keeps the erasure open; True: abort the upload; False: it does not concern this erasure."""
     purged = open_erasure.erasure.purged_time
     if purged is not None and upload.begun > purged + UNPUBLISHED_FOR:
         return False
-    until = upload.begun + (UNPUBLISHED_FOR if is_run else OTHERS_FOR)
+    until = upload.begun + (OTHERS_FOR if origin is UploadOrigin.OTHER else UNPUBLISHED_FOR)
     if until <= now:
         return True
+    if origin is UploadOrigin.RECORD:
+        return False
     why = "an unfinished upload; it will be aborted then"
     return ErasureBlocker(BlockerKind.OBJECT, without_values(upload.path), until.replace(microsecond=0), why)
 
 
-def is_of_run(path: str, locations: Locations, writers: Iterable[Writer]) -> bool:
-    """Whether a path is in the folder of a run of Lethe."""
+def upload_origin(path: str, locations: Locations, writers: Iterable[Writer]) -> UploadOrigin:
+    """Who began the upload of a file, by its path."""
     at = place(path)
-    return any(w.folder and _below(place(w.folder), at) for w in writers) or bool(
-        _run_of(at, [place(u) for u in locations.data])
-    )
+    if any(w.folder and _below(place(w.folder), at) for w in writers) or _run_of(at, map(place, locations.data)):
+        return UploadOrigin.RUN
+    folders = (Place(own.root, (*own.names, name)) for own in map(place, locations.own) for name in _RECORD_FOLDERS)
+    return UploadOrigin.RECORD if any(_below(folder, at) for folder in folders) else UploadOrigin.OTHER
 
 
 def _may_have_written(writer: Writer, open_erasure: OpenErasure) -> bool:

@@ -13,11 +13,12 @@ from lethe.erasure.strays import (
     Locations,
     Stray,
     StrayContent,
+    UploadOrigin,
     assess_stray,
     assess_upload,
     find_strays,
-    is_of_run,
     may_hold,
+    upload_origin,
 )
 from lethe.erasure.writers import Writer, writer_blockers
 from lethe.iceberg.locations import KnownLocations, locations_of, of_this_table
@@ -119,10 +120,10 @@ def end_uploads(seen: Seen, storage: Storage, listing: Listing) -> dict[str, str
         if why:
             unlisted[root] = why
         for upload in uploads:
-            is_run = is_of_run(upload.path, locations, writers)
-            if not is_run and not any(_within(o, upload.path) for o in locations.own):
+            origin = upload_origin(upload.path, locations, writers)
+            if origin is UploadOrigin.OTHER and not any(_within(o, upload.path) for o in locations.own):
                 continue
-            assessed = {k: assess_upload(upload, seen.claims[k], is_run, now) for k in seen.free}
+            assessed = {k: assess_upload(upload, seen.claims[k], origin, now) for k in seen.free}
             for key, blocker in assessed.items():
                 if isinstance(blocker, ErasureBlocker):
                     seen.block([key], blocker)

@@ -11,11 +11,12 @@ from lethe.erasure.strays import (
     Stray,
     StrayContent,
     Upload,
+    UploadOrigin,
     assess_stray,
     assess_upload,
     find_strays,
-    is_of_run,
     may_hold,
+    upload_origin,
 )
 from lethe.erasure.writers import Writer, writer_blockers
 from lethe.ledger.erasure import BlockerKind, Erasure, ErasureBlocker
@@ -163,19 +164,42 @@ def test_an_old_file_of_another_writer_is_removed_only_if_it_was_written_for_thi
 def test_an_unfinished_upload_holds_the_erasure_until_it_is_old_enough_to_be_aborted() -> None:
     claim = a_claim("B", purged_hours_ago=10)
 
-    def assessed(hours: float, is_run: bool) -> object:
-        blocker = assess_upload(Upload("s3://b/f", "id", ago(hours=hours)), claim, is_run, NOW)
+    def assessed(hours: float, origin: UploadOrigin) -> object:
+        blocker = assess_upload(Upload("s3://b/f", "id", ago(hours=hours)), claim, origin, NOW)
         return blocker.until if isinstance(blocker, ErasureBlocker) else blocker
 
-    assert [assessed(2, True), assessed(25, True)] == [NOW + timedelta(hours=22), True]
-    assert [assessed(25, False), assessed(73, False)] == [NOW + timedelta(hours=47), True]
-    assert assess_upload(Upload("s3://b/f", "id", NOW), a_claim("B", purged_hours_ago=25), True, NOW) is False
+    run, other = UploadOrigin.RUN, UploadOrigin.OTHER
+    assert [assessed(2, run), assessed(25, run)] == [NOW + timedelta(hours=22), True]
+    assert [assessed(25, other), assessed(73, other)] == [NOW + timedelta(hours=47), True]
+    assert assess_upload(Upload("s3://b/f", "id", NOW), a_claim("B", purged_hours_ago=25), run, NOW) is False
 
 
-def test_an_upload_belongs_to_a_run_if_its_key_is_in_the_folder_of_one() -> None:
-    assert is_of_run(f"{TABLE}/data/{RUN}/f.parquet", LOCATIONS, ())
-    assert not is_of_run(f"{TABLE}/data/f.parquet", LOCATIONS, ())
-    assert is_of_run("s3://lake/shared/x/f.parquet", LOCATIONS, [a_writer(folder="s3://lake/shared/x")])
+def test_an_upload_of_a_file_without_rows_holds_no_erasure_and_is_aborted_after_a_day() -> None:
+    """A run that is killed while it writes its note leaves one."""
+    claim = a_claim("B", purged_hours_ago=10)
+
+    young, old = (
+        assess_upload(Upload("s3://b/f", "id", ago(hours=h)), claim, UploadOrigin.RECORD, NOW) for h in (2, 25)
+    )
+
+    assert (young, old) == (False, True)
+
+
+@pytest.mark.parametrize(
+    ("path", "origin"),
+    [
+        (f"{TABLE}/data/{RUN}/f.parquet", UploadOrigin.RUN),
+        (f"{TABLE}/data/f.parquet", UploadOrigin.OTHER),
+        ("s3://lake/shared/x/f.parquet", UploadOrigin.RUN),
+        (f"{TABLE}/_runs/{RUN}-writing.json", UploadOrigin.RECORD),
+        (f"{TABLE}/_tombstones/00001-{RUN}.avro", UploadOrigin.RECORD),
+        (f"{TABLE}/_erasures/{RUN}.json", UploadOrigin.RECORD),
+        (f"{TABLE}/metadata/{RUN}-m0.avro", UploadOrigin.OTHER),
+        (f"{TABLE}/data/_runs/f.parquet", UploadOrigin.OTHER),
+    ],
+)
+def test_the_folder_of_an_upload_says_who_began_it(path: str, origin: UploadOrigin) -> None:
+    assert upload_origin(path, LOCATIONS, [a_writer(folder="s3://lake/shared/x")]) is origin
 
 
 # --- runs that write ------------------------------------------------------------------------------------------------
