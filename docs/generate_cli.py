@@ -20,9 +20,10 @@ change no table; `lethe track` writes the table of batches beside one. The catal
 `batches` and `erasures` also take the name of a Dataset, or `dataset/NAME`, and then read its table: with the catalogs of
 `lethe local`, or for a cluster with those of your own `.pyiceberg.yaml`, which needs a catalog of the same name.
 
-Commands on resources (`status`, `why`, `runs`, `logs`, `revert`, `undo`, `replay`, `erase`, `vacuum-now`, `approve`)
-need `lethe-lake[kubectl]`. They create or annotate resources in a cluster or in `lethe local`; the operator does the work.
-[`lethe plan`](plan.md) needs `lethe-lake[plan]`, and only reads. The
+Commands on resources (`status`, `why`, `runs`, `logs`, `put`, `revert`, `undo`, `replay`, `erase`, `vacuum-now`,
+`approve`) need `lethe-lake[kubectl]`. They create or annotate resources in a cluster or in `lethe local`; the operator does the
+work. `put` writes into a buffer with your own credentials, and reads files with `lethe-lake[spark]`. [`lethe plan`](plan.md)
+needs `lethe-lake[plan]`, and only reads. The
 program is also installed as `kubectl-lethe`, so `kubectl lethe status` is the same. They talk to the first of these, and
 `lethe status` says to which:
 
@@ -35,6 +36,7 @@ program is also installed as `kubectl-lethe`, so `kubectl lethe status` is the s
 lethe revert flights 2013-02-08.UA --reason "invented flights" --wait
 lethe undo revert-flights-250966491b --dry-run
 lethe revert flights 2013-02-08.UA -o yaml >> restatements.yaml    # for Git: creates nothing
+lethe put flights ./2013-12-31.UA --dry-run                        # would a consolidation take these files?
 lethe why flights                                                  # and the next command to run
 lethe erase flights --column passenger --values - < values.txt     # values are never arguments, and never printed
 ```

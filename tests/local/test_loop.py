@@ -222,6 +222,23 @@ def test_the_batches_of_a_dataset_are_listed_and_a_requested_vacuum_is_waited_fo
     assert vacuumed.stdout.splitlines()[0] == "dataset/orders vacuum requested"
 
 
+def test_a_local_folder_is_put_into_the_buffer_promoted_and_then_known(dataset: Lake, tmp_path: Path) -> None:
+    folder = tmp_path / "thursday"
+    folder.mkdir()
+    pq.write_table(pa.table({"id": pa.array([50], pa.int64())}), folder / "part-0.parquet")
+    before = dataset.batches()
+
+    done = dataset.lethe("put", "orders", str(folder))
+    dataset.wait_until("promoted", lambda: dataset.promoted(before + 1))
+    again = dataset.lethe("put", "orders", str(folder), "-o", "json")
+    reverted = dataset.lethe("revert", "orders", "thursday", "--wait")
+
+    assert done.stdout.startswith("dataset/orders batch thursday put: 1 files, "), done.stderr
+    assert json.loads(again.stdout)["done"] == "unchanged", again.stderr
+    assert "1 rows deleted" in reverted.stdout, reverted.stderr
+    assert "BatchIdUsed" in dataset.lethe("put", "orders", str(folder)).stderr
+
+
 def test_a_dry_run_and_a_manifest_for_git_create_nothing(dataset: Lake) -> None:
     dry = dataset.lethe("revert", "orders", "monday", "--name", "not-there", "--dry-run")
     printed = dataset.lethe("revert", "orders", "monday", "--name", "not-there", "-o", "yaml")

@@ -1,0 +1,141 @@
+"""The command `lethe put`. I/O."""
+
+from pathlib import Path
+from typing import Any
+
+import click
+from lethe.base.errors import InputError
+from lethe.cli.output import print_document, progress, working
+from lethe.contract.settings import ConsolidationMode, SchemaEvolution
+from lethe.guards import rejections as guards
+from lethe.iceberg import catalogs
+from lethe.iceberg.facts import observe
+from lethe.ledger.parts import get_many
+from lethe.ledger_store import store as ledger_store
+from lethe.storage.object_store import open_store
+from lethe_operator.resources.dataset import Dataset, parse_dataset
+from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
+from pyiceberg.table import Table
+
+from lethe_kubectl.dataset_table import use_catalogs
+from lethe_kubectl.lookup import one
+from lethe_kubectl.options import target_options
+from lethe_kubectl.put.transfer import is_there, transfer
+from lethe_kubectl.put.upload import Known, LocalFile, Upload, data_files, id_of, judge_entry, plan_upload
+from lethe_kubectl.target import Choice, connected
+
+_FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
+
+
+@click.command()
+@click.argument("dataset")
+@click.argument("source", metavar="FOLDER", type=_FOLDER)
+@click.option("--batch", "given", default="", help="The id of the batch. Default: the name of the folder.")
+@click.option("--no-check", is_flag=True, help="Do not read the files before the upload.")
+@click.option("--dry-run", is_flag=True, help="Check everything, and write nothing.")
+@click.option("-o", "--output", type=click.Choice(["text", "json", "yaml", "name"]), default="text", show_default=True)
+@target_options
+def put(dataset: str, source: Path, given: str, no_check: bool, dry_run: bool, output: str, choice: Choice) -> None:
+    """Put the files of a local FOLDER as one batch into the buffer of a DATASET.
+
+    First reads them as a consolidation would, and refuses what that would refuse. Writes each object only if it is absent, and
+    last what completes the batch, so an interrupted command can be repeated. The same batch again changes nothing. Uses your own
+    credentials: those of the Dataset's catalog in .pyiceberg.yaml.
+    """
+    with connected(choice) as at:
+        document = one(at, "dataset", dataset)
+        use_catalogs(at, document)
+    of, folder = parse_dataset(document), source.resolve()
+    batch_id = id_of(folder.name, of.spec.batch_column, given)
+    found = data_files(
+        LocalFile(p.relative_to(folder).as_posix(), p.stat().st_size) for p in folder.rglob("*") if p.is_file()
+    )
+    upload = plan_upload(of.spec.buffer.uri, of.spec.buffer.layout, of.spec.batch_column, batch_id, found)
+    properties = catalogs.properties(of.spec.table.catalog)
+    _require_reachable(of, catalogs.is_local(properties))
+    with working("reading the ledger"):
+        table = _table(of)
+        known = _known(of, table, upload)
+    store = open_store(of.spec.buffer.uri, properties)
+    is_same = known is Known.SAME or is_there(store, upload)
+    rows = None if no_check or known is Known.SAME or table is None else _checked(of, table, upload, folder)
+    written = 0
+    if not dry_run and known is not Known.SAME:
+        with progress() as bar:
+            task = bar.add_task("uploading", total=len(upload.files))
+            written = transfer(store, upload, folder, lambda: bar.advance(task))
+    done = "unchanged" if is_same and not written else "put"
+    _print(of, upload, {"files": len(upload.files), "bytes": upload.bytes, "rows": rows, "done": done}, dry_run, output)
+
+
+def _require_reachable(of: Dataset, catalog_is_local: bool) -> None:
+    """Raises: InputError (`BufferLocal`), if the buffer is a folder of another machine."""
+    where = f"Dataset {of.meta.name}: spec.buffer.uri"
+    if problem := guards.local(where, of.spec.buffer.uri, of.spec.table.catalog, catalog_is_local):
+        raise InputError("BufferLocal", problem)
+
+
+def _table(of: Dataset) -> Table | None:
+    """None: the operator has not created it yet."""
+    try:
+        return catalogs.load(of.spec.table.catalog).load_table(of.spec.table.name)
+    except (NoSuchTableError, NoSuchNamespaceError):
+        click.echo(
+            f"lethe: the table {of.spec.table.name} does not exist yet, so the columns of the files are not checked.",
+            err=True,
+        )
+        return None
+
+
+def _known(of: Dataset, table: Table | None, upload: Upload) -> Known:
+    """Raises: InputError (`BatchIdUsed`)."""
+    if table is None:
+        return Known.NEW
+    facts = observe(table, of.spec.batch_column, of.spec.table.name)
+    entries = get_many(ledger_store.load(table.io, facts).ledger.batches, [upload.batch_id])
+    return judge_entry(upload, entries.get(upload.batch_id))
+
+
+def _checked(of: Dataset, table: Table, upload: Upload, folder: Path) -> int:
+    """The number of rows. Raises: InputError, with the reason of the refusal."""
+    try:
+        from lethe_kubectl.put.check import check_files  # needs pyspark, whose import takes a second
+    except ModuleNotFoundError as e:
+        raise InputError(
+            "NotInstalled",
+            f"checking the files needs {e.name}. Run: pip install 'lethe-lake[kubectl,spark]', or use --no-check.",
+        ) from None
+    if of.spec.consolidation.mode is ConsolidationMode.REGISTER:
+        click.echo("lethe: whether the files can be registered unchanged is checked by the run.", err=True)
+    files = [folder / f.path for f in upload.files.values()]
+    with progress() as bar:
+        task = bar.add_task("checking", total=len(files))
+        return check_files(
+            table.schema(),
+            of.spec.batch_column,
+            upload.batch_id,
+            files,
+            of.spec.buffer.format,
+            of.spec.schema_evolution is SchemaEvolution.ADD_COLUMNS,
+            lambda: bar.advance(task),
+        )
+
+
+def _print(of: Dataset, upload: Upload, what: dict[str, Any], dry_run: bool, output: str) -> None:
+    dry = " (dry run)" if dry_run else ""
+    match output:
+        case "json" | "yaml":
+            document = {
+                "dataset": of.meta.name,
+                "batch": upload.batch_id,
+                "uri": upload.folder,
+                **what,
+                "dryRun": dry_run,
+            }
+            print_document(document, output)
+        case "name":
+            click.echo(upload.batch_id)
+        case _:
+            rows = f", {what['rows']} rows" if what["rows"] is not None else ""
+            size = f"{what['files']} files, {what['bytes']} bytes{rows}"
+            click.echo(f"dataset/{of.meta.name} batch {upload.batch_id} {what['done']}{dry}: {size}")

@@ -1,0 +1,125 @@
+"""What of a local folder goes where in the buffer, and what is there already. Pure."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum, auto
+from pathlib import PurePosixPath
+from typing import assert_never
+
+from lethe.base import names
+from lethe.base.errors import InputError
+from lethe.base.ids import (
+    FORMAT_EXTENSIONS,
+    GZIP_EXTENSION,
+    MAX_BATCH_ID_LENGTH,
+    batch_file,
+    batch_folder,
+    batch_id_of_folder,
+)
+from lethe.buffer.batch import ListedObject, is_data
+from lethe.contract.settings import BufferLayout
+from lethe.ledger.ledger import BatchEntry, BatchState
+
+
+@dataclass(frozen=True)
+class LocalFile:
+    """A data file of the local folder."""
+
+    path: str  # below the folder, with slashes
+    size: int  # in bytes
+
+
+@dataclass(frozen=True)
+class Upload:
+    """A batch as it will be in the buffer."""
+
+    batch_id: str
+    folder: str  # the URI of the batch's folder, or of its only file
+    files: Mapping[str, LocalFile]  # by the URI of the object
+    marker: str  # the URI of what completes the batch, written last; "": the only file completes it
+
+    @property
+    def bytes(self) -> int:
+        return sum(f.size for f in self.files.values())
+
+
+class Known(Enum):
+    """What the ledger knows of a batch."""
+
+    NEW = auto()  # nothing, or it was refused: it may be put
+    SAME = auto()  # it is promoted, with files of the same names and sizes
+
+
+def data_files(files: Iterable[LocalFile]) -> list[LocalFile]:
+    """The files without markers and unfinished ones, whose names begin with `_` or `.`."""
+    return sorted((f for f in files if is_data(f"/{f.path}", "/")), key=lambda f: f.path)
+
+
+def id_of(folder_name: str, batch_column: str, given: str) -> str:
+    """The id of the batch: the given one, or that of the folder's name. Raises: InputError (`InvalidBatchId`)."""
+    found = given or batch_id_of_folder(batch_column, folder_name) or folder_name
+    if not 1 <= len(found) <= MAX_BATCH_ID_LENGTH:
+        raise InputError(
+            "InvalidBatchId",
+            f"the batch id {found[:80]!r} has {len(found)} characters, expected 1 to {MAX_BATCH_ID_LENGTH}. Name "
+            "one with --batch.",
+        )
+    return found
+
+
+def plan_upload(
+    buffer_uri: str, layout: BufferLayout, batch_column: str, batch_id: str, files: Sequence[LocalFile]
+) -> Upload:
+    """Say which file becomes which object. Raises: InputError (`NoDataFiles`, `SeveralFiles`)."""
+    if not files:
+        raise InputError(
+            "NoDataFiles", "the folder has no data file. Names that begin with _ or . are markers and unfinished files."
+        )
+    root = buffer_uri.rstrip("/")
+    match layout:
+        case BufferLayout.DIRECTORY:
+            folder = f"{root}/{batch_folder(batch_column, batch_id)}"
+            objects = {f"{folder}/{f.path}": f for f in files}
+            return Upload(batch_id, folder, objects, f"{folder}/{names.SUCCESS_MARKER}")
+        case BufferLayout.FILE:
+            if len(files) > 1:
+                raise InputError(
+                    "SeveralFiles",
+                    f"the folder has {len(files)} data files, and with spec.buffer.layout {BufferLayout.FILE} a batch is one "
+                    "file. Join them, or put each file from a folder of its own.",
+                )
+            uri = f"{root}/{batch_file(batch_id, _extension(files[0].path))}"
+            return Upload(batch_id, uri, {uri: files[0]}, "")
+        case _:
+            assert_never(layout)
+
+
+def _extension(path: str) -> str:
+    name = PurePosixPath(path).name.lower()
+    packed = GZIP_EXTENSION if name.endswith(GZIP_EXTENSION) else ""
+    stem = name.removesuffix(packed)
+    return next((e for e in FORMAT_EXTENSIONS if stem.endswith(e)), "") + packed
+
+
+def judge_entry(upload: Upload, entry: BatchEntry | None) -> Known:
+    """Compare the batch with the ledger's entry of its id. Raises: InputError (`BatchIdUsed`)."""
+    if entry is None or entry.state is BatchState.REFUSED:
+        return Known.NEW
+    promoted = {(_below(o.key), o.size) for o in entry.objects if is_data(o.key)}
+    if entry.state is BatchState.PROMOTED and promoted == {(_below(u), f.size) for u, f in upload.files.items()}:
+        return Known.SAME
+    raise InputError(
+        "BatchIdUsed",
+        f"the batch id {upload.batch_id} is used: the batch is {entry.state.value} since {entry.time:%Y-%m-%d %H:%MZ}, with "
+        "other files. An id is never used again. Choose another one with --batch; to replace a batch, use `lethe replay`.",
+    )
+
+
+def _below(uri: str) -> str:
+    """The name of an object, without its folders: a registered file keeps its URI, a moved one may not."""
+    return uri.rpartition("/")[2]
+
+
+def strangers(upload: Upload, listed: Iterable[ListedObject]) -> list[str]:
+    """The URIs of data objects in the batch's folder that are not of this upload."""
+    return [o.key for o in listed if is_data(o.key, upload.folder) and o.key not in upload.files]

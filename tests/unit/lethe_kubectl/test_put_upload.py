@@ -1,0 +1,70 @@
+"""What `lethe put` writes where: pure functions of names, sizes and ledger entries."""
+
+import pytest
+from lethe.base.errors import InputError
+from lethe.contract.settings import BufferLayout
+from lethe.ledger.ledger import BatchState, BufferedObject
+from lethe_kubectl.put.upload import Known, LocalFile, Upload, data_files, id_of, judge_entry, plan_upload
+
+from tests.support.builders import a_batch
+
+ROOT = "s3://lake/buffer"
+
+
+def an_upload(*names: str, layout: BufferLayout = BufferLayout.DIRECTORY, batch: str = "a/b") -> Upload:
+    return plan_upload(ROOT, layout, "batch_id", batch, [LocalFile(n, 5) for n in names])
+
+
+def test_each_file_keeps_its_path_below_the_folder_of_the_batch_and_the_marker_completes_it() -> None:
+    upload = an_upload("p0.parquet", "day=1/p1.parquet")
+
+    assert list(upload.files) == [
+        f"{ROOT}/batch_id=a%2Fb/p0.parquet",
+        f"{ROOT}/batch_id=a%2Fb/day=1/p1.parquet",
+    ]
+    assert (upload.marker, upload.bytes) == (f"{ROOT}/batch_id=a%2Fb/_SUCCESS", 10)
+
+
+@pytest.mark.parametrize(
+    ("name", "batch", "expected"),
+    [("x.csv", "b", "b.csv"), ("x.CSV.gz", "b", "b.csv.gz"), ("x", "b", "b"), ("x.json", "_b", "%5Fb.json")],
+)
+def test_with_the_layout_file_the_only_file_is_the_batch(name: str, batch: str, expected: str) -> None:
+    upload = an_upload(name, layout=BufferLayout.FILE, batch=batch)
+
+    assert (list(upload.files), upload.marker) == ([f"{ROOT}/{expected}"], "")
+
+
+def test_a_folder_that_is_no_batch_is_refused() -> None:
+    with pytest.raises(InputError, match=r"NoDataFiles: .* begin with _ or \."):
+        an_upload()
+    with pytest.raises(InputError, match=r"SeveralFiles: the folder has 2 data files"):
+        an_upload("a.csv", "b.csv", layout=BufferLayout.FILE)
+
+
+def test_markers_and_unfinished_files_are_left_out() -> None:
+    files = [LocalFile(n, 1) for n in ("b.csv", "_SUCCESS", ".a.csv.crc", "_temporary/c.csv", "a.csv")]
+
+    assert [f.path for f in data_files(files)] == ["a.csv", "b.csv"]
+
+
+def test_the_id_is_the_given_one_or_that_of_the_folder() -> None:
+    assert id_of("monday", "batch_id", "") == "monday"
+    assert id_of("batch_id=a%2Fb", "batch_id", "") == "a/b"
+    assert id_of("batch_id=a%2Fb", "batch_id", "c") == "c"
+    with pytest.raises(InputError, match="has 257 characters, expected 1 to 256"):
+        id_of("monday", "batch_id", "x" * 257)
+
+
+def test_a_used_id_is_refused_and_the_same_batch_again_is_not() -> None:
+    upload = an_upload("p.parquet")
+    same = (BufferedObject(f"{upload.folder}/p.parquet", 5, "e"), BufferedObject(upload.marker, 0, "e"))
+    other = (BufferedObject(f"{upload.folder}/p.parquet", 6, "e"),)
+
+    assert judge_entry(upload, None) is Known.NEW
+    assert judge_entry(upload, a_batch("a/b", BatchState.REFUSED, objects=other)) is Known.NEW
+    assert judge_entry(upload, a_batch("a/b", objects=same)) is Known.SAME
+    with pytest.raises(InputError, match=r"BatchIdUsed: the batch id a/b is used: the batch is promoted since"):
+        judge_entry(upload, a_batch("a/b", objects=other))
+    with pytest.raises(InputError, match="the batch is reverted"):
+        judge_entry(upload, a_batch("a/b", BatchState.REVERTED, objects=same))
