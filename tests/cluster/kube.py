@@ -123,6 +123,10 @@ class Cluster:
             "delete", ref, "--ignore-not-found", f"--timeout={within_seconds}s", within_seconds=within_seconds + 10
         )
 
+    def wait_until_gone(self, kinds: str, selector: str, within_seconds: int = 90) -> None:
+        """Wait until no object of some kinds has these labels."""
+        self.run("wait", "--for=delete", kinds, "-l", selector, f"--timeout={within_seconds}s")
+
     def in_namespace(self, namespace: str) -> "Cluster":
         return Cluster(self.kubeconfig, namespace, self.kubectl)
 

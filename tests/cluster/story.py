@@ -153,7 +153,7 @@ class ClusterStory:
     def clean(self) -> None:
         for ref in reversed(dict.fromkeys(self._made)):
             self.cluster.delete(ref)
-        self.cluster.run("wait", "--for=delete", "job,pod", "-l", f"lethe.dev/dataset={self.name}", "--timeout=90s")
+        self.cluster.wait_until_gone("job,pod", f"lethe.dev/dataset={self.name}")
         self.lake.drop(self.table)
         self.lake.drop(f"{self.table}_batches")
         self.lake.clear(f"s3://lake/tests/{self.name}")
