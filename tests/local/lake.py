@@ -1,0 +1,144 @@
+"""A folder of `lethe local` as its users have it: with a buffer, the commands, and a Dataset `orders`."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import lethe
+import pyarrow as pa
+import pyarrow.parquet as pq
+import yaml
+from pyiceberg.catalog import load_catalog
+from pyiceberg.table import Table
+
+from tests.support.documents import resource
+
+TABLE = "local.shop.orders"
+TIMEOUT_SECONDS = 240
+
+
+@dataclass
+class Lake:
+    """A folder of `lethe local`, a buffer, and the commands."""
+
+    home: Path
+    buffer: Path
+    environ: dict[str, str]
+    process: "subprocess.Popen[str] | None" = None
+    printed: list[str] = field(default_factory=list)
+
+    def up(self) -> None:
+        """Start, and wait until it says that it runs."""
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "lethe.cli", "local", "up"], env=self.environ, stdout=subprocess.PIPE, text=True
+        )
+        assert self.process.stdout is not None
+        self.printed.append(self.process.stdout.readline())
+        assert "Lethe runs in" in self.printed[-1]
+
+    def stop(self) -> None:
+        """Stop, if it runs."""
+        if self.process is not None and self.process.poll() is None:
+            self.end(signal.SIGINT)
+
+    def end(self, number: int) -> int:
+        assert self.process is not None
+        self.process.send_signal(number)
+        return self.process.wait(timeout=60)
+
+    def run(self, *arguments: str) -> "subprocess.CompletedProcess[str]":
+        command = [sys.executable, "-m", "lethe.cli", "local", *arguments]
+        return subprocess.run(
+            command, env=self.environ, capture_output=True, text=True, timeout=TIMEOUT_SECONDS, check=False
+        )
+
+    def lethe(self, *arguments: str, told: str = "") -> "subprocess.CompletedProcess[str]":
+        """A command on resources, with a text on standard input."""
+        environ = {k: v for k, v in self.environ.items() if k != "KUBECONFIG"}
+        return subprocess.run(
+            [sys.executable, "-m", "lethe.cli", *arguments],
+            env=environ, input=told, capture_output=True, text=True, timeout=TIMEOUT_SECONDS, check=False,
+        )  # fmt: skip
+
+    def done(self, *arguments: str) -> str:
+        ended = self.run(*arguments)
+        assert ended.returncode == 0, ended.stdout + ended.stderr + self.logs()
+        return ended.stdout
+
+    def apply(self, *documents: dict[str, Any]) -> str:
+        file = self.home.parent / "apply.yaml"
+        file.write_text(yaml.safe_dump_all(documents))
+        return self.done("apply", "-f", str(file))
+
+    def get(self, kind: str, name: str) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(self.done("get", kind, name, "-o", "json"))
+        return found
+
+    def put(self, batch: str, *ids: int) -> None:
+        folder = self.buffer / f"batch_id={batch}"
+        folder.mkdir(parents=True)
+        pq.write_table(pa.table({"id": pa.array(ids, pa.int64())}), folder / "part-0.parquet")
+        (folder / "_SUCCESS").touch()
+
+    def wait_until(self, what: str, holds: Callable[[], bool]) -> None:
+        ends = time.monotonic() + TIMEOUT_SECONDS
+        while not holds():
+            assert time.monotonic() < ends, f"not {what}: {self.done('get', 'datasets', '-o', 'yaml')}{self.logs()}"
+            time.sleep(0.5)
+
+    def batches(self) -> int:
+        """The number of promoted batches that the status shows."""
+        status = self.get("dataset", "orders").get("status") or {}
+        return int((status.get("batches") or {}).get("promoted") or 0)
+
+    def promoted(self, number: int) -> bool:
+        return self.batches() == number
+
+    def ids(self) -> list[int]:
+        return sorted(lethe.scan(TABLE).to_arrow()["id"].to_pylist())
+
+    def table(self) -> Table:
+        """As PyIceberg sees it, without Lethe."""
+        properties = yaml.safe_load((self.home / ".pyiceberg.yaml").read_text())["catalog"]["local"]
+        return load_catalog("local", **properties).load_table("shop.orders")
+
+    def processes(self) -> list[str]:
+        """The processes that work for this folder."""
+        found = subprocess.run(["pgrep", "-f", "-a", str(self.home)], capture_output=True, text=True, check=False)
+        return found.stdout.splitlines()
+
+    def logs(self) -> str:
+        files = [*self.home.glob("parts/*/log"), *self.home.glob("runs/*/log")]
+        return "".join(f"\n== {f}\n{f.read_text(errors='replace')[-2000:]}" for f in files)
+
+
+def a_lake(folder: Path) -> Lake:
+    """Not started yet."""
+    home = folder / "lethe"
+    return Lake(home, folder / "buffer", {**os.environ, "LETHE_LOCAL": str(home)})
+
+
+def orders(buffer: Path) -> dict[str, Any]:
+    """A Dataset that takes each batch at once."""
+    spec = {
+        "table": {
+            "catalog": "local",
+            "name": "shop.orders",
+            "create": {"schema": "id BIGINT, batch_id STRING"},
+        },
+        "batchColumn": "batch_id",
+        "buffer": {"uri": f"file://{buffer}"},
+        "consolidation": {"minBatches": 1},
+    }
+    return resource("Dataset", "orders", spec)
+
+
+def restatement(name: str, operation: str, **spec: Any) -> dict[str, Any]:
+    return resource("Restatement", name, {"datasetRef": {"name": "orders"}, "operation": operation, **spec})

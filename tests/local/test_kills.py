@@ -1,0 +1,91 @@
+"""`lethe local` is killed at each step of its work, and goes on where it was: nothing is lost, and nothing is done twice."""
+
+import signal
+import subprocess
+from collections.abc import Callable
+
+import pytest
+
+from tests.local.cluster import LocalCluster
+from tests.local.lake import Lake, restatement
+from tests.support.clock import wait_until
+
+pytestmark = pytest.mark.long
+
+LIMIT_SECONDS = 120
+
+
+def step(lake: Lake, when: str) -> Callable[[], bool]:
+    """Whether a step of the work that begins now has been reached."""
+    cluster = LocalCluster(lake.home / "kubeconfig")
+
+    def pods() -> set[str]:
+        return {p["metadata"]["name"] for p in cluster.list("pods")}
+
+    pods_before, head_before = pods(), lake.table().metadata.current_snapshot_id
+    steps: dict[str, Callable[[], bool]] = {
+        "at once": lambda: True,
+        "its process runs": lambda: bool(pods() - pods_before),
+        "it has committed": lambda: lake.table().metadata.current_snapshot_id != head_before,
+    }
+    return steps[when]
+
+
+def kill(lake: Lake, all_processes: bool) -> None:
+    """Kill `lethe local up`, and its children too, as if the machine had lost its power. Start it again."""
+    lake.end(signal.SIGKILL)
+    if all_processes:
+        subprocess.run(["pkill", "-KILL", "-f", str(lake.home)], check=False)
+    lake.up()
+
+
+WORK = [
+    (what, when)
+    for what in ("a batch", "a revert", "a vacuum")
+    for when in ("at once", "its process runs", "it has committed")
+    if (what, when) != ("a revert", "its process runs")  # the committer always runs
+]
+
+
+@pytest.mark.parametrize("all_processes", [False, True], ids=["up", "everything"])
+@pytest.mark.parametrize(("what", "when"), WORK)
+def test_after_a_kill_at_any_step_the_work_is_done_once(
+    dataset: Lake, what: str, when: str, all_processes: bool
+) -> None:
+    number = 1000 + 2 * WORK.index((what, when)) + all_processes
+    name = f"batch-{number}"
+    rows = dataset.ids()
+    if what != "a batch":  # one to revert
+        dataset.put(name, number)
+        wait_until(lambda: number in dataset.ids(), LIMIT_SECONDS)
+    if what == "a vacuum":  # and to purge
+        dataset.apply(restatement(name, "Revert", batchIds=[name]))
+        dataset.done("wait", "restatement", name, "--for", "Succeeded")
+    reached = step(dataset, when)
+
+    match what:
+        case "a batch":
+            dataset.put(name, number)
+        case "a revert":
+            dataset.apply(restatement(name, "Revert", batchIds=[name]))
+        case "a vacuum":
+            assert dataset.lethe("vacuum-now", "orders", "--batch", name).returncode == 0
+    wait_until(reached, LIMIT_SECONDS)
+    kill(dataset, all_processes)
+
+    match what:
+        case "a batch":
+            wait_until(lambda: number in dataset.ids(), LIMIT_SECONDS)
+            assert dataset.ids() == sorted([*rows, number])
+        case "a revert":
+            dataset.done("wait", "restatement", name, "--for", "Succeeded")
+            assert dataset.ids() == rows
+        case "a vacuum":
+            dataset.wait_until("purged", lambda: purged(dataset, number))
+            assert dataset.ids() == rows
+
+
+def purged(lake: Lake, number: int) -> bool:
+    """Whether no data file has the row."""
+    rows = lake.table().scan(selected_fields=("id",)).to_arrow()
+    return number not in rows["id"].to_pylist()
