@@ -48,3 +48,7 @@ def bad_request(message: str) -> ApiError:
 
 def invalid(message: str) -> ApiError:
     return ApiError(422, "Invalid", message)
+
+
+def unavailable(message: str) -> ApiError:
+    return ApiError(503, "ServiceUnavailable", message)

@@ -2,6 +2,7 @@
 
 import hmac
 import json
+import sqlite3
 import ssl
 import sys
 import threading
@@ -112,6 +113,9 @@ class _Handler(BaseHTTPRequestHandler):
             self._send(201 if self.command == "POST" else 200, self._done(target, query, body))
         except errors.ApiError as e:
             self._send(e.status, e.document)
+        except sqlite3.OperationalError as e:
+            failed = errors.unavailable(f"the state cannot be written: {e}. Is the disk full?")
+            self._send(failed.status, failed.document)
         except (BrokenPipeError, ConnectionResetError, ssl.SSLError, StoreClosed):
             self.close_connection = True
 

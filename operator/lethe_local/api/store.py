@@ -69,7 +69,8 @@ class Store:
                 yield Transaction(self._connection)
                 self._connection.execute("COMMIT")
             except BaseException:
-                self._connection.execute("ROLLBACK")
+                if self._connection.in_transaction:  # SQLite itself ends one for which there is no space
+                    self._connection.execute("ROLLBACK")
                 raise
             self._changed.notify_all()
 

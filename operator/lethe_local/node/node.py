@@ -55,11 +55,15 @@ class Node:
 
     def run(self) -> None:
         """Run until `leave`; then end all processes."""
+        last = ""
         while not self._leaving.is_set():
             try:
                 self.look()
-            except Exception:
-                log.exception("the node failed, and goes on")
+                last = ""
+            except Exception as e:
+                if repr(e) != last:  # a full disk, for example, lasts for many looks
+                    log.exception("the node failed, and goes on")
+                last = repr(e)
             self._leaving.wait(LOOK_SECONDS)
         for running in self._processes.values():
             running.stop()
@@ -152,17 +156,20 @@ class Node:
             if "deletionTimestamp" in pod["metadata"]:
                 self._remove(self._pods, pod)
                 return None
-            return pod
+            if (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed"):
+                return pod
+            return self._set_status(self._pods, pod, _ended(pod, 128, "The process was not started."))
         code = running.exit_code
         if code is None:
             if stop or "deletionTimestamp" in pod["metadata"]:
                 running.stop()
             return pod
         running.kill()  # what the process has started and left
-        del self._processes[uid]
         shutil.rmtree(running.folder / "scratch", ignore_errors=True)
         shutil.rmtree(running.folder / "tmp", ignore_errors=True)
-        return self._set_status(self._pods, pod, _ended(pod, code))
+        ended = self._set_status(self._pods, pod, _ended(pod, code))
+        del self._processes[uid]  # not earlier: if the status cannot be written, the next look does it
+        return ended
 
     def _follow(self, job: Json, pod: Json) -> None:
         """Give a Job the outcome of its pod."""
