@@ -8,8 +8,8 @@
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
-from typing import Any, assert_never
+from datetime import datetime, timedelta
+from typing import Any, Final, assert_never
 
 from lethe.buffer.digest import BufferDigest
 from lethe.buffer.retention import Sweep, plan_sweep
@@ -50,6 +50,9 @@ from lethe_operator.resources.engine import Engine
 from lethe_operator.resources.observed import AttemptState, LostLedger, ObservedRun, TableView, Unavailable, World
 from lethe_operator.resources.restatement import Restatement
 from lethe_operator.settings import Settings
+
+# Clocks of machines differ by less, unless one is wrong.
+CLOCKS_DIFFER_BY: Final = timedelta(minutes=1)
 
 
 def is_committing(run: ObservedRun) -> bool:
@@ -222,7 +225,7 @@ def _turns(dataset: Dataset, world: World, verdicts: _Verdicts, now: datetime, c
     asked = verdicts.by_committer.launch
     passed_over = consolidation.launch is not None and _was_passed_over(world)
     committing = consolidation.launch if passed_over else verdicts.by_job.launch or consolidation.launch
-    ended = _commit_ended(world)
+    ended = _commit_ended(world, now)
     until = ended + PAUSE_BETWEEN_COMMITS if ended is not None else now
     pause = until if until > now and (committing or asked or reanchor.launch) else None
     # While Restatements are being collected, no consolidation starts before them: it may take long.
@@ -280,10 +283,11 @@ def _was_passed_over(world: World) -> bool:
     return restated and world.buffer.oldest[0].oldest_time < created
 
 
-def _commit_ended(world: World) -> datetime | None:
-    """When the last run that commits ended, whatever its outcome; None: none is known."""
+def _commit_ended(world: World, now: datetime) -> datetime | None:
+    """When the last run that commits ended, whatever its outcome; None: none is known. An end in the future is of a clock that
+    was wrong, and a pause after it could last for days."""
     ends = (a.finished for r in world.runs if is_committing(r) and not r.is_dry for a in r.attempts)
-    return max((at for at in ends if at is not None), default=None)
+    return max((at for at in ends if at is not None and at <= now + CLOCKS_DIFFER_BY), default=None)
 
 
 def _consolidation_decision(

@@ -54,6 +54,20 @@ def test_between_two_runs_that_commit_other_writers_get_a_turn(
     )
 
 
+@pytest.mark.parametrize(("ends_in", "starts"), [(30, False), (3600, True)])
+def test_a_run_that_ended_in_the_future_holds_nothing_up(ends_in: int, starts: bool) -> None:
+    """A clock was an hour ahead, and was put right. Clocks that differ by seconds are usual."""
+    spec = a_consolidation(a_buffered("Z"))
+    done = a_run(spec, an_attempt(spec, AttemptState.SUCCEEDED, finished_seconds=-ends_in), intent=False)
+    table = a_table(a_ledger(batches=[a_batch("Z")]))
+
+    consolidating = decided(a_world(A, runs=(done,), table=table))
+    restating = decided(a_world(A, restatements=(a_restatement(),), runs=(done,), table=table))
+
+    assert kinds(consolidating) == ([RunKind.CONSOLIDATION] if starts else [])
+    assert kinds(restating) == ([RunKind.RESTATEMENT] if starts else [])
+
+
 def test_a_vacuum_and_what_has_nothing_to_do_know_no_pause() -> None:
     spec = a_consolidation(a_buffered("Z"))
     done = a_run(spec, an_attempt(spec, AttemptState.SUCCEEDED, finished_seconds=1))
