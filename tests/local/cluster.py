@@ -98,7 +98,7 @@ class LocalCluster(Cluster):
         for item in answer["items"]:
             item.setdefault("kind", kind.resource.name)
             if kind.resource.name == "Event":  # kubectl shows the older of the two APIs for events
-                item["involvedObject"] = item.get("regarding")
+                item["involvedObject"], item["message"] = item.get("regarding"), item.get("note")
         return answer
 
     def _path(self, arguments: Sequence[str]) -> str:

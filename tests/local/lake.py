@@ -15,7 +15,7 @@ import lethe
 import pyarrow as pa
 import pyarrow.parquet as pq
 import yaml
-from pyiceberg.catalog import load_catalog
+from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.table import Table
 
 from tests.support.documents import resource
@@ -30,6 +30,7 @@ class Lake:
 
     home: Path
     buffer: Path
+    manifest: Path  # what was applied last
     environ: dict[str, str]
     process: "subprocess.Popen[str] | None" = None
     printed: list[str] = field(default_factory=list)
@@ -73,9 +74,8 @@ class Lake:
         return ended.stdout
 
     def apply(self, *documents: dict[str, Any]) -> str:
-        file = self.home.parent / "apply.yaml"
-        file.write_text(yaml.safe_dump_all(documents))
-        return self.done("apply", "-f", str(file))
+        self.manifest.write_text(yaml.safe_dump_all(documents))
+        return self.done("apply", "-f", str(self.manifest))
 
     def get(self, kind: str, name: str) -> dict[str, Any]:
         found: dict[str, Any] = json.loads(self.done("get", kind, name, "-o", "json"))
@@ -104,10 +104,13 @@ class Lake:
     def ids(self) -> list[int]:
         return sorted(lethe.scan(TABLE).to_arrow()["id"].to_pylist())
 
-    def table(self) -> Table:
+    def catalog(self) -> Catalog:
         """As PyIceberg sees it, without Lethe."""
         properties = yaml.safe_load((self.home / ".pyiceberg.yaml").read_text())["catalog"]["local"]
-        return load_catalog("local", **properties).load_table("shop.orders")
+        return load_catalog("local", **properties)
+
+    def table(self) -> Table:
+        return self.catalog().load_table("shop.orders")
 
     def processes(self) -> list[str]:
         """The processes that work for this folder."""
@@ -122,7 +125,7 @@ class Lake:
 def a_lake(folder: Path) -> Lake:
     """Not started yet."""
     home = folder / "lethe"
-    return Lake(home, folder / "buffer", {**os.environ, "LETHE_LOCAL": str(home)})
+    return Lake(home, folder / "buffer", folder / "apply.yaml", {**os.environ, "LETHE_LOCAL": str(home)})
 
 
 def orders(buffer: Path) -> dict[str, Any]:

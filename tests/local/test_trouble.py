@@ -1,0 +1,120 @@
+"""`lethe local` in trouble: no write access, a full disk, a clock that jumps, data that does not fit, a lost table."""
+
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.cluster.kube import condition
+from tests.local.cluster import LocalCluster
+from tests.local.lake import Lake, a_lake, orders
+from tests.support.clock import wait_until
+
+LIMIT_SECONDS = 180
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root may mount a file system")
+
+
+def mount(folder: Path, options: str) -> None:
+    folder.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(folder)], check=True)
+
+
+def unmount(folder: Path) -> None:
+    subprocess.run(["umount", "--lazy", str(folder)], check=True)
+
+
+@needs_root
+def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    mount(tmp_path / "read-only", "ro")
+    try:
+        refused = a_lake(tmp_path / "read-only").run("up")
+    finally:
+        unmount(tmp_path / "read-only")
+
+    assert refused.returncode == 10
+    assert "FolderNotWritable" in refused.stderr
+    assert f"{tmp_path}/read-only/lethe: Read-only file system" in refused.stderr
+    assert "--dir" in refused.stderr
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Lake]:
+    """A running `lethe local` with a disk of its own of 100 MB. Its buffer is elsewhere."""
+    mount(tmp_path / "disk", "size=100m")
+    lake = a_lake(tmp_path / "disk")
+    lake.buffer = tmp_path / "buffer"
+    lake.manifest = tmp_path / "apply.yaml"
+    monkeypatch.setenv("PYICEBERG_HOME", str(lake.home))
+    try:
+        lake.up()
+        yield lake
+        lake.stop()
+    finally:
+        unmount(tmp_path / "disk")
+
+
+@needs_root
+@pytest.mark.long
+def test_when_a_full_disk_has_space_again_the_work_goes_on(small_disk: Lake) -> None:
+    lake = small_disk
+    lake.put("monday", 1, 2)
+    lake.apply(orders(lake.buffer))
+    lake.wait_until("promoted", lambda: lake.promoted(1))
+    filler = lake.home / "filler"
+    subprocess.run(["dd", "if=/dev/zero", f"of={filler}", "bs=64k"], check=False, capture_output=True)
+    assert os.statvfs(lake.home).f_bavail == 0
+
+    lake.put("tuesday", 3)
+    refused = lake.run("apply", "-f", str(lake.manifest))  # the state cannot take what has changed
+    reverted = lake.lethe("revert", "orders", "monday", "--name", "no-space")
+
+    assert reverted.returncode != 0
+    assert "disk" in reverted.stderr + refused.stderr
+    assert "Traceback" not in reverted.stderr + refused.stderr
+    assert lake.ids() == [1, 2]
+    filler.unlink()
+    wait_until(lambda: lake.ids() == [1, 2, 3], LIMIT_SECONDS)
+    lake.wait_until("promoted", lambda: lake.promoted(2))
+    assert lake.process is not None
+    assert lake.process.poll() is None
+
+
+def test_a_csv_that_does_not_fit_is_named_with_its_column(lake: Lake) -> None:
+    buffer = lake.home.parent / "csv"
+    folder = buffer / "batch_id=bad"
+    folder.mkdir(parents=True)
+    (folder / "part-0.csv").write_text("id\n1\nmany\n")
+    (folder / "_SUCCESS").touch()
+    body = orders(buffer)
+    body["metadata"]["name"] = "csv"
+    body["spec"]["table"]["name"] = "shop.csv"
+    body["spec"]["buffer"]["format"] = "csv"
+    lake.apply(body)
+
+    def refused() -> list[dict[str, str]]:
+        return list(((lake.get("dataset", "csv").get("status") or {}).get("batches") or {}).get("refusedBatches") or ())
+
+    wait_until(lambda: bool(refused()), LIMIT_SECONDS)
+
+    (batch,) = refused()
+    assert batch["batchId"] == "bad"
+    assert "part-0.csv" in batch["message"]
+    assert "id" in batch["message"]
+
+
+def test_a_table_that_another_tool_dropped_is_named_and_not_created_again(lake: Lake) -> None:
+    lake.put("monday", 1)
+    lake.apply(orders(lake.buffer))
+    lake.wait_until("promoted", lambda: lake.promoted(1))
+    lake.catalog().drop_table("shop.orders")
+
+    lake.put("tuesday", 2)
+    cluster = LocalCluster(lake.home / "kubeconfig")
+    body = cluster.wait_for_condition("datasets/orders", "Stalled", reason="TableDropped", within_seconds=LIMIT_SECONDS)
+
+    assert "shop.orders" in condition(body, "Ready")["message"]
+    assert not lake.catalog().table_exists("shop.orders")
+    why = lake.lethe("why", "dataset/orders")
+    assert "accept-head" in why.stdout
