@@ -4,6 +4,8 @@ import json
 import signal
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import yaml
 
 from tests.local.lake import Lake, restatement
