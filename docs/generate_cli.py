@@ -41,6 +41,18 @@ lethe why flights                                                  # and the nex
 lethe erase flights --column passenger --values - < values.txt     # values are never arguments, and never printed
 ```
 
+A shell completes commands, options, and the names of Datasets, Restatements, policies and runs. Add one line to its
+configuration. The names come from the server that the command would use; without an answer within seconds there are none.
+
+```sh
+eval "$(_LETHE_COMPLETE=bash_source lethe)"     # ~/.bashrc
+eval "$(_LETHE_COMPLETE=zsh_source lethe)"      # ~/.zshrc
+_LETHE_COMPLETE=fish_source lethe | source      # ~/.config/fish/config.fish
+```
+
+`kubectl lethe` is completed by kubectl's own completion (`kubectl completion bash`), which runs the installed
+`kubectl_complete-lethe`.
+
 | Exit code | Meaning |
 |---|---|
 | 0 | done, no problem found |

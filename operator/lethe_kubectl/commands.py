@@ -10,7 +10,7 @@ from lethe.base.errors import InputError
 from lethe.cli.output import print_document, print_table
 from lethe_operator.kube import DATASETS, RESTATEMENTS, VACUUM_POLICIES, AlreadyExists, Away, KubeError, ResourceKind
 
-from lethe_kubectl import manifests
+from lethe_kubectl import completion, manifests
 from lethe_kubectl import runs as run_rows
 from lethe_kubectl.following import follow, same_as
 from lethe_kubectl.lookup import find, one
@@ -48,7 +48,7 @@ def status(choice: Choice, output: str) -> None:
 
 
 @click.command()
-@click.argument("dataset", required=False)
+@click.argument("dataset", required=False, shell_complete=completion.datasets)
 @click.option("--active", is_flag=True, help="Only runs that have not ended.")
 @target_options
 @click.option("-o", "--output", type=click.Choice(["table", "wide", "json", "yaml", "name"]), default="table")
@@ -69,7 +69,7 @@ def runs(choice: Choice, dataset: str | None, active: bool, output: str) -> None
 
 
 @click.command()
-@click.argument("resource", nargs=-1, required=True)
+@click.argument("resource", nargs=-1, required=True, shell_complete=completion.resources)
 @target_options
 @click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text")
 def why(choice: Choice, resource: tuple[str, ...], output: str) -> None:
@@ -93,7 +93,7 @@ def why(choice: Choice, resource: tuple[str, ...], output: str) -> None:
 
 
 @click.command()
-@click.argument("dataset")
+@click.argument("dataset", shell_complete=completion.datasets)
 @click.argument("batch", nargs=-1, required=True)
 @note_options
 @change_options
@@ -104,7 +104,7 @@ def revert(dataset: str, batch: tuple[str, ...], note: Note, **how: Any) -> None
 
 
 @click.command()
-@click.argument("restatement")
+@click.argument("restatement", shell_complete=completion.restatements)
 @note_options
 @change_options
 @target_options
@@ -116,7 +116,7 @@ def undo(restatement: str, note: Note, choice: Choice, **how: Any) -> None:
 
 
 @click.command()
-@click.argument("dataset")
+@click.argument("dataset", shell_complete=completion.datasets)
 @click.argument("batch", nargs=-1)
 @click.option("--with", "new_batch", required=True, help="The id of the new batch. It must never have been used.")
 @click.option("--uri", required=True, help="The folder with the files of the new batch, outside the buffer.")
@@ -134,7 +134,7 @@ def replay(
 
 
 @click.command()
-@click.argument("dataset")
+@click.argument("dataset", shell_complete=completion.datasets)
 @click.argument("batch", nargs=-1)
 @click.option("--column", default="", help="Erase the records with certain values in this column.")
 @click.option("--values", type=click.File("r"), help="A file with the values, one per line; - reads standard input.")

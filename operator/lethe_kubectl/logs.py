@@ -15,6 +15,7 @@ from lethe_operator.kube import DATASETS, PODS, KubeError, NotFound
 from lethe_operator.observe.run_objects import POD_LABELS, launched_by
 from lethe_operator.resources.common import CONTAINER, LABEL_ATTEMPT, LABEL_RUN_ID, SPARK_CONTAINER
 
+from lethe_kubectl import completion
 from lethe_kubectl.lookup import unknown
 from lethe_kubectl.options import target_options
 from lethe_kubectl.runs import runs_of
@@ -26,7 +27,7 @@ SHOWN_OF_A_FAILURE: Final = 10
 
 
 @click.command()
-@click.argument("run")
+@click.argument("run", shell_complete=completion.runs)
 @click.option("-f", "--follow", is_flag=True, help="Go on until the run has ended, or until Ctrl-C.")
 @click.option("-p", "--previous", is_flag=True, help="The attempt before this one.")
 @click.option("--tail", default=LAST_LINES, show_default=True, help="The number of last lines; 0: all.")

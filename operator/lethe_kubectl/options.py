@@ -35,9 +35,9 @@ def target_options(function: F) -> F:
     return gather  # type: ignore[return-value]
 
 
-def is_plugin() -> bool:
+def is_plugin(context: click.Context | None = None) -> bool:
     """Whether the program was called as `kubectl lethe`."""
-    return (click.get_current_context().find_root().info_name or "").startswith("kubectl")
+    return ((context or click.get_current_context()).find_root().info_name or "").startswith("kubectl")
 
 
 def change_options(function: F) -> F:

@@ -54,19 +54,19 @@ class Connection:
 
 
 @contextmanager
-def connected(choice: Choice) -> Iterator[Connection]:
+def connected(choice: Choice, limits: TimeLimits = LIMITS) -> Iterator[Connection]:
     """A connection. Its errors become errors of one line.
 
     Raises: InputError (`NoCluster`, `Forbidden`, `NotInstalled` and others), TransientError (`ClusterAway`).
     """
-    connection = _connect(choice)
+    connection = _connect(choice, limits)
     try:
         yield connection
     except KubeError as e:
         raise explained(e, connection.place, _served(connection.kube) if no_such_path(e) else ()) from None
 
 
-def _connect(choice: Choice) -> Connection:
+def _connect(choice: Choice, limits: TimeLimits) -> Connection:
     local = _local(choice)
     if local is not None and not local.kubeconfig.exists():
         raise InputError("NotRunning", f"nothing runs in {local.path}. Start it: lethe local up --dir {local.path}")
@@ -91,7 +91,7 @@ def _connect(choice: Choice) -> Connection:
         ) from None
     context = next((c for c in contexts if c["name"] == choice.context), current)
     namespace = choice.namespace or context["context"].get("namespace") or "default"
-    kube = Kube(configuration, LIMITS)
+    kube = Kube(configuration, limits)
     kube.write_query = STRICT | ({"dryRun": "All"} if choice.dry_run else {})
     place = Place(
         name=f"lethe local in {local.path}" if local is not None else f"context {context['name']}",

@@ -17,6 +17,7 @@ from lethe_operator.resources.dataset import Dataset, parse_dataset
 from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
 from pyiceberg.table import Table
 
+from lethe_kubectl import completion
 from lethe_kubectl.dataset_table import use_catalogs
 from lethe_kubectl.lookup import one
 from lethe_kubectl.options import target_options
@@ -28,7 +29,7 @@ _FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
 
 
 @click.command()
-@click.argument("dataset")
+@click.argument("dataset", shell_complete=completion.datasets)
 @click.argument("source", metavar="FOLDER", type=_FOLDER)
 @click.option("--batch", "given", default="", help="The id of the batch. Default: the name of the folder.")
 @click.option("--no-check", is_flag=True, help="Do not read the files before the upload.")

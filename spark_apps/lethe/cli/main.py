@@ -14,10 +14,12 @@ from pathlib import Path
 from typing import Any, Final
 
 import click
+from click.shell_completion import CompletionItem
 
 from lethe.base.errors import InputError, LetheError, TransientError
 
 DEBUG = "LETHE_DEBUG"
+PLUGIN: Final = "kubectl lethe"
 
 
 @dataclass(frozen=True)
@@ -72,6 +74,11 @@ class OneLineErrors(click.Group):
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
         with formatter.section("Commands"):
             formatter.write_dl([(name, COMMANDS[name].help) for name in sorted(COMMANDS)])
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Complete the names of commands without importing them."""
+        found = [CompletionItem(n, help=COMMANDS[n].help) for n in sorted(COMMANDS) if n.startswith(incomplete)]
+        return found + click.Command.shell_complete(self, ctx, incomplete)
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
@@ -138,4 +145,4 @@ def cli() -> None:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Also the program `kubectl-lethe`, which kubectl runs as `kubectl lethe`."""
     plugin = Path(sys.argv[0]).name.startswith("kubectl-lethe")
-    cli.main(args=list(arguments) if arguments is not None else None, prog_name="kubectl lethe" if plugin else "lethe")
+    cli.main(args=list(arguments) if arguments is not None else None, prog_name=PLUGIN if plugin else "lethe")

@@ -11,6 +11,7 @@ import click
 from lethe.base.errors import InputError
 
 _RESOLVER: Final = "lethe_kubectl.dataset_table"
+_COMPLETION: Final = "lethe_kubectl.completion"
 _PREFIX: Final = "dataset/"
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -44,10 +45,19 @@ def table_or_dataset(function: F) -> F:
         click.option("--context", "context_name", default="", help="A context of the kubeconfig."),
         click.option("--kubeconfig", type=a_file, help="The kubeconfig. Default: KUBECONFIG, then ~/.kube/config."),
         click.option("--dir", "folder", type=a_file, help="Use `lethe local` in this folder instead of a cluster."),
-        click.argument("table", metavar="TABLE|DATASET"),
+        click.argument("table", metavar="TABLE|DATASET", shell_complete=_complete),
     ):
         option(resolve)
     return resolve  # type: ignore[return-value]
+
+
+def _complete(context: click.Context, parameter: click.Parameter, typed: str) -> list[str]:
+    """The names of Datasets, if the packages that read them are installed."""
+    try:
+        names: list[str] = import_module(_COMPLETION).datasets(context, parameter, typed)
+    except ModuleNotFoundError:
+        return []
+    return names
 
 
 def is_dataset(name: str) -> bool:
