@@ -6,8 +6,7 @@ from pathlib import Path
 from typing import Final
 
 import click
-import yaml
-from lethe.cli.output import print_json, print_table, working
+from lethe.cli.output import print_document, print_table, working
 from lethe_kubectl.lookup import KINDS
 from lethe_kubectl.options import target_options
 from lethe_kubectl.target import Choice, Connection, connected, no_such_path
@@ -45,17 +44,12 @@ def plan(choice: Choice, files: tuple[Path, ...], output: str, exit_code: bool) 
             changes = [_change(at, m) for m in found.manifests]
             effects = Effects(at, changes, found.config_maps)
             planned = [Planned(c, effects.of(c)) for c in changes]
-    match output:
-        case "json":
-            print_json(report.document(planned, found.others))
-        case "yaml":
-            click.echo(
-                yaml.safe_dump(report.document(planned, found.others), sort_keys=False, allow_unicode=True), nl=False
-            )
-        case _:
-            click.echo(f"{at.place.name}, namespace {at.namespace}", err=True)
-            print_table(report.HEADERS, report.rows(planned), wrapped=report.WRAPPED)
-            click.echo(report.summary(planned))
+    if output == "table":
+        click.echo(f"{at.place.name}, namespace {at.namespace}", err=True)
+        print_table(report.HEADERS, report.rows(planned), wrapped=report.WRAPPED)
+        click.echo(report.summary(planned))
+    else:
+        print_document(report.document(planned, found.others), output)
     if report.has_problems(planned):
         sys.exit(EXIT_PROBLEM)
     if exit_code and report.changes_something(planned):

@@ -5,8 +5,11 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, Final
 
+from lethe.base.errors import LetheError
 from lethe.buffer.digest import BufferDigest
+from lethe.contract.result import RequestResult
 from lethe.contract.run import RestatementRequest
+from lethe.ledger.ledger import BufferedObject
 from lethe.ledger.parts import get_many
 from lethe_kubectl.target import Connection, no_such_path
 from lethe_operator.decide.guards.preconditions import RunBlocker, blocker
@@ -24,6 +27,7 @@ from lethe_operator.resources.restatement import NoList, Restatement, parse_rest
 from lethe_operator.resources.vacuum_policy import VacuumPolicy, parse_vacuum_policy
 from lethe_operator.settings import Settings
 from lethe_spark.commit.id_lists import with_ids
+from lethe_spark.commit.replacement_files import find_replacements
 
 from lethe_plan import datasets, policies, restatements
 from lethe_plan.changes import Change
@@ -34,11 +38,12 @@ from lethe_plan.manifests import Document
 from lethe_plan.policies import Decided
 from lethe_plan.restatements import RestatedTable
 from lethe_plan.surroundings import After, Surroundings
-from lethe_plan.tables import ReadTable, Tables
+from lethe_plan.tables import ReadTable, Tables, unreadable
 
 ConfigMaps = Mapping[tuple[str, str], Document]
 # What the chart's values allow is not readable here, so nothing is refused because of it.
 _SETTINGS: Final = Settings(erase_secrets=("*",))
+_PAUSED: Final = ("waits", "the annotation lethe.dev/paused of the Dataset is set, so no run starts")
 
 
 class Effects:
@@ -51,9 +56,15 @@ class Effects:
         self._now = datetime.now(UTC)
 
     def of(self, change: Change) -> Effect:
-        """Raises: KubeError."""
+        """A table or a store that fails makes the effect unknown. Raises: KubeError."""
         if not change.applies or change.after is None:
             return NO_EFFECT
+        try:
+            return self._of(change)
+        except (LetheError, OSError) as e:
+            return Effect(unknown=unreadable(e, "the table or the buffer", {}, storage=True).message)
+
+    def _of(self, change: Change) -> Effect:
         around = self._around(change.manifest.namespace)
         name = change.manifest.name
         match change.manifest.kind:
@@ -132,9 +143,18 @@ class Effects:
         request, problem = self._request(restatement, dataset, undoes, table)
         if problem is not None:
             return problem
+        added: Sequence[BufferedObject] | None = None
+        if request.replacement is not None:
+            ((_, replacement),) = find_replacements(
+                [request], dataset.spec.table.catalog, table.properties, dataset.spec.buffer.uri
+            )
+            if isinstance(replacement, RequestResult):
+                return restatements.refused(replacement.reason, replacement.message)
+            added = replacement
         policy = around.after.policy_of(dataset)
         restated = _restated(request, table, world.buffer)
-        return restatements.effect(restatement, request, found, restated, policy, self._now)
+        effect = restatements.effect(restatement, request, found, restated, added, policy, self._now)
+        return replace(effect, lines=(_PAUSED, *effect.lines)) if dataset.paused else effect
 
     def _request(
         self, restatement: Restatement, dataset: Dataset, undoes: str, table: ReadTable
@@ -211,7 +231,7 @@ def _restated(request: RestatementRequest, table: ReadTable, buffer: object) -> 
     cut = buffer.is_cut if isinstance(buffer, BufferDigest) else True
     field_id = table.view.batch_field_id
     assert field_id is not None  # otherwise the Dataset is blocked
-    return RestatedTable(table.facts.name, table.ledger, field_id, table.files(), in_files, waiting, cut)
+    return RestatedTable(table.facts.name, table.ledger, field_id, table.files, in_files, waiting, cut)
 
 
 def _complete(body: Document, now: datetime) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from typing import Any, Final
 from lethe.contract.result import RequestResult
 from lethe.contract.run import RestatementRequest
 from lethe.files.bounds import FileBounds, split_by_bounds
-from lethe.ledger.ledger import BatchState, Ledger
+from lethe.ledger.ledger import BatchState, BufferedObject, Ledger
 from lethe.ledger.parts import get_many
 from lethe.restatement.dry_run import plan_dry_run
 from lethe.restatement.plan import PlanScope
@@ -73,6 +73,7 @@ def effect(
     request: RestatementRequest,
     assessment: Assessment,
     table: RestatedTable,
+    added: Sequence[BufferedObject] | None,
     policy: VacuumPolicy | None,
     now: datetime,
 ) -> Effect:
@@ -80,6 +81,7 @@ def effect(
 
     Args:
         assessment: What the operator would decide about it now; it has not ended, and no user must act.
+        added: The files of its replacement; None: it has none.
         policy: Decides about vacuums of its Dataset; None: none does.
     """
     if assessment.reason == Reason.WAITING_FOR_RESTATEMENT:
@@ -94,14 +96,14 @@ def effect(
     found = batches(request.batch_ids, table)
     if request.batch_ids:
         lines.append(("batches", str(found)))
-    lines += _rows(request, result)
+    lines += _rows(request, result, added)
     lines += _files(result, policy, bool(restatement.spec.dry_run))
     if request.evict_by_seconds is not None:
         lines.append(
             ("deadline", f"the bytes must be gone {many(request.evict_by_seconds, 'second')} after the commit")
         )
     deleted = _deleted(request, found, table) if request.batch_ids and not restatement.spec.dry_run else None
-    return Effect(tuple(lines), _document(result, found), deleted, _unknown(request, found, table))
+    return Effect(tuple(lines), _document(result, found, added), deleted, _unknown(request, found, table))
 
 
 def batches(ids: Sequence[str], table: RestatedTable) -> Batches:
@@ -135,7 +137,9 @@ def _by_values(request: RestatementRequest, table: RestatedTable, lines: list[tu
     return Effect((*lines, ("rows", text)), {"operation": str(request.operation)}, unknown=why)
 
 
-def _rows(request: RestatementRequest, result: RequestResult) -> list[tuple[str, str]]:
+def _rows(
+    request: RestatementRequest, result: RequestResult, added: Sequence[BufferedObject] | None
+) -> list[tuple[str, str]]:
     found = []
     if result.rows_deleted or request.batch_ids:
         found.append(("rows", f"{result.rows_deleted:,} deleted"))
@@ -143,11 +147,11 @@ def _rows(request: RestatementRequest, result: RequestResult) -> list[tuple[str,
         found.append(
             ("rows", f"{result.rows_restored:,} restored, {many(result.tombstones_removed, 'tombstone')} removed")
         )
-    if request.replacement is not None:
-        withheld = " They are not added, because that id was deleted before." if result.replacement_withheld else ""
-        found.append(
-            ("adds", f"the rows in {request.replacement.uri} as batch {request.replacement.batch_id}.{withheld}")
-        )
+    if request.replacement is not None and added is not None:
+        uri, batch = request.replacement.uri, request.replacement.batch_id
+        withheld = ". They are not added, because that id was deleted before" if result.replacement_withheld else ""
+        files = f"{many(len(added), 'file')} ({written(sum(o.size for o in added))})"
+        found.append(("adds", f"the rows of {files} in {uri}, as batch {batch}{withheld}"))
     return found
 
 
@@ -184,7 +188,7 @@ def _unknown(request: RestatementRequest, found: Batches, table: RestatedTable) 
     return "; ".join(reasons)
 
 
-def _document(result: RequestResult, found: Batches) -> Mapping[str, Any]:
+def _document(result: RequestResult, found: Batches, added: Sequence[BufferedObject] | None) -> Mapping[str, Any]:
     return {
         "operation": str(result.operation),
         "batches": {
@@ -195,6 +199,7 @@ def _document(result: RequestResult, found: Batches) -> Mapping[str, Any]:
         },
         "rowsDeleted": result.rows_deleted,
         "rowsRestored": result.rows_restored,
+        **({"adds": {"files": len(added), "bytes": sum(o.size for o in added)}} if added is not None else {}),
         "tombstonesAdded": result.tombstones_added,
         "tombstonesRemoved": result.tombstones_removed,
         **({"plan": result.plan.model_dump(by_alias=True)} if result.plan is not None else {}),

@@ -1,8 +1,9 @@
 """Reads the tables and buffers of Datasets, from the place of the command line. I/O: catalogs and stores, reads only."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from functools import cached_property
 from pathlib import Path
 
 from lethe.base.errors import InputError
@@ -47,10 +48,11 @@ class ReadTable:
     def ledger(self) -> Ledger:
         return self.view.ledger
 
-    def files(self) -> list[FileBounds]:
-        """The live data files. Reads manifests."""
+    @cached_property
+    def files(self) -> Sequence[FileBounds]:
+        """The live data files. Reads manifests, once."""
         if self.view.batch_field_id is None:
-            return []
+            return ()
         return data_files(self.table, self.facts.head_id, self.view.batch_field_id)
 
     def held(self, ids: tuple[str, ...]) -> frozenset[str]:
@@ -115,7 +117,7 @@ class Tables:
             )
             around = surroundings.around(spec.buffer.uri, properties)
         except Exception as e:
-            return _unavailable(e, f"buffer {spec.buffer.uri}", properties, storage=True)
+            return unreadable(e, f"buffer {spec.buffer.uri}", properties, storage=True)
         head_id = table.facts.head_id if isinstance(table, ReadTable) else None
         return replace(found, head_id=head_id, around=around)
 
@@ -134,7 +136,7 @@ class Tables:
             if isinstance(e, InputError) and e.reason == "UnknownCatalog":
                 text = f"the catalog {spec.catalog} is not in {catalogs.CONFIG_FILE} of this machine. Add it to see the effects"
                 return Unavailable(e.reason, f"{text}.", transient=False)
-            return _unavailable(e, f"table {spec.name} of catalog {spec.catalog}", properties, storage=False)
+            return unreadable(e, f"table {spec.name} of catalog {spec.catalog}", properties, storage=False)
 
 
 def view(table: Observed) -> TableView | NoTable | Unavailable:
@@ -157,6 +159,7 @@ def _as_the_operator_sees(dataset: Dataset, found: Observed) -> Observed:
     return Unavailable("AnotherTable", text, transient=False)
 
 
-def _unavailable(error: Exception, what: str, properties: Mapping[str, str], storage: bool) -> Unavailable:
+def unreadable(error: Exception, what: str, properties: Mapping[str, str], storage: bool) -> Unavailable:
+    """What could not be read, and why, without secrets."""
     found = unavailable(error, what, properties, storage)
     return replace(found, message=found.message.removesuffix(_RETRIES))

@@ -44,7 +44,10 @@ class Lake:
         self.apply(self.dataset())
 
     def put(self, batch: str, **columns: pa.Array) -> None:
-        folder = self.home / "buffer" / f"batch_id={batch}"
+        self.write(self.home / "buffer" / f"batch_id={batch}", **columns)
+
+    def write(self, folder: Path, **columns: pa.Array) -> None:
+        """A batch of one file."""
         folder.mkdir(parents=True)
         pq.write_table(pa.table(columns), folder / "p.parquet")
         (folder / names.SUCCESS_MARKER).touch()
@@ -129,6 +132,7 @@ def test_a_policy_of_the_same_plan_vacuums_what_a_revert_deletes(lake: Lake) -> 
 def test_a_batch_that_was_replaced_cannot_be_replaced_again(lake: Lake) -> None:
     tables.commit(lake.table, a_batch("A", BatchState.REPLACED, rows=3, replaced_by="A2"))
     replacement = {"batchId": "A3", "uri": f"file://{lake.home}/fixed"}
+    lake.write(lake.home / "fixed", v=pa.array([1], pa.int64()))
 
     planned = lake.effect(a_revert("A", operation="Replay", replacement=replacement))
 
@@ -138,13 +142,23 @@ def test_a_batch_that_was_replaced_cannot_be_replaced_again(lake: Lake) -> None:
 
 def test_a_replay_says_what_it_adds_and_that_only_the_run_can_count(lake: Lake) -> None:
     replacement = {"batchId": "A2", "uri": f"file://{lake.home}/fixed"}
+    lake.write(lake.home / "fixed", v=pa.array([1], pa.int64()))
 
     planned = lake.effect(a_revert("A", operation="Replay", replacement=replacement))
 
-    assert lines(planned)["adds"] == f"the rows in file://{lake.home}/fixed as batch A2."
+    assert lines(planned)["adds"].startswith("the rows of 1 file (")
+    assert lines(planned)["adds"].endswith(f" in file://{lake.home}/fixed, as batch A2")
     assert "how many rows the replacement adds" in planned.effect.unknown
     assert planned.effect.deleted is not None
     assert planned.effect.deleted.rows == 3
+
+
+def test_a_replacement_without_its_marker_is_a_problem(lake: Lake) -> None:
+    replacement = {"batchId": "A2", "uri": f"file://{lake.home}/nothing"}
+
+    planned = lake.effect(a_revert("A", operation="Replay", replacement=replacement))
+
+    assert planned.problem.startswith("ReplacementIncomplete: ")
 
 
 def test_a_replacement_inside_the_buffer_is_a_problem(lake: Lake) -> None:
@@ -189,6 +203,16 @@ def test_a_dataset_that_does_not_exist_is_a_problem(lake: Lake) -> None:
 
 def test_a_suspended_restatement_waits(lake: Lake) -> None:
     assert lines(lake.effect(a_revert("A", suspend=True)))["waits"].startswith("spec.suspend is true")
+
+
+def test_a_restatement_of_a_paused_dataset_waits(lake: Lake) -> None:
+    paused = lake.dataset()
+    paused["metadata"]["annotations"] = {"lethe.dev/paused": "true"}
+
+    revert, dataset = lake.plan(a_revert("A"), paused)
+
+    assert lines(revert)["waits"].startswith("the annotation lethe.dev/paused")
+    assert lines(dataset)["consolidation"] == "no run starts, because the annotation lethe.dev/paused is set"
 
 
 def test_a_list_in_a_config_map_of_the_files_is_read(lake: Lake) -> None:
@@ -315,6 +339,17 @@ def test_a_policy_that_no_longer_selects_a_dataset_says_so(lake: Lake) -> None:
     )
 
     assert lines(planned) == {"dataset/flights": "this policy no longer applies to it"}
+
+
+def test_a_data_file_list_that_cannot_be_read_makes_figures_unknown(lake: Lake) -> None:
+    """Such as a manifest that is missing in the storage."""
+    for manifest in (lake.home / "wh").rglob("*-m0.avro"):
+        manifest.unlink()
+
+    planned = lake.effect(a_revert("A"))
+
+    assert planned.problem == ""
+    assert "the table or the buffer: FileNotFoundError" in planned.effect.unknown
 
 
 def test_unchanged_resources_have_no_effect_and_no_table_is_read(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,114 @@
+"""Find the files of replacements. I/O: lists them, with the credentials of the catalog.
+
+A replacement that cannot be used affects only its own request.
+"""
+
+from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+from typing import Final
+from urllib.parse import urlsplit
+
+from lethe.base import names
+from lethe.base.errors import InputError, TransientError
+from lethe.buffer.batch import is_data
+from lethe.contract.result import RequestResult
+from lethe.contract.run import RestatementRequest
+from lethe.guards import rejections as guards
+from lethe.guards.table_files import is_table_metadata
+from lethe.iceberg import catalogs
+from lethe.ledger.ledger import BufferedObject
+from lethe.restatement.group import set_aside
+from lethe.storage.object_store import DENIED, NO_BUCKET, ObjectStore, StoreError, open_store
+from lethe.storage.surroundings import PLACE_IN_TABLE, check_place, tables_around
+from lethe.uri import overlap
+
+LISTED_AT_ONCE: Final = 8
+# Errors of a store that users can fix without a new request: the reason and the remedy.
+_ADVICE: Final = {
+    NO_BUCKET: ("ReplacementNotFound", "the bucket does not exist. Create it, or create a new Restatement"),
+    DENIED: ("AccessDenied", "the store does not let this run list it. Grant the run's credentials access"),
+}
+
+
+def find_replacements(
+    requests: Iterable[RestatementRequest], catalog: str, properties: Mapping[str, str], buffer: str
+) -> list[tuple[RestatementRequest, tuple[BufferedObject, ...] | RequestResult]]:
+    """Find the replacements of Replays.
+
+    Args:
+        catalog: Its name.
+        properties: PyIceberg's properties of the catalog.
+        buffer: URI of the Dataset's buffer, in which no replacement may be.
+    Returns: each request with the data files of its replacement, or with its result if that cannot be used.
+    Raises: StoreError.
+    """
+
+    @cache
+    def around(folder: str) -> tuple[str, ...]:
+        return tables_around(folder, properties)
+
+    @cache
+    def store(scheme: str) -> ObjectStore:
+        return open_store(f"{scheme}:///", properties)
+
+    def find(request: RestatementRequest) -> tuple[RestatementRequest, tuple[BufferedObject, ...] | RequestResult]:
+        assert request.replacement is not None
+        uri = request.replacement.uri
+        try:
+            local = guards.local("it", uri, catalog, catalogs.is_local(properties))
+            if local is not None:
+                raise InputError("PlaceLocal", local)
+            check_place("it", uri, around)
+            return request, _files(uri, buffer, store(urlsplit(uri).scheme or "file"))
+        except InputError as e:
+            return request, refused(request, e.reason, e.message)
+        except StoreError as e:
+            reason, text = _ADVICE.get(e.code, ("", ""))
+            if not reason:
+                raise
+            return request, not_now(request, reason, text)
+
+    with ThreadPoolExecutor(LISTED_AT_ONCE, thread_name_prefix="lethe-list") as pool:
+        return list(pool.map(find, requests))
+
+
+def _files(uri: str, buffer: str, store: ObjectStore) -> tuple[BufferedObject, ...]:
+    """Raises: InputError (ReplacementInBuffer, PlaceInTable, ReplacementIncomplete, ReplacementEmpty)."""
+    if overlap(buffer, uri):
+        raise InputError(
+            "ReplacementInBuffer",
+            f"it is in the buffer {buffer}, so consolidation would load it a second time. Put it elsewhere.",
+        )
+    listed = list(store.list(uri))
+    if any(is_table_metadata(o.key) for o in listed):
+        raise InputError(PLACE_IN_TABLE, "it holds files of an Iceberg table. Put the replacement elsewhere.")
+    if f"{uri.rstrip('/')}/{names.SUCCESS_MARKER}" not in {o.key for o in listed}:
+        raise InputError(
+            "ReplacementIncomplete",
+            f"it has no {names.SUCCESS_MARKER}. Write the data files first and {names.SUCCESS_MARKER} last. "
+            "Then create a Restatement with a new name.",
+        )
+    objects = tuple(BufferedObject(o.key, o.size, o.etag) for o in listed if is_data(o.key, uri))
+    if not objects:
+        raise InputError(
+            "ReplacementEmpty",
+            f"it has {names.SUCCESS_MARKER} but no data file. To delete batches without a replacement, create "
+            "a Revert. For a replacement without rows, write a data file without rows.",
+        )
+    return objects
+
+
+def refused(request: RestatementRequest, reason: str, message: str) -> RequestResult:
+    """The result of a request whose replacement can never be used."""
+    return set_aside(request, InputError(reason, f"{_where(request)}: {message}"))
+
+
+def not_now(request: RestatementRequest, reason: str, message: str) -> RequestResult:
+    """The result of a request whose replacement cannot be used now."""
+    return set_aside(request, TransientError(reason, f"{_where(request)}: {message}."), again=True)
+
+
+def _where(request: RestatementRequest) -> str:
+    assert request.replacement is not None
+    return f"Restatement {request.name}: spec.replacement.uri {request.replacement.uri}"
