@@ -75,7 +75,7 @@ jars: venv
 
 ##@ Distribute it
 .PHONY: dist
-dist: venv ## the distribution lethe-lake (wheel and sdist) in dist/
+dist: venv ## the distribution lethe-lake (wheel and sdist) and krew's manifest of the plugin in dist/
 	@dev/dist.sh
 
 ##@ Check it

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Build the distribution lethe-lake, a wheel and an sdist, into a folder: dist.sh [FOLDER]   (default: dist)
+# Build the distribution lethe-lake, a wheel and an sdist, and krew's archive and manifest of the kubectl plugin, into a folder:
+# dist.sh [FOLDER]   (default: dist)
 #
 # The build runs on a copy of the tracked files, so that neither other files get in nor build folders stay behind.
 source "$(dirname "$0")/lib.sh"
@@ -17,4 +18,6 @@ for kind in sdist wheel; do # the hooks of PEP 517
   "$LETHE_CACHE/venv/bin/python" -c "from setuptools import build_meta; build_meta.build_$kind('$out')" > "$copy/log" 2>&1 \
     || { cat "$copy/log" >&2; exit 1; }
 done
-say "$(cd "$out" && ls -- lethe_lake-*)"
+version=$(sed -n 's/^version = "\(.*\)"$/\1/p' "$copy/pyproject.toml")
+"$ROOT/dev/krew/pack.sh" "$out/lethe_lake-$version-py3-none-any.whl" "$out"
+say "$(cd "$out" && ls -- lethe_lake-* kubectl-lethe-* lethe.yaml)"

@@ -50,8 +50,18 @@ eval "$(_LETHE_COMPLETE=zsh_source lethe)"      # ~/.zshrc
 _LETHE_COMPLETE=fish_source lethe | source      # ~/.config/fish/config.fish
 ```
 
-`kubectl lethe` is completed by kubectl's own completion (`kubectl completion bash`), which runs the installed
-`kubectl_complete-lethe`.
+As a plugin of kubectl it can also be installed with [krew](https://krew.sigs.k8s.io). `make dist` makes the manifest and the
+archive; the plugin needs Python 3.11 or newer, and installs its packages at the first call:
+
+```sh
+make dist
+kubectl krew install --manifest=dist/lethe.yaml --archive=dist/kubectl-lethe-0.1.0.tar.gz
+```
+
+For an index of krew, publish the archive and name its folder: `LETHE_RELEASE_URL=https://… make dist`.
+
+`kubectl lethe` is completed by kubectl's own completion (`kubectl completion bash`), which runs
+`kubectl_complete-lethe`: pip installs it, krew does not.
 
 | Exit code | Meaning |
 |---|---|
