@@ -112,8 +112,9 @@ class ClusterLake:
             self.put(f"{folder}/_SUCCESS")
 
     def keys(self, folder: str) -> set[str]:
+        """The objects below a folder, or in a whole bucket."""
         bucket, prefix = split(folder)
-        pages = self.s3.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=f"{prefix}/")
+        pages = self.s3.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=f"{prefix}/" if prefix else "")
         return {f"s3://{bucket}/{one['Key']}" for page in pages for one in page.get("Contents", ())}
 
     def clear(self, folder: str) -> None:

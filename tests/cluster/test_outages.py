@@ -1,31 +1,17 @@
 """PostgreSQL or S3 is away for a while: said so meanwhile, nothing lost, and it recovers by itself."""
 
 import json
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 
 import pytest
 
 from tests.cluster.kube import Cluster, condition
-from tests.cluster.lake import SERVICES
+from tests.cluster.servers.outage import away
 from tests.cluster.story import ClusterStory
 
 pytestmark = pytest.mark.cluster
 
 NOTICED_SECONDS, BACK_SECONDS = 120, 120
-
-
-@contextmanager
-def away(cluster: Cluster, app: str) -> Iterator[None]:
-    """Stop a service; its data stays on the node."""
-    services = cluster.in_namespace(SERVICES)
-    services.run("scale", f"deployment/{app}", "--replicas=0")
-    services.run("wait", "--for=delete", "pod", "-l", f"app={app}", "--timeout=60s")
-    try:
-        yield
-    finally:
-        services.run("scale", f"deployment/{app}", "--replicas=1")
-        services.run("rollout", "status", f"deployment/{app}", "--timeout=120s", within_seconds=130)
 
 
 @pytest.fixture(scope="module")

@@ -1,14 +1,12 @@
 """Reads the real table with as little of Lethe's code as possible: snapshots, rows in data files, tombstones, and the marks in
 all files below the table. I/O."""
 
-import gzip
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import fastavro
 import pyarrow.parquet as pq
 from lethe.base import names
 from lethe.iceberg.facts import observe
@@ -18,6 +16,7 @@ from pyiceberg.table import Table
 
 from tests.model.rows import Rows, marks_in, of_values
 from tests.spark.support.story import avro, local
+from tests.support.file_contents import decoded
 
 BATCH_COLUMN = "batch_id"
 
@@ -42,35 +41,11 @@ class Files:
             stat = path.stat()
             key = (str(path), stat.st_mtime_ns, stat.st_size)
             if key not in self.marks:
-                self.marks[key] = marks_in(path.read_bytes()) | marks_in(decoded(path))
+                content = path.read_bytes()
+                self.marks[key] = marks_in(content) | marks_in(decoded(path.name, content))
             if self.marks[key]:
                 found[str(path)] = self.marks[key]
         return found
-
-
-def decoded(path: Path) -> bytes:
-    """The compressed or encoded content of a file as one text."""
-    content = path.read_bytes()
-    if content.startswith(b"Obj\x01"):
-        with path.open("rb") as stream:
-            return b"\n".join(_texts(list(fastavro.reader(stream))))
-    if content.startswith(b"PAR1"):
-        table = pq.read_table(path, partitioning=None)
-        return "\n".join(str(v) for c in table.columns for v in c.to_pylist()).encode()
-    return gzip.decompress(content) if path.name.endswith(".gz.metadata.json") else b""
-
-
-def _texts(value: Any) -> Iterator[bytes]:
-    if isinstance(value, bytes):
-        yield value
-    elif isinstance(value, str):
-        yield value.encode()
-    elif isinstance(value, dict):
-        for v in value.values():
-            yield from _texts(v)
-    elif isinstance(value, list | tuple):
-        for v in value:
-            yield from _texts(v)
 
 
 @dataclass(frozen=True)

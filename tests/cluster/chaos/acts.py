@@ -105,3 +105,18 @@ class Fault:
     after_seconds: float  # since the end of the fault before
     lasts_seconds: float  # for kinds that last
     choice: int  # chooses among the possible targets, modulo their number
+
+
+@dataclass(frozen=True)
+class Injected:
+    """A fault that happened, or could not."""
+
+    kind: FaultKind
+    at_seconds: float  # since the start of the run
+    seconds: float  # until it was over, or was given up
+    target: str  # "": there was none
+    error: str = ""  # why it could not happen, if there was a target
+
+    @property
+    def happened(self) -> bool:
+        return bool(self.target)

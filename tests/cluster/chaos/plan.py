@@ -69,12 +69,15 @@ class _Steps:
         made: dict[str, frozenset[int]] = {}
         acts: list[Act] = []
         for _ in range(self._random.randint(1, AT_MOST_AT_ONCE)):
-            acts.append(self._act(pool, reverts, made))
+            may_vacuum = not any(isinstance(a, Vacuum) for a in acts)  # the annotation has room for one
+            acts.append(self._act(pool, reverts, made, may_vacuum))
         self._reverts = reverts + [a for a in acts if isinstance(a, Revert)]
         self._free = pool | made
         return tuple(acts)
 
-    def _act(self, pool: dict[str, frozenset[int]], reverts: list[Revert], made: dict[str, frozenset[int]]) -> Act:
+    def _act(
+        self, pool: dict[str, frozenset[int]], reverts: list[Revert], made: dict[str, frozenset[int]], may_vacuum: bool
+    ) -> Act:
         """Choose an act.
 
         Args:
@@ -82,7 +85,8 @@ class _Steps:
             reverts: The Reverts that it may undo.
             made: It adds batches that later steps may use.
         """
-        possible = [k for k in WEIGHTS if (pool or k in (Put, Undo, Vacuum)) and (reverts or k is not Undo)]
+        can = {Undo: bool(reverts), Vacuum: may_vacuum, Put: True}
+        possible = [kind for kind in WEIGHTS if can.get(kind, bool(pool))]
         kind = self._random.choices(possible, [WEIGHTS[k] for k in possible])[0]
         name = f"{kind.__name__.lower()}-{next(self._number)}"
         if kind is Put:
