@@ -31,7 +31,7 @@ ROWS = (10, 60)  # of a batch
 KEPT_AT_LEAST = 6  # rows of a batch that later acts may use
 IDS_PER_BATCH = 1000
 # Of a fault.
-AFTER_SECONDS, LASTS_SECONDS = (4.0, 20.0), (3.0, 15.0)
+AFTER_SECONDS, LASTS_SECONDS = (8.0, 30.0), (3.0, 15.0)
 
 
 def steps(seed: int, dataset: int) -> Iterator[Step]:
