@@ -17,6 +17,7 @@ class Report:
     faults: Sequence[Injected]
     refused: Sequence[str]  # Undos of purged rows
     failed_vacuums: Sequence[str]
+    leftovers: Sequence[str]  # of killed runs, for which erasures waited
     failure: str  # "": everything was as it must be
 
     def line(self) -> str:
@@ -45,5 +46,6 @@ class Report:
             ],
             "refused": list(self.refused),
             "failedVacuums": list(self.failed_vacuums),
+            "leftovers": list(self.leftovers),
             "failure": self.failure or None,
         }

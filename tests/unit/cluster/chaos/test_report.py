@@ -16,6 +16,7 @@ REPORT = Report(
     ],
     refused=["undo-1"],
     failed_vacuums=[],
+    leftovers=[],
     failure="",
 )
 

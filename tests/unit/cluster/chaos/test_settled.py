@@ -54,9 +54,10 @@ def test_all_is_settled() -> None:
     ],
 )
 def test_a_dataset_is_not_settled(status: dict[str, Any], said: str) -> None:
-    (line,) = unsettled([a_dataset(**status)], [], [], ())
+    (end,) = unsettled([a_dataset(**status)], [], [], ())
 
-    assert said in line
+    assert said in end.text
+    assert not end.held
 
 
 @pytest.mark.parametrize(
@@ -69,9 +70,19 @@ def test_a_dataset_is_not_settled(status: dict[str, Any], said: str) -> None:
     ],
 )
 def test_a_restatement_is_not_settled(body: dict[str, Any], said: str) -> None:
-    (line,) = unsettled([], [body], [], ())
+    (end,) = unsettled([], [body], [], ())
 
-    assert said in line
+    assert said in end.text
+    assert not end.held
+
+
+def test_an_erasure_that_something_blocks_is_held() -> None:
+    restatement = a_restatement("Erase")
+    blocked = {"type": "Erased", "status": "False", "reason": "ErasureBlocked"}
+    restatement["status"]["conditions"].append(blocked)
+    datasets = [a_dataset(erasures={"open": 2, "blocked": 2}), a_dataset(erasures={"open": 2, "blocked": 1})]
+
+    assert [end.held for end in unsettled(datasets, [restatement], [], ())] == [True, False, True]
 
 
 def test_a_restatement_that_was_refused_is_settled() -> None:
@@ -79,4 +90,6 @@ def test_a_restatement_that_was_refused_is_settled() -> None:
 
 
 def test_a_job_is_active_until_it_ends_except_the_warm_driver() -> None:
-    assert unsettled([], [], [a_job("one"), a_job(WARM_DRIVER)], ()) == ["Job one is active"]
+    (end,) = unsettled([], [], [a_job("one"), a_job(WARM_DRIVER)], ())
+
+    assert end.text == "Job one is active"
