@@ -69,6 +69,7 @@ def shaken(cluster: Cluster, bare_cluster: Cluster, lake: ClusterLake) -> Iterat
     on = [
         "replicas=2",
         "warmDrivers.enabled=true",
+        "warmDrivers.driver.cpu=200m",
         "warmDrivers.driver.memory=1536Mi",
         f"warmDrivers.driver.scratch={SCRATCH}",
     ]
