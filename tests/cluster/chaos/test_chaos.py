@@ -44,7 +44,7 @@ pytestmark = [pytest.mark.cluster, pytest.mark.long, pytest.mark.timeout(DURATIO
 # Of the first Dataset, small runs are for the warm driver; of the second, runs have executors; of the third, all runs are Jobs.
 TEMPLATES: list[Object] = [
     {},
-    {"executors": {"min": 1, "max": 2, "memory": "1Gi", "waitSeconds": 60}},
+    {"executors": {"min": 1, "max": 2, "memory": "1Gi", "waitSeconds": 180}},
     {"podTemplate": {"spec": {"volumes": [{"name": "spare", "emptyDir": {}}]}}},
 ]
 
