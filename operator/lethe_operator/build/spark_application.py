@@ -24,6 +24,8 @@ SPARK_VERSION: Final = "4.1.4"
 MAIN_FILE: Final = "local:///opt/lethe/app/lethe_spark/apps/app.py"
 # Spark uses a volume of such a name as its local directory, instead of one that it adds.
 SCRATCH_VOLUME: Final = "spark-local-dir-1"
+# Milliseconds. The 10 seconds of spark-submit are too short on a busy node, where its JVM is slow to load classes.
+SUBMISSION_TIMEOUT: Final = "60000"
 LABEL_APP: Final = "sparkoperator.k8s.io/app-name"
 LABEL_LAUNCHED: Final = "sparkoperator.k8s.io/launched-by-spark-operator"
 LABEL_SUBMISSION: Final = "sparkoperator.k8s.io/submission-id"
@@ -61,6 +63,10 @@ def spark_application(
             "image": settings.spark_image,
             "imagePullPolicy": settings.image_pull_policy,
             "mainApplicationFile": MAIN_FILE,
+            "sparkConf": {
+                "spark.kubernetes.submission.connectionTimeout": SUBMISSION_TIMEOUT,
+                "spark.kubernetes.submission.requestTimeout": SUBMISSION_TIMEOUT,
+            },
             "arguments": spark_conf.arguments(confs, assignment.options)[1:],
             "restartPolicy": {"type": "Never"},
             # Kueue resumes it.
