@@ -165,6 +165,11 @@ class Reason(StrEnum):
         "A run exceeded its time limit and was stopped, or a Restatement was not committed within spec.deadlineSeconds.",
     )
     DRIVER_LOST = "DriverLost", "The driver's pod disappeared before it reported a result."
+    RUN_DELETED = (
+        "RunDeleted",
+        "The Job or SparkApplication of a run was deleted before it ended. What the run committed stays. If it is still due, it "
+        "starts again.",
+    )
     SHARED_RUN_ENDED = (
         "SharedRunEnded",
         "A driver shared by several Datasets ended before the run of this Dataset started. The run is retried with its own "

@@ -1,6 +1,6 @@
 """Makes `status.runs` of a Dataset and the events of its runs, and decides which Jobs to delete. Pure."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final, assert_never
@@ -272,9 +272,9 @@ def _ends(entry: Mapping[str, Any], was: Mapping[str, Any]) -> bool:
 
 
 def events(dataset: str, old: Sequence[Mapping[str, Any]], new: Sequence[Mapping[str, Any]]) -> tuple[Event, ...]:
-    """Events for the runs that ended, and for pods that are missing, since the old status was written."""
+    """Events for the runs that ended or were deleted, and for pods that are missing, since the old status was written."""
     before = {str(e.get("name")): e for e in old}
-    found: list[Event] = []
+    found = [*_deleted(dataset, old, new)]
     for e in reversed(new):
         was = before.get(e["name"], {})
         text = f"{e['kind']} {e['name']}: {e.get('message', '')}"
@@ -285,6 +285,17 @@ def events(dataset: str, old: Sequence[Mapping[str, Any]], new: Sequence[Mapping
         elif e.get("reason") in _WAITS and was.get("reason") != e["reason"]:
             found.append(Event("Dataset", dataset, e["reason"], text, warning=True))
     return tuple(found)
+
+
+def _deleted(dataset: str, old: Sequence[Mapping[str, Any]], new: Sequence[Mapping[str, Any]]) -> Iterator[Event]:
+    """Events for active runs whose objects are gone, so that no entry of `new` shows how they ended."""
+    if len(new) >= SHOWN_AT_MOST:  # such an entry may only have no room
+        return
+    there = {e["name"] for e in new}
+    for e in old:
+        if e.get("phase") not in ENDED_PHASES and e.get("name") not in there:
+            text = f"{e.get('kind')} {e.get('name')} was deleted before it ended. If it is still due, it starts again."
+            yield Event("Dataset", dataset, Reason.RUN_DELETED, text, warning=True)
 
 
 @dataclass(frozen=True)

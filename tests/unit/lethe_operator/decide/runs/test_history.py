@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from lethe.contract.kind import RunKind
 from lethe.contract.result import AnyRunResult, ErasureOutcome, ExecutorState, Phase, Progress, VacuumPlanned
-from lethe_operator.decide.runs.history import entry, events, outcome
+from lethe_operator.decide.runs.history import SHOWN_AT_MOST, entry, events, outcome
 from lethe_operator.resources.observed import AttemptState
 
 from tests.support.builders import NOW, a_run_result
@@ -121,6 +121,19 @@ def test_a_run_with_too_few_executors_says_why_and_an_event_too(
     assert (event.reason, event.warning) == ("ExecutorsMissing", True)
     assert said in event.message
     assert events("flights", [found], [found]) == ()
+
+
+def test_a_run_that_was_deleted_before_it_ended_is_an_event() -> None:
+    active, ended = an_entry(), {**an_entry(), "name": "ended", "phase": "Succeeded"}
+
+    (event,) = events("flights", [active, ended], [ended])
+
+    assert (event.reason, event.warning) == ("RunDeleted", True)
+    assert f"{active['name']} was deleted before it ended" in event.message
+    assert events("flights", [active, ended], [active, ended]) == ()
+    assert events("flights", [ended], []) == ()
+    others = [{**ended, "name": f"other-{n}"} for n in range(SHOWN_AT_MOST)]
+    assert "RunDeleted" not in {e.reason for e in events("flights", [active], others)}, "it may have no room"
 
 
 def test_executors_that_are_just_starting_are_not_missing() -> None:
