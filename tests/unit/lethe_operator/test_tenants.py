@@ -85,9 +85,8 @@ def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SharedServer:
 
 
 def shown(server: FakeCluster) -> int:
-    return sum(
-        "phase" in (o.get("status") or {}) for (kind, _, _), o in [*server.objects.items()] if kind == "Restatement"
-    )
+    objects = server.objects.copy()  # at once, because workers change it meanwhile
+    return sum("phase" in (o.get("status") or {}) for (kind, _, _), o in objects.items() if kind == "Restatement")
 
 
 @pytest.mark.parametrize("count", [200, pytest.param(15_000, marks=pytest.mark.long)])
