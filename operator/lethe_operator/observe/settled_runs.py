@@ -188,8 +188,12 @@ def _waits(attempt: Attempt, workers: Workers) -> bool:
 
 
 def _is_alive(lease: Mapping[str, Any], now: datetime) -> bool:
-    """Whether a Lease is held and was renewed within its own duration."""
+    """Whether a Lease is held and was renewed within its own duration.
+
+    A time further in the future than that is of a clock that is wrong. It says nothing, and would let a dead process look alive.
+    """
     renewed, seconds = lease.get("renewTime"), lease.get("leaseDurationSeconds")
     if not lease.get("holderIdentity") or not renewed or not seconds:
         return False
-    return now < datetime.fromisoformat(str(renewed).replace("Z", "+00:00")) + timedelta(seconds=int(seconds))
+    age, limit = now - datetime.fromisoformat(str(renewed).replace("Z", "+00:00")), timedelta(seconds=int(seconds))
+    return -limit < age < limit

@@ -285,10 +285,12 @@ def test_it_may_report_into_the_datasets_config_map_and_do_nothing_else_there() 
     [
         ({"holderIdentity": "pod", "renewTime": ago(seconds=29).isoformat(), "leaseDurationSeconds": 30}, True),
         ({"holderIdentity": "pod", "renewTime": ago(seconds=30).isoformat(), "leaseDurationSeconds": 30}, False),
+        ({"holderIdentity": "pod", "renewTime": ago(seconds=-29).isoformat(), "leaseDurationSeconds": 30}, True),
+        ({"holderIdentity": "pod", "renewTime": ago(hours=-1).isoformat(), "leaseDurationSeconds": 30}, False),
         ({"renewTime": ago(seconds=1).isoformat(), "leaseDurationSeconds": 30}, False),
         ({}, False),
     ],
-    ids=["renewed", "not any more", "let go", "never held"],
+    ids=["renewed", "not any more", "ahead", "wrong clock", "let go", "never held"],
 )
 def test_a_committer_is_there_while_it_renews_its_lease(lease: dict[str, Any], alive: bool) -> None:
     server = FakeCluster(
