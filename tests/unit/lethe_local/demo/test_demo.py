@@ -6,8 +6,8 @@ import pytest
 import yaml
 from click.testing import CliRunner
 from lethe.base.errors import InputError
+from lethe.cli.main import cli
 from lethe_local.demo import flights as source
-from lethe_local.demo.command import demo
 from lethe_local.demo.lake import DemoLake
 from lethe_local.demo.story import ERASED, REPLACED, REPLACEMENT, REVERTED, TOMBSTONES
 from lethe_local.folder import Folder
@@ -80,7 +80,7 @@ def test_a_folder_in_use_is_refused_and_kept(tmp_path: Path) -> None:
 def test_a_file_in_the_place_of_the_folder_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
 
-    refused = CliRunner().invoke(demo, ["--dir", str(tmp_path / "file" / "demo")])
+    refused = CliRunner().invoke(cli, ["demo", "--dir", str(tmp_path / "file" / "demo")])
 
-    assert isinstance(refused.exception, InputError)
-    assert f"FolderNotWritable: {tmp_path}/file/demo: Not a directory" in str(refused.exception)
+    assert refused.exit_code == 10
+    assert f"FolderNotWritable: {tmp_path}/file/demo: Not a directory" in refused.output
