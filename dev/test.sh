@@ -18,7 +18,10 @@ fi
 if [[ " $*" == *" tests/s"* || " $*" == *" tests/local"* ]]; then # also tests/services and tests/spark
   "$ROOT/dev/packages.sh" java postgres
   "$ROOT/dev/tools.sh" versitygw fake-gcs-server azurite kstatus # for both
-  [ -n "$markers" ] || "$ROOT/dev/tools.sh" kubernetes spark-operator kueue # for long tests of launchers
+  if [ -z "$markers" ]; then # for long tests of launchers, and of a clock that jumps
+    "$ROOT/dev/tools.sh" kubernetes spark-operator kueue
+    "$ROOT/dev/packages.sh" compiler
+  fi
   "$BIN/python" -m lethe.jars "$LETHE_JARS" --scope test
   progress "archiving the classes of a driver" "$BIN/python" spark_apps/archive_classes.py
 fi

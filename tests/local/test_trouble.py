@@ -1,15 +1,17 @@
 """`lethe local` in trouble: no write access, a full disk, a clock that jumps, data that does not fit, a lost table."""
 
 import os
+import struct
 import subprocess
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 from tests.cluster.kube import condition
 from tests.local.cluster import LocalCluster
-from tests.local.lake import Lake, a_lake, orders
+from tests.local.lake import Lake, a_lake, orders, restatement
 from tests.support.clock import wait_until
 
 LIMIT_SECONDS = 180
@@ -118,3 +120,73 @@ def test_a_table_that_another_tool_dropped_is_named_and_not_created_again(lake: 
     assert not lake.catalog().table_exists("shop.orders")
     why = lake.lethe("why", "dataset/orders")
     assert "accept-head" in why.stdout
+
+
+@dataclass
+class WallClock:
+    """The wall clock of processes, which a test shifts while they run."""
+
+    library: Path
+    offset: Path
+
+    @property
+    def environ(self) -> dict[str, str]:
+        return {"LD_PRELOAD": str(self.library), "CLOCK_OFFSET_FILE": str(self.offset)}
+
+    def shift(self, seconds: int) -> None:
+        with self.offset.open("r+b") as file:  # in place: the processes have mapped it
+            file.write(struct.pack("q", seconds))
+
+
+@pytest.fixture
+def clock(tmp_path: Path) -> WallClock:
+    source = Path(__file__).parents[1] / "support/clock_offset.c"
+    library, offset = tmp_path / "clock_offset.so", tmp_path / "offset"
+    subprocess.run(["cc", "-O1", "-shared", "-fPIC", "-o", library, source, "-ldl"], check=True)
+    offset.write_bytes(struct.pack("q", 0))
+    return WallClock(library, offset)
+
+
+@pytest.fixture
+def shifted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, clock: WallClock) -> Iterator[Lake]:
+    """With two promoted batches. All processes have the clock."""
+    lake = a_lake(tmp_path)
+    monkeypatch.setenv("PYICEBERG_HOME", str(lake.home))
+    lake.environ |= clock.environ
+    lake.up()
+    lake.put("monday", 1)
+    lake.put("tuesday", 2)
+    lake.apply(orders(lake.buffer))
+    lake.wait_until("promoted", lambda: lake.promoted(2))
+    yield lake
+    lake.stop()
+
+
+@pytest.mark.long
+def test_when_the_clock_jumps_ahead_the_work_goes_on(shifted: Lake, clock: WallClock) -> None:
+    clock.shift(2 * 86_400)
+    shifted.put("wednesday", 3)
+    shifted.apply(restatement("after", "Revert", batchIds=["tuesday"]))
+
+    shifted.done("wait", "restatement", "after", "--for", "Succeeded")
+    wait_until(lambda: shifted.ids() == [1, 3], LIMIT_SECONDS)
+
+
+@pytest.mark.long
+def test_a_clock_that_jumped_back_is_named_and_the_work_goes_on_when_it_is_right(
+    shifted: Lake, clock: WallClock
+) -> None:
+    """Iceberg refuses commits that are older than the last one."""
+    clock.shift(-7200)
+    shifted.apply(restatement("after", "Revert", batchIds=["tuesday"]))
+
+    def message() -> str:
+        status = shifted.get("restatement", "after").get("status") or {}
+        return " ".join(str(c.get("message")) for c in status.get("conditions") or ())
+
+    wait_until(lambda: "Compare the clocks" in message(), LIMIT_SECONDS)
+    assert shifted.ids() == [1, 2]
+    clock.shift(0)
+
+    shifted.done("wait", "restatement", "after", "--for", "Succeeded")
+    assert shifted.ids() == [1]

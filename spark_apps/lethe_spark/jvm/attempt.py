@@ -9,15 +9,19 @@ import logging
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any, Final
 
-from lethe.base.errors import ConflictError
+from lethe.base.errors import ConflictError, TransientError
 
 from lethe_spark.jvm.errors import ICEBERG, JvmError, is_a
 from lethe_spark.jvm.gateway import each, java_list
 from lethe_spark.jvm.table import IcebergTable
 
 log = logging.getLogger(__name__)
+
+# Iceberg refuses metadata that is older than the last by more than this. It does not say which clock is wrong.
+_CLOCKS_DIFFER_BY_MS: Final = 60_000
 
 _TAG: Final = "lethe-staged-{}"
 
@@ -38,9 +42,10 @@ class CommitAttempt:
         Args:
             change: Applies its updates to a transaction.
             staged: A snapshot that must exist until the catalog has accepted the change.
-        Raises: ConflictError (`DataMoved`), if the snapshot does not exist; JvmError.
+        Raises: ConflictError (`DataMoved`), if the snapshot does not exist; TransientError (`ClockBehindTable`); JvmError.
         """
         transaction = table.java.newTransaction()
+        _check_clock(table, int(transaction.startMetadata().lastUpdatedMillis()))
         if staged is not None and transaction.startMetadata().snapshot(staged) is None:
             raise ConflictError(
                 "DataMoved",
@@ -82,3 +87,17 @@ class CommitAttempt:
 def lost_the_race(table: IcebergTable, error: BaseException) -> bool:
     """Whether the catalog reports that another commit came first, so that this one has failed."""
     return is_a(table.jvm, error, ICEBERG + "CommitFailedException")
+
+
+def _check_clock(table: IcebergTable, last_updated_ms: int) -> None:
+    """Raises: TransientError (`ClockBehindTable`), if Iceberg would refuse each commit because of its time."""
+    now_ms = int(table.jvm.java.lang.System.currentTimeMillis())
+    if last_updated_ms - now_ms <= _CLOCKS_DIFFER_BY_MS:
+        return
+    last, now = (f"{datetime.fromtimestamp(ms // 1000, UTC):%Y-%m-%dT%H:%M:%SZ}" for ms in (last_updated_ms, now_ms))
+    raise TransientError(
+        "ClockBehindTable",
+        f"{table.full_name}: the last change of the table is of {last}, and the clock of this machine shows {now}. Iceberg "
+        "refuses a commit that is older than the last one. Compare the clocks of the machines that write the table, and "
+        "correct the one that is wrong. Nothing was committed; runs succeed once this clock has passed the last change.",
+    )

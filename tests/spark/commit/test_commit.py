@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from lethe.base import names
-from lethe.base.errors import ConflictError, InputError, UnknownCommitState
+from lethe.base.errors import ConflictError, InputError, TransientError, UnknownCommitState
 from lethe_spark.commit.table_state import observe_base
 from lethe_spark.jvm import ancestry
 from lethe_spark.jvm.ancestry import Expectation
@@ -14,6 +14,7 @@ from lethe_spark.jvm.data_files import find_files
 from lethe_spark.jvm.errors import JvmError, is_away
 from lethe_spark.jvm.rewrite import scan_files, write_uncommitted
 from lethe_spark.jvm.spark_table import SparkTable
+from pyiceberg.table import update
 
 from tests.spark.support.flights import Flights
 
@@ -87,6 +88,28 @@ def test_the_check_runs_again_in_the_attempt_after_a_lost_race(
 
     assert (refused.value.reason, calls) == ("LedgerMoved", 2)
     assert ledgers(flights) == ["L2-theirs", "L1"]
+
+
+@pytest.mark.parametrize(("ahead_seconds", "lands"), [(30, True), (3600, False)])
+def test_a_table_that_was_changed_in_the_future_is_named(
+    flights: Flights, monkeypatch: pytest.MonkeyPatch, ahead_seconds: int, lands: bool
+) -> None:
+    """A machine whose clock was ahead has committed. Iceberg refuses whatever is older by more than a minute."""
+    with monkeypatch.context() as patch:
+        patch.setattr(update, "datetime_to_millis", lambda moment: int((moment.timestamp() + ahead_seconds) * 1000))
+        with flights.lake.catalog.load_table(flights.name).transaction() as transaction:
+            transaction.set_properties(by="a clock that was ahead")
+    table = flights.handle()
+
+    if lands:
+        commit(table, LedgerOnly(), pointing_to("L1"), Expectation(None))
+        assert ledgers(flights) == ["L1"]
+        return
+    with pytest.raises(TransientError, match=r"the clock of this machine shows 20\d\d-.*correct the one") as refused:
+        commit(table, LedgerOnly(), pointing_to("L1"), Expectation(None))
+
+    assert refused.value.reason == "ClockBehindTable"
+    assert ledgers(flights) == []
 
 
 def test_a_property_lands_with_the_ledger_or_not_at_all(flights: Flights) -> None:
