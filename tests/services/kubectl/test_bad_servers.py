@@ -43,6 +43,9 @@ def test_no_kubeconfig_and_no_server(tmp_path: Path) -> None:
     )
 
     one_line(lethe(nothing, "status"), 10, "NoCluster", "lethe local up")
+    one_line(lethe(nothing, "put", "flights", str(tmp_path)), 10, "NoCluster")
+    one_line(lethe(nothing, "batches", "flights"), 10, "NoCluster")
+    one_line(lethe(away, "logs", "flights"), 20, "ClusterAway")
     one_line(lethe(away, "status"), 20, "ClusterAway", "context c (https://127.0.0.1:1) does not answer")
     one_line(lethe(away, "status", "--context", "d"), 10, "NoCluster", "d")
 
@@ -73,12 +76,25 @@ def test_the_stages_of_an_installation(server: ApiServerProcess, tmp_path: Path)
     assert made.returncode == 0, made.stderr
     one_line(lethe(config, "why", "flights"), 10, "AmbiguousName", "dataset/flights or restatement/flights")
 
+    one_line(lethe(config, "logs", "dataset/flights"), 10, "NoRun", "lethe why dataset/flights")
+    one_line(lethe(config, "logs", "consolidation-1"), 10, "UnknownName", "no run consolidation-1")
+    for command in (("batches", "flights"), ("erasures", "list", "flights"), ("put", "flights", str(tmp_path))):
+        one_line(
+            lethe(config, *command, HOME=str(tmp_path), PYICEBERG_HOME=str(tmp_path)), 10, "UnknownCatalog",
+            "dataset/flights has its table in the catalog local",
+            f"your own configuration and credentials: add the catalog local to {tmp_path}/.pyiceberg.yaml",
+        )  # fmt: skip
+    annotated = lethe(config, "vacuum-now", "flights", "-o", "yaml")
+    assert yaml.safe_load(annotated.stdout)["metadata"]["name"] == "flights", annotated.stderr
+
     guest = tmp_path / "guest"
     guest.write_text(config.read_text().replace(TOKEN, TOKEN_WITHOUT_RIGHTS))
     one_line(
         lethe(guest, "status"), 10, "you may not list datasets.lethe.dev in namespace default",
         "kubectl create role lethe-list-datasets -n default --verb=list --resource=datasets.lethe.dev",
     )  # fmt: skip
+    for command in (("put", "flights", str(tmp_path)), ("batches", "flights"), ("logs", "flights")):
+        one_line(lethe(guest, *command), 10, "you may not get datasets.lethe.dev in namespace default")
 
 
 def test_another_version_of_the_api(tmp_path: Path) -> None:
