@@ -68,10 +68,13 @@ Try next:
 
   lethe local up --dir {path}          # the table and the resources are still there
   export LETHE_LOCAL={path}            # in another terminal
-  lethe local get restatements
-  lethe local describe dataset flights
+  lethe status
+  lethe why dataset/flights            # what it waits for, and the next command
+  lethe runs flights                   # and `lethe logs RUN`
+  lethe batches flights
+  lethe revert flights 2013-03-01.AA --wait
   ls {lake.manifests}                  # the manifests that you have just seen at work
-  PYICEBERG_HOME={path} lethe batches local.air.flights
+  lethe plan -f {lake.manifests}       # what an apply of them would change now
 
   make demo-cluster                    # in a checkout: the same on a Kubernetes cluster of its own
 """
