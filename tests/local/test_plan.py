@@ -1,0 +1,171 @@
+"""`lethe plan` on `lethe local`: what it says is what the apply then does."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import yaml
+
+from tests.local.lake import Lake, orders, restatement
+from tests.support.documents import resource
+
+BATCHES = {"monday": (1, 2, 3), "tuesday": (4, 5), "wednesday": (6,), "thursday": (7, 8)}
+
+
+@pytest.fixture(scope="module")
+def dataset_plan(lake: Lake) -> dict[str, Any]:
+    """What the plan said about the Dataset before it was applied. Its batches are promoted since."""
+    for batch, ids in BATCHES.items():
+        lake.put(batch, *ids)
+    found = plan(lake, orders(lake.buffer))
+    lake.apply(orders(lake.buffer))
+    lake.wait_until("promoted", lambda: lake.promoted(len(BATCHES)))
+    return found
+
+
+def changed(lake: Lake, **spec: Any) -> dict[str, Any]:
+    """The Dataset with other fields."""
+    document = orders(lake.buffer)
+    return {**document, "spec": {**document["spec"], **spec}}
+
+
+def planned(lake: Lake, *documents: dict[str, Any], code: int = 0) -> dict[str, Any]:
+    """The plan of some resources, as JSON."""
+    told = yaml.safe_dump_all(documents)
+    ended = lake.lethe("plan", "-f", "-", "-o", "json", told=told)
+    assert ended.returncode == code, ended.stdout + ended.stderr
+    found: dict[str, Any] = json.loads(ended.stdout)
+    return found
+
+
+def plan(lake: Lake, document: dict[str, Any]) -> dict[str, Any]:
+    """What the plan says about one resource."""
+    (found,) = planned(lake, document)["resources"]
+    return dict(found)
+
+
+def done(lake: Lake, document: dict[str, Any]) -> dict[str, Any]:
+    """Apply a Restatement. What its status says in the end: its plan, and its result."""
+    name = document["metadata"]["name"]
+    lake.apply(document)
+    lake.done("wait", "restatement", name, "--for", "Succeeded")
+    status = lake.get("restatement", name)["status"]
+    return {**status["plan"], **status["result"]}
+
+
+def data_files(lake: Lake) -> dict[str, int]:
+    """The sizes of the live data files, by path."""
+    return {t.file.file_path: t.file.file_size_in_bytes for t in lake.table().scan().plan_files()}
+
+
+def test_a_dataset_creates_its_table_and_promotes_what_waits(lake: Lake, dataset_plan: dict[str, Any]) -> None:
+    assert dataset_plan["action"] == "create"
+    assert dataset_plan["effect"]["table"] == "create"
+    assert dataset_plan["effect"]["buffer"]["batches"] == len(BATCHES)
+    again = planned(lake, orders(lake.buffer))
+    assert again["message"] == "0 to create, 0 to change, 1 unchanged"
+
+
+@pytest.mark.usefixtures("dataset_plan")
+def test_a_revert_and_its_undo_do_what_their_plans_say(lake: Lake) -> None:
+    revert = restatement("revert", "Revert", batchIds=["tuesday", "nowhere"])
+    before = lake.ids()
+
+    said = plan(lake, revert)["effect"]
+    result = done(lake, revert)
+    undo = restatement("undo", "Undo", undoes={"name": "revert"})
+    said_of_undo = plan(lake, undo)["effect"]
+    result_of_undo = done(lake, undo)
+
+    assert said["rowsDeleted"] == result["rowsDeleted"] == 2
+    assert said["batches"]["unknown"] == result["unknownBatchIds"] == ["nowhere"]
+    assert said["tombstonesAdded"] == result["tombstonesAdded"] == 2
+    assert said_of_undo["rowsRestored"] == result_of_undo["rowsRestored"] == 2
+    assert lake.ids() == before
+
+
+@pytest.mark.usefixtures("dataset_plan")
+def test_a_replay_deletes_what_its_plan_says(lake: Lake, tmp_path: Path) -> None:
+    pq.write_table(pa.table({"id": pa.array([60, 61], pa.int64())}), tmp_path / "fixed.parquet")
+    (tmp_path / "_SUCCESS").touch()
+    replacement = {"batchId": "wednesday-2", "uri": f"file://{tmp_path}"}
+    replay = restatement("replay", "Replay", batchIds=["wednesday"], replacement=replacement)
+
+    said = plan(lake, replay)
+    result = done(lake, replay)
+    again = plan(lake, replay)
+
+    assert said["effect"]["rowsDeleted"] == result["rowsDeleted"] == 1
+    assert "how many rows the replacement adds" in said["unknown"]
+    assert (result["rowsAdded"], again["action"]) == (2, "unchanged")
+
+
+@pytest.mark.usefixtures("dataset_plan")
+def test_an_erase_and_the_vacuum_that_follows_do_what_their_plans_say(lake: Lake) -> None:
+    erase = restatement("erase", "Erase", batchIds=["thursday"])
+    said = plan(lake, erase)["effect"]
+    result = done(lake, erase)
+    policy = resource("VacuumPolicy", "soon", {"datasetSelector": {}, "triggers": {"activeTombstones": 1}})
+    before = data_files(lake)
+
+    decision = planned(lake, policy)["resources"][0]["effect"]["datasets"][0]
+    lake.apply(policy)
+    lake.wait_until("vacuumed", lambda: "lastRun" in (lake.get("dataset", "orders")["status"].get("vacuum") or {}))
+
+    assert said["rowsDeleted"] == result["rowsDeleted"] == 2
+    assert (decision["reason"], decision["starts"]) == ("TooManyTombstones", True)
+    gone = before.keys() - data_files(lake).keys()
+    assert decision["plan"]["files"] + decision["plan"]["wholeFiles"] == len(gone) > 0
+    assert decision["plan"]["bytes"] <= sum(before[f] for f in gone)
+    last = lake.get("dataset", "orders")["status"]["vacuum"]["lastRun"]["message"]
+    lake.done("delete", "vacuumpolicy", "soon")  # it would purge what another test reverts
+    did = "{tombstones} tombstones purged, {files} files rewritten, {wholeFiles} files deleted"
+    assert last.startswith(did.format(**decision["plan"]))
+    assert not set(BATCHES["thursday"]) & set(lake.ids())
+
+
+@pytest.mark.usefixtures("dataset_plan")
+def test_a_field_that_left_the_file_is_planned_and_removed(lake: Lake) -> None:
+    """Its default comes back."""
+    lake.apply(changed(lake, snapshots={"minToKeep": 3}))
+
+    (field,) = plan(lake, orders(lake.buffer))["fields"]
+    lake.apply(orders(lake.buffer))
+
+    assert field == {"path": "spec.snapshots.minToKeep", "old": 3, "new": 5}
+    assert lake.get("dataset", "orders")["spec"]["snapshots"]["minToKeep"] == 5
+
+
+@pytest.mark.usefixtures("dataset_plan")
+def test_exit_codes_say_whether_something_would_change(lake: Lake, tmp_path: Path) -> None:
+    file = tmp_path / "deep" / "orders.yaml"
+    file.parent.mkdir()
+    file.write_text(yaml.safe_dump(orders(lake.buffer)))
+    same = lake.lethe("plan", "-f", str(tmp_path), "--exit-code")
+    file.write_text(yaml.safe_dump(changed(lake, consolidation={"minBatches": 2})))
+    different = lake.lethe("plan", "-f", str(tmp_path), "--exit-code")
+    without = lake.lethe("plan", "-f", str(tmp_path))
+
+    assert (same.returncode, different.returncode, without.returncode) == (0, 3, 0), different.stderr
+    assert "spec.consolidation.minBatches  1 -> 2" in different.stdout
+    assert different.stdout.splitlines()[-1] == "0 to create, 1 to change, 0 unchanged"
+
+
+def test_bad_input_is_named(lake: Lake, tmp_path: Path) -> None:
+    typo = {
+        **restatement("typo", "Revert"),
+        "spec": {"datasetRef": {"name": "orders"}, "operation": "Revert", "batchId": ["a"]},
+    }
+    old = {**restatement("old", "Revert", batchIds=["a"]), "apiVersion": "lethe.dev/v1"}
+    (tmp_path / "notes.txt").write_text("no YAML")
+
+    refused = [r["problem"] for r in planned(lake, typo, old, code=1)["resources"]]
+    empty = lake.lethe("plan", "-f", str(tmp_path))
+
+    assert 'unknown field "spec.batchId" (did you mean "batchIds"?)' in refused[0]
+    assert "has the apiVersion lethe.dev/v1. This version of Lethe has lethe.dev/v1alpha1." in refused[1]
+    assert (empty.returncode, empty.stdout) == (10, "")
+    assert "this folder has no .yaml, .yml or .json file" in empty.stderr
