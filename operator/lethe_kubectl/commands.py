@@ -71,7 +71,7 @@ def runs(choice: Choice, dataset: str | None, active: bool, output: str) -> None
 @click.command()
 @click.argument("resource", nargs=-1, required=True, shell_complete=completion.resources)
 @target_options
-@click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text")
+@click.option("-o", "--output", type=click.Choice(["text", "json", "yaml"]), default="text")
 def why(choice: Choice, resource: tuple[str, ...], output: str) -> None:
     """Say what a RESOURCE waits for, and the next command to run.
 
@@ -84,8 +84,8 @@ def why(choice: Choice, resource: tuple[str, ...], output: str) -> None:
         name = ((document.get("spec") or {}).get("datasetRef") or {}).get("name")
         dataset = next((d for d in at.kube.list(DATASETS, at.namespace) if d["metadata"]["name"] == name), None)
         answer = answer_why(kind, document, Related(dataset), at.place)
-    if output == "json":
-        print_document({"lines": list(answer.lines), "next": answer.command}, "json")
+    if output in ("json", "yaml"):
+        print_document({"lines": list(answer.lines), "next": answer.command}, output)
         return
     click.echo("\n".join(answer.lines))
     if answer.command:

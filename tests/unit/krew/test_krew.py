@@ -135,6 +135,7 @@ FAKE_PYTHON = """#!/bin/sh
 if [ "$1 $2" = "-m pip" ]; then
   shift 2
   echo "$@" >> "$PIP_LOG"
+  [ -z "$PIP_FAILS" ] || { echo "no route to the index" >&2; exit 1; }
   while [ "$1" != --target ]; do shift; done
   mkdir -p "$2/lethe/cli"
   echo "import sys" > "$2/lethe/cli/main.py"
@@ -165,6 +166,14 @@ def test_the_program_installs_its_packages_once_and_passes_its_arguments_on(whee
     assert called() == "['kubectl-lethe']\n"
     (installed,) = (tmp_path / "pip.log").read_text().splitlines()
     assert f"lethe-lake[kubectl] @ file://{plugin / wheel.name}" in installed
+    packages = tmp_path / ".local/share/lethe"
+    assert [p.name for p in packages.iterdir()] == [f"{wheel.stem}-py{sys.version_info[0]}.{sys.version_info[1]}"]
+
+    environ |= {"XDG_DATA_HOME": str(tmp_path / "other"), "PIP_FAILS": "yes"}
+    with pytest.raises(subprocess.CalledProcessError) as failed:
+        called("status")
+    assert (failed.value.returncode, "no route to the index" in failed.value.stderr) == (10, True)
+    assert list((tmp_path / "other/lethe").iterdir()) == []
 
 
 def test_without_a_python_the_program_says_what_it_needs(wheel: Path, tmp_path: Path) -> None:
