@@ -84,12 +84,17 @@ class Upgrade:
         prefix = run.run_id[:12]
         document = json.dumps({**result, "finishedTime": now.isoformat()})
         self.cluster.patch(f"configmap/{dataset}-runs", {"data": {f"{prefix}.result.json": document}})
-        (job,) = self.cluster.list("jobs", f"lethe.dev/dataset={dataset}")
-        ended = now.strftime("%Y-%m-%dT%H:%M:%SZ")
+        of_dataset = ["jobs", "-l", f"lethe.dev/dataset={dataset}"]
+        # Kubernetes sets it once, and nothing may change it.
+        job = self.cluster.wait_for(
+            of_dataset, lambda j: "startTime" in j.get("status", {}), within_seconds=START_SECONDS, why="a startTime"
+        )
+        ended = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         conditions = [
             {"type": kind, "status": "True", "lastTransitionTime": ended} for kind in ("SuccessCriteriaMet", "Complete")
         ]
-        status = {"startTime": ended, "completionTime": ended, "succeeded": 1, "conditions": conditions}
+        started = job["status"]["startTime"]
+        status = {"startTime": started, "completionTime": ended, "succeeded": 1, "conditions": conditions}
         patch = json.dumps({"status": status})
         self.cluster.run("patch", f"job/{job['metadata']['name']}", "--subresource=status", "--type=merge", "-p", patch)
 
