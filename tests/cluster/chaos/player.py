@@ -95,10 +95,8 @@ class Player:
                 replacement = self._replacement(by.id, table_of(by.id, by.ids, by.day))
                 self._request(act, batchIds=list(batches), replacement=replacement)
             case Change(_, by, updates, deletes):
-                rows = table_of(by, [*updates, *deletes], 6)
-                ops = pa.array(["U"] * len(updates) + ["D"] * len(deletes))
                 keyed = {"keyColumns": ["id"], "opColumn": "op"}
-                self._request(act, replacement=self._replacement(by, rows.append_column("op", ops)) | keyed)
+                self._request(act, replacement=self._replacement(by, changes_of(by, updates, deletes)) | keyed)
             case _:
                 assert_never(act)
 
@@ -203,6 +201,13 @@ def table_of(batch_id: str, ids: Collection[int], day: int) -> pa.Table:
         for i in sorted(ids)
     ]
     return pa.Table.from_pylist(rows, SCHEMA)
+
+
+def changes_of(batch_id: str, updates: Collection[int], deletes: Collection[int]) -> pa.Table:
+    """The rows of a Replay with key columns."""
+    rows = table_of(batch_id, [*updates, *deletes], 6)
+    ops = ["U" if i in updates else "D" for i in rows["id"].to_pylist()]
+    return rows.append_column("op", pa.array(ops))
 
 
 def marks_in_bucket(lake: ClusterLake, bucket: str) -> dict[str, str]:
