@@ -16,35 +16,7 @@ CONFIG_MAP: Final = "chaos-clock"
 FOLDER: Final = "/mnt/clock"
 PRELOAD: Final = "/etc/ld.so.preload"
 OFFSETS: Final = {"ahead": 3600, "behind": -3600}  # seconds
-SOURCE: Final = """
-#define _GNU_SOURCE
-#include <sys/syscall.h>
-#include <sys/time.h>
-#include <time.h>
-#include <unistd.h>
-
-int clock_gettime(clockid_t clock, struct timespec *now) {
-  int failed = syscall(SYS_clock_gettime, clock, now);
-  if (!failed && (clock == CLOCK_REALTIME || clock == CLOCK_REALTIME_COARSE)) now->tv_sec += OFFSET;
-  return failed;
-}
-
-int gettimeofday(struct timeval *restrict now, void *restrict zone) {
-  struct timespec precise;
-  (void)zone;
-  if (clock_gettime(CLOCK_REALTIME, &precise)) return -1;
-  now->tv_sec = precise.tv_sec;
-  now->tv_usec = precise.tv_nsec / 1000;
-  return 0;
-}
-
-time_t time(time_t *to) {
-  struct timespec now;
-  if (clock_gettime(CLOCK_REALTIME, &now)) return -1;
-  if (to) *to = now.tv_sec;
-  return now.tv_sec;
-}
-"""
+SOURCE: Final = Path(__file__).parents[2] / "support/clock_offset.c"
 
 
 def install_clocks(cluster: Cluster, home: Path) -> bool:
@@ -55,8 +27,18 @@ def install_clocks(cluster: Cluster, home: Path) -> bool:
     content = {}
     for name, seconds in OFFSETS.items():
         library = home / f"{name}.so"
-        command = [compiler, "-shared", "-fPIC", "-O2", f"-DOFFSET={seconds}", "-x", "c", "-", "-o", str(library)]
-        subprocess.run(command, input=SOURCE.encode(), check=True, timeout=60)
+        command = [
+            compiler,
+            "-shared",
+            "-fPIC",
+            "-O2",
+            "-D_GNU_SOURCE",
+            f"-DOFFSET={seconds}",
+            "-o",
+            str(library),
+            str(SOURCE),
+        ]
+        subprocess.run(command, check=True, timeout=60)
         content[library.name] = library.read_bytes()
         content[name] = f"{FOLDER}/{library.name}\n".encode()
     encoded = {key: base64.b64encode(value).decode() for key, value in content.items()}
