@@ -34,6 +34,7 @@ def as_parquet() -> bytes:
         ("data.parquet", as_parquet()),
         ("v1.gz.metadata.json", gzip.compress(VALUE.encode())),
     ],
+    ids=["avro", "parquet", "json"],  # the same in each process: gzip writes the time
 )
 def test_a_value_is_found(name: str, content: bytes) -> None:
     assert VALUE.encode() in decoded(name, content)
