@@ -176,7 +176,8 @@ def main() -> None:
     for what, values in found.items():
         numbers = " | ".join(f"{f(values):.1f}" for f in (statistics.median, min, max))
         print(f"| {what} | {numbers} | {GOALS.get(what, '')} |")
-    document = {"machine": machine, "began": began.isoformat(), "command": " ".join(sys.argv), "seconds": found}
+    command = " ".join(["python -m bench.local", *sys.argv[1:]])
+    document = {"machine": machine, "began": began.isoformat(), "command": command, "seconds": found}
     OUT.write_text(json.dumps(document, indent=1) + "\n")
 
 
