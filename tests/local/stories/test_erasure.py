@@ -7,5 +7,8 @@ from tests.cluster.test_erasure import *  # noqa: F403
 
 pytestmark = pytest.mark.long
 
-# It checks a signature, and the key is the chart's.
-del globals()[on_a_cluster.test_it_is_erased_by_itself_when_the_tag_is_gone.__name__]
+
+@pytest.fixture(autouse=True)
+def no_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The key of signatures is the chart's."""
+    monkeypatch.setattr(on_a_cluster, "check_signature", lambda *_: None)
