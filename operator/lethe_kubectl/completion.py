@@ -1,7 +1,7 @@
 """The names of resources that a shell completes. I/O: one short request; without an answer there are no names, and no message."""
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any, Final
 
 import click
@@ -30,15 +30,13 @@ def _silent(names: Callable[[Connection, str], list[str]]) -> Complete:
     return complete
 
 
-@contextmanager
-def _connection(context: click.Context) -> Iterator[Connection]:
+def _connection(context: click.Context) -> AbstractContextManager[Connection]:
     given = context.params
     where = given.get("context") or given.get("context_name") or ""
-    choice = Choice(
-        given.get("folder"), given.get("kubeconfig"), where, given.get("namespace") or "", is_plugin(context)
+    namespace = given.get("namespace") or ""
+    return connected(
+        Choice(given.get("folder"), given.get("kubeconfig"), where, namespace, is_plugin(context)), _LIMITS
     )
-    with connected(choice, _LIMITS) as at:
-        yield at
 
 
 def _names(at: Connection, kind: ResourceKind) -> list[str]:

@@ -43,7 +43,7 @@ def logs(choice: Choice, run: str, follow: bool, previous: bool, tail: int) -> N
 
 
 def last_lines(at: Connection, dataset: str) -> Sequence[str]:
-    """The last lines of the newest run of a Dataset that failed, below a line with its name. Empty, if nobody can read them."""
+    """The last lines of the newest run of a Dataset that failed, below a line with its name. Empty, if they cannot be read."""
     try:
         found = runs_of([at.kube.get(DATASETS, at.namespace, dataset)])
         run = next((str(r["name"]) for r in found if r.get("phase") == "Failed"), "")
