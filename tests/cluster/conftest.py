@@ -11,7 +11,7 @@ from tests.cluster.dump import dump
 from tests.cluster.install import NAMESPACE, install
 from tests.cluster.kube import Cluster
 from tests.cluster.lake import ClusterLake, connect, find_services
-from tests.cluster.story import ClusterStory, a_name
+from tests.cluster.story import ClusterStory, telling
 
 KUBECONFIG = "LETHE_TEST_KUBECONFIG"
 
@@ -41,15 +41,8 @@ def cluster(bare_cluster: Cluster, lake: ClusterLake) -> Cluster:
 @pytest.fixture(scope="module")
 def stories(cluster: Cluster, lake: ClusterLake) -> Iterator[Callable[[str], ClusterStory]]:
     """Make Datasets that several tests of a module tell on; all are removed at its end."""
-    told: list[ClusterStory] = []
-
-    def begin(hint: str) -> ClusterStory:
-        told.append(ClusterStory(cluster, lake, a_name(hint)))
-        return told[-1]
-
-    yield begin
-    for story in told:
-        story.clean()
+    with telling(cluster, lake) as begin:
+        yield begin
 
 
 @pytest.hookimpl(wrapper=True)

@@ -1,6 +1,8 @@
 """One Dataset of one test: its table and buffer have names of their own, so that tests neither meet nor wait for each other."""
 
 import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import pyarrow as pa
@@ -157,6 +159,20 @@ class ClusterStory:
         self.lake.drop(self.table)
         self.lake.drop(f"{self.table}_batches")
         self.lake.clear(f"s3://lake/tests/{self.name}")
+
+
+@contextmanager
+def telling(cluster: Cluster, lake: ClusterLake) -> Iterator[Callable[[str], ClusterStory]]:
+    """Make Datasets, by a hint for the name; all are removed at the end of the block."""
+    begun: list[ClusterStory] = []
+
+    def begin(hint: str) -> ClusterStory:
+        begun.append(ClusterStory(cluster, lake, a_name(hint)))
+        return begun[-1]
+
+    yield begin
+    for story in begun:
+        story.clean()
 
 
 def a_name(hint: str) -> str:

@@ -16,7 +16,8 @@ import requests
 import yaml
 from lethe_local.cli.client import kind_of
 
-from tests.cluster.kube import Cluster, NotSeen, Object, Refused
+from tests.cluster.kube import Cluster, Object, Refused
+from tests.support.clock import wait_until
 
 
 @dataclass(frozen=True)
@@ -59,18 +60,11 @@ class LocalCluster(Cluster):
             return
         kind, _, name = ref.partition("/")
         self._ask("DELETE", kind, name)
-        self._wait_while(lambda: self.get(ref) is not None, within_seconds, f"{ref} to be deleted")
+        wait_until(lambda: self.get(ref) is None, within_seconds)
 
     def wait_until_gone(self, kinds: str, selector: str, within_seconds: float = 90) -> None:
         for kind in kinds.split(","):
-            self._wait_while(lambda k=kind: bool(self.list(k, selector)), within_seconds, f"no {kind} {selector}")  # type: ignore[misc]
-
-    def _wait_while(self, holds: Any, within_seconds: float, what: str) -> None:
-        deadline = time.monotonic() + within_seconds
-        while holds():
-            if time.monotonic() > deadline:
-                raise NotSeen(f"waited {within_seconds:.0f}s for {what}")
-            time.sleep(0.2)
+            wait_until(lambda k=kind: not self.list(k, selector), within_seconds)  # type: ignore[misc]
 
     def _states(self, arguments: Sequence[str], deadline: float) -> Iterator[Object]:
         found = self._list(arguments)

@@ -12,7 +12,7 @@ import yaml
 from pyiceberg.catalog import load_catalog
 
 from tests.cluster.lake import CATALOG, ClusterLake, Services
-from tests.cluster.story import ClusterStory, a_name
+from tests.cluster.story import ClusterStory, telling
 from tests.local.cluster import LocalCluster
 from tests.support.servers import s3 as s3_server
 
@@ -53,15 +53,8 @@ def cluster(tmp_path_factory: pytest.TempPathFactory, lake: ClusterLake) -> Iter
 @pytest.fixture(scope="module")
 def stories(cluster: LocalCluster, lake: ClusterLake) -> Iterator[Callable[[str], ClusterStory]]:
     """As on a cluster."""
-    told: list[ClusterStory] = []
-
-    def begin(hint: str) -> ClusterStory:
-        told.append(ClusterStory(cluster, lake, a_name(hint)))
-        return told[-1]
-
-    yield begin
-    for story in told:
-        story.clean()
+    with telling(cluster, lake) as begin:
+        yield begin
 
 
 @pytest.hookimpl(wrapper=True)
