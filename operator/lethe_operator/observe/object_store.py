@@ -101,6 +101,7 @@ class ObjectStore(Generic[V]):
         self._lock = threading.RLock()
         self._objects: dict[str, dict[str, _Held[V]]] = {}  # by namespace and name
         self._index: dict[tuple[str, str], set[str]] = {}  # names, by namespace and key
+        self._all: dict[str, tuple[V, ...]] = {}  # what `all` returned, by namespace, until something changes
         self._deletions = Deletions()
 
     def put(self, body: Body) -> Put:
@@ -119,6 +120,7 @@ class ObjectStore(Generic[V]):
             new = _Held(uid, version, _by_others(metadata), value, tuple(dict.fromkeys(self._keys_of(value))))
             self._remove(namespace, name)
             self._objects.setdefault(namespace, {})[name] = new
+            self._all.pop(namespace, None)
             for key in new.keys:
                 self._index.setdefault((namespace, key), set()).add(name)
             return Put(True, by_others=held is None or held.uid != uid or held.by_others != new.by_others)
@@ -163,8 +165,10 @@ class ObjectStore(Generic[V]):
     def all(self, namespace: str) -> tuple[V, ...]:
         """The objects of a namespace, by name."""
         with self._lock:
-            objects = self._objects.get(namespace, {})
-            return tuple(objects[name].value for name in sorted(objects))
+            if namespace not in self._all:
+                objects = self._objects.get(namespace, {})
+                self._all[namespace] = tuple(objects[name].value for name in sorted(objects))
+            return self._all[namespace]
 
     def names(self, namespace: str) -> tuple[str, ...]:
         with self._lock:
@@ -186,6 +190,7 @@ class ObjectStore(Generic[V]):
         held = self._objects.get(namespace, {}).pop(name, None)
         if held is None:
             return
+        self._all.pop(namespace, None)
         for key in held.keys:
             names = self._index[namespace, key]
             names.discard(name)

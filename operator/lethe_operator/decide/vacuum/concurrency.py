@@ -4,7 +4,7 @@ Datasets with an evictBy that is due go first, then those that have waited longe
 others that they wait.
 """
 
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
@@ -18,6 +18,9 @@ from lethe_operator.resources.vacuum_policy import VacuumPolicy
 
 # A Dataset that could start and does not do so within this time no longer holds up the others.
 PASSED_OVER_AFTER: Final = timedelta(minutes=5)
+# How often a waiting Dataset looks for a place: the first ones at the shorter interval, each further group that much later.
+CHECK_INTERVAL, CHECK_INTERVAL_MAX = timedelta(seconds=15), timedelta(minutes=5)
+GROUP: Final = 20
 NAMED_AT_MOST: Final = 3
 
 
@@ -34,33 +37,44 @@ class WaitingVacuum:
         return not self.urgent, self.since, self.dataset
 
 
+@dataclass(frozen=True)
+class Turn:
+    """Whether a vacuum may start now."""
+
+    # Why it waits, as a sentence; "": it may start.
+    waiting: str
+    # Number of waiting vacuums that go first.
+    before: int
+
+    @property
+    def look_again_in(self) -> timedelta:
+        """When thousands wait, the last ones need not look as often as the first ones."""
+        return min(CHECK_INTERVAL * (1 + self.before // GROUP), CHECK_INTERVAL_MAX)
+
+
 def place_of(dataset: Dataset, policy: VacuumPolicy | None, world: World) -> VacuumLimit | None:
     """The places of the policy; None: it does not limit the number of vacuums."""
     if policy is None or policy.spec.limits.concurrent_runs is None:
         return None
-    others = [d for d in _others(dataset, world) if _decides(policy, d, world)]
-    return VacuumLimit(
-        policy.meta.name, policy.spec.limits.concurrent_runs, frozenset(d.meta.uid for d in (dataset, *others))
-    )
+    decides = _decides(policy, world)
+    others = (d.meta.uid for d in _others(dataset, world) if decides(d))
+    return VacuumLimit(policy.meta.name, policy.spec.limits.concurrent_runs, frozenset((dataset.meta.uid, *others)))
 
 
-def waiting_reason(place: VacuumLimit, own: WaitingVacuum, dataset: Dataset, world: World, now: datetime) -> str:
-    """Why the vacuum waits, as a sentence; "": it may start."""
+def turn_of(place: VacuumLimit, own: WaitingVacuum, dataset: Dataset, world: World, now: datetime) -> Turn:
+    """Whether the vacuum may start, or what it waits for."""
     running = place.taken(world.vacuums, dataset.meta.uid)
     free = place.at_most - len(running)
+    before = [c for c in _candidates(place, dataset, world) if c.rank < own.rank]
     if free <= 0:
         limit = f"VacuumPolicy {place.policy} allows {place.at_most} at a time (spec.limits.concurrentRuns)"
-        return f"Waiting for the running vacuum of {_named(running)}: {limit}."
+        return Turn(f"Waiting for the running vacuum of {_named(running)}: {limit}.", len(before))
     freed = max((j.finished for j in world.vacuums if j.finished is not None and j.uid in place.uids), default=None)
-    first = [
-        c
-        for c in _candidates(place, dataset, world)
-        if c.rank < own.rank and now - max(c.since, freed or c.since) <= PASSED_OVER_AFTER
-    ]
+    first = [c for c in before if now - max(c.since, freed or c.since) <= PASSED_OVER_AFTER]
     if len(first) < free:
-        return ""
+        return Turn("", len(before))
     names = [c.dataset for c in sorted(first, key=lambda c: c.rank)]
-    return f"Waiting because {_named(names)} may start first under VacuumPolicy {place.policy}."
+    return Turn(f"Waiting because {_named(names)} may start first under VacuumPolicy {place.policy}.", len(before))
 
 
 def _others(dataset: Dataset, world: World) -> Iterable[Dataset]:
@@ -77,8 +91,17 @@ def _candidates(place: VacuumLimit, dataset: Dataset, world: World) -> list[Wait
     return found
 
 
-def _decides(policy: VacuumPolicy, dataset: Dataset, world: World) -> bool:
-    return match(world.policies, dataset.meta.labels).decides == policy
+def _decides(policy: VacuumPolicy, world: World) -> Callable[[Dataset], bool]:
+    """Whether the policy decides for a Dataset. Of thousands of Datasets many have the same labels."""
+    known: dict[frozenset[tuple[str, str]], bool] = {}
+
+    def decides(dataset: Dataset) -> bool:
+        labels = frozenset(dataset.meta.labels.items())
+        if labels not in known:
+            known[labels] = match(world.policies, dataset.meta.labels).decides == policy
+        return known[labels]
+
+    return decides
 
 
 def _named(names: Collection[str]) -> str:

@@ -20,7 +20,7 @@ from lethe_operator.decide.runs import spec as run_specs
 from lethe_operator.decide.runs.retry import Again, Fresh, GivenUp, Going, Verdict, judge
 from lethe_operator.decide.vacuum import status as vacuum_status
 from lethe_operator.decide.vacuum.approval import Approved, AwaitApproval, approval, request
-from lethe_operator.decide.vacuum.concurrency import WaitingVacuum, place_of, waiting_reason
+from lethe_operator.decide.vacuum.concurrency import WaitingVacuum, place_of, turn_of
 from lethe_operator.decide.vacuum.context import Due, Later, VacuumContext, request_key, sentence
 from lethe_operator.decide.vacuum.history import VacuumHistory, history_of
 from lethe_operator.decide.vacuum.status import VacuumDecision
@@ -33,7 +33,6 @@ from lethe_operator.settings import Settings
 
 # Kubernetes stops a Job after the maximum duration of a run. A vacuum begins no step after this share of it.
 SHARE_OF_MAX_RUN: Final = 0.8
-PLACE_CHECK_INTERVAL: Final = timedelta(seconds=15)
 
 
 @dataclass(frozen=True)
@@ -210,12 +209,13 @@ class _Decider:
         if place is not None:
             since = context.history.waiting_since or context.now
             own = WaitingVacuum(context.dataset.meta.name, since, due.urgent)
-            if waiting := waiting_reason(place, own, context.dataset, self.world, context.now):
+            turn = turn_of(place, own, context.dataset, self.world, context.now)
+            if turn.waiting:
                 return VacuumDecision(
                     Decision.DUE,
                     Reason.WAITS_FOR_OTHER_VACUUMS,
-                    f"{text} {waiting}",
-                    look_again=context.now + PLACE_CHECK_INTERVAL,
+                    f"{text} {turn.waiting}",
+                    look_again=context.now + turn.look_again_in,
                     waiting_since=since,
                     due_reason=str(Reason.EVICT_BY_NEAR) if due.urgent else reason,
                 )

@@ -139,6 +139,19 @@ def test_vacuums_under_another_policy_take_no_place() -> None:
     assert story.decide().launch is not None
 
 
+@pytest.mark.parametrize(("number", "seconds"), [(0, 15), (19, 15), (20, 30), (45, 45), (5_000, 300)])
+def test_of_thousands_that_wait_the_last_ones_look_for_a_place_less_often(number: int, seconds: int) -> None:
+    """A window opens for a whole fleet at once, and each of its Datasets becomes due."""
+    others = (waiting(f"d{i}", 20 + i / 1000) for i in range(number))
+    busy = running("busy")
+
+    story = VacuumStory((ONE,), rivals=(other("busy"), *others), vacuums=(busy,))
+    story.status = {"vacuum": {"waitingSince": ago(minutes=10).isoformat()}}
+
+    assert story.decide().look_again == NOW + timedelta(seconds=seconds)
+    assert story.told == ("Due", "WaitsForOtherVacuums")
+
+
 def test_a_retry_takes_a_place_too() -> None:
     story = decided(ONE, other("a"))
     story.fail()
