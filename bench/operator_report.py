@@ -197,7 +197,10 @@ def _idle_text(part: Part) -> list[str]:
         ("processor", f"{100 * r['cpu_share']:.1f} % of a core"),
         ("memory", _mib(r["memory_bytes"])),
         ("memory at the peak, since the start", _mib(r["memory_peak_bytes"])),
-        ("requests to the API server", f"{r['api_requests_per_second']:.2f} per second"),
+        (
+            f"requests to the API server, of all {r['replicas']} replicas",
+            f"{r['api_requests_per_second']:.2f} per second",
+        ),
         ("queries of the catalog", f"{r['catalog_queries_per_second']:.1f} per second"),
         ("one scrape of its metrics", f"{r['scrape_cpu_seconds']:.2f} s of processor time, {_mib(r['scrape_bytes'])}"),
     ]

@@ -135,16 +135,19 @@ def idle(site: OperatorSite, scale: OperatorScale) -> dict[str, Any]:
     includes the reading of all of them."""
     finished(site, scale)
     site.restart()
+    site.settled_leader()  # as the chart installs it, with a standby, whose requests count
     say(f"  waiting {scale.settle_seconds} s for idle intervals to reach their maximum")
     time.sleep(scale.settle_seconds)
     window = Window.begin(site)
     time.sleep(scale.idle_seconds)
     result = window.end()
+    site.stop_standbys()
     since = site.process.cpu_seconds()
     sums, size = site.process.metrics()
     result |= {
         "datasets": scale.datasets,
         "finished": scale.finished,
+        "replicas": site.replicas_used,
         "scrape_cpu_seconds": round(site.process.cpu_seconds() - since, 2),
         "scrape_bytes": size,
         "reconciles": sums.get("lethe_reconciles_total", 0.0),

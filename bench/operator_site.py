@@ -105,6 +105,10 @@ class OperatorSite(Site):
         _until(lambda: any(r.leads() for r in self.replicas), "no replica became the leader")
         return next(r for r in self.replicas if r.leads())
 
+    def stop_standbys(self) -> None:
+        for replica in self.replicas[1:]:
+            replica.stop()
+
     def after_kill(self, killed: OperatorProcess) -> None:
         """Start a killed replica again, as a Deployment does."""
         killed.start(wait=False)

@@ -6,11 +6,13 @@ Each attempt of a run is an object with a name of its own, and a pod.
 import shlex
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Final
 
 import click
 from lethe.base.errors import InputError
-from lethe_local.log import LAST_LINES, log_lines, log_of
+from lethe.contract.run_log import lines_of_run
+from lethe_local.log import LAST_LINES, log_lines, log_of, warm_lines
 from lethe_operator.kube import DATASETS, PODS, KubeError, NotFound
 from lethe_operator.observe.run_objects import POD_LABELS, launched_by
 from lethe_operator.resources.common import CONTAINER, LABEL_ATTEMPT, LABEL_RUN_ID, SPARK_CONTAINER
@@ -22,6 +24,7 @@ from lethe_kubectl.runs import runs_of
 from lethe_kubectl.target import Choice, Connection, connected
 
 Document = Mapping[str, Any]
+WARM_DRIVER: Final = "app.kubernetes.io/component=warm-driver"
 LOOK_SECONDS: Final = 0.5
 SHOWN_OF_A_FAILURE: Final = 10
 
@@ -60,11 +63,13 @@ def lines_of(at: Connection, run: str, last: int, follow: bool = False) -> Itera
         last: How many; 0: all.
     Raises: InputError (`NoLog`, `UnknownName`).
     """
+    file = log_of(at.local, run) if at.local is not None else None
+    if file is not None:
+        yield from log_lines(file, last, follow)
+        return
     pod = _newest(_pods(at, run))
-    if pod is None:
-        raise _no_log(at, run)
-    if at.local is not None:
-        yield from log_lines(log_of(at.local, run), last, follow)
+    if pod is None or at.local is not None:
+        yield from _warm_lines(at, run, last, follow)
         return
     name = str(pod["metadata"]["name"])
     while follow and (pod.get("status") or {}).get("phase") == "Pending":
@@ -74,6 +79,34 @@ def lines_of(at: Connection, run: str, last: int, follow: bool = False) -> Itera
         yield from at.kube.log(at.namespace, name, container_of(pod), last, follow)
     except NotFound:
         raise _no_log(at, run) from None
+
+
+def _warm_lines(at: Connection, run: str, last: int, follow: bool) -> Iterator[str]:
+    """The same for a run without a pod of its own, from the log of the warm driver. Raises: InputError."""
+    shown = 0
+    while True:
+        known = _known(at, run)
+        lines = _newest_warm_lines(at, run)
+        if not lines and not shown:
+            raise _no_log(at, run)
+        yield from lines[shown or (-last if last else 0) :]
+        shown = len(lines)
+        if not follow or known is None or known.get("finishTime"):
+            return
+        time.sleep(LOOK_SECONDS)
+
+
+def _newest_warm_lines(at: Connection, run: str) -> list[str]:
+    """From the newest warm driver that has carried out the run."""
+    if at.local is not None:
+        return warm_lines(at.local, run)
+    pods = at.kube.list(PODS, at.namespace, WARM_DRIVER)
+    for pod in sorted(pods, key=lambda p: str(p["metadata"].get("creationTimestamp")), reverse=True):
+        with suppress(NotFound):  # it has ended meanwhile
+            log = at.kube.log(at.namespace, str(pod["metadata"]["name"]), container_of(pod))
+            if found := list(lines_of_run(log, run)):
+                return found
+    return []
 
 
 def container_of(pod: Document) -> str:
@@ -128,11 +161,17 @@ def _newest(pods: Sequence[Document]) -> Document | None:
     return max(pods, key=lambda p: str(p["metadata"].get("creationTimestamp")), default=None)
 
 
+def _known(at: Connection, run: str) -> Document | None:
+    """A run as the status of its Dataset shows it; None: no status does."""
+    known = runs_of(at.kube.list(DATASETS, at.namespace))
+    return next((r for r in known if r["name"] == run), None)
+
+
 def _no_log(at: Connection, run: str) -> InputError:
     """Say where the log was."""
-    known = runs_of(at.kube.list(DATASETS, at.namespace))
-    found = next((r for r in known if r["name"] == run), None)
+    found = _known(at, run)
     if found is None:
+        known = runs_of(at.kube.list(DATASETS, at.namespace))
         return unknown(run, [str(r["name"]) for r in known], "run", at.namespace)
     said = " ".join(f"It ended as {found.get('phase')}: {found.get('message') or ''}".split())
     if at.local is not None:

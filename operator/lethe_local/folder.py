@@ -19,6 +19,7 @@ from lethe.base.errors import InputError
 HOME_ENV: Final = "LETHE_LOCAL"  # the folder, where the command line names none
 CATALOG: Final = "local"  # the catalog that a new folder has
 NAMESPACE: Final = "default"
+WARM_DRIVER: Final = "lethe-warm-driver"  # the Job, and its mailbox
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from lethe_local.api.kinds import Kind
 from lethe_local.api.objects import Objects
 from lethe_local.api.server import ApiServer
 from lethe_local.api.store import Store
-from lethe_local.folder import NAMESPACE, Folder
+from lethe_local.folder import NAMESPACE, WARM_DRIVER, Folder
 from lethe_local.node import process
 from lethe_local.node.node import Node, node_environment
 from lethe_local.node.process import PodProcess
@@ -89,6 +89,7 @@ class Local:
 
     folder: Folder
     port: int = 0  # of the API; 0: any free one
+    warm_driver: bool = True  # whether small runs share a Spark session that stays up
     _stack: ExitStack = field(default_factory=ExitStack)
     _parts: list[Part] = field(default_factory=list)
 
@@ -150,14 +151,23 @@ class Local:
             "KUBECONFIG": str(self.folder.kubeconfig),
             "LETHE_WATCH_NAMESPACES": NAMESPACE,
             "LETHE_COMMITTER": json.dumps({"enabled": True, "name": COMMITTER}),
+            "LETHE_WARM_DRIVERS": json.dumps(self._warm_drivers()),
             "LETHE_CATALOGS_SECRET": CATALOGS_SECRET,
             "LETHE_PROBES_PORT": "",
             "LETHE_RESYNC_SECONDS": "5",
-            "LETHE_RUN_TEMPLATE": json.dumps({"driver": {"cpu": os.cpu_count() or 1, "memory": "2Gi"}}),
+            "LETHE_RUN_TEMPLATE": json.dumps({"driver": {"cpu": _cores(), "memory": "2Gi"}}),
             "PYICEBERG_HOME": str(self.folder.path),
         }
         command = [sys.executable, "-m", "lethe_operator"]
         return Part("operator", command, {**kept, **settings}, self.folder.parts / "operator")
+
+    def _warm_drivers(self) -> Mapping[str, Any]:
+        """The settings of the warm driver, which runs as a Job. Its supervisor reads /proc."""
+        return {
+            "enabled": self.warm_driver and process.PROC.is_dir(),
+            "name": WARM_DRIVER,
+            "driver": {"cpu": _cores(), "memory": "3Gi"},
+        }
 
     def _committer(self, environ: Mapping[str, str]) -> Part:
         settings = {
@@ -176,6 +186,7 @@ class Local:
         self._create("Namespace", "", {"apiVersion": "v1", "metadata": {"name": "kube-system"}})
         self._create("Namespace", "", {"apiVersion": "v1", "metadata": {"name": NAMESPACE}})
         self._create("ConfigMap", NAMESPACE, {"apiVersion": "v1", "metadata": named})
+        self._create("ConfigMap", NAMESPACE, {"apiVersion": "v1", "metadata": {**named, "name": WARM_DRIVER}})
         self._create("Lease", NAMESPACE, {"apiVersion": "coordination.k8s.io/v1", "metadata": named, "spec": {}})
         key = {"key": base64.b64encode(os.urandom(32)).decode()}
         self._create("Secret", NAMESPACE, {"apiVersion": "v1", "metadata": {"name": "lethe-digest-key"}, "data": key})
@@ -199,15 +210,20 @@ class Local:
         return next(k for k in self.objects.kinds.values() if k.resource.name == name)
 
 
-def up(folder: Folder, port: int, ready: Callable[[Local], None]) -> None:
+def _cores() -> int:
+    return os.cpu_count() or 1
+
+
+def up(folder: Folder, port: int, warm_driver: bool, ready: Callable[[Local], None]) -> None:
     """Run until SIGINT or SIGTERM.
 
     Args:
+        port, warm_driver: As those of `Local`.
         ready: Called once everything has started.
     """
     leave = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: leave.set())
-    with Local(folder, port) as local:
+    with Local(folder, port, warm_driver) as local:
         ready(local)
         local.watch(leave.is_set)

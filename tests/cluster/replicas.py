@@ -69,12 +69,14 @@ class Replicas:
         wait_until(lambda: "leads" in leader.ready() and "standby" in standby.ready(), START_SECONDS)
         return leader, standby
 
-    def add_datasets(self, number: int) -> list[str]:
-        """Datasets with tables and a batch each, for each of which one run is due."""
+    def add_datasets(self, number: int, are_due: bool = True) -> list[str]:
+        """Datasets with tables, and with a batch each for which a run is due, or with nothing to do."""
         added, bodies = [f"flights-{self.made + n}" for n in range(number)], []
         for name in added:
             new_table(self.catalog, f"air.{name}", **{names.CLAIM: f"{self.cluster.namespace}/{name}"})
-            put_batches(self.home / name, "A")
+            (self.home / name).mkdir()
+            if are_due:
+                put_batches(self.home / name, "A")
             bodies.append(resource("Dataset", name, eager_dataset(name, f"file://{self.home}/{name}")["spec"]))
         self.made += number
         # kubectl would wait for the OpenAPI document, which the API server computes anew after each change of a definition.

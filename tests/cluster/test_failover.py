@@ -102,6 +102,26 @@ def test_a_leader_that_is_ended_hands_over_within_seconds(replicas: Replicas) ->
 
 
 @pytest.mark.long
+def test_two_replicas_beside_idle_datasets_make_less_than_one_request_per_second(replicas: Replicas) -> None:
+    """Both keep the Lease in view, and the leader looks at each Dataset every three seconds."""
+    leader, _ = replicas.leader_and_standby()
+    idle = replicas.add_datasets(20, are_due=False)
+    for name in idle:
+        replicas.cluster.wait_for_condition(f"datasets.lethe.dev/{name}", "Ready", within_seconds=START_SECONDS)
+    before, reconciles = requests(replicas), leader.metric("lethe_reconciles_total")
+    began = time.monotonic()
+
+    wait_until(lambda: leader.metric("lethe_reconciles_total") > reconciles + 3 * len(idle), START_SECONDS)
+
+    assert requests(replicas) - before < time.monotonic() - began
+
+
+def requests(replicas: Replicas) -> float:
+    """All requests to the API server so far."""
+    return sum(operator.metric("lethe_api_requests_total") for operator in replicas.operators.values())
+
+
+@pytest.mark.long
 def test_a_shard_without_namespaces_is_ready_and_idle(replicas: Replicas) -> None:
     (other,) = (n for n in range(2) if not Shard(n, 2).of([replicas.cluster.namespace]))
     idle = replicas.start("idle", LETHE_SHARD=f"{other}/2", LETHE_LEADER_LEASE="")

@@ -19,13 +19,15 @@ def step(lake: Lake, when: str) -> Callable[[], bool]:
     """Whether a step of the work that begins now has been reached."""
     cluster = LocalCluster(lake.home / "kubeconfig")
 
-    def pods() -> set[str]:
-        return {p["metadata"]["name"] for p in cluster.list("pods")}
+    def runs() -> set[str]:
+        """Names of runs whose process works, be it of their own or the warm driver's."""
+        status = (cluster.get("dataset/orders") or {}).get("status") or {}
+        return {r["name"] for r in status.get("runs") or () if r.get("phase") not in (None, "Pending")}
 
-    pods_before, head_before = pods(), lake.table().metadata.current_snapshot_id
+    runs_before, head_before = runs(), lake.table().metadata.current_snapshot_id
     steps: dict[str, Callable[[], bool]] = {
         "at once": lambda: True,
-        "its process runs": lambda: bool(pods() - pods_before),
+        "its process runs": lambda: bool(runs() - runs_before),
         "it has committed": lambda: lake.table().metadata.current_snapshot_id != head_before,
     }
     return steps[when]

@@ -137,7 +137,7 @@ def test_after_a_kill_it_goes_on_where_it_was(dataset: Lake) -> None:
     """Everything is killed at once, while a run is under way."""
     before, rows = dataset.batches(), dataset.ids()
     dataset.put("wednesday", 4)
-    dataset.wait_until("running", lambda: bool(json.loads(dataset.done("get", "pods", "-o", "json"))["items"]))
+    dataset.wait_until("running", lambda: dataset.active_runs() != [])
 
     dataset.end(signal.SIGKILL)
     dataset.up()

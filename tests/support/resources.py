@@ -145,7 +145,7 @@ def an_attempt(
     if state is not AttemptState.ACTIVE:
         ended = ago(seconds=30 if finished_seconds is None else finished_seconds)
     defaults: dict[str, Any] = {
-        "job": names.job(run.model_copy(update={"attempt": number})),
+        "job": run.model_copy(update={"attempt": number}).attempt_name,
         "run_id": run.run_id,
         "kind": run.kind,
         "number": number,

@@ -19,7 +19,7 @@ from lethe_local.cli.client import client, folder_of, kind_of, kind_of_document
 from lethe_local.cli.documents import documents
 from lethe_local.cli.three_way import applied, patch_of
 from lethe_local.folder import NAMESPACE
-from lethe_local.log import LAST_LINES, log_lines, log_of
+from lethe_local.log import LAST_LINES, lines_of
 
 STRICT: Final = {"fieldValidation": "Strict"}
 LOOK_SECONDS: Final = 0.3
@@ -52,7 +52,12 @@ def local() -> None:
 @local.command()
 @dir_option
 @click.option("--port", default=0, help="The port of the API on 127.0.0.1. Default: any free one.")
-def up(path: Path | None, port: int) -> None:
+@click.option(
+    "--warm-driver/--no-warm-driver",
+    default=True,
+    help="Whether small runs share a Spark session that stays up, and takes memory, for ten minutes. Linux only. Default: yes.",
+)
+def up(path: Path | None, port: int, warm_driver: bool) -> None:
     """Run until Ctrl-C. The state is kept for the next time."""
     folder = folder_of(path)
 
@@ -63,7 +68,7 @@ def up(path: Path | None, port: int) -> None:
         say("  logs     lethe local logs operator (or committer, or the name of a run)", soft_wrap=True)
         say("  next     lethe local apply -f dataset.yaml", soft_wrap=True)
 
-    running.up(folder, port, ready)
+    running.up(folder, port, warm_driver, ready)
 
 
 @local.command()
@@ -182,7 +187,7 @@ def delete(path: Path | None, kind: str, name: str) -> None:
 @click.option("--tail", default=LAST_LINES, show_default=True, help="The number of last lines; 0: all.")
 def logs(path: Path | None, run: str, follow: bool, tail: int) -> None:
     """Show the log of a run, by the name that `lethe runs` shows; of the `operator` or the `committer`."""
-    for line in log_lines(log_of(folder_of(path), run), tail, follow):
+    for line in lines_of(folder_of(path), run, tail, follow):
         click.echo(line)
 
 

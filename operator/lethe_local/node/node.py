@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 Json = dict[str, Any]
 LOOK_SECONDS: Final = 0.5
 _PACKAGES: Final = Path(__file__).resolve().parents[2]
-_MODULES: Final[Mapping[str, str]] = {"driver": "lethe_spark.apps.app", "committer": "lethe_spark.committer"}
+_MODULES: Final[Mapping[str, str]] = {"driver": "lethe_spark.apps.app", "warm-driver": "lethe_spark.warm_driver"}
 
 
 @dataclass

@@ -1,17 +1,24 @@
-"""The process of a pod: started in a group of its own, stopped by SIGTERM and then SIGKILL. I/O: processes."""
+"""The process of a pod: started in a group of its own, stopped by SIGTERM and then SIGKILL. I/O: processes.
+
+A process may start others in groups of their own, as the warm driver does with its Spark session. On Linux they are found by a
+variable that each process inherits.
+"""
 
 import contextlib
 import os
 import signal
 import subprocess
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 PID_FILE: Final = "pid"
 GRACE_SECONDS: Final = 30.0
+# Names the folder of the pod in the environment of its processes.
+FOLDER_VARIABLE: Final = "LETHE_POD_FOLDER"
+PROC: Final = Path("/proc")
 
 
 @dataclass
@@ -40,6 +47,7 @@ class PodProcess:
     def kill(self) -> None:
         """Kill the process, if it runs, and what it has left behind."""
         _signal(self.process.pid, signal.SIGKILL)
+        _kill_groups(self.folder)
 
     def wait(self, seconds: float) -> None:
         """Wait until the process has ended; kill it after a time."""
@@ -55,7 +63,7 @@ def start(command: Sequence[str], environ: Mapping[str, str], folder: Path) -> P
     with (folder / "log").open("ab") as log:
         process = subprocess.Popen(
             command,
-            env=dict(environ),
+            env={**environ, FOLDER_VARIABLE: str(folder)},
             cwd=folder,
             stdin=subprocess.DEVNULL,
             stdout=log,
@@ -67,10 +75,11 @@ def start(command: Sequence[str], environ: Mapping[str, str], folder: Path) -> P
 
 
 def kill_leftover(folder: Path) -> None:
-    """Kill the process of a pod that an earlier life of `lethe local up` started, if it still runs."""
+    """Kill the process of a pod that an earlier life of `lethe local up` started, if it still runs, and what it has started."""
     pid = _running(folder)
     if pid is not None:
         _signal(pid, signal.SIGKILL)
+    _kill_groups(folder)
 
 
 def is_running(folder: Path) -> bool:
@@ -85,6 +94,22 @@ def _running(folder: Path) -> int | None:
     except OSError:
         return None
     return int(pid) if pid.isdecimal() and started and _started(int(pid)) == started else None
+
+
+def _kill_groups(folder: Path) -> None:
+    """Kill the processes of a pod that are in other groups than its first process."""
+    for pid in _of_folder(folder):
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.kill(pid, signal.SIGKILL)
+
+
+def _of_folder(folder: Path) -> Iterator[int]:
+    """The processes of a pod. Empty, if the system has no /proc."""
+    wanted = f"{FOLDER_VARIABLE}={folder}".encode()
+    for entry in PROC.glob("[0-9]*/environ"):
+        with contextlib.suppress(OSError):  # it has ended, or belongs to another user
+            if wanted in entry.read_bytes().split(b"\0"):
+                yield int(entry.parent.name)
 
 
 def _signal(pid: int, number: int) -> None:

@@ -65,7 +65,7 @@ def metadata_of(run: RunSpec, record: AttemptRecord, queue: str = "") -> dict[st
         queue: The LocalQueue that admits it; "": it starts at once.
     """
     return {
-        "name": names.job(run),
+        "name": run.attempt_name,
         "namespace": run.dataset.namespace,
         "labels": {**names.run_labels(run), **({LABEL_QUEUE: queue} if queue else {})},
         "annotations": {

@@ -13,7 +13,7 @@ from lethe_operator.resources.engine import Engine
 def dispatch(run: RunSpec, generation: int, for_uid: str, engine: Engine, now: datetime) -> Dispatch:
     """The note about an attempt that a process of the namespace gets now; `generation` and `for_uid` as for a Job."""
     return Dispatch(
-        name=names.job(run),
+        name=run.attempt_name,
         run_id=run.run_id,
         family=run.family,
         attempt=run.attempt,

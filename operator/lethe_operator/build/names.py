@@ -50,10 +50,6 @@ def reports(dataset: str) -> str:
     return kube_name(dataset, "reports")
 
 
-def job(run: RunSpec) -> str:
-    return kube_name(run.dataset.name, run.family.value, run.run_id[:8], str(run.attempt))
-
-
 def shared_job(runs: Iterable[RunSpec]) -> str:
     """The Job of several Datasets' runs. The name depends only on the attempts, not on their order."""
     attempts = sorted(f"{r.run_id}/{r.attempt}" for r in runs)

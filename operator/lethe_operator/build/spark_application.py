@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from lethe.contract.run import RunSpec
 
-from lethe_operator.build import names, pod, spark_conf
+from lethe_operator.build import pod, spark_conf
 from lethe_operator.build.job import AttemptRecord, metadata_of
 from lethe_operator.build.sizing import Size
 from lethe_operator.resources.common import SPARK_CONTAINER
@@ -42,7 +42,7 @@ def spark_application(
 ) -> dict[str, Any]:
     """The SparkApplication of one attempt of a run; the arguments are those of `build.job.job`."""
     assignment = pod.one_run(run, size, settings, secrets)
-    confs = {**assignment.confs, **(_tracked(names.job(run)) if size.executors else {})}
+    confs = {**assignment.confs, **(_tracked(run.attempt_name) if size.executors else {})}
     most = spark_conf.cpu_limit(size.driver, settings.run_limits)
     driver = {
         "coreRequest": f"{round(size.driver.cpu * 1000)}m",

@@ -11,6 +11,7 @@ from typing import Any, assert_never
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
+from lethe.base.ids import kube_name
 from lethe.contract.kind import RunFamily, RunKind
 from lethe.contract.operation import Operation
 from lethe.contract.settings import BufferLayout, ConsolidationMode, Deletes, FileFormat, SchemaEvolution
@@ -270,6 +271,11 @@ class RunSpec(Document):
     consolidation: ConsolidationSpec | None = None
     restatement: RestatementGroupSpec | None = None
     vacuum: VacuumSpec | None = None
+
+    @property
+    def attempt_name(self) -> str:
+        """The name of this attempt in statuses and logs, and of its Job or SparkApplication."""
+        return kube_name(self.dataset.name, self.family.value, self.run_id[:8], str(self.attempt))
 
     @property
     def kind(self) -> RunKind:

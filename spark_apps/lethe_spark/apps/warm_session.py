@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Final, TextIO
 
 from lethe.base.errors import EXIT_TRANSIENT, LetheError
+from lethe.contract.run_log import BEGINNING
 from pyspark.sql import SparkSession
 
 from lethe_spark.apps import app
@@ -112,6 +113,7 @@ def _carry_out(
         if (spec.run_id, spec.family, spec.attempt) != (handover.run_id, handover.family, handover.attempt):
             log.info("run %s, attempt %d, was replaced by another one", handover.run_id, handover.attempt)
             return True
+        log.info("%s%s", BEGINNING, spec.attempt_name)
         done = app.carry_out(
             arguments.RunInvocation(path, environ),
             arguments.Arguments((), {}, fresh=True),

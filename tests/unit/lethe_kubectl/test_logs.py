@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from lethe.base.errors import InputError
+from lethe.contract.run_log import BEGINNING, lines_of_run
 from lethe_kubectl.errors import Place
 from lethe_kubectl.logs import _before, _run_of, container_of, last_lines, lines_of
 from lethe_kubectl.target import Connection
@@ -102,6 +103,32 @@ def test_a_pod_that_is_gone_gives_an_error_that_says_where_its_log_was(cluster: 
     cluster.logs.clear()
     with pytest.raises(InputError, match="NoLog: run restatement-2"):
         list(lines_of(at(cluster), "restatement-2", 10))
+
+
+def warm_log(*parts: tuple[str, str]) -> list[str]:
+    """What a warm driver writes about runs, by their names and a line of each."""
+    return ["serving the mailbox", *(line for name, line in parts for line in (f"INFO x: {BEGINNING}{name}", line))]
+
+
+def test_the_log_of_a_run_in_the_warm_driver_is_its_part_of_the_warm_drivers_log() -> None:
+    log = warm_log(("restatement-1", "first"), ("restatement-10", "second"), ("restatement-1", "third"))
+
+    assert list(lines_of_run(log, "restatement-1"))[1::2] == ["first", "third"]
+    assert list(lines_of_run(log, "restatement-10"))[1:] == ["second"]
+    assert list(lines_of_run(log, "restatement-2")) == []
+
+
+def test_a_run_without_a_pod_of_its_own_is_looked_for_in_the_newest_warm_drivers(cluster: Cluster) -> None:
+    run = {"name": "vacuum-1", "phase": "Succeeded", "finishTime": "2026-01-03T00:00:00Z"}
+    cluster.patch(DATASETS, "air", "flights", {"status": {"runs": [run]}}, "status")
+    for name, line in (("warm-1", "old"), ("warm-2", "new"), ("warm-3", "other")):
+        pod = a_pod(name, **{"app.kubernetes.io/component": "warm-driver"})
+        pod["metadata"]["creationTimestamp"] = f"2026-01-0{name[-1]}T00:00:00Z"
+        cluster.create(PODS, "air", pod)
+        cluster.logs[name] = warm_log(("vacuum-1" if line != "other" else "vacuum-2", line))
+
+    assert [line.rpartition(" ")[2] for line in lines_of(at(cluster), run["name"], 0)] == ["vacuum-1", "new"]
+    assert [line.rpartition(" ")[2] for line in lines_of(at(cluster), run["name"], 1)] == ["new"]
 
 
 def test_a_failure_shows_the_last_lines_of_its_run(cluster: Cluster) -> None:

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 from lethe.base.errors import InputError
-from lethe_local.folder import Folder
-from lethe_local.log import log_lines, log_of
+from lethe.contract.run_log import BEGINNING
+from lethe_local.folder import WARM_DRIVER, Folder
+from lethe_local.log import lines_of, log_lines
 from lethe_local.node import process
 
 
@@ -18,10 +19,20 @@ def test_a_log_is_found_by_the_name_of_a_run_or_of_a_part(tmp_path: Path) -> Non
         (tmp_path / name / "log").write_text(name)
     os.utime(tmp_path / "runs/revert-1-x/log", (1, 1))
 
-    assert log_of(folder, "operator").read_text() == "parts/operator"
-    assert log_of(folder, "revert-1").read_text() == "runs/revert-1-y"
+    assert list(lines_of(folder, "operator", 0, follow=False)) == ["parts/operator"]
+    assert list(lines_of(folder, "revert-1", 0, follow=False)) == ["runs/revert-1-y"]
     with pytest.raises(InputError, match="has no log of revert-2"):
-        log_of(folder, "revert-2")
+        list(lines_of(folder, "revert-2", 0, follow=False))
+
+
+def test_a_run_without_a_process_of_its_own_is_found_in_the_logs_of_warm_drivers(tmp_path: Path) -> None:
+    for name, line in (("older", "revert-2"), ("newer", "revert-1")):
+        (tmp_path / "runs" / f"{WARM_DRIVER}-{name}").mkdir(parents=True)
+        text = f"starting\nx: {BEGINNING}{line}\nit reads\nit commits\nx: {BEGINNING}other\n"
+        (tmp_path / "runs" / f"{WARM_DRIVER}-{name}" / "log").write_text(text)
+
+    assert list(lines_of(Folder(tmp_path), "revert-2", 0, follow=False))[1:] == ["it reads", "it commits"]
+    assert list(lines_of(Folder(tmp_path), "revert-1", 1, follow=False)) == ["it commits"]
 
 
 def test_only_the_last_lines_are_shown(tmp_path: Path) -> None:

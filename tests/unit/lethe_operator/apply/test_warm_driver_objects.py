@@ -130,7 +130,7 @@ def test_its_mailbox_shows_what_was_given_and_what_was_cancelled() -> None:
     dispatch(server, given, a_table(), NOW, SETTINGS)  # type: ignore[arg-type]
     key = names.key_prefix(SPEC.run_id)
     assert view(server).mailbox == {key}
-    attempt = Attempt(names.job(SPEC), SPEC.run_id, SPEC.kind, 1, AttemptState.ACTIVE, NOW, engine=Engine.WARM_DRIVER)
+    attempt = Attempt(SPEC.attempt_name, SPEC.run_id, SPEC.kind, 1, AttemptState.ACTIVE, NOW, engine=Engine.WARM_DRIVER)
 
     cancel(server, SPEC.dataset, [attempt], SETTINGS)  # type: ignore[arg-type]
 

@@ -38,12 +38,12 @@ def test_names_follow_from_the_run_and_fit_kubernetes() -> None:
     long = a_dataset("x" * 63)
     run = run_specs.consolidation(long, [a_buffered("A")])
 
-    assert f"flights-consolidation-{RUN.run_id[:8]}-1" == names.job(RUN)
+    assert f"flights-consolidation-{RUN.run_id[:8]}-1" == RUN.attempt_name
     assert names.shared("flights") == "flights-runs"
-    for name in (names.job(run), names.shared("x" * 63)):
+    for name in (run.attempt_name, names.shared("x" * 63)):
         assert len(name) <= 63
     assert len(names.executor_prefix(run)) <= 47
-    assert names.job(run) != names.job(run.model_copy(update={"attempt": 2}))
+    assert run.attempt_name != run.model_copy(update={"attempt": 2}).attempt_name
 
 
 def test_a_job_is_one_attempt_that_kubernetes_never_repeats() -> None:

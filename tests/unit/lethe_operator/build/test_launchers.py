@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
-from lethe_operator.build import names
 from lethe_operator.build.job import AttemptRecord
 from lethe_operator.build.launcher import run_object
 from lethe_operator.build.sizing import Size, merged, size, within
@@ -148,7 +147,7 @@ def test_a_run_with_a_queue_is_created_suspended_with_kueue_s_label(kind: Launch
     assert queued["spec"]["suspend"] is True
     assert "suspend" not in plain["spec"]
     assert "kueue.x-k8s.io/queue-name" not in plain["metadata"]["labels"]
-    assert names.job(RUN) == queued["metadata"]["name"] == plain["metadata"]["name"]
+    assert RUN.attempt_name == queued["metadata"]["name"] == plain["metadata"]["name"]
 
 
 @pytest.mark.parametrize(("kind", "executors"), [(None, 0), (Launcher.JOB, 0), (Launcher.SPARK_APPLICATION, 8)])
