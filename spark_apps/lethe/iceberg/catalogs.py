@@ -13,11 +13,12 @@ from urllib.parse import parse_qsl, unquote, urlencode, urlsplit
 
 import yaml
 from pyiceberg.catalog import Catalog, load_catalog
+from pyiceberg.io import PY_IO_IMPL
 from pyiceberg.utils.config import Config, merge_config
 
 from lethe.base.errors import InputError
 from lethe.hadoop import catalog as folder_catalog
-from lethe.iceberg.file_io import SharedFileIO
+from lethe.iceberg import file_io
 from lethe.storage.vended import VendingCatalog
 from lethe.uri import Backend, backend_of
 from lethe.uri import is_local as is_local_uri
@@ -98,8 +99,8 @@ def load(name: str, path: Path | None = None) -> Catalog:
         conf = merge_config(Config().get_catalog_config(name) or {}, {**_TIMEOUTS, **own})
         catalog: Catalog = VendingCatalog(name, **cast(dict[str, str], conf))
     else:
-        catalog = load_catalog(name, **{**_TIMEOUTS, "init_catalog_tables": "false", **own})
-        catalog._load_file_io = SharedFileIO(catalog.properties)  # type: ignore[method-assign]
+        defaults = {**_TIMEOUTS, PY_IO_IMPL: file_io.IMPLEMENTATION, "init_catalog_tables": "false"}
+        catalog = load_catalog(name, **{**defaults, **own})
     _refuse_nessie(name, catalog.properties)
     return catalog
 

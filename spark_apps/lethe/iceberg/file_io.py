@@ -1,20 +1,23 @@
-"""One FileIO for all tables of a catalog that keep their files in the same way. I/O: creates clients.
+"""PyIceberg's FileIO with clients that all tables of a catalog share. I/O: creates clients.
 
-PyIceberg makes a FileIO for each table that it loads, with a client of its own. The constructor of Arrow's S3 client waits for
-all S3 requests of the process that are in flight, so that many tables would be loaded one after the other.
+PyIceberg makes a FileIO for each table that it loads, and a SQL catalog another one for the table's metadata, each with a client
+of its own. The constructor of Arrow's S3 client waits for all S3 requests of the process that are in flight, so that many tables
+would be loaded one after the other.
 """
 
 import threading
 from collections import OrderedDict
-from collections.abc import Mapping
-from typing import Final
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Final, TypeAlias
 
-from pyiceberg.io import FileIO, load_file_io
+from pyarrow.fs import FileSystem
+from pyiceberg.io.pyarrow import PyArrowFileIO
 
-from lethe.uri import scheme_of
-
-KEPT_AT_MOST: Final = 16
-# Beginnings of table properties that no FileIO reads.
+# For PyIceberg's property `py-io-impl`.
+IMPLEMENTATION: Final = f"{__name__}.SharedFileIO"
+KEPT_AT_MOST: Final = 32
+# Beginnings of table properties that no client reads.
 _NOT_OF_FILES: Final = (
     "lethe.",
     "write.",
@@ -26,27 +29,46 @@ _NOT_OF_FILES: Final = (
     "created-at",
     "gc.",
 )
+# Scheme, host or bucket, and the properties of files.
+_Key: TypeAlias = tuple[str, str | None, frozenset[tuple[str, str]]]
 
 
-class SharedFileIO:
-    """Replaces `_load_file_io` of a catalog, whose properties are `own`. Threads may share it.
+class _Clients:
+    """Threads may share it."""
 
-    Tables whose own properties configure the access to files get a FileIO of their own.
-    """
-
-    def __init__(self, own: Mapping[str, str]) -> None:
-        self._own = dict(own)
+    def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._kept: OrderedDict[tuple[str, frozenset[tuple[str, str]]], FileIO] = OrderedDict()
+        self._kept: OrderedDict[_Key, Future[FileSystem]] = OrderedDict()
 
-    def __call__(self, properties: Mapping[str, str] | None = None, location: str | None = None) -> FileIO:
-        of_files = {k: v for k, v in (properties or {}).items() if not k.startswith(_NOT_OF_FILES)}
-        key = (scheme_of(location) if location else "", frozenset(of_files.items()))
+    def get(self, key: _Key, create: Callable[[], FileSystem]) -> FileSystem:
+        """The client of a key. One thread creates it, and others that need it wait. Raises: what `create` raises."""
         with self._lock:
             found = self._kept.get(key)
+            mine = found is None
             if found is None:
-                found = self._kept[key] = load_file_io({**self._own, **of_files}, location)
+                found = self._kept[key] = Future()
             self._kept.move_to_end(key)
             while len(self._kept) > KEPT_AT_MOST:
                 self._kept.popitem(last=False)
-            return found
+        if mine:
+            try:
+                found.set_result(create())
+            except BaseException as e:
+                with self._lock:
+                    if self._kept.get(key) is found:
+                        del self._kept[key]
+                found.set_exception(e)
+        return found.result()
+
+
+_clients: Final = _Clients()
+
+
+class SharedFileIO(PyArrowFileIO):
+    """Tables whose own properties configure the access to files get a client of their own."""
+
+    def _initialize_fs(self, scheme: str, netloc: str | None = None) -> FileSystem:
+        of_files = frozenset((k, v) for k, v in self.properties.items() if not k.startswith(_NOT_OF_FILES))
+        return _clients.get(
+            (scheme, netloc, of_files), lambda: super(SharedFileIO, self)._initialize_fs(scheme, netloc)
+        )

@@ -1,52 +1,86 @@
-"""Tables of one catalog share the access to their files, unless their own properties change it."""
+"""Tables of one catalog share the clients that read their files, unless their own properties change the access."""
 
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import pytest
 from lethe.iceberg import catalogs, file_io
 from lethe.iceberg.file_io import SharedFileIO
+from pyarrow.fs import FileSystem, LocalFileSystem
+from pyiceberg.io.pyarrow import PyArrowFileIO
 from pyiceberg.schema import Schema
 
-OWN = {"s3.endpoint": "http://127.0.0.1:9"}
-METADATA = "s3://lake/t/metadata/1.metadata.json"
+OWN = {"s3.endpoint": "http://127.0.0.1:9", "s3.region": "us-east-1"}
+PLACE = ("s3", "lake")
 
 
-def test_tables_share_a_file_io_whatever_else_their_properties_say() -> None:
-    load = SharedFileIO(OWN)
+@pytest.fixture
+def created(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The schemes of clients, as they are created. The process has none at the beginning."""
+    schemes: list[str] = []
+    real = PyArrowFileIO._initialize_fs
 
-    found = load({"lethe.dataset": "ns/a", "write.format.default": "parquet"}, METADATA)
+    def create(io: PyArrowFileIO, scheme: str, netloc: str | None = None) -> FileSystem:
+        schemes.append(scheme)
+        if "fail" in schemes:
+            raise OSError("no client")
+        return real(io, scheme, netloc) if scheme == "file" else LocalFileSystem()
 
-    assert load({"lethe.dataset": "ns/b"}, "s3://sea/u/metadata/2.metadata.json") is found
-    assert found.properties == OWN
-
-
-def test_a_table_that_configures_its_files_has_its_own_file_io() -> None:
-    load = SharedFileIO(OWN)
-
-    own = load({"s3.region": "eu-west-1"}, METADATA)
-
-    assert own is not load({}, METADATA)
-    assert own.properties == {**OWN, "s3.region": "eu-west-1"}
+    monkeypatch.setattr(file_io, "_clients", file_io._Clients())
+    monkeypatch.setattr(PyArrowFileIO, "_initialize_fs", create)
+    return schemes
 
 
-def test_threads_that_load_tables_at_once_get_the_same_file_io() -> None:
-    load = SharedFileIO(OWN)
+def client(properties: dict[str, str], scheme: str = "s3", netloc: str | None = "lake") -> FileSystem:
+    return SharedFileIO(properties).fs_by_scheme(scheme, netloc)
 
+
+def test_tables_share_a_client_whatever_else_their_properties_say(created: list[str]) -> None:
+    found = client({**OWN, "lethe.dataset": "ns/a", "write.format.default": "parquet"})
+
+    assert client({**OWN, "lethe.dataset": "ns/b"}) is found
+    assert created == ["s3"]
+
+
+def test_another_bucket_or_access_is_another_client(created: list[str]) -> None:
+    found = client(OWN)
+
+    assert client({**OWN, "s3.region": "eu-west-1"}) is not found
+    assert client(OWN, netloc="sea") is not found
+    assert client(OWN) is found
+    assert created == ["s3"] * 3
+
+
+def test_threads_that_load_tables_at_once_get_the_same_client(created: list[str]) -> None:
     with ThreadPoolExecutor(8) as pool:
-        found = list(pool.map(lambda _: load({}, METADATA), range(64)))
+        found = list(pool.map(lambda _: client(OWN), range(64)))
 
     assert len(set(map(id, found))) == 1
+    assert created == ["s3"]
 
 
-def test_the_number_of_kept_file_ios_is_limited() -> None:
-    load = SharedFileIO(OWN)
+def test_a_client_that_cannot_be_created_is_tried_again(created: list[str]) -> None:
+    with pytest.raises(OSError, match="no client"):
+        client(OWN, "fail")
+    created.clear()
+
+    client(OWN, "s3")
+    client(OWN, "s3")
+
+    assert created == ["s3"]
+
+
+def test_the_number_of_kept_clients_is_limited(created: list[str]) -> None:
     for n in range(3 * file_io.KEPT_AT_MOST):
-        load({"s3.region": f"r{n}"}, METADATA)
+        client({**OWN, "s3.region": f"r{n}"})
 
-    assert len(load._kept) == file_io.KEPT_AT_MOST
+    assert len(file_io._clients._kept) == file_io.KEPT_AT_MOST
+    assert len(created) == 3 * file_io.KEPT_AT_MOST
 
 
-def test_tables_of_an_opened_catalog_share_their_file_io(tmp_path: Path) -> None:
+def test_all_tables_of_an_opened_sql_catalog_are_loaded_and_read_with_one_client(
+    tmp_path: Path, created: list[str]
+) -> None:
     config = tmp_path / ".pyiceberg.yaml"
     lines = (
         "type: sql",
@@ -60,4 +94,8 @@ def test_tables_of_an_opened_catalog_share_their_file_io(tmp_path: Path) -> None
     for name in "ab":
         catalog.create_table(f"ns.{name}", Schema())
 
-    assert catalog.load_table("ns.a").io is catalog.load_table("ns.b").io
+    for name in "ab":
+        table = catalog.load_table(f"ns.{name}")
+        assert table.io.new_input(table.metadata_location).exists()
+
+    assert created == ["file"]
