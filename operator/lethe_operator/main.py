@@ -260,7 +260,7 @@ def runtime_of(settings: Settings) -> Runtime:
 def main() -> None:
     settings = with_files(from_environment())
     logging.basicConfig(level=settings.log_level, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
-    for verbose in ("botocore", "urllib3", "kopf", "asyncio", "aiohttp"):
+    for verbose in ("botocore", "urllib3", "kopf", "asyncio", "aiohttp", "pyiceberg"):
         logging.getLogger(verbose).setLevel(logging.WARNING)
     if not settings.watch_namespaces:
         log.warning("shard %d of %d has none of the watched namespaces and does nothing", *astuple(settings.shard))

@@ -1,5 +1,7 @@
 """Pods die while runs are under way: the right rows are there, once. Also a run with executors, for the first of them."""
 
+import subprocess
+import sys
 from collections.abc import Callable
 
 import pytest
@@ -71,6 +73,27 @@ def test_the_driver_is_killed_before_its_commit(cluster: Cluster, story: Cluster
     attempts = [run for run in body["status"]["runs"] if run["name"] not in before]
     assert any(run.get("phase") == "Failed" for run in attempts)
     assert len(story.lake.run_ids(story.table)) == len(set(story.lake.run_ids(story.table)))
+
+
+def test_the_log_of_a_run_comes_from_its_pod(cluster: Cluster, story: ClusterStory) -> None:
+    """By the name of the run and by the name of its Dataset; following ends because the run has ended."""
+    newest = (cluster.get(story.dataset) or {})["status"]["runs"][0]["name"]
+
+    by_run, by_dataset, last = (
+        lethe(cluster, "logs", *arguments) for arguments in ((newest, "-f"), (story.name,), (newest, "--tail", "1"))
+    )
+
+    assert "lethe_spark" in by_run
+    assert by_run == by_dataset
+    assert last == by_run.splitlines()[-1] + "\n"
+
+
+def lethe(cluster: Cluster, *arguments: str) -> str:
+    """The output of a command on resources."""
+    command = [sys.executable, "-m", "lethe.cli", *arguments, "--kubeconfig", str(cluster.kubeconfig)]
+    return subprocess.run(
+        [*command, "-n", cluster.namespace], capture_output=True, text=True, timeout=120, check=True
+    ).stdout
 
 
 def test_a_driver_has_the_rights_of_its_run(cluster: Cluster, story: ClusterStory) -> None:

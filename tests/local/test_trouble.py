@@ -106,6 +106,39 @@ def test_a_csv_that_does_not_fit_is_named_with_its_column(lake: Lake) -> None:
     assert "id" in batch["message"]
 
 
+@pytest.mark.parametrize("template", [{}, {"podTemplate": {"spec": {"volumes": []}}}], ids=["warm", "process"])
+def test_a_run_that_fails_shows_the_last_lines_of_its_log(lake: Lake, template: dict[str, object]) -> None:
+    """In the warm driver, and in a process of its own."""
+    name = "own" if template else "shared"
+    body = orders(lake.home.parent / name)
+    body["metadata"]["name"] = name
+    body["spec"]["table"]["name"] = f"shop.{name}"
+    body["spec"]["runTemplate"] = template
+    lake.buffer = lake.home.parent / name
+    lake.put("monday", 1, 2)
+    lake.apply(body)
+    LocalCluster(lake.home / "kubeconfig").wait_for(
+        f"datasets/{name}",
+        lambda b: (b.get("status") or {}).get("batches", {}).get("promoted") == 1,
+        within_seconds=LIMIT_SECONDS,
+    )
+    folder = lake.home.parent / f"{name}-replacement"
+    folder.mkdir()
+    (folder / "part-0.parquet").write_bytes(b"PAR1 this is no Parquet file PAR1")
+    (folder / "_SUCCESS").touch()
+
+    failed = lake.lethe("replay", name, "monday", "--with", "monday.2", "--uri", f"file://{folder}", "--wait")
+
+    lines = failed.stderr.splitlines()
+    first = next(i for i, line in enumerate(lines) if line.startswith("the last lines of run "))
+    run = lines[first].removeprefix("the last lines of run ").rstrip(":")
+    assert failed.returncode == 1
+    assert any("part-0.parquet" in line for line in lines[first + 1 : -1]), failed.stderr
+    assert lines[-1].startswith("next: lethe why restatement/")
+    assert "part-0.parquet" in lake.lethe("logs", run).stdout
+    assert "part-0.parquet" in lake.run("logs", run).stdout
+
+
 def test_a_table_that_another_tool_dropped_is_named_and_not_created_again(lake: Lake) -> None:
     lake.put("monday", 1)
     lake.apply(orders(lake.buffer))

@@ -122,7 +122,7 @@ class Listings:
             else:
                 listing = None
         self._start_due()
-        if listing is not None:
+        if listing is not None and self._begins_at_once(buffer, listing):
             listing.done.wait(self._patience_seconds)
         with self._lock:
             if listing is not None:
@@ -137,6 +137,15 @@ class Listings:
                 if self._clock() - buffer.ended > SWEEP_WITHIN_SECONDS:
                     return buffer.digest
         return known
+
+    def _begins_at_once(self, buffer: ListedBuffer, listing: PlannedListing) -> bool:
+        """Whether it is worth waiting for a listing: it is urgent, or it has begun. While many others are overdue, it would make
+        reconciles wait for listings that they do not need; what the listing finds leads to another reconcile."""
+        with self._lock:
+            if not listing.urgent and buffer.planned is listing:
+                listing.requested = listing.awaited = False
+                return False
+            return True
 
     def last(self, dataset: Dataset) -> BufferDigest | NotListed | Unavailable:
         """The digest of the last listing, without a new listing and without expired objects."""

@@ -1,5 +1,6 @@
 """A buffer is listed in parallel with reconciles, not all the time, and the listing stops when it is no longer needed."""
 
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from lethe_operator.observe.listing import (
     ListingRequest,
     Listings,
 )
-from lethe_operator.observe.listing_schedule import REST_AT_LEAST_SECONDS
+from lethe_operator.observe.listing_schedule import AT_ONCE, REST_AT_LEAST_SECONDS, ListingLimits
 from lethe_operator.resources.observed import NotListed, Unavailable
 
 from tests.support.builders import a_batch
@@ -201,6 +202,30 @@ def test_the_end_of_a_listing_that_its_reconcile_waits_for_is_not_reported(gate:
     assert isinstance(seen(listings), BufferDigest)
     wait_until(lambda: bool(listings._threads._idle), LIMIT_SECONDS)
     assert reported == []
+
+
+def test_a_reconcile_does_not_wait_for_a_listing_whose_turn_has_not_come(gate: Gate, clock: ManualClock) -> None:
+    """Thousands of listings may be overdue; the digest of the last one is enough, and news leads to another reconcile."""
+    limits = ListingLimits(shortest_seconds=REST_AT_LEAST_SECONDS)
+    listings = Listings(clock, patience_seconds=LIMIT_SECONDS, limits=limits, spread=lambda: 1.0)
+    reported: list[str] = []
+    listings.on_change = lambda meta, _: reported.append(meta.name)
+    gate.through.release()
+    before = seen(listings)
+    assert gate.reached.acquire(timeout=LIMIT_SECONDS)
+    clock.now += REST_AT_LEAST_SECONDS
+    others = [a_dataset(f"other-{n}", buffer={"uri": f"{ROOT}-{n}"}) for n in range(AT_ONCE)]
+    with ThreadPoolExecutor() as pool:
+        waiting = [pool.submit(seen, listings, other) for other in others]
+        assert all(gate.reached.acquire(timeout=LIMIT_SECONDS) for _ in others)
+
+        assert pool.submit(seen, listings).result(timeout=LIMIT_SECONDS / 2) == before
+
+        gate.batch_ids = ("A", "B", "C")
+        for _ in range(AT_ONCE + 1):
+            gate.through.release()
+        assert all(isinstance(w.result(timeout=LIMIT_SECONDS), BufferDigest) for w in waiting)
+    wait_until(lambda: reported == ["flights"], LIMIT_SECONDS)
 
 
 def test_how_long_the_last_one_took_is_known(listings: Listings, gate: Gate, clock: ManualClock) -> None:
