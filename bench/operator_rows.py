@@ -3,12 +3,13 @@
 import threading
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Final
 
 from lethe.base import names
-from lethe_operator.kube import DATASETS, JOBS, RESTATEMENTS
+from lethe_operator.kube import DATASETS, JOBS, RESTATEMENTS, AlreadyExists
 from lethe_operator.resources.common import ANNOTATION_DATASET
 
 from bench import fleet
@@ -184,20 +185,30 @@ class Window:
 
 
 def finished(site: OperatorSite, scale: OperatorScale) -> None:
-    """Let there be so many finished Restatements. They are copies of one that the committer carried out."""
+    """Let there be so many finished Restatements. They are copies of one that the committer carried out. Those of an interrupted
+    run count."""
     model = _finished_model(site, copies_of(scale)[0])
+    known = {
+        r["metadata"]["name"] for r in site.kube.list(RESTATEMENTS, NAMESPACE, "bench=finished") if r.get("status")
+    }
 
     def create(number: int) -> None:
         copy = Copy(number % scale.datasets)
-        name = f"finished-{number:06d}"
+        name = _name_of_finished(number)
         spec = {**model["spec"], "datasetRef": {"name": copy.name}}
         metadata = {"name": name, "labels": {"bench": "finished"}}
         body = {"apiVersion": model["apiVersion"], "kind": model["kind"], "metadata": metadata, "spec": spec}
-        site.kube.create(RESTATEMENTS, NAMESPACE, body)
+        with suppress(AlreadyExists):
+            site.kube.create(RESTATEMENTS, NAMESPACE, body)
         site.kube.patch(RESTATEMENTS, NAMESPACE, name, {"status": model["status"]}, "status")
 
     site.stop()  # it would start to carry them out between the two requests
-    fleet.in_threads(range(scale.finished), create, "finished Restatements")
+    missing = [n for n in range(scale.finished) if _name_of_finished(n) not in known]
+    fleet.in_threads(missing, create, "finished Restatements")
+
+
+def _name_of_finished(number: int) -> str:
+    return f"finished-{number:06d}"
 
 
 def _finished_model(site: OperatorSite, copy: Copy) -> Mapping[str, Any]:

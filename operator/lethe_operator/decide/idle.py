@@ -9,6 +9,7 @@ from lethe.buffer.digest import BufferDigest
 from lethe_operator.decide import conditions
 from lethe_operator.decide.actions import Decision
 from lethe_operator.decide.restatement.assessment import RestatementPhase
+from lethe_operator.reasons import Reason
 from lethe_operator.resources.dataset import Dataset
 from lethe_operator.resources.observed import World
 from lethe_operator.resources.restatement import Restatement
@@ -34,8 +35,9 @@ def is_idle(dataset: Dataset, world: World, status: Mapping[str, Any]) -> bool:
         return False
     if not isinstance(world.buffer, BufferDigest):
         return False
-    waits = world.buffer.batches > 0 and not dataset.spec.consolidation.suspend
-    return not waits and not world.buffer.more_expired
+    # The time at which a batch below the triggers is old enough is known, and a listing shows the batches that come before.
+    waits = world.buffer.batches > 0 and (status.get("consolidation") or {}).get("reason") != Reason.BELOW_TRIGGERS
+    return not (waits and not dataset.spec.consolidation.suspend) and not world.buffer.more_expired
 
 
 def _waits(restatement: Restatement) -> bool:

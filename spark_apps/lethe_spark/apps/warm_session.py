@@ -32,7 +32,7 @@ from lethe_spark.run.foreign_errors import understood
 from lethe_spark.run.handover import ANSWERS, Handover, SessionAnswer
 from lethe_spark.run.redact import RedactingFormatter, log_to_stderr
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("lethe_spark.apps.warm_session")  # not __name__, which is __main__ here
 
 # The JVM must not run on after it was out of memory.
 OPTIONS: Final = "-XX:+ExitOnOutOfMemoryError"

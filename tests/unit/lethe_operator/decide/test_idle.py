@@ -46,6 +46,7 @@ def test_a_dataset_of_which_nothing_waits_is_idle() -> None:
     assert idle(a_world())
     assert idle(a_world(table=NoTable()), a_dataset(table={**TABLE, "create": {"schema": "batch_id string"}}))
     assert idle(a_world(a_buffered("B", complete=False)))
+    assert idle(a_world(A)), "a batch below the triggers waits for a time that is known"
     ended = an_attempt(a_consolidation(A), AttemptState.SUCCEEDED)
     run = replace(a_run(a_consolidation(A), ended), keys=())  # its documents are deleted
     assert idle(a_world(runs=(run,), table=a_table(run_ids=frozenset({ended.run_id}))))
@@ -54,7 +55,6 @@ def test_a_dataset_of_which_nothing_waits_is_idle() -> None:
 @pytest.mark.parametrize(
     "world",
     [
-        pytest.param(a_world(A), id="a batch waits, below the triggers"),
         pytest.param(a_world(runs=(a_run(a_consolidation(A), an_attempt(a_consolidation(A))),)), id="a run is active"),
         pytest.param(a_world(buffer=NotListed()), id="the buffer is being listed"),
         pytest.param(a_world(buffer=Unavailable("Forbidden", "no rights.")), id="the buffer cannot be listed"),
