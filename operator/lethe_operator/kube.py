@@ -3,6 +3,7 @@
 It uses documents, not the client's models: a status must keep 64-bit numbers and fields that a client does not know.
 """
 
+import copy
 import json
 import logging
 import re
@@ -17,6 +18,11 @@ import kubernetes.config
 import urllib3
 from kubernetes.config.config_exception import ConfigException
 
+from lethe_operator.kube_errors import AlreadyExists as AlreadyExists
+from lethe_operator.kube_errors import Away, NotFound, error_of
+from lethe_operator.kube_errors import Conflict as Conflict
+from lethe_operator.kube_errors import KubeError as KubeError
+from lethe_operator.kube_errors import Refused as Refused
 from lethe_operator.resources.launcher import Launcher
 
 log = logging.getLogger(__name__)
@@ -28,36 +34,6 @@ JSON: Final = "application/json"
 METADATA_ONLY: Final = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 # The characters of object names. Others, such as a slash, would make a path of another object.
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]*")
-
-
-class KubeError(Exception):
-    """The API server rejected a request, or did not answer (`status` 0)."""
-
-    def __init__(self, status: int, reason: str, message: str) -> None:
-        super().__init__(f"{status} {reason}: {message}")
-        self.status = status
-        self.reason = reason
-        self.message = message
-
-
-class NotFound(KubeError):
-    """The object does not exist. A delete treats this as success."""
-
-
-class AlreadyExists(KubeError):
-    """An object of this name exists. Read it: this operator may have created it before a crash."""
-
-
-class Conflict(KubeError):
-    """The object has changed since it was read. Read it again."""
-
-
-class Refused(KubeError):
-    """Rights, quota, admission or validation forbid the request. An immediate retry does not help."""
-
-
-class Away(KubeError):
-    """No answer, or one that asks to retry later."""
 
 
 @dataclass(frozen=True)
@@ -117,6 +93,8 @@ ROLES: Final = ResourceKind("/apis/rbac.authorization.k8s.io/v1", "roles", "Role
 ROLE_BINDINGS: Final = ResourceKind("/apis/rbac.authorization.k8s.io/v1", "rolebindings", "RoleBinding")
 NAMESPACES: Final = ResourceKind("/api/v1", "namespaces", "Namespace")
 LEASES: Final = ResourceKind("/apis/coordination.k8s.io/v1", "leases", "Lease")
+TOKEN_REVIEWS: Final = ResourceKind("/apis/authentication.k8s.io/v1", "tokenreviews", "TokenReview")
+ACCESS_REVIEWS: Final = ResourceKind("/apis/authorization.k8s.io/v1", "subjectaccessreviews", "SubjectAccessReview")
 EVENTS: Final = ResourceKind("/apis/events.k8s.io/v1", "events", "Event")
 # The kinds that the operator watches. Where Kubeflow's operator is installed, it watches SparkApplications too.
 WATCHED: Final = (DATASETS, RESTATEMENTS, VACUUM_POLICIES, JOBS, PODS, CONFIG_MAPS, LEASES)
@@ -135,6 +113,7 @@ class Page:
 
     items: Sequence[Document]
     after: str  # where the next page begins; "": there is none
+    version: str = ""  # the resourceVersion of the list
 
 
 class Answers(Protocol):
@@ -163,6 +142,7 @@ class Kube:
         # Added to the query of each create and patch.
         self.write_query: Mapping[str, str] = {}
         self._configuration = configuration
+        self._bearer: str | None = None  # the token of a caller; None: that of the configuration
         self._pool = urllib3.PoolManager(
             num_pools=4,
             maxsize=32,
@@ -178,6 +158,13 @@ class Kube:
             total=again, connect=again, read=0, status=0, redirect=0, other=0, backoff_factor=0.2
         )
         self._write_retries = urllib3.Retry(total=0)
+
+    def with_token(self, token: str) -> "Kube":
+        """A client with the rights of a bearer token, on the same connections. Use it only on a client without credentials of its
+        own (`connect_for_callers`): a client certificate would take the place of the token."""
+        client = copy.copy(self)
+        client._bearer = token
+        return client
 
     def get(self, kind: ResourceKind, namespace: str, name: str) -> Document:
         """Raises: NotFound, Refused, Away."""
@@ -198,22 +185,61 @@ class Kube:
                 return
 
     def page(
-        self, kind: ResourceKind, namespace: str, labels: str = "", after: str = "", metadata_only: bool = False
+        self,
+        kind: ResourceKind,
+        namespace: str,
+        labels: str = "",
+        after: str = "",
+        metadata_only: bool = False,
+        limit: int = 0,
     ) -> Page:
         """One page of a list. All pages show one moment, after the request for the first page. Raises: Refused, Away.
 
         Args:
             after: `after` of the page before; "": the first page.
             metadata_only: Of each object, return only its metadata.
+            limit: How many objects at most; 0: the usual number.
         """
-        query = {"limit": str(PAGE)}
+        query = {"limit": str(limit or PAGE)}
         if labels:
             query["labelSelector"] = labels
         if after:
             query["continue"] = after
         accept = METADATA_ONLY if metadata_only else JSON
         found = self._request("GET", kind, kind.path(namespace), query, accept=accept)
-        return Page(found.get("items") or (), (found.get("metadata") or {}).get("continue") or "")
+        about = found.get("metadata") or {}
+        return Page(found.get("items") or (), about.get("continue") or "", str(about.get("resourceVersion") or ""))
+
+    def watch(
+        self,
+        kind: ResourceKind,
+        namespace: str,
+        version: str,
+        name: str = "",
+        labels: str = "",
+        seconds: int = 20,
+        on_open: Callable[[Callable[[], None]], None] = lambda _end: None,
+    ) -> Iterator[Document]:
+        """The events of a watch after a version, with bookmarks. It ends after so many seconds, or with an event of type ERROR.
+        Raises: Refused, Away.
+
+        Args:
+            name: Only this object; "": all.
+            on_open: Called with a function that ends the watch, from any thread.
+        """
+        query = {
+            "watch": "true",
+            "resourceVersion": version,
+            "allowWatchBookmarks": "true",
+            "timeoutSeconds": str(seconds),
+        }
+        if name:
+            query["fieldSelector"] = f"metadata.name={name}"
+        if labels:
+            query["labelSelector"] = labels
+        time_out = urllib3.Timeout(connect=self._read_time_out.connect_timeout, read=seconds + 10)
+        for line in self._lines(kind.path(namespace), query, time_out, JSON, on_open):
+            yield json.loads(line)
 
     def create(self, kind: ResourceKind, namespace: str, document: Mapping[str, Any]) -> Document:
         """Raises: AlreadyExists, Refused, NotFound (the namespace), Away, NotLeading."""
@@ -259,19 +285,34 @@ class Kube:
         }
         path = PODS.object_path(namespace, pod, "log")
         time_out = urllib3.Timeout(connect=self._read_time_out.connect_timeout, read=None) if follow else None
+        return (line.decode(errors="replace") for line in self._lines(path, query, time_out, "*/*"))
+
+    def _lines(
+        self,
+        path: str,
+        query: Mapping[str, str],
+        time_out: Any,
+        accept: str,
+        on_open: Callable[[Callable[[], None]], None] = lambda _end: None,
+    ) -> Iterator[bytes]:
+        """The lines of an answer, as they come. Raises: NotFound, Refused, Away."""
         try:
             response = self._pool.request(
-                "GET", f"{self._configuration.host}{path}?{urlencode(query)}", headers=self._headers("*/*"),
+                "GET", f"{self._configuration.host}{path}?{urlencode(query)}", headers=self._headers(accept),
                 timeout=time_out or self._read_time_out, retries=self._read_retries, preload_content=False,
             )  # fmt: skip
-            if response.status >= 300:
-                raise error_of(response.status, response.data, f"GET {path}")
-            rest = b""
-            for part in response.stream():
-                *whole, rest = (rest + part).split(b"\n")
-                yield from (line.decode(errors="replace") for line in whole)
-            if rest:
-                yield rest.decode(errors="replace")
+            try:
+                if response.status >= 300:
+                    raise error_of(response.status, response.data, f"GET {path}")
+                on_open(response.shutdown)
+                rest = b""
+                for part in response.stream():
+                    *whole, rest = (rest + part).split(b"\n")
+                    yield from whole
+                if rest:
+                    yield rest
+            finally:
+                response.close()  # whoever stops earlier leaves the rest of the answer on the connection
         except urllib3.exceptions.HTTPError as e:
             raise Away(0, "NoAnswer", f"GET {path}: {type(e).__name__}") from None
 
@@ -326,6 +367,8 @@ class Kube:
         return {"Accept": accept, "User-Agent": "lethe-operator", **({"Authorization": token} if token else {})}
 
     def _token(self) -> str:
+        if self._bearer is not None:
+            return f"Bearer {self._bearer}"
         for key in (
             "BearerToken",
             "authorization",
@@ -336,28 +379,18 @@ class Kube:
         return ""
 
 
-def error_of(status: int, content: bytes, request: str) -> KubeError:
-    """The error for an answer with a status of 300 or more."""
-    try:
-        document = json.loads(content)
-    except ValueError:
-        document = {}
-    reason = str(document.get("reason") or status) if isinstance(document, dict) else str(status)
-    message = f"{request}: {document.get('message', '') if isinstance(document, dict) else ''}"
-    if status == 404:
-        return NotFound(status, reason, message)
-    if status == 409:
-        return (
-            AlreadyExists(status, reason, message) if reason == "AlreadyExists" else Conflict(status, reason, message)
-        )
-    if status in (400, 401, 403, 405, 413, 422):
-        return Refused(status, reason, message)
-    return Away(status, reason, message)
-
-
-def connect() -> Kube:
+def connect(limits: TimeLimits = TimeLimits()) -> Kube:
     """Connect with the pod's ServiceAccount, else with the kubeconfig. Raises: ConfigException."""
-    return Kube(_configuration())
+    return Kube(_configuration(), limits)
+
+
+def connect_for_callers(limits: TimeLimits = TimeLimits()) -> Kube:
+    """A client without credentials, for `with_token`. Raises: ConfigException."""
+    found = _configuration()
+    bare = kubernetes.client.Configuration()
+    bare.host, bare.ssl_ca_cert, bare.verify_ssl = found.host, found.ssl_ca_cert, found.verify_ssl
+    bare.api_key, bare.api_key_prefix, bare.refresh_api_key_hook = {}, {}, None
+    return Kube(bare, limits)
 
 
 def connect_for_leases() -> Kube:

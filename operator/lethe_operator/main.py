@@ -113,7 +113,7 @@ def registry(kinds: Iterable[ResourceKind] = WATCHED) -> kopf.OperatorRegistry:
                 add(key, Priority.DUE)
 
         objects.on_change = on_change
-        runtime.leadership.catch_up = lambda: objects.catch_up(runtime.kube, namespaces)
+        runtime.leadership.catch_up = lambda: objects.take_over(runtime.kube, namespaces)
         runtime.leadership.on_change = on_acting
         resyncs = resync(queue, objects, runtime.kube, namespaces, settings.resync_seconds)
         relists = Relists(objects, runtime.kube, namespaces, runtime.health)

@@ -11,6 +11,7 @@ import kubernetes.config
 import pytest
 from lethe_operator import kube as kube_module
 from lethe_operator.kube import DATASETS, JOBS, RESTATEMENTS, Kube
+from lethe_operator.observe import objects as objects_module
 from lethe_operator.observe.objects import Objects
 
 from tests.cluster.kube import Cluster
@@ -48,6 +49,15 @@ class Reader:
         """The requests that it takes."""
         self.requests.clear()
         self.objects.catch_up(self.kube, [self.cluster.namespace])
+        return self._of_datasets()
+
+    def take_over(self) -> Counter[str]:
+        """The same for a new leader, without its watches."""
+        self.requests.clear()
+        self.objects.take_over(self.kube, [self.cluster.namespace])
+        return self._of_datasets()
+
+    def _of_datasets(self) -> Counter[str]:
         return Counter({k: n for k, n in self.requests.items() if k.endswith("datasets")})
 
 
@@ -74,6 +84,37 @@ def test_pages_of_metadata_find_what_changed_and_only_that_is_read(reader: Reade
     assert reader.catch_up() == {"GET datasets": 3 + 2}  # pages of metadata, and b and f
     assert reader.versions() == reader.real()
     assert reader.catch_up() == {"GET datasets": 3}
+
+
+def test_a_new_leader_reads_only_what_has_changed_of_a_kind_with_many_objects(
+    reader: Reader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in "abcde":
+        reader.dataset(name)
+    assert reader.take_over() == {"GET datasets": 3}  # nothing is known yet
+    changed: list[str] = []
+    reader.objects.on_change = lambda kind, body: changed.append(f"{kind.name} {body['metadata']['name']}")
+    reader.cluster.run("annotate", "dataset", "b", "lethe.dev/paused=true")
+    reader.cluster.run("delete", "dataset", "d")
+    reader.dataset("f")
+    monkeypatch.setattr(objects_module, "CHANGES_FROM", 4)
+
+    assert reader.take_over() == {}  # a watch
+    assert reader.versions() == reader.real()
+    assert sorted(changed) == ["Dataset b", "Dataset d", "Dataset f"]
+
+
+def test_a_new_leader_lists_what_the_api_server_no_longer_knows_the_changes_of(
+    reader: Reader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reader.dataset("a")
+    reader.take_over()
+    monkeypatch.setattr(objects_module, "CHANGES_FROM", 0)
+    monkeypatch.setattr(objects_module, "newest", lambda _known: "1")
+    reader.dataset("b")
+
+    assert reader.take_over() == {"GET datasets": 1 + 1}  # a page of metadata, and b
+    assert reader.versions() == reader.real()
 
 
 def test_answers_to_writes_are_what_a_list_would_show(reader: Reader) -> None:

@@ -8,6 +8,7 @@ function. The store is never older than the operator's own writes.
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final, Protocol
 
 from lethe.contract.kind import RunFamily
@@ -28,6 +29,7 @@ from lethe_operator.kube import (
     NotFound,
     ResourceKind,
 )
+from lethe_operator.observe.changes import changes_since, newest
 from lethe_operator.observe.object_store import ObjectStore, Seen
 from lethe_operator.observe.relist import Finds, Listing, RelistedStore
 from lethe_operator.observe.restatements import RestatementCache
@@ -42,6 +44,9 @@ from lethe_operator.resources.observed import Invalid
 from lethe_operator.resources.vacuum_policy import VacuumPolicy, parse_vacuum_policy
 
 _DELETED: Final = "DELETED"
+TAKE_OVER_AT_ONCE: Final = 8
+# Of kinds with more objects, a new leader reads the changes; fewer are one page of a list.
+CHANGES_FROM: Final = 500
 # Of these, the operator writes only the status.
 _RESOURCES: Final = (DATASETS, RESTATEMENTS, VACUUM_POLICIES)
 
@@ -194,6 +199,29 @@ class Objects:
             for kind in kinds:
                 self._catch_up(kube, kind, namespace)
                 self._listed.add((kind, namespace))
+
+    def take_over(self, kube: Kube, namespaces: Sequence[str]) -> None:
+        """As `catch_up`, within seconds, for a store whose watches run: of a kind with many objects, read only what has changed
+        since its newest known object. Raises: KubeError."""
+        of_kinds = [(kind, namespace) for namespace in namespaces for kind in self._kinds]
+        with ThreadPoolExecutor(TAKE_OVER_AT_ONCE, thread_name_prefix="take-over") as pool:
+            for _ in pool.map(lambda of: self._take_over(kube, *of), of_kinds):
+                pass
+
+    def _take_over(self, kube: Kube, kind: ResourceKind, namespace: str) -> None:
+        store = self._stores[kind]
+        known = store.versions(namespace) if (kind, namespace) in self._listed and kind is not LEASES else {}
+        events = (
+            changes_since(kube, kind, namespace, SELECTORS.get(kind, ""), newest(known))
+            if len(known) > CHANGES_FROM
+            else None
+        )
+        if events is None:
+            self.catch_up(kube, [namespace], [kind])
+            return
+        for type, body in events:
+            if self.record_event(kind, type, body):
+                self.on_change(kind, body)
 
     def _catch_up(self, kube: Kube, kind: ResourceKind, namespace: str) -> None:
         if kind is LEASES:
