@@ -32,6 +32,13 @@ IN_TIME_SECONDS: Final = 30.0
 LEAD_SECONDS: Final = 60.0
 KILLED_WITHIN_SECONDS: Final = 300.0
 SAID_EVERY_SECONDS: Final = 30.0
+# The longest interval of idle Datasets, resyncMaxSeconds in the chart.
+LONGEST_SECONDS: Final = 300.0
+# Intervals are spread, and the longest are 20 % shorter than that.
+RATE_TOLERANCE: Final = 1.4
+RATE_EVERY_SECONDS: Final = 60.0
+# In such a time, with any number of Datasets.
+FEW_RECONCILES: Final = 30
 
 
 def copies_of(scale: OperatorScale) -> list[Copy]:
@@ -137,8 +144,7 @@ def idle(site: OperatorSite, scale: OperatorScale) -> dict[str, Any]:
     finished(site, scale)
     site.restart()
     site.settled_leader()  # as the chart installs it, with a standby, whose requests count
-    say(f"  waiting {scale.settle_seconds} s for idle intervals to reach their maximum")
-    time.sleep(scale.settle_seconds)
+    settled = _until_idle(site, scale)
     window = Window.begin(site)
     time.sleep(scale.idle_seconds)
     result = window.end()
@@ -149,12 +155,37 @@ def idle(site: OperatorSite, scale: OperatorScale) -> dict[str, Any]:
         "datasets": scale.datasets,
         "finished": scale.finished,
         "replicas": site.replicas_used,
+        "settled_seconds": settled,
         "scrape_cpu_seconds": round(site.process.cpu_seconds() - since, 2),
         "scrape_bytes": size,
         "reconciles": sums.get("lethe_reconciles_total", 0.0),
     }
     say(f"  {result}")
     return {"results": [result]}
+
+
+def _until_idle(site: OperatorSite, scale: OperatorScale) -> float:
+    """Wait until the intervals of the Datasets have reached their maximum: until the rate of reconciles has stopped falling.
+    Returns: how long it took, in seconds.
+
+    Raises: RuntimeError, if they do not within `scale.settle_seconds`.
+    """
+    say("  waiting for idle intervals to reach their maximum")
+    began, known = time.monotonic(), _reconciles(site)
+    wanted = scale.datasets * RATE_EVERY_SECONDS / LONGEST_SECONDS
+    while True:
+        time.sleep(RATE_EVERY_SECONDS)
+        before, known = known, _reconciles(site)
+        if known - before <= max(wanted * RATE_TOLERANCE, FEW_RECONCILES):
+            return round(time.monotonic() - began, 1)
+        if time.monotonic() - began > scale.settle_seconds:
+            raise RuntimeError(
+                f"{known - before:,.0f} reconciles in {RATE_EVERY_SECONDS:.0f} s, expected {wanted:,.0f}"
+            )
+
+
+def _reconciles(site: OperatorSite) -> float:
+    return site.process.metrics()[0].get("lethe_reconciles_total", 0.0)
 
 
 @dataclass(frozen=True)

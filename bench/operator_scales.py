@@ -17,7 +17,7 @@ class OperatorScale:
     correct_within_seconds: int
     # Finished Restatements that exist while the operator is idle.
     finished: int
-    # Seconds for the intervals of idle Datasets to reach their maximum, before anything is measured.
+    # Seconds within which the intervals of idle Datasets must reach their maximum, before anything is measured.
     settle_seconds: int
     # Seconds for which the idle operator is measured.
     idle_seconds: int
@@ -48,7 +48,7 @@ SCALES = {
         datasets=20,
         correct_within_seconds=300,
         finished=100,
-        settle_seconds=20,
+        settle_seconds=600,
         idle_seconds=20,
         reverts=3,
         runs_per_minute=60,
@@ -63,7 +63,7 @@ SCALES = {
         datasets=100,
         correct_within_seconds=600,
         finished=500,
-        settle_seconds=60,
+        settle_seconds=900,
         idle_seconds=60,
         reverts=10,
         runs_per_minute=200,
@@ -78,7 +78,7 @@ SCALES = {
         datasets=1_000,
         correct_within_seconds=1_200,
         finished=5_000,
-        settle_seconds=330,
+        settle_seconds=1_200,
         idle_seconds=120,
         reverts=20,
         runs_per_minute=200,
@@ -93,7 +93,7 @@ SCALES = {
         datasets=10_000,
         correct_within_seconds=3_600,
         finished=50_000,
-        settle_seconds=660,
+        settle_seconds=2_400,
         idle_seconds=300,
         reverts=40,
         runs_per_minute=200,
