@@ -134,5 +134,5 @@ bench-listing: venv ## the time that Lethe takes to list many objects of an S3 s
 bench-operator: venv jars ## the operator with 10,000 Datasets, on a cluster of its own: 3 hours on an idle machine (ARGS="--scale small")
 	@$(BENCH_CLUSTER) dev/stack.sh up
 	@$(BENCH_CLUSTER) dev/install.sh --force-conflicts \
-	  --set 'podTemplate.allowed.tolerations={bench.lethe.dev/fake},warmDrivers.enabled=true'
+	  --set 'podTemplate.allowed.tolerations={bench.lethe.dev/fake},warmDrivers.enabled=true,resyncMaxSeconds=300'
 	@eval "$$($(BENCH_CLUSTER) dev/stack.sh env)"; $(BIN)/python -m bench.operator $(ARGS)

@@ -4,14 +4,12 @@ Pure."""
 from collections.abc import Mapping
 from typing import Any
 
-from lethe.buffer.digest import BufferDigest
-
 from lethe_operator.decide import conditions
 from lethe_operator.decide.actions import Decision
 from lethe_operator.decide.restatement.assessment import RestatementPhase
 from lethe_operator.reasons import Reason
 from lethe_operator.resources.dataset import Dataset
-from lethe_operator.resources.observed import World
+from lethe_operator.resources.observed import NotListed, Unavailable, World
 from lethe_operator.resources.restatement import Restatement
 
 
@@ -33,7 +31,9 @@ def is_idle(dataset: Dataset, world: World, status: Mapping[str, Any]) -> bool:
         return True
     if _is(status, conditions.READY) != conditions.TRUE or _is(status, conditions.EVICTION_ON_TIME) == conditions.FALSE:
         return False
-    if not isinstance(world.buffer, BufferDigest):
+    if isinstance(world.buffer, NotListed):
+        return True  # the end of the first listing is reported
+    if isinstance(world.buffer, Unavailable):
         return False
     # The time at which a batch below the triggers is old enough is known, and a listing shows the batches that come before.
     waits = world.buffer.batches > 0 and (status.get("consolidation") or {}).get("reason") != Reason.BELOW_TRIGGERS

@@ -51,6 +51,10 @@ class Lookup:
     batches: dict[str, BatchEntry | None] = field(default_factory=dict)
     requests: dict[str, RequestEntry | None] = field(default_factory=dict)
 
+    def has(self, asked: LedgerKeys) -> bool:
+        """Whether `known` reads nothing."""
+        return asked.batch_ids <= self.batches.keys() and asked.request_keys <= self.requests.keys()
+
     def known(self, ledger: Ledger, asked: LedgerKeys) -> Ledger:
         """The ledger with only these batches and requests, and with the statistics of all.
 

@@ -47,6 +47,7 @@ def test_a_dataset_of_which_nothing_waits_is_idle() -> None:
     assert idle(a_world(table=NoTable()), a_dataset(table={**TABLE, "create": {"schema": "batch_id string"}}))
     assert idle(a_world(a_buffered("B", complete=False)))
     assert idle(a_world(A)), "a batch below the triggers waits for a time that is known"
+    assert idle(a_world(buffer=NotListed())), "the end of the first listing is reported"
     ended = an_attempt(a_consolidation(A), AttemptState.SUCCEEDED)
     run = replace(a_run(a_consolidation(A), ended), keys=())  # its documents are deleted
     assert idle(a_world(runs=(run,), table=a_table(run_ids=frozenset({ended.run_id}))))
@@ -56,7 +57,6 @@ def test_a_dataset_of_which_nothing_waits_is_idle() -> None:
     "world",
     [
         pytest.param(a_world(runs=(a_run(a_consolidation(A), an_attempt(a_consolidation(A))),)), id="a run is active"),
-        pytest.param(a_world(buffer=NotListed()), id="the buffer is being listed"),
         pytest.param(a_world(buffer=Unavailable("Forbidden", "no rights.")), id="the buffer cannot be listed"),
         pytest.param(a_world(table=Unavailable("CatalogUnavailable", "no answer.")), id="the table cannot be read"),
         pytest.param(a_world(table=a_table(claim="ns/other")), id="another Dataset has the table"),
