@@ -1,0 +1,54 @@
+"""One line of JSON for each request, without tokens, values of the query, batch ids or names of people.
+
+The line names the route as it is declared, such as /v1/namespaces/{namespace}/datasets, and the namespace. A caller appears as a
+keyed digest that is different in each process, so lines of one caller can be counted, and nobody can be named.
+"""
+
+import hashlib
+import json
+import logging
+import os
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Final
+
+log = logging.getLogger("lethe_gateway.access")
+_KEY: Final = os.urandom(16)
+
+
+@dataclass
+class Request:
+    """What the line says. The parts fill it in."""
+
+    method: str
+    route: str = ""  # as declared; "": no route matched
+    namespace: str = ""
+    caller: str = ""  # a key of the caller, which the line does not contain; "": not known
+    status: int = 0  # 0: the connection ended without an answer
+    problem: str = ""  # the type of the problem; "": there is none
+    seconds: float = 0
+    sent_bytes: int = 0
+
+
+def line(request: Request, now: datetime) -> str:
+    """Pure, apart from the key of the process."""
+    found = {
+        "time": now.astimezone(UTC).isoformat(timespec="milliseconds"),
+        "method": request.method,
+        "route": request.route or "none",
+        "namespace": request.namespace or None,
+        "caller": _digest(request.caller) if request.caller else None,
+        "status": request.status,
+        "problem": request.problem or None,
+        "seconds": round(request.seconds, 4),
+        "bytes": request.sent_bytes,
+    }
+    return json.dumps({k: v for k, v in found.items() if v is not None})
+
+
+def write(request: Request) -> None:
+    log.info("%s", line(request, datetime.now(UTC)))
+
+
+def _digest(caller: str) -> str:
+    return hashlib.blake2b(caller.encode(), digest_size=6, key=_KEY).hexdigest()

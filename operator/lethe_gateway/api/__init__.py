@@ -1,0 +1,1 @@
+"""The routes, and the documents that they answer."""

@@ -1,0 +1,207 @@
+"""Routes of batches and erasures: what is in the table of a Dataset."""
+
+import hashlib
+import json
+from datetime import datetime
+from typing import Annotated, Any, Final
+
+from fastapi import APIRouter, Path, Query, Request
+from lethe.base.ids import MAX_BATCH_ID_LENGTH
+from lethe.erasure.signature import SUFFIX
+
+from lethe_gateway import paging
+from lethe_gateway.answers import answer, responses
+from lethe_gateway.api.datasets import dataset_resource
+from lethe_gateway.api.documents import (
+    BatchAnswer,
+    BatchPage,
+    ErasureAnswer,
+    ErasurePage,
+    ErasureRecord,
+    batch_answer,
+    batch_summary,
+    erasure_summary,
+)
+from lethe_gateway.api.parameters import (
+    CallerOf,
+    Cursor,
+    DatasetName,
+    Limit,
+    Namespace,
+    ResourceName,
+    ServicesOf,
+    require,
+    utc,
+)
+from lethe_gateway.identity.caller import Caller, Right
+from lethe_gateway.problems import Kind, not_found
+from lethe_gateway.services import Services
+from lethe_gateway.tables.records import BatchQuery, KnownErasure, Position, micros
+from lethe_gateway.tables.schema import BatchState
+from lethe_gateway.tables.store import TableView
+from lethe_gateway.tables.target import Target, target_of
+
+router = APIRouter(tags=["batches"])
+MAX_RECORD_BYTES: Final = 16 << 20
+_PROBLEMS: Final = responses(
+    Kind.FORBIDDEN, Kind.NO_TABLE, Kind.NOT_TRACKED, Kind.TABLE_UNREADABLE, Kind.CATALOG_AWAY, Kind.INDEX_BUILDING
+)
+_RESTATEMENT_NAME: Final = r"^([a-z0-9]([-a-z0-9]*[a-z0-9])?/)?[a-z0-9]([-a-z0-9.]*[a-z0-9])?$"
+
+
+@router.get("/v1/namespaces/{namespace}/datasets/{dataset}/batches", responses=_PROBLEMS)
+def list_batches(
+    request: Request,
+    services: ServicesOf,
+    caller: CallerOf,
+    namespace: Namespace,
+    dataset: DatasetName,
+    state: Annotated[
+        list[BatchState] | None, Query(description="Only batches in one of these states. Repeatable.")
+    ] = None,
+    since: Annotated[
+        datetime | None, Query(description="Only batches that reached their state at this time or later.")
+    ] = None,
+    until: Annotated[
+        datetime | None, Query(description="Only batches that reached their state before this time.")
+    ] = None,
+    id_prefix: Annotated[
+        str,
+        Query(alias="idPrefix", max_length=MAX_BATCH_ID_LENGTH, description="Only batches whose ids begin with this."),
+    ] = "",
+    restatement: Annotated[
+        str,
+        Query(
+            max_length=317,
+            pattern=rf"{_RESTATEMENT_NAME}|^$",
+            description="Only batches that this Restatement reverted, replaced, erased or added: its name, or namespace/name.",
+        ),
+    ] = "",
+    limit: Limit = 100,
+    cursor: Cursor = "",
+) -> BatchPage:
+    """List the batches of a Dataset, newest first by the time of their state.
+
+    A batch that changes its state moves to the front. Pages neither repeat nor leave out a batch that does not change meanwhile.
+    """
+    target = readable(services, caller, namespace, dataset)
+    states = tuple(dict.fromkeys(str(s) for s in state or ()))
+    named = restatement if not restatement or "/" in restatement else f"{namespace}/{restatement}"
+    since, until = utc("since", since), utc("until", until)
+    filters = {"states": sorted(states), "since": since, "until": until, "prefix": id_prefix, "restatement": named}
+    question = {"batches": target.claim, "table": str(target), **filters}
+    after = Position(*paging.decode(cursor, question)) if cursor else None
+    query = BatchQuery(states, since, until, id_prefix, named, after)
+    with services.tables.view(target) as view:
+        rows = view.batches(query, limit + 1)
+        shown = rows[:limit]
+        last = [micros(shown[-1].state_time), shown[-1].batch_id] if len(rows) > limit else None
+        page = BatchPage(
+            items=[batch_summary(r) for r in shown],
+            next_cursor=paging.encode(last, question) if last else None,
+            freshness=view.freshness,
+        )
+    return answer(request, page)  # type: ignore[return-value]
+
+
+@router.get("/v1/namespaces/{namespace}/datasets/{dataset}/batches/{batchId:path}", responses=_PROBLEMS)
+def get_batch(
+    request: Request,
+    services: ServicesOf,
+    caller: CallerOf,
+    namespace: Namespace,
+    dataset: DatasetName,
+    batch_id: Annotated[
+        str,
+        Path(
+            alias="batchId",
+            min_length=1,
+            max_length=MAX_BATCH_ID_LENGTH,
+            description="The id of the batch, percent-encoded.",
+        ),
+    ],
+) -> BatchAnswer:
+    """Get one batch with its history: promoted, refused or taken back, by which Restatement and why, purged, and erased."""
+    target = readable(services, caller, namespace, dataset)
+    with services.tables.view(target) as view:
+        facts = view.batch(batch_id)
+        if facts is None:
+            raise not_found()
+        return answer(request, batch_answer(facts, view.freshness))  # type: ignore[return-value]
+
+
+@router.get("/v1/namespaces/{namespace}/datasets/{dataset}/erasures", responses=_PROBLEMS, tags=["erasures"])
+def list_erasures(
+    request: Request,
+    services: ServicesOf,
+    caller: CallerOf,
+    namespace: Namespace,
+    dataset: DatasetName,
+    open_only: Annotated[bool, Query(alias="open", description="Only erasures that are not verified.")] = False,
+    limit: Limit = 100,
+    cursor: Cursor = "",
+) -> ErasurePage:
+    """List the erasures in the ledger of a Dataset: those that are open, and those that were verified."""
+    target = readable(services, caller, namespace, dataset)
+    question = {"erasures": target.claim, "table": str(target), "open": open_only}
+    after = str(paging.decode(cursor, question)[0]) if cursor else ""
+    with services.tables.view(target) as view:
+        found = view.erasures(after, limit + 1, open_only)
+        following = paging.encode([found[limit - 1].key], question) if len(found) > limit else None
+        items = [erasure_summary(k) for k in found[:limit]]
+        page = ErasurePage(items=items, next_cursor=following, freshness=view.freshness)
+    return answer(request, page)  # type: ignore[return-value]
+
+
+@router.get(
+    "/v1/namespaces/{namespace}/datasets/{dataset}/erasures/{restatement}", responses=_PROBLEMS, tags=["erasures"]
+)
+def get_erasure(
+    request: Request,
+    services: ServicesOf,
+    caller: CallerOf,
+    namespace: Namespace,
+    dataset: DatasetName,
+    restatement: ResourceName,
+) -> ErasureAnswer:
+    """Get the erasures of one Restatement of the namespace, with their records.
+
+    Each record is compared with its hash in the ledger. `lethe erasures verify` also checks signatures and the storage.
+    """
+    target = readable(services, caller, namespace, dataset)
+    with services.tables.view(target) as view:
+        found = view.erasures_named(f"{namespace}/{restatement}")
+        if not found:
+            raise not_found()
+        items = [_record(view, known) for known in found]
+        return answer(request, ErasureAnswer(items=items, freshness=view.freshness))  # type: ignore[return-value]
+
+
+def readable(services: Services, caller: Caller, namespace: str, dataset: str) -> Target:
+    """The table of a Dataset, if the caller may see it and read its batches. Raises: Problem."""
+    resource = dataset_resource(services, caller, namespace, dataset)
+    require(services, caller, Right.to_read_batches(namespace, dataset))
+    return target_of(resource)
+
+
+def _record(view: TableView, known: KnownErasure) -> ErasureRecord:
+    summary = erasure_summary(known)
+    content = view.file(summary.record, MAX_RECORD_BYTES) if summary.record else None
+    if content is None or summary.record is None:
+        return ErasureRecord(erasure=summary, found=False)
+    signature = f"{summary.record}{SUFFIX}"
+    return ErasureRecord(
+        erasure=summary,
+        found=True,
+        unchanged=hashlib.sha256(content).hexdigest() == summary.record_sha256,
+        signature=signature if view.file(signature, MAX_RECORD_BYTES) is not None else None,
+        document=_object(content),
+    )
+
+
+def _object(content: bytes) -> dict[str, Any] | None:
+    try:
+        found = json.loads(content)
+    except ValueError:
+        return None
+    return found if isinstance(found, dict) else None

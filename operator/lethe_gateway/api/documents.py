@@ -1,0 +1,223 @@
+"""The documents of lists, and of what is in a table. Pure."""
+
+from datetime import datetime
+from typing import Any
+
+from lethe.buffer.batch_rows import BatchRow
+from lethe.restatement.record import name_of
+from pydantic import Field
+
+from lethe_gateway.document import Document
+from lethe_gateway.freshness import ResourceFreshness, TableFreshness
+from lethe_gateway.resources.datasets import Dataset, DatasetSummary
+from lethe_gateway.resources.restatements import Restatement, RestatementSummary
+from lethe_gateway.resources.runs import Run
+from lethe_gateway.resources.vacuums import DatasetVacuum, VacuumPolicy
+from lethe_gateway.tables.history import (
+    BatchErasure,
+    ErasureState,
+    Event,
+    Purge,
+    RestatementRef,
+    erasure_of,
+    history_of,
+    open_state,
+    purge_of,
+    restatement_ref,
+)
+from lethe_gateway.tables.records import BatchFacts, KnownErasure
+
+
+class Page(Document):
+    next_cursor: str | None = Field(
+        default=None, description="Where the next page begins. Absent: this is the last page."
+    )
+
+
+class ResourcePage(Page):
+    freshness: ResourceFreshness
+
+
+class NamespaceList(Document):
+    """The namespaces that the caller may see."""
+
+    items: list[str] = Field(description="Their names, in order.")
+
+
+class DatasetPage(ResourcePage):
+    items: list[DatasetSummary] = Field(description="Datasets, in the order of their names.")
+
+
+class DatasetAnswer(Dataset):
+    freshness: ResourceFreshness
+
+
+class RestatementPage(ResourcePage):
+    items: list[RestatementSummary] = Field(description="Restatements, in the order of their names.")
+
+
+class RestatementAnswer(Restatement):
+    freshness: ResourceFreshness
+
+
+class RunPage(ResourcePage):
+    items: list[Run] = Field(description="Runs by the names of their Datasets, those of one Dataset newest first.")
+
+
+class VacuumPage(ResourcePage):
+    items: list[DatasetVacuum] = Field(description="The vacuums of Datasets, in the order of their names.")
+
+
+class VacuumPolicyPage(ResourcePage):
+    items: list[VacuumPolicy] = Field(description="VacuumPolicies, in the order of their names.")
+
+
+class BatchSummary(Document):
+    """A batch in a list."""
+
+    id: str = Field(description="The id of the batch.")
+    state: str = Field(description="promoted, reverted, replaced, erased, refused or buffered.")
+    state_time: datetime = Field(description="When it reached this state.")
+    rows: int | None = Field(default=None, description="Rows that it has or had. Absent: Lethe never promoted it.")
+    bytes: int | None = Field(default=None, description="The size of its files in the buffer.")
+    objects: int | None = Field(default=None, description="The number of these files.")
+    snapshot_id: int | None = Field(
+        default=None, description="The commit that promoted it, or that took it back before it was promoted."
+    )
+    run_id: str | None = Field(default=None, description="The run that set the state.")
+    restatement: str | None = Field(
+        default=None, description="namespace/name of the Restatement that reverted, replaced, erased or added it."
+    )
+    replaced_by: str | None = Field(default=None, description="The batch that replaced it.")
+    refusal_reason: str | None = Field(default=None, description="Why it was refused, as one CamelCase word.")
+    refusal_message: str | None = Field(default=None, description="The same in words.")
+    evict_by_time: datetime | None = Field(default=None, description="When the bytes of a deleted batch must be gone.")
+
+
+class BatchPage(Page):
+    items: list[BatchSummary] = Field(description="Batches, newest first by the time of their state, then by id.")
+    freshness: TableFreshness
+
+
+class BatchAnswer(BatchSummary):
+    """One batch with its history."""
+
+    restated_by: RestatementRef | None = Field(default=None, description="The Restatement that set the state.")
+    purge: Purge = Field(description="Whether its rows have left the data files.")
+    erasure: BatchErasure | None = Field(
+        default=None,
+        description="Whether its bytes are gone. Absent: no Restatement asked for that, or it is not known.",
+    )
+    history: list[Event] = Field(description="What happened to it, the oldest first.")
+    freshness: TableFreshness
+
+
+class ErasureSummary(Document):
+    """An erasure: bytes that must be gone, by one Restatement."""
+
+    key: str = Field(description="Identifies the erasure in the ledger: namespace/name/hash.")
+    namespace: str = Field(description="The Kubernetes namespace of the Restatement.")
+    restatement: str = Field(description="The name of the Restatement. The resource may have been deleted.")
+    operation: str | None = Field(default=None, description="Replay, Revert or Erase.")
+    state: ErasureState = Field(description="RowsInTable, Blocked, NotVerified or Verified.")
+    requested_time: datetime | None = Field(default=None, description="When the Restatement was created.")
+    committed_time: datetime | None = Field(default=None, description="When its rows were deleted.")
+    due_time: datetime | None = Field(default=None, description="When the bytes of an open erasure must be gone.")
+    purged_time: datetime | None = Field(
+        default=None, description="When no data file of the head had its rows any more."
+    )
+    next_check_time: datetime | None = Field(default=None, description="When it is checked again at the latest.")
+    blocked_by: list[str] = Field(default_factory=list, description="The first things that keep files.")
+    blocked_by_count: int = Field(default=0, description="How many things keep files.")
+    reason: str | None = Field(default=None, description="Why it was requested.")
+    ticket: str | None = Field(default=None, description="Where it was requested.")
+    verified_time: datetime | None = Field(default=None, description="When a check found none of the files.")
+    record: str | None = Field(default=None, description="The URI of the erasure record.")
+    record_sha256: str | None = Field(default=None, description="The SHA-256 of the record, from the ledger.")
+
+
+class ErasurePage(Page):
+    items: list[ErasureSummary] = Field(description="Erasures, in the order of their keys.")
+    freshness: TableFreshness
+
+
+class ErasureRecord(Document):
+    """An erasure with its record."""
+
+    erasure: ErasureSummary = Field(description="The erasure, from the ledger.")
+    found: bool = Field(description="Whether the record exists in the storage.")
+    unchanged: bool | None = Field(
+        default=None, description="Whether the SHA-256 of the record is that in the ledger. Absent: there is no record."
+    )
+    signature: str | None = Field(
+        default=None, description="The URI of the signature. `lethe erasures verify` checks it. Absent: there is none."
+    )
+    document: dict[str, Any] | None = Field(
+        default=None, description="The record. Absent: it is missing or not readable."
+    )
+
+
+class ErasureAnswer(Document):
+    """The erasures of one Restatement. More than one, if it was created again with another spec."""
+
+    items: list[ErasureRecord]
+    freshness: TableFreshness
+
+
+def batch_summary(row: BatchRow) -> BatchSummary:
+    return BatchSummary(**_batch(row))
+
+
+def batch_answer(facts: BatchFacts, freshness: TableFreshness) -> BatchAnswer:
+    return BatchAnswer(
+        **_batch(facts.row),
+        restated_by=restatement_ref(facts),
+        purge=purge_of(facts),
+        erasure=erasure_of(facts),
+        history=history_of(facts),
+        freshness=freshness,
+    )
+
+
+def erasure_summary(known: KnownErasure) -> ErasureSummary:
+    namespace, _, name = name_of(known.key).partition("/")
+    result, pending = known.result, known.pending
+    outcome = result.erasure if result is not None and pending is None else None
+    provenance = result.provenance if result is not None else None
+    return ErasureSummary(
+        key=known.key,
+        namespace=namespace,
+        restatement=name,
+        operation=result.operation if result is not None else None,
+        state=open_state(pending) if pending is not None else ErasureState.VERIFIED,
+        requested_time=provenance.created_time if provenance is not None else None,
+        committed_time=result.committed_time if result is not None else None,
+        due_time=pending.evict_by if pending is not None else None,
+        purged_time=pending.purged_time if pending is not None else None,
+        next_check_time=pending.look_again if pending is not None else None,
+        blocked_by=[str(b) for b in pending.blockers] if pending is not None else [],
+        blocked_by_count=pending.blockers_count if pending is not None else 0,
+        reason=(provenance.reason or None) if provenance is not None else None,
+        ticket=(provenance.ticket or None) if provenance is not None else None,
+        verified_time=outcome.verified_time if outcome is not None else None,
+        record=(outcome.record or None) if outcome is not None else None,
+        record_sha256=(outcome.record_sha256 or None) if outcome is not None else None,
+    )
+
+
+def _batch(row: BatchRow) -> dict[str, Any]:
+    return {
+        "id": row.batch_id,
+        "state": row.state,
+        "state_time": row.state_time,
+        "rows": row.rows,
+        "bytes": row.bytes,
+        "objects": row.objects,
+        "snapshot_id": row.snapshot_id,
+        "run_id": row.run_id,
+        "restatement": name_of(row.restatement) if row.restatement is not None else None,
+        "replaced_by": row.replaced_by,
+        "refusal_reason": row.refusal_reason,
+        "refusal_message": row.refusal_message,
+        "evict_by_time": row.evict_by,
+    }

@@ -1,0 +1,57 @@
+"""Routes of Restatements. All information is in resources."""
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query, Request
+from lethe_operator.kube import RESTATEMENTS
+
+from lethe_gateway.answers import answer, responses
+from lethe_gateway.api.datasets import resource_freshness, scanned
+from lethe_gateway.api.documents import RestatementAnswer, RestatementPage
+from lethe_gateway.api.parameters import (
+    CallerOf,
+    Cursor,
+    Limit,
+    Namespace,
+    ResourceName,
+    ServicesOf,
+    require_namespace,
+)
+from lethe_gateway.problems import Kind
+from lethe_gateway.resources.restatements import dataset_name_of, restatement_of, summary_of
+
+router = APIRouter(tags=["restatements"])
+
+
+@router.get("/v1/namespaces/{namespace}/restatements", responses=responses(Kind.CURSOR_EXPIRED))
+def list_restatements(
+    request: Request,
+    services: ServicesOf,
+    caller: CallerOf,
+    namespace: Namespace,
+    dataset: Annotated[str, Query(max_length=253, description="Only Restatements of this Dataset.")] = "",
+    phase: Annotated[str, Query(max_length=63, description="Only Restatements in this phase.")] = "",
+    limit: Limit = 100,
+    cursor: Cursor = "",
+) -> RestatementPage:
+    """List the Restatements of a namespace."""
+
+    def chosen(resource: dict[str, Any]) -> list[Any]:
+        if dataset and dataset_name_of(resource) != dataset:
+            return []
+        found = summary_of(resource)
+        return [found] if not phase or found.phase == phase else []
+
+    asked = (limit, cursor, {"dataset": dataset, "phase": phase})
+    return answer(request, RestatementPage(**scanned(services, caller, RESTATEMENTS, namespace, asked, chosen)))  # type: ignore[return-value]
+
+
+@router.get("/v1/namespaces/{namespace}/restatements/{restatement}", responses=responses())
+def get_restatement(
+    request: Request, services: ServicesOf, caller: CallerOf, namespace: Namespace, restatement: ResourceName
+) -> RestatementAnswer:
+    """Get one Restatement: how far it is, what its commit did, and whether the bytes are gone."""
+    require_namespace(services, namespace)
+    body = services.resources.get(caller, RESTATEMENTS, namespace, restatement)
+    freshness = resource_freshness(services, str(body["metadata"].get("resourceVersion") or ""))
+    return answer(request, RestatementAnswer(**dict(restatement_of(body)), freshness=freshness))  # type: ignore[return-value]

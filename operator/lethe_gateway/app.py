@@ -1,0 +1,98 @@
+"""The application: routes, and how errors become problem documents."""
+
+from typing import Any
+
+from fastapi import FastAPI, Request, Response
+from fastapi.exceptions import RequestValidationError
+from fastapi.openapi.utils import get_openapi
+from lethe.version import version
+from starlette.exceptions import HTTPException
+from starlette.responses import JSONResponse, PlainTextResponse
+
+from lethe_gateway.answers import PROBLEM_SCHEMA, problem_response
+from lethe_gateway.api import batches, changes, datasets, restatements
+from lethe_gateway.guard import Guard
+from lethe_gateway.problems import FieldError, Kind, Problem, not_found
+from lethe_gateway.services import Services
+
+API_VERSION = "1.0.0"
+ABOUT = (
+    "Datasets, batches, Restatements, vacuums, runs and erasures, as far as your rights in Kubernetes go. docs/gateway.md "
+    "explains tokens, rights, limits and freshness."
+)
+
+
+def create_app(services: Services) -> FastAPI:
+    app = FastAPI(title="Lethe gateway", openapi_url=None, docs_url=None, redoc_url=None)
+    app.state.services = services
+    for router in (datasets.router, restatements.router, batches.router, changes.router):
+        app.include_router(router)
+    app.add_middleware(Guard, services=services)
+    app.add_exception_handler(Problem, _problem)
+    app.add_exception_handler(RequestValidationError, _invalid)
+    app.add_exception_handler(HTTPException, _of_starlette)
+    _add_open_routes(app)
+    return app
+
+
+def openapi(app: FastAPI) -> dict[str, Any]:
+    """The OpenAPI document. Pure."""
+    document = get_openapi(
+        title=app.title, version=API_VERSION, openapi_version="3.1.0", description=ABOUT, routes=app.routes
+    )
+    schemas: dict[str, Any] = document["components"]["schemas"]
+    for unused in ("HTTPValidationError", "ValidationError"):
+        schemas.pop(unused, None)
+    problem = {k: v for k, v in PROBLEM_SCHEMA.items() if k != "$defs"}
+    schemas |= {**PROBLEM_SCHEMA["$defs"], "Problem": problem}
+    bearer = {"type": "http", "scheme": "bearer", "description": "A token of the cluster, such as of a ServiceAccount."}
+    document["components"]["securitySchemes"] = {"bearer": bearer}
+    document["security"] = [{"bearer": []}]
+    for operations in document["paths"].values():
+        for operation in operations.values():
+            operation["responses"].pop("422", None)  # it is a 400 with a problem document
+    return document
+
+
+def _add_open_routes(app: FastAPI) -> None:
+    document: dict[str, Any] = {}
+
+    @app.get("/openapi.json", include_in_schema=False)
+    def describe() -> Response:
+        if not document:
+            document.update(openapi(app))
+        return JSONResponse(document)
+
+    @app.get("/healthz", include_in_schema=False)
+    @app.get("/readyz", include_in_schema=False)
+    def healthy() -> Response:
+        """It waits for no other service: a restart would not mend those, and answers name them."""
+        return PlainTextResponse("ok\n", headers={"Lethe-Version": version()})
+
+
+async def _problem(request: Request, error: Exception) -> Response:
+    assert isinstance(error, Problem)
+    request.scope["lethe.problem"] = error.kind.slug  # for the access log
+    return problem_response(error)
+
+
+async def _invalid(request: Request, error: Exception) -> Response:  # noqa: ARG001
+    """Names parameters and what was expected, and never repeats values."""
+    assert isinstance(error, RequestValidationError)
+    errors = tuple(
+        FieldError(field=".".join(str(part) for part in e["loc"]), message=str(e["msg"])) for e in error.errors()
+    )
+    first = f"{errors[0].field}: {errors[0].message}" if errors else "the request"
+    return problem_response(Problem(Kind.INVALID_REQUEST, f"Correct the parameters. {first}.", errors=errors))
+
+
+async def _of_starlette(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    if error.status_code == 405:
+        detail = f"{request.method} is not supported here. docs/gateway.md lists the routes."
+        response = problem_response(Problem(Kind.METHOD_NOT_ALLOWED, detail))
+        response.headers.update(error.headers or {})
+        return response
+    if error.status_code == 404:
+        return problem_response(not_found())
+    return problem_response(Problem(Kind.INVALID_REQUEST, "The request cannot be read. Correct it."))

@@ -1,0 +1,111 @@
+"""Identity by TokenReview, rights by SubjectAccessReview. I/O: the API server, as the gateway's own ServiceAccount."""
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from lethe_operator.kube import ACCESS_REVIEWS, TOKEN_REVIEWS, Document, Kube, KubeError
+
+from lethe_gateway.identity.cache import ShortCache
+from lethe_gateway.identity.caller import GROUP, Caller, Right, digest_of
+from lethe_gateway.problems import Kind, Problem, unauthenticated
+
+# What was rejected is asked again sooner: a right may just have been granted.
+REJECTED_SECONDS = 2.0
+MAX_TOKEN_LENGTH = 16_384
+
+
+class KubernetesIdentity:
+    """Asks the API server, and remembers its answers for a short time."""
+
+    def __init__(
+        self,
+        kube: Kube,
+        audiences: Sequence[str] = (),
+        remembered_seconds: float = 10,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._kube = kube
+        self._audiences = tuple(audiences)
+        self._seconds = remembered_seconds
+        self._clock = clock
+        self._callers: ShortCache[str, Caller | bool] = ShortCache()  # False: the token was rejected
+        self._rights: ShortCache[tuple[str, Right], bool] = ShortCache(50_000)
+
+    def authenticate(self, token: str) -> Caller:
+        """Raises: Problem (`unauthenticated`, `api-server-away`)."""
+        if not token or len(token) > MAX_TOKEN_LENGTH:
+            raise unauthenticated()
+        key, now = digest_of(token), self._clock()
+        found = self._callers.get(key, now)
+        if found is None:
+            found = self._review(token) or False
+            self._callers.put(key, found, now + (self._seconds if found else min(REJECTED_SECONDS, self._seconds)))
+        if not isinstance(found, Caller):
+            raise unauthenticated()
+        return found
+
+    def remembered(self, token: str) -> Caller | None:
+        """The owner of a token that was accepted a moment ago. None: ask."""
+        found = self._callers.get(digest_of(token), self._clock())
+        return found if isinstance(found, Caller) else None
+
+    def may(self, caller: Caller, right: Right) -> bool:
+        """Raises: Problem (`api-server-away`)."""
+        key, now = (caller.key + "\0" + "\0".join(caller.groups), right), self._clock()
+        found = self._rights.get(key, now)
+        if found is None:
+            found = self._is_allowed(caller, right)
+            self._rights.put(key, found, now + (self._seconds if found else min(REJECTED_SECONDS, self._seconds)))
+        return found
+
+    def _review(self, token: str) -> Caller | None:
+        """None: the token is not valid."""
+        spec: Document = {"token": token} | ({"audiences": list(self._audiences)} if self._audiences else {})
+        status = self._created("TokenReview", TOKEN_REVIEWS, spec)
+        if status.get("authenticated") is not True:
+            return None
+        # An API server that does not know audiences answers without them: then the token was not checked for ours.
+        if self._audiences and not set(self._audiences) & set(status.get("audiences") or ()):
+            return None
+        user = status.get("user") or {}
+        return Caller(
+            username=str(user.get("username") or ""),
+            uid=str(user.get("uid") or ""),
+            groups=tuple(user.get("groups") or ()),
+            extra={k: tuple(v or ()) for k, v in (user.get("extra") or {}).items()},
+            token=token,
+        )
+
+    def _is_allowed(self, caller: Caller, right: Right) -> bool:
+        attributes = {
+            "verb": right.verb,
+            "group": GROUP,
+            "resource": right.resource,
+            "namespace": right.namespace,
+            **({"subresource": right.subresource} if right.subresource else {}),
+            **({"name": right.name} if right.name else {}),
+        }
+        spec: Document = {
+            "user": caller.username,
+            "uid": caller.uid,
+            "groups": list(caller.groups),
+            "extra": {k: list(v) for k, v in caller.extra.items()},
+            "resourceAttributes": attributes,
+        }
+        status = self._created("SubjectAccessReview", ACCESS_REVIEWS, spec)
+        return status.get("allowed") is True and status.get("denied") is not True
+
+    def _created(self, what: str, kind: Any, spec: Document) -> Document:
+        document = {"apiVersion": kind.api.removeprefix("/apis/"), "kind": what, "metadata": {}, "spec": spec}
+        try:
+            answer = self._kube.create(kind, "", document)
+        except KubeError as e:
+            # Also if the gateway's own ServiceAccount may not ask: no caller can mend that.
+            raise Problem(
+                Kind.API_SERVER_AWAY,
+                f"The API server did not answer a {what} ({e.status or 'no answer'}). Try again later. The log of the gateway "
+                "has the cause.",
+                retry_after_seconds=2,
+            ) from e
+        return dict(answer.get("status") or {})

@@ -1,0 +1,104 @@
+"""Limits on rates and on numbers at the same time, for each caller and for all. Pure: `now` is given, in monotonic seconds.
+
+The numbers of callers that are remembered are bounded: whoever was seen longest ago is forgotten, with a full allowance.
+"""
+
+import threading
+from collections import OrderedDict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Final
+
+REMEMBERED_AT_MOST: Final = 10_000
+
+
+@dataclass
+class _Bucket:
+    tokens: float
+    time: float  # when `tokens` was computed
+
+
+class RateLimit:
+    """An allowance for each key that refills with time. Threads may share it."""
+
+    def __init__(self, per_second: float, burst: float, remembered: int = REMEMBERED_AT_MOST) -> None:
+        self._per_second = per_second
+        self._burst = burst
+        self._remembered = remembered
+        self._lock = threading.Lock()
+        self._buckets: OrderedDict[str, _Bucket] = OrderedDict()
+
+    def wait_seconds(self, key: str, now: float, take: float = 1) -> float:
+        """Take from the allowance of a key. 0: there was one left; otherwise the seconds until there is, and nothing was taken.
+
+        Args:
+            take: 0 only asks.
+        """
+        with self._lock:
+            bucket = self._refilled(key, now)
+            if bucket.tokens >= 1:
+                bucket.tokens -= take
+                return 0
+            return (1 - bucket.tokens) / self._per_second
+
+    def _refilled(self, key: str, now: float) -> _Bucket:
+        bucket = self._buckets.get(key)
+        if bucket is None:
+            bucket = self._buckets[key] = _Bucket(self._burst, now)
+            if len(self._buckets) > self._remembered:
+                self._buckets.popitem(last=False)
+        else:
+            self._buckets.move_to_end(key)
+            bucket.tokens = min(self._burst, bucket.tokens + max(0, now - bucket.time) * self._per_second)
+            bucket.time = now
+        return bucket
+
+
+class CallerBusy(Exception):
+    """This caller has as many at the same time as one may have."""
+
+
+class AllBusy(Exception):
+    """All callers together have as many at the same time as the process carries out."""
+
+
+class Concurrency:
+    """How many are carried out at the same time, for each key and for all. Threads may share it."""
+
+    def __init__(self, per_key: int, total: int) -> None:
+        self._per_key = per_key
+        self._total = total
+        self._lock = threading.Lock()
+        self._of: dict[str, int] = {}
+        self._all = 0
+
+    @property
+    def active(self) -> int:
+        return self._all
+
+    @contextmanager
+    def one(self, key: str) -> Iterator[None]:
+        """Raises: CallerBusy, AllBusy."""
+        self.enter(key)
+        try:
+            yield
+        finally:
+            self.leave(key)
+
+    def enter(self, key: str) -> None:
+        """Raises: CallerBusy, AllBusy."""
+        with self._lock:
+            if self._of.get(key, 0) >= self._per_key:
+                raise CallerBusy
+            if self._all >= self._total:
+                raise AllBusy
+            self._of[key] = self._of.get(key, 0) + 1
+            self._all += 1
+
+    def leave(self, key: str) -> None:
+        with self._lock:
+            self._all -= 1
+            self._of[key] -= 1
+            if not self._of[key]:
+                del self._of[key]

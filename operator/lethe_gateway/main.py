@@ -1,0 +1,75 @@
+"""The process: settings, clients, the server. I/O."""
+
+import asyncio
+import ctypes
+import logging
+import sys
+from typing import Final
+
+import anyio.to_thread
+from fastapi import FastAPI
+from lethe.version import version
+from lethe_operator import kube as kubernetes
+from lethe_operator.kube import TimeLimits
+
+from lethe_gateway.app import create_app
+from lethe_gateway.identity.caller import Identity
+from lethe_gateway.identity.kubernetes import KubernetesIdentity
+from lethe_gateway.identity.one_token import OneToken
+from lethe_gateway.resources.reader import KubeReader
+from lethe_gateway.server import server
+from lethe_gateway.services import Services
+from lethe_gateway.settings import Settings, from_environment
+from lethe_gateway.tables.indexed import IndexedTables
+
+log = logging.getLogger(__name__)
+
+# A person or a program waits for the answer.
+LIMITS: Final = TimeLimits(connect_seconds=2, connect_to_write_seconds=2, read_seconds=8, retries=1)
+# Threads that carry out requests: each may hold a page of an answer in memory.
+THREADS: Final = 16
+_M_ARENA_MAX: Final = -8
+
+
+def services_of(settings: Settings) -> Services:
+    """Connect. Raises: InvalidSettings, kubernetes.config.ConfigException."""
+    identity: Identity
+    if settings.token_file is not None:
+        identity = OneToken(settings.token_file)
+    else:
+        own = kubernetes.connect(LIMITS)
+        identity = KubernetesIdentity(own, settings.audiences, settings.identity_seconds)
+    reader = KubeReader(kubernetes.connect_for_callers(LIMITS))
+    return Services(settings, identity, reader, IndexedTables(settings.index_folder, settings.index))
+
+
+def main() -> None:
+    settings = from_environment()
+    logging.basicConfig(level=settings.log_level, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    access = logging.getLogger("lethe_gateway.access")
+    access.propagate = False
+    plain = logging.StreamHandler(sys.stdout)
+    plain.setFormatter(logging.Formatter("%(message)s"))  # one line of JSON for each request
+    access.addHandler(plain)
+    for verbose in ("botocore", "urllib3", "uvicorn.error", "asyncio", "pyiceberg"):
+        logging.getLogger(verbose).setLevel(logging.WARNING)
+    _use_little_memory()
+    log.info("version %s", version())
+    services = services_of(settings)
+    try:
+        asyncio.run(_serve(create_app(services), settings))
+    finally:
+        services.tables.close()
+
+
+async def _serve(app: FastAPI, settings: Settings) -> None:
+    anyio.to_thread.current_default_thread_limiter().total_tokens = THREADS
+    await server(app, settings).serve()
+
+
+def _use_little_memory() -> None:
+    """Threads share two heaps: with one for each, memory that one thread has freed is of no use to the others."""
+    try:
+        ctypes.CDLL(None).mallopt(_M_ARENA_MAX, 2)
+    except (OSError, AttributeError):
+        log.debug("this C library has no mallopt")

@@ -1,0 +1,54 @@
+"""Cursors: where the next page begins. Pure.
+
+A cursor names a position in an order that does not change, not a number of rows, so rows that are added, changed or removed
+neither repeat nor hide others. It carries a check value over the position and over what was asked, so a damaged cursor, and one
+of another question, are recognised. It is no secret, and gives no rights: each request checks those of its caller.
+"""
+
+import base64
+import hashlib
+import json
+from collections.abc import Mapping
+from typing import Any, Final
+
+from lethe_gateway.problems import Kind, Problem
+
+_CHECK_BYTES: Final = 8
+_VERSION: Final = b"lethe-cursor-1"
+MAX_LENGTH: Final = 4096  # of a cursor, in characters
+
+
+def encode(position: list[Any], question: Mapping[str, Any]) -> str:
+    """Make a cursor.
+
+    Args:
+        position: JSON values.
+        question: What was asked: the path and the filters, as JSON values.
+    """
+    content = json.dumps(position, separators=(",", ":")).encode()
+    return base64.urlsafe_b64encode(_check(content, question) + content).decode().rstrip("=")
+
+
+def decode(cursor: str, question: Mapping[str, Any]) -> list[Any]:
+    """The position. Raises: Problem (`invalid-cursor`)."""
+    try:
+        if len(cursor) > MAX_LENGTH:
+            raise ValueError
+        raw = base64.b64decode(cursor.encode("ascii") + b"=" * (-len(cursor) % 4), altchars=b"-_", validate=True)
+        check, content = raw[:_CHECK_BYTES], raw[_CHECK_BYTES:]
+        if check != _check(content, question):
+            raise ValueError
+        position = json.loads(content)
+    except ValueError:
+        raise Problem(
+            Kind.INVALID_CURSOR,
+            "The cursor is damaged, or was made for another path or other filters. Use the `nextCursor` of an answer to the same "
+            "question, or leave the cursor out to begin with the first page.",
+        ) from None
+    assert isinstance(position, list)
+    return position
+
+
+def _check(content: bytes, question: Mapping[str, Any]) -> bytes:
+    asked = json.dumps(question, sort_keys=True, separators=(",", ":"), default=str).encode()
+    return hashlib.blake2b(asked + b"\0" + content, digest_size=_CHECK_BYTES, key=_VERSION).digest()

@@ -1,0 +1,120 @@
+"""What goes wrong, as RFC 9457 problem documents with stable types. Pure.
+
+`type` identifies a problem for programs and never changes. `detail` says what was found and what to do. Neither contains a
+token, a query value or a row.
+"""
+
+from enum import Enum
+from typing import Any, Final
+
+from pydantic import BaseModel, ConfigDict, Field
+
+MEDIA_TYPE: Final = "application/problem+json"
+TYPE_PREFIX: Final = "https://lethe.dev/problems/"
+
+
+class Kind(Enum):
+    """A type of problem: its name in the type URI, the status of the answer, and a title."""
+
+    INVALID_REQUEST = "invalid-request", 400, "The request is invalid"
+    INVALID_CURSOR = "invalid-cursor", 400, "The cursor is invalid"
+    UNAUTHENTICATED = "unauthenticated", 401, "The token is missing or invalid"
+    FORBIDDEN = "forbidden", 403, "You may not do this"
+    NOT_FOUND = "not-found", 404, "There is no such thing, or you may not see it"
+    METHOD_NOT_ALLOWED = "method-not-allowed", 405, "The method is not supported here"
+    NO_TABLE = "no-table", 409, "The Dataset has no table yet"
+    NOT_TRACKED = "not-tracked", 409, "The Dataset has no table of batches"
+    TABLE_UNREADABLE = "table-unreadable", 409, "The table cannot be read"
+    CURSOR_EXPIRED = "cursor-expired", 410, "The cursor has expired"
+    BODY_TOO_LARGE = "body-too-large", 413, "The body is too large"
+    TOO_MANY_REQUESTS = "too-many-requests", 429, "Too many requests"
+    INTERNAL = "internal", 500, "The gateway failed"
+    API_SERVER_AWAY = "api-server-away", 503, "The API server does not answer"
+    CATALOG_AWAY = "catalog-away", 503, "The catalog or the store does not answer"
+    INDEX_BUILDING = "index-building", 503, "The index of batches is being built"
+    OVERLOADED = "overloaded", 503, "The gateway is overloaded"
+    TIMED_OUT = "timed-out", 503, "The request took too long"
+
+    def __init__(self, slug: str, status: int, title: str) -> None:
+        self.slug = slug
+        self.status = status
+        self.title = title
+
+    @property
+    def type(self) -> str:
+        return f"{TYPE_PREFIX}{self.slug}"
+
+
+class FieldError(BaseModel):
+    """What is wrong with one parameter."""
+
+    field: str = Field(description="The parameter, such as query.limit.")
+    message: str = Field(description="What was expected.")
+
+
+class ProblemDocument(BaseModel):
+    """A problem, as RFC 9457 defines it."""
+
+    model_config = ConfigDict(title="Problem")
+
+    type: str = Field(description="Identifies the type of the problem. docs/gateway.md lists the types.")
+    title: str = Field(description="The type, in words.")
+    status: int = Field(description="The status of the answer.")
+    detail: str = Field(description="What was found, and what to do.")
+    errors: list[FieldError] | None = Field(default=None, description="The invalid parameters, of an invalid request.")
+
+
+class Problem(Exception):
+    """A request that is answered with a problem document."""
+
+    def __init__(
+        self,
+        kind: Kind,
+        detail: str,
+        errors: tuple[FieldError, ...] = (),
+        retry_after_seconds: float | None = None,
+    ) -> None:
+        super().__init__(f"{kind.slug}: {detail}")
+        self.kind = kind
+        self.detail = detail
+        self.errors = errors
+        self.retry_after_seconds = retry_after_seconds
+
+    @property
+    def document(self) -> dict[str, Any]:
+        """The body of the answer."""
+        found = ProblemDocument(
+            type=self.kind.type,
+            title=self.kind.title,
+            status=self.kind.status,
+            detail=self.detail,
+            errors=list(self.errors) or None,
+        )
+        return found.model_dump(exclude_none=True)
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """Headers of the answer besides its type."""
+        headers = {"Cache-Control": "no-store"}
+        if self.kind is Kind.UNAUTHENTICATED:
+            headers["WWW-Authenticate"] = 'Bearer realm="lethe"'
+        if self.retry_after_seconds is not None:
+            headers["Retry-After"] = str(max(1, round(self.retry_after_seconds)))
+        return headers
+
+
+def not_found() -> Problem:
+    """The same for what does not exist and for what the caller may not see."""
+    return Problem(
+        Kind.NOT_FOUND,
+        "Check the namespace and the names in the path. If they are right, ask for the right to get and list datasets.lethe.dev "
+        "in this namespace.",
+    )
+
+
+def unauthenticated() -> Problem:
+    """The same for a missing, an expired and a foreign token."""
+    return Problem(
+        Kind.UNAUTHENTICATED,
+        "Send `Authorization: Bearer <token>` with a current token of this cluster, such as one of `kubectl create token`.",
+    )

@@ -1,0 +1,1 @@
+"""Datasets, Restatements and VacuumPolicies, as the API server has them."""

@@ -1,0 +1,94 @@
+"""The HTTP server: uvicorn, with limits on slow and idle clients. I/O."""
+
+import asyncio
+import logging
+from typing import Any
+
+import uvicorn
+from fastapi import FastAPI
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from lethe_gateway.settings import Limits, Settings
+
+log = logging.getLogger(__name__)
+
+KEEP_ALIVE_SECONDS = 15
+# After a signal, requests that are being answered have this long. Streams end.
+STOP_SECONDS = 5
+MAX_HEADER_BYTES = 32_768
+
+
+def protocol_of(limits: Limits) -> type[asyncio.Protocol]:
+    """A protocol that ends connections whose requests come too slowly, and those above the limit."""
+
+    class Bounded(H11Protocol):
+        _deadline: asyncio.TimerHandle | None = None
+
+        def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+            super().connection_made(transport)
+            if len(self.connections) > limits.connections:
+                transport.abort()
+                return
+            self._begin()
+
+        def data_received(self, data: bytes) -> None:
+            if self._is_idle:
+                self._begin()
+            super().data_received(data)
+            if not self._is_idle:
+                self._stop()
+                # The application ends the connection of a client that does not read.
+                self.scope["lethe.abort"] = self.transport.abort  # type: ignore[typeddict-unknown-key]
+
+        def connection_lost(self, exc: Exception | None) -> None:
+            self._stop()
+            super().connection_lost(exc)
+
+        @property
+        def _is_idle(self) -> bool:
+            """Whether no request is being answered."""
+            return self.cycle is None or self.cycle.response_complete
+
+        def _begin(self) -> None:
+            if self._deadline is None:
+                self._deadline = self.loop.call_later(limits.header_seconds, self.transport.abort)
+
+        def _stop(self) -> None:
+            if self._deadline is not None:
+                self._deadline.cancel()
+                self._deadline = None
+
+    return Bounded
+
+
+def server(app: FastAPI, settings: Settings) -> uvicorn.Server:
+    certificate, key = settings.tls or (None, None)
+    config = uvicorn.Config(
+        app,
+        host=settings.host,
+        port=settings.port,
+        http=protocol_of(settings.limits),
+        ws="none",
+        lifespan="off",
+        loop="asyncio",
+        access_log=False,
+        log_config=None,
+        server_header=False,
+        proxy_headers=False,
+        timeout_keep_alive=KEEP_ALIVE_SECONDS,
+        timeout_graceful_shutdown=STOP_SECONDS,
+        h11_max_incomplete_event_size=MAX_HEADER_BYTES,
+        ssl_certfile=str(certificate) if certificate else None,
+        ssl_keyfile=str(key) if key else None,
+    )
+    return _Announcing(config)
+
+
+class _Announcing(uvicorn.Server):
+    """Logs where it listens: port 0 means any."""
+
+    async def startup(self, sockets: Any = None) -> None:
+        await super().startup(sockets)
+        for listening in self.servers:
+            for socket in listening.sockets:
+                log.info("listening on port %d", socket.getsockname()[1])

@@ -1,0 +1,39 @@
+"""What the routes need, as one value. The parts are protocols, so tests give others."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+
+from lethe_gateway.identity.caller import Identity
+from lethe_gateway.limits import Concurrency, RateLimit
+from lethe_gateway.resources.reader import ResourceReader
+from lethe_gateway.settings import Settings
+from lethe_gateway.tables.store import TableStore
+
+
+def utc_now() -> datetime:
+    return datetime.now(UTC)
+
+
+@dataclass
+class Services:
+    """The parts of one process."""
+
+    settings: Settings
+    identity: Identity
+    resources: ResourceReader
+    tables: TableStore
+    now: Callable[[], datetime] = utc_now
+    monotonic: Callable[[], float] = time.monotonic
+    rates: RateLimit = field(init=False)  # requests of a caller
+    failures: RateLimit = field(init=False)  # rejected tokens of an address
+    requests: Concurrency = field(init=False)
+    streams: Concurrency = field(init=False)
+
+    def __post_init__(self) -> None:
+        limits = self.settings.limits
+        self.rates = RateLimit(limits.requests_per_second, limits.burst)
+        self.failures = RateLimit(limits.failures_per_minute / 60, limits.failures_per_minute)
+        self.requests = Concurrency(limits.concurrent_per_caller, limits.concurrent)
+        self.streams = Concurrency(limits.streams_per_caller, limits.streams)

@@ -1,0 +1,127 @@
+"""The settings of the gateway, from environment variables. Pure, apart from default arguments."""
+
+import json
+import os
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TypeVar
+
+from lethe_operator.resources.common import Spec
+from lethe_operator.resources.quantity import Bytes
+from pydantic import Field, ValidationError
+
+S = TypeVar("S", bound=Spec)
+MIB = 1 << 20
+GIB = 1 << 30
+
+
+class InvalidSettings(ValueError):
+    """An environment variable has an invalid value; the message names it."""
+
+
+class Limits(Spec):
+    """What callers may use of one process."""
+
+    requests_per_second: float = Field(default=20, gt=0)  # of one caller, on average
+    burst: int = Field(default=100, ge=1)  # requests of one caller at once, before the average counts
+    concurrent_per_caller: int = Field(default=8, ge=1)  # requests of one caller at the same time
+    concurrent: int = Field(default=32, ge=1)  # requests of all callers at the same time
+    failures_per_minute: int = Field(default=60, ge=1)  # requests of one address with a missing or invalid token
+    body_bytes: Bytes = Field(default=1 * MIB, ge=0)  # of a request's body
+    request_seconds: float = Field(default=30, gt=0)  # the longest time for one answer, apart from streams
+    header_seconds: float = Field(default=10, gt=0)  # the longest time for a request's first bytes and headers
+    connections: int = Field(default=512, ge=1)  # open connections of all callers
+    streams_per_caller: int = Field(default=4, ge=1)  # open streams of changes of one caller
+    streams: int = Field(default=64, ge=1)  # open streams of all callers
+    stream_events: int = Field(default=1000, ge=1)  # events that wait for a slow reader; with more, its stream ends
+
+
+class IndexSettings(Spec):
+    """The indexes of tables of batches on the local disk."""
+
+    fresh_seconds: float = Field(default=3, ge=0)  # an answer shows the table as it was at most this long ago
+    stale_seconds: float = Field(default=300, gt=0)  # while the catalog is away, answers may be this old
+    wait_seconds: float = Field(default=10, gt=0)  # a request waits this long for a first index, then answers 503
+    idle_seconds: float = Field(default=3600, gt=0)  # an index that nobody asked for in this time is removed
+    max_bytes: Bytes = Field(default=8 * GIB, gt=0)  # of all indexes; above it, the least recently used are removed
+
+
+@dataclass(frozen=True)
+class Settings:
+    host: str = "0.0.0.0"
+    port: int = 8443
+    # Files of the certificate chain and its key, in PEM; None: plain HTTP.
+    tls: tuple[Path, Path] | None = None
+    # The namespaces whose resources the gateway shows; all others look as if they did not exist.
+    namespaces: tuple[str, ...] = ("default",)
+    # Audiences of which a token must have one; empty: those of the API server.
+    audiences: tuple[str, ...] = ()
+    # A file with the only valid token, which only its owner can read, for `lethe local`; None: Kubernetes checks tokens.
+    token_file: Path | None = None
+    # Where indexes are stored.
+    index_folder: Path = field(default_factory=lambda: Path(tempfile.gettempdir()) / "lethe-gateway")
+    index: IndexSettings = field(default_factory=IndexSettings)
+    limits: Limits = field(default_factory=Limits)
+    # How long an accepted token, and a right that was granted, are not checked again.
+    identity_seconds: float = 10
+    log_level: str = "INFO"
+
+
+def from_environment(env: Mapping[str, str] = os.environ) -> Settings:
+    """Raises: InvalidSettings."""
+    default = Settings()
+    certificate, key = (env.get(f"LETHE_GATEWAY_TLS_{part}", "").strip() for part in ("CERTIFICATE", "KEY"))
+    if bool(certificate) != bool(key):
+        raise InvalidSettings(
+            "set both LETHE_GATEWAY_TLS_CERTIFICATE and LETHE_GATEWAY_TLS_KEY, or neither for plain HTTP"
+        )
+    namespaces = _names(env.get("LETHE_WATCH_NAMESPACES", "default"))
+    if not namespaces or "*" in namespaces:
+        raise InvalidSettings(
+            "LETHE_WATCH_NAMESPACES must be a comma-separated list of at least one namespace, without '*'"
+        )
+    token_file, folder = env.get("LETHE_GATEWAY_TOKEN_FILE"), env.get("LETHE_GATEWAY_INDEX_FOLDER")
+    return Settings(
+        host=env.get("LETHE_GATEWAY_HOST") or default.host,
+        port=_port(env, "LETHE_GATEWAY_PORT", default.port),
+        tls=(Path(certificate), Path(key)) if certificate else None,
+        namespaces=namespaces,
+        audiences=_names(env.get("LETHE_GATEWAY_AUDIENCES", "")),
+        token_file=Path(token_file) if token_file else None,
+        index_folder=Path(folder) if folder else default.index_folder,
+        index=_document(IndexSettings, env, "LETHE_GATEWAY_INDEX", "the chart's value gateway.index"),
+        limits=_document(Limits, env, "LETHE_GATEWAY_LIMITS", "the chart's value gateway.limits"),
+        identity_seconds=_seconds(env, "LETHE_GATEWAY_IDENTITY_SECONDS", default.identity_seconds),
+        log_level=(env.get("LETHE_LOG_LEVEL") or default.log_level).upper(),
+    )
+
+
+def _document(model: type[S], env: Mapping[str, str], name: str, like: str) -> S:
+    try:
+        return model.model_validate(json.loads(env.get(name) or "{}"))
+    except (json.JSONDecodeError, ValidationError) as e:
+        raise InvalidSettings(f"{name} must be JSON like {like}: {e}") from None
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(n.strip() for n in text.split(",") if n.strip()))
+
+
+def _seconds(env: Mapping[str, str], name: str, default: float) -> float:
+    text = env.get(name) or str(default)
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1
+    if value < 0:
+        raise InvalidSettings(f"{name} must be a number of seconds, at least 0, found {text!r}")
+    return value
+
+
+def _port(env: Mapping[str, str], name: str, default: int) -> int:
+    text = (env.get(name) or str(default)).strip()
+    if not text.isdecimal() or not int(text) < 65536:
+        raise InvalidSettings(f"{name} must be a port number, or 0 for any free port, found {text!r}")
+    return int(text)

@@ -1,0 +1,277 @@
+"""Tables by indexes on the local disk: refreshed when they are asked for, removed when they are not. I/O: threads, files.
+
+A request that finds a fresh index reads it. Otherwise it waits for a refresh, which all requests for the table share. One refresh
+at a time reads files, so memory is bounded.
+"""
+
+import fcntl
+import hashlib
+import json
+import logging
+import os
+import sqlite3
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import TimeoutError as NotDoneYet
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import astuple, dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
+
+from lethe.buffer.batch_rows import BatchRow
+from pyiceberg.io import FileIO
+
+from lethe_gateway.freshness import TableFreshness, commits_behind
+from lethe_gateway.problems import Kind, Problem
+from lethe_gateway.settings import IndexSettings, InvalidSettings
+from lethe_gateway.tables import reading, writing
+from lethe_gateway.tables.errors import building, problem_of
+from lethe_gateway.tables.looking import bring_up_to_date, look
+from lethe_gateway.tables.records import BatchFacts, BatchQuery, IndexState, KnownErasure
+from lethe_gateway.tables.target import Target
+
+log = logging.getLogger(__name__)
+
+SUFFIX: Final = ".db"
+WORKERS: Final = 4
+# How long a request waits for a refresh if there is an index that is not too old.
+PATIENCE_SECONDS: Final = 1.0
+# How long a failed look is not repeated.
+RETRY_SECONDS: Final = 1.0
+HOUSEKEEPING_SECONDS: Final = 30.0
+
+
+@dataclass
+class _Entry:
+    """What the process knows of one table."""
+
+    target: Target
+    key: str  # of its files
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    path: Path | None = None  # of the index; None: there is none
+    io: FileIO | None = None  # of the table
+    looked: float | None = None  # monotonic time of the last look that succeeded; None: there was none
+    read_time: datetime | None = None  # of the same look
+    failed: float | None = None  # monotonic time of the last look that failed, after the last that succeeded
+    problem: Problem | None = None  # why it failed
+    used: float = 0  # monotonic time of the last request
+    rows: int = 0  # read by the refresh that is going on
+    refresh: Future[None] | None = None
+
+
+@dataclass(frozen=True)
+class IndexView:
+    """One index, opened for one request."""
+
+    connection: sqlite3.Connection
+    freshness: TableFreshness
+    io: FileIO | None
+    target: Target
+
+    def batches(self, query: BatchQuery, limit: int) -> list[BatchRow]:
+        return reading.batches(self.connection, query, limit)
+
+    def batch(self, id: str) -> BatchFacts | None:
+        return reading.batch(self.connection, id)
+
+    def erasures(self, after: str, limit: int, open_only: bool) -> list[KnownErasure]:
+        return reading.erasures(self.connection, after, limit, open_only)
+
+    def erasures_named(self, name: str) -> list[KnownErasure]:
+        return reading.erasures_named(self.connection, name)
+
+    def file(self, uri: str, max_bytes: int) -> bytes | None:
+        assert self.io is not None
+        try:
+            with self.io.new_input(uri).open() as stream:
+                return bytes(stream.read(max_bytes))
+        except FileNotFoundError:
+            return None
+        except Exception as e:
+            raise problem_of(e, self.target) from e
+
+
+class IndexedTables:
+    """Use one for each folder."""
+
+    def __init__(self, folder: Path, settings: IndexSettings, clock: Callable[[], float] = time.monotonic) -> None:
+        """Raises: InvalidSettings, if the folder cannot be written, or another process uses it."""
+        self._folder = folder
+        self._settings = settings
+        self._clock = clock
+        self._lock = threading.Lock()  # of the entries
+        self._files = threading.Lock()  # held by the one refresh that reads files
+        self._entries: dict[Target, _Entry] = {}
+        self._ended = threading.Event()
+        self._held = self._claim()
+        self._found = self._left_behind()
+        self._pool = ThreadPoolExecutor(WORKERS, "look")
+        self._housekeeper = threading.Thread(target=self._keep_house, name="indexes", daemon=True)
+        self._housekeeper.start()
+
+    def close(self) -> None:
+        self._ended.set()
+        self._pool.shutdown(wait=True, cancel_futures=True)
+        self._housekeeper.join()
+        os.close(self._held)
+
+    @contextmanager
+    def view(self, target: Target) -> Iterator[IndexView]:
+        """Raises: Problem."""
+        entry = self._fresh(target)
+        try:
+            with ExitStack() as stack:
+                connection, state = self._opened(stack, entry)
+                yield IndexView(connection, _freshness(state, entry.read_time), entry.io, target)
+        except sqlite3.Error as e:
+            log.warning("the index of %s cannot be read (%s) and is built again", target, type(e).__name__)
+            self._forget(entry)
+            raise building(0) from e
+
+    def _opened(self, stack: ExitStack, entry: _Entry) -> tuple[sqlite3.Connection, IndexState]:
+        """Raises: sqlite3.Error, if the index is damaged."""
+        while True:
+            path = entry.path
+            if path is None:
+                raise building(entry.rows)
+            try:
+                connection = stack.enter_context(reading.opened(path))
+                state = reading.state_of(connection)
+            except sqlite3.Error:
+                if entry.path == path:
+                    raise
+                continue  # a refresh has just replaced it
+            if state is None:
+                raise sqlite3.DatabaseError("this is not an index")
+            return connection, state
+
+    def housekeeping(self) -> None:
+        """Remove the indexes that nobody asked for, and the least recently used ones if there are too many."""
+        now = self._clock()
+        with self._lock:
+            by_use = sorted(self._entries.values(), key=lambda e: e.used, reverse=True)
+        total = 0
+        for entry in by_use:
+            size = _size(entry.path)
+            total += size
+            if now - entry.used > self._settings.idle_seconds or (total > self._settings.max_bytes and size < total):
+                with self._lock:
+                    self._entries.pop(entry.target, None)
+                self._forget(entry)
+                total -= size
+
+    def _fresh(self, target: Target) -> _Entry:
+        """The entry of a table, once its index may be shown."""
+        entry = self._entry(target)
+        entry.used = now = self._clock()
+        if entry.looked is not None and now - entry.looked <= self._settings.fresh_seconds:
+            return entry
+        if entry.failed is None or now - entry.failed > RETRY_SECONDS:
+            showable = entry.looked is not None and entry.path is not None
+            refresh = self._refresh(entry)
+            with suppress(NotDoneYet):
+                refresh.result(PATIENCE_SECONDS if showable else self._settings.wait_seconds)
+        if entry.looked is not None and entry.path is not None:
+            is_away = entry.problem is None or entry.problem.kind is Kind.CATALOG_AWAY
+            if is_away and self._clock() - entry.looked <= self._settings.stale_seconds:
+                return entry
+        raise entry.problem or building(entry.rows)
+
+    def _entry(self, target: Target) -> _Entry:
+        with self._lock:
+            entry = self._entries.get(target)
+            if entry is None:
+                key = hashlib.sha256(json.dumps(astuple(target)).encode()).hexdigest()[:32]
+                entry = self._entries[target] = _Entry(target, key, path=self._found.pop(key, None))
+            return entry
+
+    def _refresh(self, entry: _Entry) -> Future[None]:
+        """The look that is going on, or a new one."""
+        with entry.lock:
+            if entry.refresh is None or entry.refresh.done():
+                entry.refresh = self._pool.submit(self._look, entry)
+            return entry.refresh
+
+    def _look(self, entry: _Entry) -> None:
+        started, read_time = self._clock(), datetime.now(UTC)
+        try:
+            seen = look(entry.target)
+            with self._files:
+                entry.rows = 0
+
+                def progress(rows: int) -> None:
+                    if self._ended.is_set():
+                        raise InterruptedError
+                    entry.rows += rows
+
+                new_path = self._folder / f"{entry.key}.{os.urandom(4).hex()}{SUFFIX}"
+                old = entry.path
+                entry.path = bring_up_to_date(old, new_path, seen, progress)
+            if old is not None and old != entry.path:
+                writing.remove(old)
+            entry.io = seen.io
+            entry.looked, entry.read_time, entry.failed, entry.problem = started, read_time, None, None
+        except Exception as e:
+            entry.problem, entry.failed = problem_of(e, entry.target), self._clock()
+            log.warning("%s cannot be shown: %s", entry.target, entry.problem)
+
+    def _forget(self, entry: _Entry) -> None:
+        with self._files:
+            path, entry.path, entry.looked = entry.path, None, None
+        if path is not None:
+            writing.remove(path)
+
+    def _keep_house(self) -> None:
+        while not self._ended.wait(min(HOUSEKEEPING_SECONDS, self._settings.idle_seconds)):
+            self.housekeeping()
+
+    def _claim(self) -> int:
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            held = os.open(self._folder / "lock", os.O_RDWR | os.O_CREAT, 0o600)
+            fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise InvalidSettings(f"LETHE_GATEWAY_INDEX_FOLDER: another gateway uses {self._folder}") from None
+        except OSError as e:
+            raise InvalidSettings(
+                f"LETHE_GATEWAY_INDEX_FOLDER: {self._folder} cannot be written ({e.strerror})"
+            ) from None
+        return held
+
+    def _left_behind(self) -> dict[str, Path]:
+        """The indexes of an earlier process, by key; what it did not finish, and what was unused for long, is removed."""
+        found: dict[str, Path] = {}
+        for path in sorted(self._folder.iterdir(), key=lambda p: p.stat().st_mtime, reverse=True):
+            if path.suffix == writing.DRAFT:
+                writing.remove(path)
+            elif path.suffix == SUFFIX:
+                key = path.name.partition(".")[0]
+                if key in found or time.time() - path.stat().st_mtime > self._settings.idle_seconds:
+                    writing.remove(path)
+                else:
+                    found[key] = path
+        return found
+
+
+def _freshness(state: IndexState, read_time: datetime | None) -> TableFreshness:
+    assert read_time is not None
+    return TableFreshness(
+        read_time=read_time,
+        snapshot_id=state.tracking_snapshot,
+        ledger_version=state.ledger_version,
+        head_ledger_version=state.head_ledger_version,
+        commits_behind=commits_behind(state.ledger_version, state.head_ledger_version),
+        listed_time=state.listed_time,
+    )
+
+
+def _size(path: Path | None) -> int:
+    if path is None:
+        return 0
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0

@@ -1,0 +1,121 @@
+"""Looks at a table, its table of batches and its ledger, and lets an index show what they say. I/O."""
+
+import gc
+import sqlite3
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import pyarrow as pa
+from lethe.batches_table import table as tracking
+from lethe.batches_table.files import TrackingFile, files_of
+from lethe.iceberg import catalogs
+from lethe.iceberg.facts import TableFacts, observe
+from lethe.ledger.ledger import Ledger
+from lethe.ledger_store import store as ledger_store
+from pyiceberg.io import FileIO
+from pyiceberg.table import Table
+
+from lethe_gateway.tables import reading, writing
+from lethe_gateway.tables.errors import not_tracked, of_another
+from lethe_gateway.tables.records import IndexState
+from lethe_gateway.tables.target import Target
+
+# With so many new rows, building the index again is faster than changing it.
+REBUILD_ROWS: Final = 400_000
+
+
+@dataclass(frozen=True)
+class Seen:
+    """A table at one moment."""
+
+    batches: Table  # the table of batches
+    io: FileIO  # of the table
+    facts: TableFacts
+    ledger: Ledger
+    state: IndexState
+
+
+def look(target: Target) -> Seen:
+    """Raises: Problem (`no-table`, `not-tracked`); NoSuchTableError; LetheError; what catalogs and stores raise."""
+    catalog = catalogs.load(target.catalog)
+    # Load the table after the table of batches, so that its ledger is not older than the one shown.
+    batches = tracking.find(catalog, target.name)
+    table = catalog.load_table(target.name)
+    facts = observe(table, target.batch_column, str(target))
+    if facts.claim != target.claim:
+        raise of_another(target)
+    shown = tracking.shown(batches) if batches is not None else None
+    if batches is None or shown is None:
+        raise not_tracked(target, "There is no table of the batches of this Dataset.")
+    if shown.table_uuid != facts.uuid:
+        raise not_tracked(target, "The table of batches shows another table, which had the same name.")
+    loaded = ledger_store.load(table.io, facts)
+    head = batches.current_snapshot()
+    state = IndexState(
+        table_uuid=facts.uuid,
+        batch_field_id=facts.batch_field_id,
+        tracking_snapshot=head.snapshot_id if head is not None else None,
+        ledger_version=shown.version,
+        ledger=loaded.resolution.pointer or "",
+        head_ledger_version=loaded.ledger.version,
+        head_snapshot=facts.head_id,
+        listed_time=shown.listed,
+    )
+    return Seen(batches, table.io, facts, loaded.ledger, state)
+
+
+def bring_up_to_date(path: Path | None, new_path: Path, seen: Seen, progress: Callable[[int], None]) -> Path:
+    """Let an index show what was seen. Returns its path: `path` if that index could be changed, else `new_path`.
+
+    Args:
+        path: The index; None: there is none.
+        progress: Called with numbers of rows, as they are read.
+    """
+    known = _known(path)
+    if path is not None and known is not None:
+        state, files = known
+        if state == seen.state:
+            return path
+        if state.table_uuid == seen.state.table_uuid and state.batch_field_id == seen.state.batch_field_id:
+            live = files_of(seen.batches) if state.tracking_snapshot != seen.state.tracking_snapshot else None
+            if live is None or sum(f.records for f in live if f.file.file_path not in files) < REBUILD_ROWS:
+                with writing.changing(path) as connection:
+                    _write(connection, seen, live, progress)
+                _release()
+                return path
+    with writing.new_index(new_path) as connection:
+        _write(connection, seen, files_of(seen.batches), progress)
+    _release()
+    return new_path
+
+
+def _write(
+    connection: sqlite3.Connection, seen: Seen, files: list[TrackingFile] | None, progress: Callable[[int], None]
+) -> None:
+    """Args:
+    files: Of the table of batches; None: they have not changed.
+    """
+    if files is not None:
+        writing.sync_files(connection, seen.batches.io, files, progress)
+    writing.sync_ledger(connection, seen.io, seen.facts, seen.ledger)
+    writing.set_state(connection, seen.state)
+
+
+def _known(path: Path | None) -> tuple[IndexState, dict[str, int]] | None:
+    """What an index shows, and the files that it has read. None: it cannot be used."""
+    if path is None:
+        return None
+    try:
+        with reading.opened(path) as connection:
+            state = reading.state_of(connection)
+            return (state, writing.known_files(connection)) if state is not None else None
+    except (sqlite3.Error, ValueError):
+        return None
+
+
+def _release() -> None:
+    """Give memory back to the system."""
+    gc.collect()
+    pa.default_memory_pool().release_unused()

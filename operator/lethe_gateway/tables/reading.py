@@ -1,0 +1,237 @@
+"""Reads an index. I/O: SQLite.
+
+A page walks one index of the file in its order and stops when it is full, so its cost does not depend on where it begins.
+"""
+
+import heapq
+import sqlite3
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from itertools import islice
+from pathlib import Path
+from typing import Any, Final
+
+from lethe.buffer.batch_rows import BatchRow
+from lethe.contract.result import RequestResult
+from lethe.ledger.erasure import Erasure
+from pydantic import TypeAdapter, ValidationError
+
+from lethe_gateway.tables.records import (
+    BatchFacts,
+    BatchQuery,
+    IndexState,
+    KnownErasure,
+    Position,
+    PurgeFacts,
+    TombstoneFacts,
+    micros,
+    time_of,
+)
+from lethe_gateway.tables.schema import STATES, VERSION
+
+ERASURE: Final[TypeAdapter[Erasure]] = TypeAdapter(Erasure)
+# The columns of a batch, in the order of BatchRow's fields.
+COLUMNS: Final = (
+    "id, state, time, rows, bytes, objects, snapshot, run, restatement, replaced_by, refusal_reason, refusal_message, "
+    "evict_by"
+)
+# With so few ids of a prefix, they are sorted; with more, the walk through the order finds a page soon.
+FEW_OF_A_PREFIX: Final = 4000
+RESTATEMENTS_OF_A_NAME: Final = 20  # the same name with other specs, at most
+CACHE_KIB: Final = 4096
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[sqlite3.Connection]:
+    """A connection that only reads, for one thread. Raises: sqlite3.Error, if the file is missing or damaged."""
+    connection = sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=5, isolation_level=None)
+    try:
+        connection.execute(f"PRAGMA cache_size = -{CACHE_KIB}")
+        connection.execute("BEGIN")  # all reads see one state
+        yield connection
+    finally:
+        connection.close()
+
+
+def state_of(connection: sqlite3.Connection) -> IndexState | None:
+    """None: the file is not an index of this version."""
+    if connection.execute("PRAGMA user_version").fetchone()[0] != VERSION:
+        return None
+    row = connection.execute("SELECT document FROM state").fetchone()
+    return IndexState.model_validate_json(row[0]) if row else None
+
+
+def batches(connection: sqlite3.Connection, query: BatchQuery, limit: int) -> list[BatchRow]:
+    """The newest first, by the time of their state, then by id."""
+    keys = list(islice(_places(connection, query, limit), limit))
+    found = (connection.execute(f"SELECT {COLUMNS} FROM batches WHERE id = ?", (k.id,)).fetchone() for k in keys)
+    return [_row(r) for r in found]
+
+
+def batch(connection: sqlite3.Connection, id: str) -> BatchFacts | None:
+    """None: there is no such batch."""
+    found = connection.execute(f"SELECT {COLUMNS} FROM batches WHERE id = ?", (id,)).fetchone()
+    if found is None:
+        return None
+    row = _row(found)
+    promoted = _one(connection, "SELECT time FROM snapshots WHERE id = ?", row.snapshot_id)
+    tombstone = _one(connection, "SELECT added, evict_by, partly FROM tombstones WHERE id = ?", id)
+    purged = _one(
+        connection,
+        "SELECT s.id, s.time FROM purges p JOIN snapshots s ON s.id = p.snapshot WHERE p.id = ? ORDER BY s.time DESC LIMIT 1",
+        id,
+    )
+    request = _one(connection, "SELECT document FROM requests WHERE key = ?", row.restatement)
+    pending = _one(connection, "SELECT document FROM erasures WHERE key = ?", row.restatement)
+    return BatchFacts(
+        row=row,
+        promoted_time=time_of(promoted[0]) if promoted else None,
+        tombstone=TombstoneFacts(time_of(tombstone[0]), _time(tombstone[1]), bool(tombstone[2])) if tombstone else None,
+        purge=PurgeFacts(purged[0], time_of(purged[1])) if purged else None,
+        request=_result(request[0]) if request else None,
+        erasure=ERASURE.validate_json(pending[0]) if pending else None,
+    )
+
+
+def erasures(connection: sqlite3.Connection, after: str, limit: int, open_only: bool) -> list[KnownErasure]:
+    """In the order of their keys, after this key."""
+    verified = (
+        "" if open_only else "UNION SELECT key FROM requests INDEXED BY verified WHERE verified = 1 AND key > :after "
+    )
+    keys = connection.execute(
+        f"SELECT key FROM erasures WHERE key > :after {verified}ORDER BY key LIMIT :limit",
+        {"after": after, "limit": limit},
+    )
+    return [_erasure(connection, key) for (key,) in keys.fetchall()]
+
+
+def erasures_named(connection: sqlite3.Connection, name: str) -> list[KnownErasure]:
+    """Those of the Restatements of this namespace/name."""
+    low, high = f"{name}/", after_prefix(f"{name}/")
+    keys = connection.execute(
+        "SELECT key FROM erasures WHERE key >= ? AND key < ? "
+        "UNION SELECT key FROM requests INDEXED BY verified WHERE verified = 1 AND key >= ? AND key < ? ORDER BY key LIMIT ?",
+        (low, high, low, high, RESTATEMENTS_OF_A_NAME),
+    )
+    return [_erasure(connection, key) for (key,) in keys.fetchall()]
+
+
+def after_prefix(prefix: str) -> str:
+    """The first text, in the order of code points, after all texts with this prefix."""
+    kept = prefix.rstrip("\U0010ffff")
+    if not kept:
+        return "\U0010ffff" * 300  # longer than any id
+    following = ord(kept[-1]) + 1
+    return kept[:-1] + chr(0xE000 if 0xD800 <= following <= 0xDFFF else following)
+
+
+def _places(connection: sqlite3.Connection, query: BatchQuery, limit: int) -> Iterator[Position]:
+    """The batches of a query in their order. May yield more than `limit`."""
+    conditions, given = _conditions(query)
+    if query.restatement:
+        wanted = [STATES.index(s) for s in query.states]
+        if wanted:
+            conditions.append(f"state IN ({', '.join(map(str, wanted))})")
+        keys = _restatement_keys(connection, query.restatement)
+        return _merged(connection, "by_restatement", "restatement", keys, conditions, given, limit)
+    if query.id_prefix and _is_rare(connection, query.id_prefix):
+        wanted = [STATES.index(s) for s in query.states]
+        if wanted:
+            conditions.append(f"state IN ({', '.join(map(str, wanted))})")
+        return _walk(connection, "", conditions, given, limit)
+    if query.states:
+        numbers = [STATES.index(s) for s in dict.fromkeys(query.states)]
+        return _merged(connection, "by_state", "state", numbers, conditions, given, limit)
+    return _walk(connection, "INDEXED BY by_time", conditions, given, limit)
+
+
+def _conditions(query: BatchQuery) -> tuple[list[str], dict[str, Any]]:
+    found: list[str] = []
+    given: dict[str, Any] = {}
+    if query.after is not None:
+        found.append("(time, id) < (:time, :id)")
+        given |= {"time": query.after.time, "id": query.after.id}
+    if query.since is not None:
+        found.append("time >= :since")
+        given["since"] = micros(query.since)
+    if query.until is not None:
+        found.append("time < :until")
+        given["until"] = micros(query.until)
+    if query.id_prefix:
+        found.append("id >= :low AND id < :high")
+        given |= {"low": query.id_prefix, "high": after_prefix(query.id_prefix)}
+    return found, given
+
+
+def _merged(
+    connection: sqlite3.Connection,
+    index: str,
+    column: str,
+    values: Sequence[Any],
+    conditions: Sequence[str],
+    given: dict[str, Any],
+    limit: int,
+) -> Iterator[Position]:
+    """The walks through the parts of an index with these values of its first column, merged."""
+    walks = [
+        _walk(connection, f"INDEXED BY {index}", [f"{column} = :value", *conditions], {**given, "value": value}, limit)
+        for value in values
+    ]
+    return heapq.merge(*walks, key=lambda place: (place.time, place.id.encode()), reverse=True)
+
+
+def _walk(
+    connection: sqlite3.Connection, how: str, conditions: Sequence[str], given: dict[str, Any], limit: int
+) -> Iterator[Position]:
+    where = f"WHERE {' AND '.join(conditions)} " if conditions else ""
+    statement = f"SELECT time, id FROM batches {how} {where}ORDER BY time DESC, id DESC LIMIT :limit"
+    return (Position(*row) for row in connection.execute(statement, {**given, "limit": limit}))
+
+
+def _restatement_keys(connection: sqlite3.Connection, name: str) -> list[str]:
+    """The keys of the Restatements of this name that set the state of a batch. Jumps from one to the next."""
+    found: list[str] = []
+    low, high = f"{name}/", after_prefix(f"{name}/")
+    statement = (
+        "SELECT restatement FROM batches INDEXED BY by_restatement WHERE restatement > ? AND restatement < ? "
+        "ORDER BY restatement LIMIT 1"
+    )
+    while len(found) < RESTATEMENTS_OF_A_NAME and (row := connection.execute(statement, (low, high)).fetchone()):
+        low = row[0]
+        found.append(low)
+    return found
+
+
+def _is_rare(connection: sqlite3.Connection, prefix: str) -> bool:
+    statement = "SELECT count(*) FROM (SELECT 1 FROM batches WHERE id >= ? AND id < ? LIMIT ?)"
+    (count,) = connection.execute(statement, (prefix, after_prefix(prefix), FEW_OF_A_PREFIX)).fetchone()
+    return bool(count < FEW_OF_A_PREFIX)
+
+
+def _erasure(connection: sqlite3.Connection, key: str) -> KnownErasure:
+    request = _one(connection, "SELECT document FROM requests WHERE key = ?", key)
+    pending = _one(connection, "SELECT document FROM erasures WHERE key = ?", key)
+    return KnownErasure(
+        key, _result(request[0]) if request else None, ERASURE.validate_json(pending[0]) if pending else None
+    )
+
+
+def _one(connection: sqlite3.Connection, statement: str, value: Any) -> Any:
+    return None if value is None else connection.execute(statement, (value,)).fetchone()
+
+
+def _result(document: str) -> RequestResult | None:
+    try:
+        return RequestResult.model_validate_json(document)
+    except ValidationError:
+        return None  # a later version of Lethe wrote it
+
+
+def _row(values: Sequence[Any]) -> BatchRow:
+    id, state, time, *rest, evict_by = values
+    fields: list[Any] = [id, STATES[state], time_of(time), *rest, _time(evict_by)]
+    return BatchRow(*fields)
+
+
+def _time(value: int | None) -> Any:
+    return None if value is None else time_of(value)

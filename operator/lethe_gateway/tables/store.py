@@ -1,0 +1,41 @@
+"""What the routes ask of tables. Implementations may be called from any thread."""
+
+from contextlib import AbstractContextManager
+from typing import Protocol
+
+from lethe.buffer.batch_rows import BatchRow
+
+from lethe_gateway.freshness import TableFreshness
+from lethe_gateway.tables.records import BatchFacts, BatchQuery, KnownErasure
+from lethe_gateway.tables.target import Target
+
+
+class TableView(Protocol):
+    """One table at one moment."""
+
+    @property
+    def freshness(self) -> TableFreshness: ...
+
+    def batches(self, query: BatchQuery, limit: int) -> list[BatchRow]:
+        """The newest first, by the time of their state, then by id."""
+
+    def batch(self, id: str) -> BatchFacts | None:
+        """None: there is no such batch."""
+
+    def erasures(self, after: str, limit: int, open_only: bool) -> list[KnownErasure]:
+        """In the order of their keys, after this key."""
+
+    def erasures_named(self, name: str) -> list[KnownErasure]:
+        """Those of the Restatements of this namespace/name; a Restatement may have been created again with another spec."""
+
+    def file(self, uri: str, max_bytes: int) -> bytes | None:
+        """A file in the storage of the table; None: it does not exist. Raises: Problem (`catalog-away`)."""
+
+
+class TableStore(Protocol):
+    """Opens tables."""
+
+    def view(self, target: Target) -> AbstractContextManager[TableView]:
+        """Raises: Problem (`no-table`, `not-tracked`, `table-unreadable`, `catalog-away`, `index-building`)."""
+
+    def close(self) -> None: ...
