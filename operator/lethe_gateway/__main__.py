@@ -2,10 +2,19 @@
 
 import os
 import sys
+from typing import Any
 
-# pyarrow imports pandas where it is installed, which costs 40 MiB and is of no use here.
-sys.modules["pandas"] = None  # type: ignore[assignment]
-# The system's allocator returns memory that a refresh of an index has used.
+
+class _WithoutPandas:
+    """pyarrow imports pandas where it is installed, which costs 40 MiB and is of no use here."""
+
+    def find_spec(self, name: str, *_: Any) -> None:
+        if name == "pandas":
+            raise ModuleNotFoundError(name)
+
+
+sys.meta_path.insert(0, _WithoutPandas())
+# The system's allocator returns the memory that a refresh of an index has used.
 os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
 
 from lethe_gateway.main import main  # noqa: E402

@@ -1,0 +1,162 @@
+"""Batches and erasures of a real table, by a real gateway with a real API server."""
+
+import httpx
+import pytest
+
+from tests.services.gateway.conftest import Site
+from tests.support.gateway_lake import REFUSAL, STATES
+
+BATCHES = "/v1/namespaces/default/datasets/flights/batches"
+
+
+def states(answer: httpx.Response) -> dict[str, str]:
+    assert answer.status_code == 200, answer.text
+    return {b["id"]: b["state"] for b in answer.json()["items"]}
+
+
+def test_every_batch_is_listed_with_its_state(analyst: httpx.Client) -> None:
+    answer = analyst.get(BATCHES)
+
+    assert states(answer) == STATES
+    assert "nextCursor" not in answer.json()
+
+
+def test_an_answer_states_which_version_of_the_table_it_shows(analyst: httpx.Client) -> None:
+    freshness = analyst.get(BATCHES).json()["freshness"]
+
+    assert (freshness["ledgerVersion"], freshness["headLedgerVersion"], freshness["commitsBehind"]) == (6, 6, 0)
+    assert {"readTime", "snapshotId", "listedTime"} <= freshness.keys()
+
+
+def test_pages_of_two_show_each_batch_once_and_newest_first(analyst: httpx.Client) -> None:
+    seen: list[tuple[str, str]] = []
+    cursor = ""
+    while True:
+        answer = analyst.get(BATCHES, params={"limit": 2, "cursor": cursor}).json()
+        seen += [(b["stateTime"], b["id"]) for b in answer["items"]]
+        cursor = answer.get("nextCursor", "")
+        if not cursor:
+            break
+
+    assert sorted(i for _, i in seen) == sorted(STATES)
+    assert seen == sorted(seen, reverse=True)
+
+
+@pytest.mark.parametrize(
+    ("asked", "expected"),
+    [
+        ({"state": ["reverted", "refused"]}, {"B", "late", "E"}),
+        ({"idPrefix": "la"}, {"late"}),
+        ({"idPrefix": "la", "state": "promoted"}, set()),
+        ({"restatement": "revert-b"}, {"B", "late"}),
+        ({"restatement": "default/replay-c"}, {"C"}),
+        ({"restatement": "revert-b", "state": "promoted"}, set()),
+        ({"restatement": "elsewhere/revert-b"}, set()),
+        ({"since": "2026-03-01T12:00:00Z"}, {"B", "C", "D", "E", "late"}),
+        ({"until": "2026-03-01T11:00:00Z"}, {"G"}),
+        ({"since": "2026-03-01T11:56:00+01:00", "until": "2026-03-01T12:00:00Z"}, {"A", "F", "G"}),
+    ],
+)
+def test_filters(analyst: httpx.Client, asked: dict[str, str], expected: set[str]) -> None:
+    assert states(analyst.get(BATCHES, params=asked)).keys() == expected
+
+
+def test_the_history_of_a_reverted_and_purged_batch(site: Site, analyst: httpx.Client) -> None:
+    found = analyst.get(f"{BATCHES}/B").json()
+
+    assert [e["type"] for e in found["history"]] == ["Promoted", "Reverted", "Purged"]
+    promoted, reverted, purged = found["history"]
+    site.table.refresh()
+    times = {s.snapshot_id: s.timestamp_ms for s in site.table.snapshots()}
+    assert promoted["snapshotId"] == site.table.snapshots()[1].snapshot_id
+    assert purged["snapshotId"] in times
+    assert found["purge"] == {"state": "Done", "time": purged["time"], "snapshotId": purged["snapshotId"]}
+    by = {
+        "namespace": "default",
+        "name": "revert-b",
+        "operation": "Revert",
+        "reason": "the producer sent B twice",
+        "ticket": "LAKE-7",
+    }
+    assert reverted["restatement"] == by == found["restatedBy"]
+
+
+def test_the_history_of_other_batches(analyst: httpx.Client) -> None:
+    found = {id: analyst.get(f"{BATCHES}/{id}").json() for id in STATES}
+
+    assert {id: [e["type"] for e in f["history"]] for id, f in found.items()} == {
+        "A": ["Promoted"],
+        "B": ["Promoted", "Reverted", "Purged"],
+        "C": ["Promoted", "Replaced"],
+        "D": ["Promoted", "Erased"],
+        "E": ["Refused"],
+        "F": ["Buffered"],
+        "G": ["Promoted"],
+        "late": ["Reverted"],
+    }
+    assert found["C"]["history"][1]["replacedBy"] == "G"
+    assert found["C"]["purge"]["state"] == "Pending"
+    assert found["E"]["history"][0]["message"] == REFUSAL.message
+    assert (found["E"]["refusalReason"], found["late"]["purge"]["state"]) == (REFUSAL.reason, "None")
+    erasure = found["D"]["erasure"]
+    assert (erasure["state"], erasure["blockedBy"]) == ("Blocked", ["tag q1 (tag of the first quarter)"])
+
+
+def test_open_erasures_are_listed(analyst: httpx.Client) -> None:
+    (found,) = analyst.get("/v1/namespaces/default/datasets/flights/erasures").json()["items"]
+
+    assert (found["restatement"], found["state"], found["dueTime"]) == ("erase-d", "Blocked", "2026-03-04T12:00:00Z")
+    one = analyst.get("/v1/namespaces/default/datasets/flights/erasures/erase-d").json()["items"]
+    assert one == [{"erasure": found, "found": False}]
+
+
+@pytest.mark.parametrize("id", ["..%2F..%2Fetc%2Fpasswd", "%2E%2E", "a%00b", "'%20OR%201=1--", "%F0%9F%98%80", "x" * 256])
+def test_an_id_is_only_ever_an_id(analyst: httpx.Client, id: str) -> None:
+    answer = analyst.get(f"{BATCHES}/{id}")
+
+    assert answer.status_code == 404, answer.text
+    assert answer.headers["content-type"] == "application/problem+json"
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {"cursor": "abc"},
+        {"cursor": "é"},
+        {"limit": "0"},
+        {"limit": "1001"},
+        {"state": "gone"},
+        {"since": "yesterday"},
+        {"since": "2026-03-01T12:00:00"},
+        {"since": "0001-01-01T00:00:00+10:00"},
+        {"idPrefix": "x" * 257},
+        {"restatement": "a/b/c"},
+    ],
+)
+def test_bad_parameters_are_named_and_their_values_are_not_repeated(analyst: httpx.Client, asked: dict[str, str]) -> None:
+    answer = analyst.get(BATCHES, params=asked)
+
+    assert answer.status_code == 400, answer.text
+    problem = answer.json()
+    assert problem["type"].startswith("https://lethe.dev/problems/invalid-")
+    ((name, value),) = asked.items()
+    assert name in problem["detail"].replace("The cursor", "cursor")
+    assert len(value) < 5 or value not in answer.text
+
+
+def test_a_cursor_of_another_question_is_refused(analyst: httpx.Client) -> None:
+    cursor = analyst.get(BATCHES, params={"limit": 1}).json()["nextCursor"]
+
+    answer = analyst.get(BATCHES, params={"limit": 1, "state": "promoted", "cursor": cursor})
+
+    assert (answer.status_code, answer.json()["type"]) == (400, "https://lethe.dev/problems/invalid-cursor")
+
+
+def test_an_answer_that_a_client_has_already_is_not_sent_again(analyst: httpx.Client) -> None:
+    first = analyst.get(f"{BATCHES}/A")
+
+    again = analyst.get(f"{BATCHES}/A", headers={"If-None-Match": first.headers["etag"]})
+
+    assert (again.status_code, again.content) == (304, b"")
+    assert again.headers["lethe-read-time"] > first.headers["lethe-read-time"]
+    assert analyst.get(f"{BATCHES}/G", headers={"If-None-Match": first.headers["etag"]}).status_code == 200

@@ -1,0 +1,111 @@
+"""Datasets, Restatements, runs and vacuums, from the status that a real API server keeps."""
+
+import httpx
+from lethe_operator.kube import DATASETS, RESTATEMENTS, VACUUM_POLICIES
+
+from tests.services.gateway.conftest import Site
+from tests.support.gateway_lake import dataset, restatement, run
+
+DEFAULT = "/v1/namespaces/default"
+
+
+def test_a_dataset_shows_its_status(analyst: httpx.Client) -> None:
+    found = analyst.get(f"{DEFAULT}/datasets/flights").json()
+
+    assert found["table"] == {"catalog": "lite", "name": "air.flights"}
+    assert found["tableState"]["snapshotId"] == 8642949070972100074
+    assert found["batches"] == {"promoted": 2, "reverted": 3, "refused": 1}
+    assert found["refusedBatches"] == [{"batchId": "E", "reason": "SchemaMismatch"}]
+    assert (found["ready"]["reason"], found["buffer"], found["tombstones"]) == ("Available", {"batches": 1, "bytes": 10}, {"active": 2})
+    assert found["vacuum"]["plan"] == {"digest": "d1", "files": 3, "bytes": 30}
+    assert [(r["name"], r["phase"]) for r in found["runs"]] == [("flights-1", "Writing"), ("flights-0", "Succeeded")]
+    assert (found["activeRuns"], found["freshness"].keys()) == (1, {"readTime", "resourceVersion"})
+
+
+def test_a_dataset_without_a_status_is_shown(site: Site, analyst: httpx.Client) -> None:
+    site.server.kube.create(DATASETS, "default", dataset("young", table="air.young"))
+    try:
+        found = analyst.get(f"{DEFAULT}/datasets/young").json()
+        batches = analyst.get(f"{DEFAULT}/datasets/young/batches")
+    finally:
+        site.server.kube.delete(DATASETS, "default", "young")
+
+    assert (found["activeRuns"], found["batches"], found["vacuum"]) == (0, {}, {})
+    assert (batches.status_code, batches.json()["type"]) == (409, "https://lethe.dev/problems/no-table")
+
+
+def test_pages_of_restatements_hold_each_once_while_others_come(site: Site, analyst: httpx.Client) -> None:
+    """The API server cannot filter by Dataset, so the gateway reads several of its pages."""
+    names = [f"page-{n:03d}" for n in range(30)]
+    for n, name in enumerate(names):
+        site.server.kube.create(RESTATEMENTS, "default", restatement(name, of="paged" if n % 3 == 0 else "other"))
+    seen: list[str] = []
+    cursor = ""
+    while True:
+        asked = {"dataset": "paged", "limit": "3", "cursor": cursor}
+        answer = analyst.get(f"{DEFAULT}/restatements", params=asked).json()
+        seen += [r["name"] for r in answer["items"]]
+        if len(seen) == 3:
+            site.server.kube.create(RESTATEMENTS, "default", restatement("page-0000", of="paged"))
+        cursor = answer.get("nextCursor", "")
+        if not cursor:
+            break
+    for name in (*names, "page-0000"):
+        site.server.kube.delete(RESTATEMENTS, "default", name)
+
+    assert [n for n in seen if n != "page-0000"] == names[::3]
+
+
+def test_a_restatement_says_why(analyst: httpx.Client) -> None:
+    found = analyst.get(f"{DEFAULT}/restatements/revert-b").json()
+
+    assert (found["operation"], found["dataset"], found["batchIds"]) == ("Revert", "flights", ["B"])
+    assert found["reason"] == "sent twice"
+
+
+def test_runs_of_a_namespace_and_of_a_dataset(analyst: httpx.Client) -> None:
+    every = analyst.get(f"{DEFAULT}/runs").json()["items"]
+
+    assert [r["name"] for r in every] == ["flights-1", "flights-0"]
+    assert analyst.get(f"{DEFAULT}/runs", params={"active": True}).json()["items"] == every[:1]
+    assert analyst.get(f"{DEFAULT}/datasets/flights/runs").json()["items"] == every
+    assert analyst.get(f"{DEFAULT}/datasets/flights/runs", params={"active": True}).json()["items"] == every[:1]
+
+
+def test_the_progress_of_a_run_is_seen_at_once(site: Site, analyst: httpx.Client) -> None:
+    path = f"{DEFAULT}/datasets/flights/runs"
+    first = analyst.get(path)
+    before = site.server.kube.get(DATASETS, "default", "flights")["status"]["runs"]
+    changed = [run("flights-1", progress="12/40 tasks"), *before[1:]]
+    site.server.kube.patch(DATASETS, "default", "flights", {"status": {"runs": changed}}, "status")
+
+    again = analyst.get(path, headers={"If-None-Match": first.headers["etag"]})
+
+    site.server.kube.patch(DATASETS, "default", "flights", {"status": {"runs": before}}, "status")
+    assert (again.status_code, again.json()["items"][0]["progress"]) == (200, "12/40 tasks")
+
+
+def test_vacuums_by_decision(analyst: httpx.Client) -> None:
+    (found,) = analyst.get(f"{DEFAULT}/vacuums", params={"decision": "NeedsApproval"}).json()["items"]
+
+    assert (found["dataset"], found["plan"]["digest"]) == ("flights", "d1")
+    assert analyst.get(f"{DEFAULT}/vacuums", params={"decision": "Due"}).json()["items"] == []
+
+
+def test_vacuum_policies(site: Site, analyst: httpx.Client) -> None:
+    window = {"schedule": "0 2 * * *", "timeZone": "Europe/Berlin", "durationSeconds": 7200}
+    spec = {"datasetSelector": {}, "triggers": {"activeTombstones": 4}, "approval": "Manual", "window": window}
+    policy = {"apiVersion": "lethe.dev/v1alpha1", "kind": "VacuumPolicy", "metadata": {"name": "nightly"}, "spec": spec}
+    site.server.kube.create(VACUUM_POLICIES, "default", policy)
+
+    (found,) = analyst.get(f"{DEFAULT}/vacuumpolicies").json()["items"]
+
+    site.server.kube.delete(VACUUM_POLICIES, "default", "nightly")
+    assert found == {"name": "nightly", "approval": "Manual", **window, "conditions": []}
+
+
+def test_a_method_that_is_not_there_is_405(analyst: httpx.Client) -> None:
+    answer = analyst.post(f"{DEFAULT}/datasets", content="{not json", headers={"Content-Type": "application/json"})
+
+    assert (answer.status_code, answer.json()["type"]) == (405, "https://lethe.dev/problems/method-not-allowed")
+    assert answer.headers["allow"] == "GET"
