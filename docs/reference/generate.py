@@ -1,8 +1,10 @@
-"""Write the reference pages from what is authoritative: the resource definitions and the operator's list of reasons.
+"""Write the reference pages from what is authoritative: the resource definitions and the operator's list of reasons; and the
+OpenAPI document of the gateway.
 
 Run `python docs/reference/generate.py` after changing either; a test fails while the pages differ. The rendering is pure.
 """
 
+import json
 import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -122,6 +124,8 @@ def _cell(text: str) -> str:
 def pages() -> dict[str, str]:
     """File name -> content."""
     sys.path.insert(0, str(ROOT / "operator"))
+    sys.path.insert(0, str(ROOT / "spark_apps"))
+    from lethe_gateway.app import openapi, routes
     from lethe_operator.reasons import Reason
 
     definitions = [
@@ -131,6 +135,7 @@ def pages() -> dict[str, str]:
     return {
         "resources.md": resources_page(definitions),
         "reasons.md": reasons_page((reason.value, reason.meaning) for reason in Reason),
+        "gateway.openapi.json": json.dumps(openapi(routes()), indent=1) + "\n",
     }
 
 

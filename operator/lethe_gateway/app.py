@@ -6,6 +6,7 @@ from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.openapi.utils import get_openapi
 from lethe.version import version
+from pydantic.alias_generators import to_camel
 from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse, PlainTextResponse
 
@@ -20,18 +21,31 @@ ABOUT = (
     "Datasets, batches, Restatements, vacuums, runs and erasures, as far as your rights in Kubernetes go. docs/gateway.md "
     "explains tokens, rights, limits and freshness."
 )
+_ETAG = "Send it as If-None-Match, and the answer is 304 as long as nothing but the time of reading has changed."
 
 
 def create_app(services: Services) -> FastAPI:
-    app = FastAPI(title="Lethe gateway", openapi_url=None, docs_url=None, redoc_url=None)
+    app = routes()
     app.state.services = services
-    for router in (datasets.router, restatements.router, batches.router, changes.router):
-        app.include_router(router)
     app.add_middleware(Guard, services=services)
     app.add_exception_handler(Problem, _problem)
     app.add_exception_handler(RequestValidationError, _invalid)
     app.add_exception_handler(HTTPException, _of_starlette)
     _add_open_routes(app)
+    return app
+
+
+def routes() -> FastAPI:
+    """The application without services, for its OpenAPI document."""
+    app = FastAPI(
+        title="Lethe gateway",
+        openapi_url=None,
+        docs_url=None,
+        redoc_url=None,
+        generate_unique_id_function=lambda route: to_camel(route.name),
+    )
+    for router in (datasets.router, restatements.router, batches.router, changes.router):
+        app.include_router(router)
     return app
 
 
@@ -50,7 +64,13 @@ def openapi(app: FastAPI) -> dict[str, Any]:
     document["security"] = [{"bearer": []}]
     for operations in document["paths"].values():
         for operation in operations.values():
-            operation["responses"].pop("422", None)  # it is a 400 with a problem document
+            answers = operation["responses"]
+            answers.pop("422", None)  # it is a 400 with a problem document
+            if "304" in answers:
+                answers["200"]["headers"] = {"ETag": {"schema": {"type": "string"}, "description": _ETAG}}
+            for parameter in operation.get("parameters", ()):
+                parameter["schema"].pop("title", None)
+                parameter["schema"].pop("description", None)
     return document
 
 

@@ -110,9 +110,18 @@ DATASET_STATUS = {
         }
     ],
     "table": {"uuid": "u", "snapshotId": 8642949070972100074, "formatVersion": 2},
-    "batches": {"promoted": 2, "reverted": 3, "refused": 1, "refusedBatches": [{"batchId": "E", "reason": "SchemaMismatch"}]},
+    "batches": {
+        "promoted": 2,
+        "reverted": 3,
+        "refused": 1,
+        "refusedBatches": [{"batchId": "E", "reason": "SchemaMismatch"}],
+    },
     "buffer": {"batches": 1, "bytes": 10},
     "tombstones": {"active": 2},
-    "vacuum": {"decision": "NeedsApproval", "reason": "ApprovalNeeded", "plan": {"digest": "d1", "files": 3, "bytes": 30}},
+    "vacuum": {
+        "decision": "NeedsApproval",
+        "reason": "ApprovalNeeded",
+        "plan": {"digest": "d1", "files": 3, "bytes": 30},
+    },
     "runs": [run("flights-1"), run("flights-0", phase="Succeeded")],
 }

@@ -60,7 +60,7 @@ def look(target: Target) -> Seen:
         ledger_version=shown.version,
         ledger=loaded.resolution.pointer or "",
         head_ledger_version=loaded.ledger.version,
-        head_snapshot=facts.head_id,
+        metadata_location=facts.metadata_location,
         listed_time=shown.listed,
     )
     return Seen(batches, table.io, facts, loaded.ledger, state)

@@ -35,8 +35,11 @@ COLUMNS: Final = (
     "id, state, time, rows, bytes, objects, snapshot, run, restatement, replaced_by, refusal_reason, refusal_message, "
     "evict_by"
 )
-# With so few ids of a prefix, they are sorted; with more, the walk through the order finds a page soon.
+# With so few ids of a prefix, they are sorted at once.
 FEW_OF_A_PREFIX: Final = 4000
+# With more, so many entries of the order are searched before all ids of the prefix are sorted.
+WALKED_AT_MOST: Final = 30_000
+_PREFIX: Final = "id >= :low AND id < :high"
 RESTATEMENTS_OF_A_NAME: Final = 20  # the same name with other specs, at most
 CACHE_KIB: Final = 4096
 
@@ -129,20 +132,41 @@ def _places(connection: sqlite3.Connection, query: BatchQuery, limit: int) -> It
     """The batches of a query in their order. May yield more than `limit`."""
     conditions, given = _conditions(query)
     if query.restatement:
-        wanted = [STATES.index(s) for s in query.states]
-        if wanted:
-            conditions.append(f"state IN ({', '.join(map(str, wanted))})")
+        conditions += _of_states(query)
         keys = _restatement_keys(connection, query.restatement)
         return _merged(connection, "by_restatement", "restatement", keys, conditions, given, limit)
-    if query.id_prefix and _is_rare(connection, query.id_prefix):
-        wanted = [STATES.index(s) for s in query.states]
-        if wanted:
-            conditions.append(f"state IN ({', '.join(map(str, wanted))})")
-        return _walk(connection, "", conditions, given, limit)
+    if query.id_prefix:
+        return iter(_of_prefix(connection, query, (conditions, given), limit))
     if query.states:
         numbers = [STATES.index(s) for s in dict.fromkeys(query.states)]
         return _merged(connection, "by_state", "state", numbers, conditions, given, limit)
     return _walk(connection, "INDEXED BY by_time", conditions, given, limit)
+
+
+def _of_prefix(
+    connection: sqlite3.Connection, query: BatchQuery, chosen: tuple[list[str], dict[str, Any]], limit: int
+) -> list[Position]:
+    """The first batches of a query by prefix. If many ids have it, the first entries of the order often hold a page. Else all
+    ids of the prefix are sorted, and only `limit` are kept in memory."""
+    conditions, given = chosen
+    of_states = _of_states(query)
+    if not _is_rare(connection, query.id_prefix):
+        in_order = [c for c in conditions if c is not _PREFIX]
+        where = f"WHERE {' AND '.join(in_order)} " if in_order else ""
+        walked = (
+            f"SELECT time, id, state FROM batches INDEXED BY by_time {where}ORDER BY time DESC, id DESC LIMIT :most"
+        )
+        matching = " AND ".join([_PREFIX, *of_states])
+        statement = f"SELECT time, id FROM ({walked}) WHERE {matching} LIMIT :limit"
+        rows = connection.execute(statement, {**given, "most": WALKED_AT_MOST, "limit": limit}).fetchall()
+        if len(rows) == limit:
+            return [Position(*row) for row in rows]
+    return list(_walk(connection, "INDEXED BY by_id", [*conditions, *of_states], given, limit))
+
+
+def _of_states(query: BatchQuery) -> list[str]:
+    numbers = ", ".join(str(STATES.index(s)) for s in query.states)
+    return [f"state IN ({numbers})"] if numbers else []
 
 
 def _conditions(query: BatchQuery) -> tuple[list[str], dict[str, Any]]:
@@ -158,7 +182,7 @@ def _conditions(query: BatchQuery) -> tuple[list[str], dict[str, Any]]:
         found.append("time < :until")
         given["until"] = micros(query.until)
     if query.id_prefix:
-        found.append("id >= :low AND id < :high")
+        found.append(_PREFIX)
         given |= {"low": query.id_prefix, "high": after_prefix(query.id_prefix)}
     return found, given
 
@@ -203,7 +227,7 @@ def _restatement_keys(connection: sqlite3.Connection, name: str) -> list[str]:
 
 
 def _is_rare(connection: sqlite3.Connection, prefix: str) -> bool:
-    statement = "SELECT count(*) FROM (SELECT 1 FROM batches WHERE id >= ? AND id < ? LIMIT ?)"
+    statement = "SELECT count(*) FROM (SELECT 1 FROM batches INDEXED BY by_id WHERE id >= ? AND id < ? LIMIT ?)"
     (count,) = connection.execute(statement, (prefix, after_prefix(prefix), FEW_OF_A_PREFIX)).fetchone()
     return bool(count < FEW_OF_A_PREFIX)
 

@@ -32,7 +32,7 @@ class IndexState(BaseModel):
     ledger_version: int  # that the table of batches shows
     ledger: str  # the root of the head's ledger; "": the empty ledger
     head_ledger_version: int
-    head_snapshot: int | None  # None: the table is empty
+    metadata_location: str  # of the table: another one may have fewer snapshots
     listed_time: datetime | None  # of the buffer; None: it was not listed
 
 

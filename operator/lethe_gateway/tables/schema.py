@@ -1,7 +1,7 @@
 """The schema of an index: one SQLite file for each table. Pure.
 
-Times are microseconds since 1970, in UTC. `by_time`, `by_state` and `by_restatement` contain everything that a page is chosen by,
-so the worst filter costs one walk through one of them, not through the batches.
+Times are microseconds since 1970, in UTC. The indexes `by_…` contain everything that a page is chosen by, so the worst filter
+costs one walk through one of them, not through the batches.
 """
 
 from enum import StrEnum
@@ -44,7 +44,8 @@ CREATE TABLE state (one INTEGER PRIMARY KEY CHECK (one = 1), document TEXT NOT N
 """
 # Created after the first rows, which is faster.
 INDEXES: Final = """
-CREATE INDEX by_time ON batches (time, id);
+CREATE INDEX by_id ON batches (id, time, state);
+CREATE INDEX by_time ON batches (time, id, state);
 CREATE INDEX by_state ON batches (state, time, id);
 CREATE INDEX by_restatement ON batches (restatement, time, id, state) WHERE restatement IS NOT NULL;
 CREATE INDEX by_file ON batches (file);

@@ -1,4 +1,4 @@
-"""A real API server with Lethe's definitions, callers with real tokens, a table, and a gateway with no other rights than to ask."""
+"""A real API server with Lethe's definitions, callers with real tokens, a table, and a gateway that may only ask."""
 
 import os
 from collections.abc import Iterator
@@ -89,7 +89,9 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
 
 
 def _accounts(server: ApiServerProcess) -> None:
-    server.kube.create(NAMESPACES, "", {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "secret-project"}})
+    server.kube.create(
+        NAMESPACES, "", {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "secret-project"}}
+    )
     for name in ("lethe-gateway", "analyst", "planner", "outsider", "leaver"):
         account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name}}
         server.kube.create(SERVICE_ACCOUNTS, "default", account)
@@ -97,7 +99,14 @@ def _accounts(server: ApiServerProcess) -> None:
     everything = role("reader", "default", *lists, ("datasets/batches", "get"))
     resources = role("planner", "default", *lists)
     hidden = gateway_lake.dataset("hidden")
-    kubectl(server, "apply", REVIEWS, everything, resources, {**hidden, "metadata": {"name": "hidden", "namespace": "secret-project"}})
+    kubectl(
+        server,
+        "apply",
+        REVIEWS,
+        everything,
+        resources,
+        {**hidden, "metadata": {"name": "hidden", "namespace": "secret-project"}},
+    )
     kubectl(
         server,
         "apply",

@@ -110,7 +110,9 @@ def test_open_erasures_are_listed(analyst: httpx.Client) -> None:
     assert one == [{"erasure": found, "found": False}]
 
 
-@pytest.mark.parametrize("id", ["..%2F..%2Fetc%2Fpasswd", "%2E%2E", "a%00b", "'%20OR%201=1--", "%F0%9F%98%80", "x" * 256])
+@pytest.mark.parametrize(
+    "id", ["..%2F..%2Fetc%2Fpasswd", "%2E%2E", "a%00b", "'%20OR%201=1--", "%F0%9F%98%80", "x" * 256]
+)
 def test_an_id_is_only_ever_an_id(analyst: httpx.Client, id: str) -> None:
     answer = analyst.get(f"{BATCHES}/{id}")
 
@@ -133,7 +135,9 @@ def test_an_id_is_only_ever_an_id(analyst: httpx.Client, id: str) -> None:
         {"restatement": "a/b/c"},
     ],
 )
-def test_bad_parameters_are_named_and_their_values_are_not_repeated(analyst: httpx.Client, asked: dict[str, str]) -> None:
+def test_bad_parameters_are_named_and_their_values_are_not_repeated(
+    analyst: httpx.Client, asked: dict[str, str]
+) -> None:
     answer = analyst.get(BATCHES, params=asked)
 
     assert answer.status_code == 400, answer.text

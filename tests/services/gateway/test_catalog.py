@@ -16,7 +16,11 @@ def test_a_dataset_shows_its_status(analyst: httpx.Client) -> None:
     assert found["tableState"]["snapshotId"] == 8642949070972100074
     assert found["batches"] == {"promoted": 2, "reverted": 3, "refused": 1}
     assert found["refusedBatches"] == [{"batchId": "E", "reason": "SchemaMismatch"}]
-    assert (found["ready"]["reason"], found["buffer"], found["tombstones"]) == ("Available", {"batches": 1, "bytes": 10}, {"active": 2})
+    assert (found["ready"]["reason"], found["buffer"], found["tombstones"]) == (
+        "Available",
+        {"batches": 1, "bytes": 10},
+        {"active": 2},
+    )
     assert found["vacuum"]["plan"] == {"digest": "d1", "files": 3, "bytes": 30}
     assert [(r["name"], r["phase"]) for r in found["runs"]] == [("flights-1", "Writing"), ("flights-0", "Succeeded")]
     assert (found["activeRuns"], found["freshness"].keys()) == (1, {"readTime", "resourceVersion"})

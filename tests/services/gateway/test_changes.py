@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import count
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -37,7 +38,7 @@ class Stream:
     """Reads events in a thread."""
 
     def __init__(self, answer: httpx.Response) -> None:
-        self._events: "queue.Queue[Event | None]" = queue.Queue()
+        self._events: queue.Queue[Event | None] = queue.Queue()
         threading.Thread(target=self._read, args=(answer,), daemon=True).start()
 
     def next(self, seconds: float = 30) -> Event | None:
@@ -77,7 +78,9 @@ def follow(client: httpx.Client, **given: Any) -> Iterator[Stream]:
         yield Stream(answer)
 
 
-def test_changes_of_datasets_runs_and_restatements_are_reported_as_they_happen(site: Site, analyst: httpx.Client) -> None:
+def test_changes_of_datasets_runs_and_restatements_are_reported_as_they_happen(
+    site: Site, analyst: httpx.Client
+) -> None:
     kube = site.server.kube
     with follow(analyst) as stream:
         stream.until("ready")
@@ -86,10 +89,16 @@ def test_changes_of_datasets_runs_and_restatements_are_reported_as_they_happen(s
         kube.create(DATASETS, "default", dataset("watched", table="air.watched"))
         stream.until("dataset added watched")
         kube.patch(DATASETS, "default", "watched", {"status": {"runs": [run("watched-1")]}}, "status")
-        assert [str(e) for e in stream.until("dataset modified watched")] == ["run modified watched-1", "dataset modified watched"]
+        assert [str(e) for e in stream.until("dataset modified watched")] == [
+            "run modified watched-1",
+            "dataset modified watched",
+        ]
         more = [run("watched-2"), run("watched-1")]
         kube.patch(DATASETS, "default", "watched", {"status": {"runs": more}}, "status")
-        assert [str(e) for e in stream.until("dataset modified watched")] == ["run modified watched-2", "dataset modified watched"]
+        assert [str(e) for e in stream.until("dataset modified watched")] == [
+            "run modified watched-2",
+            "dataset modified watched",
+        ]
         kube.delete(DATASETS, "default", "watched")
         stream.until("dataset deleted watched")
         kube.delete(RESTATEMENTS, "default", "seen")
@@ -116,7 +125,7 @@ def test_another_replica_continues_after_the_last_event(site: Site, analyst: htt
     assert events == ["ready", "restatement added meanwhile", "restatement deleted before"]
 
 
-def test_a_stream_that_was_away_for_too_long_is_told_to_read_again(site: Site, analyst: httpx.Client) -> None:
+def test_a_stream_that_was_away_for_too_long_is_told_to_read_again(analyst: httpx.Client) -> None:
     with follow(analyst, headers={"Last-Event-ID": "1-1"}) as stream:
         events = [stream.next() for _ in range(3)]
 
@@ -152,7 +161,7 @@ def test_a_stream_ends_with_the_rights_of_its_caller(site: Site) -> None:
     kubectl(site.server, "apply", binding(everything, "leaver"))
 
 
-def test_one_caller_has_a_limited_number_of_streams(site: Site, analyst: httpx.Client) -> None:
+def test_one_caller_has_a_limited_number_of_streams(analyst: httpx.Client) -> None:
     with follow(analyst), follow(analyst), follow(analyst), follow(analyst):
         refused = analyst.get(CHANGES)
     assert (refused.status_code, refused.json()["type"]) == (429, "https://lethe.dev/problems/too-many-requests")
@@ -197,7 +206,7 @@ def _opens(client: httpx.Client) -> bool:
 def _is_reset(port: int, connection: socket.socket) -> bool:
     """Whether the server has ended a connection of which the client has read nothing."""
     local = f"{connection.getsockname()[1]:04X}"
-    for line in open("/proc/net/tcp").read().splitlines()[1:]:
+    for line in Path("/proc/net/tcp").read_text().splitlines()[1:]:
         fields = line.split()
         if fields[1].endswith(f":{port:04X}") and fields[2].endswith(f":{local}"):
             return fields[3] != "01"

@@ -140,8 +140,16 @@ def test_the_access_log_has_one_line_for_each_request_and_nothing_that_names_any
         client.get("/v1/namespaces/my-secret-namespace/datasets", headers={"Authorization": "Bearer a-bad-token"})
 
     *_, one, other = site.gateway.access()
-    assert (one["route"], one["namespace"]) == ("/v1/namespaces/{namespace}/datasets/{dataset}/batches/{batchId:path}", "default")
-    assert (one["status"], one["problem"], other["status"], other["problem"]) == (404, "not-found", 401, "unauthenticated")
+    assert (one["route"], one["namespace"]) == (
+        "/v1/namespaces/{namespace}/datasets/{dataset}/batches/{batchId:path}",
+        "default",
+    )
+    assert (one["status"], one["problem"], other["status"], other["problem"]) == (
+        404,
+        "not-found",
+        401,
+        "unauthenticated",
+    )
     text = site.gateway.log.read_text()
     for secret in (token, "my-secret", "a-value", "a-bad-token", "system:serviceaccount", "analyst"):
         assert secret not in text
@@ -171,7 +179,6 @@ def test_a_body_that_is_too_large_is_413(site: Site) -> None:
         answer = client.request("GET", DATASET, content=b"x" * (1 << 20) + b"x")
 
     assert (answer.status_code, answer.json()["type"]) == (413, "https://lethe.dev/problems/body-too-large")
-
 
 
 def _signed_again(site: Site, token: str, **claims: int) -> str:

@@ -1,0 +1,27 @@
+"""Measure the gateway: pages of batches and single batches of a table with a million, and its memory.
+
+python -m bench.gateway [--scale tiny|small|full] [--only pages] [--out docs/benchmarks]
+
+Needs neither Spark nor a cluster. The table is made by one commit, which takes minutes and 3 GB of memory at full scale.
+"""
+
+import sys
+
+from bench import gateway_pages, gateway_report
+from bench.gateway_scales import SCALES
+from bench.gateway_site import place
+from bench.suite import Suite, main
+
+SUITE = Suite(
+    name="gateway",
+    purpose=(__doc__ or "").splitlines()[0],
+    parts={"pages": gateway_pages.pages},
+    scales=SCALES,
+    goals=gateway_report.goals,
+    section=gateway_report.section,
+    draw=gateway_report.draw,
+    place=place,
+)
+
+if __name__ == "__main__":
+    sys.exit(main(SUITE))

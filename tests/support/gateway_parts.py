@@ -1,0 +1,130 @@
+"""The parts of a gateway as protocols, for tests of routes: a cluster in memory, rights as a set, one table."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from fastapi.testclient import TestClient
+from lethe.buffer.batch_rows import BatchRow
+from lethe_gateway.app import create_app
+from lethe_gateway.freshness import TableFreshness
+from lethe_gateway.identity.caller import Caller, Right
+from lethe_gateway.problems import Problem, not_found, unauthenticated
+from lethe_gateway.resources.reader import ResourcePage
+from lethe_gateway.services import Services
+from lethe_gateway.settings import Settings
+from lethe_gateway.tables.records import BatchFacts, BatchQuery, KnownErasure, micros
+from lethe_gateway.tables.target import Target
+from lethe_operator.kube import ResourceKind
+
+from tests.support.builders import NOW
+
+TOKEN = "a-token"
+READER = Caller("ana", "u1", token=TOKEN)
+RIGHTS = frozenset({Right.to_list("ns"), Right.to_read_batches("ns", "flights")})
+
+
+@dataclass
+class Rights:
+    """Callers by token, and what each of them may."""
+
+    callers: dict[str, Caller] = field(default_factory=lambda: {TOKEN: READER})
+    rights: frozenset[Right] = RIGHTS
+    asked: list[str] = field(default_factory=list)  # tokens
+
+    def authenticate(self, token: str) -> Caller:
+        self.asked.append(token)
+        if token not in self.callers:
+            raise unauthenticated()
+        return self.callers[token]
+
+    def remembered(self, token: str) -> Caller | None:  # noqa: ARG002
+        return None
+
+    def may(self, caller: Caller, right: Right) -> bool:  # noqa: ARG002
+        return right in self.rights
+
+
+@dataclass
+class Resources:
+    """Resources in memory, by the plural of their kind."""
+
+    of: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
+    before_each: Callable[[], None] = lambda: None
+
+    def get(self, caller: Caller, kind: ResourceKind, namespace: str, name: str) -> dict[str, Any]:  # noqa: ARG002
+        self.before_each()
+        found = [r for r in self.of.get(kind.plural, ()) if r["metadata"]["name"] == name]
+        if not found:
+            raise not_found()
+        return found[0]
+
+    def page(self, caller: Caller, kind: ResourceKind, namespace: str, after: str, limit: int) -> ResourcePage:  # noqa: ARG002
+        self.before_each()
+        every = sorted(self.of.get(kind.plural, ()), key=lambda r: str(r["metadata"]["name"]))
+        start = int(after or 0)
+        more = str(start + limit) if start + limit < len(every) else ""
+        return ResourcePage(every[start : start + limit], more, "7")
+
+    def watch(self, *_: Any) -> Iterator[dict[str, Any]]:
+        return iter(())
+
+
+@dataclass
+class OneTable:
+    """A table store with one table, or with a problem."""
+
+    rows: list[BatchRow] = field(default_factory=list)
+    problem: Problem | None = None
+    facts: dict[str, BatchFacts] = field(default_factory=dict)
+    known: list[KnownErasure] = field(default_factory=list)
+    files: dict[str, bytes] = field(default_factory=dict)
+    targets: list[Target] = field(default_factory=list)
+    freshness: TableFreshness = field(default_factory=lambda: TableFreshness(read_time=NOW, head_ledger_version=3))
+
+    @contextmanager
+    def view(self, target: Target) -> Iterator["OneTable"]:
+        self.targets.append(target)
+        if self.problem is not None:
+            raise self.problem
+        yield self
+
+    def batches(self, query: BatchQuery, limit: int) -> list[BatchRow]:
+        after = query.after
+        rows = sorted(self.rows, key=lambda r: (r.state_time, r.batch_id), reverse=True)
+        if after is not None:
+            rows = [r for r in rows if (micros(r.state_time), r.batch_id) < (after.time, after.id)]
+        return rows[:limit]
+
+    def batch(self, id: str) -> BatchFacts | None:
+        return self.facts.get(id)
+
+    def erasures(self, after: str, limit: int, open_only: bool) -> list[KnownErasure]:
+        chosen = [k for k in self.known if k.key > after and (k.pending is not None or not open_only)]
+        return sorted(chosen, key=lambda k: k.key)[:limit]
+
+    def erasures_named(self, name: str) -> list[KnownErasure]:
+        return [k for k in self.known if k.key.rpartition("/")[0] == name]
+
+    def file(self, uri: str, max_bytes: int) -> bytes | None:
+        content = self.files.get(uri)
+        return content[:max_bytes] if content is not None else None
+
+    def close(self) -> None:
+        return
+
+
+@dataclass
+class Parts:
+    """A gateway of such parts, and a client with a valid token."""
+
+    identity: Rights = field(default_factory=Rights)
+    resources: Resources = field(default_factory=Resources)
+    tables: OneTable = field(default_factory=OneTable)
+    settings: Settings = field(default_factory=lambda: Settings(namespaces=("ns",)))
+
+    def client(self, token: str = TOKEN) -> TestClient:
+        services = Services(self.settings, self.identity, self.resources, self.tables, now=lambda: NOW)
+        headers = {"Authorization": f"Bearer {token}"} if token else {}
+        return TestClient(create_app(services), headers=headers, raise_server_exceptions=False)

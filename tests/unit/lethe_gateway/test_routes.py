@@ -1,0 +1,186 @@
+"""Routes over protocols: what is asked of the parts, and what is answered."""
+
+import json
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+from lethe.buffer.batch_rows import BatchRow
+from lethe.contract.result import ErasureOutcome, RequestResult
+from lethe.ledger.erasure import Erasure
+from lethe_gateway.identity.caller import Right
+from lethe_gateway.problems import Kind, Problem
+from lethe_gateway.settings import Limits, Settings
+from lethe_gateway.tables.errors import problem_of
+from lethe_gateway.tables.records import BatchFacts, KnownErasure
+from lethe_gateway.tables.target import Target
+
+from tests.support.builders import NOW
+from tests.support.gateway_lake import DATASET_STATUS
+from tests.support.gateway_parts import RIGHTS, TOKEN, OneTable, Parts, Resources, Rights
+from tests.support.resources import a_dataset_body, a_restatement_body
+
+DATASET = "/v1/namespaces/ns/datasets/flights"
+A = BatchRow("A", "promoted", NOW, rows=3)
+HASH = "0" * 64
+
+
+def parts(**changes: object) -> Parts:
+    resources = Resources(
+        {"datasets": [a_dataset_body(status=DATASET_STATUS)], "restatements": [a_restatement_body("r")]}
+    )
+    return replace(Parts(resources=resources), **changes)  # type: ignore[arg-type]
+
+
+def test_a_table_is_opened_as_that_of_its_dataset() -> None:
+    made = parts(tables=OneTable([A]))
+
+    assert made.client().get(f"{DATASET}/batches").status_code == 200
+
+    assert made.tables.targets == [Target("main", "air.flights", "ns/flights", "batch_id")]
+
+
+def test_rights_are_asked_before_a_table_is_opened() -> None:
+    made = parts(identity=Rights(rights=RIGHTS - {Right.to_read_batches("ns", "flights")}))
+
+    assert made.client().get(f"{DATASET}/batches").status_code == 403
+    assert made.tables.targets == []
+
+
+def test_a_namespace_that_is_not_served_is_asked_about_nowhere() -> None:
+    def asked() -> None:
+        raise AssertionError("a resource was read")
+
+    made = parts(resources=Resources(before_each=asked))
+
+    for path in ("datasets", "datasets/flights", "runs", "restatements/r", "changes", "datasets/flights/batches"):
+        assert made.client().get(f"/v1/namespaces/elsewhere/{path}").status_code == 404
+
+
+def test_a_problem_of_a_table_is_the_answer() -> None:
+    for kind in (Kind.INDEX_BUILDING, Kind.CATALOG_AWAY, Kind.NO_TABLE, Kind.NOT_TRACKED, Kind.TABLE_UNREADABLE):
+        made = parts(tables=OneTable(problem=Problem(kind, "Do this.", retry_after_seconds=5)))
+
+        answer = made.client().get(f"{DATASET}/batches")
+
+        assert (answer.status_code, answer.json()["type"], answer.headers["retry-after"]) == (
+            kind.status,
+            kind.type,
+            "5",
+        )
+
+
+def test_a_bug_is_a_500_that_says_nothing_of_the_cause(caplog: pytest.LogCaptureFixture) -> None:
+    made = parts(resources=Resources(before_each=lambda: 1 / 0))  # type: ignore[arg-type, return-value]
+
+    answer = made.client().get(DATASET)
+
+    assert (answer.status_code, answer.json()["type"]) == (500, Kind.INTERNAL.type)
+    assert "ZeroDivisionError" not in answer.text
+    assert "ZeroDivisionError" in caplog.text
+    assert TOKEN not in caplog.text
+
+
+def test_pages_of_batches_continue_by_their_cursor() -> None:
+    rows = [BatchRow(f"b{n}", "promoted", NOW - timedelta(seconds=n // 2)) for n in range(7)]
+    client = parts(tables=OneTable(rows)).client()
+    seen: list[str] = []
+    cursor = ""
+    for _ in range(4):
+        body = client.get(f"{DATASET}/batches", params={"limit": 2, "cursor": cursor}).json()
+        seen += [b["id"] for b in body["items"]]
+        cursor = body.get("nextCursor", "")
+
+    assert (seen, cursor) == (["b1", "b0", "b3", "b2", "b5", "b4", "b6"], "")
+
+
+def test_a_batch_id_may_contain_a_slash() -> None:
+    row = replace(A, batch_id="2026/03/01")
+    facts = BatchFacts(row, None, None, None, None, None)
+    client = parts(tables=OneTable(facts={row.batch_id: facts})).client()
+
+    assert client.get(f"{DATASET}/batches/2026%2F03%2F01").json()["id"] == row.batch_id
+
+
+RECORD = json.dumps({"format-version": 2, "verified": {"run": "r"}}).encode()
+VERIFIED = ErasureOutcome(restatement="ns/e/1", verified_time=NOW, record="s3://e/1.json", record_sha256=HASH)
+
+
+def known(key: str, outcome: ErasureOutcome | None) -> KnownErasure:
+    result = RequestResult(key=key, name="ns/e", succeeded=True, operation="Erase", erasure=outcome)
+    return KnownErasure(key, result, None if outcome else Erasure(key, 1, NOW))
+
+
+def test_a_record_that_was_changed_or_is_missing_is_told() -> None:
+    import hashlib
+
+    right = VERIFIED.model_copy(update={"record_sha256": hashlib.sha256(RECORD).hexdigest()})
+    files = {"s3://e/1.json": RECORD, "s3://e/1.json.sig": b"s"}
+    for outcome, stored, expected in (
+        (
+            right,
+            files,
+            {"found": True, "unchanged": True, "signature": "s3://e/1.json.sig", "document": json.loads(RECORD)},
+        ),
+        (VERIFIED, {"s3://e/1.json": RECORD}, {"found": True, "unchanged": False, "document": json.loads(RECORD)}),
+        (VERIFIED, {"s3://e/1.json": b"\xff"}, {"found": True, "unchanged": False}),
+        (VERIFIED, {}, {"found": False}),
+        (None, {}, {"found": False}),
+    ):
+        client = parts(tables=OneTable(known=[known("ns/e/1", outcome)], files=stored)).client()
+
+        (found,) = client.get(f"{DATASET}/erasures/e").json()["items"]
+
+        assert {k: v for k, v in found.items() if k != "erasure"} == expected
+
+
+def test_erasures_in_pages_and_only_those_that_are_open() -> None:
+    erasures = [known(f"ns/e/{n}", VERIFIED if n % 2 else None) for n in range(5)]
+    client = parts(tables=OneTable(known=erasures)).client()
+
+    first = client.get(f"{DATASET}/erasures", params={"limit": 3}).json()
+    rest = client.get(f"{DATASET}/erasures", params={"limit": 3, "cursor": first["nextCursor"]}).json()
+    opened = client.get(f"{DATASET}/erasures", params={"open": True}).json()
+
+    assert [e["key"] for e in first["items"] + rest["items"]] == [k.key for k in erasures]
+    assert "nextCursor" not in rest
+    assert [e["state"] for e in first["items"]] == ["RowsInTable", "Verified", "RowsInTable"]
+    assert [e["key"] for e in opened["items"]] == ["ns/e/0", "ns/e/2", "ns/e/4"]
+
+
+def test_a_request_that_takes_too_long_is_a_503() -> None:
+    import threading
+
+    ended = threading.Event()
+    settings = Settings(namespaces=("ns",), limits=Limits(request_seconds=0.2))
+    made = parts(settings=settings)
+    made.resources.before_each = lambda: ended.wait(20) and None  # type: ignore[func-returns-value]
+
+    answer = made.client().get(DATASET)
+    ended.set()
+
+    assert (answer.status_code, answer.json()["type"]) == (503, Kind.TIMED_OUT.type)
+
+
+@pytest.mark.parametrize("length", ["99999999999999999999999", "1048577", "-1", "abc"])
+def test_a_declared_length_that_is_too_large_or_none_ends_the_request(length: str) -> None:
+    answer = parts().client().get(DATASET, headers={"Content-Length": length})
+
+    assert answer.status_code in (200, 413)
+    assert (answer.status_code == 413) == length.isdecimal()
+
+
+def test_health_needs_no_token() -> None:
+    made = parts()
+
+    for path in ("/healthz", "/readyz", "/openapi.json"):
+        assert made.client("").get(path).status_code == 200
+    assert made.identity.asked == []
+
+
+def test_errors_of_catalogs_do_not_repeat_their_texts() -> None:
+    target = Target("main", "air.flights", "ns/flights", "batch_id")
+
+    found = problem_of(OSError("https://user:secret@store"), target)
+
+    assert (found.kind, "secret" in found.detail) == (Kind.CATALOG_AWAY, False)
