@@ -74,7 +74,7 @@ def _measured(site: Site, scale: GatewayScale, name: str, make: Ask) -> dict[str
             taken.append(round(seconds, 5))
     except Exception as e:
         return {"kind": name, "error": failure(e)}
-    found = {"kind": name, "seconds": spread(taken), "p95": percentile(taken, 95)}
+    found: dict[str, Any] = {"kind": name, "seconds": spread(taken), "p95": percentile(taken, 95)}
     say(f"  {name}: median {found['seconds']['median'] * 1000:.1f} ms, 95 % below {found['p95'] * 1000:.1f} ms")
     return found
 
@@ -108,9 +108,10 @@ def _pages_per_second(site: Site, scale: GatewayScale) -> float:
 
 def _refreshed(site: Site, scale: GatewayScale) -> float:
     """Seconds from a commit to the first answer that shows it."""
+    site.disconnect()  # the server closes a connection that was idle while the others read pages
     _, _, before = site.get(f"{PATH}/batches", limit=1)
     site.change(scale.changed)
-    site.disconnect()  # the server has closed a connection that was idle for so long
+    site.disconnect()
     started = time.monotonic()
     while True:
         _, _, body = site.get(f"{PATH}/batches", limit=1)

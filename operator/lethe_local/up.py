@@ -1,10 +1,11 @@
-"""`lethe local up`: the API, the node, the operator and the committer, until Ctrl-C. I/O: processes, a port, a folder."""
+"""`lethe local up`: the API, the node, operator, committer and gateway, until Ctrl-C. I/O: processes, a port, a folder."""
 
 import base64
 import json
 import logging
 import os
 import signal
+import socket
 import sys
 import threading
 import time
@@ -19,7 +20,7 @@ from lethe.base.errors import TransientError
 from lethe_local.api import errors
 from lethe_local.api.kinds import Kind
 from lethe_local.api.objects import Objects
-from lethe_local.api.server import ApiServer
+from lethe_local.api.server import HOST, ApiServer
 from lethe_local.api.store import Store
 from lethe_local.folder import NAMESPACE, WARM_DRIVER, Folder
 from lethe_local.node import process
@@ -90,6 +91,7 @@ class Local:
     folder: Folder
     port: int = 0  # of the API; 0: any free one
     warm_driver: bool = True  # whether small runs share a Spark session that stays up
+    gateway_port: int | None = None  # of the gateway; 0: any free one, which is set here; None: there is no gateway
     _stack: ExitStack = field(default_factory=ExitStack)
     _parts: list[Part] = field(default_factory=list)
 
@@ -121,6 +123,9 @@ class Local:
             stack.callback(thread.join)
             stack.callback(node.leave)
             self._parts = [self._operator(environ), self._committer(environ)]
+            if self.gateway_port is not None:
+                self.gateway_port = self.gateway_port or _free_port()
+                self._parts.append(self._gateway(self.gateway_port))
             for part in self._parts:
                 part.recover()
             stack.callback(self._stop_parts)
@@ -179,6 +184,24 @@ class Local:
         command = [sys.executable, "-m", "lethe_spark.committer"]
         return Part("committer", command, {**environ, **settings}, self.folder.parts / "committer")
 
+    def _gateway(self, port: int) -> Part:
+        """It accepts the token of the folder, and passes it on to the API."""
+        certificate, key = self.folder.certificate
+        settings = {
+            "KUBECONFIG": str(self.folder.kubeconfig),
+            "LETHE_WATCH_NAMESPACES": NAMESPACE,
+            "LETHE_GATEWAY_HOST": HOST,
+            "LETHE_GATEWAY_PORT": str(port),
+            "LETHE_GATEWAY_TLS_CERTIFICATE": str(certificate),
+            "LETHE_GATEWAY_TLS_KEY": str(key),
+            "LETHE_GATEWAY_TOKEN_FILE": str(self.folder.account / "token"),
+            "LETHE_GATEWAY_INDEX_FOLDER": str(self.folder.parts / "gateway" / "index"),
+            "PYICEBERG_HOME": str(self.folder.path),
+        }
+        kept = {k: v for k, v in os.environ.items() if not k.startswith(("KUBERNETES_", "LETHE_GATEWAY_"))}
+        command = [sys.executable, "-m", "lethe_gateway"]
+        return Part("gateway", command, {**kept, **settings}, self.folder.parts / "gateway")
+
     def _provide_objects(self) -> None:
         """Create what the chart creates in a cluster."""
         labels = {"app.kubernetes.io/name": "lethe", "app.kubernetes.io/managed-by": "lethe"}
@@ -214,16 +237,20 @@ def _cores() -> int:
     return os.cpu_count() or 1
 
 
-def up(folder: Folder, port: int, warm_driver: bool, ready: Callable[[Local], None]) -> None:
+def _free_port() -> int:
+    with socket.create_server((HOST, 0)) as listening:
+        return int(listening.getsockname()[1])
+
+
+def up(local: Local, ready: Callable[[Local], None]) -> None:
     """Run until SIGINT or SIGTERM.
 
     Args:
-        port, warm_driver: As those of `Local`.
         ready: Called once everything has started.
     """
     leave = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: leave.set())
-    with Local(folder, port, warm_driver) as local:
+    with local:
         ready(local)
         local.watch(leave.is_set)

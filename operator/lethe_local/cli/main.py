@@ -57,18 +57,26 @@ def local() -> None:
     default=True,
     help="Whether small runs share a Spark session that stays up, and takes memory, for ten minutes. Linux only. Default: yes.",
 )
-def up(path: Path | None, port: int, warm_driver: bool) -> None:
+@click.option(
+    "--gateway", is_flag=True, help="Also run the gateway, an HTTP API for batches, runs and erasures, on 127.0.0.1."
+)
+@click.option("--gateway-port", default=0, help="The port of the gateway. Default: any free one.")
+def up(path: Path | None, port: int, warm_driver: bool, gateway: bool, gateway_port: int) -> None:
     """Run until Ctrl-C. The state is kept for the next time."""
     folder = folder_of(path)
 
-    def ready(_: Any) -> None:
+    def ready(local: running.Local) -> None:
         say = console().print
         say(f"Lethe runs in {folder.path}. Ctrl-C stops it.", soft_wrap=True)
         say(f"  catalog  local (SQLite and files; edit {folder.catalogs} for others)", soft_wrap=True)
         say("  logs     lethe local logs operator (or committer, or the name of a run)", soft_wrap=True)
+        if gateway:
+            say(f"  gateway  https://127.0.0.1:{local.gateway_port}/v1/namespaces", soft_wrap=True)
+            say(f"           token: {folder.account / 'token'}, certificate: {folder.certificate[0]}", soft_wrap=True)
         say("  next     lethe local apply -f dataset.yaml", soft_wrap=True)
 
-    running.up(folder, port, warm_driver, ready)
+    wanted = running.Local(folder, port, warm_driver, gateway_port if gateway else None)
+    running.up(wanted, ready)
 
 
 @local.command()
