@@ -113,7 +113,7 @@ test-previous: test-up ## the images of the version from which tests upgrade: ev
 	@CLUSTER_NAME=lethe-test CLUSTER_INDEX=1 dev/images.sh previous
 
 ##@ Measure it
-.PHONY: bench-ledger bench-consolidation bench-restatement bench-deletes bench-vacuum bench-start bench-listing bench-local bench-operator
+.PHONY: bench-ledger bench-consolidation bench-restatement bench-deletes bench-vacuum bench-start bench-listing bench-local bench-gateway bench-operator
 bench-ledger: venv jars ## the cost of the ledger, into docs/benchmarks: 50 minutes on an idle machine (ARGS="--scale small")
 	@$(BIN)/python -m bench.ledger $(ARGS)
 bench-consolidation: venv jars ## small files per hour, into docs/benchmarks: 100 minutes on an idle machine (ARGS="--scale small")
@@ -128,6 +128,8 @@ bench-start: venv jars ## the time that the class archive saves in each run
 	@$(BIN)/python -m bench.start $(ARGS)
 bench-local: venv jars ## lethe local: from a command to the commit (ARGS="--demo --cold": also the demo, and from nothing)
 	@$(BIN)/python -m bench.local $(ARGS)
+bench-gateway: venv ## pages of batches by the gateway, into docs/benchmarks: 5 minutes on an idle machine (ARGS="--scale small")
+	@$(BIN)/python -m bench.gateway $(ARGS)
 bench-listing: venv ## the time that Lethe takes to list many objects of an S3 server, and boto3 (ARGS="--objects 20000")
 	@dev/tools.sh versitygw
 	@$(BIN)/python -m bench.listing $(ARGS)

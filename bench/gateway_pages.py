@@ -66,6 +66,7 @@ def _kinds(site: Site, span: int) -> dict[str, Ask]:
 def _measured(site: Site, scale: GatewayScale, name: str, make: Ask) -> dict[str, Any]:
     chance = random.Random(name)
     taken: list[float] = []
+    before = site.cpu_seconds()
     try:
         for _ in range(scale.requests):
             path, query = make(chance)
@@ -75,6 +76,7 @@ def _measured(site: Site, scale: GatewayScale, name: str, make: Ask) -> dict[str
     except Exception as e:
         return {"kind": name, "error": failure(e)}
     found: dict[str, Any] = {"kind": name, "seconds": spread(taken), "p95": percentile(taken, 95)}
+    found["cpu_seconds"] = round((site.cpu_seconds() - before) / scale.requests, 5)
     say(f"  {name}: median {found['seconds']['median'] * 1000:.1f} ms, 95 % below {found['p95'] * 1000:.1f} ms")
     return found
 

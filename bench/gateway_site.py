@@ -73,6 +73,12 @@ class Site:
     def connection(self) -> http.client.HTTPConnection:
         return http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
 
+    def cpu_seconds(self) -> float:
+        """What the gateway has used so far."""
+        assert self.process is not None
+        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
     def memory_mib(self) -> float:
         """The largest resident memory of the gateway so far."""
         assert self.process is not None

@@ -41,7 +41,7 @@ for name in dev checkov; do # uv reads the versions to keep from the file that i
   [ ! -e "$LOCKS/$name.txt" ] || cp "$LOCKS/$name.txt" "$LOCKS/$name.txt.new"
 done
 say "resolving"
-{ wanted local operator plan spark test; cat "$LOCKS/dev.in"; } | lock dev "${upgrades[@]}"
+{ wanted gateway local operator plan spark test; cat "$LOCKS/dev.in"; } | lock dev "${upgrades[@]}"
 # The images contain the versions that the tests used.
 wanted operator | lock operator -c "$LOCKS/dev.txt"
 wanted spark | lock spark -c "$LOCKS/dev.txt"

@@ -1,5 +1,6 @@
 """The application: routes, and how errors become problem documents."""
 
+import json
 from typing import Any
 
 from fastapi import FastAPI, Request, Response
@@ -8,7 +9,7 @@ from fastapi.openapi.utils import get_openapi
 from lethe.version import version
 from pydantic.alias_generators import to_camel
 from starlette.exceptions import HTTPException
-from starlette.responses import JSONResponse, PlainTextResponse
+from starlette.responses import PlainTextResponse
 
 from lethe_gateway.answers import PROBLEM_SCHEMA, problem_response
 from lethe_gateway.api import batches, changes, datasets, restatements
@@ -75,13 +76,13 @@ def openapi(app: FastAPI) -> dict[str, Any]:
 
 
 def _add_open_routes(app: FastAPI) -> None:
-    document: dict[str, Any] = {}
+    described: list[bytes] = []
 
     @app.get("/openapi.json", include_in_schema=False)
     def describe() -> Response:
-        if not document:
-            document.update(openapi(app))
-        return JSONResponse(document)
+        if not described:
+            described.append(json.dumps(openapi(app)).encode())
+        return Response(described[0], media_type="application/json")
 
     @app.get("/healthz", include_in_schema=False)
     @app.get("/readyz", include_in_schema=False)

@@ -80,9 +80,18 @@ class Guard:
         is_stream = scope["path"].endswith(STREAMS)
         places = services.streams if is_stream else services.requests
         try:
-            with places.one(caller.key):
-                async with asyncio.timeout(None if is_stream else limits.request_seconds):
-                    await self._app(scope, receive, sending)
+            places.enter(caller.key)
+            # A task of its own: a thread cannot be stopped, so a request that takes too long keeps its place until it has ended.
+            task = asyncio.ensure_future(self._app(scope, receive, sending))
+            task.add_done_callback(lambda _: places.leave(caller.key))
+            try:
+                await asyncio.wait({task}, timeout=None if is_stream else limits.request_seconds)
+            except asyncio.CancelledError:
+                task.cancel()
+                raise
+            if not task.done():
+                raise TimeoutError
+            task.result()
         except CallerBusy:
             raise Problem(
                 Kind.TOO_MANY_REQUESTS,
@@ -95,6 +104,7 @@ class Guard:
                 Kind.OVERLOADED, "All places for requests are taken. Try again soon.", retry_after_seconds=BUSY_SECONDS
             ) from None
         except TimeoutError:
+            sending.end()
             raise Problem(
                 Kind.TIMED_OUT,
                 f"The answer took longer than {limits.request_seconds:g} s. Ask for less, or try again later.",
@@ -106,7 +116,7 @@ class Guard:
         if sending.started:  # a client that reads too slowly: what it has is not a whole answer
             _abort(scope)
             return
-        await problem_response(problem)(scope, _no_body, sending)
+        await problem_response(problem)(scope, _no_body, sending.direct)
 
     def _bounded(self, headers: Headers, receive: Receive) -> Receive:
         """The body, which raises a Problem once it is too large."""
@@ -160,17 +170,26 @@ class Guard:
 
 
 class _Sending:
-    """Counts what is sent."""
+    """Counts what is sent, and lets nothing through any more once the time is over."""
 
     def __init__(self, send: Send, noted: access_log.Request) -> None:
         self._send = send
         self._noted = noted
+        self._ended = False
 
     @property
     def started(self) -> bool:
         return self._noted.status != 0
 
+    def end(self) -> None:
+        """Ignore what the application sends from now on."""
+        self._ended = True
+
     async def __call__(self, message: Message) -> None:
+        if not self._ended:
+            await self.direct(message)
+
+    async def direct(self, message: Message) -> None:
         if message["type"] == "http.response.start":
             self._noted.status = message["status"]
         else:

@@ -5,8 +5,6 @@ The numbers of callers that are remembered are bounded: whoever was seen longest
 
 import threading
 from collections import OrderedDict
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
 
@@ -76,15 +74,6 @@ class Concurrency:
     @property
     def active(self) -> int:
         return self._all
-
-    @contextmanager
-    def one(self, key: str) -> Iterator[None]:
-        """Raises: CallerBusy, AllBusy."""
-        self.enter(key)
-        try:
-            yield
-        finally:
-            self.leave(key)
 
     def enter(self, key: str) -> None:
         """Raises: CallerBusy, AllBusy."""

@@ -13,6 +13,11 @@ def problem_of(error: Exception, target: Target) -> Problem:
         return error
     if isinstance(error, NoSuchTableError | NoSuchNamespaceError):
         return no_table(target)
+    if isinstance(error, InputError) and error.reason == "UnknownCatalog":  # its message names all others
+        return Problem(
+            Kind.TABLE_UNREADABLE,
+            f"The gateway has no catalog {target.catalog!r}. Correct spec.table.catalog, or ask the administrator to add it.",
+        )
     if isinstance(error, InputError):
         return Problem(Kind.TABLE_UNREADABLE, f"{error.reason}: {error.message}")
     if isinstance(error, LetheError) and not isinstance(error, TransientError):
@@ -25,17 +30,11 @@ def problem_of(error: Exception, target: Target) -> Problem:
 
 
 def no_table(target: Target) -> Problem:
+    """The same for a table that does not exist and for that of another Dataset: the author of a Dataset may name any table."""
     return Problem(
         Kind.NO_TABLE,
-        f"The table {target} does not exist. The first consolidation of the Dataset creates it, if spec.table.create is set.",
-    )
-
-
-def of_another(target: Target) -> Problem:
-    return Problem(
-        Kind.NO_TABLE,
-        f"The table {target} does not belong to this Dataset (table property lethe.dataset). It does after the first run of the "
-        "Dataset; the condition Ready of the Dataset says what prevents one.",
+        f"The table {target} does not exist, or does not belong to this Dataset (table property lethe.dataset). It does after "
+        "the first run of the Dataset; the condition Ready of the Dataset says what prevents one.",
     )
 
 

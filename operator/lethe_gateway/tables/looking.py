@@ -8,17 +8,20 @@ from pathlib import Path
 from typing import Final
 
 import pyarrow as pa
+from lethe.base import names
+from lethe.base.errors import InputError
 from lethe.batches_table import table as tracking
 from lethe.batches_table.files import TrackingFile, files_of
 from lethe.iceberg import catalogs
 from lethe.iceberg.facts import TableFacts, observe
 from lethe.ledger.ledger import Ledger
 from lethe.ledger_store import store as ledger_store
+from pyiceberg.catalog import Catalog
 from pyiceberg.io import FileIO
 from pyiceberg.table import Table
 
 from lethe_gateway.tables import reading, writing
-from lethe_gateway.tables.errors import not_tracked, of_another
+from lethe_gateway.tables.errors import no_table, not_tracked
 from lethe_gateway.tables.records import IndexState
 from lethe_gateway.tables.target import Target
 
@@ -41,11 +44,13 @@ def look(target: Target) -> Seen:
     """Raises: Problem (`no-table`, `not-tracked`); NoSuchTableError; LetheError; what catalogs and stores raise."""
     catalog = catalogs.load(target.catalog)
     # Load the table after the table of batches, so that its ledger is not older than the one shown.
-    batches = tracking.find(catalog, target.name)
+    batches, wrong = _table_of_batches(catalog, target)
     table = catalog.load_table(target.name)
+    if table.properties.get(names.CLAIM) != target.claim:  # before anything is said about the table
+        raise no_table(target)
+    if wrong is not None:
+        raise wrong
     facts = observe(table, target.batch_column, str(target))
-    if facts.claim != target.claim:
-        raise of_another(target)
     shown = tracking.shown(batches) if batches is not None else None
     if batches is None or shown is None:
         raise not_tracked(target, "There is no table of the batches of this Dataset.")
@@ -64,6 +69,14 @@ def look(target: Target) -> Seen:
         listed_time=shown.listed,
     )
     return Seen(batches, table.io, facts, loaded.ledger, state)
+
+
+def _table_of_batches(catalog: Catalog, target: Target) -> tuple[Table | None, InputError | None]:
+    """The table, if there is one; and what is wrong with it."""
+    try:
+        return tracking.find(catalog, target.name), None
+    except InputError as e:
+        return None, e
 
 
 def bring_up_to_date(path: Path | None, new_path: Path, seen: Seen, progress: Callable[[int], None]) -> Path:

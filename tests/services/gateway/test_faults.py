@@ -274,3 +274,44 @@ def _received(connection: socket.socket) -> bytes:
         return connection.recv(1)
     except ConnectionResetError:
         return b""
+
+
+def test_a_client_that_does_not_read_its_answer_is_dropped(site: Site) -> None:
+    """Its place is free again, and its connection ends."""
+    limits = '{"requestSeconds": 1, "concurrent": 1, "requestsPerSecond": 1000, "burst": 1000}'
+    token = site.token("analyst")
+    with (
+        running(site.folder / "unread", **{**site.environ, "LETHE_GATEWAY_LIMITS": limits}) as gateway,
+        gateway.client(token) as client,
+    ):
+        slow = socket.socket()
+        slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
+        slow.connect(("127.0.0.1", gateway.port))
+        request = f"GET {DATASET}/batches HTTP/1.1\r\nHost: g\r\nAuthorization: Bearer {token}\r\n\r\n".encode()
+        with suppress(OSError):
+            for _ in range(5000):  # pipelined, so that answers fill all buffers
+                slow.sendall(request)
+
+        wait_until(lambda: client.get(DATASET).status_code == 200, 60)
+        slow.settimeout(60)
+        with suppress(ConnectionResetError):
+            while slow.recv(65536):
+                pass
+        slow.close()
+
+
+def test_two_replicas_give_the_same_answers(site: Site) -> None:
+    """A list that was begun on one continues on the other."""
+    token = site.token("analyst")
+    with (
+        running(site.folder / "other", **site.environ) as gateway,
+        gateway.client(token) as two,
+        site.gateway.client(token) as one,
+    ):
+        cursor = one.get(f"{DATASET}/batches", params={"limit": 3}).json()["nextCursor"]
+        pages = [c.get(f"{DATASET}/batches", params={"limit": 3, "cursor": cursor}) for c in (one, two)]
+        batches = [[c.get(f"{DATASET}/batches/{id}") for id in STATES] for c in (one, two)]
+
+    assert pages[0].json()["items"] == pages[1].json()["items"]
+    assert pages[0].headers["etag"] == pages[1].headers["etag"]
+    assert [a.headers["etag"] for a in batches[0]] == [a.headers["etag"] for a in batches[1]]

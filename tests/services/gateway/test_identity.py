@@ -112,15 +112,23 @@ def test_batches_need_a_right_of_their_own(site: Site) -> None:
 
 
 def test_a_dataset_does_not_open_the_table_of_another(site: Site) -> None:
-    """Whoever may create Datasets must not read, through the gateway's credentials, a table that belongs to another Dataset."""
-    site.server.kube.create(DATASETS, "default", dataset("thief"))
+    """Whoever may create Datasets must not read, through the gateway's credentials, a table that belongs to another Dataset, nor
+    learn that it exists, nor which catalogs there are."""
+    tables = {"thief": "air.flights", "guess": "air.nothing", "batches": "air.flights_batches"}
+    documents = [dataset(name, table=table) for name, table in tables.items()] + [dataset("stray", catalog="prod")]
+    for document in documents:
+        site.server.kube.create(DATASETS, "default", document)
     try:
         with site.client("analyst") as client:
-            answer = client.get("/v1/namespaces/default/datasets/thief/batches")
+            answers = {n: client.get(f"/v1/namespaces/default/datasets/{n}/batches") for n in (*tables, "stray")}
     finally:
-        site.server.kube.delete(DATASETS, "default", "thief")
+        for document in documents:
+            site.server.kube.delete(DATASETS, "default", document["metadata"]["name"])
 
-    assert (answer.status_code, answer.json()["type"]) == (409, "https://lethe.dev/problems/no-table")
+    stray = answers.pop("stray")
+    assert (stray.status_code, "lite" in stray.text) == (409, False)
+    assert {a.json()["type"] for a in answers.values()} == {"https://lethe.dev/problems/no-table"}
+    assert len({a.text.replace(tables[n], "") for n, a in answers.items()}) == 1
 
 
 def test_a_token_needs_one_of_the_audiences(site: Site) -> None:

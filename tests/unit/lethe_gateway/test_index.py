@@ -12,7 +12,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from lethe.batches_table.files import read_rows
 from lethe.buffer.batch_rows import STATES, BatchRow
-from lethe.ledger.ledger import BatchState
+from lethe.contract.result import ErasureOutcome
+from lethe.ledger.ledger import BatchState, Delta
 from lethe_gateway.problems import Kind, Problem
 from lethe_gateway.tables import looking, reading, writing
 from lethe_gateway.tables.looking import Seen, bring_up_to_date, look
@@ -21,9 +22,9 @@ from lethe_gateway.tables.target import Target
 from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 
-from tests.support.builders import NOW, a_batch, ago
+from tests.support.builders import NOW, RUN, a_batch, a_request_entry, ago
 from tests.support.gateway_lake import fill, flights_table
-from tests.support.tables import commit, revert, undo, vacuum
+from tests.support.tables import commit, revert, summary_of, undo, vacuum
 from tests.support.tracked import BATCHES, update
 
 TARGET = Target("lite", "air.flights", "default/flights", "batch_id")
@@ -354,3 +355,35 @@ def test_prefixes_end_where_the_next_text_begins() -> None:
     assert reading.after_prefix("a\ud7ff") == "a\ue000"  # what lies between cannot be text
     assert reading.after_prefix("a\U0010ffff") == "b"
     assert reading.after_prefix("\U0010ffff") > "\U0010ffff" * 256
+
+
+def test_a_verified_erasure_is_listed_with_its_record_and_no_batch_ids(
+    catalog: Catalog, table: Table, index: Index
+) -> None:
+    fill(catalog, table)
+    table.refresh()
+    outcome = {
+        "restatement": "ns/e/1",
+        "verifiedTime": NOW.isoformat(),
+        "record": "s3://e/1.json",
+        "recordSha256": "ab",
+    }
+    entry = a_request_entry("ns/e/1", operation="Erase", batch_ids=("D",), values_digest="secret", erasure=outcome)
+    table.append(
+        table.schema().as_arrow().empty_table(),
+        snapshot_properties=summary_of(table, Delta(RUN, set_requests=(entry,))),
+    )
+
+    index.refresh()
+
+    with index.reader() as connection:
+        every = reading.erasures(connection, "", 10, False)
+        opened = reading.erasures(connection, "", 10, True)
+        (named,) = reading.erasures_named(connection, "ns/e")
+        (document,) = connection.execute("SELECT document FROM requests WHERE key = 'ns/e/1'").fetchone()
+    assert [k.key for k in every] == ["default/erase-d/3f", "ns/e/1"]
+    assert [k.key for k in opened] == ["default/erase-d/3f"]
+    assert named.result is not None
+    assert (named.pending, named.result.erasure) == (None, ErasureOutcome.model_validate(outcome))
+    assert "secret" not in document
+    assert "batchIds" not in document

@@ -51,13 +51,15 @@ def test_a_clock_that_goes_back_takes_nothing_away() -> None:
 
 def test_places_are_limited_for_each_key_and_for_all() -> None:
     places = Concurrency(per_key=2, total=3)
-    with places.one("a"), places.one("a"):
-        with pytest.raises(CallerBusy), places.one("a"):
-            pass
-        with places.one("b"), pytest.raises(AllBusy), places.one("c"):
-            pass
-        with places.one("c"):
-            pass
-    with places.one("a"):
-        assert places.active == 1
+    for key in "aab":
+        places.enter(key)
+
+    with pytest.raises(CallerBusy):
+        places.enter("a")
+    with pytest.raises(AllBusy):
+        places.enter("c")
+    places.leave("b")
+    places.enter("c")
+    for key in "aac":
+        places.leave(key)
     assert places.active == 0

@@ -1,6 +1,8 @@
 """Routes over protocols: what is asked of the parts, and what is answered."""
 
+import hashlib
 import json
+import threading
 from dataclasses import replace
 from datetime import timedelta
 
@@ -16,6 +18,7 @@ from lethe_gateway.tables.records import BatchFacts, KnownErasure
 from lethe_gateway.tables.target import Target
 
 from tests.support.builders import NOW
+from tests.support.clock import wait_until
 from tests.support.gateway_lake import DATASET_STATUS
 from tests.support.gateway_parts import RIGHTS, TOKEN, OneTable, Parts, Resources, Rights
 from tests.support.resources import a_dataset_body, a_restatement_body
@@ -112,8 +115,6 @@ def known(key: str, outcome: ErasureOutcome | None) -> KnownErasure:
 
 
 def test_a_record_that_was_changed_or_is_missing_is_told() -> None:
-    import hashlib
-
     right = VERIFIED.model_copy(update={"record_sha256": hashlib.sha256(RECORD).hexdigest()})
     files = {"s3://e/1.json": RECORD, "s3://e/1.json.sig": b"s"}
     for outcome, stored, expected in (
@@ -148,18 +149,19 @@ def test_erasures_in_pages_and_only_those_that_are_open() -> None:
     assert [e["key"] for e in opened["items"]] == ["ns/e/0", "ns/e/2", "ns/e/4"]
 
 
-def test_a_request_that_takes_too_long_is_a_503() -> None:
-    import threading
-
+def test_a_request_that_takes_too_long_is_a_503_at_once_and_keeps_its_place_until_it_ends() -> None:
     ended = threading.Event()
-    settings = Settings(namespaces=("ns",), limits=Limits(request_seconds=0.2))
-    made = parts(settings=settings)
-    made.resources.before_each = lambda: ended.wait(20) and None  # type: ignore[func-returns-value]
+    limits = Limits(request_seconds=0.2, concurrent_per_caller=1)
+    made = parts(settings=Settings(namespaces=("ns",), limits=limits))
+    made.resources.before_each = lambda: ended.wait(60) and None  # type: ignore[func-returns-value]
+    with made.client() as client:
+        first = client.get(DATASET)
+        second = client.get(DATASET)
+        ended.set()
 
-    answer = made.client().get(DATASET)
-    ended.set()
-
-    assert (answer.status_code, answer.json()["type"]) == (503, Kind.TIMED_OUT.type)
+        assert (first.status_code, first.json()["type"]) == (503, Kind.TIMED_OUT.type)
+        assert (second.status_code, second.json()["type"]) == (429, Kind.TOO_MANY_REQUESTS.type)
+        wait_until(lambda: client.get(DATASET).status_code == 200, 30)
 
 
 @pytest.mark.parametrize("length", ["99999999999999999999999", "1048577", "-1", "abc"])
