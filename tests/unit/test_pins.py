@@ -13,7 +13,7 @@ from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).parents[2]
 LOCKS = ROOT / "dev/requirements"
-EXTRAS = {"dev": ("operator", "spark", "test"), "operator": ("operator",), "spark": ("spark",)}
+EXTRAS = {"dev": ("gateway", "operator", "spark", "test"), "operator": ("operator",), "spark": ("spark",)}
 DOCKERFILES = [p.relative_to(ROOT).as_posix() for p in ROOT.glob("**/Dockerfile")]
 WORKFLOWS = [
     p.relative_to(ROOT).as_posix() for d in (".github/workflows", "examples/github") for p in (ROOT / d).glob("*.y*ml")

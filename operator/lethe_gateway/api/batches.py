@@ -7,7 +7,7 @@ from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Path, Query, Request
 from lethe.base.ids import MAX_BATCH_ID_LENGTH
-from lethe.erasure.signature import SUFFIX
+from lethe.erasure.record import SIGNATURE_SUFFIX
 
 from lethe_gateway import paging
 from lethe_gateway.answers import answer, responses
@@ -189,7 +189,7 @@ def _record(view: TableView, known: KnownErasure) -> ErasureRecord:
     content = view.file(summary.record, MAX_RECORD_BYTES) if summary.record else None
     if content is None or summary.record is None:
         return ErasureRecord(erasure=summary, found=False)
-    signature = f"{summary.record}{SUFFIX}"
+    signature = f"{summary.record}{SIGNATURE_SUFFIX}"
     return ErasureRecord(
         erasure=summary,
         found=True,

@@ -26,8 +26,8 @@ from lethe_gateway.tables.records import IndexState, micros
 from lethe_gateway.tables.schema import INDEXES, STATES, TABLES, VERSION
 
 DRAFT: Final = ".new"  # ending of a file that is being built
-GROUP_ROWS: Final = 4096  # that are in memory as Python objects
-CACHE_KIB: Final = 16_384
+GROUP_ROWS: Final = 2048  # that are in memory as Python objects
+CACHE_KIB: Final = 6144
 _NAMES: Final = tuple(ARROW.names)
 _STATE_NUMBERS: Final = {s: n for n, s in enumerate(STATES)}
 _MARKS: Final = ", ".join("?" * (len(_NAMES) + 1))

@@ -17,6 +17,7 @@ from lethe.ledger.erasure import PurgedFile
 from lethe.uri import without_values
 
 FORMAT_VERSION: Final = 2  # 1 was not canonical
+SIGNATURE_SUFFIX: Final = ".sig"  # appended to the name of a record
 FILES_AT_MOST: Final = 10_000
 NOT_COVERED: Final = (
     "objects in the buffer",

@@ -16,10 +16,10 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
 from lethe.base.errors import InputError
-from lethe.erasure.record import canonical
+from lethe.erasure.record import SIGNATURE_SUFFIX, canonical
 
 ALGORITHM: Final = "ed25519"
-SUFFIX: Final = ".sig"  # appended to the name of the record
+SUFFIX: Final = SIGNATURE_SUFFIX
 INVALID_KEY: Final = "InvalidKey"
 _TYPE: Final = "lethe erasure record"  # so that other documents signed with this key are not mistaken for it
 

@@ -252,6 +252,7 @@ def test_a_table_on_postgresql_and_s3_is_shown_and_followed(site: Site, tmp_path
             update(catalog)
 
             found = client.get(f"{DATASET}/batches").json()
+            assert gateway.memory_mib() < 256
 
     assert (behind["commitsBehind"], found["freshness"]["commitsBehind"]) == (1, 0)
     states = {b["id"]: b["state"] for b in found["items"]}
