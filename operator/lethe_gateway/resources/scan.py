@@ -11,8 +11,8 @@ from typing import Any, Final, Generic, TypeVar
 from lethe_gateway.resources.reader import ResourcePage
 
 T = TypeVar("T")
-READ: Final = 250  # resources of one request to the API server
-REQUESTS_AT_MOST: Final = 8  # to the API server, for one page
+READ: Final = 100  # resources of one request to the API server
+REQUESTS_AT_MOST: Final = 12  # to the API server, for one page
 
 
 @dataclass(frozen=True)

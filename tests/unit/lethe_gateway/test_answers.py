@@ -1,16 +1,20 @@
 """ETags, problem documents, the access log, settings."""
 
 import json
+import re
 from datetime import UTC, datetime
 from pathlib import Path
+from urllib.parse import unquote
 
 import pytest
 from lethe.buffer import batch_rows
 from lethe_gateway import access_log, etags
+from lethe_gateway.app import routes
 from lethe_gateway.freshness import commits_behind
 from lethe_gateway.problems import Kind, Problem, not_found
 from lethe_gateway.settings import InvalidSettings, Limits, from_environment
 from lethe_gateway.tables.schema import STATES
+from starlette.routing import Match
 
 DOCS = Path(__file__).parents[3] / "docs/gateway.md"
 
@@ -59,6 +63,15 @@ def test_the_docs_list_every_type_of_problem() -> None:
     text = DOCS.read_text()
 
     assert [k.slug for k in Kind if f"`{k.slug}`" not in text] == []
+
+
+def test_each_request_in_the_docs_has_a_route() -> None:
+    paths = re.findall(r"\$G(/v1[^\s\"?]*)", DOCS.read_text())
+    assert len(paths) > 5
+
+    for path in paths:
+        scope = {"type": "http", "method": "GET", "path": unquote(path), "path_params": {}, "headers": []}
+        assert any(route.matches(scope)[0] is Match.FULL for route in routes().routes), path
 
 
 def test_a_problem_says_when_to_try_again() -> None:
