@@ -66,17 +66,20 @@ class ChangeStream:
 
     async def next(self, seconds: float) -> list[bytes]:
         """What has happened; a heartbeat, if nothing did for so long. Empty: the stream has ended."""
-        try:
-            async with asyncio.timeout(seconds):
-                await self._news.wait()
-        except TimeoutError:
-            return [heartbeat(self._place.id)]
-        with self._lock:
-            found = list(self._waiting)
-            self._waiting.clear()
-            if not self._is_final:
-                self._news.clear()
-        return found
+        while True:
+            try:
+                async with asyncio.timeout(seconds):
+                    await self._news.wait()
+            except TimeoutError:
+                return [heartbeat(self._place.id)]
+            with self._lock:
+                found, is_final = list(self._waiting), self._is_final
+                self._waiting.clear()
+                if not is_final:
+                    self._news.clear()
+            if found or is_final:
+                return found
+            # Otherwise the events of this notice went with those of the one before.
 
     async def check(self) -> None:
         """End the stream if its caller lost the right to it."""
@@ -97,15 +100,7 @@ class ChangeStream:
     def _watch(self, kind: ResourceKind) -> None:
         while not self._ended.is_set():
             try:
-                name = self._dataset if kind is KINDS[0] else ""
-                watched = Watched(self._place.of(kind), name)
-                events = self._services.resources.watch(
-                    self._caller, kind, self._namespace, watched, lambda end: self._opened(kind, end)
-                )
-                for event in events:
-                    if self._ended.is_set():
-                        return
-                    self._take(kind, event)
+                self._follow(kind)
             except Problem as e:
                 self._end(e)
                 self._ended.wait(RETRY_SECONDS)
@@ -113,18 +108,38 @@ class ChangeStream:
                 log.exception("a watch of %s failed and starts again", kind.plural)
                 self._ended.wait(RETRY_SECONDS)
 
+    def _follow(self, kind: ResourceKind) -> None:
+        """One watch, until it ends. Raises: Problem."""
+        watched = Watched(self._place.of(kind), self._dataset if kind is KINDS[0] else "")
+        try:
+            events = self._services.resources.watch(
+                self._caller, kind, self._namespace, watched, lambda end: self._opened(kind, end)
+            )
+            for event in events:
+                if self._ended.is_set():
+                    return
+                if event.get("type") == "ERROR":
+                    self._reset(kind)
+                    return
+                self._take(kind, event)
+        except Problem as e:
+            if e.kind is not Kind.CURSOR_EXPIRED:
+                raise
+            self._reset(kind)
+
     def _opened(self, kind: ResourceKind, end: Callable[[], None]) -> None:
         self._enders[kind.plural] = end
         if self._ended.is_set():
             self.close()
 
     def _take(self, kind: ResourceKind, event: Any) -> None:
-        if event.get("type") == "ERROR":
-            self._reset(kind)
-            return
         version = str((event["object"].get("metadata") or {}).get("resourceVersion") or "")
         with self._lock:
-            found = list(events_of(kind, event, self._reported, self._dataset))
+            try:
+                found = list(events_of(kind, event, self._reported, self._dataset))
+            except ValueError:  # a resource that a later version of the operator wrote; the next one may be readable
+                log.warning("a change of a %s was not reported, because it cannot be read", kind.name)
+                found = []
             self._place = self._place.moved(kind, version)
             # Only the last event has the id: a client that gets a part of them gets all of them again.
             texts = [

@@ -1,0 +1,131 @@
+"""Streams of changes over watches in memory."""
+
+import asyncio
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from lethe_gateway.problems import Kind, Problem, not_found
+from lethe_gateway.resources.changes import Place
+from lethe_gateway.resources.reader import OnOpen, ResourcePage, Watched
+from lethe_gateway.services import Services
+from lethe_gateway.settings import Limits, Settings
+from lethe_gateway.streaming import ChangeStream
+from lethe_operator.kube import RESTATEMENTS, ResourceKind
+
+from tests.support.gateway_parts import READER, OneTable, Resources, Rights
+from tests.support.resources import a_restatement_body
+
+
+def added(n: int) -> dict[str, Any]:
+    return {"type": "ADDED", "object": a_restatement_body(f"r{n}", meta={"resourceVersion": str(100 + n)})}
+
+
+@dataclass
+class Watches(Resources):
+    """Each watch of Restatements gives the next of these; afterwards they stay empty."""
+
+    answers: list[Callable[[], Iterator[dict[str, Any]]]] = field(default_factory=list)
+    begun: list[str] = field(default_factory=list)  # versions
+
+    def page(self, *_: Any) -> ResourcePage:
+        return ResourcePage([], "", "900")
+
+    def watch(self, *given: Any) -> Iterator[dict[str, Any]]:
+        _, kind, _, watched, on_open = given
+        return self._watch(kind, watched, on_open)
+
+    def _watch(self, kind: ResourceKind, watched: Watched, on_open: OnOpen) -> Iterator[dict[str, Any]]:
+        ended = threading.Event()
+        on_open(ended.set)
+        if kind is RESTATEMENTS and self.answers:
+            self.begun.append(watched.after)
+            yield from self.answers.pop(0)()
+        else:
+            ended.wait(30)
+
+
+def read(
+    watches: Watches, until: Callable[[list[str]], bool], events: int = 1000, identity: Rights | None = None
+) -> list[str]:
+    """The names and ids that a stream sends until a condition holds, or until its end."""
+
+    async def run() -> list[str]:
+        settings = Settings(namespaces=("ns",), limits=Limits(stream_events=events))
+        services = Services(settings, identity or Rights(), watches, OneTable())
+        stream = ChangeStream(services, READER, "ns", "", Place("1", "1"))
+        stream.open()
+        seen: list[str] = []
+        try:
+            async with asyncio.timeout(30):
+                while not until(seen):
+                    if identity is not None:
+                        await stream.check()
+                    texts = await stream.next(0.5)
+                    if not texts or stream.lagging.is_set():
+                        return [*seen, "lagging" if stream.lagging.is_set() else "ended"]
+                    seen += [t.decode().partition("\ndata")[0] for t in texts if b"event" in t]
+        finally:
+            stream.close()
+        return seen
+
+    return asyncio.run(run())
+
+
+def test_many_events_at_once_arrive_in_order_and_do_not_end_the_stream() -> None:
+    watches = Watches(answers=[lambda: (added(n) for n in range(900))])
+
+    seen = read(watches, lambda seen: len(seen) >= 900)
+
+    assert seen == [f"id: 1-{100 + n}\nevent: restatement" for n in range(900)]
+
+
+def test_a_watch_continues_where_the_one_before_ended() -> None:
+    watches = Watches(answers=[lambda: iter([added(1)]), lambda: iter([added(2)]), lambda: iter([added(3)])])
+
+    read(watches, lambda seen: len(seen) >= 3)
+
+    assert watches.begun == ["1", "101", "102"]
+
+
+def test_when_the_api_server_has_forgotten_the_place_the_stream_says_so_and_goes_on() -> None:
+    def expired() -> Iterator[dict[str, Any]]:
+        raise Problem(Kind.CURSOR_EXPIRED, "gone")
+        yield {}
+
+    error = {"type": "ERROR", "object": {"code": 410}}
+    watches = Watches(answers=[expired, lambda: iter([error]), lambda: iter([added(1)])])
+
+    seen = read(watches, lambda seen: len(seen) >= 3)
+
+    assert seen == ["id: 1-900\nevent: reset", "id: 1-900\nevent: reset", "id: 1-101\nevent: restatement"]
+
+
+def test_a_resource_that_cannot_be_read_does_not_stop_the_stream() -> None:
+    broken = added(1)
+    broken["object"]["status"] = {"queuePosition": "first"}
+    watches = Watches(answers=[lambda: iter([broken, added(2)])])
+
+    assert read(watches, lambda seen: len(seen) >= 1) == ["id: 1-102\nevent: restatement"]
+
+
+def test_a_stream_ends_when_its_caller_may_no_longer_list() -> None:
+    assert read(Watches(), lambda _: False, identity=Rights(rights=frozenset())) == ["event: end", "ended"]
+    assert read(Watches(), lambda _: False, identity=Rights(callers={})) == ["event: end", "ended"]
+
+
+def test_a_watch_that_is_forbidden_ends_the_stream() -> None:
+    def forbidden() -> Iterator[dict[str, Any]]:
+        raise not_found()
+        yield {}
+
+    assert read(Watches(answers=[forbidden]), lambda _: False) == ["event: end", "ended"]
+
+
+def test_a_reader_that_lags_behind_loses_its_stream() -> None:
+    watches = Watches(answers=[lambda: (added(n) for n in range(50))])
+
+    seen = read(watches, lambda _: False, events=20)
+
+    assert seen[-1] == "lagging"
