@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import socket
 from typing import Any
 
 import uvicorn
@@ -16,6 +17,8 @@ KEEP_ALIVE_SECONDS = 15
 # After a signal, requests that are being answered have this long. Streams end.
 STOP_SECONDS = 5
 MAX_HEADER_BYTES = 32_768
+# Of the kernel, for each connection: what a client that does not read may occupy before it is noticed.
+SEND_BUFFER_BYTES = 131_072
 
 
 def protocol_of(limits: Limits) -> type[asyncio.Protocol]:
@@ -26,6 +29,7 @@ def protocol_of(limits: Limits) -> type[asyncio.Protocol]:
 
         def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
             super().connection_made(transport)
+            transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER_BYTES)
             if len(self.connections) > limits.connections:
                 transport.abort()
                 return
@@ -90,5 +94,5 @@ class _Announcing(uvicorn.Server):
     async def startup(self, sockets: Any = None) -> None:
         await super().startup(sockets)
         for listening in self.servers:
-            for socket in listening.sockets:
-                log.info("listening on port %d", socket.getsockname()[1])
+            for bound in listening.sockets:
+                log.info("listening on port %d", bound.getsockname()[1])

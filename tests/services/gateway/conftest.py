@@ -1,6 +1,5 @@
 """A real API server with Lethe's definitions, callers with real tokens, a table, and a gateway that may only ask."""
 
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -69,8 +68,6 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     """The analyst may see Datasets and batches; the planner no batches; the outsider nothing."""
     folder = tmp_path_factory.mktemp("gateway")
     home = folder / "home"
-    before = os.environ.get("PYICEBERG_HOME")
-    os.environ["PYICEBERG_HOME"] = str(home)
     with api_server(folder / "cluster") as server:
         apply_definitions(server, definitions())
         _accounts(server)
@@ -82,10 +79,6 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
         kubeconfig = kubeconfig_of(server, folder / "kubeconfig", token_of(server.kube, "lethe-gateway"))
         with running(folder / "gateway", **settings(kubeconfig, home)) as gateway:
             yield Site(server, gateway, catalog, table, folder, kubeconfig)
-    if before is None:
-        del os.environ["PYICEBERG_HOME"]
-    else:
-        os.environ["PYICEBERG_HOME"] = before
 
 
 def _accounts(server: ApiServerProcess) -> None:

@@ -187,7 +187,7 @@ def test_a_client_that_does_not_read_is_dropped(site: Site) -> None:
                 stream.until("restatement modified long")
 
             numbers = count()
-            wait_until(lambda: _is_reset(gateway.port, slow), 120, before_each=change)
+            wait_until(lambda: _is_reset(gateway.port, slow), 240, before_each=change)
         kube.delete(RESTATEMENTS, "default", "long")
         slow.close()
 
