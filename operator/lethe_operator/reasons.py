@@ -151,6 +151,37 @@ class Reason(StrEnum):
     QUEUE_OVER_LIMIT = "QueueOverLimit", "The queue has too many messages in flight. The operator waits."
     QUEUE_SHARED = "QueueShared", "An older Dataset reads the same queue. This Dataset does not read it."
 
+    # --- the condition EventsPublished of a Dataset ----------------------------------------------------------------
+    EVENTS_DELIVERED = "EventsDelivered", "Status events are delivered to the sink, or there is nothing to deliver."
+    SINK_UNAVAILABLE = (
+        "SinkUnavailable",
+        "The sink of status events does not answer, or answers that it is overloaded. The operator retries; no event is lost.",
+    )
+    SINK_DENIED = (
+        "SinkDenied",
+        "The sink of status events rejects the operator's credentials. Correct the Secret that the chart's value "
+        "events.secretName names. The operator retries.",
+    )
+    SINK_NOT_FOUND = (
+        "SinkNotFound",
+        "The topic or the URL of the sink of status events does not exist. Create it, or correct the chart's value events. The "
+        "operator retries.",
+    )
+    MESSAGE_TOO_LARGE = (
+        "MessageTooLarge",
+        "The sink takes no message of this size. Decrease the chart's value events.maxEventBytes, or increase the sink's limit. "
+        "The operator retries; later events of the Dataset wait.",
+    )
+    MESSAGE_REFUSED = (
+        "MessageRefused",
+        "The sink refused a status event. The message says how it answered. The operator retries; later events of the Dataset "
+        "wait.",
+    )
+    CURSOR_UNREADABLE = (
+        "CursorUnreadable",
+        "The file that says how far the status events of the table are published cannot be read. The message says what to do.",
+    )
+
     # --- a run -----------------------------------------------------------------------------------------------------
     RUN_STARTED = "RunStarted", "The operator created a Job for a run."
     RUN_SUCCEEDED = "RunSucceeded", "A run succeeded. The message says what it did."

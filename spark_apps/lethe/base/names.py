@@ -72,6 +72,8 @@ RUNS_FOLDER: Final = "_runs"
 WRITER_SUFFIX: Final = "-writing.json"
 # The records of verified erasures. Lethe never deletes them.
 ERASURES_FOLDER: Final = "_erasures"
+# How far the status events of the table are published: `<number>.json`.
+EVENTS_FOLDER: Final = "_events"
 
 # --- in the buffer -------------------------------------------------------------------------------------------------
 SUCCESS_MARKER: Final = "_SUCCESS"

@@ -22,7 +22,7 @@ DATA_FILES: Final = (".parquet", ".orc", ".avro")
 TABLE_FILES: Final = (".metadata.json", ".metadata.json.gz")
 # The minimum age at which Iceberg's own clean-up removes files of other writers.
 OTHERS_FOR: Final = timedelta(days=3)
-_RECORD_FOLDERS: Final = (names.RUNS_FOLDER, names.LEDGER_FOLDER, names.ERASURES_FOLDER)
+_RECORD_FOLDERS: Final = (names.RUNS_FOLDER, names.LEDGER_FOLDER, names.ERASURES_FOLDER, names.EVENTS_FOLDER)
 _RUN: Final = re.compile(r"[0-9a-f]{32}")  # `lethe.base.ids.run_id`
 
 

@@ -189,7 +189,7 @@ class ChunkedPart(Mapping[K, T]):
     def __init__(self, chunks: Sequence[ChunkReader[K, T]], count: int, name: str, remembers: bool = True) -> None:
         self.chunks = tuple(chunks)
         self._count = count
-        self._name = name
+        self.name = name  # for messages
         self._remembers = remembers
         self._known: dict[K, T | None] = {}
         self._all: dict[K, T] | None = None
@@ -207,7 +207,7 @@ class ChunkedPart(Mapping[K, T]):
 
     def apart(self) -> "ChunkedPart[K, T]":
         """A copy for one thread that caches chunks, but no answers."""
-        return ChunkedPart([c.apart() for c in self.chunks], self._count, self._name, remembers=False)
+        return ChunkedPart([c.apart() for c in self.chunks], self._count, self.name, remembers=False)
 
     def _look_up(self, keys: list[K]) -> dict[K, T | None]:
         looked_up: dict[K, T | None] = {}
@@ -239,7 +239,7 @@ class ChunkedPart(Mapping[K, T]):
             if len(found) != self._count:
                 raise LedgerError(
                     "LedgerUnreadable",
-                    f"the ledger's chunks hold {len(found)} {self._name}; its root says {self._count}. Restore its files, "
+                    f"the ledger's chunks hold {len(found)} {self.name}; its root says {self._count}. Restore its files, "
                     "or roll the table back.",
                 )
             self._all = found
@@ -264,7 +264,7 @@ class ChunkedPart(Mapping[K, T]):
         return self.load().values()
 
     def __repr__(self) -> str:
-        return f"<{self._count} {self._name} in {len(self.chunks)} chunks>"
+        return f"<{self._count} {self.name} in {len(self.chunks)} chunks>"
 
 
 def _joined(spans: Iterable[tuple[int, int]]) -> list[list[tuple[int, int]]]:

@@ -61,7 +61,7 @@ def load(io: FileIO, facts: TableFacts, snapshot_id: int | None = None) -> Loade
         return Loaded(EMPTY, resolution)
     with naming(facts, start):
         root = read_root(io, facts, resolution.pointer)
-        return Loaded(_ledger(io, resolution.pointer, root, resolution.carrier_id), resolution, root)
+        return Loaded(ledger_of(io, resolution.pointer, root, resolution.carrier_id), resolution, root)
 
 
 def load_accepted(io: FileIO, facts: TableFacts, pointer: str) -> Loaded:
@@ -75,7 +75,7 @@ def load_accepted(io: FileIO, facts: TableFacts, pointer: str) -> Loaded:
     with naming(facts, facts.head_id):
         root = read_root(io, facts, pointer)
         accepted = Carrier(-facts.head_id, 0, pointer, tuple(sorted(line)))
-        return Loaded(_ledger(io, pointer, root, None), Resolution(None, None, line), root, (accepted,))
+        return Loaded(ledger_of(io, pointer, root, None), Resolution(None, None, line), root, (accepted,))
 
 
 def load_root(io: FileIO, facts: TableFacts, pointer: str, carrier_id: int | None) -> Ledger:
@@ -84,7 +84,7 @@ def load_root(io: FileIO, facts: TableFacts, pointer: str, carrier_id: int | Non
     Args:
         carrier_id: That snapshot, for entries without a snapshot id.
     """
-    return _ledger(io, pointer, read_root(io, facts, pointer), carrier_id)
+    return ledger_of(io, pointer, read_root(io, facts, pointer), carrier_id)
 
 
 @contextmanager
@@ -114,7 +114,7 @@ def newest_carriers(io: FileIO, facts: TableFacts) -> tuple[Carrier, ...]:
         return ()
     newest = max(carried, key=lambda s: s.sequence_number)
     assert newest.ledger is not None
-    return _ledger(io, newest.ledger, read_root(io, facts, newest.ledger), newest.id).carriers
+    return ledger_of(io, newest.ledger, read_root(io, facts, newest.ledger), newest.id).carriers
 
 
 def read_tombstones(io: FileIO, facts: TableFacts, uri: str) -> list[Tombstone]:
@@ -267,7 +267,14 @@ class _Writer:
 _FINISH: Mapping[str, Callable[[Any, int | None], Any]] = {"batches": settled_batch, "requests": settled_request}
 
 
-def _ledger(io: FileIO, pointer: str, root: Root, carrier_id: int | None) -> Ledger:
+def ledger_of(io: FileIO, pointer: str, root: Root, carrier_id: int | None) -> Ledger:
+    """The ledger of a root that was read.
+
+    Args:
+        pointer: URI of the root.
+        carrier_id: As for `load_root`.
+    Raises: LedgerError, here or when the ledger is used.
+    """
     folder = pointer.rpartition("/")[0]
     statistics = root.statistics
 

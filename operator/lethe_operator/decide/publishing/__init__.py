@@ -1,0 +1,1 @@
+"""Status events: what the operator publishes about the batches of a Dataset. Pure."""

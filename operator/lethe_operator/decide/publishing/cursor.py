@@ -1,0 +1,188 @@
+"""How far the ledger of a table is published: a small versioned JSON document. Pure.
+
+A step is written to the cursor before its first event is sent, and is finished before another one begins. So events of a version
+that is not part of the history any more are always followed by those that correct them.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Any, Final
+
+from lethe_operator.decide.publishing.event_types import StartedFrom
+
+FORMAT_VERSION: Final = 1
+# The version of the code that makes events of a step. Count it up when the same step would give other events, or another order:
+# a step that was interrupted is then repeated as a whole, with new ids.
+GENERATOR: Final = 1
+
+
+class UnreadableCursor(ValueError):
+    """A cursor has an unknown format; the message says which."""
+
+
+class Move(StrEnum):
+    """How a step leads from one version to another."""
+
+    START = "Start"  # to the version at which publishing starts; the step has no changes
+    NEXT = "Next"  # to the next version
+    ROLL_BACK = "RollBack"  # to a version that does not follow
+    SKIP = "Skip"  # to a version that follows, over versions that are gone
+    RECOVER = "Recover"  # from a version that is gone
+
+    @property
+    def opens_epoch(self) -> bool:
+        """Whether its events begin a new epoch, because ids of the old one might be used twice."""
+        return self is not Move.NEXT
+
+
+@dataclass(frozen=True)
+class Position:
+    """A version of the ledger in the table's history."""
+
+    root: str | None = None  # URI of the ledger's root; None: the empty ledger
+    version: int = 0  # of the ledger
+    snapshot_id: int | None = None  # that carries it; None: the empty ledger
+    sequence_number: int = 0  # of that snapshot; 0: unknown
+    time_ms: int | None = None  # when that snapshot was committed, since 1970; None: unknown
+
+
+@dataclass(frozen=True)
+class Step:
+    """What is being published."""
+
+    move: Move
+    to: Position
+    generator: str  # what the order and the number of its events depend on, besides both ledgers
+    sent: int = 0  # events that were delivered, at least
+    start: StartedFrom | None = None  # of START
+    replaces: str | None = None  # of START: the UUID of the table before; None: there was none
+
+
+@dataclass(frozen=True)
+class Cursor:
+    """How far a table is published."""
+
+    table_uuid: str
+    epoch: int  # grows whenever versions may repeat; it is a time in milliseconds, so a lost cursor begins a later one
+    at: Position  # published completely
+    step: Step | None = None  # being published; None: nothing is
+
+    def begun(self, step: Step, now_ms: int) -> "Cursor":
+        """The cursor at the beginning of a step."""
+        return replace(self, epoch=next_epoch(self.epoch, now_ms) if step.move.opens_epoch else self.epoch, step=step)
+
+    def progressed(self, sent: int) -> "Cursor":
+        """The cursor after this number of events of its step."""
+        assert self.step is not None
+        return replace(self, step=replace(self.step, sent=sent))
+
+    def finished(self) -> "Cursor":
+        """The cursor after its step."""
+        assert self.step is not None
+        return replace(self, at=self.step.to, step=None)
+
+    def resumed(self, generator: str, now_ms: int) -> "Cursor":
+        """The cursor to continue an interrupted step with. If its events would differ now, they are all sent, with new ids."""
+        if self.step is None or self.step.generator == generator:
+            return self
+        return replace(self, epoch=next_epoch(self.epoch, now_ms), step=replace(self.step, generator=generator, sent=0))
+
+
+def started(
+    table_uuid: str, at: Position, start: StartedFrom, generator: str, now_ms: int, before: Cursor | None = None
+) -> Cursor:
+    """The first cursor of a table.
+
+    Args:
+        before: That of another table at the same location; None: there is none.
+    """
+    replaces = before.table_uuid if before is not None else None
+    step = Step(Move.START, at, generator, start=start, replaces=replaces)
+    return Cursor(table_uuid, next_epoch(before.epoch if before is not None else 0, now_ms), at, step)
+
+
+def next_epoch(epoch: int, now_ms: int) -> int:
+    return max(epoch + 1, now_ms)
+
+
+def generator_of(max_event_bytes: int) -> str:
+    """What the events of a step depend on, besides the ledgers."""
+    return f"{GENERATOR}:{max_event_bytes}"
+
+
+def encode(cursor: Cursor, dataset: str) -> bytes:
+    """Args:
+    dataset: `namespace/name`, for people.
+    """
+    step = cursor.step
+    document: dict[str, Any] = {
+        "format-version": FORMAT_VERSION,
+        "dataset": dataset,
+        "table-uuid": cursor.table_uuid,
+        "epoch": cursor.epoch,
+        "at": _position(cursor.at),
+    }
+    if step is not None:
+        document["step"] = {"move": step.move, "to": _position(step.to), "generator": step.generator, "sent": step.sent}
+        document["step"] |= {k: v for k, v in (("start", step.start), ("replaces", step.replaces)) if v is not None}
+    return (json.dumps(document, indent=1) + "\n").encode()
+
+
+def decode(content: bytes, uri: str) -> Cursor:
+    """Raises: UnreadableCursor."""
+    try:
+        document = json.loads(content)
+        if document["format-version"] > FORMAT_VERSION:
+            raise UnreadableCursor(
+                f"{uri} has format version {document['format-version']}; this version of Lethe reads up to {FORMAT_VERSION}. "
+                "Upgrade Lethe."
+            )
+        step = document.get("step")
+        return Cursor(
+            str(document["table-uuid"]),
+            int(document["epoch"]),
+            _parsed(document["at"]),
+            _step(step) if step is not None else None,
+        )
+    except UnreadableCursor:
+        raise
+    except (ValueError, KeyError, TypeError, AttributeError) as e:
+        raise UnreadableCursor(
+            f"{uri} is not a readable cursor of status events ({type(e).__name__}). Delete it: publishing then starts again from "
+            "the file before it, or as for a table without a cursor."
+        ) from None
+
+
+def _step(document: Mapping[str, Any]) -> Step:
+    start = document.get("start")
+    return Step(
+        Move(document["move"]),
+        _parsed(document["to"]),
+        str(document["generator"]),
+        int(document["sent"]),
+        StartedFrom(start) if start is not None else None,
+        document.get("replaces"),
+    )
+
+
+def _position(position: Position) -> dict[str, Any]:
+    return {
+        "root": position.root,
+        "version": position.version,
+        "snapshot-id": position.snapshot_id,
+        "sequence-number": position.sequence_number,
+        "time-ms": position.time_ms,
+    }
+
+
+def _parsed(document: Mapping[str, Any]) -> Position:
+    snapshot_id, time_ms = document["snapshot-id"], document["time-ms"]
+    return Position(
+        None if document["root"] is None else str(document["root"]),
+        int(document["version"]),
+        None if snapshot_id is None else int(snapshot_id),
+        int(document["sequence-number"]),
+        None if time_ms is None else int(time_ms),
+    )

@@ -1,0 +1,222 @@
+"""The types of status events and the content of each. Pure.
+
+`docs/reference/events/` contains the JSON Schema of each type. To add a type, add a member and a model: a test fails while a
+type has no model or an outdated schema. Fields may be added to a type, and never removed or changed: that is a new version.
+"""
+
+from collections.abc import Mapping
+from datetime import datetime
+from enum import StrEnum
+from types import MappingProxyType
+from typing import Any, Final
+
+from lethe.contract.operation import Operation
+from lethe.contract.run import Recorded
+from lethe.ledger.ledger import BatchState
+from pydantic import Field
+
+
+class EventType(StrEnum):
+    """The attribute `type` of an event."""
+
+    BATCH_PROMOTED = "dev.lethe.batch.promoted.v1"
+    BATCH_REFUSED = "dev.lethe.batch.refused.v1"
+    BATCH_REVERTED = "dev.lethe.batch.reverted.v1"
+    BATCH_REPLACED = "dev.lethe.batch.replaced.v1"
+    BATCH_ERASED = "dev.lethe.batch.erased.v1"
+    BATCH_RESTORED = "dev.lethe.batch.restored.v1"
+    BATCH_FORGOTTEN = "dev.lethe.batch.forgotten.v1"
+    RESTATEMENT_COMMITTED = "dev.lethe.restatement.committed.v1"
+    TOMBSTONES_PURGED = "dev.lethe.tombstones.purged.v1"
+    ERASURE_VERIFIED = "dev.lethe.erasure.verified.v1"
+    PUBLISHING_STARTED = "dev.lethe.publishing.started.v1"
+    HISTORY_GAP = "dev.lethe.history.gap.v1"
+    TABLE_ROLLED_BACK = "dev.lethe.table.rolled-back.v1"
+
+
+class GapReason(StrEnum):
+    """Why the events of some ledger versions are missing."""
+
+    VERSIONS_EXPIRED = "VersionsExpired"  # versions in between are gone; the net changes follow
+    HISTORY_EXPIRED = "HistoryExpired"  # the last published version is gone; the present state of what is newer follows
+
+
+class StartedFrom(StrEnum):
+    """Where the publishing of a table starts."""
+
+    BEGINNING = "Beginning"  # the whole history that the table has retained follows
+    HEAD = "Head"  # only what is committed from now on follows
+
+
+class TableOf(Recorded):
+    catalog: str = Field(description="The name of the catalog in the Dataset.")
+    name: str = Field(description="namespace.table")
+    uuid: str = Field(description="The UUID of the Iceberg table. Another UUID is another table.")
+
+
+class EventData(Recorded):
+    """What all types have in common."""
+
+    table: TableOf
+    ledger_version: int = Field(
+        description="The version of the ledger with which this became true; 0: the empty ledger."
+    )
+    snapshot_id: int | None = Field(
+        default=None, description="The snapshot that carries this ledger; absent: unknown, or there is none."
+    )
+    run_id: str = Field(default="", description="The run that committed it; empty: no run did.")
+
+
+class BatchData(EventData):
+    """What all types about one batch have in common."""
+
+    batch_id: str
+    state_time: datetime | None = Field(
+        default=None, description="When the run decided this; absent: the ledger no longer knows the batch."
+    )
+    rows: int | None = Field(default=None, description="Rows of the batch; absent: unknown, Lethe did not promote it.")
+    bytes: int | None = Field(default=None, description="Bytes of the batch in the buffer; absent: unknown.")
+    restatement: str | None = Field(
+        default=None, description="The key of the request that caused it, namespace/name/digest; absent: none did."
+    )
+
+
+class BatchPromoted(BatchData):
+    """A batch became part of the table."""
+
+    promoted_by_snapshot_id: int | None = Field(default=None, description="The snapshot that added its rows.")
+
+
+class BatchRefused(BatchData):
+    """A consolidation refused a batch. The batch may be corrected and promoted later."""
+
+    reason: str = Field(description="A CamelCase word for programs; empty: an earlier version stored none.")
+    message: str = Field(description="For people, at most 2000 characters.")
+
+
+class BatchReverted(BatchData):
+    """The rows of a batch are deleted. The id is never promoted again."""
+
+    evict_by: datetime | None = Field(default=None, description="When its bytes must be gone; absent: no deadline.")
+
+
+class BatchReplaced(BatchData):
+    """The rows of a batch are deleted, and another batch replaces them."""
+
+    replaced_by: str = Field(description="The id of the other batch; empty: unknown.")
+    evict_by: datetime | None = Field(default=None, description="When its bytes must be gone; absent: no deadline.")
+
+
+class BatchErased(BatchData):
+    """The rows of a batch are deleted, and their bytes must be gone. `erasure.verified` says when they are."""
+
+    evict_by: datetime | None = Field(default=None, description="When its bytes must be gone; absent: the next vacuum.")
+
+
+class BatchRestored(BatchData):
+    """The rows of a batch that was deleted are part of the table again: by an Undo, or because the table was rolled back."""
+
+
+class BatchForgotten(BatchData):
+    """The ledger does not know a batch any more, so that its id may be promoted: after an Undo for a batch that was never
+    promoted, or because the table was rolled back."""
+
+    previous_state: BatchState
+
+
+class RestatementCommitted(EventData):
+    """A Restatement was committed. Each of its batches has an event of its own."""
+
+    restatement: str = Field(description="The key of the request, namespace/name/digest.")
+    name: str = Field(description="namespace/name of the Restatement.")
+    operation: Operation | None = Field(default=None, description="Absent: unknown to this version of Lethe.")
+    undoes: str = Field(
+        default="", description="The key of the request that this Undo took back; empty: it is no Undo."
+    )
+    rows_deleted: int = 0
+    rows_added: int = 0
+    rows_erased: int = Field(default=0, description="Rows that were found by values or keys.")
+    rows_restored: int = Field(default=0, description="By an Undo.")
+
+
+class TombstonesPurged(EventData):
+    """A vacuum has removed the rows of these batches from the table's data files. Snapshots may still retain older files. A long
+    list is divided into several events."""
+
+    batch_ids: tuple[str, ...] = Field(min_length=1)
+    part: int = Field(default=1, ge=1, description="The number of this event, of all about the same commit.")
+    parts: int = Field(default=1, ge=1)
+
+
+class ErasureVerified(EventData):
+    """No file that held rows of a Restatement is left in the storage."""
+
+    restatement: str = Field(description="The key of the request, namespace/name/digest.")
+    verified_time: datetime
+    record: str = Field(description="The URI of the erasure record.")
+    record_sha256: str
+
+
+class PublishingStarted(EventData):
+    """The first event of each table: publishing starts at this version."""
+
+    start: StartedFrom
+    replaces_table: str | None = Field(
+        default=None, description="The UUID of the table that was at this location before; absent: none was."
+    )
+    states: Mapping[str, int] = Field(default_factory=dict, description="The number of batches in each state.")
+
+
+class HistoryGap(EventData):
+    """Some versions of the ledger were removed before they were published. `ledgerVersion` is the version after the gap."""
+
+    reason: GapReason
+    from_version: int = Field(
+        description="The last version that was published; what follows it up to the gap's end is missing."
+    )
+    states: Mapping[str, int] = Field(
+        default_factory=dict, description="The number of batches in each state after the gap."
+    )
+
+
+class TableRolledBack(EventData):
+    """The table was set back to an earlier snapshot, or to another line of its history. The net changes follow."""
+
+    from_version: int = Field(
+        description="The version that was published last, which is not part of the history any more."
+    )
+
+
+MODELS: Final[Mapping[EventType, type[EventData]]] = MappingProxyType(
+    {
+        EventType.BATCH_PROMOTED: BatchPromoted,
+        EventType.BATCH_REFUSED: BatchRefused,
+        EventType.BATCH_REVERTED: BatchReverted,
+        EventType.BATCH_REPLACED: BatchReplaced,
+        EventType.BATCH_ERASED: BatchErased,
+        EventType.BATCH_RESTORED: BatchRestored,
+        EventType.BATCH_FORGOTTEN: BatchForgotten,
+        EventType.RESTATEMENT_COMMITTED: RestatementCommitted,
+        EventType.TOMBSTONES_PURGED: TombstonesPurged,
+        EventType.ERASURE_VERIFIED: ErasureVerified,
+        EventType.PUBLISHING_STARTED: PublishingStarted,
+        EventType.HISTORY_GAP: HistoryGap,
+        EventType.TABLE_ROLLED_BACK: TableRolledBack,
+    }
+)
+_TYPES: Final[Mapping[type[EventData], EventType]] = MappingProxyType({model: type for type, model in MODELS.items()})
+
+
+def type_of(data: EventData) -> EventType:
+    return _TYPES[type(data)]
+
+
+def schema_of(type: EventType) -> dict[str, Any]:
+    """The JSON Schema of the content of a type, as consumers receive it."""
+    found = MODELS[type].model_json_schema(by_alias=True, mode="serialization")
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **found, "title": str(type)}
+
+
+def schema_file(type: EventType) -> str:
+    """The name of the file with the schema of a type."""
+    return f"{type.removeprefix('dev.lethe.')}.json"

@@ -1,0 +1,213 @@
+"""Publishes one table: reads its cursor, sends the events of each following version, and moves the cursor. I/O.
+
+What happens when this process dies is decided by the order: the cursor names a step before its first event is sent, and moves on
+after its last one is delivered. So events are repeated, with the same ids, and never lost.
+"""
+
+import itertools
+import logging
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from lethe.base.errors import LedgerError
+
+from lethe_operator.decide.publishing import moves
+from lethe_operator.decide.publishing.cloud_event import CloudEvent
+from lethe_operator.decide.publishing.cursor import Cursor, Move, Position, Step, generator_of, started
+from lethe_operator.decide.publishing.event_types import EventData, StartedFrom
+from lethe_operator.decide.publishing.moves import Carried, Line
+from lethe_operator.decide.publishing.numbering import Origin, numbered
+from lethe_operator.publish.cursor_files import CursorFiles, CursorMoved, Numbered
+from lethe_operator.publish.sinks.sink import Sink, SinkError
+
+log = logging.getLogger(__name__)
+
+# The number of events that a sink gets at once.
+CHUNK: Final = 100
+# The number of events after which the cursor notes the progress of a step. At most so many are repeated after a crash.
+NOTED_EVERY: Final = 2000
+
+
+class Ledgers(Protocol):
+    """The versions of a ledger, as `LedgerVersions` reads them."""
+
+    def require(self, position: Position) -> None: ...
+
+    def version_of(self, root: str) -> int: ...
+
+    def contents(self, cursor: Cursor) -> Iterator[EventData]: ...
+
+
+@dataclass(frozen=True)
+class OpenTable:
+    """A table as it was loaded."""
+
+    uuid: str
+    line: Line
+    ledgers: Ledgers
+    cursors: CursorFiles
+
+
+@dataclass
+class FeedState:
+    """What is known of a table's publishing. Other threads read it for metrics."""
+
+    numbered: Numbered | None = None  # the cursor as this process read or wrote it last; None: not read yet
+    waiting: int = 0  # events that are read from the ledger and not delivered
+    published: tuple[str, str | None] | None = None  # the table's UUID and the root that is published; None: unknown
+
+
+@dataclass(frozen=True)
+class Feed:
+    """Publishes one table with a sink."""
+
+    origin: Origin
+    sink: Sink
+    start: StartedFrom
+    max_event_bytes: int
+    enabled_ms: Callable[[], int]  # when events were first enabled for the namespace, in milliseconds since 1970
+    check: Callable[[], None] = lambda: None  # raises, if this process may not act any more
+    on_sent: Callable[[Sequence[CloudEvent]], None] = lambda _: None  # called with events that were delivered
+    clock_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000
+    at_step: Callable[[str], None] = lambda _: None  # called with the name of each step, for tests
+
+    def publish(self, table: OpenTable, state: FeedState) -> None:
+        """Publish everything up to the head.
+
+        Raises: SinkError, CursorMoved, UnreadableCursor, LedgerError; what `check` and the store raise. The caller repeats the
+            call later; nothing is lost.
+        """
+        try:
+            self._publish(table, state)
+        except CursorMoved:
+            state.numbered = None
+            raise
+        finally:
+            state.waiting = 0
+
+    def _publish(self, table: OpenTable, state: FeedState) -> None:
+        current = self._cursor(table, state)
+        while True:
+            if current.cursor.step is not None:
+                current = self._finish(table, state, current)
+            step = self._next_step(table, current.cursor)
+            if step is None:
+                break
+            # One write ends the step before and begins this one.
+            current = self._write(table, state, current.cursor.begun(step, self.clock_ms()), current)
+            self.at_step("begun")
+        if state.numbered is not current:
+            self._write(table, state, current.cursor, current)
+            self.at_step("finished")
+        state.published = (table.uuid, current.cursor.at.root)
+
+    def _cursor(self, table: OpenTable, state: FeedState) -> Numbered:
+        """The cursor of this table; a new one, if there is none or it is about another table."""
+        known = state.numbered or table.cursors.load()
+        state.numbered = known
+        if known is None or known.cursor.table_uuid != table.uuid:
+            at, start = self._beginning(table)
+            before = known.cursor if known is not None else None
+            made = started(table.uuid, at, start, self._generator, self.clock_ms(), before)
+            known = self._write(table, state, made, known)
+            self.at_step("started")
+            return known
+        cursor = known.cursor.resumed(self._generator, self.clock_ms())
+        return known if cursor is known.cursor else self._write(table, state, cursor, known)
+
+    def _beginning(self, table: OpenTable) -> tuple[Position, StartedFrom]:
+        """A table whose first ledger was committed after events were enabled is always published from its beginning."""
+        carried = table.line.carried
+        first = carried[0].time_ms if carried else None
+        is_new = not carried or (first is not None and first >= self.enabled_ms())
+        if self.start is StartedFrom.BEGINNING or is_new:
+            return Position(), StartedFrom.BEGINNING
+        return carried[-1].at(table.ledgers.version_of(carried[-1].root)), StartedFrom.HEAD
+
+    @property
+    def _generator(self) -> str:
+        return generator_of(self.max_event_bytes)
+
+    def _next_step(self, table: OpenTable, cursor: Cursor) -> Step | None:
+        candidate = moves.next_candidate(cursor.at, table.line)
+        if candidate is None:
+            return None
+        to = _position(table, candidate.to)
+        move = moves.move_to(candidate, cursor.at, to.version, _is_readable(table, cursor.at))
+        return Step(move, to, self._generator)
+
+    def _finish(self, table: OpenTable, state: FeedState, current: Numbered) -> Numbered:
+        """Send the rest of a step. Returns: the cursor after the step, which is not written yet."""
+        try:
+            return self._send(table, state, current)
+        except LedgerError as e:
+            if current.cursor.step is None or current.cursor.step.move is Move.RECOVER:
+                raise
+            log.warning("%s: a ledger version was deleted before it was published: %s", self.origin.partition_key, e)
+        # Some of its events may have been sent, and what corrects them cannot be known.
+        assert state.numbered is not None
+        current = state.numbered
+        candidate = moves.next_candidate(current.cursor.at, table.line)
+        to = candidate.to if candidate is not None else next(iter(table.line.carried[-1:]), None)
+        step = Step(Move.RECOVER, _position(table, to), self._generator)
+        return self._finish(
+            table, state, self._write(table, state, current.cursor.begun(step, self.clock_ms()), current)
+        )
+
+    def _send(self, table: OpenTable, state: FeedState, current: Numbered) -> Numbered:
+        assert current.cursor.step is not None
+        sent = current.cursor.step.sent
+        events = numbered(table.ledgers.contents(current.cursor), current.cursor, self.origin)
+        for _ in itertools.islice(events, sent):
+            pass  # delivered before
+        noted = sent
+        while window := list(itertools.islice(events, NOTED_EVERY)):
+            if sent > noted:
+                current, noted = self._write(table, state, current.cursor.progressed(sent), current), sent
+                self.at_step("noted")
+            for begin in range(0, len(window), CHUNK):
+                state.waiting = len(window) - begin
+                chunk = window[begin : begin + CHUNK]
+                try:
+                    self._deliver(chunk)
+                except SinkError as e:
+                    if sent + e.delivered > noted:
+                        self._write(table, state, current.cursor.progressed(sent + e.delivered), current)
+                    raise
+                sent += len(chunk)
+        return Numbered(current.number, current.cursor.finished())
+
+    def _deliver(self, chunk: Sequence[CloudEvent]) -> None:
+        self.check()
+        self.at_step("before-send")
+        try:
+            self.sink.send(chunk)
+        except SinkError as e:
+            self.on_sent(chunk[: e.delivered])
+            raise
+        self.on_sent(chunk)
+        self.at_step("sent")
+
+    def _write(self, table: OpenTable, state: FeedState, cursor: Cursor, after: Numbered | None) -> Numbered:
+        self.check()
+        self.at_step("before-cursor")
+        state.numbered = table.cursors.create(cursor, after)
+        return state.numbered
+
+
+def _position(table: OpenTable, carried: Carried | None) -> Position:
+    """Args:
+    carried: None: the empty ledger.
+    """
+    return Position() if carried is None else carried.at(table.ledgers.version_of(carried.root))
+
+
+def _is_readable(table: OpenTable, position: Position) -> bool:
+    """Whether the root of a version is there. Raises: what the store raises."""
+    try:
+        table.ledgers.require(position)
+    except LedgerError:
+        return False
+    return True
