@@ -1,5 +1,5 @@
-"""Write the reference pages from what is authoritative: the resource definitions and the operator's list of reasons; and the
-OpenAPI document of the gateway.
+"""Write the reference from what is authoritative: resource definitions, the list of reasons, the types of status events, and the
+gateway's OpenAPI document.
 
 Run `python docs/reference/generate.py` after changing either; a test fails while the pages differ. The rendering is pure.
 """
@@ -139,7 +139,16 @@ def pages() -> dict[str, str]:
     }
 
 
+def schemas() -> dict[str, str]:
+    """The JSON Schema of each type of status events: file name -> content."""
+    sys.path[:0] = [str(ROOT / "operator"), str(ROOT / "spark_apps")]
+    from lethe_operator.decide.publishing.event_types import EventType, schema_file, schema_of
+
+    return {f"events/{schema_file(t)}": json.dumps(schema_of(t), indent=2) + "\n" for t in EventType}
+
+
 if __name__ == "__main__":
-    for file, content in pages().items():
+    (HERE / "events").mkdir(exist_ok=True)
+    for file, content in (pages() | schemas()).items():
         (HERE / file).write_text(content)
         print(f"wrote {HERE / file}")

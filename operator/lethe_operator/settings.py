@@ -18,6 +18,7 @@ from lethe_operator.resources.boundaries import UNLIMITED, Boundaries, parse_bou
 from lethe_operator.resources.common import Spec
 from lethe_operator.resources.dataset import GIB, MIB, PodSize, RunTemplate
 from lethe_operator.resources.launcher import Launcher
+from lethe_operator.resources.publishing import EventsSettings
 from lethe_operator.resources.quantity import Bytes
 from lethe_operator.resources.shard import ONLY_SHARD, Shard
 
@@ -113,6 +114,10 @@ class Settings:
     # Whether Kubeflow's Spark operator is installed, so that runs may be SparkApplications.
     spark_applications: bool = False
     warm_drivers: WarmDriverSettings = field(default_factory=WarmDriverSettings)
+    # Status events.
+    events: EventsSettings = field(default_factory=EventsSettings)
+    # The folder with the files of the sink's Secret; None: there is no Secret.
+    events_secret: Path | None = None
     # Names of the Secrets that a Dataset's pod template may refer to.
     allowed_secrets: tuple[str, ...] = ()
     # What else a Dataset's pod template may name.
@@ -191,6 +196,7 @@ def from_environment(env: Mapping[str, str] = os.environ) -> Settings:
     committer = _document(CommitterSettings, env, "LETHE_COMMITTER", "the chart's value committer")
     idle_checks = _document(IdleChecks, env, "LETHE_IDLE_CHECKS", "the chart's value idleChecks")
     warm_drivers = _document(WarmDriverSettings, env, "LETHE_WARM_DRIVERS", "the chart's value warmDrivers")
+    status_events = _document(EventsSettings, env, "LETHE_EVENTS", "the chart's value events")
     allowed = _document(PodTemplateAllowed, env, "LETHE_POD_TEMPLATE_ALLOWED", "the chart's value podTemplate.allowed")
     default = Settings()
     return Settings(
@@ -205,6 +211,8 @@ def from_environment(env: Mapping[str, str] = os.environ) -> Settings:
         idle_checks=idle_checks,
         spark_applications=_flag(env, "LETHE_SPARK_APPLICATIONS"),
         warm_drivers=warm_drivers,
+        events=status_events,
+        events_secret=Path(env["LETHE_EVENTS_SECRET"]) if env.get("LETHE_EVENTS_SECRET") else None,
         allowed_secrets=_names(env.get("LETHE_POD_TEMPLATE_ALLOWED_SECRETS", "")),
         pod_template=allowed,
         digest_key_secret=env.get("LETHE_DIGEST_KEY_SECRET") or default.digest_key_secret,

@@ -13,13 +13,14 @@ from lethe.ledger.tombstone import Tombstone
 from lethe.ledger_store import store as ledger_store
 from lethe.storage.local_store import LocalStore
 from lethe_operator.decide.publishing.cloud_event import CloudEvent
-from lethe_operator.decide.publishing.event_types import EventType, StartedFrom, TableOf
+from lethe_operator.decide.publishing.event_types import EventType, TableOf
 from lethe_operator.decide.publishing.moves import line_of
 from lethe_operator.decide.publishing.numbering import Origin
 from lethe_operator.publish.cursor_files import CursorFiles
 from lethe_operator.publish.feed import Feed, FeedState, OpenTable
 from lethe_operator.publish.ledger_changes import LedgerVersions
 from lethe_operator.publish.sinks.sink import SinkError
+from lethe_operator.resources.publishing import StartedFrom
 from pyiceberg.io import FileIO, load_file_io
 
 from tests.support.builders import NOW, RUN, a_snapshot

@@ -16,11 +16,12 @@ from lethe.base.errors import LedgerError
 from lethe_operator.decide.publishing import moves
 from lethe_operator.decide.publishing.cloud_event import CloudEvent
 from lethe_operator.decide.publishing.cursor import Cursor, Move, Position, Step, generator_of, started
-from lethe_operator.decide.publishing.event_types import EventData, StartedFrom
+from lethe_operator.decide.publishing.event_types import EventData
 from lethe_operator.decide.publishing.moves import Carried, Line
 from lethe_operator.decide.publishing.numbering import Origin, numbered
 from lethe_operator.publish.cursor_files import CursorFiles, CursorMoved, Numbered
 from lethe_operator.publish.sinks.sink import Sink, SinkError
+from lethe_operator.resources.publishing import StartedFrom
 
 log = logging.getLogger(__name__)
 

@@ -24,10 +24,10 @@ from lethe_operator.decide.publishing.event_types import (
     GapReason,
     HistoryGap,
     PublishingStarted,
-    StartedFrom,
     TableOf,
     TableRolledBack,
 )
+from lethe_operator.resources.publishing import StartedFrom
 
 # After a gap without the earlier version, the present state of what is newer than it is published. Clocks of runs may differ.
 CLOCKS_DIFFER_BY: Final = timedelta(hours=1)

@@ -33,3 +33,10 @@ def test_a_field_far_down_and_a_rule_are_on_the_page() -> None:
         "cancel cannot be taken back",
     ):
         assert told in page
+
+
+def test_the_schema_of_each_type_of_status_events_is_current() -> None:
+    """When this fails: python docs/reference/generate.py"""
+    made = generator().schemas()
+
+    assert {f"events/{f.name}": f.read_text() for f in (REFERENCE / "events").iterdir()} == made

@@ -8,24 +8,17 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
-from enum import StrEnum
 from typing import Final
 from urllib.parse import quote
 
 from lethe_operator.decide.publishing.event_types import EventType
+from lethe_operator.resources.publishing import ContentMode
 
 SPEC_VERSION: Final = "1.0"
 JSON: Final = "application/json"
 STRUCTURED: Final = "application/cloudevents+json"
 # Printable ASCII without the characters that a header of a CloudEvent must encode: space, double quote and percent.
 _AS_IS: Final = "".join(c for c in map(chr, range(0x21, 0x7F)) if c not in '"%')
-
-
-class ContentMode(StrEnum):
-    """Where a message has the attributes of its event."""
-
-    BINARY = "Binary"  # in headers; the body is the content
-    STRUCTURED = "Structured"  # in the body, with the content
 
 
 @dataclass(frozen=True)

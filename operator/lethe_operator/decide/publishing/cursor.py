@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any, Final
 
-from lethe_operator.decide.publishing.event_types import StartedFrom
+from lethe_operator.resources.publishing import StartedFrom
 
 FORMAT_VERSION: Final = 1
 # The version of the code that makes events of a step. Count it up when the same step would give other events, or another order:

@@ -15,6 +15,8 @@ from lethe.contract.run import Recorded
 from lethe.ledger.ledger import BatchState
 from pydantic import Field
 
+from lethe_operator.resources.publishing import StartedFrom
+
 
 class EventType(StrEnum):
     """The attribute `type` of an event."""
@@ -39,13 +41,6 @@ class GapReason(StrEnum):
 
     VERSIONS_EXPIRED = "VersionsExpired"  # versions in between are gone; the net changes follow
     HISTORY_EXPIRED = "HistoryExpired"  # the last published version is gone; the present state of what is newer follows
-
-
-class StartedFrom(StrEnum):
-    """Where the publishing of a table starts."""
-
-    BEGINNING = "Beginning"  # the whole history that the table has retained follows
-    HEAD = "Head"  # only what is committed from now on follows
 
 
 class TableOf(Recorded):
@@ -213,8 +208,17 @@ def type_of(data: EventData) -> EventType:
 
 def schema_of(type: EventType) -> dict[str, Any]:
     """The JSON Schema of the content of a type, as consumers receive it."""
-    found = MODELS[type].model_json_schema(by_alias=True, mode="serialization")
+    found = _without_titles(MODELS[type].model_json_schema(by_alias=True))
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **found, "title": str(type)}
+
+
+def _without_titles(schema: Any) -> Any:
+    """Pydantic makes titles of the names of fields."""
+    if isinstance(schema, list):
+        return [_without_titles(s) for s in schema]
+    if not isinstance(schema, dict):
+        return schema
+    return {k: _without_titles(v) for k, v in schema.items() if k != "title" or not isinstance(v, str)}
 
 
 def schema_file(type: EventType) -> str:

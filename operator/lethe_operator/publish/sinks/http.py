@@ -1,0 +1,130 @@
+"""Delivers events by HTTP, one request for each. I/O."""
+
+import random
+import ssl
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from email.utils import parsedate_to_datetime
+from pathlib import Path
+from typing import Final
+
+import urllib3
+
+from lethe_operator.decide.publishing.cloud_event import CloudEvent, http_message
+from lethe_operator.publish.sinks.sink import Scope, SinkError
+from lethe_operator.reasons import Reason
+from lethe_operator.resources.publishing import HttpSinkSettings
+
+CONNECTIONS: Final = 8
+RETRY_AFTER_AT_MOST_SECONDS: Final = 3600.0
+# The files of the Secret.
+TOKEN: Final = "token"
+CA: Final = "ca.crt"
+CERTIFICATE: Final = "tls.crt"
+KEY: Final = "tls.key"
+
+_DENIED: Final = (401, 403, 407)
+_NOT_FOUND: Final = (404, 405, 410)
+_LATER: Final = (408, 425, 429)
+_TOO_LARGE: Final = 413
+
+
+class HttpSink:
+    """A receiver of CloudEvents."""
+
+    def __init__(self, settings: HttpSinkSettings, secret: Path | None) -> None:
+        """Args:
+        secret: The folder with the files of the Secret, all optional: `token` (for the header Authorization: Bearer), `ca.crt`,
+            and `tls.crt` with `tls.key` of a client; None: there is no Secret.
+        """
+        self._settings = settings
+        self._secret = secret
+        self._where = _without_credentials(settings.url)
+        self._lock = threading.Lock()
+        self._pool: tuple[object, urllib3.PoolManager] | None = None  # with what its files were like
+
+    def send(self, events: Sequence[CloudEvent]) -> None:
+        for number, event in enumerate(events):
+            self._post(event, number)
+
+    def close(self) -> None:
+        with self._lock:
+            if self._pool is not None:
+                self._pool[1].clear()
+
+    def _post(self, event: CloudEvent, delivered: int) -> None:
+        headers, body = http_message(event, self._settings.mode)
+        try:
+            pool, own = self._connections()
+            # Read the answer's head only: what a receiver says in its body may be anything.
+            answer = pool.request(
+                "POST", self._settings.url, body=body, headers={**headers, **own}, redirect=False, preload_content=False
+            )
+            answer.drain_conn()
+            answer.release_conn()
+        except (urllib3.exceptions.HTTPError, OSError, ValueError) as e:
+            text = f"{self._where} does not answer ({type(e).__name__}). The operator retries."
+            raise SinkError(Reason.SINK_UNAVAILABLE, text, delivered) from e
+        if not 200 <= answer.status < 300:
+            raise self._failure(answer.status, answer.headers, delivered)
+
+    def _failure(self, status: int, headers: Mapping[str, str], delivered: int) -> SinkError:
+        text = f"{self._where} answers {status}. The operator retries."
+        if status >= 500 or status in _LATER:
+            return SinkError(
+                Reason.SINK_UNAVAILABLE, text, delivered, retry_after_seconds=_seconds(headers.get("retry-after"))
+            )
+        if status in _DENIED:
+            return SinkError(Reason.SINK_DENIED, text, delivered)
+        if status in _NOT_FOUND or 300 <= status < 400:
+            return SinkError(Reason.SINK_NOT_FOUND, text, delivered)
+        reason = Reason.MESSAGE_TOO_LARGE if status == _TOO_LARGE else Reason.MESSAGE_REFUSED
+        return SinkError(reason, text, delivered, Scope.MESSAGE)
+
+    def _connections(self) -> tuple[urllib3.PoolManager, dict[str, str]]:
+        """The pool, and the headers from the Secret. A Secret that was changed applies to the next request."""
+        files = {n: self._file(n) for n in (CA, CERTIFICATE, KEY)}
+        seen = {n: (p, p.stat().st_mtime_ns) for n, p in files.items() if p is not None}
+        with self._lock:
+            if self._pool is None or self._pool[0] != seen:
+                self._pool = (seen, self._new_pool(files))
+            pool = self._pool[1]
+        token = self._file(TOKEN)
+        return pool, {"authorization": f"Bearer {token.read_text().strip()}"} if token is not None else {}
+
+    def _new_pool(self, files: Mapping[str, Path | None]) -> urllib3.PoolManager:
+        context = ssl.create_default_context(cafile=str(files[CA]) if files[CA] is not None else None)
+        if files[CERTIFICATE] is not None:
+            context.load_cert_chain(str(files[CERTIFICATE]), str(files[KEY]) if files[KEY] is not None else None)
+        limit = urllib3.Timeout(connect=min(5.0, self._settings.timeout_seconds), read=self._settings.timeout_seconds)
+        return urllib3.PoolManager(
+            maxsize=CONNECTIONS, retries=urllib3.Retry(total=0), timeout=limit, ssl_context=context
+        )
+
+    def _file(self, name: str) -> Path | None:
+        path = self._secret / name if self._secret is not None else None
+        return path if path is not None and path.is_file() else None
+
+
+def _seconds(retry_after: str | None) -> float | None:
+    """The pause that a header Retry-After asks for; None: it asks for none, or is not understood."""
+    if not retry_after:
+        return None
+    try:
+        if retry_after.strip().isdecimal():
+            asked = float(retry_after)
+        else:
+            asked = parsedate_to_datetime(retry_after).timestamp() - time.time()
+    except (ValueError, TypeError):
+        return None
+    # Not all publishers of a company at the same moment.
+    return min(max(asked, 0.0), RETRY_AFTER_AT_MOST_SECONDS) * random.uniform(1.0, 1.1)
+
+
+def _without_credentials(url: str) -> str:
+    """The URL for messages: without user name, password, query and fragment, which may be secrets."""
+    found = urllib3.util.parse_url(url)
+    return (
+        f"{found.scheme}://{found.netloc}{found.path or ''}" if found.auth is None else f"{found.scheme}://{found.host}"
+    )

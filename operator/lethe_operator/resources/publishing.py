@@ -1,0 +1,76 @@
+"""The settings of the publisher of status events, and what is observed of it. Pure."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Literal
+
+from pydantic import Field, model_validator
+
+from lethe_operator.resources.common import Spec
+from lethe_operator.resources.dataset import MIB
+
+
+class ContentMode(StrEnum):
+    """Where a message has the attributes of its event."""
+
+    BINARY = "Binary"  # in headers; the body is the content
+    STRUCTURED = "Structured"  # in the body, with the content
+
+
+class StartedFrom(StrEnum):
+    """Where the publishing of a table starts."""
+
+    BEGINNING = "Beginning"  # the whole history that the table has retained follows
+    HEAD = "Head"  # only what is committed from now on follows
+
+
+class HttpSinkSettings(Spec):
+    """A receiver of status events by HTTP."""
+
+    url: str = Field(pattern=r"^https?://[^/\s]+")
+    mode: ContentMode = ContentMode.BINARY
+    timeout_seconds: float = Field(default=10, gt=0)  # until the receiver answers a request
+
+
+class KafkaSinkSettings(Spec):
+    """A topic for status events."""
+
+    bootstrap_servers: str = Field(min_length=1)  # host:port, comma-separated
+    topic: str = Field(pattern=r"^[A-Za-z0-9._-]{1,249}$")
+    mode: ContentMode = ContentMode.BINARY
+    security_protocol: Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"] = "PLAINTEXT"
+    sasl_mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"] = "SCRAM-SHA-512"
+    timeout_seconds: float = Field(default=30, gt=0)  # until all brokers have acknowledged some messages
+
+
+class EventsSettings(Spec):
+    """The publisher of status events."""
+
+    enabled: bool = False
+    http: HttpSinkSettings | None = None
+    kafka: KafkaSinkSettings | None = None
+    # Where the history of tables begins that existed before events were enabled. Other tables begin at their beginning.
+    start: StartedFrom = StartedFrom.HEAD
+    # Put before the path of the Dataset in `source`, such as the URL of the cluster.
+    source_prefix: str = Field(default="", pattern=r"^[^\s]*$")
+    # Bytes. The content of an event is at most this large. 64 KiB is what every intermediary of CloudEvents must forward.
+    max_event_bytes: int = Field(default=64 * 1024, ge=16 * 1024, le=16 * MIB)
+    # Threads that publish, each one table at a time.
+    workers: int = Field(default=2, ge=1, le=16)
+    # Seconds. Pauses after a failure: the first one, and the longest.
+    retry_base_seconds: float = Field(default=1, gt=0)
+    retry_max_seconds: float = Field(default=60, gt=0)
+
+    @model_validator(mode="after")
+    def _one_sink(self) -> "EventsSettings":
+        if self.enabled and (self.http is None) == (self.kafka is None):
+            raise ValueError("set either http or kafka")
+        return self
+
+
+@dataclass(frozen=True)
+class PublishingView:
+    """The publishing of one Dataset's events."""
+
+    reason: str = ""  # why an event is not delivered; "": there is no trouble
+    message: str = ""  # for users
