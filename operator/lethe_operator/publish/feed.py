@@ -85,8 +85,7 @@ class Feed:
         except CursorMoved:
             state.numbered = None
             raise
-        finally:
-            state.waiting = 0
+        state.waiting = 0
 
     def _publish(self, table: OpenTable, state: FeedState) -> None:
         current = self._cursor(table, state)
@@ -174,6 +173,7 @@ class Feed:
                 try:
                     self._deliver(chunk)
                 except SinkError as e:
+                    state.waiting -= e.delivered
                     if sent + e.delivered > noted:
                         self._write(table, state, current.cursor.progressed(sent + e.delivered), current)
                     raise

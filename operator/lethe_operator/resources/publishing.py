@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Literal
+from typing import Final, Literal
 
 from pydantic import Field, model_validator
 
@@ -74,3 +74,6 @@ class PublishingView:
 
     reason: str = ""  # why an event is not delivered; "": there is no trouble
     message: str = ""  # for users
+
+
+NO_TROUBLE: Final = PublishingView()

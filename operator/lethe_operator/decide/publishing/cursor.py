@@ -69,6 +69,10 @@ class Cursor:
     at: Position  # published completely
     step: Step | None = None  # being published; None: nothing is
 
+    def shows(self, table_uuid: str, root: str | None) -> bool:
+        """Whether everything up to this ledger is published, and nothing else is being published."""
+        return self.step is None and (self.table_uuid, self.at.root) == (table_uuid, root)
+
     def begun(self, step: Step, now_ms: int) -> "Cursor":
         """The cursor at the beginning of a step."""
         return replace(self, epoch=next_epoch(self.epoch, now_ms) if step.move.opens_epoch else self.epoch, step=step)

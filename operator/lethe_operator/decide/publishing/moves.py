@@ -34,7 +34,7 @@ class Candidate:
 class Line:
     """The history of a table's head, as far as it is retained."""
 
-    carried: tuple[Carried, ...]  # oldest first, each ledger once
+    carried: tuple[Carried, ...]  # oldest first
     snapshots: Mapping[int, Snapshot]  # all retained ones
     head_id: int | None  # None: the table is empty
 
@@ -52,10 +52,10 @@ def line_of(snapshots: Mapping[int, Snapshot], head_id: int | None, resolution: 
     if not found and resolution.pointer is not None:
         assert resolution.carrier_id is not None
         found.append(Carried(resolution.pointer, resolution.carrier_id, resolution.carrier_sequence_number or 0))
-    oldest_first: dict[str, Carried] = {}
-    for carried in reversed(found):  # a person may have named a ledger again: the first snapshot made it
-        oldest_first.setdefault(carried.root, carried)
-    return Line(tuple(oldest_first.values()), snapshots, head_id)
+    found.reverse()
+    # A person may have named a lost ledger again: the snapshot before is of the same ledger.
+    distinct = [c for c, before in zip(found, [None, *found], strict=False) if before is None or c.root != before.root]
+    return Line(tuple(distinct), snapshots, head_id)
 
 
 def _carried(snapshot: Snapshot) -> Carried:
@@ -65,9 +65,9 @@ def _carried(snapshot: Snapshot) -> Carried:
 
 def next_candidate(at: Position, line: Line) -> Candidate | None:
     """The ledger that follows the published one; None: everything is published."""
-    roots = [c.root for c in line.carried]
-    if at.root in roots:
-        following = line.carried[roots.index(at.root) + 1 :]
+    index = _index(at, line)
+    if index is not None:
+        following = line.carried[index + 1 :]
         return Candidate(following[0]) if following else None
     if at.root is None:
         return Candidate(line.carried[0]) if line.carried else None
@@ -76,6 +76,14 @@ def next_candidate(at: Position, line: Line) -> Candidate | None:
     if is_rolled_back(line.snapshots, line.head_id, at.snapshot_id, at.sequence_number or None):
         return Candidate(_fork(at, line), rolled_back=True)
     return Candidate(line.carried[0])
+
+
+def _index(at: Position, line: Line) -> int | None:
+    """Where a position is in a line; None: nowhere. The same ledger may be there twice."""
+    known = [(c.root, c.snapshot_id) for c in line.carried]
+    if (at.root, at.snapshot_id) in known:
+        return known.index((at.root or "", at.snapshot_id or 0))
+    return max((i for i, (root, _) in enumerate(known) if root == at.root), default=None)
 
 
 def _fork(at: Position, line: Line) -> Carried | None:
@@ -102,6 +110,6 @@ def move_to(candidate: Candidate, at: Position, version: int, readable: bool) ->
     """
     if not readable:
         return Move.RECOVER
-    if candidate.rolled_back:
+    if candidate.rolled_back or version <= at.version:
         return Move.ROLL_BACK
     return Move.NEXT if version == at.version + 1 else Move.SKIP

@@ -123,8 +123,6 @@ def _seconds(retry_after: str | None) -> float | None:
 
 
 def _without_credentials(url: str) -> str:
-    """The URL for messages: without user name, password, query and fragment, which may be secrets."""
+    """The URL for messages, up to its host: the rest may be a secret, such as that of a webhook."""
     found = urllib3.util.parse_url(url)
-    return (
-        f"{found.scheme}://{found.netloc}{found.path or ''}" if found.auth is None else f"{found.scheme}://{found.host}"
-    )
+    return f"{found.scheme}://{found.host}" + (f":{found.port}" if found.port is not None else "")

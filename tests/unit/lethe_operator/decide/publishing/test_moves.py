@@ -38,6 +38,18 @@ def test_a_ledger_that_a_person_named_again_is_the_same() -> None:
     assert following(at(1), line) is None
 
 
+def test_an_older_ledger_that_a_person_named_again_is_a_rollback() -> None:
+    snapshots = [a_snapshot(1, ledger="L1"), a_snapshot(2, 1, ledger="L2"), a_snapshot(3, 2, ledger="L1")]
+    line = a_line(*snapshots, head=3)
+
+    assert [following(at(n, root=root), line) for n, root in ((1, "L1"), (2, "L2"), (3, "L1"))] == [
+        ("L2", False),
+        ("L1", False),
+        None,
+    ]
+    assert move_to(Candidate(line.carried[2]), at(2, 2), 1, readable=True) is Move.ROLL_BACK
+
+
 def test_a_rollback_leads_to_the_newest_common_ledger() -> None:
     history = [a_snapshot(1, ledger="L1"), a_snapshot(2, 1, ledger="L2"), a_snapshot(3, 2, ledger="L3")]
     other_line = [a_snapshot(4, 1, ledger="L4"), a_snapshot(5, 4, ledger="L5")]
@@ -82,6 +94,6 @@ def test_only_the_version_after_is_no_gap() -> None:
 
     assert move_to(step, at(5, 3), 4, readable=True) is Move.NEXT
     assert move_to(step, at(5, 3), 5, readable=True) is Move.SKIP
-    assert move_to(step, at(5, 3), 3, readable=True) is Move.SKIP
+    assert move_to(step, at(5, 3), 3, readable=True) is Move.ROLL_BACK
     assert move_to(back, at(5, 3), 4, readable=True) is Move.ROLL_BACK
     assert move_to(back, at(5, 3), 4, readable=False) is Move.RECOVER
