@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any, Final
@@ -49,6 +49,7 @@ from lethe_operator.observe.jobs import shared_jobs, vacuum_jobs
 from lethe_operator.observe.objects import Objects
 from lethe_operator.observe.tables import TableReader
 from lethe_operator.observe.world import Observed, Sources, observe
+from lethe_operator.publish.publisher import Publisher
 from lethe_operator.reasons import Reason
 from lethe_operator.resources.dataset import Dataset
 from lethe_operator.resources.observed import Invalid, NoTable, TableView, Unavailable
@@ -88,6 +89,7 @@ class Reconciler:
     versions: RunVersions | None = None  # None: versions of runs are not compared
     clock: Callable[[], datetime] = utc_now
     acts_in: Callable[[str], bool] = always  # whether this process, and no other one, may act in a namespace
+    publisher: Publisher | None = None  # None: status events are not enabled
 
     def __call__(self, key: Key) -> Next | None:
         """Reconcile a key.
@@ -116,12 +118,18 @@ class Reconciler:
         """Another process acts in the namespace: stop reading the Dataset's queue and buffer, and remove its metrics. When this
         process may act again, `Leadership.on_change` says so."""
         if key.kind == "Dataset":
-            self.offers.withdraw(key.namespace, key.name)
-            self.tables.forget(f"{key.namespace}/{key.name}")
-            self.lists.forget(key.namespace, key.name)
-            self.dataset_objects.forget(key.namespace, key.name)
-            self.metrics.forget(key.namespace, key.name)
+            self._forget(key)
         return Next(idle=True)
+
+    def _forget(self, key: Key) -> None:
+        """Drop everything about a Dataset."""
+        self.offers.withdraw(key.namespace, key.name)
+        self.tables.forget(f"{key.namespace}/{key.name}")
+        self.lists.forget(key.namespace, key.name)
+        self.dataset_objects.forget(key.namespace, key.name)
+        self.metrics.forget(key.namespace, key.name)
+        if self.publisher is not None:
+            self.publisher.forget(f"{key.namespace}/{key.name}")
 
     def shared_runs(self, key: Key) -> Next:
         """Start the offered runs of a namespace, and delete shared Jobs that no Dataset needs."""
@@ -168,7 +176,7 @@ class Reconciler:
         observed by its polled pointer, the catalog is asked, and another table is observed and decided again."""
         sources = Sources(self.kube, self.objects, self.tables, self.lists, self.settings)
         for fresh in (False, True):
-            found = observe(sources, key.namespace, key.name, self.clock(), fresh)
+            found = self._with_publishing(observe(sources, key.namespace, key.name, self.clock(), fresh))
             now = self.clock()
             if found.dataset is None:
                 return found, Actions(), now
@@ -176,6 +184,13 @@ class Reconciler:
             if not changes_anything(found.dataset, found.world, actions) or self.tables.is_current(found.dataset):
                 break
         return found, actions, now
+
+    def _with_publishing(self, found: Observed) -> Observed:
+        """Report the table to the publisher, and add what the publisher says. Neither waits for anything."""
+        if self.publisher is None or found.dataset is None:
+            return found
+        self.publisher.table_seen(found.dataset, found.world.table)
+        return replace(found, world=replace(found.world, publishing=self.publisher.view(found.dataset)))
 
     def _batches(self, dataset: Dataset, table: TableView | NoTable | Unavailable) -> tuple[Totals | None, int | None]:
         """The totals of the table of batches, and how many commits it is behind; None: unknown, or there is no such table."""
@@ -219,11 +234,7 @@ class Reconciler:
         return again
 
     def _without_dataset(self, key: Key, found: Observed, now: datetime) -> Next | None:
-        self.offers.withdraw(key.namespace, key.name)
-        self.tables.forget(f"{key.namespace}/{key.name}")
-        self.lists.forget(key.namespace, key.name)
-        self.dataset_objects.forget(key.namespace, key.name)
-        self.metrics.forget(key.namespace, key.name)
+        self._forget(key)
         actions = without_dataset(key.name, found.restatements, now)
         failed = write_statuses(self.kube, key.namespace, found.restatements, actions)
         if failed is not None:

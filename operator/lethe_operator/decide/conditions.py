@@ -17,6 +17,7 @@ ERASED: Final = "Erased"
 PAUSED: Final = "Paused"
 EVENTS_READY: Final = "EventsReady"
 EVICTION_ON_TIME: Final = "EvictionOnTime"
+EVENTS_PUBLISHED: Final = "EventsPublished"
 
 MESSAGE_AT_MOST: Final = 2000  # characters
 

@@ -23,6 +23,7 @@ from lethe_operator.reasons import Reason
 from lethe_operator.resources.common import ACCEPT_HEAD
 from lethe_operator.resources.dataset import Dataset
 from lethe_operator.resources.observed import EventsView, NoTable, TableView, Unavailable, World
+from lethe_operator.resources.publishing import PublishingView
 
 # A single killed pod is normal. From this number of consecutive failures on, the Dataset is not ready.
 FAILURES_UNTIL_NOT_READY: Final = 3
@@ -97,7 +98,12 @@ def _conditions(dataset: Dataset, world: World, decided: DatasetVerdicts) -> lis
         found.append(Condition(conditions.PAUSED, conditions.TRUE, Reason.PAUSED, text))
     else:
         found.append(Condition(conditions.PAUSED, conditions.FALSE, Reason.NOT_PAUSED))
-    return [*found, *_events(world.events), *_eviction(dataset, world, decided.vacuum)]
+    return [
+        *found,
+        *_events(world.events),
+        *_eviction(dataset, world, decided.vacuum),
+        *_publishing(world.publishing),
+    ]
 
 
 def _eviction(dataset: Dataset, world: World, vacuum: VacuumVerdict) -> tuple[Condition, ...]:
@@ -120,6 +126,15 @@ def _events(events: EventsView | None) -> tuple[Condition, ...]:
     if not events.is_read:
         return (Condition(conditions.EVENTS_READY, conditions.UNKNOWN, Reason.QUEUE_NOT_ASKED),)
     return (Condition(conditions.EVENTS_READY, conditions.TRUE, Reason.QUEUE_READ),)
+
+
+def _publishing(view: PublishingView | None) -> tuple[Condition, ...]:
+    """The condition EventsPublished. Nothing else depends on it: a sink that is away holds up no run."""
+    if view is None:
+        return ()
+    if view.reason:
+        return (Condition(conditions.EVENTS_PUBLISHED, conditions.FALSE, view.reason, view.message),)
+    return (Condition(conditions.EVENTS_PUBLISHED, conditions.TRUE, Reason.EVENTS_DELIVERED),)
 
 
 def _main(dataset: Dataset, world: World, decided: DatasetVerdicts) -> tuple[Condition, ...]:

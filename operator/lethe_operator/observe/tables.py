@@ -94,6 +94,11 @@ class TableReader:
         self.events = events or EventSources(self.listings)
         self.documents = Documents(self._read)
 
+    @property
+    def opened(self) -> OpenCatalogs:
+        """The catalogs of the operator."""
+        return self._opened
+
     def start(self) -> None:
         """Begin to check tables and buffers periodically. Before, `view` always asks the catalog."""
         self.pointers.start()

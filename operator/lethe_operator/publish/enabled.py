@@ -1,7 +1,7 @@
 """When status events were first enabled for a namespace. I/O.
 
-A ConfigMap in the namespace has the time. It is created once and never changed, so that a table that was created while no publisher
-ran is published from its beginning.
+A ConfigMap in the namespace has the time. It is created once and never changed, so that a table that was created while no
+publisher ran is published from its beginning.
 """
 
 import threading

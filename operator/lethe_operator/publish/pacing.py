@@ -4,8 +4,8 @@ A sink that fails for all is tried by one Dataset at a time. Otherwise ten thous
 """
 
 import heapq
-from random import Random
 from dataclasses import dataclass, field
+from random import Random
 from typing import Final
 
 from lethe_operator.publish.sinks.sink import Scope, SinkError

@@ -97,6 +97,8 @@ class Publisher:
         # Called with namespace, name and number of events that were delivered; and with the reason of each failure.
         self.on_sent: Callable[[str, str, int], None] = lambda *_: None
         self.on_failure: Callable[[Reason], None] = lambda _: None
+        # Called with namespace and name of each Dataset that is forgotten.
+        self.on_forget: Callable[[str, str], None] = lambda *_: None
         self._changed = threading.Condition()
         self._datasets: dict[str, _Published] = {}
         self._pacing = Pacing(settings.retry_base_seconds, settings.retry_max_seconds)
@@ -166,8 +168,10 @@ class Publisher:
     def forget(self, name: str) -> None:
         """Publish nothing more of a Dataset, as `namespace/name`."""
         with self._changed:
-            self._datasets.pop(name, None)
+            known = self._datasets.pop(name, None)
             self._pacing.remove(name)
+        if known is not None:
+            self.on_forget(known.target.namespace, known.target.name)
 
     def lags(self) -> list[Lag]:
         """Of all Datasets."""

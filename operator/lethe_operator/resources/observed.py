@@ -20,6 +20,7 @@ from lethe_operator.resources.common import FOR_ERASURES, FOR_HEAD, Meta
 from lethe_operator.resources.dataset import Dataset
 from lethe_operator.resources.engine import Engine
 from lethe_operator.resources.launcher import Launcher
+from lethe_operator.resources.publishing import PublishingView
 from lethe_operator.resources.restatement import Restatement
 from lethe_operator.resources.vacuum_policy import VacuumPolicy
 
@@ -339,6 +340,8 @@ class World:
     vacuums: tuple[VacuumJob, ...] = ()
     # All Datasets of the namespace, in the same case; otherwise empty.
     rivals: tuple[Dataset, ...] = ()
+    # None: status events are not enabled.
+    publishing: PublishingView | None = None
 
     @cached_property
     def open_erasures(self) -> Mapping[str, Erasure]:

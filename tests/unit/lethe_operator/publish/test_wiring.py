@@ -1,0 +1,219 @@
+"""Reconciles of a real table: what they report to the publisher, and what the Dataset shows."""
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from lethe.base import names
+from lethe_operator.kube import CONFIG_MAPS, DATASETS
+from lethe_operator.publish.assembly import publisher_of
+from lethe_operator.publish.enabled import NAME, EnabledTimes
+from lethe_operator.publish.metrics import PublishingMetrics
+from lethe_operator.publish.opening import TableOpener
+from lethe_operator.publish.publisher import Publisher
+from lethe_operator.publish.sinks.sink import Scope, SinkError
+from lethe_operator.reasons import Reason
+from lethe_operator.reconcile import Reconciler
+from lethe_operator.resources.publishing import EventsSettings, HttpSinkSettings
+from lethe_operator.settings import InvalidSettings, Settings, from_environment
+from prometheus_client import CollectorRegistry, generate_latest
+
+from tests.support.fake_cluster import FakeCluster, an_operator
+from tests.support.publishing import RememberingSink, told
+from tests.support.small_lake import FLIGHTS, SmallLake
+
+SECONDS = 20
+SETTINGS = EventsSettings(
+    enabled=True, http=HttpSinkSettings(url="http://sink"), retry_base_seconds=0.01, retry_max_seconds=0.02
+)
+
+
+def wait_for(condition: Callable[[], object]) -> None:
+    until = time.monotonic() + SECONDS
+    while not condition():
+        assert time.monotonic() < until
+        time.sleep(0.002)
+
+
+@dataclass
+class Publishing:
+    lake: SmallLake
+    reconcile: Reconciler
+    publisher: Publisher
+    sink: RememberingSink
+    changed: list[str] = field(default_factory=list)
+
+    def condition(self) -> dict[str, Any]:
+        found = [c for c in self.lake.status()["conditions"] if c["type"] == "EventsPublished"]
+        return found[0] if found else {}
+
+    def events(self) -> list[tuple[str, str]]:
+        return told(self.sink.received)
+
+
+@pytest.fixture
+def lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SmallLake:
+    monkeypatch.setenv("PYICEBERG_HOME", str(tmp_path))
+    return SmallLake.make(tmp_path)
+
+
+@pytest.fixture
+def publishing(lake: SmallLake) -> Iterator[Publishing]:
+    sink = RememberingSink()
+    operator = an_operator(lake.cluster)
+    opener = TableOpener(operator.tables.opened, SETTINGS.max_event_bytes)
+    enabled = EnabledTimes(lake.cluster)
+    publisher = Publisher(SETTINGS, sink, opener, enabled.of, lambda _: True)
+    object.__setattr__(operator, "publisher", publisher)
+    made = Publishing(lake, operator, publisher, sink)
+    publisher.on_change = lambda meta: made.changed.append(meta.name)
+    publisher.start()
+    yield made
+    publisher.stop()
+
+
+def test_a_promotion_that_a_reconcile_sees_is_published(lake: SmallLake, publishing: Publishing) -> None:
+    lake.create_table()
+    lake.put("A")
+    lake.commit(lake.promoted("A"))
+
+    publishing.reconcile(FLIGHTS)
+
+    wait_for(lambda: len(publishing.sink.received) == 2)
+    assert publishing.events() == [("publishing.started", ""), ("batch.promoted", "A")]
+    data = json.loads(publishing.sink.received[1].data)
+    assert data["table"] == {"catalog": "lite", "name": "air.flights", "uuid": str(lake.table.metadata.table_uuid)}
+    assert publishing.condition()["reason"] == "EventsDelivered"
+    assert sorted(p.name for p in (lake.home / "wh/air/flights" / names.EVENTS_FOLDER).iterdir())[-1].endswith(".json")
+
+
+def test_a_table_that_existed_when_events_were_enabled_starts_at_its_head(
+    lake: SmallLake, publishing: Publishing
+) -> None:
+    lake.cluster.create(
+        CONFIG_MAPS, "ns", {"metadata": {"name": NAME}, "data": {"enabledTime": "2099-01-01T00:00:00+00:00"}}
+    )
+    lake.create_table()
+    lake.put("A", "B")
+    lake.commit(lake.promoted("A"))
+    publishing.reconcile(FLIGHTS)
+    wait_for(lambda: len(publishing.sink.received) == 1)
+
+    lake.commit(lake.promoted("B"))
+    publishing.reconcile(FLIGHTS)
+
+    wait_for(lambda: len(publishing.sink.received) == 2)
+    assert publishing.events() == [("publishing.started", ""), ("batch.promoted", "B")]
+
+
+def test_a_refused_message_is_a_condition_that_goes_away(lake: SmallLake, publishing: Publishing) -> None:
+    refuse = SinkError(Reason.MESSAGE_TOO_LARGE, "http://sink answers 413.", scope=Scope.MESSAGE)
+    publishing.sink.failures = [refuse] * 10_000
+    lake.create_table()
+    lake.put("A")
+    lake.commit(lake.promoted("A"))
+    publishing.reconcile(FLIGHTS)
+    wait_for(lambda: publishing.changed)
+
+    publishing.reconcile(FLIGHTS)
+
+    condition = publishing.condition()
+    assert (condition["status"], condition["reason"]) == ("False", "MessageTooLarge")
+    assert condition["message"] == "http://sink answers 413."
+    ready = next(c for c in lake.status()["conditions"] if c["type"] == "Ready")
+    assert ready["status"] == "True"  # nothing else depends on it
+    publishing.changed.clear()
+    publishing.sink.failures = []
+    wait_for(lambda: publishing.changed)
+    publishing.reconcile(FLIGHTS)
+    assert (publishing.condition()["status"], publishing.condition()["reason"]) == ("True", "EventsDelivered")
+
+
+def test_a_deleted_dataset_is_forgotten(lake: SmallLake, publishing: Publishing) -> None:
+    lake.create_table()
+    lake.commit()
+    publishing.reconcile(FLIGHTS)
+    wait_for(lambda: len(publishing.sink.received) == 1)
+    lake.cluster.delete(DATASETS, "ns", "flights")
+
+    publishing.reconcile(FLIGHTS)
+
+    assert publishing.publisher.lags() == []
+
+
+def test_the_time_of_enabling_is_kept_by_the_first_who_writes_it(lake: SmallLake) -> None:
+    first, second = EnabledTimes(lake.cluster).of("ns"), EnabledTimes(lake.cluster).of("ns")
+
+    assert first == second
+    stored = lake.cluster.get(CONFIG_MAPS, "ns", NAME)["data"]["enabledTime"]
+    assert abs(first / 1000 + 600 - time.time()) < 60, stored
+
+
+def test_without_a_sink_there_is_no_publisher() -> None:
+    cluster: Any = FakeCluster()
+
+    assert publisher_of(Settings(), cluster, None, lambda _: True, CollectorRegistry()) is None  # type: ignore[arg-type]
+    assert Reconciler.__dataclass_fields__["publisher"].default is None
+
+
+def test_lag_and_numbers_are_metrics(lake: SmallLake, publishing: Publishing) -> None:
+    registry = CollectorRegistry()
+    metrics = PublishingMetrics(registry, publishing.publisher.lags)
+    publishing.publisher.on_sent, publishing.publisher.on_failure = metrics.sent, metrics.failed
+    away = SinkError(Reason.SINK_UNAVAILABLE, "away")
+    publishing.sink.failures = [away] * 3
+    lake.create_table()
+    lake.put("A", "B")
+    lake.commit(lake.promoted("A"), lake.promoted("B"))
+    publishing.reconcile(FLIGHTS)
+    wait_for(lambda: len(publishing.sink.received) == 3 and publishing.publisher.lags()[0].seconds == 0)
+    text = generate_latest(registry).decode()
+    assert 'lethe_status_events_total{dataset="flights",namespace="ns"} 3.0' in text
+    assert 'lethe_status_events_failures_total{reason="SinkUnavailable"} 3.0' in text
+    assert 'lethe_status_events_lag_seconds{dataset="flights",namespace="ns"} 0.0' in text
+
+    publishing.sink.failures = [SinkError(Reason.SINK_UNAVAILABLE, "away", delivered=1)] + [away] * 100_000
+    lake.put("C", "D")
+    lake.commit(lake.promoted("C"), lake.promoted("D"))
+    publishing.reconcile(FLIGHTS)
+
+    wait_for(lambda: 'waiting{dataset="flights",namespace="ns"} 1.0' in generate_latest(registry).decode())
+    assert publishing.publisher.lags()[0].seconds > 0
+    metrics.forget("ns", "flights")
+    assert "lethe_status_events_total{" not in generate_latest(registry).decode()
+
+
+@pytest.mark.parametrize(
+    ("document", "named"),
+    [
+        ('{"enabled": true}', "set either http or kafka"),
+        ('{"enabled": true, "http": {"url": "ftp://x"}}', "url"),
+        ('{"enabled": true, "kafka": {"bootstrapServers": "b:9092", "topic": "a b"}}', "topic"),
+        ('{"maxEventBytes": 10}', "maxEventBytes"),
+        ("{", "JSON"),
+    ],
+)
+def test_wrong_settings_name_the_field(document: str, named: str) -> None:
+    with pytest.raises(InvalidSettings, match="LETHE_EVENTS must be JSON like the chart's value events") as error:
+        from_environment({"LETHE_EVENTS": document})
+
+    assert named in str(error.value)
+
+
+def test_settings_are_read_from_the_environment() -> None:
+    found = from_environment(
+        {
+            "LETHE_EVENTS": '{"enabled": true, "start": "Beginning", "http": {"url": "https://x/y", "mode": "Structured"}}',
+            "LETHE_EVENTS_SECRET": "/etc/lethe/events",
+        }
+    )
+
+    assert (found.events.start, found.events.http) == (
+        "Beginning",
+        HttpSinkSettings(url="https://x/y", mode="Structured"),  # type: ignore[arg-type]
+    )
+    assert str(found.events_secret) == "/etc/lethe/events"
