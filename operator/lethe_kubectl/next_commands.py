@@ -38,7 +38,7 @@ def step_of(reason: Reason) -> Step:
             Reason.AVAILABLE | Reason.NOT_PAUSED | Reason.HEAD_ACCEPTED | Reason.QUEUE_READ | Reason.RUN_SUCCEEDED
             | Reason.HEAD_REANCHORED | Reason.SUCCEEDED | Reason.CANCELLED | Reason.ERASED | Reason.ERASURE_UNDONE
             | Reason.EXPIRED | Reason.IN_FORCE | Reason.BELOW_TRIGGERS | Reason.NOTHING_LEFT | Reason.ON_TIME
-            | Reason.TIE_WON | Reason.NOTHING_WAITS
+            | Reason.TIE_WON | Reason.NOTHING_WAITS | Reason.EVENTS_DELIVERED
         ):  # fmt: skip
             return Step.NOTHING
         case (
@@ -65,7 +65,8 @@ def step_of(reason: Reason) -> Step:
             | Reason.QUEUE_ACCESS_DENIED | Reason.QUEUE_OVER_LIMIT | Reason.POD_WAITING | Reason.RUN_SUSPENDED
             | Reason.SUBMISSION_FAILED | Reason.EXECUTORS_MISSING | Reason.LAUNCH_FAILED | Reason.VERSION_SKEW
             | Reason.LIST_NOT_FOUND | Reason.LIST_NOT_ALLOWED | Reason.RECORD_NOT_SIGNED | Reason.ERASURE_BLOCKED
-            | Reason.ERASURE_OVERDUE
+            | Reason.ERASURE_OVERDUE | Reason.SINK_UNAVAILABLE | Reason.SINK_DENIED | Reason.SINK_NOT_FOUND
+            | Reason.MESSAGE_TOO_LARGE | Reason.MESSAGE_REFUSED | Reason.CURSOR_UNREADABLE
         ):  # fmt: skip
             return Step.DESCRIBE
         case (
