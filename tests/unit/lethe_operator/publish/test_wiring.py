@@ -4,11 +4,17 @@ import json
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import pytest
 from lethe.base import names
+from lethe_operator.decide.publishing.cloud_event import CloudEvent, structured
+from lethe_operator.decide.publishing.cursor import Cursor, Move, Position, Step
+from lethe_operator.decide.publishing.event_types import BatchReplaced, EventType, schema_file, schema_of
+from lethe_operator.decide.publishing.numbering import Origin, numbered
 from lethe_operator.kube import CONFIG_MAPS, DATASETS
 from lethe_operator.publish.assembly import publisher_of
 from lethe_operator.publish.enabled import NAME, EnabledTimes
@@ -18,7 +24,7 @@ from lethe_operator.publish.publisher import Publisher
 from lethe_operator.publish.sinks.sink import Scope, SinkError
 from lethe_operator.reasons import Reason
 from lethe_operator.reconcile import Reconciler
-from lethe_operator.resources.publishing import EventsSettings, HttpSinkSettings
+from lethe_operator.resources.publishing import EventsSettings, HttpSinkSettings, KafkaSinkSettings
 from lethe_operator.settings import InvalidSettings, Settings, from_environment
 from prometheus_client import CollectorRegistry, generate_latest
 
@@ -217,3 +223,43 @@ def test_settings_are_read_from_the_environment() -> None:
         HttpSinkSettings(url="https://x/y", mode="Structured"),  # type: ignore[arg-type]
     )
     assert str(found.events_secret) == "/etc/lethe/events"
+
+
+def test_the_pages_name_every_metric_type_reason_and_setting() -> None:
+    docs = Path(__file__).parents[4] / "docs"
+    registry = CollectorRegistry()
+    PublishingMetrics(registry, lambda: [])
+    families = {m.name + ("_total" if m.type == "counter" else "") for m in registry.collect()}
+    metrics, page = (docs / "metrics.md").read_text(), (docs / "events.md").read_text()
+
+    assert {f for f in families if f"`{f}`" not in metrics} == set()
+    assert {t for t in EventType if f"[`{t}`](reference/events/{schema_file(t)})" not in page} == set()
+    settings = (EventsSettings, HttpSinkSettings, KafkaSinkSettings)
+    fields = {f.alias for model in settings for f in model.model_fields.values()} - {"http", "kafka"}
+    assert {f for f in fields if f and f not in page} == set()
+    reasons = Reason.SINK_UNAVAILABLE, Reason.SINK_DENIED, Reason.SINK_NOT_FOUND, Reason.MESSAGE_TOO_LARGE
+    assert {r for r in (*reasons, Reason.MESSAGE_REFUSED, Reason.CURSOR_UNREADABLE) if f"`{r}`" not in page} == set()
+
+
+def test_the_example_on_the_page_is_what_is_published() -> None:
+    page = (Path(__file__).parents[4] / "docs/events.md").read_text()
+    example = json.loads(page.partition("## An example\n\n```json\n")[2].partition("```")[0])
+    event = from_json_event(example)
+
+    assert structured_json(event) == example
+    jsonschema.validate(example["data"], schema_of(EventType(example["type"])))
+
+
+def from_json_event(document: dict[str, Any]) -> CloudEvent:
+    """Written anew from its content: `numbered` gives it the attributes that it has on the page."""
+    data = BatchReplaced.model_validate(document["data"])
+    uuid, epoch, version, _ = document["id"].split("/")
+    time_ms = int(datetime.fromisoformat(document["time"]).timestamp() * 1000)
+    step = Step(Move.NEXT, Position("r", int(version), data.snapshot_id, 1, time_ms), "1:1")
+    (event,) = numbered([data], Cursor(uuid, int(epoch), Position(), step), Origin("air", "flights"))
+    return event
+
+
+def structured_json(event: CloudEvent) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(structured(event))
+    return found
