@@ -36,5 +36,9 @@ def publisher_of(
 
 def _sink(settings: Settings) -> Sink:
     events = settings.events
-    assert events.http is not None
-    return HttpSink(events.http, settings.events_secret)
+    if events.http is not None:
+        return HttpSink(events.http, settings.events_secret)
+    from lethe_operator.publish.sinks.kafka import KafkaSink  # loads librdkafka, which few installations need
+
+    assert events.kafka is not None
+    return KafkaSink(events.kafka, settings.events_secret)

@@ -228,7 +228,7 @@ def test_settings_are_read_from_the_environment() -> None:
 def test_the_pages_name_every_metric_type_reason_and_setting() -> None:
     docs = Path(__file__).parents[4] / "docs"
     registry = CollectorRegistry()
-    PublishingMetrics(registry, lambda: [])
+    PublishingMetrics(registry, list)
     families = {m.name + ("_total" if m.type == "counter" else "") for m in registry.collect()}
     metrics, page = (docs / "metrics.md").read_text(), (docs / "events.md").read_text()
 
