@@ -31,8 +31,7 @@ from lethe_operator.observe.listing_schedule import ListingLimits
 from lethe_operator.observe.objects import Objects
 from lethe_operator.observe.tables import TableReader
 from lethe_operator.probes import ProbeAnswer, probes
-from lethe_operator.publish.assembly import publisher_of
-from lethe_operator.publish.publisher import Publisher
+from lethe_operator.publish.assembly import Publishers, publishers_of
 from lethe_operator.reconcile import Reconciler
 from lethe_operator.schedule import Intervals, Key, Priority
 from lethe_operator.settings import Settings, from_environment, with_files
@@ -57,7 +56,7 @@ class Runtime:
     leadership: Leadership
     metrics: Metrics
     started: float  # by time.monotonic
-    publisher: Publisher | None = None  # None: status events are not enabled
+    publishers: Publishers | None = None  # None: status events are not enabled
     tasks: list[asyncio.Task[None]] = field(default_factory=list)
     open: contextlib.AsyncExitStack = field(default_factory=contextlib.AsyncExitStack)
     kopf_started: asyncio.Event = field(default_factory=asyncio.Event)
@@ -102,9 +101,9 @@ def registry(kinds: Iterable[ResourceKind] = WATCHED) -> kopf.OperatorRegistry:
         )
         runtime.tables.pointers.on_trouble = lambda of: add(Key("Dataset", of.namespace, of.name), Priority.DUE)
         runtime.tables.start()
-        if runtime.publisher is not None:
-            runtime.publisher.on_change = lambda of: add(Key("Dataset", of.namespace, of.name), Priority.DUE)
-            runtime.publisher.start()
+        if runtime.publishers is not None:
+            runtime.publishers.on_change = lambda of: add(Key("Dataset", of.namespace, of.name), Priority.DUE)
+            runtime.publishers.start()
         objects, namespaces = runtime.objects, settings.watch_namespaces
 
         def on_change(kind: ResourceKind, body: Mapping[str, Any]) -> None:
@@ -144,8 +143,8 @@ def registry(kinds: Iterable[ResourceKind] = WATCHED) -> kopf.OperatorRegistry:
             with contextlib.suppress(asyncio.CancelledError):
                 await task
         await asyncio.to_thread(runtime.leadership.stop)  # if kopf ends for another reason than a signal
-        if runtime.publisher is not None:
-            await asyncio.to_thread(runtime.publisher.stop)
+        if runtime.publishers is not None:
+            await asyncio.to_thread(runtime.publishers.stop)
         await runtime.open.aclose()
 
     watch(found, kinds, _record)
@@ -230,7 +229,7 @@ def runtime_of(settings: Settings) -> Runtime:
     kube.answers = objects
     leadership = leadership_of(settings, metrics)
     kube.writing = leadership.writing
-    publisher = publisher_of(settings, kube, tables.opened, leadership.acts_in, metrics.registry)
+    publishers = publishers_of(settings, kube, tables.opened, leadership.acts_in, metrics.registry)
     reconcile = Reconciler(
         kube,
         objects,
@@ -240,7 +239,7 @@ def runtime_of(settings: Settings) -> Runtime:
         offers,
         versions=RunVersions(metrics, settings.spark_image),
         acts_in=leadership.acts_in,
-        publisher=publisher,
+        publishers=publishers,
     )
     queue = WorkQueue(
         reconcile,
@@ -264,7 +263,7 @@ def runtime_of(settings: Settings) -> Runtime:
         leadership,
         metrics,
         time.monotonic(),
-        publisher,
+        publishers,
     )
 
 

@@ -49,7 +49,7 @@ from lethe_operator.observe.jobs import shared_jobs, vacuum_jobs
 from lethe_operator.observe.objects import Objects
 from lethe_operator.observe.tables import TableReader
 from lethe_operator.observe.world import Observed, Sources, observe
-from lethe_operator.publish.publisher import Publisher
+from lethe_operator.publish.assembly import Publishers
 from lethe_operator.reasons import Reason
 from lethe_operator.resources.dataset import Dataset
 from lethe_operator.resources.observed import Invalid, NoTable, TableView, Unavailable
@@ -89,7 +89,7 @@ class Reconciler:
     versions: RunVersions | None = None  # None: versions of runs are not compared
     clock: Callable[[], datetime] = utc_now
     acts_in: Callable[[str], bool] = always  # whether this process, and no other one, may act in a namespace
-    publisher: Publisher | None = None  # None: status events are not enabled
+    publishers: Publishers | None = None  # None: status events are not enabled
 
     def __call__(self, key: Key) -> Next | None:
         """Reconcile a key.
@@ -128,8 +128,8 @@ class Reconciler:
         self.lists.forget(key.namespace, key.name)
         self.dataset_objects.forget(key.namespace, key.name)
         self.metrics.forget(key.namespace, key.name)
-        if self.publisher is not None:
-            self.publisher.forget(f"{key.namespace}/{key.name}")
+        if self.publishers is not None:
+            self.publishers.forget(f"{key.namespace}/{key.name}")
 
     def shared_runs(self, key: Key) -> Next:
         """Start the offered runs of a namespace, and delete shared Jobs that no Dataset needs."""
@@ -186,11 +186,11 @@ class Reconciler:
         return found, actions, now
 
     def _with_publishing(self, found: Observed) -> Observed:
-        """Report the table to the publisher, and add what the publisher says. Neither waits for anything."""
-        if self.publisher is None or found.dataset is None:
+        """Report the table to the publishers, and add what they say. Neither waits for anything."""
+        if self.publishers is None or found.dataset is None:
             return found
-        self.publisher.table_seen(found.dataset, found.world.table)
-        return replace(found, world=replace(found.world, publishing=self.publisher.view(found.dataset)))
+        self.publishers.table_seen(found.dataset, found.world.table)
+        return replace(found, world=replace(found.world, publishing=self.publishers.view(found.dataset)))
 
     def _batches(self, dataset: Dataset, table: TableView | NoTable | Unavailable) -> tuple[Totals | None, int | None]:
         """The totals of the table of batches, and how many commits it is behind; None: unknown, or there is no such table."""

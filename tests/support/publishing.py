@@ -101,12 +101,13 @@ class LedgerHistory:
         """The table as a publisher loads it."""
         facts = replace(self.facts, snapshots=dict(self.snapshots))
         loaded = ledger_store.load(self.io, facts)
+        table = TableOf(catalog="lite", name="air.flights", uuid=self.uuid)
+        versions = LedgerVersions(self.io, facts, table, max_event_bytes)
         return OpenTable(
             self.uuid,
             line_of(facts.snapshots, facts.head_id, loaded.resolution),
-            LedgerVersions(
-                self.io, facts, TableOf(catalog="lite", name="air.flights", uuid=self.uuid), max_event_bytes
-            ),
+            versions,
+            versions,
             CursorFiles(LocalStore(), self.location, DATASET),
         )
 
@@ -175,7 +176,7 @@ def view_of(events: Iterable[CloudEvent]) -> dict[str, str]:
     """The state of each batch, as a consumer knows it."""
     found: dict[str, str] = {}
     for event in deduplicated(events):
-        if event.type is EventType.BATCH_FORGOTTEN:
+        if event.type == EventType.BATCH_FORGOTTEN:
             found.pop(event.subject, None)
         elif event.type in _STATES:
             found[event.subject] = _STATES[event.type]

@@ -1,6 +1,7 @@
-"""Puts the publisher together from the settings. I/O."""
+"""Puts the publishers together from the settings. I/O."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 
 from prometheus_client import CollectorRegistry
 
@@ -10,28 +11,72 @@ from lethe_operator.publish.enabled import EnabledTimes
 from lethe_operator.publish.metrics import PublishingMetrics
 from lethe_operator.publish.opening import TableOpener
 from lethe_operator.publish.publisher import Publisher
-from lethe_operator.publish.sinks.http import HttpSink
+from lethe_operator.publish.sinks.http import HttpSink, raw
 from lethe_operator.publish.sinks.sink import Sink
+from lethe_operator.resources.common import Meta
+from lethe_operator.resources.dataset import Dataset
+from lethe_operator.resources.observed import NoTable, TableView, Unavailable
+from lethe_operator.resources.publishing import NO_TROUBLE, PublishingView
 from lethe_operator.settings import Settings
 
+STATUS_EVENTS, OPEN_LINEAGE = "StatusEvents", "OpenLineage"
 
-def publisher_of(
+
+@dataclass
+class Publishers:
+    """The publisher of status events, that of OpenLineage, or both. A trouble of one does not hold up the other."""
+
+    members: Sequence[Publisher]
+    on_change: Callable[[Meta], None] = field(
+        default=lambda _: None
+    )  # called with each Dataset whose condition changes
+
+    def start(self) -> None:
+        for publisher in self.members:
+            publisher.on_change = self.on_change
+            publisher.start()
+
+    def stop(self) -> None:
+        for publisher in self.members:
+            publisher.stop()
+
+    def table_seen(self, dataset: Dataset, table: TableView | NoTable | Unavailable) -> None:
+        for publisher in self.members:
+            publisher.table_seen(dataset, table)
+
+    def view(self, dataset: Dataset) -> PublishingView:
+        """The first trouble."""
+        views = [publisher.view(dataset) for publisher in self.members]
+        return next((view for view in views if view.reason), NO_TROUBLE)
+
+    def forget(self, name: str) -> None:
+        for publisher in self.members:
+            publisher.forget(name)
+
+
+def publishers_of(
     settings: Settings, kube: Kube, opened: OpenCatalogs, acts_in: Callable[[str], bool], registry: CollectorRegistry
-) -> Publisher | None:
-    """The publisher of status events; None: they are not enabled, and cost nothing.
+) -> Publishers | None:
+    """The publishers of status events; None: they are not enabled, and cost nothing.
 
     Args:
         opened: The catalogs of the operator.
         acts_in: Whether this process may act in a namespace.
         registry: Of metrics.
     """
-    if not settings.events.enabled:
+    events = settings.events
+    if not events.enabled:
         return None
-    opener = TableOpener(opened, settings.events.max_event_bytes)
-    made = Publisher(settings.events, _sink(settings), opener, EnabledTimes(kube).of, acts_in)
-    metrics = PublishingMetrics(registry, made.lags)
-    made.on_sent, made.on_failure, made.on_forget = metrics.sent, metrics.failed, metrics.forget
-    return made
+    enabled = EnabledTimes(kube)
+    outputs: dict[str, tuple[Sink, TableOpener]] = {}
+    if events.http is not None or events.kafka is not None:
+        outputs[STATUS_EVENTS] = (_sink(settings), TableOpener(opened, events.max_event_bytes))
+    if events.open_lineage is not None:
+        sink = HttpSink(events.open_lineage, settings.events_secret, raw)
+        outputs[OPEN_LINEAGE] = (sink, TableOpener(opened, events.max_event_bytes, events.open_lineage.namespace))
+    made = {output: Publisher(events, sink, opener, enabled.of, acts_in) for output, (sink, opener) in outputs.items()}
+    PublishingMetrics(registry, made)
+    return Publishers(tuple(made.values()))
 
 
 def _sink(settings: Settings) -> Sink:

@@ -36,11 +36,14 @@ class Numbered:
 class CursorFiles:
     """The cursor of one table."""
 
-    def __init__(self, store: ObjectStore, table_location: str, dataset: str) -> None:
+    def __init__(
+        self, store: ObjectStore, table_location: str, dataset: str, folder: str = names.EVENTS_FOLDER
+    ) -> None:
         """Args:
         dataset: `namespace/name`, which the files name for people.
+        folder: Below the table's location.
         """
-        self.folder = f"{table_location.rstrip('/')}/{names.EVENTS_FOLDER}"
+        self.folder = f"{table_location.rstrip('/')}/{folder}"
         self._store = store
         self._dataset = dataset
 

@@ -16,9 +16,8 @@ from lethe.base.errors import LedgerError
 from lethe_operator.decide.publishing import moves
 from lethe_operator.decide.publishing.cloud_event import CloudEvent
 from lethe_operator.decide.publishing.cursor import Cursor, Move, Position, Step, generator_of, started
-from lethe_operator.decide.publishing.event_types import EventData
 from lethe_operator.decide.publishing.moves import Carried, Line
-from lethe_operator.decide.publishing.numbering import Origin, numbered
+from lethe_operator.decide.publishing.numbering import Origin
 from lethe_operator.publish.cursor_files import CursorFiles, CursorMoved, Numbered
 from lethe_operator.publish.sinks.sink import Sink, SinkError
 from lethe_operator.resources.publishing import StartedFrom
@@ -38,7 +37,11 @@ class Ledgers(Protocol):
 
     def version_of(self, root: str) -> int: ...
 
-    def contents(self, cursor: Cursor) -> Iterator[EventData]: ...
+
+class Events(Protocol):
+    """Makes the events of a step: always the same ones, in the same order."""
+
+    def events(self, cursor: Cursor, origin: Origin) -> Iterator[CloudEvent]: ...
 
 
 @dataclass(frozen=True)
@@ -48,6 +51,7 @@ class OpenTable:
     uuid: str
     line: Line
     ledgers: Ledgers
+    events: Events
     cursors: CursorFiles
 
 
@@ -159,7 +163,7 @@ class Feed:
     def _send(self, table: OpenTable, state: FeedState, current: Numbered) -> Numbered:
         assert current.cursor.step is not None
         sent = current.cursor.step.sent
-        events = numbered(table.ledgers.contents(current.cursor), current.cursor, self.origin)
+        events = table.events.events(current.cursor, self.origin)
         for _ in itertools.islice(events, sent):
             pass  # delivered before
         noted = sent

@@ -18,6 +18,7 @@ from pyiceberg.io import FileIO
 
 from lethe_operator.decide.publishing import changes
 from lethe_operator.decide.publishing.changes import Common, Versions
+from lethe_operator.decide.publishing.cloud_event import CloudEvent
 from lethe_operator.decide.publishing.cursor import Cursor, Move, Position
 from lethe_operator.decide.publishing.event_types import (
     EventData,
@@ -27,6 +28,7 @@ from lethe_operator.decide.publishing.event_types import (
     TableOf,
     TableRolledBack,
 )
+from lethe_operator.decide.publishing.numbering import Origin, numbered
 from lethe_operator.resources.publishing import StartedFrom
 
 # After a gap without the earlier version, the present state of what is newer than it is published. Clocks of runs may differ.
@@ -66,6 +68,10 @@ class LedgerVersions:
             return EMPTY
         root = self._root(position.root)
         return ledger_store.ledger_of(self.io, position.root, root, position.snapshot_id)
+
+    def events(self, cursor: Cursor, origin: Origin) -> Iterator[CloudEvent]:
+        """The events of the cursor's step. Raises: as `contents`."""
+        return numbered(self.contents(cursor), cursor, origin)
 
     def contents(self, cursor: Cursor) -> Iterator[EventData]:
         """The contents of the events of the cursor's step, in an order that depends on nothing but both ledgers.

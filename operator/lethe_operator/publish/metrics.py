@@ -1,6 +1,7 @@
-"""Prometheus metrics of the publisher. They exist only if status events are enabled."""
+"""Prometheus metrics of the publishers. They exist only if status events are enabled."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter
@@ -8,55 +9,62 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from lethe_operator.publish.publisher import Lag
+from lethe_operator.publish.publisher import Publisher
 from lethe_operator.reasons import Reason
 
-_OF_DATASET: Final = ("namespace", "dataset")
+_OF_DATASET: Final = ("namespace", "dataset", "output")
 
 
 class PublishingMetrics(Collector):
     """One per operator. The lag is computed when metrics are collected."""
 
-    def __init__(self, registry: CollectorRegistry, lags: Callable[[], Sequence[Lag]]) -> None:
-        self._lags = lags
+    def __init__(self, registry: CollectorRegistry, publishers: Mapping[str, Publisher]) -> None:
+        """Args:
+        publishers: By the value of the label `output`.
+        """
+        self._publishers = publishers
         self._sent = Counter(
             "lethe_status_events_total",
-            "Status events that the sink has accepted, repeated ones included.",
+            "Events that the receiver has accepted, repeated ones included.",
             _OF_DATASET,
             registry=registry,
         )
         self._failures = Counter(
             "lethe_status_events_failures_total",
-            "Attempts to deliver status events that failed, by reason.",
-            ("reason",),
+            "Attempts to deliver events that failed, by reason.",
+            ("output", "reason"),
             registry=registry,
         )
         registry.register(self)
+        for output, publisher in publishers.items():
+            publisher.on_sent = partial(self._on_sent, output)
+            publisher.on_failure = partial(self._on_failure, output)
+            publisher.on_forget = partial(self._on_forget, output)
 
-    def sent(self, namespace: str, dataset: str, number: int) -> None:
-        self._sent.labels(namespace, dataset).inc(number)
+    def _on_sent(self, output: str, namespace: str, dataset: str, number: int) -> None:
+        self._sent.labels(namespace, dataset, output).inc(number)
 
-    def failed(self, reason: Reason) -> None:
-        self._failures.labels(str(reason)).inc()
+    def _on_failure(self, output: str, reason: Reason) -> None:
+        self._failures.labels(output, str(reason)).inc()
 
-    def forget(self, namespace: str, dataset: str) -> None:
+    def _on_forget(self, output: str, namespace: str, dataset: str) -> None:
         """Remove the numbers of a deleted Dataset."""
-        self._sent.remove_by_labels({"namespace": namespace, "dataset": dataset})
+        self._sent.remove_by_labels({"namespace": namespace, "dataset": dataset, "output": output})
 
     def collect(self) -> Iterator[Metric]:
-        lags = self._lags()
         seconds = GaugeMetricFamily(
             "lethe_status_events_lag_seconds",
-            "How long ago the oldest commit was made whose status events are not delivered; 0 if there is none.",
+            "How long ago the oldest commit was made whose events are not delivered; 0 if there is none.",
             labels=_OF_DATASET,
         )
         waiting = GaugeMetricFamily(
             "lethe_status_events_waiting",
-            "Status events of the oldest such commit that are not delivered; of a large commit, only the next ones.",
+            "Events of the oldest such commit that are not delivered; of a large commit, only the next ones.",
             labels=_OF_DATASET,
         )
-        for lag in lags:
-            seconds.add_metric((lag.namespace, lag.name), lag.seconds)
-            waiting.add_metric((lag.namespace, lag.name), lag.events)
+        for output, publisher in self._publishers.items():
+            for lag in publisher.lags():
+                seconds.add_metric((lag.namespace, lag.name, output), lag.seconds)
+                waiting.add_metric((lag.namespace, lag.name, output), lag.events)
         yield seconds
         yield waiting

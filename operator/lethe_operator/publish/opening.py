@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from lethe.base import names
 from lethe.base.errors import InputError
 from lethe.iceberg import catalogs
 from lethe.iceberg.facts import observe
@@ -17,6 +18,7 @@ from lethe_operator.observe.open_catalogs import OpenCatalogs
 from lethe_operator.publish.cursor_files import CursorFiles
 from lethe_operator.publish.feed import OpenTable
 from lethe_operator.publish.ledger_changes import LedgerVersions
+from lethe_operator.publish.lineage import FOLDER, LineageVersions
 
 
 @dataclass(frozen=True)
@@ -30,6 +32,7 @@ class Target:
     batch_column: str
     claim: str  # the value of the table property by which the Dataset claims its table
     location: str  # URI of the table, as last seen
+    buffer: str  # URI
 
     @property
     def full_name(self) -> str:
@@ -42,6 +45,7 @@ class TableOpener:
 
     opened: OpenCatalogs
     max_event_bytes: int
+    lineage: str | None = None  # the namespace of jobs in OpenLineage; None: status events
 
     def __call__(self, target: Target) -> OpenTable | None:
         """None: there is no such table, or another Dataset has claimed it.
@@ -58,10 +62,12 @@ class TableOpener:
             return None
         loaded = ledger_store.load(table.io, facts)
         name = TableOf(catalog=target.catalog, name=target.table, uuid=facts.uuid)
+        versions = LedgerVersions(table.io, facts, name, self.max_event_bytes)
         return OpenTable(
             facts.uuid,
             line_of(facts.snapshots, facts.head_id, loaded.resolution),
-            LedgerVersions(table.io, facts, name, self.max_event_bytes),
+            versions,
+            versions if self.lineage is None else LineageVersions(versions, self.lineage, target.buffer),
             self._cursors(target, facts.location),
         )
 
@@ -77,4 +83,5 @@ class TableOpener:
                 "Azure, or local folders.",
             )
         store = open_store(location, of_table(catalogs.properties(target.catalog), target.table))
-        return CursorFiles(store, location, target.full_name)
+        folder = names.EVENTS_FOLDER if self.lineage is None else FOLDER
+        return CursorFiles(store, location, target.full_name, folder)

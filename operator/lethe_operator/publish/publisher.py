@@ -140,6 +140,7 @@ class Publisher:
                 spec.batch_column,
                 dataset.claim,
                 table.location,
+                spec.buffer.uri,
             )
             if known is None:
                 known = self._datasets[name] = _Published(target, dataset.meta, ledger)

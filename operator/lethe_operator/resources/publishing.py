@@ -43,12 +43,19 @@ class KafkaSinkSettings(Spec):
     timeout_seconds: float = Field(default=30, gt=0)  # until all brokers have acknowledged some messages
 
 
+class OpenLineageSettings(HttpSinkSettings):
+    """A receiver of OpenLineage's RunEvents by HTTP, such as Marquez."""
+
+    namespace: str = Field(default="lethe", min_length=1)  # of the jobs
+
+
 class EventsSettings(Spec):
     """The publisher of status events."""
 
     enabled: bool = False
     http: HttpSinkSettings | None = None
     kafka: KafkaSinkSettings | None = None
+    open_lineage: OpenLineageSettings | None = None  # besides a sink of status events, or alone
     # Where the history of tables begins that existed before events were enabled. Other tables begin at their beginning.
     start: StartedFrom = StartedFrom.HEAD
     # Put before the path of the Dataset in `source`, such as the URL of the cluster.
@@ -63,8 +70,10 @@ class EventsSettings(Spec):
 
     @model_validator(mode="after")
     def _one_sink(self) -> "EventsSettings":
-        if self.enabled and (self.http is None) == (self.kafka is None):
+        if self.http is not None and self.kafka is not None:
             raise ValueError("set either http or kafka")
+        if self.enabled and not (self.http or self.kafka or self.open_lineage):
+            raise ValueError("set either http or kafka, or openLineage")
         return self
 
 

@@ -11,7 +11,6 @@ from datetime import datetime
 from typing import Final
 from urllib.parse import quote
 
-from lethe_operator.decide.publishing.event_types import EventType
 from lethe_operator.resources.publishing import ContentMode
 
 SPEC_VERSION: Final = "1.0"
@@ -27,7 +26,7 @@ class CloudEvent:
 
     id: str  # the same whenever the event is sent again
     source: str  # the Dataset
-    type: EventType
+    type: str  # an EventType, or another specification's
     subject: str  # what it is about, such as a batch id; "": the whole table
     time: datetime | None  # of the commit; None: unknown
     sequence: str  # orders the events of one source; sorts as text
@@ -39,7 +38,7 @@ class CloudEvent:
         yield "specversion", SPEC_VERSION
         yield "id", self.id
         yield "source", self.source
-        yield "type", str(self.type)
+        yield "type", self.type
         if self.subject:
             yield "subject", self.subject
         if self.time is not None:

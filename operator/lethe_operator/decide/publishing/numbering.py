@@ -42,21 +42,25 @@ class Origin:
 
 def numbered(contents: Iterable[EventData], cursor: Cursor, origin: Origin) -> Iterator[CloudEvent]:
     """The events of the cursor's step, each with its id and its place in the order."""
+    for index, data in enumerate(contents):
+        yield identity(cursor, origin, index, str(type_of(data)), _subject(data), data.to_json())
+
+
+def identity(cursor: Cursor, origin: Origin, index: int, type: str, subject: str, data: str) -> CloudEvent:
+    """The event of this index in the cursor's step."""
     assert cursor.step is not None
     to, epoch = cursor.step.to, cursor.epoch
-    # Whole milliseconds: a float would round them.
-    time = _EPOCH + timedelta(milliseconds=to.time_ms) if to.time_ms is not None else None
-    for index, data in enumerate(contents):
-        yield CloudEvent(
-            id=f"{cursor.table_uuid}/{epoch}/{to.version}/{index}",
-            source=origin.source,
-            type=type_of(data),
-            subject=_subject(data),
-            time=time,
-            sequence=f"{epoch:016d}-{to.version:010d}-{index:08d}",
-            partition_key=origin.partition_key,
-            data=data.to_json(),
-        )
+    return CloudEvent(
+        id=f"{cursor.table_uuid}/{epoch}/{to.version}/{index}",
+        source=origin.source,
+        type=type,
+        subject=subject,
+        # Whole milliseconds: a float would round them.
+        time=_EPOCH + timedelta(milliseconds=to.time_ms) if to.time_ms is not None else None,
+        sequence=f"{epoch:016d}-{to.version:010d}-{index:08d}",
+        partition_key=origin.partition_key,
+        data=data,
+    )
 
 
 def _subject(data: EventData) -> str:

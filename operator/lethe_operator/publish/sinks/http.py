@@ -4,17 +4,17 @@ import random
 import ssl
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from email.utils import parsedate_to_datetime
 from pathlib import Path
 from typing import Final
 
 import urllib3
 
-from lethe_operator.decide.publishing.cloud_event import CloudEvent, http_message
+from lethe_operator.decide.publishing.cloud_event import JSON, CloudEvent, http_message
 from lethe_operator.publish.sinks.sink import Scope, SinkError
 from lethe_operator.reasons import Reason
-from lethe_operator.resources.publishing import HttpSinkSettings
+from lethe_operator.resources.publishing import ContentMode, HttpSinkSettings
 
 CONNECTIONS: Final = 8
 RETRY_AFTER_AT_MOST_SECONDS: Final = 3600.0
@@ -24,21 +24,30 @@ CA: Final = "ca.crt"
 CERTIFICATE: Final = "tls.crt"
 KEY: Final = "tls.key"
 
+Message = Callable[[CloudEvent, ContentMode], tuple[dict[str, str], bytes]]
+
 _DENIED: Final = (401, 403, 407)
 _NOT_FOUND: Final = (404, 405, 410)
 _LATER: Final = (408, 425, 429)
 _TOO_LARGE: Final = 413
 
 
+def raw(event: CloudEvent, _: ContentMode) -> tuple[dict[str, str], bytes]:
+    """Only the content of an event, for receivers of other specifications."""
+    return {"content-type": JSON}, event.data.encode()
+
+
 class HttpSink:
     """A receiver of CloudEvents."""
 
-    def __init__(self, settings: HttpSinkSettings, secret: Path | None) -> None:
+    def __init__(self, settings: HttpSinkSettings, secret: Path | None, message: Message = http_message) -> None:
         """Args:
+        message: Makes headers and body of a request.
         secret: The folder with the files of the Secret, all optional: `token` (for the header Authorization: Bearer), `ca.crt`,
             and `tls.crt` with `tls.key` of a client; None: there is no Secret.
         """
         self._settings = settings
+        self._message = message
         self._secret = secret
         self._where = _without_credentials(settings.url)
         self._lock = threading.Lock()
@@ -54,7 +63,7 @@ class HttpSink:
                 self._pool[1].clear()
 
     def _post(self, event: CloudEvent, delivered: int) -> None:
-        headers, body = http_message(event, self._settings.mode)
+        headers, body = self._message(event, self._settings.mode)
         try:
             pool, own = self._connections()
             # Read the answer's head only: what a receiver says in its body may be anything.

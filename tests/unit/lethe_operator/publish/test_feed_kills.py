@@ -172,7 +172,7 @@ def test_for_any_expiry_a_consumer_has_the_states_of_the_ledger_or_is_told_of_th
         life.publish(None, 0, 0)
 
         known, actual = view_of(life.sink.received), life.history.states()
-        gaps = [e for e in life.sink.received if e.type is EventType.HISTORY_GAP and "HistoryExpired" in e.data]
+        gaps = [e for e in life.sink.received if e.type == EventType.HISTORY_GAP and "HistoryExpired" in e.data]
         if not gaps:
             assert known == actual
         assert {i: known.get(i) for i in actual} == actual

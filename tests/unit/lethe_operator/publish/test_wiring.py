@@ -16,7 +16,7 @@ from lethe_operator.decide.publishing.cursor import Cursor, Move, Position, Step
 from lethe_operator.decide.publishing.event_types import BatchReplaced, EventType, schema_file, schema_of
 from lethe_operator.decide.publishing.numbering import Origin, numbered
 from lethe_operator.kube import CONFIG_MAPS, DATASETS
-from lethe_operator.publish.assembly import publisher_of
+from lethe_operator.publish.assembly import STATUS_EVENTS, Publishers, publishers_of
 from lethe_operator.publish.enabled import NAME, EnabledTimes
 from lethe_operator.publish.metrics import PublishingMetrics
 from lethe_operator.publish.opening import TableOpener
@@ -24,7 +24,7 @@ from lethe_operator.publish.publisher import Publisher
 from lethe_operator.publish.sinks.sink import Scope, SinkError
 from lethe_operator.reasons import Reason
 from lethe_operator.reconcile import Reconciler
-from lethe_operator.resources.publishing import EventsSettings, HttpSinkSettings, KafkaSinkSettings
+from lethe_operator.resources.publishing import EventsSettings, HttpSinkSettings, KafkaSinkSettings, OpenLineageSettings
 from lethe_operator.settings import InvalidSettings, Settings, from_environment
 from prometheus_client import CollectorRegistry, generate_latest
 
@@ -74,7 +74,7 @@ def publishing(lake: SmallLake) -> Iterator[Publishing]:
     opener = TableOpener(operator.tables.opened, SETTINGS.max_event_bytes)
     enabled = EnabledTimes(lake.cluster)
     publisher = Publisher(SETTINGS, sink, opener, enabled.of, lambda _: True)
-    object.__setattr__(operator, "publisher", publisher)
+    object.__setattr__(operator, "publishers", Publishers((publisher,)))
     made = Publishing(lake, operator, publisher, sink)
     publisher.on_change = lambda meta: made.changed.append(meta.name)
     publisher.start()
@@ -162,14 +162,13 @@ def test_the_time_of_enabling_is_kept_by_the_first_who_writes_it(lake: SmallLake
 def test_without_a_sink_there_is_no_publisher() -> None:
     cluster: Any = FakeCluster()
 
-    assert publisher_of(Settings(), cluster, None, lambda _: True, CollectorRegistry()) is None  # type: ignore[arg-type]
-    assert Reconciler.__dataclass_fields__["publisher"].default is None
+    assert publishers_of(Settings(), cluster, None, lambda _: True, CollectorRegistry()) is None  # type: ignore[arg-type]
+    assert Reconciler.__dataclass_fields__["publishers"].default is None
 
 
 def test_lag_and_numbers_are_metrics(lake: SmallLake, publishing: Publishing) -> None:
     registry = CollectorRegistry()
-    metrics = PublishingMetrics(registry, publishing.publisher.lags)
-    publishing.publisher.on_sent, publishing.publisher.on_failure = metrics.sent, metrics.failed
+    PublishingMetrics(registry, {STATUS_EVENTS: publishing.publisher})
     away = SinkError(Reason.SINK_UNAVAILABLE, "away")
     publishing.sink.failures = [away] * 3
     lake.create_table()
@@ -178,18 +177,22 @@ def test_lag_and_numbers_are_metrics(lake: SmallLake, publishing: Publishing) ->
     publishing.reconcile(FLIGHTS)
     wait_for(lambda: len(publishing.sink.received) == 3 and publishing.publisher.lags()[0].seconds == 0)
     text = generate_latest(registry).decode()
-    assert 'lethe_status_events_total{dataset="flights",namespace="ns"} 3.0' in text
-    assert 'lethe_status_events_failures_total{reason="SinkUnavailable"} 3.0' in text
-    assert 'lethe_status_events_lag_seconds{dataset="flights",namespace="ns"} 0.0' in text
+    assert 'lethe_status_events_total{dataset="flights",namespace="ns",output="StatusEvents"} 3.0' in text
+    assert 'lethe_status_events_failures_total{output="StatusEvents",reason="SinkUnavailable"} 3.0' in text
+    assert 'lethe_status_events_lag_seconds{dataset="flights",namespace="ns",output="StatusEvents"} 0.0' in text
 
     publishing.sink.failures = [SinkError(Reason.SINK_UNAVAILABLE, "away", delivered=1)] + [away] * 100_000
     lake.put("C", "D")
     lake.commit(lake.promoted("C"), lake.promoted("D"))
     publishing.reconcile(FLIGHTS)
 
-    wait_for(lambda: 'waiting{dataset="flights",namespace="ns"} 1.0' in generate_latest(registry).decode())
+    wait_for(
+        lambda: (
+            'waiting{dataset="flights",namespace="ns",output="StatusEvents"} 1.0' in generate_latest(registry).decode()
+        )
+    )
     assert publishing.publisher.lags()[0].seconds > 0
-    metrics.forget("ns", "flights")
+    publishing.publisher.forget("ns/flights")
     assert "lethe_status_events_total{" not in generate_latest(registry).decode()
 
 
@@ -228,14 +231,14 @@ def test_settings_are_read_from_the_environment() -> None:
 def test_the_pages_name_every_metric_type_reason_and_setting() -> None:
     docs = Path(__file__).parents[4] / "docs"
     registry = CollectorRegistry()
-    PublishingMetrics(registry, list)
+    PublishingMetrics(registry, {})
     families = {m.name + ("_total" if m.type == "counter" else "") for m in registry.collect()}
     metrics, page = (docs / "metrics.md").read_text(), (docs / "events.md").read_text()
 
     assert {f for f in families if f"`{f}`" not in metrics} == set()
     assert {t for t in EventType if f"[`{t}`](reference/events/{schema_file(t)})" not in page} == set()
-    settings = (EventsSettings, HttpSinkSettings, KafkaSinkSettings)
-    fields = {f.alias for model in settings for f in model.model_fields.values()} - {"http", "kafka"}
+    settings = (EventsSettings, HttpSinkSettings, KafkaSinkSettings, OpenLineageSettings)
+    fields = {f.alias for model in settings for f in model.model_fields.values()} - {"http", "kafka", "openLineage"}
     assert {f for f in fields if f and f not in page} == set()
     reasons = Reason.SINK_UNAVAILABLE, Reason.SINK_DENIED, Reason.SINK_NOT_FOUND, Reason.MESSAGE_TOO_LARGE
     assert {r for r in (*reasons, Reason.MESSAGE_REFUSED, Reason.CURSOR_UNREADABLE) if f"`{r}`" not in page} == set()
