@@ -226,6 +226,14 @@ from:
 {{- end -}}
 {{- end -}}
 {{- include "lethe.checkBoundaries" . -}}
+{{- with .Values.events -}}
+{{- if and .http .kafka -}}
+{{- fail "events.http and events.kafka are both set. Set one of them to null." -}}
+{{- end -}}
+{{- if and .enabled (not (or .http .kafka .openLineage)) -}}
+{{- fail "events.enabled is true, and there is nothing to publish to. Set events.http, events.kafka or events.openLineage." -}}
+{{- end -}}
+{{- end -}}
 {{- if and .Values.catalogs (not .Values.catalogsSecret.create) -}}
 {{- fail (printf "catalogs is set, but catalogsSecret.create is false, so it has no effect. Put the catalogs into the Secret %q yourself, or let the chart create it." .Values.catalogsSecret.name) -}}
 {{- end -}}

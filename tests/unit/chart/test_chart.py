@@ -9,6 +9,7 @@ import pytest
 import yaml
 from lethe.erasure.signature import load_signer
 from lethe_operator.decide.leadership import CLAIM_LEASE
+from lethe_operator.resources.publishing import EventsSettings
 from lethe_operator.settings import (
     BackOff,
     IdleChecks,
@@ -104,6 +105,39 @@ def test_the_operators_idle_checks_are_those_of_the_values() -> None:
 
     assert settings.idle_checks == IdleChecks(pointer_seconds=2.5)
     assert from_environment(environment(render())).idle_checks == IdleChecks()
+
+
+def test_events_are_off_and_cost_nothing_unless_they_are_asked_for() -> None:
+    documents = render()
+
+    assert not {"LETHE_EVENTS", "LETHE_EVENTS_SECRET"} & environment(documents).keys()
+    assert from_environment(environment(documents)).events == EventsSettings()
+    assert "events" not in [m["name"] for m in container(documents)["volumeMounts"]]
+
+
+def test_the_settings_of_events_and_their_secret_reach_the_operator() -> None:
+    kafka = {"bootstrapServers": "b:9093", "topic": "lethe", "securityProtocol": "SASL_SSL", "mode": "Structured"}
+    lineage = {"url": "https://marquez/api/v1/lineage"}
+    values = {"enabled": True, "kafka": kafka, "openLineage": lineage, "secretName": "kafka", "maxEventBytes": 1_000_000}
+    documents = render({"events": values})
+
+    settings = from_environment(environment(documents))
+
+    assert settings.events == EventsSettings.model_validate({k: v for k, v in values.items() if k != "secretName"})
+    assert str(settings.events_secret) == "/etc/lethe/events"
+    (deployment,) = of_kind(documents, "Deployment")
+    (volume,) = [v for v in deployment["spec"]["template"]["spec"]["volumes"] if v["name"] == "events"]
+    assert volume["secret"]["secretName"] == "kafka"
+    (mount,) = [m for m in container(documents)["volumeMounts"] if m["name"] == "events"]
+    assert mount == {"name": "events", "mountPath": "/etc/lethe/events", "readOnly": True}
+
+
+def test_the_chart_has_the_operators_defaults_of_events() -> None:
+    chart = yaml.safe_load((CHART / "values.yaml").read_text())["events"]
+
+    assert chart.pop("secretName") == ""
+    assert EventsSettings.model_validate(chart) == EventsSettings()
+    assert chart.keys() == {f.alias for f in EventsSettings.model_fields.values()}
 
 
 def test_metrics_have_a_port_and_a_monitor_when_asked_for() -> None:
@@ -362,6 +396,11 @@ def test_the_operators_namespace_cannot_be_watched() -> None:
         ({"idleChecks": {"listingCoreShare": 2}}, "listingCoreShare"),
         ({"sharedRuns": {"maxDatasets": 1}}, "maxDatasets"),
         ({"sharedRuns": {"maxBytes": "1Mi"}}, "maxBytes"),
+        ({"events": {"enabled": True}}, "nothing to publish to"),
+        ({"events": {"http": {"url": "http://a"}, "kafka": {"bootstrapServers": "b:1", "topic": "t"}}}, "both set"),
+        ({"events": {"http": {"url": "ftp://a"}}}, "url"),
+        ({"events": {"kafka": {"topic": "t"}}}, "bootstrapServers"),
+        ({"events": {"sink": {}}}, "sink"),
         ({"podTemplate": {"allowed": {"env": ["*"]}}}, "env"),
         ({"podTemplate": {"allowed": {"env": ["J*"]}}}, "env"),
         ({"podTemplate": {"allowed": {"mountPaths": ["/"]}}}, "mountPaths"),
