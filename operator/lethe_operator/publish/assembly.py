@@ -7,6 +7,7 @@ from prometheus_client import CollectorRegistry
 
 from lethe_operator.kube import Kube
 from lethe_operator.observe.open_catalogs import OpenCatalogs
+from lethe_operator.observe.time_limit import Limiter
 from lethe_operator.publish.enabled import EnabledTimes
 from lethe_operator.publish.metrics import PublishingMetrics
 from lethe_operator.publish.opening import TableOpener
@@ -67,13 +68,16 @@ def publishers_of(
     events = settings.events
     if not events.enabled:
         return None
-    enabled = EnabledTimes(kube)
+    enabled, limiter = EnabledTimes(kube), Limiter()
     outputs: dict[str, tuple[Sink, TableOpener]] = {}
     if events.http is not None or events.kafka is not None:
-        outputs[STATUS_EVENTS] = (_sink(settings), TableOpener(opened, events.max_event_bytes))
+        outputs[STATUS_EVENTS] = (_sink(settings), TableOpener(opened, limiter, events.max_event_bytes))
     if events.open_lineage is not None:
         sink = HttpSink(events.open_lineage, settings.events_secret, raw)
-        outputs[OPEN_LINEAGE] = (sink, TableOpener(opened, events.max_event_bytes, events.open_lineage.namespace))
+        outputs[OPEN_LINEAGE] = (
+            sink,
+            TableOpener(opened, limiter, events.max_event_bytes, events.open_lineage.namespace),
+        )
     made = {output: Publisher(events, sink, opener, enabled.of, acts_in) for output, (sink, opener) in outputs.items()}
     PublishingMetrics(registry, made)
     return Publishers(tuple(made.values()))

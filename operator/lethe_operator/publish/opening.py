@@ -15,6 +15,9 @@ from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
 from lethe_operator.decide.publishing.event_types import TableOf
 from lethe_operator.decide.publishing.moves import line_of
 from lethe_operator.observe.open_catalogs import OpenCatalogs
+from lethe_operator.observe.pointers import service_of
+from lethe_operator.observe.tables import TABLE_SECONDS
+from lethe_operator.observe.time_limit import Limiter
 from lethe_operator.publish.cursor_files import CursorFiles
 from lethe_operator.publish.feed import OpenTable
 from lethe_operator.publish.ledger_changes import LedgerVersions
@@ -44,14 +47,20 @@ class TableOpener:
     """Opens tables, with the catalogs of the operator."""
 
     opened: OpenCatalogs
+    limiter: Limiter  # of its own: a catalog that hangs must not use up the calls of reconciles
     max_event_bytes: int
     lineage: str | None = None  # the namespace of jobs in OpenLineage; None: status events
 
     def __call__(self, target: Target) -> OpenTable | None:
         """None: there is no such table, or another Dataset has claimed it.
 
-        Raises: LedgerError, if the head has lost its ledger; InputError, UnsupportedStorage among them; what the catalog raises.
+        Raises: LedgerError, if the head has lost its ledger; InputError, UnsupportedStorage among them; TookTooLong; what the
+            catalog raises.
         """
+        call = f"events of {target.full_name}"
+        return self.limiter.call(call, TABLE_SECONDS, lambda: self._open(target), service_of(target.catalog))
+
+    def _open(self, target: Target) -> OpenTable | None:
         properties = catalogs.properties(target.catalog)
         try:
             table = self.opened.get(target.catalog, properties).load_table(target.table)

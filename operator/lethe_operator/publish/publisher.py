@@ -201,7 +201,10 @@ class Publisher:
                 self._publish(target, state, ledger)
             except Exception as e:
                 error = e
-            self._ended(name, known, ledger, error)
+            try:
+                self._ended(name, known, ledger, error)
+            except Exception:  # a thread that ends would publish nothing more, and nobody would notice
+                log.exception("after publishing %s", name)
 
     def _names(self) -> Iterator[str]:
         """What to publish next, whenever something is due."""

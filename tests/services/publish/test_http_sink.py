@@ -15,7 +15,7 @@ from lethe_operator.resources.publishing import ContentMode, HttpSinkSettings
 
 from tests.support.builders import a_batch
 from tests.support.publishing import LedgerHistory, RememberingSink, publish
-from tests.support.servers.receiver import HANG, LOST, RESET, Answer, Receiver, a_receiver
+from tests.support.servers.receiver import ENDLESS, HANG, LOST, RESET, Answer, Receiver, a_receiver
 
 
 @pytest.fixture
@@ -148,6 +148,22 @@ def test_a_message_names_the_host_and_nothing_of_the_url_that_may_be_secret(even
 
     assert f"http://127.0.0.1:{receiver.port} does not answer" in failure.value.message
     assert not [secret for secret in ("user", "pass", "T0K3N", "value") if secret in failure.value.message]
+
+
+def test_an_endless_answer_holds_up_nothing(receiver: Receiver, events: list[CloudEvent]) -> None:
+    receiver.answers = [ENDLESS, ENDLESS]
+
+    a_sink(receiver).send(events)
+
+    assert receiver.subjects == ["", "A", "B", "C", "D"]
+
+
+def test_connections_are_used_again(receiver: Receiver, events: list[CloudEvent]) -> None:
+    sink = a_sink(receiver)
+    for _ in range(3):
+        sink.send(events)
+
+    assert len(receiver.connections) == 1
 
 
 def test_a_large_event_arrives_whole(receiver: Receiver, events: list[CloudEvent]) -> None:

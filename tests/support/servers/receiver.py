@@ -15,6 +15,7 @@ from tests.support.servers.postgres import free_port
 
 HANG = "hang"  # answer nothing
 RESET = "reset"  # close the connection without an answer
+ENDLESS = "endless"  # take the event, and answer with a body that never ends
 LOST = "lost"  # take the event, and close the connection without an answer
 
 
@@ -34,7 +35,7 @@ class Receiver:
     events: list[BaseCloudEvent] = field(default_factory=list)  # taken
     headers: list[dict[str, str]] = field(default_factory=list)  # of all requests
     answers: list[Answer | str] = field(default_factory=list)  # to the next requests; afterwards 204
-    open_connections: int = 0
+    connections: set[object] = field(default_factory=set)  # from which requests came
 
     @property
     def url(self) -> str:
@@ -47,6 +48,8 @@ class Receiver:
     async def take(self, request: web.Request) -> web.StreamResponse:
         self.headers.append({k.lower(): v for k, v in request.headers.items()})
         body = await request.read()
+        assert request.transport is not None
+        self.connections.add(request.transport.get_extra_info("peername"))
         answer = self.answers.pop(0) if self.answers else Answer(204)
         if isinstance(answer, Answer) and answer.status >= 300:
             return web.Response(status=answer.status, headers=answer.headers, text="a secret that must not be logged")
@@ -54,6 +57,11 @@ class Receiver:
             await asyncio.sleep(3600)
         if answer != RESET:
             self.events.append(from_http(HTTPMessage(dict(request.headers), body), JSONFormat()))
+        if answer == ENDLESS:
+            response = web.StreamResponse(status=200)
+            await response.prepare(request)
+            while True:
+                await response.write(b"x" * 1000)
         if not isinstance(answer, Answer):
             assert request.transport is not None
             request.transport.abort()

@@ -118,7 +118,13 @@ def test_events_are_off_and_cost_nothing_unless_they_are_asked_for() -> None:
 def test_the_settings_of_events_and_their_secret_reach_the_operator() -> None:
     kafka = {"bootstrapServers": "b:9093", "topic": "lethe", "securityProtocol": "SASL_SSL", "mode": "Structured"}
     lineage = {"url": "https://marquez/api/v1/lineage"}
-    values = {"enabled": True, "kafka": kafka, "openLineage": lineage, "secretName": "kafka", "maxEventBytes": 1_000_000}
+    values = {
+        "enabled": True,
+        "kafka": kafka,
+        "openLineage": lineage,
+        "secretName": "kafka",
+        "maxEventBytes": 1_000_000,
+    }
     documents = render({"events": values})
 
     settings = from_environment(environment(documents))

@@ -17,6 +17,7 @@ from lethe_operator.reasons import Reason
 from lethe_operator.resources.publishing import ContentMode, HttpSinkSettings
 
 CONNECTIONS: Final = 8
+SHORT_BODY_BYTES: Final = 16 * 1024
 RETRY_AFTER_AT_MOST_SECONDS: Final = 3600.0
 # The files of the Secret.
 TOKEN: Final = "token"
@@ -66,11 +67,15 @@ class HttpSink:
         headers, body = self._message(event, self._settings.mode)
         try:
             pool, own = self._connections()
-            # Read the answer's head only: what a receiver says in its body may be anything.
+            # The body of an answer may be anything, and endless. A short one is read so that its connection is used again.
             answer = pool.request(
                 "POST", self._settings.url, body=body, headers={**headers, **own}, redirect=False, preload_content=False
             )
-            answer.drain_conn()
+            length = answer.headers.get("content-length", "0" if answer.status == 204 else "")
+            if length.isdecimal() and int(length) <= SHORT_BODY_BYTES:
+                answer.drain_conn()
+            else:
+                answer.close()
             answer.release_conn()
         except (urllib3.exceptions.HTTPError, OSError, ValueError) as e:
             text = f"{self._where} does not answer ({type(e).__name__}). The operator retries."

@@ -16,6 +16,7 @@ from lethe_operator.decide.publishing.cursor import Cursor, Move, Position, Step
 from lethe_operator.decide.publishing.event_types import BatchReplaced, EventType, schema_file, schema_of
 from lethe_operator.decide.publishing.numbering import Origin, numbered
 from lethe_operator.kube import CONFIG_MAPS, DATASETS
+from lethe_operator.observe.time_limit import Limiter
 from lethe_operator.publish.assembly import STATUS_EVENTS, Publishers, publishers_of
 from lethe_operator.publish.enabled import NAME, EnabledTimes
 from lethe_operator.publish.metrics import PublishingMetrics
@@ -71,7 +72,7 @@ def lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SmallLake:
 def publishing(lake: SmallLake) -> Iterator[Publishing]:
     sink = RememberingSink()
     operator = an_operator(lake.cluster)
-    opener = TableOpener(operator.tables.opened, SETTINGS.max_event_bytes)
+    opener = TableOpener(operator.tables.opened, Limiter(), SETTINGS.max_event_bytes)
     enabled = EnabledTimes(lake.cluster)
     publisher = Publisher(SETTINGS, sink, opener, enabled.of, lambda _: True)
     object.__setattr__(operator, "publishers", Publishers((publisher,)))
