@@ -22,6 +22,7 @@ from tests.support.builders import a_batch
 from tests.support.publishing import LedgerHistory, RememberingSink, publish
 from tests.support.servers import kafka
 from tests.support.servers.kafka import Broker, Record
+from tests.support.steps import Killed
 
 
 @pytest.fixture(scope="module")
@@ -146,6 +147,35 @@ def test_events_that_are_only_together_larger_than_the_topic_allows_are_delivere
     a_sink(broker, topic).send(many)
 
     assert subjects(broker.read(topic)) == [f"{n:03}" for n in range(100)]
+
+
+def test_a_publisher_killed_at_any_step_delivers_everything_in_order(broker: Broker, tmp_path: Path) -> None:
+    def lake(home: Path) -> LedgerHistory:
+        made = LedgerHistory(home)
+        made.commit(a_batch("A"), a_batch("B"))
+        made.commit(a_batch("C"))
+        return made
+
+    steps: list[str] = []
+    publish(lake(tmp_path / "whole"), RememberingSink(), at_step=steps.append)
+    for number, name in enumerate(steps):
+        topic = f"killed-{number}"
+        broker.create_topic(topic, partitions=1)
+        history, left = lake(tmp_path / str(number)), iter(range(len(steps)))
+
+        def die(_: str, number: int = number, left: Iterator[int] = left) -> None:
+            if next(left) == number:
+                raise Killed
+
+        with pytest.raises(Killed):
+            publish(history, a_sink(broker, topic), at_step=die)
+        publish(history, a_sink(broker, topic))
+
+        found = [read(r) for r in broker.read(topic)]
+        first = {e.get_id(): e.get_subject() or "" for e in reversed(found)}
+        in_order = sorted({e.get_id(): e.get_extension("sequence") for e in found}.items(), key=lambda i: str(i[1]))
+        assert [first[i] for i, _ in in_order] == ["", "A", "B", "C"], name
+        assert len(found) - len(first) <= 2, name
 
 
 def test_a_broker_that_was_away_gets_everything_in_order(tmp_path: Path, history: LedgerHistory) -> None:
