@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Final, Protocol
 
 from lethe.iceberg import catalogs
 
@@ -30,6 +30,10 @@ from lethe_operator.resources.observed import NoTable, TableView, Unavailable
 from lethe_operator.resources.publishing import NO_TROUBLE, EventsSettings, PublishingView
 
 log = logging.getLogger(__name__)
+
+# After a start, each table is looked at once. A new commit goes before tables of which nothing new was seen, unless these have
+# waited for so long.
+FIRST_LOOKS_WAIT_SECONDS: Final = 600.0
 
 # A ledger: the table's UUID, and the URI of the root; None: the empty ledger.
 LedgerOf = tuple[str, str | None]
@@ -146,12 +150,13 @@ class Publisher:
                 known = self._datasets[name] = _Published(target, dataset.meta, ledger)
             elif known.target != target:
                 known.target, known.state = target, FeedState()
+            is_news = known.seen != ledger
             known.seen, known.meta = ledger, dataset.meta
             if known.state.published == ledger:
                 return
             known.behind_since = self._clock() if known.behind_since is None else known.behind_since
             if not known.busy:
-                self._pacing.add(name, self._clock())
+                self._pacing.add(name, self._clock() - (FIRST_LOOKS_WAIT_SECONDS if is_news else 0.0))
                 self._changed.notify()
 
     def _is_planned(self, name: str, known: _Published) -> bool:

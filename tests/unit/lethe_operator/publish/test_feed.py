@@ -8,6 +8,7 @@ import pytest
 from lethe.contract.operation import Operation
 from lethe.contract.result import ErasureOutcome
 from lethe.ledger.ledger import BatchState, RequestEntry
+from lethe.ledger_store import diff
 from lethe_operator.publish.cursor_files import CursorMoved
 from lethe_operator.publish.feed import CHUNK, NOTED_EVERY, FeedState
 from lethe_operator.publish.sinks.sink import SinkError
@@ -73,6 +74,25 @@ def test_each_commit_of_each_operation_is_told_once_and_in_order(history: Ledger
     assert view_of(sink.received) == history.states()
 
 
+def test_versions_that_differ_too_much_to_be_compared_are_read_whole(
+    history: LedgerHistory, sink: RememberingSink, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After a merge of all chunks of a large ledger; the events are those of a comparison."""
+    history.commit(*(a_batch(f"{n:03}") for n in range(20)), a_batch("gone", BatchState.REVERTED, rows=None))
+    history.commit(*(a_batch(f"{n:03}", BatchState.REVERTED) for n in range(5)), *map(a_tombstone, ("000", "001")))
+    history.commit(remove_tombstones=frozenset({a_tombstone("000").key}), forget_batches=frozenset({"gone"}))
+    publish(history, sink)
+    (history.home / "flights/_events").rename(history.home / "before")
+    whole = RememberingSink()
+    monkeypatch.setattr(diff, "MAX_COMPARED", 0)
+
+    publish(history, whole)
+
+    assert sorted(told(whole.received)) == sorted(told(sink.received))
+    assert view_of(whole.received) == history.states()
+    assert told(whole.received)[-2:] == [("batch.forgotten", "gone"), ("tombstones.purged", "")]
+
+
 def test_what_was_published_is_not_published_again(history: LedgerHistory, sink: RememberingSink) -> None:
     history.commit(a_batch("A"))
     state = publish(history, sink)
@@ -111,150 +131,6 @@ def test_a_table_that_was_created_after_events_were_enabled_is_published_whole(
     publish(history, sink, start=StartedFrom.HEAD, enabled_ms=lambda: ms(hours=-1))
 
     assert told(sink.received) == [("publishing.started", ""), ("batch.promoted", "A")]
-
-
-def test_versions_that_expired_are_a_gap_and_the_net_changes_follow(
-    history: LedgerHistory, sink: RememberingSink
-) -> None:
-    first = history.commit(a_batch("A"))
-    publish(history, sink)
-    gone = [history.commit(a_batch("B")), history.commit(a_batch("B", BatchState.REVERTED, restatement="ns/r/1"))]
-    last = history.commit(a_batch("C"))
-    history.expire(*gone)
-    assert set(history.snapshots) == {first, last}
-
-    publish(history, sink)
-
-    assert told(sink.received[2:]) == [("history.gap", ""), ("batch.reverted", "B"), ("batch.promoted", "C")]
-    gap = json.loads(sink.received[2].data)
-    assert (gap["reason"], gap["fromVersion"], gap["ledgerVersion"]) == ("VersionsExpired", 1, 4)
-    assert view_of(sink.received) == history.states()
-
-
-def test_expired_versions_before_the_next_one_are_no_gap_if_none_is_missing(
-    history: LedgerHistory, sink: RememberingSink
-) -> None:
-    first = history.commit(a_batch("A"))
-    publish(history, sink)
-    history.commit(a_batch("B"))
-    history.expire(first, files=False)  # its root is kept for an hour
-
-    publish(history, sink)
-
-    assert told(sink.received[2:]) == [("batch.promoted", "B")]
-
-
-def test_if_the_published_version_is_gone_the_present_state_of_what_is_newer_follows_a_gap(
-    history: LedgerHistory, sink: RememberingSink
-) -> None:
-    old = history.commit(a_batch("A", time=NOW - timedelta(days=1)))
-    publish(history, sink)
-    history.commit(a_batch("B", time=NOW), a_batch("A2", time=NOW - timedelta(days=1)))
-    history.expire(old)
-
-    publish(history, sink)
-
-    assert told(sink.received[2:]) == [("history.gap", ""), ("batch.promoted", "B")]
-    gap = json.loads(sink.received[2].data)
-    assert (gap["reason"], gap["states"]) == ("HistoryExpired", {"promoted": 3})
-
-
-def test_a_rollback_is_told_with_what_it_changes_and_the_new_line_follows(
-    history: LedgerHistory, sink: RememberingSink
-) -> None:
-    first = history.commit(a_batch("A"))
-    history.commit(a_batch("B"))
-    history.commit(a_batch("A", BatchState.REVERTED, restatement="ns/r/1"))
-    publish(history, sink)
-    before = len(sink.received)
-    history.roll_back(first)
-    history.commit(a_batch("C"))
-
-    publish(history, sink)
-
-    assert told(sink.received[before:]) == [
-        ("table.rolled-back", ""),
-        ("batch.restored", "A"),
-        ("batch.forgotten", "B"),
-        ("batch.promoted", "C"),
-    ]
-    assert len({e.id for e in sink.received}) == len(sink.received)
-    assert view_of(sink.received) == history.states()
-
-
-def test_going_back_and_forth_uses_no_id_twice(history: LedgerHistory, sink: RememberingSink) -> None:
-    a, b = history.commit(a_batch("A")), history.commit(a_batch("B"))
-    for head in (b, a, b, a):
-        history.roll_back(head)
-        publish(history, sink)
-
-    assert len({e.id for e in sink.received}) == len(sink.received)
-    assert view_of(sink.received) == {"A": "promoted"}
-
-
-def test_a_rollback_to_before_the_first_ledger_forgets_all(history: LedgerHistory, sink: RememberingSink) -> None:
-    bare = history.append_of_another()
-    history.commit(a_batch("A"))
-    publish(history, sink)
-    history.roll_back(bare)
-
-    publish(history, sink)
-
-    assert told(sink.received[2:]) == [("table.rolled-back", ""), ("batch.forgotten", "A")]
-
-
-def test_another_table_at_the_same_location_starts_again_and_names_the_one_before(
-    history: LedgerHistory, sink: RememberingSink
-) -> None:
-    history.commit(a_batch("A"))
-    publish(history, sink)
-    other = LedgerHistory(history.home, uuid="6b5a3f0c-0000-4000-8000-000000000002")
-    other.commit(a_batch("B"))
-
-    publish(other, sink)
-
-    assert told(sink.received[2:]) == [("publishing.started", ""), ("batch.promoted", "B")]
-    assert json.loads(sink.received[2].data)["replacesTable"] == history.uuid
-    assert sink.received[2].sequence > sink.received[1].sequence
-
-
-def test_a_step_is_finished_even_if_its_version_was_rolled_back_meanwhile(
-    history: LedgerHistory, sink: RememberingSink
-) -> None:
-    """What was sent of it is then corrected."""
-    first = history.commit(a_batch("A"))
-    publish(history, sink)
-    history.commit(a_batch("B"), a_batch("C"))
-    sink.failures.append(SinkError(Reason.SINK_UNAVAILABLE, "away", delivered=1))
-    with pytest.raises(SinkError):
-        publish(history, sink)
-    history.roll_back(first)
-
-    publish(history, sink)
-
-    assert told(sink.received[2:]) == [
-        ("batch.promoted", "B"),
-        ("batch.promoted", "C"),
-        ("table.rolled-back", ""),
-        ("batch.forgotten", "B"),
-        ("batch.forgotten", "C"),
-    ]
-
-
-def test_a_step_whose_version_is_gone_ends_with_a_gap(history: LedgerHistory, sink: RememberingSink) -> None:
-    first = history.commit(a_batch("A"))
-    publish(history, sink)
-    gone = history.commit(a_batch("B"), a_batch("C"))
-    sink.failures.append(SinkError(Reason.SINK_UNAVAILABLE, "away", delivered=1))
-    with pytest.raises(SinkError):
-        publish(history, sink)
-    history.roll_back(first)
-    history.expire(gone)
-
-    publish(history, sink)
-
-    assert told(sink.received[3:]) == [("history.gap", ""), ("batch.promoted", "A")]
-    assert json.loads(sink.received[3].data)["reason"] == "HistoryExpired"
 
 
 def test_a_failed_event_is_sent_again_with_the_same_id_and_those_before_it_are_not(

@@ -325,6 +325,21 @@ def test_a_dataset_with_another_table_starts_anew(lake: Lake, publisher: Publish
     wait_for(lambda: told(lake.sink.received[2:]) == [("publishing.started", ""), ("batch.promoted", "B")])
 
 
+def test_after_a_start_a_new_commit_goes_before_tables_that_are_only_looked_at(lake: Lake) -> None:
+    """A new leader looks at the cursors of ten thousand tables, which takes minutes."""
+    publisher = lake.publisher()
+    for n in range(5):
+        lake.history(f"d{n}").commit(a_batch("A"))
+        lake.seen(publisher, f"d{n}")
+    lake.history("d3").commit(a_batch("B"))
+    lake.seen(publisher, "d3")
+
+    taken = [publisher._pacing.take(time.monotonic()) for _ in range(5)]
+
+    assert taken[0] == "ns/d3"
+    assert sorted(taken, key=str) == [f"ns/d{n}" for n in range(5)]
+
+
 def test_not_leading_is_no_failure(lake: Lake, publisher: Publisher) -> None:
     lake.history().commit(a_batch("A"))
 

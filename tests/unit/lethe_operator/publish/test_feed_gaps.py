@@ -1,0 +1,167 @@
+"""Histories with missing versions, rollbacks and other tables: a consumer is told, and what follows corrects what it knows."""
+
+import json
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from lethe.ledger.ledger import BatchState
+from lethe_operator.publish.sinks.sink import SinkError
+from lethe_operator.reasons import Reason
+
+from tests.support.builders import NOW, a_batch
+from tests.support.publishing import LedgerHistory, RememberingSink, publish, told, view_of
+
+
+@pytest.fixture
+def history(tmp_path: Path) -> LedgerHistory:
+    return LedgerHistory(tmp_path)
+
+
+@pytest.fixture
+def sink() -> RememberingSink:
+    return RememberingSink()
+
+
+def test_versions_that_expired_are_a_gap_and_the_net_changes_follow(
+    history: LedgerHistory, sink: RememberingSink
+) -> None:
+    first = history.commit(a_batch("A"))
+    publish(history, sink)
+    gone = [history.commit(a_batch("B")), history.commit(a_batch("B", BatchState.REVERTED, restatement="ns/r/1"))]
+    last = history.commit(a_batch("C"))
+    history.expire(*gone)
+    assert set(history.snapshots) == {first, last}
+
+    publish(history, sink)
+
+    assert told(sink.received[2:]) == [("history.gap", ""), ("batch.reverted", "B"), ("batch.promoted", "C")]
+    gap = json.loads(sink.received[2].data)
+    assert (gap["reason"], gap["fromVersion"], gap["ledgerVersion"]) == ("VersionsExpired", 1, 4)
+    assert view_of(sink.received) == history.states()
+
+
+def test_expired_versions_before_the_next_one_are_no_gap_if_none_is_missing(
+    history: LedgerHistory, sink: RememberingSink
+) -> None:
+    first = history.commit(a_batch("A"))
+    publish(history, sink)
+    history.commit(a_batch("B"))
+    history.expire(first, files=False)  # its root is kept for an hour
+
+    publish(history, sink)
+
+    assert told(sink.received[2:]) == [("batch.promoted", "B")]
+
+
+def test_if_the_published_version_is_gone_the_present_state_of_what_is_newer_follows_a_gap(
+    history: LedgerHistory, sink: RememberingSink
+) -> None:
+    old = history.commit(a_batch("A", time=NOW - timedelta(days=1)))
+    publish(history, sink)
+    history.commit(a_batch("B", time=NOW), a_batch("A2", time=NOW - timedelta(days=1)))
+    history.expire(old)
+
+    publish(history, sink)
+
+    assert told(sink.received[2:]) == [("history.gap", ""), ("batch.promoted", "B")]
+    gap = json.loads(sink.received[2].data)
+    assert (gap["reason"], gap["states"]) == ("HistoryExpired", {"promoted": 3})
+
+
+def test_a_rollback_is_told_with_what_it_changes_and_the_new_line_follows(
+    history: LedgerHistory, sink: RememberingSink
+) -> None:
+    first = history.commit(a_batch("A"))
+    history.commit(a_batch("B"))
+    history.commit(a_batch("A", BatchState.REVERTED, restatement="ns/r/1"))
+    publish(history, sink)
+    before = len(sink.received)
+    history.roll_back(first)
+    history.commit(a_batch("C"))
+
+    publish(history, sink)
+
+    assert told(sink.received[before:]) == [
+        ("table.rolled-back", ""),
+        ("batch.restored", "A"),
+        ("batch.forgotten", "B"),
+        ("batch.promoted", "C"),
+    ]
+    assert len({e.id for e in sink.received}) == len(sink.received)
+    assert view_of(sink.received) == history.states()
+
+
+def test_going_back_and_forth_uses_no_id_twice(history: LedgerHistory, sink: RememberingSink) -> None:
+    a, b = history.commit(a_batch("A")), history.commit(a_batch("B"))
+    for head in (b, a, b, a):
+        history.roll_back(head)
+        publish(history, sink)
+
+    assert len({e.id for e in sink.received}) == len(sink.received)
+    assert view_of(sink.received) == {"A": "promoted"}
+
+
+def test_a_rollback_to_before_the_first_ledger_forgets_all(history: LedgerHistory, sink: RememberingSink) -> None:
+    bare = history.append_of_another()
+    history.commit(a_batch("A"))
+    publish(history, sink)
+    history.roll_back(bare)
+
+    publish(history, sink)
+
+    assert told(sink.received[2:]) == [("table.rolled-back", ""), ("batch.forgotten", "A")]
+
+
+def test_another_table_at_the_same_location_starts_again_and_names_the_one_before(
+    history: LedgerHistory, sink: RememberingSink
+) -> None:
+    history.commit(a_batch("A"))
+    publish(history, sink)
+    other = LedgerHistory(history.home, uuid="6b5a3f0c-0000-4000-8000-000000000002")
+    other.commit(a_batch("B"))
+
+    publish(other, sink)
+
+    assert told(sink.received[2:]) == [("publishing.started", ""), ("batch.promoted", "B")]
+    assert json.loads(sink.received[2].data)["replacesTable"] == history.uuid
+    assert sink.received[2].sequence > sink.received[1].sequence
+
+
+def test_a_step_is_finished_even_if_its_version_was_rolled_back_meanwhile(
+    history: LedgerHistory, sink: RememberingSink
+) -> None:
+    """What was sent of it is then corrected."""
+    first = history.commit(a_batch("A"))
+    publish(history, sink)
+    history.commit(a_batch("B"), a_batch("C"))
+    sink.failures.append(SinkError(Reason.SINK_UNAVAILABLE, "away", delivered=1))
+    with pytest.raises(SinkError):
+        publish(history, sink)
+    history.roll_back(first)
+
+    publish(history, sink)
+
+    assert told(sink.received[2:]) == [
+        ("batch.promoted", "B"),
+        ("batch.promoted", "C"),
+        ("table.rolled-back", ""),
+        ("batch.forgotten", "B"),
+        ("batch.forgotten", "C"),
+    ]
+
+
+def test_a_step_whose_version_is_gone_ends_with_a_gap(history: LedgerHistory, sink: RememberingSink) -> None:
+    first = history.commit(a_batch("A"))
+    publish(history, sink)
+    gone = history.commit(a_batch("B"), a_batch("C"))
+    sink.failures.append(SinkError(Reason.SINK_UNAVAILABLE, "away", delivered=1))
+    with pytest.raises(SinkError):
+        publish(history, sink)
+    history.roll_back(first)
+    history.expire(gone)
+
+    publish(history, sink)
+
+    assert told(sink.received[3:]) == [("history.gap", ""), ("batch.promoted", "A")]
+    assert json.loads(sink.received[3].data)["reason"] == "HistoryExpired"
