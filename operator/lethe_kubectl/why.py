@@ -13,7 +13,16 @@ Document = Mapping[str, Any]
 # Conditions in which True is bad news, or no news; of all others, False and Unknown are.
 _BAD_IF_TRUE: Final = frozenset({"Stalled", "Reconciling", "Paused"})
 # In the order of importance. Reconciling repeats what Ready says.
-_ASKED: Final = ("Stalled", "Ready", "Paused", "Succeeded", "Erased", "EventsReady", "EvictionOnTime", "EventsPublished")
+_ASKED: Final = (
+    "Stalled",
+    "Ready",
+    "Paused",
+    "Succeeded",
+    "Erased",
+    "EventsReady",
+    "EvictionOnTime",
+    "EventsPublished",
+)
 
 _KNOWN: Final = {r.value: r for r in Reason}
 

@@ -77,7 +77,8 @@ class KubeReader:
     ) -> Iterator[Resource]:
         kube = self._kube.with_token(caller.token)
         try:
-            yield from kube.watch(kind, namespace, watched.after, watched.name, WATCH_SECONDS, on_open)
+            name, after = watched.name, watched.after
+            yield from kube.watch(kind, namespace, after, name, seconds=WATCH_SECONDS, on_open=on_open)
         except KubeError as e:
             raise problem_of(e) from e
 

@@ -162,7 +162,7 @@ class TableReader:
         spec = dataset.spec.table
         seen = self._views.get(dataset.meta.full_name)
         lookup = seen.lookup if seen is not None and seen.view is view else Lookup()
-        if lookup.has(asked):  # nearly always; a call in another thread would cost more than all the rest of an idle reconcile
+        if lookup.has(asked):  # nearly always; a call in another thread would cost more than the rest of the reconcile
             return replace(view, ledger=lookup.known(view.ledger, asked))
         properties: dict[str, str] = {}
         try:
