@@ -37,6 +37,8 @@ LONGEST_SECONDS: Final = 300.0
 # Intervals are spread, and the longest are 20 % shorter than that.
 RATE_TOLERANCE: Final = 1.4
 RATE_EVERY_SECONDS: Final = 60.0
+# Of the Datasets, so many may be due at a moment.
+LATE_SHARE: Final = 0.01
 # In such a time, with any number of Datasets.
 FEW_RECONCILES: Final = 30
 
@@ -165,18 +167,19 @@ def idle(site: OperatorSite, scale: OperatorScale) -> dict[str, Any]:
 
 
 def _until_idle(site: OperatorSite, scale: OperatorScale) -> float:
-    """Wait until the intervals of the Datasets have reached their maximum: until the rate of reconciles has stopped falling.
-    Returns: how long it took, in seconds.
+    """Wait until the intervals of the Datasets have reached their maximum: no reconcile is late, and there are as few as the
+    longest interval leads to. Returns: how long it took, in seconds.
 
     Raises: RuntimeError, if they do not within `scale.settle_seconds`.
     """
     say("  waiting for idle intervals to reach their maximum")
-    began, known = time.monotonic(), _reconciles(site)
+    began, known = time.monotonic(), _reconciles(site)[0]
     wanted = scale.datasets * RATE_EVERY_SECONDS / LONGEST_SECONDS
     while True:
         time.sleep(RATE_EVERY_SECONDS)
-        before, known = known, _reconciles(site)
-        if known - before <= max(wanted * RATE_TOLERANCE, FEW_RECONCILES):
+        before, (known, late) = known, _reconciles(site)
+        is_rare = known - before <= max(wanted * RATE_TOLERANCE, FEW_RECONCILES)
+        if is_rare and late <= LATE_SHARE * scale.datasets:
             return round(time.monotonic() - began, 1)
         if time.monotonic() - began > scale.settle_seconds:
             raise RuntimeError(
@@ -184,8 +187,10 @@ def _until_idle(site: OperatorSite, scale: OperatorScale) -> float:
             )
 
 
-def _reconciles(site: OperatorSite) -> float:
-    return site.process.metrics()[0].get("lethe_reconciles_total", 0.0)
+def _reconciles(site: OperatorSite) -> tuple[float, float]:
+    """How many there were, and how many are due and have not begun."""
+    found = site.process.metrics()[0]
+    return found.get("lethe_reconciles_total", 0.0), found.get("lethe_queue_depth", 0.0)
 
 
 @dataclass(frozen=True)
