@@ -14,7 +14,7 @@ from lethe_operator.kube import Kube, KubeError, ResourceKind
 log = logging.getLogger(__name__)
 
 # Watches report each change. If one is lost, this is how long it remains unnoticed at most.
-RELIST_SECONDS: Final = 600.0
+RELIST_SECONDS: Final = 1800.0
 # The relists of several operators, and of one after the other, are spread by this fraction.
 JITTER: Final = 0.1
 # A watch that has lost its place lists everything again, in pages. This long after the last object, its kind is compared.

@@ -426,7 +426,7 @@ def test_a_watch_that_lists_again_causes_a_relist_of_its_kind_because_it_does_no
 def test_everything_is_listed_again_after_an_error_and_when_its_time_has_come() -> None:
     server, clock = a_server(1), ManualClock()
     objects, client = watched(server), Client(server)
-    relists = Relists(objects, client, ["ns"], OperatorHealth(clock, 600), clock=clock)  # type: ignore[arg-type]
+    relists = Relists(objects, client, ["ns"], OperatorHealth(clock, 600), clock=clock, seconds=600)  # type: ignore[arg-type]
 
     def listings() -> int:
         client.requests.clear()
