@@ -8,7 +8,7 @@ Needs a cluster with Lethe and the exports of its services: `make bench-operator
 import os
 import sys
 
-from bench import operator_plots, operator_report, operator_restatements, operator_rows
+from bench import operator_launches, operator_plots, operator_report, operator_restatements, operator_rows
 from bench.operator_scales import SCALES
 from bench.operator_site import place
 from bench.suite import Suite, main
@@ -25,7 +25,7 @@ SUITE = Suite(
         "creation": operator_rows.creation,
         "idle": operator_rows.idle,
         "reverts": operator_rows.reverts,
-        "launches": operator_rows.launches,
+        "launches": operator_launches.launches,
         "failover": operator_rows.failover,
         "consecutive": operator_restatements.consecutive,
     },

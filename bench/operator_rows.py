@@ -5,17 +5,13 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from typing import Any, Final
 
-from lethe.base import names
-from lethe_operator.kube import DATASETS, JOBS, RESTATEMENTS, AlreadyExists
-from lethe_operator.resources.common import ANNOTATION_DATASET
+from lethe_operator.kube import DATASETS, RESTATEMENTS, AlreadyExists
 
 from bench import fleet
 from bench.asked import batch_id
 from bench.endings import Endings
-from bench.fake_node import FakeNode
 from bench.fleet import Copy
 from bench.operator_scales import OperatorScale
 from bench.operator_site import OperatorSite
@@ -25,11 +21,6 @@ from bench.watching import watch
 
 SAMPLED_EVERY_SECONDS: Final = 1.0
 REVERT_WITHIN_SECONDS: Final = 120.0
-LAUNCH_WITHIN_SECONDS: Final = 600.0
-# A run that is launched later than this does not count as held.
-IN_TIME_SECONDS: Final = 30.0
-# Before the first run becomes due, so that all Datasets have been reconciled with their new spec.
-LEAD_SECONDS: Final = 60.0
 KILLED_WITHIN_SECONDS: Final = 300.0
 SAID_EVERY_SECONDS: Final = 30.0
 # The longest interval of idle Datasets, resyncMaxSeconds in the chart.
@@ -301,102 +292,6 @@ def latencies(asked: Mapping[str, float], endings: Endings) -> dict[str, Any]:
     elif failed:
         result["error"] = f"some failed: {', '.join(sorted(failed))}"
     return result
-
-
-def launches(site: OperatorSite, scale: OperatorScale) -> dict[str, Any]:
-    """Runs become due by the age of their batches, at an even rate, each of another Dataset. They end at once."""
-    site.running()
-    number = scale.runs_per_minute * scale.run_minutes
-    chosen = [c for c in copies_of(scale) if c.waiting][:number]
-    fleet.in_threads(chosen, lambda copy: _only_new_batch(site, copy), "buffers")
-    put = {c.name: _newest(site, c) for c in chosen}
-    began = time.time() + LEAD_SECONDS
-    due = {c.name: began + i * 60 / scale.runs_per_minute for i, c in enumerate(chosen)}
-    by_name = {c.name: c for c in chosen}
-    with FakeNode(site.kube, NAMESPACE, lambda name: _empty(site, by_name.get(name))) as node, Started() as started:
-        requests, cpu = site.operator_requests(), site.process.cpu_seconds()
-
-        def soon(copy: Copy) -> None:
-            age = max(1, round(due[copy.name] - put[copy.name]))
-            due[copy.name] = put[copy.name] + age
-            patch = {"spec": {"consolidation": {"maxAgeSeconds": age}}}
-            site.kube.patch(DATASETS, NAMESPACE, copy.name, patch)
-
-        fleet.in_threads(chosen, soon, "Datasets will have a due run")
-        started.wait(len(chosen), LEAD_SECONDS + 60 * scale.run_minutes + LAUNCH_WITHIN_SECONDS)
-        used = {
-            "operator_cpu_seconds": round(site.process.cpu_seconds() - cpu, 1),
-            "operator_api_requests": site.operator_requests() - requests,
-        }
-        ended = node.ended
-    late = [round(max(0.0, started.times[n] - due[n]), 2) for n in due if n in started.times]
-    result: dict[str, Any] = {
-        "runs": len(chosen),
-        "per_minute": scale.runs_per_minute,
-        "launched": len(late),
-        "ended": ended,
-        "in_time_per_minute": round(scale.runs_per_minute * sum(s <= IN_TIME_SECONDS for s in late) / len(chosen), 1),
-        "due_to_launched": late,
-        "due_after": [round(due[n] - min(due.values()), 1) for n in due if n in started.times],
-        **used,
-    }
-    if len(late) < len(chosen):
-        result["error"] = f"{len(chosen) - len(late)} of {len(chosen)} due runs were not launched"
-    return {"results": [result]}
-
-
-@dataclass
-class Started:
-    """When the first Job of each Dataset was created, as a watch shows it. Use as a context."""
-
-    times: dict[str, float] = field(default_factory=dict)
-    _known: set[str] = field(default_factory=set)
-    _closed: threading.Event = field(default_factory=threading.Event)
-    _more: threading.Condition = field(default_factory=threading.Condition)
-
-    def __enter__(self) -> "Started":
-        threading.Thread(target=self._follow, name="started", daemon=True).start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._closed.set()
-
-    def wait(self, number: int, within_seconds: float) -> bool:
-        with self._more:
-            return self._more.wait_for(lambda: len(self.times) >= number, within_seconds)
-
-    def _follow(self) -> None:
-        since = datetime.now(UTC)
-        for kind, job in watch(JOBS, NAMESPACE, self._closed):
-            metadata = job["metadata"]
-            created = datetime.fromisoformat(metadata["creationTimestamp"])
-            name = (metadata.get("annotations") or {}).get(ANNOTATION_DATASET)
-            if kind == "ADDED" and name and (created - since).total_seconds() > -1:
-                with self._more:
-                    self.times.setdefault(name, time.time())
-                    self._more.notify_all()
-
-
-def _only_new_batch(site: OperatorSite, copy: Copy) -> None:
-    _empty(site, copy)
-    fleet.put_batch(site, copy, fleet.PROMOTED + fleet.WAITING_AT_MOST)
-
-
-def _empty(site: OperatorSite, copy: Copy | None) -> None:
-    """Remove all batches from a buffer, but not its claim."""
-    if copy is None:
-        return
-    folder = f"{copy.buffer}/"
-    for name in site.names_in(copy.buffer):
-        if name != names.CLAIM_FILE:
-            site.clear(folder + name)
-
-
-def _newest(site: OperatorSite, copy: Copy) -> float:
-    """When the newest object of a buffer was written, by the clock of the store."""
-    bucket, _, prefix = copy.buffer.removeprefix("s3://").partition("/")
-    found = site.s3.list_objects_v2(Bucket=bucket, Prefix=f"{prefix}/")["Contents"]
-    return float(max(o["LastModified"].timestamp() for o in found if not o["Key"].endswith(names.CLAIM_FILE)))
 
 
 def failover(site: OperatorSite, scale: OperatorScale) -> dict[str, Any]:
