@@ -114,8 +114,10 @@ def registry(kinds: Iterable[ResourceKind] = WATCHED) -> kopf.OperatorRegistry:
             for namespace in changed:
                 runtime.metrics.acts_in(namespace, runtime.leadership.acts_in(namespace))
             runtime.dataset_objects.forget_all(changed)
+            # What came while nobody acted does not wait for thousands of Datasets that have nothing to do.
+            first = {Key("Dataset", of, name) for of in changed for name in objects.unsettled_datasets(of)}
             for key in all_keys(objects, list(changed)):
-                add(key, Priority.DUE)
+                add(key, Priority.CHANGED if key in first else Priority.DUE)
 
         objects.on_change = on_change
         runtime.leadership.catch_up = lambda: objects.take_over(runtime.kube, namespaces)

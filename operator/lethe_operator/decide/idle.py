@@ -8,6 +8,7 @@ from lethe_operator.decide import conditions
 from lethe_operator.decide.actions import Decision
 from lethe_operator.decide.restatement.assessment import RestatementPhase
 from lethe_operator.reasons import Reason
+from lethe_operator.resources.common import Meta
 from lethe_operator.resources.dataset import Dataset
 from lethe_operator.resources.observed import NotListed, Unavailable, World
 from lethe_operator.resources.restatement import Restatement
@@ -38,6 +39,17 @@ def is_idle(dataset: Dataset, world: World, status: Mapping[str, Any]) -> bool:
     # The time at which a batch below the triggers is old enough is known, and a listing shows the batches that come before.
     waits = world.buffer.batches > 0 and (status.get("consolidation") or {}).get("reason") != Reason.BELOW_TRIGGERS
     return not (waits and not dataset.spec.consolidation.suspend) and not world.buffer.more_expired
+
+
+def is_unsettled(meta: Meta, status: Mapping[str, Any]) -> bool:
+    """Whether a Dataset has an edit that its status does not show, or an active run: a new leader looks at it first.
+
+    Args:
+        status: Of the Dataset, as it is shown.
+    """
+    if meta.deleting or status.get("observedGeneration") != meta.generation:
+        return True
+    return any("finishTime" not in run for run in status.get("runs") or ())
 
 
 def _waits(restatement: Restatement) -> bool:

@@ -14,6 +14,7 @@ from typing import Any, Final, Protocol
 from lethe.contract.kind import RunFamily
 from lethe.uri import index_keys, overlap_keys
 
+from lethe_operator.decide.idle import is_unsettled
 from lethe_operator.kube import (
     CONFIG_MAPS,
     DATASETS,
@@ -290,6 +291,13 @@ class Objects:
     def dataset_names(self, namespace: str) -> frozenset[str]:
         """Of the Datasets of a namespace, and of those that only Restatements name."""
         return frozenset(self._datasets.names(namespace)) | self.restatements.datasets(namespace)
+
+    def unsettled_datasets(self, namespace: str) -> frozenset[str]:
+        """Names of Datasets with something to do that does not wait for a time: an edit, an active run, a Restatement."""
+        datasets = self._datasets.all(namespace)
+        return self.restatements.unfinished_of(namespace) | {
+            d.meta.name for d in datasets if is_unsettled(d.meta, d.status)
+        }
 
     def policy(self, namespace: str, name: str) -> VacuumPolicy | Invalid | None:
         return self._policies.get(namespace, name)

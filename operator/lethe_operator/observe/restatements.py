@@ -120,6 +120,11 @@ class RestatementCache:
         with self._lock:
             return frozenset(name for n, name in self._datasets if n == namespace)
 
+    def unfinished_of(self, namespace: str) -> frozenset[str]:
+        """Names of the Datasets with Restatements that have not succeeded."""
+        with self._lock:
+            return frozenset(name for (n, name), known in self._datasets.items() if n == namespace and known.open)
+
     def put(self, body: Body) -> Put:
         """Record a Restatement, unless a newer version of it is known or it was deleted."""
         metadata = body["metadata"]

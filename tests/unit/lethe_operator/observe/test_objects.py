@@ -67,6 +67,28 @@ def test_an_object_never_becomes_older() -> None:
     assert known(objects).spec.batch_column == "c10"
 
 
+def test_a_new_leader_finds_what_has_something_to_do() -> None:
+    objects = Objects()
+    ended, active = {"name": "r1", "finishTime": "2026-03-01T12:00:00Z"}, {"name": "r2"}
+    statuses: dict[str, dict[str, Any]] = {
+        "idle": {"observedGeneration": 1, "runs": [ended]},
+        "edited": {"observedGeneration": 0},
+        "new": {},
+        "running": {"observedGeneration": 1, "runs": [active, ended]},
+        "restated": {"observedGeneration": 1},
+        "done": {"observedGeneration": 1},
+    }
+    for name, status in statuses.items():
+        objects.record_event(DATASETS, "ADDED", a_dataset_body(name, meta={"uid": f"uid-{name}"}, status=status))
+    succeeded = {"type": "Succeeded", "status": "True"}
+    for name, shown in (("restated", {}), ("done", {"observedGeneration": 1, "conditions": [succeeded]})):
+        body = a_restatement_body(f"r-{name}", datasetRef={"name": name}, status=shown)
+        objects.record_event(RESTATEMENTS, "ADDED", body)
+
+    assert objects.unsettled_datasets("ns") == {"edited", "new", "running", "restated"}
+    assert objects.unsettled_datasets("other") == frozenset()
+
+
 def test_late_news_about_a_deleted_object_does_not_bring_it_back() -> None:
     objects = Objects()
     objects.record_event(DATASETS, "ADDED", a_dataset_at(5))
