@@ -15,6 +15,7 @@ from lethe_gateway.problems import Kind, Problem
 
 _CHECK_BYTES: Final = 8
 _VERSION: Final = b"lethe-cursor-1"
+_LIMIT: Final = 2**63
 MAX_LENGTH: Final = 4096  # of a cursor, in characters
 
 
@@ -29,8 +30,13 @@ def encode(position: list[Any], question: Mapping[str, Any]) -> str:
     return base64.urlsafe_b64encode(_check(content, question) + content).decode().rstrip("=")
 
 
-def decode(cursor: str, question: Mapping[str, Any]) -> list[Any]:
-    """The position. Raises: Problem (`invalid-cursor`)."""
+def decode(cursor: str, question: Mapping[str, Any], *kinds: type) -> list[Any]:
+    """The position. Anybody can make a cursor with the right check value, so its content is not trusted either.
+
+    Args:
+        kinds: What each value of the position is: `str`, or `int` of 64 bits.
+    Raises: Problem (`invalid-cursor`).
+    """
     try:
         if len(cursor) > MAX_LENGTH:
             raise ValueError
@@ -39,14 +45,24 @@ def decode(cursor: str, question: Mapping[str, Any]) -> list[Any]:
         if check != _check(content, question):
             raise ValueError
         position = json.loads(content)
-    except ValueError:
+        if not isinstance(position, list) or len(position) != len(kinds) or not all(map(_is, position, kinds)):
+            raise ValueError
+    except (ValueError, RecursionError):
         raise Problem(
             Kind.INVALID_CURSOR,
             "The cursor is damaged, or was made for another path or other filters. Use the `nextCursor` of an answer to the same "
             "question, or leave the cursor out to begin with the first page.",
         ) from None
-    assert isinstance(position, list)
     return position
+
+
+def _is(value: Any, kind: type) -> bool:
+    if type(value) is not kind:
+        return False
+    if isinstance(value, str):
+        value.encode()  # a lone surrogate is a ValueError
+        return True
+    return isinstance(value, int) and -_LIMIT <= value < _LIMIT
 
 
 def _check(content: bytes, question: Mapping[str, Any]) -> bytes:

@@ -107,7 +107,7 @@ class OneTable:
     def erasures_named(self, name: str) -> list[KnownErasure]:
         return [k for k in self.known if k.key.rpartition("/")[0] == name]
 
-    def file(self, uri: str, max_bytes: int) -> bytes | None:
+    def record(self, uri: str, max_bytes: int) -> bytes | None:
         content = self.files.get(uri)
         return content[:max_bytes] if content is not None else None
 

@@ -90,7 +90,7 @@ def list_batches(
     since, until = utc("since", since), utc("until", until)
     filters = {"states": sorted(states), "since": since, "until": until, "prefix": id_prefix, "restatement": named}
     question = {"batches": target.claim, "table": str(target), **filters}
-    after = Position(*paging.decode(cursor, question)) if cursor else None
+    after = Position(*paging.decode(cursor, question, int, str)) if cursor else None
     query = BatchQuery(states, since, until, id_prefix, named, after)
     with services.tables.view(target) as view:
         rows = view.batches(query, limit + 1)
@@ -144,7 +144,7 @@ def list_erasures(
     """List the erasures in the ledger of a Dataset: those that are open, and those that were verified."""
     target = readable(services, caller, namespace, dataset)
     question = {"erasures": target.claim, "table": str(target), "open": open_only}
-    after = str(paging.decode(cursor, question)[0]) if cursor else ""
+    after = str(paging.decode(cursor, question, str)[0]) if cursor else ""
     with services.tables.view(target) as view:
         found = view.erasures(after, limit + 1, open_only)
         following = paging.encode([found[limit - 1].key], question) if len(found) > limit else None
@@ -186,16 +186,17 @@ def readable(services: Services, caller: Caller, namespace: str, dataset: str) -
 
 def _record(view: TableView, known: KnownErasure) -> ErasureRecord:
     summary = erasure_summary(known)
-    content = view.file(summary.record, MAX_RECORD_BYTES) if summary.record else None
+    content = view.record(summary.record, MAX_RECORD_BYTES) if summary.record else None
     if content is None or summary.record is None:
         return ErasureRecord(erasure=summary, found=False)
     signature = f"{summary.record}{SIGNATURE_SUFFIX}"
+    unchanged = hashlib.sha256(content).hexdigest() == summary.record_sha256
     return ErasureRecord(
         erasure=summary,
         found=True,
-        unchanged=hashlib.sha256(content).hexdigest() == summary.record_sha256,
-        signature=signature if view.file(signature, MAX_RECORD_BYTES) is not None else None,
-        document=_object(content),
+        unchanged=unchanged,
+        signature=signature if view.record(signature, MAX_RECORD_BYTES) is not None else None,
+        document=_object(content) if unchanged else None,  # otherwise it may be any file
     )
 
 

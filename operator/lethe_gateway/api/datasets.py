@@ -159,7 +159,7 @@ def scanned(
     limit, cursor, filters = asked
     require_namespace(services, namespace)
     question = {"kind": kind.plural, "namespace": namespace, **filters}
-    start = scan.Position(*paging.decode(cursor, question)) if cursor else scan.Position()
+    start = scan.Position(*paging.decode(cursor, question, str, str, int)) if cursor else scan.Position()
     found = scan.page(
         lambda after, size: services.resources.page(caller, kind, namespace, after, size), results, start, limit
     )

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 from lethe_operator.kube import ACCESS_REVIEWS, TOKEN_REVIEWS, Document, Kube, KubeError
 
@@ -13,6 +13,10 @@ from lethe_gateway.problems import Kind, Problem, unauthenticated
 # What was rejected is asked again sooner: a right may just have been granted.
 REJECTED_SECONDS = 2.0
 MAX_TOKEN_LENGTH = 16_384
+
+
+# Everything about a caller that a decision about rights may depend on: key, groups, and what else the API server knows.
+_Holder: TypeAlias = tuple[str, tuple[str, ...], tuple[tuple[str, tuple[str, ...]], ...]]
 
 
 class KubernetesIdentity:
@@ -30,7 +34,7 @@ class KubernetesIdentity:
         self._seconds = remembered_seconds
         self._clock = clock
         self._callers: ShortCache[str, Caller | bool] = ShortCache()  # False: the token was rejected
-        self._rights: ShortCache[tuple[str, Right], bool] = ShortCache(50_000)
+        self._rights: ShortCache[tuple[_Holder, Right], bool] = ShortCache(50_000)
 
     def authenticate(self, token: str) -> Caller:
         """Raises: Problem (`unauthenticated`, `api-server-away`)."""
@@ -52,7 +56,8 @@ class KubernetesIdentity:
 
     def may(self, caller: Caller, right: Right) -> bool:
         """Raises: Problem (`api-server-away`)."""
-        key, now = (caller.key + "\0" + "\0".join(caller.groups), right), self._clock()
+        extra = tuple((k, tuple(v)) for k, v in sorted(caller.extra.items()))
+        key, now = ((caller.key, tuple(caller.groups), extra), right), self._clock()
         found = self._rights.get(key, now)
         if found is None:
             found = self._is_allowed(caller, right)

@@ -33,12 +33,13 @@ class PurgeState(StrEnum):
     PENDING = "Pending"  # its rows are hidden, and still in data files
     PARTLY = "Partly"  # a vacuum has removed some of them
     DONE = "Done"  # no data file of the head has one of its rows
+    UNKNOWN = "Unknown"  # the table of batches does not show the ledger of the head
 
 
 class Purge(Document):
     """Whether the rows of the batch have left the data files of the table."""
 
-    state: PurgeState = Field(description="None, Pending, Partly or Done.")
+    state: PurgeState = Field(description="None, Pending, Partly, Done or Unknown.")
     evict_by_time: datetime | None = Field(default=None, description="When its bytes must be gone.")
     time: datetime | None = Field(
         default=None, description="When the vacuum was committed that purged it. Absent if that snapshot has expired."
@@ -113,6 +114,8 @@ def purge_of(facts: BatchFacts) -> Purge:
         return Purge(state=state, evict_by_time=tombstone.evict_by or row.evict_by)
     if not _is_taken_back(row) or row.rows is None:
         return Purge(state=PurgeState.NONE, evict_by_time=row.evict_by)
+    if not facts.shows_head:  # an Undo or a rollback may have brought the rows back
+        return Purge(state=PurgeState.UNKNOWN, evict_by_time=row.evict_by)
     by = facts.purge
     return Purge(
         state=PurgeState.DONE,

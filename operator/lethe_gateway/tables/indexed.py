@@ -16,11 +16,12 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as NotDoneYet
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import astuple, dataclass, field
+from dataclasses import astuple, dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
+from lethe.base import names
 from lethe.buffer.batch_rows import BatchRow
 from pyiceberg.io import FileIO
 
@@ -67,6 +68,7 @@ class IndexView:
     """One index, opened for one request."""
 
     connection: sqlite3.Connection
+    state: IndexState
     freshness: TableFreshness
     io: FileIO | None
     target: Target
@@ -75,7 +77,8 @@ class IndexView:
         return reading.batches(self.connection, query, limit)
 
     def batch(self, id: str) -> BatchFacts | None:
-        return reading.batch(self.connection, id)
+        found = reading.batch(self.connection, id)
+        return None if found is None else replace(found, shows_head=self.state.shown_ledger == self.state.ledger)
 
     def erasures(self, after: str, limit: int, open_only: bool) -> list[KnownErasure]:
         return reading.erasures(self.connection, after, limit, open_only)
@@ -83,8 +86,12 @@ class IndexView:
     def erasures_named(self, name: str) -> list[KnownErasure]:
         return reading.erasures_named(self.connection, name)
 
-    def file(self, uri: str, max_bytes: int) -> bytes | None:
+    def record(self, uri: str, max_bytes: int) -> bytes | None:
+        """A file of an erasure record; None: there is none, or it is not where Lethe writes records. Whoever can write the ledger
+        names the file, and the gateway can read more than that."""
         assert self.io is not None
+        if uri.rpartition("/")[0] != f"{self.state.location.rstrip('/')}/{names.ERASURES_FOLDER}":
+            return None
         try:
             with self.io.new_input(uri).open() as stream:
                 return bytes(stream.read(max_bytes))
@@ -125,7 +132,9 @@ class IndexedTables:
         try:
             with ExitStack() as stack:
                 connection, state = self._opened(stack, entry)
-                yield IndexView(connection, _freshness(state, entry.read_time), entry.io, target)
+                yield IndexView(connection, state, _freshness(state, entry.read_time), entry.io, target)
+        except (sqlite3.ProgrammingError, sqlite3.InterfaceError):
+            raise  # the question is wrong, not the index
         except sqlite3.Error as e:
             log.warning("the index of %s cannot be read (%s) and is built again", target, type(e).__name__)
             self._forget(entry)

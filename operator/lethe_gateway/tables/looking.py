@@ -63,8 +63,10 @@ def look(target: Target) -> Seen:
         batch_field_id=facts.batch_field_id,
         tracking_snapshot=head.snapshot_id if head is not None else None,
         ledger_version=shown.version,
+        shown_ledger=shown.ledger,
         ledger=loaded.resolution.pointer or "",
         head_ledger_version=loaded.ledger.version,
+        location=facts.location,
         metadata_location=facts.metadata_location,
         listed_time=shown.listed,
     )

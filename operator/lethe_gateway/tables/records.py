@@ -30,8 +30,10 @@ class IndexState(BaseModel):
     batch_field_id: int | None  # the id of the batch column; None: the table has none
     tracking_snapshot: int | None  # of the table of batches; None: it is empty
     ledger_version: int  # that the table of batches shows
+    shown_ledger: str  # the root of the ledger that the table of batches shows
     ledger: str  # the root of the head's ledger; "": the empty ledger
     head_ledger_version: int
+    location: str  # of the table
     metadata_location: str  # of the table: another one may have fewer snapshots
     listed_time: datetime | None  # of the buffer; None: it was not listed
 
@@ -92,3 +94,4 @@ class BatchFacts:
     purge: PurgeFacts | None  # None: no retained vacuum removed its rows
     request: RequestResult | None  # of the Restatement that set its state; None: none did
     erasure: Erasure | None  # open, of that Restatement; None: there is none
+    shows_head: bool = True  # False: the state of the batch and the tombstone are of different ledgers

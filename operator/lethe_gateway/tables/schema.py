@@ -7,7 +7,7 @@ costs one walk through one of them, not through the batches.
 from enum import StrEnum
 from typing import Final
 
-VERSION: Final = 1  # of this schema; an index of another version is built again
+VERSION: Final = 2  # of this schema; an index of another version is built again
 
 
 class BatchState(StrEnum):

@@ -28,8 +28,8 @@ class TableView(Protocol):
     def erasures_named(self, name: str) -> list[KnownErasure]:
         """Those of the Restatements of this namespace/name; a Restatement may have been created again with another spec."""
 
-    def file(self, uri: str, max_bytes: int) -> bytes | None:
-        """A file in the storage of the table; None: it does not exist. Raises: Problem (`catalog-away`)."""
+    def record(self, uri: str, max_bytes: int) -> bytes | None:
+        """A file of an erasure record; None: there is none, or it is not where Lethe writes records. Raises: Problem."""
 
 
 class TableStore(Protocol):

@@ -17,7 +17,8 @@ KEY = "ns/erase-1/ab"
 
 def facts(state: str = "reverted", *, rows: int | None = 3, **changes: Any) -> BatchFacts:
     row = BatchRow("A", state, NOW, rows=rows, snapshot_id=11, run_id="r", restatement=KEY)
-    return BatchFacts(**{**dict.fromkeys(BatchFacts.__dataclass_fields__), "row": row, **changes})
+    unknown = dict.fromkeys(BatchFacts.__dataclass_fields__)
+    return BatchFacts(**{**unknown, "row": row, "shows_head": True, **changes})
 
 
 def types(of: BatchFacts) -> list[EventType]:
@@ -30,6 +31,9 @@ def test_a_taken_back_batch_waits_for_its_purge_as_long_as_it_has_a_tombstone() 
     assert purge_of(facts(tombstone=tombstone)).state is PurgeState.PENDING
     assert purge_of(facts(tombstone=replace(tombstone, partly=True))).state is PurgeState.PARTLY
     assert purge_of(facts()).state is PurgeState.DONE
+    assert purge_of(facts(shows_head=False)).state is PurgeState.UNKNOWN, "an Undo may have brought its rows back"
+    assert purge_of(facts(tombstone=tombstone, shows_head=False)).state is PurgeState.PENDING
+    assert EventType.PURGED not in types(facts(shows_head=False))
     assert types(facts(tombstone=tombstone)) == [EventType.PROMOTED, EventType.REVERTED]
 
 

@@ -145,6 +145,7 @@ def test_a_right_of_one_caller_is_not_that_of_another() -> None:
 
     assert not of.may(Caller("bob"), RIGHT)
     assert not of.may(Caller("ana", groups=("b",)), RIGHT)
+    assert not of.may(Caller("ana", groups=("a",), extra={"scopes": ("user:info",)}), RIGHT), "a restricted token"
     assert of.may(Caller("ana", groups=("a",)), RIGHT)  # remembered
     clock.now = 10
     assert not of.may(Caller("ana", groups=("a",)), RIGHT)

@@ -11,9 +11,11 @@ from lethe_gateway.problems import Kind, Problem
 QUESTION = {"dataset": "ns/flights", "states": ["refused"]}
 
 
-@given(st.lists(st.one_of(st.integers(), st.text()), max_size=4))
+@given(st.lists(st.one_of(st.integers(-(2**63), 2**63 - 1), st.text()), max_size=4))
 def test_a_cursor_gives_its_position_back(position: list[object]) -> None:
-    assert paging.decode(paging.encode(position, QUESTION), QUESTION) == position
+    kinds = [type(value) for value in position]
+
+    assert paging.decode(paging.encode(position, QUESTION), QUESTION, *kinds) == position
 
 
 @given(st.integers(0, 10_000), st.integers(1, 255))
@@ -23,7 +25,7 @@ def test_a_damaged_cursor_is_recognised(at: int, change: int) -> None:
     damaged = base64.urlsafe_b64encode(bytes(raw)).decode().rstrip("=")
 
     with pytest.raises(Problem) as e:
-        paging.decode(damaged, QUESTION)
+        paging.decode(damaged, QUESTION, int, str)
 
     assert e.value.kind is Kind.INVALID_CURSOR
 
@@ -33,7 +35,7 @@ def test_a_damaged_cursor_is_recognised(at: int, change: int) -> None:
 )
 def test_what_is_no_cursor_of_this_question_is_refused(cursor: str) -> None:
     with pytest.raises(Problem) as e:
-        paging.decode(cursor, QUESTION)
+        paging.decode(cursor, QUESTION, int)
 
     assert e.value.kind is Kind.INVALID_CURSOR
 

@@ -5,11 +5,13 @@ import json
 import threading
 from dataclasses import replace
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from lethe.buffer.batch_rows import BatchRow
 from lethe.contract.result import ErasureOutcome, RequestResult
 from lethe.ledger.erasure import Erasure
+from lethe_gateway import paging
 from lethe_gateway.identity.caller import Right
 from lethe_gateway.problems import Kind, Problem
 from lethe_gateway.settings import Limits, Settings
@@ -123,7 +125,7 @@ def test_a_record_that_was_changed_or_is_missing_is_told() -> None:
             files,
             {"found": True, "unchanged": True, "signature": "s3://e/1.json.sig", "document": json.loads(RECORD)},
         ),
-        (VERIFIED, {"s3://e/1.json": RECORD}, {"found": True, "unchanged": False, "document": json.loads(RECORD)}),
+        (VERIFIED, {"s3://e/1.json": RECORD}, {"found": True, "unchanged": False}),
         (VERIFIED, {"s3://e/1.json": b"\xff"}, {"found": True, "unchanged": False}),
         (VERIFIED, {}, {"found": False}),
         (None, {}, {"found": False}),
@@ -147,6 +149,25 @@ def test_erasures_in_pages_and_only_those_that_are_open() -> None:
     assert "nextCursor" not in rest
     assert [e["state"] for e in first["items"]] == ["RowsInTable", "Verified", "RowsInTable"]
     assert [e["key"] for e in opened["items"]] == ["ns/e/0", "ns/e/2", "ns/e/4"]
+
+
+@pytest.mark.parametrize(
+    "position", [[[1], "x"], [{}, {}], [], [1], [2**63, "a"], [1, 2], [True, "a"], ["1", "a"], [1, "\ud800"], 7]
+)
+def test_a_cursor_with_a_right_check_value_and_a_wrong_position_is_refused(
+    position: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Anybody can compute the check value."""
+    questions: list[Any] = []
+    encode = paging.encode
+    monkeypatch.setattr(paging, "encode", lambda at, question: questions.append(question) or encode(at, question))
+    client = parts(tables=OneTable([A, replace(A, batch_id="B")])).client()
+    right = client.get(f"{DATASET}/batches", params={"limit": 1}).json()["nextCursor"]
+    assert client.get(f"{DATASET}/batches", params={"cursor": right}).status_code == 200
+
+    answer = client.get(f"{DATASET}/batches", params={"cursor": encode(position, questions[0])})
+
+    assert (answer.status_code, answer.json()["type"]) == (400, Kind.INVALID_CURSOR.type)
 
 
 def test_a_request_that_takes_too_long_is_a_503_at_once_and_keeps_its_place_until_it_ends() -> None:
