@@ -114,6 +114,8 @@ def registry(kinds: Iterable[ResourceKind] = WATCHED) -> kopf.OperatorRegistry:
             for namespace in changed:
                 runtime.metrics.acts_in(namespace, runtime.leadership.acts_in(namespace))
             runtime.dataset_objects.forget_all(changed)
+            if runtime.publishers is not None:
+                runtime.publishers.forget_all(changed)
             # What came while nobody acted does not wait for thousands of Datasets that have nothing to do.
             first = {Key("Dataset", of, name) for of in changed for name in objects.unsettled_datasets(of)}
             for key in all_keys(objects, list(changed)):

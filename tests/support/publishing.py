@@ -115,10 +115,14 @@ class LedgerHistory:
         return {i: str(b.state) for i, b in ledger_store.load(self.io, self.facts).ledger.batches.items()}
 
 
+CHUNK = 100  # events of one call
+
+
 @dataclass
 class RememberingSink:
     """A sink that keeps what it receives, and fails when it is told to."""
 
+    at_once = CHUNK
     received: list[CloudEvent] = field(default_factory=list)
     calls: int = 0
     failures: list[SinkError] = field(default_factory=list)  # raised by the next calls, first one first

@@ -1,6 +1,6 @@
 """Puts the publishers together from the settings. I/O."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 
 from prometheus_client import CollectorRegistry
@@ -49,6 +49,10 @@ class Publishers:
         """The first trouble."""
         views = [publisher.view(dataset) for publisher in self.members]
         return next((view for view in views if view.reason), NO_TROUBLE)
+
+    def forget_all(self, namespaces: Collection[str]) -> None:
+        for publisher in self.members:
+            publisher.forget_all(namespaces)
 
     def forget(self, name: str) -> None:
         for publisher in self.members:

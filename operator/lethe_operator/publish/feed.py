@@ -24,10 +24,9 @@ from lethe_operator.resources.publishing import StartedFrom
 
 log = logging.getLogger(__name__)
 
-# The number of events that a sink gets at once.
-CHUNK: Final = 100
 # The number of events after which the cursor notes the progress of a step. At most so many are repeated after a crash.
 NOTED_EVERY: Final = 2000
+FIRST_VERSION: Final = 1  # of a ledger
 
 
 class Ledgers(Protocol):
@@ -123,12 +122,24 @@ class Feed:
 
     def _beginning(self, table: OpenTable) -> tuple[Position, StartedFrom]:
         """A table whose first ledger was committed after events were enabled is always published from its beginning."""
-        carried = table.line.carried
-        first = carried[0].time_ms if carried else None
-        is_new = not carried or (first is not None and first >= self.enabled_ms())
-        if self.start is StartedFrom.BEGINNING or is_new:
+        if self.start is StartedFrom.BEGINNING or self._is_new(table):
             return Position(), StartedFrom.BEGINNING
-        return carried[-1].at(table.ledgers.version_of(carried[-1].root)), StartedFrom.HEAD
+        head = table.line.carried[-1]
+        return head.at(table.ledgers.version_of(head.root)), StartedFrom.HEAD
+
+    def _is_new(self, table: OpenTable) -> bool:
+        """Whether the first ledger of a table was committed after events were enabled. The oldest one that is retained may be a
+        later one; if it cannot be read, the table counts as new, so that nothing is lost."""
+        carried = table.line.carried
+        if not carried:
+            return True
+        first = carried[0].time_ms
+        if first is None or first < self.enabled_ms():
+            return False
+        try:
+            return table.ledgers.version_of(carried[0].root) == FIRST_VERSION
+        except LedgerError:
+            return True
 
     @property
     def _generator(self) -> str:
@@ -144,20 +155,20 @@ class Feed:
 
     def _finish(self, table: OpenTable, state: FeedState, current: Numbered) -> Numbered:
         """Send the rest of a step. Returns: the cursor after the step, which is not written yet."""
+        step = current.cursor.step
         try:
             return self._send(table, state, current)
         except LedgerError as e:
-            if current.cursor.step is None or current.cursor.step.move is Move.RECOVER:
+            assert step is not None
+            assert state.numbered is not None
+            # Some of its events may have been sent, and what corrects them cannot be known.
+            current = state.numbered
+            recovery = Step(Move.RECOVER, _recovered(table, current.cursor), self._generator)
+            if step.move is Move.RECOVER and step.to == recovery.to:
                 raise
             log.warning("%s: a ledger version was deleted before it was published: %s", self.origin.partition_key, e)
-        # Some of its events may have been sent, and what corrects them cannot be known.
-        assert state.numbered is not None
-        current = state.numbered
-        candidate = moves.next_candidate(current.cursor.at, table.line)
-        to = candidate.to if candidate is not None else next(iter(table.line.carried[-1:]), None)
-        step = Step(Move.RECOVER, _position(table, to), self._generator)
         return self._finish(
-            table, state, self._write(table, state, current.cursor.begun(step, self.clock_ms()), current)
+            table, state, self._write(table, state, current.cursor.begun(recovery, self.clock_ms()), current)
         )
 
     def _send(self, table: OpenTable, state: FeedState, current: Numbered) -> Numbered:
@@ -171,9 +182,9 @@ class Feed:
             if sent > noted:
                 current, noted = self._write(table, state, current.cursor.progressed(sent), current), sent
                 self.at_step("noted")
-            for begin in range(0, len(window), CHUNK):
+            for begin in range(0, len(window), self.sink.at_once):
                 state.waiting = len(window) - begin
-                chunk = window[begin : begin + CHUNK]
+                chunk = window[begin : begin + self.sink.at_once]
                 try:
                     self._deliver(chunk)
                 except SinkError as e:
@@ -200,6 +211,18 @@ class Feed:
         self.at_step("before-cursor")
         state.numbered = table.cursors.create(cursor, after)
         return state.numbered
+
+
+def _recovered(table: OpenTable, cursor: Cursor) -> Position:
+    """Where to go on after a version that cannot be read: the next one that can, or the head's. Raises: LedgerError."""
+    candidate = moves.next_candidate(cursor.at, table.line)
+    head = next(iter(table.line.carried[-1:]), None)
+    if candidate is None or candidate.to == head:
+        return _position(table, head)
+    try:
+        return _position(table, candidate.to)
+    except LedgerError:
+        return _position(table, head)
 
 
 def _position(table: OpenTable, carried: Carried | None) -> Position:

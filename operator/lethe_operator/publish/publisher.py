@@ -7,7 +7,7 @@ opens the table. So an idle Dataset costs nothing, and a sink that hangs holds u
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
@@ -22,7 +22,7 @@ from lethe_operator.publish.cursor_files import CursorFiles, CursorMoved
 from lethe_operator.publish.feed import Feed, FeedState, OpenTable
 from lethe_operator.publish.opening import Target
 from lethe_operator.publish.pacing import TROUBLE_SECONDS, Pacing
-from lethe_operator.publish.sinks.sink import Sink, SinkError
+from lethe_operator.publish.sinks.sink import Scope, Sink, SinkError
 from lethe_operator.reasons import Reason
 from lethe_operator.resources.common import Meta
 from lethe_operator.resources.dataset import Dataset
@@ -179,6 +179,13 @@ class Publisher:
         if known is not None:
             self.on_forget(known.target.namespace, known.target.name)
 
+    def forget_all(self, namespaces: Collection[str]) -> None:
+        """Forget all Datasets of these namespaces: another process may have moved their cursors meanwhile."""
+        with self._changed:
+            names = [name for name, known in self._datasets.items() if known.target.namespace in namespaces]
+        for name in names:
+            self.forget(name)
+
     def lags(self) -> list[Lag]:
         """Of all Datasets."""
         now, now_ms = self._clock(), time.time_ns() // 1_000_000
@@ -275,6 +282,8 @@ class Publisher:
             else:
                 known.failing_since = now if known.failing_since is None else known.failing_since
                 known.trouble = self._trouble(known, error, now)
+                if isinstance(error, SinkError) and error.scope is Scope.MESSAGE:
+                    known.state.numbered = None  # somebody may delete the cursor to give the message up
                 self._pacing.failed(name, now, error)
             changed = known.trouble != known.shown
             self._changed.notify_all()

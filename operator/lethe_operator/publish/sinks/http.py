@@ -41,6 +41,8 @@ def raw(event: CloudEvent, _: ContentMode) -> tuple[dict[str, str], bytes]:
 class HttpSink:
     """A receiver of CloudEvents."""
 
+    at_once = 1  # each is a request, which may take long
+
     def __init__(self, settings: HttpSinkSettings, secret: Path | None, message: Message = http_message) -> None:
         """Args:
         message: Makes headers and body of a request.

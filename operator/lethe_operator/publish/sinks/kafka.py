@@ -83,6 +83,8 @@ def _cause(error: KafkaError) -> int:
 class KafkaSink:
     """A topic. Calls wait for each other: a producer that has stopped is replaced for all."""
 
+    at_once = 100
+
     def __init__(self, settings: KafkaSinkSettings, secret: Path | None) -> None:
         """Args:
         secret: The folder with the files of the Secret; None: there is no Secret.

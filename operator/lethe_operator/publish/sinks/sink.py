@@ -42,6 +42,9 @@ class SinkError(Exception):
 class Sink(Protocol):
     """Threads share a sink."""
 
+    # How many events a call gets at most. Between two calls it is checked whether this process may still act.
+    at_once: int
+
     def send(self, events: Sequence[CloudEvent]) -> None:
         """Deliver events in order. Returns when all are delivered.
 

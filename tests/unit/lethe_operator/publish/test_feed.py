@@ -10,13 +10,13 @@ from lethe.contract.result import ErasureOutcome
 from lethe.ledger.ledger import BatchState, RequestEntry
 from lethe.ledger_store import diff
 from lethe_operator.publish.cursor_files import CursorMoved
-from lethe_operator.publish.feed import CHUNK, NOTED_EVERY, FeedState
+from lethe_operator.publish.feed import NOTED_EVERY, FeedState
 from lethe_operator.publish.sinks.sink import SinkError
 from lethe_operator.reasons import Reason
 from lethe_operator.resources.publishing import StartedFrom
 
 from tests.support.builders import NOW, a_batch, a_request_entry, a_tombstone
-from tests.support.publishing import LedgerHistory, RememberingSink, a_feed, deduplicated, publish, told, view_of
+from tests.support.publishing import CHUNK, LedgerHistory, RememberingSink, a_feed, deduplicated, publish, told, view_of
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ import pytest
 from lethe.ledger.ledger import BatchState
 from lethe_operator.publish.sinks.sink import SinkError
 from lethe_operator.reasons import Reason
+from lethe_operator.resources.publishing import StartedFrom
 
 from tests.support.builders import NOW, a_batch
 from tests.support.publishing import LedgerHistory, RememberingSink, publish, told, view_of
@@ -165,3 +166,38 @@ def test_a_step_whose_version_is_gone_ends_with_a_gap(history: LedgerHistory, si
 
     assert told(sink.received[3:]) == [("history.gap", ""), ("batch.promoted", "A")]
     assert json.loads(sink.received[3].data)["reason"] == "HistoryExpired"
+
+
+def test_if_the_version_after_a_gap_is_gone_too_another_gap_leads_to_the_head(
+    history: LedgerHistory, sink: RememberingSink
+) -> None:
+    """A publisher ended within the first gap, and came back after that version had expired as well."""
+    first = history.commit(a_batch("A"))
+    publish(history, sink)
+    second = history.commit(a_batch("B"))
+    history.expire(first)
+    sink.failures.append(SinkError(Reason.SINK_UNAVAILABLE, "away", delivered=1))  # of the events of the gap
+    with pytest.raises(SinkError):
+        publish(history, sink)
+    history.commit(a_batch("C"))
+    history.expire(second)
+
+    publish(history, sink)
+
+    assert told(sink.received)[-4:] == [("history.gap", ""), *(("batch.promoted", id) for id in "ABC")]
+    assert view_of(sink.received) == history.states()
+
+
+def test_a_table_whose_first_versions_have_expired_is_not_taken_for_a_new_one(
+    history: LedgerHistory, sink: RememberingSink
+) -> None:
+    """Its cursor was deleted to give up an event that a sink refuses, long after events were enabled."""
+    first = history.commit(a_batch("A"))
+    history.commit(a_batch("B"))
+    history.expire(first)
+
+    publish(history, sink, start=StartedFrom.HEAD, enabled_ms=lambda: 0)
+    history.commit(a_batch("C"))
+    publish(history, sink, start=StartedFrom.HEAD, enabled_ms=lambda: 0)
+
+    assert told(sink.received) == [("publishing.started", ""), ("batch.promoted", "C")]

@@ -272,6 +272,22 @@ def test_a_process_that_ceases_to_act_publishes_nothing_and_takes_up_again(lake:
     wait_for(lambda: len(lake.sink.received) == 2)
 
 
+def test_after_another_process_has_acted_the_cursor_is_read_again(lake: Lake, publisher: Publisher) -> None:
+    """Otherwise it would take a number of a cursor that the other process has written and removed."""
+    lake.history().commit(a_batch("A"))
+    lake.seen(publisher)
+    wait_for(lambda: len(lake.sink.received) == 2)
+
+    publisher.forget_all(["other"])
+    assert publisher.lags() != []
+    publisher.forget_all(["ns"])
+    assert publisher.lags() == []
+
+    lake.history().commit(a_batch("B"))
+    lake.seen(publisher)
+    wait_for(lambda: len(lake.sink.received) == 3)
+
+
 def test_a_commit_during_the_publishing_is_published_next(lake: Lake, publisher: Publisher) -> None:
     history = lake.history()
     history.commit(a_batch("A"))
