@@ -39,6 +39,10 @@ def protocol_of(limits: Limits) -> type[asyncio.Protocol]:
             if self._is_idle:
                 self._begin()
             super().data_received(data)
+
+        def handle_events(self) -> None:
+            """Also called when an answer is complete and the next request was received before."""
+            super().handle_events()
             if not self._is_idle:
                 self._stop()
                 # The application ends the connection of a client that does not read.

@@ -98,11 +98,6 @@ class Lake:
         status = self.get("dataset", "orders").get("status") or {}
         return int((status.get("batches") or {}).get("promoted") or 0)
 
-    def active_runs(self) -> list[str]:
-        """The names of runs that the status shows as not ended."""
-        runs = (self.get("dataset", "orders").get("status") or {}).get("runs") or ()
-        return [r["name"] for r in runs if not r.get("finishTime")]
-
     def promoted(self, number: int) -> bool:
         return self.batches() == number
 

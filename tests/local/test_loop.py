@@ -8,8 +8,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import yaml
 
+from tests.local.cluster import LocalCluster
 from tests.local.lake import Lake, restatement
 from tests.support.documents import resource
+
+LIMIT_SECONDS = 120
 
 
 def test_batches_are_promoted(dataset: Lake) -> None:
@@ -137,7 +140,12 @@ def test_after_a_kill_it_goes_on_where_it_was(dataset: Lake) -> None:
     """Everything is killed at once, while a run is under way."""
     before, rows = dataset.batches(), dataset.ids()
     dataset.put("wednesday", 4)
-    dataset.wait_until("running", lambda: dataset.active_runs() != [])
+    LocalCluster(dataset.home / "kubeconfig").wait_for(
+        "datasets/orders",
+        lambda body: any("finishTime" not in run for run in (body.get("status") or {}).get("runs") or ()),
+        within_seconds=LIMIT_SECONDS,
+        why="an active run",
+    )
 
     dataset.end(signal.SIGKILL)
     dataset.up()

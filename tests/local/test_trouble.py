@@ -106,14 +106,12 @@ def test_a_csv_that_does_not_fit_is_named_with_its_column(lake: Lake) -> None:
     assert "id" in batch["message"]
 
 
-@pytest.mark.parametrize("template", [{}, {"podTemplate": {"spec": {"volumes": []}}}], ids=["warm", "process"])
-def test_a_run_that_fails_shows_the_last_lines_of_its_log(lake: Lake, template: dict[str, object]) -> None:
-    """In the warm driver, and in a process of its own."""
-    name = "own" if template else "shared"
+def test_a_run_that_fails_shows_the_last_lines_of_its_log(lake: Lake) -> None:
+    """It is the warm driver's part about this run."""
+    name = "shared"
     body = orders(lake.home.parent / name)
     body["metadata"]["name"] = name
     body["spec"]["table"]["name"] = f"shop.{name}"
-    body["spec"]["runTemplate"] = template
     replace(lake, buffer=lake.home.parent / name).put("monday", 1, 2)
     lake.apply(body)
     LocalCluster(lake.home / "kubeconfig").wait_for(
