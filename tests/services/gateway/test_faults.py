@@ -277,6 +277,7 @@ def _received(connection: socket.socket) -> bytes:
         return b""
 
 
+@pytest.mark.long  # its pipelined requests take most of a minute
 def test_a_client_that_does_not_read_its_answer_is_dropped(site: Site) -> None:
     """Its place is free again, and its connection ends."""
     limits = '{"requestSeconds": 1, "concurrent": 1, "requestsPerSecond": 1000, "burst": 1000}'
