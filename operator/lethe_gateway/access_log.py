@@ -1,7 +1,7 @@
 """One line of JSON for each request, without tokens, values of the query, batch ids or names of people.
 
 The line names the route as it is declared, such as /v1/namespaces/{namespace}/datasets, and the namespace. A caller appears as a
-keyed digest that is different in each process, so lines of one caller can be counted, and nobody can be named.
+keyed digest that is different in each process, so lines of one caller can be counted, and no caller can be named.
 """
 
 import hashlib

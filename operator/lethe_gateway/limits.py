@@ -1,6 +1,6 @@
 """Limits on rates and on numbers at the same time, for each caller and for all. Pure: `now` is given, in monotonic seconds.
 
-The numbers of callers that are remembered are bounded: whoever was seen longest ago is forgotten, with a full allowance.
+The numbers of callers that are remembered are bounded: the one that was seen longest ago is forgotten, with a full allowance.
 """
 
 import threading

@@ -44,7 +44,7 @@ class IndexSettings(Spec):
     fresh_seconds: float = Field(default=3, ge=0)  # an answer shows the table as it was at most this long ago
     stale_seconds: float = Field(default=300, gt=0)  # while the catalog is away, answers may be this old
     wait_seconds: float = Field(default=10, gt=0)  # a request waits this long for a first index, then answers 503
-    idle_seconds: float = Field(default=3600, gt=0)  # an index that nobody asked for in this time is removed
+    idle_seconds: float = Field(default=3600, gt=0)  # an index without requests in this time is removed
     max_bytes: Bytes = Field(default=8 * GIB, gt=0)  # of all indexes; above it, the least recently used are removed
 
 

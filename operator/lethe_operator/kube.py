@@ -312,7 +312,7 @@ class Kube:
                 if rest:
                     yield rest
             finally:
-                response.close()  # whoever stops earlier leaves the rest of the answer on the connection
+                response.close()  # a caller that stops earlier leaves the rest of the answer on the connection
         except urllib3.exceptions.HTTPError as e:
             raise Away(0, "NoAnswer", f"GET {path}: {type(e).__name__}") from None
 

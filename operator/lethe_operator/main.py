@@ -116,7 +116,7 @@ def registry(kinds: Iterable[ResourceKind] = WATCHED) -> kopf.OperatorRegistry:
             runtime.dataset_objects.forget_all(changed)
             if runtime.publishers is not None:
                 runtime.publishers.forget_all(changed)
-            # What came while nobody acted does not wait for thousands of Datasets that have nothing to do.
+            # What came while no process acted does not wait for thousands of Datasets that have nothing to do.
             first = {Key("Dataset", of, name) for of in changed for name in objects.unsettled_datasets(of)}
             for key in all_keys(objects, list(changed)):
                 add(key, Priority.CHANGED if key in first else Priority.DUE)

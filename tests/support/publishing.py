@@ -24,6 +24,7 @@ from lethe_operator.resources.publishing import StartedFrom
 from pyiceberg.io import FileIO, load_file_io
 
 from tests.support.builders import NOW, RUN, a_snapshot
+from tests.support.clock import wait_until
 
 DATASET = "ns/flights"
 UUID = "6b5a3f0c-0000-4000-8000-000000000001"
@@ -116,6 +117,7 @@ class LedgerHistory:
 
 
 CHUNK = 100  # events of one call
+WAIT_SECONDS = 30
 
 
 @dataclass
@@ -190,3 +192,8 @@ def view_of(events: Iterable[CloudEvent]) -> dict[str, str]:
 def told(events: Iterable[CloudEvent]) -> list[tuple[str, str]]:
     """Types, shortened, and subjects."""
     return [(e.type.removeprefix("dev.lethe.").removesuffix(".v1"), e.subject) for e in events]
+
+
+def wait_for(condition: Callable[[], object]) -> None:
+    """Wait for what the threads of a publisher do."""
+    wait_until(lambda: bool(condition()), WAIT_SECONDS)

@@ -87,8 +87,8 @@ class IndexView:
         return reading.erasures_named(self.connection, name)
 
     def record(self, uri: str, max_bytes: int) -> bytes | None:
-        """A file of an erasure record; None: there is none, or it is not where Lethe writes records. Whoever can write the ledger
-        names the file, and the gateway can read more than that."""
+        """A file of an erasure record; None: there is none, or it is not where Lethe writes records. A writer of the
+        ledger names the file, and the gateway can read more than that."""
         assert self.io is not None
         if uri.rpartition("/")[0] != f"{self.state.location.rstrip('/')}/{names.ERASURES_FOLDER}":
             return None
@@ -158,7 +158,7 @@ class IndexedTables:
             return connection, state
 
     def housekeeping(self) -> None:
-        """Remove the indexes that nobody asked for, and the least recently used ones if there are too many."""
+        """Remove the indexes without requests, and the least recently used ones if there are too many."""
         now = self._clock()
         with self._lock:
             by_use = sorted(self._entries.values(), key=lambda e: e.used, reverse=True)

@@ -78,7 +78,7 @@ def changing(path: Path) -> Iterator[sqlite3.Connection]:
 
 
 def remove(path: Path) -> None:
-    """Remove an index. Whoever reads it now reads on."""
+    """Remove an index. A request that reads it goes on."""
     for file in (path, path.with_name(f"{path.name}-wal"), path.with_name(f"{path.name}-shm")):
         file.unlink(missing_ok=True)
 

@@ -215,7 +215,7 @@ class Publisher:
                 error = e
             try:
                 self._ended(name, known, ledger, error)
-            except Exception:  # a thread that ends would publish nothing more, and nobody would notice
+            except Exception:  # a thread that ends would publish nothing more, unnoticed
                 log.exception("after publishing %s", name)
 
     def _names(self) -> Iterator[str]:

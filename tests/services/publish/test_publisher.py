@@ -1,7 +1,7 @@
 """Tables, reconciles, publishers and a receiver together, put together as the operator does it."""
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,17 +12,9 @@ from lethe_operator.settings import Settings
 from prometheus_client import CollectorRegistry, generate_latest
 
 from tests.support.fake_cluster import an_operator
+from tests.support.publishing import wait_for
 from tests.support.servers.receiver import HANG, RESET, Answer, Receiver, a_receiver
 from tests.support.small_lake import FLIGHTS, SmallLake
-
-SECONDS = 30
-
-
-def wait_for(condition: Callable[[], object]) -> None:
-    until = time.monotonic() + SECONDS
-    while not condition():
-        assert time.monotonic() < until
-        time.sleep(0.01)
 
 
 @pytest.fixture

@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -20,7 +20,7 @@ from lethe_operator.resources.observed import NoTable, TableView
 from lethe_operator.resources.publishing import NO_TROUBLE, EventsSettings, HttpSinkSettings, StartedFrom
 
 from tests.support.builders import a_batch
-from tests.support.publishing import LedgerHistory, RememberingSink, told
+from tests.support.publishing import LedgerHistory, RememberingSink, told, wait_for
 from tests.support.resources import a_dataset
 
 SECONDS = 20
@@ -31,13 +31,6 @@ SETTINGS = EventsSettings(
     retry_base_seconds=0.01,
     retry_max_seconds=0.02,
 )
-
-
-def wait_for(condition: Callable[[], object]) -> None:
-    until = time.monotonic() + SECONDS
-    while not condition():
-        assert time.monotonic() < until
-        time.sleep(0.002)
 
 
 @dataclass

@@ -2,7 +2,7 @@
 
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -30,20 +30,12 @@ from lethe_operator.settings import InvalidSettings, Settings, from_environment
 from prometheus_client import CollectorRegistry, generate_latest
 
 from tests.support.fake_cluster import FakeCluster, an_operator
-from tests.support.publishing import RememberingSink, told
+from tests.support.publishing import RememberingSink, told, wait_for
 from tests.support.small_lake import FLIGHTS, SmallLake
 
-SECONDS = 20
 SETTINGS = EventsSettings(
     enabled=True, http=HttpSinkSettings(url="http://sink"), retry_base_seconds=0.01, retry_max_seconds=0.02
 )
-
-
-def wait_for(condition: Callable[[], object]) -> None:
-    until = time.monotonic() + SECONDS
-    while not condition():
-        assert time.monotonic() < until
-        time.sleep(0.002)
 
 
 @dataclass
