@@ -9,16 +9,13 @@ from typing import Any, Final
 from bench.asked import Subject
 from bench.endings import Ending, Endings
 from bench.lake import Lake
-from bench.restatement_scales import RestatementScale
+from bench.restatement_scales import QUIET_SECONDS, RestatementScale
 from bench.site import Site, connect
 from bench.timing import say
 
 WITHIN_SECONDS: Final = 3600
 AFTERWARDS_SECONDS: Final = 600
 SAMPLED_EVERY_SECONDS: Final = 2.0
-QUIET_SECONDS: Final = (
-    10.0  # longer than the pause between two commits, so that nothing of the one before is waited for
-)
 
 
 def thrown(lake: Lake, scale: RestatementScale) -> dict[str, Any]:

@@ -6,6 +6,7 @@ from typing import Any, Final
 from bench.consolidation_report import ends, growth, windows
 from bench.page import goal, goals_table, heading, picture, ratio, table
 from bench.restatement_report import SHARES, latency_rows, percentile, steady_text, thrown_text
+from bench.restatement_scales import QUIET_SECONDS
 
 CREATION_SECONDS: Final = 600.0
 IDLE_CPU: Final = 0.15
@@ -212,6 +213,11 @@ def _latencies_text(part: Part) -> list[str]:
     return latency_rows(r) if whole else []
 
 
+def _warm_text(part: Part) -> list[str]:
+    r, whole = _one(part)
+    return [f"{QUIET_SECONDS:.0f} s pass between two of them.", "", *latency_rows(r)] if whole else []
+
+
 def _launches_text(part: Part) -> list[str]:
     r, _ = _one(part)
     rows = [
@@ -225,7 +231,7 @@ def _launches_text(part: Part) -> list[str]:
 
 def _vacuum_text(part: Part) -> list[str]:
     r, _ = _one(part)
-    lines: list[str] = []
+    lines = [f"{QUIET_SECONDS:.0f} s pass between two Reverts.", ""]
     for key, title in (("without", "Without a vacuum"), ("beside", f"Beside {r['vacuums']} vacuums")):
         lines += [f"{title}, {r[key]['restatements']} Reverts:", "", *latency_rows(r[key]), ""]
     return lines[:-1]
@@ -250,7 +256,7 @@ SECTIONS: Final[Mapping[str, tuple[str, Callable[[Part], list[str]]]]] = {
     "idle": ("Idle", _idle_text),
     "reverts": ("One Revert", _latencies_text),
     "launches": ("Launches", _launches_text),
-    "warm": ("A Replay by a warm driver", _latencies_text),
+    "warm": ("A Replay by a warm driver", _warm_text),
     "thrown": ("Thousands of Restatements at once", thrown_text),
     "steady": ("Restatements beside consolidation and vacuum", steady_text),
     "vacuum": ("Reverts beside a vacuum", _vacuum_text),

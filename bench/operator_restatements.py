@@ -14,15 +14,15 @@ from bench.lake import Lake
 from bench.operator_rows import latencies
 from bench.operator_scales import OperatorScale
 from bench.operator_site import OperatorSite
+from bench.restatement_scales import QUIET_SECONDS
 from bench.site import NAMESPACE
 from bench.timing import say
 
 ENDS_WITHIN_SECONDS: Final = 300.0
-# Between two Restatements: longer than the window of the Dataset.
-PAUSE_SECONDS: Final = 1.5
+# Shorter than the pause between two Restatements.
 WINDOW_SECONDS: Final = 1
 VACUUM_WITHIN_SECONDS: Final = 180.0
-VACUUMS_AT_MOST: Final = 12
+VACUUMS_AT_MOST: Final = 30
 
 
 def thrown(site: OperatorSite, scale: OperatorScale) -> dict[str, Any]:
@@ -52,7 +52,7 @@ def warm(site: OperatorSite, scale: OperatorScale) -> dict[str, Any]:
         endings.wait(1, ENDS_WITHIN_SECONDS)
         started = time.time() - first
         for index in indexes[1:]:
-            time.sleep(PAUSE_SECONDS)
+            time.sleep(QUIET_SECONDS)
             asked[subject.request(index)] = subject.ask(index, replay=True)
             endings.wait(len(asked) + 1, ENDS_WITHIN_SECONDS)
     result = {"first_seconds": round(started, 1), **latencies(asked, endings)}
@@ -125,7 +125,7 @@ def _one_at_a_time(
         asked[subject.request(index)] = subject.ask(index, replay=False)
         before = len(endings.by_name)
         endings.wait(before + 1, ENDS_WITHIN_SECONDS)
-        time.sleep(PAUSE_SECONDS)
+        time.sleep(QUIET_SECONDS)
 
 
 def _start_vacuum(site: OperatorSite, subject: Subject) -> str | None:

@@ -1,8 +1,14 @@
 """How large a run of the benchmark of restatement is. Pure values."""
 
 from dataclasses import dataclass
+from typing import Final
+
+from lethe_operator.decide.restatement.queue import PAUSE_BETWEEN_COMMITS
 
 from bench.scales import Size
+
+# Between two Restatements: longer than the pause between two commits, so that none waits for the commit before it.
+QUIET_SECONDS: Final = PAUSE_BETWEEN_COMMITS.total_seconds() + 1
 
 
 @dataclass(frozen=True)
