@@ -1,7 +1,6 @@
 """The process: settings, clients, the server. I/O."""
 
 import asyncio
-import ctypes
 import logging
 import sys
 from typing import Final
@@ -9,6 +8,7 @@ from typing import Final
 import anyio.to_thread
 from fastapi import FastAPI
 from lethe.version import version
+from lethe_operator import heaps
 from lethe_operator import kube as kubernetes
 from lethe_operator.kube import TimeLimits
 
@@ -28,7 +28,6 @@ log = logging.getLogger(__name__)
 LIMITS: Final = TimeLimits(connect_seconds=2, connect_to_write_seconds=2, read_seconds=8, retries=1)
 # Threads that carry out requests: each may hold a page of an answer in memory.
 THREADS: Final = 16
-_M_ARENA_MAX: Final = -8
 
 
 def services_of(settings: Settings) -> Services:
@@ -53,7 +52,7 @@ def main() -> None:
     access.addHandler(plain)
     for verbose in ("botocore", "urllib3", "uvicorn.error", "asyncio", "pyiceberg"):
         logging.getLogger(verbose).setLevel(logging.WARNING)
-    _use_little_memory()
+    heaps.share()
     log.info("version %s", version())
     services = services_of(settings)
     try:
@@ -65,11 +64,3 @@ def main() -> None:
 async def _serve(app: FastAPI, settings: Settings) -> None:
     anyio.to_thread.current_default_thread_limiter().total_tokens = THREADS
     await server(app, settings).serve()
-
-
-def _use_little_memory() -> None:
-    """Threads share two heaps: with one for each, memory that one thread has freed is of no use to the others."""
-    try:
-        ctypes.CDLL(None).mallopt(_M_ARENA_MAX, 2)
-    except (OSError, AttributeError):
-        log.debug("this C library has no mallopt")

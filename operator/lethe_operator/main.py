@@ -12,6 +12,7 @@ from typing import Any
 import kopf
 from lethe.version import version
 
+from lethe_operator import heaps
 from lethe_operator import kube as kubernetes
 from lethe_operator.apply.dataset_objects import DatasetObjects
 from lethe_operator.apply.leader import Leadership
@@ -276,6 +277,7 @@ def main() -> None:
     logging.basicConfig(level=settings.log_level, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     for verbose in ("botocore", "urllib3", "kopf", "asyncio", "aiohttp", "pyiceberg"):
         logging.getLogger(verbose).setLevel(logging.WARNING)
+    heaps.share()
     if not settings.watch_namespaces:
         log.warning("shard %d of %d has none of the watched namespaces and does nothing", *astuple(settings.shard))
         asyncio.run(without_namespaces(runtime_of(settings)))
