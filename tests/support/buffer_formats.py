@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 from lethe.contract.settings import FileFormat
 from lethe_spark.ingest.buffer_files import FileOutcome, Reader, ReadSettings, Tally
 from lethe_spark.ingest.buffer_store import FileTask
+from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import DataType, StructType
 
 FORMATS = tuple(FileFormat)
@@ -54,7 +55,9 @@ def read_tasks(
     tasks: Sequence[FileTask], format_name: str = "parquet", schema: StructType = SCHEMA, **options: Any
 ) -> tuple[list[dict[str, Any]], list[tuple[str, str]]]:
     collector = CollectedOutcomes()
-    reader = Reader(schema, ReadSettings("batch_id", {}, FileFormat(format_name), **options), collector)
+    reader = Reader(
+        to_arrow_schema(schema), ReadSettings("batch_id", {}, FileFormat(format_name), **options), collector
+    )
     payload = pa.record_batch({"files": [FileTask.encode(tasks)]})
     rows = [row for batch in reader.read([payload]) for row in batch.to_pylist()]
     return rows, [(t.error.reason, t.error.message) for t in collector.outcomes.values() if t.error]

@@ -21,6 +21,7 @@ from lethe_kubectl import completion
 from lethe_kubectl.dataset_table import use_catalogs
 from lethe_kubectl.lookup import one
 from lethe_kubectl.options import target_options
+from lethe_kubectl.put.check import check_local_files
 from lethe_kubectl.put.transfer import is_there, transfer
 from lethe_kubectl.put.upload import Known, LocalFile, Upload, data_files, id_of, judge_entry, plan_upload
 from lethe_kubectl.target import Choice, connected
@@ -99,19 +100,12 @@ def _known(of: Dataset, table: Table | None, upload: Upload) -> Known:
 
 def _checked(of: Dataset, table: Table, upload: Upload, folder: Path) -> int:
     """The number of rows. Raises: InputError, with the reason of the refusal."""
-    try:
-        from lethe_kubectl.put.check import check_files  # needs pyspark, whose import takes a second
-    except ModuleNotFoundError as e:
-        raise InputError(
-            "NotInstalled",
-            f"checking the files needs {e.name}. Run: pip install 'lethe-lake[kubectl,spark]', or use --no-check.",
-        ) from None
     if of.spec.consolidation.mode is ConsolidationMode.REGISTER:
         click.echo("lethe: whether the files can be registered unchanged is checked by the run.", err=True)
     files = [folder / f.path for f in upload.files.values()]
     with progress() as bar:
         task = bar.add_task("checking", total=len(files))
-        return check_files(
+        return check_local_files(
             table.schema(),
             of.spec.batch_column,
             upload.batch_id,

@@ -10,15 +10,14 @@ from itertools import groupby
 from typing import Final, Protocol, TypeAlias
 
 import pyarrow as pa
+from lethe.contract.result import RefusedBatch
 from lethe.contract.settings import FileFormat
-from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.types import StructField, StructType
 
 from lethe_spark.ingest.buffer_store import BadFile, BufferedFiles, Bytes, FileTask, Unread
 from lethe_spark.ingest.change_rows import KEYS_AT_MOST, Keyed, encoded, too_many
 from lethe_spark.ingest.file_formats import FORMATS, opened
 from lethe_spark.ingest.fitting import Fitting, Piece
-from lethe_spark.ingest.opened_file import ROWS_PER_BATCH
+from lethe_spark.ingest.opened_file import ROWS_PER_BATCH, OpenedFile
 from lethe_spark.ingest.schema_fit import Fits, Lacks, Misfit, Rules, compare
 
 # The reason for a file that would fit a table with more columns. The message then contains the encoded columns.
@@ -61,6 +60,15 @@ def error_of(task: FileTask, error: BadFile) -> FileError:
     return FileError(task.uri, error.reason, error.message, isinstance(error, Unread))
 
 
+def refusal_of(batch_id: str, errors: list[FileError]) -> RefusedBatch:
+    """The refusal of a batch: names its first unusable file and the number of others. Unread files take precedence."""
+    unread = [e for e in errors if e.unread]
+    bad = unread or [e for e in errors if e.reason != COLUMNS_WANTED]
+    first = min(bad)
+    more = f" ({len(bad) - 1} more files of this batch cannot be used)" if len(bad) > 1 else ""
+    return RefusedBatch(batch_id=batch_id, reason=first.reason, message=f"{first.uri}: {first.message}{more}")
+
+
 class OutcomeCollector(Protocol):
     """Collects the outcomes of files from tasks: a Spark accumulator. A repeated outcome of a file counts once."""
 
@@ -81,14 +89,16 @@ class ReadSettings:
 class Reader:
     """Reads the files of a task. It is pickled and sent to the workers."""
 
-    def __init__(self, schema: StructType, settings: ReadSettings, collector: OutcomeCollector) -> None:
-        # The columns of the table, all nullable.
-        self.columns = StructType([StructField(f.name, f.dataType, True) for f in schema])
+    def __init__(self, columns: pa.Schema, settings: ReadSettings, collector: OutcomeCollector) -> None:
+        """Args:
+        columns: Of the table; those that it requires are not nullable.
+        """
+        self.target = pa.schema([f.with_nullable(True) for f in columns])
         self.settings = settings
         self.format = FORMATS[settings.format]
         self.rules = Rules(
             settings.batch_column,
-            frozenset(f.name for f in schema if not f.nullable and f.name != settings.batch_column),
+            frozenset(f.name for f in columns if not f.nullable and f.name != settings.batch_column),
             settings.add_columns,
             self.format.typed,
         )
@@ -98,24 +108,34 @@ class Reader:
     def read(self, groups: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Turn rows that contain JSON lists of files into rows of the table, for `mapInArrow`. In each list, the files of a
         batch must follow one another."""
-        target = to_arrow_schema(self.columns)
         store = BufferedFiles(self.settings.io_properties)
         for group in groups:
             for payload in group.column(0).to_pylist():
                 outcomes: dict[tuple[str, str], FileOutcome] = {}
-                yield from packed(self._tables(store, FileTask.decode(payload), target, outcomes))
+                yield from packed(self._tables(store, FileTask.decode(payload), outcomes))
                 self.collector.add(outcomes)
+
+    def compare_columns(self, store: BufferedFiles, task: FileTask) -> FileOutcome:
+        """Whether the columns of a file fit, without reading its rows. Raises: BufferAway."""
+        try:
+            source = store.open(task)
+            if isinstance(source, Unread):
+                raise source
+            with source.faults(task.uri, self.format.name):
+                self._opened(task, source)
+        except BadFile as e:
+            return FileOutcome(error=error_of(task, e))
+        return FileOutcome()
 
     def _tables(
         self,
         store: BufferedFiles,
         tasks: list[FileTask],
-        target: pa.Schema,
         outcomes: dict[tuple[str, str], FileOutcome],
     ) -> Iterator[pa.Table]:
         """Read the files of tasks. The rows of small files are converted together, because each column of each conversion costs
         several calls. The rows of a batch are held back until all its files in this group are read, unless it is large."""
-        fitting = Fitting(self.settings.batch_column, self.rules.required, self.format.null_is_absent, target)
+        fitting = Fitting(self.settings.batch_column, self.rules.required, self.format.null_is_absent, self.target)
         waiting = Waiting()
         for _, files in groupby(store.opened(tasks), lambda opened_: opened_[0].batch_id):
             if waiting.is_full:
@@ -143,10 +163,10 @@ class Reader:
         """The rows of a file to add to the table. For change data, also record the keys in `outcomes`."""
         keyed = self.settings.keyed.get(task.batch_id)
         if keyed is None:
-            yield from self._file(task, source, fitting.target)
+            yield from self._file(task, source)
             return
         of, count = (task.batch_id, task.uri), 0
-        for rows in self._file(task, source, fitting.target):
+        for rows in self._file(task, source):
             added, keys = keyed.parted(rows, fitting)
             if (count := count + keys.num_rows) > KEYS_AT_MOST:
                 raise too_many(count)
@@ -154,19 +174,22 @@ class Reader:
             if added.num_rows:
                 yield added
 
-    def _file(self, task: FileTask, source: Bytes, target: pa.Schema) -> Iterator[pa.Table]:
+    def _file(self, task: FileTask, source: Bytes) -> Iterator[pa.Table]:
+        with source.faults(task.uri, self.format.name):
+            yield from self._opened(task, source).tables
+
+    def _opened(self, task: FileTask, source: Bytes) -> OpenedFile:
         keyed = self.settings.keyed.get(task.batch_id)
         if task.size == 0:
             raise BadFile("UnreadableFile", f"the file is empty (0 bytes), expected {self.format.name}")
-        with source.faults(task.uri, self.format.name):
-            file = opened(source.file, self.settings.format, target if keyed is None else keyed.to_read(target))
-            self._check_schema(file.schema if keyed is None else keyed.without_op(file.schema), target)
-            yield from file.tables
+        file = opened(source.file, self.settings.format, self.target if keyed is None else keyed.to_read(self.target))
+        self._check_schema(file.schema if keyed is None else keyed.without_op(file.schema))
+        return file
 
-    def _check_schema(self, schema: pa.Schema, target: pa.Schema) -> None:
+    def _check_schema(self, schema: pa.Schema) -> None:
         if self._fits is not None and schema.equals(self._fits):
             return  # a shortcut: most files of a producer have the same schema
-        match compare(schema, target, self.rules):
+        match compare(schema, self.target, self.rules):
             case Fits():
                 self._fits = schema
             case Lacks(columns):

@@ -19,7 +19,8 @@ from lethe.ledger.ledger import BufferedObject
 from pyspark import Accumulator, StorageLevel
 from pyspark.accumulators import AccumulatorParam
 from pyspark.errors import PySparkException
-from pyspark.sql.types import StringType
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StringType, StructField, StructType
 
 from lethe_spark.commit.ledger_commit import Attempts
 from lethe_spark.commit.unpublished import discard
@@ -31,6 +32,7 @@ from lethe_spark.ingest.buffer_files import (
     ReadSettings,
     Tally,
     decode_columns,
+    refusal_of,
 )
 from lethe_spark.ingest.buffer_store import TRANSIENT_MARKER, FileTask
 from lethe_spark.ingest.change_rows import Keyed
@@ -115,7 +117,7 @@ def write_batches(
     while True:
         tasks = [FileTask(s.id, o.key, o.size, o.etag) for s in left for o in s.objects]
         tally: Accumulator[dict[tuple[str, str], FileOutcome]] = table.spark.sparkContext.accumulator({}, _TallyParam())
-        files = _write(table, tasks, Reader(schema, settings, tally), run_id, target_file_size_bytes)
+        files = _write(table, tasks, Reader(to_arrow_schema(schema), settings, tally), run_id, target_file_size_bytes)
         outcomes = tally.value
         if len(outcomes) != len(tasks):
             raise RuntimeError(f"expected the outcomes of {len(tasks)} files, found {len(outcomes)}")
@@ -191,7 +193,8 @@ def _write(
     if not groups:
         return ()
     payloads = context.parallelize([(FileTask.encode(g),) for g in groups], len(groups))
-    frame = payloads.toDF("files string").mapInArrow(reader.read, reader.columns)
+    columns = StructType([StructField(f.name, f.dataType, True) for f in table.columns])
+    frame = payloads.toDF("files string").mapInArrow(reader.read, columns)
     size = sum(t.size for t in tasks)
     kept = frame.persist(StorageLevel.DISK_ONLY) if size > ONE_PASS_BYTES else None
     try:
@@ -243,15 +246,6 @@ def _columns_wanted(errors: list[FileError]) -> list[tuple[str, pa.Schema]]:
     if any(e.reason != COLUMNS_WANTED for e in errors):
         return []
     return [(e.uri, decode_columns(e.message)) for e in errors]
-
-
-def refusal_of(batch_id: str, errors: list[FileError]) -> RefusedBatch:
-    """The refusal of a batch: names its first unusable file and the number of others. Unread files take precedence."""
-    unread = [e for e in errors if e.unread]
-    bad = unread or [e for e in errors if e.reason != COLUMNS_WANTED]
-    first = min(bad)
-    more = f" ({len(bad) - 1} more files of this batch cannot be used)" if len(bad) > 1 else ""
-    return RefusedBatch(batch_id=batch_id, reason=first.reason, message=f"{first.uri}: {first.message}{more}")
 
 
 def check_some_were_read(unread: Sequence[RefusedBatch], batches: int) -> None:

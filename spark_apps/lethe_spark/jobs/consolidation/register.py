@@ -24,9 +24,10 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from lethe_spark.commit.table_state import Base
+from lethe_spark.ingest.buffer_files import refusal_of
 from lethe_spark.ingest.buffer_store import FileTask
 from lethe_spark.ingest.footers import Footer, FooterReader
-from lethe_spark.ingest.ingest import FILES_PER_GROUP, check_some_were_read, reading_failure, refusal_of, why_unread
+from lethe_spark.ingest.ingest import FILES_PER_GROUP, check_some_were_read, reading_failure, why_unread
 from lethe_spark.ingest.name_mapping import mapping_to_set
 from lethe_spark.ingest.registrable import Target
 from lethe_spark.jobs.consolidation.gather import GatheredBatches, WrittenBatches, gather

@@ -11,6 +11,7 @@ from lethe_spark.ingest.buffer_files import Reader, ReadSettings
 from lethe_spark.ingest.buffer_store import BadFile, FileTask
 from lethe_spark.ingest.change_rows import Keyed, decoded, encoded
 from lethe_spark.ingest.fitting import Fitting
+from pyspark.sql.pandas.types import to_arrow_schema
 
 from tests.support.buffer_formats import FORMATS, SCHEMA, CollectedOutcomes, some_rows, written
 
@@ -155,7 +156,9 @@ def test_files_of_every_format_are_read_so_and_other_batches_as_ever(tmp_path: P
         tasks.append(FileTask(batch_id, f"file://{file}", file.stat().st_size))
     collector, keyed = CollectedOutcomes(), dict.fromkeys("BC", Keyed(("v",), "op"))
 
-    reader = Reader(SCHEMA, ReadSettings("batch_id", {}, FileFormat(format_name), keyed=keyed), collector)
+    reader = Reader(
+        to_arrow_schema(SCHEMA), ReadSettings("batch_id", {}, FileFormat(format_name), keyed=keyed), collector
+    )
     found = [r for b in reader.read([pa.record_batch({"files": [FileTask.encode(tasks)]})]) for r in b.to_pylist()]
 
     v = some_rows(4).column("v").to_pylist()

@@ -1,0 +1,106 @@
+"""Checks the files of a batch as a consolidation would, before the batch is complete. Without Spark. I/O: reads the files.
+
+It finds what the files alone show. A consolidation also compares batches with each other, and the table may change meanwhile.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+import pyarrow as pa
+from lethe.base.errors import InputError
+from lethe.contract.result import RefusedBatch
+from pyiceberg.schema import Schema
+
+from lethe_spark.ingest.arrow_types import as_column
+from lethe_spark.ingest.buffer_files import (
+    COLUMNS_WANTED,
+    FileError,
+    FileOutcome,
+    Reader,
+    ReadSettings,
+    decode_columns,
+    refusal_of,
+)
+from lethe_spark.ingest.buffer_store import BufferedFiles, FileTask
+from lethe_spark.ingest.schema_fit import plan_evolution
+
+_TAIL_BYTES: Final = 256 * 1024  # of larger files only ranges are read
+
+
+@dataclass
+class _Outcomes:
+    """Collects the outcomes of files."""
+
+    found: dict[tuple[str, str], FileOutcome] = field(default_factory=dict)
+
+    def add(self, outcomes: Mapping[tuple[str, str], FileOutcome]) -> None:
+        self.found.update(outcomes)
+
+
+@dataclass(frozen=True)
+class Checked:
+    """What the files of a batch show."""
+
+    rows: int | None  # of all files; None: not all were read
+    refusal: RefusedBatch | None  # with what a consolidation would refuse the batch; None: with nothing
+
+
+def columns_of(schema: Schema) -> pa.Schema:
+    """The columns of a table as runs read them. Raises: InputError (`UnsupportedColumn`)."""
+    found = []
+    for column in schema.as_arrow():
+        fixed = pa.types.is_fixed_size_binary(column.type)
+        type_ = pa.binary() if fixed else as_column(column.type)
+        if type_ is None:
+            raise InputError(
+                "UnsupportedColumn",
+                f"the table has a column {column.name} of type {column.type}, which cannot be checked here",
+            )
+        found.append(pa.field(column.name, type_, column.nullable))
+    return pa.schema(found)
+
+
+def check_files(
+    columns: pa.Schema,
+    tasks: Sequence[FileTask],
+    settings: ReadSettings,
+    whole_bytes: int | None = None,
+    on_file: Callable[[], object] = lambda: None,
+) -> Checked:
+    """Check the files of one batch.
+
+    Args:
+        columns: Of the table, see `columns_of`.
+        whole_bytes: Of larger files only the columns are compared; None: all rows of all files are read.
+        on_file: Called after each file.
+    Raises: BufferAway, if the store fails.
+    """
+    outcomes = _Outcomes()
+    reader = Reader(columns, settings, outcomes)
+    store = BufferedFiles(settings.io_properties, _TAIL_BYTES)
+    whole = True
+    for task in tasks:
+        if whole_bytes is None or task.size <= whole_bytes:
+            for _ in reader.read([pa.RecordBatch.from_pydict({"files": [FileTask.encode([task])]})]):
+                pass  # reading is the check
+        else:
+            outcomes.add({(task.batch_id, task.uri): reader.compare_columns(store, task)})
+            whole = False
+        on_file()
+    errors = [o.error for o in outcomes.found.values() if o.error is not None]
+    refusal = _refusal(reader.target, tasks[0].batch_id, errors) if errors else None
+    return Checked(sum(o.rows for o in outcomes.found.values()) if whole and refusal is None else None, refusal)
+
+
+def _refusal(target: pa.Schema, batch_id: str, errors: list[FileError]) -> RefusedBatch | None:
+    """None: the files fit once the columns that they want are added."""
+    if any(e.reason != COLUMNS_WANTED for e in errors):
+        return refusal_of(batch_id, errors)
+    wanted = [(e.uri, decode_columns(e.message)) for e in errors]
+    refused = plan_evolution(target, {batch_id: wanted}).refused
+    return (
+        refusal_of(batch_id, [FileError(uri, "SchemaMismatch", text) for uri, text in refused.values()])
+        if refused
+        else None
+    )
