@@ -8,9 +8,9 @@ import pyarrow.parquet as pq
 from lethe.buffer.batch import BufferedBatch
 from lethe.buffer.digest import BufferDigest
 from lethe.contract.settings import FileFormat, SchemaEvolution
+from lethe.ingest.schema_fit import Lacks, Rules, compare, plan_evolution
 from lethe.storage.buffer import open_buffer
 from lethe_operator.resources.dataset import Dataset
-from lethe_spark.ingest.schema_fit import Lacks, Rules, compare, plan_evolution
 
 from lethe_plan.tables import ReadTable
 

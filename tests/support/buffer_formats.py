@@ -12,8 +12,8 @@ import pyarrow.csv as pa_csv
 import pyarrow.orc as orc
 import pyarrow.parquet as pq
 from lethe.contract.settings import FileFormat
-from lethe_spark.ingest.buffer_files import FileOutcome, Reader, ReadSettings, Tally
-from lethe_spark.ingest.buffer_store import FileTask
+from lethe.ingest.buffer_files import FileOutcome, Reader, ReadSettings, Tally
+from lethe.ingest.buffer_store import FileTask
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import DataType, StructType
 

@@ -5,9 +5,9 @@ from pathlib import Path
 
 from lethe.base.errors import InputError
 from lethe.contract.settings import FileFormat
-from lethe_spark.ingest.buffer_files import ReadSettings
-from lethe_spark.ingest.buffer_store import FileTask
-from lethe_spark.ingest.checking import check_files, columns_of
+from lethe.ingest.buffer_files import ReadSettings
+from lethe.ingest.buffer_store import FileTask
+from lethe.ingest.checking import check_files, columns_of
 from pyiceberg.schema import Schema
 
 

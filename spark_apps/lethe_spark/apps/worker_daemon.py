@@ -24,10 +24,9 @@ def main() -> None:
     if find_spec("pyspark") is None or find_spec("py4j") is None:
         sys.path[:] = given
     sys.path_importer_cache.clear()
+    import lethe.ingest.buffer_files
+    import lethe.ingest.footers  # noqa: F401
     from pyspark.daemon import manager
-
-    import lethe_spark.ingest.buffer_files
-    import lethe_spark.ingest.footers  # noqa: F401
 
     gc.freeze()  # excludes the current objects from the garbage collections after each task
     manager()

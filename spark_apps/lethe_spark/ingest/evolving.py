@@ -13,15 +13,15 @@ from types import MappingProxyType
 from lethe.base.errors import TransientError
 from lethe.contract.result import Phase, RefusedBatch
 from lethe.contract.settings import SchemaEvolution
+from lethe.ingest.buffer_files import ReadSettings
+from lethe.ingest.change_rows import Keyed
+from lethe.ingest.schema_fit import Evolution, plan_evolution
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import StructField, StructType
 
 from lethe_spark.commit.ledger_commit import Attempts
 from lethe_spark.commit.unpublished import discard
-from lethe_spark.ingest.buffer_files import ReadSettings
-from lethe_spark.ingest.change_rows import Keyed
 from lethe_spark.ingest.ingest import BatchSource, Ingested, write_batches
-from lethe_spark.ingest.schema_fit import Evolution, plan_evolution
 from lethe_spark.jvm.spark_table import SparkTable
 from lethe_spark.run.context import RunContext
 

@@ -15,16 +15,7 @@ from typing import Final
 import pyarrow as pa
 from lethe.base.errors import InputError, TransientError
 from lethe.contract.result import RefusedBatch
-from lethe.ledger.ledger import BufferedObject
-from pyspark import Accumulator, StorageLevel
-from pyspark.accumulators import AccumulatorParam
-from pyspark.errors import PySparkException
-from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.types import StringType, StructField, StructType
-
-from lethe_spark.commit.ledger_commit import Attempts
-from lethe_spark.commit.unpublished import discard
-from lethe_spark.ingest.buffer_files import (
+from lethe.ingest.buffer_files import (
     COLUMNS_WANTED,
     FileError,
     FileOutcome,
@@ -34,8 +25,17 @@ from lethe_spark.ingest.buffer_files import (
     decode_columns,
     refusal_of,
 )
-from lethe_spark.ingest.buffer_store import TRANSIENT_MARKER, FileTask
-from lethe_spark.ingest.change_rows import Keyed
+from lethe.ingest.buffer_store import TRANSIENT_MARKER, FileTask
+from lethe.ingest.change_rows import Keyed
+from lethe.ledger.ledger import BufferedObject
+from pyspark import Accumulator, StorageLevel
+from pyspark.accumulators import AccumulatorParam
+from pyspark.errors import PySparkException
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StringType, StructField, StructType
+
+from lethe_spark.commit.ledger_commit import Attempts
+from lethe_spark.commit.unpublished import discard
 from lethe_spark.jvm.data_files import DataFile
 from lethe_spark.jvm.errors import JvmError
 from lethe_spark.jvm.rewrite import write_uncommitted

@@ -13,12 +13,12 @@ from lethe.base.errors import ConflictError
 from lethe.buffer.batch import BufferedBatch
 from lethe.guards.claim import Claim, Owner
 from lethe.hadoop.metadata_folder import MetadataFolder
+from lethe.ingest.buffer_store import BufferedFiles, Bytes, FileTask
 from lethe.storage.buffer import open_buffer
 from lethe.storage.object_store import open_folder
 from lethe.storage.surroundings import read_claim, tables_around, take_claim
 from lethe.storage.write_once import read, write_once
 from lethe.uri import Backend
-from lethe_spark.ingest.buffer_store import BufferedFiles, Bytes, FileTask
 from pyiceberg.io.pyarrow import PyArrowFileIO
 
 from tests.support.servers.stores import Place, Server, azure_server, gcs_server, s3_server

@@ -10,10 +10,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from lethe.base.errors import InputError, TransientError
+from lethe.ingest.buffer_files import ReadSettings
 from lethe.ledger.ledger import BufferedObject
 from lethe.uri import local_path
 from lethe_spark.ingest import ingest as ingest_module
-from lethe_spark.ingest.buffer_files import ReadSettings
 from lethe_spark.ingest.ingest import BatchSource, Ingested, write_batches
 
 from tests.spark.support.flights import Flights

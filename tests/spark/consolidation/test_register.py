@@ -13,7 +13,7 @@ from lethe.base import names
 from lethe.base.errors import InputError
 from lethe.buffer.retention import plan_sweep
 from lethe.contract.run import BufferRef, CreateTable, TableRef
-from lethe_spark.ingest.name_mapping import PROPERTY
+from lethe.ingest.name_mapping import PROPERTY
 from pyiceberg.table import Table
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812

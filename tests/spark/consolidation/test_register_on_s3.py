@@ -8,8 +8,8 @@ import pyarrow.parquet as pq
 from lethe.base import names
 from lethe.base.ids import batch_folder
 from lethe.contract.run import BufferRef
+from lethe.ingest.footers import TAIL_BYTES
 from lethe_spark.apps.session import make_session
-from lethe_spark.ingest.footers import TAIL_BYTES
 from pyspark.sql import SparkSession
 
 from tests.spark.support.registering import Registering, a_file

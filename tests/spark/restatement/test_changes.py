@@ -10,7 +10,7 @@ import pytest
 from lethe.base.errors import InputError
 from lethe.contract.result import RequestResult, RunResult
 from lethe.contract.run import RestatementRequest
-from lethe_spark.ingest import change_rows
+from lethe.ingest import change_rows
 from pyspark.sql import SparkSession
 
 from tests.spark.parameters import VERSION_2, VERSION_3, some

@@ -18,7 +18,7 @@ def test_a_task_finds_no_archive_on_its_path_and_what_it_imports_loaded(spark: S
         yield pd.DataFrame(
             {
                 "archives": [len(archives)],
-                "loaded": ["lethe_spark.ingest.buffer_files" in sys.modules],
+                "loaded": ["lethe.ingest.buffer_files" in sys.modules],
                 "pyspark": [pyspark.__file__],
             }
         )

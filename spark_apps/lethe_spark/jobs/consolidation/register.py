@@ -17,6 +17,11 @@ from lethe.buffer.promotion import JudgedBatch, WrittenBatch
 from lethe.buffer.refusals import is_judged
 from lethe.contract.result import RefusedBatch
 from lethe.contract.settings import FileFormat, SchemaEvolution
+from lethe.ingest.buffer_files import refusal_of
+from lethe.ingest.buffer_store import FileTask
+from lethe.ingest.footers import Footer, FooterReader
+from lethe.ingest.name_mapping import mapping_to_set
+from lethe.ingest.registrable import Target
 from lethe.ledger.ledger import BatchState
 from lethe.ledger.parts import get_many
 from lethe.uri import place
@@ -24,12 +29,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from lethe_spark.commit.table_state import Base
-from lethe_spark.ingest.buffer_files import refusal_of
-from lethe_spark.ingest.buffer_store import FileTask
-from lethe_spark.ingest.footers import Footer, FooterReader
 from lethe_spark.ingest.ingest import FILES_PER_GROUP, check_some_were_read, reading_failure, why_unread
-from lethe_spark.ingest.name_mapping import mapping_to_set
-from lethe_spark.ingest.registrable import Target
 from lethe_spark.jobs.consolidation.gather import GatheredBatches, WrittenBatches, gather
 from lethe_spark.jvm.data_files import DataFile
 from lethe_spark.jvm.errors import JvmError

@@ -7,12 +7,12 @@ from lethe.base.errors import InputError
 from lethe.contract.result import RequestResult
 from lethe.contract.run import RestatementRequest
 from lethe.files.values import ValueKind
+from lethe.ingest.change_rows import Keyed
 from lethe.restatement.group import set_aside
 from lethe.search.keys import WantedKeys
 from pyiceberg.schema import Schema
 
 from lethe_spark.commit.table_state import Base
-from lethe_spark.ingest.change_rows import Keyed
 from lethe_spark.jobs.restatement.searchable import ColumnUse, searchable_column
 
 

@@ -15,6 +15,7 @@ from lethe.contract.result import Phase, RequestResult
 from lethe.contract.run import RestatementRequest
 from lethe.contract.settings import NativeDeletes
 from lethe.files.values import ValueKind, Values, ValueType, parse_values
+from lethe.ingest.name_mapping import field_ids
 from lethe.restatement.group import set_aside
 from lethe.restatement.plan import ErasedRows
 from lethe.search.candidates import CandidateFile, candidates, values_if_absent
@@ -26,7 +27,6 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from lethe_spark.commit.group_commit import Erased, Replacements
 from lethe_spark.commit.table_state import Base
-from lethe_spark.ingest.name_mapping import field_ids
 from lethe_spark.jobs.restatement.changes import wanted_keys
 from lethe_spark.jobs.restatement.searchable import ColumnUse, searchable_column
 from lethe_spark.jvm.data_files import DataFile, tasks_of

@@ -22,6 +22,7 @@ from lethe.files.native_deletes import (
     with_masks,
 )
 from lethe.files.values import ValueKind, Values, ValueType
+from lethe.ingest.name_mapping import field_ids
 from lethe.ledger.ledger import Delta
 from lethe.ledger.parts import get_many
 from lethe.search.candidates import candidates, values_if_absent
@@ -32,7 +33,6 @@ from lethe_spark.commit.ledger_commit import Attempts, Intent, NothingToCommit, 
 from lethe_spark.commit.native_deletes import CannotLift, Lifts, Masker, Masks
 from lethe_spark.commit.table_state import Base
 from lethe_spark.commit.unpublished import discard
-from lethe_spark.ingest.name_mapping import field_ids
 from lethe_spark.jvm.commit import LedgerOnly
 from lethe_spark.jvm.data_files import DataFile, tasks_of
 from lethe_spark.jvm.deletes import DeleteChanges, deleted_of, write_vectors

@@ -8,11 +8,11 @@ import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from lethe.ingest.name_mapping import field_ids
 from lethe.search.candidates import CandidateFile
 from lethe.search.live_suspects import Suspect
 
 from lethe_spark.commit.table_state import Base
-from lethe_spark.ingest.name_mapping import field_ids
 from lethe_spark.run.context import RunContext, table_properties
 from lethe_spark.sql.searching import BatchSearch, search_batches
 

@@ -4,8 +4,8 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from lethe_spark.ingest.arrow_types import fits
-from lethe_spark.ingest.buffer_store import FileTask
+from lethe.ingest.arrow_types import fits
+from lethe.ingest.buffer_store import FileTask
 from lethe_spark.ingest.ingest import BYTES_PER_GROUP, FILES_PER_GROUP, pack
 
 

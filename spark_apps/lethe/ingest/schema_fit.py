@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from lethe_spark.ingest.arrow_types import as_column, fits, promotes
+from lethe.ingest.arrow_types import as_column, fits, promotes
 
 OPTION = "spec.schemaEvolution: AddColumns"
 # Metadata columns of Iceberg and Lethe. A table with a column of such a name could not be read.

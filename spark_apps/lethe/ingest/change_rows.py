@@ -10,8 +10,8 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lethe_spark.ingest.buffer_store import BadFile
-from lethe_spark.ingest.fitting import Fitting
+from lethe.ingest.buffer_store import BadFile
+from lethe.ingest.fitting import Fitting
 
 KEYS_AT_MOST: Final = 1_000_000  # per replacement, because the driver and each worker keep them in memory
 DELETE: Final = "D"

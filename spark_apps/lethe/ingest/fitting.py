@@ -10,9 +10,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lethe_spark.ingest import calendar_limits
-from lethe_spark.ingest.buffer_store import BadFile, FileTask
-from lethe_spark.ingest.schema_fit import kind_of
+from lethe.ingest import calendar_limits
+from lethe.ingest.buffer_store import BadFile, FileTask
+from lethe.ingest.schema_fit import kind_of
 
 
 @dataclass(frozen=True)

@@ -12,12 +12,12 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.orc as orc
 import pyarrow.parquet as pq
-from lethe.contract.settings import FileFormat
 
-from lethe_spark.ingest.avro_format import open_avro
-from lethe_spark.ingest.buffer_store import BadFile
-from lethe_spark.ingest.opened_file import ROWS_PER_BATCH, OpenedFile
-from lethe_spark.ingest.text_formats import open_csv, open_json
+from lethe.contract.settings import FileFormat
+from lethe.ingest.avro_format import open_avro
+from lethe.ingest.buffer_store import BadFile
+from lethe.ingest.opened_file import ROWS_PER_BATCH, OpenedFile
+from lethe.ingest.text_formats import open_csv, open_json
 
 
 @dataclass(frozen=True)

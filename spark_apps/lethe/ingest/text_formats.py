@@ -13,8 +13,8 @@ import pyarrow as pa
 import pyarrow.csv as pa_csv
 import pyarrow.json as pa_json
 
-from lethe_spark.ingest.buffer_store import BadFile
-from lethe_spark.ingest.opened_file import OpenedFile
+from lethe.ingest.buffer_store import BadFile
+from lethe.ingest.opened_file import OpenedFile
 
 BLOCK_BYTES: Final = 8 * 1024 * 1024  # decoded at once; also the maximum length of a line
 _HEAD_BYTES: Final = 64 * 1024

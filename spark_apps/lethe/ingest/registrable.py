@@ -11,7 +11,6 @@ from decimal import Decimal
 from functools import cached_property
 from typing import Any
 
-from lethe.files.partitions import partition_text
 from pyiceberg.conversions import to_json
 from pyiceberg.io.pyarrow import (
     StatisticsCollector,
@@ -33,9 +32,10 @@ from pyiceberg.types import (
     TimestamptzType,
 )
 
-from lethe_spark.ingest import calendar_limits
-from lethe_spark.ingest.buffer_store import BadFile
-from lethe_spark.ingest.parquet_types import misfit
+from lethe.files.partitions import partition_text
+from lethe.ingest import calendar_limits
+from lethe.ingest.buffer_store import BadFile
+from lethe.ingest.parquet_types import misfit
 
 
 @dataclass(frozen=True)

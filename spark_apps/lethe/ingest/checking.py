@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 from typing import Final
 
 import pyarrow as pa
-from lethe.base.errors import InputError
-from lethe.contract.result import RefusedBatch
 from pyiceberg.schema import Schema
 
-from lethe_spark.ingest.arrow_types import as_column
-from lethe_spark.ingest.buffer_files import (
+from lethe.base.errors import InputError
+from lethe.contract.result import RefusedBatch
+from lethe.ingest.arrow_types import as_column
+from lethe.ingest.buffer_files import (
     COLUMNS_WANTED,
     FileError,
     FileOutcome,
@@ -22,8 +22,8 @@ from lethe_spark.ingest.buffer_files import (
     decode_columns,
     refusal_of,
 )
-from lethe_spark.ingest.buffer_store import BufferedFiles, FileTask
-from lethe_spark.ingest.schema_fit import plan_evolution
+from lethe.ingest.buffer_store import BufferedFiles, FileTask
+from lethe.ingest.schema_fit import plan_evolution
 
 _TAIL_BYTES: Final = 256 * 1024  # of larger files only ranges are read
 

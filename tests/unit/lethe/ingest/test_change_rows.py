@@ -6,11 +6,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from lethe.contract.settings import FileFormat
-from lethe_spark.ingest import change_rows
-from lethe_spark.ingest.buffer_files import Reader, ReadSettings
-from lethe_spark.ingest.buffer_store import BadFile, FileTask
-from lethe_spark.ingest.change_rows import Keyed, decoded, encoded
-from lethe_spark.ingest.fitting import Fitting
+from lethe.ingest import change_rows
+from lethe.ingest.buffer_files import Reader, ReadSettings
+from lethe.ingest.buffer_store import BadFile, FileTask
+from lethe.ingest.change_rows import Keyed, decoded, encoded
+from lethe.ingest.fitting import Fitting
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from tests.support.buffer_formats import FORMATS, SCHEMA, CollectedOutcomes, some_rows, written

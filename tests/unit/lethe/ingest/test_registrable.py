@@ -9,8 +9,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from lethe_spark.ingest.buffer_store import BadFile
-from lethe_spark.ingest.registrable import Described, Target, describe
+from lethe.ingest.buffer_store import BadFile
+from lethe.ingest.registrable import Described, Target, describe
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.transforms import parse_transform

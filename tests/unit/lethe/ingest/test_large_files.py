@@ -3,8 +3,8 @@
 from pathlib import Path
 
 import pytest
-from lethe_spark.ingest import buffer_store
-from lethe_spark.ingest.buffer_store import BufferAway, FileTask, Watched
+from lethe.ingest import buffer_store
+from lethe.ingest.buffer_store import BufferAway, FileTask, Watched
 
 from tests.support.buffer_formats import read_tasks
 from tests.support.lake import BufferFolder

@@ -7,9 +7,9 @@ import pyarrow.parquet as pq
 import pyarrow.parquet.encryption as pe
 import pytest
 from lethe.buffer.batch import file_etag
-from lethe_spark.ingest.buffer_store import BufferAway, FileTask
-from lethe_spark.ingest.footers import TAIL_BYTES, Footer, FooterReader
-from lethe_spark.ingest.registrable import Target
+from lethe.ingest.buffer_store import BufferAway, FileTask
+from lethe.ingest.footers import TAIL_BYTES, Footer, FooterReader
+from lethe.ingest.registrable import Target
 from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC
 from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField, StringType

@@ -7,8 +7,8 @@ from typing import Any, Final
 import fastavro
 import pyarrow as pa
 
-from lethe_spark.ingest.buffer_store import BadFile
-from lethe_spark.ingest.opened_file import ROWS_PER_BATCH, OpenedFile
+from lethe.ingest.buffer_store import BadFile
+from lethe.ingest.opened_file import ROWS_PER_BATCH, OpenedFile
 
 _PRIMITIVE: Final[Mapping[str, pa.DataType]] = {
     "null": pa.null(),

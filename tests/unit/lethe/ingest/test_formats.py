@@ -13,8 +13,8 @@ import pyarrow as pa
 import pyarrow.orc as orc
 import pyarrow.parquet as pq
 import pytest
+from lethe.ingest.buffer_store import FileTask
 from lethe.storage.local_store import LocalStore
-from lethe_spark.ingest.buffer_store import FileTask
 
 from tests.support.buffer_formats import FORMATS, avro, columns, read, read_tasks, some_rows, written
 
@@ -215,7 +215,7 @@ def test_avro_types_that_do_not_fit_are_named(tmp_path: Path, type_: Any, said: 
 def test_a_file_too_large_to_be_held_is_read_by_pieces(
     tmp_path: Path, format_name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("lethe_spark.ingest.buffer_store.WHOLE_FILE_BYTES", 0)
+    monkeypatch.setattr("lethe.ingest.buffer_store.WHOLE_FILE_BYTES", 0)
 
     rows, refused = read(tmp_path, format_name, written(format_name, some_rows(70_000)))
 
@@ -234,7 +234,7 @@ def test_a_file_that_changed_or_went_since_it_was_listed_is_not_judged(
     tmp_path: Path, large: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also when it is as long as before; the other files of the task are read."""
-    monkeypatch.setattr("lethe_spark.ingest.buffer_store.WHOLE_FILE_BYTES", 0 if large else 2**20)
+    monkeypatch.setattr("lethe.ingest.buffer_store.WHOLE_FILE_BYTES", 0 if large else 2**20)
     for name in ("same", "longer", "touched", "gone"):
         (tmp_path / name).write_bytes(written("csv", some_rows(5)))
     tasks = [listed(tmp_path, name) for name in ("same", "longer", "touched", "gone")]

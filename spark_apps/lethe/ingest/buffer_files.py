@@ -10,15 +10,15 @@ from itertools import groupby
 from typing import Final, Protocol, TypeAlias
 
 import pyarrow as pa
+
 from lethe.contract.result import RefusedBatch
 from lethe.contract.settings import FileFormat
-
-from lethe_spark.ingest.buffer_store import BadFile, BufferedFiles, Bytes, FileTask, Unread
-from lethe_spark.ingest.change_rows import KEYS_AT_MOST, Keyed, encoded, too_many
-from lethe_spark.ingest.file_formats import FORMATS, opened
-from lethe_spark.ingest.fitting import Fitting, Piece
-from lethe_spark.ingest.opened_file import ROWS_PER_BATCH, OpenedFile
-from lethe_spark.ingest.schema_fit import Fits, Lacks, Misfit, Rules, compare
+from lethe.ingest.buffer_store import BadFile, BufferedFiles, Bytes, FileTask, Unread
+from lethe.ingest.change_rows import KEYS_AT_MOST, Keyed, encoded, too_many
+from lethe.ingest.file_formats import FORMATS, opened
+from lethe.ingest.fitting import Fitting, Piece
+from lethe.ingest.opened_file import ROWS_PER_BATCH, OpenedFile
+from lethe.ingest.schema_fit import Fits, Lacks, Misfit, Rules, compare
 
 # The reason for a file that would fit a table with more columns. The message then contains the encoded columns.
 COLUMNS_WANTED: Final = "ColumnsWanted"

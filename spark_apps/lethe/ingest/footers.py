@@ -12,9 +12,9 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from lethe_spark.ingest.buffer_files import FileError, error_of
-from lethe_spark.ingest.buffer_store import PREFETCH, BadFile, BufferedFiles, FileTask, Unread
-from lethe_spark.ingest.registrable import Described, Target, describe
+from lethe.ingest.buffer_files import FileError, error_of
+from lethe.ingest.buffer_store import PREFETCH, BadFile, BufferedFiles, FileTask, Unread
+from lethe.ingest.registrable import Described, Target, describe
 
 # Smaller files are fetched whole; of larger files only the end is fetched.
 TAIL_BYTES: Final = 64 * 1024

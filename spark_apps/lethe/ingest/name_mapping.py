@@ -3,9 +3,10 @@
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
-from lethe.base.errors import InputError
 from pyiceberg.schema import Schema
 from pyiceberg.table.name_mapping import MappedField, create_mapping_from_schema, parse_mapping_from_json
+
+from lethe.base.errors import InputError
 
 PROPERTY: Final = "schema.name-mapping.default"
 

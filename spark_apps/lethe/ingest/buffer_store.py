@@ -13,6 +13,7 @@ from itertools import islice
 from typing import Any, Final
 
 import pyarrow as pa
+
 from lethe.storage.object_store import DENIED, ObjectStore, StoreError, open_store
 from lethe.uri import Backend, backend_of, is_local
 
