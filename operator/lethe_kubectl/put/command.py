@@ -5,6 +5,8 @@ from typing import Any
 
 import click
 from lethe.base.errors import InputError
+from lethe.base.ids import MAX_BATCH_ID_LENGTH, batch_id_of_folder
+from lethe.buffer.upload import Known, LocalFile, Upload, data_files, judge_entry, plan_upload
 from lethe.cli.output import print_document, progress, working
 from lethe.contract.settings import ConsolidationMode, SchemaEvolution
 from lethe.guards import rejections as guards
@@ -23,7 +25,6 @@ from lethe_kubectl.lookup import one
 from lethe_kubectl.options import target_options
 from lethe_kubectl.put.check import check_local_files
 from lethe_kubectl.put.transfer import is_there, transfer
-from lethe_kubectl.put.upload import Known, LocalFile, Upload, data_files, id_of, judge_entry, plan_upload
 from lethe_kubectl.target import Choice, connected
 
 _FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
@@ -68,6 +69,18 @@ def put(dataset: str, source: Path, given: str, no_check: bool, dry_run: bool, o
             written = transfer(store, upload, folder, lambda: bar.advance(task))
     done = "unchanged" if is_same and not written else "put"
     _print(of, upload, {"files": len(upload.files), "bytes": upload.bytes, "rows": rows, "done": done}, dry_run, output)
+
+
+def id_of(folder_name: str, batch_column: str, given: str) -> str:
+    """The id of the batch: the given one, or that of the folder's name. Raises: InputError (`InvalidBatchId`)."""
+    found = given or batch_id_of_folder(batch_column, folder_name) or folder_name
+    if not 1 <= len(found) <= MAX_BATCH_ID_LENGTH:
+        raise InputError(
+            "InvalidBatchId",
+            f"the batch id {found[:80]!r} has {len(found)} characters, expected 1 to {MAX_BATCH_ID_LENGTH}. Name "
+            "one with --batch.",
+        )
+    return found
 
 
 def _require_reachable(of: Dataset, catalog_is_local: bool) -> None:

@@ -9,9 +9,8 @@ from pathlib import Path
 from typing import Final
 
 from lethe.base.errors import InputError
+from lethe.buffer.upload import Upload, strangers
 from lethe.storage.object_store import ObjectStore
-
-from lethe_kubectl.put.upload import Upload, strangers
 
 _PIECE: Final = 8 * 1024 * 1024  # bytes that are compared at once
 

@@ -9,12 +9,14 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from lethe.base.errors import InputError
+from lethe.buffer.upload import LocalFile, plan_upload
 from lethe.iceberg import catalogs
 from lethe.ledger.ledger import BufferedObject
 from lethe.storage.local_store import LocalStore
 from lethe_kubectl.put import transfer as transfers
+from lethe_kubectl.put.command import id_of
 from lethe_kubectl.put.transfer import transfer
-from lethe_kubectl.put.upload import LocalFile, plan_upload
 from lethe_operator.resources.dataset import BufferLayout
 
 from tests.support.builders import a_batch
@@ -213,3 +215,11 @@ def test_before_the_table_exists_the_columns_are_not_checked(local: LocalApi, fo
 
     assert done.exit_code == 0, done.output
     assert "does not exist yet, so the columns of the files are not checked" in done.stderr
+
+
+def test_the_id_is_the_given_one_or_that_of_the_folder() -> None:
+    assert id_of("monday", "batch_id", "") == "monday"
+    assert id_of("batch_id=a%2Fb", "batch_id", "") == "a/b"
+    assert id_of("batch_id=a%2Fb", "batch_id", "c") == "c"
+    with pytest.raises(InputError, match="has 257 characters, expected 1 to 256"):
+        id_of("monday", "batch_id", "x" * 257)

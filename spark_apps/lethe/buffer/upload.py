@@ -1,4 +1,4 @@
-"""What of a local folder goes where in the buffer, and what is there already. Pure."""
+"""Which files of a batch become which objects in the buffer, and what is there already. Pure."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,10 +11,8 @@ from lethe.base.errors import InputError
 from lethe.base.ids import (
     FORMAT_EXTENSIONS,
     GZIP_EXTENSION,
-    MAX_BATCH_ID_LENGTH,
     batch_file,
     batch_folder,
-    batch_id_of_folder,
 )
 from lethe.buffer.batch import ListedObject, is_data
 from lethe.contract.settings import BufferLayout
@@ -23,9 +21,9 @@ from lethe.ledger.ledger import BatchEntry, BatchState
 
 @dataclass(frozen=True)
 class LocalFile:
-    """A data file of the local folder."""
+    """A data file that is to be uploaded."""
 
-    path: str  # below the folder, with slashes
+    path: str  # below the folder of the batch, with slashes
     size: int  # in bytes
 
 
@@ -53,18 +51,6 @@ class Known(Enum):
 def data_files(files: Iterable[LocalFile]) -> list[LocalFile]:
     """The files without markers and unfinished ones, whose names begin with `_` or `.`."""
     return sorted((f for f in files if is_data(f"/{f.path}", "/")), key=lambda f: f.path)
-
-
-def id_of(folder_name: str, batch_column: str, given: str) -> str:
-    """The id of the batch: the given one, or that of the folder's name. Raises: InputError (`InvalidBatchId`)."""
-    found = given or batch_id_of_folder(batch_column, folder_name) or folder_name
-    if not 1 <= len(found) <= MAX_BATCH_ID_LENGTH:
-        raise InputError(
-            "InvalidBatchId",
-            f"the batch id {found[:80]!r} has {len(found)} characters, expected 1 to {MAX_BATCH_ID_LENGTH}. Name "
-            "one with --batch.",
-        )
-    return found
 
 
 def plan_upload(
@@ -111,7 +97,7 @@ def judge_entry(upload: Upload, entry: BatchEntry | None) -> Known:
     raise InputError(
         "BatchIdUsed",
         f"the batch id {upload.batch_id} is used: the batch is {entry.state.value} since {entry.time:%Y-%m-%d %H:%MZ}, with "
-        "other files. An id is never used again. Choose another one with --batch; to replace a batch, use `lethe replay`.",
+        "other files. An id is never used again. Choose another one; to replace a batch, use a Restatement (`lethe replay`).",
     )
 
 

@@ -1,10 +1,10 @@
-"""What `lethe put` writes where: pure functions of names, sizes and ledger entries."""
+"""What an upload writes where: pure functions of names, sizes and ledger entries."""
 
 import pytest
 from lethe.base.errors import InputError
+from lethe.buffer.upload import Known, LocalFile, Upload, data_files, judge_entry, plan_upload
 from lethe.contract.settings import BufferLayout
 from lethe.ledger.ledger import BatchState, BufferedObject
-from lethe_kubectl.put.upload import Known, LocalFile, Upload, data_files, id_of, judge_entry, plan_upload
 
 from tests.support.builders import a_batch
 
@@ -46,14 +46,6 @@ def test_markers_and_unfinished_files_are_left_out() -> None:
     files = [LocalFile(n, 1) for n in ("b.csv", "_SUCCESS", ".a.csv.crc", "_temporary/c.csv", "a.csv")]
 
     assert [f.path for f in data_files(files)] == ["a.csv", "b.csv"]
-
-
-def test_the_id_is_the_given_one_or_that_of_the_folder() -> None:
-    assert id_of("monday", "batch_id", "") == "monday"
-    assert id_of("batch_id=a%2Fb", "batch_id", "") == "a/b"
-    assert id_of("batch_id=a%2Fb", "batch_id", "c") == "c"
-    with pytest.raises(InputError, match="has 257 characters, expected 1 to 256"):
-        id_of("monday", "batch_id", "x" * 257)
 
 
 def test_a_used_id_is_refused_and_the_same_batch_again_is_not() -> None:
