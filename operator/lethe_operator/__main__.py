@@ -2,8 +2,12 @@
 
 import sys
 
-from lethe_operator.main import main
-from lethe_operator.settings import InvalidSettings
+from lethe_operator import memory
+
+memory.prepare()
+
+from lethe_operator.main import main  # noqa: E402
+from lethe_operator.settings import InvalidSettings  # noqa: E402
 
 if __name__ == "__main__":
     try:
