@@ -7,12 +7,11 @@ import signal
 import time
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import astuple, dataclass, field, replace
-from typing import Any
+from typing import Any, Final
 
 import kopf
 from lethe.version import version
 
-from lethe_operator import heaps
 from lethe_operator import kube as kubernetes
 from lethe_operator.apply.dataset_objects import DatasetObjects
 from lethe_operator.apply.leader import Leadership
@@ -40,6 +39,10 @@ from lethe_operator.watching import NoMemories, kopf_settings, watch
 from lethe_operator.work_queue import RESERVED, SHARED_RUNS, WORKERS, WorkQueue
 
 log = logging.getLogger(__name__)
+
+# What changes in an idle Dataset's resources, table or buffer is a reason to reconcile it. Without a reason it is done so many
+# times less often than its buffer is listed at least.
+LISTINGS_PER_RECONCILE: Final = 2
 
 
 @dataclass
@@ -180,6 +183,8 @@ async def end_on_signals(runtime: Runtime) -> None:
         loop.add_signal_handler(number, asked.set)
     await asked.wait()
     log.info("handing over, because a signal asks for the end")
+    if runtime.publishers is not None:  # the next leader publishes the same events, so not at the same time
+        await asyncio.to_thread(runtime.publishers.stop)
     await asyncio.to_thread(runtime.leadership.stop)
     runtime.ended.set()
 
@@ -249,7 +254,7 @@ def runtime_of(settings: Settings) -> Runtime:
     queue = WorkQueue(
         reconcile,
         max_seconds=max(4 * settings.resync_seconds, 30),
-        intervals=Intervals(settings.resync_seconds, settings.resync_max_seconds),
+        intervals=Intervals(settings.resync_seconds, LISTINGS_PER_RECONCILE * settings.resync_max_seconds),
         per_namespace=WORKERS - RESERVED if len(settings.watch_namespaces) > 1 else None,
         on_start=metrics.reconcile_starts,
     )
@@ -277,7 +282,6 @@ def main() -> None:
     logging.basicConfig(level=settings.log_level, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     for verbose in ("botocore", "urllib3", "kopf", "asyncio", "aiohttp", "pyiceberg"):
         logging.getLogger(verbose).setLevel(logging.WARNING)
-    heaps.share()
     if not settings.watch_namespaces:
         log.warning("shard %d of %d has none of the watched namespaces and does nothing", *astuple(settings.shard))
         asyncio.run(without_namespaces(runtime_of(settings)))

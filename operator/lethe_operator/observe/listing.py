@@ -20,12 +20,14 @@ from lethe.base.errors import InputError
 from lethe.buffer.arrivals import Folders, with_folders
 from lethe.buffer.batch import BufferedBatch
 from lethe.buffer.digest import BufferDigest, digest
+from lethe.buffer.layout import layout_of
 from lethe.guards.rejections import Around
 from lethe.iceberg import catalogs
 from lethe.ledger.ledger import BatchEntry
 from lethe.ledger.parts import get_many
 from lethe.storage import surroundings
-from lethe.storage.buffer import open_buffer
+from lethe.storage.buffer import Buffer
+from lethe.storage.object_store import open_store
 
 from lethe_operator.observe.failures import unavailable
 from lethe_operator.observe.listed_buffer import ListedBuffer, ListingContext, ListingRequest, PlannedListing
@@ -289,16 +291,17 @@ class Listings:
         try:
             if not listing.requested:
                 _require_same_properties(context)
-            store = open_buffer(spec.buffer.uri, spec.batch_column, context.properties, spec.buffer.layout)
+            store = open_store(spec.buffer.uri, context.properties)
+            listed = Buffer(spec.buffer.uri, layout_of(spec.buffer.layout, spec.batch_column), store)
             found = digest(
-                store.folders(lambda: self._on_object(listing)),
+                listed.folders(lambda: self._on_object(listing)),
                 lambda ids: get_many(context.entries, ids),
                 spec.consolidation.max_batches_per_run,
                 spec.buffer.retention_seconds,
                 datetime.now(UTC),
             )
             tables = self._tables_around.of(spec.buffer.uri, context.properties)
-            around = Around(tables, surroundings.read_claim(spec.buffer.uri, context.properties))
+            around = Around(tables, surroundings.claim_in(store, spec.buffer.uri))
             found = replace(found, head_id=context.head_id, around=around)
         except _Stopped:
             log.info("%s: stopped the listing of %s", dataset.meta.full_name, spec.buffer.uri)

@@ -116,10 +116,13 @@ class Publisher:
             self._threads.append(thread)
 
     def stop(self, within_seconds: float = 5.0) -> None:
-        """Begin nothing more, and wait for what is being sent. What is not delivered is published by the next leader."""
+        """Begin nothing more, and wait for what is being sent. What is not delivered is published by the next leader. Stopping
+        twice does nothing."""
         with self._changed:
-            self._stopped = True
+            was_stopped, self._stopped = self._stopped, True
             self._changed.notify_all()
+        if was_stopped:
+            return
         ends = self._clock() + within_seconds
         for thread in self._threads:
             thread.join(max(ends - self._clock(), 0.0))

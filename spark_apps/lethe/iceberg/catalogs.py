@@ -5,6 +5,7 @@ connects. A property `spark.X` is for Spark only, and overrides X there.
 """
 
 import os
+import stat
 from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
@@ -46,30 +47,41 @@ _POSTGRESQL_TIMEOUTS = {"connect_timeout": "5", "tcp_user_timeout": "20000"}
 
 def config_files() -> tuple[Path, ...]:
     """The paths of the configuration file, in the order of the search."""
-    homes = (os.environ.get("PYICEBERG_HOME"), os.path.expanduser("~"), os.getcwd())
+    return _files_in(os.environ.get("PYICEBERG_HOME"), os.path.expanduser("~"), os.getcwd())
+
+
+@lru_cache(maxsize=16)
+def _files_in(*homes: str | None) -> tuple[Path, ...]:
     return tuple(Path(h) / CONFIG_FILE for h in homes if h)
 
 
 def properties(name: str, path: Path | None = None) -> dict[str, str]:
     """The properties of one catalog. Raises: InputError (`UnknownCatalog`), naming the known ones."""
-    known = every(path)
+    known = _configured(path)
     if name not in known:
         raise InputError(
             "UnknownCatalog",
             f"there is no catalog {name!r} in {CONFIG_FILE}; it contains: {', '.join(sorted(known)) or 'none'}. "
             "Add it to the chart's value `catalogs`, or correct spec.table.catalog.",
         )
-    return known[name]
+    return dict(known[name])
 
 
 def every(path: Path | None = None) -> dict[str, dict[str, str]]:
     """The properties of all catalogs, by name; empty if there is no configuration file."""
-    file = next((f for f in ((path,) if path else config_files()) if f.is_file()), None)
-    if file is None:
-        return {}
-    stat = file.stat()
-    known = _parsed(file, (stat.st_ino, stat.st_mtime_ns, stat.st_size))
-    return {name: dict(own) for name, own in known.items()}
+    return {name: dict(own) for name, own in _configured(path).items()}
+
+
+def _configured(path: Path | None) -> Mapping[str, Mapping[str, str]]:
+    """The operator asks for each listing and each reconcile, so this costs one system call."""
+    for file in (path,) if path else config_files():
+        try:
+            found = os.stat(file)
+        except OSError:
+            continue
+        if stat.S_ISREG(found.st_mode):
+            return _parsed(file, (found.st_ino, found.st_mtime_ns, found.st_size))
+    return {}
 
 
 @lru_cache(maxsize=4)

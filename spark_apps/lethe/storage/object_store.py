@@ -206,6 +206,20 @@ def open_store(uri: str, properties: Mapping[str, str]) -> ObjectStore:
     return _REMOTE.get(backend, properties)
 
 
+# The variables of the environment that clients of stores read.
+_READ_BY_CLIENTS: Final = (
+    *(f"AWS_{name}" for name in ("ACCESS_KEY_ID", "SECRET_ACCESS_KEY", "SESSION_TOKEN", "PROFILE", "REGION")),
+    *(f"AWS_{name}" for name in ("DEFAULT_REGION", "ENDPOINT_URL", "ENDPOINT_URL_S3", "ROLE_ARN", "CA_BUNDLE")),
+    *(f"AWS_{name}" for name in ("WEB_IDENTITY_TOKEN_FILE", "CONFIG_FILE", "SHARED_CREDENTIALS_FILE")),
+    *("AWS_CONTAINER_CREDENTIALS_FULL_URI", "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI"),
+    *("GOOGLE_APPLICATION_CREDENTIALS", "GOOGLE_SERVICE_ACCOUNT", "GOOGLE_SERVICE_ACCOUNT_KEY"),
+    *(f"AZURE_{name}" for name in ("CLIENT_ID", "CLIENT_SECRET", "TENANT_ID", "FEDERATED_TOKEN_FILE")),
+    *(f"AZURE_STORAGE_{name}" for name in ("ACCOUNT_NAME", "ACCOUNT_KEY", "CONNECTION_STRING", "SAS_TOKEN")),
+    *("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "all_proxy", "no_proxy"),
+    *("HOME", "SSL_CERT_FILE", "SSL_CERT_DIR"),
+)
+
+
 class _RemoteStores:
     """The remote stores that were opened lately. A client costs tens of milliseconds, mostly for the certificates that it trusts.
     Credentials outside of the properties may change at any time, so no store is kept for long."""
@@ -219,7 +233,7 @@ class _RemoteStores:
         from lethe.storage.s3_store import S3Store
 
         # Clients read the environment when they are made. A child process must not use the connections of its parent.
-        key = (os.getpid(), backend, frozenset(properties.items()), frozenset(os.environ.items()))
+        key = (os.getpid(), backend, frozenset(properties.items()), tuple(map(os.environ.get, _READ_BY_CLIENTS)))
         with self._lock:
             now = time.monotonic()
             until, store = self._kept.get(key, (now, None))

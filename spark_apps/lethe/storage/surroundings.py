@@ -77,13 +77,18 @@ def check_place(what: str, uri: str, around: Callable[[str], tuple[str, ...]]) -
 
 def read_claim(uri: str, properties: Mapping[str, str]) -> Claim | None:
     """The claim of a buffer; None: it has none."""
+    return claim_in(open_store(uri, properties), uri)
+
+
+def claim_in(store: ObjectStore, uri: str) -> Claim | None:
+    """The same, in an open store."""
     try:
-        content = open_folder(uri, properties).read(names.CLAIM_FILE)
+        content = store.read(f"{uri.rstrip('/')}/{names.CLAIM_FILE}")
     except StoreError as e:
         if e.code == NO_BUCKET:
             return None
         raise
-    return claims.parse(content) if content is not None else None
+    return claims.parse(content.data) if content is not None else None
 
 
 @dataclass(frozen=True)

@@ -6,9 +6,7 @@ from typing import Any
 
 import pytest
 from lethe.buffer.batch import ListedObject
-from lethe.buffer.layout import layout_of
 from lethe.ledger.ledger import BufferedObject
-from lethe.storage.buffer import Buffer
 from lethe_operator.observe import listing as module
 from lethe_operator.observe.listing import (
     ListingRequest,
@@ -66,11 +64,9 @@ def clock() -> ManualClock:
 @pytest.fixture
 def gate(monkeypatch: pytest.MonkeyPatch) -> Gate:
     gate = Gate()
-    monkeypatch.setattr(
-        module, "open_buffer", lambda uri, column, _, layout: Buffer(uri, layout_of(layout, column), gate)
-    )
+    monkeypatch.setattr(module, "open_store", lambda _uri, _properties: gate)
     monkeypatch.setattr(module.surroundings, "places_around", lambda _uri: ())
-    monkeypatch.setattr(module.surroundings, "read_claim", lambda _uri, _properties: None)
+    monkeypatch.setattr(module.surroundings, "claim_in", lambda _store, _uri: None)
     return gate
 
 

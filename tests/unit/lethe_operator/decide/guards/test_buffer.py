@@ -217,14 +217,14 @@ def test_retention_deletes_nothing_from_a_buffer_that_was_claimed_since_it_was_l
     operator, uri = lake.operator(), f"file://{tmp_path}/buffer"
     from lethe_operator.observe import listing
 
-    before = listing.surroundings.read_claim
+    before = listing.surroundings.claim_in
 
     def overtaken(*args: Any) -> Any:
         seen = before(*args)
         take_claim(uri, {}, Owner("far", "away", "uid-away", "uuid-away"), "Directory")
         return seen
 
-    monkeypatch.setattr(listing.surroundings, "read_claim", overtaken)
+    monkeypatch.setattr(listing.surroundings, "claim_in", overtaken)
     operator(Key("Dataset", "ns", "flights"))
 
     assert (tmp_path / "buffer/batch_id=A/p.parquet").exists()
