@@ -30,6 +30,8 @@ LEAD_SECONDS: Final = 60.0
 NEW_BATCHES: Final = fleet.WAITING_AT_MOST + 1
 LISTED_WITHIN_SECONDS: Final = 900.0
 LISTED_EVERY_SECONDS: Final = 15.0
+OVER_WITHIN_SECONDS: Final = 600.0
+QUIET_LOOKS: Final = 3
 
 
 def launches(site: OperatorSite, scale: OperatorScale) -> dict[str, Any]:
@@ -58,6 +60,7 @@ def launches(site: OperatorSite, scale: OperatorScale) -> dict[str, Any]:
             "operator_cpu_seconds": round(site.process.cpu_seconds() - cpu, 1),
             "operator_api_requests": site.operator_requests() - requests,
         }
+        _until_over(site)  # or the parts after this one would measure the attempts that follow
         ended = node.ended
     late = [round(max(0.0, started.times[n] - due[n]), 2) for n in due if n in started.times]
     result: dict[str, Any] = {
@@ -130,6 +133,21 @@ def _until_listed(site: OperatorSite, names: Set[str]) -> None:
             raise RuntimeError(f"{len(names - shown)} buffers were not listed within {LISTED_WITHIN_SECONDS:.0f} s")
         say(f"  {len(names & shown):,} of {len(names):,} buffers are listed")
         time.sleep(LISTED_EVERY_SECONDS)
+
+
+def _until_over(site: OperatorSite) -> None:
+    """Wait until no Job is active, and none starts for a while."""
+    deadline, quiet = time.monotonic() + OVER_WITHIN_SECONDS, 0
+    while quiet < QUIET_LOOKS and time.monotonic() < deadline:
+        active = sum(_is_active(job) for page in site.kube.pages(JOBS, NAMESPACE) for job in page)
+        quiet = 0 if active else quiet + 1
+        say(f"  {active:,} runs are active")
+        time.sleep(LISTED_EVERY_SECONDS)
+
+
+def _is_active(job: dict[str, Any]) -> bool:
+    conditions = (job.get("status") or {}).get("conditions") or ()
+    return not any(c["type"] in ("Complete", "Failed") and c["status"] == "True" for c in conditions)
 
 
 def _empty(site: OperatorSite, copy: Copy | None) -> None:

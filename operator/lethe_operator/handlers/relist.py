@@ -30,11 +30,14 @@ class ComparesObjects(Protocol):
     def ensure(self, kube: Kube, namespace: str) -> None:
         """Return when the objects of a namespace are known."""
 
-    def catch_up(self, kube: Kube, namespaces: Sequence[str], kinds: Sequence[ResourceKind] = ()) -> None:
+    def catch_up(
+        self, kube: Kube, namespaces: Sequence[str], kinds: Sequence[ResourceKind] = (), unhurried: bool = False
+    ) -> None:
         """Return when everything that the API server has now is known.
 
         Args:
             kinds: Empty: all that are watched.
+            unhurried: Leave the API server time for others.
         """
 
     def listed_by_watches(self, before: float) -> list[tuple[ResourceKind, str]]:
@@ -69,7 +72,7 @@ class Relists:
         listed = self.objects.listed_by_watches(now - AFTER_LISTING_SECONDS)
         if due is None or now >= due:
             if self.objects.is_synced(self.namespaces):
-                self.objects.catch_up(self.kube, self.namespaces)
+                self.objects.catch_up(self.kube, self.namespaces, unhurried=True)
             else:
                 for namespace in self.namespaces:
                     self.objects.ensure(self.kube, namespace)

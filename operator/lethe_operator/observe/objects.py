@@ -188,17 +188,20 @@ class Objects:
                 if left.get((kind, name)) is mark:  # otherwise there was another such write meanwhile
                     del left[kind, name]
 
-    def catch_up(self, kube: Kube, namespaces: Sequence[str], kinds: Sequence[ResourceKind] = ()) -> None:
+    def catch_up(
+        self, kube: Kube, namespaces: Sequence[str], kinds: Sequence[ResourceKind] = (), unhurried: bool = False
+    ) -> None:
         """Return when the store is at least as new as the API server was at the call.
 
         Args:
             kinds: Empty: all that are watched.
+            unhurried: Leave the API server time for others.
         Raises: KubeError.
         """
         kinds = kinds or self._kinds
         for namespace in namespaces:
             for kind in kinds:
-                self._catch_up(kube, kind, namespace)
+                self._catch_up(kube, kind, namespace, unhurried)
                 self._listed.add((kind, namespace))
 
     def take_over(self, kube: Kube, namespaces: Sequence[str]) -> None:
@@ -224,12 +227,12 @@ class Objects:
             if self.record_event(kind, type, body):
                 self.on_change(kind, body)
 
-    def _catch_up(self, kube: Kube, kind: ResourceKind, namespace: str) -> None:
+    def _catch_up(self, kube: Kube, kind: ResourceKind, namespace: str, unhurried: bool) -> None:
         if kind is LEASES:
             if self._committer:
                 self._read(kube, kind, namespace, self._committer)
             return
-        listing = Listing(kube, kind, namespace, SELECTORS.get(kind, ""))
+        listing = Listing(kube, kind, namespace, SELECTORS.get(kind, ""), unhurried)
         if (kind, namespace) in self._listed:
             for body in listing.compare(self._stores[kind], self.finds or _NoFinds()):
                 self.on_change(kind, body)

@@ -4,7 +4,8 @@ A watch reports each change. This finds what a watch has lost. It lists names an
 thousands of objects cost little memory.
 """
 
-from collections.abc import Collection, Iterator, Mapping
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final, Protocol
@@ -16,6 +17,12 @@ from lethe_operator.resources.common import is_newer
 
 # If more objects of a page differ, one request reads the whole page.
 READ_ONE_BY_ONE: Final = 10
+# A listing that nobody waits for pauses after each page, so many times as long as the page took: a page of many objects costs the
+# API server much.
+PAUSES: Final = 4.0
+LONGEST_PAUSE_SECONDS: Final = 2.0
+# The API server forgets the state of a listing after five minutes.
+PAUSES_WITHIN_SECONDS: Final = 200.0
 
 
 class RelistedStore(Protocol):
@@ -47,6 +54,10 @@ class Listing:
     namespace: str
     # Selector of the objects that are watched; "": all.
     labels: str = ""
+    # True: nobody waits for the result.
+    unhurried: bool = False
+    sleep: Callable[[float], None] = time.sleep
+    clock: Callable[[], float] = time.monotonic
 
     def read(self, store: RelistedStore) -> None:
         """Read all objects whole: half of the requests of `compare` if most objects are not known yet."""
@@ -97,13 +108,17 @@ class Listing:
                 yield self.kube.get(self.kind, self.namespace, name)
 
     def _pages(self, metadata_only: bool) -> Iterator[Page]:
-        after = ""
+        after, ends = "", self.clock() + PAUSES_WITHIN_SECONDS
         while True:
+            began = self.clock()
             page = self.kube.page(self.kind, self.namespace, self.labels, after, metadata_only)
             yield page
             after = page.after
             if not after:
                 return
+            now = self.clock()
+            if self.unhurried and now < ends:
+                self.sleep(min(PAUSES * (now - began), LONGEST_PAUSE_SECONDS))
 
     def _drop(self, store: RelistedStore, unseen: Mapping[str, Seen]) -> Iterator[Body]:
         for uid, seen in unseen.items():

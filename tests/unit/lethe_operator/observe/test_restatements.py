@@ -72,6 +72,34 @@ class WatchStory:
         list(Listing(self.client, RESTATEMENTS, "ns").compare(self.known, OperatorHealth(lambda: 0.0, 600)))  # type: ignore[arg-type]
 
 
+def test_a_listing_that_nobody_waits_for_leaves_the_api_server_most_of_the_time() -> None:
+    """Of a second, it asks for a fifth; and it ends before the API server forgets its place."""
+    now, slept = [0.0], list[float]()
+
+    class Paged:
+        def page(self, _kind: ResourceKind, _namespace: str, _labels: str, after: str, _metadata_only: bool) -> Page:
+            now[0] += 0.25
+            number = int(after or 0)
+            return Page([], str(number + 1) if number < 999 else "", "1")
+
+    def sleep(seconds: float) -> None:
+        slept.append(seconds)
+        now[0] += seconds
+
+    paged: Any = Paged()
+    finds = OperatorHealth(lambda: 0.0, 600)
+    clock = lambda: now[0]  # noqa: E731
+    list(
+        Listing(paged, RESTATEMENTS, "ns", unhurried=True, sleep=sleep, clock=clock).compare(RestatementCache(), finds)
+    )
+    paused = len(slept)
+    list(Listing(paged, RESTATEMENTS, "ns", sleep=sleep, clock=clock).compare(RestatementCache(), finds))
+
+    assert set(slept) == {1.0}
+    assert 150 < paused < 300 - 1000 * 0.25 + 200
+    assert len(slept) == paused
+
+
 def test_each_dataset_has_its_own() -> None:
     story = WatchStory("a")
     story.create("other", datasetRef={"name": "trains"})
