@@ -71,7 +71,9 @@ class ChangeStream:
                 async with asyncio.timeout(seconds):
                     await self._news.wait()
             except TimeoutError:
-                return [heartbeat(self._place.id)]
+                with self._lock:  # its id must not be after events that are still in the queue
+                    if not self._waiting and not self._is_final:
+                        return [heartbeat(self._place.id)]
             with self._lock:
                 found, is_final = list(self._waiting), self._is_final
                 self._waiting.clear()

@@ -61,6 +61,7 @@ class _Entry:
     used: float = 0  # monotonic time of the last request
     rows: int = 0  # read by the refresh that is going on
     refresh: Future[None] | None = None
+    is_removed: bool = False  # nothing knows the entry any more, so its next index would stay on the disk
 
 
 @dataclass(frozen=True)
@@ -169,6 +170,7 @@ class IndexedTables:
             if now - entry.used > self._settings.idle_seconds or (total > self._settings.max_bytes and size < total):
                 with self._lock:
                     self._entries.pop(entry.target, None)
+                    entry.is_removed = True
                 self._forget(entry)
                 total -= size
 
@@ -209,6 +211,8 @@ class IndexedTables:
         try:
             seen = look(entry.target)
             with self._files:
+                if entry.is_removed:
+                    return
                 entry.rows = 0
 
                 def progress(rows: int) -> None:

@@ -212,3 +212,31 @@ def test_the_first_index_is_waited_for_only_so_long(
     finally:
         may_go_on.set()
         tables.close()
+
+
+@pytest.mark.usefixtures("table")
+def test_an_index_that_was_removed_during_its_refresh_leaves_nothing_on_the_disk(
+    tmp_path: Path, tables: IndexedTables, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The refresh has looked at the table, and then nobody asked for so long that the index went."""
+    ids(tables)
+    looked, go_on = threading.Event(), threading.Event()
+
+    def slow(target: Target) -> Any:
+        seen = look(target)
+        looked.set()
+        assert go_on.wait(30)
+        return seen
+
+    monkeypatch.setattr(indexed, "look", slow)
+    clock.now = 4
+    (entry,) = tables._entries.values()
+    refresh = tables._refresh(entry)
+    assert looked.wait(30)
+
+    clock.now = 1000
+    tables.housekeeping()
+    go_on.set()
+    refresh.result(30)
+
+    assert not list((tmp_path / "indexes").glob("*.db*"))

@@ -4,10 +4,10 @@ import asyncio
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from lethe_gateway.problems import Kind, Problem, not_found
-from lethe_gateway.resources.changes import Place
+from lethe_gateway.resources.changes import Place, heartbeat
 from lethe_gateway.resources.reader import OnOpen, ResourcePage, Watched
 from lethe_gateway.services import Services
 from lethe_gateway.settings import Limits, Settings
@@ -129,3 +129,26 @@ def test_a_reader_that_lags_behind_loses_its_stream() -> None:
     seen = read(watches, lambda _: False, events=20)
 
     assert seen[-1] == "lagging"
+
+
+def test_a_heartbeat_does_not_pass_events_that_wait() -> None:
+    """A client that had its id would never get them."""
+
+    class Never(asyncio.Event):
+        """As if the notice came a moment too late."""
+
+        async def wait(self) -> Literal[True]:
+            await asyncio.sleep(60)
+            return True
+
+    async def run() -> list[bytes]:
+        services = Services(Settings(namespaces=("ns",)), Rights(), Watches(), OneTable())
+        stream = ChangeStream(services, READER, "ns", "", Place("1", "1"))
+        stream._loop, stream._news = asyncio.get_running_loop(), Never()
+        stream._take(RESTATEMENTS, added(1))
+        return await stream.next(0.01) + await stream.next(0.01)
+
+    first, second = asyncio.run(run())
+
+    assert b"event: restatement" in first
+    assert second == heartbeat("1-101")
