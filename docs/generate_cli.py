@@ -22,9 +22,9 @@ change no table; `lethe track` writes the table of batches beside one. The catal
 
 Commands on resources (`status`, `why`, `runs`, `logs`, `put`, `revert`, `undo`, `replay`, `erase`, `vacuum-now`,
 `approve`) need `lethe-lake[kubectl]`. They create or annotate resources in a cluster or in `lethe local`; the operator does the
-work. `put` writes into a buffer with your own credentials, and reads files with `lethe-lake[spark]`. [`lethe plan`](plan.md)
-needs `lethe-lake[plan]`, and only reads. The
-program is also installed as `kubectl-lethe`, so `kubectl lethe status` is the same. They talk to the first of these, and
+work. `put` writes into a buffer with your own credentials, or with `--gateway` [through the gateway](gateway.md#uploads).
+[`lethe plan`](plan.md) needs `lethe-lake[plan]`, and only reads. The program is also installed as `kubectl-lethe`, so
+`kubectl lethe status` is the same. They talk to the first of these, and
 `lethe status` says to which:
 
 1. what `--dir` (a folder of `lethe local`), `--kubeconfig` or `--context` names
@@ -37,6 +37,7 @@ lethe revert flights 2013-02-08.UA --reason "invented flights" --wait
 lethe undo revert-flights-250966491b --dry-run
 lethe revert flights 2013-02-08.UA -o yaml >> restatements.yaml    # for Git: creates nothing
 lethe put flights ./2013-12-31.UA --dry-run                        # would a consolidation take these files?
+lethe put flights ./2013-12-31.UA --gateway https://lethe.example.org  # with a token, and nothing else
 lethe why flights                                                  # and the next command to run
 lethe erase flights --column passenger --values - < values.txt     # values are never arguments, and never printed
 ```

@@ -12,7 +12,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import PlainTextResponse
 
 from lethe_gateway.answers import PROBLEM_SCHEMA, problem_response
-from lethe_gateway.api import batches, changes, datasets, restatements
+from lethe_gateway.api import batches, changes, datasets, restatements, uploads
 from lethe_gateway.guard import Guard
 from lethe_gateway.problems import FieldError, Kind, Problem, not_found
 from lethe_gateway.services import Services
@@ -45,7 +45,7 @@ def routes() -> FastAPI:
         redoc_url=None,
         generate_unique_id_function=lambda route: to_camel(route.name),
     )
-    for router in (datasets.router, restatements.router, batches.router, changes.router):
+    for router in (datasets.router, restatements.router, batches.router, uploads.router, changes.router):
         app.include_router(router)
     return app
 

@@ -5,8 +5,11 @@ The order: the size of the body, the token, the rate of its caller, the number o
 
 import asyncio
 import logging
-from collections.abc import Callable
-from typing import Any, Final
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from ipaddress import ip_address
+from typing import Final
 
 from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import Headers
@@ -15,16 +18,31 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from lethe_gateway import access_log
 from lethe_gateway.answers import problem_response
 from lethe_gateway.identity.caller import Caller
-from lethe_gateway.limits import AllBusy, CallerBusy
+from lethe_gateway.limits import AllBusy, CallerBusy, Concurrency
 from lethe_gateway.problems import Kind, Problem, unauthenticated
 from lethe_gateway.services import Services
+from lethe_gateway.settings import Network
 
 log = logging.getLogger(__name__)
 # Paths that need no token.
 OPEN: Final = frozenset({"/healthz", "/readyz", "/openapi.json"})
-# The endings of paths of streams, which last as long as their clients wish.
-STREAMS: Final = ("/changes",)
+# A stream, which lasts as long as its client wishes.
+_STREAM: Final = re.compile(r"/v1/namespaces/[^/]+/changes")
+# A file that is sent through the gateway.
+_FILE: Final = re.compile(r".*/uploads/[0-9a-f]+/files/\d+")
+# It looks at each file of the upload.
+_COMPLETE: Final = re.compile(r".*/uploads/[0-9a-f]+:complete")
 BUSY_SECONDS: Final = 1.0
+
+
+@dataclass(frozen=True)
+class _Bounds:
+    """What one request may use."""
+
+    places: Concurrency
+    of_one_caller: int  # places that one caller may have
+    seconds: float | None  # until the answer is complete; None: as long as the client wishes
+    body_bytes: int
 
 
 class Guard:
@@ -57,12 +75,13 @@ class Guard:
 
     async def _answer(self, scope: Scope, receive: Receive, sending: "_Sending", noted: access_log.Request) -> None:
         try:
-            body = self._bounded(Headers(scope=scope), receive)
+            bounds = self._bounds(scope)
+            body = _bounded(bounds.body_bytes, Headers(scope=scope), receive)
             caller = await self._caller(scope)
             noted.caller = caller.key
             scope["lethe.caller"] = caller
             self._require_rate(caller)
-            await self._carry_out(scope, body, sending, caller)
+            await self._carry_out(scope, body, sending, bounds)
         except Problem as e:
             await self._problem(e, scope, sending, noted)
         except Exception:
@@ -75,17 +94,26 @@ class Guard:
             )
             await self._problem(failed, scope, sending, noted)
 
-    async def _carry_out(self, scope: Scope, receive: Receive, sending: "_Sending", caller: Caller) -> None:
+    def _bounds(self, scope: Scope) -> _Bounds:
         services, limits = self._services, self._services.settings.limits
-        is_stream = scope["path"].endswith(STREAMS)
-        places = services.streams if is_stream else services.requests
+        if _STREAM.fullmatch(scope["path"]):
+            return _Bounds(services.streams, limits.streams_per_caller, None, limits.body_bytes)
+        uploads = services.settings.uploads
+        if scope["method"] == "PUT" and _FILE.fullmatch(scope["path"]):
+            return _Bounds(services.sending, services.sending.per_key, uploads.seconds, uploads.through_bytes)
+        if _COMPLETE.fullmatch(scope["path"]):
+            return _Bounds(services.requests, limits.concurrent_per_caller, uploads.seconds, limits.body_bytes)
+        return _Bounds(services.requests, limits.concurrent_per_caller, limits.request_seconds, limits.body_bytes)
+
+    async def _carry_out(self, scope: Scope, receive: Receive, sending: "_Sending", bounds: _Bounds) -> None:
+        key = scope["lethe.caller"].key
         try:
-            places.enter(caller.key)
+            bounds.places.enter(key)
             # A task of its own: a thread cannot be stopped, so a request that takes too long keeps its place until it has ended.
             task = asyncio.ensure_future(self._app(scope, receive, sending))
-            task.add_done_callback(lambda _: places.leave(caller.key))
+            task.add_done_callback(lambda _: bounds.places.leave(key))
             try:
-                await asyncio.wait({task}, timeout=None if is_stream else limits.request_seconds)
+                await asyncio.wait({task}, timeout=bounds.seconds)
             except asyncio.CancelledError:
                 task.cancel()
                 raise
@@ -95,8 +123,8 @@ class Guard:
         except CallerBusy:
             raise Problem(
                 Kind.TOO_MANY_REQUESTS,
-                f"You have {limits.streams_per_caller if is_stream else limits.concurrent_per_caller} requests at the same time, "
-                "the most that one caller may have. Wait for one to end.",
+                f"You have {bounds.of_one_caller} requests of this kind at the same time, the most that one caller may have. "
+                "Wait for one to end.",
                 retry_after_seconds=BUSY_SECONDS,
             ) from None
         except AllBusy:
@@ -107,7 +135,7 @@ class Guard:
             sending.end()
             raise Problem(
                 Kind.TIMED_OUT,
-                f"The answer took longer than {limits.request_seconds:g} s. Ask for less, or try again later.",
+                f"The answer took longer than {bounds.seconds:g} s. Ask for less, or try again later.",
                 retry_after_seconds=BUSY_SECONDS,
             ) from None
 
@@ -118,31 +146,13 @@ class Guard:
             return
         await problem_response(problem)(scope, _no_body, sending.direct)
 
-    def _bounded(self, headers: Headers, receive: Receive) -> Receive:
-        """The body, which raises a Problem once it is too large."""
-        most = self._services.settings.limits.body_bytes
-        declared = headers.get("content-length", "0")
-        if (declared.isdecimal() and len(declared) < 20 and int(declared) > most) or len(declared) >= 20:
-            raise _too_large(most)
-        got = 0
-
-        async def bounded() -> Message:
-            nonlocal got
-            message = await receive()
-            got += len(message.get("body", b""))
-            if got > most:
-                raise _too_large(most)
-            return message
-
-        return bounded
-
     async def _caller(self, scope: Scope) -> Caller:
         scheme, _, token = Headers(scope=scope).get("authorization", "").partition(" ")
         token = token.strip()
         if scheme.lower() != "bearer" or not token:
             raise unauthenticated()
         services = self._services
-        address = scope["client"][0] if scope.get("client") else ""
+        address = client_address(scope, services.settings.proxies)
         known = services.identity.remembered(token)
         if known is not None:
             return known
@@ -197,6 +207,40 @@ class _Sending:
         await self._send(message)
 
 
+def client_address(scope: Scope, proxies: Sequence[Network]) -> str:
+    """Where a request comes from: the last address on its way that is not of a trusted proxy. Pure."""
+    passed = [a.strip() for a in Headers(scope=scope).get("x-forwarded-for", "").split(",") if a.strip()]
+    way = [*passed, scope["client"][0] if scope.get("client") else ""]
+    while len(way) > 1 and _is_in(way[-1], proxies):
+        way.pop()
+    return way[-1]
+
+
+def _is_in(address: str, networks: Sequence[Network]) -> bool:
+    try:
+        return any(ip_address(address) in network for network in networks)
+    except ValueError:
+        return False
+
+
+def _bounded(most: int, headers: Headers, receive: Receive) -> Receive:
+    """The body, which raises a Problem once it is too large."""
+    declared = headers.get("content-length", "0")
+    if (declared.isdecimal() and len(declared) < 20 and int(declared) > most) or len(declared) >= 20:
+        raise _too_large(most)
+    got = 0
+
+    async def bounded() -> Message:
+        nonlocal got
+        message = await receive()
+        got += len(message.get("body", b""))
+        if got > most:
+            raise _too_large(most)
+        return message
+
+    return bounded
+
+
 def _abort(scope: Scope) -> None:
     """End the connection without waiting for its client."""
     abort: Callable[[], None] | None = scope.get("lethe.abort")
@@ -208,5 +252,5 @@ async def _no_body() -> Message:
     return {"type": "http.request", "body": b"", "more_body": False}
 
 
-def _too_large(most: Any) -> Problem:
+def _too_large(most: int) -> Problem:
     return Problem(Kind.BODY_TOO_LARGE, f"The body of a request may have at most {most:,} bytes.")

@@ -65,7 +65,7 @@ class Concurrency:
     """How many are carried out at the same time, for each key and for all. Threads may share it."""
 
     def __init__(self, per_key: int, total: int) -> None:
-        self._per_key = per_key
+        self.per_key = per_key
         self._total = total
         self._lock = threading.Lock()
         self._of: dict[str, int] = {}
@@ -78,7 +78,7 @@ class Concurrency:
     def enter(self, key: str) -> None:
         """Raises: CallerBusy, AllBusy."""
         with self._lock:
-            if self._of.get(key, 0) >= self._per_key:
+            if self._of.get(key, 0) >= self.per_key:
                 raise CallerBusy
             if self._all >= self._total:
                 raise AllBusy

@@ -8,7 +8,6 @@ from typing import Final
 import anyio.to_thread
 from fastapi import FastAPI
 from lethe.version import version
-from lethe_operator import heaps
 from lethe_operator import kube as kubernetes
 from lethe_operator.kube import TimeLimits
 
@@ -19,7 +18,7 @@ from lethe_gateway.identity.one_token import OneToken
 from lethe_gateway.resources.reader import KubeReader
 from lethe_gateway.server import server
 from lethe_gateway.services import Services
-from lethe_gateway.settings import Settings, from_environment
+from lethe_gateway.settings import Settings, from_environment, with_files
 from lethe_gateway.tables.indexed import IndexedTables
 
 log = logging.getLogger(__name__)
@@ -43,7 +42,7 @@ def services_of(settings: Settings) -> Services:
 
 
 def main() -> None:
-    settings = from_environment()
+    settings = with_files(from_environment())
     logging.basicConfig(level=settings.log_level, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     access = logging.getLogger("lethe_gateway.access")
     access.propagate = False
@@ -52,7 +51,6 @@ def main() -> None:
     access.addHandler(plain)
     for verbose in ("botocore", "urllib3", "uvicorn.error", "asyncio", "pyiceberg"):
         logging.getLogger(verbose).setLevel(logging.WARNING)
-    heaps.share()
     log.info("version %s", version())
     services = services_of(settings)
     try:

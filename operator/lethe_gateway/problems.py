@@ -25,8 +25,15 @@ class Kind(Enum):
     NO_TABLE = "no-table", 409, "The Dataset has no table yet"
     NOT_TRACKED = "not-tracked", 409, "The Dataset has no table of batches"
     TABLE_UNREADABLE = "table-unreadable", 409, "The table cannot be read"
+    BUFFER_UNUSABLE = "buffer-unusable", 409, "The gateway may not write into this buffer"
+    UPLOAD_CONFLICT = "upload-conflict", 409, "Another upload has this batch id"
+    UPLOAD_ENDED = "upload-ended", 409, "The upload has ended"
+    UPLOAD_INCOMPLETE = "upload-incomplete", 409, "Files of the upload are missing or differ"
+    BATCH_ID_USED = "batch-id-used", 409, "The batch id is used"
     CURSOR_EXPIRED = "cursor-expired", 410, "The cursor has expired"
     BODY_TOO_LARGE = "body-too-large", 413, "The body is too large"
+    BATCH_REFUSED = "batch-refused", 422, "A consolidation would refuse the batch"
+    CONTENT_DIFFERS = "content-differs", 422, "The content is not what was announced"
     TOO_MANY_REQUESTS = "too-many-requests", 429, "Too many requests"
     INTERNAL = "internal", 500, "The gateway failed"
     API_SERVER_AWAY = "api-server-away", 503, "The API server does not answer"
@@ -48,7 +55,7 @@ class Kind(Enum):
 class FieldError(BaseModel):
     """What is wrong with one parameter."""
 
-    field: str = Field(description="The parameter, such as query.limit.")
+    field: str = Field(description="The parameter, such as query.limit, or the path of a file.")
     message: str = Field(description="What was expected.")
 
 
@@ -61,7 +68,7 @@ class ProblemDocument(BaseModel):
     title: str = Field(description="The type, in words.")
     status: int = Field(description="The status of the answer.")
     detail: str = Field(description="What was found, and what to do.")
-    errors: list[FieldError] | None = Field(default=None, description="The invalid parameters, of an invalid request.")
+    errors: list[FieldError] | None = Field(default=None, description="The invalid parameters, or the files concerned.")
 
 
 class Problem(Exception):

@@ -10,6 +10,8 @@ from lethe_gateway.limits import Concurrency, RateLimit
 from lethe_gateway.resources.reader import ResourceReader
 from lethe_gateway.settings import Settings
 from lethe_gateway.tables.store import TableStore
+from lethe_gateway.uploads.buffers import Buffers
+from lethe_gateway.uploads.store import Uploads
 
 
 def utc_now() -> datetime:
@@ -26,14 +28,21 @@ class Services:
     tables: TableStore
     now: Callable[[], datetime] = utc_now
     monotonic: Callable[[], float] = time.monotonic
+    buffers: Buffers = field(init=False)
+    uploads: Uploads = field(init=False)
     rates: RateLimit = field(init=False)  # requests of a caller
     failures: RateLimit = field(init=False)  # rejected tokens of an address
     requests: Concurrency = field(init=False)
     streams: Concurrency = field(init=False)
+    sending: Concurrency = field(init=False)  # files that are sent through this process
 
     def __post_init__(self) -> None:
         limits = self.settings.limits
+        self.buffers = Buffers(self.settings.boundaries)
+        self.uploads = Uploads(self.settings.uploads)
         self.rates = RateLimit(limits.requests_per_second, limits.burst)
         self.failures = RateLimit(limits.failures_per_minute / 60, limits.failures_per_minute)
         self.requests = Concurrency(limits.concurrent_per_caller, limits.concurrent)
         self.streams = Concurrency(limits.streams_per_caller, limits.streams)
+        at_once = self.settings.uploads.through_at_once
+        self.sending = Concurrency(max(1, at_once // 2), at_once)

@@ -4,15 +4,18 @@ import json
 import os
 import tempfile
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from ipaddress import IPv4Network, IPv6Network, ip_network
 from pathlib import Path
 from typing import TypeVar
 
+from lethe_operator.resources.boundaries import UNLIMITED, Boundaries, parse_boundaries
 from lethe_operator.resources.common import Spec
 from lethe_operator.resources.quantity import Bytes
 from pydantic import Field, ValidationError
 
 S = TypeVar("S", bound=Spec)
+Network = IPv4Network | IPv6Network
 MIB = 1 << 20
 GIB = 1 << 30
 
@@ -48,6 +51,24 @@ class IndexSettings(Spec):
     max_bytes: Bytes = Field(default=8 * GIB, gt=0)  # of all indexes; above it, the least recently used are removed
 
 
+class UploadSettings(Spec):
+    """Uploads into buffers."""
+
+    files: int = Field(default=1000, ge=1)  # of one upload
+    whole_bytes: Bytes = Field(default=64 * MIB, ge=5 * MIB)  # larger files are sent to the store in parts
+    part_bytes: Bytes = Field(default=64 * MIB, ge=5 * MIB)  # the size of each part but the last
+    through_bytes: Bytes = Field(default=16 * MIB, ge=0)  # the largest file that is sent through the gateway
+    through_at_once: int = Field(default=4, ge=1)  # files that are sent through the gateway at the same time
+    seconds: float = Field(
+        default=300, gt=0
+    )  # the longest time to send a file through the gateway, or to complete an upload
+    url_seconds: int = Field(default=3600, ge=60, le=604_800)  # how long a URL of the store is valid
+    open_seconds: int = Field(default=86_400, ge=60)  # an upload that is open for longer is removed
+    remembered_seconds: int = Field(default=3600, ge=60)  # how long a completed upload is known
+    # How clients reach the stores, by the name of the catalog; others by the catalog's s3.endpoint.
+    endpoints: Mapping[str, str] = Field(default_factory=dict)
+
+
 @dataclass(frozen=True)
 class Settings:
     host: str = "0.0.0.0"
@@ -58,12 +79,16 @@ class Settings:
     namespaces: tuple[str, ...] = ("default",)
     # Audiences of which a token must have one; empty: those of the API server.
     audiences: tuple[str, ...] = ()
+    # Proxies whose header X-Forwarded-For is believed; for limits of addresses.
+    proxies: tuple[Network, ...] = ()
     # A file with the only valid token, which only its owner can read, for `lethe local`; None: Kubernetes checks tokens.
     token_file: Path | None = None
     # Where indexes are stored.
     index_folder: Path = field(default_factory=lambda: Path(tempfile.gettempdir()) / "lethe-gateway")
     index: IndexSettings = field(default_factory=IndexSettings)
     limits: Limits = field(default_factory=Limits)
+    uploads: UploadSettings = field(default_factory=UploadSettings)
+    boundaries: Boundaries = UNLIMITED  # of namespaces: which buffers may be written to
     # How long an accepted token, and a right that was granted, are not checked again.
     identity_seconds: float = 10
     log_level: str = "INFO"
@@ -89,13 +114,30 @@ def from_environment(env: Mapping[str, str] = os.environ) -> Settings:
         tls=(Path(certificate), Path(key)) if certificate else None,
         namespaces=namespaces,
         audiences=_names(env.get("LETHE_GATEWAY_AUDIENCES", "")),
+        proxies=_networks(env, "LETHE_GATEWAY_PROXIES"),
         token_file=Path(token_file) if token_file else None,
         index_folder=Path(folder) if folder else default.index_folder,
         index=_document(IndexSettings, env, "LETHE_GATEWAY_INDEX", "the chart's value gateway.index"),
         limits=_document(Limits, env, "LETHE_GATEWAY_LIMITS", "the chart's value gateway.limits"),
+        uploads=_document(UploadSettings, env, "LETHE_GATEWAY_UPLOADS", "the chart's value gateway.uploads"),
         identity_seconds=_seconds(env, "LETHE_GATEWAY_IDENTITY_SECONDS", default.identity_seconds),
         log_level=(env.get("LETHE_LOG_LEVEL") or default.log_level).upper(),
     )
+
+
+def with_files(settings: Settings, env: Mapping[str, str] = os.environ) -> Settings:
+    """Add the boundaries from LETHE_BOUNDARIES_FILE. Without the variable, there are none. I/O.
+
+    Raises: InvalidSettings, InvalidBoundaries.
+    """
+    path = env.get("LETHE_BOUNDARIES_FILE")
+    if not path:
+        return settings
+    try:
+        text = Path(path).read_text()
+    except OSError as e:
+        raise InvalidSettings(f"LETHE_BOUNDARIES_FILE names {path}, which cannot be read ({e.strerror})") from None
+    return replace(settings, boundaries=parse_boundaries(text, path))
 
 
 def _document(model: type[S], env: Mapping[str, str], name: str, like: str) -> S:
@@ -107,6 +149,13 @@ def _document(model: type[S], env: Mapping[str, str], name: str, like: str) -> S
 
 def _names(text: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(n.strip() for n in text.split(",") if n.strip()))
+
+
+def _networks(env: Mapping[str, str], name: str) -> tuple[Network, ...]:
+    try:
+        return tuple(ip_network(n) for n in _names(env.get(name, "")))
+    except ValueError as e:
+        raise InvalidSettings(f"{name} must be networks such as 10.0.0.0/8, divided by commas: {e}") from None
 
 
 def _seconds(env: Mapping[str, str], name: str, default: float) -> float:

@@ -6,6 +6,7 @@ from typing import Any, TypeVar
 
 import click
 
+from lethe_kubectl.gateway import Gateway
 from lethe_kubectl.manifests import Note
 from lethe_kubectl.target import Choice
 
@@ -31,6 +32,24 @@ def target_options(function: F) -> F:
     gather.__doc__, gather.__name__ = function.__doc__, function.__name__
     gather.__click_params__ = getattr(function, "__click_params__", [])  # type: ignore[attr-defined]
     for option in options:
+        option(gather)
+    return gather  # type: ignore[return-value]
+
+
+def gateway_options(function: F) -> F:
+    """--gateway, --token-file and --ca-file, as one argument `gateway`; None: without a gateway."""
+
+    def gather(gateway: str, token_file: Path | None, ca_file: Path | None, **rest: Any) -> Any:
+        return function(gateway=Gateway(gateway, token_file, ca_file) if gateway else None, **rest)
+
+    a_file = click.Path(exists=True, dir_okay=False, path_type=Path)
+    gather.__doc__, gather.__name__ = function.__doc__, function.__name__
+    gather.__click_params__ = getattr(function, "__click_params__", [])  # type: ignore[attr-defined]
+    for option in (
+        click.option("--ca-file", type=a_file, help="Certificates to trust. Default: the system's."),
+        click.option("--token-file", type=a_file, help="A file with a token of the cluster."),
+        click.option("--gateway", default="", envvar="LETHE_GATEWAY", help="The URL of Lethe's gateway."),
+    ):  # fmt: skip
         option(gather)
     return gather  # type: ignore[return-value]
 

@@ -1,7 +1,7 @@
 """Lethe's table format and SDK, without Spark and without Kubernetes.
 
-`scan` reads a table without the rows that its ledger says are deleted. The operator and the Spark applications use the rest of
-the package.
+`scan` reads a table without the rows that its ledger says are deleted. `Ingest` uploads batches through the gateway. The operator
+and the Spark applications use the rest of the package.
 """
 
 from importlib import import_module
@@ -16,10 +16,12 @@ if TYPE_CHECKING:
         TransientError,
         UnknownCommitState,
     )
+    from lethe.client.ingest import Ingest
     from lethe.read.scan import Scan, scan
 
 __all__ = [
     "ConflictError",
+    "Ingest",
     "InputError",
     "LedgerError",
     "LetheError",
@@ -28,10 +30,11 @@ __all__ = [
     "UnknownCommitState",
     "scan",
 ]
+_MODULES = {"Ingest": "lethe.client.ingest", "Scan": "lethe.read.scan", "scan": "lethe.read.scan"}
 
 
 def __getattr__(name: str) -> Any:
     """Import a name at its first use: `scan` needs PyIceberg, whose import takes more than a second."""
     if name in __all__:
-        return getattr(import_module("lethe.read.scan" if name in ("Scan", "scan") else "lethe.base.errors"), name)
+        return getattr(import_module(_MODULES.get(name, "lethe.base.errors")), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

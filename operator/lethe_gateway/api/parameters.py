@@ -55,7 +55,7 @@ def require(services: Services, caller: Caller, right: Right) -> None:
     if not services.identity.may(caller, right):
         raise Problem(
             Kind.FORBIDDEN,
-            f"You may see the Dataset, and not what is in its table. That needs the right `{right}` in the namespace "
+            f"You may see the Dataset, and not do this. It needs the right `{right}` in the namespace "
             f"{right.namespace}: see docs/gateway.md.",
         )
 

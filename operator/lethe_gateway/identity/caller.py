@@ -45,6 +45,11 @@ class Right:
         """To see what is in the table of a Dataset: batches, purges, erasures."""
         return Right("get", namespace, subresource="batches", name=dataset)
 
+    @staticmethod
+    def to_upload(namespace: str, dataset: str) -> "Right":
+        """To write batches into the buffer of a Dataset."""
+        return Right("create", namespace, subresource="batches", name=dataset)
+
     def __str__(self) -> str:
         resource = f"{self.resource}.{GROUP}" + (f"/{self.subresource}" if self.subresource else "")
         return f"{self.verb} {resource}" + (f" {self.name}" if self.name else "")

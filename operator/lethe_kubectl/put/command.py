@@ -21,8 +21,9 @@ from pyiceberg.table import Table
 
 from lethe_kubectl import completion
 from lethe_kubectl.dataset_table import use_catalogs
+from lethe_kubectl.gateway import Gateway
 from lethe_kubectl.lookup import one
-from lethe_kubectl.options import target_options
+from lethe_kubectl.options import gateway_options, target_options
 from lethe_kubectl.put.check import check_local_files
 from lethe_kubectl.put.transfer import is_there, transfer
 from lethe_kubectl.target import Choice, connected
@@ -37,14 +38,38 @@ _FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
 @click.option("--no-check", is_flag=True, help="Do not read the files before the upload.")
 @click.option("--dry-run", is_flag=True, help="Check everything, and write nothing.")
 @click.option("-o", "--output", type=click.Choice(["text", "json", "yaml", "name"]), default="text", show_default=True)
+@gateway_options
 @target_options
-def put(dataset: str, source: Path, given: str, no_check: bool, dry_run: bool, output: str, choice: Choice) -> None:
+def put(
+    dataset: str,
+    source: Path,
+    given: str,
+    no_check: bool,
+    dry_run: bool,
+    output: str,
+    gateway: Gateway | None,
+    choice: Choice,
+) -> None:
     """Put the files of a local FOLDER as one batch into the buffer of a DATASET.
 
     First reads them as a consolidation would, and refuses what that would refuse. Writes each object only if it is absent, and
     last what completes the batch, so an interrupted command can be repeated. The same batch again changes nothing. Uses your own
     credentials: those of the Dataset's catalog in .pyiceberg.yaml.
+
+    With --gateway it needs neither these nor access to the cluster: the gateway checks the files, after the upload. The token
+    comes from --token-file or the variable LETHE_GATEWAY_TOKEN.
     """
+    if gateway is not None:
+        if no_check or dry_run:
+            raise click.UsageError(
+                "--no-check and --dry-run do not work with --gateway: it checks the files after the upload."
+            )
+        from lethe_kubectl.put.through_gateway import put_through  # needs requests, which no other command does
+
+        uploaded = put_through(gateway, choice.namespace or "default", dataset, source.resolve(), given)
+        what = {"files": uploaded.files, "bytes": uploaded.bytes, "rows": None, "done": "put"}
+        _print(dataset, uploaded.batch_id, "", what, False, output)
+        return
     with connected(choice) as at:
         document = one(at, "dataset", dataset)
         use_catalogs(at, document)
@@ -68,7 +93,8 @@ def put(dataset: str, source: Path, given: str, no_check: bool, dry_run: bool, o
             task = bar.add_task("uploading", total=len(upload.files))
             written = transfer(store, upload, folder, lambda: bar.advance(task))
     done = "unchanged" if is_same and not written else "put"
-    _print(of, upload, {"files": len(upload.files), "bytes": upload.bytes, "rows": rows, "done": done}, dry_run, output)
+    what = {"files": len(upload.files), "bytes": upload.bytes, "rows": rows, "done": done}
+    _print(of.meta.name, batch_id, upload.folder, what, dry_run, output)
 
 
 def id_of(folder_name: str, batch_column: str, given: str) -> str:
@@ -129,21 +155,21 @@ def _checked(of: Dataset, table: Table, upload: Upload, folder: Path) -> int:
         )
 
 
-def _print(of: Dataset, upload: Upload, what: dict[str, Any], dry_run: bool, output: str) -> None:
+def _print(dataset: str, batch_id: str, uri: str, what: dict[str, Any], dry_run: bool, output: str) -> None:
     dry = " (dry run)" if dry_run else ""
     match output:
         case "json" | "yaml":
             document = {
-                "dataset": of.meta.name,
-                "batch": upload.batch_id,
-                "uri": upload.folder,
+                "dataset": dataset,
+                "batch": batch_id,
+                **({"uri": uri} if uri else {}),
                 **what,
                 "dryRun": dry_run,
             }
             print_document(document, output)
         case "name":
-            click.echo(upload.batch_id)
+            click.echo(batch_id)
         case _:
             rows = f", {what['rows']} rows" if what["rows"] is not None else ""
             size = f"{what['files']} files, {what['bytes']} bytes{rows}"
-            click.echo(f"dataset/{of.meta.name} batch {upload.batch_id} {what['done']}{dry}: {size}")
+            click.echo(f"dataset/{dataset} batch {batch_id} {what['done']}{dry}: {size}")

@@ -78,6 +78,8 @@ EVENTS_FOLDER: Final = "_events"
 # --- in the buffer -------------------------------------------------------------------------------------------------
 SUCCESS_MARKER: Final = "_SUCCESS"
 REFUSED_FOLDER: Final = "_refused"  # below the buffer: folders that begin with an underscore are not batches
+# Below the buffer: the uploads through the gateway that are not complete, and those that were completed lately.
+UPLOADS_FOLDER: Final = "_uploads"
 # At its root: which Dataset owns the buffer.
 CLAIM_FILE: Final = "_lethe.json"
 REFUSAL_FILE: Final = "_REFUSED.json"  # beside the objects of a refused batch: why

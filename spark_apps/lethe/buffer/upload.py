@@ -3,7 +3,6 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
-from pathlib import PurePosixPath
 from typing import assert_never
 
 from lethe.base import names
@@ -81,7 +80,7 @@ def plan_upload(
 
 
 def _extension(path: str) -> str:
-    name = PurePosixPath(path).name.lower()
+    name = path.rpartition("/")[2].lower()
     packed = GZIP_EXTENSION if name.endswith(GZIP_EXTENSION) else ""
     stem = name.removesuffix(packed)
     return next((e for e in FORMAT_EXTENSIONS if stem.endswith(e)), "") + packed

@@ -4,6 +4,7 @@ It finds what the files alone show. A consolidation also compares batches with e
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -25,6 +26,7 @@ from lethe.ingest.buffer_files import (
 from lethe.ingest.buffer_store import BufferedFiles, FileTask
 from lethe.ingest.schema_fit import plan_evolution
 
+_AT_ONCE: Final = 8
 _TAIL_BYTES: Final = 256 * 1024  # of larger files only ranges are read
 
 
@@ -36,6 +38,14 @@ class _Outcomes:
 
     def add(self, outcomes: Mapping[tuple[str, str], FileOutcome]) -> None:
         self.found.update(outcomes)
+
+
+@dataclass(frozen=True)
+class Whole:
+    """Which files are read completely."""
+
+    file_bytes: int  # the largest of them
+    all_bytes: int  # of all of them together
 
 
 @dataclass(frozen=True)
@@ -65,32 +75,38 @@ def check_files(
     columns: pa.Schema,
     tasks: Sequence[FileTask],
     settings: ReadSettings,
-    whole_bytes: int | None = None,
+    whole: Whole | None = None,
     on_file: Callable[[], object] = lambda: None,
 ) -> Checked:
     """Check the files of one batch.
 
     Args:
         columns: Of the table, see `columns_of`.
-        whole_bytes: Of larger files only the columns are compared; None: all rows of all files are read.
+        whole: Of other files only the columns are compared; None: all rows of all files are read.
         on_file: Called after each file.
     Raises: BufferAway, if the store fails.
     """
     outcomes = _Outcomes()
     reader = Reader(columns, settings, outcomes)
     store = BufferedFiles(settings.io_properties, _TAIL_BYTES)
-    whole = True
+    others: list[FileTask] = []
+    read_bytes = 0
     for task in tasks:
-        if whole_bytes is None or task.size <= whole_bytes:
-            for _ in reader.read([pa.RecordBatch.from_pydict({"files": [FileTask.encode([task])]})]):
-                pass  # reading is the check
-        else:
-            outcomes.add({(task.batch_id, task.uri): reader.compare_columns(store, task)})
-            whole = False
+        if whole is not None and (task.size > whole.file_bytes or read_bytes + task.size > whole.all_bytes):
+            others.append(task)
+            continue
+        read_bytes += task.size
+        for _ in reader.read([pa.RecordBatch.from_pydict({"files": [FileTask.encode([task])]})]):
+            pass  # reading is the check
         on_file()
+    with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="lethe-columns") as pool:
+        for task, found in zip(others, pool.map(lambda t: reader.compare_columns(store, t), others), strict=True):
+            outcomes.add({(task.batch_id, task.uri): found})
+            on_file()
     errors = [o.error for o in outcomes.found.values() if o.error is not None]
     refusal = _refusal(reader.target, tasks[0].batch_id, errors) if errors else None
-    return Checked(sum(o.rows for o in outcomes.found.values()) if whole and refusal is None else None, refusal)
+    rows = None if others or refusal is not None else sum(o.rows for o in outcomes.found.values())
+    return Checked(rows, refusal)
 
 
 def _refusal(target: pa.Schema, batch_id: str, errors: list[FileError]) -> RefusedBatch | None:

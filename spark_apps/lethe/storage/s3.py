@@ -46,7 +46,7 @@ class S3Requests:
                     if not o["Key"].endswith("/")
                 ]
         except (ClientError, BotoCoreError) as e:
-            raise _store_error(f"s3://{bucket}/{prefix}", e) from None
+            raise store_error_of(f"s3://{bucket}/{prefix}", e) from None
 
     def head(self, uri: str) -> ListedObject | None:
         try:
@@ -54,7 +54,7 @@ class S3Requests:
         except (ClientError, BotoCoreError) as e:
             if code_of(e) in _NOT_THERE:
                 return None
-            raise _store_error(uri, e) from None
+            raise store_error_of(uri, e) from None
         return ListedObject(uri, found["ContentLength"], found["ETag"].strip('"'), found["LastModified"])
 
     def read(self, uri: str) -> Content | None:
@@ -64,13 +64,13 @@ class S3Requests:
         except (ClientError, BotoCoreError) as e:
             if code_of(e) in _NOT_THERE:
                 return None
-            raise _store_error(uri, e) from None
+            raise store_error_of(uri, e) from None
 
     def delete(self, uri: str) -> None:
         try:
             self._client().delete_object(**_named(uri))
         except (ClientError, BotoCoreError) as e:
-            raise _store_error(uri, e) from None
+            raise store_error_of(uri, e) from None
 
     def delete_if_match(self, uri: str, etag: str) -> bool:
         """Delete an object if it has this ETag. Return False if it has another, or does not exist. On a server without
@@ -83,7 +83,7 @@ class S3Requests:
                 return True
             if code_of(e) in _NOT_THERE:
                 return False
-            raise _store_error(uri, e) from None
+            raise store_error_of(uri, e) from None
         return True
 
     def copy(self, source: str, etag: str, target: str) -> bool:
@@ -94,7 +94,7 @@ class S3Requests:
         except (ClientError, BotoCoreError) as e:
             if code_of(e) in _NOT_THERE:
                 return False
-            raise _store_error(source, e) from None
+            raise store_error_of(source, e) from None
         return True
 
     def put_locked(self, uri: str, content: bytes, retention: Retention, now: datetime) -> bool:
@@ -122,7 +122,7 @@ class S3Requests:
         except (ClientError, BotoCoreError) as e:
             if 400 <= _status(e) < 500:
                 return None
-            raise _store_error(uri, e) from None
+            raise store_error_of(uri, e) from None
         until: datetime | None = found.get("Retention", {}).get("RetainUntilDate")
         return until
 
@@ -148,7 +148,8 @@ def _named(uri: str) -> dict[str, str]:
     return {"Bucket": bucket, "Key": key}
 
 
-def _store_error(uri: str, error: Exception) -> StoreError:
+def store_error_of(uri: str, error: Exception) -> StoreError:
+    """The same error of boto3 as one of a store."""
     code = code_of(error)
     if code in _DENIED:
         code = DENIED

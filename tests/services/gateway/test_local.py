@@ -4,7 +4,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+from click.testing import CliRunner
+from lethe.cli.main import cli as lethe_command
 from lethe.iceberg import catalogs
 from lethe_local.folder import NAMESPACE, Folder
 from lethe_local.up import Local, Part
@@ -12,6 +16,7 @@ from lethe_operator.kube import DATASETS, RESTATEMENTS
 
 from tests.services.gateway.test_changes import follow
 from tests.support import gateway_lake
+from tests.support.buffers import batches_in
 from tests.support.clock import wait_until
 from tests.support.gateway_lake import STATES
 from tests.support.servers.gateway import GatewayProcess
@@ -28,7 +33,8 @@ def local(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Local]:
         catalog.create_namespace("air")
         gateway_lake.fill(catalog, gateway_lake.flights_table(catalog))
         kinds = {k.resource: k for k in local.objects.kinds.values()}
-        local.objects.create(kinds[DATASETS], NAMESPACE, gateway_lake.dataset(catalog="local"))
+        spec = {"catalog": "local", "buffer": {"uri": f"file://{tmp_path}/buffer"}}
+        local.objects.create(kinds[DATASETS], NAMESPACE, gateway_lake.dataset(**spec))
         local.objects.create(kinds[RESTATEMENTS], NAMESPACE, gateway_lake.restatement())
         yield local
 
@@ -80,6 +86,24 @@ def test_a_gateway_that_ends_is_started_again(local: Local) -> None:
         wait_until(lambda: not _answers(client), 30)
         wait_until(lambda: _answers(client), 60, before_each=part.look)
         assert client.get(DATASET).status_code == 200
+
+
+def test_a_folder_is_uploaded_through_it(local: Local, tmp_path: Path) -> None:
+    """The buffer is a folder too, so files go through the gateway."""
+    part, account = _gateway(local), local.folder.account
+    part.look()
+    with _client(local, local.folder.token) as client:
+        wait_until(lambda: _answers(client), 60)
+    (tmp_path / "new").mkdir()
+    pq.write_table(pa.table({"v": pa.array([1, 2], pa.int64())}), tmp_path / "new/part-0.parquet")
+    url = f"https://127.0.0.1:{local.gateway_port}"
+    where = ["--gateway", url, "--token-file", str(account / "token"), "--ca-file", str(account / "ca.crt")]
+
+    done = CliRunner().invoke(lethe_command, ["put", "flights", str(tmp_path / "new"), *where])
+
+    assert done.exit_code == 0, done.output
+    (batch,) = batches_in(f"file://{tmp_path}/buffer")
+    assert (batch.id, batch.complete, len(batch.data_objects)) == ("new", True, 1)
 
 
 def test_only_its_user_can_read_the_token(local: Local) -> None:

@@ -1,0 +1,170 @@
+"""The documents of uploads. Pure."""
+
+from datetime import datetime
+
+from lethe.base.ids import MAX_BATCH_ID_LENGTH
+from pydantic import ConfigDict, Field
+from pydantic.alias_generators import to_camel
+
+from lethe_gateway.api.documents import Page
+from lethe_gateway.document import Document
+from lethe_gateway.uploads.manifest import MAX_PATH_LENGTH, PATH, SHA256, FileEntry
+from lethe_gateway.uploads.records import FileState, FileView, PartUrl, UploadState, UploadView
+
+MAX_FILE_BYTES = 5 * 2**40
+FILES_AT_MOST = 10_000
+PARTS_AT_ONCE = 1000
+
+
+class Request(Document):
+    """A body of a request. A field that is not known is an error: it may be misspelt."""
+
+    model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, frozen=True, extra="forbid")
+
+
+class AnnouncedFile(Request):
+    """A file that will be uploaded."""
+
+    path: str = Field(
+        pattern=PATH,
+        max_length=MAX_PATH_LENGTH,
+        description="Its path below the folder of the batch. Names begin with a letter or a digit, and consist of letters, "
+        "digits, spaces and ._=+,@-",
+    )
+    size: int = Field(ge=0, le=MAX_FILE_BYTES, description="In bytes.")
+    sha256: str = Field(
+        default="",
+        pattern=rf"{SHA256}|^$",
+        description="In hex. Then no other content is accepted. If a file is sent in parts, announce that of each part instead.",
+    )
+
+
+class UploadRequest(Request):
+    """The batch that will be uploaded."""
+
+    batch_id: str = Field(
+        min_length=1, max_length=MAX_BATCH_ID_LENGTH, description="The id of the batch. An id is used once."
+    )
+    files: list[AnnouncedFile] = Field(
+        min_length=1, max_length=FILES_AT_MOST, description="All files of the batch, with different paths."
+    )
+
+    @property
+    def entries(self) -> list[FileEntry]:
+        return [FileEntry(path=f.path, size=f.size, sha256=f.sha256) for f in self.files]
+
+
+class AskedPart(Request):
+    number: int = Field(ge=1, le=10_000, description="The number of the part, from 1.")
+    sha256: str = Field(default="", pattern=rf"{SHA256}|^$", description="In hex. Then no other content is accepted.")
+
+
+class PartsRequest(Request):
+    """The parts that will be sent next."""
+
+    parts: list[AskedPart] = Field(
+        min_length=1, max_length=PARTS_AT_ONCE, description="They may be sent at the same time."
+    )
+
+
+class PresignedRequest(Document):
+    """A PUT to the store. Whoever has the URL may send it until it expires."""
+
+    url: str = Field(description="Send the content there, by PUT, without the token.")
+    headers: dict[str, str] = Field(description="Send them as they are.")
+
+
+class UploadPart(PresignedRequest):
+    number: int = Field(description="The number of the part, from 1.")
+    offset: int = Field(description="Where the part begins in the file, in bytes.")
+    size: int = Field(description="In bytes.")
+
+
+class UploadParts(Document):
+    """Where to send parts of a file."""
+
+    items: list[UploadPart] = Field(description="In the order in which they were asked for.")
+
+
+class MultipartUpload(Document):
+    """A file that is sent in parts."""
+
+    parts: int = Field(description="How many parts it has, numbered from 1.")
+    part_size: int = Field(description="The size of each part but the last, in bytes.")
+    uploaded: list[int] = Field(description="The numbers of the parts that the store has.")
+
+
+class UploadFile(Document):
+    """A file of an upload. Send it as `put` says, or in parts as `multipart` says, or, if it is small, by PUT to `files/<index>`
+    of the upload."""
+
+    index: int = Field(description="Its number in the upload, from 0.")
+    path: str = Field(description="Its path below the folder of the batch.")
+    size: int = Field(description="In bytes.")
+    sha256: str | None = Field(default=None, description="In hex, if it was announced.")
+    state: FileState = Field(description="Missing or Uploaded.")
+    put: PresignedRequest | None = Field(default=None, description="Where to send it directly to the store.")
+    multipart: MultipartUpload | None = Field(default=None, description="It is sent in parts: ask for their URLs.")
+
+
+class UploadSummary(Document):
+    """An upload in a list."""
+
+    id: str = Field(description="Identifies the upload in paths. It is derived from the batch id.")
+    batch_id: str = Field(description="The id of the batch.")
+    state: UploadState = Field(description="Open, Complete, or Abandoned while it is being removed.")
+    opened_time: datetime = Field(description="When it was opened.")
+    expires_time: datetime = Field(description="When it is removed if it is still open.")
+
+
+class Upload(UploadSummary):
+    """A batch that is being uploaded."""
+
+    files: list[UploadFile] = Field(description="In the order in which they were announced.")
+    checked: bool | None = Field(
+        default=None,
+        description="Of a completed upload: whether the files were compared with the table. If not, the consolidation does it.",
+    )
+
+
+class UploadPage(Page):
+    items: list[UploadSummary] = Field(
+        description="Uploads that are open or were completed lately, in the order of their ids."
+    )
+
+
+def summary_of(view: UploadView) -> UploadSummary:
+    return UploadSummary(
+        id=view.id,
+        batch_id=view.batch_id,
+        state=view.state,
+        opened_time=view.opened_time,
+        expires_time=view.expires_time,
+    )
+
+
+def upload_of(view: UploadView) -> Upload:
+    return Upload(**dict(summary_of(view)), files=[_file(f) for f in view.files], checked=view.checked)
+
+
+def parts_of(parts: list[PartUrl]) -> UploadParts:
+    return UploadParts(
+        items=[
+            UploadPart(number=p.number, offset=p.offset, size=p.size, url=p.url, headers=dict(p.headers)) for p in parts
+        ]
+    )
+
+
+def _file(view: FileView) -> UploadFile:
+    entry = view.entry
+    return UploadFile(
+        index=view.index,
+        path=entry.path,
+        size=entry.size,
+        sha256=entry.sha256 or None,
+        state=view.state,
+        put=PresignedRequest(url=view.url, headers=dict(view.headers)) if view.url else None,
+        multipart=MultipartUpload(parts=view.parts, part_size=entry.part_bytes, uploaded=list(view.parts_uploaded))
+        if view.parts
+        else None,
+    )

@@ -1,0 +1,1 @@
+"""Uploads: batches that clients write into buffers through the gateway."""

@@ -1,0 +1,183 @@
+"""The buffers of Datasets: whether the gateway may write there, and what is known of their tables. I/O.
+
+A Dataset is a document that its author writes, and the gateway writes with its own credentials. So it writes only into a buffer
+inside the namespace's boundary that no other Dataset and no table occupies: the checks of the operator and of runs.
+"""
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from lethe.base import names
+from lethe.base.errors import InputError, LetheError
+from lethe.contract.run import RunBoundary
+from lethe.guards import rejections as guards
+from lethe.guards.boundary import Outside, outside_names, outside_uri
+from lethe.guards.claim import Owner
+from lethe.guards.rejections import Contents, buffer_rejection
+from lethe.iceberg import catalogs
+from lethe.iceberg.facts import observe
+from lethe.ledger.ledger import BatchEntry, Ledger
+from lethe.ledger.parts import get_many
+from lethe.ledger_store import store as ledger_store
+from lethe.storage.object_store import ObjectStore, open_store
+from lethe.storage.surroundings import around
+from lethe.uri import names_place
+from lethe_operator.resources.boundaries import Boundaries
+from lethe_operator.resources.common import InvalidSpec
+from lethe_operator.resources.dataset import Dataset, parse_dataset
+from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
+from pyiceberg.schema import Schema
+
+from lethe_gateway.problems import Kind, Problem
+
+log = logging.getLogger(__name__)
+
+# How long a buffer that may be used is not checked again, and how long what was read of a table counts as current.
+CHECKED_SECONDS: Final = 60.0
+TABLE_SECONDS: Final = 3.0
+KEPT_AT_MOST: Final = 256
+STORE_AWAY: Final = (
+    "The catalog or the store of the Dataset does not answer ({kind}). Try again later; nothing is lost."
+)
+
+
+@dataclass(frozen=True)
+class KnownTable:
+    """What uploads need to know of a table."""
+
+    schema: Schema
+    ledger: Ledger
+
+    def entry(self, batch_id: str) -> BatchEntry | None:
+        return get_many(self.ledger.batches, [batch_id]).get(batch_id)
+
+
+@dataclass(frozen=True)
+class Buffer:
+    """A buffer that the gateway may write into."""
+
+    dataset: Dataset
+    properties: Mapping[str, str]  # of the catalog
+    store: ObjectStore
+    table: KnownTable | None  # None: no run has created or claimed it yet
+
+    @property
+    def uri(self) -> str:
+        return self.dataset.spec.buffer.uri
+
+
+class Buffers:
+    """Opens buffers, and remembers for a short time what was found."""
+
+    def __init__(self, boundaries: Boundaries, clock: Callable[[], float] = time.monotonic) -> None:
+        self._boundaries = boundaries
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._checked: dict[tuple[str, str, str], float] = {}  # until when; by UID, buffer and table UUID
+        self._tables: dict[tuple[str, str, str], tuple[float, tuple[str, KnownTable] | None]] = {}
+
+    def open(self, resource: Mapping[str, Any]) -> Buffer:
+        """The buffer of a Dataset.
+
+        Raises: Problem (`buffer-unusable`); LetheError; what catalogs and stores raise.
+        """
+        try:
+            dataset = parse_dataset(resource)
+        except InvalidSpec as e:
+            raise unusable(f"The Dataset is invalid: {e}") from None
+        spec = dataset.spec
+        outside = self._outside(dataset)
+        if outside is not None:
+            raise unusable(outside.message(dataset.meta.namespace))
+        properties = catalogs.properties(spec.table.catalog)
+        local = guards.local("spec.buffer.uri", spec.buffer.uri, spec.table.catalog, catalogs.is_local(properties))
+        if local is not None:
+            raise unusable(local)
+        found = self._table(dataset)
+        self._check(dataset, properties, found[0] if found else "")
+        return Buffer(dataset, properties, open_store(spec.buffer.uri, properties), found[1] if found else None)
+
+    def _outside(self, dataset: Dataset) -> Outside | None:
+        own = self._boundaries.of(dataset.meta.namespace)
+        boundary = RunBoundary(catalogs=own.catalogs, tables=own.tables, uris=own.uris)
+        spec = dataset.spec
+        found = outside_names(boundary, spec.table.catalog, spec.table.name)
+        return found or outside_uri(boundary, "spec.buffer.uri", spec.buffer.uri)
+
+    def _check(self, dataset: Dataset, properties: Mapping[str, str], table_uuid: str) -> None:
+        uri, key = dataset.spec.buffer.uri, (dataset.meta.uid, dataset.spec.buffer.uri, table_uuid)
+        with self._lock:
+            if self._checked.get(key, 0.0) > self._clock():
+                return
+        warehouse = properties.get("warehouse", "")
+        found = buffer_rejection(
+            uri,
+            Owner(dataset.meta.namespace, dataset.meta.name, dataset.meta.uid, table_uuid),
+            around(uri, properties),
+            Contents(),
+            dataset.spec.buffer.adopt,
+            (warehouse,) if names_place(warehouse) else (),
+        )
+        if found is not None:
+            raise unusable(f"{found.reason}: {found.message}")
+        with self._lock:
+            _bound(self._checked)
+            self._checked[key] = self._clock() + CHECKED_SECONDS
+
+    def _table(self, dataset: Dataset) -> tuple[str, KnownTable] | None:
+        """The UUID of the table and what is known of it; None: it does not exist, or no run has claimed it yet."""
+        key = (dataset.claim, dataset.spec.table.catalog, dataset.spec.table.name)
+        with self._lock:
+            until, known = self._tables.get(key, (0.0, None))
+            if until > self._clock():
+                return known
+        found = self._loaded(dataset)
+        with self._lock:
+            _bound(self._tables)
+            self._tables[key] = self._clock() + TABLE_SECONDS, found
+        return found
+
+    def _loaded(self, dataset: Dataset) -> tuple[str, KnownTable] | None:
+        spec = dataset.spec
+        try:
+            table = catalogs.load(spec.table.catalog).load_table(spec.table.name)
+        except (NoSuchTableError, NoSuchNamespaceError):
+            return None
+        held = table.properties.get(names.CLAIM)
+        if held is None:
+            return None  # whoever may write a Dataset may name any table: nothing is said about it
+        if held != dataset.claim:
+            raise unusable(
+                f"The table {spec.table.catalog}.{spec.table.name} belongs to another Dataset (table property lethe.dataset)."
+            )
+        facts = observe(table, spec.batch_column, spec.table.name)
+        ledger = ledger_store.load(table.io, facts).ledger
+        return facts.uuid, KnownTable(table.schema(), ledger)
+
+
+def unusable(why: str) -> Problem:
+    return Problem(Kind.BUFFER_UNUSABLE, why)
+
+
+def problem_of(error: Exception) -> Problem:
+    """What an error of a catalog or a store means for the caller. Messages of foreign errors may contain credentials."""
+    if isinstance(error, Problem):
+        return error
+    if isinstance(error, InputError) and error.reason == "UnknownCatalog":  # its message names all others
+        return unusable(
+            "The gateway has no such catalog. Correct spec.table.catalog, or ask the administrator to add it."
+        )
+    if isinstance(error, InputError):
+        return unusable(f"{error.reason}: {error.message}")
+    kind = error.reason if isinstance(error, LetheError) else type(error).__name__
+    log.warning("a catalog or a store failed: %s", kind)  # not the message
+    return Problem(Kind.CATALOG_AWAY, STORE_AWAY.format(kind=kind), retry_after_seconds=5)
+
+
+def _bound(kept: dict[Any, Any]) -> None:
+    if len(kept) >= KEPT_AT_MOST:
+        kept.clear()

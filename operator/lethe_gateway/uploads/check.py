@@ -1,0 +1,48 @@
+"""Checks the files of an upload as a consolidation would. I/O: reads them."""
+
+import threading
+from collections.abc import Mapping
+from typing import Final
+
+from lethe.base.errors import InputError
+from lethe.contract.result import RefusedBatch
+from lethe.contract.settings import ConsolidationMode, SchemaEvolution
+from lethe.ingest.buffer_files import ReadSettings
+from lethe.ingest.buffer_store import BufferAway, FileTask
+from lethe.ingest.checking import Whole, check_files, columns_of
+
+from lethe_gateway.problems import Kind, Problem
+from lethe_gateway.uploads.buffers import STORE_AWAY, Buffer
+
+# Files up to this size are read completely, as many as have this size together. Of others only the columns are compared, which
+# costs one or two requests.
+WHOLE_BYTES: Final = 8 * 1024 * 1024
+ALL_BYTES: Final = 64 * 1024 * 1024
+# Rows need much more memory than their files.
+_ONE_AT_A_TIME: Final = threading.Lock()
+
+
+def rejection(buffer: Buffer, batch_id: str, files: Mapping[str, tuple[int, str]]) -> tuple[RefusedBatch | None, bool]:
+    """With what a consolidation would refuse a batch, and whether that could be checked.
+
+    Args:
+        files: The size and the ETag of each object, by its URI.
+    Raises: Problem (`catalog-away`).
+    """
+    spec, table = buffer.dataset.spec, buffer.table
+    if table is None:
+        return None, False
+    try:
+        columns = columns_of(table.schema)
+    except InputError:
+        return None, False  # a type that only Spark reads
+    tasks = [FileTask(batch_id, uri, size, etag) for uri, (size, etag) in sorted(files.items())]
+    add_columns = spec.schema_evolution is SchemaEvolution.ADD_COLUMNS
+    settings = ReadSettings(spec.batch_column, dict(buffer.properties), spec.buffer.format, add_columns)
+    try:
+        with _ONE_AT_A_TIME:
+            checked = check_files(columns, tasks, settings, Whole(WHOLE_BYTES, ALL_BYTES))
+    except BufferAway as e:
+        raise Problem(Kind.CATALOG_AWAY, STORE_AWAY.format(kind="BufferAway"), retry_after_seconds=5) from e
+    # Whether files can be registered unchanged is decided by the run.
+    return checked.refusal, spec.consolidation.mode is ConsolidationMode.REWRITE or checked.refusal is not None

@@ -1,0 +1,138 @@
+"""What an upload consists of, and where it is in the buffer. Pure.
+
+The record of an upload is in the buffer itself, so all replicas see the same. Its objects, all written with put-if-absent:
+
+- `_uploads/<upload>/manifest.json`: the batch and its files. Who creates it opens the upload.
+- `_uploads/<upload>/<opening>.outcome`: `complete` or `abandoned`. Who creates it decides.
+- `_uploads/<upload>/<opening>.<n>.multipart`: the store's id of the multipart upload of file n.
+- `_uploads/<upload>/<opening>.data`: the file of a batch that is one file, until the upload is complete.
+
+`<upload>` is derived from the batch id, so there is one upload of a batch at a time; `<opening>` is new each time it is opened.
+"""
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import Final
+
+from lethe.base import names
+from lethe.buffer.upload import LocalFile, Upload, plan_upload
+from lethe.contract.settings import BufferLayout
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+VERSION: Final = 1
+MANIFEST: Final = "manifest.json"
+OUTCOME: Final = ".outcome"
+UPLOAD_ID: Final = r"^[0-9a-f]{32}$"
+SHA256: Final = r"^[0-9a-f]{64}$"
+MAX_PATH_LENGTH: Final = 512
+# Neither a hidden file, nor a step up, nor a character that some reader of URIs treats as special.
+PATH: Final = r"^[A-Za-z0-9][A-Za-z0-9 ._=+,@-]*(/[A-Za-z0-9][A-Za-z0-9 ._=+,@-]*)*$"
+_PATH: Final = re.compile(PATH)
+
+
+class Outcome(StrEnum):
+    """How an upload ended."""
+
+    COMPLETE = "complete"
+    ABANDONED = "abandoned"
+
+
+class FileEntry(BaseModel):
+    """A file, as the client announced it."""
+
+    model_config = ConfigDict(frozen=True)
+
+    path: str  # below the folder of the batch
+    size: int  # in bytes
+    sha256: str = ""  # in hex; "": not announced
+    part_bytes: int = 0  # the size of each part but the last, in bytes; 0: it is sent whole
+
+
+class Manifest(BaseModel):
+    """An open upload."""
+
+    model_config = ConfigDict(frozen=True)
+
+    version: int = VERSION
+    opening: str  # random
+    batch_id: str
+    opened_time: datetime  # UTC
+    files: tuple[FileEntry, ...]
+
+    def announces(self, files: Sequence[FileEntry]) -> bool:
+        """Whether these are the files of this upload, in any order."""
+        return _announced(self.files) == _announced(files)
+
+    def encode(self) -> bytes:
+        return self.model_dump_json().encode()
+
+    @staticmethod
+    def decode(content: bytes) -> "Manifest | None":
+        """None: it is not a manifest of this version."""
+        try:
+            found = Manifest.model_validate_json(content)
+        except ValidationError:
+            return None
+        return found if found.version == VERSION and all(is_path(f.path) for f in found.files) else None
+
+
+@dataclass(frozen=True)
+class Places:
+    """Where the parts of an upload are, as URIs."""
+
+    folder: str  # of the record
+    target: Upload  # the batch in the buffer
+    uris: Mapping[int, str]  # where each file is uploaded to, by its index
+
+    @property
+    def manifest(self) -> str:
+        return f"{self.folder}/{MANIFEST}"
+
+    def outcome(self, manifest: Manifest) -> str:
+        return f"{self.folder}/{manifest.opening}{OUTCOME}"
+
+    def multipart(self, manifest: Manifest, index: int) -> str:
+        return f"{self.folder}/{manifest.opening}.{index}.multipart"
+
+
+def upload_id(batch_id: str) -> str:
+    """A name for the upload of a batch that fits into a path."""
+    return hashlib.sha256(batch_id.encode()).hexdigest()[:32]
+
+
+def uploads_folder(buffer_uri: str) -> str:
+    return f"{buffer_uri.rstrip('/')}/{names.UPLOADS_FOLDER}"
+
+
+def record_folder(buffer_uri: str, upload: str) -> str:
+    return f"{uploads_folder(buffer_uri)}/{upload}"
+
+
+def places_of(buffer_uri: str, layout: BufferLayout, batch_column: str, manifest: Manifest) -> Places:
+    """Raises: InputError (`NoDataFiles`, `SeveralFiles`)."""
+    files = [LocalFile(f.path, f.size) for f in manifest.files]
+    target = plan_upload(buffer_uri, layout, batch_column, manifest.batch_id, files)
+    folder = record_folder(buffer_uri, upload_id(manifest.batch_id))
+    if target.marker:
+        return Places(folder, target, dict(enumerate(target.files)))
+    # A single file is a batch as soon as it exists, so it is uploaded beside the manifest first.
+    return Places(folder, target, {0: f"{folder}/{manifest.opening}.data"})
+
+
+def is_path(path: str) -> bool:
+    """Whether a client may name a file so."""
+    return len(path) <= MAX_PATH_LENGTH and _PATH.fullmatch(path) is not None
+
+
+def expires(manifest: Manifest, after: timedelta) -> datetime:
+    """When an upload that is still open is removed."""
+    return manifest.opened_time + after
+
+
+def _announced(files: Sequence[FileEntry]) -> str:
+    return json.dumps(sorted((f.path, f.size, f.sha256) for f in files))

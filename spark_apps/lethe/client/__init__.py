@@ -1,0 +1,1 @@
+"""Programs that talk to Lethe's gateway."""

@@ -1,0 +1,570 @@
+"""Uploads into a buffer on local files, with a real table: every step repeated, interrupted and raced."""
+
+import hashlib
+import io
+import os
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from lethe.base import names
+from lethe.contract.settings import BufferLayout
+from lethe.guards.claim import Owner
+from lethe.ledger.ledger import BatchState, BufferedObject
+from lethe.storage.local_store import LocalStore
+from lethe.storage.surroundings import take_claim
+from lethe_gateway.problems import Kind, Problem
+from lethe_gateway.settings import UploadSettings
+from lethe_gateway.uploads import check
+from lethe_gateway.uploads.buffers import Buffer, Buffers, problem_of
+from lethe_gateway.uploads.manifest import FileEntry, upload_id
+from lethe_gateway.uploads.records import FileState, UploadState, UploadView
+from lethe_gateway.uploads.store import Uploads
+from lethe_operator.resources.boundaries import Boundaries, Boundary
+from pyiceberg.catalog import Catalog
+from pyiceberg.table import Table
+
+from tests.support import gateway_lake
+from tests.support.buffers import batches_in
+from tests.support.builders import a_batch
+from tests.support.clock import wait_until
+from tests.support.tables import commit
+
+ID = "2026/03/03"
+UPLOAD = upload_id(ID)
+
+
+def parquet(*values: Any, column: str = "v", kind: pa.DataType | None = None) -> bytes:
+    out = io.BytesIO()
+    pq.write_table(pa.table({column: pa.array(values, kind or pa.int64())}), out)
+    return out.getvalue()
+
+
+GOOD = {"part-0.parquet": parquet(1, 2), "day=1/part-1.parquet": parquet(3)}
+
+
+def entries(files: dict[str, bytes] = GOOD, hashed: bool = True) -> list[FileEntry]:
+    return [
+        FileEntry(path=p, size=len(c), sha256=hashlib.sha256(c).hexdigest() if hashed else "") for p, c in files.items()
+    ]
+
+
+@dataclass
+class Site:
+    """A table, its Dataset, and a buffer."""
+
+    catalog: Catalog
+    table: Table
+    uri: str
+    boundaries: Boundaries = field(default_factory=Boundaries)
+    settings: UploadSettings = field(default_factory=UploadSettings)
+    spec: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.uploads = Uploads(self.settings)
+
+    @property
+    def folder(self) -> Path:
+        return Path(self.uri.removeprefix("file://"))
+
+    def resource(self) -> dict[str, Any]:
+        found = gateway_lake.dataset(**{"buffer": {"uri": self.uri}, **self.spec})
+        found["metadata"] |= {"namespace": "default", "uid": "u-1"}
+        return found
+
+    def buffer(self) -> Buffer:
+        """As a request sees it that has nothing remembered."""
+        return Buffers(self.boundaries).open(self.resource())
+
+    def open(self, files: Sequence[FileEntry] | None = None) -> tuple[UploadView, bool]:
+        return self.uploads.open(self.buffer(), ID, files or entries())
+
+    def send(self, files: dict[str, bytes] = GOOD) -> None:
+        for index, content in enumerate(files.values()):
+            self.uploads.put(self.buffer(), UPLOAD, index, content)
+
+    def complete(self) -> UploadView:
+        return self.uploads.complete(self.buffer(), UPLOAD)
+
+    def files(self) -> list[str]:
+        return sorted(p.relative_to(self.folder).as_posix() for p in self.folder.rglob("*") if p.is_file())
+
+
+@pytest.fixture
+def site(catalog: Catalog, tmp_path: Path) -> Site:
+    table = gateway_lake.flights_table(catalog)
+    (tmp_path / "buffer").mkdir()
+    return Site(catalog, table, f"file://{tmp_path}/buffer")
+
+
+def problem(kind: Kind, work: Callable[[], object]) -> Problem:
+    with pytest.raises(Problem) as raised:
+        work()
+    assert raised.value.kind is kind, raised.value.detail
+    return raised.value
+
+
+def states(view: UploadView) -> list[FileState]:
+    return [f.state for f in view.files]
+
+
+# --- the usual way ---
+
+
+def test_a_batch_is_complete_when_its_upload_is_and_not_before(site: Site) -> None:
+    view, new = site.open()
+    assert (new, view.state, states(view)) == (True, UploadState.OPEN, [FileState.MISSING] * 2)
+    site.send()
+    (waiting,) = batches_in(site.uri)
+    assert not waiting.complete
+
+    done = site.complete()
+
+    assert (done.state, done.checked) == (UploadState.COMPLETE, True)
+    (batch,) = batches_in(site.uri)
+    assert (batch.id, batch.complete, len(batch.data_objects)) == (ID, True, 2)
+
+
+def test_the_same_request_again_finds_the_same_upload(site: Site) -> None:
+    first, _ = site.open()
+    site.uploads.put(site.buffer(), UPLOAD, 1, GOOD["day=1/part-1.parquet"])
+
+    second, new = site.open(list(reversed(entries())))
+
+    assert (second.id, new, states(second)) == (first.id, False, [FileState.MISSING, FileState.UPLOADED])
+    problem(Kind.UPLOAD_CONFLICT, lambda: site.open(entries({"other.parquet": parquet(1)})))
+    assert site.uploads.view(site.buffer(), UPLOAD).batch_id == ID
+
+
+def test_a_batch_of_one_file_appears_at_once(site: Site) -> None:
+    site.spec = {"buffer": {"uri": site.uri, "layout": "File"}}
+    content = {"part-0.parquet": parquet(1)}
+    site.open(entries(content))
+    site.send(content)
+    assert batches_in(site.uri, layout=BufferLayout.FILE) == []
+
+    site.complete()
+    site.complete()
+
+    (batch,) = batches_in(site.uri, layout=BufferLayout.FILE)
+    assert (batch.id, batch.complete) == (ID, True)
+    assert [f for f in site.files() if f.endswith(".data")] == []
+
+
+def test_a_batch_of_one_file_overwrites_none(site: Site) -> None:
+    site.spec = {"buffer": {"uri": site.uri, "layout": "File"}}
+    content = {"part-0.parquet": parquet(1)}
+    site.open(entries(content))
+    site.send(content)
+    theirs = site.folder / "2026%2F03%2F03.parquet"
+    theirs.write_bytes(b"of another producer")
+
+    problem(Kind.UPLOAD_CONFLICT, site.complete)
+
+    assert theirs.read_bytes() == b"of another producer"
+
+
+def test_an_upload_without_a_table_is_not_checked(site: Site) -> None:
+    site.catalog.drop_table("air.flights")
+    bad = {"part-0.parquet": parquet(1, column="unknown")}
+    site.open(entries(bad))
+    site.send(bad)
+
+    assert site.complete().checked is False
+
+
+# --- what is wrong is said at once ---
+
+
+def test_missing_and_different_files_are_named(site: Site) -> None:
+    site.open()
+    at = site.folder / "batch_id=2026%2F03%2F03"
+    at.mkdir()
+    (at / "part-0.parquet").write_bytes(b"short")
+
+    found = problem(Kind.UPLOAD_INCOMPLETE, site.complete)
+
+    assert [(e.field, e.message.partition(",")[0]) for e in found.errors] == [
+        ("part-0.parquet", "has 5 bytes"),
+        ("day=1/part-1.parquet", "is missing"),
+    ]
+    assert not (at / "_SUCCESS").exists()
+
+
+def test_content_that_was_not_announced_is_refused(site: Site) -> None:
+    site.open()
+
+    problem(Kind.CONTENT_DIFFERS, lambda: site.uploads.put(site.buffer(), UPLOAD, 0, b"too short"))
+    other = parquet(8, 9)
+    assert len(other) == len(GOOD["part-0.parquet"])
+    problem(Kind.CONTENT_DIFFERS, lambda: site.uploads.put(site.buffer(), UPLOAD, 0, other))
+
+    assert [f for f in site.files() if f.endswith("parquet")] == []
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        (parquet(1, column="w"), "column v (int64) is missing"),
+        (parquet("a", kind=pa.string()), "column v is string, expected int64"),
+        (b"no parquet at all", "it is not readable as Parquet"),
+    ],
+)
+def test_what_a_consolidation_would_refuse_is_refused_with_the_file_and_the_column(
+    site: Site, content: bytes, expected: str
+) -> None:
+    files = {"ok.parquet": parquet(1), "bad.parquet": content}
+    site.open(entries(files))
+    site.send(files)
+
+    found = problem(Kind.BATCH_REFUSED, site.complete)
+
+    assert "bad.parquet" in found.detail
+    assert expected in found.detail
+    assert site.uploads.view(site.buffer(), UPLOAD).state is UploadState.OPEN
+    assert not batches_in(site.uri)[0].complete
+
+
+def test_a_large_file_is_judged_by_its_columns_alone(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(check, "WHOLE_BYTES", 10)
+    bad = {"bad.parquet": parquet(1, column="w")}
+    site.open(entries(bad))
+    site.send(bad)
+
+    assert "column v (int64) is missing" in problem(Kind.BATCH_REFUSED, site.complete).detail
+
+
+def test_an_id_that_was_taken_back_is_not_used_again(site: Site) -> None:
+    commit(site.table, a_batch(ID, BatchState.REVERTED))
+
+    assert "is reverted since" in problem(Kind.BATCH_ID_USED, site.open).detail
+
+    assert site.files() == []
+
+
+def test_an_id_that_is_used_meanwhile_is_found_at_the_end(site: Site) -> None:
+    site.open()
+    site.send()
+    commit(site.table, a_batch(ID, BatchState.REVERTED))
+
+    problem(Kind.BATCH_ID_USED, site.complete)
+
+    assert not batches_in(site.uri)[0].complete
+
+
+def test_files_of_another_producer_in_the_folder_are_found(site: Site) -> None:
+    site.open()
+    site.send()
+    (site.folder / "batch_id=2026%2F03%2F03" / "theirs.parquet").write_bytes(parquet(9))
+
+    assert "theirs.parquet" in problem(Kind.UPLOAD_CONFLICT, site.complete).detail
+
+
+def test_a_file_that_is_too_large_for_the_gateway_is_refused_at_once(site: Site) -> None:
+    huge = [FileEntry(path="a.parquet", size=site.settings.through_bytes + 1)]
+
+    assert "smaller files" in problem(Kind.INVALID_REQUEST, lambda: site.open(huge)).detail
+
+
+# --- after the end ---
+
+
+def test_a_complete_upload_stays_as_it_is(site: Site) -> None:
+    site.open()
+    site.send()
+    site.complete()
+
+    assert site.complete().state is UploadState.COMPLETE
+    problem(Kind.UPLOAD_ENDED, lambda: site.uploads.put(site.buffer(), UPLOAD, 0, GOOD["part-0.parquet"]))
+    problem(Kind.UPLOAD_ENDED, lambda: site.uploads.abandon(site.buffer(), UPLOAD))
+    again, new = site.open()
+    assert (again.state, new, states(again)) == (UploadState.COMPLETE, False, [FileState.UPLOADED] * 2)
+
+
+def test_completing_a_batch_that_was_promoted_and_removed_brings_nothing_back(site: Site) -> None:
+    site.open()
+    site.send()
+    site.complete()
+    objects = batches_in(site.uri)[0].objects
+    commit(site.table, a_batch(ID, objects=objects))
+    for listed in objects:
+        LocalStore(site.uri).remove(listed.key)
+
+    assert site.complete().state is UploadState.COMPLETE
+
+    assert batches_in(site.uri) == []
+
+
+def test_the_same_batch_again_after_its_promotion_is_complete_at_once(site: Site) -> None:
+    folder = f"{site.uri}/batch_id=2026%2F03%2F03"
+    objects = [BufferedObject(f"{folder}/{p}", len(c), "e") for p, c in GOOD.items()]
+    commit(site.table, a_batch(ID, objects=tuple(objects)))
+    site.open()
+
+    assert site.complete().state is UploadState.COMPLETE
+    assert batches_in(site.uri) == []
+
+
+def test_an_abandoned_upload_leaves_nothing_and_its_id_is_free(site: Site) -> None:
+    site.open()
+    site.send()
+
+    site.uploads.abandon(site.buffer(), UPLOAD)
+
+    assert site.files() == []
+    problem(Kind.NOT_FOUND, site.complete)
+    problem(Kind.NOT_FOUND, lambda: site.uploads.abandon(site.buffer(), UPLOAD))
+    other = {"other.parquet": parquet(5)}
+    site.open(entries(other))
+    site.send(other)
+    assert site.complete().state is UploadState.COMPLETE
+
+
+# --- interrupted at each step ---
+
+
+class Killed(BaseException):
+    """The process ends here."""
+
+
+def kill_at(monkeypatch: pytest.MonkeyPatch, method: str, ending: str) -> None:
+    """The next call of a method of the store for an object whose URI ends so does not return."""
+    original = getattr(LocalStore, method)
+    armed = [True]
+
+    def dies(self: LocalStore, uri: str, *args: object, **named: object) -> object:
+        if armed and uri.endswith(ending):
+            armed.clear()
+            raise Killed
+        return original(self, uri, *args, **named)
+
+    monkeypatch.setattr(LocalStore, method, dies)
+
+
+@pytest.mark.parametrize("ending", [".outcome", names.SUCCESS_MARKER])
+def test_a_completion_that_was_interrupted_is_finished_by_the_next(
+    site: Site, monkeypatch: pytest.MonkeyPatch, ending: str
+) -> None:
+    site.open()
+    site.send()
+    kill_at(monkeypatch, "put_if_absent", ending)
+    with pytest.raises(Killed):
+        site.complete()
+    assert not batches_in(site.uri)[0].complete
+
+    assert site.complete().state is UploadState.COMPLETE
+
+    assert batches_in(site.uri)[0].complete
+
+
+@pytest.mark.parametrize("ending", ["part-0.parquet", "part-1.parquet", "manifest.json", ".outcome"])
+def test_an_abandoning_that_was_interrupted_is_finished_by_the_next_opening(
+    site: Site, monkeypatch: pytest.MonkeyPatch, ending: str
+) -> None:
+    site.open()
+    site.send()
+    kill_at(monkeypatch, "remove", ending)
+    with pytest.raises(Killed):
+        site.uploads.abandon(site.buffer(), UPLOAD)
+
+    view, new = site.open()
+
+    assert (new, states(view)) == (True, [FileState.MISSING] * 2)
+    site.send()
+    assert site.complete().state is UploadState.COMPLETE
+    assert batches_in(site.uri)[0].complete
+
+
+def test_an_interrupted_abandoning_is_never_completed(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    site.open()
+    site.send()
+    kill_at(monkeypatch, "remove", "part-1.parquet")
+    with pytest.raises(Killed):
+        site.uploads.abandon(site.buffer(), UPLOAD)
+
+    problem(Kind.UPLOAD_ENDED, site.complete)
+
+    assert not batches_in(site.uri)[0].complete
+
+
+# --- at the same time ---
+
+
+def test_of_clients_that_open_one_id_at_once_one_is_first(site: Site) -> None:
+    contents = [{f"part-{n}.parquet": parquet(n)} for n in range(8)]
+    barrier = threading.Barrier(len(contents))
+
+    def opened(files: dict[str, bytes]) -> bool | Kind:
+        barrier.wait()
+        try:
+            return site.open(entries(files))[1]
+        except Problem as e:
+            return e.kind
+
+    with ThreadPoolExecutor(len(contents)) as pool:
+        found = list(pool.map(opened, contents))
+    assert sorted(map(str, found)) == sorted(map(str, [*[Kind.UPLOAD_CONFLICT] * 7, True]))
+
+
+def during_check(monkeypatch: pytest.MonkeyPatch, work: Callable[[], object]) -> None:
+    """Something happens after a completion has found all files, and before it decides."""
+    original = check.rejection
+
+    def meanwhile(*args: Any) -> Any:
+        monkeypatch.setattr(check, "rejection", original)
+        work()
+        return original(*args)
+
+    monkeypatch.setattr(check, "rejection", meanwhile)
+
+
+def test_an_upload_that_is_abandoned_while_it_is_completed_is_not_complete(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site.open()
+    site.send()
+    monkeypatch.setattr(check, "rejection", _abandoned_first(site))
+
+    problem(Kind.NOT_FOUND, site.complete)
+
+    assert site.files() == []
+
+
+def _abandoned_first(site: Site) -> Callable[..., Any]:
+    def rejection(*_: Any) -> Any:
+        site.uploads.abandon(site.buffer(), UPLOAD)
+        return None, True
+
+    return rejection
+
+
+def test_a_completion_of_an_upload_that_was_opened_again_meanwhile_changes_nothing(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site.open()
+    site.send()
+
+    def rejection(*_: Any) -> Any:
+        site.uploads.abandon(site.buffer(), UPLOAD)
+        site.open()
+        return None, True
+
+    monkeypatch.setattr(check, "rejection", rejection)
+
+    problem(Kind.NOT_FOUND, site.complete)
+
+    assert site.uploads.view(site.buffer(), UPLOAD).state is UploadState.OPEN
+    assert batches_in(site.uri) == []
+
+
+def test_a_completion_wins_over_an_abandoning_that_comes_later(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    site.open()
+    site.send()
+    during_check(monkeypatch, site.complete)
+
+    assert site.complete().state is UploadState.COMPLETE
+
+    problem(Kind.UPLOAD_ENDED, lambda: site.uploads.abandon(site.buffer(), UPLOAD))
+    assert batches_in(site.uri)[0].complete
+
+
+# --- old ones ---
+
+
+def test_uploads_that_are_open_for_too_long_are_removed_and_complete_ones_forgotten(site: Site) -> None:
+    site.open()
+    site.send()
+    site.complete()
+    site.uploads.open(site.buffer(), "late", entries())
+    now = datetime.now(UTC)
+
+    assert site.uploads.remove_old(site.buffer(), now) == 0
+    assert {v.batch_id for v in site.uploads.page(site.buffer(), "", 10)[0]} == {ID, "late"}
+    assert site.uploads.remove_old(site.buffer(), now + timedelta(hours=2)) == 0
+    assert [v.batch_id for v in site.uploads.page(site.buffer(), "", 10)[0]] == ["late"]
+    assert site.uploads.remove_old(site.buffer(), now + timedelta(days=2)) == 1
+    assert site.uploads.page(site.buffer(), "", 10) == ([], False)
+    assert batches_in(site.uri)[0].complete
+
+
+def test_the_next_opening_removes_old_ones_and_says_so(site: Site, caplog: pytest.LogCaptureFixture) -> None:
+    site.settings = UploadSettings(openSeconds=60)
+    site.__post_init__()
+    site.open()
+    long_ago = datetime.now(UTC) - timedelta(hours=1)
+    manifest = site.folder / "_uploads" / UPLOAD / "manifest.json"
+    text = manifest.read_text()
+    opened = text.partition('"opened_time":"')[2].partition('"')[0]
+    manifest.write_text(text.replace(opened, long_ago.isoformat()))
+    os.utime(manifest, (long_ago.timestamp(), long_ago.timestamp()))
+    site.__post_init__()  # another replica
+
+    site.uploads.open(site.buffer(), "another", entries())
+
+    wait_until(lambda: "default/flights: removed 1 uploads that were open for too long" in caplog.text, 30)
+    assert [v.batch_id for v in site.uploads.page(site.buffer(), "", 10)[0]] == ["another"]
+
+
+def test_a_forgotten_upload_of_a_batch_that_waits_is_complete_again(site: Site) -> None:
+    site.open()
+    site.send()
+    site.complete()
+    site.uploads.remove_old(site.buffer(), datetime.now(UTC) + timedelta(hours=2))
+
+    view, new = site.open()
+
+    assert (new, states(view)) == (True, [FileState.UPLOADED] * 2)
+    assert site.complete().state is UploadState.COMPLETE
+
+
+def test_a_page_continues_after_an_id(site: Site) -> None:
+    for n in range(5):
+        site.uploads.open(site.buffer(), f"b{n}", entries())
+    first, more = site.uploads.page(site.buffer(), "", 3)
+    rest, end = site.uploads.page(site.buffer(), first[-1].id, 3)
+
+    assert (len(first), more, len(rest), end) == (3, True, 2, False)
+    assert {v.batch_id for v in (*first, *rest)} == {f"b{n}" for n in range(5)}
+
+
+# --- which buffers ---
+
+
+def test_a_buffer_of_another_dataset_is_not_written_to(site: Site) -> None:
+    take_claim(site.uri, {}, Owner("default", "other", "u-2", "t"), BufferLayout.DIRECTORY)
+
+    assert "belongs to Dataset default/other" in problem(Kind.BUFFER_UNUSABLE, site.buffer).detail
+
+
+def test_a_table_of_another_dataset_is_not_looked_at(site: Site) -> None:
+    with site.table.transaction() as change:
+        change.set_properties({names.CLAIM: "default/other"})
+
+    problem(Kind.BUFFER_UNUSABLE, site.buffer)
+
+
+def test_a_buffer_outside_of_the_boundary_is_not_written_to(site: Site) -> None:
+    outside = replace(site, boundaries=Boundaries(default=Boundary(uris=("s3://lake/team-a",))))
+
+    assert "is outside the boundary uris of namespace default" in problem(Kind.BUFFER_UNUSABLE, outside.buffer).detail
+
+
+def test_a_folder_of_a_table_is_not_written_to(site: Site) -> None:
+    of_table = replace(site, uri=f"{site.table.location()}/data")
+
+    assert "BufferHoldsTable" in problem(Kind.BUFFER_UNUSABLE, of_table.buffer).detail
+
+
+def test_a_catalog_that_is_not_configured_is_named_without_the_others(site: Site) -> None:
+    site.spec = {"catalog": "elsewhere"}
+    with pytest.raises(Exception, match="elsewhere") as raised:
+        site.buffer()
+
+    assert "lite" not in problem_of(raised.value).detail
