@@ -128,13 +128,14 @@ bench-start: venv jars ## the time that the class archive saves in each run
 	@$(BIN)/python -m bench.start $(ARGS)
 bench-local: venv jars ## lethe local: from a command to the commit (ARGS="--demo --cold": also the demo, and from nothing)
 	@$(BIN)/python -m bench.local $(ARGS)
-bench-gateway: venv ## pages of batches by the gateway, into docs/benchmarks: 5 minutes on an idle machine (ARGS="--scale small")
+bench-gateway: venv ## pages of batches and uploads by the gateway, into docs/benchmarks: 8 minutes on an idle machine (ARGS="--scale small")
+	@dev/tools.sh versitygw
 	@$(BIN)/python -m bench.gateway $(ARGS)
 bench-listing: venv ## the time that Lethe takes to list many objects of an S3 server, and boto3 (ARGS="--objects 20000")
 	@dev/tools.sh versitygw
 	@$(BIN)/python -m bench.listing $(ARGS)
 bench-operator: venv jars ## the operator with 10,000 Datasets, on a cluster of its own: 3 hours on an idle machine (ARGS="--scale small")
 	@$(BENCH_CLUSTER) dev/stack.sh up
-	@$(BENCH_CLUSTER) dev/install.sh --force-conflicts \
+	@$(BENCH_CLUSTER) LETHE_GATEWAY=false dev/install.sh --force-conflicts \
 	  --set 'podTemplate.allowed.tolerations={bench.lethe.dev/fake},warmDrivers.enabled=true,resyncMaxSeconds=300'
 	@eval "$$($(BENCH_CLUSTER) dev/stack.sh env)"; $(BIN)/python -m bench.operator $(ARGS)

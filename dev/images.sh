@@ -16,7 +16,7 @@ SPARK_BASE=(spark_apps/Dockerfile dev/requirements/spark.txt spark_apps/lethe/ja
   spark_apps/archive_classes.py spark_apps/lethe_spark/run/launching.py)
 operator_base=localhost/lethe-operator-base:$(hash_of "${OPERATOR_BASE[@]}")
 spark_base=localhost/lethe-spark-base:$(hash_of "${SPARK_BASE[@]}")
-operator=localhost/lethe-operator:$(hash_of "${OPERATOR_BASE[@]}" operator/lethe_operator spark_apps/lethe)
+operator=localhost/lethe-operator:$(hash_of "${OPERATOR_BASE[@]}" operator/lethe_gateway operator/lethe_operator spark_apps/lethe)
 spark=localhost/lethe-spark:$(hash_of "${SPARK_BASE[@]}" spark_apps/lethe spark_apps/lethe_spark)
 postgres=localhost/lethe-postgres:$(hash_of dev/services/postgres)
 # The operators of other projects, which only tests of launchers need. The first one has the Spark image as its base.

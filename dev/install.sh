@@ -2,7 +2,8 @@
 # Install or upgrade Lethe in the cluster that stack.sh set up: install.sh [HELM-ARGUMENT...]
 #
 # The catalog `main` uses the PostgreSQL and S3 services; Datasets may be in the namespace `default`. Helm gets the credentials in a
-# file that only this user can read and that is deleted afterwards. LETHE_WARM_DRIVERS=false: each run is a Job.
+# file that only this user can read and that is deleted afterwards. LETHE_WARM_DRIVERS=false: each run is a Job. LETHE_GATEWAY=false:
+# no gateway.
 source "$(dirname "$0")/lib.sh"
 
 NAMESPACE=${LETHE_NAMESPACE:-lethe-system}
@@ -26,6 +27,13 @@ watchNamespaces: [${WATCH//,/, }]
 resyncMaxSeconds: 15
 warmDrivers:
   enabled: ${LETHE_WARM_DRIVERS:-true}
+gateway:
+  enabled: ${LETHE_GATEWAY:-true}
+  replicas: 1
+  service: {type: NodePort}
+  uploads:
+    # As this machine reaches the store.
+    endpoints: {main: "http://$(kubectl get nodes -o 'jsonpath={.items[0].status.addresses[?(@.type=="InternalIP")].address}'):30070"}
 catalogs:
   main:
     type: sql

@@ -43,6 +43,6 @@ done
 say "resolving"
 { wanted gateway local operator plan spark test; cat "$LOCKS/dev.in"; } | lock dev "${upgrades[@]}"
 # The images contain the versions that the tests used.
-wanted operator | lock operator -c "$LOCKS/dev.txt"
+wanted gateway operator | lock operator -c "$LOCKS/dev.txt"
 wanted spark | lock spark -c "$LOCKS/dev.txt"
 lock checkov "${upgrades[@]}" < "$LOCKS/checkov.in"

@@ -17,6 +17,14 @@ def kubectl(*arguments: str, stdin: str | None = None) -> str:
     return done.stdout
 
 
+def gateway_url() -> str:
+    """Where the gateway of `make install` listens: a port of the cluster's first node."""
+    node = "{.items[0].status.addresses[?(@.type=='InternalIP')].address}"
+    address = kubectl("get", "nodes", "-o", f"jsonpath={node}")
+    port = kubectl("get", "service", "lethe-gateway", "-n", "lethe-system", "-o", "jsonpath={.spec.ports[0].nodePort}")
+    return f"http://{address}:{port}"
+
+
 def look() -> World:
     items = json.loads(kubectl("get", KINDS, "-o", "json"))["items"]
     return World({(item["kind"], item["metadata"]["name"]): item.get("status", {}) for item in items})

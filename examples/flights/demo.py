@@ -6,13 +6,14 @@ removes the objects of an earlier run.
 """
 
 import sys
+import tempfile
 import time
 from pathlib import Path
 
 import lethe
 import pandas as pd
 from botocore.exceptions import BotoCoreError
-from cluster import kubectl, look
+from cluster import gateway_url, kubectl, look
 from lake import Lake, connect
 from lethe_local.demo.flights import BATCH_COLUMN, batches, corrected, correction, flights, rows_of, summary
 from lethe_local.demo.narrate import Step, check, fail, promoted, say, succeeded
@@ -25,6 +26,8 @@ RESTATED = "s3://lake/restated"
 REVERTED = ("2013-02-08.EV", "2013-02-08.UA", "2013-02-09.EV")
 REPLACED, REPLACEMENT = "2013-01-01.UA", "2013-01-01.UA.2"
 TOMBSTONES = len(REVERTED) + 1
+# The batches from this day on come through the gateway.
+UPLOADED_FROM = "2013-12-25"
 
 
 def main() -> None:
@@ -33,6 +36,7 @@ def main() -> None:
     clean(lake)
     fill_buffer(lake)
     total = consolidate(lake)
+    total = upload(lake, total)
     total = revert(lake, total)
     replay(lake, total)
     vacuum(lake)
@@ -52,9 +56,8 @@ def main() -> None:
 
 def clean(lake: Lake) -> None:
     step = Step("Removing the objects of an earlier demo", look)
-    names = [
-        f"-f{HERE / name}.yaml" for name in ("vacuumpolicy", "restatement-replay", "restatement-revert", "dataset")
-    ]
+    removed = ("vacuumpolicy", "restatement-replay", "restatement-revert", "dataset", "producer")
+    names = [f"-f{HERE / name}.yaml" for name in removed]
     kubectl("delete", "--ignore-not-found", "--timeout=60s", *names)
     kubectl("wait", "--for=delete", "job", "-l", "lethe.dev/dataset=flights", "--timeout=120s")
     lake.drop_table(TABLE)
@@ -63,23 +66,50 @@ def clean(lake: Lake) -> None:
 
 
 def fill_buffer(lake: Lake) -> None:
-    wanted = flights()[BATCH_COLUMN].nunique()
+    early = [batch for batch in batches() if batch.id < UPLOADED_FROM]
     step = Step(f"A producer writes a year of flights into {BUFFER}, one folder for each day and carrier", look)
     done = 0
-    for done in lake.put_batches(BUFFER, batches()):
-        step.live(f"{done:,} of {wanted:,} batches")
-    check("complete batches in the buffer", wanted, done)
-    step.done(f"{done:,} batches with {len(flights()):,} rows wait")
+    for done in lake.put_batches(BUFFER, early):
+        step.live(f"{done:,} of {len(early):,} batches")
+    check("complete batches in the buffer", len(early), done)
+    step.done(f"{done:,} batches with {sum(batch.rows for batch in early):,} rows wait")
 
 
 def consolidate(lake: Lake) -> int:
     step = Step("kubectl apply -f dataset.yaml: Lethe creates the table and moves the batches into it", look)
     kubectl("apply", "-f", str(HERE / "dataset.yaml"))
-    wanted = flights()[BATCH_COLUMN].nunique()
+    early = flights()[flights()[BATCH_COLUMN] < UPLOADED_FROM]
+    wanted = early[BATCH_COLUMN].nunique()
     step.wait("all batches to be promoted", lambda world: promoted(world.dataset) >= wanted, within_seconds=600)
     files = lake.data_files(TABLE)
     step.done(f"{wanted:,} batches are now {len(files)} data files")
-    return count(lake, len(flights()), "after the consolidation")
+    return count(lake, len(early), "after the consolidation")
+
+
+def upload(lake: Lake, total: int) -> int:
+    step = Step("Another producer, with a token and nothing else, uploads the last week through the gateway", look)
+    kubectl("apply", "-f", str(HERE / "producer.yaml"))
+    token = kubectl("create", "token", "producer", "--duration=1h").strip()
+    late = [batch for batch in batches() if batch.id >= UPLOADED_FROM]
+    with tempfile.TemporaryDirectory() as folder, lethe.Ingest(gateway_url(), "default", "flights", token) as ingest:
+        for number, batch in enumerate(late, 1):
+            path = Path(folder, batch.id)
+            path.mkdir()
+            (path / "part-0.parquet").write_bytes(batch.parquet)
+            check("the batch was compared with the table", True, ingest.put(batch.id, path).checked)
+            step.live(f"{number} of {len(late)} batches")
+        refused = Path(folder, "refused")
+        refused.mkdir()
+        (refused / "part-0.csv").write_text("this is no Parquet file")
+        try:
+            ingest.put("refused", refused)
+            fail("the gateway took a file that is no Parquet file")
+        except lethe.InputError as e:
+            check("the reason of the refusal", "BatchRefused", e.reason)
+        ingest.abandon("refused")
+    step.wait("the batches to be promoted", lambda world: promoted(world.dataset) >= flights()[BATCH_COLUMN].nunique())
+    step.done(f"{len(late)} batches are promoted; a file that is no Parquet file was refused at once")
+    return count(lake, len(flights()), "after the upload", before=total)
 
 
 def revert(lake: Lake, total: int) -> int:

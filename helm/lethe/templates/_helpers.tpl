@@ -58,6 +58,24 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- end -}}
 
+{{- /* The objects of the gateway: "lethe-gateway" for a release called lethe. */ -}}
+{{- define "lethe.gateway" -}}
+{{- printf "%s-gateway" (trimSuffix "-operator" (include "lethe.operator" .)) -}}
+{{- end -}}
+
+{{- define "lethe.gatewaySelector" -}}
+app.kubernetes.io/name: {{ include "lethe.name" . }}
+app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/component: gateway
+{{- end -}}
+
+{{- define "lethe.gatewayLabels" -}}
+{{ include "lethe.gatewaySelector" . }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
+{{- end -}}
+
 {{- /* The objects of the warm driver of a watched namespace. The operator starts its Job. */ -}}
 {{- define "lethe.warmDriver" -}}
 lethe-warm-driver
