@@ -5,18 +5,22 @@ from pathlib import Path
 from typing import Any, Final
 
 from bench.gateway_pages import BATCH
-from bench.page import find, goal, goals_table, heading, number, table
+from bench.gateway_uploads import PLAIN, UPLOAD
+from bench.page import find, goal, goals_table, heading, number, ratio, table
 
 PAGE_SECONDS: Final = 0.3
 BATCH_SECONDS: Final = 0.1
 MEMORY_MIB: Final = 256.0
+# Nine tenths of the speed.
+UPLOAD_TO_PLAIN: Final = 1.11
 
 
 def goals(parts: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Each goal with what was measured, None where it was not."""
-    part = parts.get("pages")
-    if part is None:
-        return []
+    return [g for name, make in _GOALS.items() if name in parts for g in make(parts[name])]
+
+
+def _of_pages(part: Mapping[str, Any]) -> list[dict[str, Any]]:
     listed = [r for r in part["results"] if r["kind"] != BATCH]
     worst = (
         max((r["p95"] for r in listed if "error" not in r), default=None)
@@ -32,14 +36,35 @@ def goals(parts: Mapping[str, Any]) -> list[dict[str, Any]]:
     ]
 
 
+def _of_uploads(part: Mapping[str, Any]) -> list[dict[str, Any]]:
+    seconds = [_median(part, kind) for kind in (UPLOAD, PLAIN)]
+    size = f"{part['bytes'] / 2**30:.2g} GiB"
+    return [
+        goal(f"a file of {size}: seconds of an upload : seconds of a plain PUT", ratio(*seconds), UPLOAD_TO_PLAIN),
+        goal("uploads: peak memory of the process, MiB", part["memory_mib"], MEMORY_MIB),
+    ]
+
+
+_GOALS: Final = {"pages": _of_pages, "uploads": _of_uploads}
+
+
+def _median(part: Mapping[str, Any], kind: str) -> float | None:
+    found = find(part["results"], kind=kind)
+    return float(found["seconds"]["median"]) if found and "error" not in found else None
+
+
 def section(document: Mapping[str, Any], _drawn: Mapping[str, str], folder: str) -> str:
     lines = ["## Gateway", "", *heading(document, folder, "gateway.json")]
     lines += goals_table(document["goals"], "at most")
-    part = document["parts"].get("pages")
-    if part is None:
-        return "\n".join(lines)
+    for name, make in _SECTIONS.items():
+        if name in document["parts"]:
+            lines += make(document["parts"][name])
+    return "\n".join(lines)
+
+
+def _pages_text(part: Mapping[str, Any]) -> list[str]:
     index, memory = part["index"], part["memory_mib"]
-    lines += [
+    return [
         "### Pages",
         "",
         f"One client, one request after the other, on a table with {part['batches']:,} batches. The first request builds the "
@@ -53,7 +78,35 @@ def section(document: Mapping[str, Any], _drawn: Mapping[str, str], folder: str)
         ),
         "",
     ]
-    return "\n".join(lines)
+
+
+def _uploads_text(part: Mapping[str, Any]) -> list[str]:
+    small = part["small"]
+    rows = [
+        (
+            r["kind"],
+            f"{part['bytes'] / 2**20 / r['seconds']['median']:,.0f}",
+            ", ".join(f"{s:.2f}" for s in r["seconds"]["all"]),
+        )
+        for r in part["results"]
+        if "seconds" in r
+    ]
+    return [
+        "### Uploads",
+        "",
+        f"Batches of one small file, from {small['clients']} clients on the same machine: {number(small['per_second'])} per "
+        f"second, {1000 * small['seconds']['median']:.0f} ms each (median), {1000 * small['cpu_seconds']:.0f} ms of the "
+        "gateway's processor.",
+        "",
+        f"One file of {part['bytes'] / 2**20:,.0f} MiB, in turns, to an S3 server on the same machine. The upload computes the "
+        "SHA-256 of each part, sends four parts at a time, and includes opening, checking and completing.",
+        "",
+        *table(("", "MiB per second, median", "seconds"), rows),
+        "",
+    ]
+
+
+_SECTIONS: Final = {"pages": _pages_text, "uploads": _uploads_text}
 
 
 def draw(_document: Mapping[str, Any], _out: Path) -> dict[str, str]:

@@ -16,6 +16,11 @@ class GatewayScale:
     seconds: float
     # Batches that change before the index is refreshed.
     changed: int
+    # Batches of one small file that are uploaded.
+    small_batches: int
+    # The size of one large file that is uploaded, and how often.
+    large_bytes: int
+    rounds: int
 
     @property
     def driver_memory(self) -> str:
@@ -25,8 +30,28 @@ class GatewayScale:
 SCALES = {
     s.name: s
     for s in (
-        GatewayScale("tiny", batches=2_000, requests=3, seconds=0.2, changed=5),
-        GatewayScale("small", batches=100_000, requests=50, seconds=5, changed=100),
-        GatewayScale("full", batches=1_000_000, requests=200, seconds=20, changed=100),
+        GatewayScale(
+            "tiny", batches=2_000, requests=3, seconds=0.2, changed=5, small_batches=5, large_bytes=70 << 20, rounds=1
+        ),
+        GatewayScale(
+            "small",
+            batches=100_000,
+            requests=50,
+            seconds=5,
+            changed=100,
+            small_batches=50,
+            large_bytes=256 << 20,
+            rounds=3,
+        ),
+        GatewayScale(
+            "full",
+            batches=1_000_000,
+            requests=200,
+            seconds=20,
+            changed=100,
+            small_batches=500,
+            large_bytes=1 << 30,
+            rounds=5,
+        ),
     )
 }

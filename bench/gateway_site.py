@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlencode
 
+import yaml
 from lethe.base import names
 from lethe.batches_table import table as tracking
 from lethe.contract.refusal import Refusal
@@ -32,14 +33,20 @@ from lethe_local.folder import NAMESPACE, Folder
 from lethe_operator.kube import DATASETS
 from pyiceberg.catalog import Catalog
 from pyiceberg.schema import Schema
-from pyiceberg.types import NestedField, StringType
+from pyiceberg.types import BinaryType, LongType, NestedField, StringType
 
 from bench import machine
 from bench.gateway_scales import GatewayScale
 from bench.suite import Place
 from bench.timing import say
+from tests.support.servers import s3 as servers
+from tests.support.servers.s3 import S3
 
 NAME: Final = "air.flights"
+# The Dataset whose buffer is on S3, and its table.
+UPLOADED: Final = "uploads"
+UPLOADED_TABLE: Final = "air.uploads"
+LAKE: Final = "lake"
 RUN: Final = "0123456789abcdef0123456789abcdef"
 PATH: Final = f"/v1/namespaces/{NAMESPACE}/datasets/flights"
 START: Final = datetime(2026, 1, 1, tzinfo=UTC)
@@ -55,6 +62,8 @@ class Site:
     catalog: Catalog
     ids: list[str]
     token: str
+    s3: S3
+    bucket: str
     port: int = 0
     process: "subprocess.Popen[bytes] | None" = None
     _connection: http.client.HTTPConnection | None = field(default=None, repr=False)
@@ -113,25 +122,32 @@ def place(work: Path, scale: GatewayScale) -> Iterator[Place]:
     say(f"making a table with {scale.batches:,} batches")
     catalog = catalogs.load("local")
     ids = _table(catalog, scale.batches)
+    with servers.running() as s3:
+        yield from _placed(work, folder, catalog, ids, s3)
+
+
+def _placed(work: Path, folder: Folder, catalog: Catalog, ids: list[str], s3: S3) -> Iterator[Place]:
+    bucket = s3.bucket("lake")
+    _lake(folder, s3)
     folder.state.unlink(missing_ok=True)  # of an earlier run, whose table was kept
     store = Store(folder.state)
     objects = Objects(store)
     server = ApiServer(objects, folder.token, folder.certificate)
     server.start()
     folder.write_kubeconfig(server.port)
-    spec = {
-        "table": {"catalog": "local", "name": NAME},
-        "batchColumn": "batch_id",
-        "buffer": {"uri": f"file://{work}/buffer"},
-    }
-    document = {"apiVersion": "lethe.dev/v1alpha1", "kind": "Dataset", "metadata": {"name": "flights"}, "spec": spec}
-    kind = next(k for k in objects.kinds.values() if k.resource == DATASETS)
-    objects.create(kind, NAMESPACE, document)
-    site = Site(work, catalog, ids, folder.token)
+    for name, of, table, uri in (
+        ("flights", "local", NAME, f"file://{work}/buffer"),
+        (UPLOADED, LAKE, UPLOADED_TABLE, f"s3://{bucket}/buffer"),
+    ):
+        spec = {"table": {"catalog": of, "name": table}, "batchColumn": "batch_id", "buffer": {"uri": uri}}
+        document = {"apiVersion": "lethe.dev/v1alpha1", "kind": "Dataset", "metadata": {"name": name}, "spec": spec}
+        kind = next(k for k in objects.kinds.values() if k.resource == DATASETS)
+        objects.create(kind, NAMESPACE, document)
+    site = Site(work, catalog, ids, folder.token, s3, bucket)
     try:
         with gateway(site, folder):
             found = machine.describe_host()
-            yield Place(site, {**found, "setting": "SQLite, local files, the API server of lethe local"})
+            yield Place(site, {**found, "setting": "SQLite, local files, versitygw, the API server of lethe local"})
     finally:
         server.stop()
         store.close()
@@ -200,6 +216,20 @@ def _table(catalog: Catalog, batches: int) -> list[str]:
     commit(catalog, [entry(n, id) for n, id in enumerate(ids)], [_request(n) for n in range(RESTATEMENTS)])
     tracking.bring_up_to_date(catalog, NAME, "batch_id", tracking.TrackingUpdate(create=True))
     return ids
+
+
+def _lake(folder: Folder, s3: S3) -> None:
+    """A catalog with the credentials of the S3 server, and the table of uploads in it."""
+    known = yaml.safe_load(folder.catalogs.read_text())["catalog"]
+    known[LAKE] = {**known["local"], **s3.properties()}
+    folder.catalogs.write_text(yaml.safe_dump({"catalog": known}))
+    catalog = catalogs.load(LAKE)
+    catalog.create_namespace_if_not_exists("air")
+    if not catalog.table_exists(UPLOADED_TABLE):
+        columns = (("v", LongType()), ("payload", BinaryType()), ("batch_id", StringType()))
+        schema = Schema(*(NestedField(n, name, kind) for n, (name, kind) in enumerate(columns, 1)))
+        properties = {"format-version": "2", names.CLAIM: f"{NAMESPACE}/{UPLOADED}"}
+        catalog.create_table(UPLOADED_TABLE, schema, properties=properties)
 
 
 def commit(catalog: Catalog, entries: list[BatchEntry], requests: list[RequestEntry] = []) -> None:  # noqa: B006
