@@ -123,7 +123,7 @@ def test_replicas_that_go_away_do_not_matter(
     with lethe.Ingest(gateway.url, NAMESPACE, story.name, gateway.token) as ingest:
         assert ingest.put("long", tmp_path, replace).files == 3
 
-    assert not set(replaced) & {p["metadata"]["name"] for p in system.list("pods", PODS)}
+    wait_until(lambda: not set(replaced) & {p["metadata"]["name"] for p in system.list("pods", PODS)}, 60)
     story.wait_for_status(batches_promoted=3)
     assert story.lake.rows(story.table) == story.expected
 

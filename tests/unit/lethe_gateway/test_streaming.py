@@ -124,9 +124,20 @@ def test_a_watch_that_is_forbidden_ends_the_stream() -> None:
 
 
 def test_a_reader_that_lags_behind_loses_its_stream() -> None:
-    watches = Watches(answers=[lambda: (added(n) for n in range(50))])
+    all_came = threading.Event()
 
-    seen = read(watches, lambda _: False, events=20)
+    def many() -> Iterator[dict[str, Any]]:
+        try:
+            yield from (added(n) for n in range(50))
+        finally:  # the watch ends with the stream
+            all_came.set()
+
+    def slow(_: list[str]) -> bool:
+        """Reads nothing until more events wait than may."""
+        assert all_came.wait(30)
+        return False
+
+    seen = read(Watches(answers=[many]), slow, events=20)
 
     assert seen[-1] == "lagging"
 
