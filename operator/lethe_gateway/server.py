@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import socket
+import struct
 from typing import Any
 
 import uvicorn
@@ -46,7 +47,14 @@ def protocol_of(limits: Limits) -> type[asyncio.Protocol]:
             if not self._is_idle:
                 self._stop()
                 # The application ends the connection of a client that does not read.
-                self.scope["lethe.abort"] = self.transport.abort  # type: ignore[typeddict-unknown-key]
+                self.scope["lethe.abort"] = self._reset  # type: ignore[typeddict-unknown-key]
+
+        def _reset(self) -> None:
+            """End the connection at once. Otherwise the kernel would keep what the client does not read, and the client would not
+            learn of the end before it has read all that."""
+            at_once = struct.pack("ii", 1, 0)
+            self.transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, at_once)
+            self.transport.abort()
 
         def connection_lost(self, exc: Exception | None) -> None:
             self._stop()

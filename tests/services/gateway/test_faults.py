@@ -1,5 +1,6 @@
 """What callers get while something that the gateway needs is away or slow, and after it has returned."""
 
+import select
 import shutil
 import socket
 import sqlite3
@@ -277,9 +278,8 @@ def _received(connection: socket.socket) -> bytes:
         return b""
 
 
-@pytest.mark.long  # its pipelined requests take most of a minute
 def test_a_client_that_does_not_read_its_answer_is_dropped(site: Site) -> None:
-    """Its place is free again, and its connection ends."""
+    """It learns of that without reading, and its place is free again."""
     limits = '{"requestSeconds": 1, "concurrent": 1, "requestsPerSecond": 1000, "burst": 1000}'
     token = site.token("analyst")
     with (
@@ -288,17 +288,16 @@ def test_a_client_that_does_not_read_its_answer_is_dropped(site: Site) -> None:
     ):
         slow = socket.socket()
         slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
+        slow.settimeout(30)
         slow.connect(("127.0.0.1", gateway.port))
         request = f"GET {DATASET}/batches HTTP/1.1\r\nHost: g\r\nAuthorization: Bearer {token}\r\n\r\n".encode()
-        with suppress(OSError):
-            for _ in range(5000):  # pipelined, so that answers fill all buffers
-                slow.sendall(request)
+        with suppress(ConnectionError):  # it may be dropped while it sends
+            slow.sendall(1000 * request)  # pipelined, so that answers fill all buffers
+        ended = select.poll()
+        ended.register(slow, 0)  # errors and the end are always reported
 
+        assert [event & select.POLLHUP for _, event in ended.poll(30_000)] == [select.POLLHUP]
         wait_until(lambda: client.get(DATASET).status_code == 200, 60)
-        slow.settimeout(60)
-        with suppress(ConnectionResetError):
-            while slow.recv(65536):
-                pass
         slow.close()
 
 
