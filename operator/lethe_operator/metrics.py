@@ -43,10 +43,12 @@ GAUGES: Final[Mapping[str, str]] = {
 LATENESS_BUCKETS: Final = (0.05, 0.25, 1, 2.5, 5, 10, 30, 60, 120, 300, 600)
 DURATION_BUCKETS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 OF_STATE: Final = (*OF_DATASET, "state")
+# With thousands of Datasets, most of the lines of a scrape would be about states without batches: only this gauge has them.
+OF_EVERY_STATE: Final = "lethe_batches"
 STATE_GAUGES: Final[Mapping[str, str]] = {
     "lethe_batches": "Batches in each state, as the table of batches shows them.",
-    "lethe_batches_rows": "Known rows of the batches in each state.",
-    "lethe_batches_bytes": "Known bytes in the buffer of the batches in each state.",
+    "lethe_batches_rows": "Known rows of the batches in each state that has any.",
+    "lethe_batches_bytes": "Known bytes in the buffer of the batches in each state that has any.",
 }
 
 
@@ -91,7 +93,9 @@ class _OfDatasets(Collector):
             for key, of in shown:
                 if of.batches is not None:
                     for state in STATES:
-                        family.add_metric((*key, state), _total(of.batches[state], name))
+                        total = of.batches[state]
+                        if total.batches or name == OF_EVERY_STATE:
+                            family.add_metric((*key, state), _total(total, name))
             yield family
         for what, (name, text) in DECISIONS.items():
             family = GaugeMetricFamily(name, text, labels=(*OF_DATASET, "decision", "reason"))

@@ -106,6 +106,8 @@ class Publisher:
         self._changed = threading.Condition()
         self._datasets: dict[str, _Published] = {}
         self._pacing = Pacing(settings.retry_base_seconds, settings.retry_max_seconds)
+        self._sink_failing_since: float | None = None  # by the clock; None: the last call delivered, or none was made
+        self._sink_trouble = NO_TROUBLE  # concerns every Dataset that is behind
         self._stopped = False
         self._threads: list[threading.Thread] = []
 
@@ -171,8 +173,13 @@ class Publisher:
             known = self._datasets.get(dataset.meta.full_name)
             if known is None:
                 return NO_TROUBLE
-            known.shown = known.trouble
+            known.shown = self._view_of(known)
             return known.shown
+
+    def _view_of(self, known: _Published) -> PublishingView:
+        """Its own trouble, or that of the sink if it waits for it."""
+        waits = not known.trouble.reason and known.behind_since is not None
+        return self._sink_trouble if waits else known.trouble
 
     def forget(self, name: str) -> None:
         """Publish nothing more of a Dataset, as `namespace/name`."""
@@ -261,8 +268,18 @@ class Publisher:
             raise NotLeading(namespace)
 
     def _sent(self, target: Target, events: Sequence[CloudEvent]) -> None:
-        if events:
-            self.on_sent(target.namespace, target.name, len(events))
+        if not events:
+            return
+        self.on_sent(target.namespace, target.name, len(events))
+        with self._changed:
+            self._sink_failing_since, self._sink_trouble = None, NO_TROUBLE
+            changed = self._changed_views()
+        for meta in changed:
+            self.on_change(meta)
+
+    def _changed_views(self) -> list[Meta]:
+        """The Datasets that show something else than they should. The caller has the lock."""
+        return [d.meta for d in self._datasets.values() if self._view_of(d) != d.shown]
 
     def _ended(self, name: str, known: _Published, ledger: LedgerOf, error: Exception | None) -> None:
         if error is not None and not isinstance(error, NotLeading | CursorMoved):
@@ -285,13 +302,22 @@ class Publisher:
             else:
                 known.failing_since = now if known.failing_since is None else known.failing_since
                 known.trouble = self._trouble(known, error, now)
-                if isinstance(error, SinkError) and error.scope is Scope.MESSAGE:
-                    known.state.numbered = None  # somebody may delete the cursor to give the message up
+                if isinstance(error, SinkError):
+                    if error.scope is Scope.MESSAGE:
+                        known.state.numbered = None  # somebody may delete the cursor to give the message up
+                    else:
+                        self._sink_failed(error, now)
                 self._pacing.failed(name, now, error)
-            changed = known.trouble != known.shown
+            changed = self._changed_views()
             self._changed.notify_all()
-        if changed:
-            self.on_change(known.meta)
+        for meta in changed:
+            self.on_change(meta)
+
+    def _sink_failed(self, error: SinkError, now: float) -> None:
+        """The caller has the lock."""
+        since = self._sink_failing_since = now if self._sink_failing_since is None else self._sink_failing_since
+        if error.reason is not Reason.SINK_UNAVAILABLE or now - since >= TROUBLE_SECONDS:
+            self._sink_trouble = PublishingView(error.reason, error.message)
 
     def _trouble(self, known: _Published, error: Exception, now: float) -> PublishingView:
         """What to show. A short trouble is not shown."""

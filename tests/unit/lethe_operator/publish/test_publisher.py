@@ -252,6 +252,33 @@ def test_a_short_trouble_of_the_sink_is_not_shown(lake: Lake) -> None:
     publisher.stop()
 
 
+def test_a_trouble_of_the_sink_is_shown_by_all_datasets_that_wait_for_it(lake: Lake) -> None:
+    """Also by those that did not try it: one at a time does. Those that are published are not concerned."""
+    publisher = lake.publisher(SETTINGS.model_copy(update={"retry_base_seconds": 60, "retry_max_seconds": 60}))
+    lake.history("done").commit(a_batch("A"))
+    done = lake.seen(publisher, "done")
+    publisher.start()
+    wait_for(lambda: len(lake.sink.received) == 2 and publisher.lags()[0].seconds == 0)
+    lake.sink.failures = [SinkError(Reason.SINK_NOT_FOUND, "the topic events does not exist.")] * 100
+    waiting = []
+    for n in range(10):
+        lake.history(f"d{n}").commit(a_batch("A"))
+        waiting.append(lake.seen(publisher, f"d{n}"))
+
+    wait_for(lambda: all(publisher.view(d).reason == "SinkNotFound" for d in waiting))
+    assert publisher.view(done) == NO_TROUBLE
+    assert len(lake.failures) < len(waiting)
+    lake.changed.clear()
+    lake.sink.failures = []
+    lake.clock.more = 200
+    with publisher._changed:
+        publisher._changed.notify_all()
+
+    wait_for(lambda: {d.meta.name for d in waiting} <= set(lake.changed))
+    assert {publisher.view(d) for d in waiting} == {NO_TROUBLE}
+    publisher.stop()
+
+
 def test_a_process_that_ceases_to_act_publishes_nothing_and_takes_up_again(lake: Lake, publisher: Publisher) -> None:
     lake.acting = False
     lake.history().commit(a_batch("A"))
