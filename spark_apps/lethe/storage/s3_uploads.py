@@ -132,7 +132,15 @@ class S3Uploads:
 
 def _client(properties: Mapping[str, str]) -> Any:
     style = {"addressing_style": "path" if properties.get("s3.endpoint") else "auto"}
-    return aws.client("s3", properties, attempts=4, read_timeout_seconds=20, s3=style, signature_version="s3v4")
+    return aws.client(
+        "s3",
+        properties,
+        attempts=4,
+        read_timeout_seconds=20,
+        s3=style,
+        signature_version="s3v4",
+        request_checksum_calculation="when_required",  # a client that gets a URL sends no other checksum than the announced one
+    )
 
 
 def part_sizes(size: int, part_bytes: int) -> Iterator[int]:
