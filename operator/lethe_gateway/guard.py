@@ -144,7 +144,11 @@ class Guard:
         if sending.started:  # a client that reads too slowly: what it has is not a whole answer
             _abort(scope)
             return
-        await problem_response(problem)(scope, _no_body, sending.direct)
+        try:
+            async with asyncio.timeout(self._services.settings.limits.request_seconds):
+                await problem_response(problem)(scope, _no_body, sending.direct)
+        except TimeoutError:  # pipelined requests may be answered with nothing but problems, and their client may not read
+            _abort(scope)
 
     async def _caller(self, scope: Scope) -> Caller:
         scheme, _, token = Headers(scope=scope).get("authorization", "").partition(" ")
