@@ -147,7 +147,9 @@ class Guard:
         try:
             async with asyncio.timeout(self._services.settings.limits.request_seconds):
                 await problem_response(problem)(scope, _no_body, sending.direct)
-        except TimeoutError:  # pipelined requests may be answered with nothing but problems, and their client may not read
+        except (
+            TimeoutError
+        ):  # pipelined requests may be answered with nothing but problems, and their client may not read
             _abort(scope)
 
     async def _caller(self, scope: Scope) -> Caller:
