@@ -128,7 +128,7 @@ bench-start: venv jars ## the time that the class archive saves in each run
 	@$(BIN)/python -m bench.start $(ARGS)
 bench-local: venv jars ## lethe local: from a command to the commit (ARGS="--demo --cold": also the demo, and from nothing)
 	@$(BIN)/python -m bench.local $(ARGS)
-bench-gateway: venv ## pages of batches and uploads by the gateway, into docs/benchmarks: 8 minutes on an idle machine (ARGS="--scale small")
+bench-gateway: venv ## pages of batches and uploads by the gateway, into docs/benchmarks: 3 minutes on an idle machine (ARGS="--scale small")
 	@dev/tools.sh versitygw
 	@$(BIN)/python -m bench.gateway $(ARGS)
 bench-listing: venv ## the time that Lethe takes to list many objects of an S3 server, and boto3 (ARGS="--objects 20000")
