@@ -56,7 +56,10 @@ class Record:
                 self.buffer.store.remove(place)
                 raise not_found()
             return wanted
-        return self.outcome() or wanted
+        decided = self.outcome()
+        if decided is None:  # whose outcome it was is unknown, and nothing was decided here
+            raise not_found()
+        return decided
 
 
 def read(buffer: Buffer, upload: str) -> Record | None:
@@ -91,7 +94,7 @@ def begin(buffer: Buffer, batch_id: str, files: Sequence[FileEntry]) -> tuple[Re
 
 
 def known(buffer: Buffer) -> dict[str, datetime]:
-    """When the manifest of each upload of a buffer was written, by the id of the upload, in the order of ids."""
+    """When the manifest of each upload of a buffer was written, by the id of the upload."""
     folder = uploads_folder(buffer.uri)
     return {
         listed.key.removeprefix(f"{folder}/").partition("/")[0]: listed.modified

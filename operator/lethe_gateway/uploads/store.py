@@ -108,7 +108,7 @@ class Uploads:
 
     def page(self, buffer: Buffer, after: str, limit: int) -> tuple[list[UploadView], bool]:
         """The uploads after this id, without their files. Returns also: whether there are more."""
-        ids = [i for i in opening.known(buffer) if i > after]
+        ids = sorted(i for i in opening.known(buffer) if i > after)
         found = [r for i in ids[:limit] if (r := opening.read(buffer, i)) is not None]
         return [self._summary(r, r.outcome()) for r in found], len(ids) > limit
 
@@ -278,9 +278,11 @@ class Uploads:
     def _join_parts(self, record: Record) -> None:
         """Create the objects whose parts are all there. What is missing is found afterwards."""
         of = self._s3(record.buffer)
+        if of is None:
+            return
         for index, entry in enumerate(record.manifest.files):
-            multipart = _multipart(record, index) if entry.part_bytes and of is not None else ""
-            if of is None or not multipart:
+            multipart = _multipart(record, index) if entry.part_bytes else ""
+            if not multipart:
                 continue
             parts = of.parts(record.places.uris[index], multipart)
             if parts and [p.size for p in parts] == list(part_sizes(entry.size, entry.part_bytes)):

@@ -464,6 +464,24 @@ def test_a_completion_of_an_upload_that_was_opened_again_meanwhile_changes_nothi
     assert batches_in(site.uri) == []
 
 
+def test_an_upload_whose_outcome_is_removed_while_it_is_completed_is_not_complete(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Somebody else's outcome was there when this one was written, and is gone when it is read."""
+    site.open()
+    site.send()
+    put = LocalStore.put_if_absent
+
+    def exists(self: LocalStore, uri: str, *args: Any, **named: Any) -> bool:
+        return False if uri.endswith(".outcome") else put(self, uri, *args, **named)
+
+    monkeypatch.setattr(LocalStore, "put_if_absent", exists)
+
+    problem(Kind.NOT_FOUND, site.complete)
+
+    assert not batches_in(site.uri)[0].complete
+
+
 def test_a_completion_wins_over_an_abandoning_that_comes_later(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     site.open()
     site.send()
