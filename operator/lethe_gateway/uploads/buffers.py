@@ -13,7 +13,6 @@ from typing import Any, Final
 
 from lethe.base import names
 from lethe.base.errors import InputError, LetheError
-from lethe.contract.run import RunBoundary
 from lethe.guards import rejections as guards
 from lethe.guards.boundary import Outside, outside_names, outside_uri
 from lethe.guards.claim import Owner
@@ -102,9 +101,9 @@ class Buffers:
         return Buffer(dataset, properties, open_store(spec.buffer.uri, properties), found[1] if found else None)
 
     def _outside(self, dataset: Dataset) -> Outside | None:
-        own = self._boundaries.of(dataset.meta.namespace)
-        boundary = RunBoundary(catalogs=own.catalogs, tables=own.tables, uris=own.uris)
-        spec = dataset.spec
+        boundary, spec = self._boundaries.of(dataset.meta.namespace).of_runs, dataset.spec
+        if boundary is None:
+            return None
         found = outside_names(boundary, spec.table.catalog, spec.table.name)
         return found or outside_uri(boundary, "spec.buffer.uri", spec.buffer.uri)
 

@@ -16,8 +16,8 @@ def put_through(gateway: Gateway, namespace: str, dataset: str, folder: Path, gi
         given: The id of the batch; "": the name of the folder, without `<column>=`.
     Raises: InputError, TransientError.
     """
-    _, equals, encoded = folder.name.partition("=")
-    batch_id = given or (batch_id_of_folder(folder.name.partition("=")[0], folder.name) if equals and encoded else None)
+    column, _, encoded = folder.name.partition("=")
+    batch_id = given or (batch_id_of_folder(column, folder.name) if encoded else None)
     size = sum(p.stat().st_size for p in folder.rglob("*") if p.is_file())
     ca_file = str(gateway.ca_file) if gateway.ca_file is not None else None
     with Ingest(gateway.url, namespace, dataset, gateway.token, ca_file) as ingest, progress() as bar:
