@@ -68,7 +68,7 @@ class PartsRequest(Request):
 
 
 class PresignedRequest(Document):
-    """A PUT to the store. Whoever has the URL may send it until it expires."""
+    """A PUT to the store. Anyone with the URL can send it until it expires."""
 
     url: str = Field(description="Send the content there, by PUT, without the token.")
     headers: dict[str, str] = Field(description="Send them as they are.")

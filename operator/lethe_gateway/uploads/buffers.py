@@ -148,7 +148,7 @@ class Buffers:
             return None
         held = table.properties.get(names.CLAIM)
         if held is None:
-            return None  # whoever may write a Dataset may name any table: nothing is said about it
+            return None  # the author of a Dataset may name any table: nothing is said about it
         if held != dataset.claim:
             raise unusable(
                 f"The table {spec.table.catalog}.{spec.table.name} belongs to another Dataset (table property lethe.dataset)."

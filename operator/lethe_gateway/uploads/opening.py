@@ -1,6 +1,6 @@
 """Reads and writes the records of uploads. I/O: the object store.
 
-Everything is written with put-if-absent, so replicas need no lock, and whoever comes second sees what the first has written.
+Everything is written with put-if-absent, so replicas need no lock, and a second client sees what the first one has written.
 """
 
 import secrets

@@ -67,7 +67,7 @@ class Uploads:
             return self._view(record, None), True
         outcome = record.outcome()
         if outcome is Outcome.ABANDONED:
-            self._remove(record)  # whoever abandoned it was interrupted
+            self._remove(record)  # the request that abandoned it was interrupted
             return self.open(buffer, batch_id, files)
         if not record.manifest.announces(entries):
             raise Problem(
@@ -207,7 +207,7 @@ class Uploads:
         if outcome is Outcome.ABANDONED:
             raise _ended(outcome)
         if outcome is Outcome.COMPLETE:
-            self._publish(record, _objects(record))  # whoever completed it may have been interrupted
+            self._publish(record, _objects(record))  # the request that completed it may have been interrupted
             return self._view(record, outcome)
         if self._require_unused(record):
             return self._view(record, record.decide(Outcome.COMPLETE), True)
