@@ -112,7 +112,7 @@ class Dataset(DatasetSummary):
     buffer_uri: str | None = Field(default=None, description="The folder of the batches.")
     table_state: TableState = Field(default_factory=TableState, description="The table, as last read.")
     conditions: list[Condition] = Field(default_factory=list, description="All conditions of the Dataset.")
-    refused_batches: list[RefusedBatch] = Field(default_factory=list, description="The first 20 refused batches.")
+    refused_batches: list[RefusedBatch] = Field(default_factory=list, description="The latest 20 refused batches.")
     runs: list[Run] = Field(default_factory=list, description="The active runs, and the last few of each kind.")
 
 

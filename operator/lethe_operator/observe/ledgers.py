@@ -12,6 +12,7 @@ from lethe.buffer.digest import BufferDigest
 from lethe.ledger.ledger import BatchEntry, Ledger, RequestEntry
 from lethe.ledger.parts import get_many
 
+from lethe_operator.resources.dataset import Dataset
 from lethe_operator.resources.observed import NotListed, ObservedRun, Unavailable
 from lethe_operator.resources.restatement import Restatement
 
@@ -27,13 +28,17 @@ class LedgerKeys:
 
 
 def asked_by(
-    restatements: Collection[Restatement], runs: Collection[ObservedRun], buffer: BufferDigest | NotListed | Unavailable
+    dataset: Dataset,
+    restatements: Collection[Restatement],
+    runs: Collection[ObservedRun],
+    buffer: BufferDigest | NotListed | Unavailable,
 ) -> LedgerKeys:
     """The keys that the decision may look up: batches that a run may take, that are deleted from the buffer, shown as refused,
-    restated or promoted; and all requests."""
-    batch_ids: set[str] = set()
+    restated or promoted; and all requests. Refused batches leave the buffer, so the status remembers them."""
+    shown = (dataset.status.get("batches") or {}).get("refusedBatches") or ()
+    batch_ids = {str(b["batchId"]) for b in shown}
     if isinstance(buffer, BufferDigest):
-        batch_ids = {b.id for b in buffer.oldest} | {b.id for b in buffer.expired} | set(buffer.refused_ids)
+        batch_ids |= {b.id for b in buffer.oldest} | {b.id for b in buffer.expired} | set(buffer.refused_ids)
     keys = {r.key for r in restatements}
     for r in restatements:
         if r.brings is not None:  # the size of its run depends on the replaced batches

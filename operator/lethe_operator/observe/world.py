@@ -134,7 +134,7 @@ def observe(sources: Sources, namespace: str, name: str, now: datetime, fresh_ta
     at_once = needs_listing(ended, rest_seconds > 0, known_buffer) or wants_listing(restatements, known_buffer, table)
     buffer = tables.buffer(dataset, table, ListingRequest(at_once, rest_seconds, searching(restatements)))
     if isinstance(table, TableView):
-        table = tables.known(dataset, table, asked_by(restatements, runs, buffer))
+        table = tables.known(dataset, table, asked_by(dataset, restatements, runs, buffer))
     if isinstance(buffer, BufferDigest) and isinstance(table, TableView):
         buffer = buffer.as_of(table.ledger.batches)
         if rest_seconds:

@@ -51,7 +51,7 @@ def seen(story: Story) -> TableView:
 def decided(story: Story, *restatements: Restatement, status: Any = None) -> Actions:
     """A minute from now, with nothing in the buffer."""
     view, buffer = seen(story), BufferDigest()
-    known = Lookup().known(view.ledger, asked_by(restatements, (), buffer))
+    known = Lookup().known(view.ledger, asked_by(the_dataset(story, status), restatements, (), buffer))
     world = World(restatements, (), (), _with(view, ledger=known), buffer)
     return decide(the_dataset(story, status), world, datetime.now(UTC) + timedelta(minutes=1), Settings())
 

@@ -206,7 +206,7 @@ def test_the_status_counts_what_the_table_and_the_buffer_hold() -> None:
         a_batch("X", BatchState.REPLACED),
         a_batch("W", BatchState.REVERTED, rows=None),
         *(
-            a_batch(f"F{i:02}", BatchState.REFUSED, refusal="SchemaMismatch: col x is int", objects=())
+            a_batch(f"F{i:02}", BatchState.REFUSED, refusal="SchemaMismatch: col x is int", time=ago(seconds=100 - i))
             for i in range(25)
         ),
     ]
@@ -233,7 +233,7 @@ def test_the_status_counts_what_the_table_and_the_buffer_hold() -> None:
     assert counts == {"promoted": 1, "reverted": 3, "withheld": 1, "refused": 25}
     assert len(status["batches"]["refusedBatches"]) == 20
     assert status["batches"]["refusedBatches"][0] == {
-        "batchId": "F00",
+        "batchId": "F24",
         "reason": "SchemaMismatch",
         "message": "col x is int",
     }

@@ -71,7 +71,7 @@ def test_only_keys_of_buffered_restated_or_running_batches_are_looked_up() -> No
     ledger = a_ledger(batches=[refused, promoted, a_batch("OLD")])
     buffered = (a_buffered("A"), a_buffered("F"), gone, a_buffered("OLD"))
 
-    asked = asked_by((replay, a_restatement(batchIds=["R"])), runs, a_buffer(*buffered, ledger=ledger))
+    asked = asked_by(a_dataset(), (replay, a_restatement(batchIds=["R"])), runs, a_buffer(*buffered, ledger=ledger))
 
     assert asked.batch_ids == {"A", "B", "P", "F", "S"}
     assert asked.request_keys == {replay.key, a_restatement(batchIds=["R"]).key, other.key}
@@ -84,13 +84,28 @@ def test_a_decision_reads_no_part_of_a_ledger_whole() -> None:
     whole = a_ledger(*"WXYZ", batches=entries, requests=[a_request_entry(done.key)])
     buffered = (a_buffered("A"), a_buffered("B"), a_buffered("F"))
     world = a_world(*buffered, restatements=(done, a_replay("A", "A2")), policies=(a_policy(),), table=a_table(whole))
-    asked = asked_by(world.restatements, world.runs, world.buffer)
+    asked = asked_by(a_dataset(), world.restatements, world.runs, world.buffer)
 
     known = Lookup().known(in_files(whole), asked)
 
     assert set(known.batches) == {"A", "F"}
     seen = replace(world, table=a_table(known))
     assert decide(a_dataset(), seen, NOW, SETTINGS) == decide(a_dataset(), world, NOW, SETTINGS)
+
+
+def test_a_refused_batch_stays_in_the_status_after_it_and_its_run_are_gone() -> None:
+    """Until the batch is promoted."""
+    ledger = a_ledger(batches=[a_batch("F", BatchState.REFUSED, refusal="SchemaMismatch: x")])
+    before = a_dataset(status={"batches": {"refusedBatches": [{"batchId": "F", "message": "x"}]}})
+
+    def listed(ledger: Ledger) -> list[dict[str, str]]:
+        known = Lookup().known(in_files(ledger), asked_by(before, (), (), a_buffer()))
+        status = decide(before, a_world(table=a_table(known)), NOW, SETTINGS).dataset_status
+        assert status is not None
+        return list(status["batches"].get("refusedBatches") or ())
+
+    assert [b["batchId"] for b in listed(ledger)] == ["F"]
+    assert listed(a_ledger(batches=[a_batch("F")])) == []
 
 
 def test_the_same_ledger_is_asked_for_a_key_once() -> None:

@@ -19,6 +19,7 @@ from lethe_operator.resources.restatement import NoList, Restatement
 from tests.support.builders import NOW, a_batch, a_ledger, a_request_entry, ago
 from tests.support.fake_cluster import Client, FakeCluster
 from tests.support.resources import (
+    a_dataset,
     a_group,
     a_replay,
     a_restatement,
@@ -313,7 +314,7 @@ def test_a_replay_by_a_file_reads_at_most_what_is_in_the_table() -> None:
 
     assert [launch.bytes for launch in decided(blind, world=dict(world)).launches] == [9000]
     assert [launch.bytes for launch in decided(listed, world=dict(world)).launches] == [500]
-    assert asked_by([listed], (), NotListed()).batch_ids == {"A", "X"}
+    assert asked_by(a_dataset(), [listed], (), NotListed()).batch_ids == {"A", "X"}
 
 
 def test_the_size_of_a_long_list_is_judged_by_some_of_its_batches() -> None:
@@ -323,5 +324,5 @@ def test_the_size_of_a_long_list_is_judged_by_some_of_its_batches() -> None:
     r = listing(by_map("m", operation="Replay", replacement=replacement), *ids)
     ledger = a_ledger(batches=[a_batch(i, bytes=10) for i in ids[:1000]])
 
-    assert asked_by([r], (), NotListed()).batch_ids == set(ids[:1000])
+    assert asked_by(a_dataset(), [r], (), NotListed()).batch_ids == set(ids[:1000])
     assert decided(r, world={"table": a_table(ledger)}).launches[0].bytes == 30_000
