@@ -23,8 +23,8 @@ SAMPLED_EVERY_SECONDS: Final = 1.0
 REVERT_WITHIN_SECONDS: Final = 120.0
 KILLED_WITHIN_SECONDS: Final = 300.0
 SAID_EVERY_SECONDS: Final = 30.0
-# The longest interval of idle Datasets: twice resyncMaxSeconds of the chart.
-LONGEST_SECONDS: Final = 600.0
+# The longest interval of idle Datasets: six times resyncMaxSeconds of the chart.
+LONGEST_SECONDS: Final = 1_800.0
 # Intervals are spread, and the longest are 20 % shorter than that.
 RATE_TOLERANCE: Final = 1.4
 RATE_EVERY_SECONDS: Final = 60.0

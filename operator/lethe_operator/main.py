@@ -42,7 +42,7 @@ log = logging.getLogger(__name__)
 
 # What changes in an idle Dataset's resources, table or buffer is a reason to reconcile it. Without a reason it is done so many
 # times less often than its buffer is listed at least.
-LISTINGS_PER_RECONCILE: Final = 2
+LISTINGS_PER_RECONCILE: Final = 6
 
 
 @dataclass

@@ -3,6 +3,7 @@
 They start again at zero when the operator restarts. Only counts and durations are not in the resources too.
 """
 
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -39,6 +40,9 @@ GAUGES: Final[Mapping[str, str]] = {
     "lethe_events_in_flight": "Messages of the queue that were received and wait for a commit.",
     "lethe_events_oldest_age_seconds": "How long ago the oldest of these messages was sent; 0 if there is none.",
 }
+# These change by themselves: ages grow, unless nothing waits (0), and the time until a deadline shrinks.
+AGES: Final = frozenset({"lethe_buffer_oldest_batch_age_seconds", "lethe_events_oldest_age_seconds"})
+REMAINING: Final = frozenset({"lethe_evict_by_seconds", "lethe_evict_by_slack_seconds"})
 # Bounds of histograms, in seconds.
 LATENESS_BUCKETS: Final = (0.05, 0.25, 1, 2.5, 5, 10, 30, 60, 120, 300, 600)
 DURATION_BUCKETS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
@@ -71,22 +75,31 @@ class _Shown:
     numbers: Mapping[str, float]  # values of GAUGES, by name
     decisions: Mapping[str, tuple[str, str]]  # decision and reason, by the key of DECISIONS
     batches: Totals | None  # None: there is no table of batches
+    since: float  # when the numbers were right, by the clock, in seconds
+
+    def number(self, gauge: str, now: float) -> float:
+        """The value of a gauge that it has at a time, by the same clock."""
+        known = self.numbers[gauge]
+        if gauge in REMAINING:
+            return known - (now - self.since)
+        return known + (now - self.since) if known > 0 and gauge in AGES else known
 
 
 class _OfDatasets(Collector):
     """The gauges of all Datasets, made when they are scraped. A gauge of the client library for each number would take a
     kilobyte, and removing those of one Dataset would search those of all."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
         self.shown: dict[tuple[str, str], _Shown] = {}  # by namespace and name
 
     def collect(self) -> Iterator[Metric]:
-        shown = list(self.shown.items())
+        shown, now = list(self.shown.items()), self._clock()
         for name, text in GAUGES.items():
             family = GaugeMetricFamily(name, text, labels=OF_DATASET)
             for key, of in shown:
                 if name in of.numbers:
-                    family.add_metric(key, of.numbers[name])
+                    family.add_metric(key, of.number(name, now))
             yield family
         for name, text in STATE_GAUGES.items():
             family = GaugeMetricFamily(name, text, labels=OF_STATE)
@@ -111,12 +124,13 @@ def _total(total: Total, gauge: str) -> float:
 
 
 class Metrics:
-    """One per operator. An unknown number is missing, not 0."""
+    """One per operator. An unknown number is missing, not 0. `clock` returns seconds."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
         self.registry = CollectorRegistry()
         ProcessCollector(registry=self.registry)
-        self._datasets = _OfDatasets()
+        self._datasets = _OfDatasets(clock)
         self.registry.register(self._datasets)
         self._runs = Counter(
             "lethe_runs_total",
@@ -238,7 +252,7 @@ class Metrics:
         """
         decided = {what: status[what] for what in DECISIONS if status.get(what)}
         decisions = {what: (str(d["decision"]), str(d["reason"])) for what, d in decided.items()}
-        self._datasets.shown[namespace, dataset] = _Shown(dict(numbers), decisions, batches)
+        self._datasets.shown[namespace, dataset] = _Shown(dict(numbers), decisions, batches, self._clock())
 
     def run_ended(self, namespace: str, dataset: str, kind: str, outcome: str) -> None:
         self._runs.labels(namespace, dataset, kind, outcome).inc()

@@ -29,6 +29,8 @@ AGED_SECONDS: Final = 30.0
 AGED_EVERY: Final = 8
 # Idle looks of different keys are spread over this share of the interval.
 SPREAD: Final = 0.2
+# Each look that finds nothing to do makes the next interval so many times longer.
+GROWTH: Final = 4.0
 _COMPACT_FROM: Final = 64
 
 
@@ -85,7 +87,7 @@ class Intervals:
         if idle_looks <= 0:
             return self.shortest_seconds
         longest = self.longest_seconds if within_seconds is None else min(self.longest_seconds, within_seconds)
-        pause = max(min(self.shortest_seconds * 2.0 ** min(idle_looks - 1, 30), longest), self.shortest_seconds)
+        pause = max(min(self.shortest_seconds * GROWTH ** min(idle_looks - 1, 30), longest), self.shortest_seconds)
         # Keys that were created together do not stay together. The share of a key is the same after each restart.
         share = zlib.crc32(str(key).encode()) / 2**32
         return pause * (1 - SPREAD * share)

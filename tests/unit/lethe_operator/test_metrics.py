@@ -74,6 +74,26 @@ def test_what_is_not_known_is_not_there_rather_than_0() -> None:
     assert metrics.registry.get_sample_value("lethe_active_tombstones", FLIGHTS) == 0
 
 
+def test_ages_and_remaining_times_are_right_between_two_looks() -> None:
+    """An idle Dataset is looked at every half an hour."""
+    times = iter((0.0, *[600.0] * 9))
+    metrics = Metrics(lambda: next(times))
+    shown = {
+        "lethe_buffer_oldest_batch_age_seconds": 60.0,
+        "lethe_events_oldest_age_seconds": 0.0,  # none waits
+        "lethe_evict_by_slack_seconds": 100.0,
+        "lethe_buffer_batches": 1.0,
+    }
+    metrics.show("ns", "flights", {}, shown)
+
+    assert {name: metrics.registry.get_sample_value(name, FLIGHTS) for name in shown} == {
+        "lethe_buffer_oldest_batch_age_seconds": 660,
+        "lethe_events_oldest_age_seconds": 0,
+        "lethe_evict_by_slack_seconds": -500,
+        "lethe_buffer_batches": 1,
+    }
+
+
 def test_the_decision_of_now_is_the_only_one_that_is_1() -> None:
     metrics = Metrics()
     for decision, reason in (("Later", "BelowTriggers"), ("Due", "OldEnough")):

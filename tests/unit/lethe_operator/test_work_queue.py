@@ -201,7 +201,7 @@ def test_a_key_with_work_keeps_the_shortest_interval() -> None:
 def test_a_retry_and_a_time_are_no_changes() -> None:
     """They leave the interval as it has grown."""
     script = [Next(), Next(), Next(datetime.now(UTC)), ValueError("x"), Next()]
-    queue, looks = a_watched_queue(Reconciles(*script, *[Next()] * 9), Intervals(0.05, 10))
+    queue, looks = a_watched_queue(Reconciles(*script, *[Next()] * 9), Intervals(0.02, 10))
 
     async def story() -> None:
         queue.add(A)
