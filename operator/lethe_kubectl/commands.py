@@ -9,12 +9,13 @@ import click
 from lethe.base.errors import InputError
 from lethe.cli.output import print_document, print_table
 from lethe_operator.kube import DATASETS, RESTATEMENTS, VACUUM_POLICIES, AlreadyExists, Away, KubeError, ResourceKind
+from lethe_operator.resources import manifests
+from lethe_operator.resources.manifests import Note
 
-from lethe_kubectl import completion, manifests
+from lethe_kubectl import completion
 from lethe_kubectl import runs as run_rows
 from lethe_kubectl.following import follow, same_as
 from lethe_kubectl.lookup import find, one
-from lethe_kubectl.manifests import Note
 from lethe_kubectl.options import change_options, note_options, target_options
 from lethe_kubectl.status import HEADERS, WIDE, rows
 from lethe_kubectl.target import Choice, Connection, connected

@@ -5,9 +5,9 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import click
+from lethe_operator.resources.manifests import Note
 
 from lethe_kubectl.gateway import Gateway
-from lethe_kubectl.manifests import Note
 from lethe_kubectl.target import Choice
 
 _OUTPUT = "yaml, json: print the resource for Git, and change nothing."

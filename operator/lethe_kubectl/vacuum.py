@@ -8,9 +8,10 @@ import click
 from lethe.base.errors import InputError
 from lethe.cli.output import print_document
 from lethe_operator.kube import DATASETS
+from lethe_operator.resources import manifests
 from lethe_operator.resources.common import APPROVE, VACUUM_NOW
 
-from lethe_kubectl import completion, manifests
+from lethe_kubectl import completion
 from lethe_kubectl.following import follow_vacuum
 from lethe_kubectl.lookup import one
 from lethe_kubectl.options import change_options, target_options

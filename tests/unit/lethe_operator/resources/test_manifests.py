@@ -4,8 +4,8 @@ from datetime import UTC, datetime
 
 from click.testing import CliRunner
 from lethe.cli.main import cli
-from lethe_kubectl import manifests
-from lethe_kubectl.manifests import Note
+from lethe_operator.resources import manifests
+from lethe_operator.resources.manifests import Note
 from lethe_operator.resources.restatement import parse_restatement
 from lethe_operator.resources.vacuum_now import parse_vacuum_now
 

@@ -9,6 +9,7 @@ from typing import Any, Final
 from urllib.parse import quote
 
 from lethe.contract.operation import Operation
+
 from lethe_operator.resources.vacuum_now import BATCHES
 
 API_VERSION: Final = "lethe.dev/v1alpha1"
