@@ -11,8 +11,10 @@ from pydantic.alias_generators import to_camel
 from starlette.exceptions import HTTPException
 from starlette.responses import PlainTextResponse
 
-from lethe_gateway.answers import PROBLEM_SCHEMA, problem_response
+from lethe_gateway.answers import PROBLEM_SCHEMA
 from lethe_gateway.api import batches, changes, datasets, restatements, uploads
+from lethe_gateway.console import routes as console
+from lethe_gateway.failures import failure
 from lethe_gateway.guard import Guard
 from lethe_gateway.problems import FieldError, Kind, Problem, not_found
 from lethe_gateway.services import Services
@@ -28,6 +30,9 @@ _ETAG = "Send it as If-None-Match, and the answer is 304 as long as nothing but 
 def create_app(services: Services) -> FastAPI:
     app = routes()
     app.state.services = services
+    if services.settings.console.enabled:
+        for router in console.ROUTERS:
+            app.include_router(router)
     app.add_middleware(Guard, services=services)
     app.add_exception_handler(Problem, _problem)
     app.add_exception_handler(RequestValidationError, _invalid)
@@ -94,26 +99,30 @@ def _add_open_routes(app: FastAPI) -> None:
 async def _problem(request: Request, error: Exception) -> Response:
     assert isinstance(error, Problem)
     request.scope["lethe.problem"] = error.kind.slug  # for the access log
-    return problem_response(error)
+    return _failure(request, error)
 
 
-async def _invalid(request: Request, error: Exception) -> Response:  # noqa: ARG001
+async def _invalid(request: Request, error: Exception) -> Response:
     """Names parameters and what was expected, and never repeats values."""
     assert isinstance(error, RequestValidationError)
     errors = tuple(
         FieldError(field=".".join(str(part) for part in e["loc"]), message=str(e["msg"])) for e in error.errors()
     )
     first = f"{errors[0].field}: {errors[0].message}" if errors else "the request"
-    return problem_response(Problem(Kind.INVALID_REQUEST, f"Correct the parameters. {first}.", errors=errors))
+    return _failure(request, Problem(Kind.INVALID_REQUEST, f"Correct the parameters. {first}.", errors=errors))
 
 
 async def _of_starlette(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     if error.status_code == 405:
         detail = f"{request.method} is not supported here. docs/gateway.md lists the routes."
-        response = problem_response(Problem(Kind.METHOD_NOT_ALLOWED, detail))
+        response = _failure(request, Problem(Kind.METHOD_NOT_ALLOWED, detail))
         response.headers.update(error.headers or {})
         return response
     if error.status_code == 404:
-        return problem_response(not_found())
-    return problem_response(Problem(Kind.INVALID_REQUEST, "The request cannot be read. Correct it."))
+        return _failure(request, not_found())
+    return _failure(request, Problem(Kind.INVALID_REQUEST, "The request cannot be read. Correct it."))
+
+
+def _failure(request: Request, problem: Problem) -> Response:
+    return failure(request.scope, problem, request.app.state.services)

@@ -6,9 +6,8 @@ The order: the size of the body, the token, the rate of its caller, the number o
 import asyncio
 import logging
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from ipaddress import ip_address
 from typing import Final
 
 from starlette.concurrency import run_in_threadpool
@@ -16,12 +15,13 @@ from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from lethe_gateway import access_log
-from lethe_gateway.answers import problem_response
-from lethe_gateway.identity.caller import Caller
+from lethe_gateway.addresses import client_address
+from lethe_gateway.console import sessions
+from lethe_gateway.failures import failure
 from lethe_gateway.limits import AllBusy, CallerBusy, Concurrency
+from lethe_gateway.lookup import authenticated
 from lethe_gateway.problems import Kind, Problem, unauthenticated
 from lethe_gateway.services import Services
-from lethe_gateway.settings import Network
 
 log = logging.getLogger(__name__)
 # Paths that need no token.
@@ -77,11 +77,10 @@ class Guard:
         try:
             bounds = self._bounds(scope)
             body = _bounded(bounds.body_bytes, Headers(scope=scope), receive)
-            caller = await self._caller(scope)
-            noted.caller = caller.key
-            scope["lethe.caller"] = caller
-            self._require_rate(caller)
-            await self._carry_out(scope, body, sending, bounds)
+            key = await self._key(scope)
+            noted.caller = key
+            self._require_rate(key)
+            await self._carry_out(scope, body, sending, bounds, key)
         except Problem as e:
             await self._problem(e, scope, sending, noted)
         except Exception:
@@ -105,8 +104,7 @@ class Guard:
             return _Bounds(services.requests, limits.concurrent_per_caller, uploads.seconds, limits.body_bytes)
         return _Bounds(services.requests, limits.concurrent_per_caller, limits.request_seconds, limits.body_bytes)
 
-    async def _carry_out(self, scope: Scope, receive: Receive, sending: "_Sending", bounds: _Bounds) -> None:
-        key = scope["lethe.caller"].key
+    async def _carry_out(self, scope: Scope, receive: Receive, sending: "_Sending", bounds: _Bounds, key: str) -> None:
         try:
             bounds.places.enter(key)
             # A task of its own: a thread cannot be stopped, so a request that takes too long keeps its place until it has ended.
@@ -146,36 +144,28 @@ class Guard:
             return
         try:
             async with asyncio.timeout(self._services.settings.limits.request_seconds):
-                await problem_response(problem)(scope, _no_body, sending.direct)
+                await failure(scope, problem, self._services)(scope, _no_body, sending.direct)
         except (
             TimeoutError
         ):  # pipelined requests may be answered with nothing but problems, and their client may not read
             _abort(scope)
 
-    async def _caller(self, scope: Scope) -> Caller:
-        scheme, _, token = Headers(scope=scope).get("authorization", "").partition(" ")
-        token = token.strip()
-        if scheme.lower() != "bearer" or not token:
-            raise unauthenticated()
+    async def _key(self, scope: Scope) -> str:
+        """Whose limits count: those of the caller, who is then known to the routes; without one, those of the address."""
         services = self._services
         address = client_address(scope, services.settings.proxies)
-        known = services.identity.remembered(token)
-        if known is not None:
-            return known
-        wait = services.failures.wait_seconds(address, services.monotonic(), take=0)
-        if wait:
-            raise Problem(
-                Kind.TOO_MANY_REQUESTS, "Too many invalid tokens came from your address.", retry_after_seconds=wait
-            )
-        try:
-            return await run_in_threadpool(services.identity.authenticate, token)
-        except Problem as e:
-            if e.kind is Kind.UNAUTHENTICATED:
-                services.failures.wait_seconds(address, services.monotonic())
-            raise
+        is_page = services.settings.console.enabled and sessions.is_page(scope["path"])
+        if is_page and sessions.is_open(scope["path"]):
+            return f"\0{address}"
+        token = sessions.token_of(scope, services.settings) if is_page else _bearer(scope)
+        caller = services.identity.remembered(token)
+        if caller is None:
+            caller = await run_in_threadpool(authenticated, services, address, token)
+        scope["lethe.caller"] = caller
+        return caller.key
 
-    def _require_rate(self, caller: Caller) -> None:
-        wait = self._services.rates.wait_seconds(caller.key, self._services.monotonic())
+    def _require_rate(self, key: str) -> None:
+        wait = self._services.rates.wait_seconds(key, self._services.monotonic())
         if wait:
             most = self._services.settings.limits.requests_per_second
             raise Problem(
@@ -183,6 +173,14 @@ class Guard:
                 f"You may send {most:g} requests per second on average.",
                 retry_after_seconds=wait,
             )
+
+
+def _bearer(scope: Scope) -> str:
+    scheme, _, token = Headers(scope=scope).get("authorization", "").partition(" ")
+    token = token.strip()
+    if scheme.lower() != "bearer" or not token:
+        raise unauthenticated()
+    return token
 
 
 class _Sending:
@@ -211,22 +209,6 @@ class _Sending:
         else:
             self._noted.sent_bytes += len(message.get("body", b""))
         await self._send(message)
-
-
-def client_address(scope: Scope, proxies: Sequence[Network]) -> str:
-    """Where a request comes from: the last address on its way that is not of a trusted proxy. Pure."""
-    passed = [a.strip() for a in Headers(scope=scope).get("x-forwarded-for", "").split(",") if a.strip()]
-    way = [*passed, scope["client"][0] if scope.get("client") else ""]
-    while len(way) > 1 and _is_in(way[-1], proxies):
-        way.pop()
-    return way[-1]
-
-
-def _is_in(address: str, networks: Sequence[Network]) -> bool:
-    try:
-        return any(ip_address(address) in network for network in networks)
-    except ValueError:
-        return False
 
 
 def _bounded(most: int, headers: Headers, receive: Receive) -> Receive:

@@ -16,6 +16,7 @@ from lethe_gateway.identity.caller import Identity
 from lethe_gateway.identity.kubernetes import KubernetesIdentity
 from lethe_gateway.identity.one_token import OneToken
 from lethe_gateway.resources.reader import KubeReader
+from lethe_gateway.resources.writer import KubeWriter
 from lethe_gateway.server import server
 from lethe_gateway.services import Services
 from lethe_gateway.settings import Settings, from_environment, with_files
@@ -37,8 +38,9 @@ def services_of(settings: Settings) -> Services:
     else:
         own = kubernetes.connect(LIMITS)
         identity = KubernetesIdentity(own, settings.audiences, settings.identity_seconds)
-    reader = KubeReader(kubernetes.connect_for_callers(LIMITS))
-    return Services(settings, identity, reader, IndexedTables(settings.index_folder, settings.index))
+    of_callers = kubernetes.connect_for_callers(LIMITS)
+    reader, writer = KubeReader(of_callers), KubeWriter(of_callers)
+    return Services(settings, identity, reader, IndexedTables(settings.index_folder, settings.index), writer)
 
 
 def main() -> None:

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from lethe_gateway.identity.caller import Identity
 from lethe_gateway.limits import Concurrency, RateLimit
 from lethe_gateway.resources.reader import ResourceReader
+from lethe_gateway.resources.writer import ResourceWriter
 from lethe_gateway.settings import Settings
 from lethe_gateway.tables.store import TableStore
 from lethe_gateway.uploads.buffers import Buffers
@@ -26,6 +27,7 @@ class Services:
     identity: Identity
     resources: ResourceReader
     tables: TableStore
+    writer: ResourceWriter
     now: Callable[[], datetime] = utc_now
     monotonic: Callable[[], float] = time.monotonic
     buffers: Buffers = field(init=False)

@@ -69,6 +69,15 @@ class UploadSettings(Spec):
     endpoints: Mapping[str, str] = Field(default_factory=dict)
 
 
+class ConsoleSettings(Spec):
+    """The pages for people."""
+
+    enabled: bool = True
+    # A header with the caller's token, which an authenticating proxy sets, such as X-Forwarded-Access-Token or Authorization. It
+    # is believed from `proxies` only. "": people log in with a token.
+    token_header: str = Field(default="", pattern=r"^[A-Za-z0-9-]*$")
+
+
 @dataclass(frozen=True)
 class Settings:
     host: str = "0.0.0.0"
@@ -88,6 +97,7 @@ class Settings:
     index: IndexSettings = field(default_factory=IndexSettings)
     limits: Limits = field(default_factory=Limits)
     uploads: UploadSettings = field(default_factory=UploadSettings)
+    console: ConsoleSettings = field(default_factory=ConsoleSettings)
     boundaries: Boundaries = UNLIMITED  # of namespaces: which buffers may be written to
     # How long an accepted token, and a right that was granted, are not checked again.
     identity_seconds: float = 10
@@ -120,6 +130,7 @@ def from_environment(env: Mapping[str, str] = os.environ) -> Settings:
         index=_document(IndexSettings, env, "LETHE_GATEWAY_INDEX", "the chart's value gateway.index"),
         limits=_document(Limits, env, "LETHE_GATEWAY_LIMITS", "the chart's value gateway.limits"),
         uploads=_document(UploadSettings, env, "LETHE_GATEWAY_UPLOADS", "the chart's value gateway.uploads"),
+        console=_document(ConsoleSettings, env, "LETHE_GATEWAY_CONSOLE", "the chart's value gateway.console"),
         identity_seconds=_seconds(env, "LETHE_GATEWAY_IDENTITY_SECONDS", default.identity_seconds),
         log_level=(env.get("LETHE_LOG_LEVEL") or default.log_level).upper(),
     )

@@ -1,8 +1,10 @@
 """The parts of a gateway as protocols, for tests of routes: a cluster in memory, rights as a set, one table."""
 
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any
 
 from fastapi.testclient import TestClient
@@ -10,7 +12,7 @@ from lethe.buffer.batch_rows import BatchRow
 from lethe_gateway.app import create_app
 from lethe_gateway.freshness import TableFreshness
 from lethe_gateway.identity.caller import Caller, Right
-from lethe_gateway.problems import Problem, not_found, unauthenticated
+from lethe_gateway.problems import Kind, Problem, not_found, unauthenticated
 from lethe_gateway.resources.reader import ResourcePage
 from lethe_gateway.services import Services
 from lethe_gateway.settings import Settings
@@ -72,6 +74,36 @@ class Resources:
 
 
 @dataclass
+class Writer:
+    """Changes resources in memory, or fails."""
+
+    resources: Resources
+    problem: Problem | None = None
+    created: list[dict[str, Any]] = field(default_factory=list)
+    annotated: list[tuple[str, dict[str, str]]] = field(default_factory=list)
+
+    def create(
+        self, _caller: Caller, kind: ResourceKind, _namespace: str, document: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        there = self.resources.of.setdefault(kind.plural, [])
+        if self.problem is not None:
+            raise self.problem
+        if any(r["metadata"]["name"] == document["metadata"]["name"] for r in there):
+            raise Problem(Kind.ALREADY_EXISTS, "it exists")
+        there.append(dict(document))
+        self.created.append(dict(document))
+        return dict(document)
+
+    def annotate(
+        self, _caller: Caller, _kind: ResourceKind, _namespace: str, name: str, annotations: Mapping[str, str]
+    ) -> dict[str, Any]:
+        if self.problem is not None:
+            raise self.problem
+        self.annotated.append((name, dict(annotations)))
+        return {}
+
+
+@dataclass
 class OneTable:
     """A table store with one table, or with a problem."""
 
@@ -90,6 +122,10 @@ class OneTable:
             raise self.problem
         yield self
 
+    @property
+    def head_files(self) -> tuple[int | None, int | None]:
+        return 12, 3_400_000
+
     def batches(self, query: BatchQuery, limit: int) -> list[BatchRow]:
         after = query.after
         rows = sorted(self.rows, key=lambda r: (r.state_time, r.batch_id), reverse=True)
@@ -99,6 +135,14 @@ class OneTable:
 
     def batch(self, id: str) -> BatchFacts | None:
         return self.facts.get(id)
+
+    def promotions(self, since: datetime) -> list[tuple[datetime, int]]:
+        days = Counter(
+            r.state_time.replace(hour=0, minute=0, second=0, microsecond=0)
+            for r in self.rows
+            if r.state == "promoted" and r.state_time >= since
+        )
+        return sorted(days.items())
 
     def erasures(self, after: str, limit: int, open_only: bool) -> list[KnownErasure]:
         chosen = [k for k in self.known if k.key > after and (k.pending is not None or not open_only)]
@@ -123,8 +167,13 @@ class Parts:
     resources: Resources = field(default_factory=Resources)
     tables: OneTable = field(default_factory=OneTable)
     settings: Settings = field(default_factory=lambda: Settings(namespaces=("ns",)))
+    writer: Writer = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.writer = Writer(self.resources)
 
     def client(self, token: str = TOKEN) -> TestClient:
-        services = Services(self.settings, self.identity, self.resources, self.tables, now=lambda: NOW)
+        parts = (self.identity, self.resources, self.tables, self.writer)
+        services = Services(self.settings, *parts, now=lambda: NOW)
         headers = {"Authorization": f"Bearer {token}"} if token else {}
         return TestClient(create_app(services), headers=headers, raise_server_exceptions=False)

@@ -11,7 +11,6 @@ from lethe.erasure.record import SIGNATURE_SUFFIX
 
 from lethe_gateway import paging
 from lethe_gateway.answers import answer, responses
-from lethe_gateway.api.datasets import dataset_resource
 from lethe_gateway.api.documents import (
     BatchAnswer,
     BatchPage,
@@ -30,16 +29,13 @@ from lethe_gateway.api.parameters import (
     Namespace,
     ResourceName,
     ServicesOf,
-    require,
     utc,
 )
-from lethe_gateway.identity.caller import Caller, Right
+from lethe_gateway.lookup import readable
 from lethe_gateway.problems import Kind, not_found
-from lethe_gateway.services import Services
 from lethe_gateway.tables.records import BatchQuery, KnownErasure, Position, micros
 from lethe_gateway.tables.schema import BatchState
 from lethe_gateway.tables.store import TableView
-from lethe_gateway.tables.target import Target, target_of
 
 router = APIRouter(tags=["batches"])
 MAX_RECORD_BYTES: Final = 16 << 20
@@ -173,18 +169,11 @@ def get_erasure(
         found = view.erasures_named(f"{namespace}/{restatement}")
         if not found:
             raise not_found()
-        items = [_record(view, known) for known in found]
+        items = [record_of(view, known) for known in found]
         return answer(request, ErasureAnswer(items=items, freshness=view.freshness))  # type: ignore[return-value]
 
 
-def readable(services: Services, caller: Caller, namespace: str, dataset: str) -> Target:
-    """The table of a Dataset, if the caller may see it and read its batches. Raises: Problem."""
-    resource = dataset_resource(services, caller, namespace, dataset)
-    require(services, caller, Right.to_read_batches(namespace, dataset))
-    return target_of(resource)
-
-
-def _record(view: TableView, known: KnownErasure) -> ErasureRecord:
+def record_of(view: TableView, known: KnownErasure) -> ErasureRecord:
     summary = erasure_summary(known)
     content = view.record(summary.record, MAX_RECORD_BYTES) if summary.record else None
     if content is None or summary.record is None:

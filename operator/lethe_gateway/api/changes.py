@@ -5,7 +5,8 @@ from typing import Annotated
 from fastapi import APIRouter, Header, Query, Response
 
 from lethe_gateway.answers import responses
-from lethe_gateway.api.parameters import CallerOf, Namespace, ServicesOf, require_namespace
+from lethe_gateway.api.parameters import CallerOf, Namespace, ServicesOf
+from lethe_gateway.lookup import require_namespace
 from lethe_gateway.resources.changes import KINDS, Place, place_of, text_of
 from lethe_gateway.streaming import ChangeStream, EventStreamResponse
 

@@ -1,12 +1,11 @@
 """Routes of namespaces, Datasets, their runs and their vacuums. All information is in resources."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request
-from lethe_operator.kube import DATASETS, VACUUM_POLICIES, ResourceKind
+from lethe_operator.kube import DATASETS, VACUUM_POLICIES
 
-from lethe_gateway import paging
 from lethe_gateway.answers import answer, responses
 from lethe_gateway.api.documents import (
     DatasetAnswer,
@@ -23,16 +22,13 @@ from lethe_gateway.api.parameters import (
     Limit,
     Namespace,
     ServicesOf,
-    require_namespace,
 )
-from lethe_gateway.freshness import ResourceFreshness
-from lethe_gateway.identity.caller import Caller, Right
+from lethe_gateway.identity.caller import Right
+from lethe_gateway.lookup import dataset_resource, resource_freshness, scanned
 from lethe_gateway.problems import Kind
-from lethe_gateway.resources import scan
 from lethe_gateway.resources.datasets import dataset_of, summary_of
 from lethe_gateway.resources.runs import is_active, runs_of
 from lethe_gateway.resources.vacuums import policy_of, vacuum_of
-from lethe_gateway.services import Services
 
 router = APIRouter(tags=["datasets"])
 _LIST = responses(Kind.CURSOR_EXPIRED)
@@ -135,43 +131,3 @@ def list_vacuum_policies(
     """List the VacuumPolicies of a namespace: windows, approval, and when vacuums ran."""
     found = scanned(services, caller, VACUUM_POLICIES, namespace, (limit, cursor, {}), lambda d: [policy_of(d)])
     return answer(request, VacuumPolicyPage(**found))  # type: ignore[return-value]
-
-
-def dataset_resource(services: Services, caller: Caller, namespace: str, dataset: str) -> dict[str, Any]:
-    """Raises: Problem (`not-found`), also if the caller may not see it."""
-    require_namespace(services, namespace)
-    return services.resources.get(caller, DATASETS, namespace, dataset)
-
-
-def scanned(
-    services: Services,
-    caller: Caller,
-    kind: ResourceKind,
-    namespace: str,
-    asked: tuple[int, str, Mapping[str, Any]],
-    results: Callable[[dict[str, Any]], list[Any]],
-) -> dict[str, Any]:
-    """The fields of a page.
-
-    Args:
-        asked: The limit, the cursor and the filters.
-    """
-    limit, cursor, filters = asked
-    require_namespace(services, namespace)
-    question = {"kind": kind.plural, "namespace": namespace, **filters}
-    start = scan.Position(*paging.decode(cursor, question, str, str, int)) if cursor else scan.Position()
-    found = scan.page(
-        lambda after, size: services.resources.page(caller, kind, namespace, after, size), results, start, limit
-    )
-    following = found.next
-    return {
-        "items": found.items,
-        "next_cursor": paging.encode([following.after, following.name, following.skip], question)
-        if following
-        else None,
-        "freshness": resource_freshness(services, found.version),
-    }
-
-
-def resource_freshness(services: Services, version: str) -> ResourceFreshness:
-    return ResourceFreshness(read_time=services.now(), resource_version=version or None)

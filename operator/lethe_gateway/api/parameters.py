@@ -5,8 +5,8 @@ from typing import Annotated, Final
 
 from fastapi import Depends, Path, Query, Request
 
-from lethe_gateway.identity.caller import Caller, Right
-from lethe_gateway.problems import FieldError, Kind, Problem, not_found, unauthenticated
+from lethe_gateway.identity.caller import Caller
+from lethe_gateway.problems import FieldError, Kind, Problem, unauthenticated
 from lethe_gateway.services import Services
 
 _DNS_LABEL: Final = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"
@@ -42,22 +42,6 @@ def caller_of(request: Request) -> Caller:
 
 
 CallerOf = Annotated[Caller, Depends(caller_of)]
-
-
-def require_namespace(services: Services, namespace: str) -> None:
-    """Raises: Problem (`not-found`), for a namespace that this gateway does not show."""
-    if namespace not in services.settings.namespaces:
-        raise not_found()
-
-
-def require(services: Services, caller: Caller, right: Right) -> None:
-    """Raises: Problem (`forbidden`). Call it only for a Dataset that the caller may see."""
-    if not services.identity.may(caller, right):
-        raise Problem(
-            Kind.FORBIDDEN,
-            f"You may see the Dataset, and not do this. It needs the right `{right}` in the namespace "
-            f"{right.namespace}: see docs/gateway.md.",
-        )
 
 
 def utc(name: str, time: datetime | None) -> datetime | None:

@@ -6,7 +6,6 @@ from fastapi import APIRouter, Query, Request
 from lethe_operator.kube import RESTATEMENTS
 
 from lethe_gateway.answers import answer, responses
-from lethe_gateway.api.datasets import resource_freshness, scanned
 from lethe_gateway.api.documents import RestatementAnswer, RestatementPage
 from lethe_gateway.api.parameters import (
     CallerOf,
@@ -15,8 +14,8 @@ from lethe_gateway.api.parameters import (
     Namespace,
     ResourceName,
     ServicesOf,
-    require_namespace,
 )
+from lethe_gateway.lookup import require_namespace, resource_freshness, scanned
 from lethe_gateway.problems import Kind
 from lethe_gateway.resources.restatements import dataset_name_of, restatement_of, summary_of
 

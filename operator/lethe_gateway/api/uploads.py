@@ -9,8 +9,7 @@ from starlette.concurrency import run_in_threadpool
 
 from lethe_gateway import paging
 from lethe_gateway.answers import responses
-from lethe_gateway.api.datasets import dataset_resource
-from lethe_gateway.api.parameters import CallerOf, Cursor, DatasetName, Limit, Namespace, ServicesOf, require
+from lethe_gateway.api.parameters import CallerOf, Cursor, DatasetName, Limit, Namespace, ServicesOf
 from lethe_gateway.api.upload_documents import (
     PartsRequest,
     Upload,
@@ -23,6 +22,7 @@ from lethe_gateway.api.upload_documents import (
 )
 from lethe_gateway.document import Document
 from lethe_gateway.identity.caller import Caller, Right
+from lethe_gateway.lookup import dataset_resource, require
 from lethe_gateway.problems import FieldError, Kind, Problem
 from lethe_gateway.services import Services
 from lethe_gateway.uploads.buffers import Buffer, problem_of

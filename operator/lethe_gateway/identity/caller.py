@@ -50,6 +50,16 @@ class Right:
         """To write batches into the buffer of a Dataset."""
         return Right("create", namespace, subresource="batches", name=dataset)
 
+    @staticmethod
+    def to_restate(namespace: str) -> "Right":
+        """To create Restatements."""
+        return Right("create", namespace, resource="restatements")
+
+    @staticmethod
+    def to_annotate(namespace: str, dataset: str) -> "Right":
+        """To approve and to request the vacuum of a Dataset."""
+        return Right("patch", namespace, name=dataset)
+
     def __str__(self) -> str:
         resource = f"{self.resource}.{GROUP}" + (f"/{self.subresource}" if self.subresource else "")
         return f"{self.verb} {resource}" + (f" {self.name}" if self.name else "")

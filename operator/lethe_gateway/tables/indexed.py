@@ -74,12 +74,19 @@ class IndexView:
     io: FileIO | None
     target: Target
 
+    @property
+    def head_files(self) -> tuple[int | None, int | None]:
+        return self.state.data_files, self.state.data_bytes
+
     def batches(self, query: BatchQuery, limit: int) -> list[BatchRow]:
         return reading.batches(self.connection, query, limit)
 
     def batch(self, id: str) -> BatchFacts | None:
         found = reading.batch(self.connection, id)
         return None if found is None else replace(found, shows_head=self.state.shown_ledger == self.state.ledger)
+
+    def promotions(self, since: datetime) -> list[tuple[datetime, int]]:
+        return reading.promotions(self.connection, since)
 
     def erasures(self, after: str, limit: int, open_only: bool) -> list[KnownErasure]:
         return reading.erasures(self.connection, after, limit, open_only)

@@ -69,8 +69,19 @@ def look(target: Target) -> Seen:
         location=facts.location,
         metadata_location=facts.metadata_location,
         listed_time=shown.listed,
+        data_files=_total(table, "total-data-files"),
+        data_bytes=_total(table, "total-files-size"),
     )
     return Seen(batches, table.io, facts, loaded.ledger, state)
+
+
+def _total(table: Table, of: str) -> int | None:
+    """A total in the summary of the head. None: unknown."""
+    head = table.current_snapshot()
+    if head is None or head.summary is None:
+        return None
+    text = head.summary.additional_properties.get(of, "")
+    return int(text) if text.isdecimal() else None
 
 
 def _table_of_batches(catalog: Catalog, target: Target) -> tuple[Table | None, InputError | None]:

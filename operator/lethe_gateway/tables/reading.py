@@ -7,6 +7,7 @@ import heapq
 import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from datetime import datetime
 from itertools import islice
 from pathlib import Path
 from typing import Any, Final
@@ -27,7 +28,7 @@ from lethe_gateway.tables.records import (
     micros,
     time_of,
 )
-from lethe_gateway.tables.schema import STATES, VERSION
+from lethe_gateway.tables.schema import STATES, VERSION, BatchState
 
 ERASURE: Final[TypeAdapter[Erasure]] = TypeAdapter(Erasure)
 # The columns of a batch, in the order of BatchRow's fields.
@@ -42,6 +43,7 @@ WALKED_AT_MOST: Final = 30_000
 _PREFIX: Final = "id >= :low AND id < :high"
 RESTATEMENTS_OF_A_NAME: Final = 20  # the same name with other specs, at most
 CACHE_KIB: Final = 4096
+DAY_MICROS: Final = 86_400_000_000
 
 
 @contextmanager
@@ -94,6 +96,16 @@ def batch(connection: sqlite3.Connection, id: str) -> BatchFacts | None:
         request=_result(request[0]) if request else None,
         erasure=ERASURE.validate_json(pending[0]) if pending else None,
     )
+
+
+def promotions(connection: sqlite3.Connection, since: datetime) -> list[tuple[datetime, int]]:
+    """The number of promoted batches of each day in UTC that has any, in the order of the days."""
+    days = connection.execute(
+        "SELECT time / :day AS day, count(*) FROM batches INDEXED BY by_state "
+        "WHERE state = :promoted AND time >= :since GROUP BY day ORDER BY day",
+        {"day": DAY_MICROS, "promoted": STATES.index(BatchState.PROMOTED), "since": micros(since)},
+    )
+    return [(time_of(day * DAY_MICROS), count) for day, count in days]
 
 
 def erasures(connection: sqlite3.Connection, after: str, limit: int, open_only: bool) -> list[KnownErasure]:

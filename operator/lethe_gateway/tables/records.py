@@ -36,6 +36,8 @@ class IndexState(BaseModel):
     location: str  # of the table
     metadata_location: str  # of the table: another one may have fewer snapshots
     listed_time: datetime | None  # of the buffer; None: it was not listed
+    data_files: int | None = None  # of the table's head; None: unknown
+    data_bytes: int | None = None  # the size of these files; None: unknown
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,7 @@
 """What the routes ask of tables. Implementations may be called from any thread."""
 
 from contextlib import AbstractContextManager
+from datetime import datetime
 from typing import Protocol
 
 from lethe.buffer.batch_rows import BatchRow
@@ -16,11 +17,18 @@ class TableView(Protocol):
     @property
     def freshness(self) -> TableFreshness: ...
 
+    @property
+    def head_files(self) -> tuple[int | None, int | None]:
+        """Data files of the table's head, and their bytes. None: unknown."""
+
     def batches(self, query: BatchQuery, limit: int) -> list[BatchRow]:
         """The newest first, by the time of their state, then by id."""
 
     def batch(self, id: str) -> BatchFacts | None:
         """None: there is no such batch."""
+
+    def promotions(self, since: datetime) -> list[tuple[datetime, int]]:
+        """The number of promoted batches of each day in UTC that has any, in the order of the days."""
 
     def erasures(self, after: str, limit: int, open_only: bool) -> list[KnownErasure]:
         """In the order of their keys, after this key."""

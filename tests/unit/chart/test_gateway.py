@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 import yaml
-from lethe_gateway.settings import IndexSettings, Limits, Settings, UploadSettings, from_environment
+from lethe_gateway.settings import ConsoleSettings, IndexSettings, Limits, Settings, UploadSettings, from_environment
 
 from tests.unit.chart.chart import CHART, container, needs_helm, of_kind, refused, render
 
@@ -41,6 +41,7 @@ def test_its_settings_reach_the_process() -> None:
                 "rememberedSeconds": 2_000_000,
                 "endpoints": {"main": "https://s3.example.org"},
             },
+            console={"tokenHeader": "X-Forwarded-Access-Token"},
         )
     )
 
@@ -49,15 +50,20 @@ def test_its_settings_reach_the_process() -> None:
     assert (found.index.fresh_seconds, found.index.max_bytes) == (9, 1 << 30)
     assert (found.uploads.through_bytes, found.uploads.remembered_seconds) == (1 << 20, 2_000_000)
     assert found.uploads.endpoints == {"main": "https://s3.example.org"}
+    assert found.console == ConsoleSettings(token_header="X-Forwarded-Access-Token")
 
 
 def test_without_values_the_defaults_of_the_process_apply() -> None:
     found = settings_of(gateway())
 
     assert (found.limits, found.index, found.uploads) == (Limits(), IndexSettings(), UploadSettings())
+    assert found.console == ConsoleSettings()
 
 
-@pytest.mark.parametrize(("key", "model"), [("limits", Limits), ("index", IndexSettings), ("uploads", UploadSettings)])
+@pytest.mark.parametrize(
+    ("key", "model"),
+    [("limits", Limits), ("index", IndexSettings), ("uploads", UploadSettings), ("console", ConsoleSettings)],
+)
 def test_the_schema_knows_every_setting_and_no_other(key: str, model: Any) -> None:
     schema = yaml.safe_load((CHART / "values.schema.json").read_text())["properties"]["gateway"]["properties"]
 

@@ -4,11 +4,12 @@ from ipaddress import ip_network
 from typing import Any
 
 import pytest
-from lethe_gateway.guard import Guard, client_address
+from lethe_gateway.addresses import client_address
+from lethe_gateway.guard import Guard
 from lethe_gateway.services import Services
 from lethe_gateway.settings import InvalidSettings, Settings, from_environment
 
-from tests.support.gateway_parts import OneTable, Resources, Rights
+from tests.support.gateway_parts import OneTable, Resources, Rights, Writer
 
 PROXIES = (ip_network("10.0.0.0/8"), ip_network("fd00::/8"))
 
@@ -54,7 +55,7 @@ def test_proxies_are_networks() -> None:
     ],
 )
 def test_only_streams_last_for_ever_and_only_files_are_large(method: str, path: str, seconds: float | None) -> None:
-    services = Services(Settings(namespaces=("ns",)), Rights(), Resources(), OneTable())
+    services = Services(Settings(namespaces=("ns",)), Rights(), Resources(), OneTable(), Writer(Resources()))
 
     bounds = Guard(lambda *_: None, services)._bounds(scope(path=path, method=method))  # type: ignore[arg-type, return-value]
 

@@ -387,3 +387,32 @@ def test_a_verified_erasure_is_listed_with_its_record_and_no_batch_ids(
     assert (named.pending, named.result.erasure) == (None, ErasureOutcome.model_validate(outcome))
     assert "secret" not in document
     assert "batchIds" not in document
+
+
+def test_promotions_are_counted_by_day_and_only_those_that_are_promoted_now(
+    catalog: Catalog, table: Table, index: Index
+) -> None:
+    times = {"A": NOW, "B": NOW - timedelta(hours=13), "C": NOW - timedelta(days=1), "OLD": NOW - timedelta(days=40)}
+    batches = [a_batch(i, time=t) for i, t in times.items()]
+    commit(table, *batches, a_batch("R", BatchState.REVERTED), a_batch("E", BatchState.REFUSED, rows=None))
+    update(catalog)
+    index.refresh()
+    today = NOW.replace(hour=0, minute=0, second=0, microsecond=0)
+
+    with index.reader() as connection:
+        found = reading.promotions(connection, NOW - timedelta(days=30))
+
+    assert found == [(today - timedelta(days=1), 2), (today, 1)]
+
+
+def test_the_files_of_the_head_are_those_of_its_summary(catalog: Catalog, table: Table, index: Index) -> None:
+    fill(catalog, table)
+    index.refresh()
+    table.refresh()
+
+    with index.reader() as connection:
+        state = reading.state_of(connection)
+
+    assert state is not None
+    files = table.inspect.files()
+    assert (state.data_files, state.data_bytes) == (files.num_rows, sum(files["file_size_in_bytes"].to_pylist()))

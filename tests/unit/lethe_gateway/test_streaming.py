@@ -14,7 +14,7 @@ from lethe_gateway.settings import Limits, Settings
 from lethe_gateway.streaming import ChangeStream
 from lethe_operator.kube import RESTATEMENTS, ResourceKind
 
-from tests.support.gateway_parts import READER, OneTable, Resources, Rights
+from tests.support.gateway_parts import READER, OneTable, Resources, Rights, Writer
 from tests.support.resources import a_restatement_body
 
 
@@ -53,7 +53,7 @@ def read(
 
     async def run() -> list[str]:
         settings = Settings(namespaces=("ns",), limits=Limits(stream_events=events))
-        services = Services(settings, identity or Rights(), watches, OneTable())
+        services = Services(settings, identity or Rights(), watches, OneTable(), Writer(Resources()))
         stream = ChangeStream(services, READER, "ns", "", Place("1", "1"))
         stream.open()
         seen: list[str] = []
@@ -153,7 +153,7 @@ def test_a_heartbeat_does_not_pass_events_that_wait() -> None:
             return True
 
     async def run() -> list[bytes]:
-        services = Services(Settings(namespaces=("ns",)), Rights(), Watches(), OneTable())
+        services = Services(Settings(namespaces=("ns",)), Rights(), Watches(), OneTable(), Writer(Resources()))
         stream = ChangeStream(services, READER, "ns", "", Place("1", "1"))
         stream._loop, stream._news = asyncio.get_running_loop(), Never()
         stream._take(RESTATEMENTS, added(1))

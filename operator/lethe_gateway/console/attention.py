@@ -1,0 +1,113 @@
+"""What needs somebody's attention. Pure."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any, Final
+
+from lethe_gateway.resources.conditions import Condition
+from lethe_gateway.resources.datasets import Dataset, dataset_of
+from lethe_gateway.resources.restatements import Restatement, restatement_of
+
+_TRUE: Final = "True"
+_FALSE: Final = "False"
+
+
+class Urgency(IntEnum):
+    """The most urgent is first."""
+
+    STOPPED = 0  # work does not go on, or a deadline has passed
+    WAITS = 1  # somebody must decide
+    NOTE = 2  # look at it at some time
+
+    @property
+    def word(self) -> str:
+        return {Urgency.STOPPED: "stopped", Urgency.WAITS: "decide", Urgency.NOTE: "look"}[self]
+
+
+@dataclass(frozen=True)
+class Attention:
+    """One thing to look at."""
+
+    urgency: Urgency
+    dataset: str
+    what: str  # in a few words
+    detail: str  # as the status says it
+    restatement: str = ""  # the Restatement that it is about; "": it is about the Dataset
+    page: str = ""  # of the Dataset, where to see more: vacuum or erasures; "": its own page
+
+
+def of_dataset(resource: Mapping[str, Any]) -> list[Attention]:
+    """What a Dataset needs, the most urgent first."""
+    dataset = dataset_of(resource)
+    found = _stopped(dataset)
+    plan = dataset.vacuum.plan
+    if dataset.vacuum.decision == "NeedsApproval" and plan is not None:
+        found.append(
+            Attention(
+                Urgency.WAITS, dataset.name, "A vacuum waits for approval", dataset.vacuum.message or "", page="vacuum"
+            )
+        )
+    if blocked := dataset.erasures.blocked:
+        what = _count(blocked, "erasure is blocked", "erasures are blocked")
+        found.append(
+            Attention(
+                Urgency.WAITS, dataset.name, what, "A tag, branch, snapshot or lock keeps files.", page="erasures"
+            )
+        )
+    if refused := dataset.batches.refused:
+        last = dataset.refused_batches[0] if dataset.refused_batches else None
+        detail = f"The latest is {last.batch_id}: {last.message or last.reason or ''}" if last is not None else ""
+        found.append(
+            Attention(Urgency.NOTE, dataset.name, _count(refused, "batch was refused", "batches were refused"), detail)
+        )
+    if invalid := dataset.buffer.invalid:
+        what = _count(invalid, "folder in the buffer is no batch", "folders in the buffer are no batches")
+        found.append(Attention(Urgency.NOTE, dataset.name, what, "status.buffer.invalidFolders says why."))
+    return found
+
+
+def of_restatement(resource: Mapping[str, Any]) -> list[Attention]:
+    """What a Restatement needs: it has failed, or cannot go on."""
+    restatement = restatement_of(resource)
+    succeeded, stalled = (condition(restatement, c) for c in ("Succeeded", "Stalled"))
+    if succeeded is not None and succeeded.status == _FALSE:
+        return [_about(restatement, f"{restatement.operation} failed", succeeded)]
+    if stalled is not None and stalled.status == _TRUE:
+        return [_about(restatement, f"{restatement.operation} cannot go on", stalled)]
+    return []
+
+
+def condition(of: Dataset | Restatement, kind: str) -> Condition | None:
+    """None: there is no such condition."""
+    return next((c for c in of.conditions if c.type == kind), None)
+
+
+def _stopped(dataset: Dataset) -> list[Attention]:
+    ready, on_time = condition(dataset, "Ready"), condition(dataset, "EvictionOnTime")
+    found: list[Attention] = []
+    if ready is not None and ready.status == _FALSE:
+        found.append(Attention(Urgency.STOPPED, dataset.name, f"Not ready: {ready.reason}", ready.message or ""))
+    if overdue := dataset.erasures.overdue:
+        what = _count(overdue, "erasure is overdue", "erasures are overdue")
+        found.append(Attention(Urgency.STOPPED, dataset.name, what, "The deadline has passed.", page="erasures"))
+    elif on_time is not None and on_time.status == _FALSE:
+        found.append(
+            Attention(
+                Urgency.STOPPED,
+                dataset.name,
+                f"Eviction is late: {on_time.reason}",
+                on_time.message or "",
+                page="vacuum",
+            )
+        )
+    return found
+
+
+def _about(restatement: Restatement, what: str, why: Condition) -> Attention:
+    detail = why.message or why.reason or ""
+    return Attention(Urgency.STOPPED, restatement.dataset, what, detail, restatement.name)
+
+
+def _count(number: int, one: str, many: str) -> str:
+    return f"{number:,} {one if number == 1 else many}"

@@ -1,0 +1,148 @@
+"""A Restatement that somebody composes in a form. Pure."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from lethe.contract.operation import Operation
+from lethe_operator.resources import manifests
+from lethe_operator.resources.manifests import Note
+
+from lethe_gateway.console import text
+
+BY_RECORDS: Final = "EraseRecords"  # in the form it looks like an operation of its own
+CHOICES: Final = (*(o.value for o in Operation), BY_RECORDS)
+PLAN_SUFFIX: Final = "-plan"
+IDS_AT_MOST: Final = 1000  # in the form; a list of more belongs into a file, see spec.batchIdsFrom
+_DAY_SECONDS: Final = 86_400
+
+
+@dataclass(frozen=True)
+class Draft:
+    """What the fields of the form contain."""
+
+    operation: str = Operation.REVERT.value  # one of CHOICES
+    batch_ids: tuple[str, ...] = ()
+    new_batch: str = ""
+    uri: str = ""
+    key_columns: tuple[str, ...] = ()
+    undoes: str = ""
+    column: str = ""
+    secret: str = ""
+    secret_key: str = ""
+    evict_by_days: str = ""  # "": no deadline
+    reason: str = ""
+    ticket: str = ""
+    name: str = ""  # "": made from the content
+    errors: Mapping[str, str] = field(default_factory=dict)  # by field: what was expected
+
+    @property
+    def takes_ids(self) -> bool:
+        return self.operation in (Operation.REVERT, Operation.ERASE, Operation.REPLAY)
+
+
+def draft_of(form: Mapping[str, Sequence[str]]) -> Draft:
+    """Read a form, and say what is wrong with it."""
+    one = {name: values[0].strip() for name, values in form.items() if values}
+    errors: dict[str, str] = {}
+    ids = _ids(form, errors)
+    draft = Draft(
+        operation=one.get("operation", Operation.REVERT.value),
+        batch_ids=ids,
+        new_batch=one.get("new_batch", ""),
+        uri=one.get("uri", ""),
+        key_columns=tuple(c.strip() for c in one.get("key_columns", "").split(",") if c.strip()),
+        undoes=one.get("undoes", ""),
+        column=one.get("column", ""),
+        secret=one.get("secret", ""),
+        secret_key=one.get("secret_key", ""),
+        evict_by_days=one.get("evict_by_days", ""),
+        reason=one.get("reason", ""),
+        ticket=one.get("ticket", ""),
+        name=one.get("name", ""),
+        errors=errors,
+    )
+    errors |= {name: message for name, message in _missing(draft).items() if name not in errors}
+    return draft
+
+
+def manifest(draft: Draft, namespace: str, dataset: str) -> dict[str, Any]:
+    """The Restatement of a draft without errors."""
+    seconds = int(draft.evict_by_days) * _DAY_SECONDS if draft.evict_by_days else None
+    note = Note(draft.name, draft.reason, draft.ticket, seconds)
+    body = _body(draft, dataset, note)
+    body["metadata"] = {"name": body["metadata"]["name"], "namespace": namespace}
+    return body
+
+
+def planned(body: Mapping[str, Any]) -> dict[str, Any]:
+    """The same Restatement as a dry run."""
+    metadata = {**body["metadata"], "name": f"{body['metadata']['name']}{PLAN_SUFFIX}"}
+    return {**body, "metadata": metadata, "spec": {**body["spec"], "dryRun": True}}
+
+
+def carried_out(resource: Mapping[str, Any]) -> dict[str, Any]:
+    """The Restatement that a dry run has planned."""
+    spec = {k: v for k, v in resource["spec"].items() if k != "dryRun"}
+    metadata = {
+        "name": str(resource["metadata"]["name"]).removesuffix(PLAN_SUFFIX),
+        "namespace": resource["metadata"]["namespace"],
+    }
+    return {"apiVersion": manifests.API_VERSION, "kind": "Restatement", "metadata": metadata, "spec": spec}
+
+
+def _body(draft: Draft, dataset: str, note: Note) -> dict[str, Any]:
+    ids = draft.batch_ids
+    match draft.operation:
+        case Operation.REVERT:
+            return manifests.revert(dataset, ids, note)
+        case Operation.ERASE:
+            return manifests.erase_batches(dataset, ids, note)
+        case Operation.REPLAY:
+            return manifests.replay(dataset, ids, draft.new_batch, draft.uri, draft.key_columns, note)
+        case Operation.UNDO:
+            return manifests.undo(dataset, draft.undoes, note)
+        case _:
+            return manifests.erase_records(dataset, draft.column, draft.secret, draft.secret_key, note)
+
+
+def _ids(form: Mapping[str, Sequence[str]], errors: dict[str, str]) -> tuple[str, ...]:
+    """The ids that were chosen in a list, then those that were typed, one in each line."""
+    typed = [line.strip() for values in form.get("batch_ids", ()) for line in values.splitlines() if line.strip()]
+    try:
+        chosen = [text.decoded(value) for value in form.get("batch", ()) if value]
+    except UnicodeDecodeError:
+        errors["batch_ids"] = "Choose the batches again: an id is damaged."
+        return ()
+    found = tuple(dict.fromkeys([*chosen, *typed]))
+    if len(found) > IDS_AT_MOST:
+        errors["batch_ids"] = f"At most {IDS_AT_MOST:,} ids. Put more into a file, and name it in spec.batchIdsFrom."
+    return found[:IDS_AT_MOST]
+
+
+def _missing(draft: Draft) -> dict[str, str]:
+    """What the operation needs, by field. What else is wrong, the API server says."""
+    found: dict[str, str] = {}
+    wanted: dict[str, str] = {}
+    match draft.operation:
+        case Operation.REVERT | Operation.ERASE:
+            wanted = {"batch_ids": "Name at least one batch."}
+        case Operation.REPLAY:
+            wanted = {"new_batch": "Name the new batch.", "uri": "Give the folder of the new batch's files."}
+            if not draft.key_columns:
+                wanted["batch_ids"] = "Name the batches that are replaced, or key columns."
+        case Operation.UNDO:
+            wanted = {"undoes": "Name the Restatement to take back."}
+        case _ if draft.operation == BY_RECORDS:
+            wanted = {
+                "column": "Name the column.",
+                "secret": "Name the Secret that contains the values.",
+                "secret_key": "Name the key in the Secret.",
+            }
+        case _:
+            found["operation"] = f"Choose one of {', '.join(CHOICES)}."
+    found |= {name: message for name, message in wanted.items() if not getattr(draft, name)}
+    days = draft.evict_by_days
+    if days and not (days.isascii() and days.isdecimal() and 0 < int(days) <= 3650):
+        found["evict_by_days"] = "A number of days from 1 to 3,650, or nothing."
+    return found

@@ -1,0 +1,200 @@
+"""Pages of Restatements: the list, one, and the form that composes one."""
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Final
+
+import yaml
+from fastapi import APIRouter, Query, Request, Response
+from lethe_operator.kube import RESTATEMENTS
+
+from lethe_gateway.api.parameters import CallerOf, Cursor, DatasetName, Namespace, ResourceName, ServicesOf
+from lethe_gateway.console import attention, drafts, pages
+from lethe_gateway.console.drafts import Draft
+from lethe_gateway.console.forms import FormOf
+from lethe_gateway.identity.caller import Caller, Right
+from lethe_gateway.lookup import dataset_resource, require_namespace, scanned
+from lethe_gateway.problems import Kind, Problem
+from lethe_gateway.resources.restatements import dataset_name_of, restatement_of, summary_of
+from lethe_gateway.services import Services
+
+router = APIRouter(include_in_schema=False)
+PAGE: Final = 100
+ACTIVE_SECONDS: Final = 2
+_CHANGES: Final = frozenset({Kind.FORBIDDEN, Kind.REJECTED, Kind.ALREADY_EXISTS})
+
+
+@router.get("/console/{namespace}/restatements")
+def list_restatements(
+    request: Request,
+    services: ServicesOf,
+    caller: CallerOf,
+    namespace: Namespace,
+    dataset: Annotated[str, Query(max_length=253)] = "",
+    phase: Annotated[str, Query(max_length=63)] = "",
+    cursor: Cursor = "",
+) -> Response:
+    def chosen(resource: dict[str, Any]) -> list[Any]:
+        if dataset and dataset_name_of(resource) != dataset:
+            return []
+        found = summary_of(resource)
+        return [found] if not phase or found.phase == phase else []
+
+    filters = {"dataset": dataset, "phase": phase}
+    found = scanned(services, caller, RESTATEMENTS, namespace, (PAGE, cursor, filters), chosen)
+    return pages.page(
+        request,
+        "restatements.html",
+        namespace=namespace,
+        section="restatements",
+        restatements=found["items"],
+        next_cursor=found["next_cursor"],
+        is_first=not cursor,
+        filters=filters,
+    )
+
+
+@router.get("/console/{namespace}/restatements/{restatement}")
+def show_restatement(
+    request: Request, services: ServicesOf, caller: CallerOf, namespace: Namespace, restatement: ResourceName
+) -> Response:
+    """One Restatement: how far it is, what it did, and what to do next."""
+    require_namespace(services, namespace)
+    resource = services.resources.get(caller, RESTATEMENTS, namespace, restatement)
+    return _shown(request, services, caller, resource)
+
+
+@router.post("/console/{namespace}/restatements/{restatement}/apply")
+def apply_planned(
+    request: Request,
+    services: ServicesOf,
+    caller: CallerOf,
+    namespace: Namespace,
+    restatement: ResourceName,
+    form: FormOf,  # noqa: ARG001
+) -> Response:
+    """Carry out what a dry run has planned."""
+    require_namespace(services, namespace)
+    resource = services.resources.get(caller, RESTATEMENTS, namespace, restatement)
+    if not resource["spec"].get("dryRun"):
+        raise Problem(Kind.INVALID_REQUEST, "This Restatement is no dry run. It is carried out already.")
+    try:
+        return _created(services, caller, namespace, drafts.carried_out(resource))
+    except Problem as e:
+        if e.kind not in _CHANGES:
+            raise
+        return _shown(request, services, caller, resource, e)
+
+
+@router.get("/console/{namespace}/datasets/{dataset}/restate")
+def compose(
+    request: Request, services: ServicesOf, caller: CallerOf, namespace: Namespace, dataset: DatasetName
+) -> Response:
+    """The form, filled with what the address says."""
+    dataset_resource(services, caller, namespace, dataset)
+    form = {name: request.query_params.getlist(name) for name in request.query_params}
+    draft = drafts.draft_of(form)
+    unread = {k: v for k, v in draft.errors.items() if k == "batch_ids" and draft.batch_ids}
+    return _composer(request, services, caller, (namespace, dataset), draft, errors=unread)
+
+
+@router.post("/console/{namespace}/datasets/{dataset}/restate")
+def restate(
+    request: Request,
+    services: ServicesOf,
+    caller: CallerOf,
+    namespace: Namespace,
+    dataset: DatasetName,
+    form: FormOf,
+) -> Response:
+    """Show the YAML, send it as a file, plan it, or apply it with the rights of the caller."""
+    dataset_resource(services, caller, namespace, dataset)
+    draft, action = drafts.draft_of(form), (form.get("action") or ("yaml",))[0]
+    at = namespace, dataset
+    if draft.errors:
+        return _composer(request, services, caller, at, draft, errors=draft.errors)
+    body = drafts.manifest(draft, namespace, dataset)
+    if action == "download":
+        return _file(body)
+    if action not in ("plan", "apply"):
+        return _composer(request, services, caller, at, draft, text=_yaml(body))
+    try:
+        return _created(services, caller, namespace, drafts.planned(body) if action == "plan" else body)
+    except Problem as e:
+        if e.kind not in _CHANGES:
+            raise
+        return _composer(request, services, caller, at, draft, text=_yaml(body), problem=e)
+
+
+def _created(services: Services, caller: Caller, namespace: str, body: Mapping[str, Any]) -> Response:
+    name = str(body["metadata"]["name"])
+    try:
+        services.writer.create(caller, RESTATEMENTS, namespace, body)
+    except Problem as e:
+        # Its name comes from its content, so a form that is sent again finds what it has created.
+        if e.kind is not Kind.ALREADY_EXISTS or not _is_same(services, caller, namespace, body):
+            raise
+    return pages.see(f"/console/{namespace}/restatements/{name}")
+
+
+def _is_same(services: Services, caller: Caller, namespace: str, body: Mapping[str, Any]) -> bool:
+    there = services.resources.get(caller, RESTATEMENTS, namespace, str(body["metadata"]["name"]))["spec"]
+    return all(there.get(name) == value for name, value in body["spec"].items())
+
+
+def _composer(
+    request: Request,
+    services: Services,
+    caller: Caller,
+    at: tuple[str, str],
+    draft: Draft,
+    text: str = "",
+    errors: Mapping[str, str] | None = None,
+    problem: Problem | None = None,
+) -> Response:
+    namespace, dataset = at
+    return pages.page(
+        request,
+        "restate.html",
+        400 if errors and request.method == "POST" else problem.kind.status if problem is not None else 200,
+        namespace=namespace,
+        section="datasets",
+        dataset=dataset,
+        draft=draft,
+        choices=drafts.CHOICES,
+        by_records=drafts.BY_RECORDS,
+        text=text,
+        errors=errors or {},
+        problem=problem.detail if problem is not None else "",
+        may_restate=services.identity.may(caller, Right.to_restate(namespace)),
+    )
+
+
+def _shown(
+    request: Request, services: Services, caller: Caller, resource: Mapping[str, Any], problem: Problem | None = None
+) -> Response:
+    restatement = restatement_of(resource)
+    succeeded = attention.condition(restatement, "Succeeded")
+    waits = succeeded is None or succeeded.status == "Unknown"
+    return pages.page(
+        request,
+        "restatement.html",
+        problem.kind.status if problem is not None else 200,
+        namespace=restatement.namespace,
+        section="restatements",
+        restatement=restatement,
+        succeeded=succeeded,
+        attention=attention.of_restatement(resource),
+        problem=problem.detail if problem is not None else "",
+        may_restate=services.identity.may(caller, Right.to_restate(restatement.namespace)),
+        refresh_seconds=ACTIVE_SECONDS if waits and problem is None else None,
+    )
+
+
+def _yaml(body: Mapping[str, Any]) -> str:
+    return yaml.safe_dump(dict(body), sort_keys=False, allow_unicode=True, width=120)
+
+
+def _file(body: Mapping[str, Any]) -> Response:
+    name = body["metadata"]["name"]
+    headers = {**pages.HEADERS, "Content-Disposition": f'attachment; filename="{name}.yaml"'}
+    return Response(_yaml(body), media_type="application/yaml", headers=headers)

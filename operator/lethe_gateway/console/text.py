@@ -1,0 +1,69 @@
+"""How values are written on a page. Pure."""
+
+import unicodedata
+from datetime import UTC, datetime
+from typing import Final
+from urllib.parse import quote, unquote
+
+NOTHING: Final = "\N{EN DASH}"  # in place of an unknown value
+_UNITS: Final = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
+_STEPS: Final = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
+# Control and format characters, such as those that change the direction of writing; separators of lines; and surrogates.
+_HIDDEN: Final = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
+
+
+def visible(text: object) -> str:
+    """A text in which characters that cannot be seen are written as escapes, so that none is overlooked."""
+    return "".join(_escaped(c) if unicodedata.category(c) in _HIDDEN else c for c in str(text))
+
+
+def short(text: object, most: int = 60) -> str:
+    """A visible text of at most so many characters."""
+    whole = visible(text)
+    return whole if len(whole) <= most else f"{whole[: most - 1]}…"
+
+
+def number(value: int | float | None) -> str:
+    return NOTHING if value is None else f"{value:,}"
+
+
+def size(count: int | None) -> str:
+    """Bytes in binary units, with three digits."""
+    if count is None:
+        return NOTHING
+    value, unit = float(count), 0
+    while value >= 1000 and unit < len(_UNITS) - 1:
+        value, unit = value / 1024, unit + 1
+    return f"{value:.0f} {_UNITS[unit]}" if unit == 0 or value >= 100 else f"{value:.3g} {_UNITS[unit]}"
+
+
+def time(value: datetime | None) -> str:
+    return NOTHING if value is None else f"{value.astimezone(UTC):%Y-%m-%d %H:%M:%S}"
+
+
+def machine_time(value: datetime) -> str:
+    """For the attribute `datetime`."""
+    return f"{value.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}"
+
+
+def distance(value: datetime, now: datetime) -> str:
+    """How far a time is from now: 3 min ago, in 2 d."""
+    seconds = (value - now).total_seconds()
+    amount = next((f"{int(abs(seconds) // step)} {unit}" for step, unit in _STEPS if abs(seconds) >= step), "")
+    if not amount:
+        return "now"
+    return f"in {amount}" if seconds > 0 else f"{amount} ago"
+
+
+def encoded(batch_id: str) -> str:
+    """A batch id as the value of a form, which would change line breaks."""
+    return quote(batch_id, safe="")
+
+
+def decoded(value: str) -> str:
+    return unquote(value, errors="strict")
+
+
+def _escaped(character: str) -> str:
+    code = ord(character)
+    return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"

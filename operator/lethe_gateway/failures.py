@@ -1,0 +1,15 @@
+"""How a request fails: with a problem document for programs, with a page for people."""
+
+from starlette.responses import Response
+from starlette.types import Scope
+
+from lethe_gateway.answers import problem_response
+from lethe_gateway.console import pages, sessions
+from lethe_gateway.problems import Problem
+from lethe_gateway.services import Services
+
+
+def failure(scope: Scope, problem: Problem, services: Services) -> Response:
+    if services.settings.console.enabled and sessions.is_page(scope["path"]):
+        return pages.failure(scope, problem, services)
+    return problem_response(problem)

@@ -1,0 +1,97 @@
+"""What routes look up: resources and pages of them with the caller's token, and tables, after the rights were checked. I/O,
+through the services."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from lethe_operator.kube import DATASETS, ResourceKind
+
+from lethe_gateway import paging
+from lethe_gateway.freshness import ResourceFreshness
+from lethe_gateway.identity.caller import Caller, Right
+from lethe_gateway.problems import Kind, Problem, not_found
+from lethe_gateway.resources import scan
+from lethe_gateway.services import Services
+from lethe_gateway.tables.target import Target, target_of
+
+
+def authenticated(services: Services, address: str, token: str) -> Caller:
+    """The owner of a token. Raises: Problem (`unauthenticated`, `api-server-away`, `too-many-requests`).
+
+    Args:
+        address: Where the request comes from. After many invalid tokens, others from there are not looked at for a while.
+    """
+    wait = services.failures.wait_seconds(address, services.monotonic(), take=0)
+    if wait:
+        raise Problem(
+            Kind.TOO_MANY_REQUESTS, "Too many invalid tokens came from your address.", retry_after_seconds=wait
+        )
+    try:
+        return services.identity.authenticate(token)
+    except Problem as e:
+        if e.kind is Kind.UNAUTHENTICATED:
+            services.failures.wait_seconds(address, services.monotonic())
+        raise
+
+
+def require_namespace(services: Services, namespace: str) -> None:
+    """Raises: Problem (`not-found`), for a namespace that this gateway does not show."""
+    if namespace not in services.settings.namespaces:
+        raise not_found()
+
+
+def require(services: Services, caller: Caller, right: Right) -> None:
+    """Raises: Problem (`forbidden`). Call it only for a Dataset that the caller may see."""
+    if not services.identity.may(caller, right):
+        raise Problem(
+            Kind.FORBIDDEN,
+            f"You may see the Dataset, and not do this. It needs the right `{right}` in the namespace "
+            f"{right.namespace}: see docs/gateway.md.",
+        )
+
+
+def dataset_resource(services: Services, caller: Caller, namespace: str, dataset: str) -> dict[str, Any]:
+    """Raises: Problem (`not-found`), also if the caller may not see it."""
+    require_namespace(services, namespace)
+    return services.resources.get(caller, DATASETS, namespace, dataset)
+
+
+def scanned(
+    services: Services,
+    caller: Caller,
+    kind: ResourceKind,
+    namespace: str,
+    asked: tuple[int, str, Mapping[str, Any]],
+    results: Callable[[dict[str, Any]], list[Any]],
+) -> dict[str, Any]:
+    """The fields of a page.
+
+    Args:
+        asked: The limit, the cursor and the filters.
+    """
+    limit, cursor, filters = asked
+    require_namespace(services, namespace)
+    question = {"kind": kind.plural, "namespace": namespace, **filters}
+    start = scan.Position(*paging.decode(cursor, question, str, str, int)) if cursor else scan.Position()
+    found = scan.page(
+        lambda after, size: services.resources.page(caller, kind, namespace, after, size), results, start, limit
+    )
+    following = found.next
+    return {
+        "items": found.items,
+        "next_cursor": paging.encode([following.after, following.name, following.skip], question)
+        if following
+        else None,
+        "freshness": resource_freshness(services, found.version),
+    }
+
+
+def resource_freshness(services: Services, version: str) -> ResourceFreshness:
+    return ResourceFreshness(read_time=services.now(), resource_version=version or None)
+
+
+def readable(services: Services, caller: Caller, namespace: str, dataset: str) -> Target:
+    """The table of a Dataset, if the caller may see it and read its batches. Raises: Problem."""
+    resource = dataset_resource(services, caller, namespace, dataset)
+    require(services, caller, Right.to_read_batches(namespace, dataset))
+    return target_of(resource)

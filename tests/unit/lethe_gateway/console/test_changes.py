@@ -1,0 +1,162 @@
+"""What a person changes from a page: it is created or annotated in the API server, with the person's rights."""
+
+from typing import Any
+
+import pytest
+import yaml
+from lethe_gateway.console import drafts
+from lethe_gateway.problems import Kind, Problem
+from lethe_operator.resources.common import APPROVE, VACUUM_NOW
+
+from tests.unit.lethe_gateway.console.conftest import Session, a_session
+from tests.unit.lethe_gateway.console.test_pages import HOSTILE, D, R, lake
+
+
+@pytest.fixture
+def session() -> Session:
+    return a_session(lake())
+
+
+def composed(session: Session, action: str, **fields: Any) -> Any:
+    return session.post(
+        f"{D}/restate", action=action, **{"operation": "Revert", "batch": "A", "reason": "twice", **fields}
+    )
+
+
+def test_the_yaml_of_a_form_is_the_resource(session: Session) -> None:
+    answer = composed(session, "download", batch_ids="B\n C ", ticket="LAKE-7", evict_by_days="3")
+
+    assert answer.headers["content-disposition"].startswith('attachment; filename="revert-flights-')
+    body = yaml.safe_load(answer.text)
+    assert body["kind"] == "Restatement"
+    assert body["metadata"]["namespace"] == "ns"
+    assert body["spec"] == {
+        "datasetRef": {"name": "flights"},
+        "operation": "Revert",
+        "batchIds": ["A", "B", "C"],
+        "reason": "twice",
+        "ticket": "LAKE-7",
+        "evictBySeconds": 259_200,
+    }
+    assert "batchIds" in composed(session, "yaml").text
+    assert session.parts.writer.created == []
+
+
+@pytest.mark.parametrize(
+    ("fields", "spec"),
+    [
+        ({"operation": "Erase"}, {"operation": "Erase", "batchIds": ["A"]}),
+        (
+            {"operation": "Replay", "new_batch": "A2", "uri": "s3://b/new", "key_columns": "id, tail"},
+            {"operation": "Replay", "batchIds": ["A"],
+             "replacement": {"batchId": "A2", "uri": "s3://b/new", "keyColumns": ["id", "tail"]}},
+        ),
+        ({"operation": "Undo", "undoes": "revert-1"}, {"operation": "Undo", "undoes": {"name": "revert-1"}}),
+        (
+            {"operation": "EraseRecords", "column": "tail", "secret": "s", "secret_key": "values"},
+            {"operation": "Erase", "rows": {"column": "tail", "valuesFrom": {"secretKeyRef": {"name": "s", "key": "values"}}}},
+        ),
+    ],
+)  # fmt: skip
+def test_each_operation_takes_its_own_fields(session: Session, fields: dict[str, str], spec: dict[str, Any]) -> None:
+    assert composed(session, "apply", **fields).status_code == 303
+
+    (created,) = session.parts.writer.created
+    assert {k: v for k, v in created["spec"].items() if k not in ("datasetRef", "reason")} == spec
+
+
+def test_a_plan_is_a_dry_run_and_is_applied_from_its_page(session: Session) -> None:
+    where = composed(session, "plan").headers["location"]
+    planned = session.parts.writer.created[-1]
+    applied = session.post(f"{where}/apply")
+
+    assert planned["spec"]["dryRun"] is True
+    assert planned["metadata"]["name"].endswith(drafts.PLAN_SUFFIX)
+    assert "Apply it to the table" not in session.get(where).text  # there is no plan yet
+    assert "Apply it to the table" in session.get(f"{R}/plan-plan").text
+    created = session.parts.writer.created[-1]
+    assert "dryRun" not in created["spec"]
+    assert applied.headers["location"] == f"{R}/{created['metadata']['name']}"
+    assert where == f"{R}/{created['metadata']['name']}{drafts.PLAN_SUFFIX}"
+
+
+def test_what_is_no_dry_run_is_not_applied_again(session: Session) -> None:
+    assert session.post(f"{R}/failed/apply").status_code == 400
+    assert session.parts.writer.created == []
+
+
+def test_a_form_that_is_sent_twice_creates_one_restatement(session: Session) -> None:
+    first, again = (composed(session, "apply") for _ in range(2))
+
+    assert first.headers["location"] == again.headers["location"]
+    assert len(session.parts.writer.created) == 1
+
+
+def test_another_restatement_of_the_same_name_is_not_taken_for_it(session: Session) -> None:
+    answer = composed(session, "apply", name="failed", batch="B")
+
+    assert answer.status_code == 409
+    assert "it exists" in answer.text
+
+
+@pytest.mark.parametrize("kind", [Kind.FORBIDDEN, Kind.REJECTED])
+def test_what_the_api_server_rejects_is_shown_beside_the_form(session: Session, kind: Kind) -> None:
+    session.parts.writer.problem = Problem(kind, "spec.batchIds: <b>wrong</b>")
+    answer = composed(session, "apply")
+
+    assert answer.status_code == kind.status
+    assert "spec.batchIds: &lt;b&gt;wrong" in answer.text
+    assert 'value="A" checked' in answer.text
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"batch": ""}, "Name at least one batch."),
+        ({"operation": "Replay"}, "Name the new batch."),
+        ({"operation": "Undo"}, "Name the Restatement to take back."),
+        ({"operation": "EraseRecords", "column": "c"}, "Name the Secret that contains the values."),
+        ({"operation": "Drop"}, "Choose one of Replay"),
+        ({"evict_by_days": "-1"}, "A number of days"),
+        ({"evict_by_days": "²"}, "A number of days"),
+        ({"batch": "%ff"}, "an id is damaged"),
+        ({"batch_ids": "\n".join(f"b{n}" for n in range(1001))}, "At most 1,000 ids"),
+    ],
+)
+def test_a_field_that_is_wrong_says_what_is_expected(session: Session, fields: dict[str, str], message: str) -> None:
+    answer = composed(session, "apply", **fields)
+
+    assert answer.status_code == 400
+    assert message in answer.text
+    assert session.parts.writer.created == []
+
+
+def test_a_hostile_id_comes_back_as_it_was() -> None:
+    session = a_session(lake(id=HOSTILE))
+    id = "a\r\nb\u202e<%>" + HOSTILE[:50]
+    composed(session, "apply", batch=drafts.text.encoded(id))
+
+    assert session.parts.writer.created[-1]["spec"]["batchIds"] == [id]
+
+
+def test_a_plan_of_a_vacuum_is_approved_as_it_was_shown(session: Session) -> None:
+    assert session.post(f"{D}/vacuum/approve", plan="d1").status_code == 303
+    assert session.parts.writer.annotated == [("flights", {APPROVE: "d1"})]
+
+
+@pytest.mark.parametrize("plan", ["", "d0"])
+def test_a_plan_that_has_changed_is_not_approved(session: Session, plan: str) -> None:
+    assert session.post(f"{D}/vacuum/approve", plan=plan).status_code == 400
+    assert session.parts.writer.annotated == []
+
+
+def test_a_vacuum_is_requested(session: Session) -> None:
+    assert session.post(f"{D}/vacuum/now").status_code == 303
+    assert session.parts.writer.annotated == [("flights", {VACUUM_NOW: "2026-03-01T12:00:00Z"})]
+
+
+@pytest.mark.parametrize("path", [f"{D}/restate", f"{D}/vacuum/approve", f"{D}/vacuum/now", f"{R}/plan-plan/apply"])
+def test_no_form_of_another_site_changes_anything(session: Session, path: str) -> None:
+    assert session.post(path, origin="https://evil.example", plan="d1", action="apply", batch="A").status_code == 403
+    assert session.post(path, key="", plan="d1", action="apply", batch="A").status_code == 403
+    assert (session.parts.writer.created, session.parts.writer.annotated) == ([], [])

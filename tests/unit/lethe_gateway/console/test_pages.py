@@ -1,0 +1,314 @@
+"""Pages over protocols: every page, with usual and with hostile content."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import timedelta
+from html.parser import HTMLParser
+from typing import Any
+
+import pytest
+from lethe.buffer.batch_rows import BatchRow
+from lethe.contract.result import ErasureOutcome, RequestResult
+from lethe.ledger.erasure import BlockerKind, Erasure, ErasureBlocker
+from lethe_gateway.identity.caller import Right
+from lethe_gateway.problems import Kind, Problem
+from lethe_gateway.tables.records import BatchFacts, KnownErasure
+
+from tests.support.builders import NOW
+from tests.support.gateway_lake import DATASET_STATUS, run
+from tests.support.gateway_parts import RIGHTS, OneTable, Parts, Resources, Rights
+from tests.support.resources import a_dataset_body, a_restatement_body
+from tests.unit.lethe_gateway.console.conftest import Session, a_session
+
+D, R = "/console/ns/datasets/flights", "/console/ns/restatements"
+HOSTILE = "<script>alert(1)</script>\u202e'\"&" + "x" * 200
+CHANGES = {Right.to_restate("ns"), Right.to_annotate("ns", "flights")}
+KEY = "ns/erase-d/1f"
+
+
+class _Page(HTMLParser):
+    """The tags of a page, and whether all are closed in order."""
+
+    VOID = frozenset({"meta", "link", "input", "br", "img", "rect", "line"})
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.attributes: list[tuple[str, str | None]] = []
+        self._open: list[str] = []
+        self.feed(text)
+        assert self._open == [], self._open
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.attributes += attrs
+        if tag not in self.VOID:
+            self._open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.attributes += attrs
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag not in self.VOID:
+            assert self._open, tag
+            assert self._open.pop() == tag, tag
+
+
+def lake(text: str = "the producer sent it twice", id: str = "A", **status: Any) -> Parts:
+    """A Dataset in every state that a page shows, with this text wherever somebody else may write one."""
+    blocker = ErasureBlocker(BlockerKind.TAG, "q1", why=text)
+    request = RequestResult(key=KEY, name="ns/erase-d", succeeded=True, committed_time=NOW, operation="Erase")
+    verified = replace_result(
+        request,
+        ErasureOutcome(restatement="ns/erase-v", verified_time=NOW, record="s3://b/r.json", record_sha256="0" * 64),
+    )
+    rows = [
+        BatchRow(id, "promoted", NOW, rows=3, bytes=10, objects=1),
+        BatchRow("E", "refused", NOW, refusal_message=text),
+    ]
+    taken = BatchRow("D", "reverted", NOW, rows=3, restatement=KEY)
+    facts = {r.batch_id: BatchFacts(r, NOW, None, None, None, None) for r in rows}
+    facts["D"] = BatchFacts(
+        taken, NOW, None, None, request, Erasure(KEY, 2, NOW, blockers=(blocker,), blockers_count=3)
+    )
+    tables = OneTable(
+        [*rows, taken],
+        facts=facts,
+        known=[
+            KnownErasure(
+                KEY, request, Erasure(KEY, 2, NOW, purged_by=5, purged_at=5, blockers=(blocker,), blockers_count=3)
+            ),
+            KnownErasure("ns/erase-v/2f", verified, None),
+        ],
+        files={"s3://b/r.json": text.encode()},
+    )
+    ready = {"type": "Ready", "status": "False", "reason": "CatalogUnavailable", "message": text}
+    vacuum = {
+        "decision": "NeedsApproval",
+        "message": text,
+        "policy": "nightly",
+        "plan": {
+            "digest": "d1",
+            "files": 3,
+            "bytes": 30_000_000,
+            "tombstones": 2,
+            "inVainPercent": 12,
+            "sortDrift": "1.2",
+        },
+        "evictBy": {"time": "2026-03-04T00:00:00Z", "possibleUntilTime": "2026-03-03T20:00:00Z"},
+    }
+    full = DATASET_STATUS | {
+        "conditions": [ready],
+        "vacuum": vacuum,
+        "batches": {"promoted": 2, "refused": 1, "refusedBatches": [{"batchId": id, "message": text}]},
+        "buffer": {"batches": 1, "bytes": 10, "invalid": 1, "invalidFolders": [{"folder": text, "message": text}]},
+        "erasures": {"open": 2, "blocked": 1, "overdue": 1, "nextDueTime": "2026-03-01T00:00:00Z"},
+        "runs": [run("flights-1", message=text, progress="1/2", executors="1/2"), run("flights-0", phase="Failed")],
+        **status,
+    }
+    failed = [{"type": "Succeeded", "status": "False", "reason": "UnknownBatchIds", "message": text}]
+    planned = {"phase": "Succeeded", "plan": {"batches": 1, "files": 2, "bytes": 3, "wholeFiles": 0}}
+    resources = Resources(
+        {
+            "datasets": [a_dataset_body(status=full), a_dataset_body("new")],
+            "restatements": [
+                a_restatement_body(
+                    "failed", status={"conditions": failed, "phase": "Failed"}, reason=text, ticket=text
+                ),
+                a_restatement_body("plan-plan", status=planned, dryRun=True, batchIds=[id]),
+                a_restatement_body("waits", status={"queuePosition": 3}),
+            ],
+            "vacuumpolicies": [policy()],
+        }
+    )
+    return Parts(resources=resources, tables=tables, identity=Rights(rights=RIGHTS | CHANGES))
+
+
+def replace_result(result: RequestResult, outcome: ErasureOutcome) -> RequestResult:
+    return result.model_copy(update={"key": "ns/erase-v/2f", "erasure": outcome})
+
+
+def policy() -> dict[str, Any]:
+    return {
+        "metadata": {"name": "nightly", "namespace": "ns"},
+        "spec": {"approval": "Manual", "window": {"schedule": "0 2 * * *", "durationSeconds": 3600}},
+        "status": {"datasetsCount": 1, "nextWindowTime": "2026-03-02T02:00:00Z"},
+    }
+
+
+PAGES = (
+    "/console/",
+    "/console/ns/attention",
+    "/console/ns/attention?of=restatements",
+    "/console/ns/datasets",
+    "/console/ns/datasets?name=zzz",
+    D,
+    "/console/ns/datasets/new",
+    f"{D}/batches",
+    f"{D}/batches?state=promoted&prefix=A&since=2026-03-01&until=2026-03-02",
+    f"{D}/batch?id=E",
+    f"{D}/batch?id=D",
+    f"{D}/restate",
+    f"{D}/restate?operation=Replay&batch=A&batch=B",
+    R,
+    f"{R}?phase=Failed&dataset=flights",
+    f"{R}/failed",
+    f"{R}/plan-plan",
+    f"{R}/waits",
+    "/console/ns/vacuums",
+    "/console/ns/vacuums?decision=NeedsApproval",
+    f"{D}/vacuum",
+    "/console/ns/datasets/new/vacuum",
+    "/console/ns/erasures",
+    f"{D}/erasures",
+    f"{D}/erasures?open=true",
+    f"{D}/erasures/erase-d",
+    f"{D}/erasures/erase-v",
+)
+
+
+@pytest.fixture(scope="module")
+def shown() -> Iterator[Session]:
+    return a_session(lake())
+
+
+@pytest.fixture(scope="module")
+def attacked() -> Iterator[Session]:
+    return a_session(lake(HOSTILE, HOSTILE))
+
+
+@pytest.mark.parametrize("path", PAGES)
+def test_every_page_is_well_formed_and_has_no_script_or_style_in_it(shown: Session, path: str) -> None:
+    answer = shown.get(path)
+
+    assert answer.status_code == 200, answer.text
+    page = _Page(answer.text)
+    assert page.tags.count("script") == 1  # htmx, from a file
+    assert "style" not in page.tags
+    assert not [name for name, _ in page.attributes if name == "style" or name.startswith("on")]
+    assert page.tags.count("h1") == 1
+
+
+@pytest.mark.parametrize("path", [*PAGES, f"{D}/batch?id={'%3Cscript%3E'}"])
+def test_what_others_write_is_text(attacked: Session, path: str) -> None:
+    text = attacked.get(path).text
+
+    assert "<script>alert" not in text
+    assert "\u202e" not in text
+    assert _Page(text).tags.count("script") == 1
+
+
+def test_hidden_characters_are_shown_as_escapes(attacked: Session) -> None:
+    assert "\\u202e" in attacked.get(D).text
+
+
+def test_a_hostile_id_leads_to_its_own_batch() -> None:
+    session = a_session(lake(id=HOSTILE))
+
+    assert session.get(f"{D}/batch", id=HOSTILE).status_code == 200
+    assert session.get(f"{D}/batch", id=HOSTILE[:-1]).status_code == 404
+
+
+def test_the_overview_shows_the_most_urgent_first(shown: Session) -> None:
+    text = shown.get("/console/").text
+    order = [
+        text.index(t)
+        for t in (
+            "Not ready: CatalogUnavailable",
+            "1 erasure is overdue",
+            "A vacuum waits for approval",
+            "1 batch was refused",
+        )
+    ]
+
+    assert order == sorted(order)
+    assert "Revert failed" in text
+
+
+def test_a_namespace_without_trouble_is_called_calm() -> None:
+    parts = Parts(resources=Resources({"datasets": [a_dataset_body()], "restatements": []}))
+
+    assert "All Datasets are ready" in a_session(parts).get("/console/").text
+
+
+def test_ten_thousand_datasets_are_pages_and_the_overview_goes_on() -> None:
+    """A page looks at a part of them, and says where to go on."""
+    bad = {"conditions": [{"type": "Ready", "status": "False", "reason": "Lost", "message": "x"}]}
+    every = [a_dataset_body(f"d{n:05}", status=bad if n == 9_999 else {}) for n in range(10_000)]
+    session = a_session(Parts(resources=Resources({"datasets": every, "restatements": []})))
+
+    first = session.get("/console/ns/datasets").text
+    assert first.count('<th scope="row">') == 100
+    path = "/console/"
+    for _ in range(20):
+        text = session.get(path).text
+        if "Not ready: Lost" in text:
+            break
+        (path,) = {v for n, v in _Page(text).attributes if n == "href" and v and "/attention?" in v}
+    else:
+        raise AssertionError("the last Dataset was not reached")
+
+
+def test_the_next_page_continues() -> None:
+    rows = [BatchRow(f"b{n:03}", "promoted", NOW - timedelta(minutes=n)) for n in range(150)]
+    parts = lake()
+    parts.tables.rows = rows
+    session = a_session(parts)
+    text = session.get(f"{D}/batches").text
+    (following,) = {v for n, v in _Page(text).attributes if n == "href" and v and "cursor=" in v}
+
+    assert "b099" in text
+    assert "b100" not in text
+    assert "b100" in session.get(following).text
+
+
+@pytest.mark.parametrize(
+    ("path", "status"),
+    [
+        ("/console/other/datasets", 404),
+        ("/console/ns/datasets/absent", 404),
+        (f"{D}/batch?id=absent", 404),
+        (f"{D}/batches?state=none", 400),
+        (f"{D}/batches?since=2026-13-01", 400),
+        (f"{D}/batches?cursor=x", 400),
+        ("/console/ns/nothing", 404),
+        (f"{D}/batch", 400),
+        ("/console/ns/attention?of=secrets", 400),
+    ],
+)
+def test_what_is_wrong_is_a_page_that_says_so(shown: Session, path: str, status: int) -> None:
+    answer = shown.get(path)
+
+    assert answer.status_code == status
+    assert answer.headers["content-type"].startswith("text/html")
+    _Page(answer.text)
+
+
+def test_a_table_that_cannot_be_read_leaves_the_rest_of_the_page() -> None:
+    parts = lake()
+    parts.tables.problem = Problem(Kind.NO_TABLE, "The Dataset has no table yet.")
+    answer = a_session(parts).get(D)
+
+    assert answer.status_code == 200
+    assert "The Dataset has no table yet." in answer.text
+    assert "flights-1" in answer.text
+
+
+def test_while_something_runs_the_page_looks_again_soon(shown: Session) -> None:
+    assert 'hx-trigger="every 3s"' in shown.get(D).text
+    assert 'hx-trigger="every 30s"' in shown.get("/console/ns/datasets/new").text
+    assert "hx-trigger" not in shown.get(f"{R}/failed").text
+
+
+def test_a_record_that_was_changed_is_called_so(shown: Session) -> None:
+    assert "Its SHA-256 is not that in the ledger" in shown.get(f"{D}/erasures/erase-v").text
+
+
+def test_without_rights_to_change_anything_the_yaml_is_left() -> None:
+    session = a_session(replace(lake(), identity=Rights()))
+    text = session.get(f"{D}/restate").text
+
+    assert '<button name="action" value="yaml">' in text
+    assert text.count("disabled aria-describedby") == 2
+    assert "Approve plan" not in session.get(f"{D}/vacuum").text
