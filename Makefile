@@ -79,7 +79,7 @@ dist: venv ## the distribution lethe-lake (wheel and sdist) and krew's manifest 
 	@dev/dist.sh
 
 ##@ Check it
-.PHONY: lint test test-fast test-services test-spark test-local test-cluster test-model chaos test-all test-up test-launchers test-previous format docs
+.PHONY: lint test test-fast test-services test-spark test-local test-cluster test-model chaos test-all test-up test-launchers test-previous format docs docs-pictures
 lint: venv ## formatting, types, layers, chart, scripts
 	@dev/lint.sh
 format: venv ## apply the formatting that lint requires
@@ -105,6 +105,8 @@ chaos: ## random acts and faults on the tests' cluster: DURATION=600 SEED=1 (wit
 docs: venv ## generate the generated pages again
 	@$(BIN)/python docs/reference/generate.py
 	@$(BIN)/python docs/generate_cli.py
+docs-pictures: ## take the pictures of the console again, in a real browser
+	@LETHE_SCREENSHOTS=$(CURDIR)/docs/images LINT=0 dev/test.sh 'not long' tests/services/console
 test-up: venv ## the tests' cluster, for working on a test
 	@$(TEST_STACK) up
 test-launchers: test-up ## the Spark operator and Kueue for the tests' cluster: eval "$$(make -s test-launchers)"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Install the Debian packages that the given parts need and this machine lacks:
-# packages.sh python|java|postgres|javascript|compiler|node ...
+# packages.sh python|java|postgres|javascript|browser|compiler|node ...
 # If the commands exist, it does nothing and needs no root.
 source "$(dirname "$0")/lib.sh"
 
@@ -28,6 +28,9 @@ for part; do
     javascript)
       lacks node && missing+=(nodejs)
       lacks npm && missing+=(npm)
+      ;;
+    browser)
+      lacks chromium && lacks google-chrome && missing+=(chromium fonts-dejavu-core)
       ;;
     compiler)
       lacks cc && missing+=(gcc libc6-dev)

@@ -17,6 +17,9 @@ if [[ " $*" == *" tests/cluster"* ]]; then # those of the queue
 fi
 if [[ " $*" == *" tests/s"* || " $*" == *" tests/local"* ]]; then # also tests/services and tests/spark
   "$ROOT/dev/packages.sh" java postgres
+  if [[ " $*" == *" tests/services"* ]]; then # those of the console
+    "$ROOT/dev/packages.sh" browser
+  fi
   "$ROOT/dev/tools.sh" versitygw fake-gcs-server azurite kstatus # for both
   if [ -z "$markers" ]; then # for long tests of launchers, and of a clock that jumps
     "$ROOT/dev/tools.sh" kubernetes spark-operator kueue

@@ -1,0 +1,254 @@
+"""A real browser before a real gateway: an API server with Lethe's definitions, people with real tokens, and two tables."""
+
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from lethe.batches_table import table as tracking
+from lethe.ledger.ledger import BatchState
+from lethe_operator.kube import DATASETS, SERVICE_ACCOUNTS
+from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
+
+from tests.services.kubectl.commands import definitions
+from tests.support import gateway_lake
+from tests.support.builders import a_batch
+from tests.support.servers.gateway import (
+    REVIEWS,
+    GatewayProcess,
+    binding,
+    kubeconfig_of,
+    role,
+    running,
+    token_of,
+)
+from tests.support.servers.kubernetes import ApiServerProcess, api_server, apply_definitions, kubectl
+from tests.support.tables import catalog_in, commit
+
+MANY = 10_000  # batches of the Dataset `many`
+HOSTILE_IDS = (
+    "<script>alert('id')</script>",
+    "\u202egnp.exe\u2066 \u05e9\u05dc\u05d5\u05dd",
+    "x" * 256,
+    "a/b?c=d&e#f%2F\"'",
+    "line\nbreak\ttab",
+)
+HOSTILE_TEXT = "<img src=x onerror=alert('text')> \u202e" + "y" * 300
+D = "/console/default/datasets/flights"
+# Tests write their pictures here for the docs; "": nowhere.
+PICTURES = os.environ.get("LETHE_SCREENSHOTS", "")
+STATUS: dict[str, Any] = {
+    **gateway_lake.DATASET_STATUS,
+    "erasures": {"open": 1, "blocked": 1, "overdue": 0, "nextDueTime": "2026-03-04T12:00:00Z"},
+    "vacuum": {
+        "policy": "nightly",
+        "decision": "NeedsApproval",
+        "reason": "ApprovalNeeded",
+        "message": "2 tombstones are older than 7 days. The plan rewrites 3 files, 310 MB.",
+        "plan": {
+            "digest": "d1f0a2",
+            "files": 3,
+            "bytes": 310_000_000,
+            "wholeFiles": 1,
+            "tombstones": 2,
+            "rows": 5_210,
+            "inVainPercent": 4,
+            "sortDrift": "1.1",
+            "plannedTime": "2026-03-01T11:50:00Z",
+        },
+        "evictBy": {"time": "2026-03-04T12:00:00Z", "possibleUntilTime": "2026-03-04T10:30:00Z"},
+    },
+    "consolidation": {"decision": "Later", "reason": "BelowTriggers", "message": "1 batch waits, 10 bytes."},
+}
+
+
+MANY_STATUS: dict[str, Any] = {
+    **gateway_lake.DATASET_STATUS,
+    "batches": {"promoted": MANY, "reverted": 12, "refused": 0},
+    "buffer": {"batches": 3, "bytes": 7_340_032, "oldestBatchTime": "2026-11-25T11:58:30Z"},
+    "tombstones": {"active": 12, "rows": 61_480},
+    "consolidation": {"decision": "Running", "reason": "Triggered", "message": "3 batches, 7.0 MiB."},
+    "vacuum": {"policy": "nightly", "decision": "Later", "reason": "BelowTriggers", "message": "12 of 100 tombstones."},
+    "runs": [
+        gateway_lake.run("many-7f3a", phase="Writing", progress="31/40 tasks", executors="2/2", message="40 files"),
+        gateway_lake.run("many-v-19c2", kind="Vacuum", phase="Succeeded", message="214 files rewritten, 3.1 GB"),
+    ],
+}
+
+
+@dataclass
+class Site:
+    """Everything around the gateway."""
+
+    server: ApiServerProcess
+    gateway: GatewayProcess
+
+    def token(self, account: str) -> str:
+        return token_of(self.server.kube, account)
+
+    @property
+    def url(self) -> str:
+        """A browser sends Secure cookies only over TLS, or to this machine."""
+        return self.gateway.url
+
+
+@pytest.fixture(scope="session")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    """The editor may change what the analyst only sees."""
+    folder = tmp_path_factory.mktemp("console")
+    home = folder / "home"
+    with api_server(folder / "cluster") as server:
+        apply_definitions(server, definitions())
+        catalog = catalog_in(home)
+        gateway_lake.fill(catalog, gateway_lake.flights_table(catalog))
+        for name, batches in (("many", _many()), ("hostile", _hostile())):
+            table = f"air.{name}"
+            commit(gateway_lake.flights_table(catalog, f"default/{name}", table), *batches)
+            tracking.bring_up_to_date(catalog, table, "batch_id", tracking.TrackingUpdate(create=True))
+        _resources(server)
+        kubeconfig = kubeconfig_of(server, folder / "kubeconfig", token_of(server.kube, "lethe-gateway"))
+        settings = {
+            "KUBECONFIG": str(kubeconfig),
+            "PYICEBERG_HOME": str(home),
+            "LETHE_WATCH_NAMESPACES": "default",
+            "LETHE_GATEWAY_INDEX": '{"freshSeconds": 0}',
+            "LETHE_GATEWAY_LIMITS": '{"requestsPerSecond": 1000, "burst": 10000, "failuresPerMinute": 100000}',
+        }
+        with running(folder / "gateway", **settings) as gateway:
+            yield Site(server, gateway)
+
+
+def _many() -> list[Any]:
+    """More of them lately, as a producer that grows."""
+    now, month = datetime.now(UTC), timedelta(days=29)
+    return [a_batch(f"2026/{n:05}", time=now - month * (n / MANY) ** 1.3, rows=n) for n in range(MANY)]
+
+
+def _hostile() -> list[Any]:
+    refusal = f"SchemaMismatch: {HOSTILE_TEXT}"
+    return [a_batch(i, BatchState.REFUSED, rows=None, refusal=refusal) for i in HOSTILE_IDS]
+
+
+def _resources(server: ApiServerProcess) -> None:
+    for name in ("lethe-gateway", "analyst", "editor"):
+        account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name}}
+        server.kube.create(SERVICE_ACCOUNTS, "default", account)
+    reads = [(r, "get,list,watch") for r in ("datasets", "restatements", "vacuumpolicies")]
+    reader = role("reader", "default", *reads, ("datasets/batches", "get"))
+    editor = role("editor", "default", ("restatements", "create"), ("datasets", "patch"))
+    policy = gateway_lake.resource(
+        "VacuumPolicy",
+        "nightly",
+        {
+            "datasetSelector": {"matchLabels": {"team": "air"}},
+            "triggers": {"activeTombstones": 100},
+            "approval": "Manual",
+            "window": {"schedule": "0 2 * * *", "timeZone": "Europe/Berlin", "durationSeconds": 7200},
+        },
+    )
+    kubectl(
+        server,
+        "apply",
+        REVIEWS,
+        reader,
+        editor,
+        policy,
+        gateway_lake.dataset(),
+        gateway_lake.dataset("many", table="air.many"),
+        gateway_lake.dataset("hostile", table="air.hostile"),
+        gateway_lake.restatement(),
+    )
+    bound = [binding(reader, name) for name in ("analyst", "editor")]
+    kubectl(server, "apply", binding(REVIEWS, "lethe-gateway"), binding(editor, "editor"), *bound)
+    server.kube.patch(DATASETS, "default", "flights", {"status": STATUS}, "status")
+    refused = [{"batchId": i, "reason": "SchemaMismatch", "message": HOSTILE_TEXT} for i in HOSTILE_IDS]
+    ready = [{**gateway_lake.DATASET_STATUS["conditions"][0], "status": "False", "message": HOSTILE_TEXT}]
+    hostile = {"conditions": ready, "batches": {"promoted": 0, "refused": 5, "refusedBatches": refused}}
+    server.kube.patch(DATASETS, "default", "hostile", {"status": hostile}, "status")
+    server.kube.patch(DATASETS, "default", "many", {"status": MANY_STATUS}, "status")
+
+
+@pytest.fixture(scope="session")
+def chromium() -> Iterator[Browser]:
+    path = shutil.which("chromium") or shutil.which("google-chrome")
+    assert path is not None, "these tests need Chromium: dev/packages.sh browser"
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])  # root has no sandbox
+        yield browser
+        browser.close()
+
+
+@dataclass
+class Person:
+    """A person with a browser. What the browser complains about is a failure."""
+
+    site: Site
+    page: Page
+    complaints: list[str] = field(default_factory=list)
+
+    def log_in(self, account: str, path: str = "/console/") -> None:
+        self.open(path)
+        self.page.get_by_label("Token").fill(self.site.token(account))
+        self.page.get_by_role("button", name="Log in").click()
+        self.page.get_by_role("button", name="Log out").wait_for()
+
+    def open(self, path: str) -> None:
+        self.page.goto(f"{self.site.url}{path}")
+
+    @property
+    def path(self) -> str:
+        return self.page.url.removeprefix(self.site.url)
+
+    def picture(self, name: str) -> None:
+        """Take a picture for the docs."""
+        if PICTURES:
+            self.page.screenshot(path=Path(PICTURES) / f"{name}.png", full_page=True)
+
+    def violations(self) -> list[str]:
+        """What axe-core finds serious or critical."""
+        found = Axe().run(self.page).response["violations"]
+        bad = [v for v in found if v["impact"] in ("serious", "critical")]
+        return [f"{v['id']}: {node['html'][:200]}" for v in bad for node in v["nodes"]]
+
+
+OpenBrowser = Callable[..., Any]
+
+
+@pytest.fixture
+def someone(site: Site, chromium: Browser) -> Iterator[OpenBrowser]:
+    """Opens a browser with these options; the test ends with no complaint of any."""
+    contexts: list[BrowserContext] = []
+    people: list[Person] = []
+
+    def opened(account: str = "", **options: Any) -> Person:
+        context = chromium.new_context(**{"viewport": {"width": 1200, "height": 800}, **options})
+        context.set_default_timeout(15_000)
+        contexts.append(context)
+        person = Person(site, context.new_page())
+        person.page.on(
+            "console", lambda m: person.complaints.append(m.text) if m.type in ("error", "warning") else None
+        )
+        person.page.on("pageerror", lambda e: person.complaints.append(str(e)))
+        person.page.on("dialog", lambda d: (person.complaints.append(f"dialog: {d.message}"), d.dismiss()))
+        people.append(person)
+        if account:
+            person.log_in(account)
+        return person
+
+    yield opened
+    for context in contexts:
+        context.close()
+    assert [c for p in people for c in p.complaints] == []
+
+
+@contextmanager
+def watching(page: Page, part: str) -> Iterator[None]:
+    """Wait until the page has fetched an address with this part."""
+    with page.expect_response(lambda r: part in r.url and r.ok):
+        yield
