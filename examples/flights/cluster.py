@@ -1,7 +1,10 @@
 """Lethe's resources in the cluster that KUBECONFIG names. I/O only."""
 
 import json
+import re
 import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from lethe_local.demo.narrate import World, fail
 
@@ -23,6 +26,22 @@ def gateway_url() -> str:
     address = kubectl("get", "nodes", "-o", f"jsonpath={node}")
     port = kubectl("get", "service", "lethe-gateway", "-n", "lethe-system", "-o", "jsonpath={.spec.ports[0].nodePort}")
     return f"http://{address}:{port}"
+
+
+@contextmanager
+def console_url() -> Iterator[str]:
+    """The gateway on a port of this machine: without TLS, the console takes tokens only there."""
+    command = ["kubectl", "port-forward", "--namespace", "lethe-system", "service/lethe-gateway", ":443"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as forward:
+        try:
+            assert forward.stdout is not None
+            found = re.search(r"127\.0\.0\.1:(\d+)", forward.stdout.readline())
+            if found is None:
+                fail("kubectl port-forward to service/lethe-gateway did not start")
+            assert found is not None
+            yield f"http://localhost:{found.group(1)}"
+        finally:
+            forward.terminate()
 
 
 def look() -> World:

@@ -13,8 +13,9 @@ from pathlib import Path
 import lethe
 import pandas as pd
 from botocore.exceptions import BotoCoreError
-from cluster import gateway_url, kubectl, look
+from cluster import console_url, gateway_url, kubectl, look
 from lake import Lake, connect
+from lethe_local.demo.console import Console
 from lethe_local.demo.flights import BATCH_COLUMN, batches, corrected, correction, flights, rows_of, summary
 from lethe_local.demo.narrate import Step, check, fail, promoted, say, succeeded
 from sqlalchemy.exc import OperationalError
@@ -40,6 +41,7 @@ def main() -> None:
     total = revert(lake, total)
     replay(lake, total)
     vacuum(lake)
+    console()
     say("\nThe resources in the cluster:\n")
     say(kubectl("get", "datasets,restatements,vacuumpolicies"))
     say(
@@ -47,6 +49,8 @@ def main() -> None:
     )
     say(
         '  eval "$(make -s env)"                                  # reach the cluster, the bucket and the catalog from here\n'
+        "  kubectl port-forward -n lethe-system service/lethe-gateway 8443:443   # then open http://localhost:8443/console/\n"
+        "  kubectl create token analyst                           # to log in there\n"
         "  kubectl describe dataset flights                       # conditions, runs and events\n"
         "  kubectl explain restatement.spec                       # all fields of a Restatement\n"
         "  kubectl apply -f examples/flights/restatement-revert.yaml   # again: no effect, because it is in the ledger\n"
@@ -174,6 +178,20 @@ def vacuum(lake: Lake) -> None:
     say(f"    the {len(purged)} purged files, and their rows, are gone from the bucket")
     count(lake, live, "after the vacuum")
     check_contents(lake)
+
+
+def console() -> None:
+    step = Step("kubectl apply -f analyst.yaml: what an analyst sees in the console", look)
+    kubectl("apply", "-f", str(HERE / "analyst.yaml"))
+    token = kubectl("create", "token", "analyst", "--duration=1h").strip()
+    with console_url() as address:
+        pages = Console(address, token)
+        shown = pages.number("Promoted batches")
+        check("promoted batches on the console's page", expected()[BATCH_COLUMN].nunique(), shown)
+        history = pages.history(REVERTED[0])
+    if history != ["Promoted", "Reverted", "Purged"]:
+        fail(f"the console's history of {REVERTED[0]} is {history}")
+    step.done(f"{shown:,} batches are part of the table; {REVERTED[0]}: {', '.join(history)}")
 
 
 def count(lake: Lake, expected: int, when: str, before: int | None = None) -> int:

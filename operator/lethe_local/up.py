@@ -123,11 +123,10 @@ class Local:
             stack.callback(thread.join)
             stack.callback(node.leave)
             self._parts = [self._operator(environ), self._committer(environ)]
-            if self.gateway_port is not None:
-                self.gateway_port = self.gateway_port or _free_port()
-                self._parts.append(self._gateway(self.gateway_port))
             for part in self._parts:
                 part.recover()
+            if self.gateway_port is not None:
+                self.serve_gateway(self.gateway_port)
             stack.callback(self._stop_parts)
             self._stack = stack.pop_all()
         return self
@@ -142,6 +141,18 @@ class Local:
             for part in self._parts:
                 part.look()
             time.sleep(LOOK_SECONDS)
+
+    def serve_gateway(self, port: int = 0) -> str:
+        """Let `watch` run the gateway, too. Returns: its address.
+
+        Args:
+            port: 0: any free one.
+        """
+        self.gateway_port = port or _free_port()
+        part = self._gateway(self.gateway_port)
+        part.recover()
+        self._parts.append(part)
+        return f"http://localhost:{self.gateway_port}"
 
     def _stop_parts(self) -> None:
         for part in self._parts:
@@ -185,15 +196,13 @@ class Local:
         return Part("committer", command, {**environ, **settings}, self.folder.parts / "committer")
 
     def _gateway(self, port: int) -> Part:
-        """It accepts the token of the folder, and passes it on to the API."""
-        certificate, key = self.folder.certificate
+        """It accepts the token of the folder, and passes it on to the API. Without TLS, which a browser would warn of: nothing
+        leaves this machine."""
         settings = {
             "KUBECONFIG": str(self.folder.kubeconfig),
             "LETHE_WATCH_NAMESPACES": NAMESPACE,
             "LETHE_GATEWAY_HOST": HOST,
             "LETHE_GATEWAY_PORT": str(port),
-            "LETHE_GATEWAY_TLS_CERTIFICATE": str(certificate),
-            "LETHE_GATEWAY_TLS_KEY": str(key),
             "LETHE_GATEWAY_TOKEN_FILE": str(self.folder.account / "token"),
             "LETHE_GATEWAY_INDEX_FOLDER": str(self.folder.parts / "gateway" / "index"),
             "PYICEBERG_HOME": str(self.folder.path),

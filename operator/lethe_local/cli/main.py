@@ -58,7 +58,9 @@ def local() -> None:
     help="Whether small runs share a Spark session that stays up, and takes memory, for ten minutes. Linux only. Default: yes.",
 )
 @click.option(
-    "--gateway", is_flag=True, help="Also run the gateway, an HTTP API for batches, runs and erasures, on 127.0.0.1."
+    "--gateway",
+    is_flag=True,
+    help="Also run the gateway on 127.0.0.1: a console for the browser, and an HTTP API.",
 )
 @click.option("--gateway-port", default=0, help="The port of the gateway. Default: any free one.")
 def up(path: Path | None, port: int, warm_driver: bool, gateway: bool, gateway_port: int) -> None:
@@ -71,8 +73,11 @@ def up(path: Path | None, port: int, warm_driver: bool, gateway: bool, gateway_p
         say(f"  catalog  local (SQLite and files; edit {folder.catalogs} for others)", soft_wrap=True)
         say("  logs     lethe local logs operator (or committer, or the name of a run)", soft_wrap=True)
         if gateway:
-            say(f"  gateway  https://127.0.0.1:{local.gateway_port}/v1/namespaces", soft_wrap=True)
-            say(f"           token: {folder.account / 'token'}, certificate: {folder.certificate[0]}", soft_wrap=True)
+            say(f"  console  http://localhost:{local.gateway_port}/console/", soft_wrap=True)
+            say(
+                f"           log in with the token in {folder.account / 'token'}; the API: /v1/namespaces",
+                soft_wrap=True,
+            )
         say("  next     lethe local apply -f dataset.yaml", soft_wrap=True)
 
     wanted = running.Local(folder, port, warm_driver, gateway_port if gateway else None)

@@ -42,20 +42,20 @@ def demo(path: Path) -> None:
     say(f"Lethe runs on this machine, in {lake.folder.path}.")
     java.provide_java()
     provide(os.environ)
-    with _running(lake.folder), client(lake.folder) as kube:
-        Story(kube, lake).tell()
+    with _running(lake.folder) as local, client(lake.folder) as kube:
+        Story(kube, lake, local.serve_gateway).tell()
     say(f"\nAll numbers were right. The demo took {time.monotonic() - began:.0f}s.")
     say(_next(lake))
 
 
 @contextmanager
-def _running(folder: Folder) -> Iterator[None]:
+def _running(folder: Folder) -> Iterator[Local]:
     leave = threading.Event()
     with Local(folder) as local:
         watch = threading.Thread(target=local.watch, args=(leave.is_set,), name="parts")
         watch.start()
         try:
-            yield
+            yield local
         finally:
             leave.set()
             watch.join()
@@ -66,7 +66,7 @@ def _next(lake: DemoLake) -> str:
     return f"""
 Try next:
 
-  lethe local up --dir {path}          # the table and the resources are still there
+  lethe local up --dir {path} --gateway   # the table and the resources are still there; open the console that it names
   export LETHE_LOCAL={path}            # in another terminal
   lethe status
   lethe why dataset/flights            # what it waits for, and the next command

@@ -1,5 +1,6 @@
 """The steps of the demo: each one applies a manifest, waits, and compares every number with that of pandas. I/O."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
@@ -9,6 +10,7 @@ from lethe_operator.kube import Kube
 from lethe_local.cli.client import kind_of
 from lethe_local.cli.documents import documents
 from lethe_local.cli.main import apply_document
+from lethe_local.demo.console import Console
 from lethe_local.demo.flights import BATCH_COLUMN, batches, corrected, correction, flights, rows_of, summary
 from lethe_local.demo.lake import TABLE, DemoLake
 from lethe_local.demo.narrate import Object, Step, World, check, fail, promoted, say, succeeded
@@ -28,6 +30,7 @@ class Story:
 
     kube: Kube
     lake: DemoLake
+    serve_gateway: Callable[[], str]  # starts the gateway, and returns its address
     rows: int = 0  # that a reader should see now
 
     def tell(self) -> None:
@@ -37,6 +40,7 @@ class Story:
         self.replay()
         self.erase()
         self.vacuum()
+        self.console()
 
     def fill_buffer(self) -> None:
         wanted = flights()[BATCH_COLUMN].nunique()
@@ -111,6 +115,20 @@ class Story:
         say(f"    the erasure is verified; its record is _erasures/{record.rpartition('/')[2]}")
         self._count(len(expected()))
         self._check_contents()
+
+    def console(self) -> None:
+        """The same numbers, as a person sees them."""
+        step = self._step("The console in the browser: what it shows about all this")
+        console = Console(self.serve_gateway(), self.lake.folder.token)
+        shown = console.number("Promoted batches")
+        check("promoted batches on the console's page", expected()[BATCH_COLUMN].nunique(), shown)
+        check("tombstones on the console's page", 0, console.number("Tombstones"))
+        history = console.history(ERASED)
+        if history != ["Promoted", "Erased", "Purged", "ErasureVerified"]:
+            fail(f"the console's history of {ERASED} is {history}")
+        if not console.says("/erasures/erase-passengers", "Its SHA-256 is that in the ledger"):
+            fail("the console does not find the erasure record unchanged")
+        step.done(f"{shown:,} batches are part of the table; {ERASED}: {', '.join(history)}; its record is unchanged")
 
     def look(self) -> World:
         found = {}

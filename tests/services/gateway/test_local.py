@@ -45,7 +45,7 @@ def _gateway(local: Local) -> Part:
 
 
 def _client(local: Local, token: str) -> httpx.Client:
-    process = GatewayProcess(local.gateway_port or 0, None, Path(), local.folder.certificate[0])  # type: ignore[arg-type]
+    process = GatewayProcess(local.gateway_port or 0, None, Path())  # type: ignore[arg-type]
     return process.client(token)
 
 
@@ -96,8 +96,7 @@ def test_a_folder_is_uploaded_through_it(local: Local, tmp_path: Path) -> None:
         wait_until(lambda: _answers(client), 60)
     (tmp_path / "new").mkdir()
     pq.write_table(pa.table({"v": pa.array([1, 2], pa.int64())}), tmp_path / "new/part-0.parquet")
-    url = f"https://127.0.0.1:{local.gateway_port}"
-    where = ["--gateway", url, "--token-file", str(account / "token"), "--ca-file", str(account / "ca.crt")]
+    where = ["--gateway", f"http://127.0.0.1:{local.gateway_port}", "--token-file", str(account / "token")]
 
     done = CliRunner().invoke(lethe_command, ["put", "flights", str(tmp_path / "new"), *where])
 
