@@ -106,7 +106,25 @@ def _uploads_text(part: Mapping[str, Any]) -> list[str]:
     ]
 
 
-_SECTIONS: Final = {"pages": _pages_text, "uploads": _uploads_text}
+def _events_text(part: Mapping[str, Any]) -> list[str]:
+    backlog, lag = (find(part["results"], kind=kind) for kind in ("backlog", "lag"))
+    assert backlog is not None
+    assert lag is not None
+    seconds = lag["seconds"]
+    return [
+        "### Status events",
+        "",
+        f"To a Kafka broker on the same machine, acknowledged. A backlog of {backlog['commits']:,} commits of 100 batches: "
+        f"{number(backlog['per_second'])} events per second, {1e6 * backlog['cpu_seconds'] / backlog['events']:.0f} µs of the "
+        f"processor each, with the consumer. Beside {number(lag['commits_per_second'])} commits per second, a consumer has an "
+        f"event {1000 * seconds['median']:.0f} ms after the commit (median), {1000 * seconds['p95']:.0f} ms (95 %), "
+        f"{1000 * seconds['max']:.0f} ms at most, if the operator looks at the table at once. It does so after its own runs; a "
+        "commit of another writer is noticed within `idleChecks.pointerSeconds`.",
+        "",
+    ]
+
+
+_SECTIONS: Final = {"pages": _pages_text, "uploads": _uploads_text, "events": _events_text}
 
 
 def draw(_document: Mapping[str, Any], _out: Path) -> dict[str, str]:

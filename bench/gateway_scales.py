@@ -21,6 +21,9 @@ class GatewayScale:
     # The size of one large file that is uploaded, and how often.
     large_bytes: int
     rounds: int
+    # Commits of 100 batches whose events are published as a backlog, and commits whose lag is measured.
+    event_commits: int
+    lag_commits: int
 
     @property
     def driver_memory(self) -> str:
@@ -31,7 +34,16 @@ SCALES = {
     s.name: s
     for s in (
         GatewayScale(
-            "tiny", batches=2_000, requests=3, seconds=0.2, changed=5, small_batches=5, large_bytes=70 << 20, rounds=1
+            "tiny",
+            batches=2_000,
+            requests=3,
+            seconds=0.2,
+            changed=5,
+            small_batches=5,
+            large_bytes=70 << 20,
+            rounds=1,
+            event_commits=2,
+            lag_commits=3,
         ),
         GatewayScale(
             "small",
@@ -42,6 +54,8 @@ SCALES = {
             small_batches=50,
             large_bytes=256 << 20,
             rounds=3,
+            event_commits=50,
+            lag_commits=50,
         ),
         GatewayScale(
             "full",
@@ -52,6 +66,8 @@ SCALES = {
             small_batches=500,
             large_bytes=1 << 30,
             rounds=5,
+            event_commits=300,
+            lag_commits=300,
         ),
     )
 }

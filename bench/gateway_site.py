@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
@@ -232,8 +232,10 @@ def _lake(folder: Folder, s3: S3) -> None:
         catalog.create_table(UPLOADED_TABLE, schema, properties=properties)
 
 
-def commit(catalog: Catalog, entries: list[BatchEntry], requests: list[RequestEntry] = []) -> None:  # noqa: B006
-    table = catalog.load_table(NAME)
+def commit(
+    catalog: Catalog, entries: list[BatchEntry], requests: Sequence[RequestEntry] = (), name: str = NAME
+) -> None:
+    table = catalog.load_table(name)
     facts = observe(table, "batch_id")
     base = ledger_store.load(table.io, facts)
     delta = Delta(RUN, set_batches=tuple(entries), set_requests=tuple(requests))
