@@ -37,7 +37,8 @@ demo: venv ## the whole loop on this machine: a year of flights is promoted, res
 	@dev/packages.sh java
 	@$(BIN)/python -m lethe.jars $(JARS) --scope local
 	@$(BIN)/python -m lethe.cli demo $(ARGS)
-demo-cluster: up install ## the loop on a Kubernetes cluster of its own
+demo-cluster: up ## the loop on a Kubernetes cluster of its own
+	@LETHE_EVENTS=true dev/install.sh
 	@eval "$$(dev/stack.sh env)"; $(BIN)/python examples/flights/demo.py
 env: ## exports for the services of `make demo-cluster`: eval "$$(make -s env)"
 	@dev/stack.sh env

@@ -3,7 +3,7 @@
 #
 # The catalog `main` uses the PostgreSQL and S3 services; Datasets may be in the namespace `default`. Helm gets the credentials in a
 # file that only this user can read and that is deleted afterwards. LETHE_WARM_DRIVERS=false: each run is a Job. LETHE_GATEWAY=false:
-# no gateway.
+# no gateway. LETHE_EVENTS=true: status events go to the receiver of the demo.
 source "$(dirname "$0")/lib.sh"
 
 NAMESPACE=${LETHE_NAMESPACE:-lethe-system}
@@ -34,6 +34,10 @@ gateway:
   uploads:
     # As this machine reaches the store.
     endpoints: {main: "http://$(kubectl get nodes -o 'jsonpath={.items[0].status.addresses[?(@.type=="InternalIP")].address}'):30070"}
+events:
+  enabled: ${LETHE_EVENTS:-false}
+  http: {url: "http://receiver.default:8080/"}
+  retryMaxSeconds: 5
 catalogs:
   main:
     type: sql

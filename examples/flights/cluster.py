@@ -3,8 +3,10 @@
 import json
 import re
 import subprocess
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 from lethe_local.demo.narrate import World, fail
 
@@ -42,6 +44,20 @@ def console_url() -> Iterator[str]:
             yield f"http://localhost:{found.group(1)}"
         finally:
             forward.terminate()
+
+
+def start_receiver(manifest: Path) -> None:
+    """Start the receiver of status events, from the image of the operator: nothing is downloaded."""
+    image = "{.spec.template.spec.containers[0].image}"
+    own = kubectl("get", "deployment", "lethe-operator", "-n", "lethe-system", "-o", f"jsonpath={image}")
+    kubectl("apply", "-f", "-", stdin=manifest.read_text().replace("python:3.13-slim", own))
+    kubectl("rollout", "status", "deployment/receiver", "--timeout=120s")
+
+
+def received() -> Counter[str]:
+    """Status events by type, each counted once for each subject."""
+    lines = set(kubectl("logs", "deployment/receiver", "--tail=-1").splitlines())
+    return Counter(line.split(" ")[0].removeprefix("dev.lethe.") for line in lines)
 
 
 def look() -> World:

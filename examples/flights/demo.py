@@ -13,7 +13,7 @@ from pathlib import Path
 import lethe
 import pandas as pd
 from botocore.exceptions import BotoCoreError
-from cluster import console_url, gateway_url, kubectl, look
+from cluster import console_url, gateway_url, kubectl, look, received, start_receiver
 from lake import Lake, connect
 from lethe_local.demo.console import Console
 from lethe_local.demo.flights import BATCH_COLUMN, batches, corrected, correction, flights, rows_of, summary
@@ -35,12 +35,14 @@ def main() -> None:
     started = time.monotonic()
     lake = connect()
     clean(lake)
+    start_receiver(HERE / "receiver.yaml")
     fill_buffer(lake)
     total = consolidate(lake)
     total = upload(lake, total)
     total = revert(lake, total)
     replay(lake, total)
     vacuum(lake)
+    events()
     console()
     say("\nThe resources in the cluster:\n")
     say(kubectl("get", "datasets,restatements,vacuumpolicies"))
@@ -51,6 +53,7 @@ def main() -> None:
         '  eval "$(make -s env)"                                  # reach the cluster, the bucket and the catalog from here\n'
         "  kubectl port-forward -n lethe-system service/lethe-gateway 8443:443   # then open http://localhost:8443/console/\n"
         "  kubectl create token analyst                           # to log in there\n"
+        "  kubectl logs deployment/receiver                       # the status events\n"
         "  kubectl describe dataset flights                       # conditions, runs and events\n"
         "  kubectl explain restatement.spec                       # all fields of a Restatement\n"
         "  kubectl apply -f examples/flights/restatement-revert.yaml   # again: no effect, because it is in the ledger\n"
@@ -60,7 +63,7 @@ def main() -> None:
 
 def clean(lake: Lake) -> None:
     step = Step("Removing the objects of an earlier demo", look)
-    removed = ("vacuumpolicy", "restatement-replay", "restatement-revert", "dataset", "producer")
+    removed = ("vacuumpolicy", "restatement-replay", "restatement-revert", "dataset", "producer", "analyst", "receiver")
     names = [f"-f{HERE / name}.yaml" for name in removed]
     kubectl("delete", "--ignore-not-found", "--timeout=60s", *names)
     kubectl("wait", "--for=delete", "job", "-l", "lethe.dev/dataset=flights", "--timeout=120s")
@@ -178,6 +181,24 @@ def vacuum(lake: Lake) -> None:
     say(f"    the {len(purged)} purged files, and their rows, are gone from the bucket")
     count(lake, live, "after the vacuum")
     check_contents(lake)
+
+
+def events() -> None:
+    step = Step("The operator has published all this as status events, in this demo to a receiver by HTTP", look)
+    batches_ever = flights()[BATCH_COLUMN].nunique() + 1
+    wanted = {
+        "batch.promoted.v1": batches_ever,
+        "batch.reverted.v1": len(REVERTED),
+        "batch.replaced.v1": 1,
+        "tombstones.purged.v1": 1,  # it names no batch, so all of them count once
+    }
+
+    def arrived() -> dict[str, int]:
+        counts = received()
+        return {type: counts[type] for type in wanted}
+
+    step.wait("the events", lambda _: arrived() == wanted, within_seconds=120)
+    step.done(", ".join(f"{type}: {count:,}" for type, count in wanted.items()))
 
 
 def console() -> None:

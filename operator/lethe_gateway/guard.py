@@ -25,7 +25,7 @@ from lethe_gateway.services import Services
 
 log = logging.getLogger(__name__)
 # Paths that need no token.
-OPEN: Final = frozenset({"/healthz", "/readyz", "/openapi.json"})
+OPEN: Final = frozenset({"/", "/healthz", "/readyz", "/openapi.json"})
 # A stream, which lasts as long as its client wishes.
 _STREAM: Final = re.compile(r"/v1/namespaces/[^/]+/changes")
 # A file that is sent through the gateway.

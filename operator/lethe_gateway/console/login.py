@@ -17,6 +17,7 @@ router = APIRouter(include_in_schema=False)
 HOME = f"{sessions.PREFIX}/"
 
 
+@router.get("/")
 @router.get("/console")
 def redirect_to_home() -> Response:
     return pages.see(HOME)

@@ -168,11 +168,18 @@ def test_without_the_proxys_token_a_page_says_so_instead_of_asking_for_one() -> 
     assert "X-Token" in page.text
 
 
+def test_the_bare_address_leads_to_the_console(parts: Parts) -> None:
+    answer = a_session(parts, logged_in=False).get("/")
+
+    assert (answer.status_code, answer.headers["location"]) == (303, "/console/")
+
+
 def test_a_console_that_is_off_is_not_there() -> None:
     parts = Parts(settings=Settings(namespaces=("ns",), console=ConsoleSettings(enabled=False)))
 
     assert parts.client().get("/console/").status_code == 404
     assert a_session(parts, logged_in=False).get("/console/-/login").status_code == 401
+    assert parts.client().get("/").status_code == 404
 
 
 def test_every_page_forbids_scripts_and_styles_of_others(session: Session) -> None:
