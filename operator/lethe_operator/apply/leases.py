@@ -79,9 +79,12 @@ class LeaseHolder:
         """Seconds until the next call of `renew`: after a success, for as long as nothing else is known."""
         if self._renewed is not None:
             return self._renewed + self.terms.renew_every_seconds - self.clock()
-        if not self._lease:
+        if not self._lease or self._since is None or self.answered is None:
             return read_every_seconds
-        return min(read_every_seconds, leadership.duration_of(self._lease, self.terms) - self._unchanged_seconds())
+        left = leadership.duration_of(self._lease, self.terms) - self._unchanged_seconds()
+        if read_every_seconds < self.terms.renew_every_seconds:
+            return min(read_every_seconds, left)
+        return min(leadership.read_in(self.answered - self._since, self.terms), left)
 
     def _unchanged_seconds(self) -> float:
         return 0.0 if self._since is None else self.clock() - self._since

@@ -11,6 +11,7 @@ from lethe_operator.decide.leadership import (
     CLAIM_LEASE,
     CLAIM_READ_SECONDS,
     LEADER,
+    SOON_SECONDS,
     WITHOUT_LEADER_SECONDS,
     LeaseTerms,
 )
@@ -83,6 +84,39 @@ def test_a_standby_takes_the_lease_of_a_dead_leader_in_time_and_never_both_act(
     first.renew()
     assert (first.held(), second.held()) == (False, True)
     assert lease(server)["leaseTransitions"] == 2
+
+
+@pytest.mark.parametrize("offset", [0.0, 0.7, 1.5, 2.99], ids=lambda s: f"{s} s")
+def test_a_standby_learns_to_read_each_renewal_soon_after_it(clock: ManualClock, offset: float) -> None:
+    """So it takes the Lease of a dead leader sooner, and sends few requests more."""
+    server = FakeCluster()
+    client = Client(server)
+    first, second = replica(server, "one", clock), replica(client, "two", clock)
+    first.renew()
+    renewal, read = clock.now + LEADER.renew_every_seconds, clock.now + offset
+    seen: list[float] = []  # for how long a renewal was there when it was read
+    last = clock.now
+    known = None
+    while len(seen) < 100:
+        clock.now = min(renewal, read)
+        if clock.now == renewal:
+            first.renew()
+            last, renewal = renewal, renewal + LEADER.renew_every_seconds
+        else:
+            second.renew()
+            version = second._lease["metadata"]["resourceVersion"]
+            if version != known:
+                seen.append(clock.now - last)
+                known = version
+            read = clock.now + second.due_in(LEADER.renew_every_seconds)
+
+    assert max(seen[40:]) <= SOON_SECONDS + 0.001
+    assert len(client.requests) < 1.5 * len(seen)
+    died = last
+    while not second.held():
+        clock.now += max(second.due_in(LEADER.renew_every_seconds), 0.001)
+        second.renew()
+    assert clock.now - died <= LEADER.lease_seconds + SOON_SECONDS + 0.01
 
 
 def test_a_standby_whose_wall_clock_is_off_by_an_hour_waits_as_long_as_any_other(clock: ManualClock) -> None:
