@@ -226,13 +226,15 @@ def _turns(dataset: Dataset, world: World, verdicts: _Verdicts, now: datetime, c
     passed_over = consolidation.launch is not None and _was_passed_over(world)
     committing = consolidation.launch if passed_over else verdicts.by_job.launch or consolidation.launch
     ended = _commit_ended(world, now)
-    until = ended + PAUSE_BETWEEN_COMMITS if ended is not None else now
-    pause = until if until > now and (committing or asked or reanchor.launch) else None
+    pause = _pause(ended, now) if committing or reanchor.launch else None
     # While Restatements are being collected, no consolidation starts before them: it may take long.
-    collected, gathered = (start(g.queue, dataset, ended, now) for g in (verdicts.by_job, verdicts.by_committer))
+    collected = start(verdicts.by_job.queue, dataset, ended, now)
     collecting = collected if collected is not None and collected > now and not passed_over else None
+    # The committer's one commit takes a moment. It may follow a run's commit at once, but not its own.
+    answered = _commit_ended(world, now, by_committer=True)
+    gathered = start(verdicts.by_committer.queue, dataset, answered, now)
     gathering = gathered if gathered is not None and gathered > now else None
-    if asked is not None and pause is None and gathering is None:
+    if asked is not None and gathering is None:
         launches.append(asked)
     if committing is not None and pause is None and collecting is None and not _committing(world):
         launches.append(committing)
@@ -245,7 +247,7 @@ def _turns(dataset: Dataset, world: World, verdicts: _Verdicts, now: datetime, c
         launches.append(reanchor.launch)
     times = (v.look_again for v in (consolidation, vacuum, erasures, reanchor))
     complete = tuple(in_cluster(after_failures(world, seeing(world, x)), cluster) for x in launches)
-    return _Turns(complete, earliest(earliest(collecting, gathering) or pause, *times), pause)
+    return _Turns(complete, earliest(collecting or pause, gathering, *times), pause)
 
 
 def _may_accept(dataset: Dataset, world: World, blocked: RunBlocker | None) -> bool:
@@ -283,10 +285,21 @@ def _was_passed_over(world: World) -> bool:
     return restated and world.buffer.oldest[0].oldest_time < created
 
 
-def _commit_ended(world: World, now: datetime) -> datetime | None:
+def _pause(ended: datetime | None, now: datetime) -> datetime | None:
+    """The end of the pause after a commit; None: there is none now."""
+    until = ended + PAUSE_BETWEEN_COMMITS if ended is not None else now
+    return until if until > now else None
+
+
+def _commit_ended(world: World, now: datetime, by_committer: bool = False) -> datetime | None:
     """When the last run that commits ended, whatever its outcome; None: none is known. An end in the future is of a clock that
-    was wrong, and a pause after it could last for days."""
-    ends = (a.finished for r in world.runs if is_committing(r) and not r.is_dry for a in r.attempts)
+    was wrong, and a pause after it could last for days.
+
+    Args:
+        by_committer: Only those that the committer carried out.
+    """
+    attempts = (a for r in world.runs if is_committing(r) and not r.is_dry for a in r.attempts)
+    ends = (a.finished for a in attempts if not by_committer or a.engine is Engine.COMMITTER)
     return max((at for at in ends if at is not None and at <= now + CLOCKS_DIFFER_BY), default=None)
 
 

@@ -51,7 +51,7 @@ class BufferSpec(Spec):
 
 
 class RestatementsSpec(Spec):
-    window_seconds: int = 10  # Restatements are collected this long after a commit
+    window_seconds: int = 5  # Restatements are collected this long after a commit
     max_per_commit: int = 5000
 
 

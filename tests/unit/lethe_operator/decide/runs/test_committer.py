@@ -18,7 +18,7 @@ from lethe_operator.resources.engine import Engine
 from lethe_operator.resources.observed import Attempt, AttemptState, ObservedRun, WorkerView
 from lethe_operator.settings import CommitterSettings, Settings
 
-from tests.support.builders import NOW, a_ledger, a_request_entry, ago
+from tests.support.builders import NOW, a_batch, a_ledger, a_request_entry, ago
 from tests.support.fake_cluster import FakeCluster, watched
 from tests.support.resources import (
     SETTINGS,
@@ -136,6 +136,28 @@ def test_it_is_asked_for_one_thing_at_a_time() -> None:
 
     assert actions.launches == ()
     assert condition(actions.restatement_statuses["r0"], "Ready")[1] == "Running"
+
+
+@pytest.mark.parametrize(("seconds", "starts"), [(4, False), (5, True)])
+def test_it_does_not_follow_its_own_commit_at_once_and_no_run_does(seconds: int, starts: bool) -> None:
+    before = a_restatement("before")
+    table = a_table(a_ledger(requests=[a_request_entry(before.key)]))
+    runs = (asked(a_group(before), AttemptState.SUCCEEDED, finished_seconds=seconds),)
+
+    assert engines(decided(R[0], runs=runs, table=table)) == ([Engine.COMMITTER] if starts else [])
+    replay = decided(a_replay("X", "Y", "replay"), runs=runs, table=table)
+    assert engines(replay) == ([Engine.JOB] if starts else [])
+    assert starts or replay.look_again == ago(seconds=-1)
+
+
+def test_it_follows_the_commit_of_a_run_at_once() -> None:
+    """Its one commit takes a moment, so other writers lose one attempt more and not their turn."""
+    done = a_consolidation(a_buffered("Z"))
+    runs = (a_run(done, an_attempt(done, AttemptState.SUCCEEDED, finished_seconds=1), intent=False),)
+
+    actions = decided(R[0], runs=runs, table=a_table(a_ledger(batches=[a_batch("Z")])))
+
+    assert engines(actions) == [Engine.COMMITTER]
 
 
 # --- the order between the two ---------------------------------------------------------------------------------------
