@@ -123,6 +123,9 @@ def test_an_undo_joins_once_what_it_takes_back_has_ended() -> None:
     assert members(decided(R[0], R[1], undo)) == ["r0", "r1"]
 
 
+WINDOW = {"windowSeconds": 10}
+
+
 # --- when ----------------------------------------------------------------------------------------------------------------
 
 
@@ -152,7 +155,8 @@ def test_behind_a_commit_they_are_collected_for_the_window(
     new, newer = came("a", came_seconds_ago), came("b", 0)
     run = ended(commit_seconds_ago, state=state, exit_code=20)
 
-    actions = decided(new, newer, runs=(run,), world={"table": a_table(a_ledger(batches=[a_batch("Z")]))})
+    table = {"table": a_table(a_ledger(batches=[a_batch("Z")]))}
+    actions = decided(new, newer, runs=(run,), world=table, restatements=WINDOW)
 
     assert members(actions) == ([] if starts_in else ["a", "b"])
     assert not starts_in or actions.look_again == NOW + timedelta(seconds=starts_in)
@@ -161,19 +165,19 @@ def test_behind_a_commit_they_are_collected_for_the_window(
 def test_a_full_group_and_a_window_of_none_wait_only_for_the_turn_of_other_writers() -> None:
     table = {"table": a_table(a_ledger(batches=[a_batch("Z")]))}
     new = (came("a", 0), came("b", 0))
-    full, at_once = {"maxPerCommit": 2}, {"windowSeconds": 0}
+    full, at_once = {**WINDOW, "maxPerCommit": 2}, {"windowSeconds": 0}
 
     assert members(decided(*new, runs=(ended(4),), world=dict(table), restatements=full)) == []
     assert members(decided(*new, runs=(ended(5),), world=dict(table), restatements=full)) == ["a", "b"]
     assert members(decided(*new, runs=(ended(5),), world=dict(table), restatements=at_once)) == ["a", "b"]
-    assert members(decided(*new, runs=(ended(5),), world=dict(table))) == []
+    assert members(decided(*new, runs=(ended(5),), world=dict(table), restatements=WINDOW)) == []
 
 
 def test_consolidation_does_not_take_the_turn_of_what_is_being_collected() -> None:
     table = a_table(a_ledger(batches=[a_batch("Z")]))
     world = a_world(a_buffered("A"), restatements=(came("a", 0),), runs=(ended(6),), table=table)
 
-    actions = decide(a_dataset(consolidation={"minBatches": 1}), world, NOW, SETTINGS)
+    actions = decide(a_dataset(consolidation={"minBatches": 1}, restatements=WINDOW), world, NOW, SETTINGS)
 
     assert actions.launches == ()
     told = actions.dataset_status["consolidation"]  # type: ignore[index]
