@@ -2,6 +2,8 @@
 
 import hashlib
 import json
+from collections.abc import Mapping
+from dataclasses import replace
 from datetime import datetime
 from typing import Annotated, Any, Final
 
@@ -33,9 +35,11 @@ from lethe_gateway.api.parameters import (
 )
 from lethe_gateway.lookup import readable
 from lethe_gateway.problems import Kind, not_found
+from lethe_gateway.services import Services
 from lethe_gateway.tables.records import BatchQuery, KnownErasure, Position, micros
 from lethe_gateway.tables.schema import BatchState
 from lethe_gateway.tables.store import TableView
+from lethe_gateway.tables.target import Target
 
 router = APIRouter(tags=["batches"])
 MAX_RECORD_BYTES: Final = 16 << 20
@@ -86,18 +90,8 @@ def list_batches(
     since, until = utc("since", since), utc("until", until)
     filters = {"states": sorted(states), "since": since, "until": until, "prefix": id_prefix, "restatement": named}
     question = {"batches": target.claim, "table": str(target), **filters}
-    after = Position(*paging.decode(cursor, question, int, str)) if cursor else None
-    query = BatchQuery(states, since, until, id_prefix, named, after)
-    with services.tables.view(target) as view:
-        rows = view.batches(query, limit + 1)
-        shown = rows[:limit]
-        last = [micros(shown[-1].state_time), shown[-1].batch_id] if len(rows) > limit else None
-        page = BatchPage(
-            items=[batch_summary(r) for r in shown],
-            next_cursor=paging.encode(last, question) if last else None,
-            freshness=view.freshness,
-        )
-    return answer(request, page)  # type: ignore[return-value]
+    query = BatchQuery(states, since, until, id_prefix, named)
+    return answer(request, batch_page(services, target, query, question, cursor, limit))  # type: ignore[return-value]
 
 
 @router.get("/v1/namespaces/{namespace}/datasets/{dataset}/batches/{batchId:path}", responses=_PROBLEMS)
@@ -140,12 +134,7 @@ def list_erasures(
     """List the erasures in the ledger of a Dataset: those that are open, and those that were verified."""
     target = readable(services, caller, namespace, dataset)
     question = {"erasures": target.claim, "table": str(target), "open": open_only}
-    after = str(paging.decode(cursor, question, str)[0]) if cursor else ""
-    with services.tables.view(target) as view:
-        found = view.erasures(after, limit + 1, open_only)
-        following = paging.encode([found[limit - 1].key], question) if len(found) > limit else None
-        items = [erasure_summary(k) for k in found[:limit]]
-        page = ErasurePage(items=items, next_cursor=following, freshness=view.freshness)
+    page = erasure_page(services, target, open_only, question, cursor, limit)
     return answer(request, page)  # type: ignore[return-value]
 
 
@@ -171,6 +160,38 @@ def get_erasure(
             raise not_found()
         items = [record_of(view, known) for known in found]
         return answer(request, ErasureAnswer(items=items, freshness=view.freshness))  # type: ignore[return-value]
+
+
+def batch_page(
+    services: Services, target: Target, query: BatchQuery, question: Mapping[str, Any], cursor: str, limit: int
+) -> BatchPage:
+    """A page of the batches of a table. Raises: Problem.
+
+    Args:
+        question: What was asked, to which the cursor belongs.
+    """
+    after = Position(*paging.decode(cursor, question, int, str)) if cursor else None
+    with services.tables.view(target) as view:
+        rows = view.batches(replace(query, after=after), limit + 1)
+        shown = rows[:limit]
+        last = [micros(shown[-1].state_time), shown[-1].batch_id] if len(rows) > limit else None
+        return BatchPage(
+            items=[batch_summary(r) for r in shown],
+            next_cursor=paging.encode(last, question) if last else None,
+            freshness=view.freshness,
+        )
+
+
+def erasure_page(
+    services: Services, target: Target, open_only: bool, question: Mapping[str, Any], cursor: str, limit: int
+) -> ErasurePage:
+    """A page of the erasures of a table, as `batch_page`. Raises: Problem."""
+    after = str(paging.decode(cursor, question, str)[0]) if cursor else ""
+    with services.tables.view(target) as view:
+        found = view.erasures(after, limit + 1, open_only)
+        following = paging.encode([found[limit - 1].key], question) if len(found) > limit else None
+        items = [erasure_summary(k) for k in found[:limit]]
+        return ErasurePage(items=items, next_cursor=following, freshness=view.freshness)
 
 
 def record_of(view: TableView, known: KnownErasure) -> ErasureRecord:

@@ -1,5 +1,6 @@
 """Routes of Restatements. All information is in resources."""
 
+from collections.abc import Callable
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request
@@ -34,15 +35,9 @@ def list_restatements(
     cursor: Cursor = "",
 ) -> RestatementPage:
     """List the Restatements of a namespace."""
-
-    def chosen(resource: dict[str, Any]) -> list[Any]:
-        if dataset and dataset_name_of(resource) != dataset:
-            return []
-        found = summary_of(resource)
-        return [found] if not phase or found.phase == phase else []
-
     asked = (limit, cursor, {"dataset": dataset, "phase": phase})
-    return answer(request, RestatementPage(**scanned(services, caller, RESTATEMENTS, namespace, asked, chosen)))  # type: ignore[return-value]
+    found = scanned(services, caller, RESTATEMENTS, namespace, asked, chosen_by(dataset, phase))
+    return answer(request, RestatementPage(**found))  # type: ignore[return-value]
 
 
 @router.get("/v1/namespaces/{namespace}/restatements/{restatement}", responses=responses())
@@ -54,3 +49,15 @@ def get_restatement(
     body = services.resources.get(caller, RESTATEMENTS, namespace, restatement)
     freshness = resource_freshness(services, str(body["metadata"].get("resourceVersion") or ""))
     return answer(request, RestatementAnswer(**dict(restatement_of(body)), freshness=freshness))  # type: ignore[return-value]
+
+
+def chosen_by(dataset: str, phase: str) -> Callable[[dict[str, Any]], list[Any]]:
+    """What a resource contributes to a list of the Restatements of this Dataset in this phase; "": any."""
+
+    def chosen(resource: dict[str, Any]) -> list[Any]:
+        if dataset and dataset_name_of(resource) != dataset:
+            return []
+        found = summary_of(resource)
+        return [found] if not phase or found.phase == phase else []
+
+    return chosen

@@ -6,14 +6,14 @@ from typing import Annotated, Final
 from fastapi import APIRouter, Query, Request, Response
 from lethe.base.ids import MAX_BATCH_ID_LENGTH
 
-from lethe_gateway import paging
-from lethe_gateway.api.documents import batch_answer, batch_summary
+from lethe_gateway.api.batches import batch_page
+from lethe_gateway.api.documents import batch_answer
 from lethe_gateway.api.parameters import CallerOf, Cursor, DatasetName, Namespace, ServicesOf, invalid
 from lethe_gateway.console import pages
 from lethe_gateway.identity.caller import Right
 from lethe_gateway.lookup import readable
 from lethe_gateway.problems import not_found
-from lethe_gateway.tables.records import BatchQuery, Position, micros
+from lethe_gateway.tables.records import BatchQuery
 from lethe_gateway.tables.schema import BatchState
 
 router = APIRouter(include_in_schema=False)
@@ -41,24 +41,18 @@ def list_batches(
     following = end + timedelta(days=1) if end is not None else None
     filters = {"state": sorted(states), "prefix": prefix, "since": since, "until": until}
     question = {"console": "batches", "table": str(target), **filters}
-    after = Position(*paging.decode(cursor, question, int, str)) if cursor else None
-    query = BatchQuery(states, begin, following, prefix, "", after)
-    with services.tables.view(target) as view:
-        rows = view.batches(query, PAGE + 1)
-        freshness = view.freshness
-    shown = rows[:PAGE]
-    last = [micros(shown[-1].state_time), shown[-1].batch_id] if len(rows) > PAGE else None
+    found = batch_page(services, target, BatchQuery(states, begin, following, prefix), question, cursor, PAGE)
     return pages.page(
         request,
         "batches.html",
         namespace=namespace,
         section="datasets",
         dataset=dataset,
-        batches=[batch_summary(r) for r in shown],
-        freshness=freshness,
+        batches=found.items,
+        freshness=found.freshness,
         states=[str(s) for s in BatchState],
         filters=filters,
-        next_cursor=paging.encode(last, question) if last else "",
+        next_cursor=found.next_cursor,
         is_first=not cursor,
         may_restate=services.identity.may(caller, Right.to_restate(namespace)),
     )

@@ -5,9 +5,7 @@ from typing import Annotated, Any, Final
 from fastapi import APIRouter, Query, Request, Response
 from lethe_operator.kube import DATASETS
 
-from lethe_gateway import paging
-from lethe_gateway.api.batches import record_of
-from lethe_gateway.api.documents import erasure_summary
+from lethe_gateway.api.batches import erasure_page, record_of
 from lethe_gateway.api.parameters import CallerOf, Cursor, DatasetName, Namespace, ResourceName, ServicesOf
 from lethe_gateway.console import pages
 from lethe_gateway.lookup import readable, scanned
@@ -53,20 +51,17 @@ def list_erasures(
     """The erasures of a Dataset: those that are open, and those that were verified."""
     target = readable(services, caller, namespace, dataset)
     question = {"console": "erasures", "table": str(target), "open": open_only}
-    after = str(paging.decode(cursor, question, str)[0]) if cursor else ""
-    with services.tables.view(target) as view:
-        found = view.erasures(after, PAGE + 1, open_only)
-        freshness = view.freshness
+    found = erasure_page(services, target, open_only, question, cursor, PAGE)
     return pages.page(
         request,
         "erasures.html",
         namespace=namespace,
         section="erasures",
         dataset=dataset,
-        erasures=[erasure_summary(k) for k in found[:PAGE]],
-        freshness=freshness,
+        erasures=found.items,
+        freshness=found.freshness,
         open_only=open_only,
-        next_cursor=paging.encode([found[PAGE - 1].key], question) if len(found) > PAGE else "",
+        next_cursor=found.next_cursor,
         is_first=not cursor,
     )
 

@@ -8,13 +8,14 @@ from fastapi import APIRouter, Query, Request, Response
 from lethe_operator.kube import RESTATEMENTS
 
 from lethe_gateway.api.parameters import CallerOf, Cursor, DatasetName, Namespace, ResourceName, ServicesOf
+from lethe_gateway.api.restatements import chosen_by
 from lethe_gateway.console import attention, drafts, pages
 from lethe_gateway.console.drafts import Draft
 from lethe_gateway.console.forms import FormOf
 from lethe_gateway.identity.caller import Caller, Right
 from lethe_gateway.lookup import dataset_resource, require_namespace, scanned
 from lethe_gateway.problems import Kind, Problem
-from lethe_gateway.resources.restatements import dataset_name_of, restatement_of, summary_of
+from lethe_gateway.resources.restatements import restatement_of
 from lethe_gateway.services import Services
 
 router = APIRouter(include_in_schema=False)
@@ -33,14 +34,8 @@ def list_restatements(
     phase: Annotated[str, Query(max_length=63)] = "",
     cursor: Cursor = "",
 ) -> Response:
-    def chosen(resource: dict[str, Any]) -> list[Any]:
-        if dataset and dataset_name_of(resource) != dataset:
-            return []
-        found = summary_of(resource)
-        return [found] if not phase or found.phase == phase else []
-
     filters = {"dataset": dataset, "phase": phase}
-    found = scanned(services, caller, RESTATEMENTS, namespace, (PAGE, cursor, filters), chosen)
+    found = scanned(services, caller, RESTATEMENTS, namespace, (PAGE, cursor, filters), chosen_by(dataset, phase))
     return pages.page(
         request,
         "restatements.html",
