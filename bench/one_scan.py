@@ -12,18 +12,20 @@ from typing import Any
 from lethe.contract.run import VacuumSpec
 from lethe.iceberg.facts import observe
 from lethe.ledger_store import store as ledger_store
-from lethe_spark.commit.table_state import Base, static_table
+from lethe.uri import as_file_uri
+from lethe_spark.commit.table_state import Base
 from lethe_spark.jobs.vacuum.scan import survey
+from pyiceberg.table import StaticTable
 
 from bench.scales import BATCH_COLUMN
 
 
 def scan(metadata: str) -> dict[str, Any]:
     """One SCAN, from the metadata file to the plan, with the functions of a run."""
-    static_table(metadata, {})  # imports what reading takes
+    StaticTable.from_metadata(as_file_uri(metadata))  # imports what reading takes
     before = _memory()
     start = time.perf_counter()
-    iceberg = static_table(metadata, {})
+    iceberg = StaticTable.from_metadata(as_file_uri(metadata))
     facts = observe(iceberg, BATCH_COLUMN)
     assert facts.head_id is not None
     assert facts.batch_field_id is not None

@@ -122,7 +122,7 @@ def test_defaults_are_in_the_stored_resource(cluster: Cluster) -> None:
         "targetFileSizeBytes": "512Mi",
         "suspend": False,
     }
-    assert spec["snapshots"] == {"maxAgeSeconds": 432000, "minToKeep": 5, "maxCount": 1000}
+    assert spec["snapshots"] == {"maxAgeSeconds": 432000, "minToKeep": 5, "maxCount": 500}
     assert (spec["buffer"]["layout"], spec["buffer"]["retentionSeconds"], spec["deletes"]) == (
         "Directory",
         86400,

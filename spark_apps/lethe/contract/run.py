@@ -216,7 +216,7 @@ class RestatementGroupSpec(Document):
 class SnapshotLimits(Document):
     max_age_seconds: int = 432_000  # older snapshots expire
     min_to_keep: int = 5  # the newest snapshots, kept at any age
-    max_count: int = 1000  # snapshots that are kept at most, at any age
+    max_count: int = 500  # snapshots that are kept at most, at any age
 
 
 class Maintenance(Document):

@@ -3,10 +3,11 @@
 from lethe.base import names
 from lethe.base.errors import InputError
 from lethe.guards.boundary import require_table_within
-from lethe.iceberg.facts import TableFacts, column_dropped, observe
+from lethe.iceberg.facts import TableFacts, column_dropped
 from lethe.uri import overlap
 
-from lethe_spark.commit.table_state import check_claim, check_table, no_batch_column, refuse_batches, static_table
+from lethe_spark.commit.parsed_metadata import facts_of
+from lethe_spark.commit.table_state import check_claim, check_table, no_batch_column, refuse_batches
 from lethe_spark.jvm.table import IcebergTable
 from lethe_spark.run.context import Run, table_properties
 
@@ -29,8 +30,7 @@ def check_and_observe(context: Run, table: IcebergTable) -> TableFacts:
             f"the buffer {context.spec.buffer.uri} and the table's location {table.location} overlap. A clean-up of "
             "one would delete the other. Set spec.buffer.uri to another location.",
         )
-    iceberg = static_table(table.metadata_location, table_properties(context))
-    facts = observe(iceberg, context.batch_column, name=context.table_name)
+    facts = facts_of(table, table_properties(context), context.batch_column, context.table_name)
     if facts.batch_field_id is None:
         # Checked before preparing, which would make a new column of the old name the batch column.
         raise column_dropped(facts, "the table")

@@ -10,7 +10,7 @@ from lethe.base.errors import InputError, LedgerError, TableError
 from lethe.files.bounds import FileBounds
 from lethe.files.partitions import Partitioned, partitions_of_batches, spec_of
 from lethe.files.rearm import AddedFiles, rearmed
-from lethe.iceberg.facts import TableFacts, column_dropped, data_files, files_added_after, files_added_by, observe
+from lethe.iceberg.facts import TableFacts, column_dropped, data_files, files_added_after, files_added_by
 from lethe.ledger.ledger import BatchEntry, Delta, Ledger
 from lethe.ledger.lineage import is_gapless, is_rolled_back, knows_files_up_to
 from lethe.ledger.overlay import Folding
@@ -23,6 +23,7 @@ from lethe.uri import as_file_uri
 from pyiceberg.manifest import ManifestFile
 from pyiceberg.table import StaticTable
 
+from lethe_spark.commit.parsed_metadata import facts_of, static_table
 from lethe_spark.jvm.ancestry import Expectation
 from lethe_spark.jvm.table import IcebergTable
 from lethe_spark.run.context import Committer, table_properties
@@ -164,8 +165,9 @@ def observe_base(context: Committer, table: IcebergTable, seen: Base | None = No
     table.refresh()
     if seen is not None and seen.iceberg.metadata_location == as_file_uri(table.metadata_location):
         return seen
-    iceberg = static_table(table.metadata_location, table_properties(context))
-    facts = observe(iceberg, context.batch_column, name=context.table_name)
+    properties = table_properties(context)
+    iceberg = static_table(table, properties)
+    facts = facts_of(table, properties, context.batch_column, context.table_name)
     check_table(context, facts.uuid)
     check_claim(context, facts.claim)
     _check_head(context, facts)
@@ -185,11 +187,6 @@ def _loaded(context: Committer, iceberg: StaticTable, facts: TableFacts) -> ledg
         if e.reason != "LedgerLost" or accepts is None or accepts.head_id != facts.head_id:
             raise
         return ledger_store.load_accepted(iceberg.io, facts, accepts.ledger)
-
-
-def static_table(metadata_location: str, properties: Mapping[str, str]) -> StaticTable:
-    """PyIceberg's view of a metadata file. Java writes local paths as `file:/x`, which PyIceberg would not open."""
-    return StaticTable.from_metadata(as_file_uri(metadata_location), dict(properties))
 
 
 def refuse_batches(table: IcebergTable) -> None:

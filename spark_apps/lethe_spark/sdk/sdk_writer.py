@@ -10,12 +10,13 @@ from lethe.contract.result import Phase
 from lethe.contract.run import AcceptedHead
 from lethe.files.bounds import IdIndex
 from lethe.iceberg import catalogs
-from lethe.iceberg.facts import TableFacts, column_dropped, observe
+from lethe.iceberg.facts import TableFacts, column_dropped
 from lethe.ledger.parts import get_many
 from lethe.storage.vended import of_table
 from pyspark.sql import SparkSession
 
-from lethe_spark.commit.table_state import Base, refuse_batches, static_table
+from lethe_spark.commit.parsed_metadata import facts_of
+from lethe_spark.commit.table_state import Base, refuse_batches
 from lethe_spark.jvm.spark_table import SparkTable
 from lethe_spark.run.context import crash_point
 from lethe_spark.sql.folder_server import require_served
@@ -83,9 +84,7 @@ def prepare_table(table: SparkTable, properties: Mapping[str, str], batch_column
 
     Raises: InputError (BatchColumnMissing, BatchColumnDropped, BatchColumnType, FormatVersionTooOld), TransientError.
     """
-    facts = observe(
-        static_table(table.metadata_location, of_table(properties, table.name)), batch_column, name=table.name
-    )
+    facts = facts_of(table, of_table(properties, table.name), batch_column, table.name)
     if facts.format_version < 2:
         raise InputError(
             "FormatVersionTooOld",

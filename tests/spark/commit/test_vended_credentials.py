@@ -10,10 +10,9 @@ from lethe.iceberg import catalogs
 from lethe.storage import vended
 from lethe.storage.s3 import s3_client
 from lethe_spark.apps.session import make_session
-from lethe_spark.commit.table_state import static_table
 from pyiceberg.io import load_file_io
 from pyiceberg.manifest import ManifestEntry
-from pyiceberg.table import Table
+from pyiceberg.table import StaticTable, Table
 from pyspark.sql import SparkSession
 
 from tests.spark.support.story import ALL_GONE, Story, of_arrow, of_batches, of_spark
@@ -59,7 +58,11 @@ def test_files_of_a_table_are_opened_and_listed_long_after_the_first(
     table = story.table()
     location = table.metadata_location
     properties = vended.of_table(catalogs.properties(story.catalog), story.name)
-    static, client, io = static_table(location, properties), s3_client(properties), load_file_io(properties, location)
+    static, client, io = (
+        StaticTable.from_metadata(location, dict(properties)),
+        s3_client(properties),
+        load_file_io(properties, location),
+    )
     keys = [o["Key"] for o in client.list_objects_v2(Bucket=vending.bucket)["Contents"]]
     vault.refused, known = 0, vault.asked.copy()
 

@@ -78,7 +78,7 @@ def test_cancelling_cannot_be_taken_back(stored: dict[str, Document]) -> None:
 def test_defaults_are_in_the_admitted_resource() -> None:
     dataset = admitted(DEFINITIONS["Dataset"], named("a", dataset_manifest()))
 
-    assert dataset["spec"]["snapshots"] == {"maxAgeSeconds": 432000, "minToKeep": 5, "maxCount": 1000}
+    assert dataset["spec"]["snapshots"] == {"maxAgeSeconds": 432000, "minToKeep": 5, "maxCount": 500}
     assert dataset["spec"]["consolidation"]["minBytes"] == "128Mi"
     assert dataset["spec"]["buffer"]["layout"] == "Directory"
     assert "runTemplate" not in dataset["spec"]
