@@ -1,6 +1,6 @@
 """Reads Avro files as Arrow tables, with fastavro. Only types that Arrow has are supported."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, Final
 
@@ -42,11 +42,24 @@ def open_avro(file: Any, table: pa.Schema) -> OpenedFile:
         raise BadFile(
             "SchemaMismatch", "its Avro schema is not a record, expected a record with the table's columns as fields"
         )
+    schema, uuids = columns_of_record(written, table)
+    return OpenedFile(schema, _tables(reader, schema, uuids))
+
+
+def columns_of_record(written: Mapping[str, Any], table: pa.Schema) -> tuple[pa.Schema, list[str]]:
+    """The Arrow columns of an Avro record, and which of them are UUIDs. Raises: BadFile, if Arrow does not have a type."""
     known: dict[str, Any] = {}
     fields = enumerate(written["fields"], 1)
     schema = pa.schema([_field(f, known, f["name"] if f["name"] in table.names else f"number {n}") for n, f in fields])
-    uuids = [f["name"] for f in written["fields"] if _is_uuid(f["type"])]
-    return OpenedFile(schema, _tables(reader, schema, uuids))
+    return schema, [f["name"] for f in written["fields"] if _is_uuid(f["type"])]
+
+
+def rows_of_records(records: list[Any], schema: pa.Schema, uuids: Sequence[str]) -> pa.Table:
+    """Records as fastavro decodes them, as rows of these columns. Changes the records."""
+    for name in uuids:
+        for record in records:
+            record[name] = None if record[name] is None else str(record[name])
+    return pa.Table.from_pylist(records, schema=schema)
 
 
 class _UpToItsEnd:
@@ -66,10 +79,7 @@ class _UpToItsEnd:
 def _tables(reader: Any, schema: pa.Schema, uuids: list[str]) -> Iterator[pa.Table]:
     records = iter(reader)
     while rows := list(islice(records, ROWS_PER_BATCH)):
-        for name in uuids:
-            for row in rows:
-                row[name] = None if row[name] is None else str(row[name])
-        yield pa.Table.from_pylist(rows, schema=schema)
+        yield rows_of_records(rows, schema, uuids)
 
 
 def _field(field: Mapping[str, Any], known: dict[str, Any], column: str) -> pa.Field:

@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from confluent_kafka import KafkaError, KafkaException, Producer
 
+from lethe_operator.brokers import DENIED, NOT_FOUND
 from lethe_operator.decide.publishing.cloud_event import CloudEvent, kafka_message
 from lethe_operator.publish.sinks.sink import Scope, SinkError
 from lethe_operator.reasons import Reason
@@ -29,16 +30,6 @@ _TEXTS: Final = {"username": "sasl.username", "password": "sasl.password"}
 _TOPIC_SECONDS: Final = 5
 _POLL_SECONDS: Final = 0.1
 
-_DENIED: Final = frozenset(
-    (
-        KafkaError._AUTHENTICATION,
-        KafkaError._SSL,
-        KafkaError.SASL_AUTHENTICATION_FAILED,
-        KafkaError.TOPIC_AUTHORIZATION_FAILED,
-        KafkaError.CLUSTER_AUTHORIZATION_FAILED,
-    )
-)
-_NOT_FOUND: Final = frozenset((KafkaError._UNKNOWN_TOPIC, KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.TOPIC_EXCEPTION))
 _TOO_LARGE: Final = frozenset(
     (KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.INVALID_MSG_SIZE, KafkaError.RECORD_LIST_TOO_LARGE)
 )
@@ -76,7 +67,7 @@ def _cause(error: KafkaError) -> int:
     """The code of an error. That of a producer that has stopped names its cause only in its text, with the library's words."""
     if error.code() not in (KafkaError._GAPLESS_GUARANTEE, KafkaError._FATAL):
         return int(error.code())
-    known = (code for code in (*_DENIED, *_NOT_FOUND, *_TOO_LARGE, *_REFUSED) if KafkaError(code).str() in error.str())
+    known = (code for code in (*DENIED, *NOT_FOUND, *_TOO_LARGE, *_REFUSED) if KafkaError(code).str() in error.str())
     return next(known, int(error.code()))
 
 
@@ -190,9 +181,9 @@ class KafkaSink:
         topic = f"topic {self._settings.topic} of {self._settings.bootstrap_servers}"
         code = _cause(error) if error is not None else KafkaError._TIMED_OUT
         said = f" ({KafkaError(code).name()})" if error is not None else ""
-        if code in _DENIED:
+        if code in DENIED:
             return SinkError(Reason.SINK_DENIED, f"{topic}: access denied{said}. The operator retries.", delivered)
-        if code in _NOT_FOUND:
+        if code in NOT_FOUND:
             text = f"{topic} does not exist{said}. The operator retries."
             return SinkError(Reason.SINK_NOT_FOUND, text, delivered)
         if code in _TOO_LARGE:
