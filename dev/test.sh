@@ -21,8 +21,8 @@ if [[ " $*" == *" tests/s"* || " $*" == *" tests/local"* ]]; then # also tests/s
     "$ROOT/dev/packages.sh" browser
   fi
   "$ROOT/dev/tools.sh" versitygw fake-gcs-server azurite kstatus # for both
-  if [ -z "$markers" ]; then # for long tests of launchers, and of a clock that jumps
-    "$ROOT/dev/tools.sh" kubernetes spark-operator kueue
+  if [ -z "$markers" ]; then # for long tests of launchers, of a schema registry, and of a clock that jumps
+    "$ROOT/dev/tools.sh" kubernetes spark-operator kueue apicurio
     "$ROOT/dev/packages.sh" compiler
   fi
   "$BIN/python" -m lethe.jars "$LETHE_JARS" --scope test
@@ -49,6 +49,9 @@ on_cluster() {
   # shellcheck disable=SC1090,SC1091
   source "$LETHE_LOADED"
   set +a
+  KAFKA=$(dev/images.sh kafka) || return
+  eval "$KAFKA"
+  export LETHE_KAFKA_IMAGE
   if [ -z "$markers" ]; then # only long tests need the operators of other projects and the previous version
     LAUNCHERS=$(dev/images.sh launchers) || return
     PREVIOUS=$(dev/images.sh previous) || return

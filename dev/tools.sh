@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Build the programs of the cluster and its command-line tools into $LETHE_CACHE/bin: tools.sh [TOOL...]
 #
-# Azurite is a program of Node.js; dev/azurite locks its packages. All others are Go programs, built from their modules at pinned
+# Azurite is a program of Node.js; dev/azurite locks its packages. Apicurio is a program of Java, which a Maven repository has as an
+# archive ($MAVEN_REPO: a mirror). All others are Go programs, built from their modules at pinned
 # versions and checked by go.sum or the Go checksum database, so only a module proxy is needed. Each is in a folder named by its version
 # (and, for ours, by a hash of its sources) and appears there by a rename, so an interrupted build leaves nothing incomplete. Several
 # versions may exist side by side.
@@ -13,6 +14,8 @@ COREDNS=v1.14.7
 VERSITYGW=v1.8.0
 FAKE_GCS=v1.56.1
 AZURITE=3.37.0 # as in dev/azurite
+APICURIO=3.0.9
+APICURIO_SHA256=2b28181501a20cbf6efcd77f9b7153908fc01f3d3a7c32024c0bd9e1b04c8a43
 KUBE_SCORE=v1.20.0
 KSTATUS=v1.4.0 # as in dev/kstatus
 SPARK_OPERATOR=v2.4.0
@@ -141,11 +144,24 @@ build_azurite() { # FOLDER
   rmdir "$part"
 }
 
+fetch_apicurio() { # FOLDER
+  local part path=io/apicurio/apicurio-registry-app/$APICURIO/apicurio-registry-app-$APICURIO-all.tar.gz
+  part=$(mktemp -d -p "$LETHE_CACHE")
+  curl -fsSL --retry 3 -o "$part/all.tar.gz" "${MAVEN_REPO:-https://repo1.maven.org/maven2}/$path"
+  echo "$APICURIO_SHA256  $part/all.tar.gz" | sha256sum -c --quiet
+  mkdir "$part/apicurio"
+  tar -xzf "$part/all.tar.gz" -C "$part/apicurio"
+  rm "$part/all.tar.gz"
+  mv "$part/apicurio/apicurio-registry-app-$APICURIO-runner.jar" "$part/apicurio/runner.jar"
+  install_to "$1" "$part"/*
+  rmdir "$part"
+}
+
 tool() { # NAME VERSION LABEL BUILDER [ARGUMENT...]
   local folder=$LETHE_CACHE/tools/$1-$2 label=$3 builder=$4
   shift 4
   if [ ! -d "$folder" ]; then
-    [ "$builder" = build_azurite ] || need_go
+    [[ $builder == build_azurite || $builder == fetch_apicurio ]] || need_go
     progress "$label" "$builder" "$folder" "$@"
   fi
   for file in "$folder"/*; do
@@ -167,6 +183,7 @@ obtain() {
         "$ROOT/dev/packages.sh" javascript
         tool azurite $AZURITE-"$(hash_of dev/azurite)" "installing Azurite $AZURITE" build_azurite
         ;;
+      apicurio) tool apicurio $APICURIO "fetching the schema registry Apicurio $APICURIO" fetch_apicurio ;;
       kstatus) tool kstatus $KSTATUS-"$(hash_of dev/kstatus)" "building kstatus $KSTATUS" build_kstatus ;;
       kube-score) tool kube-score $KUBE_SCORE "building kube-score $KUBE_SCORE" build_module github.com/zegl/kube-score/cmd/kube-score@$KUBE_SCORE ;;
       spark-operator)

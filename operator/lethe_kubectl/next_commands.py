@@ -38,7 +38,7 @@ def step_of(reason: Reason) -> Step:
             Reason.AVAILABLE | Reason.NOT_PAUSED | Reason.HEAD_ACCEPTED | Reason.QUEUE_READ | Reason.RUN_SUCCEEDED
             | Reason.HEAD_REANCHORED | Reason.SUCCEEDED | Reason.CANCELLED | Reason.ERASED | Reason.ERASURE_UNDONE
             | Reason.EXPIRED | Reason.IN_FORCE | Reason.BELOW_TRIGGERS | Reason.NOTHING_LEFT | Reason.ON_TIME
-            | Reason.TIE_WON | Reason.NOTHING_WAITS | Reason.EVENTS_DELIVERED
+            | Reason.TIE_WON | Reason.NOTHING_WAITS | Reason.EVENTS_DELIVERED | Reason.SOURCE_READ
         ):  # fmt: skip
             return Step.NOTHING
         case (
@@ -47,6 +47,7 @@ def step_of(reason: Reason) -> Step:
             | Reason.SHARED_RUN_ENDED | Reason.COMMITTER_AWAY | Reason.WARM_DRIVER_AWAY | Reason.COMMIT_NOT_SEEN
             | Reason.RUN_DELETED | Reason.RUNNING | Reason.CANCELLING | Reason.EVICT_BY_NEAR | Reason.TOO_MANY_TOMBSTONES
             | Reason.TOO_MANY_HIDDEN_ROWS | Reason.TOMBSTONE_TOO_OLD | Reason.VACUUM_NOW | Reason.WINDOW_CLOSED
+            | Reason.SOURCE_STARTING | Reason.TABLE_NOT_READY | Reason.CREATES_TABLE
         ):  # fmt: skip
             return Step.WAIT
         case (
@@ -57,7 +58,8 @@ def step_of(reason: Reason) -> Step:
             | Reason.BUFFER_LOCAL | Reason.BUFFER_HOLDS_TABLE | Reason.BUFFER_HOLDS_OTHER_OBJECTS
             | Reason.BUFFER_CLAIMED | Reason.TABLE_IN_OTHER_TABLE | Reason.BUFFER_SHARED | Reason.QUEUE_NOT_FOUND
             | Reason.QUEUE_SHARED | Reason.OOM_KILLED | Reason.LAUNCHER_NOT_AVAILABLE | Reason.INVALID_WINDOW
-            | Reason.WINDOW_NEVER_OPENS
+            | Reason.WINDOW_NEVER_OPENS | Reason.SOURCE_SUSPENDED | Reason.CLUSTER_NOT_FOUND | Reason.TOPIC_NOT_FOUND
+            | Reason.OFFSETS_LOST | Reason.INVALID_SCHEMA
         ):  # fmt: skip
             return Step.EDIT
         case (
@@ -66,7 +68,9 @@ def step_of(reason: Reason) -> Step:
             | Reason.SUBMISSION_FAILED | Reason.EXECUTORS_MISSING | Reason.LAUNCH_FAILED | Reason.VERSION_SKEW
             | Reason.LIST_NOT_FOUND | Reason.LIST_NOT_ALLOWED | Reason.RECORD_NOT_SIGNED | Reason.ERASURE_BLOCKED
             | Reason.ERASURE_OVERDUE | Reason.SINK_UNAVAILABLE | Reason.SINK_DENIED | Reason.SINK_NOT_FOUND
-            | Reason.MESSAGE_TOO_LARGE | Reason.MESSAGE_REFUSED | Reason.CURSOR_UNREADABLE
+            | Reason.MESSAGE_TOO_LARGE | Reason.MESSAGE_REFUSED | Reason.CURSOR_UNREADABLE | Reason.INLET_SILENT
+            | Reason.BROKER_AWAY | Reason.SOURCE_DENIED | Reason.SOURCE_REPLACED | Reason.REGISTRY_AWAY
+            | Reason.NO_SCHEMA_REGISTRY | Reason.EPOCH_LOG_UNREADABLE | Reason.SOURCE_FAILED
         ):  # fmt: skip
             return Step.DESCRIBE
         case (

@@ -53,6 +53,11 @@ class Folder:
         return self.path / ".pyiceberg.yaml"
 
     @property
+    def kafka_clusters(self) -> Path:
+        """The Kafka clusters that the inlet reads. If the file does not exist, there is no inlet."""
+        return self.path / "kafka.yaml"
+
+    @property
     def parts(self) -> Path:
         """A folder for each process that always runs."""
         return self.path / "parts"

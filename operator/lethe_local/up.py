@@ -1,4 +1,4 @@
-"""`lethe local up`: the API, the node, operator, committer and gateway, until Ctrl-C. I/O: processes, a port, a folder."""
+"""`lethe local up`: the API, the node, operator, committer, inlet and gateway, until Ctrl-C. I/O: processes, a port, a folder."""
 
 import base64
 import json
@@ -123,6 +123,8 @@ class Local:
             stack.callback(thread.join)
             stack.callback(node.leave)
             self._parts = [self._operator(environ), self._committer(environ)]
+            if self.folder.kafka_clusters.exists():
+                self._parts.append(self._inlet())
             for part in self._parts:
                 part.recover()
             if self.gateway_port is not None:
@@ -194,6 +196,16 @@ class Local:
         }
         command = [sys.executable, "-m", "lethe_spark.committer"]
         return Part("committer", command, {**environ, **settings}, self.folder.parts / "committer")
+
+    def _inlet(self) -> Part:
+        settings = {
+            "KUBECONFIG": str(self.folder.kubeconfig),
+            "POD_NAMESPACE": NAMESPACE,
+            "LETHE_INLET_CLUSTERS": str(self.folder.kafka_clusters),
+            "PYICEBERG_HOME": str(self.folder.path),
+        }
+        kept = {k: v for k, v in os.environ.items() if not k.startswith(("KUBERNETES_", "LETHE_"))}
+        return Part("inlet", [sys.executable, "-m", "lethe_inlet"], {**kept, **settings}, self.folder.parts / "inlet")
 
     def _gateway(self, port: int) -> Part:
         """It accepts the token of the folder, and passes it on to the API. Without TLS, which a browser would warn of: nothing

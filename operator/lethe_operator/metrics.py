@@ -30,6 +30,10 @@ GAUGES: Final[Mapping[str, str]] = {
     "lethe_evict_by_seconds": "Seconds until the first evictBy of rows that are not purged yet; negative once it has passed.",
     "lethe_evict_by_slack_seconds": "Seconds until the latest possible start of a vacuum for it, based on previous vacuums.",
     "lethe_eviction_on_time": "1 while the condition EvictionOnTime is True, 0 while it is False; missing without an evictBy.",
+    "lethe_source_lag": "Offsets of the source's topics that are in no complete epoch.",
+    "lethe_source_rows": "Rows that the inlet has written into the buffer, since the first epoch.",
+    "lethe_source_refused_messages": "Messages of the source that are not rows of the table, since the first epoch.",
+    "lethe_source_lost_offsets": "Offsets of the source that expired in Kafka before they were read, since the first epoch.",
     "lethe_open_erasures": "Restatements whose rows must be gone, and for which this is not verified yet.",
     "lethe_overdue_erasures": "Open erasures whose deadline has passed.",
     "lethe_promoted_batches": "Batches in the ledger that are part of the table.",
@@ -281,6 +285,15 @@ class Metrics:
             metric.remove_by_labels({"namespace": namespace, "dataset": dataset})
 
 
+# The gauges of a source, and the field of `status.source` of each.
+_OF_SOURCE: Final = {
+    "lethe_source_lag": "lag",
+    "lethe_source_rows": "rows",
+    "lethe_source_refused_messages": "refusedMessages",
+    "lethe_source_lost_offsets": "lostOffsets",
+}
+
+
 def numbers_of(
     status: Mapping[str, Any],
     oldest: datetime | None,
@@ -309,6 +322,9 @@ def numbers_of(
         "lethe_promoted_batches": (status.get("batches") or {}).get("promoted"),
         "lethe_batches_behind": behind,
     }
+    source = status.get("source") or {}
+    for gauge, key in _OF_SOURCE.items():
+        found[gauge] = source.get(key)
     if buffer:
         found["lethe_buffer_oldest_batch_age_seconds"] = (now - oldest).total_seconds() if oldest else 0
     if listing is not None:

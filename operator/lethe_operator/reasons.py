@@ -151,6 +151,48 @@ class Reason(StrEnum):
     QUEUE_OVER_LIMIT = "QueueOverLimit", "The queue has too many messages in flight. The operator waits."
     QUEUE_SHARED = "QueueShared", "An older Dataset reads the same queue. This Dataset does not read it."
 
+    # --- the condition SourceRead of a Dataset ---------------------------------------------------------------------
+    SOURCE_READ = "SourceRead", "The topics of spec.source are read. status.source shows how far."
+    SOURCE_STARTING = "SourceStarting", "The inlet begins to read the topics of spec.source."
+    SOURCE_SUSPENDED = "SourceSuspended", "spec.source.kafka.suspend is true. Nothing is read."
+    INLET_SILENT = (
+        "InletSilent",
+        "The inlet has not reported for some minutes, or never. Enable the chart's value inlet, or look at its pod's log.",
+    )
+    CLUSTER_NOT_FOUND = (
+        "ClusterNotFound",
+        "spec.source.kafka.cluster is not a cluster of the chart's value `inlet.clusters`.",
+    )
+    TOPIC_NOT_FOUND = "TopicNotFound", "The Kafka cluster lacks a topic of spec.source.kafka.topics."
+    BROKER_AWAY = "BrokerAway", "The Kafka cluster does not answer. The inlet retries; nothing is lost."
+    SOURCE_DENIED = (
+        "SourceDenied",
+        "The Kafka cluster rejects the inlet's credentials, or they may not read the topics. Correct the chart's value "
+        "inlet.clusters. The inlet retries.",
+    )
+    SOURCE_REPLACED = (
+        "SourceReplaced",
+        "The cluster or a topic is another one than the one that was read before, so offsets mean something else. The message "
+        "says which. Nothing is read.",
+    )
+    OFFSETS_LOST = (
+        "OffsetsLost",
+        "Messages have expired in Kafka before they were read. The message says which. Nothing is read until "
+        "spec.source.kafka.lostOffsets is Skip.",
+    )
+    TABLE_NOT_READY = "TableNotReady", "The source waits until the Dataset has its table."
+    REGISTRY_AWAY = "RegistryAway", "The schema registry does not answer. The inlet retries; nothing is lost."
+    NO_SCHEMA_REGISTRY = (
+        "NoSchemaRegistry",
+        "The Kafka cluster has no schema registry, and the source's framing needs one.",
+    )
+    INVALID_SCHEMA = "InvalidSchema", "spec.source.kafka.schema cannot be used. The message says why."
+    EPOCH_LOG_UNREADABLE = "EpochLogUnreadable", "A file of the epoch log in `_inlet/` of the buffer cannot be read."
+    SOURCE_FAILED = (
+        "SourceFailed",
+        "Reading the source failed for another reason. The inlet retries; its log says more.",
+    )
+
     # --- the condition EventsPublished of a Dataset ----------------------------------------------------------------
     EVENTS_DELIVERED = "EventsDelivered", "Status events are delivered to the sink, or there is nothing to deliver."
     SINK_UNAVAILABLE = (
@@ -252,6 +294,10 @@ class Reason(StrEnum):
     WAITING_FOR_RESTATEMENT = (
         "WaitingForRestatement",
         "Waiting for another Restatement, which creates a batch that this one restates, or is older and names the same batch.",
+    )
+    CREATES_TABLE = (
+        "CreatesTable",
+        "A consolidation without batches creates the table, for which spec.source waits.",
     )
     WAITS_FOR_BATCHES = (
         "WaitsForBatches",

@@ -33,6 +33,7 @@ def volume(**source: Any) -> Object:
     return {"podTemplate": {"spec": {"volumes": [{"name": "v", **source}]}}}
 
 
+KAFKA = {"cluster": "main", "topics": ["flights"], "format": "JSON"}
 QUEUE = {"queueUrl": "https://sqs.eu-west-1.amazonaws.com/123456789012/flights"}
 
 
@@ -58,6 +59,13 @@ ACCEPTED = {
     "equality deletes": dataset_manifest(deletes="EqualityDeletes"),
     "bytes as a number": dataset_manifest(consolidation={"minBytes": 1000}),
     "bytes as a quantity": dataset_manifest(consolidation={"minBytes": "1Gi"}),
+    "a topic of JSON messages": dataset_manifest(source={"kafka": KAFKA}),
+    "framed Avro messages": dataset_manifest(
+        source={"kafka": {**KAFKA, "format": "Avro", "framing": "SchemaRegistry"}}
+    ),
+    "Avro messages with their schema": dataset_manifest(
+        source={"kafka": {**KAFKA, "format": "Avro", "schema": "{}", "epoch": {"maxBytes": "1Gi"}}}
+    ),
     "as many snapshots to keep as there may be": dataset_manifest(snapshots={"minToKeep": 3, "maxCount": 3}),
     "as many executors as there may be": dataset_manifest(runTemplate={"executors": {"min": 2, "max": 2}}),
     "executors with only a minimum": dataset_manifest(runTemplate={"executors": {"min": 2}}),
@@ -201,6 +209,35 @@ REFUSED = {
     "no target size": (
         dataset_manifest(consolidation={"targetFileSizeBytes": "0Mi"}),
         "must be a quantity greater than 0",
+    ),
+    "a source whose buffer has another format": (
+        dataset_manifest(source={"kafka": KAFKA}, buffer={"uri": "s3://l/b", "format": "json"}),
+        "source needs buffer.format parquet",
+    ),
+    "a source whose buffer has files": (
+        dataset_manifest(source={"kafka": KAFKA}, buffer={"uri": "s3://l/b", "layout": "File"}),
+        "source needs buffer.layout Directory",
+    ),
+    "a source of nothing": (dataset_manifest(source={}), "spec.source.kafka"),
+    "Avro messages without a schema": (
+        dataset_manifest(source={"kafka": {**KAFKA, "format": "Avro"}}),
+        "format Avro needs framing SchemaRegistry, or a schema",
+    ),
+    "JSON messages with a schema": (
+        dataset_manifest(source={"kafka": {**KAFKA, "schema": "{}"}}),
+        "schema is for format Avro",
+    ),
+    "a schema beside that of the registry": (
+        dataset_manifest(source={"kafka": {**KAFKA, "format": "Avro", "framing": "SchemaRegistry", "schema": "{}"}}),
+        "with framing SchemaRegistry, the registry has the schema",
+    ),
+    "the same topic twice": (
+        dataset_manifest(source={"kafka": {**KAFKA, "topics": ["a", "a"]}}),
+        "spec.source.kafka.topics",
+    ),
+    "an epoch of more than can be in memory": (
+        dataset_manifest(source={"kafka": {**KAFKA, "epoch": {"maxBytes": "2Gi"}}}),
+        "must be a quantity from 1 to 1Gi",
     ),
     "no batches": (dataset_manifest(consolidation={"minBatches": 0}), "spec.consolidation.minBatches"),
     "more snapshots to keep than there may be": (

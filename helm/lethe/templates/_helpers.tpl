@@ -58,6 +58,41 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- end -}}
 
+{{- /* The objects of the inlet of a watched namespace. */ -}}
+{{- define "lethe.inlet" -}}
+lethe-inlet
+{{- end -}}
+
+{{- define "lethe.inletSelector" -}}
+app.kubernetes.io/name: {{ include "lethe.name" . }}
+app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/component: inlet
+{{- end -}}
+
+{{- define "lethe.inletLabels" -}}
+{{ include "lethe.inletSelector" . }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
+{{- end -}}
+
+{{- /* The Secret with the Kafka clusters, in each watched namespace. */ -}}
+{{- define "lethe.kafkaSecret" -}}
+{{- default "lethe-kafka" .Values.inlet.existingSecret -}}
+{{- end -}}
+
+{{- /* The Kafka clusters of a watched namespace {root, namespace}. */ -}}
+{{- define "lethe.kafkaFileOf" -}}
+{{- $namespace := .namespace -}}
+{{- $found := dict -}}
+{{- range $name, $cluster := .root.Values.inlet.clusters -}}
+{{- if or (not $cluster.namespaces) (has $namespace $cluster.namespaces) -}}
+{{- $_ := set $found $name (omit $cluster "namespaces") -}}
+{{- end -}}
+{{- end -}}
+{{ dict "clusters" $found | toYaml }}
+{{- end -}}
+
 {{- /* The objects of the gateway: "lethe-gateway" for a release called lethe. */ -}}
 {{- define "lethe.gateway" -}}
 {{- printf "%s-gateway" (trimSuffix "-operator" (include "lethe.operator" .)) -}}

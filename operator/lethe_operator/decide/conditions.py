@@ -18,6 +18,7 @@ PAUSED: Final = "Paused"
 EVENTS_READY: Final = "EventsReady"
 EVICTION_ON_TIME: Final = "EvictionOnTime"
 EVENTS_PUBLISHED: Final = "EventsPublished"
+SOURCE_READ: Final = "SourceRead"
 
 MESSAGE_AT_MOST: Final = 2000  # characters
 

@@ -15,7 +15,7 @@ from lethe.buffer.digest import BufferDigest
 from lethe.buffer.retention import Sweep, plan_sweep
 from lethe.contract.run import RunKind
 
-from lethe_operator.decide import conditions, dataset_status
+from lethe_operator.decide import conditions, dataset_status, source_status
 from lethe_operator.decide.actions import Actions, Event, Launch, earliest
 from lethe_operator.decide.consolidation.reanchor import decide_reanchor
 from lethe_operator.decide.consolidation.trigger import (
@@ -183,6 +183,7 @@ def decide(dataset: Dataset, world: World, now: datetime, settings: Settings) ->
             turns.look_again,
             cared.look_again,
             world.next_expiry,
+            source_status.look_again(dataset, now),
             changed.look_again,
             over.look_again,
             *(s.look_again for _, s in standings),

@@ -10,7 +10,7 @@ from lethe.contract.refusal import Refusal
 from lethe.contract.result import LISTED_AT_MOST
 from lethe.ledger.ledger import BatchEntry, BatchState, Ledger
 
-from lethe_operator.decide import conditions
+from lethe_operator.decide import conditions, source_status
 from lethe_operator.decide.conditions import Condition, timestamp
 from lethe_operator.decide.consolidation.trigger import ConsolidationDecision
 from lethe_operator.decide.erasure import status as erasure_status
@@ -52,12 +52,13 @@ def status(dataset: Dataset, world: World, decided: DatasetVerdicts, now: dateti
         "observedGeneration": dataset.meta.generation,
         "conditions": conditions.as_status(
             old.get("conditions") or (),
-            _conditions(dataset, world, decided),
+            _conditions(dataset, world, decided, now),
             dataset.meta.generation,
             now,
         ),
         "runs": list(decided.runs),
         "vacuum": dict(vacuum.status),
+        **source_status.kept(dataset),
     }
     if consolidation is not None:
         document["consolidation"] = consolidation.as_status()
@@ -91,7 +92,7 @@ def status(dataset: Dataset, world: World, decided: DatasetVerdicts, now: dateti
     return document
 
 
-def _conditions(dataset: Dataset, world: World, decided: DatasetVerdicts) -> list[Condition]:
+def _conditions(dataset: Dataset, world: World, decided: DatasetVerdicts, now: datetime) -> list[Condition]:
     found = list(_main(dataset, world, decided))
     if dataset.paused:
         text = "The annotation lethe.dev/paused is set: no run starts; active runs continue."
@@ -103,6 +104,7 @@ def _conditions(dataset: Dataset, world: World, decided: DatasetVerdicts) -> lis
         *_events(world.events),
         *_eviction(dataset, world, decided.vacuum),
         *_publishing(world.publishing),
+        *source_status.condition(dataset, now),
     ]
 
 

@@ -13,6 +13,7 @@ from pydantic import Field
 from lethe_operator.resources.common import Meta, Spec, parse_meta, parse_spec
 from lethe_operator.resources.launcher import Launcher
 from lethe_operator.resources.quantity import Bytes, Cpus
+from lethe_operator.resources.source import SourceSpec
 
 MIB = 1024 * 1024
 GIB = 1024 * MIB
@@ -103,6 +104,7 @@ class DatasetSpec(Spec):
     table: TableSpec
     batch_column: str  # name of the column with the batch id
     buffer: BufferSpec
+    source: SourceSpec = SourceSpec()  # what the inlet reads into the buffer
     schema_evolution: SchemaEvolution = SchemaEvolution.REFUSE
     restatements: RestatementsSpec = RestatementsSpec()
     consolidation: ConsolidationSettings = ConsolidationSettings()

@@ -19,7 +19,7 @@ from lethe_operator.decide.runs.failures import back_off_seconds
 from lethe_operator.decide.runs.retry import Again, Ended, Fresh, GivenUp, Going, Verdict, judge
 from lethe_operator.reasons import Reason
 from lethe_operator.resources.dataset import ConsolidationSettings, Dataset
-from lethe_operator.resources.observed import NotListed, ObservedRun, TableView, Unavailable, World
+from lethe_operator.resources.observed import NoTable, NotListed, ObservedRun, TableView, Unavailable, World
 from lethe_operator.resources.quantity import written
 from lethe_operator.settings import Settings
 
@@ -148,6 +148,9 @@ def _verdict(dataset: Dataset, world: World, now: datetime, settings: Settings) 
     if decision.decision is not Decision.DUE and waits_for_batches(world):
         text = "A Restatement that finds rows by their values waits for batches that arrived before it."
         decision = ConsolidationDecision(Decision.DUE, Reason.WAITS_FOR_BATCHES, text)
+    if decision.decision is not Decision.DUE and _must_create_table(dataset, world):
+        text = "The source waits for the table, which does not exist yet."
+        decision = ConsolidationDecision(Decision.DUE, Reason.CREATES_TABLE, text)
     if spec.suspend:
         decision = _suspended(decision.message)
     if decision.decision is not Decision.DUE:
@@ -167,6 +170,12 @@ def _verdict(dataset: Dataset, world: World, now: datetime, settings: Settings) 
         why=f"{len(batches)} batches. {decision.message.removesuffix('.')}",
     )
     return ConsolidationVerdict(launch, latest_verdict, latest, None, abandoned, decision)
+
+
+def _must_create_table(dataset: Dataset, world: World) -> bool:
+    """Whether a run without batches is to create the table: the inlet reads messages as rows of it."""
+    spec = dataset.spec
+    return isinstance(world.table, NoTable) and spec.source.kafka is not None and spec.table.create is not None
 
 
 def _unlisted(buffer: NotListed | Unavailable) -> ConsolidationDecision:

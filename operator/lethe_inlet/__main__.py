@@ -1,0 +1,53 @@
+"""`python -m lethe_inlet`: read the topics of a namespace's Datasets until SIGTERM (exit code 0) or a failure (1)."""
+
+import logging
+import os
+import signal
+import sys
+import threading
+
+from lethe.base.errors import LetheError
+from lethe.version import version
+from lethe_operator import kube
+from lethe_operator.kube import KubeError
+
+from lethe_inlet import clusters
+from lethe_inlet.serving import LOOK_SECONDS, Hangs, Serving
+from lethe_inlet.settings import InvalidSettings, from_environment
+
+log = logging.getLogger("lethe_inlet")
+
+
+def main() -> int:
+    try:
+        settings = from_environment(os.environ)
+        logging.basicConfig(level=settings.log_level, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+        for verbose in ("botocore", "urllib3", "pyiceberg"):
+            logging.getLogger(verbose).setLevel(logging.WARNING)
+        clusters.read(settings.clusters_file)
+    except (InvalidSettings, LetheError) as e:
+        print(f"lethe-inlet: {e}", file=sys.stderr)
+        return 1
+    log.info("version %s, namespace %s", version(), settings.namespace)
+    leave = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: leave.set())
+    serving = Serving(kube.connect(), settings.namespace, lambda: clusters.read(settings.clusters_file))
+    while not leave.is_set():
+        try:
+            serving.look()
+        except KubeError as e:
+            log.warning("the API server cannot be asked: %s", e)
+        except Hangs as e:
+            log.error("%s", e)
+            return 1
+        leave.wait(LOOK_SECONDS)
+    serving.stop()
+    return 0
+
+
+if __name__ == "__main__":
+    # Threads of librdkafka may hang in a broker that is away.
+    code = main()
+    logging.shutdown()
+    os._exit(code)

@@ -1,0 +1,167 @@
+"""Epochs: which offsets of which partitions become which batches. Pure.
+
+An epoch takes each partition a step further. Its document in the epoch log says from where to where, before any of its batches is
+written, so a process that repeats the epoch writes the same batches.
+"""
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+VERSION: Final = 1
+# A batch id has at most 256 characters, and is part of the names of objects.
+DIGITS: Final = 12
+
+
+@dataclass(frozen=True, order=True)
+class Partition:
+    """A partition of a topic."""
+
+    topic: str
+    number: int
+
+
+@dataclass(frozen=True)
+class Range:
+    """Offsets of a partition, from the first to before the end."""
+
+    first: int
+    end: int
+
+    @property
+    def is_empty(self) -> bool:
+        return self.end <= self.first
+
+
+@dataclass(frozen=True)
+class Counts:
+    """What was read of a source since its first epoch."""
+
+    # Rows in batches.
+    rows: int = 0
+    # Messages in `_refused/`.
+    refused: int = 0
+    # Offsets that the broker no longer had when they were due.
+    lost: int = 0
+
+    def __add__(self, other: "Counts") -> "Counts":
+        return Counts(self.rows + other.rows, self.refused + other.refused, self.lost + other.lost)
+
+    def as_document(self) -> dict[str, int]:
+        return {"rows": self.rows, "refused": self.refused, "lost": self.lost}
+
+
+NOTHING: Final = Counts()
+
+
+@dataclass(frozen=True)
+class Epoch:
+    """One entry of the epoch log."""
+
+    # Counts up from 0, which only says where reading begins.
+    number: int
+    # The id of the Kafka cluster, which its brokers report.
+    cluster: str
+    # The id of each topic, which changes when a topic is created again under its name.
+    topics: Mapping[str, str]
+    # Of every partition that was ever read. A partition without new messages has an empty range.
+    ranges: Mapping[Partition, Range]
+
+    @property
+    def due(self) -> dict[Partition, Range]:
+        """The partitions with offsets to read."""
+        return {p: r for p, r in sorted(self.ranges.items()) if not r.is_empty}
+
+    def following(self, ends: Mapping[Partition, int], topics: Mapping[str, str]) -> "Epoch":
+        """The next epoch, which reads each of these partitions up to this offset."""
+        ranges = {p: Range(r.end, ends.get(p, r.end)) for p, r in self.ranges.items()}
+        return Epoch(self.number + 1, self.cluster, {**self.topics, **topics}, ranges)
+
+    def with_partitions(self, first: Mapping[Partition, int], topics: Mapping[str, str]) -> "Epoch":
+        """This epoch, which also knows partitions that are new, with the offset where reading begins."""
+        new = {p: Range(o, o) for p, o in first.items() if p not in self.ranges}
+        return Epoch(self.number, self.cluster, {**topics, **self.topics}, {**self.ranges, **new})
+
+
+def batch_id(partition: Partition, offsets: Range) -> str:
+    """The id of the batch with these offsets: topic, partition, first and last offset."""
+    return f"{partition.topic}-{partition.number}-{offsets.first:0{DIGITS}d}-{offsets.end - 1:0{DIGITS}d}"
+
+
+class UnreadableLog(ValueError):
+    """An entry of the epoch log is not one."""
+
+
+def encode(epoch: Epoch) -> bytes:
+    document = {
+        "version": VERSION,
+        "epoch": epoch.number,
+        "cluster": epoch.cluster,
+        "topics": dict(sorted(epoch.topics.items())),
+        "ranges": [[p.topic, p.number, r.first, r.end] for p, r in sorted(epoch.ranges.items())],
+    }
+    return (json.dumps(document, indent=1) + "\n").encode()
+
+
+def decode(content: bytes, uri: str) -> Epoch:
+    """Raises: UnreadableLog, which names the file."""
+    try:
+        document: Any = json.loads(content)
+        if document["version"] != VERSION:
+            raise UnreadableLog(
+                f"{uri} has version {document['version']!r}, expected {VERSION}. A newer version of Lethe wrote it; upgrade."
+            )
+        ranges = {Partition(str(t), int(n)): Range(int(first), int(end)) for t, n, first, end in document["ranges"]}
+        topics = {str(k): str(v) for k, v in document["topics"].items()}
+        return Epoch(int(document["epoch"]), str(document["cluster"]), topics, ranges)
+    except (KeyError, TypeError, ValueError, AttributeError) as e:
+        if isinstance(e, UnreadableLog):
+            raise
+        raise UnreadableLog(f"{uri} is not an entry of an epoch log. Restore it from a version of the object.") from e
+
+
+@dataclass(frozen=True)
+class Watermarks:
+    """Which offsets of a partition the broker has."""
+
+    # The first offset that it still has.
+    low: int
+    # The offset that the next message will get.
+    high: int
+
+
+@dataclass(frozen=True)
+class Gaps:
+    """Where the broker does not have what comes next."""
+
+    # The offsets that have expired before they were read.
+    expired: Mapping[Partition, Range] = field(default_factory=dict)
+    # Partitions that end before the offset that comes next: they are not the ones that were read.
+    replaced: tuple[Partition, ...] = ()
+
+
+def gaps(next_offsets: Mapping[Partition, int], watermarks: Mapping[Partition, Watermarks]) -> Gaps:
+    """Compare the offsets that come next with what the broker has."""
+    expired: dict[Partition, Range] = {}
+    replaced: list[Partition] = []
+    for partition, offset in sorted(next_offsets.items()):
+        found = watermarks.get(partition)
+        if found is None:
+            continue
+        if offset < found.low:
+            expired[partition] = Range(offset, found.low)
+        elif offset > found.high:
+            replaced.append(partition)
+    return Gaps(expired, tuple(replaced))
+
+
+def lag_of(next_offsets: Mapping[Partition, int], watermarks: Mapping[Partition, Watermarks]) -> int:
+    """How many offsets the broker has that were not read."""
+    return sum(max(0, w.high - max(next_offsets.get(p, w.low), w.low)) for p, w in watermarks.items())
+
+
+def ends_of(epoch: Epoch, topics: Iterable[str]) -> dict[Partition, int]:
+    """The offset that comes next in each partition of these topics."""
+    wanted = frozenset(topics)
+    return {p: r.end for p, r in epoch.ranges.items() if p.topic in wanted}

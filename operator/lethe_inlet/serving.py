@@ -1,0 +1,146 @@
+"""Serves all Datasets of a namespace that have a source: one thread for each. I/O: the API server.
+
+It reads Datasets, and writes `status.source` of each. The operator makes a condition of it.
+"""
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, Protocol
+
+from lethe_operator.decide import conditions
+from lethe_operator.kube import DATASETS, KubeError, NotFound, ResourceKind
+from lethe_operator.resources.common import InvalidSpec
+from lethe_operator.resources.dataset import Dataset, parse_dataset
+from lethe_operator.resources.source import KafkaSource
+
+from lethe_inlet.clusters import Cluster
+from lethe_inlet.source import Source
+from lethe_inlet.state import SourceState, utc_now
+
+log = logging.getLogger(__name__)
+
+LOOK_SECONDS: Final = 5.0
+# An unchanged state is reported again after this time, so that the operator sees that the inlet works.
+REPORT_SECONDS: Final = 60.0
+# A source that says nothing for this long hangs, and the process ends, so that Kubernetes starts another one.
+HANGS_SECONDS: Final = 900.0
+_STOP_SECONDS: Final = 20.0
+
+
+class Api(Protocol):
+    """The part of `lethe_operator.kube.Kube` that is used."""
+
+    def list(self, kind: ResourceKind, namespace: str, labels: str = "") -> list[dict[str, Any]]: ...
+
+    def patch(
+        self, kind: ResourceKind, namespace: str, name: str, patch: Mapping[str, Any], subresource: str = ""
+    ) -> dict[str, Any]: ...
+
+
+class Hangs(Exception):
+    """A source has said nothing for too long."""
+
+
+@dataclass
+class Served:
+    """A Dataset whose topics are being read."""
+
+    key: tuple[object, ...]  # what must be the same for the thread to go on
+    source: Source
+    thread: threading.Thread
+    latest: SourceState = field(default_factory=SourceState)
+    heard: float = field(default_factory=time.monotonic)
+    reported: tuple[float, Mapping[str, Any]] | None = None
+
+    def take(self, state: SourceState) -> None:
+        self.latest, self.heard = state, time.monotonic()
+
+
+@dataclass
+class Serving:
+    api: Api
+    namespace: str
+    clusters: Callable[[], Mapping[str, Cluster]]
+    make: Callable[..., Source] = Source
+    _served: dict[str, Served] = field(default_factory=dict)
+
+    def look(self) -> None:
+        """Start and stop threads as Datasets come, change and go, and report. Raises: KubeError, Hangs."""
+        wanted = {d.meta.name: d for d in map(_parsed, self.api.list(DATASETS, self.namespace)) if d is not None}
+        for name, served in list(self._served.items()):
+            dataset = wanted.get(name)
+            if dataset is None or _key(dataset) != served.key or not may_read(dataset):
+                served.source.stopped.set()
+                if not served.thread.is_alive():
+                    del self._served[name]
+        for name, dataset in wanted.items():
+            if name not in self._served and may_read(dataset):
+                self._served[name] = self._start(dataset)
+        self._report()
+
+    def stop(self) -> None:
+        """Stop all threads, and wait for them. What they have begun is finished by the next process."""
+        for served in self._served.values():
+            served.source.stopped.set()
+        until = time.monotonic() + _STOP_SECONDS
+        for served in self._served.values():
+            served.thread.join(max(0.0, until - time.monotonic()))
+
+    def _start(self, dataset: Dataset) -> Served:
+        source = self.make(dataset, _kafka(dataset), self.clusters, lambda _state: None)
+        served = Served(_key(dataset), source, threading.Thread(target=source.run, name=dataset.claim, daemon=True))
+        source.report = served.take
+        served.thread.start()
+        log.info("%s: reads %s", dataset.claim, ", ".join(source.kafka.topics))
+        return served
+
+    def _report(self) -> None:
+        now = time.monotonic()
+        for name, served in self._served.items():
+            if now - served.heard > HANGS_SECONDS:
+                raise Hangs(f"{served.source.dataset.claim} has said nothing for {HANGS_SECONDS:.0f} s")
+            if served.source.stopped.is_set():
+                continue
+            document = served.latest.as_status(utc_now())
+            plain = {k: v for k, v in document.items() if k != "observedTime"}
+            if served.reported is not None:
+                at, before = served.reported
+                if before == plain and now - at < REPORT_SECONDS:
+                    continue
+            try:
+                self.api.patch(DATASETS, self.namespace, name, {"status": {"source": document}}, "status")
+            except NotFound:
+                continue
+            except KubeError as e:
+                log.warning("%s: its status could not be written: %s", served.source.dataset.claim, e)
+                continue
+            served.reported = now, plain
+
+
+def may_read(dataset: Dataset) -> bool:
+    """Whether the operator has accepted this generation of the Dataset: its table, its buffer and its boundary."""
+    if dataset.meta.deleting or dataset.status.get("observedGeneration") != dataset.meta.generation:
+        return False
+    return conditions.find(dataset.status, conditions.STALLED).get("status") != conditions.TRUE
+
+
+def _parsed(body: Mapping[str, Any]) -> Dataset | None:
+    try:
+        dataset = parse_dataset(body)
+    except InvalidSpec:
+        return None  # the operator says so in its status
+    return dataset if dataset.spec.source.kafka is not None else None
+
+
+def _kafka(dataset: Dataset) -> KafkaSource:
+    assert dataset.spec.source.kafka is not None
+    return dataset.spec.source.kafka
+
+
+def _key(dataset: Dataset) -> tuple[object, ...]:
+    spec = dataset.spec
+    table = (spec.table.catalog, spec.table.name)
+    return dataset.meta.uid, spec.source, table, spec.buffer.uri, spec.batch_column, spec.schema_evolution

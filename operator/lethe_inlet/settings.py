@@ -1,0 +1,27 @@
+"""The settings of the inlet, from environment variables. Pure."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+
+class InvalidSettings(ValueError):
+    """An environment variable is missing or invalid; the message names it."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    # The namespace whose Datasets it serves.
+    namespace: str
+    # The file with the Kafka clusters.
+    clusters_file: Path
+    log_level: str = "INFO"
+
+
+def from_environment(environ: Mapping[str, str]) -> Settings:
+    """Raises: InvalidSettings."""
+    for name in ("POD_NAMESPACE", "LETHE_INLET_CLUSTERS"):
+        if not environ.get(name):
+            raise InvalidSettings(f"{name} is not set. The chart sets it; see docs/inlet.md.")
+    level = environ.get("LETHE_LOG_LEVEL") or "INFO"
+    return Settings(environ["POD_NAMESPACE"], Path(environ["LETHE_INLET_CLUSTERS"]), level.upper())

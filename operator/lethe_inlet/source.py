@@ -1,0 +1,325 @@
+"""Reads the topics of one Dataset, epoch by epoch. I/O: Kafka, the buffer, the table.
+
+An epoch has four steps: read messages, record the epoch in the log, write its batches, record that it is complete. A process that
+ends between them leaves an epoch whose offsets are fixed; the next process reads those offsets again and writes the same batches.
+"""
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from lethe.base import names
+from lethe.base.errors import LetheError
+from lethe.iceberg import catalogs
+from lethe.iceberg.facts import observe
+from lethe.ingest.checking import columns_of
+from lethe.ledger.parts import get_many
+from lethe.ledger_store import store as ledger_store
+from lethe.storage.object_store import ObjectStore, open_store
+from lethe_operator.reasons import Reason
+from lethe_operator.resources.dataset import Dataset
+from lethe_operator.resources.source import KafkaSource, LostOffsets, StartingOffsets
+from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
+from pyiceberg.table import Table
+
+from lethe_inlet import troubles
+from lethe_inlet.batches import Batches
+from lethe_inlet.clusters import Cluster
+from lethe_inlet.decoding import Decoder, Target
+from lethe_inlet.epoch_log import EpochLog
+from lethe_inlet.epochs import (
+    Counts,
+    Epoch,
+    Partition,
+    Range,
+    UnreadableLog,
+    batch_id,
+    ends_of,
+    gaps,
+    lag_of,
+)
+from lethe_inlet.registry import Schemas
+from lethe_inlet.state import SourceState, utc_now
+from lethe_inlet.topics import Described, Expired, Read, Topics
+
+log = logging.getLogger(__name__)
+
+# Partitions that were added are found within this time.
+DESCRIBE_SECONDS: Final = 30.0
+# Pauses after the first, second, … failure in a row.
+PAUSES_SECONDS: Final = (1.0, 2.0, 5.0, 15.0)
+
+Step = Callable[[str], None]
+
+
+def no_step(_name: str) -> None:
+    """Where tests kill the process."""
+
+
+@dataclass
+class Source:
+    """The topics of one Dataset."""
+
+    dataset: Dataset
+    kafka: KafkaSource
+    clusters: Callable[[], Mapping[str, Cluster]]
+    report: Callable[[SourceState], None]
+    stopped: threading.Event = field(default_factory=threading.Event)
+    step: Step = no_step
+    state: SourceState = field(default_factory=SourceState)
+
+    def run(self) -> None:
+        """Read until stopped. Failures are reported and tried again."""
+        failures = 0
+        while not self.stopped.is_set():
+            before = self.state.epoch
+            try:
+                self._read()
+            except Exception as e:
+                reason, message = _failure(e)
+                if (reason, message) != (self.state.reason, self.state.message):
+                    log.warning("%s: %s: %s", self.dataset.claim, reason, message)
+                self._show(self.state.failing(reason, message))
+            failures = 0 if self.state.epoch != before else failures + 1
+            self.stopped.wait(PAUSES_SECONDS[min(failures, len(PAUSES_SECONDS) - 1)])
+
+    def _show(self, state: SourceState) -> None:
+        self.state = state
+        self.report(state)
+
+    def _read(self) -> None:
+        if self.kafka.suspend:
+            self._show(
+                self.state.failing(Reason.SOURCE_SUSPENDED, "spec.source.kafka.suspend is true. Nothing is read.")
+            )
+            self.stopped.wait(PAUSES_SECONDS[-1])
+            return
+        cluster = self.clusters().get(self.kafka.cluster)
+        if cluster is None:
+            raise troubles.no_cluster(self.kafka.cluster)
+        schemas = Schemas(cluster.schema_registry) if cluster.schema_registry is not None else None
+        topics = Topics(self.kafka.cluster, cluster, self.kafka.topics, self.stopped)
+        try:
+            _Reading(self, topics, Decoder(self.kafka, schemas)).run()
+        finally:
+            topics.close()
+
+
+class _Reading:
+    """Epoch after epoch with one connection."""
+
+    def __init__(self, source: Source, topics: Topics, decoder: Decoder) -> None:
+        self._source = source
+        self._topics = topics
+        self._decoder = decoder
+        spec = source.dataset.spec
+        self._properties = catalogs.properties(spec.table.catalog)
+        store: ObjectStore = open_store(spec.buffer.uri, self._properties)
+        self._log = EpochLog(store, spec.buffer.uri)
+        self._batches = Batches(store, spec.buffer.uri, spec.batch_column)
+        self._described: tuple[float, Described] | None = None
+        self._expired: dict[Partition, int] = {}  # offsets that were skipped since the last epoch
+
+    def run(self) -> None:
+        """Raises: Trouble and other errors, after which everything begins anew."""
+        epoch, counts = self._begin()
+        offsets = ends_of(epoch, self._source.kafka.topics)
+        self._shown(epoch, counts, offsets)
+        while not self._source.stopped.is_set():
+            epoch, skipped = self._partitions(epoch, {})
+            offsets = {**ends_of(epoch, self._source.kafka.topics), **offsets, **skipped}
+            try:
+                read = self._topics.read_on(offsets, self._source.kafka.epoch)
+            except Expired:
+                epoch, skipped = self._partitions(epoch, offsets, check=True)
+                offsets = {**offsets, **skipped}
+                continue
+            if self._source.stopped.is_set():
+                return
+            offsets = {**offsets, **read.ends}
+            if not read.messages:
+                self._shown(epoch, counts, offsets)
+                continue
+            following = epoch.following(offsets, {})
+            self._require_same(epoch, self._describe(0.0))
+            self._source.step("read")
+            if not self._log.create(following):
+                log.info("%s: another process reads the same topics", self._source.dataset.claim)
+                return
+            self._source.step("recorded")
+            lost = sum(self._expired.pop(p, 0) for p in following.due)
+            counts = self._completed(following, read, counts + Counts(lost=lost))
+            epoch = following
+            self._shown(epoch, counts, offsets, complete=True)
+
+    def _begin(self) -> tuple[Epoch, Counts]:
+        """The newest epoch, completed if a process has left it. Raises: Trouble."""
+        self._table()  # nothing is read for a table that is not there
+        described = self._describe(0.0)
+        newest = self._log.newest()
+        if newest is None:
+            newest = self._first(described)
+        self._require_same(newest, described)
+        counts = self._log.counts(newest.number) if newest.number else Counts()  # epoch 0 has no batches
+        if counts is not None:
+            return newest, counts
+        before = self._log.counts(newest.number - 1) or Counts()
+        due = newest.due
+        left, lost = self._available(due)
+        if lost and self._source.kafka.lost_offsets is LostOffsets.STOP:
+            raise troubles.lost(lost, ", ".join(f"{p.topic}/{p.number}" for p in due))
+        read = self._topics.read_again(left) if left else Read()
+        if self._source.stopped.is_set():
+            return newest, before
+        return newest, self._completed(newest, read, before + Counts(lost=lost), again=True)
+
+    def _first(self, described: Described) -> Epoch:
+        """Epoch 0, which records where reading begins."""
+        found = self._topics.watermarks(described.partitions)
+        latest = self._source.kafka.starting_offsets is StartingOffsets.LATEST
+        start = {p: w.high if latest else w.low for p, w in found.items()}
+        epoch = Epoch(0, described.cluster, described.topics, {p: Range(o, o) for p, o in start.items()})
+        if not self._log.create(epoch):
+            newest = self._log.newest()
+            assert newest is not None
+            return newest
+        return epoch
+
+    def _available(self, due: Mapping[Partition, Range]) -> tuple[dict[Partition, Range], int]:
+        """The offsets that the broker still has, and how many it has not."""
+        found = gaps({p: r.first for p, r in due.items()}, self._topics.watermarks(due))
+        left, lost = dict(due), 0
+        for partition, expired in found.expired.items():
+            first = min(expired.end, due[partition].end)
+            lost += first - due[partition].first
+            left[partition] = Range(first, due[partition].end)
+        return {p: r for p, r in left.items() if not r.is_empty}, lost
+
+    def _partitions(
+        self, epoch: Epoch, offsets: Mapping[Partition, int], check: bool = False
+    ) -> tuple[Epoch, dict[Partition, int]]:
+        """The epoch with partitions that were added, and the offsets to go on at where earlier ones have expired.
+
+        Args:
+            check: Whether to compare offsets with what the broker has.
+        Raises: Trouble.
+        """
+        described = self._describe(DESCRIBE_SECONDS)
+        self._require_same(epoch, described)
+        new = described.partitions - epoch.ranges.keys()
+        skipped: dict[Partition, int] = {}
+        if new:
+            # A partition that was added after reading began is read from its start. A topic that was added begins as the first.
+            known = {p.topic for p in epoch.ranges}
+            marks = self._topics.watermarks(new)
+            latest = self._source.kafka.starting_offsets is StartingOffsets.LATEST
+            start = {p: (0 if p.topic in known else m.high if latest else m.low) for p, m in marks.items()}
+            epoch = epoch.with_partitions(start, described.topics)
+        if check or new:
+            due = {**ends_of(epoch, self._source.kafka.topics), **offsets}
+            found = gaps(due, self._topics.watermarks(due))
+            for partition in found.replaced:
+                raise troubles.other_topic(partition.topic, self._log.uri)
+            if found.expired:
+                self._lost(found.expired)
+                self._expired |= {p: r.end - r.first for p, r in found.expired.items()}
+                skipped = {p: r.end for p, r in found.expired.items()}
+        return epoch, skipped
+
+    def _lost(self, expired: Mapping[Partition, Range]) -> None:
+        """Raises: Trouble, unless the Dataset says to go on."""
+        count = sum(r.end - r.first for r in expired.values())
+        where = ", ".join(f"{p.topic}/{p.number}: {r.first} to {r.end - 1}" for p, r in sorted(expired.items())[:5])
+        if self._source.kafka.lost_offsets is LostOffsets.STOP:
+            raise troubles.lost(count, where)
+        log.warning("%s: %d offsets expired before they were read: %s", self._source.dataset.claim, count, where)
+
+    def _describe(self, at_most_seconds: float) -> Described:
+        """The topics, as described at most so long ago. Raises: Trouble."""
+        now = time.monotonic()
+        if self._described is None or now - self._described[0] >= at_most_seconds:
+            self._described = now, self._topics.describe()
+        return self._described[1]
+
+    def _require_same(self, epoch: Epoch, described: Described) -> None:
+        """Raises: Trouble, if the cluster or a topic is not the one that the log is about."""
+        if described.cluster != epoch.cluster:
+            raise troubles.other_cluster(self._source.kafka.cluster, self._log.uri)
+        for topic, id in described.topics.items():
+            if epoch.topics.get(topic, id) != id:
+                raise troubles.other_topic(topic, self._log.uri)
+
+    def _completed(self, epoch: Epoch, read: Read, counts: Counts, again: bool = False) -> Counts:
+        """Write the batches of an epoch, and record that it is complete.
+
+        Args:
+            again: Another process may have written some of them.
+        """
+        table = self._table()
+        target = Target(
+            columns_of(table.schema()),
+            self._source.dataset.spec.batch_column,
+            self._source.dataset.spec.schema_evolution,
+        )
+        due = epoch.due
+        known = self._known(table, due) if again else frozenset()
+        for partition, offsets in due.items():
+            messages = read.messages.get(partition, [])
+            id = batch_id(partition, offsets)
+            decoded = self._decoder.decode(messages, target, id)
+            if id in known:
+                counts += Counts(decoded.rows.num_rows, len(decoded.refused))
+            else:
+                counts += self._batches.write(partition, offsets, decoded)
+            self._source.step("written")
+        self._source.step("all-written")
+        self._log.complete(epoch.number, counts)
+        self._source.step("complete")
+        return counts
+
+    def _known(self, table: Table, due: Mapping[Partition, Range]) -> frozenset[str]:
+        """The batches that are in the buffer, or that the table's ledger knows: promoted, and gone from the buffer."""
+        ids = [batch_id(p, r) for p, r in due.items()]
+        spec = self._source.dataset.spec
+        ledger = ledger_store.load(table.io, observe(table, spec.batch_column, spec.table.name)).ledger
+        return frozenset(get_many(ledger.batches, ids)) | self._batches.are_there(ids)
+
+    def _table(self) -> Table:
+        """Raises: Trouble, if the Dataset does not have its table yet."""
+        spec = self._source.dataset.spec
+        try:
+            table = catalogs.load(spec.table.catalog).load_table(spec.table.name)
+        except (NoSuchTableError, NoSuchNamespaceError):
+            raise troubles.NO_TABLE from None
+        if table.properties.get(names.CLAIM) != self._source.dataset.claim:
+            raise troubles.NO_TABLE
+        return table
+
+    def _shown(self, epoch: Epoch, counts: Counts, offsets: Mapping[Partition, int], complete: bool = False) -> None:
+        state = self._source.state.reading()
+        marks = self._topics.watermarks(offsets, known=True)
+        self._source._show(
+            replace(
+                state,
+                epoch=epoch.number,
+                epoch_time=utc_now() if complete else state.epoch_time,
+                partitions=len(offsets),
+                lag=lag_of(offsets, marks) if marks else state.lag,
+                counts=counts,
+            )
+        )
+
+
+def _failure(error: Exception) -> tuple[str, str]:
+    """The reason and the message of a failure. Messages of foreign errors may contain credentials."""
+    if isinstance(error, LetheError):
+        return error.reason, error.message
+    if isinstance(error, UnreadableLog):
+        return Reason.EPOCH_LOG_UNREADABLE, str(error)
+    return (
+        Reason.SOURCE_FAILED,
+        f"Reading failed ({type(error).__name__}); it is tried again. The inlet's log may say more.",
+    )

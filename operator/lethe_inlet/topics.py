@@ -1,0 +1,209 @@
+"""Reads partitions of topics from given offsets. I/O: Kafka, through librdkafka.
+
+No group of consumers is used, and no offset is stored in Kafka: the epoch log says what comes next.
+"""
+
+import threading
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from confluent_kafka import OFFSET_INVALID, Consumer, KafkaError, KafkaException, TopicCollection, TopicPartition
+from confluent_kafka.admin import AdminClient
+from lethe_operator.brokers import DENIED
+from lethe_operator.resources.source import EpochSpec
+
+from lethe_inlet.clusters import Cluster
+from lethe_inlet.epochs import Partition, Range, Watermarks
+from lethe_inlet.messages import Message
+from lethe_inlet.troubles import of_kafka
+
+_SECONDS: Final = 15.0
+_POLL_SECONDS: Final = 0.2
+_AT_ONCE: Final = 10_000
+# What a message takes in memory besides its key and value.
+_OVERHEAD_BYTES: Final = 200
+# What librdkafka fetches ahead.
+_QUEUED_KBYTES: Final = 16 * 1024
+
+
+class Expired(Exception):
+    """The broker does not have an offset that was to be read."""
+
+
+@dataclass(frozen=True)
+class Described:
+    """Topics as the brokers describe them."""
+
+    cluster: str  # its id
+    topics: Mapping[str, str]  # the id of each topic, by its name
+    partitions: frozenset[Partition]
+
+
+@dataclass
+class Read:
+    """Messages, and up to which offset each partition was read."""
+
+    messages: dict[Partition, list[Message]] = field(default_factory=dict)
+    ends: dict[Partition, int] = field(default_factory=dict)
+    bytes: int = 0
+
+    def add(self, partition: Partition, message: Message) -> None:
+        self.messages.setdefault(partition, []).append(message)
+        self.ends[partition] = message.offset + 1
+        self.bytes += len(message.key or b"") + len(message.value or b"") + _OVERHEAD_BYTES
+
+
+class Topics:
+    """The topics of one source. Not for several threads."""
+
+    def __init__(self, name: str, cluster: Cluster, topics: Iterable[str], stopped: threading.Event) -> None:
+        self._name = name
+        self._topics = tuple(topics)
+        self._stopped = stopped
+        self._refused: KafkaError | None = None  # by a connection; a request then only times out
+        given: dict[str, Any] = {"log_level": 0, **cluster.properties, "error_cb": self._note}
+        self._admin = AdminClient(given)
+        self._consumer = Consumer(
+            {
+                "queued.max.messages.kbytes": _QUEUED_KBYTES,
+                **given,
+                "group.id": "lethe-inlet",  # required, and never used
+                "enable.auto.commit": False,
+                "enable.auto.offset.store": False,
+                "enable.partition.eof": True,
+                "isolation.level": "read_committed",
+                "auto.offset.reset": "error",
+            }
+        )
+        self._assigned: dict[Partition, int] = {}  # the next offset of each
+
+    def close(self) -> None:
+        self._consumer.close()
+
+    def describe(self) -> Described:
+        """Raises: Trouble."""
+        try:
+            found = self._admin.describe_topics(TopicCollection(list(self._topics)), request_timeout=_SECONDS)
+            described = {name: future.result() for name, future in found.items()}
+            cluster = self._admin.list_topics(self._topics[0], timeout=_SECONDS).cluster_id or ""
+        except KafkaException as e:
+            raise self._trouble(e) from None
+        return Described(
+            cluster,
+            {name: str(d.topic_id) for name, d in described.items()},
+            frozenset(Partition(name, p.id) for name, d in described.items() for p in d.partitions),
+        )
+
+    def watermarks(self, partitions: Iterable[Partition], known: bool = False) -> dict[Partition, Watermarks]:
+        """Which offsets the broker has.
+
+        Args:
+            known: As the last fetches reported, without a request; a partition that was not fetched is left out.
+        Raises: Trouble.
+        """
+        found: dict[Partition, Watermarks] = {}
+        for partition in partitions:
+            place = TopicPartition(partition.topic, partition.number)
+            try:
+                answer = self._consumer.get_watermark_offsets(place, timeout=_SECONDS, cached=known)
+            except KafkaException as e:
+                raise self._trouble(e) from None
+            if answer is not None and answer[1] >= 0:
+                found[partition] = Watermarks(max(0, answer[0]), answer[1])
+        return found
+
+    def read_on(self, offsets: Mapping[Partition, int], limits: EpochSpec) -> Read:
+        """Read from these offsets until the limits of an epoch, or for a moment if there is nothing.
+
+        Raises: Expired, Trouble.
+        """
+        if self._assigned != dict(offsets):
+            self._assign(offsets)
+        # Should anything fail, what was fetched is dropped and read again.
+        assigned, self._assigned = self._assigned, {}
+        read, until = Read(), 0.0
+        while not self._stopped.is_set():
+            for found in self._next():
+                _take(found, read, assigned)
+            now = time.monotonic()
+            if read.messages and not until:
+                until = now + limits.max_seconds
+            if (until and now >= until) or read.bytes >= limits.max_bytes or not read.messages:
+                break
+        self._assigned = {**assigned, **read.ends}
+        return read
+
+    def forget(self) -> None:
+        """Let the next `read_on` begin at the offsets that it is given, whatever was read before."""
+        self._assigned = {}
+
+    def read_again(self, ranges: Mapping[Partition, Range]) -> Read:
+        """Read exactly these offsets. Offsets that the broker no longer has are left out. Raises: Expired, Trouble."""
+        self._assign({p: r.first for p, r in ranges.items()})
+        read, left = Read(), set(ranges)
+        last = time.monotonic()
+        while left and not self._stopped.is_set():
+            for found in self._next():
+                last = time.monotonic()
+                partition, end = _next_of(found)
+                if end >= ranges[partition].end:
+                    left.discard(partition)
+                if found.error() is None and found.offset() < ranges[partition].end:
+                    read.add(partition, _message(found))
+            if time.monotonic() - last > _SECONDS:
+                raise of_kafka(KafkaError(KafkaError._TIMED_OUT), self._name, ", ".join(self._topics))
+        self._assigned = {}
+        return read
+
+    def _assign(self, offsets: Mapping[Partition, int]) -> None:
+        places = [TopicPartition(p.topic, p.number, o) for p, o in sorted(offsets.items())]
+        try:
+            self._consumer.assign(places)
+        except KafkaException as e:
+            raise self._trouble(e) from None
+        self._assigned = dict(offsets)
+
+    def _next(self) -> list[Any]:
+        """The next messages and ends of partitions. Raises: Expired, Trouble."""
+        try:
+            found = self._consumer.consume(_AT_ONCE, timeout=_POLL_SECONDS)
+        except KafkaException as e:
+            raise self._trouble(e) from None
+        for message in found:
+            error = message.error()
+            if error is None or error.code() == KafkaError._PARTITION_EOF:
+                continue
+            if error.code() in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):
+                raise Expired
+            raise of_kafka(error, self._name, ", ".join(self._topics))
+        return list(found)
+
+    def _note(self, error: KafkaError) -> None:
+        if error.code() in DENIED:
+            self._refused = error
+
+    def _trouble(self, error: KafkaException) -> Exception:
+        self._admin.poll(0)  # calls `_note`
+        cause = error.args[0]
+        known = self._refused or (cause if isinstance(cause, KafkaError) else KafkaError(KafkaError._FAIL))
+        return of_kafka(known, self._name, ", ".join(self._topics))
+
+
+def _take(found: Any, read: Read, assigned: Mapping[Partition, int]) -> None:
+    partition, end = _next_of(found)
+    if found.error() is None:
+        read.add(partition, _message(found))
+    elif end > assigned.get(partition, 0):
+        read.ends[partition] = end  # what is left are marks of transactions
+
+
+def _next_of(found: Any) -> tuple[Partition, int]:
+    """The partition of a message, or of the end of a partition, and the offset that comes next."""
+    offset = found.offset() if found.offset() is not None else OFFSET_INVALID
+    return Partition(found.topic(), found.partition()), offset + (found.error() is None)
+
+
+def _message(found: Any) -> Message:
+    return Message(found.offset(), max(0, found.timestamp()[1]), found.key(), found.value())

@@ -1,0 +1,109 @@
+"""Epochs take partitions on without a gap and without an overlap, and their documents say the same again."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from lethe_inlet.epochs import (
+    Counts,
+    Epoch,
+    Gaps,
+    Partition,
+    Range,
+    UnreadableLog,
+    Watermarks,
+    batch_id,
+    decode,
+    encode,
+    ends_of,
+    gaps,
+    lag_of,
+)
+
+ZERO, ONE = Partition("flights", 0), Partition("flights", 1)
+offsets = st.integers(0, 10**15)
+partitions = st.builds(Partition, st.text("abz._-", min_size=1, max_size=20), st.integers(0, 500))
+ranges = st.builds(lambda first, count: Range(first, first + count), offsets, st.integers(0, 10**6))
+epochs = st.builds(
+    Epoch,
+    st.integers(0, 10**9),
+    st.text(max_size=20),
+    st.dictionaries(st.text(max_size=20), st.text(max_size=20), max_size=3),
+    st.dictionaries(partitions, ranges, max_size=5),
+)
+
+
+@given(epochs)
+def test_a_document_says_the_same_again(epoch: Epoch) -> None:
+    assert decode(encode(epoch), "s3://b/_inlet/epoch-1.json") == epoch
+
+
+@given(epochs, st.integers(0, 1000))
+def test_the_next_epoch_begins_where_this_one_ends(epoch: Epoch, more: int) -> None:
+    following = epoch.following({p: r.end + more for p, r in epoch.ranges.items()}, {})
+
+    assert following.number == epoch.number + 1
+    assert {p: r.first for p, r in following.ranges.items()} == {p: r.end for p, r in epoch.ranges.items()}
+    assert len(following.due) == (len(epoch.ranges) if more else 0)
+
+
+def test_partitions_without_news_stay_where_they_are() -> None:
+    epoch = Epoch(3, "c", {"flights": "t"}, {ZERO: Range(0, 5), ONE: Range(2, 2)})
+
+    assert epoch.following({ZERO: 9}, {}).ranges == {ZERO: Range(5, 9), ONE: Range(2, 2)}
+    assert epoch.due == {ZERO: Range(0, 5)}
+
+
+def test_a_new_partition_does_not_change_known_ones() -> None:
+    epoch = Epoch(3, "c", {"flights": "t"}, {ZERO: Range(0, 5)})
+
+    grown = epoch.with_partitions({ZERO: 99, ONE: 0}, {"flights": "other", "delays": "u"})
+
+    assert grown.ranges == {ZERO: Range(0, 5), ONE: Range(0, 0)}
+    assert grown.topics == {"flights": "t", "delays": "u"}
+
+
+def test_batch_ids_name_the_first_and_the_last_offset_and_sort_by_them() -> None:
+    assert batch_id(ZERO, Range(7, 1007)) == "flights-0-000000000007-000000001006"
+    found = [batch_id(ZERO, Range(n, n + 5)) for n in (5, 50, 5_000, 50_000_000)]
+    assert found == sorted(found)
+    assert len(batch_id(Partition("t" * 200, 99_999), Range(10**18, 10**18 + 1))) <= 256
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"{}", b"[]", b"null", b'{"version": 1}', b'{"version":1,"epoch":"x","cluster":"","topics":{},"ranges":[]}',
+     b'{"version":1,"epoch":1,"cluster":"","topics":[],"ranges":[[1]]}'],
+)  # fmt: skip
+def test_anything_else_is_no_entry(content: bytes) -> None:
+    with pytest.raises(UnreadableLog, match=r"epoch-7\.json is not an entry"):
+        decode(content, "s3://b/_inlet/epoch-7.json")
+
+
+def test_an_entry_of_a_newer_version_says_so() -> None:
+    document = {**json.loads(encode(Epoch(1, "c", {}, {}))), "version": 2}
+
+    with pytest.raises(UnreadableLog, match="version 2, expected 1"):
+        decode(json.dumps(document).encode(), "x")
+
+
+def test_gaps_are_what_has_expired_and_what_was_replaced() -> None:
+    found = gaps({ZERO: 5, ONE: 20}, {ZERO: Watermarks(9, 30), ONE: Watermarks(0, 10)})
+
+    assert found == Gaps({ZERO: Range(5, 9)}, (ONE,))
+    assert gaps({ZERO: 5}, {ZERO: Watermarks(5, 5)}) == gaps({ZERO: 5}, {}) == Gaps()
+
+
+def test_the_lag_counts_what_the_brokers_still_have() -> None:
+    assert lag_of({ZERO: 5, ONE: 3}, {ZERO: Watermarks(0, 8), ONE: Watermarks(10, 12)}) == 3 + 2
+
+
+def test_ends_are_those_of_the_topics_that_are_read_now() -> None:
+    epoch = Epoch(1, "c", {}, {ZERO: Range(0, 5), Partition("gone", 0): Range(0, 9)})
+
+    assert ends_of(epoch, ["flights"]) == {ZERO: 5}
+
+
+def test_counts_add_up() -> None:
+    assert Counts(1, 2, 3) + Counts(10, 20, 30) == Counts(11, 22, 33)
