@@ -38,8 +38,8 @@ demo: venv ## the whole loop on this machine: a year of flights is promoted, res
 	@$(BIN)/python -m lethe.jars $(JARS) --scope local
 	@$(BIN)/python -m lethe.cli demo $(ARGS)
 demo-cluster: up ## the loop on a Kubernetes cluster of its own
-	@LETHE_EVENTS=true dev/install.sh
-	@eval "$$(dev/stack.sh env)"; $(BIN)/python examples/flights/demo.py
+	@LETHE_EVENTS=true LETHE_INLET=true dev/install.sh
+	@kafka="$$(dev/images.sh kafka)" && eval "$$kafka" && eval "$$(dev/stack.sh env)" && $(BIN)/python examples/flights/demo.py
 env: ## exports for the services of `make demo-cluster`: eval "$$(make -s env)"
 	@dev/stack.sh env
 status: ## show the state of the clusters
@@ -131,8 +131,9 @@ bench-start: venv jars ## the time that the class archive saves in each run
 	@$(BIN)/python -m bench.start $(ARGS)
 bench-local: venv jars ## lethe local: from a command to the commit (ARGS="--demo --cold": also the demo, and from nothing)
 	@$(BIN)/python -m bench.local $(ARGS)
-bench-gateway: venv ## pages of batches and uploads by the gateway, into docs/benchmarks: 3 minutes on an idle machine (ARGS="--scale small")
+bench-gateway: venv jars ## pages, uploads, status events and the inlet, into docs/benchmarks: 10 minutes on an idle machine (ARGS="--scale small")
 	@dev/tools.sh versitygw
+	@$(BIN)/python -m lethe.jars $(JARS) --scope bench
 	@$(BIN)/python -m bench.gateway $(ARGS)
 bench-listing: venv ## the time that Lethe takes to list many objects of an S3 server, and boto3 (ARGS="--objects 20000")
 	@dev/tools.sh versitygw

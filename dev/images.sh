@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Build the images and load them into the cluster: images.sh build | load | tags | pause | launchers | previous
+# Build the images and load them into the cluster: images.sh build | load | tags | pause | kafka | launchers | previous
 #
 # Tags are hashes of the inputs, so an existing tag is never built again and a changed file always gives a new tag. The references
 # are written to $LETHE_STATE/images.env. With Docker, the Dockerfiles are built unchanged. Without it, buildah builds the same files
@@ -16,12 +16,14 @@ SPARK_BASE=(spark_apps/Dockerfile dev/requirements/spark.txt spark_apps/lethe/ja
   spark_apps/archive_classes.py spark_apps/lethe_spark/run/launching.py)
 operator_base=localhost/lethe-operator-base:$(hash_of "${OPERATOR_BASE[@]}")
 spark_base=localhost/lethe-spark-base:$(hash_of "${SPARK_BASE[@]}")
-operator=localhost/lethe-operator:$(hash_of "${OPERATOR_BASE[@]}" operator/lethe_gateway operator/lethe_operator spark_apps/lethe)
+operator=localhost/lethe-operator:$(hash_of "${OPERATOR_BASE[@]}" operator/lethe_gateway operator/lethe_inlet operator/lethe_operator spark_apps/lethe)
 spark=localhost/lethe-spark:$(hash_of "${SPARK_BASE[@]}" spark_apps/lethe spark_apps/lethe_spark)
 postgres=localhost/lethe-postgres:$(hash_of dev/services/postgres)
 # The operators of other projects, which only tests of launchers need. The first one has the Spark image as its base.
 spark_operator=localhost/lethe-spark-operator:$(hash_of "${SPARK_BASE[@]}" spark_apps/lethe spark_apps/lethe_spark dev/launchers dev/tools.sh)
 kueue=localhost/lethe-kueue:$(hash_of dev/launchers dev/tools.sh)
+# A broker of Kafka, which the demo and tests of the inlet need. The Spark image is its base.
+kafka=localhost/lethe-kafka:$(hash_of "${SPARK_BASE[@]}" spark_apps/lethe spark_apps/lethe_spark dev/services/kafka)
 versitygw=localhost/lethe-versitygw:$(hash_of dev/services/versitygw dev/tools.sh)
 
 ca_bundle() {
@@ -171,6 +173,24 @@ load_one() { # IMAGE LAYOUT
   esac
 }
 
+# After build: the image of a Kafka broker, in the cluster, as an export on stdout.
+kafka() {
+  local context=$LETHE_CACHE/kafka-context
+  "$LETHE_CACHE/venv/bin/python" -m lethe.jars "$LETHE_CACHE/jars" --scope test
+  rm -rf "$context"
+  mkdir -p "$context"
+  cp -r "$LETHE_CACHE/jars/kafka" "$context/"
+  if docker_answers; then
+    docker_has "$kafka" || progress "building Kafka's image" bake "$kafka" --build-arg "SPARK=$spark" \
+      -f "$ROOT/dev/services/kafka/Containerfile" "$context"
+  else
+    grep -qF "\"$kafka\"" "$LAYOUTS/spark/index.json" \
+      || python3 "$ROOT/dev/app_layer.py" "$LAYOUTS/spark" "$spark" "$kafka" "$ROOT/dev/services/kafka/Containerfile" "$context"
+  fi
+  load_one "$kafka" "$LAYOUTS/spark"
+  echo "export LETHE_KAFKA_IMAGE=$(reference "$kafka")"
+}
+
 # After build: the images of the operators of other projects, in the cluster, as exports on stdout.
 launchers() {
   local context=$LETHE_CACHE/launchers-context
@@ -239,6 +259,7 @@ case ${1:-} in
   load) load ;;
   tags) tags ;;
   pause) locked images pause_image > /dev/null ;;
+  kafka) locked images kafka ;;
   launchers) locked images launchers ;;
   previous) locked images previous ;;
   *) sed -n 2p "$0"; exit 2 ;;

@@ -3,7 +3,7 @@
 #
 # The catalog `main` uses the PostgreSQL and S3 services; Datasets may be in the namespace `default`. Helm gets the credentials in a
 # file that only this user can read and that is deleted afterwards. LETHE_WARM_DRIVERS=false: each run is a Job. LETHE_GATEWAY=false:
-# no gateway. LETHE_EVENTS=true: status events go to the receiver of the demo.
+# no gateway. LETHE_EVENTS=true: status events go to the receiver of the demo. LETHE_INLET=true: an inlet reads the demo's broker.
 source "$(dirname "$0")/lib.sh"
 
 NAMESPACE=${LETHE_NAMESPACE:-lethe-system}
@@ -38,6 +38,11 @@ events:
   enabled: ${LETHE_EVENTS:-false}
   http: {url: "http://receiver.default:8080/"}
   retryMaxSeconds: 5
+inlet:
+  enabled: ${LETHE_INLET:-false}
+  clusters:
+    main:
+      properties: {bootstrap.servers: "kafka.default:9092"}
 catalogs:
   main:
     type: sql

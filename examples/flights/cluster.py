@@ -4,7 +4,7 @@ import json
 import re
 import subprocess
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -46,11 +46,55 @@ def console_url() -> Iterator[str]:
             forward.terminate()
 
 
-def start_receiver(manifest: Path) -> None:
-    """Start the receiver of status events, from the image of the operator: nothing is downloaded."""
+def own_image() -> str:
+    """The image of the operator, which has Python and Lethe's libraries: nothing is downloaded for the demo."""
     image = "{.spec.template.spec.containers[0].image}"
-    own = kubectl("get", "deployment", "lethe-operator", "-n", "lethe-system", "-o", f"jsonpath={image}")
-    kubectl("apply", "-f", "-", stdin=manifest.read_text().replace("python:3.13-slim", own))
+    return kubectl("get", "deployment", "lethe-operator", "-n", "lethe-system", "-o", f"jsonpath={image}")
+
+
+def start_kafka(manifest: Path, image: str) -> None:
+    kubectl("apply", "-f", "-", stdin=manifest.read_text().replace("image: lethe-kafka", f"image: {image}"))
+    kubectl("rollout", "status", "deployment/kafka", "--timeout=120s")
+
+
+def produce(topic: str, messages: Iterable[str]) -> None:
+    """Create a topic with one partition and send messages to it, by a pod."""
+    script = (
+        "import sys\n"
+        "from confluent_kafka import Producer\n"
+        "from confluent_kafka.admin import AdminClient, NewTopic\n"
+        "at = {'bootstrap.servers': 'kafka:9092'}\n"
+        "admin = AdminClient(at)\n"
+        "topic = sys.argv[1]\n"
+        "if topic not in admin.list_topics(timeout=30).topics:\n"
+        "    admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(30)\n"
+        "producer = Producer(at)\n"
+        "for line in sys.stdin:\n"
+        "    producer.produce(topic, line.strip(), partition=0)\n"
+        "sys.exit(producer.flush(60))\n"
+    )
+    restricted = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
+    container = {
+        "name": "producer",
+        "image": own_image(),
+        "command": ["python", "-c", script, topic],
+        "stdin": True,
+        "stdinOnce": True,
+        "securityContext": restricted,
+    }
+    spec = {
+        "containers": [container],
+        "automountServiceAccountToken": False,
+        "securityContext": {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}},
+    }
+    how = ["--rm", "--stdin", "--quiet", "--restart=Never", f"--image={container['image']}"]
+    overrides = f"--overrides={json.dumps({'apiVersion': 'v1', 'spec': spec})}"
+    kubectl("run", "producer-of-messages", *how, overrides, stdin="\n".join(messages) + "\n")
+
+
+def start_receiver(manifest: Path) -> None:
+    """Start the receiver of status events."""
+    kubectl("apply", "-f", "-", stdin=manifest.read_text().replace("python:3.13-slim", own_image()))
     kubectl("rollout", "status", "deployment/receiver", "--timeout=120s")
 
 

@@ -5,25 +5,28 @@ number with the result of pandas on the source. It exits with 0 only if all numb
 removes the objects of an earlier run.
 """
 
+import os
 import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 import lethe
 import pandas as pd
 from botocore.exceptions import BotoCoreError
-from cluster import console_url, gateway_url, kubectl, look, received, start_receiver
+from cluster import console_url, gateway_url, kubectl, look, produce, received, start_kafka, start_receiver
 from lake import Lake, connect
 from lethe_local.demo.console import Console
 from lethe_local.demo.flights import BATCH_COLUMN, batches, corrected, correction, flights, rows_of, summary
-from lethe_local.demo.narrate import Step, check, fail, promoted, say, succeeded
+from lethe_local.demo.narrate import Step, World, check, fail, promoted, say, succeeded
 from sqlalchemy.exc import OperationalError
 
 HERE = Path(__file__).parent
 TABLE = "air.flights"
 BUFFER = "s3://lake/buffer/flights"
 RESTATED = "s3://lake/restated"
+STREAMED, STREAMED_BUFFER = "air.departures", "s3://lake/buffer/departures"
 REVERTED = ("2013-02-08.EV", "2013-02-08.UA", "2013-02-09.EV")
 REPLACED, REPLACEMENT = "2013-01-01.UA", "2013-01-01.UA.2"
 TOMBSTONES = len(REVERTED) + 1
@@ -42,6 +45,7 @@ def main() -> None:
     total = revert(lake, total)
     replay(lake, total)
     vacuum(lake)
+    stream(lake)
     events()
     console()
     say("\nThe resources in the cluster:\n")
@@ -63,12 +67,15 @@ def main() -> None:
 
 def clean(lake: Lake) -> None:
     step = Step("Removing the objects of an earlier demo", look)
-    removed = ("vacuumpolicy", "restatement-replay", "restatement-revert", "dataset", "producer", "analyst", "receiver")
+    restatements = ("restatement-replay", "restatement-revert", "restatement-departures")
+    removed = ("vacuumpolicy", *restatements, "dataset", "departures", "producer", "analyst", "receiver", "kafka")
     names = [f"-f{HERE / name}.yaml" for name in removed]
     kubectl("delete", "--ignore-not-found", "--timeout=60s", *names)
     kubectl("wait", "--for=delete", "job", "-l", "lethe.dev/dataset=flights", "--timeout=120s")
+    kubectl("delete", "--ignore-not-found", "--timeout=60s", "pod/producer-of-messages")
     lake.drop_table(TABLE)
-    objects = lake.clear(BUFFER) + lake.clear(RESTATED)
+    lake.drop_table(STREAMED)
+    objects = lake.clear(BUFFER) + lake.clear(RESTATED) + lake.clear(STREAMED_BUFFER)
     step.done(f"{objects} objects removed")
 
 
@@ -181,6 +188,30 @@ def vacuum(lake: Lake) -> None:
     say(f"    the {len(purged)} purged files, and their rows, are gone from the bucket")
     count(lake, live, "after the vacuum")
     check_contents(lake)
+
+
+def stream(lake: Lake) -> None:
+    step = Step("kubectl apply -f departures.yaml: the departures of a day come as messages of Kafka", look)
+    start_kafka(HERE / "kafka.yaml", os.environ["LETHE_KAFKA_IMAGE"])
+    frame = flights()[flights()["time_hour"].dt.date.astype(str) == "2013-12-31"]
+    columns = ["carrier", "flight", "origin", "dest", "dep_delay", "time_hour"]
+    messages = frame[columns].to_json(orient="records", lines=True, date_format="iso").splitlines()
+    produce("departures", [*messages, "not a row"])
+    kubectl("apply", "-f", str(HERE / "departures.yaml"))
+
+    def departures(world: World) -> Any:
+        return world.statuses.get(("Dataset", "departures"), {})
+
+    step.wait("the messages to be promoted", lambda world: promoted(departures(world)) >= 1)
+    world = step.wait("the report", lambda world: departures(world).get("source", {}).get("epoch", 0) >= 1)
+    source = departures(world)["source"]
+    check("rows of messages", len(messages), source["rows"])
+    check("messages that are no rows", 1, source["refusedMessages"])
+    check("rows of the table", len(messages), lethe.scan(STREAMED, catalog=lake.catalog).count())
+    kubectl("apply", "-f", str(HERE / "restatement-departures.yaml"))
+    step.wait("the commit", lambda world: succeeded(world.restatement("revert-departures")))
+    check("rows after the revert", 0, lethe.scan(STREAMED, catalog=lake.catalog).count())
+    step.done(f"{source['rows']} messages became rows, one was set aside, and a Restatement has taken the batch back")
 
 
 def events() -> None:

@@ -50,6 +50,11 @@ def values_of(services: Services) -> dict[str, Any]:
         "runLimits": {"cpuFactor": 10},
         "podTemplate": {"allowedSecrets": ["allowed"]},
         "erase": {"signing": {"enabled": True}},
+        "inlet": {
+            "enabled": True,
+            "clusters": {"main": {"properties": {"bootstrap.servers": "kafka:9092"}}},
+            "resources": {"requests": {"cpu": "20m", "memory": "192Mi"}},
+        },
         "resyncSeconds": 3,
         "resyncMaxSeconds": 6,
         "retry": {"baseSeconds": 1, "maxSeconds": 10},

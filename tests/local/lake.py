@@ -117,6 +117,10 @@ class Lake:
         found = subprocess.run(["pgrep", "-f", "-a", str(self.home)], capture_output=True, text=True, check=False)
         return found.stdout.splitlines()
 
+    def part(self, name: str) -> int:
+        """The process id of a part of `lethe local up`, such as the operator."""
+        return int((self.home / "parts" / name / "pid").read_text().split()[0])
+
     def logs(self) -> str:
         files = [*self.home.glob("parts/*/log"), *self.home.glob("runs/*/log")]
         return "".join(f"\n== {f}\n{f.read_text(errors='replace')[-2000:]}" for f in files)
