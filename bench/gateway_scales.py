@@ -24,6 +24,9 @@ class GatewayScale:
     # Commits of 100 batches whose events are published as a backlog, and commits whose lag is measured.
     event_commits: int
     lag_commits: int
+    # Messages that the inlet and its rival read, and how often each of them does.
+    messages: int
+    inlet_rounds: int
 
     @property
     def driver_memory(self) -> str:
@@ -44,6 +47,8 @@ SCALES = {
             rounds=1,
             event_commits=2,
             lag_commits=3,
+            messages=2_000,
+            inlet_rounds=1,
         ),
         GatewayScale(
             "small",
@@ -56,6 +61,8 @@ SCALES = {
             rounds=3,
             event_commits=50,
             lag_commits=50,
+            messages=200_000,
+            inlet_rounds=1,
         ),
         GatewayScale(
             "full",
@@ -68,6 +75,8 @@ SCALES = {
             rounds=5,
             event_commits=300,
             lag_commits=300,
+            messages=2_000_000,
+            inlet_rounds=3,
         ),
     )
 }

@@ -13,6 +13,11 @@ class Scope(StrEnum):
     IMAGE = "image"  # the jars of the Spark image
     LOCAL = "local"  # also the jars of runs outside a cluster
     TEST = "test"  # also those of servers that tests start
+    BENCH = "bench"  # also those of programs that Lethe is compared with
+
+
+# Folders of jars that only benchmarks need.
+_RIVALS: Final = frozenset({"connect"})
 
 
 @dataclass(frozen=True)
@@ -38,7 +43,7 @@ class Jar:
 
 
 def listed(scope: Scope, path: Path = LIST) -> tuple[Jar, ...]:
-    """The jars of a scope. A jar of a scope that only tests have, such as `rest`, goes into a folder of that name."""
+    """The jars of a scope. A jar that only tests or benchmarks have, such as one of `rest`, goes into a folder of that name."""
     return tuple(_jars(path.read_text().splitlines(), scope))
 
 
@@ -49,7 +54,9 @@ def _jars(lines: Iterable[str], scope: Scope) -> Iterable[Jar]:
             continue
         where, coordinates, sha256 = text.split()
         in_class_path = where in (Scope.IMAGE, Scope.LOCAL)
-        if scope is not Scope.TEST and (not in_class_path or (scope is Scope.IMAGE and where != Scope.IMAGE)):
+        if not in_class_path and scope is not Scope.BENCH and (scope is not Scope.TEST or where in _RIVALS):
+            continue
+        if scope is Scope.IMAGE and where != Scope.IMAGE:
             continue
         group, artifact, version, *classifier = coordinates.split(":")
         name = "-".join([artifact, version, *classifier]) + ".jar"

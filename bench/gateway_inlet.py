@@ -1,0 +1,220 @@
+"""Measure the inlet: messages of one topic per second, against Iceberg's Kafka Connect sink. I/O.
+
+Both read the same messages from one broker, which shares the cores with them, and both commit every few seconds: the
+inlet complete batches into a buffer, the sink snapshots of a table. The time is from the start of the process to the last row.
+"""
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import pyarrow.parquet as pq
+import yaml
+from confluent_kafka import Producer
+from lethe.base import names
+from lethe.iceberg import catalogs
+from lethe_local.folder import NAMESPACE, Folder
+from lethe_operator.kube import DATASETS, connect
+from pyiceberg.catalog import Catalog
+from pyiceberg.schema import Schema
+from pyiceberg.types import IntegerType, LongType, NestedField, StringType, TimestamptzType
+
+from bench import kafka_connect
+from bench.gateway_scales import GatewayScale
+from bench.gateway_site import Site
+from bench.timing import say
+from tests.support.servers import kafka
+from tests.support.servers.kafka import Broker
+
+INLET: Final = "inlet"
+RIVAL: Final = "Iceberg's Kafka Connect sink"
+TOPIC: Final = "departures"
+PARTITIONS: Final = 2
+COMMIT_SECONDS: Final = 5
+WITHIN_SECONDS: Final = 900.0
+_COLUMNS: Final = (
+    ("carrier", StringType()),
+    ("flight", IntegerType()),
+    ("origin", StringType()),
+    ("dest", StringType()),
+    ("delay", IntegerType()),
+    ("seq", LongType()),
+    ("time", TimestamptzType()),
+    ("batch_id", StringType()),
+)
+
+
+@dataclass(frozen=True)
+class Round:
+    """One reader, a table and a buffer of its own."""
+
+    site: Site
+    broker: Broker
+    number: int
+
+    @property
+    def name(self) -> str:
+        return f"inlet-{self.number}"
+
+    @property
+    def table(self) -> str:
+        return f"air.departures_{self.number}"
+
+    @property
+    def buffer(self) -> Path:
+        return self.site.folder / "buffers" / self.name
+
+    def create_table(self) -> None:
+        catalog = self.site.catalog
+        if catalog.table_exists(self.table):
+            catalog.drop_table(self.table)
+        schema = Schema(*(NestedField(n, name, kind) for n, (name, kind) in enumerate(_COLUMNS, 1)))
+        properties = {"format-version": "2", names.CLAIM: f"{NAMESPACE}/{self.name}"}
+        catalog.create_table(self.table, schema, properties=properties)
+
+
+def inlet(site: Site, scale: GatewayScale) -> dict[str, Any]:
+    """Each reader in turns, with a fresh table."""
+    with kafka.running(site.folder / "kafka-inlet") as broker:
+        broker.create_topic(TOPIC, PARTITIONS)
+        broker.create_topic(kafka_connect.CONTROL_TOPIC, 1)
+        size = _produce(broker, scale.messages)
+        results = []
+        for n in range(scale.inlet_rounds):
+            for m, (kind, read) in enumerate(((INLET, _by_inlet), (RIVAL, _by_rival))):
+                found = {"kind": kind, "round": n, **read(Round(site, broker, 2 * n + m), scale.messages)}
+                say(f"  {kind}: {found.get('rows_per_second', 0):,.0f} rows a second")
+                results.append(found)
+    return {"messages": scale.messages, "bytes": size, "commit_seconds": COMMIT_SECONDS, "results": results}
+
+
+def _produce(broker: Broker, messages: int) -> int:
+    """Returns: the bytes of all values."""
+    producer = Producer(
+        {"bootstrap.servers": broker.servers, "linger.ms": 50, "queue.buffering.max.messages": 1_000_000}
+    )
+    size = 0
+    for n in range(messages):
+        value = (
+            f'{{"carrier": "{"UA AA B6 DL"[n % 4 * 3 :][:2]}", "flight": {n % 7919}, "origin": "JFK", "dest": "LAX", '
+            f'"delay": {n % 180 - 20}, "seq": {n}, "time": "2013-01-01T{n % 24:02}:{n % 60:02}:00Z"}}'
+        ).encode()
+        size += len(value)
+        producer.produce(TOPIC, value, partition=n % PARTITIONS)
+        if n % 10_000 == 0:
+            producer.poll(0)
+            producer.flush(60)
+    assert producer.flush(120) == 0
+    return size
+
+
+def _by_inlet(of: Round, messages: int) -> dict[str, Any]:
+    of.create_table()
+    folder = Folder(of.site.folder)
+    clusters = of.site.folder / "kafka.yaml"
+    clusters.write_text(
+        yaml.safe_dump({"clusters": {"main": {"properties": {"bootstrap.servers": of.broker.servers}}}})
+    )
+    os.environ["KUBECONFIG"] = str(folder.kubeconfig)
+    api = connect()
+    source = {"cluster": "main", "topics": [TOPIC], "format": "JSON", "epoch": {"maxSeconds": COMMIT_SECONDS}}
+    spec = {
+        "table": {"catalog": "local", "name": of.table},
+        "batchColumn": "batch_id",
+        "buffer": {"uri": f"file://{of.buffer}"},
+        "source": {"kafka": source},
+    }
+    api.create(DATASETS, NAMESPACE, {"metadata": {"name": of.name}, "spec": spec})
+    # In place of an operator, which accepts the Dataset.
+    api.patch(DATASETS, NAMESPACE, of.name, {"status": {"observedGeneration": 1, "conditions": []}}, "status")
+    environ = {
+        **os.environ,
+        "POD_NAMESPACE": NAMESPACE,
+        "LETHE_INLET_CLUSTERS": str(clusters),
+        "PYICEBERG_HOME": str(of.site.folder),
+    }
+    with (of.site.folder / f"{of.name}.log").open("wb") as log:
+        started = time.monotonic()
+        process = subprocess.Popen([sys.executable, "-m", "lethe_inlet"], env=environ, stdout=log, stderr=log)
+    known: dict[Path, int] = {}
+
+    def rows() -> int:
+        for marker in of.buffer.glob(f"*/{names.SUCCESS_MARKER}"):
+            for file in marker.parent.glob("*.parquet"):
+                if file not in known:
+                    known[file] = pq.read_metadata(file).num_rows
+        return sum(known.values())
+
+    try:
+        with _measured(process) as used:
+            seconds = _until(lambda: rows() >= messages, started)
+    finally:
+        process.terminate()
+        process.wait(60)
+        api.delete(DATASETS, NAMESPACE, of.name)
+    return _result(messages, rows(), seconds, used, list(known))
+
+
+def _by_rival(of: Round, messages: int) -> dict[str, Any]:
+    of.create_table()
+    given = catalogs.properties("local")
+    path = str(given["uri"]).removeprefix("sqlite:///")
+    catalog = {
+        "catalog-impl": "org.apache.iceberg.jdbc.JdbcCatalog",
+        "uri": f"jdbc:sqlite:{path}",
+        "warehouse": str(given["warehouse"]),
+        "jdbc.schema-version": "V1",
+    }
+    folder = of.site.folder / f"connect-{of.number}"
+    started = time.monotonic()
+    with (
+        kafka_connect.running(folder, of.broker, TOPIC, of.table, catalog, COMMIT_SECONDS) as process,
+        _measured(process) as used,
+    ):
+        seconds = _until(lambda: _rows_in(of.site.catalog, of.table) >= messages, started)
+    table = of.site.catalog.load_table(of.table)
+    files = [Path(f.file.file_path.removeprefix("file://").removeprefix("file:")) for f in table.scan().plan_files()]
+    return _result(messages, _rows_in(of.site.catalog, of.table), seconds, used, files)
+
+
+def _rows_in(catalog: Catalog, table: str) -> int:
+    head = catalog.load_table(table).current_snapshot()
+    summary = head.summary if head is not None else None
+    return int(summary["total-records"] or 0) if summary is not None else 0
+
+
+def _until(holds: Callable[[], bool], started: float) -> float | None:
+    """Seconds until it holds; None: it did not within the limit."""
+    while not holds():
+        if time.monotonic() - started > WITHIN_SECONDS:
+            return None
+        time.sleep(0.1)
+    return time.monotonic() - started
+
+
+@contextmanager
+def _measured(process: "subprocess.Popen[bytes]") -> Iterator[dict[str, float]]:
+    """The processor time and the peak memory of a process that still runs at the end of the block."""
+    used: dict[str, float] = {}
+    yield used
+    fields = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()
+    used["cpu_seconds"] = (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    status = Path(f"/proc/{process.pid}/status").read_text()
+    used["memory_mib"] = round(next(int(x.split()[1]) for x in status.splitlines() if x.startswith("VmHWM")) / 1024, 1)
+
+
+def _result(
+    messages: int, rows: int, seconds: float | None, used: dict[str, float], files: list[Path]
+) -> dict[str, Any]:
+    found: dict[str, Any] = {**used, "rows": rows, "files": len(files), "bytes": sum(f.stat().st_size for f in files)}
+    if seconds is None:
+        return {**found, "error": f"{rows:,} of {messages:,} rows came within {WITHIN_SECONDS:.0f} s"}
+    if rows != messages:
+        found["error"] = f"{rows:,} rows of {messages:,} messages"
+    return {**found, "seconds": round(seconds, 3), "rows_per_second": round(messages / seconds, 1)}
