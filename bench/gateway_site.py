@@ -26,6 +26,7 @@ from lethe.iceberg.facts import observe
 from lethe.ledger.ledger import BatchEntry, BatchState, Delta, RequestEntry
 from lethe.ledger.summary import summary
 from lethe.ledger_store import store as ledger_store
+from lethe_local.api.kinds import Kind
 from lethe_local.api.objects import Objects
 from lethe_local.api.server import ApiServer
 from lethe_local.api.store import Store
@@ -64,6 +65,7 @@ class Site:
     token: str
     s3: S3
     bucket: str
+    objects: Objects  # of the API server
     port: int = 0
     process: "subprocess.Popen[bytes] | None" = None
     _connection: http.client.HTTPConnection | None = field(default=None, repr=False)
@@ -141,9 +143,8 @@ def _placed(work: Path, folder: Folder, catalog: Catalog, ids: list[str], s3: S3
     ):
         spec = {"table": {"catalog": of, "name": table}, "batchColumn": "batch_id", "buffer": {"uri": uri}}
         document = {"apiVersion": "lethe.dev/v1alpha1", "kind": "Dataset", "metadata": {"name": name}, "spec": spec}
-        kind = next(k for k in objects.kinds.values() if k.resource == DATASETS)
-        objects.create(kind, NAMESPACE, document)
-    site = Site(work, catalog, ids, folder.token, s3, bucket)
+        objects.create(kind_of_datasets(objects), NAMESPACE, document)
+    site = Site(work, catalog, ids, folder.token, s3, bucket, objects)
     try:
         with gateway(site, folder):
             found = machine.describe_host()
@@ -151,6 +152,10 @@ def _placed(work: Path, folder: Folder, catalog: Catalog, ids: list[str], s3: S3
     finally:
         server.stop()
         store.close()
+
+
+def kind_of_datasets(objects: Objects) -> Kind:
+    return next(k for k in objects.kinds.values() if k.resource == DATASETS)
 
 
 @contextmanager

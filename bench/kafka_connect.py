@@ -12,7 +12,7 @@ from tests.support.servers.kafka import Broker
 from tests.support.servers.postgres import free_port
 
 # What the worker needs besides its own jars, out of those that PySpark brings along.
-_OF_PYSPARK: Final = ("hadoop-client-",)
+_OF_PYSPARK: Final = ("hadoop-client-", "slf4j-api-", "log4j-slf4j2-impl-", "log4j-api-", "log4j-core-")
 CONTROL_TOPIC: Final = "control-iceberg"
 # The name by which its tables are in the catalog's database.
 CATALOG: Final = "local"
@@ -38,10 +38,11 @@ def running(
     folder.mkdir(parents=True)
     worker: dict[str, Any] = {
         "bootstrap.servers": broker.servers,
-        "key.converter": "org.apache.kafka.connect.storage.ByteArrayConverter",
+        "key.converter": "org.apache.kafka.connect.converters.ByteArrayConverter",
         "value.converter": "org.apache.kafka.connect.json.JsonConverter",
         "value.converter.schemas.enable": "false",
         "offset.storage.file.filename": folder / "offsets",
+        "offset.flush.interval.ms": 1000,  # a task that waits for messages looks at the control topic this often
         "listeners": f"HTTP://127.0.0.1:{free_port()}",
         "plugin.discovery": "only_scan",
         "consumer.auto.offset.reset": "earliest",
@@ -62,7 +63,12 @@ def running(
     for file, values in zip(files, (worker, connector), strict=True):
         file.write_text("".join(f"{k}={v}\n" for k, v in values.items()))
     jars = servers.class_path("connect", *_OF_PYSPARK, shared="sqlite-jdbc-*.jar")
-    command = ["java", HEAP, "-cp", jars, "org.apache.kafka.connect.cli.ConnectStandalone", *map(str, files)]
+    log_level = f"-Dlog4j2.configurationFile={folder / 'log4j2.properties'}"
+    (folder / "log4j2.properties").write_text(
+        "rootLogger.level=WARN\nappender.c.type=Console\nappender.c.name=c\nappender.c.layout.type=PatternLayout\n"
+        "rootLogger.appenderRef.c.ref=c\n"
+    )
+    command = ["java", HEAP, log_level, "-cp", jars, "org.apache.kafka.connect.cli.ConnectStandalone", *map(str, files)]
     with (folder / "connect.log").open("wb") as log:
         started = subprocess.Popen(command, cwd=folder, stdout=log, stderr=log, env=_environment())
         try:

@@ -45,9 +45,9 @@ def main() -> None:
     total = revert(lake, total)
     replay(lake, total)
     vacuum(lake)
-    stream(lake)
     events()
     console()
+    stream(lake)
     say("\nThe resources in the cluster:\n")
     say(kubectl("get", "datasets,restatements,vacuumpolicies"))
     say(
@@ -190,30 +190,6 @@ def vacuum(lake: Lake) -> None:
     check_contents(lake)
 
 
-def stream(lake: Lake) -> None:
-    step = Step("kubectl apply -f departures.yaml: the departures of a day come as messages of Kafka", look)
-    start_kafka(HERE / "kafka.yaml", os.environ["LETHE_KAFKA_IMAGE"])
-    frame = flights()[flights()["time_hour"].dt.date.astype(str) == "2013-12-31"]
-    columns = ["carrier", "flight", "origin", "dest", "dep_delay", "time_hour"]
-    messages = frame[columns].to_json(orient="records", lines=True, date_format="iso").splitlines()
-    produce("departures", [*messages, "not a row"])
-    kubectl("apply", "-f", str(HERE / "departures.yaml"))
-
-    def departures(world: World) -> Any:
-        return world.statuses.get(("Dataset", "departures"), {})
-
-    step.wait("the messages to be promoted", lambda world: promoted(departures(world)) >= 1)
-    world = step.wait("the report", lambda world: departures(world).get("source", {}).get("epoch", 0) >= 1)
-    source = departures(world)["source"]
-    check("rows of messages", len(messages), source["rows"])
-    check("messages that are no rows", 1, source["refusedMessages"])
-    check("rows of the table", len(messages), lethe.scan(STREAMED, catalog=lake.catalog).count())
-    kubectl("apply", "-f", str(HERE / "restatement-departures.yaml"))
-    step.wait("the commit", lambda world: succeeded(world.restatement("revert-departures")))
-    check("rows after the revert", 0, lethe.scan(STREAMED, catalog=lake.catalog).count())
-    step.done(f"{source['rows']} messages became rows, one was set aside, and a Restatement has taken the batch back")
-
-
 def events() -> None:
     step = Step("The operator has published all this as status events, in this demo to a receiver by HTTP", look)
     batches_ever = flights()[BATCH_COLUMN].nunique() + 1
@@ -244,6 +220,30 @@ def console() -> None:
     if history != ["Promoted", "Reverted", "Purged"]:
         fail(f"the console's history of {REVERTED[0]} is {history}")
     step.done(f"{shown:,} batches are part of the table; {REVERTED[0]}: {', '.join(history)}")
+
+
+def stream(lake: Lake) -> None:
+    step = Step("kubectl apply -f departures.yaml: the departures of a day come as messages of Kafka", look)
+    start_kafka(HERE / "kafka.yaml", os.environ["LETHE_KAFKA_IMAGE"])
+    frame = flights()[flights()["time_hour"].dt.date.astype(str) == "2013-12-31"]
+    columns = ["carrier", "flight", "origin", "dest", "dep_delay", "time_hour"]
+    messages = frame[columns].to_json(orient="records", lines=True, date_format="iso").splitlines()
+    produce("departures", [*messages, "not a row"])
+    kubectl("apply", "-f", str(HERE / "departures.yaml"))
+
+    def departures(world: World) -> Any:
+        return world.statuses.get(("Dataset", "departures"), {})
+
+    step.wait("the messages to be promoted", lambda world: promoted(departures(world)) >= 1)
+    world = step.wait("the report", lambda world: departures(world).get("source", {}).get("epoch", 0) >= 1)
+    source = departures(world)["source"]
+    check("rows of messages", len(messages), source["rows"])
+    check("messages that are no rows", 1, source["refusedMessages"])
+    check("rows of the table", len(messages), lethe.scan(STREAMED, catalog=lake.catalog).count())
+    kubectl("apply", "-f", str(HERE / "restatement-departures.yaml"))
+    step.wait("the commit", lambda world: succeeded(world.restatement("revert-departures")))
+    check("rows after the revert", 0, lethe.scan(STREAMED, catalog=lake.catalog).count())
+    step.done(f"{source['rows']} messages became rows, one was set aside, and a Restatement has taken the batch back")
 
 
 def count(lake: Lake, expected: int, when: str, before: int | None = None) -> int:
