@@ -85,7 +85,6 @@ def inlet(site: Site, scale: GatewayScale) -> dict[str, Any]:
     shutil.rmtree(folder, ignore_errors=True)  # of an interrupted run, whose broker had another port
     with kafka.running(folder) as broker:
         broker.create_topic(TOPIC, PARTITIONS)
-        broker.create_topic(kafka_connect.CONTROL_TOPIC, 1)
         size = _produce(broker, scale.messages)
         results = []
         for n in range(scale.inlet_rounds):

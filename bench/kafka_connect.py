@@ -13,7 +13,6 @@ from tests.support.servers.postgres import free_port
 
 # What the worker needs besides its own jars, out of those that PySpark brings along.
 _OF_PYSPARK: Final = ("hadoop-client-", "slf4j-api-", "log4j-slf4j2-impl-", "log4j-api-", "log4j-core-")
-CONTROL_TOPIC: Final = "control-iceberg"
 # The name by which its tables are in the catalog's database.
 CATALOG: Final = "local"
 HEAP: Final = "-Xmx1g"
@@ -29,13 +28,15 @@ def running(
     catalog: dict[str, str],
     commit_seconds: int,
 ) -> Iterator["subprocess.Popen[bytes]"]:
-    """A worker that reads the topic into the table for as long as the block lasts.
+    """A worker that reads the topic from its start into the table, for as long as the block lasts.
 
     Args:
-        folder: For its configuration and its log, `connect.log`.
+        folder: For its configuration and its log, `connect.log`. Its name is that of the connector, whose offsets are in Kafka.
         catalog: Properties of the catalog, as Iceberg's Java library takes them.
     """
     folder.mkdir(parents=True)
+    control_topic = f"control-{folder.name}"
+    broker.create_topic(control_topic, 1)
     worker: dict[str, Any] = {
         "bootstrap.servers": broker.servers,
         "key.converter": "org.apache.kafka.connect.converters.ByteArrayConverter",
@@ -48,12 +49,12 @@ def running(
         "consumer.auto.offset.reset": "earliest",
     }
     connector: dict[str, Any] = {
-        "name": "iceberg",
+        "name": folder.name,
         "connector.class": "org.apache.iceberg.connect.IcebergSinkConnector",
         "tasks.max": TASKS,
         "topics": topic,
         "iceberg.tables": table,
-        "iceberg.control.topic": CONTROL_TOPIC,
+        "iceberg.control.topic": control_topic,
         "iceberg.control.commit.interval-ms": commit_seconds * 1000,
         "iceberg.kafka.auto.offset.reset": "earliest",
         "iceberg.catalog": CATALOG,

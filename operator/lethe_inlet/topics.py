@@ -5,11 +5,11 @@ No group of consumers is used, and no offset is stored in Kafka: the epoch log s
 
 import threading
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from confluent_kafka import OFFSET_INVALID, Consumer, KafkaError, KafkaException, TopicCollection, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient
 from lethe_operator.brokers import DENIED
 from lethe_operator.resources.source import EpochSpec
@@ -49,10 +49,21 @@ class Read:
     ends: dict[Partition, int] = field(default_factory=dict)
     bytes: int = 0
 
-    def add(self, partition: Partition, message: Message) -> None:
-        self.messages.setdefault(partition, []).append(message)
-        self.ends[partition] = message.offset + 1
-        self.bytes += len(message.key or b"") + len(message.value or b"") + _OVERHEAD_BYTES
+    def add(self, partition: Partition, messages: Sequence[Message]) -> None:
+        """Add messages that follow those of the partition."""
+        if messages:
+            self.messages.setdefault(partition, []).extend(messages)
+            self.ends[partition] = messages[-1].offset + 1
+            self.bytes += sum(len(m.key or b"") + len(m.value or b"") + _OVERHEAD_BYTES for m in messages)
+
+
+@dataclass
+class _Arrived:
+    """What has arrived of one partition."""
+
+    messages: list[Message] = field(default_factory=list)
+    # The offset that comes next, if the partition ends here; None: it may go on.
+    end: int | None = None
 
 
 class Topics:
@@ -125,8 +136,10 @@ class Topics:
         assigned, self._assigned = self._assigned, {}
         read, until = Read(), 0.0
         while not self._stopped.is_set():
-            for found in self._next():
-                _take(found, read, assigned)
+            for partition, arrived in self._next():
+                read.add(partition, arrived.messages)
+                if arrived.end is not None and arrived.end > read.ends.get(partition, assigned.get(partition, 0)):
+                    read.ends[partition] = arrived.end  # what is left are marks of transactions
             now = time.monotonic()
             if read.messages and not until:
                 until = now + limits.max_seconds
@@ -135,23 +148,17 @@ class Topics:
         self._assigned = {**assigned, **read.ends}
         return read
 
-    def forget(self) -> None:
-        """Let the next `read_on` begin at the offsets that it is given, whatever was read before."""
-        self._assigned = {}
-
     def read_again(self, ranges: Mapping[Partition, Range]) -> Read:
         """Read exactly these offsets. Offsets that the broker no longer has are left out. Raises: Expired, Trouble."""
         self._assign({p: r.first for p, r in ranges.items()})
         read, left = Read(), set(ranges)
         last = time.monotonic()
         while left and not self._stopped.is_set():
-            for found in self._next():
-                last = time.monotonic()
-                partition, end = _next_of(found)
-                if end >= ranges[partition].end:
+            for partition, arrived in self._next():
+                last, end = time.monotonic(), ranges[partition].end
+                read.add(partition, [m for m in arrived.messages if m.offset < end])
+                if (arrived.end or 0) >= end or (arrived.messages and arrived.messages[-1].offset + 1 >= end):
                     left.discard(partition)
-                if found.error() is None and found.offset() < ranges[partition].end:
-                    read.add(partition, _message(found))
             if time.monotonic() - last > _SECONDS:
                 raise of_kafka(KafkaError(KafkaError._TIMED_OUT), self._name, ", ".join(self._topics))
         self._assigned = {}
@@ -165,20 +172,26 @@ class Topics:
             raise self._trouble(e) from None
         self._assigned = dict(offsets)
 
-    def _next(self) -> list[Any]:
-        """The next messages and ends of partitions. Raises: Expired, Trouble."""
+    def _next(self) -> Iterable[tuple[Partition, "_Arrived"]]:
+        """What has arrived of each partition. Raises: Expired, Trouble."""
         try:
             found = self._consumer.consume(_AT_ONCE, timeout=_POLL_SECONDS)
         except KafkaException as e:
             raise self._trouble(e) from None
+        arrived: dict[tuple[str, int], _Arrived] = {}
         for message in found:
-            error = message.error()
-            if error is None or error.code() == KafkaError._PARTITION_EOF:
-                continue
-            if error.code() in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):
+            error, key = message.error(), (message.topic(), message.partition())
+            if error is None:
+                of = arrived.get(key) or arrived.setdefault(key, _Arrived())
+                offset, sent = message.offset(), message.timestamp()[1]
+                of.messages.append(Message(offset, max(0, sent), message.key(), message.value()))
+            elif error.code() == KafkaError._PARTITION_EOF:
+                arrived.setdefault(key, _Arrived()).end = message.offset()
+            elif error.code() in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):
                 raise Expired
-            raise of_kafka(error, self._name, ", ".join(self._topics))
-        return list(found)
+            else:
+                raise of_kafka(error, self._name, ", ".join(self._topics))
+        return [(Partition(*key), of) for key, of in arrived.items()]
 
     def _note(self, error: KafkaError) -> None:
         if error.code() in DENIED:
@@ -189,21 +202,3 @@ class Topics:
         cause = error.args[0]
         known = self._refused or (cause if isinstance(cause, KafkaError) else KafkaError(KafkaError._FAIL))
         return of_kafka(known, self._name, ", ".join(self._topics))
-
-
-def _take(found: Any, read: Read, assigned: Mapping[Partition, int]) -> None:
-    partition, end = _next_of(found)
-    if found.error() is None:
-        read.add(partition, _message(found))
-    elif end > assigned.get(partition, 0):
-        read.ends[partition] = end  # what is left are marks of transactions
-
-
-def _next_of(found: Any) -> tuple[Partition, int]:
-    """The partition of a message, or of the end of a partition, and the offset that comes next."""
-    offset = found.offset() if found.offset() is not None else OFFSET_INVALID
-    return Partition(found.topic(), found.partition()), offset + (found.error() is None)
-
-
-def _message(found: Any) -> Message:
-    return Message(found.offset(), max(0, found.timestamp()[1]), found.key(), found.value())
