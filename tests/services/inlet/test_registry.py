@@ -92,7 +92,9 @@ def test_a_registry_that_is_away_refuses_nothing(
 def test_schemas_are_asked_for_once_and_other_kinds_are_no_avro(schemas: SchemaRegistry) -> None:
     known = Schemas(Registry(url=schemas.url))
     number = schemas.register("once", WIDE)
-    json_schema = schemas.register("json", {"$schema": "http://json-schema.org/draft-07/schema#", "type": "object"}, "JSON")
+    json_schema = schemas.register(
+        "json", {"$schema": "http://json-schema.org/draft-07/schema#", "type": "object"}, "JSON"
+    )
 
     assert known.get(number) is known.get(number)
     with pytest.raises(BadFile, match="not an Avro schema"):
