@@ -60,7 +60,21 @@ def test_the_numbers_of_a_dataset_are_those_of_its_status() -> None:
         "lethe_events_in_flight": 3,
         "lethe_events_oldest_age_seconds": 20,
     }
-    assert found.keys() | {"lethe_listing_pause_seconds"} == GAUGES.keys()  # which reconciles add
+    of_source = {g for g in GAUGES if g.startswith("lethe_source_")}
+    assert found.keys() | of_source | {"lethe_listing_pause_seconds"} == GAUGES.keys()  # which reconciles add
+
+
+def test_the_numbers_of_a_source_are_those_that_the_inlet_reports() -> None:
+    reported = {"lag": 3, "rows": 100, "refusedMessages": 2, "lostOffsets": 7, "epoch": 1}
+
+    found = numbers_of({"source": reported}, None, None, None, NOW)
+
+    assert found == {
+        "lethe_source_lag": 3,
+        "lethe_source_rows": 100,
+        "lethe_source_refused_messages": 2,
+        "lethe_source_lost_offsets": 7,
+    }
 
 
 def test_what_is_not_known_is_not_there_rather_than_0() -> None:
