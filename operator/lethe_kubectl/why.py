@@ -20,6 +20,7 @@ _ASKED: Final = (
     "Succeeded",
     "Erased",
     "EventsReady",
+    "SourceRead",
     "EvictionOnTime",
     "EventsPublished",
 )

@@ -84,10 +84,13 @@ def condition(of: Dataset | Restatement, kind: str) -> Condition | None:
 
 
 def _stopped(dataset: Dataset) -> list[Attention]:
-    ready, on_time = condition(dataset, "Ready"), condition(dataset, "EvictionOnTime")
+    ready, on_time, source = (condition(dataset, c) for c in ("Ready", "EvictionOnTime", "SourceRead"))
     found: list[Attention] = []
     if ready is not None and ready.status == _FALSE:
         found.append(Attention(Urgency.STOPPED, dataset.name, f"Not ready: {ready.reason}", ready.message or ""))
+    if source is not None and source.status == _FALSE:
+        what = f"Its topics are not read: {source.reason}"
+        found.append(Attention(Urgency.STOPPED, dataset.name, what, source.message or ""))
     if overdue := dataset.erasures.overdue:
         what = _count(overdue, "erasure is overdue", "erasures are overdue")
         found.append(Attention(Urgency.STOPPED, dataset.name, what, "The deadline has passed.", page="erasures"))

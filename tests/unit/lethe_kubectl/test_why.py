@@ -65,6 +65,15 @@ def test_what_needs_a_person_comes_before_what_goes_on_by_itself() -> None:
     assert answer.command == "lethe approve flights -n air"
 
 
+def test_topics_that_are_not_read_are_named_though_the_dataset_is_ready() -> None:
+    lost = ("SourceRead", "False", "OffsetsLost", "7 offsets have expired.")
+
+    answer = why("dataset", a_resource("flights", ("Ready", "True", "Available", "ok"), lost), Related(), PLACE)
+
+    assert "SourceRead: OffsetsLost. 7 offsets have expired." in answer.lines[1]
+    assert answer.command.startswith("kubectl -n air edit dataset flights")
+
+
 def test_a_reason_of_a_run_leads_to_the_log_of_the_run_that_failed() -> None:
     runs = [{"name": "revert-1", "phase": "Running"}, {"name": "revert-0", "phase": "Failed"}]
     failed = a_resource("r", ("Stalled", "True", "ReplacementAlreadyPromoted", "The batch is in the table."))

@@ -232,6 +232,15 @@ def test_a_namespace_without_trouble_is_called_calm() -> None:
     assert "All Datasets are ready" in a_session(parts).get("/console/").text
 
 
+def test_the_overview_names_topics_that_are_not_read() -> None:
+    lost = {"type": "SourceRead", "status": "False", "reason": "OffsetsLost", "message": "7 offsets have expired."}
+    body = a_dataset_body(status={"conditions": [lost]})
+    text = a_session(Parts(resources=Resources({"datasets": [body], "restatements": []}))).get("/console/").text
+
+    assert "Its topics are not read: OffsetsLost" in text
+    assert "7 offsets have expired." in text
+
+
 def test_ten_thousand_datasets_are_pages_and_the_overview_goes_on() -> None:
     """A page looks at a part of them, and says where to go on."""
     bad = {"conditions": [{"type": "Ready", "status": "False", "reason": "Lost", "message": "x"}]}
