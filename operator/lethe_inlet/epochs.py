@@ -73,10 +73,10 @@ class Epoch:
         """The partitions with offsets to read."""
         return {p: r for p, r in sorted(self.ranges.items()) if not r.is_empty}
 
-    def following(self, ends: Mapping[Partition, int], topics: Mapping[str, str]) -> "Epoch":
+    def following(self, ends: Mapping[Partition, int]) -> "Epoch":
         """The next epoch, which reads each of these partitions up to this offset."""
         ranges = {p: Range(r.end, ends.get(p, r.end)) for p, r in self.ranges.items()}
-        return Epoch(self.number + 1, self.cluster, {**self.topics, **topics}, ranges)
+        return Epoch(self.number + 1, self.cluster, self.topics, ranges)
 
     def with_partitions(self, first: Mapping[Partition, int], topics: Mapping[str, str]) -> "Epoch":
         """This epoch, which also knows partitions that are new, with the offset where reading begins."""

@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import Any, Final, Protocol
 
 from lethe_operator.decide import conditions
@@ -18,7 +19,7 @@ from lethe_operator.resources.source import KafkaSource
 
 from lethe_inlet.clusters import Cluster
 from lethe_inlet.source import Source
-from lethe_inlet.state import SourceState, utc_now
+from lethe_inlet.state import SourceState
 
 log = logging.getLogger(__name__)
 
@@ -104,7 +105,7 @@ class Serving:
                 raise Hangs(f"{served.source.dataset.claim} has said nothing for {HANGS_SECONDS:.0f} s")
             if served.source.stopped.is_set():
                 continue
-            document = served.latest.as_status(utc_now())
+            document = served.latest.as_status(datetime.now(UTC))
             plain = {k: v for k, v in document.items() if k != "observedTime"}
             if served.reported is not None:
                 at, before = served.reported

@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from typing import Final
 
 from lethe.base import names
@@ -36,13 +37,14 @@ from lethe_inlet.epochs import (
     Partition,
     Range,
     UnreadableLog,
+    Watermarks,
     batch_id,
     ends_of,
     gaps,
     lag_of,
 )
 from lethe_inlet.registry import Schemas
-from lethe_inlet.state import SourceState, utc_now
+from lethe_inlet.state import SourceState
 from lethe_inlet.topics import Described, Expired, Read, Topics
 
 log = logging.getLogger(__name__)
@@ -124,7 +126,7 @@ class _Reading:
         self._expired: dict[Partition, int] = {}  # offsets that were skipped since the last epoch
 
     def run(self) -> None:
-        """Raises: Trouble and other errors, after which everything begins anew."""
+        """Raises: Trouble and other errors, after which reading begins again."""
         epoch, counts = self._begin()
         offsets = ends_of(epoch, self._source.kafka.topics)
         self._shown(epoch, counts, offsets)
@@ -143,7 +145,7 @@ class _Reading:
             if not read.messages:
                 self._shown(epoch, counts, offsets)
                 continue
-            following = epoch.following(offsets, {})
+            following = epoch.following(offsets)
             self._require_same(epoch, self._describe(0.0))
             self._source.step("read")
             if not self._log.create(following):
@@ -178,15 +180,17 @@ class _Reading:
 
     def _first(self, described: Described) -> Epoch:
         """Epoch 0, which records where reading begins."""
-        found = self._topics.watermarks(described.partitions)
-        latest = self._source.kafka.starting_offsets is StartingOffsets.LATEST
-        start = {p: w.high if latest else w.low for p, w in found.items()}
+        start = {p: self._start(w) for p, w in self._topics.watermarks(described.partitions).items()}
         epoch = Epoch(0, described.cluster, described.topics, {p: Range(o, o) for p, o in start.items()})
         if not self._log.create(epoch):
             newest = self._log.newest()
             assert newest is not None
             return newest
         return epoch
+
+    def _start(self, marks: Watermarks) -> int:
+        """Where reading begins in a partition of a topic that was never read."""
+        return marks.high if self._source.kafka.starting_offsets is StartingOffsets.LATEST else marks.low
 
     def _available(self, due: Mapping[Partition, Range]) -> tuple[dict[Partition, Range], int]:
         """The offsets that the broker still has, and how many it has not."""
@@ -215,8 +219,7 @@ class _Reading:
             # A partition that was added after reading began is read from its start. A topic that was added begins as the first.
             known = {p.topic for p in epoch.ranges}
             marks = self._topics.watermarks(new)
-            latest = self._source.kafka.starting_offsets is StartingOffsets.LATEST
-            start = {p: (0 if p.topic in known else m.high if latest else m.low) for p, m in marks.items()}
+            start = {p: 0 if p.topic in known else self._start(m) for p, m in marks.items()}
             epoch = epoch.with_partitions(start, described.topics)
         if check or new:
             due = {**ends_of(epoch, self._source.kafka.topics), **offsets}
@@ -305,7 +308,7 @@ class _Reading:
             replace(
                 state,
                 epoch=epoch.number,
-                epoch_time=utc_now() if complete else state.epoch_time,
+                epoch_time=datetime.now(UTC) if complete else state.epoch_time,
                 partitions=len(offsets),
                 lag=lag_of(offsets, marks) if marks else state.lag,
                 counts=counts,

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
 from lethe_operator.decide.conditions import timestamp
@@ -45,7 +45,3 @@ class SourceState:
             "lag": self.lag,
         }
         return {k: v for k, v in document.items() if v is not None}
-
-
-def utc_now() -> datetime:
-    return datetime.now(UTC)

@@ -41,7 +41,7 @@ def test_a_document_says_the_same_again(epoch: Epoch) -> None:
 
 @given(epochs, st.integers(0, 1000))
 def test_the_next_epoch_begins_where_this_one_ends(epoch: Epoch, more: int) -> None:
-    following = epoch.following({p: r.end + more for p, r in epoch.ranges.items()}, {})
+    following = epoch.following({p: r.end + more for p, r in epoch.ranges.items()})
 
     assert following.number == epoch.number + 1
     assert {p: r.first for p, r in following.ranges.items()} == {p: r.end for p, r in epoch.ranges.items()}
@@ -51,7 +51,7 @@ def test_the_next_epoch_begins_where_this_one_ends(epoch: Epoch, more: int) -> N
 def test_partitions_without_news_stay_where_they_are() -> None:
     epoch = Epoch(3, "c", {"flights": "t"}, {ZERO: Range(0, 5), ONE: Range(2, 2)})
 
-    assert epoch.following({ZERO: 9}, {}).ranges == {ZERO: Range(5, 9), ONE: Range(2, 2)}
+    assert epoch.following({ZERO: 9}).ranges == {ZERO: Range(5, 9), ONE: Range(2, 2)}
     assert epoch.due == {ZERO: Range(0, 5)}
 
 
