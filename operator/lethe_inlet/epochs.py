@@ -71,7 +71,7 @@ class Epoch:
     @property
     def due(self) -> dict[Partition, Range]:
         """The partitions with offsets to read."""
-        return {p: r for p, r in sorted(self.ranges.items()) if not r.is_empty}
+        return _without_empty(self.ranges)
 
     def following(self, ends: Mapping[Partition, int]) -> "Epoch":
         """The next epoch, which reads each of these partitions up to this offset."""
@@ -154,6 +154,20 @@ def gaps(next_offsets: Mapping[Partition, int], watermarks: Mapping[Partition, W
         elif offset > found.high:
             replaced.append(partition)
     return Gaps(expired, tuple(replaced))
+
+
+def split(
+    due: Mapping[Partition, Range], watermarks: Mapping[Partition, Watermarks]
+) -> tuple[dict[Partition, Range], dict[Partition, Range]]:
+    """What is due, as the offsets that the broker still has, and those that have expired."""
+    low = {p: min(max(r.first, watermarks[p].low), r.end) if p in watermarks else r.first for p, r in due.items()}
+    left = {p: Range(low[p], r.end) for p, r in due.items()}
+    expired = {p: Range(r.first, low[p]) for p, r in due.items()}
+    return _without_empty(left), _without_empty(expired)
+
+
+def _without_empty(ranges: Mapping[Partition, Range]) -> dict[Partition, Range]:
+    return {p: r for p, r in sorted(ranges.items()) if not r.is_empty}
 
 
 def lag_of(next_offsets: Mapping[Partition, int], watermarks: Mapping[Partition, Watermarks]) -> int:

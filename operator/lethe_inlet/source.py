@@ -7,6 +7,7 @@ ends between them leaves an epoch whose offsets are fixed; the next process read
 import logging
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -42,6 +43,7 @@ from lethe_inlet.epochs import (
     ends_of,
     gaps,
     lag_of,
+    split,
 )
 from lethe_inlet.registry import Schemas
 from lethe_inlet.state import SourceState
@@ -123,7 +125,9 @@ class _Reading:
         self._log = EpochLog(store, spec.buffer.uri)
         self._batches = Batches(store, spec.buffer.uri, spec.batch_column)
         self._described: tuple[float, Described] | None = None
-        self._expired: dict[Partition, int] = {}  # offsets that were skipped since the last epoch
+        self._expired: Counter[Partition] = (
+            Counter()
+        )  # offsets that were skipped since the last epoch with the partition
 
     def run(self) -> None:
         """Raises: Trouble and other errors, after which reading begins again."""
@@ -169,14 +173,12 @@ class _Reading:
         if counts is not None:
             return newest, counts
         before = self._log.counts(newest.number - 1) or Counts()
-        due = newest.due
-        left, lost = self._available(due)
-        if lost and self._source.kafka.lost_offsets is LostOffsets.STOP:
-            raise troubles.lost(lost, ", ".join(f"{p.topic}/{p.number}" for p in due))
+        left, expired = split(newest.due, self._topics.watermarks(newest.due))
+        lost = self._lost(expired)
         read = self._topics.read_again(left) if left else Read()
         if self._source.stopped.is_set():
             return newest, before
-        return newest, self._completed(newest, read, before + Counts(lost=lost), again=True)
+        return newest, self._completed(newest, read, before + Counts(lost=lost.total()), again=True)
 
     def _first(self, described: Described) -> Epoch:
         """Epoch 0, which records where reading begins."""
@@ -191,16 +193,6 @@ class _Reading:
     def _start(self, marks: Watermarks) -> int:
         """Where reading begins in a partition of a topic that was never read."""
         return marks.high if self._source.kafka.starting_offsets is StartingOffsets.LATEST else marks.low
-
-    def _available(self, due: Mapping[Partition, Range]) -> tuple[dict[Partition, Range], int]:
-        """The offsets that the broker still has, and how many it has not."""
-        found = gaps({p: r.first for p, r in due.items()}, self._topics.watermarks(due))
-        left, lost = dict(due), 0
-        for partition, expired in found.expired.items():
-            first = min(expired.end, due[partition].end)
-            lost += first - due[partition].first
-            left[partition] = Range(first, due[partition].end)
-        return {p: r for p, r in left.items() if not r.is_empty}, lost
 
     def _partitions(
         self, epoch: Epoch, offsets: Mapping[Partition, int], check: bool = False
@@ -226,19 +218,20 @@ class _Reading:
             found = gaps(due, self._topics.watermarks(due))
             for partition in found.replaced:
                 raise troubles.other_topic(partition.topic, self._log.uri)
-            if found.expired:
-                self._lost(found.expired)
-                self._expired |= {p: r.end - r.first for p, r in found.expired.items()}
-                skipped = {p: r.end for p, r in found.expired.items()}
+            self._expired += self._lost(found.expired)
+            skipped = {p: r.end for p, r in found.expired.items()}
         return epoch, skipped
 
-    def _lost(self, expired: Mapping[Partition, Range]) -> None:
-        """Raises: Trouble, unless the Dataset says to go on."""
-        count = sum(r.end - r.first for r in expired.values())
+    def _lost(self, expired: Mapping[Partition, Range]) -> Counter[Partition]:
+        """How many offsets of each partition have expired. Raises: Trouble if any have, unless the Dataset says to go on."""
+        lost = Counter({p: r.end - r.first for p, r in expired.items()})
+        if not lost:
+            return lost
         where = ", ".join(f"{p.topic}/{p.number}: {r.first} to {r.end - 1}" for p, r in sorted(expired.items())[:5])
         if self._source.kafka.lost_offsets is LostOffsets.STOP:
-            raise troubles.lost(count, where)
-        log.warning("%s: %d offsets expired before they were read: %s", self._source.dataset.claim, count, where)
+            raise troubles.lost(lost.total(), where)
+        log.warning("%s: %d offsets expired before they were read: %s", self._source.dataset.claim, lost.total(), where)
+        return lost
 
     def _describe(self, at_most_seconds: float) -> Described:
         """The topics, as described at most so long ago. Raises: Trouble."""

@@ -19,6 +19,7 @@ from lethe_inlet.epochs import (
     ends_of,
     gaps,
     lag_of,
+    split,
 )
 
 ZERO, ONE = Partition("flights", 0), Partition("flights", 1)
@@ -93,6 +94,26 @@ def test_gaps_are_what_has_expired_and_what_was_replaced() -> None:
 
     assert found == Gaps({ZERO: Range(5, 9)}, (ONE,))
     assert gaps({ZERO: 5}, {ZERO: Watermarks(5, 5)}) == gaps({ZERO: 5}, {}) == Gaps()
+
+
+def test_what_is_due_may_have_expired_in_part_or_as_a_whole() -> None:
+    due = {ZERO: Range(5, 12), ONE: Range(0, 4)}
+
+    assert split(due, {ZERO: Watermarks(9, 30), ONE: Watermarks(7, 9)}) == (
+        {ZERO: Range(9, 12)},
+        {ZERO: Range(5, 9), ONE: Range(0, 4)},
+    )
+    assert split(due, {ZERO: Watermarks(0, 30)}) == (due, {})
+
+
+@given(st.dictionaries(partitions, ranges), st.dictionaries(partitions, st.builds(Watermarks, offsets, offsets)))
+def test_each_due_offset_is_either_there_or_has_expired(
+    due: dict[Partition, Range], watermarks: dict[Partition, Watermarks]
+) -> None:
+    def count(*found: dict[Partition, Range]) -> int:
+        return sum(r.end - r.first for ranges in found for r in ranges.values())
+
+    assert count(*split(due, watermarks)) == count(due)
 
 
 def test_the_lag_counts_what_the_brokers_still_have() -> None:
