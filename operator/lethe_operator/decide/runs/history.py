@@ -45,10 +45,16 @@ def entries(
         view: None: the table cannot be read.
         old: The current `status.runs`. A finished run keeps its entry even if its Job was deleted.
     """
-    succeeded = {e.get("name") for e in old if e.get("phase") == Phase.SUCCEEDED.value}
+    before = {e.get("name"): e for e in old}
+    succeeded = {name for name, e in before.items() if e.get("phase") == Phase.SUCCEEDED.value}
     shown = [
         # A run that was once shown as committed stays so: its snapshot may have expired, and its run.json may be deleted.
-        entry(a, a.job in succeeded or (a is r.last and view is not None and view.has_committed(r)), now)
+        entry(
+            a,
+            a.job in succeeded or (a is r.last and view is not None and view.has_committed(r)),
+            now,
+            before.get(a.job, {}).get("finishTime"),
+        )
         for r in runs
         for a in r.attempts
     ]
@@ -66,11 +72,12 @@ def entries(
     return kept[:SHOWN_AT_MOST]
 
 
-def entry(attempt: Attempt, committed: bool, now: datetime) -> dict[str, Any]:
+def entry(attempt: Attempt, committed: bool, now: datetime, ended: str | None = None) -> dict[str, Any]:
     """One entry of `status.runs`.
 
     Args:
         committed: The table has a commit of this run, whatever its pod says.
+        ended: The time of the end that the current entry shows. None: it shows none.
     """
     document: dict[str, Any] = {
         "name": attempt.job,
@@ -116,6 +123,9 @@ def entry(attempt: Attempt, committed: bool, now: datetime) -> dict[str, Any]:
             assert_never(attempt.state)
     if attempt.finished is not None:
         document["finishTime"] = timestamp(attempt.finished)
+    elif attempt.state is not AttemptState.ACTIVE:
+        # Nothing reported the end, as when a warm driver is gone: it ended when the operator saw that.
+        document["finishTime"] = ended or timestamp(now)
     return document
 
 

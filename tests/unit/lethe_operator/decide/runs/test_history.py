@@ -1,12 +1,16 @@
 """What a run did, in the line of it that the status shows."""
 
+from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 import pytest
 from lethe.contract.kind import RunKind
 from lethe.contract.result import AnyRunResult, ErasureOutcome, ExecutorState, Phase, Progress, VacuumPlanned
-from lethe_operator.decide.runs.history import SHOWN_AT_MOST, entry, events, outcome
-from lethe_operator.resources.observed import AttemptState
+from lethe_operator.decide.conditions import timestamp
+from lethe_operator.decide.runs.history import SHOWN_AT_MOST, entries, entry, events, outcome
+from lethe_operator.resources.engine import Engine
+from lethe_operator.resources.observed import AttemptState, ObservedRun
 
 from tests.support.builders import NOW, a_run_result
 from tests.support.resources import a_result, a_vacuum, an_attempt
@@ -134,6 +138,17 @@ def test_a_run_that_was_deleted_before_it_ended_is_an_event() -> None:
     assert events("flights", [ended], []) == ()
     others = [{**ended, "name": f"other-{n}"} for n in range(SHOWN_AT_MOST)]
     assert "RunDeleted" not in {e.reason for e in events("flights", [active], others)}, "it may have no room"
+
+
+def test_a_run_whose_end_nobody_reported_ended_when_that_was_seen() -> None:
+    """Otherwise it would count as active for as long as the status shows it."""
+    lost = replace(an_attempt(a_vacuum(), AttemptState.FAILED), engine=Engine.WARM_DRIVER, finished=None)
+    run = ObservedRun(lost.run_id, lost.kind, None, (lost,))
+
+    seen = entries([run], None, [], NOW)
+    later = entries([run], None, seen, NOW + timedelta(hours=1))
+
+    assert [(e["phase"], e["reason"], e["finishTime"]) for e in later] == [("Failed", "WarmDriverAway", timestamp(NOW))]
 
 
 def test_executors_that_are_just_starting_are_not_missing() -> None:
