@@ -55,10 +55,14 @@ class Purged:
     deletes_left: int
 
 
-def measure(lake: Lake, scale: VacuumScale, *, ordered: bool) -> dict[str, Any]:
-    """Purges of all sizes in all ways, in turns; after each, the table holds just the rows that it should."""
-    size, name = scale.table, base(lake, scale.table, ordered=ordered)
-    held = {count: held_bytes(lake, name, [size.batch_id(i) for i in size.spread(count)]) for count in scale.deleted}
+def measure(lake: Lake, size: Size, numbers: Sequence[int], rounds: int, *, ordered: bool) -> dict[str, Any]:
+    """Purges of all sizes in all ways, in turns; after each, the table holds just the rows that it should.
+
+    Args:
+        numbers: Of reverted batches.
+    """
+    name = base(lake, size, ordered=ordered)
+    held = {count: held_bytes(lake, name, [size.batch_id(i) for i in size.spread(count)]) for count in numbers}
     seen: dict[tuple[str, int], Purged] = {}
 
     def act(way: str, count: int, _: int) -> Sample:
@@ -69,10 +73,10 @@ def measure(lake: Lake, scale: VacuumScale, *, ordered: bool) -> dict[str, Any]:
         Case(
             {"way": way, "deleted": count, "sorted": ordered},
             partial(act, way, count),
-            scale.purge_rounds,
-            warm_up=scale.purge_rounds > 1,
+            rounds,
+            warm_up=rounds > 1,
         )
-        for count in scale.deleted
+        for count in numbers
         for way in WAYS
     )
     for r in results:

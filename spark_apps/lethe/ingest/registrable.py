@@ -6,28 +6,33 @@ Optional statements are left out.
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from functools import cached_property
-from typing import Any
+from typing import Any, Final
 
 from pyiceberg.conversions import to_json
 from pyiceberg.io.pyarrow import (
+    MetricModeTypes,
+    MetricsMode,
     StatisticsCollector,
     compute_statistics_plan,
     data_file_statistics_from_parquet_metadata,
+    match_metrics_mode,
     parquet_path_to_id_mapping,
 )
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.transforms import VoidTransform
 from pyiceberg.types import (
+    BinaryType,
     DateType,
     DecimalType,
     DoubleType,
     FloatType,
     IcebergType,
     NestedField,
+    StringType,
     TimestampType,
     TimestamptzType,
 )
@@ -36,6 +41,10 @@ from lethe.files.partitions import partition_text
 from lethe.ingest import calendar_limits
 from lethe.ingest.buffer_store import BadFile
 from lethe.ingest.parquet_types import misfit
+
+_METRICS_MODE: Final = "write.metadata.metrics.default"
+_METRICS_OF: Final = "write.metadata.metrics.column."
+_DEFAULT_METRICS_MODE: Final = "truncate(16)"
 
 
 @dataclass(frozen=True)
@@ -58,7 +67,18 @@ class Target:
 
     @cached_property
     def collectors(self) -> dict[int, StatisticsCollector]:
-        return compute_statistics_plan(self.schema, dict(self.properties))
+        """By field id, which statistics of a column the table keeps."""
+        found = compute_statistics_plan(self.schema, dict(self.properties))
+        return {i: replace(c, mode=self._mode(c)) for i, c in found.items()}
+
+    def _mode(self, column: StatisticsCollector) -> MetricsMode:
+        """PyIceberg keeps no bounds of fields of structs, and Iceberg does."""
+        if column.mode.type is not MetricModeTypes.COUNTS:
+            return column.mode
+        default = self.properties.get(_METRICS_MODE, _DEFAULT_METRICS_MODE)
+        mode = match_metrics_mode(self.properties.get(f"{_METRICS_OF}{column.column_name}", default))
+        is_cut = mode.type is MetricModeTypes.TRUNCATE and isinstance(column.iceberg_type, (StringType, BinaryType))
+        return mode if is_cut or mode.type is not MetricModeTypes.TRUNCATE else MetricsMode(MetricModeTypes.FULL)
 
     @cached_property
     def ids(self) -> dict[str, int]:
@@ -105,15 +125,20 @@ def describe(metadata: Any, uri: str, size: int, batch_id: str, target: Target) 
         raise BadFile("SchemaMismatch", problem)
     if not metadata.num_rows:
         return Described(0)
-    columns = _columns(metadata, target)
+    columns = columns_of(metadata, target)
     _check_batch_id(columns[target.field_id], batch_id, target)
     _check_values(columns, target)
     values = [_partition_value(field, columns.get(field.source_id), target) for field in target.spec.fields]
-    document = _document(metadata, uri, size, columns, values, target)
-    return Described(metadata.num_rows, document, partition_text(target.spec.spec_id, values))
+    results = [f.transform.result_type(target.schema.find_type(f.source_id)) for f in target.spec.fields]
+    partition = [None if v is None else to_json(t, v) for t, v in zip(results, values, strict=True)]  # type: ignore[arg-type]
+    document = data_file_document(metadata, uri, size, columns, target) | {
+        "spec-id": target.spec.spec_id,
+        "partition": partition,
+    }
+    return Described(metadata.num_rows, json.dumps(document), partition_text(target.spec.spec_id, values))
 
 
-def _columns(metadata: Any, target: Target) -> dict[int, Column]:
+def columns_of(metadata: Any, target: Target) -> dict[int, Column]:
     """The statistics of the file's columns, by field id."""
     found: dict[int, Column] = {}
     for index in range(metadata.num_columns):
@@ -232,33 +257,43 @@ def _partition_value(field: PartitionField, column: Column | None, target: Targe
     return lower
 
 
-def _document(
-    metadata: Any, uri: str, size: int, columns: Mapping[int, Column], partition: list[Any], target: Target
-) -> str:
+def data_file_document(
+    metadata: Any, uri: str, size: int, columns: Mapping[int, Column], target: Target
+) -> dict[str, Any]:
+    """Iceberg's JSON of a data file, without its partition and its spec.
+
+    Args:
+        metadata: pyarrow's `FileMetaData`.
+        columns: As `columns_of` finds them.
+    """
     statistics = data_file_statistics_from_parquet_metadata(
         metadata, target.collectors, target.ids
     ).to_serialized_dict()
-    results = [f.transform.result_type(target.schema.find_type(f.source_id)) for f in target.spec.fields]
+    leaves = (metadata.schema.column(n) for n in range(metadata.num_columns))
+    # Iceberg keeps only the sizes of what is in lists and maps.
+    single = {target.ids[c.path] for c in leaves if c.max_repetition_level == 0}
     # PyIceberg also aggregates statistics that only some row groups have. Leave those out.
-    counted = {i for i, c in columns.items() if c.nulls is not None}
-    bounded = {i for i, c in columns.items() if c.lower is not None}
-    document = {
-        "spec-id": target.spec.spec_id,
+    counted = {i for i in single if columns[i].nulls is not None}
+    bounded = {i for i in single if columns[i].lower is not None}
+    return {
         "content": "data",
         "file-path": uri,
         "file-format": "parquet",
-        "partition": [None if v is None else to_json(t, v) for t, v in zip(results, partition, strict=True)],  # type: ignore[arg-type]
         "file-size-in-bytes": size,
         "record-count": metadata.num_rows,
-        "column-sizes": _map(statistics["column_sizes"]),
-        "value-counts": _map(statistics["value_counts"]),
-        "null-value-counts": _map({i: n for i, n in statistics["null_value_counts"].items() if i in counted}),
-        "lower-bounds": _map({i: b.hex().upper() for i, b in statistics["lower_bounds"].items() if i in bounded}),
-        "upper-bounds": _map({i: b.hex().upper() for i, b in statistics["upper_bounds"].items() if i in bounded}),
+        "column-sizes": by_field_id(statistics["column_sizes"]),
+        "value-counts": by_field_id({i: n for i, n in statistics["value_counts"].items() if i in single}),
+        "null-value-counts": by_field_id({i: n for i, n in statistics["null_value_counts"].items() if i in counted}),
+        "lower-bounds": by_field_id(
+            {i: b.hex().upper() for i, b in statistics["lower_bounds"].items() if i in bounded}
+        ),
+        "upper-bounds": by_field_id(
+            {i: b.hex().upper() for i, b in statistics["upper_bounds"].items() if i in bounded}
+        ),
         "split-offsets": statistics["split_offsets"],
     }
-    return json.dumps(document)
 
 
-def _map(values: Mapping[int, Any]) -> dict[str, list[Any]]:
+def by_field_id(values: Mapping[int, Any]) -> dict[str, list[Any]]:
+    """A map of Iceberg's JSON."""
     return {"keys": list(values), "values": list(values.values())}

@@ -8,6 +8,7 @@ deleted rows. Files with a similar gain are ordered by partition and batch.
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import accumulate
 from math import frexp
 
 from lethe.files.bounds import FileBounds
@@ -26,6 +27,41 @@ _NOTHING = -10_000  # below the exponent of any number
 def target_bytes(requested: int | None, properties: Mapping[str, str]) -> int:
     """The target size of data files: as requested, or else by the table's properties."""
     return requested or int(properties.get(_TARGET, _TARGET_BYTES))
+
+
+def stays_large(file: FileBounds, rows: int, target: int) -> bool:
+    """Whether a file is not small without some of its rows, so that nothing is gained by merging it with others.
+
+    Args:
+        rows: The number of rows that it loses.
+        target: The target size of data files, in bytes.
+    """
+    left = file.size * (file.records - rows) // max(1, file.records)
+    return left >= target // SMALL_PART
+
+
+def apart(files: Iterable[FileBounds]) -> frozenset[str]:
+    """The paths of the files whose range of batches overlaps with that of no other file of their partition: they need not be
+    sorted together. Ranges may share a batch at their ends. Files with an unknown bound overlap."""
+    by_partition: dict[str | None, list[tuple[str, str, str]]] = {}
+    unknown: set[str | None] = set()
+    for f in files:
+        if f.lower is None or f.upper is None:
+            unknown.add(f.partition)
+        else:
+            by_partition.setdefault(f.partition, []).append((f.lower, f.upper, f.path))
+    found: set[str] = set()
+    for partition, ranges in by_partition.items():
+        if partition in unknown:
+            continue
+        ranges.sort()
+        ends = list(accumulate((upper for _, upper, _ in ranges), max))
+        for n, (lower, upper, path) in enumerate(ranges):
+            before = n == 0 or ends[n - 1] <= lower
+            after = n + 1 == len(ranges) or upper <= ranges[n + 1][0]
+            if before and after:
+                found.add(path)
+    return frozenset(found)
 
 
 @dataclass(frozen=True)

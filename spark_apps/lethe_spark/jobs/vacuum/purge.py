@@ -7,7 +7,7 @@ without rows of these tombstones, and files that the run wrote, are not searched
 
 import logging
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -18,15 +18,17 @@ from lethe.files.bounds import FileBounds
 from lethe.ledger.ledger import Ledger
 from lethe.ledger.parts import get_many
 from lethe.ledger.tombstone import Tombstone
+from lethe.purge.filtering import Loss
 from lethe.search.live_suspects import Suspect
 from lethe.search.vacuum_survey import Survey
 from lethe.vacuum.plan import VacuumPlan, also_purged, still_active
-from lethe.vacuum.priority import first_step, small_neighbours
+from lethe.vacuum.priority import first_step, small_neighbours, target_bytes
 
 from lethe_spark.commit.ledger_commit import Attempts, Committed, Intent, NothingToCommit, commit_on_ledger
 from lethe_spark.commit.table_state import Base, observe_base
 from lethe_spark.commit.unpublished import discard
 from lethe_spark.jobs.vacuum import purge_step
+from lethe_spark.jobs.vacuum.filtering import filterable
 from lethe_spark.jobs.vacuum.purge_step import Outcome, Step
 from lethe_spark.jobs.vacuum.verify import SearchResults
 from lethe_spark.jvm.spark_table import SparkTable
@@ -132,7 +134,9 @@ class Purging:
         assert base.facts.head_id is not None
         must = tuple(s.bounds for s in self.live.found.values() if s.must and self._is_open(s))
         dirty, emptied, rest = self._dirty(base)
-        merged = self._merged(dirty)
+        target = target_bytes(self.spec.target_file_size_bytes, base.iceberg.properties)
+        alone = filterable(base, dirty, self.live.found, self._losses(dirty), target)
+        merged = self._merged([f for f in dirty if f.path not in alone])
         held = {f.lower for f in must}.union(*(self._held(f) for f in (*dirty, *emptied)))
         must = (*must, *emptied)
         rewrite = (*dirty, *merged)
@@ -147,8 +151,7 @@ class Purging:
         )
         self.left = (*rest, *self._not_approved())
         more = any(self._fits(f, size) for f in rest)
-        target = self.spec.target_file_size_bytes
-        return purge_step.write(self.context, self.table, base, Step(plan, merged, more), target)
+        return purge_step.write(self.context, self.table, base, Step(plan, merged, alone, more), target)
 
     def _observe(self, base: Base) -> tuple[Tombstone, ...]:
         """Update the known files to the head. Returns: the run's tombstones that are still active, as this ledger has them."""
@@ -204,6 +207,11 @@ class Purging:
     def _held(self, file: FileBounds) -> set[str]:
         """The ids of the tombstones of which a searched file holds rows."""
         return self.searched.held(file.path, self.live.suspects.within(file))
+
+    def _losses(self, files: Iterable[FileBounds]) -> dict[str, Loss]:
+        """What each file loses that could be searched."""
+        held = {f.path: frozenset(self._held(f)) for f in files if f.path not in self.searched.unsure}
+        return {path: Loss(ids, self.searched.count(path, ids)) for path, ids in held.items()}
 
     def _is_open(self, file: Suspect) -> bool:
         path = file.bounds.path

@@ -1,16 +1,18 @@
 """Carries out one step of a vacuum: writes the remaining rows of its files to new files, then replaces the files and updates the
 tombstones in one commit. I/O; `lethe.vacuum.plan` decides what may be committed."""
 
-from collections.abc import Collection, Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from lethe.files.bounds import FileBounds
 from lethe.ledger.parts import get_many
+from lethe.purge.filtering import Loss
 from lethe.vacuum.plan import PlanAgain, Purge, VacuumPlan, plan_purge
 
 from lethe_spark.commit.ledger_commit import Intent, NothingToCommit
 from lethe_spark.commit.table_state import Base
+from lethe_spark.jobs.vacuum.filtering import filter_files
 from lethe_spark.jvm.commit import Change, DeleteFiles, LedgerOnly, Rewrite, RowDelta
 from lethe_spark.jvm.data_files import DataFile, tasks_of
 from lethe_spark.jvm.deletes import DeleteChanges
@@ -30,6 +32,7 @@ class Step:
 
     plan: VacuumPlan
     merged: tuple[FileBounds, ...] = ()  # small files without deleted rows among the plan's files to rewrite
+    alone: Mapping[str, Loss] = field(default_factory=dict)  # what the files lose that are purged one by one, by path
     more: bool = False  # whether the run has more to do after this step
     removed: tuple[DataFile, ...] = ()  # the plan's files to delete and to rewrite, as objects of the JVM
     added: tuple[DataFile, ...] = ()  # the new files that replace the rewritten ones
@@ -43,21 +46,24 @@ class Outcome:
     tombstones: int = 0  # the number of tombstones that were removed
 
 
-def write(context: RunContext, table: SparkTable, base: Base, step: Step, target_bytes: int | None) -> Step:
+def write(context: RunContext, table: SparkTable, base: Base, step: Step, target_bytes: int) -> Step:
     """PURGE DATA: write the remaining rows of the step's files. Returns: the step with the removed and the new files.
 
     Args:
-        target_bytes: The size of a file; None: as the table says.
+        target_bytes: The size of a file.
     """
-    plan, added = step.plan, tuple[DataFile, ...]()
+    plan = step.plan
     # Planning the scan tasks lists all files of the table, so it is done once for the whole step.
     tasks = tasks_of(table, plan.touched, plan.snapshot_id) if plan.touched else []
     found = {file.path: (file, task) for task in tasks for file in [DataFile.of(task.file())]}
-    if plan.rewrite:
-        with scan_tasks(table, [found[f.path][1] for f in plan.rewrite]) as scanned:
+    filtered = filter_files(context, table, base, [(found[path][0], loss) for path, loss in step.alone.items()])
+    added = filtered.added
+    rest = [f for f in plan.rewrite if f.path not in filtered.replaced]
+    if rest:
+        with scan_tasks(table, [found[f.path][1] for f in rest]) as scanned:
             survivors = anti_join(scanned.frame, base.batch_column, {t.id for t in plan.applied})
-            one_task = _largest_partition(plan.rewrite) <= ONE_TASK_BYTES
-            added = write_uncommitted(
+            one_task = _largest_partition(rest) <= ONE_TASK_BYTES
+            added += write_uncommitted(
                 table, survivors, context.run_id, target_bytes, one_pass=one_task, by_range=not one_task
             )
     context.step("after-write")

@@ -1,0 +1,163 @@
+"""One data file without the rows of some batches: what is written, and which files are left to Spark."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from lethe.ingest.registrable import Target
+from lethe.purge.filtering import FileToFilter, Filter, Filtered, Loss
+from pyiceberg.partitioning import PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.types import DoubleType, LongType, NestedField, StringType
+
+COLUMNS = Schema(
+    NestedField(1, "batch_id", StringType()), NestedField(2, "v", LongType()), NestedField(3, "x", DoubleType())
+)
+SPEC = PartitionSpec()
+DOCUMENT = json.dumps({"spec-id": 7, "partition": [3], "sort-order-id": 5, "record-count": 0})
+IN_ORDER = ["A", "A", "B", "C", "C", "C"]
+
+
+def target(**properties: str) -> Target:
+    written = {key.replace("_", "-").replace("--", "."): value for key, value in properties.items()}
+    return Target(COLUMNS.model_dump_json(), SPEC.model_dump_json(), written, 1, may_lack=True)
+
+
+def field(name: str, kind: pa.DataType, id: int | None) -> pa.Field:
+    return pa.field(name, kind, metadata=None if id is None else {"PARQUET:field_id": str(id)})
+
+
+def table(batches: list[str | None], with_ids: bool = True) -> pa.Table:
+    ids = (1, 2, 3) if with_ids else (None, None, None)
+    schema = pa.schema(
+        [field("batch_id", pa.string(), ids[0]), field("v", pa.int64(), ids[1]), field("x", pa.float64(), ids[2])]
+    )
+    values = [float("nan") if n % 3 == 0 else float(n) for n in range(len(batches))]
+    return pa.table([pa.array(batches, pa.string()), pa.array(range(len(batches))), pa.array(values)], schema=schema)
+
+
+def write(folder: Path, rows: pa.Table, **options: Any) -> Path:
+    path = folder / "before.parquet"
+    pq.write_table(rows, path, store_schema=False, **options)
+    return path
+
+
+def purge(path: Path, ids: set[str], rows: int, of: int, **properties: str) -> Filtered:
+    to = str(path.parent / "after.parquet")
+    return Filter(target(**properties), {})(FileToFilter(str(path), of, to, Loss(frozenset(ids), rows), DOCUMENT))
+
+
+def test_the_new_file_has_the_other_rows_in_their_order_and_the_place_of_the_old_one(tmp_path: Path) -> None:
+    path, rows = tmp_path / "before.parquet", table(IN_ORDER)
+    with pq.ParquetWriter(path, rows.schema) as writer:
+        writer.write_table(rows)
+        writer.add_key_value_metadata({"iceberg.schema": "kept"})
+
+    document = json.loads(purge(path, {"B", "A"}, 3, of=6).document)
+
+    after = pq.ParquetFile(tmp_path / "after.parquet")
+    assert after.read().to_pydict()["v"] == [3, 4, 5]
+    assert after.metadata.metadata == {b"iceberg.schema": b"kept"}
+    assert after.schema.equals(pq.ParquetFile(path).schema)
+    assert (document["spec-id"], document["partition"], document["sort-order-id"]) == (7, [3], 5)
+    assert (document["record-count"], document["file-path"]) == (3, str(tmp_path / "after.parquet"))
+    assert document["file-size-in-bytes"] == (tmp_path / "after.parquet").stat().st_size
+    assert document["nan-value-counts"] == {"keys": [3], "values": [1]}
+    assert dict(zip(*document["lower-bounds"].values(), strict=True))[1] == b"C".hex()
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(st.lists(st.one_of(st.none(), st.sampled_from("ABCDE"))), st.sets(st.sampled_from("ABCDE")), st.integers(1, 7))
+def test_any_file_in_order_loses_exactly_these_rows(
+    tmp_path: Path, batches: list[str | None], ids: set[str], rows_per_group: int
+) -> None:
+    rows = table(sorted(batches, key=lambda b: b or ""))
+    gone = pc.is_in(rows["batch_id"], value_set=pa.array(sorted(ids), pa.string()))
+    if not rows.num_rows:
+        return
+    path = write(tmp_path, rows, row_group_size=rows_per_group)
+
+    done = purge(path, ids, pc.sum(gone).as_py() or 0, of=rows.num_rows)
+
+    assert done.unsuitable == ""
+    assert pq.read_table(tmp_path / "after.parquet").to_pydict()["v"] == rows.filter(pc.invert(gone))["v"].to_pylist()
+
+
+def unsuitable(path: Path, **properties: str) -> str:
+    done = purge(path, {"B"}, 1, of=6, **properties)
+    assert not done.document
+    assert not (path.parent / "after.parquet").exists()
+    return done.unsuitable
+
+
+@pytest.mark.parametrize("batches", [["A", "B", "A", "C", "C", "C"], ["A", None, "B", "C", "C", "C"], ["B", *"AAAAA"]])
+def test_a_file_that_is_not_in_order_is_left(tmp_path: Path, batches: list[str | None]) -> None:
+    assert "order of batches" in unsuitable(write(tmp_path, table(batches), row_group_size=2))
+
+
+def test_a_file_without_field_ids_is_left(tmp_path: Path) -> None:
+    assert unsuitable(write(tmp_path, table(IN_ORDER, with_ids=False))) == "it has no field ids"
+
+
+def test_a_file_with_a_column_that_the_table_has_dropped_is_left(tmp_path: Path) -> None:
+    rows = table(IN_ORDER).append_column(field("old", pa.string(), 9), pa.array(["x"] * 6))
+
+    assert "does not have" in unsuitable(write(tmp_path, rows))
+
+
+def test_a_file_without_the_batch_column_is_left(tmp_path: Path) -> None:
+    assert unsuitable(write(tmp_path, table(IN_ORDER).drop_columns("batch_id"))) == "it does not have the batch column"
+
+
+def test_a_narrower_type_stays_and_its_bounds_are_of_the_tables_type(tmp_path: Path) -> None:
+    rows = table(IN_ORDER)
+    narrow = rows.set_column(1, field("v", pa.int32(), 2), rows["v"].cast(pa.int32()))
+
+    document = json.loads(purge(write(tmp_path, narrow), {"B"}, 1, of=6).document)
+
+    assert pq.read_schema(tmp_path / "after.parquet").field("v").type == pa.int32()
+    assert bytes.fromhex(dict(zip(*document["upper-bounds"].values(), strict=True))[2]) == (5).to_bytes(8, "little")
+
+
+def test_a_file_with_other_rows_than_were_found_before_is_left(tmp_path: Path) -> None:
+    path = write(tmp_path, table(["A", "A", "B", "B", "C", "C"]))
+
+    assert "number of its rows" in unsuitable(path)
+
+
+def test_a_file_that_is_no_parquet_is_left(tmp_path: Path) -> None:
+    path = tmp_path / "before.parquet"
+    path.write_bytes(b"PAR1 nothing PAR1")
+
+    assert unsuitable(path) == "ArrowInvalid"
+
+
+@pytest.mark.parametrize(
+    ("properties", "why"),
+    [
+        ({"write__parquet__compression_codec": "lzo"}, "codec"),
+        ({"write__parquet__bloom_filter_enabled__column__v": "true"}, "Bloom filters"),
+    ],
+)
+def test_what_the_table_asks_for_and_arrow_does_not_write_is_left(
+    tmp_path: Path, properties: dict[str, str], why: str
+) -> None:
+    assert why in unsuitable(write(tmp_path, table(IN_ORDER)), **properties)
+
+
+@pytest.mark.parametrize(("codec", "written"), [("zstd", "ZSTD"), ("gzip", "GZIP"), ("uncompressed", "UNCOMPRESSED")])
+def test_the_codec_is_the_tables(tmp_path: Path, codec: str, written: str) -> None:
+    purge(write(tmp_path, table(IN_ORDER)), {"B"}, 1, of=6, write__parquet__compression_codec=codec)
+
+    assert pq.read_metadata(tmp_path / "after.parquet").row_group(0).column(0).compression == written
+
+
+def test_a_missing_file_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        purge(tmp_path / "before.parquet", {"B"}, 1, of=6)
