@@ -46,13 +46,14 @@ OPTIONS: Final[Mapping[str, str]] = {
 @dataclass(frozen=True)
 class Purged:
     """`seconds` from the deleted rows to the commit; data files rewritten, of so many `bytes`, and those dropped whole;
-    `deletes_left`: delete files that the head still has."""
+    `deletes_left`: delete files that the head still has; `encoded`: bytes of row groups that were not just copied."""
 
     seconds: float
     bytes: int
     files: int
     whole: int
     deletes_left: int
+    encoded: int
 
 
 def measure(lake: Lake, size: Size, numbers: Sequence[int], rounds: int, *, ordered: bool) -> dict[str, Any]:
@@ -83,7 +84,12 @@ def measure(lake: Lake, size: Size, numbers: Sequence[int], rounds: int, *, orde
         files, size_held = held[r["deleted"]]
         r |= {"held_files": files, "held_bytes": size_held}
         if (done := seen.get((r["way"], r["deleted"]))) is not None:
-            r |= {"files": done.files, "whole_files": done.whole, "deletes_left": done.deletes_left}
+            r |= {
+                "files": done.files,
+                "whole_files": done.whole,
+                "deletes_left": done.deletes_left,
+                "encoded": done.encoded,
+            }
     source = lake.spark.table(f"{CATALOG}.{name}.files").agg(F.count("*"), F.sum("file_size_in_bytes")).collect()[0]
     return {
         "table": {
@@ -135,20 +141,23 @@ def _by_vacuum(subject: Ledger, deleted: int) -> Purged:
     done: list[VacuumResult] = []
     seconds = seconds_of(lambda: done.append(vacuumed(subject.lake, subject.table)))
     check(subject.read(), subject.size, deleted)
-    return Purged(seconds, done[0].bytes_rewritten, done[0].files_rewritten, done[0].files_deleted, 0)
+    found = done[0]
+    encoded = found.bytes_rewritten - found.bytes_copied
+    return Purged(seconds, found.bytes_rewritten, found.files_rewritten, found.files_deleted, 0, encoded)
 
 
 def _by_delete(rival: SparkSql, seconds: float) -> Purged:
     summary = _summary(rival.table)
     removed, files = int(summary.get("removed-files-size", 0)), int(summary.get("deleted-data-files", 0))
-    return Purged(seconds, removed, files, 0, 0)
+    return Purged(seconds, removed, files, 0, 0, removed)
 
 
 def _by_rewriting(lake: Lake, rival: SparkSql) -> Purged:
     rows: list[Any] = []
     seconds = seconds_of(lambda: rows.append(rewrite(lake, rival.table)))
     left = int(_summary(rival.table).get("total-delete-files", 0))
-    return Purged(seconds, rows[0]["rewritten_bytes_count"], rows[0]["rewritten_data_files_count"], 0, left)
+    rewritten = rows[0]["rewritten_bytes_count"]
+    return Purged(seconds, rewritten, rows[0]["rewritten_data_files_count"], 0, left, rewritten)
 
 
 def vacuumed(lake: Lake, table: SparkTable) -> VacuumResult:

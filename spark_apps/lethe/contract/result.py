@@ -271,7 +271,8 @@ class VacuumResult(RunResult):
     files_added: int = 0
     tombstones_purged: int = 0
     rows_purged: int = 0
-    bytes_rewritten: int = 0
+    bytes_rewritten: int = 0  # of the files that were rewritten
+    bytes_copied: int = 0  # of row groups in these files, which were copied as they are
     files_left: int = 0  # for the next vacuum
     bytes_left: int = 0  # of these files
     plan: VacuumPlanned | None = None

@@ -1,12 +1,13 @@
-"""Writes a data file without the rows of some batches, with Arrow. Runs in Spark's Python workers, without Spark. I/O.
+"""Writes a data file without the rows of some batches. Runs in Spark's Python workers, without Spark. I/O.
 
 A purge only filters: the order, the partition and the columns of a file stay. So a file needs no sort and no shuffle, and its
-rows need not become objects. Only files for which that is certain are written. For others `Unsuitable` says why, and Spark
-rewrites them.
+rows need not become objects. Row groups without such rows are copied as bytes (`lethe.purge.splicing`), and Arrow encodes the
+others again. Only files for which that is certain are written. For others `Unsuitable` says why, and Spark rewrites them.
 """
 
 import json
-from collections.abc import Iterable, Iterator
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from io import BytesIO
@@ -19,8 +20,12 @@ from pyiceberg.io import FileIO, load_file_io
 
 from lethe.ingest.parquet_types import FIELD_ID, misfit
 from lethe.ingest.registrable import Target, by_field_id, columns_of, data_file_document
+from lethe.purge.footer import Unreadable
+from lethe.purge.splicing import Splice, footer_of, groups_of
 
 _ROWS_AT_ONCE: Final = 131_072
+# An encoded row group has about so many bytes in memory before it is encoded.
+_GROUP_BYTES: Final = 128 * 1024**2
 _PROPERTY: Final = "write.parquet."
 # Iceberg's names of codecs, and Arrow's.
 _CODECS: Final = {
@@ -31,6 +36,9 @@ _CODECS: Final = {
     "lz4": "lz4",
     "uncompressed": "none",
 }
+
+
+_UNORDERED: Final = "its rows are not in the order of batches"
 
 
 class Unsuitable(Exception):
@@ -67,7 +75,10 @@ class Filtered:
     path: str
     # Iceberg's JSON of the new file; empty: there is none.
     document: str = ""
-    # Why there is none.
+    # Bytes of row groups that were copied, and of those that were encoded again.
+    copied: int = 0
+    encoded: int = 0
+    # Why there is no new file.
     unsuitable: str = ""
 
 
@@ -82,39 +93,32 @@ class Filter:
         """Raises: FileNotFoundError, and what the storage raises."""
         io = load_file_io(self.io_properties, file.path)
         try:
-            return Filtered(file.path, self._filtered(io, file))
+            return self._filtered(io, file)
         except Unsuitable as e:
             return Filtered(file.path, unsuitable=str(e))
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError, ValueError) as e:
             # Of the file's content. The text may contain a value.
             return Filtered(file.path, unsuitable=type(e).__name__)
 
-    def _filtered(self, io: FileIO, file: FileToFilter) -> str:
-        """Iceberg's JSON of the new file. Raises: Unsuitable."""
-        with io.new_input(file.path).open() as stream:
-            source = pq.ParquetFile(stream)
-            schema = suitable_schema(source, self.target)
-            options = writer_options(self.target.properties, source)
-            require_same_schema(source, schema, options)
+    def _filtered(self, io: FileIO, file: FileToFilter) -> Filtered:
+        """Raises: Unsuitable."""
+        given = io.new_input(file.path)
+        with given.open() as stream:
+            source = Source(stream, len(given), self.target)
             try:
-                rows = _Rows(source, schema, self.target, file.loss.ids)
-                per_group = max(source.metadata.row_group(n).num_rows for n in range(source.num_row_groups))
-                with (
-                    io.new_output(file.to).create(overwrite=True) as sink,
-                    pq.ParquetWriter(sink, schema, **options) as writer,
-                ):
-                    for batch in rows:
-                        writer.write_batch(batch, row_group_size=per_group)
-                    writer.add_key_value_metadata(_kept_metadata(source))
-                if rows.left_out != file.loss.rows or rows.kept + rows.left_out != file.records:
+                with io.new_output(file.to).create(overwrite=True) as sink:
+                    rewrite = _Rewrite(source, sink, file.loss.ids)
+                    rewrite.run()
+                if rewrite.left_out != file.loss.rows or rewrite.kept + rewrite.left_out != file.records:
                     raise Unsuitable("the number of its rows is not the one that was found before")
-                return self._document(io, file, rows.nans)
+                return Filtered(file.path, self._document(io, file, rewrite), rewrite.copied, rewrite.encoded)
             except BaseException:
                 with suppress(Exception):
                     io.delete(file.to)
                 raise
 
-    def _document(self, io: FileIO, file: FileToFilter, nans: dict[int, int]) -> str:
+    def _document(self, io: FileIO, file: FileToFilter, rewrite: "_Rewrite") -> str:
+        """Iceberg's JSON of the new file."""
         written = io.new_input(file.to)
         with written.open() as stream:
             metadata = pq.read_metadata(stream)
@@ -122,38 +126,143 @@ class Filter:
         found = data_file_document(metadata, file.to, len(written), columns, self.target)
         before = json.loads(file.document)
         kept = {k: before[k] for k in ("spec-id", "partition", "sort-order-id") if k in before}
-        return json.dumps(found | kept | {"nan-value-counts": by_field_id(nans)})
+        return json.dumps(found | kept | {"nan-value-counts": by_field_id(rewrite.nans_after(nans_of(before)))})
 
 
-class _Rows:
-    """The rows that stay, in their order."""
+class Source:
+    """An open data file that may be filtered. Raises: Unsuitable."""
 
-    def __init__(self, source: pq.ParquetFile, schema: pa.Schema, target: Target, ids: frozenset[str]) -> None:
-        self._source, self._schema = source, schema
-        self._column = target.name(target.field_id)
-        self._ids = pa.array(sorted(ids), pa.string())
+    def __init__(self, stream: Any, size: int, target: Target) -> None:
+        self.stream = stream
+        self.parquet = pq.ParquetFile(stream)
+        self.batch_column = target.name(target.field_id)
+        self.schema = suitable_schema(self.parquet, target)
+        self.options = writer_options(target.properties, self.parquet)
+        require_same_schema(self.parquet, self.schema, self.options)
+        try:
+            self.footer = footer_of(stream, size)
+        except Unreadable as e:
+            raise Unsuitable(str(e)) from None
+
+    def ids_in(self, group: int) -> tuple[str, str] | None:
+        """The bounds of the batches in a row group, in which no row is without one. None: unknown."""
+        of_group = self.parquet.metadata.row_group(group)
+        columns = (of_group.column(n) for n in range(of_group.num_columns))
+        statistics = next(c.statistics for c in columns if c.path_in_schema == self.batch_column)
+        if statistics is None or not statistics.has_min_max or statistics.null_count != 0:
+            return None
+        return str(statistics.min), str(statistics.max)
+
+
+class _Rewrite:
+    """Writes the rows of a file that stay, in their order."""
+
+    def __init__(self, source: Source, sink: Any, ids: frozenset[str]) -> None:
+        self._source, self._ids = source, sorted(ids)
+        self._groups = groups_of(source.footer)
+        self._splice = Splice(sink, source.footer)
+        self._last: str | None = None  # the batch of the last row
+        self._floats = dict(_floats(source.schema))
+        self._all_encoded = True
+        # NaNs of encoded row groups, by field id: of the rows that stay, and of the others.
+        self._nans, self._nans_left_out = dict.fromkeys(self._floats, 0), dict.fromkeys(self._floats, 0)
+        # Numbers of rows.
         self.kept = self.left_out = 0
-        self._floats = dict(_floats(schema))
-        # NaNs of the rows that stay, by field id.
-        self.nans = dict.fromkeys(self._floats, 0)
+        # Numbers of bytes.
+        self.copied = self.encoded = 0
 
-    def __iter__(self) -> Iterator[pa.RecordBatch]:
+    def run(self) -> None:
         """Raises: Unsuitable, if the rows are not in the order of batches: then Spark sorts them."""
-        last: str | None = None
-        for batch in self._source.iter_batches(_ROWS_AT_ONCE, use_threads=False):
-            of_batch = batch.column(self._column)
-            last = _require_order(of_batch, last)
-            goes = pc.is_in(of_batch, value_set=self._ids)
+        try:
+            for number, group in enumerate(self._groups):
+                bounds = self._source.ids_in(number)
+                if bounds is None or self._might_hold(*bounds):
+                    self._encode(number)
+                else:
+                    self._require_order(*bounds)
+                    self.copied += self._splice.add(self._source.stream, group)
+                    self.kept += self._source.parquet.metadata.row_group(number).num_rows
+                    self._all_encoded = False
+            self._splice.close()
+        except Unreadable as e:
+            raise Unsuitable(str(e)) from None
+
+    def nans_after(self, before: Mapping[int, int]) -> dict[int, int]:
+        """NaNs of the new file, by field id, as far as they are known.
+
+        Args:
+            before: Of the old one.
+        """
+        if self._all_encoded:
+            return self._nans
+        return {i: before[i] - n for i, n in self._nans_left_out.items() if i in before}
+
+    def _might_hold(self, lower: str, upper: str) -> bool:
+        at = bisect_left(self._ids, lower)
+        return at < len(self._ids) and self._ids[at] <= upper
+
+    def _encode(self, group: int) -> None:
+        waiting: list[pa.RecordBatch] = []
+        for rows in self._rows(group):
+            waiting.append(rows)
+            if sum(w.nbytes for w in waiting) >= _GROUP_BYTES:
+                self._write(waiting)
+                waiting = []
+        if waiting:
+            self._write(waiting)
+
+    def _write(self, rows: Sequence[pa.RecordBatch]) -> None:
+        made = BytesIO()
+        table = pa.Table.from_batches(rows)
+        pq.write_table(table, made, row_group_size=table.num_rows, **self._source.options)
+        for group in groups_of(footer_of(made, made.tell())):
+            self.encoded += self._splice.add(made, group)
+
+    def _rows(self, group: int) -> Iterator[pa.RecordBatch]:
+        wanted = pa.array(self._ids, pa.string())
+        for batch in self._source.parquet.iter_batches(_ROWS_AT_ONCE, row_groups=[group], use_threads=False):
+            of_batch = batch.column(self._source.batch_column)
+            self._require_rows_in_order(of_batch)
+            goes = pc.is_in(of_batch, value_set=wanted)
             out = goes.true_count
             rows = batch.filter(pc.invert(goes)) if out else batch
             self.left_out += out
             self.kept += rows.num_rows
             for field_id, path in self._floats.items():
-                values = rows.column(path[0])
-                values = pc.struct_field(values, list(path[1:])) if len(path) > 1 else values
-                self.nans[field_id] += pc.is_nan(values).true_count
+                nans = _nans_in(rows, path)
+                self._nans[field_id] += nans
+                self._nans_left_out[field_id] += _nans_in(batch, path) - nans if out else 0
             if rows.num_rows:
-                yield rows.cast(self._schema)
+                yield rows.cast(self._source.schema)
+
+    def _require_rows_in_order(self, ids: pa.Array) -> None:
+        """Nulls are first."""
+        known = ids.drop_null()
+        nulls_first = self._last is None and ids.slice(0, ids.null_count).null_count == ids.null_count
+        if ids.null_count and not nulls_first:
+            raise Unsuitable(_UNORDERED)
+        if not len(known):
+            return
+        if not pc.all(pc.less_equal(known.slice(0, len(known) - 1), known.slice(1)), min_count=0).as_py():
+            raise Unsuitable(_UNORDERED)
+        self._require_order(known[0].as_py(), known[-1].as_py())
+
+    def _require_order(self, lower: str, upper: str) -> None:
+        if self._last is not None and lower < self._last:
+            raise Unsuitable(_UNORDERED)
+        self._last = upper
+
+
+def nans_of(document: Mapping[str, Any]) -> dict[int, int]:
+    """The NaNs of a data file by field id, of Iceberg's JSON."""
+    found = document.get("nan-value-counts") or {"keys": [], "values": []}
+    return dict(zip(found["keys"], found["values"], strict=True))
+
+
+def _nans_in(rows: pa.RecordBatch, path: tuple[str, ...]) -> int:
+    values = rows.column(path[0])
+    values = pc.struct_field(values, list(path[1:])) if len(path) > 1 else values
+    return int(pc.is_nan(values).true_count)
 
 
 def _floats(fields: Iterable[pa.Field], at: tuple[str, ...] = ()) -> Iterator[tuple[int, tuple[str, ...]]]:
@@ -166,19 +275,6 @@ def _floats(fields: Iterable[pa.Field], at: tuple[str, ...] = ()) -> Iterator[tu
             yield from _floats(field.type, path)
 
 
-def _require_order(ids: pa.Array, last: str | None) -> str | None:
-    """The last id. Raises: Unsuitable, if an id is less than the one before it. Nulls are first."""
-    known = ids.drop_null()
-    if not len(known):
-        return last
-    if len(known) < len(ids) and (last is not None or ids.slice(0, ids.null_count).null_count < ids.null_count):
-        raise Unsuitable("its rows are not in the order of batches")
-    before, after = known.slice(0, len(known) - 1), known.slice(1)
-    if (last is not None and known[0].as_py() < last) or not pc.all(pc.less_equal(before, after), min_count=0).as_py():
-        raise Unsuitable("its rows are not in the order of batches")
-    return str(known[-1].as_py())
-
-
 def suitable_schema(source: pq.ParquetFile, target: Target) -> pa.Schema:
     """The columns to write: those of the file. Raises: Unsuitable."""
     metadata, schema = source.metadata, source.schema_arrow
@@ -189,11 +285,6 @@ def suitable_schema(source: pq.ParquetFile, target: Target) -> pa.Schema:
     if schema.names.count(target.name(target.field_id)) != 1:
         raise Unsuitable("it does not have the batch column")
     return schema.remove_metadata()
-
-
-def _kept_metadata(source: pq.ParquetFile) -> dict[bytes, bytes]:
-    """What the writer of a file says of it, such as Iceberg's schema, without what only Arrow reads."""
-    return {k: v for k, v in (source.metadata.metadata or {}).items() if k != b"ARROW:schema"}
 
 
 def writer_options(properties: Any, source: pq.ParquetFile) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """Data files of a table as objects of Iceberg, which a commit passes back to it, and the scan tasks of named files."""
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,7 +10,7 @@ from lethe.base.errors import ConflictError
 from lethe.files.partitions import partition_text_of_json
 
 from lethe_spark.jvm.errors import reading
-from lethe_spark.jvm.gateway import each, each_of
+from lethe_spark.jvm.gateway import each, each_of, java_list
 from lethe_spark.jvm.table import IcebergTable
 
 
@@ -77,15 +77,21 @@ def find_files(table: IcebergTable, paths: Iterable[str], snapshot_id: int) -> t
 
 
 @reading("planning a scan of named files")
-def tasks_of(table: IcebergTable, paths: Iterable[str], snapshot_id: int) -> list[Any]:
+def tasks_of(
+    table: IcebergTable, paths: Iterable[str], snapshot_id: int, metrics_of: Collection[str] = ()
+) -> list[Any]:
     """The scan tasks of exactly the named files of a snapshot, in planning order.
 
     Args:
         paths: As Iceberg records them (`DataFile.path`, or a manifest's `file_path`).
+        metrics_of: Names of columns whose metrics the files keep. Planning reads those of all files of the table.
     Raises: ConflictError (`DataMoved`), if the snapshot does not hold one of them; TransientError.
     """
     wanted = set(paths)
-    planned = each_of(table.java.newScan().useSnapshot(snapshot_id).ignoreResiduals().planFiles())
+    scan = table.java.newScan().useSnapshot(snapshot_id).ignoreResiduals()
+    if metrics_of:
+        scan = scan.includeColumnStats(java_list(table.jvm, metrics_of))
+    planned = each_of(scan.planFiles())
     tasks = [task for task in planned if str(task.file().location()) in wanted]
     if len(tasks) < len(wanted):
         missing = sorted(wanted - {str(task.file().location()) for task in tasks})

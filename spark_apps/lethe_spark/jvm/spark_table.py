@@ -16,8 +16,12 @@ from lethe_spark.jvm.gateway import gateway, java_map, jvm
 from lethe_spark.jvm.sql_expressions import quoted_path
 from lethe_spark.jvm.table import IcebergTable
 
-# Each commit writes a metadata file with the whole history. Without this, thousands of commits a day would keep them all.
-NEW_TABLE: Mapping[str, str] = {"write.metadata.delete-after-commit.enabled": "true"}
+NEW_TABLE: Mapping[str, str] = {
+    # Each commit writes a metadata file with the whole history. Without this, thousands of commits a day would keep them all.
+    "write.metadata.delete-after-commit.enabled": "true",
+    # A purge copies the row groups that lose no rows. Iceberg's default, 128 MiB, would leave few to copy.
+    "write.parquet.row-group-size-bytes": str(16 * 1024**2),
+}
 
 # Metadata of a column besides its name, type and nullability.
 _COLUMN_METADATA: Final = frozenset({"comment", "__CHAR_VARCHAR_TYPE_STRING"})

@@ -12,6 +12,7 @@ from lethe.ingest.registrable import Target
 from lethe.purge.filtering import FileToFilter, Filter, Filtered, Loss
 from lethe.search.live_suspects import Suspect
 from lethe.vacuum.priority import apart, stays_large
+from pyiceberg.types import DoubleType, FloatType
 
 from lethe_spark.commit.table_state import Base
 from lethe_spark.jvm.data_files import DataFile, described
@@ -56,6 +57,12 @@ def filterable(
     return found
 
 
+def kept_metrics(base: Base) -> tuple[str, ...]:
+    """The columns with metrics that a footer does not show: the numbers of NaNs."""
+    schema = base.iceberg.schema()
+    return tuple(n for n in schema.column_names if isinstance(schema.find_type(n), (FloatType, DoubleType)))
+
+
 @dataclass(frozen=True)
 class FilteredFiles:
     """What became of the files."""
@@ -63,6 +70,8 @@ class FilteredFiles:
     added: tuple[DataFile, ...]
     # Paths of the files that the added ones replace.
     replaced: frozenset[str]
+    # Bytes of row groups that were copied.
+    copied_bytes: int = 0
 
 
 def filter_files(
@@ -86,8 +95,10 @@ def filter_files(
         if one.unsuitable:
             log.info("%s is rewritten by Spark: %s", one.path, one.unsuitable)
     written = [one for one in done if one.document]
+    copied, encoded = sum(one.copied for one in written), sum(one.encoded for one in written)
+    log.info("%d files filtered: %d bytes copied, %d bytes encoded", len(written), copied, encoded)
     added = described(table, each(data_files(table, [one.document for one in written])))
-    return FilteredFiles(added, frozenset(one.path for one in written))
+    return FilteredFiles(added, frozenset(one.path for one in written), copied)
 
 
 @reading("naming new data files")

@@ -149,6 +149,7 @@ def _result(context: RunContext, purging: Purging | None) -> VacuumResult:
             "files_deleted": tally.files_deleted,
             "files_added": tally.files_added,
             "bytes_rewritten": tally.bytes_rewritten,
+            "bytes_copied": tally.bytes_copied,
             "tombstones_purged": tally.tombstones,
             "rows_purged": tally.rows,
             "files_left": len(purging.left),

@@ -51,6 +51,7 @@ class Tally:
     files_deleted: int = 0  # files that were deleted whole
     files_added: int = 0
     bytes_rewritten: int = 0
+    bytes_copied: int = 0  # of these, in row groups that were copied
     files_in_vain: int = 0  # files that were rewritten and held no rows to purge
     seconds: float = 0.0  # of planning, writing and committing
 
@@ -279,6 +280,7 @@ class Purging:
         tally.files_deleted += len(plan.delete)
         tally.files_added += len(step.added)
         tally.bytes_rewritten += sum(f.size for f in plan.rewrite)
+        tally.bytes_copied += step.copied_bytes
         tally.files_in_vain += self._in_vain(plan, went)
 
     def _in_vain(self, plan: VacuumPlan, went: int) -> int:

@@ -12,7 +12,7 @@ from lethe.vacuum.plan import PlanAgain, Purge, VacuumPlan, plan_purge
 
 from lethe_spark.commit.ledger_commit import Intent, NothingToCommit
 from lethe_spark.commit.table_state import Base
-from lethe_spark.jobs.vacuum.filtering import filter_files
+from lethe_spark.jobs.vacuum.filtering import filter_files, kept_metrics
 from lethe_spark.jvm.commit import Change, DeleteFiles, LedgerOnly, Rewrite, RowDelta
 from lethe_spark.jvm.data_files import DataFile, tasks_of
 from lethe_spark.jvm.deletes import DeleteChanges
@@ -36,6 +36,7 @@ class Step:
     more: bool = False  # whether the run has more to do after this step
     removed: tuple[DataFile, ...] = ()  # the plan's files to delete and to rewrite, as objects of the JVM
     added: tuple[DataFile, ...] = ()  # the new files that replace the rewritten ones
+    copied_bytes: int = 0  # of row groups that were copied into them
 
 
 @dataclass(frozen=True)
@@ -54,7 +55,8 @@ def write(context: RunContext, table: SparkTable, base: Base, step: Step, target
     """
     plan = step.plan
     # Planning the scan tasks lists all files of the table, so it is done once for the whole step.
-    tasks = tasks_of(table, plan.touched, plan.snapshot_id) if plan.touched else []
+    metrics_of = kept_metrics(base) if step.alone else ()
+    tasks = tasks_of(table, plan.touched, plan.snapshot_id, metrics_of) if plan.touched else []
     found = {file.path: (file, task) for task in tasks for file in [DataFile.of(task.file())]}
     filtered = filter_files(context, table, base, [(found[path][0], loss) for path, loss in step.alone.items()])
     added = filtered.added
@@ -67,7 +69,8 @@ def write(context: RunContext, table: SparkTable, base: Base, step: Step, target
                 table, survivors, context.run_id, target_bytes, one_pass=one_task, by_range=not one_task
             )
     context.step("after-write")
-    return replace(step, removed=tuple(file for file, _ in found.values()), added=added)
+    removed = tuple(file for file, _ in found.values())
+    return replace(step, removed=removed, added=added, copied_bytes=filtered.copied_bytes)
 
 
 def intent(

@@ -1,0 +1,158 @@
+"""The footer of a Parquet file as values that can be changed and written again. Pure.
+
+Apache Thrift's compact protocol is read generically, by field numbers of parquet.thrift
+(https://github.com/apache/parquet-format), so that fields which this code does not know stay.
+"""
+
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeAlias
+
+from thrift.protocol.TCompactProtocol import TCompactProtocol
+from thrift.protocol.TProtocol import TProtocolException
+from thrift.Thrift import TType
+from thrift.transport.TTransport import TMemoryBuffer
+
+MAGIC: Final = b"PAR1"
+# The length of the footer, and the magic.
+TAIL_BYTES: Final = 8
+
+# Field numbers, by struct.
+ROWS, ROW_GROUPS, CREATED_BY, ENCRYPTION = 3, 4, 6, 8
+COLUMNS, GROUP_ROWS, GROUP_OFFSET, ORDINAL = 1, 3, 5, 7
+CHUNK_FILE, CHUNK_OFFSET, CHUNK_DATA, CHUNK_CRYPTO = 1, 2, 3, 8
+OFFSET_INDEX, OFFSET_INDEX_LENGTH, COLUMN_INDEX, COLUMN_INDEX_LENGTH = 4, 5, 6, 7
+CHUNK_BYTES, DATA_PAGE, INDEX_PAGE, DICTIONARY_PAGE, BLOOM, BLOOM_LENGTH = 7, 9, 10, 11, 14, 15
+PAGES, PAGE_OFFSET = 1, 1
+
+
+class Unreadable(ValueError):
+    """The bytes are not what the format says."""
+
+
+@dataclass
+class Listed:
+    """A list of Thrift."""
+
+    type: int
+    items: list[Any]
+
+
+@dataclass
+class Struct:
+    """A struct of Thrift: the type and the value of each field, by its number."""
+
+    fields: dict[int, tuple[int, Any]] = field(default_factory=dict)
+
+    def __getitem__(self, number: int) -> Any:
+        return self.fields[number][1]
+
+    def get(self, number: int, default: Any = None) -> Any:
+        return self.fields[number][1] if number in self.fields else default
+
+    def change(self, number: int, value: Any) -> None:
+        """Set the value of a field that is there."""
+        self.fields[number] = (self.fields[number][0], value)
+
+    def set_i64(self, number: int, value: int) -> None:
+        self.fields[number] = (TType.I64, value)
+
+    def set_i32(self, number: int, value: int) -> None:
+        self.fields[number] = (TType.I32, value)
+
+    def remove(self, *numbers: int) -> None:
+        for number in numbers:
+            self.fields.pop(number, None)
+
+
+Value: TypeAlias = "int | float | bool | bytes | Listed | Struct"
+
+
+def decode(content: bytes) -> Struct:
+    """Raises: Unreadable."""
+    try:
+        return _read_struct(TCompactProtocol(TMemoryBuffer(content)))
+    except (EOFError, TProtocolException, AssertionError, IndexError, KeyError, TypeError) as e:
+        raise Unreadable(type(e).__name__) from None
+
+
+def encode(struct: Struct) -> bytes:
+    buffer = TMemoryBuffer()
+    _write_struct(TCompactProtocol(buffer), struct)
+    return bytes(buffer.getvalue())
+
+
+def _read_struct(protocol: Any) -> Struct:
+    found = Struct()
+    protocol.readStructBegin()
+    while True:
+        _, kind, number = protocol.readFieldBegin()
+        if kind == TType.STOP:
+            break
+        found.fields[number] = (kind, _read(protocol, kind))
+        protocol.readFieldEnd()
+    protocol.readStructEnd()
+    # Fields are written in their order, whatever was changed.
+    return found
+
+
+def _read(protocol: Any, kind: int) -> Any:
+    match kind:
+        case TType.BOOL:
+            return protocol.readBool()
+        case TType.BYTE:
+            return protocol.readByte()
+        case TType.I16:
+            return protocol.readI16()
+        case TType.I32:
+            return protocol.readI32()
+        case TType.I64:
+            return protocol.readI64()
+        case TType.DOUBLE:
+            return protocol.readDouble()
+        case TType.STRING:
+            return protocol.readBinary()
+        case TType.STRUCT:
+            return _read_struct(protocol)
+        case TType.LIST:
+            of, size = protocol.readListBegin()
+            items = [_read(protocol, of) for _ in range(size)]
+            protocol.readListEnd()
+            return Listed(of, items)
+        case _:
+            raise Unreadable(f"a field has the Thrift type {kind}, which parquet.thrift does not have")
+
+
+def _write_struct(protocol: Any, struct: Struct) -> None:
+    protocol.writeStructBegin("")
+    for number in sorted(struct.fields):
+        kind, value = struct.fields[number]
+        protocol.writeFieldBegin("", kind, number)
+        _write(protocol, kind, value)
+        protocol.writeFieldEnd()
+    protocol.writeFieldStop()
+    protocol.writeStructEnd()
+
+
+def _write(protocol: Any, kind: int, value: Any) -> None:
+    match kind:
+        case TType.BOOL:
+            protocol.writeBool(value)
+        case TType.BYTE:
+            protocol.writeByte(value)
+        case TType.I16:
+            protocol.writeI16(value)
+        case TType.I32:
+            protocol.writeI32(value)
+        case TType.I64:
+            protocol.writeI64(value)
+        case TType.DOUBLE:
+            protocol.writeDouble(value)
+        case TType.STRING:
+            protocol.writeBinary(value)
+        case TType.STRUCT:
+            _write_struct(protocol, value)
+        case _:
+            protocol.writeListBegin(value.type, len(value.items))
+            for item in value.items:
+                _write(protocol, value.type, item)
+            protocol.writeListEnd()

@@ -1,0 +1,160 @@
+"""Makes a Parquet file of row groups of other files, by copying their bytes. I/O.
+
+The format allows it: a row group is a range of bytes, and only the footer and the page indexes say where it is.
+"""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, Final
+
+from lethe.purge import footer
+from lethe.purge.footer import Listed, Struct, Unreadable
+
+_COPIED_AT_ONCE: Final = 8 * 1024**2
+# Early versions left the header of the dictionary out of the size of a column (PARQUET-816).
+_WRONG_SIZES: Final = re.compile(rb"parquet-mr version 1\.[0-7]\b")
+
+
+def footer_of(stream: Any, size: int) -> Struct:
+    """The footer of an open file of so many bytes. Raises: Unreadable."""
+    stream.seek(max(0, size - footer.TAIL_BYTES))
+    tail = bytes(stream.read(footer.TAIL_BYTES))
+    length = int.from_bytes(tail[:4], "little")
+    if tail[4:] != footer.MAGIC or length > size - footer.TAIL_BYTES:
+        raise Unreadable("its end is not that of a plain Parquet file")
+    stream.seek(size - footer.TAIL_BYTES - length)
+    found = footer.decode(bytes(stream.read(length)))
+    if footer.ENCRYPTION in found.fields:
+        raise Unreadable("it is encrypted")
+    if _WRONG_SIZES.match(bytes(found.get(footer.CREATED_BY, b""))):
+        raise Unreadable("its writer is so old that its sizes of columns may be wrong")
+    return found
+
+
+def groups_of(found: Struct) -> list[Struct]:
+    """The row groups of a footer."""
+    return list(found[footer.ROW_GROUPS].items)
+
+
+def extent(group: Struct) -> tuple[int, int]:
+    """The first byte of a row group, and the byte after its last. There may be other bytes between its columns.
+
+    Raises: Unreadable, if the columns overlap.
+    """
+    ranges = sorted(_chunk_extent(chunk) for chunk in group[footer.COLUMNS].items)
+    if any(end > start for (_, end), (start, _) in pairwise(ranges)):
+        raise Unreadable("the columns of a row group overlap")
+    return ranges[0][0], ranges[-1][1]
+
+
+def _chunk_extent(chunk: Struct) -> tuple[int, int]:
+    if (
+        footer.CHUNK_FILE in chunk.fields
+        or footer.CHUNK_CRYPTO in chunk.fields
+        or footer.CHUNK_DATA not in chunk.fields
+    ):
+        raise Unreadable("a column is in another file, or encrypted")
+    data = chunk[footer.CHUNK_DATA]
+    # Some writers leave 0 where there is no dictionary.
+    start = min(o for o in (data[footer.DATA_PAGE], data.get(footer.DICTIONARY_PAGE)) if o)
+    return start, start + data[footer.CHUNK_BYTES]
+
+
+@dataclass
+class _Indexes:
+    """The page indexes of a column chunk, as they will be written."""
+
+    chunk: Struct
+    column: bytes
+    offset: bytes
+
+
+class Splice:
+    """Writes a file with the footer of another one, and with other row groups. `close` ends it.
+
+    Args:
+        sink: Where to write, from its first byte.
+        template: The footer of a file with the same columns.
+    """
+
+    def __init__(self, sink: Any, template: Struct) -> None:
+        self._sink, self._footer = sink, template
+        self._groups: list[Struct] = []
+        self._indexes: list[_Indexes] = []
+        self._at = 0
+        self._write(footer.MAGIC)
+
+    def add(self, stream: Any, group: Struct) -> int:
+        """Copy a row group of an open file. The group is changed. Returns: the number of bytes. Raises: Unreadable."""
+        start, end = extent(group)
+        moved = self._at - start
+        for chunk in group[footer.COLUMNS].items:
+            self._indexes += self._indexes_of(stream, chunk, moved)
+        stream.seek(start)
+        for size in _pieces(end - start):
+            piece = stream.read(size)
+            if len(piece) < size:
+                raise Unreadable("it ends within a row group")
+            self._write(piece)
+        self._groups.append(_moved(group, moved, len(self._groups)))
+        return end - start
+
+    def close(self) -> None:
+        """Write the page indexes and the footer."""
+        for indexes in self._indexes:
+            indexes.chunk.set_i64(footer.COLUMN_INDEX, self._at)
+            indexes.chunk.set_i32(footer.COLUMN_INDEX_LENGTH, len(indexes.column))
+            self._write(indexes.column)
+        for indexes in self._indexes:
+            indexes.chunk.set_i64(footer.OFFSET_INDEX, self._at)
+            indexes.chunk.set_i32(footer.OFFSET_INDEX_LENGTH, len(indexes.offset))
+            self._write(indexes.offset)
+        self._footer.change(footer.ROW_GROUPS, Listed(self._footer[footer.ROW_GROUPS].type, self._groups))
+        self._footer.change(footer.ROWS, sum(g[footer.GROUP_ROWS] for g in self._groups))
+        content = footer.encode(self._footer)
+        self._write(content + len(content).to_bytes(4, "little") + footer.MAGIC)
+
+    def _indexes_of(self, stream: Any, chunk: Struct, moved: int) -> Iterator[_Indexes]:
+        """The page indexes of a chunk, if it has both. The chunk names none any more."""
+        places = [chunk.get(n) for n in (footer.COLUMN_INDEX, footer.COLUMN_INDEX_LENGTH)]
+        places += [chunk.get(n) for n in (footer.OFFSET_INDEX, footer.OFFSET_INDEX_LENGTH)]
+        chunk.remove(footer.COLUMN_INDEX, footer.COLUMN_INDEX_LENGTH, footer.OFFSET_INDEX, footer.OFFSET_INDEX_LENGTH)
+        if any(place is None for place in places):
+            return
+        stream.seek(places[0])
+        column = bytes(stream.read(places[1]))
+        stream.seek(places[2])
+        offset = footer.decode(bytes(stream.read(places[3])))
+        for page in offset[footer.PAGES].items:
+            page.change(footer.PAGE_OFFSET, page[footer.PAGE_OFFSET] + moved)
+        yield _Indexes(chunk, column, footer.encode(offset))
+
+    def _write(self, content: bytes) -> None:
+        self._sink.write(content)
+        self._at += len(content)
+
+
+def _pieces(size: int) -> Iterator[int]:
+    for start in range(0, size, _COPIED_AT_ONCE):
+        yield min(_COPIED_AT_ONCE, size - start)
+
+
+def _moved(group: Struct, by: int, ordinal: int) -> Struct:
+    """A row group at another place of a file. It has no Bloom filters any more: they are outside of it."""
+    _move(group, by, footer.GROUP_OFFSET)
+    if footer.ORDINAL in group.fields:
+        group.change(footer.ORDINAL, ordinal)
+    for chunk in group[footer.COLUMNS].items:
+        _move(chunk, by, footer.CHUNK_OFFSET)
+        data = chunk[footer.CHUNK_DATA]
+        _move(data, by, footer.DATA_PAGE, footer.INDEX_PAGE, footer.DICTIONARY_PAGE)
+        data.remove(footer.BLOOM, footer.BLOOM_LENGTH)
+    return group
+
+
+def _move(struct: Struct, by: int, *numbers: int) -> None:
+    for number in numbers:
+        if struct.get(number):  # 0: the writer left it out
+            struct.change(number, struct[number] + by)

@@ -1,0 +1,203 @@
+"""Row groups that are copied as bytes read as they did before, in several readers, whoever wrote them."""
+
+import random
+from collections.abc import Sequence
+from contextlib import nullcontext
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from lethe.purge import footer
+from lethe.purge.footer import Struct, Unreadable, decode, encode
+from lethe.purge.splicing import Splice, extent, footer_of, groups_of
+
+WRITERS = ("arrow", "duckdb", "polars")
+BEGAN = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def some_values(kind: str, rows: int, luck: random.Random) -> pa.Array:
+    def one() -> Any:
+        n = luck.randrange(5 if luck.random() < 0.5 else 10**6)
+        match kind:
+            case "int":
+                return n
+            case "float":
+                return float("nan") if n % 7 == 0 else n / 3
+            case "text":
+                return "x" * (n % 50) + str(n)
+            case "flag":
+                return n % 2 == 0
+            case "time":
+                return BEGAN + timedelta(microseconds=n)
+            case "money":
+                return Decimal(n) / 100
+            case "bytes":
+                return str(n).encode()
+            case "list":
+                return [None if i % 3 == 0 else str(n + i) for i in range(n % 4)]
+            case _:
+                return {"a": n, "b": [{"c": str(n)}]}
+
+    types = {
+        "int": pa.int64(), "float": pa.float64(), "text": pa.string(), "flag": pa.bool_(),
+        "time": pa.timestamp("us", "UTC"), "money": pa.decimal128(12, 2), "bytes": pa.binary(), "list": pa.list_(pa.string()),
+        "struct": pa.struct([("a", pa.int64()), ("b", pa.list_(pa.struct([("c", pa.string())])))]),
+    }  # fmt: skip
+    nulls = luck.choice((0.0, 0.1, 1.0))
+    return pa.array([None if luck.random() < nulls else one() for _ in range(rows)], types[kind])
+
+
+def a_table(luck: random.Random) -> pa.Table:
+    rows = luck.randrange(1, 4000)
+    kinds = luck.sample(
+        ("int", "float", "text", "flag", "time", "money", "bytes", "list", "struct"), luck.randrange(1, 9)
+    )
+    return pa.table({"n": range(rows)} | {kind: some_values(kind, rows, luck) for kind in kinds})
+
+
+def write(path: Path, table: pa.Table, writer: str, luck: random.Random) -> None:
+    codec, rows = luck.choice(("zstd", "snappy", "gzip")), luck.choice((200, 1000))
+    match writer:
+        case "arrow":
+            bloom: Any = {"n": {"ndv": 100}} if luck.random() < 0.3 else None
+            pq.write_table(
+                table, path, row_group_size=rows, compression=luck.choice((codec, "none", "lz4")),
+                use_dictionary=luck.random() < 0.7, data_page_version=luck.choice(("1.0", "2.0")), data_page_size=500,
+                write_page_index=luck.random() < 0.7, bloom_filter_options=bloom, write_page_checksum=luck.random() < 0.3,
+            )  # fmt: skip
+        case "duckdb":
+            duckdb.sql('SELECT * FROM "table"').write_parquet(str(path), compression=codec, row_group_size=2048)
+        case _:
+            frame: Any = pl.from_arrow(table)
+            frame.write_parquet(path, compression=codec, row_group_size=rows, statistics="full", data_page_size=500)
+
+
+def spliced(path: Path, to: Path, numbers: Sequence[int]) -> None:
+    with path.open("rb") as source, to.open("wb") as sink:
+        found = footer_of(source, path.stat().st_size)
+        groups = groups_of(found)
+        splice = Splice(sink, found)
+        copied = sum(splice.add(source, groups[n]) for n in numbers)
+        splice.close()
+    assert copied < to.stat().st_size
+
+
+def check(path: Path, to: Path, numbers: Sequence[int]) -> None:
+    before = pq.ParquetFile(path)
+    groups = [before.read_row_group(n) for n in numbers]
+    expected = pa.concat_tables(groups) if groups else before.schema_arrow.empty_table()
+    after = pq.ParquetFile(to)
+    assert str(after.read().to_pylist()) == str(expected.to_pylist())  # as text: NaN is not equal to itself
+    assert after.schema.equals(before.schema)
+    first, last = (min(expected["n"].to_pylist()), max(expected["n"].to_pylist())) if len(expected) else (0, 0)
+    between = [n for n in expected["n"].to_pylist() if first < n < last]
+    query = f"SELECT n FROM '{to}' WHERE n > {first} AND n < {last}"
+    assert [row[0] for row in duckdb.sql(query).fetchall()] == between
+    filtered = pl.scan_parquet(to).filter((pl.col("n") > first) & (pl.col("n") < last)).select("n").collect()
+    assert filtered["n"].to_list() == between
+    for group in groups_of(footer_of(to.open("rb"), to.stat().st_size)):
+        check_places(to, group)
+
+
+def check_places(path: Path, group: Struct) -> None:
+    """The footer and the page indexes point at pages of this file."""
+    content = path.read_bytes()
+    for chunk in group[footer.COLUMNS].items:
+        data = chunk[footer.CHUNK_DATA]
+        decode(content[data[footer.DATA_PAGE] :][:10_000])  # a header of a page
+        assert footer.BLOOM not in data.fields
+        if footer.OFFSET_INDEX in chunk.fields:
+            start, length = chunk[footer.OFFSET_INDEX], chunk[footer.OFFSET_INDEX_LENGTH]
+            pages = decode(content[start : start + length])[footer.PAGES].items
+            assert pages[0][footer.PAGE_OFFSET] == data[footer.DATA_PAGE]
+            assert all(extent(group)[0] <= page[footer.PAGE_OFFSET] < extent(group)[1] for page in pages)
+
+
+def check_random_files(folder: Path, writer: str, seeds: range) -> None:
+    for seed in seeds:
+        luck = random.Random(seed)
+        path, to = folder / f"{seed}.parquet", folder / f"{seed}-spliced.parquet"
+        write(path, a_table(luck), writer, luck)
+        groups = pq.read_metadata(path).num_row_groups
+        numbers = sorted(luck.sample(range(groups), luck.randrange(groups + 1)))
+        spliced(path, to, numbers)
+        check(path, to, numbers)
+
+
+@pytest.mark.parametrize("writer", WRITERS)
+def test_random_files_read_the_same(tmp_path: Path, writer: str) -> None:
+    check_random_files(tmp_path, writer, range(15))
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("writer", WRITERS)
+def test_many_random_files_read_the_same(tmp_path: Path, writer: str) -> None:
+    check_random_files(tmp_path, writer, range(15, 350))
+
+
+def test_row_groups_of_two_files_become_one_file(tmp_path: Path) -> None:
+    one, other, to = (tmp_path / f"{name}.parquet" for name in ("one", "other", "to"))
+    pq.write_table(pa.table({"n": range(1000)}), one, row_group_size=500, write_page_index=True)
+    pq.write_table(pa.table({"n": range(1000, 1500)}), other, compression="gzip")
+    with one.open("rb") as a, other.open("rb") as b, to.open("wb") as sink:
+        found = footer_of(a, one.stat().st_size)
+        splice = Splice(sink, found)
+        for stream, path in ((a, one), (b, other)):
+            for group in groups_of(footer_of(stream, path.stat().st_size)):
+                splice.add(stream, group)
+        splice.close()
+
+    assert pq.read_table(to)["n"].to_pylist() == list(range(1500))
+    assert pq.read_metadata(to).num_rows == 1500
+
+
+def test_a_footer_is_written_as_it_was_read(tmp_path: Path) -> None:
+    path = tmp_path / "f.parquet"
+    pq.write_table(pa.table({"n": range(10), "s": ["x"] * 10}), path, write_page_index=True)
+    content = path.read_bytes()
+    length = int.from_bytes(content[-8:-4], "little")
+
+    assert encode(decode(content[-8 - length : -8])) == content[-8 - length : -8]
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"PAR1", b"PAR1\xff\xff\xff\xffPAR1", b"PAR1" + b"\x15" * 40 + b"\x28\0\0\0PAR1", b"x" * 99]
+)
+def test_what_is_no_parquet_file_is_unreadable(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "f.parquet"
+    path.write_bytes(content)
+
+    with path.open("rb") as stream, pytest.raises(Unreadable):
+        footer_of(stream, len(content))
+
+
+def test_columns_that_overlap_are_unreadable(tmp_path: Path) -> None:
+    path = tmp_path / "f.parquet"
+    pq.write_table(pa.table({"a": range(10), "b": range(10)}), path)
+    with path.open("rb") as stream:
+        (group,) = groups_of(footer_of(stream, path.stat().st_size))
+    data = group[footer.COLUMNS].items[0][footer.CHUNK_DATA]
+    data.change(footer.CHUNK_BYTES, data[footer.CHUNK_BYTES] + 1)
+
+    with pytest.raises(Unreadable, match="overlap"):
+        extent(group)
+
+
+@pytest.mark.parametrize(("writer", "known"), [("1.6.0", False), ("1.16.0", True)])
+def test_sizes_of_early_writers_are_not_trusted(tmp_path: Path, writer: str, known: bool) -> None:
+    path = tmp_path / "f.parquet"
+    pq.write_table(pa.table({"a": range(10)}), path)
+    with path.open("rb") as stream:
+        found = footer_of(stream, path.stat().st_size)
+    found.change(footer.CREATED_BY, f"parquet-mr version {writer} (build 1)".encode())
+    content = encode(found)
+    path.write_bytes(path.read_bytes() + content + len(content).to_bytes(4, "little") + footer.MAGIC)
+
+    with path.open("rb") as stream, nullcontext() if known else pytest.raises(Unreadable, match="old"):
+        footer_of(stream, path.stat().st_size)
