@@ -10,6 +10,7 @@ limits, or if it does not answer. So nothing here has to survive a broken run.
 import gc
 import logging
 import os
+import select
 import shutil
 import sys
 import tempfile
@@ -38,6 +39,8 @@ log = logging.getLogger("lethe_spark.apps.warm_session")  # not __name__, which 
 OPTIONS: Final = "-XX:+ExitOnOutOfMemoryError"
 JAVA_OPTIONS: Final = "spark.driver.extraJavaOptions"
 GONE: Final = 1
+# A session that gets no run for so long loads what the first run would have to load.
+IDLE_SECONDS: Final = 1.0
 # A JVM that is ending may do so for this time after its last call has failed.
 ENDS_WITHIN_SECONDS: Final = 2.0
 
@@ -50,9 +53,10 @@ def main() -> int:
     cancelled = threading.Event()
     with os.fdopen(int(os.environ[ANSWERS]), "w", buffering=1) as answers:
         base = started_session(confs)
-        warm_up(base)
         app.cancel_on_sigterm(cancelled)
         _answer(answers, SessionAnswer(ready=True))
+        if not select.select([sys.stdin], [], [], IDLE_SECONDS)[0]:
+            warm_up(base)  # a run that waits already does this by itself
         for line in sys.stdin:
             handover = Handover.of(line)
             delivered = _in_a_thread_of_its_own(handover, base, cancelled, formatter)
