@@ -17,7 +17,7 @@ SUITE = Suite(
     purpose=(__doc__ or "").splitlines()[0],
     parts={
         "large": lambda lake, scale: vacuum_purges.measure(
-            lake, scale.large_table, scale.large_deleted, scale.purge_rounds, ordered=True
+            lake, scale.large_table, scale.large_deleted, scale.large_rounds, ordered=True
         ),
         "purges-sorted": lambda lake, scale: vacuum_purges.measure(
             lake, scale.table, scale.deleted, scale.purge_rounds, ordered=True

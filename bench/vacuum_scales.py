@@ -20,6 +20,7 @@ class VacuumScale:
     # A sorted table with large files, and the numbers of reverted batches of its purges.
     large_table: Size
     large_deleted: Sequence[int]
+    large_rounds: int
     # Reverted batches of the tables that are read before and after their purge.
     read_deleted: int
     read_rounds: int
@@ -40,6 +41,7 @@ SCALES = {
         purge_rounds=1,
         large_table=Size(1, 20, 100, 2),
         large_deleted=(2,),
+        large_rounds=1,
         read_deleted=4,
         read_rounds=1,
         files=(20, 50),
@@ -54,6 +56,7 @@ SCALES = {
         purge_rounds=1,
         large_table=Size(2, 100, 60_000, 1),
         large_deleted=(10,),
+        large_rounds=1,
         read_deleted=200,
         read_rounds=3,
         files=(1_000, 10_000),
@@ -67,6 +70,7 @@ SCALES = {
         purge_rounds=3,
         large_table=Size(2, 400, 60_000, 4),
         large_deleted=(10, 100),
+        large_rounds=1,
         read_deleted=1_000,
         read_rounds=5,
         files=(1_000, 10_000, 100_000),
