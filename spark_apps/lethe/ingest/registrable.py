@@ -23,6 +23,7 @@ from pyiceberg.io.pyarrow import (
 )
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
+from pyiceberg.table import Table
 from pyiceberg.transforms import VoidTransform
 from pyiceberg.types import (
     BinaryType,
@@ -56,6 +57,12 @@ class Target:
     properties: Mapping[str, str]  # of the table
     field_id: int  # of the batch column
     may_lack: bool  # optional columns may be missing
+
+    @classmethod
+    def of(cls, table: Table, field_id: int, may_lack: bool) -> "Target":
+        """What the current schema, spec and properties of a table require."""
+        schema, spec = table.schema().model_dump_json(), table.spec().model_dump_json()
+        return cls(schema, spec, dict(table.properties), field_id, may_lack)
 
     @cached_property
     def schema(self) -> Schema:

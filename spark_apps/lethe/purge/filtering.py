@@ -6,7 +6,6 @@ others again. Only files for which that is certain are written. For others `Unsu
 """
 
 import json
-from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyiceberg.io import FileIO, load_file_io
 
+from lethe.files.bounds import IdIndex
 from lethe.ingest.parquet_types import FIELD_ID, misfit
 from lethe.ingest.registrable import Target, by_field_id, columns_of, data_file_document
 from lethe.purge.footer import Unreadable
@@ -36,8 +36,6 @@ _CODECS: Final = {
     "lz4": "lz4",
     "uncompressed": "none",
 }
-
-
 _UNORDERED: Final = "its rows are not in the order of batches"
 
 
@@ -129,6 +127,14 @@ class Filter:
         return json.dumps(found | kept | {"nan-value-counts": by_field_id(rewrite.nans_after(nans_of(before)))})
 
 
+@dataclass(frozen=True)
+class GroupBounds:
+    """The bounds of the batch column in a row group. None: unknown."""
+
+    lower: str | None
+    upper: str | None
+
+
 class Source:
     """An open data file that may be filtered. Raises: Unsuitable."""
 
@@ -144,26 +150,26 @@ class Source:
         except Unreadable as e:
             raise Unsuitable(str(e)) from None
 
-    def ids_in(self, group: int) -> tuple[str, str] | None:
-        """The bounds of the batches in a row group, in which no row is without one. None: unknown."""
+    def bounds_of(self, group: int) -> GroupBounds:
+        """Known only if every row of the row group has a batch."""
         of_group = self.parquet.metadata.row_group(group)
         columns = (of_group.column(n) for n in range(of_group.num_columns))
         statistics = next(c.statistics for c in columns if c.path_in_schema == self.batch_column)
         if statistics is None or not statistics.has_min_max or statistics.null_count != 0:
-            return None
-        return str(statistics.min), str(statistics.max)
+            return GroupBounds(None, None)
+        return GroupBounds(str(statistics.min), str(statistics.max))
 
 
 class _Rewrite:
     """Writes the rows of a file that stay, in their order."""
 
     def __init__(self, source: Source, sink: Any, ids: frozenset[str]) -> None:
-        self._source, self._ids = source, sorted(ids)
+        self._source, self._index = source, IdIndex(ids)
+        self._wanted = pa.array(sorted(ids), pa.string())
         self._groups = groups_of(source.footer)
         self._splice = Splice(sink, source.footer)
         self._last: str | None = None  # the batch of the last row
         self._floats = dict(_floats(source.schema))
-        self._all_encoded = True
         # NaNs of encoded row groups, by field id: of the rows that stay, and of the others.
         self._nans, self._nans_left_out = dict.fromkeys(self._floats, 0), dict.fromkeys(self._floats, 0)
         # Numbers of rows.
@@ -175,14 +181,13 @@ class _Rewrite:
         """Raises: Unsuitable, if the rows are not in the order of batches: then Spark sorts them."""
         try:
             for number, group in enumerate(self._groups):
-                bounds = self._source.ids_in(number)
-                if bounds is None or self._might_hold(*bounds):
+                bounds = self._source.bounds_of(number)
+                if bounds.lower is None or bounds.upper is None or self._index.might_hold(bounds):
                     self._encode(number)
                 else:
-                    self._require_order(*bounds)
+                    self._require_order(bounds.lower, bounds.upper)
                     self.copied += self._splice.add(self._source.stream, group)
                     self.kept += self._source.parquet.metadata.row_group(number).num_rows
-                    self._all_encoded = False
             self._splice.close()
         except Unreadable as e:
             raise Unsuitable(str(e)) from None
@@ -193,13 +198,9 @@ class _Rewrite:
         Args:
             before: Of the old one.
         """
-        if self._all_encoded:
+        if not self.copied:
             return self._nans
         return {i: before[i] - n for i, n in self._nans_left_out.items() if i in before}
-
-    def _might_hold(self, lower: str, upper: str) -> bool:
-        at = bisect_left(self._ids, lower)
-        return at < len(self._ids) and self._ids[at] <= upper
 
     def _encode(self, group: int) -> None:
         waiting: list[pa.RecordBatch] = []
@@ -219,11 +220,10 @@ class _Rewrite:
             self.encoded += self._splice.add(made, group)
 
     def _rows(self, group: int) -> Iterator[pa.RecordBatch]:
-        wanted = pa.array(self._ids, pa.string())
         for batch in self._source.parquet.iter_batches(_ROWS_AT_ONCE, row_groups=[group], use_threads=False):
             of_batch = batch.column(self._source.batch_column)
             self._require_rows_in_order(of_batch)
-            goes = pc.is_in(of_batch, value_set=wanted)
+            goes = pc.is_in(of_batch, value_set=self._wanted)
             out = goes.true_count
             rows = batch.filter(pc.invert(goes)) if out else batch
             self.left_out += out
@@ -236,7 +236,7 @@ class _Rewrite:
                 yield rows.cast(self._source.schema)
 
     def _require_rows_in_order(self, ids: pa.Array) -> None:
-        """Nulls are first."""
+        """Rows without a batch are first. Raises: Unsuitable."""
         known = ids.drop_null()
         nulls_first = self._last is None and ids.slice(0, ids.null_count).null_count == ids.null_count
         if ids.null_count and not nulls_first:

@@ -5,7 +5,7 @@ Apache Thrift's compact protocol is read generically, by field numbers of parque
 """
 
 from dataclasses import dataclass, field
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 from thrift.protocol.TCompactProtocol import TCompactProtocol
 from thrift.protocol.TProtocol import TProtocolException
@@ -64,9 +64,6 @@ class Struct:
             self.fields.pop(number, None)
 
 
-Value: TypeAlias = "int | float | bool | bytes | Listed | Struct"
-
-
 def decode(content: bytes) -> Struct:
     """Raises: Unreadable."""
     try:
@@ -91,7 +88,6 @@ def _read_struct(protocol: Any) -> Struct:
         found.fields[number] = (kind, _read(protocol, kind))
         protocol.readFieldEnd()
     protocol.readStructEnd()
-    # Fields are written in their order, whatever was changed.
     return found
 
 
@@ -124,7 +120,7 @@ def _read(protocol: Any, kind: int) -> Any:
 
 def _write_struct(protocol: Any, struct: Struct) -> None:
     protocol.writeStructBegin("")
-    for number in sorted(struct.fields):
+    for number in sorted(struct.fields):  # some may have been added at the end
         kind, value = struct.fields[number]
         protocol.writeFieldBegin("", kind, number)
         _write(protocol, kind, value)

@@ -79,14 +79,8 @@ def is_outdated(base: Base, written: WrittenBatches) -> bool:
 
 
 def _reader(context: RunContext, base: Base) -> FooterReader:
-    target = Target(
-        base.iceberg.schema().model_dump_json(),
-        base.iceberg.spec().model_dump_json(),
-        dict(base.iceberg.properties),
-        base.field_id,
-        context.spec.schema_evolution is SchemaEvolution.ADD_COLUMNS,
-    )
-    return FooterReader(target, dict(context.catalog_properties))
+    may_lack = context.spec.schema_evolution is SchemaEvolution.ADD_COLUMNS
+    return FooterReader(Target.of(base.iceberg, base.field_id, may_lack), dict(context.catalog_properties))
 
 
 def _footers(

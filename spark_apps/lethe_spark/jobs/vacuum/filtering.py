@@ -43,9 +43,6 @@ def filterable(
     metadata = base.iceberg.metadata
     if metadata.format_version not in _NO_ROW_IDS or metadata.properties.get(_FORMAT_PROPERTY, _PARQUET) != _PARQUET:
         return {}
-    # Equality deletes apply only to files that are older than they are. Spark applies them while it rewrites a file.
-    if has_ours(base.iceberg.io, base.manifests()):
-        return {}
     found, sorted_alone = {}, apart(files)
     for f in files:
         if f.path not in sorted_alone:
@@ -54,7 +51,9 @@ def filterable(
         plain = file.format_name.lower() == _PARQUET and not f.deletes and file.spec_id == metadata.default_spec_id
         if plain and loss is not None and stays_large(f, loss.rows, target):
             found[f.path] = loss
-    return found
+    # Equality deletes apply only to files that are older than they are. Spark applies them while it rewrites a file. Looking for
+    # them reads all manifests of deletes, so this is asked last.
+    return {} if found and has_ours(base.iceberg.io, base.manifests()) else found
 
 
 def kept_metrics(base: Base) -> tuple[str, ...]:
@@ -89,7 +88,7 @@ def filter_files(
         FileToFilter(file.path, file.records, to, loss, document)
         for (file, loss), (to, document) in zip(files, places, strict=True)
     ]
-    worker = Filter(_target(base), table_properties(context))
+    worker = Filter(Target.of(base.iceberg, base.field_id, may_lack=True), table_properties(context))
     done: list[Filtered] = context.spark.sparkContext.parallelize(tasks, len(tasks)).map(worker).collect()
     for one in done:
         if one.unsuitable:
@@ -117,14 +116,3 @@ def _described(context: RunContext, table: SparkTable, files: Collection[DataFil
         )
         found.append((str(to), str(parser.toJson(file.java, spec))))
     return found
-
-
-def _target(base: Base) -> Target:
-    table = base.iceberg
-    return Target(
-        table.schema().model_dump_json(),
-        table.spec().model_dump_json(),
-        dict(table.properties),
-        base.field_id,
-        may_lack=True,
-    )

@@ -1,4 +1,4 @@
-"""Row groups that are copied as bytes read as they did before, in several readers, whoever wrote them."""
+"""Row groups that are copied as bytes read as they did before, in several readers, for files of several writers."""
 
 import random
 from collections.abc import Sequence
