@@ -12,7 +12,7 @@ import pyarrow.csv as pa_csv
 import pyarrow.orc as orc
 import pyarrow.parquet as pq
 from lethe.contract.settings import FileFormat
-from lethe.ingest.buffer_files import FileOutcome, Reader, ReadSettings, Tally
+from lethe.ingest.buffer_files import FileOutcome, Reader, ReadSettings
 from lethe.ingest.buffer_store import FileTask
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import DataType, StructType
@@ -54,23 +54,12 @@ def read(
 def read_tasks(
     tasks: Sequence[FileTask], format_name: str = "parquet", schema: StructType = SCHEMA, **options: Any
 ) -> tuple[list[dict[str, Any]], list[tuple[str, str]]]:
-    collector = CollectedOutcomes()
-    reader = Reader(
-        to_arrow_schema(schema), ReadSettings("batch_id", {}, FileFormat(format_name), **options), collector
-    )
-    payload = pa.record_batch({"files": [FileTask.encode(tasks)]})
-    rows = [row for batch in reader.read([payload]) for row in batch.to_pylist()]
-    return rows, [(t.error.reason, t.error.message) for t in collector.outcomes.values() if t.error]
-
-
-class CollectedOutcomes:
-    """Collects the outcomes of files, like the accumulator of a run."""
-
-    def __init__(self) -> None:
-        self.outcomes: dict[tuple[str, str], FileOutcome] = {}
-
-    def add(self, outcomes: Tally) -> None:
-        self.outcomes |= outcomes
+    outcomes: dict[tuple[str, str], FileOutcome] = {}
+    reader = Reader(to_arrow_schema(schema), ReadSettings("batch_id", {}, FileFormat(format_name), **options))
+    found = [row for table in reader.tables(tasks, outcomes) for row in table.to_pylist()]
+    bad = {batch for (batch, _), t in outcomes.items() if t.error}
+    rows = [row for row in found if row["batch_id"] not in bad]
+    return rows, [(t.error.reason, t.error.message) for t in outcomes.values() if t.error]
 
 
 def written(format_name: str, table: pa.Table) -> bytes:

@@ -1,13 +1,13 @@
-"""Reads groups of buffered files as Arrow record batches with the table's columns. Runs in Spark's Python workers, without Spark.
+"""Reads groups of buffered files as Arrow tables with the table's columns. Runs in Spark's Python workers, without Spark.
 
-It returns rows of a batch until it finds an unusable file of the batch. It reports the outcome of each file separately.
+It reports the outcome of each file separately. It also returns rows of a batch with an unusable file; the caller drops them.
 """
 
 import base64
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
-from typing import Final, Protocol, TypeAlias
+from typing import Final, TypeAlias
 
 import pyarrow as pa
 
@@ -23,7 +23,6 @@ from lethe.ingest.schema_fit import Fits, Lacks, Misfit, Rules, compare
 # The reason for a file that would fit a table with more columns. The message then contains the encoded columns.
 COLUMNS_WANTED: Final = "ColumnsWanted"
 BYTES_PER_BATCH: Final = 32 * 1024 * 1024
-HELD_BYTES: Final = 96 * 1024 * 1024  # rows are held back up to this size, until their batch is read
 
 
 def encode_columns(columns: pa.Schema) -> str:
@@ -48,7 +47,7 @@ class FileError:
 class FileOutcome:
     """The outcome of reading a file."""
 
-    rows: int = 0  # returned to Spark
+    rows: int = 0  # returned
     error: FileError | None = None  # not None: no row of the batch may be committed
     keys: tuple[bytes, ...] = field(default=(), repr=False)  # of change data, encoded by `change_rows.encoded`
 
@@ -69,12 +68,6 @@ def refusal_of(batch_id: str, errors: list[FileError]) -> RefusedBatch:
     return RefusedBatch(batch_id=batch_id, reason=first.reason, message=f"{first.uri}: {first.message}{more}")
 
 
-class OutcomeCollector(Protocol):
-    """Collects the outcomes of files from tasks: a Spark accumulator. A repeated outcome of a file counts once."""
-
-    def add(self, outcomes: Tally) -> None: ...
-
-
 @dataclass(frozen=True)
 class ReadSettings:
     """How the files of batches are read."""
@@ -89,7 +82,7 @@ class ReadSettings:
 class Reader:
     """Reads the files of a task. It is pickled and sent to the workers."""
 
-    def __init__(self, columns: pa.Schema, settings: ReadSettings, collector: OutcomeCollector) -> None:
+    def __init__(self, columns: pa.Schema, settings: ReadSettings) -> None:
         """Args:
         columns: Of the table; those that it requires are not nullable.
         """
@@ -102,18 +95,7 @@ class Reader:
             settings.add_columns,
             self.format.typed,
         )
-        self.collector = collector
         self._fits: pa.Schema | None = None  # the last file schema that fits
-
-    def read(self, groups: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Turn rows that contain JSON lists of files into rows of the table, for `mapInArrow`. In each list, the files of a
-        batch must follow one another."""
-        store = BufferedFiles(self.settings.io_properties)
-        for group in groups:
-            for payload in group.column(0).to_pylist():
-                outcomes: dict[tuple[str, str], FileOutcome] = {}
-                yield from packed(self._tables(store, FileTask.decode(payload), outcomes))
-                self.collector.add(outcomes)
 
     def compare_columns(self, store: BufferedFiles, task: FileTask) -> FileOutcome:
         """Whether the columns of a file fit, without reading its rows. Raises: BufferAway."""
@@ -127,34 +109,27 @@ class Reader:
             return FileOutcome(error=error_of(task, e))
         return FileOutcome()
 
-    def _tables(
-        self,
-        store: BufferedFiles,
-        tasks: list[FileTask],
-        outcomes: dict[tuple[str, str], FileOutcome],
-    ) -> Iterator[pa.Table]:
-        """Read the files of tasks. The rows of small files are converted together, because each column of each conversion costs
-        several calls. The rows of a batch are held back until all its files in this group are read, unless it is large."""
+    def tables(self, tasks: Sequence[FileTask], outcomes: dict[tuple[str, str], FileOutcome]) -> Iterator[pa.Table]:
+        """Read files in their order, as rows of the table. The rows of small files are converted together, because each column of
+        each conversion costs several calls.
+
+        Args:
+            outcomes: Gets the outcome of each file, by batch id and URI.
+        Raises: BufferAway.
+        """
         fitting = Fitting(self.settings.batch_column, self.rules.required, self.format.null_is_absent, self.target)
         waiting = Waiting()
-        for _, files in groupby(store.opened(tasks), lambda opened_: opened_[0].batch_id):
-            if waiting.is_full:
-                yield from fit(fitting, waiting.taken(), outcomes)
-            waiting.begin()
-            for task, source in files:
-                outcomes[task.batch_id, task.uri] = FileOutcome()
-                try:
-                    if isinstance(source, Unread):
-                        raise source
-                    for rows in self._rows(task, source, fitting, outcomes):
-                        waiting.add(Piece(task, rows))
-                        if waiting.is_too_much:
-                            yield from fit(fitting, waiting.taken(), outcomes)
-                except BadFile as e:
-                    outcomes[task.batch_id, task.uri] = replace(
-                        outcomes[task.batch_id, task.uri], error=error_of(task, e)
-                    )
-                    waiting.drop()
+        for task, source in BufferedFiles(self.settings.io_properties).opened(tasks):
+            outcomes[task.batch_id, task.uri] = FileOutcome()
+            try:
+                if isinstance(source, Unread):
+                    raise source
+                for rows in self._rows(task, source, fitting, outcomes):
+                    waiting.add(Piece(task, rows))
+                    if waiting.is_full:
+                        yield from fit(fitting, waiting.taken(), outcomes)
+            except BadFile as e:
+                outcomes[task.batch_id, task.uri] = replace(outcomes[task.batch_id, task.uri], error=error_of(task, e))
         yield from fit(fitting, waiting.taken(), outcomes)
 
     def _rows(
@@ -200,41 +175,22 @@ class Reader:
 
 @dataclass
 class Waiting:
-    """Rows to convert together. The rows of the current batch are last."""
+    """Rows to convert together."""
 
     pieces: list[Piece] = field(default_factory=list)
     rows: int = 0  # of all pieces
     bytes: int = 0  # of all pieces
-    _begins: int = 0  # the index of the first piece of the current batch
-    _dropped: bool = False  # True: further rows of the current batch are ignored
 
     @property
     def is_full(self) -> bool:
         return self.rows >= ROWS_PER_BATCH or self.bytes >= BYTES_PER_BATCH
 
-    @property
-    def is_too_much(self) -> bool:
-        """Whether rows must be returned before their batch is read completely."""
-        return self.bytes >= HELD_BYTES
-
-    def begin(self) -> None:
-        """Start the next batch."""
-        self._begins, self._dropped = len(self.pieces), False
-
     def add(self, piece: Piece) -> None:
-        if not self._dropped:
-            self.pieces.append(piece)
-            self.rows, self.bytes = self.rows + piece.rows.num_rows, self.bytes + piece.bytes
-
-    def drop(self) -> None:
-        """Remove the rows of the current batch that were not returned yet, and ignore its further rows."""
-        self._dropped = True
-        for piece in self.pieces[self._begins :]:
-            self.rows, self.bytes = self.rows - piece.rows.num_rows, self.bytes - piece.bytes
-        del self.pieces[self._begins :]
+        self.pieces.append(piece)
+        self.rows, self.bytes = self.rows + piece.rows.num_rows, self.bytes + piece.bytes
 
     def taken(self) -> list[Piece]:
-        taken, self.pieces, self.rows, self.bytes, self._begins = self.pieces, [], 0, 0, 0
+        taken, self.pieces, self.rows, self.bytes = self.pieces, [], 0, 0
         return taken
 
 
@@ -259,17 +215,3 @@ def fit(fitting: Fitting, pieces: list[Piece], outcomes: dict[tuple[str, str], F
         key = piece.task.batch_id, piece.task.uri
         outcomes[key] = replace(outcomes[key], rows=outcomes[key].rows + piece.rows.num_rows)
     return tables
-
-
-def packed(tables: Iterable[pa.Table]) -> Iterator[pa.RecordBatch]:
-    """Join small tables into few record batches. Each record batch costs Spark about as much as a thousand rows."""
-    waiting: list[pa.Table] = []
-    rows = size = 0
-    for table in tables:
-        waiting.append(table)
-        rows, size = rows + table.num_rows, size + table.nbytes
-        if rows >= ROWS_PER_BATCH or size >= BYTES_PER_BATCH:
-            yield from pa.concat_tables(waiting).combine_chunks().to_batches(max_chunksize=ROWS_PER_BATCH)
-            waiting, rows, size = [], 0, 0
-    if waiting:
-        yield from pa.concat_tables(waiting).combine_chunks().to_batches(max_chunksize=ROWS_PER_BATCH)

@@ -3,9 +3,9 @@
 It finds what the files alone show. A consolidation also compares batches with each other, and the table may change meanwhile.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
 
 import pyarrow as pa
@@ -28,16 +28,6 @@ from lethe.ingest.schema_fit import plan_evolution
 
 _AT_ONCE: Final = 8
 _TAIL_BYTES: Final = 256 * 1024  # of larger files only ranges are read
-
-
-@dataclass
-class _Outcomes:
-    """Collects the outcomes of files."""
-
-    found: dict[tuple[str, str], FileOutcome] = field(default_factory=dict)
-
-    def add(self, outcomes: Mapping[tuple[str, str], FileOutcome]) -> None:
-        self.found.update(outcomes)
 
 
 @dataclass(frozen=True)
@@ -86,8 +76,8 @@ def check_files(
         on_file: Called after each file.
     Raises: BufferAway, if the store fails.
     """
-    outcomes = _Outcomes()
-    reader = Reader(columns, settings, outcomes)
+    outcomes: dict[tuple[str, str], FileOutcome] = {}
+    reader = Reader(columns, settings)
     store = BufferedFiles(settings.io_properties, _TAIL_BYTES)
     others: list[FileTask] = []
     read_bytes = 0
@@ -96,16 +86,16 @@ def check_files(
             others.append(task)
             continue
         read_bytes += task.size
-        for _ in reader.read([pa.RecordBatch.from_pydict({"files": [FileTask.encode([task])]})]):
+        for _ in reader.tables([task], outcomes):
             pass  # reading is the check
         on_file()
     with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="lethe-columns") as pool:
         for task, found in zip(others, pool.map(lambda t: reader.compare_columns(store, t), others), strict=True):
-            outcomes.add({(task.batch_id, task.uri): found})
+            outcomes[task.batch_id, task.uri] = found
             on_file()
-    errors = [o.error for o in outcomes.found.values() if o.error is not None]
+    errors = [o.error for o in outcomes.values() if o.error is not None]
     refusal = _refusal(reader.target, tasks[0].batch_id, errors) if errors else None
-    rows = None if others or refusal is not None else sum(o.rows for o in outcomes.found.values())
+    rows = None if others or refusal is not None else sum(o.rows for o in outcomes.values())
     return Checked(rows, refusal)
 
 

@@ -5,14 +5,19 @@ Invariant: a value is never changed. If a value cannot be converted exactly, the
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import cached_property
+from typing import Any, Final
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from lethe.ingest import calendar_limits
 from lethe.ingest.buffer_store import BadFile, FileTask
 from lethe.ingest.schema_fit import kind_of
+
+# The type of the batch column in converted rows. A text for each row would take more space and time.
+BATCH_IDS: Final = pa.dictionary(pa.int32(), pa.string())
 
 
 @dataclass(frozen=True)
@@ -37,6 +42,12 @@ class Fitting:
     null_is_absent: bool  # True: a null in the batch column of a file is accepted, as if the column were missing
     target: pa.Schema  # the columns of the table
 
+    @cached_property
+    def schema(self) -> pa.Schema:
+        """The columns of converted rows: those of the table, with the batch column of type `BATCH_IDS`."""
+        at = self.target.get_field_index(self.batch_column)
+        return self.target.set(at, self.target.field(at).with_type(BATCH_IDS)) if at >= 0 else self.target
+
     def fitted(self, pieces: Sequence[Piece]) -> pa.Table:
         """Convert the rows of all pieces, which must have the same columns.
 
@@ -47,18 +58,18 @@ class Fitting:
         except pa.ArrowInvalid as e:
             raise BadFile("UnreadableFile", f"its values cannot be read ({type(e).__name__})") from e
 
-    def _fitted(self, rows: pa.Table, ids: pa.ChunkedArray, first_id: str) -> pa.Table:
+    def _fitted(self, rows: pa.Table, ids: pa.DictionaryArray, first_id: str) -> pa.Table:
         if self.batch_column in rows.column_names:
             self._check_batch_id(rows.column(self.batch_column), ids, first_id)
         columns: list[Any] = []
         for field in self.target:
             if field.name == self.batch_column:
-                columns.append(ids.cast(field.type))
+                columns.append(ids)
             elif field.name not in rows.column_names:
                 columns.append(pa.nulls(rows.num_rows, field.type))
             else:
                 columns.append(self.column(rows.column(field.name), field))
-        return pa.Table.from_arrays(columns, schema=self.target)
+        return pa.Table.from_arrays(columns, schema=self.schema)
 
     def column(self, values: pa.ChunkedArray, field: pa.Field) -> pa.ChunkedArray:
         """Convert one column to the table's type. Raises: BadFile."""
@@ -76,8 +87,8 @@ class Fitting:
             raise BadFile("SchemaMismatch", f"column {field.name} holds a {field.type} outside the years 1 to 9999")
         return fitting
 
-    def _check_batch_id(self, values: pa.ChunkedArray, ids: pa.ChunkedArray, first_id: str) -> None:
-        same = pc.equal(values.cast(pa.string()), ids)
+    def _check_batch_id(self, values: pa.ChunkedArray, ids: pa.DictionaryArray, first_id: str) -> None:
+        same = pc.equal(values.cast(pa.string()), ids.cast(pa.string()))
         if self.null_is_absent:
             same = same.drop_null()
         if same.null_count or not pc.all(same, min_count=0).as_py():
@@ -86,9 +97,12 @@ class Fitting:
             )
 
 
-def _ids(pieces: Sequence[Piece]) -> pa.ChunkedArray:
+def _ids(pieces: Sequence[Piece]) -> pa.DictionaryArray:
     """The batch id of every row."""
-    return pa.chunked_array([pa.repeat(p.task.batch_id, p.rows.num_rows) for p in pieces], pa.string())
+    codes: dict[str, int] = {}
+    of_pieces = [codes.setdefault(p.task.batch_id, len(codes)) for p in pieces]
+    of_rows = np.repeat(np.array(of_pieces, np.int32), [p.rows.num_rows for p in pieces])
+    return pa.DictionaryArray.from_arrays(of_rows, pa.array(list(codes), pa.string()))
 
 
 def _within_calendar(values: pa.ChunkedArray) -> bool:

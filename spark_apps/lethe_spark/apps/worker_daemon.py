@@ -25,7 +25,9 @@ def main() -> None:
         sys.path[:] = given
     sys.path_importer_cache.clear()
     import lethe.ingest.buffer_files
-    import lethe.ingest.footers  # noqa: F401
+    import lethe.ingest.footers
+    import lethe.writing.read_task
+    import lethe.writing.write_task  # noqa: F401
     from pyspark.daemon import manager
 
     gc.freeze()  # excludes the current objects from the garbage collections after each task

@@ -23,7 +23,7 @@ from lethe_spark.commit.ledger_commit import Attempts
 from lethe_spark.commit.unpublished import discard
 from lethe_spark.ingest.ingest import BatchSource, Ingested, write_batches
 from lethe_spark.jvm.spark_table import SparkTable
-from lethe_spark.run.context import RunContext
+from lethe_spark.run.context import RunContext, table_properties
 
 log = logging.getLogger(__name__)
 
@@ -52,7 +52,8 @@ def write_into(
         spec.schema_evolution is SchemaEvolution.ADD_COLUMNS,
         dict(keyed),
     )
-    first = write_batches(table, sources, settings, spec.run_id, target_file_size_bytes)
+    io_properties = table_properties(context)
+    first = write_batches(table, sources, settings, spec.run_id, target_file_size_bytes, io_properties)
     if not first.wanting:
         return first
     evolution = plan_evolution(to_arrow_schema(table.columns), first.wanting)
@@ -70,7 +71,7 @@ def write_into(
         table.take_over(as_columns(evolution, table.columns))
         log.info("added or widened columns of %s: %s", table.full_name, ", ".join(evolution.columns.names))
     context.step("after-columns")
-    second = write_batches(table, again, settings, spec.run_id, target_file_size_bytes)
+    second = write_batches(table, again, settings, spec.run_id, target_file_size_bytes, io_properties)
     if second.wanting:
         discard(table, second.files, Attempts())
         raise TransientError(

@@ -3,7 +3,6 @@
 import os
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -13,7 +12,7 @@ from lethe.base.errors import InputError, TransientError
 from lethe.ingest.buffer_files import ReadSettings
 from lethe.ledger.ledger import BufferedObject
 from lethe.uri import local_path
-from lethe_spark.ingest import ingest as ingest_module
+from lethe_spark.ingest import packing, writing
 from lethe_spark.ingest.ingest import BatchSource, Ingested, write_batches
 
 from tests.spark.support.flights import Flights
@@ -234,16 +233,13 @@ def test_a_batch_column_that_is_not_a_string_is_refused_at_once(read: Read) -> N
         read("batch_id bigint", [])
 
 
-def test_of_a_batch_too_large_to_be_held_back_nothing_goes_in_when_a_file_of_it_is_bad(
+def test_nothing_of_a_batch_goes_in_if_another_task_finds_a_bad_file(
     buffer: BufferFolder, read: Read, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its rows were in one file with those of another batch before the bad one was found; they are written again, without."""
-    monkeypatch.setattr(ingest_module, "FILES_PER_GROUP", 1)  # each file is a task of its own
+    monkeypatch.setattr(packing, "FILES_PER_GROUP", 1)  # each file is a task of its own
     buffer.put("good", [{"v": 1, "day": 1}])
     folder = buffer.put("large", [{"v": n, "day": 1} for n in range(6)], files=3)
     (folder / "part-2.parquet").write_bytes(b"not parquet")
-    others: list[Path] = []
-    monkeypatch.setattr(ingest_module, "discard", lambda _, files, __: others.extend(Path(f.path) for f in files))
 
     ingest = read()
 
@@ -252,21 +248,24 @@ def test_of_a_batch_too_large_to_be_held_back_nothing_goes_in_when_a_file_of_it_
         {"good": 1},
         {"large": "UnreadableFile"},
     )
-    assert others
-    assert not {f.path for f in ingest.files} & {str(p) for p in others}
 
 
-def test_rows_of_more_than_one_pass_takes_are_the_same(
-    buffer: BufferFolder, read: Read, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("one_pass_bytes", [0, 1 << 30])
+def test_a_table_that_arrow_does_not_write_gets_the_same_rows_by_spark(
+    buffer: BufferFolder, make_flights: Callable[..., Flights], one_pass_bytes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ingest_module, "ONE_PASS_BYTES", 0)
+    monkeypatch.setattr(writing, "ONE_PASS_BYTES", one_pass_bytes)
     for id in "AB":
         buffer.put(id, [{"v": n, "day": n % 3} for n in range(30)], files=2)
+    (buffer.put("bad", [{"v": 1, "day": 1}], files=2) / "part-1.parquet").write_bytes(b"not parquet")
+    flights = make_flights(schema=SCHEMA, partition_by=("day",))
+    flights.table.set_properties({"write.parquet.bloom-filter-enabled.column.v": "true"})
 
-    ingest = read()
+    ingest = write_batches(flights.table, buffer.sources(), ReadSettings("batch_id", {}), "run-1")
 
     assert ingest.rows_per_batch == {"A": 30, "B": 30}
     assert rows(ingest) == sorted((n, n % 3, id) for id in "AB" for n in range(30))
+    assert b"parquet-mr" in pq.ParquetFile(local_path(ingest.files[0].path)).metadata.created_by.encode()
 
 
 def test_a_table_without_partitions_gets_one_sorted_file(buffer: BufferFolder, read: Read) -> None:

@@ -29,7 +29,9 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from lethe_spark.commit.table_state import Base
-from lethe_spark.ingest.ingest import FILES_PER_GROUP, check_some_were_read, reading_failure, why_unread
+from lethe_spark.ingest.ingest import check_some_were_read, why_unread
+from lethe_spark.ingest.packing import FILES_PER_GROUP
+from lethe_spark.ingest.reading import reading_failure
 from lethe_spark.jobs.consolidation.gather import GatheredBatches, WrittenBatches, gather
 from lethe_spark.jvm.data_files import DataFile
 from lethe_spark.jvm.errors import JvmError

@@ -7,13 +7,13 @@ import pyarrow as pa
 import pytest
 from lethe.contract.settings import FileFormat
 from lethe.ingest import change_rows
-from lethe.ingest.buffer_files import Reader, ReadSettings
+from lethe.ingest.buffer_files import FileOutcome, Reader, ReadSettings
 from lethe.ingest.buffer_store import BadFile, FileTask
 from lethe.ingest.change_rows import Keyed, decoded, encoded
 from lethe.ingest.fitting import Fitting
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from tests.support.buffer_formats import FORMATS, SCHEMA, CollectedOutcomes, some_rows, written
+from tests.support.buffer_formats import FORMATS, SCHEMA, some_rows, written
 
 TABLE = pa.schema([("v", pa.int64()), ("name", pa.string()), ("batch_id", pa.string())])
 FITTING = Fitting("batch_id", frozenset({"name"}), False, TABLE)
@@ -154,19 +154,18 @@ def test_files_of_every_format_are_read_so_and_other_batches_as_ever(tmp_path: P
         file = tmp_path / batch_id
         file.write_bytes(written(format_name, rows))
         tasks.append(FileTask(batch_id, f"file://{file}", file.stat().st_size))
-    collector, keyed = CollectedOutcomes(), dict.fromkeys("BC", Keyed(("v",), "op"))
+    collected: dict[tuple[str, str], FileOutcome] = {}
+    keyed = dict.fromkeys("BC", Keyed(("v",), "op"))
 
-    reader = Reader(
-        to_arrow_schema(SCHEMA), ReadSettings("batch_id", {}, FileFormat(format_name), keyed=keyed), collector
-    )
-    found = [r for b in reader.read([pa.record_batch({"files": [FileTask.encode(tasks)]})]) for r in b.to_pylist()]
+    reader = Reader(to_arrow_schema(SCHEMA), ReadSettings("batch_id", {}, FileFormat(format_name), keyed=keyed))
+    found = [r for t in reader.tables(tasks, collected) for r in t.to_pylist()]
 
     v = some_rows(4).column("v").to_pylist()
     assert sorted((r["batch_id"], r["v"]) for r in found) == [
         *(("A", i) for i in v[:2]),
         *(("B", i) for i in (v[0], v[2], v[3])),
     ]
-    outcomes = {batch: t for (batch, _), t in collector.outcomes.items()}
+    outcomes = {batch: t for (batch, _), t in collected.items()}
     assert [outcomes[b].rows for b in "ABC"] == [2, 3, 0]
     assert [k for t in outcomes["B"].keys for k in decoded(t).column("v").to_pylist()] == v
     assert outcomes["A"].keys == ()

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from lethe.ingest.arrow_types import fits
 from lethe.ingest.buffer_store import FileTask
-from lethe_spark.ingest.ingest import BYTES_PER_GROUP, FILES_PER_GROUP, pack
+from lethe_spark.ingest.packing import BYTES_PER_GROUP, FILES_PER_GROUP, pack
 
 
 @given(st.lists(st.integers(0, 10**9), max_size=60), st.integers(1, 8))
@@ -15,22 +15,22 @@ def test_every_file_is_in_one_group_and_no_group_is_empty(sizes: list[int], para
 
     groups = pack(tasks, parallelism)
 
-    assert sorted(t.uri for g in groups for t in g) == sorted(t.uri for t in tasks)
-    assert all(groups)
+    assert sorted(t.uri for g in groups for t in g.files) == sorted(t.uri for t in tasks)
+    assert all(g.files for g in groups)
 
 
 def test_groups_are_bounded_by_bytes_and_by_files() -> None:
     large = [FileTask("b", f"s3://b/{i}", BYTES_PER_GROUP) for i in range(10)]
     small = [FileTask("b", f"s3://b/{i}", 1) for i in range(FILES_PER_GROUP * 4)]
 
-    assert [len(g) for g in pack(large, 2)] == [1] * 10
-    assert max(len(g) for g in pack(small, 2)) <= FILES_PER_GROUP
+    assert [len(g.files) for g in pack(large, 2)] == [1] * 10
+    assert max(len(g.files) for g in pack(small, 2)) <= FILES_PER_GROUP
 
 
 def test_one_large_file_does_not_drag_small_ones_along() -> None:
     tasks = [FileTask("b", "s3://b/large", 64 * 2**20), *(FileTask("b", f"s3://b/{i}", 10_000) for i in range(100))]
 
-    assert sorted(len(g) for g in pack(tasks, 2)) == [1, 100]
+    assert sorted(len(g.files) for g in pack(tasks, 2)) == [1, 100]
 
 
 @pytest.mark.parametrize(
