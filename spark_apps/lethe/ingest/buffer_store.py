@@ -5,11 +5,11 @@ Runs in Spark's Python workers. If the store fails, it raises BufferAway, so tha
 
 import json
 import threading
+from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from io import UnsupportedOperation
-from itertools import islice
 from typing import Any, Final
 
 import pyarrow as pa
@@ -24,7 +24,8 @@ _CAUSES: Final = {
     "out of range": "a value is out of range",
     "overflow": "a value is out of range",
 }
-PREFETCH: Final = 8  # files that one task fetches in parallel, because latency dominates for small files
+FILES_AHEAD: Final = 32  # files that one task fetches in parallel, because latency dominates for small files
+BYTES_AHEAD: Final = 64 * 1024 * 1024  # the limit for the bytes of these files, unless one alone is larger
 
 
 @dataclass(frozen=True)
@@ -80,17 +81,18 @@ class BufferedFiles:
         if all(is_local(t.uri) for t in tasks):  # local files have no latency, so threads cost more than they save
             yield from ((t, self.open(t)) for t in tasks)
             return
-        with ThreadPoolExecutor(PREFETCH, thread_name_prefix="lethe-fetch") as pool:
-            remaining = iter(tasks)
-            window: list[tuple[FileTask, Future[Bytes | Unread]]] = []
-            for task in islice(remaining, PREFETCH):
-                window.append((task, pool.submit(self.open, task)))
-            while window:
-                task, future = window.pop(0)
-                source = future.result()
-                for following in islice(remaining, 1):
-                    window.append((following, pool.submit(self.open, following)))
-                yield task, source
+        remaining, window, ahead = deque(tasks), deque[tuple[FileTask, Future[Bytes | Unread]]](), 0
+        with ThreadPoolExecutor(FILES_AHEAD, thread_name_prefix="lethe-fetch") as pool:
+            while remaining or window:
+                while (
+                    remaining and len(window) < FILES_AHEAD and (not window or ahead + remaining[0].size <= BYTES_AHEAD)
+                ):
+                    task = remaining.popleft()
+                    window.append((task, pool.submit(self.open, task)))
+                    ahead += task.size
+                task, future = window.popleft()
+                ahead -= task.size
+                yield task, future.result()
 
     def open(self, task: FileTask) -> "Bytes | Unread":
         """Open one file, if it is unchanged since the listing. Raises: BufferAway."""

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from lethe.ingest.buffer_files import FileError, error_of
-from lethe.ingest.buffer_store import PREFETCH, BadFile, BufferedFiles, FileTask, Unread
+from lethe.ingest.buffer_store import FILES_AHEAD, BadFile, BufferedFiles, FileTask, Unread
 from lethe.ingest.registrable import Described, Target, describe
 
 # Smaller files are fetched whole; of larger files only the end is fetched.
@@ -56,7 +56,7 @@ class FooterReader:
         Returns: Each footer, encoded by `Footer.encode`.
         """
         store = BufferedFiles(self.io_properties, TAIL_BYTES)
-        with ThreadPoolExecutor(PREFETCH, thread_name_prefix="lethe-footer") as pool:
+        with ThreadPoolExecutor(FILES_AHEAD, thread_name_prefix="lethe-footer") as pool:
             for footer in pool.map(lambda task: self.one(store, task), FileTask.decode(payload)):
                 yield footer.encode()
 

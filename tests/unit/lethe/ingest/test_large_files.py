@@ -1,10 +1,11 @@
 """Buffered files that are too large to be fetched whole, read as a worker of Spark reads them."""
 
+import threading
 from pathlib import Path
 
 import pytest
 from lethe.ingest import buffer_store
-from lethe.ingest.buffer_store import BufferAway, FileTask, Watched
+from lethe.ingest.buffer_store import BufferAway, BufferedFiles, Bytes, FileTask, Unread, Watched
 
 from tests.support.buffer_formats import read_tasks
 from tests.support.lake import BufferFolder
@@ -41,3 +42,31 @@ def test_a_store_that_fails_within_a_large_file_is_not_taken_for_damage(
     monkeypatch.setattr(Watched, "_fetch", reset)
     with pytest.raises(BufferAway, match="connection reset"):
         read_by_pieces(file, monkeypatch)
+
+
+@pytest.mark.parametrize(
+    ("size", "most"), [(1, buffer_store.FILES_AHEAD), (buffer_store.BYTES_AHEAD // 4, 4), (1 << 40, 1)]
+)
+def test_remote_files_are_fetched_ahead_in_their_order_within_limits(
+    size: int, most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All fetches that may begin have begun before the first one ends."""
+    begun: list[str] = []
+    gate = threading.Event()
+
+    def fetch(_: BufferedFiles, task: FileTask) -> Bytes | Unread:
+        begun.append(task.uri)
+        if len(begun) == most:
+            gate.set()
+        assert gate.wait(20)
+        return Unread("reason", task.uri)
+
+    monkeypatch.setattr(BufferedFiles, "open", fetch)
+    tasks = [FileTask("A", f"s3://lake/{n}", size) for n in range(100)]
+    files = BufferedFiles({}).opened(tasks)
+
+    first, _ = next(files)
+
+    assert first == tasks[0]
+    assert len(begun) == most
+    assert [task for task, _ in files] == tasks[1:]
