@@ -4,7 +4,7 @@ The format allows it: a row group is a range of bytes, and only the footer and t
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Final
@@ -15,6 +15,12 @@ from lethe.purge.footer import Listed, Struct, Unreadable
 _COPIED_AT_ONCE: Final = 8 * 1024**2
 # Early versions left the header of the dictionary out of the size of a column (PARQUET-816).
 _WRONG_SIZES: Final = re.compile(rb"parquet-mr version 1\.[0-7]\b")
+
+# The sums of a row group, and what they are sums of.
+_SUMS: Final = (
+    (footer.GROUP_UNCOMPRESSED, footer.CHUNK_UNCOMPRESSED),
+    (footer.GROUP_BYTES, footer.CHUNK_BYTES),
+)
 
 
 def footer_of(stream: Any, size: int) -> Struct:
@@ -36,6 +42,44 @@ def footer_of(stream: Any, size: int) -> Struct:
 def groups_of(found: Struct) -> list[Struct]:
     """The row groups of a footer."""
     return list(found[footer.ROW_GROUPS].items)
+
+
+def add_columns(found: Struct, more: Struct) -> None:
+    """Add the columns of another footer at the end of the schema. The row groups do not get them.
+
+    Raises: Unreadable, if the footers are not alike.
+    """
+    root, *_ = found[footer.SCHEMA].items
+    other, *columns = more[footer.SCHEMA].items
+    root.change(footer.CHILDREN, root[footer.CHILDREN] + other[footer.CHILDREN])
+    found[footer.SCHEMA].items += columns
+    if footer.COLUMN_ORDERS in found.fields:  # without it, readers ignore all bounds
+        if footer.COLUMN_ORDERS not in more.fields:
+            raise Unreadable("the orders of the added columns are unknown")
+        found[footer.COLUMN_ORDERS].items += more[footer.COLUMN_ORDERS].items
+
+
+def narrow(group: Struct, places: Collection[int]) -> None:
+    """Leave out columns of a row group.
+
+    Args:
+        places: Of the columns. The first one of the row group must stay.
+    Raises: Unreadable.
+    """
+    chunks = group[footer.COLUMNS].items
+    out = [c for n, c in enumerate(chunks) if n in places]
+    chunks[:] = [c for n, c in enumerate(chunks) if n not in places]
+    _add_up(group, out, -1)
+    if group.get(footer.GROUP_OFFSET):
+        group.change(footer.GROUP_OFFSET, extent(group)[0])
+
+
+def _add_up(group: Struct, chunks: Collection[Struct], sign: int) -> None:
+    """Add the sizes of columns to those of a row group, or subtract them."""
+    for of_group, of_chunk in _SUMS:
+        if of_group in group.fields:
+            size = sum(c[footer.CHUNK_DATA][of_chunk] for c in chunks)
+            group.change(of_group, group[of_group] + sign * size)
 
 
 def extent(group: Struct) -> tuple[int, int]:
@@ -76,7 +120,7 @@ class Splice:
 
     Args:
         sink: Where to write, from its first byte.
-        template: The footer of a file with the same columns.
+        template: The footer of a file with the same columns, in the same order. It is changed.
     """
 
     def __init__(self, sink: Any, template: Struct) -> None:
@@ -88,6 +132,27 @@ class Splice:
 
     def add(self, stream: Any, group: Struct) -> int:
         """Copy a row group of an open file. The group is changed. Returns: the number of bytes. Raises: Unreadable."""
+        size = self._copy(stream, group)
+        if footer.ORDINAL in group.fields:
+            group.change(footer.ORDINAL, len(self._groups))
+        self._groups.append(group)
+        return size
+
+    def widen(self, stream: Any, more: Struct) -> int:
+        """Copy the columns of a row group of an open file, and add them at the end of the last row group.
+
+        Returns and raises as `add`.
+        """
+        size = self._copy(stream, more)
+        group, chunks = self._groups[-1], more[footer.COLUMNS].items
+        if group[footer.GROUP_ROWS] != more[footer.GROUP_ROWS]:
+            raise Unreadable("the added columns have another number of rows")
+        group[footer.COLUMNS].items += chunks
+        _add_up(group, chunks, 1)
+        return size
+
+    def _copy(self, stream: Any, group: Struct) -> int:
+        """Copy the columns of a row group, which is then at its new place. Returns and raises as `add`."""
         start, end = extent(group)
         moved = self._at - start
         for chunk in group[footer.COLUMNS].items:
@@ -98,7 +163,7 @@ class Splice:
             if len(piece) < size:
                 raise Unreadable("it ends within a row group")
             self._write(piece)
-        self._groups.append(_moved(group, moved, len(self._groups)))
+        _move_all(group, moved)
         return end - start
 
     def close(self) -> None:
@@ -141,17 +206,14 @@ def _pieces(size: int) -> Iterator[int]:
         yield min(_COPIED_AT_ONCE, size - start)
 
 
-def _moved(group: Struct, by: int, ordinal: int) -> Struct:
-    """A row group at another place of a file. It has no Bloom filters any more: they are outside of it."""
+def _move_all(group: Struct, by: int) -> None:
+    """Move a row group to another place of a file. It has no Bloom filters any more: they are outside of it."""
     _move(group, by, footer.GROUP_OFFSET)
-    if footer.ORDINAL in group.fields:
-        group.change(footer.ORDINAL, ordinal)
     for chunk in group[footer.COLUMNS].items:
         _move(chunk, by, footer.CHUNK_OFFSET)
         data = chunk[footer.CHUNK_DATA]
         _move(data, by, footer.DATA_PAGE, footer.INDEX_PAGE, footer.DICTIONARY_PAGE)
         data.remove(footer.BLOOM, footer.BLOOM_LENGTH)
-    return group
 
 
 def _move(struct: Struct, by: int, *numbers: int) -> None:

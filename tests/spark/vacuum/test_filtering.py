@@ -1,13 +1,11 @@
 """Files that stay large are purged one by one, without Spark's rows. The result is that of a rewrite by Spark."""
 
-from typing import Any, Literal
+from typing import Literal
 
 import pytest
-from lethe_spark.jobs.vacuum import purge_step
-from lethe_spark.jobs.vacuum.filtering import FilteredFiles
-from pyiceberg.manifest import DataFile
 from pyspark.sql import SparkSession
 
+from tests.spark.support.all_types import all_types, alone, data_file, differences, metrics, rows_of
 from tests.spark.support.built_once import built_once
 from tests.spark.support.native_deletes import Native
 from tests.spark.support.story import Story, of_batches
@@ -23,26 +21,6 @@ def story(spark: SparkSession, lake: Lake) -> Story:
     story.put("A", "B", "D")
     story.consolidate("A", "B", "D")
     return story
-
-
-@pytest.fixture
-def filtered(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The paths of the files that were purged one by one."""
-    paths: list[str] = []
-    original = purge_step.filter_files
-
-    def remembered(*arguments: Any) -> FilteredFiles:
-        done = original(*arguments)
-        paths.extend(done.replaced)
-        return done
-
-    monkeypatch.setattr(purge_step, "filter_files", remembered)
-    return paths
-
-
-def alone(story: Story, key: str = "1", **asked: Any) -> Any:
-    """A vacuum for which any file is large."""
-    return story.run(story.vacuuming_so(key, target_file_size_bytes=1, **asked))
 
 
 def test_files_lose_the_rows_and_keep_everything_else(story: Story, filtered: list[str]) -> None:
@@ -162,43 +140,6 @@ def test_columns_that_were_dropped_and_added_and_renamed(story: Story, filtered:
     assert (rows["batch_id"].unique().to_pylist(), rows["w"].null_count) == (["D"], 0)
 
 
-# --- the same as Spark ------------------------------------------------------------------------------------------------
-
-COLUMNS = """id BIGINT NOT NULL, batch_id STRING, flag BOOLEAN, small INT, ratio FLOAT, price DOUBLE, amount DECIMAL(9,2),
-  large DECIMAL(18,4), huge DECIMAL(30,5), name STRING, blob BINARY, day DATE, at TIMESTAMP, wall TIMESTAMP_NTZ, never STRING,
-  tags ARRAY<STRING>, counts MAP<STRING, DOUBLE>, deep STRUCT<v: FLOAT, w: ARRAY<STRUCT<z: STRING, n: INT>>>"""
-
-ROWS_OF_ALL_TYPES = """
-SELECT id, concat('B', lpad(CAST(id DIV 100 AS STRING), 3, '0')) batch_id, id % 3 = 0 flag,
-  CAST(if(id % 7 = 0, NULL, id) AS INT) small, CAST(if(id % 11 = 0, 'NaN', id / 3) AS FLOAT) ratio,
-  CAST(if(id % 13 = 0, NULL, -id / 7) AS DOUBLE) price, CAST(id / 8 AS DECIMAL(9,2)) amount,
-  CAST(id * 1.5 AS DECIMAL(18,4)) large, CAST(id * 1234567.25 AS DECIMAL(30,5)) huge,
-  repeat(concat('name-', CAST(id AS STRING)), 5) name, CAST(concat('blob', CAST(id AS STRING)) AS BINARY) blob,
-  date_add(DATE'2026-01-01', CAST(id % 400 AS INT)) day, timestamp_seconds(1700000000 + id) at,
-  TIMESTAMP_NTZ'2026-01-01 10:00:00.123456' + make_dt_interval(0, 0, 0, id) wall, CAST(NULL AS STRING) never,
-  if(id % 5 = 0, NULL, array('a', NULL, CAST(id AS STRING))) tags, map('x', id / 2D, 'y', NULL) counts,
-  named_struct('v', CAST(id + 1 AS FLOAT), 'w', array(named_struct('z', CAST(id AS STRING), 'n', CAST(id AS INT)))) deep
-FROM range(2000) ORDER BY id"""
-
-
-def all_types(spark: SparkSession, lake: Lake) -> Story:
-    """Twenty batches of a hundred rows with columns of many types, in one file. Three batches are deleted."""
-    story = Story.begin(spark, lake)
-    spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {story.catalog}.air")
-    groups = {
-        "row-group-size-bytes": 20_000,
-        "row-group-check-min-record-count": 100,
-        "row-group-check-max-record-count": 100,
-    }
-    wanted = {"write.metadata.metrics.column.batch_id": "full"} | {f"write.parquet.{k}": v for k, v in groups.items()}
-    properties = ", ".join(f"'{k}' = '{v}'" for k, v in wanted.items())
-    spark.sql(f"CREATE TABLE {story.full_name} ({COLUMNS}) USING iceberg TBLPROPERTIES ({properties})")
-    spark.sql(f"ALTER TABLE {story.full_name} WRITE ORDERED BY batch_id")
-    spark.sql(ROWS_OF_ALL_TYPES).coalesce(1).writeTo(story.full_name).append()
-    story.revert("B003", "B004", "B019")
-    return story
-
-
 def test_rows_and_metrics_of_all_types_are_those_of_a_rewrite_by_spark(
     spark: SparkSession, lake: Lake, filtered: list[str]
 ) -> None:
@@ -213,40 +154,3 @@ def test_rows_and_metrics_of_all_types_are_those_of_a_rewrite_by_spark(
     assert rows_of(by_arrow) == rows_of(by_spark)
     assert len(rows_of(by_arrow)) == 1700
     assert differences(metrics(data_file(by_arrow)), metrics(data_file(by_spark))) == {}
-
-
-def data_file(story: Story) -> DataFile:
-    table = story.table()
-    (manifest,) = (m for m in story.head().manifests(table.io) if m.has_added_files() or m.has_existing_files())
-    (entry,) = manifest.fetch_manifest_entry(table.io)
-    return entry.data_file
-
-
-def metrics(file: DataFile) -> dict[str, Any]:
-    """All that the manifest says of a file, but its path and its sizes."""
-    names = ("value_counts", "null_value_counts", "nan_value_counts", "lower_bounds", "upper_bounds")
-    known = {name: dict(getattr(file, name) or {}) for name in names}
-    return known | {
-        "rows": file.record_count,
-        "sort": file.sort_order_id,
-        "spec": file.spec_id,
-        "columns": len(file.column_sizes),
-    }
-
-
-def rows_of(story: Story) -> list[str]:
-    return [
-        str(row) for row in story.spark.table(story.full_name).orderBy("id").collect()
-    ]  # NaN is not equal to itself
-
-
-def differences(one: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
-    """What differs, by field id."""
-    found: dict[str, Any] = {}
-    for name in one:
-        a, b = one[name], other[name]
-        if isinstance(a, dict):
-            found |= {f"{name} {i}": (a.get(i), b.get(i)) for i in a.keys() | b.keys() if a.get(i) != b.get(i)}
-        elif a != b:
-            found[name] = (a, b)
-    return found

@@ -4,12 +4,13 @@ import logging
 import uuid
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from lethe.files.bounds import FileBounds
 from lethe.iceberg.native_deletes import has_ours
 from lethe.ingest.registrable import Target
 from lethe.purge.filtering import FileToFilter, Filter, Filtered, Loss
+from lethe.purge.row_ids import NAMES, RowIds, with_row_ids
 from lethe.search.live_suspects import Suspect
 from lethe.vacuum.priority import apart, stays_large
 from pyiceberg.types import DoubleType, FloatType
@@ -26,8 +27,10 @@ from lethe_spark.run.context import RunContext, table_properties
 log = logging.getLogger(__name__)
 _FORMAT_PROPERTY: Final = "write.format.default"
 _PARQUET: Final = "parquet"
-# In format version 3 rows have ids, which a new file would have to name.
-_NO_ROW_IDS: Final = (1, 2)
+_ENCRYPTED: Final = "encryption.key-id"
+_FORMAT_VERSIONS: Final = (1, 2, 3)
+# The format version since which rows have ids.
+_ROW_IDS: Final = 3
 
 
 def filterable(
@@ -41,7 +44,7 @@ def filterable(
         target: The target size of data files, in bytes.
     """
     metadata = base.iceberg.metadata
-    if metadata.format_version not in _NO_ROW_IDS or metadata.properties.get(_FORMAT_PROPERTY, _PARQUET) != _PARQUET:
+    if not _is_filterable(base):
         return {}
     found, sorted_alone = {}, apart(files)
     for f in files:
@@ -54,6 +57,13 @@ def filterable(
     # Equality deletes apply only to files that are older than they are. Spark applies them while it rewrites a file. Looking for
     # them reads all manifests of deletes, so this is asked last.
     return {} if found and has_ours(base.iceberg.io, base.manifests()) else found
+
+
+def _is_filterable(base: Base) -> bool:
+    """Whether files of the table may be filtered at all."""
+    metadata, columns = base.iceberg.metadata, base.iceberg.schema().column_names
+    plain = metadata.properties.get(_FORMAT_PROPERTY, _PARQUET) == _PARQUET and _ENCRYPTED not in metadata.properties
+    return plain and metadata.format_version in _FORMAT_VERSIONS and not any(name in columns for name in NAMES)
 
 
 def kept_metrics(base: Base) -> tuple[str, ...]:
@@ -83,12 +93,20 @@ def filter_files(
     if not files:
         return FilteredFiles((), frozenset())
     files = sorted(files, key=lambda one: -one[0].bytes)  # the largest first, so that no task is alone at the end
+    target = Target.of(base.iceberg, base.field_id, may_lack=True)
+    if has_ids := base.iceberg.metadata.format_version >= _ROW_IDS:
+        target = with_row_ids(target)
     places = _described(context, table, [file for file, _ in files])
     tasks = [
-        FileToFilter(file.path, file.records, to, loss, document)
-        for (file, loss), (to, document) in zip(files, places, strict=True)
+        FileToFilter(file.path, file.records, place.to, loss, place.document, place.row_ids)
+        for (file, loss), place in zip(files, places, strict=True)
+        if place.row_ids is not None or not has_ids
     ]
-    worker = Filter(Target.of(base.iceberg, base.field_id, may_lack=True), table_properties(context))
+    if len(tasks) < len(files):
+        log.info("%d files are rewritten by Spark: their rows have no ids yet", len(files) - len(tasks))
+    if not tasks:
+        return FilteredFiles((), frozenset())
+    worker = Filter(target, table_properties(context))
     done: list[Filtered] = context.spark.sparkContext.parallelize(tasks, len(tasks)).map(worker).collect()
     for one in done:
         if one.unsuitable:
@@ -100,9 +118,20 @@ def filter_files(
     return FilteredFiles(added, frozenset(one.path for one in written), copied)
 
 
+@dataclass(frozen=True)
+class _Described:
+    """What a worker must know of a file."""
+
+    # URI of a new file in the run's folder.
+    to: str
+    # Iceberg's JSON of the file.
+    document: str
+    row_ids: RowIds | None
+
+
 @reading("naming new data files")
-def _described(context: RunContext, table: SparkTable, files: Collection[DataFile]) -> list[tuple[str, str]]:
-    """For each file, the URI of a new one in the run's folder, and its own JSON. Raises: TransientError."""
+def _described(context: RunContext, table: SparkTable, files: Collection[DataFile]) -> list[_Described]:
+    """Raises: TransientError."""
     places = writing_as(table, context.run_id).locationProvider()
     parser, specs = table.jvm.org.apache.iceberg.ContentFileParser, table.java.specs()
     found = []
@@ -114,5 +143,12 @@ def _described(context: RunContext, table: SparkTable, files: Collection[DataFil
             if spec.isUnpartitioned()
             else places.newDataLocation(spec, file.java.partition(), name)
         )
-        found.append((str(to), str(parser.toJson(file.java, spec))))
+        found.append(_Described(str(to), str(parser.toJson(file.java, spec)), _row_ids(file.java)))
     return found
+
+
+def _row_ids(file: Any) -> RowIds | None:
+    """What the rows of Iceberg's data file inherit. None: they have no ids. In a table that was upgraded to format version 3,
+    the next commit gives ids to them."""
+    first, sequence_number = file.firstRowId(), file.dataSequenceNumber()
+    return None if first is None or sequence_number is None else RowIds(int(first), int(sequence_number))

@@ -37,6 +37,7 @@ class Step:
     removed: tuple[DataFile, ...] = ()  # the plan's files to delete and to rewrite, as objects of the JVM
     added: tuple[DataFile, ...] = ()  # the new files that replace the rewritten ones
     copied_bytes: int = 0  # of row groups that were copied into them
+    format_version: int = 0  # of the table when they were written
 
 
 @dataclass(frozen=True)
@@ -70,7 +71,9 @@ def write(context: RunContext, table: SparkTable, base: Base, step: Step, target
             )
     context.step("after-write")
     removed = tuple(file for file, _ in found.values())
-    return replace(step, removed=removed, added=added, copied_bytes=filtered.copied_bytes)
+    return replace(
+        step, removed=removed, added=added, copied_bytes=filtered.copied_bytes, format_version=base.facts.format_version
+    )
 
 
 def intent(
@@ -82,6 +85,10 @@ def intent(
         files_now, cleared: As `lethe.vacuum.plan.plan_purge`.
     """
     plan = step.plan
+    if (
+        base.facts.format_version != step.format_version
+    ):  # since version 3 rows have ids, which the files would have to store
+        return NothingToCommit(Outcome("the format version of the table has changed"))
     planned = plan_purge(plan, base.ledger, files_now, run, cleared)
     if isinstance(planned, PlanAgain):
         return NothingToCommit(Outcome(planned.why))

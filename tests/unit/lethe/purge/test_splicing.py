@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from contextlib import nullcontext
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 from lethe.purge import footer
 from lethe.purge.footer import Struct, Unreadable, decode, encode
+from lethe.purge.row_ids import NAMES, RowIds, add_to, inherited
 from lethe.purge.splicing import Splice, extent, footer_of, groups_of
 
 WRITERS = ("arrow", "duckdb", "polars")
@@ -78,23 +80,41 @@ def write(path: Path, table: pa.Table, writer: str, luck: random.Random) -> None
             frame.write_parquet(path, compression=codec, row_group_size=rows, statistics="full", data_page_size=500)
 
 
-def spliced(path: Path, to: Path, numbers: Sequence[int]) -> None:
+def spliced(path: Path, to: Path, numbers: Sequence[int], ids: RowIds | None = None) -> None:
+    """Args:
+    ids: With columns of row ids.
+    """
     with path.open("rb") as source, to.open("wb") as sink:
         found = footer_of(source, path.stat().st_size)
         groups = groups_of(found)
-        splice = Splice(sink, found)
-        copied = sum(splice.add(source, groups[n]) for n in numbers)
+        if ids is not None:
+            add_to(found)
+        splice, position, copied = Splice(sink, found), 0, 0
+        for number, group in enumerate(groups):
+            rows = group[footer.GROUP_ROWS]
+            if number in numbers:
+                copied += splice.add(source, group)
+                if ids is not None:
+                    made = BytesIO()
+                    pq.write_table(inherited(position, rows, ids), made, row_group_size=rows)
+                    (columns,) = groups_of(footer_of(made, made.tell()))
+                    splice.widen(made, columns)
+            position += rows
         splice.close()
     assert copied < to.stat().st_size
 
 
-def check(path: Path, to: Path, numbers: Sequence[int]) -> None:
+def check(path: Path, to: Path, numbers: Sequence[int], ids: RowIds | None = None) -> None:
     before = pq.ParquetFile(path)
     groups = [before.read_row_group(n) for n in numbers]
     expected = pa.concat_tables(groups) if groups else before.schema_arrow.empty_table()
     after = pq.ParquetFile(to)
-    assert str(after.read().to_pylist()) == str(expected.to_pylist())  # as text: NaN is not equal to itself
-    assert after.schema.equals(before.schema)
+    rows = after.read().select(before.schema_arrow.names)
+    assert str(rows.to_pylist()) == str(expected.to_pylist())  # as text: NaN is not equal to itself
+    if ids is None:
+        assert after.schema.equals(before.schema)
+    else:
+        check_ids(to, after, ids)
     first, last = (min(expected["n"].to_pylist()), max(expected["n"].to_pylist())) if len(expected) else (0, 0)
     between = [n for n in expected["n"].to_pylist() if first < n < last]
     query = f"SELECT n FROM '{to}' WHERE n > {first} AND n < {last}"
@@ -103,6 +123,18 @@ def check(path: Path, to: Path, numbers: Sequence[int]) -> None:
     assert filtered["n"].to_list() == between
     for group in groups_of(footer_of(to.open("rb"), to.stat().st_size)):
         check_places(to, group)
+
+
+def check_ids(path: Path, after: pq.ParquetFile, ids: RowIds) -> None:
+    """Each reader finds in each row the id that it had, and can search for it."""
+    wanted = [(n, ids.first + n, ids.sequence_number) for n in after.read()["n"].to_pylist()]
+    assert list(zip(*(after.read()[c].to_pylist() for c in ("n", *NAMES)), strict=True)) == wanted
+    selected = f"SELECT n, {', '.join(NAMES)} FROM '{path}'"
+    assert duckdb.sql(selected).fetchall() == wanted
+    assert pl.scan_parquet(path).select("n", *NAMES).collect().rows() == wanted
+    for one in wanted[:: max(1, len(wanted) // 3)]:
+        assert duckdb.sql(f"{selected} WHERE _row_id = {one[1]}").fetchall() == [one]
+        assert pl.scan_parquet(path).filter(pl.col("_row_id") == one[1]).select("n", *NAMES).collect().rows() == [one]
 
 
 def check_places(path: Path, group: Struct) -> None:
@@ -128,6 +160,9 @@ def check_random_files(folder: Path, writer: str, seeds: range) -> None:
         numbers = sorted(luck.sample(range(groups), luck.randrange(groups + 1)))
         spliced(path, to, numbers)
         check(path, to, numbers)
+        ids = RowIds(luck.randrange(2**40), luck.randrange(2**20))
+        spliced(path, to, numbers, ids)
+        check(path, to, numbers, ids)
 
 
 @pytest.mark.parametrize("writer", WRITERS)

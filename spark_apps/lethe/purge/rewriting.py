@@ -1,0 +1,169 @@
+"""Writes the rows of a data file that stay: copies row groups, or encodes them again. I/O."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from io import BytesIO
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from lethe.files.bounds import IdIndex
+from lethe.ingest.parquet_types import FIELD_ID
+from lethe.purge.footer import Struct, Unreadable
+from lethe.purge.row_ids import filled
+from lethe.purge.source import Source, Unsuitable
+from lethe.purge.splicing import Splice, footer_of, groups_of, narrow
+
+_ROWS_AT_ONCE: Final = 131_072
+# An encoded row group has about so many bytes in memory before it is encoded.
+_GROUP_BYTES: Final = 128 * 1024**2
+_UNORDERED: Final = "its rows are not in the order of batches"
+
+
+class Rewrite:
+    """Writes the rows of a file that stay, in their order.
+
+    Args:
+        ids: The batches whose rows are left out.
+    """
+
+    def __init__(self, source: Source, sink: Any, ids: frozenset[str]) -> None:
+        self._source, self._index = source, IdIndex(ids)
+        self._wanted = pa.array(sorted(ids), pa.string())
+        self._groups = groups_of(source.footer)
+        self._splice = Splice(sink, source.footer)
+        self._last: str | None = None  # the batch of the last row
+        self._floats = dict(_floats(source.schema))
+        # NaNs of encoded row groups, by field id: of the rows that stay, and of the others.
+        self._nans, self._nans_left_out = dict.fromkeys(self._floats, 0), dict.fromkeys(self._floats, 0)
+        # Numbers of rows.
+        self.kept = self.left_out = 0
+        # Bytes of row groups that were copied, and those that were encoded.
+        self.copied = self.encoded = 0
+
+    def run(self) -> None:
+        """Raises: Unsuitable, if the rows are not in the order of batches: then Spark sorts them."""
+        try:
+            position = 0
+            for number, group in enumerate(self._groups):
+                rows = self._source.parquet.metadata.row_group(number).num_rows
+                if self._may_copy(number):
+                    self._copy(number, group, position)
+                    self.kept += rows
+                else:
+                    self._encode(number, position)
+                position += rows
+            self._splice.close()
+        except Unreadable as e:
+            raise Unsuitable(str(e)) from None
+
+    def nans_after(self, before: Mapping[int, int]) -> dict[int, int]:
+        """NaNs of the new file, by field id, as far as they are known.
+
+        Args:
+            before: Of the old one.
+        """
+        if not self.copied:
+            return self._nans
+        return {i: before[i] - n for i, n in self._nans_left_out.items() if i in before}
+
+    def _may_copy(self, group: int) -> bool:
+        """Whether a row group has no rows to leave out. Raises: Unsuitable, if its rows are not in order."""
+        bounds = self._source.bounds_of(group)
+        if bounds.lower is None or bounds.upper is None:
+            return False
+        if self._index.might_hold(bounds) or not self._source.may_copy(group):
+            return False
+        self._require_order(bounds.lower, bounds.upper)
+        return True
+
+    def _copy(self, number: int, group: Struct, position: int) -> None:
+        """Copy a row group, but the row ids that its rows inherit: these are written.
+
+        Args:
+            position: Of its first row in the file.
+        """
+        ids = self._source.ids_of(number, position)
+        if ids is not None:
+            narrow(group, self._source.ids_at)
+        self.copied += self._splice.add(self._source.stream, group)
+        if ids is not None:
+            made = BytesIO()
+            pq.write_table(ids, made, row_group_size=max(1, ids.num_rows), **self._source.options)
+            (columns,) = groups_of(footer_of(made, made.tell()))
+            self.encoded += self._splice.widen(made, columns)
+
+    def _encode(self, group: int, position: int) -> None:
+        waiting: list[pa.RecordBatch] = []
+        for rows in self._rows(group, position):
+            waiting.append(rows)
+            if sum(w.nbytes for w in waiting) >= _GROUP_BYTES:
+                self._write(waiting)
+                waiting = []
+        if waiting:
+            self._write(waiting)
+
+    def _write(self, rows: Sequence[pa.RecordBatch]) -> None:
+        made = BytesIO()
+        table = pa.Table.from_batches(rows)
+        pq.write_table(table, made, row_group_size=table.num_rows, **self._source.options)
+        for group in groups_of(footer_of(made, made.tell())):
+            self.encoded += self._splice.add(made, group)
+
+    def _rows(self, group: int, position: int) -> Iterator[pa.RecordBatch]:
+        """The rows of a row group that stay.
+
+        Args:
+            position: Of its first row in the file.
+        """
+        for batch in self._source.parquet.iter_batches(_ROWS_AT_ONCE, row_groups=[group], use_threads=False):
+            if self._source.ids is not None:
+                batch = filled(batch, position, self._source.ids)
+                position += batch.num_rows
+            of_batch = batch.column(self._source.batch_column)
+            self._require_rows_in_order(of_batch)
+            goes = pc.is_in(of_batch, value_set=self._wanted)
+            out = goes.true_count
+            rows = batch.filter(pc.invert(goes)) if out else batch
+            self.left_out += out
+            self.kept += rows.num_rows
+            for field_id, path in self._floats.items():
+                nans = _nans_in(rows, path)
+                self._nans[field_id] += nans
+                self._nans_left_out[field_id] += _nans_in(batch, path) - nans if out else 0
+            if rows.num_rows:
+                yield rows.cast(self._source.schema)
+
+    def _require_rows_in_order(self, ids: pa.Array) -> None:
+        """Rows without a batch are first. Raises: Unsuitable."""
+        known = ids.drop_null()
+        nulls_first = self._last is None and ids.slice(0, ids.null_count).null_count == ids.null_count
+        if ids.null_count and not nulls_first:
+            raise Unsuitable(_UNORDERED)
+        if not len(known):
+            return
+        if not pc.all(pc.less_equal(known.slice(0, len(known) - 1), known.slice(1)), min_count=0).as_py():
+            raise Unsuitable(_UNORDERED)
+        self._require_order(known[0].as_py(), known[-1].as_py())
+
+    def _require_order(self, lower: str, upper: str) -> None:
+        if self._last is not None and lower < self._last:
+            raise Unsuitable(_UNORDERED)
+        self._last = upper
+
+
+def _nans_in(rows: pa.RecordBatch, path: tuple[str, ...]) -> int:
+    values = rows.column(path[0])
+    values = pc.struct_field(values, list(path[1:])) if len(path) > 1 else values
+    return int(pc.is_nan(values).true_count)
+
+
+def _floats(fields: Iterable[pa.Field], at: tuple[str, ...] = ()) -> Iterator[tuple[int, tuple[str, ...]]]:
+    """The columns, and fields of structs, whose NaNs Iceberg counts: their ids, and the names on the way to them."""
+    for field in fields:
+        path = (*at, field.name)
+        if pa.types.is_floating(field.type):
+            yield int(field.metadata[FIELD_ID]), path
+        elif pa.types.is_struct(field.type):
+            yield from _floats(field.type, path)

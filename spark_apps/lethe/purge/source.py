@@ -1,0 +1,172 @@
+"""Decides whether a data file may be filtered, by its footer, and knows how its rows are to be encoded. I/O."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from io import BytesIO
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from lethe.ingest.parquet_types import FIELD_ID, misfit
+from lethe.ingest.registrable import Target
+from lethe.purge import row_ids
+from lethe.purge.footer import Unreadable
+from lethe.purge.row_ids import RowIds
+from lethe.purge.splicing import footer_of
+
+_PROPERTY: Final = "write.parquet."
+# Iceberg's names of codecs, and Arrow's.
+_CODECS: Final = {
+    "zstd": "zstd",
+    "gzip": "gzip",
+    "snappy": "snappy",
+    "brotli": "brotli",
+    "lz4": "lz4",
+    "uncompressed": "none",
+}
+
+
+class Unsuitable(Exception):
+    """The file is not filtered. The text says why, and contains no values."""
+
+
+@dataclass(frozen=True)
+class GroupBounds:
+    """The bounds of the batch column in a row group. None: unknown."""
+
+    lower: str | None
+    upper: str | None
+
+
+class Source:
+    """An open data file that may be filtered.
+
+    Args:
+        size: Of the file, in bytes.
+        ids: What its rows inherit. None: they have no ids.
+    Raises: Unsuitable, ValueError.
+    """
+
+    def __init__(self, stream: Any, size: int, target: Target, ids: RowIds | None = None) -> None:
+        self.stream = stream
+        self.parquet = pq.ParquetFile(stream)
+        self.batch_column = target.name(target.field_id)
+        self.schema = suitable_schema(self.parquet, target)
+        self.options = writer_options(target.properties, self.parquet)
+        require_same_schema(self.parquet, self.schema, self.options)
+        self.ids = ids
+        # Whether the file has the columns of row ids. Then some rows, or all, may have none, and inherit them.
+        self.stores_ids = ids is not None and stores_ids(self.schema)
+        width = self.parquet.metadata.num_columns - (2 if self.stores_ids else 0)
+        # The places of these columns in a new file.
+        self.ids_at = (width, width + 1)
+        try:
+            self.footer = footer_of(stream, size)
+            if ids is not None and not self.stores_ids:
+                self.schema = row_ids.with_fields(self.schema)
+                row_ids.add_to(self.footer)
+        except Unreadable as e:
+            raise Unsuitable(str(e)) from None
+        if ids is not None:
+            self.options |= row_ids.options_for([*leaves_of(self.parquet), *row_ids.NAMES])
+
+    def may_copy(self, group: int) -> bool:
+        """Whether a row group can be copied: its row ids are complete, or in its last columns, which can be replaced."""
+        names = self.schema.names
+        return self.ids is None or set(names[-2:]) == set(row_ids.NAMES) or self._has_all_ids(group)
+
+    def ids_of(self, group: int, position: int) -> pa.Table | None:
+        """The row ids of a row group that is copied, in the order of the new file's columns. None: the row group has them.
+
+        Args:
+            position: Of its first row in the file.
+        """
+        if self.ids is None or self._has_all_ids(group):
+            return None
+        if not self.stores_ids:
+            return row_ids.inherited(position, self.parquet.metadata.row_group(group).num_rows, self.ids)
+        wanted = pa.schema(list(self.schema)[-2:])
+        found = []
+        for rows in self.parquet.iter_batches(row_groups=[group], columns=wanted.names, use_threads=False):
+            found.append(row_ids.filled(rows, position, self.ids).select(wanted.names).cast(wanted))
+            position += rows.num_rows
+        return pa.Table.from_batches(found, wanted)
+
+    def _has_all_ids(self, group: int) -> bool:
+        """Whether each row of a row group stores its id and the number of its last update."""
+        if not self.stores_ids:
+            return False
+        statistics = [self._statistics(group, name) for name in row_ids.NAMES]
+        return all(s is not None and s.has_null_count and s.null_count == 0 for s in statistics)
+
+    def bounds_of(self, group: int) -> GroupBounds:
+        """Known only if every row of the row group has a batch."""
+        statistics = self._statistics(group, self.batch_column)
+        if statistics is None or not statistics.has_min_max or statistics.null_count != 0:
+            return GroupBounds(None, None)
+        return GroupBounds(str(statistics.min), str(statistics.max))
+
+    def _statistics(self, group: int, path: str) -> Any:
+        """Of a column. None: unknown."""
+        of_group = self.parquet.metadata.row_group(group)
+        columns = (of_group.column(n) for n in range(of_group.num_columns))
+        return next(c.statistics for c in columns if c.path_in_schema == path)
+
+
+def suitable_schema(source: pq.ParquetFile, target: Target) -> pa.Schema:
+    """The columns to write: those of the file. Raises: Unsuitable."""
+    metadata, schema = source.metadata, source.schema_arrow
+    if problem := misfit(metadata.schema, target.schema, target.ids, may_lack=True):
+        raise Unsuitable(problem)
+    if any(FIELD_ID not in (f.metadata or {}) for f in schema):
+        raise Unsuitable("it has no field ids")
+    if schema.names.count(target.name(target.field_id)) != 1:
+        raise Unsuitable("it does not have the batch column")
+    return schema.remove_metadata()
+
+
+def stores_ids(schema: pa.Schema) -> bool:
+    """Whether a file has both columns of row ids. Raises: Unsuitable, if it has only one."""
+    has = [name in schema.names for name in row_ids.NAMES]
+    if any(has) and not all(has):
+        raise Unsuitable("it has only one of the two columns of row ids")
+    return all(has)
+
+
+def leaves_of(source: pq.ParquetFile) -> Iterable[str]:
+    """The paths of the file's columns and of the innermost fields of nested ones."""
+    schema = source.metadata.schema
+    return (schema.column(n).path for n in range(len(schema)))
+
+
+def writer_options(properties: Any, source: pq.ParquetFile) -> dict[str, Any]:
+    """Arrow's options for what the table's properties say. Raises: Unsuitable."""
+    if any(k.startswith(f"{_PROPERTY}bloom-filter-enabled.") and v == "true" for k, v in properties.items()):
+        raise Unsuitable("the table has Bloom filters, which Arrow does not write")
+    codec = _CODECS.get(properties.get(f"{_PROPERTY}compression-codec", "zstd").lower())
+    if codec is None:
+        raise Unsuitable("Arrow does not have the table's compression codec")
+    level = properties.get(f"{_PROPERTY}compression-level")
+    first = source.metadata.schema
+    decimals = [c for c in (first.column(n) for n in range(len(first))) if c.logical_type.type == "DECIMAL"]
+    return {
+        "compression": codec,
+        "compression_level": int(level) if level is not None and codec in ("zstd", "gzip", "brotli") else None,
+        "data_page_size": int(properties.get(f"{_PROPERTY}page-size-bytes", 1 << 20)),
+        "dictionary_pagesize_limit": int(properties.get(f"{_PROPERTY}dict-size-bytes", 2 << 20)),
+        "store_decimal_as_integer": any(c.physical_type in ("INT32", "INT64") for c in decimals),
+        "store_schema": False,
+        "write_page_index": True,
+    }
+
+
+def require_same_schema(source: pq.ParquetFile, schema: pa.Schema, options: dict[str, Any]) -> None:
+    """Raises: Unsuitable, if Arrow would write other types or field ids than those of the file."""
+    sink = BytesIO()
+    with pq.ParquetWriter(sink, schema, **options):
+        pass
+    written = pq.ParquetFile(sink)
+    same_ids = written.schema_arrow.remove_metadata().equals(schema, check_metadata=True)
+    if not same_ids or not written.schema.equals(source.schema):
+        raise Unsuitable("Arrow writes some of its columns with another type")
