@@ -18,6 +18,7 @@ from pyiceberg.io import FileIO, load_file_io
 from lethe.ingest.registrable import Target, by_field_id, columns_of, data_file_document
 from lethe.purge.rewriting import Rewrite
 from lethe.purge.row_ids import RowIds
+from lethe.purge.sinks import new_file
 from lethe.purge.source import Source, Unsuitable
 
 
@@ -56,6 +57,9 @@ class Filtered:
     # Bytes of row groups that were copied, and those that were encoded.
     copied: int = 0
     encoded: int = 0
+    # Bytes of the new file that the worker has sent, and those that the store has copied by itself.
+    sent: int = 0
+    by_store: int = 0
     # Why there is no new file.
     unsuitable: str = ""
 
@@ -85,20 +89,26 @@ class Filter:
         with given.open() as stream:
             source = Source(stream, len(given), self.target, file.row_ids)
             try:
-                with io.new_output(file.to).create(overwrite=True) as sink:
+                with new_file(io, self.io_properties, file.to, file.path, stream, len(given)) as sink:
                     rewrite = Rewrite(source, sink, file.loss.ids)
                     rewrite.run()
-                if rewrite.left_out != file.loss.rows or rewrite.kept + rewrite.left_out != file.records:
-                    raise Unsuitable("the number of its rows is not the one that was found before")
-                return Filtered(file.path, self._document(io, file, rewrite), rewrite.copied, rewrite.encoded)
+                    if rewrite.left_out != file.loss.rows or rewrite.kept + rewrite.left_out != file.records:
+                        raise Unsuitable("the number of its rows is not the one that was found before")
+                document = self._document(io, file, rewrite, sink.size)
+                by_store = sink.copied_by_store
+                return Filtered(
+                    file.path, document, rewrite.copied, rewrite.encoded, sent=sink.size - by_store, by_store=by_store
+                )
             except BaseException:
                 with suppress(Exception):
                     io.delete(file.to)
                 raise
 
-    def _document(self, io: FileIO, file: FileToFilter, rewrite: Rewrite) -> str:
-        """Iceberg's JSON of the new file."""
+    def _document(self, io: FileIO, file: FileToFilter, rewrite: Rewrite, size: int) -> str:
+        """Iceberg's JSON of the new file, of so many bytes. Raises: Unsuitable."""
         written = io.new_input(file.to)
+        if len(written) != size:
+            raise Unsuitable("the storage has copied other bytes than it should")
         with written.open() as stream:
             metadata = pq.read_metadata(stream)
         columns = columns_of(metadata, self.target)

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from io import BytesIO
-from typing import Any, Final
+from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -12,6 +12,7 @@ from lethe.files.bounds import IdIndex
 from lethe.ingest.parquet_types import FIELD_ID
 from lethe.purge.footer import Struct, Unreadable
 from lethe.purge.row_ids import filled
+from lethe.purge.sinks import Sink
 from lethe.purge.source import Source, Unsuitable
 from lethe.purge.splicing import Splice, footer_of, groups_of, narrow
 
@@ -28,7 +29,7 @@ class Rewrite:
         ids: The batches whose rows are left out.
     """
 
-    def __init__(self, source: Source, sink: Any, ids: frozenset[str]) -> None:
+    def __init__(self, source: Source, sink: Sink, ids: frozenset[str]) -> None:
         self._source, self._index = source, IdIndex(ids)
         self._wanted = pa.array(sorted(ids), pa.string())
         self._groups = groups_of(source.footer)

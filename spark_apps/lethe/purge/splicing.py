@@ -11,8 +11,8 @@ from typing import Any, Final
 
 from lethe.purge import footer
 from lethe.purge.footer import Listed, Struct, Unreadable
+from lethe.purge.sinks import Sink
 
-_COPIED_AT_ONCE: Final = 8 * 1024**2
 # Early versions left the header of the dictionary out of the size of a column (PARQUET-816).
 _WRONG_SIZES: Final = re.compile(rb"parquet-mr version 1\.[0-7]\b")
 
@@ -119,16 +119,15 @@ class Splice:
     """Writes a file with the footer of another one, and with other row groups. `close` ends it.
 
     Args:
-        sink: Where to write, from its first byte.
+        sink: A new file.
         template: The footer of a file with the same columns, in the same order. It is changed.
     """
 
-    def __init__(self, sink: Any, template: Struct) -> None:
+    def __init__(self, sink: Sink, template: Struct) -> None:
         self._sink, self._footer = sink, template
         self._groups: list[Struct] = []
         self._indexes: list[_Indexes] = []
-        self._at = 0
-        self._write(footer.MAGIC)
+        sink.write(footer.MAGIC)
 
     def add(self, stream: Any, group: Struct) -> int:
         """Copy a row group of an open file. The group is changed. Returns: the number of bytes. Raises: Unreadable."""
@@ -154,32 +153,27 @@ class Splice:
     def _copy(self, stream: Any, group: Struct) -> int:
         """Copy the columns of a row group, which is then at its new place. Returns and raises as `add`."""
         start, end = extent(group)
-        moved = self._at - start
+        moved = self._sink.size - start
         for chunk in group[footer.COLUMNS].items:
             self._indexes += self._indexes_of(stream, chunk, moved)
-        stream.seek(start)
-        for size in _pieces(end - start):
-            piece = stream.read(size)
-            if len(piece) < size:
-                raise Unreadable("it ends within a row group")
-            self._write(piece)
+        self._sink.copy(stream, start, end - start)
         _move_all(group, moved)
         return end - start
 
     def close(self) -> None:
         """Write the page indexes and the footer."""
         for indexes in self._indexes:
-            indexes.chunk.set_i64(footer.COLUMN_INDEX, self._at)
+            indexes.chunk.set_i64(footer.COLUMN_INDEX, self._sink.size)
             indexes.chunk.set_i32(footer.COLUMN_INDEX_LENGTH, len(indexes.column))
-            self._write(indexes.column)
+            self._sink.write(indexes.column)
         for indexes in self._indexes:
-            indexes.chunk.set_i64(footer.OFFSET_INDEX, self._at)
+            indexes.chunk.set_i64(footer.OFFSET_INDEX, self._sink.size)
             indexes.chunk.set_i32(footer.OFFSET_INDEX_LENGTH, len(indexes.offset))
-            self._write(indexes.offset)
+            self._sink.write(indexes.offset)
         self._footer.change(footer.ROW_GROUPS, Listed(self._footer[footer.ROW_GROUPS].type, self._groups))
         self._footer.change(footer.ROWS, sum(g[footer.GROUP_ROWS] for g in self._groups))
         content = footer.encode(self._footer)
-        self._write(content + len(content).to_bytes(4, "little") + footer.MAGIC)
+        self._sink.write(content + len(content).to_bytes(4, "little") + footer.MAGIC)
 
     def _indexes_of(self, stream: Any, chunk: Struct, moved: int) -> Iterator[_Indexes]:
         """The page indexes of a chunk, if it has both. The chunk names none any more."""
@@ -195,15 +189,6 @@ class Splice:
         for page in offset[footer.PAGES].items:
             page.change(footer.PAGE_OFFSET, page[footer.PAGE_OFFSET] + moved)
         yield _Indexes(chunk, column, footer.encode(offset))
-
-    def _write(self, content: bytes) -> None:
-        self._sink.write(content)
-        self._at += len(content)
-
-
-def _pieces(size: int) -> Iterator[int]:
-    for start in range(0, size, _COPIED_AT_ONCE):
-        yield min(_COPIED_AT_ONCE, size - start)
 
 
 def _move_all(group: Struct, by: int) -> None:

@@ -113,7 +113,9 @@ def filter_files(
             log.info("%s is rewritten by Spark: %s", one.path, one.unsuitable)
     written = [one for one in done if one.document]
     copied, encoded = sum(one.copied for one in written), sum(one.encoded for one in written)
+    sent, by_store = sum(one.sent for one in written), sum(one.by_store for one in written)
     log.info("%d files filtered: %d bytes copied, %d bytes encoded", len(written), copied, encoded)
+    log.info("%d bytes were sent by workers, and %d bytes copied by the store itself", sent, by_store)
     added = described(table, each(data_files(table, [one.document for one in written])))
     return FilteredFiles(added, frozenset(one.path for one in written), copied)
 

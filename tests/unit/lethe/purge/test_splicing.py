@@ -17,6 +17,7 @@ import pytest
 from lethe.purge import footer
 from lethe.purge.footer import Struct, Unreadable, decode, encode
 from lethe.purge.row_ids import NAMES, RowIds, add_to, inherited
+from lethe.purge.sinks import Sink
 from lethe.purge.splicing import Splice, extent, footer_of, groups_of
 
 WRITERS = ("arrow", "duckdb", "polars")
@@ -89,7 +90,7 @@ def spliced(path: Path, to: Path, numbers: Sequence[int], ids: RowIds | None = N
         groups = groups_of(found)
         if ids is not None:
             add_to(found)
-        splice, position, copied = Splice(sink, found), 0, 0
+        splice, position, copied = Splice(Sink(sink), found), 0, 0
         for number, group in enumerate(groups):
             rows = group[footer.GROUP_ROWS]
             if number in numbers:
@@ -182,7 +183,7 @@ def test_row_groups_of_two_files_become_one_file(tmp_path: Path) -> None:
     pq.write_table(pa.table({"n": range(1000, 1500)}), other, compression="gzip")
     with one.open("rb") as a, other.open("rb") as b, to.open("wb") as sink:
         found = footer_of(a, one.stat().st_size)
-        splice = Splice(sink, found)
+        splice = Splice(Sink(sink), found)
         for stream, path in ((a, one), (b, other)):
             for group in groups_of(footer_of(stream, path.stat().st_size)):
                 splice.add(stream, group)
