@@ -20,7 +20,7 @@ from lethe.ledger.parts import get_many
 from lethe.ledger_store import store as ledger_store
 from lethe.search.held_ids import held_ids
 from lethe.search.live_suspects import head_of
-from lethe.search.vacuum_survey import survey
+from lethe.search.vacuum_survey import survey, traits_of
 from lethe.storage import surroundings
 from lethe.storage.buffer import open_buffer
 from lethe_operator.observe.catalog_places import catalog_places
@@ -68,7 +68,7 @@ class ReadTable:
         head = head_of(self.table, self.facts, self.resolution, field_id) if field_id is not None else None
         if head is None or field_id is None:
             return None
-        found = survey(head, self.ledger, field_id, self.facts.properties, spec, now)
+        found = survey(head, self.ledger, field_id, traits_of(self.table), spec, now)
         return found.planned if found is not None else None
 
 

@@ -28,6 +28,12 @@ class VacuumPlan(Document):
     planned_time: datetime | None = Field(default=None, description="When it was planned.")
     files: int | None = Field(default=None, description="Data files to rewrite, at most.")
     bytes: int | None = Field(default=None, description="The size of these files.")
+    bytes_to_copy: int | None = Field(
+        default=None, description="Expected bytes of these files in row groups that are copied as they are."
+    )
+    bytes_to_encode: int | None = Field(
+        default=None, description="Expected bytes of these files in row groups and files that are encoded again."
+    )
     whole_files: int | None = Field(default=None, description="Data files that are deleted without being read.")
     tombstones: int | None = Field(default=None, description="Tombstones to apply.")
     rows: int | None = Field(default=None, description="Rows of their batches, where known.")

@@ -32,6 +32,9 @@ WAP_ID: Final = "wap.id"
 PUBLISHED_WAP_ID: Final = "published-wap-id"
 SOURCE_SNAPSHOT_ID: Final = "source-snapshot-id"
 
+# --- columns of Iceberg: the id of a row, and the sequence number of its last update --------------------------------
+ROW_ID_COLUMNS: Final = ("_row_id", "_last_updated_sequence_number")
+
 # --- table properties ----------------------------------------------------------------------------------------------
 CLAIM: Final = "lethe.dataset"  # "<kubernetes namespace>/<dataset name>": who may write this table
 # For a FileIO: the table, "namespace.table", whose vended credentials open its files (`lethe.storage.vended`).

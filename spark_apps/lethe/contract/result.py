@@ -167,6 +167,10 @@ class VacuumPlanned(Recorded):
     files: int = 0
     # Of these files.
     bytes: int = 0
+    # Expected bytes of these files in row groups that are copied as they are, and in row groups and files that are encoded again.
+    # The rest of `bytes` is probably in files without tombstoned rows, which stay. None: the plan is of an older version.
+    bytes_to_copy: int | None = None
+    bytes_to_encode: int | None = None
     # Data files in which all rows are tombstoned; they are deleted without being read.
     whole_files: int = 0
     # Active tombstones to apply.

@@ -19,15 +19,16 @@ import pyarrow.parquet as pq
 from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField
 
+from lethe.base.names import ROW_ID_COLUMNS
 from lethe.ingest.parquet_types import FIELD_ID
 from lethe.ingest.registrable import Target
 from lethe.purge import footer
 from lethe.purge.footer import Struct
 from lethe.purge.splicing import add_columns, footer_of
 
-ROW_ID: Final = NestedField(2147483540, "_row_id", LongType(), required=False)
-LAST_UPDATED: Final = NestedField(2147483539, "_last_updated_sequence_number", LongType(), required=False)
-NAMES: Final = (ROW_ID.name, LAST_UPDATED.name)
+ROW_ID: Final = NestedField(2147483540, ROW_ID_COLUMNS[0], LongType(), required=False)
+LAST_UPDATED: Final = NestedField(2147483539, ROW_ID_COLUMNS[1], LongType(), required=False)
+NAMES: Final = ROW_ID_COLUMNS
 _FIELDS: Final = tuple(
     pa.field(f.name, pa.int64(), metadata={FIELD_ID: str(f.field_id).encode()}) for f in (ROW_ID, LAST_UPDATED)
 )

@@ -14,6 +14,7 @@ from lethe.purge import row_ids
 from lethe.purge.footer import Unreadable
 from lethe.purge.row_ids import RowIds
 from lethe.purge.splicing import footer_of
+from lethe.vacuum.one_by_one import has_bloom_filters
 
 _PROPERTY: Final = "write.parquet."
 # Iceberg's names of codecs, and Arrow's.
@@ -142,7 +143,7 @@ def leaves_of(source: pq.ParquetFile) -> Iterable[str]:
 
 def writer_options(properties: Any, source: pq.ParquetFile) -> dict[str, Any]:
     """Arrow's options for what the table's properties say. Raises: Unsuitable."""
-    if any(k.startswith(f"{_PROPERTY}bloom-filter-enabled.") and v == "true" for k, v in properties.items()):
+    if has_bloom_filters(properties):
         raise Unsuitable("the table has Bloom filters, which Arrow does not write")
     codec = _CODECS.get(properties.get(f"{_PROPERTY}compression-codec", "zstd").lower())
     if codec is None:

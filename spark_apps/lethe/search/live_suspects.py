@@ -65,6 +65,8 @@ class Suspect:
     format_name: str  # as Iceberg writes it
     spec_id: int
     manifest: str
+    # Row groups; 0: its entry does not say where they begin.
+    groups: int = 0
 
 
 # Of a manifest: its suspects, its other small files, and the bounds of all its files.
@@ -171,6 +173,7 @@ class LiveSuspects:
             must = self._must(f)
             if must is None and f.size >= self._small_bytes:
                 continue
-            file = Suspect(f, bool(must), entry.data_file.file_format.value, spec_id, manifest.manifest_path)
+            groups = len(entry.data_file.split_offsets or ())
+            file = Suspect(f, bool(must), entry.data_file.file_format.value, spec_id, manifest.manifest_path, groups)
             (small if must is None else found).append(file)
         return found, small, every

@@ -6,14 +6,18 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
 
+from pyiceberg.table import Table
+
 from lethe.contract.result import VacuumPlanned
 from lethe.contract.run import VacuumSpec
 from lethe.files.bounds import FileBounds
+from lethe.iceberg.native_deletes import has_ours
 from lethe.ledger.ledger import Ledger
 from lethe.ledger.parts import get_many
 from lethe.ledger.tombstone import Tombstone
-from lethe.search.live_suspects import Head, LiveSuspects
+from lethe.search.live_suspects import Head, LiveSuspects, Suspect
 from lethe.vacuum.estimate import Estimate, in_vain_percent
+from lethe.vacuum.one_by_one import Candidate, ExpectedBytes, TableTraits, expected_bytes, one_by_one
 from lethe.vacuum.plan import (
     ScannedSnapshot,
     VacuumPlan,
@@ -47,21 +51,20 @@ class Survey:
 
 
 def survey(
-    head: Head, ledger: Ledger, field_id: int, properties: Mapping[str, str], spec: VacuumSpec, now: datetime
+    head: Head, ledger: Ledger, field_id: int, table: TableTraits, spec: VacuumSpec, now: datetime
 ) -> Survey | None:
     """Survey the head.
 
     Args:
         ledger: Of the head.
         field_id: Of the batch column.
-        properties: Of the table.
     Returns: None, if no tombstone is active and no erasure has rows left to purge.
     """
     tombstones = tombstones_to_purge(ledger, field_id, spec.batch_ids)
     erasures = () if spec.batch_ids else unpurged_record_erasures(ledger, field_id)
     if not tombstones and not erasures:
         return None
-    target = target_bytes(spec.target_file_size_bytes, properties)
+    target = target_bytes(spec.target_file_size_bytes, table.properties)
     live = LiveSuspects(tombstones, bool(erasures), small_bytes=target // SMALL_PART)
     live.observe(head)
     rows = _rows_of(ledger, [t.id for t in tombstones])
@@ -73,8 +76,28 @@ def survey(
     plan = plan_vacuum(scanned, estimate, PurgeDeadlines(due_by, erase_by), spec.max_bytes)
     if not tombstones and not plan.rewrite:
         return None
+    expected = _expected(head, table, [live.found[f.path] for f in plan.rewrite], estimate, target)
     planned = _planned(plan, estimate, live.sort_drift, rows, erase_by)
+    planned = planned.model_copy(update={"bytes_to_copy": expected.copied, "bytes_to_encode": expected.encoded})
     return Survey(tombstones, live, rows, due_by, erase_by, plan, planned)
+
+
+def traits_of(table: Table) -> TableTraits:
+    """What decides whether files of a table are purged one by one."""
+    metadata = table.metadata
+    names = table.schema().column_names
+    return TableTraits(metadata.format_version, metadata.default_spec_id, frozenset(names), metadata.properties)
+
+
+def _expected(
+    head: Head, table: TableTraits, files: Sequence[Suspect], estimate: Estimate, target: int
+) -> ExpectedBytes:
+    """Estimate what becomes of the bytes of the files to rewrite."""
+    found = [Candidate(s.bounds, s.format_name, s.spec_id, round(estimate.rows_in(s.bounds)), s.groups) for s in files]
+    filtered = one_by_one(table, found, target)
+    if filtered and has_ours(head.io, head.manifests):  # then the run filters no files
+        filtered = []
+    return expected_bytes(estimate, found, filtered)
 
 
 def _rows_of(ledger: Ledger, ids: list[str]) -> dict[str, int]:

@@ -36,6 +36,10 @@ class Estimate:
         """The expected number of tombstoned rows in the file."""
         return sum(self._of[id(layer)].rows(*layer.index.span(file)) for layer in self._suspects.layers_of(file))
 
+    def batches_in(self, file: FileBounds) -> float:
+        """The expected number of tombstoned batches that the file holds rows of."""
+        return sum(self._of[id(layer)].batches(*layer.index.span(file)) for layer in self._suspects.layers_of(file))
+
     def none_in(self, file: FileBounds) -> float:
         """The probability that no row of the file is tombstoned."""
         return exp(
@@ -44,8 +48,8 @@ class Estimate:
 
 
 class _Expected:
-    """Prefix sums over the tombstones of a layer: of their expected rows in one file, and of the logarithm of the probability
-    that a file holds none."""
+    """Prefix sums over the tombstones of a layer: of their expected rows in one file, of the probability that a file holds some,
+    and of the logarithm of the probability that it holds none."""
 
     def __init__(self, layer: Layer, files: Sequence[FileBounds], rows: Mapping[str, int]) -> None:
         edges = [0] * (len(layer.tombstones) + 1)
@@ -55,17 +59,22 @@ class _Expected:
             edges[end] -= 1
         rows_in_a_file = max(1.0, sum(f.records for f in files) / len(files))
         each = [0.0]
+        some = [0.0]
         none = [0.0]
         for t, depth in zip(layer.tombstones, accumulate(edges), strict=False):
             known = _rows_of(t, rows)
             files_needed = max(1.0, known / rows_in_a_file)
             held = min(1.0, files_needed / max(depth, 1))
             each.append(known / max(depth, 1))
+            some.append(held)
             none.append(_LOG_IMPOSSIBLE if held >= 1.0 else log1p(-held))
-        self._rows, self._none = list(accumulate(each)), list(accumulate(none))
+        self._rows, self._some, self._none = (list(accumulate(sums)) for sums in (each, some, none))
 
     def rows(self, start: int, end: int) -> float:
         return self._rows[end] - self._rows[start]
+
+    def batches(self, start: int, end: int) -> float:
+        return self._some[end] - self._some[start]
 
     def log_none(self, start: int, end: int) -> float:
         return self._none[end] - self._none[start]

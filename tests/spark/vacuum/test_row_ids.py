@@ -44,9 +44,14 @@ def test_rows_ids_and_metrics_of_all_types_are_those_of_a_rewrite_by_spark(
     gone = ("B003", "B004", "B019")
     before = ids_of(by_arrow, "id") if format_version == 3 else {}
 
+    old = pq.read_metadata(local(data_file(by_arrow).file_path))
+    in_groups = sum(old.row_group(n).column(c).total_compressed_size for n in range(10) for c in range(old.num_columns))
+
     result = alone(by_arrow)
     assert len(filtered) == 1
-    assert 0 < result.bytes_copied < result.bytes_rewritten
+    assert result.plan.bytes_to_copy + result.plan.bytes_to_encode == result.bytes_rewritten
+    assert result.plan.bytes_to_copy / result.bytes_rewritten == pytest.approx(7 / 10, abs=0.001)
+    assert result.bytes_copied / in_groups == pytest.approx(7 / 10, abs=0.02)
     by_spark.vacuum()
     assert len(filtered) == 1
 

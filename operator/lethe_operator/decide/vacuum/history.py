@@ -164,6 +164,8 @@ def _plan_as_status(plan: Plan) -> dict[str, Any]:
         "plannedTime": timestamp(plan.finished),
         "state": plan.state,
     }
+    if p.bytes_to_copy is not None and p.bytes_to_encode is not None:
+        document |= {"bytesToCopy": p.bytes_to_copy, "bytesToEncode": p.bytes_to_encode}
     if p.in_vain_percent is not None:
         document["inVainPercent"] = round(p.in_vain_percent)
     if p.sort_drift is not None:
@@ -209,6 +211,8 @@ def _plan_of_status(document: Mapping[str, Any]) -> Plan | None:
         snapshot_id=int(document["snapshotId"]),
         files=int(document.get("files") or 0),
         bytes=int(document.get("bytes") or 0),
+        bytes_to_copy=document.get("bytesToCopy"),
+        bytes_to_encode=document.get("bytesToEncode"),
         whole_files=int(document.get("wholeFiles") or 0),
         tombstones=int(document.get("tombstones") or 0),
         rows=int(document.get("rows") or 0),

@@ -4,15 +4,16 @@ import logging
 import uuid
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
 from lethe.files.bounds import FileBounds
 from lethe.iceberg.native_deletes import has_ours
 from lethe.ingest.registrable import Target
 from lethe.purge.filtering import FileToFilter, Filter, Filtered, Loss
-from lethe.purge.row_ids import NAMES, RowIds, with_row_ids
+from lethe.purge.row_ids import RowIds, with_row_ids
 from lethe.search.live_suspects import Suspect
-from lethe.vacuum.priority import apart, stays_large
+from lethe.search.vacuum_survey import traits_of
+from lethe.vacuum.one_by_one import ROW_IDS_SINCE, Candidate, one_by_one
 from pyiceberg.types import DoubleType, FloatType
 
 from lethe_spark.commit.table_state import Base
@@ -25,12 +26,6 @@ from lethe_spark.jvm.spark_table import SparkTable
 from lethe_spark.run.context import RunContext, table_properties
 
 log = logging.getLogger(__name__)
-_FORMAT_PROPERTY: Final = "write.format.default"
-_PARQUET: Final = "parquet"
-_ENCRYPTED: Final = "encryption.key-id"
-_FORMAT_VERSIONS: Final = (1, 2, 3)
-# The format version since which rows have ids.
-_ROW_IDS: Final = 3
 
 
 def filterable(
@@ -43,27 +38,16 @@ def filterable(
         losses: Of the files that could be searched, by path.
         target: The target size of data files, in bytes.
     """
-    metadata = base.iceberg.metadata
-    if not _is_filterable(base):
-        return {}
-    found, sorted_alone = {}, apart(files)
+    candidates = []
     for f in files:
-        if f.path not in sorted_alone:
-            continue
         file, loss = known[f.path], losses.get(f.path)
-        plain = file.format_name.lower() == _PARQUET and not f.deletes and file.spec_id == metadata.default_spec_id
-        if plain and loss is not None and stays_large(f, loss.rows, target):
-            found[f.path] = loss
+        candidates.append(Candidate(f, file.format_name, file.spec_id, None if loss is None else loss.rows))
+    found = [c.bounds.path for c in one_by_one(traits_of(base.iceberg), candidates, target)]
     # Equality deletes apply only to files that are older than they are. Spark applies them while it rewrites a file. Looking for
     # them reads all manifests of deletes, so this is asked last.
-    return {} if found and has_ours(base.iceberg.io, base.manifests()) else found
-
-
-def _is_filterable(base: Base) -> bool:
-    """Whether files of the table may be filtered at all."""
-    metadata, columns = base.iceberg.metadata, base.iceberg.schema().column_names
-    plain = metadata.properties.get(_FORMAT_PROPERTY, _PARQUET) == _PARQUET and _ENCRYPTED not in metadata.properties
-    return plain and metadata.format_version in _FORMAT_VERSIONS and not any(name in columns for name in NAMES)
+    if found and has_ours(base.iceberg.io, base.manifests()):
+        return {}
+    return {path: losses[path] for path in found}
 
 
 def kept_metrics(base: Base) -> tuple[str, ...]:
@@ -94,7 +78,7 @@ def filter_files(
         return FilteredFiles((), frozenset())
     files = sorted(files, key=lambda one: -one[0].bytes)  # the largest first, so that no task is alone at the end
     target = Target.of(base.iceberg, base.field_id, may_lack=True)
-    if has_ids := base.iceberg.metadata.format_version >= _ROW_IDS:
+    if has_ids := base.iceberg.metadata.format_version >= ROW_IDS_SINCE:
         target = with_row_ids(target)
     places = _described(context, table, [file for file, _ in files])
     tasks = [

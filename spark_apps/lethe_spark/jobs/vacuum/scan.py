@@ -3,7 +3,7 @@
 from datetime import UTC, datetime
 
 from lethe.contract.run import VacuumSpec
-from lethe.search.vacuum_survey import Survey
+from lethe.search.vacuum_survey import Survey, traits_of
 from lethe.search.vacuum_survey import survey as survey_of
 
 from lethe_spark.commit.table_state import Base
@@ -14,4 +14,4 @@ def survey(base: Base, spec: VacuumSpec) -> Survey | None:
     head = base.head()
     if head is None:
         return None
-    return survey_of(head, base.ledger, base.field_id, base.iceberg.properties, spec, datetime.now(UTC))
+    return survey_of(head, base.ledger, base.field_id, traits_of(base.iceberg), spec, datetime.now(UTC))

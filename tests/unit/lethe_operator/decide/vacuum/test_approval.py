@@ -34,6 +34,19 @@ def test_a_due_vacuum_is_only_planned() -> None:
     assert (spec.plan_only, spec.approved_plan) == (True, "")
 
 
+@pytest.mark.parametrize("shown", [{"bytes_to_copy": 7, "bytes_to_encode": 8}, {}])
+def test_the_status_keeps_the_bytes_to_copy_and_to_encode_if_the_plan_knows_them(shown: dict[str, int]) -> None:
+    story = VacuumStory((MANUAL,))
+    story.start()
+    story.wait(minutes=1)
+    story.end("Planned", plan=a_plan("d1", **shown))
+    story.decide()
+    story.decide()
+
+    plan = story.status["vacuum"]["plan"]
+    assert (plan.get("bytesToCopy"), plan.get("bytesToEncode")) == ((7, 8) if shown else (None, None))
+
+
 def test_the_plan_is_shown_with_the_command_that_approves_it() -> None:
     story = planned()
 
