@@ -23,6 +23,7 @@ from lethe_spark.run.arguments import Arguments, Scaling
 from lethe_spark.run.context import RunContext
 from lethe_spark.run.executors import ExecutorMonitor, ExecutorTracker, refusal_of
 from lethe_spark.run.kube import Api
+from lethe_spark.run.launching import QUICK_START, with_java_options
 from lethe_spark.run.progress import Reporter
 
 log = logging.getLogger(__name__)
@@ -61,7 +62,9 @@ class RunSession:
         """Start Spark. With executors, wait until the first one runs. Raises: InputError, TransientError."""
         scaling = self.given.scaling
         if scaling is None:
-            return self._context(make_session(self.spec.table.catalog, self.given.confs, self.given.fresh))
+            return self._context(
+                make_session(self.spec.table.catalog, self._starting(self.given.confs), self.given.fresh)
+            )
         # Otherwise a JVM that starts for a driver alone would use the loopback address for its executors later.
         os.environ.setdefault("SPARK_LOCAL_IP", self.given.confs.get("spark.driver.host", "127.0.0.1"))
         rule = rule_of(scaling, self.given.confs)
@@ -92,7 +95,7 @@ class RunSession:
     def _scaled(self, scaling: Scaling, most: int) -> RunContext:
         fewest = min(int(self.given.confs[_FEWEST]), most)
         confs = {**self.given.confs, _FEWEST: str(fewest), _FIRST: str(most), _MOST: str(most)}
-        spark = make_session(self.spec.table.catalog, confs)
+        spark = make_session(self.spec.table.catalog, self._starting(confs))
         api, template = Api.from_environment(os.environ), Path(confs[_TEMPLATE])
         tracker = ExecutorTracker(
             most, int(confs[_CORES]), scaling.wait_seconds, lambda: refusal_of(api, template, confs)
@@ -113,7 +116,12 @@ class RunSession:
     def _alone(self, scaling: Scaling) -> RunContext:
         """A session whose driver works without executors."""
         confs = {"spark.app.name": self.given.confs["spark.app.name"], "spark.master": f"local[{scaling.alone_cores}]"}
-        return self._context(make_session(self.spec.table.catalog, confs))
+        return self._context(make_session(self.spec.table.catalog, self._starting(confs)))
+
+    def _starting(self, confs: Mapping[str, str]) -> Mapping[str, str]:
+        """The settings to start Java with. Of a consolidation, Python does most of the work."""
+        of_python = self.spec.kind in (RunKind.CONSOLIDATION, RunKind.REANCHORING)
+        return with_java_options(confs, QUICK_START) if of_python else confs
 
     def _context(self, spark: SparkSession) -> RunContext:
         self.reporter.watch(spark.sparkContext)

@@ -31,13 +31,13 @@ from lethe_spark.jvm.scan_tasks import forget_staged
 from lethe_spark.run import arguments, result
 from lethe_spark.run.foreign_errors import understood
 from lethe_spark.run.handover import ANSWERS, Handover, SessionAnswer
+from lethe_spark.run.launching import QUICK_START, with_java_options
 from lethe_spark.run.redact import RedactingFormatter, log_to_stderr
 
 log = logging.getLogger("lethe_spark.apps.warm_session")  # not __name__, which is __main__ here
 
 # The JVM must not run on after it was out of memory.
-OPTIONS: Final = "-XX:+ExitOnOutOfMemoryError"
-JAVA_OPTIONS: Final = "spark.driver.extraJavaOptions"
+OPTIONS: Final = f"-XX:+ExitOnOutOfMemoryError {QUICK_START}"
 GONE: Final = 1
 # A session that gets no run for so long loads what the first run would have to load.
 IDLE_SECONDS: Final = 1.0
@@ -48,8 +48,7 @@ ENDS_WITHIN_SECONDS: Final = 2.0
 def main() -> int:
     """Serve until the standard input ends or SIGTERM. Returns: the exit code."""
     formatter = log_to_stderr()
-    confs = dict(arguments.parse(sys.argv[1:], {}).confs)
-    confs[JAVA_OPTIONS] = f"{OPTIONS} {confs.get(JAVA_OPTIONS, '')}".strip()
+    confs = with_java_options(arguments.parse(sys.argv[1:], {}).confs, OPTIONS)
     cancelled = threading.Event()
     with os.fdopen(int(os.environ[ANSWERS]), "w", buffering=1) as answers:
         base = started_session(confs)
@@ -68,15 +67,15 @@ def main() -> int:
 
 
 def warm_up(session: SparkSession) -> None:
-    """Load what every run needs: the modules of the jobs, the planner and the code generator, and the daemon that forks Python
-    workers. Failures do not matter here: a run reports them."""
+    """Load what every run needs: the modules of the jobs, and the daemon that forks Python workers, with a shuffle between them.
+    Failures do not matter here: a run reports them."""
     import lethe_spark.jobs.consolidation.job
     import lethe_spark.jobs.restatement.job
     import lethe_spark.jobs.vacuum.job  # noqa: F401
 
     try:
-        frame = session.range(100).selectExpr("id", "cast(id % 7 as string) as name").repartition(2).sort("name", "id")
-        frame.mapInArrow(lambda batches: batches, frame.schema).toArrow()
+        pairs = session.sparkContext.parallelize([(0, b""), (1, b"")], 2)
+        pairs.mapPartitions(lambda of_one: of_one).partitionBy(2, int).values().collect()
     except Exception as e:
         log.warning("warming up: %s", type(e).__name__)
 

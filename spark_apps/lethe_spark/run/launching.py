@@ -18,6 +18,9 @@ JARS_ENV: Final = "LETHE_JARS"  # a folder of jars for runs outside the image, w
 MEMORY_ENV: Final = "LETHE_DRIVER_MEMORY"  # the driver's heap, e.g. 1g
 WORKER_DAEMON: Final = "lethe_spark.apps.worker_daemon"
 DEFAULT_JARS: Final = "~/.cache/lethe/jars"
+JAVA_OPTIONS: Final = "spark.driver.extraJavaOptions"
+# For a JVM that lives for seconds, or whose work Python does: Java's second compiler would take more time than it saves.
+QUICK_START: Final = "-XX:TieredStopAtLevel=1"
 ARCHIVE: Final = "classes.jsa"  # in the folder of the jars; archive_classes.py makes it
 
 
@@ -50,8 +53,12 @@ def launch_confs(confs: Mapping[str, str], environ: Mapping[str, str]) -> dict[s
     options = f"-Djava.io.tmpdir={scratch} -Duser.home={tempfile.gettempdir()} -Duser.timezone=UTC"
     if os.path.exists(archive := f"{folders[0]}/{ARCHIVE}"):
         options = f"{' '.join(archive_options(archive))} {options}"
-    wanted["spark.driver.extraJavaOptions"] = f"{options} {wanted.get('spark.driver.extraJavaOptions', '')}".strip()
-    return wanted
+    return with_java_options(wanted, options)
+
+
+def with_java_options(confs: Mapping[str, str], options: str) -> dict[str, str]:
+    """The settings with these options before those that they have."""
+    return {**confs, JAVA_OPTIONS: f"{options} {confs.get(JAVA_OPTIONS, '')}".strip()}
 
 
 def jar_folders(environ: Mapping[str, str]) -> list[str]:
