@@ -1,6 +1,8 @@
 """Measure consolidation: small files per hour, growth, commits one after the other, and one commit per batch for comparison.
 
-python -m bench.consolidation [--scale tiny|small|full] [--only sustained,growth,register,rivals,commits] [--out docs/benchmarks]
+python -m bench.consolidation [--scale tiny|small|full] [--only PART,…] [--out docs/benchmarks]
+
+Parts: sustained, s3, growth, register, rivals, commits.
 """
 
 import os
@@ -15,6 +17,7 @@ SUITE = Suite(
     purpose=(__doc__ or "").splitlines()[0],
     parts={
         "sustained": consolidations.sustained,
+        "s3": consolidations.on_s3,
         "growth": consolidations.growth,
         "register": registration.measure,
         "rivals": one_by_one.measure,

@@ -5,7 +5,9 @@ from typing import Any, Final
 
 from bench.page import goal, goals_table, heading, number, picture, ratio, table
 
-FILES_PER_HOUR: Final = 1_000_000
+FILES_PER_HOUR: Final = 5_000_000
+S3_FILES_PER_HOUR: Final = 3_000_000
+REGISTERED_PER_MINUTE: Final = 100_000
 # What is called "not growing": the least that two windows of equal commits differ by on a machine that does other things.
 GROWTH: Final = 1.25
 
@@ -17,6 +19,15 @@ def goals(parts: Mapping[str, Any]) -> list[dict[str, Any]]:
         part = parts["sustained"]
         text = f"small files an hour into one table, over {part['files']:,} of them"
         found.append(goal(f"at least this many {text}", part.get("per_hour"), FILES_PER_HOUR, at_least=True))
+    if "s3" in parts:
+        part = parts["s3"]
+        text = f"the same on an S3 server, over {part['files']:,} of them"
+        found.append(goal(f"at least this many {text}", part.get("per_hour"), S3_FILES_PER_HOUR, at_least=True))
+    if "register" in parts:
+        rates = sorted(r["per_minute"] for r in parts["register"]["results"] if "per_minute" in r)
+        measured = rates[len(rates) // 2] if rates else None
+        text = "at least this many files registered a minute, the median of all commits"
+        found.append(goal(text, measured, REGISTERED_PER_MINUTE, at_least=True))
     if "commits" in parts:
         _, last = ends(parts["commits"])
         text = f"the last {parts['commits']['window']:,} of {last['commits']:,} commits : the first, at most"
@@ -30,6 +41,8 @@ def section(document: Mapping[str, Any], drawn: Mapping[str, str], folder: str) 
     lines = [*heading(document, folder, "consolidation.json"), *goals_table(document["goals"], "goal is")]
     if "sustained" in parts:
         lines += ["### Sustained", "", *_sustained(parts["sustained"]), ""]
+    if "s3" in parts:
+        lines += ["### On an S3 server", "", *_sustained(parts["s3"]), ""]
     if "growth" in parts:
         lines += ["### From few files to many", "", *picture(drawn, "growth", folder), *_growth(parts["growth"]), ""]
     if "register" in parts:

@@ -1,11 +1,12 @@
 """Small files into one table: how many an hour, in which stages, and how that grows with the files of one run."""
 
 import shutil
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
+import yaml
 from lethe.iceberg import catalogs
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot
@@ -15,42 +16,81 @@ from bench.consolidation_scales import ConsolidationScale
 from bench.drivers import Measured, carry_out, consolidation
 from bench.lake import CATALOG, Lake
 from bench.timing import failure, say
+from tests.support.servers import s3 as servers
+
+BUCKET: Final = "lake"
+S3_CATALOG: Final = "on_s3"
 
 
 def sustained(lake: Lake, scale: ConsolidationScale) -> dict[str, Any]:
     """Consolidate a buffer of small files, by one run after the other, each in its own process."""
-    made = _fill(lake, scale.files)
-    table, results = "run.sustained", []
-    for first in range(0, scale.files, scale.per_run):
-        ids = [producer.batch_id(n) for n in range(first, min(first + scale.per_run, scale.files))]
-        results.append(_measured(lake, scale, table, ids))
-    return {"files": made.batches, "rows": made.rows, "bytes": made.bytes, **_checked(table, results, made.rows)}
+    made = _fill(lake.home, scale.files)
+    return _one_after_the_other(lake, scale, _Place(f"file://{lake.home}/buffer"), "run.sustained", made)
+
+
+def on_s3(lake: Lake, scale: ConsolidationScale) -> dict[str, Any]:
+    """The same with buffer and table on an S3 server, which runs on the same cores."""
+    with servers.running() as s3:
+        s3.bucket(BUCKET)
+        made = _fill(s3.folder / BUCKET, scale.files)
+        place = _Place(f"s3://{BUCKET}/buffer", S3_CATALOG)
+        _add_catalog(lake.home, S3_CATALOG, {**s3.properties(), "warehouse": f"s3://{BUCKET}/warehouse"})
+        return _one_after_the_other(lake, scale, place, "run.on_s3", made)
 
 
 def growth(lake: Lake, scale: ConsolidationScale) -> dict[str, Any]:
     """Single runs of more and more files, each into a new table."""
     results = []
     for count in scale.growth:
-        made = _fill(lake, count)
+        made = _fill(lake.home, count)
         ids = [producer.batch_id(n) for n in range(count)]
-        table = f"run.growth_{count}"
-        measured = _measured(lake, scale, table, ids)
+        table, place = f"run.growth_{count}", _Place(f"file://{lake.home}/buffer")
+        measured = _measured(lake, scale, place, table, ids)
         if "error" not in measured:
-            _checked(table, [measured], made.rows)
+            _checked(place, table, [measured], made.rows)
         results.append(measured)
     return {"results": results}
 
 
-def _fill(lake: Lake, count: int) -> producer.Produced:
-    buffer = lake.home / "buffer"
+@dataclass(frozen=True)
+class _Place:
+    """Where a buffer and a table are."""
+
+    # URI of the buffer.
+    buffer: str
+    catalog: str = CATALOG
+
+
+def _one_after_the_other(
+    lake: Lake, scale: ConsolidationScale, place: _Place, table: str, made: producer.Produced
+) -> dict[str, Any]:
+    results = []
+    for first in range(0, scale.files, scale.per_run):
+        ids = [producer.batch_id(n) for n in range(first, min(first + scale.per_run, scale.files))]
+        results.append(_measured(lake, scale, place, table, ids))
+    return {"files": made.batches, "rows": made.rows, "bytes": made.bytes, **_checked(place, table, results, made.rows)}
+
+
+def _add_catalog(home: Path, name: str, properties: Mapping[str, str]) -> None:
+    """One more catalog in the configuration, in the database of the first one."""
+    file = home / ".pyiceberg.yaml"
+    document = yaml.safe_load(file.read_text())
+    document["catalog"][name] = {"type": "sql", "uri": document["catalog"][CATALOG]["uri"], **properties}
+    file.write_text(yaml.safe_dump(document))
+
+
+def _fill(folder: Path, count: int) -> producer.Produced:
+    """Put batches into the buffer in a folder, and nothing else."""
+    buffer = folder / "buffer"
     shutil.rmtree(buffer, ignore_errors=True)
     say(f"{count:,} small files")
     return producer.fill(buffer, 0, count)
 
 
-def _measured(lake: Lake, scale: ConsolidationScale, table: str, ids: Sequence[str]) -> dict[str, Any]:
+def _measured(lake: Lake, scale: ConsolidationScale, place: _Place, table: str, ids: Sequence[str]) -> dict[str, Any]:
     try:
-        done = carry_out(lake.home, consolidation(Path(lake.home / "buffer"), table, ids), scale.driver_memory)
+        spec = consolidation(place.buffer, table, ids, catalog=place.catalog)
+        done = carry_out(lake.home, spec, scale.driver_memory)
     except RuntimeError as e:
         say(f"  {len(ids):,} files: FAILED, {failure(e)}")
         return {"files": len(ids), "error": str(e)}
@@ -67,11 +107,11 @@ def _plain(done: Measured) -> dict[str, Any]:
     }
 
 
-def _checked(table: str, results: list[dict[str, Any]], rows: int) -> dict[str, Any]:
+def _checked(place: _Place, table: str, results: list[dict[str, Any]], rows: int) -> dict[str, Any]:
     """Every row is there once, or the figures are worth nothing."""
     if any("error" in r for r in results):
         return {"results": results}
-    history = list(ancestors_of(catalogs.load(CATALOG).load_table(table)))
+    history = list(ancestors_of(catalogs.load(place.catalog).load_table(table)))
     found = int(summary["total-records"] or 0) if (summary := history[0].summary) is not None else 0
     if found != rows:
         raise RuntimeError(f"{table} has {found} rows, {rows} were produced")

@@ -37,16 +37,24 @@ class Measured:
 
 
 def consolidation(
-    buffer: Path, table: str, batch_ids: Sequence[str], target_file_size_bytes: int = 512 * 1024 * 1024
+    buffer: str,
+    table: str,
+    batch_ids: Sequence[str],
+    target_file_size_bytes: int = 512 * 1024 * 1024,
+    catalog: str = CATALOG,
 ) -> RunSpec:
-    """What the operator would tell a run; the first one makes the table."""
+    """What the operator would tell a run; the first one makes the table.
+
+    Args:
+        buffer: The URI of the buffer.
+    """
     return RunSpec(
         family=RunFamily.CONSOLIDATION,
         run_id=uuid.uuid4().hex,
         dataset=DATASET,
-        table=TableRef(catalog=CATALOG, name=table, create=CreateTable(table_schema=SCHEMA, partition_by=(PARTITION,))),
+        table=TableRef(catalog=catalog, name=table, create=CreateTable(table_schema=SCHEMA, partition_by=(PARTITION,))),
         batch_column=BATCH_COLUMN,
-        buffer=BufferRef(uri=f"file://{buffer}"),
+        buffer=BufferRef(uri=buffer),
         consolidation=ConsolidationSpec(batch_ids=tuple(batch_ids), target_file_size_bytes=target_file_size_bytes),
     )
 

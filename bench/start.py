@@ -38,7 +38,7 @@ def measure(rounds: int, home: Path) -> dict[str, list[tuple[float, float]]]:
             batch = 2 * number + turn
             producer.fill(home / "buffer", batch, 1)
             os.environ[JARS_ENV] = str(folder)
-            spec = drivers.consolidation(home / "buffer", f"bench.{way}", [producer.batch_id(batch)])
+            spec = drivers.consolidation(f"file://{home}/buffer", f"bench.{way}", [producer.batch_id(batch)])
             run = drivers.carry_out(home, spec, MEMORY)
             if number:
                 found[way].append((run.seconds, sum(run.cpu_seconds.values())))

@@ -4,6 +4,7 @@ import hashlib
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
+from functools import cached_property
 
 from lethe.ledger.ledger import BufferedObject
 
@@ -29,7 +30,7 @@ class BufferedBatch:
     bytes: int  # of its data files
     oldest_time: datetime  # when the oldest object was written
 
-    @property
+    @cached_property
     def data_objects(self) -> tuple[BufferedObject, ...]:
         return tuple(o for o in self.objects if is_data(o.key, self.folder))
 

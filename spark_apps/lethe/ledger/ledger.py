@@ -37,6 +37,11 @@ class BufferedObject:
     # Of the write, from the store's event notification; None: unknown. Ignored when objects are compared.
     sequencer: str | None = field(default=None, compare=False)
 
+    @property
+    def fields(self) -> tuple[str, int, str, str | None]:
+        """All fields, in their order."""
+        return self.key, self.size, self.etag, self.sequencer
+
 
 @dataclass(frozen=True)
 class BatchEntry:

@@ -37,13 +37,13 @@ class LocalStore:
         self._root = Path(local_path(root)) if root else None
 
     def list(self, uri: str, hidden: bool = True) -> Iterator[ListedObject]:
-        root = Path(local_path(uri))
-        for folder, folders, files in os.walk(root):
-            shown = hidden or Path(folder) != root
+        root, prefix = local_path(uri).rstrip("/"), uri.rstrip("/")
+        for folder, folders, files in os.walk(root or "/"):
+            shown = hidden or folder.rstrip("/") != root
             folders[:] = sorted(f for f in folders if shown or not hidden_folder(f"{f}/", ""))
+            key = prefix + folder.removeprefix(root).rstrip("/")
             for name in sorted(files):
-                path = Path(folder) / name
-                if found := _listed(path, uri.rstrip("/") + "/" + path.relative_to(root).as_posix()):
+                if found := _listed(f"{folder}/{name}", f"{key}/{name}"):
                     yield found
 
     def names(self, folder: str, prefix: str = "", at_most: int | None = None) -> Iterator[str]:
@@ -216,9 +216,9 @@ def _sync(folder: Path) -> None:
             os.close(handle)
 
 
-def _listed(path: Path, key: str) -> ListedObject | None:
+def _listed(path: str | Path, key: str) -> ListedObject | None:
     try:
-        stat = path.stat()
+        stat = os.stat(path)
     except FileNotFoundError:  # deleted since its folder was read
         return None
     return ListedObject(key, stat.st_size, _etag(stat), datetime.fromtimestamp(stat.st_mtime, UTC))

@@ -5,6 +5,7 @@ it belongs. `plan` distributes the keys to writing tasks.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from heapq import heapify, heapreplace
 from typing import Final, NamedTuple
 
@@ -13,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lethe.writing.layout import TableLayout
-from lethe.writing.partitions import partitions_of, split
+from lethe.writing.partitions import batches_of, partitions_of, split
 
 BUCKETS: Final = 1024
 # Rows are divided into blocks when they have so many bytes in memory.
@@ -47,19 +48,34 @@ class Block(NamedTuple):
     content: bytes
 
 
+@dataclass(frozen=True)
+class BlockFacts:
+    """What is known of the blocks of a task, or of several."""
+
+    # Bytes in memory of each block.
+    sizes: dict[BlockKey, int] = field(default_factory=dict)
+    # By batch id, the partitions that its rows are in (`lethe.files.partitions`); None: one that has no text.
+    partitions: dict[str, set[str | None]] = field(default_factory=dict)
+
+    def add(self, other: "BlockFacts") -> None:
+        self.sizes.update(other.sizes)
+        for batch_id, partitions in other.partitions.items():
+            self.partitions.setdefault(batch_id, set()).update(partitions)
+
+
 def blocks_of(
-    tables: Iterable[pa.Table], layout: TableLayout | None, range_: int, task: int, sizes: dict[BlockKey, int]
+    tables: Iterable[pa.Table], layout: TableLayout | None, range_: int, task: int, facts: BlockFacts
 ) -> Iterator[Block]:
     """Divide the rows that a task has read.
 
     Args:
         layout: None: all rows are of one bucket.
-        sizes: Gets the bytes in memory of each block.
+        facts: Gets what is known of the blocks.
     """
     for number, rows in enumerate(_gathered(tables)):
-        for bucket, part in _by_bucket(rows, layout):
+        for bucket, part in _by_bucket(rows, layout, facts):
             key = BlockKey(Cell(bucket, range_), task, number)
-            sizes[key] = part.nbytes
+            facts.sizes[key] = part.nbytes
             yield Block(key, encode(part))
 
 
@@ -78,11 +94,14 @@ def _gathered(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
         yield pa.concat_tables(waiting)
 
 
-def _by_bucket(rows: pa.Table, layout: TableLayout | None) -> Iterator[tuple[int, pa.Table]]:
+def _by_bucket(rows: pa.Table, layout: TableLayout | None, facts: BlockFacts) -> Iterator[tuple[int, pa.Table]]:
     if layout is None:
         yield 0, rows
         return
     found = partitions_of(rows, layout)
+    texts = [p.text(layout) for p in found.partitions]
+    for batch_id, indices in batches_of(rows.column(layout.batch_column), found).items():
+        facts.partitions.setdefault(batch_id, set()).update(texts[i] for i in indices)
     buckets = np.array([p.hash % BUCKETS for p in found.partitions], np.int64)
     if found.index is None:
         yield int(buckets[0]), rows

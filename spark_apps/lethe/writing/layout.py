@@ -121,6 +121,12 @@ class TableLayout:
         return pa.schema(fields)
 
     @cached_property
+    def partition_types(self) -> tuple[IcebergType, ...]:
+        """Of the values of a partition, in the order of the spec's fields."""
+        schema = self.target.schema
+        return tuple(f.transform.result_type(schema.find_type(f.source_id)) for f in self.target.spec.fields)
+
+    @cached_property
     def sort_order(self) -> SortOrder:
         return SortOrder.model_validate_json(self.sort_order_json)
 

@@ -14,6 +14,7 @@ from pyiceberg.conversions import to_json
 from pyiceberg.transforms import VoidTransform
 from pyiceberg.typedef import Record
 
+from lethe.files.partitions import partition_text_of_json
 from lethe.writing.layout import TableLayout
 
 
@@ -35,9 +36,13 @@ class Partition:
 
     def json(self, layout: TableLayout) -> list[Any]:
         """Iceberg's JSON of the values."""
-        schema = layout.target.schema
-        results = [f.transform.result_type(schema.find_type(f.source_id)) for f in layout.target.spec.fields]
-        return [None if v is None else to_json(t, v) for t, v in zip(results, self.values, strict=True)]  # type: ignore[arg-type]
+        values = zip(layout.partition_types, self.values, strict=True)
+        return [None if v is None else to_json(t, v) for t, v in values]  # type: ignore[arg-type]
+
+    def text(self, layout: TableLayout) -> str | None:
+        """The text by which the ledger knows it (`lethe.files.partitions`); None: it has none."""
+        types = [str(t) for t in layout.partition_types]
+        return partition_text_of_json(layout.target.spec.spec_id, types, self.json(layout))
 
 
 @dataclass(frozen=True)
@@ -74,6 +79,23 @@ def partitions_of(rows: pa.Table, layout: TableLayout) -> PartitionedRows:
         pairs, index = np.unique(index * len(texts) + codes, return_inverse=True)
         values = [(*values[pair // len(texts)], texts[pair % len(texts)]) for pair in pairs]
     return PartitionedRows([Partition(v) for v in values], index)
+
+
+def batches_of(ids: pa.ChunkedArray, rows: PartitionedRows) -> dict[str, set[int]]:
+    """Which partitions the rows of each batch are in.
+
+    Args:
+        ids: The batch of each row, as a dictionary (`lethe.ingest.fitting.BATCH_IDS`).
+    Returns: indices of `rows.partitions`, by batch id.
+    """
+    encoded = ids.unify_dictionaries().combine_chunks()
+    names, codes = encoded.dictionary.to_pylist(), encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
+    count = len(rows.partitions)
+    found: dict[str, set[int]] = {}
+    for pair in np.unique(codes if rows.index is None else codes * count + rows.index).tolist():
+        code, partition = (pair, 0) if rows.index is None else divmod(pair, count)
+        found.setdefault(names[code], set()).add(partition)
+    return found
 
 
 def _physical(values: pa.Array) -> pa.Array:

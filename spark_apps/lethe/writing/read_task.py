@@ -1,12 +1,12 @@
 """The work of a task that reads: buffered files into blocks. I/O. Runs in Spark's Python workers, without Spark."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from lethe.ingest.buffer_files import FileOutcome, Reader, Tally
+from lethe.ingest.buffer_files import FileOutcome, Reader
 from lethe.ingest.buffer_store import FileTask
-from lethe.writing.blocks import Block, BlockKey, blocks_of
+from lethe.writing.blocks import Block, BlockFacts, blocks_of
 from lethe.writing.layout import TableLayout
 
 
@@ -14,9 +14,13 @@ from lethe.writing.layout import TableLayout
 class Found:
     """What a task tells the driver, besides the rows."""
 
-    outcomes: Tally = field(default_factory=dict)
-    # Bytes in memory of each block.
-    sizes: Mapping[BlockKey, int] = field(default_factory=dict)
+    outcomes: dict[tuple[str, str], FileOutcome] = field(default_factory=dict)  # by batch id and URI
+    blocks: BlockFacts = field(default_factory=BlockFacts)
+
+    def add(self, other: "Found") -> None:
+        """Adding the same again changes nothing."""
+        self.outcomes.update(other.outcomes)
+        self.blocks.add(other.blocks)
 
 
 class Collector(Protocol):
@@ -40,8 +44,7 @@ class ReadTask:
         Raises: BufferAway.
         """
         for number, range_, files in groups:
-            outcomes: dict[tuple[str, str], FileOutcome] = {}
-            sizes: dict[BlockKey, int] = {}
-            tables = self.reader.tables(FileTask.decode(files), outcomes)
-            yield from blocks_of(tables, self.layout, range_, number, sizes)
-            self.collector.add(Found(outcomes, sizes))
+            found = Found()
+            tables = self.reader.tables(FileTask.decode(files), found.outcomes)
+            yield from blocks_of(tables, self.layout, range_, number, found.blocks)
+            self.collector.add(found)

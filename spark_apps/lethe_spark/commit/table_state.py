@@ -8,7 +8,7 @@ from functools import cached_property
 from lethe.base import names
 from lethe.base.errors import InputError, LedgerError, TableError
 from lethe.files.bounds import FileBounds
-from lethe.files.partitions import Partitioned, partitions_of_batches, spec_of
+from lethe.files.partitions import Partitioned, partitions_of_batches, spec_of, widened
 from lethe.files.rearm import AddedFiles, rearmed
 from lethe.iceberg.facts import TableFacts, column_dropped, data_files, files_added_after, files_added_by
 from lethe.ledger.ledger import BatchEntry, Delta, Ledger
@@ -110,12 +110,22 @@ class Base:
         return carrier is not None and carrier.summary.get(names.MASKED) == "true"
 
     def partitions_of(
-        self, written: Sequence[Partitioned], batch_ids: Collection[str]
+        self,
+        written: Sequence[Partitioned],
+        batch_ids: Collection[str],
+        known: Mapping[str, tuple[str, ...] | None] | None = None,
     ) -> dict[str, tuple[str, ...] | None]:
         """The partitions in which new batches may have rows: those of the written files, and, if another writer may have used
-        an id before, those of each file that could hold it."""
+        an id before, those of each file that could hold it.
+
+        Args:
+            known: By batch id, the partitions that the written rows are in; None: those of each file that could hold the batch.
+        """
         others: Sequence[Partitioned] = self.files() if self.has_foreign_files else ()
-        return partitions_of_batches([*written, *others], batch_ids)
+        if known is None:
+            return partitions_of_batches([*written, *others], batch_ids)
+        mine = {i: known[i] for i in batch_ids}
+        return {**mine, **widened(mine, others)}
 
     def rearmed(self, delta: Delta) -> Delta:
         """The change, extended for the files of snapshots without a ledger: see `lethe.files.rearm`, `lethe.search.picked`."""

@@ -6,13 +6,14 @@ batches are written. A store failure raises TransientError and never refuses a b
 from the same reading of its files: tasks send the outcome of each file to the driver in addition to the rows.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 import pyarrow as pa
 from lethe.base.errors import InputError, TransientError
 from lethe.contract.result import RefusedBatch
+from lethe.files.partitions import MAX_PARTITIONS
 from lethe.ingest.buffer_files import (
     COLUMNS_WANTED,
     FileError,
@@ -25,6 +26,7 @@ from lethe.ingest.buffer_files import (
 from lethe.ingest.buffer_store import FileTask
 from lethe.ingest.change_rows import Keyed
 from lethe.ledger.ledger import BufferedObject
+from lethe.writing.blocks import BlockFacts
 from lethe.writing.layout import TableLayout
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StringType
@@ -56,6 +58,9 @@ class Ingested:
     unread: tuple[RefusedBatch, ...] = ()  # batches with a file that could not be read now; they are not refused
     # By the id of each batch of change data in `rows_per_batch`: its keys, in the table's types.
     keys: Mapping[str, pa.Table] = field(default_factory=dict, repr=False)
+    # By the id of each batch in `rows_per_batch`, the partitions that its rows are in, as the ledger keeps them; None: any. If
+    # Spark wrote the files, this is None.
+    partitions: Mapping[str, tuple[str, ...] | None] | None = field(default=None, repr=False)
 
     @property
     def rows(self) -> int:
@@ -95,14 +100,15 @@ def write_batches(
         errors = _by_batch(rows.outcomes)
         keys = _keys(rows.outcomes, settings.keyed, errors)
         without = sorted({i for (i, _), t in rows.outcomes.items() if i in errors and t.rows})
-        if layout is not None and fits_in_memory(layout, rows.sizes):
+        if layout is not None and fits_in_memory(layout, rows.facts.sizes):
             files = write_with_arrow(table, rows, layout, size, without)
         else:
             files = write_with_spark(table, rows, batch_column, run_id, target_file_size_bytes, size, without)
         good = sum(t.rows for (i, _), t in rows.outcomes.items() if i not in errors)
         if sum(f.records for f in files) != good:
             raise RuntimeError(f"{good} rows were read, but {sum(f.records for f in files)} were written")
-        return replace(_sorted_out(sources, files, rows.outcomes, errors), keys=keys)
+        done = replace(_sorted_out(sources, files, rows.outcomes, errors), keys=keys)
+        return done if layout is None else replace(done, partitions=_partitions(done.rows_per_batch, rows.facts))
 
 
 def _groups(tasks: Sequence[FileTask], parallelism: int, layout: TableLayout | None) -> list[Group]:
@@ -127,6 +133,15 @@ def _sorted_out(
         if batch_id in rows:
             rows[batch_id] += t.rows
     return Ingested(files, rows, refused, wanting, unread)
+
+
+def _partitions(batches: Iterable[str], facts: BlockFacts) -> dict[str, tuple[str, ...] | None]:
+    found: dict[str, tuple[str, ...] | None] = {}
+    for batch_id in batches:
+        texts = facts.partitions.get(batch_id, set())
+        known = sorted(t for t in texts if t is not None)
+        found[batch_id] = tuple(known) if 0 < len(known) == len(texts) <= MAX_PARTITIONS else None
+    return found
 
 
 def _keys(outcomes: Tally, keyed: Mapping[str, Keyed], errors: dict[str, list[FileError]]) -> dict[str, pa.Table]:

@@ -7,7 +7,7 @@ from types import TracebackType
 from lethe.base.errors import TransientError
 from lethe.ingest.buffer_files import FileOutcome, Reader
 from lethe.ingest.buffer_store import TRANSIENT_MARKER, FileTask
-from lethe.writing.blocks import Block, BlockKey
+from lethe.writing.blocks import Block, BlockFacts
 from lethe.writing.layout import TableLayout
 from lethe.writing.read_task import Found, ReadTask
 from pyspark import RDD, StorageLevel
@@ -20,14 +20,13 @@ from lethe_spark.jvm.errors import JvmError
 
 
 class _FoundParam(AccumulatorParam[Found]):
-    """Collects what tasks have found. If a task runs twice, it sends the same again, so it is replaced."""
+    """Collects what tasks have found. If a task runs twice, it sends the same again."""
 
     def zero(self, value: Found) -> Found:  # noqa: ARG002
-        return Found({}, {})
+        return Found()
 
     def addInPlace(self, value1: Found, value2: Found) -> Found:  # noqa: N802
-        value1.outcomes.update(value2.outcomes)  # type: ignore[attr-defined]
-        value1.sizes.update(value2.sizes)  # type: ignore[attr-defined]
+        value1.add(value2)
         return value1
 
 
@@ -38,8 +37,7 @@ class ReadRows:
     blocks: RDD[Block]
     # By batch id and URI, of all files.
     outcomes: Mapping[tuple[str, str], FileOutcome]
-    # Bytes in memory of each block.
-    sizes: Mapping[BlockKey, int]
+    facts: BlockFacts
 
     def __enter__(self) -> "ReadRows":
         return self
@@ -56,7 +54,7 @@ def read_files(spark: SparkSession, groups: Sequence[Group], reader: Reader, lay
     Raises: TransientError: `BufferAway`, if the store failed; the errors of the workers.
     """
     context = spark.sparkContext
-    found: Accumulator[Found] = context.accumulator(Found({}, {}), _FoundParam())
+    found: Accumulator[Found] = context.accumulator(Found(), _FoundParam())
     payloads = [(g.number, g.range, FileTask.encode(g.files)) for g in groups]
     blocks = context.parallelize(payloads, max(len(payloads), 1)).mapPartitions(ReadTask(reader, layout, found))
     blocks.persist(StorageLevel.DISK_ONLY)
@@ -70,7 +68,7 @@ def read_files(spark: SparkSession, groups: Sequence[Group], reader: Reader, lay
     expected = sum(len(g.files) for g in groups)
     if len(found.value.outcomes) != expected:
         raise RuntimeError(f"expected the outcomes of {expected} files, found {len(found.value.outcomes)}")
-    return ReadRows(blocks, found.value.outcomes, found.value.sizes)
+    return ReadRows(blocks, found.value.outcomes, found.value.blocks)
 
 
 def reading_failure(error: BaseException) -> TransientError:

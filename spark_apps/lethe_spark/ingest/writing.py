@@ -111,10 +111,10 @@ def write_with_arrow(
         without: Batches whose rows are left out.
     Raises: the errors of the workers.
     """
-    if not rows.sizes:
+    if not rows.facts.sizes:
         return ()
     context = table.spark.sparkContext
-    tasks, count = plan(rows.sizes, input_bytes, layout.target_file_size, context.defaultParallelism)
+    tasks, count = plan(rows.facts.sizes, input_bytes, layout.target_file_size, context.defaultParallelism)
     paths: Accumulator[list[str]] = context.accumulator([], _PathsParam())
     work = WriteTask(layout, tuple(without))
 
@@ -145,7 +145,7 @@ def write_with_spark(
     without: Sequence[str],
 ) -> tuple[DataFile, ...]:
     """Write the rows as `write_uncommitted` does. Arguments: as `write_with_arrow`."""
-    if not rows.sizes:
+    if not rows.facts.sizes:
         return ()
     columns = StructType([StructField(f.name, f.dataType, True) for f in table.columns])
 

@@ -15,6 +15,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from lethe.files.partitions import MAX_PARTITIONS
 from lethe.ingest.buffer_files import ReadSettings
 from lethe.uri import local_path
 from lethe.writing.layout import TableLayout, Unsupported
@@ -137,6 +138,18 @@ def texts(done: Ingested) -> list[str]:
     return sorted(repr(row) for table in read(done) for row in table.to_pylist())
 
 
+def partitions_of(done: Ingested) -> dict[str, tuple[str, ...] | None]:
+    """By batch, the partitions of the files with its rows; None, if one has no text, or they are too many."""
+    texts: dict[str, set[str | None]] = {i: set() for i in done.rows_per_batch}
+    for file, rows in zip(done.files, read(done), strict=True):
+        for batch in set(rows["batch_id"].to_pylist()):
+            texts[batch].add(file.partition)
+    return {
+        i: None if None in found or len(found) > MAX_PARTITIONS else tuple(sorted(found))  # type: ignore[type-var]
+        for i, found in texts.items()
+    }
+
+
 def created_by(done: Ingested) -> set[str]:
     return {pq.ParquetFile(local_path(f.path)).metadata.created_by.split()[0] for f in done.files}
 
@@ -184,6 +197,8 @@ def test_files_are_those_of_spark(
     assert sorted((f.partition or "", f.lower, f.upper) for f in arrow.files) == sorted(
         (f.partition or "", f.lower, f.upper) for f in spark.files
     )
+    assert arrow.partitions == partitions_of(arrow)
+    assert spark.partitions is None
     assert parquet_schema(arrow) == parquet_schema(spark)
     assert folders(arrow, "by-arrow") == folders(spark, "by-spark")
 

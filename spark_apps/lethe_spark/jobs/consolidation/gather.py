@@ -48,6 +48,8 @@ class WrittenBatches:
     refused_before: Mapping[str, BatchEntry] = field(default_factory=dict)
     # The batches that still wait in the buffer, as of its listing. None: the buffer was not listed.
     waiting: tuple[BatchRow, ...] | None = None
+    # By batch id, the partitions that its rows are in; None: any. If this is None, they are those of the files that may hold it.
+    partitions: Mapping[str, tuple[str, ...] | None] | None = field(default=None, repr=False)
     # Other runs promoted or reverted some of the batches in the meantime, and the files were deleted.
     is_lost: bool = False
 

@@ -9,7 +9,7 @@ import json
 import logging
 import uuid
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import astuple, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, TypeAlias, assert_never
 
@@ -150,7 +150,7 @@ def _publish(
         return NothingToCommit(None)  # the staged snapshot was expired together with its files
     if written.registers is not None and is_outdated(base, written):
         return NothingToCommit(None)
-    partitions = base.partitions_of(written.files, written.batches)
+    partitions = base.partitions_of(written.files, written.batches, written.partitions)
     files = WrittenFiles(written.batches, partitions, published)
     planned = plan_publication(base.ledger, files, written.refused, context.spec.run_id, datetime.now(UTC))
     if not isinstance(planned, Publish):
@@ -206,6 +206,7 @@ def _write(context: RunContext, table: SparkTable, base: Base, batch_ids: Iterab
         missing=missing,
         left=tuple(gathered.found.left),
         waiting=gathered.found.waiting_but(batches, refused),
+        partitions=done.partitions,
     )
     if not files:
         return written
@@ -227,7 +228,7 @@ def _stage(context: RunContext, table: SparkTable, base: Base, written: WrittenB
     uri = f"{folder}/{context.spec.run_id}-stage-{uuid.uuid4().hex[:8]}.json"
     document = {
         "batches": [
-            {"id": b.id, "rows": b.rows, "bytes": b.bytes, "objects": [[*astuple(o)] for o in b.objects]}
+            {"id": b.id, "rows": b.rows, "bytes": b.bytes, "objects": [[*o.fields] for o in b.objects]}
             for b in written.batches.values()
         ],
         "refused": [
@@ -235,7 +236,7 @@ def _stage(context: RunContext, table: SparkTable, base: Base, written: WrittenB
                 "id": i,
                 "reason": found.refusal.reason,
                 "message": found.refusal.message,
-                "objects": [[*astuple(o)] for o in found.objects],
+                "objects": [[*o.fields] for o in found.objects],
             }
             for i, found in written.refused.items()
         ],

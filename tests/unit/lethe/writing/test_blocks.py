@@ -5,7 +5,7 @@ from collections import defaultdict
 import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
-from lethe.writing.blocks import Block, BlockKey, Cell, blocks_of, decode, encode, plan, without_batches
+from lethe.writing.blocks import Block, BlockFacts, BlockKey, Cell, blocks_of, decode, encode, plan, without_batches
 
 MIB = 1024**2
 SIZES = st.dictionaries(
@@ -78,11 +78,11 @@ def test_rows_of_other_batches_stay_in_their_order() -> None:
 
 
 def test_rows_of_a_task_that_are_not_divided_are_one_block_with_its_size() -> None:
-    sizes: dict[BlockKey, int] = {}
+    facts = BlockFacts()
     tables = [pa.table({"n": [1]}), pa.table({"n": pa.array([], pa.int64())}), pa.table({"n": [2]})]
 
-    (block,) = blocks_of(tables, None, 5, 3, sizes)
+    (block,) = blocks_of(tables, None, 5, 3, facts)
 
     assert block == Block(BlockKey(Cell(0, 5), 3, 0), block.content)
     assert decode(block.content)["n"].to_pylist() == [1, 2]
-    assert sizes == {block.key: 16}
+    assert facts == BlockFacts({block.key: 16}, {})

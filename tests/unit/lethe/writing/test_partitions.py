@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from lethe.ingest.fitting import BATCH_IDS
 from lethe.ingest.registrable import Target
 from lethe.writing.layout import TableLayout
-from lethe.writing.partitions import Partition, partitions_of, split
+from lethe.writing.partitions import Partition, PartitionedRows, batches_of, partitions_of, split
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
@@ -93,6 +93,19 @@ def test_several_fields_make_one_partition(values: list[int | None]) -> None:
     assert len(set(found.partitions)) == len(found.partitions)
 
 
+@given(st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 4)), min_size=1, max_size=30), st.integers(1, 30))
+def test_the_partitions_of_batches_are_those_of_their_rows(rows: list[tuple[str, int]], cut: int) -> None:
+    """Also if the dictionaries of the chunks differ."""
+    parts = [part for part in (rows[:cut], rows[cut:]) if part]
+    ids = pa.chunked_array([pa.array([b for b, _ in part]).cast(BATCH_IDS) for part in parts])
+    partitioned = PartitionedRows([Partition((n,)) for n in range(5)], np.array([n for _, n in rows], np.int64))
+
+    found = batches_of(ids, partitioned)
+
+    assert found == {b: {n for c, n in rows if c == b} for b in {b for b, _ in rows}}
+    assert batches_of(ids, PartitionedRows([Partition(())], None)) == {b: {0} for b, _ in rows}
+
+
 @given(st.lists(st.integers(0, 4), max_size=30))
 def test_split_keeps_each_row_and_the_order(index: list[int]) -> None:
     rows = pa.table({"at": pa.array(range(len(index)), pa.int64())})
@@ -108,5 +121,6 @@ def test_a_partition_has_the_folder_and_the_json_of_iceberg() -> None:
 
     assert Partition((days,)).path(of) == "p0=2013-01-02"
     assert Partition((days,)).json(of) == ["2013-01-02"]
+    assert Partition((days,)).text(of) == f"3/[{days}]"
     assert Partition((None,)).path(of) == "p0=null"
     assert Partition((None,)).json(of) == [None]
