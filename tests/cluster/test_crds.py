@@ -118,7 +118,7 @@ def test_defaults_are_in_the_stored_resource(cluster: Cluster) -> None:
         "minBatches": 100,
         "maxAgeSeconds": 600,
         "maxBytesPerRun": "50Gi",
-        "maxBatchesPerRun": 20000,
+        "maxBatchesPerRun": 50000,
         "targetFileSizeBytes": "512Mi",
         "suspend": False,
     }

@@ -63,7 +63,7 @@ class ConsolidationSettings(Spec):
     min_batches: int = 100
     max_age_seconds: int = 600
     max_bytes_per_run: Bytes = 50 * GIB
-    max_batches_per_run: int = 20_000
+    max_batches_per_run: int = 50_000
     target_file_size_bytes: Bytes = 512 * MIB
     suspend: bool = False  # do not start consolidations
 

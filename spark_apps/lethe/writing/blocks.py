@@ -18,7 +18,7 @@ from lethe.writing.partitions import batches_of, partitions_of, split
 
 BUCKETS: Final = 1024
 # Rows are divided into blocks when they have so many bytes in memory.
-BYTES_AT_ONCE: Final = 64 * 1024**2
+BYTES_AT_ONCE: Final = 32 * 1024**2
 _OPTIONS: Final = pa.ipc.IpcWriteOptions(compression="lz4")
 
 

@@ -117,7 +117,7 @@ def test_the_environment_of_the_driver_names_its_files() -> None:
         "LETHE_RUN_FILE": "/etc/lethe/run/run.json",
         "LETHE_STATUS_CONFIGMAP": "flights-runs",
         "LETHE_STATUS_PREFIX": RUN.run_id[:12],
-        "LETHE_DRIVER_MEMORY": "1331m",
+        "LETHE_DRIVER_MEMORY": "1024m",
         "PYICEBERG_HOME": "/etc/lethe/catalogs",
         "SPARK_LOCAL_DIRS": "/scratch",
     } == env

@@ -155,7 +155,7 @@ def test_a_decision_on_a_buffer_of_200_000_objects_takes_less_than_a_second() ->
     actions = decide(a_dataset(**EAGER), world, NOW, SETTINGS)
 
     assert time.process_time() - began < 1
-    assert len(actions.launches[0].run.consolidation.batch_ids) == 20_000  # type: ignore[union-attr]
+    assert len(actions.launches[0].run.consolidation.batch_ids) == 50_000  # type: ignore[union-attr]
     assert actions.dataset_status["buffer"]["batches"] == 100_000  # type: ignore[index]
 
 
