@@ -10,8 +10,8 @@ from lethe_operator.resources.boundaries import Boundary, PodLimits
 from lethe_operator.resources.dataset import GIB, MIB, ExecutorsSpec, PodSize, RunTemplate
 from lethe_operator.resources.launcher import Launcher
 
-# What a JVM with Iceberg needs besides its heap, and Python besides the JVM: the driver and two workers with Arrow, which do most of
-# the work.
+# What a JVM with Iceberg needs besides its heap, and Python besides the JVM: the driver, and two workers with Arrow, which do
+# most of the work.
 DRIVER_ROOM_BYTES: Final = 640 * MIB
 DRIVER_ROOM_SHARE: Final = 0.5
 # Spark's own factor for Python workloads and its own minimum.
