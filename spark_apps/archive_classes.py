@@ -18,7 +18,7 @@ from pathlib import Path
 
 from lethe_spark.run.launching import ARCHIVE, class_path, jar_folders, launch_confs
 from py4j.protocol import Py4JJavaError
-from pyspark import SparkConf, SparkContext
+from pyspark import SparkConf, SparkContext, StorageLevel
 from pyspark.sql import SparkSession
 
 CLOSED = "127.0.0.1:9"  # a closed port: clients are loaded, and fail to connect
@@ -65,7 +65,8 @@ def make(archive: Path, scratch: str) -> None:
 
 
 def drive(spark: SparkSession) -> None:
-    """Create, write, read and change a table, read its metadata, and load the clients of an object store and a database."""
+    """Create, write, read and change a table, read its metadata, move rows of Python between tasks, and load the clients of an object
+    store and a database."""
     spark.sql("CREATE TABLE here.a.t (v BIGINT, day INT, b STRING) USING iceberg PARTITIONED BY (day)")
     rows = spark.createDataFrame([(1, 1, "a"), (2, 2, "b")], "v BIGINT, day INT, b STRING")
     for _ in range(2):
@@ -76,6 +77,10 @@ def drive(spark: SparkSession) -> None:
     spark.sql(
         "CALL here.system.expire_snapshots(table => 'a.t', older_than => TIMESTAMP '2000-01-01 00:00:00')"
     ).collect()
+    pairs = spark.sparkContext.parallelize([(0, b"0"), (1, b"1")], 2).mapPartitions(lambda of_one: of_one)
+    pairs.persist(StorageLevel.DISK_ONLY)
+    pairs.partitionBy(2, int).values().collect()
+    pairs.unpersist()
     java = spark._jvm
     assert java is not None
     store = java.java.util.HashMap()
