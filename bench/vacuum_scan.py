@@ -37,7 +37,7 @@ def measure(lake: Lake, scale: VacuumScale) -> dict[str, Any]:
     planned: dict[str, int] = {}
 
     def act(metadata: str, _: int) -> Sample:
-        found = _in_a_process(metadata)
+        found = in_a_process(metadata)
         memory[metadata] = max(found["peak_bytes"], memory.get(metadata, 0))
         planned[metadata] = found["files"]
         return Sample(found["seconds"])
@@ -106,7 +106,8 @@ def _id(number: int) -> str:
     return f"flights-2013.{number:012d}"
 
 
-def _in_a_process(metadata: str) -> dict[str, Any]:
+def in_a_process(metadata: str) -> dict[str, Any]:
+    """The SCAN of a table in a process of its own: seconds, and bytes at its peak. Raises: RuntimeError."""
     done = subprocess.run(
         [sys.executable, "-m", "bench.one_scan", metadata], cwd=ROOT, capture_output=True, text=True, check=False
     )

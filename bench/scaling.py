@@ -1,0 +1,183 @@
+"""Measure what grows with a table: its metadata, planning, commits and registering, up to ten million data files.
+
+python -m bench.scaling [--scale tiny|small|full] [--out docs/benchmarks]
+
+The data files do not exist. Iceberg and Lethe write real manifests and ledgers for them, and nothing reads data.
+"""
+
+import json
+import os
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from itertools import islice
+from pathlib import Path
+from typing import Any, Final
+
+from lethe.ledger.ledger import Delta
+from lethe.ledger.tombstone import META_RESTATEMENTS, META_RUN, Tombstone
+from lethe.uri import local_path
+from lethe_spark.jvm.commit import LedgerOnly, Register
+from lethe_spark.jvm.registration import data_files
+from lethe_spark.jvm.spark_table import SparkTable
+
+from bench import scaling_report
+from bench.lake import Lake, commit, our_properties
+from bench.scales import BATCH_COLUMN
+from bench.suite import Suite, main
+from bench.timing import say
+from bench.vacuum_scan import in_a_process
+
+# Files of a commit; batches of a file; bytes of a file.
+AT_ONCE: Final = 20_000
+PER_FILE: Final = 1_000
+SIZE: Final = 512 * 1024**2
+# Files of a partition before the next one begins.
+PER_PARTITION: Final = 10_000
+PARTITIONS: Final = 12
+
+
+@dataclass(frozen=True)
+class ScalingScale:
+    """The sizes that determine how long the benchmark takes."""
+
+    name: str
+    # Data files of one growing table, ascending.
+    files: tuple[int, ...]
+    # Active tombstones, evenly spread over the batches of the first size.
+    tombstones: int
+    # Commits of 100 tombstones at each size.
+    commits: int
+    # Memory of the driver, as Spark takes it.
+    driver_memory: str = "4g"
+
+
+SCALES: Final = {
+    "tiny": ScalingScale("tiny", (50, 100), 20, 1, "768m"),
+    "small": ScalingScale("small", (20_000, 100_000), 10_000, 3),
+    "full": ScalingScale("full", (100_000, 1_000_000, 10_000_000), 100_000, 5),
+}
+
+
+def growing(lake: Lake, scale: ScalingScale) -> dict[str, Any]:
+    """One table that grows: at each size its metadata, and the times of the steps that read or write it."""
+    table = lake.create("run.scaling", properties=our_properties())
+    field_id = table.field_id(BATCH_COLUMN)
+    assert field_id is not None
+    _delete(
+        lake, table, field_id, [_id(n * scale.files[0] * PER_FILE // scale.tombstones) for n in range(scale.tombstones)]
+    )
+    results: list[dict[str, Any]] = []
+    there = 0
+    for files in scale.files:
+        rates = []
+        while there < files:
+            count = min(AT_ONCE, files - there)
+            rates.append(_register(lake, table, field_id, there, count))
+            there += count
+            say(f"{there:,} files: the last {count:,} in {rates[-1]:.1f} s")
+        found = {"files": files, "registered": min(AT_ONCE, files), "register_seconds": rates[-1], **_metadata(table)}
+        found["commit_seconds"] = [_revert(lake, table, field_id, files, n) for n in range(scale.commits)]
+        plan = in_a_process(str(table.metadata_location))
+        found |= {
+            "plan_seconds": plan["seconds"],
+            "plan_peak_bytes": plan["peak_bytes"],
+            "planned_files": plan["files"],
+        }
+        say(f"{files:,} files: planned in {plan['seconds']:.1f} s with {plan['peak_bytes'] / 2**20:,.0f} MiB")
+        results.append(found)
+    return {"tombstones": scale.tombstones, "per_file": PER_FILE, "file_bytes": SIZE, "results": results}
+
+
+def _register(lake: Lake, table: SparkTable, field_id: int, first: int, count: int) -> float:
+    """Seconds to describe files to Iceberg and commit them."""
+    documents = list(islice(_documents(first, field_id), count))
+    since = time.monotonic()
+    commit(lake, table, Register(data_files(table, documents)), Delta)
+    return round(time.monotonic() - since, 2)
+
+
+def _revert(lake: Lake, table: SparkTable, field_id: int, files: int, number: int) -> float:
+    """Seconds of one commit of 100 tombstones."""
+    ids = [_id((number * 100 + n) * files * PER_FILE // 100_003 + 1) for n in range(100)]
+    since = time.monotonic()
+    _delete(lake, table, field_id, ids)
+    return round(time.monotonic() - since, 3)
+
+
+def _delete(lake: Lake, table: SparkTable, field_id: int, ids: list[str]) -> None:
+    added = datetime(2026, 1, 1, tzinfo=UTC)
+
+    def delta(run: str) -> Delta:
+        meta = {META_RESTATEMENTS: f"bench/revert/{run}", META_RUN: run}
+        return Delta(run, add_tombstones=tuple(Tombstone(i, field_id, added, None, meta) for i in ids))
+
+    commit(lake, table, LedgerOnly(), delta)
+
+
+def _metadata(table: SparkTable) -> dict[str, int]:
+    """Bytes that the head's files have: of all manifests, their list, and the table's metadata file."""
+    table.refresh()
+    head = table.java.currentSnapshot()
+    manifests = list(head.allManifests(table.java.io()))
+    return {
+        "manifests": len(manifests),
+        "manifest_bytes": sum(int(m.length()) for m in manifests),
+        "manifest_list_bytes": _size(str(head.manifestListLocation())),
+        "metadata_bytes": _size(str(table.metadata_location)),
+    }
+
+
+def _size(uri: str) -> int:
+    return Path(local_path(uri)).stat().st_size
+
+
+def _documents(first: int, field_id: int) -> Iterator[str]:
+    n = first
+    while True:
+        month = n // PER_PARTITION % PARTITIONS + 1
+        bounds = (_id(n * PER_FILE), _id((n + 1) * PER_FILE - 1))
+        lower, upper = ({"keys": [field_id], "values": [b.encode().hex().upper()]} for b in bounds)
+        yield json.dumps(
+            {
+                "spec-id": 0,
+                "content": "data",
+                "file-path": f"s3://warehouse/air/flights/data/{n % 100:02d}/month={month}/{n:08d}-{'0' * 32}.parquet",
+                "file-format": "parquet",
+                "partition": [month],
+                "file-size-in-bytes": SIZE,
+                "record-count": 5_000_000,
+                "null-value-counts": {"keys": [field_id], "values": [0]},
+                "lower-bounds": lower,
+                "upper-bounds": upper,
+            }
+        )
+        n += 1
+
+
+def _id(number: int) -> str:
+    return f"flights-2013.{number:012d}"
+
+
+def no_pictures(_document: Mapping[str, Any], _folder: Path) -> dict[str, str]:
+    """There are three sizes: a table shows them."""
+    return {}
+
+
+SUITE = Suite(
+    name="scaling",
+    purpose=(__doc__ or "").splitlines()[0],
+    parts={"growing": growing},
+    scales=SCALES,
+    goals=scaling_report.goals,
+    section=scaling_report.section,
+    draw=no_pictures,
+    page="scaling.md",
+)
+
+if __name__ == "__main__":
+    code = main(SUITE)
+    sys.stdout.flush()
+    os._exit(code)  # not sys.exit: a callback thread of py4j must not keep a finished run alive
