@@ -3,7 +3,7 @@
 I/O: `data_files` and `files_added_…` read manifests; `observe` uses only the loaded metadata.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import lru_cache
@@ -89,9 +89,16 @@ class TableFacts:
         return self.sorted_by_batch and self.metrics_full
 
 
-def observe(table: Table, batch_column: str, name: str | None = None) -> TableFacts:
+def observe(
+    table: Table,
+    batch_column: str,
+    name: str | None = None,
+    convert: Callable[[IcebergSnapshot], Snapshot] | None = None,
+) -> TableFacts:
     """Collect the facts of a loaded table. Messages call it `name`.
 
+    Args:
+        convert: Returns what `snapshot_of` does, of each snapshot. None: `snapshot_of` itself.
     Raises: InputError: `BatchColumnType`, if the batch column is not a string; `UnsupportedCatalog`, if the catalog hides the
         table's history.
     """
@@ -111,7 +118,7 @@ def observe(table: Table, batch_column: str, name: str | None = None) -> TableFa
         head_time=datetime.fromtimestamp(head.timestamp_ms / 1000, UTC) if head else None,
         metadata_location=table.metadata_location,
         properties=dict(metadata.properties),
-        snapshots=_snapshots(metadata),
+        snapshots=_snapshots(metadata, convert or snapshot_of),
         refs={k: r.snapshot_id for k, r in metadata.refs.items()},
         columns=tuple(table.schema().column_names),
         batch_field_id=field_id,
@@ -170,17 +177,22 @@ def _batch_field(table: Table, batch_column: str, name: str) -> int | None:
     return int(found.field_id)
 
 
-def _snapshots(metadata: TableMetadata) -> dict[int, Snapshot]:
-    found = [_snapshot(s) for s in metadata.snapshots]
+def _snapshots(metadata: TableMetadata, convert: Callable[[IcebergSnapshot], Snapshot]) -> dict[int, Snapshot]:
+    found = [convert(s) for s in metadata.snapshots]
     carriers = (s.sequence_number for s in found if s.ledger is not None)
     after = ledgers_begin_after(metadata.properties, str(metadata.table_uuid), carriers)
-    return {s.id: replace(s, parent_id=parent_of(s.parent_id, s.summary, s.sequence_number, after)) for s in found}
+    return {s.id: _with_parent(s, after) for s in found}
 
 
-def _snapshot(s: IcebergSnapshot) -> Snapshot:
-    summary = dict(s.summary.additional_properties) if s.summary else {}
-    if s.summary:
-        summary["operation"] = s.summary.operation.value
+def _with_parent(s: Snapshot, ledgers_after: int | None) -> Snapshot:
+    parent_id = parent_of(s.parent_id, s.summary, s.sequence_number, ledgers_after)
+    return s if parent_id == s.parent_id else replace(s, parent_id=parent_id)
+
+
+def snapshot_of(s: IcebergSnapshot) -> Snapshot:
+    """The part of a snapshot that Lethe uses, with the parent that the metadata names."""
+    # Not `if s.summary`: a summary is a mapping, whose length is slow to find.
+    summary = {} if s.summary is None else {**s.summary.additional_properties, "operation": s.summary.operation.value}
     return Snapshot(s.snapshot_id, s.parent_snapshot_id, s.sequence_number or 0, s.timestamp_ms, summary)
 
 

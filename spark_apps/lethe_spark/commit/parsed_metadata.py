@@ -1,7 +1,7 @@
 """The metadata file that the JVM holds of a table, as PyIceberg reads it. I/O: reads.
 
-With a thousand snapshots, the file has more than a megabyte, and reading it takes longer than writing a ledger. A metadata file
-never changes, so the newest one is read once per handle, however many steps of a run look at it.
+A metadata file never changes, so the newest one is read once per handle, however many steps of a run look at it.
+`lethe.iceberg.metadata_file` parses only the snapshots that are new in it.
 """
 
 from collections.abc import Mapping
@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Final
 from weakref import WeakKeyDictionary
 
+from lethe.iceberg import metadata_file
 from lethe.iceberg.facts import TableFacts, observe
 from lethe.uri import as_file_uri
 from pyiceberg.table import StaticTable
@@ -21,6 +22,7 @@ class ParsedMetadata:
     """One version of a table's metadata, and what was found in it."""
 
     static: StaticTable
+    version: metadata_file.Version
     # When this version was written, in milliseconds since 1970. A catalog on folders counts the names of its files, so a table
     # that was dropped and created again has the same names.
     updated_ms: int
@@ -45,17 +47,16 @@ def facts_of(table: IcebergTable, properties: Mapping[str, str], batch_column: s
     parsed = _parsed(table, properties)
     key = (batch_column, name)
     if key not in parsed.facts:
-        parsed.facts[key] = observe(parsed.static, batch_column, name=name)
+        parsed.facts[key] = observe(parsed.static, batch_column, name, parsed.version.snapshot_of)
     return parsed.facts[key]
 
 
 def _parsed(table: IcebergTable, properties: Mapping[str, str]) -> ParsedMetadata:
-    updated_ms = int(table.java.operations().current().lastUpdatedMillis())
-    location = as_file_uri(
-        table.metadata_location
-    )  # Java writes local paths as `file:/x`, which PyIceberg would not open
+    current = table.java.operations().current()
+    updated_ms, location = int(current.lastUpdatedMillis()), str(current.metadataFileLocation())
+    location = as_file_uri(location)  # Java writes local paths as `file:/x`, which PyIceberg would not open
     known = _newest.get(table)
     if known is None or (known.static.metadata_location, known.updated_ms) != (location, updated_ms):
-        known = ParsedMetadata(StaticTable.from_metadata(location, dict(properties)), updated_ms)
+        known = ParsedMetadata(*metadata_file.read(location, properties), updated_ms)
         _newest[table] = known
     return known

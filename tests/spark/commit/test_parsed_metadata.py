@@ -5,6 +5,7 @@ from typing import Any
 
 import lethe_spark
 import pytest
+from lethe.iceberg import metadata_file
 from lethe_spark.commit.parsed_metadata import facts_of, static_table
 from lethe_spark.jvm.table import IcebergTable
 from pyiceberg.table import StaticTable
@@ -14,15 +15,29 @@ from tests.spark.support.flights import Flights
 
 @pytest.fixture
 def read(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The metadata files that PyIceberg reads, in order."""
+    """The metadata files that are read, in order."""
     found: list[str] = []
-    original = StaticTable.from_metadata
+    original = metadata_file.read
 
-    def noted(location: str, properties: Any = None) -> StaticTable:
+    def noted(location: str, properties: Any) -> tuple[StaticTable, metadata_file.Version]:
         found.append(location)
-        return original(location, properties or {})
+        return original(location, properties)
 
-    monkeypatch.setattr(StaticTable, "from_metadata", noted)
+    monkeypatch.setattr(metadata_file, "read", noted)
+    return found
+
+
+@pytest.fixture
+def parsed_whole(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The metadata of which all snapshots were parsed, in order."""
+    found: list[str] = []
+    original = metadata_file.Version.of
+
+    def noted(text: str) -> metadata_file.Version:
+        found.append(text)
+        return original(text)
+
+    monkeypatch.setattr(metadata_file.Version, "of", noted)
     return found
 
 
@@ -33,6 +48,23 @@ def test_a_revert_reads_the_metadata_once(flights: Flights, read: list[str]) -> 
     lethe_spark.revert(flights.table.spark, flights.table.full_name, ["B"])
 
     assert len(read) == 1
+
+
+def test_each_revert_parses_only_the_snapshots_since_the_last_one(flights: Flights, parsed_whole: list[str]) -> None:
+    spark, name = flights.table.spark, flights.table.full_name
+    lethe_spark.revert(spark, name, ["A"])
+    static_table(flights.handle(), {})  # the first version with a snapshot
+    parsed_whole.clear()
+
+    for number in range(3):
+        flights.handle().java.newFastAppend().commit()
+        lethe_spark.revert(spark, name, [f"B-{number}"])
+
+    assert parsed_whole == []
+    handle = flights.handle()
+    kept = static_table(handle, {})
+    assert kept.metadata == StaticTable.from_metadata(kept.metadata_location).metadata
+    assert len(kept.metadata.snapshots) == handle.snapshot_count
 
 
 def test_a_commit_of_another_writer_is_read(flights: Flights, read: list[str]) -> None:

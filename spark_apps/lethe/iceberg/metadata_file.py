@@ -1,0 +1,131 @@
+"""Reads a table's metadata file, and parses only the snapshots that an earlier version of the file did not have. I/O: reads.
+
+A metadata file repeats all snapshots of the table, and parsing a thousand of them takes longer than writing a ledger. Most
+commits copy the snapshots of the version before, byte for byte, and append one.
+"""
+
+import json
+import threading
+from collections import OrderedDict
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Final
+
+from pyiceberg.catalog.noop import NoopCatalog
+from pyiceberg.io import load_file_io
+from pyiceberg.serializers import Compressor
+from pyiceberg.table import StaticTable
+from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil
+from pyiceberg.table.snapshots import Snapshot as IcebergSnapshot
+
+from lethe.iceberg.facts import snapshot_of
+from lethe.ledger.lineage import Snapshot
+
+# Snapshots that a process keeps, of all tables together. One takes about 6 KB.
+KEPT_AT_MOST: Final = 10_000
+# The beginning of the list of snapshots. It cannot be part of a string, because JSON escapes the quotes of a string.
+_LIST: Final = '"snapshots":['
+_decoder: Final = json.JSONDecoder()
+
+
+@dataclass(frozen=True)
+class Version:
+    """A version of a table's metadata."""
+
+    # The content of the file.
+    text: str = field(repr=False)
+    metadata: TableMetadata = field(repr=False)
+    # What `snapshot_of` makes of the snapshots, by id, as far as it was needed.
+    converted: dict[int, Snapshot] = field(default_factory=dict, repr=False)
+    # The start and the end of the list of snapshots in the text, without its brackets. None: not searched yet.
+    found_at: tuple[int, int] | None = None
+
+    @classmethod
+    def of(cls, text: str) -> "Version":
+        """Raises: PyIceberg's ValidationError, if the text is not the metadata of a table."""
+        return cls(text, TableMetadataUtil.parse_raw(text))
+
+    def followed_by(self, text: str) -> "Version | None":
+        """Parse a later version. None: its snapshots are not those of this version and further ones, byte for byte."""
+        first, end = self._list_at
+        start = text.find(_LIST) + len(_LIST)
+        at = start + end - first  # of the comma, or of the end of the list
+        if (
+            first == end
+            or text.count(_LIST) != 1
+            or text[start:at] != self.text[first:end]
+            or text[at : at + 1] not in (",", "]")
+        ):
+            return None
+        try:
+            added, length = ([], 1) if text[at] == "]" else _decoder.raw_decode("[" + text[at + 1 :])
+            last = at + length - 1  # of the end of the list
+            document = json.loads(text[:start] + text[last:])
+            if document["snapshots"] != []:
+                return None
+            document["snapshots"] = [*self.metadata.snapshots, *map(IcebergSnapshot.model_validate, added)]
+            return Version(text, TableMetadataUtil.parse_obj(document), dict(self.converted), (start, last))
+        except Exception:
+            return None  # parsing the whole text reports what is wrong with it
+
+    @cached_property
+    def _list_at(self) -> tuple[int, int]:
+        """As `found_at`. Start and end are equal if there are no snapshots, or no such list."""
+        if self.found_at is not None:
+            return self.found_at
+        start = self.text.find(_LIST) + len(_LIST)
+        return (start, _decoder.raw_decode(self.text, start - 1)[1] - 1) if start >= len(_LIST) else (0, 0)
+
+    def snapshot_of(self, snapshot: IcebergSnapshot) -> Snapshot:
+        """As `facts.snapshot_of`. Converts each snapshot once."""
+        found = self.converted.get(snapshot.snapshot_id)
+        if found is None:
+            found = self.converted[snapshot.snapshot_id] = snapshot_of(snapshot)
+        return found
+
+
+class Versions:
+    """The versions of tables that were read last, by the folder of the file. Threads may share it."""
+
+    def __init__(self, most: int = KEPT_AT_MOST) -> None:
+        """Args:
+        most: The number of snapshots, of all tables together.
+        """
+        self._most = most
+        self._lock = threading.Lock()
+        self._kept: OrderedDict[str, Version] = OrderedDict()
+
+    def get(self, folder: str) -> Version | None:
+        with self._lock:
+            return self._kept.get(folder)
+
+    def keep(self, folder: str, version: Version) -> None:
+        """Keep this version, and forget the one before, and tables that were not read for the longest time."""
+        with self._lock:
+            self._kept[folder] = version
+            self._kept.move_to_end(folder)
+            while sum(len(v.metadata.snapshots) for v in self._kept.values()) > self._most:
+                self._kept.popitem(last=False)
+
+
+_versions: Final = Versions()
+
+
+def read(location: str, properties: Mapping[str, Any], versions: Versions = _versions) -> tuple[StaticTable, Version]:
+    """Read a metadata file, as PyIceberg's `StaticTable.from_metadata` does.
+
+    Args:
+        properties: PyIceberg's properties of the catalog, with the credentials for this table.
+    Raises: what the store raises; PyIceberg's ValidationError, if the file is not the metadata of a table.
+    """
+    file = load_file_io(dict(properties), location).new_input(location)
+    with file.open() as stream, Compressor.get_compressor(location).stream_decompressor(stream) as plain:
+        text = plain.read().decode()
+    folder = location.rpartition("/")[0]
+    before = versions.get(folder)
+    version = (before.followed_by(text) if before is not None else None) or Version.of(text)
+    versions.keep(folder, version)
+    io = load_file_io({**properties, **version.metadata.properties}, location)
+    name = ("static-table", location)
+    return StaticTable(name, version.metadata, location, io, NoopCatalog("static-table")), version
