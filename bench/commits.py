@@ -13,7 +13,7 @@ from lethe.ledger.ledger import BatchState, Delta
 from lethe.ledger.tombstone import META_RESTATEMENTS, META_RUN, Tombstone
 from lethe_spark.commit.ledger_commit import Intent, commit_on_ledger
 from lethe_spark.jvm.commit import LedgerOnly
-from lethe_spark.jvm.table import IcebergTable
+from lethe_spark.jvm.spark_table import SparkTable
 
 from bench.lake import Lake, commit, entry, our_properties, revert, revert_request
 from bench.scales import BATCH_COLUMN, LedgerScale
@@ -28,7 +28,7 @@ class Subject:
     """A table whose ledger has `active` tombstones, and promoted batches that are still to be reverted."""
 
     lake: Lake
-    table: IcebergTable
+    table: SparkTable
     field_id: int
     active: int
     folder: Path
@@ -59,7 +59,7 @@ class Subject:
 
 def measure(lake: Lake, scale: LedgerScale) -> dict[str, Any]:
     """The commits of all sizes in turns."""
-    subjects = [_build(lake, n, scale) for n in scale.ledgers]
+    subjects = [build(lake, n, scale, f"run.ledger_{n}") for n in scale.ledgers]
     cases = [case for s in subjects for case in _cases(s, scale)]
     results = in_turns(cases)
     return {
@@ -77,9 +77,10 @@ def _cases(subject: Subject, scale: LedgerScale) -> Iterator[Case]:
     yield Case(labels | {"what": "restatement"}, lambda n: subject.restate(n, scale.added), scale.commit_rounds)
 
 
-def _build(lake: Lake, active: int, scale: LedgerScale) -> Subject:
+def build(lake: Lake, active: int, scale: LedgerScale, name: str) -> Subject:
+    """A new table whose ledger has `active` tombstones. `name`: the beginning of its name."""
     say(f"a ledger of {active:,} tombstones")
-    table = lake.create(f"run.ledger_{active}_{os.getpid()}", properties=our_properties())
+    table = lake.create(f"{name}_{os.getpid()}", properties=our_properties())
     field_id = table.field_id(BATCH_COLUMN)
     assert field_id is not None
     ids = [f"flights-{i:09d}" for i in range(active)]

@@ -1,6 +1,6 @@
 """Measure the ledger: commits on small and large ledgers, reads with tombstones, and reverts, each compared with its rivals.
 
-    python -m bench.ledger [--scale tiny|small|full] [--only commits,reads,reverts] [--out docs/benchmarks]
+    python -m bench.ledger [--scale tiny|small|full] [--only commits,appends,reads,reverts] [--out docs/benchmarks]
 
 Everything is measured in one process, in turns. The result is `<out>/ledger.json`, plots beside it, and a section of
 `<out>.md`. `--resume` continues an interrupted run: it keeps the parts that were complete, marked with their time.
@@ -9,7 +9,7 @@ Everything is measured in one process, in turns. The result is `<out>/ledger.jso
 import os
 import sys
 
-from bench import commits, ledger_plots, ledger_report, reads, reverts
+from bench import appends, commits, ledger_plots, ledger_report, reads, reverts
 from bench.scales import SCALES
 from bench.suite import Suite, main
 
@@ -18,6 +18,7 @@ SUITE = Suite(
     purpose=(__doc__ or "").splitlines()[0],
     parts={
         "commits": commits.measure,
+        "appends": appends.measure,
         "reverts-full": lambda lake, scale: reverts.measure(lake, scale, table="full"),
         "reverts-small": lambda lake, scale: reverts.measure(lake, scale, table="small"),
         "reads-sorted": lambda lake, scale: reads.measure(lake, scale, ordered=True),

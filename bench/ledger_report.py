@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from bench import rivals
+from bench import appends, rivals
 from bench.page import (
     NO,
     NO_DIFFERENCE,
@@ -20,6 +20,7 @@ from bench.page import (
 )
 
 COMMIT_FACTOR = 2.0
+APPEND_FACTOR = 2.0
 REVERT_OF_VECTORS, REVERT_OF_REWRITE = 0.5, 0.05
 READ_FACTOR = 1.10
 SAME_SIZE_FACTOR = 1.5  # "does not depend on the table's size": what a tenth and the whole may differ by
@@ -30,7 +31,7 @@ SAME_SIZE_FACTOR = 1.5  # "does not depend on the table's size": what a tenth an
 
 def goals(parts: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Each goal with the ratio that was measured, None where it was not, and in a word whether it is met."""
-    return [*_commit_goals(parts), *_revert_goals(parts), *_read_goals(parts)]
+    return [*_commit_goals(parts), *_append_goals(parts), *_revert_goals(parts), *_read_goals(parts)]
 
 
 def _no_slower(text: str, ours: Mapping[str, Any] | None, theirs: Mapping[str, Any] | None) -> dict[str, Any]:
@@ -54,6 +55,15 @@ def _commit_goals(parts: Mapping[str, Any]) -> list[dict[str, Any]]:
         )
         found.append(goal(text, ratio(last, first), COMMIT_FACTOR))
     return found
+
+
+def _append_goals(parts: Mapping[str, Any]) -> list[dict[str, Any]]:
+    if "appends" not in parts:
+        return []
+    part = parts["appends"]
+    ours, theirs = (median(find(part["results"], kind=k)) for k in (appends.COMMIT, appends.EMPTY))
+    text = f"a commit of {part['added']} at {part['snapshots']:,} snapshots : an empty append by Iceberg's Java API"
+    return [goal(text, ratio(ours, theirs), APPEND_FACTOR)]
 
 
 def _revert_goals(parts: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -114,6 +124,8 @@ def section(document: Mapping[str, Any], drawn: Mapping[str, str], folder: str) 
     lines = [*heading(document, folder, "ledger.json"), *goals_table(document["goals"], "ratio at most")]
     if "commits" in parts:
         lines += ["### Commits", "", *picture(drawn, "commits", folder), *_commits(parts["commits"]), ""]
+    if "appends" in parts:
+        lines += ["### Beside an empty append", "", *_appends(parts["appends"]), ""]
     if any(p.startswith("reads") for p in parts):
         lines += ["### Reads", "", *picture(drawn, "reads", folder)]
         for p in (p for p in ("reads-sorted", "reads-unsorted") if p in parts):
@@ -133,6 +145,13 @@ def _commits(part: Mapping[str, Any]) -> list[str]:
         rows.append((r["what"], f"{r['active']:,}", *seconds(r), number(ratio(median(r), base)), *_bytes(r)))
     head = ("what", "active tombstones", "min s", "median s", "max s", f"of {first:,}", "median bytes", "most bytes")
     return [f"Adding {part['added']} tombstones, on a ledger that is read from its files.", "", *table(head, rows)]
+
+
+def _appends(part: Mapping[str, Any]) -> list[str]:
+    theirs = median(find(part["results"], kind=appends.EMPTY))
+    rows = [(r["kind"], *seconds(r), number(ratio(median(r), theirs))) for r in part["results"]]
+    text = f"On one table of {part['snapshots']:,} snapshots, in turns. Lethe's commits add {part['added']} tombstones."
+    return [text, "", *table(("", "min s", "median s", "max s", "of an empty append"), rows)]
 
 
 def _reads(part: Mapping[str, Any]) -> list[str]:

@@ -66,6 +66,8 @@ class LedgerScale:
     ledgers: Sequence[int]  # active tombstones of the ledgers that are committed on
     added: int  # tombstones that a measured commit adds
     commit_rounds: int
+    snapshots: int  # of the table whose commits are compared with an empty append of Iceberg
+    append_rounds: int
     levels: Sequence[int]  # tombstones of the tables that are read; the middle one is the goal's
     read_rounds: int
     reverts: Sequence[int]  # batches taken back at once
@@ -87,6 +89,8 @@ SCALES = {
         ledgers=(10, 50),
         added=5,
         commit_rounds=1,
+        snapshots=20,
+        append_rounds=2,
         levels=(2, 10, 30),
         read_rounds=1,
         reverts=(1, 5),
@@ -101,6 +105,8 @@ SCALES = {
         ledgers=(1_000, 10_000, 100_000),
         added=100,
         commit_rounds=5,
+        snapshots=1_000,
+        append_rounds=15,
         levels=(100, 1_000, 10_000),
         read_rounds=3,
         reverts=(1, 100, 1_000),
@@ -115,6 +121,8 @@ SCALES = {
         ledgers=(1_000, 10_000, 100_000, 1_000_000),
         added=100,
         commit_rounds=9,
+        snapshots=1_000,
+        append_rounds=25,
         levels=(100, 10_000, 100_000),
         read_rounds=5,
         reverts=(1, 100, 1_000),

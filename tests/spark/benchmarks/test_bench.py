@@ -40,7 +40,7 @@ def test_the_benchmark_measures_every_goal_at_a_tiny_scale(tmp_path: Path) -> No
     """What it cannot measure it would report as failed, with exit code 1."""
     document = measured("ledger", tmp_path)
 
-    assert len(document["goals"]) == 13
+    assert len(document["goals"]) == 14
     assert all(g["measured"] is not None for g in document["goals"])
     kinds = {r.get("kind") for part in document["parts"].values() for r in part["results"]}
     assert kinds >= {rivals.LEDGER, rivals.COPY_ON_WRITE, rivals.DELETION_VECTORS, rivals.EQUALITY_DELETES}
