@@ -14,6 +14,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
+from lethe.ledger.ledger import BufferedObject
 from lethe.storage.object_store import DENIED, ObjectStore, StoreError, open_store
 from lethe.uri import Backend, backend_of, is_local
 
@@ -99,11 +100,7 @@ class BufferedFiles:
         try:
             source = self._fetched(task)
         except Exception as e:
-            if isinstance(e, PermissionError) or (isinstance(e, StoreError) and e.code == DENIED):
-                return Unread(
-                    "AccessDenied", "the store does not let this run read it; grant the run's credentials access"
-                )
-            raise BufferAway(task.uri, e) from None
+            return _denied(task.uri, e)
         if source is None:
             return Unread("ObjectGone", "it was deleted after it was listed; the next run looks for it again")
         size, etag, found = source
@@ -114,6 +111,19 @@ class BufferedFiles:
                 "_SUCCESS, and do not change them afterwards. The next run reads it again",
             )
         return found
+
+    def part(self, task: FileTask, start: int, size: int) -> "bytes | Unread | None":
+        """Read a part of a file with one request. Raises: BufferAway.
+
+        Args:
+            start: Offset in bytes.
+            size: In bytes.
+        Returns: None, if the file is not as it was listed, or the store cannot tell. `open` finds out.
+        """
+        try:
+            return self._store(task.uri).read_unchanged(BufferedObject(task.uri, task.size, task.etag), start, size)
+        except Exception as e:
+            return _denied(task.uri, e)
 
     def _fetched(self, task: FileTask) -> "tuple[int, str, Bytes] | None":
         """The current size and ETag of a file, and its bytes. None: it does not exist."""
@@ -130,6 +140,13 @@ class BufferedFiles:
             if backend not in self._stores:
                 self._stores[backend] = open_store(uri, self.io_properties)
             return self._stores[backend]
+
+
+def _denied(uri: str, error: Exception) -> Unread:
+    """The outcome for a file that these credentials may not read. Raises: BufferAway, for any other failure of the store."""
+    if isinstance(error, PermissionError) or (isinstance(error, StoreError) and error.code == DENIED):
+        return Unread("AccessDenied", "the store does not let this run read it; grant the run's credentials access")
+    raise BufferAway(uri, error) from None
 
 
 def _why(error: Exception) -> str:

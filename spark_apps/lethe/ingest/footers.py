@@ -1,24 +1,29 @@
-"""Reads the footers of Parquet files to register. Runs in Spark's Python workers, without Spark. I/O.
+"""Reads the footers of Parquet files to register, in Spark's Python workers or in the driver, without Spark. I/O.
 
-Only the last bytes of a file are read, of several files in parallel. Raises BufferAway if the store fails.
+Only the last bytes of a file are read, of remote files many in parallel. Raises BufferAway if the store fails.
 """
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from lethe.ingest.buffer_files import FileError, error_of
-from lethe.ingest.buffer_store import FILES_AHEAD, BadFile, BufferedFiles, FileTask, Unread
+from lethe.ingest.buffer_store import BadFile, BufferedFiles, Bytes, FileTask, Unread
 from lethe.ingest.registrable import Described, Target, describe
+from lethe.uri import is_local
 
 # Smaller files are fetched whole; of larger files only the end is fetched.
 TAIL_BYTES: Final = 64 * 1024
+# Requests for footers of remote files in flight, of one task.
+REQUESTS_AT_ONCE: Final = 32
 FORMAT: Final = "Parquet"
+# The last bytes of a file: of Parquet, and of Parquet with an encrypted footer.
+MAGIC: Final = (b"PAR1", b"PARE")
 
 
 @dataclass(frozen=True)
@@ -32,13 +37,19 @@ class Footer:
     error: FileError | None = None  # why the file cannot be registered
 
     def encode(self) -> str:
-        return json.dumps(asdict(self))
+        d, e = self.described, self.error
+        described = None if d is None else (d.records, d.document, d.partition)
+        error = None if e is None else (e.uri, e.reason, e.message, e.unread)
+        return json.dumps((self.batch_id, self.uri, self.size, described, error))
 
     @classmethod
     def decode(cls, text: str) -> "Footer":
-        known = json.loads(text)
-        described, error = known.pop("described"), known.pop("error")
-        return cls(**known, described=described and Described(**described), error=error and FileError(**error))
+        batch_id, uri, size, described, error = json.loads(text)
+        return cls(batch_id, uri, size, described and Described(*described), error and FileError(*error))
+
+
+class _OtherFile(Exception):
+    """The file may not be as it was listed."""
 
 
 @dataclass(frozen=True)
@@ -55,15 +66,21 @@ class FooterReader:
             payload: The files, encoded by `FileTask.encode`.
         Returns: Each footer, encoded by `Footer.encode`.
         """
-        store = BufferedFiles(self.io_properties, TAIL_BYTES)
-        with ThreadPoolExecutor(FILES_AHEAD, thread_name_prefix="lethe-footer") as pool:
-            for footer in pool.map(lambda task: self.one(store, task), FileTask.decode(payload)):
-                yield footer.encode()
+        for footer in self.footers(FileTask.decode(payload)):
+            yield footer.encode()
 
-    def one(self, store: BufferedFiles, task: FileTask) -> Footer:
+    def footers(self, tasks: Sequence[FileTask]) -> Iterator[Footer]:
+        """Read the footers of files, in their order."""
+        store = BufferedFiles(self.io_properties, TAIL_BYTES)
+        if all(is_local(t.uri) for t in tasks):  # local files have no latency, so threads cost more than they save
+            yield from (self._footer(store, task) for task in tasks)
+            return
+        with ThreadPoolExecutor(REQUESTS_AT_ONCE, thread_name_prefix="lethe-footer") as pool:
+            yield from pool.map(lambda task: self._footer(store, task), tasks)
+
+    def _footer(self, store: BufferedFiles, task: FileTask) -> Footer:
         try:
-            described = self._described(store, task)
-            return Footer(task.batch_id, task.uri, task.size, described)
+            return Footer(task.batch_id, task.uri, task.size, self._described(store, task))
         except BadFile as e:
             return Footer(task.batch_id, task.uri, task.size, error=error_of(task, e))
 
@@ -75,33 +92,52 @@ class FooterReader:
             )
         if task.size == 0:
             raise BadFile("UnreadableFile", f"the file is empty (0 bytes), expected {FORMAT}")
-        source = store.open(task)
-        if isinstance(source, Unread):
-            raise source
-        with source.faults(task.uri, FORMAT):
-            return describe(metadata_of(source.file, task.size), task.uri, task.size, task.batch_id, self.target)
+        try:
+            tail = tail_of(lambda count: _part(store, task, count), task.size)
+        except _OtherFile:
+            source = store.open(task)
+            if isinstance(source, Unread):
+                raise source from None
+            with source.faults(task.uri, FORMAT):
+                tail = tail_of(lambda count: _last(source.file, task.size, count), task.size)
+        with Bytes(None).faults(task.uri, FORMAT):
+            return describe(metadata_of(tail), task.uri, task.size, task.batch_id, self.target)
 
 
-def metadata_of(file: pa.NativeFile, size: int) -> pq.FileMetaData:
-    """The footer of a file, read with one request, or two if it is large. Raises: BadFile, errors of pyarrow.
+def tail_of(last: Callable[[int], bytes], size: int) -> bytes:
+    """The end of a file, with the whole footer if it is Parquet. Reads once, or twice if the footer is large. Raises: as `last`.
 
     Args:
+        last: Reads that many bytes from the end of the file.
         size: Of the file, in bytes.
     """
-    tail = _last(file, size, TAIL_BYTES)
+    tail = last(min(size, TAIL_BYTES))
     length = int.from_bytes(tail[-8:-4], "little")
-    if length + 8 > len(tail):
-        tail = _last(file, size, length + 8)
+    is_whole = length + 8 <= len(tail) or not tail.endswith(MAGIC)
+    return tail if is_whole else last(min(size, length + 8))
+
+
+def metadata_of(tail: bytes) -> pq.FileMetaData:
+    """The footer in the end of a file. Raises: BadFile, errors of pyarrow."""
     # pyarrow reads the footer from the end of a file, so the footer alone can be read like a file.
     metadata = pq.read_metadata(pa.BufferReader(tail))
-    if metadata.serialized_size != length:
+    if metadata.serialized_size != int.from_bytes(tail[-8:-4], "little"):
         # A file with encrypted columns and a plain footer has a signature after the footer. Reading its column metadata would
         # abort the process, because pyarrow does not catch the exception of the Parquet library.
         raise BadFile("UnreadableFile", f"it is encrypted, expected plain {FORMAT}")
     return metadata
 
 
+def _part(store: BufferedFiles, task: FileTask, count: int) -> bytes:
+    """The last bytes of the file, if it is as it was listed. Raises: _OtherFile, Unread, BufferAway."""
+    found = store.part(task, task.size - count, count)
+    if isinstance(found, Unread):
+        raise found
+    if found is None:
+        raise _OtherFile
+    return found
+
+
 def _last(file: pa.NativeFile, size: int, count: int) -> bytes:
-    count = min(size, count)
     file.seek(size - count)
     return bytes(file.read(count))

@@ -5,9 +5,8 @@ Optional statements are left out.
 """
 
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from decimal import Decimal
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any, Final
 
@@ -17,7 +16,6 @@ from pyiceberg.io.pyarrow import (
     MetricsMode,
     StatisticsCollector,
     compute_statistics_plan,
-    data_file_statistics_from_parquet_metadata,
     match_metrics_mode,
     parquet_path_to_id_mapping,
 )
@@ -28,10 +26,8 @@ from pyiceberg.transforms import VoidTransform
 from pyiceberg.types import (
     BinaryType,
     DateType,
-    DecimalType,
     DoubleType,
     FloatType,
-    IcebergType,
     NestedField,
     StringType,
     TimestampType,
@@ -41,11 +37,14 @@ from pyiceberg.types import (
 from lethe.files.partitions import partition_text
 from lethe.ingest import calendar_limits
 from lethe.ingest.buffer_store import BadFile
+from lethe.ingest.footer_columns import Column, FileSchema, SchemaKey, footer_columns, schema_key
 from lethe.ingest.parquet_types import misfit
 
 _METRICS_MODE: Final = "write.metadata.metrics.default"
 _METRICS_OF: Final = "write.metadata.metrics.column."
 _DEFAULT_METRICS_MODE: Final = "truncate(16)"
+# Schemas of files, of which a worker remembers what follows from them.
+_SCHEMAS_AT_MOST: Final = 1000
 
 
 @dataclass(frozen=True)
@@ -94,19 +93,36 @@ class Target:
     def name(self, field_id: int) -> str:
         return self.schema.find_column_name(field_id) or ""
 
+    def schema_of(self, metadata: Any) -> FileSchema:
+        """What follows from the schema of a file. `metadata`: pyarrow's `FileMetaData`."""
+        key = schema_key(metadata)
+        found = self._schemas.get(key)
+        if found is None:
+            if len(self._schemas) >= _SCHEMAS_AT_MOST:
+                self._schemas.clear()
+            file = metadata.schema
+            problem = _batch_column_missing(file, self) or misfit(file, self.schema, self.ids, self.may_lack)
+            found = FileSchema(problem, footer_columns(file, self.schema, self.ids, self.collectors))
+            self._schemas[key] = found
+        return found
 
-@dataclass(frozen=True)
-class Column:
-    """The statistics of a column in a footer."""
+    def transform_of(self, field: PartitionField) -> Callable[[Any], Any]:
+        """The function of a partition field, from a value of its source column."""
+        if field.field_id not in self._transforms:
+            self._transforms[field.field_id] = field.transform.transform(self.schema.find_type(field.source_id))
+        return self._transforms[field.field_id]
 
-    values: int  # their number, including nulls
-    nulls: int | None  # None: unknown
-    lower: Any = None  # in Iceberg's units; None: unknown, or there are only nulls
-    upper: Any = None  # like `lower`
+    @cached_property
+    def _schemas(self) -> dict[SchemaKey, FileSchema]:
+        return {}
 
-    @property
-    def all_null(self) -> bool:
-        return self.values == self.nulls
+    @cached_property
+    def _transforms(self) -> dict[int, Callable[[Any], Any]]:
+        return {}
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without what follows from the fields: other processes find it again."""
+        return {f.name: getattr(self, f.name) for f in fields(self)}
 
 
 @dataclass(frozen=True)
@@ -127,18 +143,18 @@ def describe(metadata: Any, uri: str, size: int, batch_id: str, target: Target) 
         size: Of the file, in bytes.
     Raises: BadFile (SchemaMismatch, StatisticsMissing, BatchIdMismatch, SpansPartitions).
     """
-    _check_batch_column(metadata.schema, target)
-    if problem := misfit(metadata.schema, target.schema, target.ids, target.may_lack):
-        raise BadFile("SchemaMismatch", problem)
+    schema = target.schema_of(metadata)
+    if schema.problem is not None:
+        raise BadFile("SchemaMismatch", schema.problem)
     if not metadata.num_rows:
         return Described(0)
-    columns = columns_of(metadata, target)
+    columns = _read(metadata, schema)
     _check_batch_id(columns[target.field_id], batch_id, target)
     _check_values(columns, target)
     values = [_partition_value(field, columns.get(field.source_id), target) for field in target.spec.fields]
     results = [f.transform.result_type(target.schema.find_type(f.source_id)) for f in target.spec.fields]
     partition = [None if v is None else to_json(t, v) for t, v in zip(results, values, strict=True)]  # type: ignore[arg-type]
-    document = data_file_document(metadata, uri, size, columns, target) | {
+    document = data_file_document(metadata, uri, size, columns) | {
         "spec-id": target.spec.spec_id,
         "partition": partition,
     }
@@ -147,49 +163,19 @@ def describe(metadata: Any, uri: str, size: int, batch_id: str, target: Target) 
 
 def columns_of(metadata: Any, target: Target) -> dict[int, Column]:
     """The statistics of the file's columns, by field id."""
-    found: dict[int, Column] = {}
-    for index in range(metadata.num_columns):
-        field_id = target.ids[metadata.schema.column(index).path]
-        kind = target.schema.find_type(field_id)
-        groups = (metadata.row_group(n) for n in range(metadata.num_row_groups))
-        parts = [_chunk(group.column(index), kind) for group in groups if group.num_rows]
-        found[field_id] = _joined(parts)
-    return found
+    return _read(metadata, target.schema_of(metadata))
 
 
-def _chunk(chunk: Any, kind: IcebergType) -> Column:
-    statistics = chunk.statistics if chunk.is_stats_set else None
-    if statistics is None:
-        return Column(chunk.num_values, None)
-    nulls = statistics.null_count if statistics.has_null_count else None
-    if not statistics.has_min_max:
-        return Column(chunk.num_values, nulls)
-    if isinstance(kind, (DateType, TimestampType, TimestamptzType)):
-        return Column(chunk.num_values, nulls, statistics.min_raw, statistics.max_raw)
-    if isinstance(kind, DecimalType) and statistics.physical_type != "FIXED_LEN_BYTE_ARRAY":
-        unit = Decimal(1).scaleb(-kind.scale)
-        return Column(chunk.num_values, nulls, statistics.min_raw * unit, statistics.max_raw * unit)
-    return Column(chunk.num_values, nulls, statistics.min, statistics.max)
+def _read(metadata: Any, schema: FileSchema) -> dict[int, Column]:
+    groups = [metadata.row_group(n) for n in range(metadata.num_row_groups)]
+    return {c.field_id: c.read(groups) for c in schema.columns}
 
 
-def _joined(parts: list[Column]) -> Column:
-    """Merge the statistics of a column's chunks. Bounds are known only if every chunk that may contain a value has them."""
-    values = sum(p.values for p in parts)
-    nulls = [p.nulls for p in parts if p.nulls is not None]
-    known = sum(nulls) if len(nulls) == len(parts) else None
-    holding = [p for p in parts if not p.all_null]
-    if not holding or any(p.lower is None for p in holding):
-        return Column(values, known)
-    return Column(values, known, min(p.lower for p in holding), max(p.upper for p in holding))
-
-
-def _check_batch_column(file: Any, target: Target) -> None:
+def _batch_column_missing(file: Any, target: Target) -> str | None:
     name = target.name(target.field_id)
-    if name not in (file.column(n).path for n in range(len(file))):
-        raise BadFile(
-            "SchemaMismatch",
-            f"column {name}, the batch column, is missing; a registered file holds the batch's id in every row",
-        )
+    if name in (file.column(n).path for n in range(len(file))):
+        return None
+    return f"column {name}, the batch column, is missing; a registered file holds the batch's id in every row"
 
 
 def _check_batch_id(column: Column, batch_id: str, target: Target) -> None:
@@ -251,7 +237,7 @@ def _partition_value(field: PartitionField, column: Column | None, target: Targe
         )
     if column.nulls:
         raise BadFile("SpansPartitions", f"the file spans partitions by {by}: some values are null, and others are not")
-    transform = field.transform.transform(kind)
+    transform = target.transform_of(field)
     lower, upper = transform(column.lower), transform(column.upper)
     ordered = field.transform.preserves_order
     if lower != upper or (not ordered and column.lower != column.upper):
@@ -264,41 +250,53 @@ def _partition_value(field: PartitionField, column: Column | None, target: Targe
     return lower
 
 
-def data_file_document(
-    metadata: Any, uri: str, size: int, columns: Mapping[int, Column], target: Target
-) -> dict[str, Any]:
+def data_file_document(metadata: Any, uri: str, size: int, columns: Mapping[int, Column]) -> dict[str, Any]:
     """Iceberg's JSON of a data file, without its partition and its spec.
 
     Args:
         metadata: pyarrow's `FileMetaData`.
         columns: As `columns_of` finds them.
     """
-    statistics = data_file_statistics_from_parquet_metadata(
-        metadata, target.collectors, target.ids
-    ).to_serialized_dict()
-    leaves = (metadata.schema.column(n) for n in range(metadata.num_columns))
-    # Iceberg keeps only the sizes of what is in lists and maps.
-    single = {target.ids[c.path] for c in leaves if c.max_repetition_level == 0}
-    # PyIceberg also aggregates statistics that only some row groups have. Leave those out.
-    counted = {i for i in single if columns[i].nulls is not None}
-    bounded = {i for i in single if columns[i].lower is not None}
+    sizes: dict[int, int] = {}
+    values: dict[int, int] = {}
+    nulls: dict[int, int] = {}
+    lowers: dict[int, str] = {}
+    uppers: dict[int, str] = {}
+    for field_id, column in columns.items():
+        sizes[field_id] = column.bytes
+        if not column.of.keeps_counts:
+            continue
+        values[field_id] = column.values
+        if column.nulls is not None:
+            nulls[field_id] = column.nulls
+        if column.of.keeps_bounds and (lower := column.of.lower_bound(column)) is not None:
+            lowers[field_id] = lower.hex().upper()
+        if column.of.keeps_bounds and (upper := column.of.upper_bound(column)) is not None:
+            uppers[field_id] = upper.hex().upper()
     return {
         "content": "data",
         "file-path": uri,
         "file-format": "parquet",
         "file-size-in-bytes": size,
         "record-count": metadata.num_rows,
-        "column-sizes": by_field_id(statistics["column_sizes"]),
-        "value-counts": by_field_id({i: n for i, n in statistics["value_counts"].items() if i in single}),
-        "null-value-counts": by_field_id({i: n for i, n in statistics["null_value_counts"].items() if i in counted}),
-        "lower-bounds": by_field_id(
-            {i: b.hex().upper() for i, b in statistics["lower_bounds"].items() if i in bounded}
-        ),
-        "upper-bounds": by_field_id(
-            {i: b.hex().upper() for i, b in statistics["upper_bounds"].items() if i in bounded}
-        ),
-        "split-offsets": statistics["split_offsets"],
+        "column-sizes": by_field_id(sizes),
+        "value-counts": by_field_id(values),
+        "null-value-counts": by_field_id(nulls),
+        "lower-bounds": by_field_id(lowers),
+        "upper-bounds": by_field_id(uppers),
+        "split-offsets": _split_offsets(metadata),
     }
+
+
+def _split_offsets(metadata: Any) -> list[int]:
+    """Where the row groups begin, in bytes."""
+    found = []
+    for n in range(metadata.num_row_groups):
+        first = metadata.row_group(n).column(0)
+        dictionary = first.dictionary_page_offset if first.has_dictionary_page else None
+        data = first.data_page_offset
+        found.append(dictionary if dictionary is not None and dictionary < data else data)
+    return sorted(found)
 
 
 def by_field_id(values: Mapping[int, Any]) -> dict[str, list[Any]]:

@@ -112,7 +112,7 @@ class Filter:
         with written.open() as stream:
             metadata = pq.read_metadata(stream)
         columns = columns_of(metadata, self.target)
-        found = data_file_document(metadata, file.to, len(written), columns, self.target)
+        found = data_file_document(metadata, file.to, len(written), columns)
         before = json.loads(file.document)
         kept = {k: before[k] for k in ("spec-id", "partition", "sort-order-id") if k in before}
         return json.dumps(found | kept | {"nan-value-counts": by_field_id(rewrite.nans_after(nans_of(before)))})

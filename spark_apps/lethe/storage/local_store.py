@@ -77,6 +77,16 @@ class LocalStore:
         except FileNotFoundError:
             return None
 
+    def read_unchanged(self, listed: BufferedObject, start: int, size: int) -> bytes | None:
+        try:
+            file = os.open(local_path(listed.key), os.O_RDONLY)
+        except FileNotFoundError:
+            return None
+        try:
+            return os.pread(file, size, start) if _etag(os.fstat(file)) == listed.etag else None
+        finally:
+            os.close(file)
+
     def open(self, uri: str) -> ObjectReader | None:
         try:
             return _LocalReader(Path(local_path(uri)))

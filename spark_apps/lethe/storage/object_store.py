@@ -104,6 +104,11 @@ class ObjectStore(Protocol):
         """Read up to `size` bytes from offset `start`. Return None if the object does not exist."""
         ...
 
+    def read_unchanged(self, listed: BufferedObject, start: int, size: int) -> bytes | None:
+        """Read up to `size` bytes from offset `start`, with one request. Return None if the object does not exist or differs from
+        what was listed, or if the store cannot tell with one request."""
+        ...
+
     def open(self, uri: str) -> ObjectReader | None:
         """Open an object for reading in ranges. Return None if it does not exist."""
         ...

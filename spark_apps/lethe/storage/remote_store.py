@@ -29,7 +29,7 @@ from lethe.storage.object_store import (
     not_created,
     not_retained,
 )
-from lethe.storage.remote_errors import code_of, status_of, store_errors
+from lethe.storage.remote_errors import code_of, is_nameable, status_of, store_errors
 from lethe.uri import Backend, bucket_and_key
 
 log = logging.getLogger(__name__)
@@ -39,6 +39,7 @@ REQUESTS_AT_ONCE: Final = 10
 _SKIPS_AT_MOST: Final = 10  # subfolders to skip in a listing of a limited number of names
 _COPY_BYTES_AT_MOST: Final = 256 * 1024 * 1024  # in one request; Azure and GCS take more, S3 5 GiB
 _PAST_END: Final = ("416", "InvalidRange")  # also of any range of an empty object
+_CHANGED: Final = ("412", "PreconditionFailed", "ConditionNotMet")
 _RANGE_BYTES: Final = 8 * 1024 * 1024
 
 
@@ -117,6 +118,23 @@ class RemoteStore:
         except StoreError as e:
             if e.code in _PAST_END:
                 return b""
+            raise
+
+    def read_unchanged(self, listed: BufferedObject, start: int, size: int) -> bytes | None:
+        if not listed.etag or not is_nameable(listed.key):
+            return None
+        client, _, key = self._at(listed.key)
+        try:
+            with store_errors(listed.key):
+                answer = client.get(key, options=_part(start, size, listed.etag))
+                # Not every server knows the condition. All name the object that they send.
+                same = (answer.meta["size"], _unquoted(answer.meta["e_tag"])) == (listed.size, listed.etag)
+                return bytes(answer.bytes()) if same else None
+        except FileNotFoundError:
+            return None
+        except StoreError as e:
+            if e.code in (*_PAST_END, *_CHANGED):
+                return None
             raise
 
     def open(self, uri: str) -> ObjectReader | None:
@@ -301,8 +319,12 @@ class _RemoteReader(ObjectReader):
 
 
 def _range(client: Client, key: str, start: int, size: int, etag: str = "") -> bytes:
-    options: Any = {"range": (start, start + size), **({"if_match": f'"{etag}"'} if etag else {})}
-    return bytes(client.get(key, options=options).bytes())
+    return bytes(client.get(key, options=_part(start, size, etag)).bytes())
+
+
+def _part(start: int, size: int, etag: str) -> Any:
+    """The options of a request for a range of an object. `etag`: the only version to send; empty: any."""
+    return {"range": (start, start + size), **({"if_match": f'"{etag}"'} if etag else {})}
 
 
 def is_unchanged(found: ListedObject, listed: BufferedObject) -> bool:

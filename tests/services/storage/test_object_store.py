@@ -6,10 +6,12 @@ import uuid
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from lethe.base.errors import InputError, TransientError
+from lethe.buffer.batch import ListedObject
 from lethe.ledger.ledger import BufferedObject
 from lethe.storage import remote_store
 from lethe.storage.object_store import NO_BUCKET, StoreError, WriteUnknown, open_store
@@ -94,6 +96,26 @@ def test_what_was_written_is_read_whole_and_in_ranges(place: Place) -> None:
         10,
         found.etag,
     )
+
+
+def test_a_part_of_an_object_is_read_if_it_is_the_listed_one(place: Place) -> None:
+    place.store.put(place.at("x"), b"0123456789")
+    before = as_listed(place.listed("x"))
+
+    assert place.store.read_unchanged(before, 2, 3) == b"234"
+    assert place.store.read_unchanged(before, 0, 10) == b"0123456789"
+    place.store.put(place.at("x"), b"abcdefghij")
+    assert place.store.read_unchanged(before, 2, 3) is None
+    assert place.store.read_unchanged(as_listed(place.listed("x")), 7, 3) == b"hij"
+    assert place.store.read_unchanged(replace(before, etag=""), 2, 3) is None  # not known which one was listed
+    place.store.put(place.at("x"), b"")
+    assert place.store.read_unchanged(before, 2, 3) is None
+    place.store.remove(place.at("x"))
+    assert place.store.read_unchanged(before, 2, 3) is None
+
+
+def as_listed(found: BufferedObject | ListedObject) -> BufferedObject:
+    return BufferedObject(found.key, found.size, found.etag)
 
 
 def test_what_does_not_exist_is_none(place: Place) -> None:

@@ -8,6 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 from lethe.base.errors import TransientError
 from lethe.buffer.batch import file_etag
+from lethe.storage.local_store import LocalStore
 from pyspark.sql import SparkSession
 
 from tests.spark.support.registering import Registering, a_file, begin
@@ -152,6 +153,20 @@ def test_a_file_that_changed_after_the_listing_waits(story: Registering) -> None
     stat = file.stat()
     recorded = {local(o.key): o.etag for o in story.ledger().batches["A"].objects}
     assert recorded[str(file)] == file_etag(stat.st_size, stat.st_mtime_ns)
+
+
+def test_a_store_that_fails_is_named_and_nothing_is_judged(story: Registering, monkeypatch: pytest.MonkeyPatch) -> None:
+    story.put("A")
+
+    def fail(*_: object) -> bytes:
+        raise OSError("the disk is gone")
+
+    monkeypatch.setattr(LocalStore, "read_unchanged", fail)
+    with pytest.raises(TransientError) as raised:
+        story.register("A")
+
+    assert (raised.value.reason, story.states()) == ("BufferAway", {})
+    assert "day-1.parquet: OSError the disk is gone. Nothing was changed." in raised.value.message
 
 
 def test_a_file_registered_again_after_a_rollback_outlives_the_snapshots_that_had_it_first(story: Registering) -> None:

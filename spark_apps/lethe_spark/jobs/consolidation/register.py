@@ -1,6 +1,6 @@
 """Register mode: adds the producers' Parquet files to the table without rewriting them, and reads only their footers.
 
-I/O through executors. A run writes no files, so it has nothing to stage, and nothing to delete after a conflict.
+I/O, of many files through executors. A run writes no files, so it has nothing to stage, and nothing to delete after a conflict.
 Invariants: all files of a batch are added, or none; a file that is in the table is not added again; a batch whose objects were
 refused before is never registered, because another run may be moving these objects out of the buffer.
 """
@@ -40,6 +40,8 @@ from lethe_spark.jvm.spark_table import SparkTable
 from lethe_spark.run.context import RunContext
 
 log = logging.getLogger(__name__)
+# Footers that the driver reads itself: starting tasks for them would take longer.
+IN_DRIVER: Final = 200
 JUDGED: Final = (
     "hold files that were refused before; write the whole batch again, _SUCCESS last, or use another id if "
     "no byte of it changes"
@@ -90,21 +92,30 @@ def _footers(
 ) -> Mapping[str, Sequence[Footer]]:
     """The footers of all files, by batch. Raises: TransientError."""
     tasks = [FileTask(b.id, o.key, o.size, o.etag) for b in batches for o in b.data_objects]
+    read = _by_driver(reader, tasks) if len(tasks) <= IN_DRIVER else _by_tasks(spark, reader, tasks)
+    if len(read) != len(tasks):
+        raise RuntimeError(f"expected {len(tasks)} footers, found {len(read)}")
     found: dict[str, list[Footer]] = defaultdict(list)
-    if not tasks:
-        return found
+    for footer in read:
+        found[footer.batch_id].append(footer)
+    return found
+
+
+def _by_driver(reader: FooterReader, tasks: Sequence[FileTask]) -> list[Footer]:
+    try:
+        return list(reader.footers(tasks))
+    except Exception as e:
+        raise reading_failure(e) from e
+
+
+def _by_tasks(spark: SparkSession, reader: FooterReader, tasks: Sequence[FileTask]) -> list[Footer]:
     groups = min(max(spark.sparkContext.defaultParallelism, ceil(len(tasks) / FILES_PER_GROUP)), len(tasks))
     payloads = [FileTask.encode(tasks[n::groups]) for n in range(groups)]
     try:
         texts = spark.sparkContext.parallelize(payloads, groups).flatMap(reader.read).collect()
     except (PySparkException, *JvmError) as e:
         raise reading_failure(e) from e
-    if len(texts) != len(tasks):
-        raise RuntimeError(f"expected {len(tasks)} footers, found {len(texts)}")
-    for text in texts:
-        footer = Footer.decode(text)
-        found[footer.batch_id].append(footer)
-    return found
+    return [Footer.decode(text) for text in texts]
 
 
 def _written(

@@ -10,6 +10,7 @@ from lethe.buffer.batch import file_etag
 from lethe.ingest.buffer_store import BufferAway, FileTask
 from lethe.ingest.footers import TAIL_BYTES, Footer, FooterReader
 from lethe.ingest.registrable import Target
+from lethe.ledger.ledger import BufferedObject
 from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC
 from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField, StringType
@@ -138,6 +139,77 @@ def test_a_file_that_changed_or_went_is_not_judged(tmp_path: Path) -> None:
         ("ObjectChanged", True),
         ("ObjectGone", True),
     ]
+
+
+def test_a_file_whose_etag_is_not_known_is_read_as_well(tmp_path: Path) -> None:
+    pq.write_table(rows(), tmp_path / "p")
+    known = task(tmp_path / "p")
+
+    (found,) = read(FileTask(known.batch_id, known.uri, known.size))
+
+    assert found.described is not None
+    assert found.described.records == 3
+
+
+def test_a_file_that_the_run_may_not_read_waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pq.write_table(rows(), tmp_path / "p")
+    monkeypatch.setattr("os.open", lambda *_: (_ for _ in ()).throw(PermissionError()))
+
+    (found,) = read(task(tmp_path / "p"))
+
+    assert found.error is not None
+    assert (found.error.reason, found.error.unread) == ("AccessDenied", True)
+
+
+class Bucket:
+    """A store of objects that notes the requests for their parts."""
+
+    def __init__(self) -> None:
+        self.objects: dict[str, bytes] = {}
+        self.parts: list[tuple[str, int, int]] = []
+
+    def put(self, name: str, table: pa.Table, **options: int) -> FileTask:
+        out = pa.BufferOutputStream()
+        pq.write_table(table, out, **options)
+        uri = f"s3://lake/{name}"
+        self.objects[uri] = out.getvalue().to_pybytes()
+        return FileTask("A", uri, len(self.objects[uri]), f"etag of {name}")
+
+    def read_unchanged(self, listed: BufferedObject, start: int, size: int) -> bytes | None:
+        self.parts.append((listed.key, start, size))
+        return self.objects[listed.key][start : start + size]
+
+
+def test_one_request_for_each_remote_file_fetches_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And a second one if its footer is longer."""
+    bucket = Bucket()
+    monkeypatch.setattr("lethe.ingest.buffer_store.open_store", lambda *_: bucket)
+    small = [bucket.put(f"small-{n}", rows()) for n in range(100)]
+    large, long = bucket.put("large", rows(300_000)), bucket.put("long", rows(3000), row_group_size=1)
+    assert large.size > TAIL_BYTES
+
+    found = read(*small, large, long)
+
+    assert [f.uri for f in found] == [t.uri for t in (*small, large, long)]
+    assert all(f.error is None for f in found)
+    of_long = [p[1:] for p in bucket.parts if p[0] == long.uri]
+    footer = int.from_bytes(bucket.objects[long.uri][-8:-4], "little") + 8
+    assert of_long == [(long.size - TAIL_BYTES, TAIL_BYTES), (long.size - footer, footer)]
+    others = {p for p in bucket.parts if p[0] != long.uri}
+    assert others == {*((t.uri, 0, t.size) for t in small), (large.uri, large.size - TAIL_BYTES, TAIL_BYTES)}
+    assert len(bucket.parts) == 103
+
+
+def test_what_is_no_parquet_is_not_fetched_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its last bytes would be taken for the length of a footer."""
+    bucket = Bucket()
+    monkeypatch.setattr("lethe.ingest.buffer_store.open_store", lambda *_: bucket)
+    bucket.objects["s3://lake/text"] = b"x" * 1_000_000
+
+    (found,) = read(FileTask("A", "s3://lake/text", 1_000_000, "etag"))
+
+    assert found.error is not None
+    assert (found.error.reason, len(bucket.parts)) == ("UnreadableFile", 1)
 
 
 def test_a_store_that_does_not_answer_is_no_fault_of_the_file() -> None:

@@ -2,6 +2,7 @@
 
 import io
 import json
+import pickle
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Any
@@ -11,6 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 from lethe.ingest.buffer_store import BadFile
 from lethe.ingest.registrable import Described, Target, describe
+from pyiceberg.io.pyarrow import data_file_statistics_from_parquet_metadata
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.transforms import parse_transform
@@ -344,3 +346,92 @@ def test_times_that_no_calendar_has_are_refused(year: int) -> None:
     micros = (year - 1970) * 366 * 86_400_000_000
 
     assert "outside the years 1 to 9999" in refused(a_target(TimestampType()), column([micros], US))[1]
+
+
+TYPES_AND_VALUES: list[tuple[IcebergType, pa.DataType, list[Any]]] = [
+    (BooleanType(), pa.bool_(), [True, None, False]),
+    (IntegerType(), pa.int32(), [5, None, -3]),
+    (LongType(), pa.int32(), [5, None, -3]),
+    (LongType(), pa.int64(), [2**40, None, -3]),
+    (FloatType(), pa.float32(), [1.5, None, -3]),
+    (DoubleType(), pa.float32(), [1.5, None, -3]),
+    (DoubleType(), pa.float64(), [1.1, None, -0.0]),
+    (DateType(), pa.date32(), [DAY, None, date(1, 1, 1)]),
+    (TimestampType(), US, [NOON, None, NOON.replace(1969)]),
+    (TimestamptzType(), US_UTC, [NOON.replace(tzinfo=UTC), None]),
+    (StringType(), pa.string(), ["é" * 30, None, "a\U0010ffff" * 20]),
+    (StringType(), pa.string(), ["\U0010ffff" * 30]),
+    (BinaryType(), pa.binary(), [b"\xff" * 30, None, b"a" * 30]),
+    (BinaryType(), pa.binary(), [b"a\xff" * 30, b""]),
+    (DecimalType(9, 2), pa.decimal128(9, 2), [Decimal("1.50"), None, Decimal("-7.25")]),
+    (LIST, pa.list_(pa.int64()), [[1, 2], None, []]),
+    (MAP, pa.map_(pa.string(), pa.int64()), [[("a", 1)], None]),
+    (STRUCT, pa.struct([("x", pa.int64())]), [{"x": 7}, None, {"x": None}]),
+]
+
+
+@pytest.mark.parametrize("mode", ["none", "counts", "truncate(16)", "full"])
+@pytest.mark.parametrize(("wanted", "file", "values"), TYPES_AND_VALUES)
+@pytest.mark.parametrize("rows_per_group", [1, 10])
+def test_the_metrics_are_those_that_pyiceberg_finds(
+    wanted: IcebergType, file: pa.DataType, values: list[Any], mode: str, rows_per_group: int
+) -> None:
+    target = a_target(wanted, properties={"write.metadata.metrics.default": mode})
+    rows = pa.table(column(values, file)).append_column("batch_id", pa.array(["A"] * len(values)))
+    out = io.BytesIO()
+    pq.write_table(rows, out, row_group_size=rows_per_group)
+    metadata = pq.read_metadata(pa.BufferReader(out.getvalue()))
+
+    found = json.loads(describe(metadata, "f", 1, "A", target).document)
+
+    theirs = data_file_statistics_from_parquet_metadata(metadata, target.collectors, target.ids).to_serialized_dict()
+    leaves = [metadata.schema.column(n) for n in range(metadata.num_columns)]
+    single = {target.ids[leaf.path] for leaf in leaves if leaf.max_repetition_level == 0}
+    assert mapped(found["column-sizes"]) == theirs["column_sizes"]
+    assert found["split-offsets"] == theirs["split_offsets"]
+    for ours, name in (("value-counts", "value_counts"), ("null-value-counts", "null_value_counts")):
+        assert mapped(found[ours]) == {i: n for i, n in theirs[name].items() if i in single}
+    for ours, name in (("lower-bounds", "lower_bounds"), ("upper-bounds", "upper_bounds")):
+        assert mapped(found[ours]) == {i: b.hex().upper() for i, b in theirs[name].items() if i in single}
+
+
+def mapped(values: dict[str, list[Any]]) -> dict[int, Any]:
+    return dict(zip(values["keys"], values["values"], strict=True))
+
+
+def test_a_decimal_may_be_stored_as_a_shorter_integer_than_the_table_s() -> None:
+    file = column([Decimal("1.50")], pa.decimal128(5, 2))
+
+    found = json.loads(judged(a_target(DecimalType(20, 2)), file, store_decimal_as_integer=True).document)
+
+    assert mapped(found["lower-bounds"])[2] == mapped(found["upper-bounds"])[2] == "0096"
+
+
+def test_times_that_no_calendar_has_are_refused_in_structs_as_well() -> None:
+    struct, micros = pa.struct([("x", US)]), 200_000 * 366 * 86_400_000_000
+    values = pa.StructArray.from_arrays([pa.array([micros], US)], fields=list(struct))
+
+    with pytest.raises((OverflowError, ValueError)):
+        judged(a_target(StructType(NestedField(3, "x", TimestampType()))), {"c": values})
+
+
+def test_files_of_different_schemas_are_judged_by_their_own() -> None:
+    target = a_target(LongType(), may_lack=True)
+
+    for _ in range(2):
+        assert judged(target, {"c": [1]}).records == 1
+        assert judged(target, {"batch_id": ["A"]}).records == 1
+        assert "column c is DOUBLE" in refused(target, {"c": [1.0]})[1]
+        assert "field id 7" in refused(target, with_ids(1, 7))[1]
+        assert judged(target, with_ids(1, 2)).records == 1
+
+
+def test_what_a_target_has_found_out_is_not_sent_to_workers() -> None:
+    target = a_target(LongType(), partition_by="identity")
+    judged(target, {"c": [1]})
+
+    copy = pickle.loads(pickle.dumps(target))
+
+    assert copy == target
+    assert set(vars(copy)) == {"schema_json", "spec_json", "properties", "field_id", "may_lack"}
+    assert judged(copy, {"c": [1]}) == judged(target, {"c": [1]})
