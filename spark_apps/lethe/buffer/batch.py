@@ -66,8 +66,8 @@ def is_data(key: str, folder: str = "") -> bool:
     Args:
         folder: Subfolders of this folder with such names are excluded as well; "": only the file name counts.
     """
-    names_ = key.removeprefix(folder).split("/") if folder else [key.rsplit("/", 1)[-1]]
-    return not any(name.startswith(("_", ".")) for name in names_)
+    names_ = key.removeprefix(folder) if folder else key.rsplit("/", 1)[-1]
+    return not (names_.startswith(("_", ".")) or "/_" in names_ or "/." in names_)
 
 
 def same_id(batch_id: str) -> str:

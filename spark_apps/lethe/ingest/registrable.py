@@ -43,6 +43,8 @@ from lethe.ingest.parquet_types import misfit
 _METRICS_MODE: Final = "write.metadata.metrics.default"
 _METRICS_OF: Final = "write.metadata.metrics.column."
 _DEFAULT_METRICS_MODE: Final = "truncate(16)"
+# Thousands of these documents go to the JVM at once.
+_COMPACT: Final = (",", ":")
 # Schemas of files, of which a worker remembers what follows from them.
 _SCHEMAS_AT_MOST: Final = 1000
 
@@ -158,7 +160,9 @@ def describe(metadata: Any, uri: str, size: int, batch_id: str, target: Target) 
         "spec-id": target.spec.spec_id,
         "partition": partition,
     }
-    return Described(metadata.num_rows, json.dumps(document), partition_text(target.spec.spec_id, values))
+    return Described(
+        metadata.num_rows, json.dumps(document, separators=_COMPACT), partition_text(target.spec.spec_id, values)
+    )
 
 
 def columns_of(metadata: Any, target: Target) -> dict[int, Column]:

@@ -37,13 +37,15 @@ class LocalStore:
         self._root = Path(local_path(root)) if root else None
 
     def list(self, uri: str, hidden: bool = True) -> Iterator[ListedObject]:
-        root, prefix = local_path(uri).rstrip("/"), uri.rstrip("/")
-        for folder, folders, files in os.walk(root or "/"):
-            shown = hidden or folder.rstrip("/") != root
+        # A path of text for each file, not a Path: making one takes longer than asking for the file's size.
+        root, prefix = str(Path(local_path(uri))), uri.rstrip("/")
+        for folder, folders, files in os.walk(root):
+            shown = hidden or folder != root
             folders[:] = sorted(f for f in folders if shown or not hidden_folder(f"{f}/", ""))
-            key = prefix + folder.removeprefix(root).rstrip("/")
+            below = folder.removeprefix(root).strip("/")
+            parent = f"{prefix}/{below}" if below else prefix
             for name in sorted(files):
-                if found := _listed(f"{folder}/{name}", f"{key}/{name}"):
+                if found := _listed(f"{folder}/{name}", f"{parent}/{name}"):
                     yield found
 
     def names(self, folder: str, prefix: str = "", at_most: int | None = None) -> Iterator[str]:
