@@ -22,8 +22,8 @@ from pyiceberg.table.snapshots import Snapshot as IcebergSnapshot
 from lethe.iceberg.facts import snapshot_of
 from lethe.ledger.lineage import Snapshot
 
-# Snapshots that a process keeps, of all tables together. One takes about 6 KB.
-KEPT_AT_MOST: Final = 10_000
+# Snapshots that a process keeps, of all tables together. One takes about 8 KB.
+KEPT_AT_MOST: Final = 5_000
 # The beginning of the list of snapshots. It cannot be part of a string, because JSON escapes the quotes of a string.
 _LIST: Final = '"snapshots":['
 _decoder: Final = json.JSONDecoder()

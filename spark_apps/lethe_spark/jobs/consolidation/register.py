@@ -41,7 +41,7 @@ from lethe_spark.run.context import RunContext
 
 log = logging.getLogger(__name__)
 # Footers that the driver reads itself: starting tasks for them would take longer.
-IN_DRIVER: Final = 200
+IN_DRIVER: Final = 1000
 JUDGED: Final = (
     "hold files that were refused before; write the whole batch again, _SUCCESS last, or use another id if "
     "no byte of it changes"
