@@ -78,7 +78,12 @@ def growing(lake: Lake, scale: ScalingScale) -> dict[str, Any]:
             rates.append(_register(lake, table, field_id, there, count))
             there += count
             say(f"{there:,} files: the last {count:,} in {rates[-1]:.1f} s")
-        found = {"files": files, "registered": min(AT_ONCE, files), "register_seconds": rates[-1], **_metadata(table)}
+        found: dict[str, Any] = {
+            "files": files,
+            "registered": min(AT_ONCE, files),
+            "register_seconds": rates[-1],
+            **_metadata(table),
+        }
         found["commit_seconds"] = [_revert(lake, table, field_id, files, n) for n in range(scale.commits)]
         plan = in_a_process(str(table.metadata_location))
         found |= {

@@ -187,7 +187,7 @@ class _OpenFile:
         size = self.bytes
         self._sink.close()
         metadata, target = self._metadata[0], layout.target
-        document = data_file_document(metadata, self._path, size, columns_of(metadata, target), target)
+        document = data_file_document(metadata, self._path, size, columns_of(metadata, target))
         counted = document["value-counts"]["keys"]
         document |= {
             "spec-id": target.spec.spec_id,
