@@ -16,7 +16,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
-from lethe.ledger.ledger import Delta
+from lethe.base import names
+from lethe.ledger.ledger import BatchState, Delta
 from lethe.ledger.tombstone import META_RESTATEMENTS, META_RUN, Tombstone
 from lethe.uri import local_path
 from lethe_spark.jvm.commit import LedgerOnly, Register
@@ -24,7 +25,7 @@ from lethe_spark.jvm.registration import data_files
 from lethe_spark.jvm.spark_table import SparkTable
 
 from bench import scaling_report
-from bench.lake import Lake, commit, our_properties
+from bench.lake import Lake, commit, entry, our_properties
 from bench.scales import BATCH_COLUMN
 from bench.suite import Suite, main
 from bench.timing import say
@@ -97,10 +98,11 @@ def growing(lake: Lake, scale: ScalingScale) -> dict[str, Any]:
 
 
 def _register(lake: Lake, table: SparkTable, field_id: int, first: int, count: int) -> float:
-    """Seconds to describe files to Iceberg and commit them."""
+    """Seconds to describe files to Iceberg and commit them, each as a batch of its own."""
     documents = list(islice(_documents(first, field_id), count))
+    batches = tuple(entry(_id(n * PER_FILE), BatchState.PROMOTED, 5_000_000) for n in range(first, first + count))
     since = time.monotonic()
-    commit(lake, table, Register(data_files(table, documents)), Delta)
+    commit(lake, table, Register(data_files(table, documents)), lambda run: Delta(run, set_batches=batches))
     return round(time.monotonic() - since, 2)
 
 
@@ -123,7 +125,8 @@ def _delete(lake: Lake, table: SparkTable, field_id: int, ids: list[str]) -> Non
 
 
 def _metadata(table: SparkTable) -> dict[str, int]:
-    """Bytes that the head's files have: of all manifests, their list, and the table's metadata file."""
+    """Bytes of the head's manifests, of their list, of the table's metadata file, and of the ledger, with files that only older
+    snapshots need."""
     table.refresh()
     head = table.java.currentSnapshot()
     manifests = list(head.allManifests(table.java.io()))
@@ -132,6 +135,7 @@ def _metadata(table: SparkTable) -> dict[str, int]:
         "manifest_bytes": sum(int(m.length()) for m in manifests),
         "manifest_list_bytes": _size(str(head.manifestListLocation())),
         "metadata_bytes": _size(str(table.metadata_location)),
+        "ledger_bytes": sum(f.stat().st_size for f in Path(local_path(table.location), names.LEDGER_FOLDER).iterdir()),
     }
 
 

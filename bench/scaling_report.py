@@ -28,7 +28,7 @@ def section(document: Mapping[str, Any], _drawn: Mapping[str, str], folder: str)
     part = document["parts"]["growing"]
     lines = [*heading(document, folder, "scaling.json"), *goals_table(document["goals"], "goal is")]
     lines.append(
-        f"Each data file stands for {part['file_bytes'] / 2**20:,.0f} MiB and {part['per_file']:,} batches; "
+        f"Each data file stands for {part['file_bytes'] / 2**20:,.0f} MiB of one batch, as registered files are; "
         f"{part['tombstones']:,} tombstones are active from the beginning."
     )
     rows = [
@@ -37,6 +37,7 @@ def section(document: Mapping[str, Any], _drawn: Mapping[str, str], folder: str)
             f"{r['files'] * part['file_bytes'] / 2**40:,.0f}",
             f"{r['manifests']:,}",
             number(r["manifest_bytes"] / r["files"]),
+            number(r["ledger_bytes"] / r["files"]),
             number(r["manifest_list_bytes"] / 2**10),
             number(r["metadata_bytes"] / 2**10),
             number(r["registered"] / r["register_seconds"] * 60),
@@ -51,6 +52,7 @@ def section(document: Mapping[str, Any], _drawn: Mapping[str, str], folder: str)
         "TiB",
         "manifests",
         "bytes of manifests per file",
+        "bytes of the ledger per batch",
         "KiB of the manifest list",
         "KiB of the metadata file",
         "registered files a minute",
