@@ -1,6 +1,6 @@
 """Writes the rows of a data file that stay: copies row groups, or encodes them again. I/O."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from io import BytesIO
 from typing import Final
 
@@ -9,16 +9,15 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from lethe.files.bounds import IdIndex
-from lethe.ingest.parquet_types import FIELD_ID
 from lethe.purge.footer import Struct, Unreadable
 from lethe.purge.row_ids import filled
 from lethe.purge.sinks import Sink
 from lethe.purge.source import Source, Unsuitable
 from lethe.purge.splicing import Splice, footer_of, groups_of, narrow
+from lethe.writing.data_files import nans_in
+from lethe.writing.layout import GROUP_BYTES, float_columns
 
 _ROWS_AT_ONCE: Final = 131_072
-# An encoded row group has about so many bytes in memory before it is encoded.
-_GROUP_BYTES: Final = 128 * 1024**2
 _UNORDERED: Final = "its rows are not in the order of batches"
 
 
@@ -35,7 +34,7 @@ class Rewrite:
         self._groups = groups_of(source.footer)
         self._splice = Splice(sink, source.footer)
         self._last: str | None = None  # the batch of the last row
-        self._floats = dict(_floats(source.schema))
+        self._floats = dict(float_columns(source.schema))
         # NaNs of encoded row groups, by field id: of the rows that stay, and of the others.
         self._nans, self._nans_left_out = dict.fromkeys(self._floats, 0), dict.fromkeys(self._floats, 0)
         # Numbers of rows.
@@ -99,7 +98,7 @@ class Rewrite:
         waiting: list[pa.RecordBatch] = []
         for rows in self._rows(group, position):
             waiting.append(rows)
-            if sum(w.nbytes for w in waiting) >= _GROUP_BYTES:
+            if sum(w.nbytes for w in waiting) >= GROUP_BYTES:
                 self._write(waiting)
                 waiting = []
         if waiting:
@@ -130,9 +129,9 @@ class Rewrite:
             self.left_out += out
             self.kept += rows.num_rows
             for field_id, path in self._floats.items():
-                nans = _nans_in(rows, path)
+                nans = nans_in(rows, path)
                 self._nans[field_id] += nans
-                self._nans_left_out[field_id] += _nans_in(batch, path) - nans if out else 0
+                self._nans_left_out[field_id] += nans_in(batch, path) - nans if out else 0
             if rows.num_rows:
                 yield rows.cast(self._source.schema)
 
@@ -152,19 +151,3 @@ class Rewrite:
         if self._last is not None and lower < self._last:
             raise Unsuitable(_UNORDERED)
         self._last = upper
-
-
-def _nans_in(rows: pa.RecordBatch, path: tuple[str, ...]) -> int:
-    values = rows.column(path[0])
-    values = pc.struct_field(values, list(path[1:])) if len(path) > 1 else values
-    return int(pc.is_nan(values).true_count)
-
-
-def _floats(fields: Iterable[pa.Field], at: tuple[str, ...] = ()) -> Iterator[tuple[int, tuple[str, ...]]]:
-    """The columns, and fields of structs, whose NaNs Iceberg counts: their ids, and the names on the way to them."""
-    for field in fields:
-        path = (*at, field.name)
-        if pa.types.is_floating(field.type):
-            yield int(field.metadata[FIELD_ID]), path
-        elif pa.types.is_struct(field.type):
-            yield from _floats(field.type, path)

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 from io import BytesIO
-from typing import Any, Final
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -14,18 +14,7 @@ from lethe.purge import row_ids
 from lethe.purge.footer import Unreadable
 from lethe.purge.row_ids import RowIds
 from lethe.purge.splicing import footer_of
-from lethe.vacuum.one_by_one import has_bloom_filters
-
-_PROPERTY: Final = "write.parquet."
-# Iceberg's names of codecs, and Arrow's.
-_CODECS: Final = {
-    "zstd": "zstd",
-    "gzip": "gzip",
-    "snappy": "snappy",
-    "brotli": "brotli",
-    "lz4": "lz4",
-    "uncompressed": "none",
-}
+from lethe.writing.layout import Unsupported, parquet_options
 
 
 class Unsuitable(Exception):
@@ -142,24 +131,15 @@ def leaves_of(source: pq.ParquetFile) -> Iterable[str]:
 
 
 def writer_options(properties: Any, source: pq.ParquetFile) -> dict[str, Any]:
-    """Arrow's options for what the table's properties say. Raises: Unsuitable."""
-    if has_bloom_filters(properties):
-        raise Unsuitable("the table has Bloom filters, which Arrow does not write")
-    codec = _CODECS.get(properties.get(f"{_PROPERTY}compression-codec", "zstd").lower())
-    if codec is None:
-        raise Unsuitable("Arrow does not have the table's compression codec")
-    level = properties.get(f"{_PROPERTY}compression-level")
-    first = source.metadata.schema
-    decimals = [c for c in (first.column(n) for n in range(len(first))) if c.logical_type.type == "DECIMAL"]
-    return {
-        "compression": codec,
-        "compression_level": int(level) if level is not None and codec in ("zstd", "gzip", "brotli") else None,
-        "data_page_size": int(properties.get(f"{_PROPERTY}page-size-bytes", 1 << 20)),
-        "dictionary_pagesize_limit": int(properties.get(f"{_PROPERTY}dict-size-bytes", 2 << 20)),
-        "store_decimal_as_integer": any(c.physical_type in ("INT32", "INT64") for c in decimals),
-        "store_schema": False,
-        "write_page_index": True,
-    }
+    """Arrow's options for what the table's properties say, and for the decimals of the file. Raises: Unsuitable."""
+    try:
+        options = parquet_options(properties)
+    except Unsupported as e:
+        raise Unsuitable(f"Arrow does not write files of this table: {e}") from None
+    leaves = source.metadata.schema
+    decimals = [c for c in (leaves.column(n) for n in range(len(leaves))) if c.logical_type.type == "DECIMAL"]
+    are_integers = any(c.physical_type in ("INT32", "INT64") for c in decimals)
+    return options | {"store_decimal_as_integer": are_integers}
 
 
 def require_same_schema(source: pq.ParquetFile, schema: pa.Schema, options: dict[str, Any]) -> None:

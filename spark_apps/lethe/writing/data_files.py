@@ -13,12 +13,10 @@ from pyiceberg.io import load_file_io
 from pyiceberg.table.locations import load_location_provider
 
 from lethe.ingest.registrable import by_field_id, columns_of, data_file_document
-from lethe.writing.layout import TableLayout, float_columns, parquet_options, row_group_bytes
+from lethe.writing.layout import GROUP_BYTES, TableLayout, float_columns, parquet_options, row_group_bytes
 from lethe.writing.order import in_order
 from lethe.writing.partitions import Partition, partitions_of, split
 
-# The rows of a row group have at most so many bytes in memory before they are encoded.
-_GROUP_BYTES: Final = 128 * 1024**2
 # Bytes in a file for each byte in memory, until the first row group of a file shows it.
 _FIRST_RATIO: Final = 0.25
 
@@ -135,7 +133,7 @@ class _PartitionFiles:
 
     def _group_size(self) -> int:
         """Bytes in memory."""
-        return min(int(self._group_bytes / self._ratio), _GROUP_BYTES)
+        return min(int(self._group_bytes / self._ratio), GROUP_BYTES)
 
     def _write_group(self) -> None:
         """Write one row group of the waiting rows."""

@@ -35,7 +35,10 @@ from pyiceberg.types import (
 from lethe.ingest.fitting import BATCH_IDS
 from lethe.ingest.parquet_types import FIELD_ID
 from lethe.ingest.registrable import Target
+from lethe.vacuum.one_by_one import has_bloom_filters
 
+# The rows of a row group have at most so many bytes in memory before they are encoded.
+GROUP_BYTES: Final = 128 * 1024**2
 _FORMAT: Final = "write.format.default"
 _PARQUET: Final = "write.parquet."
 _CODECS: Final = {
@@ -166,7 +169,7 @@ class TableLayout:
 
 def parquet_options(properties: Mapping[str, str]) -> dict[str, Any]:
     """Arrow's options for what the table's properties say. Raises: Unsupported."""
-    if any(k.startswith(f"{_PARQUET}bloom-filter-enabled.") and v.lower() == "true" for k, v in properties.items()):
+    if has_bloom_filters(properties):
         raise Unsupported("it has Bloom filters")
     codec = _CODECS.get(properties.get(f"{_PARQUET}compression-codec", "zstd").lower())
     if codec is None:
