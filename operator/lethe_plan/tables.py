@@ -68,7 +68,7 @@ class ReadTable:
         head = head_of(self.table, self.facts, self.resolution, field_id) if field_id is not None else None
         if head is None or field_id is None:
             return None
-        found = survey(head, self.ledger, field_id, traits_of(self.table), spec, now)
+        found = survey(head, self.ledger, field_id, traits_of(self.table, field_id), spec, now)
         return found.planned if found is not None else None
 
 

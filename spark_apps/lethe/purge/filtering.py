@@ -6,9 +6,10 @@ others again. Only files for which that is certain are written. For others `Unsu
 """
 
 import json
+import uuid
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
@@ -29,6 +30,8 @@ class Loss:
     # The batches whose rows are left out, and the number of these rows.
     ids: frozenset[str]
     rows: int
+    # Whether its rows must be in the order of batches. Then Spark sorts them if they are not.
+    in_order: bool = True
 
 
 @dataclass(frozen=True)
@@ -72,6 +75,11 @@ class Filter:
     target: Target
     io_properties: dict[str, str]
 
+    def attempt(self, file: FileToFilter) -> Filtered:
+        """As a call, with a path of the new file that no other attempt of the task has. Spark may repeat a task whose first
+        attempt goes on, and deletes its file after an error."""
+        return self(replace(file, to=f"{file.to.removesuffix('.parquet')}-{uuid.uuid4().hex[:8]}.parquet"))
+
     def __call__(self, file: FileToFilter) -> Filtered:
         """Raises: FileNotFoundError, and what the storage raises."""
         io = load_file_io(self.io_properties, file.path)
@@ -90,7 +98,7 @@ class Filter:
             source = Source(stream, len(given), self.target, file.row_ids)
             try:
                 with new_file(io, self.io_properties, file.to, file.path, stream, len(given)) as sink:
-                    rewrite = Rewrite(source, sink, file.loss.ids)
+                    rewrite = Rewrite(source, sink, file.loss.ids, file.loss.in_order)
                     rewrite.run()
                     if rewrite.left_out != file.loss.rows or rewrite.kept + rewrite.left_out != file.records:
                         raise Unsuitable("the number of its rows is not the one that was found before")

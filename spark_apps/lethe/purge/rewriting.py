@@ -4,11 +4,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from io import BytesIO
 from typing import Final
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from lethe.files.bounds import IdIndex
+from lethe.purge.dictionaries import without_unused
 from lethe.purge.footer import Struct, Unreadable
 from lethe.purge.row_ids import filled
 from lethe.purge.sinks import Sink
@@ -26,10 +28,11 @@ class Rewrite:
 
     Args:
         ids: The batches whose rows are left out.
+        in_order: Whether the rows must be in the order of batches.
     """
 
-    def __init__(self, source: Source, sink: Sink, ids: frozenset[str]) -> None:
-        self._source, self._index = source, IdIndex(ids)
+    def __init__(self, source: Source, sink: Sink, ids: frozenset[str], in_order: bool = True) -> None:
+        self._source, self._index, self._in_order = source, IdIndex(ids), in_order
         self._wanted = pa.array(sorted(ids), pa.string())
         self._groups = groups_of(source.footer)
         self._splice = Splice(sink, source.footer)
@@ -43,7 +46,7 @@ class Rewrite:
         self.copied = self.encoded = 0
 
     def run(self) -> None:
-        """Raises: Unsuitable, if the rows are not in the order of batches: then Spark sorts them."""
+        """Raises: Unsuitable, if the rows must be in the order of batches and are not: then Spark sorts them."""
         try:
             position = 0
             for number, group in enumerate(self._groups):
@@ -69,13 +72,14 @@ class Rewrite:
         return {i: before[i] - n for i, n in self._nans_left_out.items() if i in before}
 
     def _may_copy(self, group: int) -> bool:
-        """Whether a row group has no rows to leave out. Raises: Unsuitable, if its rows are not in order."""
+        """Whether a row group has no rows to leave out. Raises: Unsuitable, if they are not in order."""
         bounds = self._source.bounds_of(group)
         if bounds.lower is None or bounds.upper is None:
             return False
         if self._index.might_hold(bounds) or not self._source.may_copy(group):
             return False
-        self._require_order(bounds.lower, bounds.upper)
+        if self._in_order:
+            self._require_order(bounds.lower, bounds.upper)
         return True
 
     def _copy(self, number: int, group: Struct, position: int) -> None:
@@ -106,7 +110,7 @@ class Rewrite:
 
     def _write(self, rows: Sequence[pa.RecordBatch]) -> None:
         made = BytesIO()
-        table = pa.Table.from_batches(rows)
+        table = without_unused(pa.Table.from_batches(rows))
         pq.write_table(table, made, row_group_size=table.num_rows, **self._source.options)
         for group in groups_of(footer_of(made, made.tell())):
             self.encoded += self._splice.add(made, group)
@@ -117,13 +121,15 @@ class Rewrite:
         Args:
             position: Of its first row in the file.
         """
-        for batch in self._source.parquet.iter_batches(_ROWS_AT_ONCE, row_groups=[group], use_threads=False):
+        for batch in self._source.rows_of(group, _ROWS_AT_ONCE):
             if self._source.ids is not None:
                 batch = filled(batch, position, self._source.ids)
                 position += batch.num_rows
-            of_batch = batch.column(self._source.batch_column)
-            self._require_rows_in_order(of_batch)
-            goes = pc.is_in(of_batch, value_set=self._wanted)
+            ids = batch.column(self._source.batch_column)
+            ids = ids if pa.types.is_dictionary(ids.type) else ids.dictionary_encode()
+            if self._in_order:
+                self._require_rows_in_order(ids)
+            goes = pc.is_in(ids.dictionary, value_set=self._wanted).take(ids.indices).fill_null(False)
             out = goes.true_count
             rows = batch.filter(pc.invert(goes)) if out else batch
             self.left_out += out
@@ -133,19 +139,31 @@ class Rewrite:
                 self._nans[field_id] += nans
                 self._nans_left_out[field_id] += nans_in(batch, path) - nans if out else 0
             if rows.num_rows:
-                yield rows.cast(self._source.schema)
+                yield self._with_schema(rows)
 
-    def _require_rows_in_order(self, ids: pa.Array) -> None:
+    def _with_schema(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """The rows with the fields to write. Dictionaries stay."""
+        columns = [
+            column if pa.types.is_dictionary(column.type) else column.cast(field.type)
+            for field, column in zip(self._source.schema, rows.columns, strict=True)
+        ]
+        fields = [f.with_type(c.type) for f, c in zip(self._source.schema, columns, strict=True)]
+        return pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields))
+
+    def _require_rows_in_order(self, ids: pa.DictionaryArray) -> None:
         """Rows without a batch are first. Raises: Unsuitable."""
-        known = ids.drop_null()
         nulls_first = self._last is None and ids.slice(0, ids.null_count).null_count == ids.null_count
         if ids.null_count and not nulls_first:
             raise Unsuitable(_UNORDERED)
+        known = ids.indices.slice(ids.null_count).to_numpy()
         if not len(known):
             return
-        if not pc.all(pc.less_equal(known.slice(0, len(known) - 1), known.slice(1)), min_count=0).as_py():
+        rank_of = np.empty(len(ids.dictionary), np.int64)
+        rank_of[pc.sort_indices(ids.dictionary).to_numpy()] = np.arange(len(ids.dictionary))
+        ranks = rank_of[known]
+        if np.any(ranks[:-1] > ranks[1:]):
             raise Unsuitable(_UNORDERED)
-        self._require_order(known[0].as_py(), known[-1].as_py())
+        self._require_order(*(ids.dictionary[known[at]].as_py() for at in (0, -1)))
 
     def _require_order(self, lower: str, upper: str) -> None:
         if self._last is not None and lower < self._last:

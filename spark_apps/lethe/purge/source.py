@@ -1,6 +1,6 @@
 """Decides whether a data file may be filtered, by its footer, and knows how its rows are to be encoded. I/O."""
 
-from collections.abc import Iterable
+from collections.abc import Iterator
 from dataclasses import dataclass
 from io import BytesIO
 from typing import Any
@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 from lethe.ingest.parquet_types import FIELD_ID, misfit
 from lethe.ingest.registrable import Target
 from lethe.purge import row_ids
+from lethe.purge.dictionaries import dictionary_columns
 from lethe.purge.footer import Unreadable
 from lethe.purge.row_ids import RowIds
 from lethe.purge.splicing import footer_of
@@ -58,8 +59,19 @@ class Source:
                 row_ids.add_to(self.footer)
         except Unreadable as e:
             raise Unsuitable(str(e)) from None
-        if ids is not None:
-            self.options |= row_ids.options_for([*leaves_of(self.parquet), *row_ids.NAMES])
+        dictionaries = dictionary_columns(self.footer)
+        if ids is None:
+            # What was not worth a dictionary before is not worth the attempt.
+            self.options |= {"use_dictionary": sorted(dictionaries.some)}
+        else:
+            self.options |= row_ids.options_for([*sorted(dictionaries.some - {*row_ids.NAMES}), *row_ids.NAMES])
+        texts = [f.name for f in self.schema if pa.types.is_string(f.type) and f.name in dictionaries.whole]
+        # Reads these columns as dictionaries.
+        self._reader = pq.ParquetFile(stream, metadata=self.parquet.metadata, read_dictionary=texts)
+
+    def rows_of(self, group: int, rows_at_once: int) -> Iterator[pa.RecordBatch]:
+        """The rows of a row group, with the types of the schema, or as dictionaries of these."""
+        yield from self._reader.iter_batches(rows_at_once, row_groups=[group], use_threads=False)
 
     def may_copy(self, group: int) -> bool:
         """Whether a row group can be copied: its row ids are complete, or in its last columns, which can be replaced."""
@@ -122,12 +134,6 @@ def stores_ids(schema: pa.Schema) -> bool:
     if any(has) and not all(has):
         raise Unsuitable("it has only one of the two columns of row ids")
     return all(has)
-
-
-def leaves_of(source: pq.ParquetFile) -> Iterable[str]:
-    """The paths of the file's columns and of the innermost fields of nested ones."""
-    schema = source.metadata.schema
-    return (schema.column(n).path for n in range(len(schema)))
 
 
 def writer_options(properties: Any, source: pq.ParquetFile) -> dict[str, Any]:

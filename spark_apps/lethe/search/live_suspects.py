@@ -67,6 +67,7 @@ class Suspect:
     manifest: str
     # Row groups; 0: its entry does not say where they begin.
     groups: int = 0
+    sort_order_id: int | None = None  # None: its entry names none
 
 
 # Of a manifest: its suspects, its other small files, and the bounds of all its files.
@@ -173,7 +174,8 @@ class LiveSuspects:
             must = self._must(f)
             if must is None and f.size >= self._small_bytes:
                 continue
-            groups = len(entry.data_file.split_offsets or ())
-            file = Suspect(f, bool(must), entry.data_file.file_format.value, spec_id, manifest.manifest_path, groups)
+            data = entry.data_file
+            groups, order = len(data.split_offsets or ()), data.sort_order_id
+            file = Suspect(f, bool(must), data.file_format.value, spec_id, manifest.manifest_path, groups, order)
             (small if must is None else found).append(file)
         return found, small, every

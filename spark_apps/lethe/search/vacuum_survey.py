@@ -82,18 +82,30 @@ def survey(
     return Survey(tombstones, live, rows, due_by, erase_by, plan, planned)
 
 
-def traits_of(table: Table) -> TableTraits:
-    """What decides whether files of a table are purged one by one."""
+def traits_of(table: Table, field_id: int) -> TableTraits:
+    """What decides whether files of a table are purged one by one.
+
+    Args:
+        field_id: Of the batch column.
+    """
     metadata = table.metadata
     names = table.schema().column_names
-    return TableTraits(metadata.format_version, metadata.default_spec_id, frozenset(names), metadata.properties)
+    by_batch = {o.order_id for o in metadata.sort_orders if [f.source_id for f in o.fields[:1]] == [field_id]}
+    return TableTraits(
+        metadata.format_version, metadata.default_spec_id, frozenset(names), metadata.properties, frozenset(by_batch)
+    )
+
+
+def candidate(file: Suspect, loses: int | None) -> Candidate:
+    """A file that might be purged one by one, and the rows that it loses. None: unknown."""
+    return Candidate(file.bounds, file.format_name, file.spec_id, loses, file.groups, file.sort_order_id)
 
 
 def _expected(
     head: Head, table: TableTraits, files: Sequence[Suspect], estimate: Estimate, target: int
 ) -> ExpectedBytes:
     """Estimate what becomes of the bytes of the files to rewrite."""
-    found = [Candidate(s.bounds, s.format_name, s.spec_id, round(estimate.rows_in(s.bounds)), s.groups) for s in files]
+    found = [candidate(s, round(estimate.rows_in(s.bounds))) for s in files]
     filtered = one_by_one(table, found, target)
     if filtered and has_ours(head.io, head.manifests):  # then the run filters no files
         filtered = []

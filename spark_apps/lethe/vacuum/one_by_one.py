@@ -31,6 +31,8 @@ class TableTraits:
     # Names of the columns.
     columns: Collection[str]
     properties: Mapping[str, str]
+    # Ids of its sort orders, old ones included, that begin with the batch column.
+    batch_orders: Collection[int]
 
     @property
     def are_files_filterable(self) -> bool:
@@ -51,6 +53,8 @@ class Candidate:
     loses: int | None
     # Row groups of the file; 0: unknown.
     groups: int = 0
+    # Id of the sort order that its writer has named; None: none.
+    sort_order_id: int | None = None
 
 
 def has_bloom_filters(properties: Mapping[str, str]) -> bool:
@@ -59,15 +63,25 @@ def has_bloom_filters(properties: Mapping[str, str]) -> bool:
 
 
 def one_by_one(table: TableTraits, files: Collection[Candidate], target: int) -> list[Candidate]:
-    """Those of the files to rewrite that stay large and in order when they are purged one by one.
+    """Those of the files to rewrite that stay large when they are purged one by one.
+
+    Sorted files that overlap are left: they are sorted together, so that the next vacuum finds fewer suspects. Unsorted files
+    have no order that could be restored.
 
     Args:
         target: The target size of data files, in bytes.
     """
     if not table.are_files_filterable:
         return []
-    sorted_alone = apart(f.bounds for f in files)
-    return [f for f in files if f.bounds.path in sorted_alone and _fits(table, f, target)]
+    fitting = [f for f in files if _fits(table, f, target)]
+    unsorted = {f.bounds.path for f in fitting if not is_sorted(table, f)}
+    apart_ = apart(f.bounds for f in files if f.bounds.path not in unsorted)
+    return [f for f in fitting if f.bounds.path in unsorted or f.bounds.path in apart_]
+
+
+def is_sorted(table: TableTraits, file: Candidate) -> bool:
+    """Whether the writer of a file says that its rows are in the order of batches."""
+    return file.sort_order_id in table.batch_orders
 
 
 def _fits(table: TableTraits, file: Candidate, target: int) -> bool:
@@ -90,20 +104,21 @@ def expected_bytes(
 ) -> ExpectedBytes:
     """Estimate how many bytes are copied and encoded.
 
-    The estimate for a file that is purged one by one takes its rows to be in the order of batches and its row groups to be
-    equally large, and counts each deleted batch as if it shared its row groups with no other one. So rather too many bytes are
-    encoded.
+    A file that is purged one by one counts as in the order of batches if its batches do not overlap with those of others. The
+    estimate takes the row groups of such a file to be equally large, and counts each deleted batch as if it shared its row groups
+    with no other one. So rather too many bytes are encoded.
 
     Args:
         estimate: Of all these files.
         filtered: Those that are purged one by one.
     """
-    alone = {f.bounds.path for f in filtered}
+    files = list(files)
+    in_order = {f.bounds.path for f in filtered} & apart(f.bounds for f in files)
     copied = encoded = 0.0
     for f in files:
         rewritten = 1.0 if f.bounds.deletes else 1.0 - estimate.none_in(f.bounds)
         share = rewritten
-        if f.bounds.path in alone and f.groups > 1:
+        if f.bounds.path in in_order and f.groups > 1:
             share = min(rewritten, _touched(estimate, f) / f.groups)
         encoded += f.bounds.size * share
         copied += f.bounds.size * (rewritten - share)

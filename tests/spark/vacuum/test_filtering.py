@@ -73,8 +73,16 @@ def test_a_small_file_is_left_to_spark_which_merges_it_with_others(story: Story,
     assert (filtered, result.files_rewritten, result.rows_purged) == ([], 2, 4)
 
 
-def test_a_file_that_is_not_in_order_is_left_to_spark_which_sorts_it(story: Story, filtered: list[str]) -> None:
-    story.append_as_foreign_writer("E", "C", "E", "C", None)
+def append(story: Story, *batches: str | None, start: int, **options: str) -> None:
+    """A file of Spark with the rows in this order."""
+    rows = [(start + n, 1, batch) for n, batch in enumerate(batches)]
+    frame = story.spark.createDataFrame(rows, "v long, day int, batch_id string").coalesce(1)
+    options |= {"use-table-distribution-and-ordering": "false"}
+    frame.writeTo(story.full_name).options(**options).append()
+
+
+def test_a_sorted_file_that_is_not_in_order_is_left_to_spark_which_sorts_it(story: Story, filtered: list[str]) -> None:
+    append(story, "E", "C", "E", "C", None, start=500, **{"output-sort-order-id": "1"})
     story.revert("C")
     before = story.rows_at()
 
@@ -83,6 +91,30 @@ def test_a_file_that_is_not_in_order_is_left_to_spark_which_sorts_it(story: Stor
     assert (filtered, result.files_rewritten, result.rows_purged) == ([], 1, 2)
     story.check_reads(before)
     assert [None, "E", "E"] in story.files().values()
+
+
+@pytest.mark.parametrize("format_version", [2, 3])
+def test_unsorted_files_are_filtered_in_any_order(
+    spark: SparkSession, lake: Lake, filtered: list[str], format_version: int
+) -> None:
+    """Also if they overlap. They keep their order."""
+    story = Story.begin(spark, lake, partition_by=(), format_version=format_version)
+    story.put("A", "B", "D")
+    story.consolidate("A", "B", "D")
+    append(story, *"EBC", None, *"EA", start=500)
+    append(story, "E", None, *"DAB", start=600)
+    story.revert("B", "C")
+    before = story.rows_at()
+
+    result = alone(story)
+
+    assert (len(filtered), result.files_rewritten, result.rows_purged) == (3, 3, 7)
+    story.check_reads(before)
+    found = sorted((batches for batches in story.files().values()), key=len)
+    assert found[:2] in ([[*"E", None, *"DA"], [*"E", None, *"EA"]], [[*"E", None, *"EA"], [*"E", None, *"DA"]])
+    if format_version == 3:
+        rows = spark.sql(f"SELECT count(*), count(DISTINCT _row_id) FROM {story.full_name}").collect()[0]
+        assert rows[0] == rows[1]
 
 
 def test_rows_without_a_batch_that_are_first_are_in_order(story: Story, filtered: list[str]) -> None:

@@ -5,7 +5,7 @@ from typing import Any
 import duckdb
 import pyarrow.parquet as pq
 import pytest
-from lethe_spark.ingest import ingest as writing
+from lethe_spark.ingest import ingest
 from pyspark.sql import SparkSession
 
 from tests.spark.support.all_types import all_types, alone, data_file, differences, metrics, rows_of
@@ -95,11 +95,11 @@ def test_rows_keep_their_ids_through_several_purges(spark: SparkSession, lake: L
     assert ids_of(story) == without(before, "A", "D", "F")
 
 
-def test_row_groups_that_spark_wrote_are_copied(
+def test_row_groups_that_a_consolidation_by_spark_wrote_are_copied(
     spark: SparkSession, lake: Lake, filtered: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In a consolidation by Spark, it writes both columns, and nulls into them."""
-    monkeypatch.setattr(writing, "fits_in_memory", lambda *_: False)
+    """Spark writes both columns, and nulls into them."""
+    monkeypatch.setattr(ingest, "layout_of", lambda *_: None)
     story = Story.begin(spark, lake, partition_by=(), format_version=3)
     story.put("A")
     story.consolidate("A")
@@ -130,10 +130,9 @@ def test_updated_rows_keep_their_ids_and_the_number_of_their_update(
     spark.sql(f"UPDATE {story.full_name} SET v = -1 WHERE v = {some}")
     before = ids_of(story)
     assert len({number for _, number, batch in before.values() if batch == "B"}) == 2
-    stored = {path: pq.read_table(local(path)) for path in story.files()}
-    updated = {
-        path for path, t in stored.items() if {*t.column_names} >= STORED and t["_row_id"].null_count < t.num_rows
-    }
+    storing = [path for path in story.files() if set(pq.read_schema(local(path)).names) >= STORED]
+    numbers = {path: pq.read_table(local(path))["_last_updated_sequence_number"] for path in storing}
+    updated = {path for path, found in numbers.items() if found.null_count == 1 < len(found)}
     story.revert("A", "B")
 
     alone(story)

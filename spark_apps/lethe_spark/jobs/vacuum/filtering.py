@@ -3,7 +3,7 @@
 import logging
 import uuid
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from lethe.files.bounds import FileBounds
@@ -12,8 +12,8 @@ from lethe.ingest.registrable import Target
 from lethe.purge.filtering import FileToFilter, Filter, Filtered, Loss
 from lethe.purge.row_ids import RowIds, with_row_ids
 from lethe.search.live_suspects import Suspect
-from lethe.search.vacuum_survey import traits_of
-from lethe.vacuum.one_by_one import ROW_IDS_SINCE, Candidate, one_by_one
+from lethe.search.vacuum_survey import candidate, traits_of
+from lethe.vacuum.one_by_one import ROW_IDS_SINCE, is_sorted, one_by_one
 from pyiceberg.types import DoubleType, FloatType
 
 from lethe_spark.commit.table_state import Base
@@ -40,14 +40,15 @@ def filterable(
     """
     candidates = []
     for f in files:
-        file, loss = known[f.path], losses.get(f.path)
-        candidates.append(Candidate(f, file.format_name, file.spec_id, None if loss is None else loss.rows))
-    found = [c.bounds.path for c in one_by_one(traits_of(base.iceberg), candidates, target)]
+        loss = losses.get(f.path)
+        candidates.append(candidate(known[f.path], None if loss is None else loss.rows))
+    traits = traits_of(base.iceberg, base.field_id)
+    found = {c.bounds.path: is_sorted(traits, c) for c in one_by_one(traits, candidates, target)}
     # Equality deletes apply only to files that are older than they are. Spark applies them while it rewrites a file. Looking for
     # them reads all manifests of deletes, so this is asked last.
     if found and has_ours(base.iceberg.io, base.manifests()):
         return {}
-    return {path: losses[path] for path in found}
+    return {path: replace(losses[path], in_order=in_order) for path, in_order in found.items()}
 
 
 def kept_metrics(base: Base) -> tuple[str, ...]:
@@ -91,7 +92,7 @@ def filter_files(
     if not tasks:
         return FilteredFiles((), frozenset())
     worker = Filter(target, table_properties(context))
-    done: list[Filtered] = context.spark.sparkContext.parallelize(tasks, len(tasks)).map(worker).collect()
+    done: list[Filtered] = context.spark.sparkContext.parallelize(tasks, len(tasks)).map(worker.attempt).collect()
     for one in done:
         if one.unsuitable:
             log.info("%s is rewritten by Spark: %s", one.path, one.unsuitable)

@@ -14,4 +14,4 @@ def survey(base: Base, spec: VacuumSpec) -> Survey | None:
     head = base.head()
     if head is None:
         return None
-    return survey_of(head, base.ledger, base.field_id, traits_of(base.iceberg), spec, datetime.now(UTC))
+    return survey_of(head, base.ledger, base.field_id, traits_of(base.iceberg, base.field_id), spec, datetime.now(UTC))

@@ -1,6 +1,7 @@
 """One data file without the rows of some batches: what is written, and which files are left to Spark."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -48,9 +49,10 @@ def write(folder: Path, rows: pa.Table, **options: Any) -> Path:
     return path
 
 
-def purge(path: Path, ids: set[str], rows: int, of: int, **properties: str) -> Filtered:
+def purge(path: Path, ids: set[str], rows: int, of: int, in_order: bool = True, **properties: str) -> Filtered:
     to = str(path.parent / "after.parquet")
-    return Filter(target(**properties), {})(FileToFilter(str(path), of, to, Loss(frozenset(ids), rows), DOCUMENT))
+    loss = Loss(frozenset(ids), rows, in_order)
+    return Filter(target(**properties), {})(FileToFilter(str(path), of, to, loss, DOCUMENT))
 
 
 def test_the_new_file_has_the_other_rows_in_their_order_and_the_place_of_the_old_one(tmp_path: Path) -> None:
@@ -88,6 +90,68 @@ def test_any_file_in_order_loses_exactly_these_rows(
 
     assert done.unsuitable == ""
     assert pq.read_table(tmp_path / "after.parquet").to_pydict()["v"] == rows.filter(pc.invert(gone))["v"].to_pylist()
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(
+    st.lists(st.one_of(st.none(), st.sampled_from("ABCDE")), min_size=1),
+    st.sets(st.sampled_from("ABCDE")),
+    st.integers(1, 7),
+    st.booleans(),
+)
+def test_any_file_of_a_table_without_order_loses_exactly_these_rows(
+    tmp_path: Path, batches: list[str | None], ids: set[str], rows_per_group: int, dictionaries: bool
+) -> None:
+    rows = table(batches)
+    gone = pc.is_in(rows["batch_id"], value_set=pa.array(sorted(ids), pa.string()))
+    path = write(tmp_path, rows, row_group_size=rows_per_group, use_dictionary=dictionaries)
+
+    done = purge(path, ids, pc.sum(gone).as_py() or 0, of=rows.num_rows, in_order=False)
+
+    assert done.unsuitable == ""
+    assert pq.read_table(tmp_path / "after.parquet").to_pydict()["v"] == rows.filter(pc.invert(gone))["v"].to_pylist()
+
+
+def test_a_table_without_order_also_keeps_row_groups_without_these_rows(tmp_path: Path) -> None:
+    done = purge(write(tmp_path, table([*"CBAACC"]), row_group_size=2), {"B"}, 1, of=6, in_order=False)
+
+    assert pq.read_table(tmp_path / "after.parquet")["batch_id"].to_pylist() == [*"CAACC"]
+    assert done.copied > done.encoded > 0
+
+
+def test_no_value_of_a_purged_row_stays_in_a_dictionary(tmp_path: Path) -> None:
+    rows = table([*"ABCABC"]).append_column(field("t", pa.string(), 4), pa.array(["keep", "secret", "keep"] * 2))
+    schema = Schema(*COLUMNS.fields, NestedField(4, "t", StringType()))
+    path = write(tmp_path, rows, compression="none")
+    assert b"secret" in path.read_bytes()
+    wanted = replace(target(write__parquet__compression_codec="uncompressed"), schema_json=schema.model_dump_json())
+    file = FileToFilter(
+        str(path), 6, str(tmp_path / "after.parquet"), Loss(frozenset("B"), 2, in_order=False), DOCUMENT
+    )
+
+    assert Filter(wanted, {})(file).document
+
+    assert b"secret" not in (tmp_path / "after.parquet").read_bytes()
+    after = pq.ParquetFile(tmp_path / "after.parquet")
+    assert after.read()["t"].to_pylist() == ["keep"] * 4
+    assert after.metadata.row_group(0).column(3).has_dictionary_page
+
+
+def test_what_had_no_dictionary_gets_none(tmp_path: Path) -> None:
+    purge(write(tmp_path, table(IN_ORDER), use_dictionary=["batch_id"]), {"B"}, 1, of=6)
+
+    group = pq.read_metadata(tmp_path / "after.parquet").row_group(0)
+    assert [group.column(n).has_dictionary_page for n in range(3)] == [True, False, False]
+
+
+def test_each_attempt_of_a_task_has_a_file_of_its_own(tmp_path: Path) -> None:
+    path, worker = write(tmp_path, table(IN_ORDER)), Filter(target(), {})
+    file = FileToFilter(str(path), 6, str(tmp_path / "after.parquet"), Loss(frozenset("B"), 1), DOCUMENT)
+
+    paths = {json.loads(worker.attempt(file).document)["file-path"] for _ in range(2)}
+
+    assert {str(p) for p in tmp_path.glob("after-*.parquet")} == paths
+    assert len(paths) == 2
 
 
 def unsuitable(path: Path, **properties: str) -> str:

@@ -8,18 +8,18 @@ import pytest
 from lethe.files.bounds import FileBounds
 from lethe.files.tombstone_index import Suspects
 from lethe.vacuum.estimate import Estimate, in_vain_percent
-from lethe.vacuum.one_by_one import Candidate, ExpectedBytes, TableTraits, expected_bytes, one_by_one
+from lethe.vacuum.one_by_one import Candidate, ExpectedBytes, TableTraits, expected_bytes, is_sorted, one_by_one
 
 from tests.support.builders import a_file, a_tombstone
 
-TABLE = TableTraits(format_version=2, spec_id=0, columns=("batch_id", "v"), properties={})
+TABLE = TableTraits(format_version=2, spec_id=0, columns=("batch_id", "v"), properties={}, batch_orders={2})
 SIZE = 1000
 
 
 def a_candidate(lower: str = "A", upper: str = "F", groups: int = 10, **changes: Any) -> Candidate:
     """A file of a thousand bytes and a thousand rows."""
     bounds = a_file(lower, upper, path=f"{lower}-{upper}", size=SIZE, records=1000)
-    return replace(Candidate(bounds, "PARQUET", 0, loses=10, groups=groups), **changes)
+    return replace(Candidate(bounds, "PARQUET", 0, loses=10, groups=groups, sort_order_id=2), **changes)
 
 
 def expected(batches: dict[str, int], *files: Candidate, filtered: bool = True) -> ExpectedBytes:
@@ -63,10 +63,35 @@ def test_a_file_that_is_not_plain_or_becomes_small_is_left(changes: dict[str, An
     assert one_by_one(TABLE, [a_candidate(**changes)], target=SIZE) == []
 
 
-def test_files_that_overlap_are_left() -> None:
+def test_sorted_files_that_overlap_are_left() -> None:
     files = [a_candidate("A", "C"), a_candidate("B", "D"), a_candidate("E", "F")]
 
     assert one_by_one(TABLE, files, target=1) == [files[2]]
+
+
+@pytest.mark.parametrize("order", [None, 0, 1])
+def test_files_without_order_may_overlap(order: int | None) -> None:
+    unbounded = a_candidate(bounds=replace(a_file("A", "F", size=SIZE, records=1000), upper=None))
+    files = [a_candidate("A", "C"), a_candidate("B", "D"), a_candidate("E", "F"), unbounded, a_candidate(loses=990)]
+    unsorted = [replace(f, sort_order_id=order) for f in files]
+
+    assert one_by_one(TABLE, unsorted, target=SIZE) == unsorted[:4]
+    assert not any(is_sorted(TABLE, f) for f in unsorted)
+
+
+def test_a_sorted_file_may_overlap_with_one_that_is_not_sorted_with_it() -> None:
+    files = [a_candidate("A", "C"), replace(a_candidate("B", "D"), sort_order_id=None)]
+
+    assert one_by_one(TABLE, files, target=SIZE) == files
+    assert one_by_one(TABLE, [files[0], replace(files[1], format_name="ORC")], target=SIZE) == []
+
+
+def test_all_row_groups_of_files_that_overlap_may_have_rows_of_a_batch() -> None:
+    files = [a_candidate("A", "D"), a_candidate("B", "E")]
+    apart = [a_candidate("A", "B"), a_candidate("D", "E")]
+
+    assert expected({"C": 2}, *files) == ExpectedBytes(copied=0, encoded=1000)
+    assert expected({"A": 1, "D": 1}, *apart) == ExpectedBytes(copied=1800, encoded=200)
 
 
 def test_a_batch_touches_the_row_groups_that_its_rows_need() -> None:
