@@ -102,7 +102,10 @@ class Filter:
                     rewrite.run()
                     if rewrite.left_out != file.loss.rows or rewrite.kept + rewrite.left_out != file.records:
                         raise Unsuitable("the number of its rows is not the one that was found before")
-                document = self._document(io, file, rewrite, sink.size)
+                before = json.loads(file.document)
+                kept = {k: before[k] for k in ("spec-id", "partition", "sort-order-id") if k in before}
+                nans = rewrite.nans_after(nans_of(before))
+                document = describe(io, file.to, sink.size, self.target, kept, nans)
                 by_store = sink.copied_by_store
                 return Filtered(
                     file.path, document, rewrite.copied, rewrite.encoded, sent=sink.size - by_store, by_store=by_store
@@ -112,18 +115,25 @@ class Filter:
                     io.delete(file.to)
                 raise
 
-    def _document(self, io: FileIO, file: FileToFilter, rewrite: Rewrite, size: int) -> str:
-        """Iceberg's JSON of the new file, of so many bytes. Raises: Unsuitable."""
-        written = io.new_input(file.to)
-        if len(written) != size:
-            raise Unsuitable("the storage has copied other bytes than it should")
-        with written.open() as stream:
-            metadata = pq.read_metadata(stream)
-        columns = columns_of(metadata, self.target)
-        found = data_file_document(metadata, file.to, len(written), columns)
-        before = json.loads(file.document)
-        kept = {k: before[k] for k in ("spec-id", "partition", "sort-order-id") if k in before}
-        return json.dumps(found | kept | {"nan-value-counts": by_field_id(rewrite.nans_after(nans_of(before)))})
+
+def describe(io: FileIO, path: str, size: int, target: Target, kept: Mapping[str, Any], nans: Mapping[int, int]) -> str:
+    """Iceberg's JSON of a new file, by its footer.
+
+    Args:
+        size: Bytes that were written.
+        kept: What the footer does not show: spec, partition and sort order.
+        nans: By field id.
+    Raises: Unsuitable.
+    """
+    written = io.new_input(path)
+    if len(written) != size:
+        raise Unsuitable("the storage has copied other bytes than it should")
+    with written.open() as stream:
+        metadata = pq.read_metadata(stream)
+    found = data_file_document(metadata, path, size, columns_of(metadata, target))
+    counted = found["value-counts"]["keys"]
+    known = {i: n for i, n in nans.items() if i in counted}
+    return json.dumps(found | dict(kept) | {"nan-value-counts": by_field_id(known)})
 
 
 def nans_of(document: Mapping[str, Any]) -> dict[int, int]:

@@ -1,25 +1,21 @@
 """Writes the rows of a data file that stay: copies row groups, or encodes them again. I/O."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from io import BytesIO
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from lethe.files.bounds import IdIndex
-from lethe.purge.dictionaries import without_unused
-from lethe.purge.footer import Struct, Unreadable
-from lethe.purge.row_ids import filled
+from lethe.purge.footer import Unreadable
+from lethe.purge.groups import GroupWriter
 from lethe.purge.sinks import Sink
 from lethe.purge.source import Source, Unsuitable
-from lethe.purge.splicing import Splice, footer_of, groups_of, narrow
+from lethe.purge.splicing import groups_of
 from lethe.writing.data_files import nans_in
 from lethe.writing.layout import GROUP_BYTES, float_columns
 
-_ROWS_AT_ONCE: Final = 131_072
 _UNORDERED: Final = "its rows are not in the order of batches"
 
 
@@ -35,15 +31,13 @@ class Rewrite:
         self._source, self._index, self._in_order = source, IdIndex(ids), in_order
         self._wanted = pa.array(sorted(ids), pa.string())
         self._groups = groups_of(source.footer)
-        self._splice = Splice(sink, source.footer)
+        self._writer = GroupWriter(sink, source.footer)
         self._last: str | None = None  # the batch of the last row
         self._floats = dict(float_columns(source.schema))
         # NaNs of encoded row groups, by field id: of the rows that stay, and of the others.
         self._nans, self._nans_left_out = dict.fromkeys(self._floats, 0), dict.fromkeys(self._floats, 0)
         # Numbers of rows.
         self.kept = self.left_out = 0
-        # Bytes of row groups that were copied, and those that were encoded.
-        self.copied = self.encoded = 0
 
     def run(self) -> None:
         """Raises: Unsuitable, if the rows must be in the order of batches and are not: then Spark sorts them."""
@@ -52,14 +46,24 @@ class Rewrite:
             for number, group in enumerate(self._groups):
                 rows = self._source.parquet.metadata.row_group(number).num_rows
                 if self._may_copy(number):
-                    self._copy(number, group, position)
+                    self._writer.copy(self._source, number, group, position)
                     self.kept += rows
                 else:
                     self._encode(number, position)
                 position += rows
-            self._splice.close()
+            self._writer.close()
         except Unreadable as e:
             raise Unsuitable(str(e)) from None
+
+    @property
+    def copied(self) -> int:
+        """Bytes of row groups that were copied."""
+        return self._writer.copied
+
+    @property
+    def encoded(self) -> int:
+        """Bytes of row groups that were encoded."""
+        return self._writer.encoded
 
     def nans_after(self, before: Mapping[int, int]) -> dict[int, int]:
         """NaNs of the new file, by field id, as far as they are known.
@@ -82,38 +86,15 @@ class Rewrite:
             self._require_order(bounds.lower, bounds.upper)
         return True
 
-    def _copy(self, number: int, group: Struct, position: int) -> None:
-        """Copy a row group, but the row ids that its rows inherit: these are written.
-
-        Args:
-            position: Of its first row in the file.
-        """
-        ids = self._source.ids_of(number, position)
-        if ids is not None:
-            narrow(group, self._source.ids_at)
-        self.copied += self._splice.add(self._source.stream, group)
-        if ids is not None:
-            made = BytesIO()
-            pq.write_table(ids, made, row_group_size=max(1, ids.num_rows), **self._source.options)
-            (columns,) = groups_of(footer_of(made, made.tell()))
-            self.encoded += self._splice.widen(made, columns)
-
     def _encode(self, group: int, position: int) -> None:
         waiting: list[pa.RecordBatch] = []
         for rows in self._rows(group, position):
             waiting.append(rows)
             if sum(w.nbytes for w in waiting) >= GROUP_BYTES:
-                self._write(waiting)
+                self._writer.encode(pa.Table.from_batches(waiting), self._source.options)
                 waiting = []
         if waiting:
-            self._write(waiting)
-
-    def _write(self, rows: Sequence[pa.RecordBatch]) -> None:
-        made = BytesIO()
-        table = without_unused(pa.Table.from_batches(rows))
-        pq.write_table(table, made, row_group_size=table.num_rows, **self._source.options)
-        for group in groups_of(footer_of(made, made.tell())):
-            self.encoded += self._splice.add(made, group)
+            self._writer.encode(pa.Table.from_batches(waiting), self._source.options)
 
     def _rows(self, group: int, position: int) -> Iterator[pa.RecordBatch]:
         """The rows of a row group that stay.
@@ -121,10 +102,7 @@ class Rewrite:
         Args:
             position: Of its first row in the file.
         """
-        for batch in self._source.rows_of(group, _ROWS_AT_ONCE):
-            if self._source.ids is not None:
-                batch = filled(batch, position, self._source.ids)
-                position += batch.num_rows
+        for batch in self._source.rows_of(group, position):
             ids = batch.column(self._source.batch_column)
             ids = ids if pa.types.is_dictionary(ids.type) else ids.dictionary_encode()
             if self._in_order:
@@ -139,16 +117,7 @@ class Rewrite:
                 self._nans[field_id] += nans
                 self._nans_left_out[field_id] += nans_in(batch, path) - nans if out else 0
             if rows.num_rows:
-                yield self._with_schema(rows)
-
-    def _with_schema(self, rows: pa.RecordBatch) -> pa.RecordBatch:
-        """The rows with the fields to write. Dictionaries stay."""
-        columns = [
-            column if pa.types.is_dictionary(column.type) else column.cast(field.type)
-            for field, column in zip(self._source.schema, rows.columns, strict=True)
-        ]
-        fields = [f.with_type(c.type) for f, c in zip(self._source.schema, columns, strict=True)]
-        return pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields))
+                yield rows
 
     def _require_rows_in_order(self, ids: pa.DictionaryArray) -> None:
         """Rows without a batch are first. Raises: Unsuitable."""

@@ -104,15 +104,15 @@ def add_to(found: Struct) -> None:
             one.change(footer.VALUE, _with_both(one[footer.VALUE]))
 
 
-def options_for(leaves: Iterable[str]) -> dict[str, Any]:
+def options_for(with_dictionaries: Iterable[str]) -> dict[str, Any]:
     """More options of Arrow's writer.
 
     Args:
-        leaves: The paths of all columns.
+        with_dictionaries: The paths of columns that may have dictionaries.
     """
     # A dictionary of ids, which are all different, would only add to their size. Delta encoding would make them much smaller, but
     # not all readers of row ids know it.
-    return {"use_dictionary": [path for path in leaves if path != ROW_ID.name]}
+    return {"use_dictionary": sorted({*with_dictionaries, LAST_UPDATED.name} - {ROW_ID.name})}
 
 
 def _inherited(position: int, count: int, ids: RowIds) -> tuple[pa.Array, pa.Array]:

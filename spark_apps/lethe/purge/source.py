@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 from io import BytesIO
-from typing import Any
+from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -16,6 +16,8 @@ from lethe.purge.footer import Unreadable
 from lethe.purge.row_ids import RowIds
 from lethe.purge.splicing import footer_of
 from lethe.writing.layout import Unsupported, parquet_options
+
+_ROWS_AT_ONCE: Final = 131_072
 
 
 class Unsuitable(Exception):
@@ -64,14 +66,39 @@ class Source:
             # What was not worth a dictionary before is not worth the attempt.
             self.options |= {"use_dictionary": sorted(dictionaries.some)}
         else:
-            self.options |= row_ids.options_for([*sorted(dictionaries.some - {*row_ids.NAMES}), *row_ids.NAMES])
+            self.options |= row_ids.options_for(dictionaries.some)
         texts = [f.name for f in self.schema if pa.types.is_string(f.type) and f.name in dictionaries.whole]
         # Reads these columns as dictionaries.
         self._reader = pq.ParquetFile(stream, metadata=self.parquet.metadata, read_dictionary=texts)
 
-    def rows_of(self, group: int, rows_at_once: int) -> Iterator[pa.RecordBatch]:
-        """The rows of a row group, with the types of the schema, or as dictionaries of these."""
-        yield from self._reader.iter_batches(rows_at_once, row_groups=[group], use_threads=False)
+    @property
+    def leaves(self) -> tuple[str, ...]:
+        """The paths of the file's columns and of the innermost fields of nested ones, without its own row ids."""
+        schema = self.parquet.metadata.schema
+        paths = (schema.column(n).path for n in range(len(schema)))
+        return tuple(path for path in paths if path not in row_ids.NAMES)
+
+    def rows_of(self, group: int, position: int, with_dictionaries: bool = True) -> Iterator[pa.RecordBatch]:
+        """The rows of a row group with the schema of a new file, their row ids included.
+
+        Args:
+            position: Of its first row in the file.
+            with_dictionaries: Columns that have dictionaries are read as such.
+        """
+        reader = self._reader if with_dictionaries else self.parquet
+        for rows in reader.iter_batches(_ROWS_AT_ONCE, row_groups=[group], use_threads=False):
+            if self.ids is not None:
+                rows = row_ids.filled(rows, position, self.ids)
+                position += rows.num_rows
+            yield self._with_schema(rows)
+
+    def _with_schema(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        columns = [
+            column if pa.types.is_dictionary(column.type) else column.cast(field.type)
+            for field, column in zip(self.schema, rows.columns, strict=True)
+        ]
+        fields = [f.with_type(c.type) for f, c in zip(self.schema, columns, strict=True)]
+        return pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields))
 
     def may_copy(self, group: int) -> bool:
         """Whether a row group can be copied: its row ids are complete, or in its last columns, which can be replaced."""

@@ -136,15 +136,7 @@ class TableLayout:
     @cached_property
     def sort_keys(self) -> tuple[SortKey, ...]:
         """Raises: Unsupported."""
-        found = []
-        for one in self.sort_order.fields:
-            name, kind = self.target.name(one.source_id), self.target.schema.find_type(one.source_id)
-            if not isinstance(one.transform, IdentityTransform) or "." in name:
-                raise Unsupported("its sort order is not one of plain columns")
-            if isinstance(kind, (FloatType, DoubleType)) or not isinstance(kind, _PLAIN):
-                raise Unsupported(f"it is sorted by a {kind}")
-            found.append(SortKey(name, one.direction is SortDirection.DESC, one.null_order is NullOrder.NULLS_FIRST))
-        return tuple(found)
+        return sort_keys_of(self.target, self.sort_order)
 
     @property
     def batches_in_order(self) -> bool:
@@ -165,6 +157,19 @@ class TableLayout:
             raise Unsupported("it has a partition that is not one of a plain column")
         if isinstance(kind, (FloatType, DoubleType)) or not isinstance(kind, _PLAIN):
             raise Unsupported(f"it is partitioned by a {kind}")
+
+
+def sort_keys_of(target: Target, order: SortOrder) -> tuple[SortKey, ...]:
+    """The columns of a sort order. Raises: Unsupported."""
+    found = []
+    for one in order.fields:
+        name, kind = target.name(one.source_id), target.schema.find_type(one.source_id)
+        if not isinstance(one.transform, IdentityTransform) or "." in name:
+            raise Unsupported("its sort order is not one of plain columns")
+        if isinstance(kind, (FloatType, DoubleType)) or not isinstance(kind, _PLAIN):
+            raise Unsupported(f"it is sorted by a {kind}")
+        found.append(SortKey(name, one.direction is SortDirection.DESC, one.null_order is NullOrder.NULLS_FIRST))
+    return tuple(found)
 
 
 def parquet_options(properties: Mapping[str, str]) -> dict[str, Any]:

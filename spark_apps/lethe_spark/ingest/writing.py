@@ -35,7 +35,7 @@ _TARGET_SIZE: Final = "write.target-file-size-bytes"
 _DEFAULT_TARGET_SIZE: Final = 512 * 1024 * 1024
 
 
-class _PathsParam(AccumulatorParam[list[str]]):
+class PathsParam(AccumulatorParam[list[str]]):
     """Collects the files that tasks have written."""
 
     def zero(self, value: list[str]) -> list[str]:  # noqa: ARG002
@@ -115,7 +115,7 @@ def write_with_arrow(
         return ()
     context = table.spark.sparkContext
     tasks, count = plan(rows.facts.sizes, input_bytes, layout.target_file_size, context.defaultParallelism)
-    paths: Accumulator[list[str]] = context.accumulator([], _PathsParam())
+    paths: Accumulator[list[str]] = context.accumulator([], PathsParam())
     work = WriteTask(layout, tuple(without))
 
     def write(blocks: Iterable[Block]) -> Iterator[str]:

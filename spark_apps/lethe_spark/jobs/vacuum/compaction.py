@@ -1,4 +1,7 @@
-"""Merges small data files in sort order, as a step of a vacuum run. I/O; `lethe.vacuum.compaction` decides which files."""
+"""Merges small data files in sort order, as a step of a vacuum run. I/O; `lethe.vacuum.compaction` decides which files.
+
+Arrow merges them in Spark's Python workers (`lethe_spark.jobs.vacuum.merging`). Spark merges what is left.
+"""
 
 import logging
 from collections.abc import Callable, Sequence
@@ -15,6 +18,7 @@ from lethe.vacuum.priority import target_bytes
 from lethe_spark.commit.ledger_commit import Attempts, Intent, NothingToCommit, commit_on_ledger
 from lethe_spark.commit.table_state import Base, observe_base
 from lethe_spark.commit.unpublished import discard
+from lethe_spark.jobs.vacuum.merging import merge_bins
 from lethe_spark.jvm.commit import Rewrite
 from lethe_spark.jvm.data_files import DataFile
 from lethe_spark.jvm.rewrite import scan_files, write_uncommitted
@@ -50,7 +54,8 @@ def compact_small_files(
     assert spec is not None
     done, rest = Compacted(), max_bytes
     for _ in range(PLANS):
-        plan, target = _plan(context, table, rest)
+        planned = _plan(context, table, rest)
+        plan = planned.plan
         if not plan.bins:
             return done
         context.reporter.phase(
@@ -60,7 +65,7 @@ def compact_small_files(
             if out_of_time():
                 return replace(done, stopped=True)
             try:
-                snapshot_id = _step(context, table, plan.snapshot_id, step, target)
+                snapshot_id = _step(context, table, planned, step)
             except Cancelled:
                 raise
             except LetheError as e:
@@ -79,33 +84,44 @@ def compact_small_files(
 
 def planned_bytes(context: RunContext, table: SparkTable, max_bytes: int | None) -> int:
     """The size of the small files that a run would merge."""
-    return sum(f.size for f in _plan(context, table, max_bytes)[0].files)
+    return sum(f.size for f in _plan(context, table, max_bytes).plan.files)
 
 
-def _plan(context: RunContext, table: SparkTable, max_bytes: int | None) -> tuple[CompactionPlan, int]:
-    """Plan the files to merge. Returns: the plan, and the target size of a file in bytes."""
+@dataclass(frozen=True)
+class _Planned:
+    """Files to merge."""
+
+    base: Base  # the table that the plan is of
+    plan: CompactionPlan
+    target_bytes: int  # the size of a file
+
+
+def _plan(context: RunContext, table: SparkTable, max_bytes: int | None) -> _Planned:
+    """Plan the files to merge."""
     spec = context.spec.vacuum
     assert spec is not None
     base = observe_base(context, table)
     target = target_bytes(spec.target_file_size_bytes, base.facts.properties)
     if base.facts.head_id is None:
-        return CompactionPlan(0), target
+        return _Planned(base, CompactionPlan(0), target)
     tombstoned = base.ledger.ids(base.field_id)
     written_by = base.iceberg.metadata.default_spec_id
-    return plan_compaction(base.facts.head_id, base.files(), tombstoned, written_by, target, max_bytes), target
+    plan = plan_compaction(base.facts.head_id, base.files(), tombstoned, written_by, target, max_bytes)
+    return _Planned(base, plan, target)
 
 
-def _step(
-    context: RunContext, table: SparkTable, snapshot_id: int, bins: Sequence[Bin], target_bytes: int
-) -> int | None:
+def _step(context: RunContext, table: SparkTable, planned: _Planned, bins: Sequence[Bin]) -> int | None:
     """Merge and commit these files. Returns: the id of the new snapshot; None: other writers replaced some of the files."""
+    snapshot_id = planned.plan.snapshot_id
     added: tuple[DataFile, ...] = ()
     removed: tuple[DataFile, ...] = ()
     attempts = Attempts()
     try:
-        for together in rounds(bins):
+        by_arrow = merge_bins(context, table, planned.base, bins, snapshot_id)
+        added, removed = by_arrow.added, by_arrow.removed
+        for together in rounds(by_arrow.left):
             with scan_files(table, [f.path for one in together for f in one], snapshot_id) as scanned:
-                added += write_uncommitted(table, scanned.frame, context.run_id, target_bytes, one_pass=True)
+                added += write_uncommitted(table, scanned.frame, context.run_id, planned.target_bytes, one_pass=True)
                 removed += scanned.files
         if sum(f.records for f in removed) != sum(f.records for f in added):
             # Deletes that manifests do not show hide rows. The purge rewrites such files, so they are not merged here.
@@ -116,7 +132,16 @@ def _step(
         context.step("after-compact")
         files = [f for one in bins for f in one]
         change = Rewrite(removed, added, snapshot_id)
-        done = commit_on_ledger(context, table, lambda base: _intent(context, base, files, added, change), attempts)
+        version = planned.base.facts.format_version
+
+        def intent(base: Base) -> Intent[None] | NothingToCommit[None]:
+            # Since version 3 rows have ids, which the files would have to store.
+            if base.facts.format_version != version:
+                log.info("the compaction is planned again: the format version of the table has changed")
+                return NothingToCommit(None)
+            return _intent(context, base, files, added, change)
+
+        done = commit_on_ledger(context, table, intent, attempts)
     except LetheError:
         discard(table, added, attempts)
         raise

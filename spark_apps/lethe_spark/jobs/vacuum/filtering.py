@@ -81,7 +81,7 @@ def filter_files(
     target = Target.of(base.iceberg, base.field_id, may_lack=True)
     if has_ids := base.iceberg.metadata.format_version >= ROW_IDS_SINCE:
         target = with_row_ids(target)
-    places = _described(context, table, [file for file, _ in files])
+    places = described_for_workers(context, table, [file for file, _ in files], "purged")
     tasks = [
         FileToFilter(file.path, file.records, place.to, loss, place.document, place.row_ids)
         for (file, loss), place in zip(files, places, strict=True)
@@ -106,10 +106,10 @@ def filter_files(
 
 
 @dataclass(frozen=True)
-class _Described:
+class Described:
     """What a worker must know of a file."""
 
-    # URI of a new file in the run's folder.
+    # URI of a new file in the run's folder, and in the file's partition.
     to: str
     # Iceberg's JSON of the file.
     document: str
@@ -117,20 +117,25 @@ class _Described:
 
 
 @reading("naming new data files")
-def _described(context: RunContext, table: SparkTable, files: Collection[DataFile]) -> list[_Described]:
-    """Raises: TransientError."""
+def described_for_workers(
+    context: RunContext, table: SparkTable, files: Collection[DataFile], what: str
+) -> list[Described]:
+    """Args:
+        what: A part of the names of new files.
+    Raises: TransientError.
+    """
     places = writing_as(table, context.run_id).locationProvider()
     parser, specs = table.jvm.org.apache.iceberg.ContentFileParser, table.java.specs()
     found = []
     for number, file in enumerate(files):
         spec = specs.get(int(file.java.specId()))
-        name = f"{number:05d}-purged-{uuid.uuid4()}.parquet"
+        name = f"{number:05d}-{what}-{uuid.uuid4()}.parquet"
         to = (
             places.newDataLocation(name)
             if spec.isUnpartitioned()
             else places.newDataLocation(spec, file.java.partition(), name)
         )
-        found.append(_Described(str(to), str(parser.toJson(file.java, spec)), _row_ids(file.java)))
+        found.append(Described(str(to), str(parser.toJson(file.java, spec)), _row_ids(file.java)))
     return found
 
 
