@@ -19,6 +19,9 @@ SUITE = Suite(
         "large": lambda lake, scale: vacuum_purges.measure(
             lake, scale.large_table, scale.large_deleted, scale.large_rounds, ordered=True
         ),
+        "large-unsorted": lambda lake, scale: vacuum_purges.measure(
+            lake, scale.large_table, scale.large_deleted[:1], scale.large_rounds, ordered=False
+        ),
         "purges-sorted": lambda lake, scale: vacuum_purges.measure(
             lake, scale.table, scale.deleted, scale.purge_rounds, ordered=True
         ),

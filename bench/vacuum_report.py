@@ -11,6 +11,8 @@ SCAN_SECONDS_AT_MOST: Final = 10.0  # of the largest table
 # Time of a purge of large files, compared with its rivals: of few batches, and of more.
 LARGE_AT_MOST: Final = (0.1, 0.2)
 FEW_BATCHES: Final = 10
+# Of unsorted files, all of which is encoded.
+LARGE_UNSORTED_AT_MOST: Final = 0.3
 _GIB: Final = 2**30
 
 
@@ -22,6 +24,7 @@ def goals(parts: Mapping[str, Any]) -> list[dict[str, Any]]:
         text = f"a vacuum of {r['deleted']:,} batches of a sorted table rewrites at most 1.05 of what holds them"
         found.append(goal(text, rewritten(r), REWRITTEN_AT_MOST))
     found += _large(parts.get("large", {"results": []})["results"])
+    found += _large_unsorted(parts.get("large-unsorted", {"results": []})["results"])
     scans = [r for r in parts.get("scan", {"results": []})["results"] if r["sorted"]]
     if scans:
         largest = max(scans, key=lambda r: (r["files"], r["tombstones"]))
@@ -41,6 +44,16 @@ def _large(results: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     return found
 
 
+def _large_unsorted(results: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """A purge of large unsorted files compared with the procedure, in time."""
+    found = []
+    for r in (r for r in results if r["way"] == VACUUM):
+        other = find(results, way=REWRITE_V3, deleted=r["deleted"])
+        text = f"a vacuum of {r['deleted']:,} batches of large unsorted files ÷ {REWRITE_V3}"
+        found.append(goal(text, ratio(median(r), median(other)), LARGE_UNSORTED_AT_MOST))
+    return found
+
+
 def rewritten(result: Mapping[str, Any]) -> float | None:
     """Bytes rewritten for each byte of the files that really held deleted rows."""
     return ratio(median(result, "bytes"), result.get("held_bytes"))
@@ -50,9 +63,15 @@ def section(document: Mapping[str, Any], drawn: Mapping[str, str], folder: str) 
     """The generated part of the page, in Markdown. `drawn`: plots by part."""
     parts = document["parts"]
     lines = [*heading(document, folder, "vacuum.json"), *goals_table(document["goals"], "at most")]
-    for part, name in (("large", "large"), ("purges-sorted", "sorted"), ("purges-unsorted", "unsorted")):
+    titles = {
+        "large": "large files",
+        "large-unsorted": "large unsorted files",
+        "purges-sorted": "the sorted table",
+        "purges-unsorted": "the unsorted table",
+    }
+    for part, name in titles.items():
         if part in parts:
-            lines += [f"### Purges of the {name} table", "", *picture(drawn, part, folder), *_purges(parts[part]), ""]
+            lines += [f"### Purges of {name}", "", *picture(drawn, part, folder), *_purges(parts[part]), ""]
     if "scan" in parts:
         lines += ["### SCAN", "", *picture(drawn, "scan", folder), *_scans(parts["scan"]), ""]
     if "reads" in parts:

@@ -17,7 +17,8 @@ class VacuumScale:
     deleted: Sequence[int]
     # Rounds of purges, each of another table.
     purge_rounds: int
-    # A sorted table with large files, and the numbers of reverted batches of its purges.
+    # A table with large files, and the numbers of reverted batches of its purges; of the unsorted one, only the first: each of
+    # its row groups has rows of all batches.
     large_table: Size
     large_deleted: Sequence[int]
     large_rounds: int
