@@ -8,7 +8,7 @@ Files that are sorted and next to each other stay in their order. The rows of ot
 import json
 import uuid
 from collections.abc import Mapping
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Final
@@ -19,29 +19,16 @@ from pyiceberg.table.sorting import SortOrder
 
 from lethe.ingest.registrable import Target
 from lethe.merging.arrangement import Arrangement, NotInOrder
+from lethe.merging.fetching import FileToMerge, OpenFile, opened
 from lethe.merging.merged_file import MergedFile
 from lethe.purge.filtering import describe, nans_of
 from lethe.purge.footer import Unreadable
-from lethe.purge.row_ids import RowIds
 from lethe.purge.sinks import Sink
 from lethe.purge.source import Source, Unsuitable
 from lethe.writing.layout import sort_keys_of
 
 # Rows that are sorted in memory have at most so many bytes there.
 SORTED_BYTES: Final = 256 * 1024**2
-
-
-@dataclass(frozen=True)
-class FileToMerge:
-    """A data file of a bin."""
-
-    path: str
-    # Number of rows.
-    records: int
-    # Iceberg's JSON of the file.
-    document: str
-    # What its rows inherit. None: the table's rows have no ids.
-    row_ids: RowIds | None = None
 
 
 @dataclass(frozen=True)
@@ -123,8 +110,9 @@ class Merge:
             with io.new_output(bin_.to).create(overwrite=True) as stream:
                 sink = Sink(stream)
                 merged = MergedFile(sink, self.target, keys, self.sorted_bytes if in_memory else None)
-                for file in bin_.files:
-                    self._add(io, file, merged, None if in_memory else arrangement)
+                with closing(opened(io, bin_.files)) as files:
+                    for one in files:
+                        self._add(one, merged, None if in_memory else arrangement)
                 merged.close()
             document = describe(io, bin_.to, sink.size, self.target, kept, merged.nans)
             return Merged(document, bin_.to, merged.copied, merged.encoded)
@@ -133,13 +121,12 @@ class Merge:
                 io.delete(bin_.to)
             raise
 
-    def _add(self, io: FileIO, file: FileToMerge, merged: MergedFile, arrangement: Arrangement | None) -> None:
+    def _add(self, one: OpenFile, merged: MergedFile, arrangement: Arrangement | None) -> None:
         """Add the rows of a file. Raises: Unsuitable, Unreadable, NotInOrder."""
-        given, entry = io.new_input(file.path), json.loads(file.document)
-        with given.open() as stream:
-            source = Source(stream, len(given), self.target, file.row_ids)
-            if source.parquet.metadata.num_rows != file.records:
-                raise Unsuitable("the number of its rows is not that of its entry")
-            if arrangement is not None:
-                arrangement.add(source, entry.get("sort-order-id"))
-            merged.add(source, nans_of(entry))
+        entry = json.loads(one.file.document)
+        source = Source(one.stream, one.size, self.target, one.file.row_ids)
+        if source.parquet.metadata.num_rows != one.file.records:
+            raise Unsuitable("the number of its rows is not that of its entry")
+        if arrangement is not None:
+            arrangement.add(source, entry.get("sort-order-id"))
+        merged.add(source, nans_of(entry))

@@ -7,7 +7,8 @@ from typing import Any, Final
 
 from lethe.base.errors import LetheError
 from lethe.ingest.registrable import Target
-from lethe.merging.merge_task import BinToMerge, FileToMerge, Merge, Merged
+from lethe.merging.fetching import FileToMerge
+from lethe.merging.merge_task import BinToMerge, Merge, Merged
 from lethe.purge.row_ids import with_row_ids
 from lethe.search.vacuum_survey import traits_of
 from lethe.vacuum.compaction import Bin
@@ -61,21 +62,20 @@ def merge_bins(context: RunContext, table: SparkTable, base: Base, bins: Sequenc
     for task in tasks_of(table, paths, snapshot_id, kept_metrics(base)):
         planned = DataFile.of(task.file())
         found[planned.path] = planned if _is_plain(task, base) else None
+    plain = {path: file for path, file in found.items() if file is not None}
+    names = described_for_workers(context, table, plain.values(), "merged")
+    known = dict(zip(plain, names, strict=True))
     chosen: list[Bin] = []
     tasks: list[BinToMerge] = []
     for one in bins:
-        files = [file for f in one if (file := found[f.path]) is not None]
-        if len(files) < len(one):
+        if not all(f.path in known and (known[f.path].row_ids is not None or not has_ids) for f in one):
             continue
-        known = described_for_workers(context, table, files, "merged")
-        if has_ids and any(k.row_ids is None for k in known):
-            continue
-        parts = tuple(
-            FileToMerge(file.path, file.records, k.document, k.row_ids if has_ids else None)
-            for file, k in zip(files, known, strict=True)
-        )
+        parts = [
+            FileToMerge(f.path, f.size, f.records, known[f.path].document, known[f.path].row_ids if has_ids else None)
+            for f in one
+        ]
         chosen.append(one)
-        tasks.append(BinToMerge(parts, known[0].to))
+        tasks.append(BinToMerge(tuple(parts), known[one[0].path].to))
     if not tasks:
         return MergedBins((), (), tuple(bins))
     done = _merged(context, table, work, tasks)
@@ -91,9 +91,8 @@ def merge_bins(context: RunContext, table: SparkTable, base: Base, bins: Sequenc
     except LetheError:
         discard(table, [merged.path for merged in written], Attempts())
         raise
-    removed = [found[f.path] for one in bins if id(one) in replaced for f in one]
-    left = tuple(one for one in bins if id(one) not in replaced)
-    return MergedBins(added, tuple(file for file in removed if file is not None), left)
+    removed = [plain[f.path] for one in bins if id(one) in replaced for f in one]
+    return MergedBins(added, tuple(removed), tuple(one for one in bins if id(one) not in replaced))
 
 
 def _work(context: RunContext, base: Base) -> Merge | None:

@@ -3,6 +3,7 @@
 import json
 import random
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from lethe.ingest.registrable import Target
-from lethe.merging.merge_task import BinToMerge, FileToMerge, Merge, Merged
+from lethe.merging import fetching
+from lethe.merging.fetching import FileToMerge
+from lethe.merging.merge_task import BinToMerge, Merge, Merged
 from lethe.purge.row_ids import RowIds, with_row_ids
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
@@ -52,7 +55,8 @@ def a_file(
     pq.write_table(table, path, **{"store_schema": False, "write_page_index": True} | options)
     entry: dict[str, Any] = {"spec-id": 0, "partition": [], "sort-order-id": claims}
     entry["nan-value-counts"] = {"keys": [3], "values": [sum(v % 3 == 0 for _, v in rows)]}
-    return FileToMerge(str(path), len(rows), json.dumps({k: v for k, v in entry.items() if v is not None}), ids)
+    document = json.dumps({k: v for k, v in entry.items() if v is not None})
+    return FileToMerge(str(path), path.stat().st_size, len(rows), document, ids)
 
 
 def merge(work: Merge, folder: Path, *files: FileToMerge) -> Merged:
@@ -184,7 +188,7 @@ def test_rows_keep_their_ids(tmp_path: Path, stores: bool, size: str, second: st
     work = merger(by(1), row_ids=True, write__parquet__row_group_size_bytes=size)
     if stores:
         assert work(BinToMerge((first,), str(tmp_path / "before.parquet"))).document
-        first = FileToMerge(str(tmp_path / "before.parquet"), 3, first.document, RowIds(5000, 9))
+        first = FileToMerge(str(tmp_path / "before.parquet"), 0, 3, first.document, RowIds(5000, 9))
     other = a_file(tmp_path, "b", rows_of(second, 10), ids=RowIds(2000, 8))
 
     assert merge(work, tmp_path, first, other).document
@@ -221,14 +225,14 @@ def test_files_of_different_partitions_are_left(tmp_path: Path) -> None:
     one, other = (a_file(tmp_path, n, rows_of("A")) for n in "ab")
     entry = json.loads(other.document) | {"partition": [1]}
 
-    moved = FileToMerge(other.path, 1, json.dumps(entry))
+    moved = replace(other, document=json.dumps(entry))
     assert "different partitions" in unsuitable(merger(by(1)), tmp_path, one, moved)
 
 
 def test_a_file_with_other_rows_than_its_entry_says_is_left(tmp_path: Path) -> None:
     one, other = (a_file(tmp_path, n, rows_of("A")) for n in "ab")
 
-    wrong = FileToMerge(other.path, 2, other.document)
+    wrong = replace(other, records=2)
     assert "number of its rows" in unsuitable(merger(by(1)), tmp_path, one, wrong)
 
 
@@ -236,7 +240,23 @@ def test_files_without_rows_are_left(tmp_path: Path) -> None:
     assert unsuitable(merger(by(1)), tmp_path, a_file(tmp_path, "a", [])) == "the files have no rows"
 
 
-def test_a_missing_file_is_an_error_that_leaves_no_file(tmp_path: Path) -> None:
+@pytest.mark.parametrize("whole", [0, 8 << 20])
+def test_many_files_are_fetched_ahead_and_large_ones_are_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, whole: int
+) -> None:
+    monkeypatch.setattr(fetching, "_WHOLE", whole)
+    contents = [[(f"{n:03d}", n)] for n in range(100)]
+
+    assert merge(merger(by(1)), tmp_path, *(a_file(tmp_path, str(n), rows) for n, rows in enumerate(contents))).document
+
+    assert found(tmp_path) == [(f"{n:03d}", n) for n in range(100)]
+
+
+@pytest.mark.parametrize("whole", [0, 8 << 20])
+def test_a_missing_file_is_an_error_that_leaves_no_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, whole: int
+) -> None:
+    monkeypatch.setattr(fetching, "_WHOLE", whole)
     files = [a_file(tmp_path, "a", rows_of("A")), a_file(tmp_path, "b", rows_of("B"))]
     Path(files[1].path).unlink()
 
