@@ -6,6 +6,7 @@ Most files of a table have one and the same schema. What follows from it is foun
 from collections.abc import Mapping
 from dataclasses import dataclass
 from decimal import Decimal
+from math import isnan
 from typing import Any, Final, TypeAlias
 
 from pyiceberg.conversions import to_bytes
@@ -15,6 +16,8 @@ from pyiceberg.types import (
     BinaryType,
     DateType,
     DecimalType,
+    DoubleType,
+    FloatType,
     IcebergType,
     PrimitiveType,
     StringType,
@@ -86,7 +89,11 @@ class FooterColumn:
         if isinstance(self.kind, DecimalType) and statistics.physical_type != "FIXED_LEN_BYTE_ARRAY":
             unit = Decimal(1).scaleb(-self.kind.scale)
             return chunk.num_values, nulls, statistics.min_raw * unit, statistics.max_raw * unit
-        return chunk.num_values, nulls, statistics.min, statistics.max
+        lower, upper = statistics.min, statistics.max
+        if isinstance(self.kind, (FloatType, DoubleType)) and (isnan(lower) or isnan(upper)):
+            # parquet-java takes NaN as the largest value, so the largest number is unknown.
+            return chunk.num_values, nulls, None, None
+        return chunk.num_values, nulls, lower, upper
 
     @property
     def keeps_counts(self) -> bool:

@@ -1,14 +1,11 @@
-"""Dictionaries of columns: which ones a file has, and without the values that no row has any more. Pure.
+"""Which columns of a file have dictionaries. Pure.
 
 Texts that a file has in a dictionary are read as numbers into it: filtering them and writing them again needs no text of a row.
 """
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Final
-
-import numpy as np
-import pyarrow as pa
+from typing import Final
 
 from lethe.purge import footer
 from lethe.purge.footer import Struct
@@ -49,27 +46,3 @@ def _encodings(data: Struct) -> Iterator[int]:
     for one in counts.items if counts is not None else ():
         if one[footer.PAGE_TYPE] in _DATA_PAGES and one[footer.PAGE_COUNT]:
             yield one[footer.PAGE_ENCODING]
-
-
-def without_unused(rows: pa.Table) -> pa.Table:
-    """The rows, with dictionaries of nothing but their own values: a value of a purged row must not stay in a file."""
-    rows = rows.unify_dictionaries().combine_chunks()
-    for at, field in enumerate(rows.schema):
-        if pa.types.is_dictionary(field.type):
-            rows = rows.set_column(at, field, _without_unused(rows.column(at)))
-    return rows
-
-
-def _without_unused(column: pa.ChunkedArray) -> Any:
-    encoded = column.combine_chunks()
-    if isinstance(encoded, pa.ChunkedArray):  # no rows
-        return column
-    values, indices = encoded.dictionary, encoded.indices
-    known = indices.drop_null().to_numpy()
-    used = np.zeros(len(values), np.bool_)
-    used[known] = True
-    if used.all():
-        return column
-    moved = pa.array(np.cumsum(used, dtype=np.int32) - np.int32(1))
-    kept = pa.DictionaryArray.from_arrays(moved.take(indices), values.filter(pa.array(used)))
-    return kept.cast(column.type)

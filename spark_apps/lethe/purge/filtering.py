@@ -10,6 +10,7 @@ import uuid
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Any
 
 import pyarrow as pa
@@ -105,7 +106,7 @@ class Filter:
                 before = json.loads(file.document)
                 kept = {k: before[k] for k in ("spec-id", "partition", "sort-order-id") if k in before}
                 nans = rewrite.nans_after(nans_of(before))
-                document = describe(io, file.to, sink.size, self.target, kept, nans)
+                document = describe(io, file.to, sink.size, self.target, kept, nans, before)
                 by_store = sink.copied_by_store
                 return Filtered(
                     file.path, document, rewrite.copied, rewrite.encoded, sent=sink.size - by_store, by_store=by_store
@@ -116,13 +117,23 @@ class Filter:
                 raise
 
 
-def describe(io: FileIO, path: str, size: int, target: Target, kept: Mapping[str, Any], nans: Mapping[int, int]) -> str:
+def describe(
+    io: FileIO,
+    path: str,
+    size: int,
+    target: Target,
+    kept: Mapping[str, Any],
+    nans: Mapping[int, int],
+    superset: Mapping[str, Any] = MappingProxyType({}),
+) -> str:
     """Iceberg's JSON of a new file, by its footer.
 
     Args:
         size: Bytes that were written.
         kept: What the footer does not show: spec, partition and sort order.
         nans: By field id.
+        superset: Iceberg's JSON of a file that has all rows of this one. Its bounds of floating-point columns hold, where the
+            footer has none because of NaNs.
     Raises: Unsuitable.
     """
     written = io.new_input(path)
@@ -133,10 +144,26 @@ def describe(io: FileIO, path: str, size: int, target: Target, kept: Mapping[str
     found = data_file_document(metadata, path, size, columns_of(metadata, target))
     counted = found["value-counts"]["keys"]
     known = {i: n for i, n in nans.items() if i in counted}
-    return json.dumps(found | dict(kept) | {"nan-value-counts": by_field_id(known)})
+    bounds = {which: by_field_id(_bounds(which, found, superset, known)) for which in ("lower-bounds", "upper-bounds")}
+    return json.dumps(found | bounds | dict(kept) | {"nan-value-counts": by_field_id(known)})
+
+
+def _bounds(
+    which: str, found: Mapping[str, Any], superset: Mapping[str, Any], nans: Mapping[int, int]
+) -> dict[int, str]:
+    """The bounds that a footer shows, and those of a larger file for floating-point columns that have numbers."""
+    bounds, larger = of_field_id(found, which), of_field_id(superset, which)
+    values, nulls = of_field_id(found, "value-counts"), of_field_id(found, "null-value-counts")
+    numbers = {i: values[i] - nulls[i] - n for i, n in nans.items() if i in nulls}
+    return bounds | {i: b for i, b in larger.items() if i not in bounds and numbers.get(i, 0) > 0}
+
+
+def of_field_id(document: Mapping[str, Any], name: str) -> dict[int, Any]:
+    """A map of Iceberg's JSON."""
+    found = document.get(name) or {"keys": [], "values": []}
+    return dict(zip(found["keys"], found["values"], strict=True))
 
 
 def nans_of(document: Mapping[str, Any]) -> dict[int, int]:
     """The NaNs of a data file by field id, of Iceberg's JSON."""
-    found = document.get("nan-value-counts") or {"keys": [], "values": []}
-    return dict(zip(found["keys"], found["values"], strict=True))
+    return of_field_id(document, "nan-value-counts")

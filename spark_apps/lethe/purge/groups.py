@@ -7,11 +7,11 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from lethe.purge.dictionaries import without_unused
 from lethe.purge.footer import Struct
 from lethe.purge.sinks import Sink
 from lethe.purge.source import Source
 from lethe.purge.splicing import Splice, footer_of, groups_of, narrow
+from lethe.writing.dictionaries import without_unused
 
 
 class GroupWriter:

@@ -13,6 +13,7 @@ from pyiceberg.io import load_file_io
 from pyiceberg.table.locations import load_location_provider
 
 from lethe.ingest.registrable import by_field_id, columns_of, data_file_document
+from lethe.writing.dictionaries import without_unused
 from lethe.writing.layout import GROUP_BYTES, TableLayout, float_columns, parquet_options, row_group_bytes
 from lethe.writing.order import in_order
 from lethe.writing.partitions import Partition, partitions_of, split
@@ -137,7 +138,7 @@ class _PartitionFiles:
 
     def _write_group(self) -> None:
         """Write one row group of the waiting rows."""
-        table = pa.concat_tables(self._waiting).unify_dictionaries()
+        table = pa.concat_tables(self._waiting)
         count = max(1, min(table.num_rows, table.num_rows * self._group_size() // max(self._waiting_bytes, 1)))
         rows, rest = table.slice(0, count), table.slice(count)
         if self._file is None:
@@ -172,7 +173,7 @@ class _OpenFile:
 
     def write(self, rows: pa.Table) -> None:
         """Write one row group."""
-        rows = rows.combine_chunks()
+        rows = without_unused(rows)
         columns = [rows.column(f.name).cast(f.type) for f in self._columns]
         table = pa.Table.from_arrays(columns, schema=self._columns)
         for field_id, path in float_columns(self._columns):

@@ -29,12 +29,12 @@ def vending(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Vending]:
 
 
 def a_story(spark: SparkSession, lake: Lake, vending: Vending, with_endpoint: bool) -> Story:
-    """Batches A and B are in the table. From now on credentials are valid for seconds.
+    """Batches A and B are in the table. Credentials are valid for seconds.
 
     Args:
         with_endpoint: The catalog names an endpoint that new credentials are asked of.
     """
-    vending.vault.with_endpoint, vending.vault.life_seconds = with_endpoint, 600.0
+    vending.vault.with_endpoint, vending.vault.life_seconds = with_endpoint, SHORT
     name = f"vended_{with_endpoint}".lower()
     lake.add_catalog(name, **vending.properties)
     make_session(name)
@@ -42,8 +42,6 @@ def a_story(spark: SparkSession, lake: Lake, vending: Vending, with_endpoint: bo
     story.put("A", "B")
     story.consolidate("A", "B")
     vended._vendors.clear()
-    vending.vault.until.clear()
-    vending.vault.life_seconds = SHORT
     return story
 
 

@@ -5,7 +5,7 @@ from typing import Literal
 import pytest
 from pyspark.sql import SparkSession
 
-from tests.spark.support.all_types import all_types, alone, data_file, differences, metrics, rows_of
+from tests.spark.support.all_types import alone
 from tests.spark.support.built_once import built_once
 from tests.spark.support.native_deletes import Native
 from tests.spark.support.story import Story, of_batches
@@ -170,19 +170,3 @@ def test_columns_that_were_dropped_and_added_and_renamed(story: Story, filtered:
     assert len(filtered) == 2
     rows = story.table().scan().to_arrow()
     assert (rows["batch_id"].unique().to_pylist(), rows["w"].null_count) == (["D"], 0)
-
-
-def test_rows_and_metrics_of_all_types_are_those_of_a_rewrite_by_spark(
-    spark: SparkSession, lake: Lake, filtered: list[str]
-) -> None:
-    by_arrow, by_spark = all_types(spark, lake), all_types(spark, lake)
-
-    result = alone(by_arrow)
-    assert len(filtered) == 1
-    assert 0 < result.bytes_copied < result.bytes_rewritten
-    by_spark.vacuum()
-    assert len(filtered) == 1
-
-    assert rows_of(by_arrow) == rows_of(by_spark)
-    assert len(rows_of(by_arrow)) == 1700
-    assert differences(metrics(data_file(by_arrow)), metrics(data_file(by_spark))) == {}
