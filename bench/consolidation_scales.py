@@ -26,7 +26,7 @@ class ConsolidationScale:
     # Number of such commits.
     register_rounds: int
     # Memory of the driver, as Spark takes it.
-    driver_memory: str = "2g"
+    driver_memory: str = "1g"
 
 
 SCALES = {
