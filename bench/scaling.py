@@ -1,6 +1,6 @@
 """Measure what grows with a table: its metadata, planning, commits and registering, up to ten million data files.
 
-python -m bench.scaling [--scale tiny|small|full] [--out docs/benchmarks]
+python -m bench.scaling [--scale tiny|small|medium|full] [--out docs/benchmarks]
 
 The data files do not exist. Iceberg and Lethe write real manifests and ledgers for them, and nothing reads data.
 """
@@ -58,6 +58,7 @@ class ScalingScale:
 SCALES: Final = {
     "tiny": ScalingScale("tiny", (50, 100), 20, 1, "768m"),
     "small": ScalingScale("small", (20_000, 100_000), 10_000, 3),
+    "medium": ScalingScale("medium", (100_000, 1_000_000), 100_000, 5),
     "full": ScalingScale("full", (100_000, 1_000_000, 10_000_000), 100_000, 5),
 }
 
