@@ -31,6 +31,8 @@ ONE_PASS_BYTES: Final = 1024 * 1024 * 1024
 # Rows of one batch that a task of Arrow sorts in memory.
 SORTED_BYTES: Final = 512 * 1024 * 1024
 _ROWS_AT_ONCE: Final = 65_536
+# Spark's setting of how many rows it sends to Python at a time.
+_ROWS_PER_BATCH: Final = "spark.sql.execution.arrow.maxRecordsPerBatch"
 _TARGET_SIZE: Final = "write.target-file-size-bytes"
 _DEFAULT_TARGET_SIZE: Final = 512 * 1024 * 1024
 
@@ -159,4 +161,10 @@ def write_with_spark(
 
     frame = rows.blocks.map(lambda block: (block.content,)).toDF("content binary").mapInArrow(unpack, columns)
     one_pass = input_bytes <= ONE_PASS_BYTES
-    return write_uncommitted(table, frame, run_id, target_file_size_bytes, one_pass=one_pass)
+    conf = table.spark.conf
+    before = conf.get(_ROWS_PER_BATCH)
+    conf.set(_ROWS_PER_BATCH, "1")  # a row is a block of megabytes
+    try:
+        return write_uncommitted(table, frame, run_id, target_file_size_bytes, one_pass=one_pass)
+    finally:
+        conf.set(_ROWS_PER_BATCH, str(before))
