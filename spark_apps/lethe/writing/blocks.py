@@ -19,6 +19,9 @@ from lethe.writing.partitions import batches_of, partitions_of, split
 BUCKETS: Final = 1024
 # Rows are divided into blocks when they have so many bytes in memory.
 BYTES_AT_ONCE: Final = 32 * 1024**2
+# Writing tasks, so that all cores are busy until the end, and the bytes in memory that one takes at most, if they can be divided.
+_TASKS_PER_CORE: Final = 2
+_BYTES_PER_TASK: Final = 1024**3
 _OPTIONS: Final = pa.ipc.IpcWriteOptions(compression="lz4")
 
 
@@ -131,6 +134,14 @@ def without_batches(rows: pa.Table, batch_column: str, ids: Sequence[str]) -> pa
     return rows.filter(pc.invert(pc.is_in(rows.column(batch_column), value_set=pa.array(ids, pa.string()))))
 
 
+def bytes_of_cells(sizes: Mapping[BlockKey, int]) -> dict[Cell, int]:
+    """Bytes in memory of each cell, by those of the blocks."""
+    cells: dict[Cell, int] = {}
+    for key, size in sizes.items():
+        cells[key.cell] = cells.get(key.cell, 0) + size
+    return cells
+
+
 def plan(
     sizes: Mapping[BlockKey, int], input_bytes: int, target_file_size: int, parallelism: int
 ) -> tuple[dict[Cell, int], int]:
@@ -145,9 +156,7 @@ def plan(
         target_file_size: In bytes.
     Returns: the task of each cell, and the number of tasks.
     """
-    cells: dict[Cell, int] = {}
-    for key, size in sizes.items():
-        cells[key.cell] = cells.get(key.cell, 0) + size
+    cells = bytes_of_cells(sizes)
     total = sum(cells.values())
     if not total:
         return dict.fromkeys(cells, 0), min(len(cells), 1)
@@ -170,7 +179,3 @@ def plan(
         heapreplace(loads, (load + size, task))
         found.update(dict.fromkeys(together, task))
     return found, count
-
-
-_TASKS_PER_CORE: Final = 2
-_BYTES_PER_TASK: Final = 1024**3

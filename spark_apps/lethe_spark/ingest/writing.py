@@ -7,7 +7,7 @@ from typing import Final
 
 import pyarrow as pa
 from lethe.ingest.registrable import Target
-from lethe.writing.blocks import Block, BlockKey, decode, plan, without_batches
+from lethe.writing.blocks import Block, BlockKey, bytes_of_cells, decode, plan, without_batches
 from lethe.writing.layout import TableLayout, Unsupported
 from lethe.writing.write_task import WriteTask
 from pyspark.accumulators import Accumulator, AccumulatorParam
@@ -95,12 +95,7 @@ def layout_of(
 
 def fits_in_memory(layout: TableLayout, sizes: Mapping[BlockKey, int]) -> bool:
     """Whether each task of Arrow can sort its rows in memory."""
-    if layout.batches_in_order:
-        return True
-    cells: dict[object, int] = {}
-    for key, size in sizes.items():
-        cells[key.cell] = cells.get(key.cell, 0) + size
-    return max(cells.values(), default=0) <= SORTED_BYTES
+    return layout.batches_in_order or max(bytes_of_cells(sizes).values(), default=0) <= SORTED_BYTES
 
 
 def write_with_arrow(
