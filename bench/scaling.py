@@ -29,7 +29,7 @@ from bench.lake import Lake, commit, entry, our_properties
 from bench.scales import BATCH_COLUMN
 from bench.suite import Suite, main
 from bench.timing import say
-from bench.vacuum_scan import in_a_process
+from bench.vacuum_scan import batch_id, in_a_process
 
 # Files of a commit; batches of a file; bytes of a file.
 AT_ONCE: Final = 20_000
@@ -69,7 +69,10 @@ def growing(lake: Lake, scale: ScalingScale) -> dict[str, Any]:
     field_id = table.field_id(BATCH_COLUMN)
     assert field_id is not None
     _delete(
-        lake, table, field_id, [_id(n * scale.files[0] * PER_FILE // scale.tombstones) for n in range(scale.tombstones)]
+        lake,
+        table,
+        field_id,
+        [batch_id(n * scale.files[0] * PER_FILE // scale.tombstones) for n in range(scale.tombstones)],
     )
     results: list[dict[str, Any]] = []
     there = 0
@@ -101,7 +104,7 @@ def growing(lake: Lake, scale: ScalingScale) -> dict[str, Any]:
 def _register(lake: Lake, table: SparkTable, field_id: int, first: int, count: int) -> float:
     """Seconds to describe files to Iceberg and commit them, each as a batch of its own."""
     documents = list(islice(_documents(first, field_id), count))
-    batches = tuple(entry(_id(n * PER_FILE), BatchState.PROMOTED, 5_000_000) for n in range(first, first + count))
+    batches = tuple(entry(batch_id(n * PER_FILE), BatchState.PROMOTED, 5_000_000) for n in range(first, first + count))
     since = time.monotonic()
     commit(lake, table, Register(data_files(table, documents)), lambda run: Delta(run, set_batches=batches))
     return round(time.monotonic() - since, 2)
@@ -109,7 +112,7 @@ def _register(lake: Lake, table: SparkTable, field_id: int, first: int, count: i
 
 def _revert(lake: Lake, table: SparkTable, field_id: int, files: int, number: int) -> float:
     """Seconds of one commit of 100 tombstones."""
-    ids = [_id((number * 100 + n) * files * PER_FILE // 100_003 + 1) for n in range(100)]
+    ids = [batch_id((number * 100 + n) * files * PER_FILE // 100_003 + 1) for n in range(100)]
     since = time.monotonic()
     _delete(lake, table, field_id, ids)
     return round(time.monotonic() - since, 3)
@@ -148,7 +151,7 @@ def _documents(first: int, field_id: int) -> Iterator[str]:
     n = first
     while True:
         month = n // PER_PARTITION % PARTITIONS + 1
-        bounds = (_id(n * PER_FILE), _id((n + 1) * PER_FILE - 1))
+        bounds = (batch_id(n * PER_FILE), batch_id((n + 1) * PER_FILE - 1))
         lower, upper = ({"keys": [field_id], "values": [b.encode().hex().upper()]} for b in bounds)
         yield json.dumps(
             {
@@ -165,10 +168,6 @@ def _documents(first: int, field_id: int) -> Iterator[str]:
             }
         )
         n += 1
-
-
-def _id(number: int) -> str:
-    return f"flights-2013.{number:012d}"
 
 
 def no_pictures(_document: Mapping[str, Any], _folder: Path) -> dict[str, str]:

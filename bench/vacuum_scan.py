@@ -69,7 +69,7 @@ def simulated(lake: Lake, files: int, tombstones: int, ordered: bool) -> str:
     while chunk := list(islice(documents, AT_ONCE)):
         commit(lake, table, Register(data_files(table, chunk)), Delta)
     added = datetime(2026, 1, 1, tzinfo=UTC)
-    ids = [_id(n * files * PER_FILE // tombstones) for n in range(tombstones)]
+    ids = [batch_id(n * files * PER_FILE // tombstones) for n in range(tombstones)]
 
     def delta(run: str) -> Delta:
         meta = {META_RESTATEMENTS: f"bench/revert/{run}", META_RUN: run}
@@ -84,7 +84,7 @@ def _documents(files: int, ordered: bool, field_id: int) -> Iterator[str]:
     for n in range(files):
         month = n // of_month
         first, last = (n, n + 1) if ordered else (month * of_month, min(files, (month + 1) * of_month))
-        bounds = (_id(first * PER_FILE), _id(last * PER_FILE - 1))
+        bounds = (batch_id(first * PER_FILE), batch_id(last * PER_FILE - 1))
         lower, upper = ({"keys": [field_id], "values": [b.encode().hex().upper()]} for b in bounds)
         yield json.dumps(
             {
@@ -102,7 +102,8 @@ def _documents(files: int, ordered: bool, field_id: int) -> Iterator[str]:
         )
 
 
-def _id(number: int) -> str:
+def batch_id(number: int) -> str:
+    """Of the batch with this number, in their order."""
     return f"flights-2013.{number:012d}"
 
 

@@ -6,7 +6,6 @@ Files that are sorted and next to each other stay in their order. The rows of ot
 """
 
 import json
-import uuid
 from collections.abc import Mapping
 from contextlib import closing, suppress
 from dataclasses import dataclass, replace
@@ -23,7 +22,7 @@ from lethe.merging.fetching import FileToMerge, OpenFile, opened
 from lethe.merging.merged_file import MergedFile
 from lethe.purge.filtering import describe, nans_of
 from lethe.purge.footer import Unreadable
-from lethe.purge.sinks import Sink
+from lethe.purge.sinks import Sink, path_of_attempt
 from lethe.purge.source import Source, Unsuitable
 from lethe.writing.layout import sort_keys_of
 
@@ -73,9 +72,8 @@ class Merge:
         return SortOrder.model_validate_json(self.sort_order_json)
 
     def attempt(self, bin_: BinToMerge) -> Merged:
-        """As a call, with a path of the new file that no other attempt of the task has. Spark may repeat a task whose first
-        attempt goes on, and deletes its file after an error."""
-        return self(replace(bin_, to=f"{bin_.to.removesuffix('.parquet')}-{uuid.uuid4().hex[:8]}.parquet"))
+        """As a call, with a path of the new file that no other attempt of the task has."""
+        return self(replace(bin_, to=path_of_attempt(bin_.to)))
 
     def __call__(self, bin_: BinToMerge) -> Merged:
         """Raises: FileNotFoundError, and what the storage raises. Then there is no new file."""

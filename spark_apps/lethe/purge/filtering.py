@@ -6,7 +6,6 @@ others again. Only files for which that is certain are written. For others `Unsu
 """
 
 import json
-import uuid
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -20,7 +19,7 @@ from pyiceberg.io import FileIO, load_file_io
 from lethe.ingest.registrable import Target, by_field_id, columns_of, data_file_document
 from lethe.purge.rewriting import Rewrite
 from lethe.purge.row_ids import RowIds
-from lethe.purge.sinks import new_file
+from lethe.purge.sinks import new_file, path_of_attempt
 from lethe.purge.source import Source, Unsuitable
 
 
@@ -77,9 +76,8 @@ class Filter:
     io_properties: dict[str, str]
 
     def attempt(self, file: FileToFilter) -> Filtered:
-        """As a call, with a path of the new file that no other attempt of the task has. Spark may repeat a task whose first
-        attempt goes on, and deletes its file after an error."""
-        return self(replace(file, to=f"{file.to.removesuffix('.parquet')}-{uuid.uuid4().hex[:8]}.parquet"))
+        """As a call, with a path of the new file that no other attempt of the task has."""
+        return self(replace(file, to=path_of_attempt(file.to)))
 
     def __call__(self, file: FileToFilter) -> Filtered:
         """Raises: FileNotFoundError, and what the storage raises."""

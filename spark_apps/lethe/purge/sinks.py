@@ -1,5 +1,6 @@
 """Where a file without the deleted rows is written: by this process, or with the help of a store that copies ranges. I/O."""
 
+import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Final
@@ -92,3 +93,9 @@ def _composed(properties: Mapping[str, str], to: str, path: str, source: Any, si
     if not large or not is_s3(to) or not is_s3(path):
         return None
     return compose(properties, to, path, size, lambda start, count: read(source, start, count))
+
+
+def path_of_attempt(path: str) -> str:
+    """A path that no other attempt of a task has. Spark may repeat a task whose first attempt goes on, and deletes its file after
+    an error."""
+    return f"{path.removesuffix('.parquet')}-{uuid.uuid4().hex[:8]}.parquet"
