@@ -116,7 +116,7 @@ test-previous: test-up ## the images of the version from which tests upgrade: ev
 	@CLUSTER_NAME=lethe-test CLUSTER_INDEX=1 dev/images.sh previous
 
 ##@ Measure it
-.PHONY: bench-ledger bench-consolidation bench-restatement bench-deletes bench-vacuum bench-start bench-listing bench-local bench-gateway bench-operator
+.PHONY: bench-ledger bench-consolidation bench-restatement bench-deletes bench-vacuum bench-large bench-start bench-listing bench-local bench-gateway bench-operator
 bench-ledger: venv jars ## the cost of the ledger, into docs/benchmarks: 50 minutes on an idle machine (ARGS="--scale small")
 	@$(BIN)/python -m bench.ledger $(ARGS)
 bench-consolidation: venv jars ## small files per hour, into docs/benchmarks: 100 minutes on an idle machine (ARGS="--scale small")
@@ -127,6 +127,9 @@ bench-deletes: venv jars ## the cost of native deletes compared with the ledger,
 	@$(BIN)/python -m bench.deletes $(ARGS)
 bench-vacuum: venv jars ## what a vacuum rewrites, and how SCAN scales, into docs/benchmarks (ARGS="--scale small")
 	@$(BIN)/python -m bench.vacuum $(ARGS)
+bench-large: venv jars ## purges of a table of 8 GiB, into docs/benchmarks: 2 hours on an idle machine, 35 GB of disk (ARGS="--scale small")
+	@dev/tools.sh versitygw
+	@$(BIN)/python -m bench.large $(ARGS)
 bench-start: venv jars ## the time that the class archive saves in each run
 	@$(BIN)/python -m bench.start $(ARGS)
 bench-local: venv jars ## lethe local: from a command to the commit (ARGS="--demo --cold": also the demo, and from nothing)

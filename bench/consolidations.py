@@ -1,12 +1,11 @@
 """Small files into one table: how many an hour, in which stages, and how that grows with the files of one run."""
 
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
-import yaml
 from lethe.iceberg import catalogs
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot
@@ -14,11 +13,10 @@ from pyiceberg.table.snapshots import Snapshot
 from bench import producer
 from bench.consolidation_scales import ConsolidationScale
 from bench.drivers import Measured, carry_out, consolidation
-from bench.lake import CATALOG, Lake
+from bench.lake import BUCKET, CATALOG, Lake, add_catalog
 from bench.timing import failure, say
 from tests.support.servers import s3 as servers
 
-BUCKET: Final = "lake"
 S3_CATALOG: Final = "on_s3"
 
 
@@ -34,7 +32,7 @@ def on_s3(lake: Lake, scale: ConsolidationScale) -> dict[str, Any]:
         s3.bucket(BUCKET)
         made = _fill(s3.folder / BUCKET, scale.files)
         place = _Place(f"s3://{BUCKET}/buffer", S3_CATALOG)
-        _add_catalog(lake.home, S3_CATALOG, {**s3.properties(), "warehouse": f"s3://{BUCKET}/warehouse"})
+        add_catalog(lake.home, S3_CATALOG, {**s3.properties(), "warehouse": f"s3://{BUCKET}/warehouse"})
         return _one_after_the_other(lake, scale, place, "run.on_s3", made)
 
 
@@ -69,14 +67,6 @@ def _one_after_the_other(
         ids = [producer.batch_id(n) for n in range(first, min(first + scale.per_run, scale.files))]
         results.append(_measured(lake, scale, place, table, ids))
     return {"files": made.batches, "rows": made.rows, "bytes": made.bytes, **_checked(place, table, results, made.rows)}
-
-
-def _add_catalog(home: Path, name: str, properties: Mapping[str, str]) -> None:
-    """One more catalog in the configuration, in the database of the first one."""
-    file = home / ".pyiceberg.yaml"
-    document = yaml.safe_load(file.read_text())
-    document["catalog"][name] = {"type": "sql", "uri": document["catalog"][CATALOG]["uri"], **properties}
-    file.write_text(yaml.safe_dump(document))
 
 
 def _fill(folder: Path, count: int) -> producer.Produced:

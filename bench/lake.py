@@ -5,14 +5,17 @@ same files. No data file is ever deleted.
 """
 
 import os
+import shutil
 import uuid
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
+from urllib.parse import urlsplit
 
+import yaml
 from lethe.base import names
 from lethe.contract.result import Phase, Progress
 from lethe.contract.run import (
@@ -41,8 +44,10 @@ from lethe_spark.run.progress import Reporter
 from pyspark.sql import SparkSession
 
 from bench.scales import BATCH_COLUMN, PARTITION, SCHEMA, Size
+from tests.support.servers import s3 as servers
 
 CATALOG = "lite"
+BUCKET: Final = "lake"
 DATASET = DatasetRef(namespace="bench", name="flights", uid="bench")
 METRICS = {names.METRICS_MODE.format(column=BATCH_COLUMN): "full"}
 
@@ -59,12 +64,22 @@ def configure(home: Path) -> None:
     catalogs.load(CATALOG)  # makes the SQL catalog's tables
 
 
+def add_catalog(home: Path, name: str, properties: Mapping[str, str]) -> None:
+    """Add a catalog to the configuration, in the database of the first one."""
+    file = home / ".pyiceberg.yaml"
+    document = yaml.safe_load(file.read_text())
+    document["catalog"][name] = {"type": "sql", "uri": document["catalog"][CATALOG]["uri"], **properties}
+    file.write_text(yaml.safe_dump(document))
+
+
 @dataclass(frozen=True)
 class Lake:
-    """A warehouse under `home`, with a session on it."""
+    """A warehouse, with a session on it. `home`: folder of the configuration, and of the warehouse unless that is on `s3`."""
 
     home: Path
     spark: SparkSession
+    catalog: str = CATALOG
+    s3: servers.S3 | None = None
 
     @classmethod
     def open(cls, home: Path, memory: str, confs: dict[str, str] | None = None) -> "Lake":
@@ -78,15 +93,29 @@ class Lake:
         }
         return cls(home, make_session(CATALOG, wanted | (confs or {})))
 
+    def on_s3(self, s3: servers.S3, catalog: str = "on_s3") -> "Lake":
+        """The same session with a warehouse in a new bucket of a server."""
+        s3.bucket(BUCKET)
+        add_catalog(self.home, catalog, {**s3.properties(), "warehouse": f"s3://{BUCKET}/warehouse"})
+        make_session(catalog)
+        return replace(self, catalog=catalog, s3=s3)
+
     def load(self, name: str) -> SparkTable | None:
-        return SparkTable.load(self.spark, CATALOG, name)
+        return SparkTable.load(self.spark, self.catalog, name)
+
+    def discard(self, table: SparkTable) -> None:
+        """Drop a clone, and delete the files that it alone has."""
+        parts = urlsplit(table.location)
+        root = Path("/") if self.s3 is None else self.s3.folder / parts.netloc
+        self.spark.sql(f"DROP TABLE {table.full_name}")
+        shutil.rmtree(root / parts.path.lstrip("/"))
 
     def create(
         self, name: str, *, version: int = 2, ordered: bool = True, properties: dict[str, str] | None = None
     ) -> SparkTable:
         """An empty table for flights; `ordered`: with the batch column as sort order."""
         wanted = CreateTable(table_schema=SCHEMA, partition_by=(PARTITION,), format_version=version)
-        table = SparkTable.create(self.spark, CATALOG, name, wanted, METRICS | (properties or {}))
+        table = SparkTable.create(self.spark, self.catalog, name, wanted, METRICS | (properties or {}))
         if ordered:
             table.ensure_layout(BATCH_COLUMN)
         return table
@@ -106,7 +135,7 @@ class Lake:
             family=kind.family,
             run_id=uuid.uuid4().hex,
             dataset=DATASET,
-            table=TableRef(catalog=CATALOG, name=table, adopt=True),
+            table=TableRef(catalog=self.catalog, name=table, adopt=True),
             batch_column=BATCH_COLUMN,
             buffer=BufferRef(uri=f"file://{self.home}/buffer"),
             restatement=RestatementGroupSpec(requests=tuple(requests), deletes=deletes) if requests else None,
@@ -114,7 +143,7 @@ class Lake:
         )
         reporter = Reporter(spec, ignore)
         try:
-            yield RunContext(spec, reporter, catalogs.properties(CATALOG), spark=self.spark)
+            yield RunContext(spec, reporter, catalogs.properties(self.catalog), spark=self.spark)
         finally:
             reporter.close(Phase.SUCCEEDED)
 

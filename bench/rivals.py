@@ -19,7 +19,7 @@ from lethe_spark.jvm.spark_table import SparkTable
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
-from bench.lake import CATALOG, Lake, append_files, files_of, our_properties, promote, revert, revert_request
+from bench.lake import Lake, append_files, files_of, our_properties, promote, revert, revert_request
 from bench.scales import BATCH_COLUMN, Size
 from bench.timing import failure, seconds_of
 
@@ -175,4 +175,4 @@ class Untouched:
         return 0.0
 
     def read(self) -> DataFrame:
-        return self.lake.spark.table(f"{CATALOG}.{self.name}")
+        return self.lake.spark.table(f"{self.lake.catalog}.{self.name}")

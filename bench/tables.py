@@ -7,7 +7,7 @@ holds rows of all batches of its month, as if producers' files had been appended
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
-from bench.lake import CATALOG, Lake
+from bench.lake import Lake
 from bench.scales import Size
 from bench.timing import say
 
@@ -31,7 +31,7 @@ def base(lake: Lake, size: Size, *, ordered: bool) -> str:
     writer = writer.option("use-table-distribution-and-ordering", "false").option("target-file-size-bytes", str(2**40))
     if ordered:
         writer = writer.option("output-sort-order-id", "1")
-    writer.mode("append").save(f"{CATALOG}.{name}")
+    writer.mode("append").save(f"{lake.catalog}.{name}")
     say(f"{name}: written")
     return name
 

@@ -1,6 +1,6 @@
 """Measure vacuums: purges compared with their rivals, SCAN at scale, and reads before and after.
 
-    python -m bench.vacuum [--scale tiny|small|full] [--only large,purges,scan,reads] [--out docs/benchmarks]
+    python -m bench.vacuum [--scale tiny|small|full] [--only purges,scan,reads] [--out docs/benchmarks]
 
 The figures go into `docs/benchmarks/vacuum.json`, and between two markers of `docs/benchmarks.md`.
 """
@@ -16,12 +16,6 @@ SUITE = Suite(
     name="vacuum",
     purpose=(__doc__ or "").splitlines()[0],
     parts={
-        "large": lambda lake, scale: vacuum_purges.measure(
-            lake, scale.large_table, scale.large_deleted, scale.large_rounds, ordered=True
-        ),
-        "large-unsorted": lambda lake, scale: vacuum_purges.measure(
-            lake, scale.large_table, scale.large_deleted[:1], scale.large_rounds, ordered=False
-        ),
         "purges-sorted": lambda lake, scale: vacuum_purges.measure(
             lake, scale.table, scale.deleted, scale.purge_rounds, ordered=True
         ),

@@ -17,7 +17,7 @@ def draw(document: Mapping[str, Any], folder: Path) -> dict[str, str]:
     style()
     parts = document["parts"]
     drawn: dict[str, str] = {}
-    for part in ("large", "large-unsorted", "purges-sorted", "purges-unsorted"):
+    for part in ("purges-sorted", "purges-unsorted"):
         if part in parts:
             drawn[part] = save(_purges(parts[part]), folder / f"vacuum-{part}.svg")
     if "scan" in parts:

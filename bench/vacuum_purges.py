@@ -17,8 +17,8 @@ from lethe_spark.jvm.spark_table import SparkTable
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
-from bench import rivals
-from bench.lake import CATALOG, Lake
+from bench import machine, rivals
+from bench.lake import Lake
 from bench.rivals import Ledger, SparkSql, a_clone
 from bench.scales import BATCH_COLUMN, Size
 from bench.tables import base
@@ -45,15 +45,19 @@ OPTIONS: Final[Mapping[str, str]] = {
 
 @dataclass(frozen=True)
 class Purged:
-    """`seconds` from the deleted rows to the commit; data files rewritten, of so many `bytes`, and those dropped whole;
-    `deletes_left`: delete files that the head still has; `encoded`: bytes of row groups that were not just copied."""
+    """`table`, still there; `seconds` from the deleted rows to the commit; data files rewritten, of so many `bytes`, and those
+    dropped whole;
+    `deletes_left`: delete files that the head still has; `encoded`: bytes of row groups that were not just copied; `moved`:
+    bytes over the loopback interface meanwhile, which a vacuum of a table on an S3 server of this machine reads and writes."""
 
+    table: SparkTable
     seconds: float
     bytes: int
     files: int
     whole: int
     deletes_left: int
     encoded: int
+    moved: int = 0
 
 
 def measure(lake: Lake, size: Size, numbers: Sequence[int], rounds: int, *, ordered: bool) -> dict[str, Any]:
@@ -90,7 +94,9 @@ def measure(lake: Lake, size: Size, numbers: Sequence[int], rounds: int, *, orde
                 "deletes_left": done.deletes_left,
                 "encoded": done.encoded,
             }
-    source = lake.spark.table(f"{CATALOG}.{name}.files").agg(F.count("*"), F.sum("file_size_in_bytes")).collect()[0]
+    source = (
+        lake.spark.table(f"{lake.catalog}.{name}.files").agg(F.count("*"), F.sum("file_size_in_bytes")).collect()[0]
+    )
     return {
         "table": {
             "rows": size.all_rows,
@@ -139,17 +145,21 @@ def purge(lake: Lake, name: str, size: Size, way: str, doomed: Sequence[int]) ->
 
 def _by_vacuum(subject: Ledger, deleted: int) -> Purged:
     done: list[VacuumResult] = []
+    before = machine.loopback_bytes()
     seconds = seconds_of(lambda: done.append(vacuumed(subject.lake, subject.table)))
+    moved = machine.loopback_bytes() - before
     check(subject.read(), subject.size, deleted)
     found = done[0]
     encoded = found.bytes_rewritten - found.bytes_copied
-    return Purged(seconds, found.bytes_rewritten, found.files_rewritten, found.files_deleted, 0, encoded)
+    return Purged(
+        subject.table, seconds, found.bytes_rewritten, found.files_rewritten, found.files_deleted, 0, encoded, moved
+    )
 
 
 def _by_delete(rival: SparkSql, seconds: float) -> Purged:
     summary = _summary(rival.table)
     removed, files = int(summary.get("removed-files-size", 0)), int(summary.get("deleted-data-files", 0))
-    return Purged(seconds, removed, files, 0, 0, removed)
+    return Purged(rival.table, seconds, removed, files, 0, 0, removed)
 
 
 def _by_rewriting(lake: Lake, rival: SparkSql) -> Purged:
@@ -157,7 +167,7 @@ def _by_rewriting(lake: Lake, rival: SparkSql) -> Purged:
     seconds = seconds_of(lambda: rows.append(rewrite(lake, rival.table)))
     left = int(_summary(rival.table).get("total-delete-files", 0))
     rewritten = rows[0]["rewritten_bytes_count"]
-    return Purged(seconds, rewritten, rows[0]["rewritten_data_files_count"], 0, left, rewritten)
+    return Purged(rival.table, seconds, rewritten, rows[0]["rewritten_data_files_count"], 0, left, rewritten)
 
 
 def vacuumed(lake: Lake, table: SparkTable) -> VacuumResult:
@@ -173,7 +183,7 @@ def vacuumed(lake: Lake, table: SparkTable) -> VacuumResult:
 def rewrite(lake: Lake, table: SparkTable) -> Any:
     """Iceberg's procedure: the row that it returns."""
     options = ", ".join(f"'{k}', '{v}'" for k, v in OPTIONS.items())
-    call = f"CALL {CATALOG}.system.rewrite_data_files(table => '{table.name}', options => map({options}))"
+    call = f"CALL {lake.catalog}.system.rewrite_data_files(table => '{table.name}', options => map({options}))"
     return lake.spark.sql(call).collect()[0]
 
 
@@ -181,9 +191,9 @@ def held_bytes(lake: Lake, name: str, batch_ids: Sequence[str]) -> tuple[int, in
     """How many data files really hold a row of one of the batches, and their bytes together: asked of the rows."""
     spark = lake.spark
     wanted = spark.createDataFrame([(i,) for i in batch_ids], f"{BATCH_COLUMN} string")
-    rows = spark.table(f"{CATALOG}.{name}").select(BATCH_COLUMN, F.col("_file").alias("file_path"))
+    rows = spark.table(f"{lake.catalog}.{name}").select(BATCH_COLUMN, F.col("_file").alias("file_path"))
     holding = rows.join(F.broadcast(wanted), BATCH_COLUMN, "left_semi").select("file_path").distinct()
-    sizes = spark.table(f"{CATALOG}.{name}.files").select("file_path", "file_size_in_bytes")
+    sizes = spark.table(f"{lake.catalog}.{name}.files").select("file_path", "file_size_in_bytes")
     found = sizes.join(holding, "file_path", "left_semi").agg(F.count("*"), F.sum("file_size_in_bytes")).collect()[0]
     return int(found[0]), int(found[1] or 0)
 

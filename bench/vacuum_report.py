@@ -1,18 +1,13 @@
 """Figures of the vacuum as goals and tables. Pure."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Final
 
 from bench.page import find, goal, goals_table, heading, median, number, picture, ratio, seconds, table
-from bench.vacuum_purges import COPY_ON_WRITE, REWRITE_V3, VACUUM
+from bench.vacuum_purges import VACUUM
 
 REWRITTEN_AT_MOST: Final = 1.05  # of the bytes of the files that really hold deleted rows, in a sorted table
 SCAN_SECONDS_AT_MOST: Final = 10.0  # of the largest table
-# Time of a purge of large files, compared with its rivals: of few batches, and of more.
-LARGE_AT_MOST: Final = (0.1, 0.2)
-FEW_BATCHES: Final = 10
-# Of unsorted files, all of which is encoded.
-LARGE_UNSORTED_AT_MOST: Final = 0.3
 _GIB: Final = 2**30
 
 
@@ -23,34 +18,11 @@ def goals(parts: Mapping[str, Any]) -> list[dict[str, Any]]:
     for r in (r for r in purges if r["way"] == VACUUM):
         text = f"a vacuum of {r['deleted']:,} batches of a sorted table rewrites at most 1.05 of what holds them"
         found.append(goal(text, rewritten(r), REWRITTEN_AT_MOST))
-    found += _large(parts.get("large", {"results": []})["results"])
-    found += _large_unsorted(parts.get("large-unsorted", {"results": []})["results"])
     scans = [r for r in parts.get("scan", {"results": []})["results"] if r["sorted"]]
     if scans:
         largest = max(scans, key=lambda r: (r["files"], r["tombstones"]))
         text = f"SCAN of {largest['files']:,} files for {largest['tombstones']:,} tombstones takes less than 10 s"
         found.append(goal(text, median(largest), SCAN_SECONDS_AT_MOST))
-    return found
-
-
-def _large(results: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """A purge of large files compared with its rivals, in time."""
-    found = []
-    for r in (r for r in results if r["way"] == VACUUM):
-        for rival in (REWRITE_V3, COPY_ON_WRITE):
-            other = find(results, way=rival, deleted=r["deleted"])
-            text = f"a vacuum of {r['deleted']:,} batches of large files ÷ {rival}"
-            found.append(goal(text, ratio(median(r), median(other)), LARGE_AT_MOST[r["deleted"] > FEW_BATCHES]))
-    return found
-
-
-def _large_unsorted(results: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """A purge of large unsorted files compared with the procedure, in time."""
-    found = []
-    for r in (r for r in results if r["way"] == VACUUM):
-        other = find(results, way=REWRITE_V3, deleted=r["deleted"])
-        text = f"a vacuum of {r['deleted']:,} batches of large unsorted files ÷ {REWRITE_V3}"
-        found.append(goal(text, ratio(median(r), median(other)), LARGE_UNSORTED_AT_MOST))
     return found
 
 
@@ -64,8 +36,6 @@ def section(document: Mapping[str, Any], drawn: Mapping[str, str], folder: str) 
     parts = document["parts"]
     lines = [*heading(document, folder, "vacuum.json"), *goals_table(document["goals"], "at most")]
     titles = {
-        "large": "large files",
-        "large-unsorted": "large unsorted files",
         "purges-sorted": "the sorted table",
         "purges-unsorted": "the unsorted table",
     }

@@ -17,11 +17,6 @@ class VacuumScale:
     deleted: Sequence[int]
     # Rounds of purges, each of another table.
     purge_rounds: int
-    # A table with large files, and the numbers of reverted batches of its purges; of the unsorted one, only the first: each of
-    # its row groups has rows of all batches.
-    large_table: Size
-    large_deleted: Sequence[int]
-    large_rounds: int
     # Reverted batches of the tables that are read before and after their purge.
     read_deleted: int
     read_rounds: int
@@ -40,9 +35,6 @@ SCALES = {
         table=Size(2, 60, 20, 6),
         deleted=(4, 120),
         purge_rounds=1,
-        large_table=Size(1, 20, 100, 2),
-        large_deleted=(2,),
-        large_rounds=1,
         read_deleted=4,
         read_rounds=1,
         files=(20, 50),
@@ -55,9 +47,6 @@ SCALES = {
         table=Size(10, 100, 500, 20),
         deleted=(20, 200, 1_000),
         purge_rounds=1,
-        large_table=Size(2, 100, 60_000, 1),
-        large_deleted=(10,),
-        large_rounds=1,
         read_deleted=200,
         read_rounds=3,
         files=(1_000, 10_000),
@@ -69,9 +58,6 @@ SCALES = {
         table=Size(10, 500, 1_000, 40),
         deleted=(100, 1_000, 5_000),
         purge_rounds=3,
-        large_table=Size(2, 400, 60_000, 4),
-        large_deleted=(10, 100),
-        large_rounds=1,
         read_deleted=1_000,
         read_rounds=5,
         files=(1_000, 10_000, 100_000),
