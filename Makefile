@@ -116,8 +116,8 @@ test-previous: test-up ## the images of the version from which tests upgrade: ev
 	@CLUSTER_NAME=lethe-test CLUSTER_INDEX=1 dev/images.sh previous
 
 ##@ Measure it
-.PHONY: bench-ledger bench-consolidation bench-restatement bench-deletes bench-vacuum bench-large bench-start bench-listing bench-local bench-gateway bench-operator
-bench-ledger: venv jars ## the cost of the ledger, into docs/benchmarks: 50 minutes on an idle machine (ARGS="--scale small")
+.PHONY: bench-ledger bench-consolidation bench-restatement bench-deletes bench-vacuum bench-large bench-reading bench-start bench-listing bench-local bench-gateway bench-operator
+bench-ledger: venv jars ## the cost of the ledger, into docs/benchmarks: 30 minutes on an idle machine (ARGS="--scale small")
 	@$(BIN)/python -m bench.ledger $(ARGS)
 bench-consolidation: venv jars ## small files per hour, into docs/benchmarks: 100 minutes on an idle machine (ARGS="--scale small")
 	@$(BIN)/python -m bench.consolidation $(ARGS)
@@ -130,6 +130,9 @@ bench-vacuum: venv jars ## what a vacuum rewrites, and how SCAN scales, into doc
 bench-large: venv jars ## purges of a table of 8 GiB, into docs/benchmarks: 2 hours on an idle machine, 35 GB of disk (ARGS="--scale small")
 	@dev/tools.sh versitygw
 	@$(BIN)/python -m bench.large $(ARGS)
+bench-reading: venv jars ## reads by Spark, lethe.scan, PyIceberg and DuckDB, into docs/benchmarks: 30 minutes (ARGS="--scale small")
+	@dev/venv.sh engines
+	@$(BIN)/python -m bench.reading $(ARGS)
 bench-start: venv jars ## the time that the class archive saves in each run
 	@$(BIN)/python -m bench.start $(ARGS)
 bench-local: venv jars ## lethe local: from a command to the commit (ARGS="--demo --cold": also the demo, and from nothing)

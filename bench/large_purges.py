@@ -13,7 +13,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from bench.lake import Lake
 from bench.large_scales import LargeScale
 from bench.scales import Size
-from bench.tables import base
+from bench.tables import base, copied
 from bench.timing import Case, Sample, in_turns
 from bench.vacuum_purges import COPY_ON_WRITE, REWRITE_V3, VACUUM, Purged, held_bytes, purge
 from tests.support.servers import s3 as servers
@@ -32,7 +32,9 @@ def on_disk(lake: Lake, scale: LargeScale) -> dict[str, Any]:
 def on_s3(lake: Lake, scale: LargeScale) -> dict[str, Any]:
     """The same on an S3 server, which runs on the same cores."""
     with servers.running() as s3:
-        return _measure(lake.on_s3(s3), scale, scale.reverts_on_s3, SORTED_WAYS, ordered=True)
+        there = lake.on_s3(s3)
+        copied(lake, there, base(lake, scale.table, ordered=True), ordered=True)
+        return _measure(there, scale, scale.reverts_on_s3, SORTED_WAYS, ordered=True)
 
 
 def unsorted(lake: Lake, scale: LargeScale) -> dict[str, Any]:

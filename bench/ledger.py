@@ -1,6 +1,6 @@
-"""Measure the ledger: commits on small and large ledgers, reads with tombstones, and reverts, each compared with its rivals.
+"""Measure the ledger: commits on small and large ledgers, and reverts, each compared with its rivals.
 
-    python -m bench.ledger [--scale tiny|small|full] [--only commits,appends,reads,reverts] [--out docs/benchmarks]
+    python -m bench.ledger [--scale tiny|small|full] [--only commits,appends,reverts] [--out docs/benchmarks]
 
 Everything is measured in one process, in turns. The result is `<out>/ledger.json`, plots beside it, and a section of
 `<out>.md`. `--resume` continues an interrupted run: it keeps the parts that were complete, marked with their time.
@@ -9,7 +9,7 @@ Everything is measured in one process, in turns. The result is `<out>/ledger.jso
 import os
 import sys
 
-from bench import appends, commits, ledger_plots, ledger_report, reads, reverts
+from bench import appends, commits, ledger_plots, ledger_report, reverts
 from bench.scales import SCALES
 from bench.suite import Suite, main
 
@@ -21,8 +21,6 @@ SUITE = Suite(
         "appends": appends.measure,
         "reverts-full": lambda lake, scale: reverts.measure(lake, scale, table="full"),
         "reverts-small": lambda lake, scale: reverts.measure(lake, scale, table="small"),
-        "reads-sorted": lambda lake, scale: reads.measure(lake, scale, ordered=True),
-        "reads-unsorted": lambda lake, scale: reads.measure(lake, scale, ordered=False),
         "reverts-unsorted": lambda lake, scale: reverts.measure(lake, scale, table="unsorted"),
     },
     scales=SCALES,

@@ -25,9 +25,6 @@ def draw(document: Mapping[str, Any], folder: Path) -> dict[str, str]:
     drawn: dict[str, str] = {}
     if "commits" in parts:
         drawn["commits"] = save(_commits(parts["commits"]), folder / "commits.svg")
-    reads = [parts[p] for p in ("reads-sorted", "reads-unsorted") if p in parts]
-    if reads:
-        drawn["reads"] = save(_reads(reads), folder / "reads.svg")
     reverts = [parts[p] for p in ("reverts-small", "reverts-full", "reverts-unsorted") if p in parts]
     if reverts:
         drawn["reverts"] = save(_reverts(reverts), folder / "reverts.svg")
@@ -54,40 +51,6 @@ def _commits(part: Mapping[str, Any]) -> Any:
     figure.suptitle(f"A commit that adds {part['added']} tombstones: median, least and most")
     figure.tight_layout()
     return figure
-
-
-def _reads(parts: Sequence[Mapping[str, Any]]) -> Any:
-    heights = [len(p["results"]) for p in parts]
-    figure, axes = plt.subplots(
-        len(parts), 1, figsize=(8, 0.9 + 0.27 * sum(heights)), gridspec_kw={"height_ratios": heights}, squeeze=False
-    )
-    for part, axis in zip(parts, axes[:, 0], strict=True):
-        plain = median(find(part["results"], kind=rivals.PLAIN))
-        found = sorted(
-            (r for r in part["results"] if "seconds" in r and "error" not in r),
-            key=lambda r: (r["deleted"], r["kind"] != rivals.LEDGER, r["kind"]),
-            reverse=True,
-        )
-        names = [f"{r['kind']}{_deleted(r)}" for r in found]
-        middle = [r["seconds"]["median"] for r in found]
-        low = [m - r["seconds"]["min"] for m, r in zip(middle, found, strict=True)]
-        high = [r["seconds"]["max"] - m for m, r in zip(middle, found, strict=True)]
-        axis.barh(names, middle, xerr=[low, high], color=[COLOURS[r["kind"]] for r in found], capsize=2)
-        if plain is not None:
-            axis.axvline(plain, color=COLOURS[rivals.PLAIN], linestyle="--", linewidth=1)
-        axis.set_title("sorted by batch" if part["table"]["sorted"] else "unsorted", loc="left")
-        axis.set_xlim(left=0)
-        axis.grid(alpha=0.3, axis="x")
-    axes[-1, 0].set_xlabel("seconds to read all rows; the dashed line is the plain scan")
-    figure.tight_layout()
-    return figure
-
-
-def _deleted(result: Mapping[str, Any]) -> str:
-    if result["kind"] == rivals.PLAIN:
-        return ""
-    where = " together" if result["where"] == "clustered" else ""
-    return f", {result['deleted']:,}{where}"
 
 
 def _reverts(parts: Sequence[Mapping[str, Any]]) -> Any:

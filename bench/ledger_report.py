@@ -1,12 +1,10 @@
 """The report on the ledger: measured values, ratios, and whether the goals are met. Pure."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from bench import appends, rivals
 from bench.page import (
-    NO,
-    NO_DIFFERENCE,
     find,
     goal,
     goals_table,
@@ -22,7 +20,6 @@ from bench.page import (
 COMMIT_FACTOR = 2.0
 APPEND_FACTOR = 2.0
 REVERT_OF_VECTORS, REVERT_OF_REWRITE = 0.5, 0.05
-READ_FACTOR = 1.10
 SAME_SIZE_FACTOR = 1.5  # "does not depend on the table's size": what a tenth and the whole may differ by
 
 
@@ -31,15 +28,7 @@ SAME_SIZE_FACTOR = 1.5  # "does not depend on the table's size": what a tenth an
 
 def goals(parts: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Each goal with the ratio that was measured, None where it was not, and in a word whether it is met."""
-    return [*_commit_goals(parts), *_append_goals(parts), *_revert_goals(parts), *_read_goals(parts)]
-
-
-def _no_slower(text: str, ours: Mapping[str, Any] | None, theirs: Mapping[str, Any] | None) -> dict[str, Any]:
-    """The goal that one is not slower than the other. A difference within the spread of the repeats is reported as none."""
-    told = goal(text, ratio(median(ours), median(theirs)), 1.0)
-    if told["met"] == NO and ours and theirs and ours["seconds"]["min"] <= theirs["seconds"]["max"]:
-        told["met"] = NO_DIFFERENCE
-    return told
+    return [*_commit_goals(parts), *_append_goals(parts), *_revert_goals(parts)]
 
 
 def _commit_goals(parts: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -68,8 +57,9 @@ def _append_goals(parts: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 def _revert_goals(parts: Mapping[str, Any]) -> list[dict[str, Any]]:
     found = []
-    if "reverts-full" in parts:
-        results = parts["reverts-full"]["results"]
+    for part in (p for p in ("reverts-full", "reverts-small") if p in parts):
+        results = parts[part]["results"]
+        table = f"of {parts[part]['table']['rows']:,} rows"
         counts = sorted({r["batches"] for r in results})
         for count in (counts[0], counts[-1]):
             ours = median(find(results, kind=rivals.LEDGER, batches=count))
@@ -78,7 +68,7 @@ def _revert_goals(parts: Mapping[str, Any]) -> list[dict[str, Any]]:
                 (rivals.COPY_ON_WRITE, REVERT_OF_REWRITE),
             ):
                 theirs = median(find(results, kind=kind, batches=count))
-                text = f"a revert of {count:,} takes at most {limit:g} of the time of Spark's DELETE, {kind}"
+                text = f"a revert of {count:,} on a table {table} takes at most {limit:g} of the time of Spark's DELETE, {kind}"
                 found.append(goal(text, ratio(ours, theirs), limit))
     if "reverts-full" in parts and "reverts-small" in parts:
         for count in sorted({r["batches"] for r in parts["reverts-full"]["results"]}):
@@ -92,29 +82,6 @@ def _revert_goals(parts: Mapping[str, Any]) -> list[dict[str, Any]]:
     return found
 
 
-def _read_goals(parts: Mapping[str, Any]) -> list[dict[str, Any]]:
-    found = []
-    for part in (p for p in ("reads-sorted", "reads-unsorted") if p in parts):
-        results = parts[part]["results"]
-        level = goal_level(results)
-        layout = "a sorted" if part == "reads-sorted" else "an unsorted"
-        ours = median(find(results, kind=rivals.LEDGER, deleted=level, where="scattered"))
-        if part == "reads-sorted":
-            text = f"reading {layout} table with {level:,} tombstones takes at most {READ_FACTOR:g} of the plain scan"
-            found.append(goal(text, ratio(ours, median(find(results, kind=rivals.PLAIN))), READ_FACTOR))
-        for count in sorted({r["deleted"] for r in results if r["kind"] == rivals.EQUALITY_DELETES}):
-            text = f"reading {layout} table with {count:,} tombstones takes no longer than with equality deletes"
-            one = find(results, kind=rivals.LEDGER, deleted=count, where="scattered")
-            found.append(_no_slower(text, one, find(results, kind=rivals.EQUALITY_DELETES, deleted=count)))
-    return found
-
-
-def goal_level(results: Sequence[Mapping[str, Any]]) -> int:
-    """The middle one of the numbers of tombstones that were read."""
-    levels = sorted({r["deleted"] for r in results if r["kind"] == rivals.LEDGER and r["deleted"]})
-    return int(levels[len(levels) // 2])
-
-
 # --- the page ------------------------------------------------------------------------------------------------------
 
 
@@ -126,10 +93,6 @@ def section(document: Mapping[str, Any], drawn: Mapping[str, str], folder: str) 
         lines += ["### Commits", "", *picture(drawn, "commits", folder), *_commits(parts["commits"]), ""]
     if "appends" in parts:
         lines += ["### Beside an empty append", "", *_appends(parts["appends"]), ""]
-    if any(p.startswith("reads") for p in parts):
-        lines += ["### Reads", "", *picture(drawn, "reads", folder)]
-        for p in (p for p in ("reads-sorted", "reads-unsorted") if p in parts):
-            lines += [*_reads(parts[p]), ""]
     if any(p.startswith("reverts") for p in parts):
         lines += ["### Reverts", "", *picture(drawn, "reverts", folder)]
         for p in (p for p in ("reverts-full", "reverts-small", "reverts-unsorted") if p in parts):
@@ -154,25 +117,6 @@ def _appends(part: Mapping[str, Any]) -> list[str]:
     return [text, "", *table(("", "min s", "median s", "max s", "of an empty append"), rows)]
 
 
-def _reads(part: Mapping[str, Any]) -> list[str]:
-    plain = median(find(part["results"], kind=rivals.PLAIN))
-    rows = []
-    for r in sorted(part["results"], key=lambda r: (r["deleted"], r["kind"] != rivals.LEDGER, r["kind"])):
-        theirs = median(find(part["results"], kind=rivals.EQUALITY_DELETES, deleted=r["deleted"]))
-        rows.append(
-            (
-                r["kind"],
-                f"{r['deleted']:,}",
-                r["where"],
-                *seconds(r),
-                number(ratio(median(r), plain)),
-                number(ratio(median(r), theirs)),
-            )
-        )
-    head = ("read", "batches deleted", "where", "min s", "median s", "max s", "of plain", "of equality deletes")
-    return [_of_table(part["table"]), "", *table(head, rows)]
-
-
 def _reverts(part: Mapping[str, Any]) -> list[str]:
     rows = []
     for r in sorted(part["results"], key=lambda r: (r["batches"], r["kind"] != rivals.LEDGER, r["kind"])):
@@ -180,10 +124,11 @@ def _reverts(part: Mapping[str, Any]) -> list[str]:
         n = str(len(r.get("seconds", {}).get("all", ())))
         rows.append((f"{r['batches']:,}", r["kind"], *seconds(r), n, number(ratio(ours, median(r)))))
     head = ("batches", "by", "min s", "median s", "max s", "runs", "ledger : this")
-    return [_of_table(part["table"]), "", *table(head, rows)]
+    return [of_table(part["table"]), "", *table(head, rows)]
 
 
-def _of_table(table: Mapping[str, Any]) -> str:
+def of_table(table: Mapping[str, Any]) -> str:
+    """The size and the order of a table, in a sentence."""
     layout = (
         "sorted by batch within each month"
         if table["sorted"]

@@ -13,8 +13,9 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from bench import rivals
 from bench.lake import Lake, files_of
+from bench.reading_scales import ReadingScale
 from bench.rivals import Rival
-from bench.scales import BATCH_COLUMN, PARTITION, LedgerScale, Size
+from bench.scales import BATCH_COLUMN, PARTITION, Size
 from bench.tables import base
 from bench.timing import WARM_UP, Case, Sample, failure, in_turns, say, seconds_of
 
@@ -30,7 +31,7 @@ class Variant:
     where: str = SCATTERED
 
 
-def variants(scale: LedgerScale, *, ordered: bool) -> list[Variant]:
+def variants(scale: ReadingScale, *, ordered: bool) -> list[Variant]:
     low, goal, high = scale.levels[0], scale.goal_level, scale.levels[-1]
     ours = [Variant(rivals.LEDGER, n) for n in (0, low, goal, high)]
     if not ordered:
@@ -47,16 +48,16 @@ def variants(scale: LedgerScale, *, ordered: bool) -> list[Variant]:
     ]
 
 
-def measure(lake: Lake, scale: LedgerScale, *, ordered: bool) -> dict[str, Any]:
+def measure(lake: Lake, scale: ReadingScale, *, ordered: bool) -> dict[str, Any]:
     """All variants of one table in turns, after each was shown to hold just the rows that it should."""
-    size, name = scale.read_table, base(lake, scale.read_table, ordered=ordered)
+    size, name = scale.table, base(lake, scale.table, ordered=ordered)
     source = lake.load(name)
     assert source is not None
     files = files_of(source)
     cases: list[Case] = []
     for v in variants(scale, ordered=ordered):
         labels = {"kind": v.kind, "deleted": v.deleted, "where": v.where if v.deleted else "", "sorted": ordered}
-        case = Case(labels, _nothing, scale.read_rounds)
+        case = Case(labels, _nothing, scale.rounds)
         cases.append(case)
         try:
             subject = _prepared(lake, name, size, v)

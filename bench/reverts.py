@@ -26,7 +26,7 @@ def measure(lake: Lake, scale: LedgerScale, *, table: str) -> dict[str, Any]:
     Each revert takes other batches, evenly spread over the table. So the table of a kind accumulates the files of its earlier
     reverts, as in production.
     """
-    size = {"full": scale.revert_table, "small": scale.small_table, "unsorted": scale.read_table}[table]
+    size = {"full": scale.revert_table, "small": scale.small_table, "unsorted": scale.unsorted_table}[table]
     ordered = table != "unsorted"
     counts = scale.reverts if ordered else (scale.reverts[0], scale.reverts[-1])
     name = base(lake, size, ordered=ordered)

@@ -60,7 +60,7 @@ class LedgerScale:
     """The sizes that determine how long the benchmark takes. Rounds do not include the warm-up."""
 
     name: str
-    read_table: Size
+    unsorted_table: Size
     revert_table: Size
     small_table: Size  # a tenth of that, to see whether a revert depends on it
     ledgers: Sequence[int]  # active tombstones of the ledgers that are committed on
@@ -68,22 +68,16 @@ class LedgerScale:
     commit_rounds: int
     snapshots: int  # of the table whose commits are compared with an empty append of Iceberg
     append_rounds: int
-    levels: Sequence[int]  # tombstones of the tables that are read; the middle one is the goal's
-    read_rounds: int
     reverts: Sequence[int]  # batches taken back at once
     revert_rounds: int
     rewrite_rounds: int  # of what rewrites the whole table
     driver_memory: str = "2g"
 
-    @property
-    def goal_level(self) -> int:
-        return self.levels[len(self.levels) // 2]
-
 
 SCALES = {
     "tiny": LedgerScale(
         "tiny",
-        read_table=Size(2, 60, 20, 2),
+        unsorted_table=Size(2, 60, 20, 2),
         revert_table=Size(2, 60, 20, 2),
         small_table=Size(2, 30, 20, 1),
         ledgers=(10, 50),
@@ -91,15 +85,13 @@ SCALES = {
         commit_rounds=1,
         snapshots=20,
         append_rounds=2,
-        levels=(2, 10, 30),
-        read_rounds=1,
         reverts=(1, 5),
         revert_rounds=1,
         rewrite_rounds=1,
     ),
     "small": LedgerScale(
         "small",
-        read_table=Size(12, 2_000, 100, 2),
+        unsorted_table=Size(12, 2_000, 100, 2),
         revert_table=Size(12, 2_000, 100, 2),
         small_table=Size(12, 1_000, 20, 1),
         ledgers=(1_000, 10_000, 100_000),
@@ -107,15 +99,13 @@ SCALES = {
         commit_rounds=5,
         snapshots=1_000,
         append_rounds=15,
-        levels=(100, 1_000, 10_000),
-        read_rounds=3,
         reverts=(1, 100, 1_000),
         revert_rounds=3,
         rewrite_rounds=1,
     ),
     "full": LedgerScale(
         "full",
-        read_table=Size(12, 20_000, 150, 4),  # a plain scan of it takes ten seconds on two cores
+        unsorted_table=Size(12, 20_000, 150, 4),
         revert_table=Size(12, 20_000, 100, 4),
         small_table=Size(12, 2_000, 100, 1),
         ledgers=(1_000, 10_000, 100_000, 1_000_000),
@@ -123,8 +113,6 @@ SCALES = {
         commit_rounds=9,
         snapshots=1_000,
         append_rounds=25,
-        levels=(100, 10_000, 100_000),
-        read_rounds=5,
         reverts=(1, 100, 1_000),
         revert_rounds=5,
         rewrite_rounds=2,

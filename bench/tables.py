@@ -4,10 +4,16 @@ A sorted table has its rows in the order of their batches. An unsorted one has t
 holds rows of all batches of its month, as if producers' files had been appended as they came and compacted by size.
 """
 
+import shutil
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from lethe_spark.jvm.data_files import DataFile
+from lethe_spark.jvm.gateway import jvm
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
-from bench.lake import Lake
+from bench.lake import Lake, append_files, files_of
 from bench.scales import Size
 from bench.timing import say
 
@@ -34,6 +40,28 @@ def base(lake: Lake, size: Size, *, ordered: bool) -> str:
     writer.mode("append").save(f"{lake.catalog}.{name}")
     say(f"{name}: written")
     return name
+
+
+def copied(source: Lake, target: Lake, name: str, *, ordered: bool) -> None:
+    """Put a base table with its data files on the S3 server of `target`, as files in the server's folder: writing the rows again
+    would take longer than what is measured."""
+    assert target.s3 is not None
+    original = source.load(name)
+    assert original is not None
+    table = target.create(name, ordered=ordered)
+    say(f"{name}: copying to the S3 server")
+    files = []
+    for file in files_of(original):
+        path = Path(urlsplit(file.path).path)
+        uri = f"{table.location}/data/{path.parent.name}/{path.name}"
+        parts = urlsplit(uri)
+        there = target.s3.folder / parts.netloc / parts.path.lstrip("/")
+        there.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(path, there)
+        builder = jvm(source.spark).org.apache.iceberg.DataFiles.builder(table.java.spec())
+        files.append(DataFile.of(builder.copy(file.java).withPath(uri).build()))
+    append_files(table, files)
+    say(f"{name}: copied")
 
 
 def rows(spark: SparkSession, size: Size, *, ordered: bool) -> DataFrame:
