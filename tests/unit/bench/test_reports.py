@@ -36,7 +36,7 @@ def test_a_goal_that_was_not_measured_is_not_met() -> None:
     failed = {"kind": rivals.LEDGER, "batches": 1, "error": "ValueError: no", "seconds": {"median": 0.1}}
     vectors = {"kind": rivals.DELETION_VECTORS, "batches": 1, "seconds": {"median": 0.9}}
 
-    found = ledger_report.goals({"reverts-full": {"results": [failed, vectors]}})
+    found = ledger_report.goals({"reverts-full": {"table": {"rows": 10}, "results": [failed, vectors]}})
 
     assert {(g["measured"], g["met"]) for g in found} == {(None, page.UNKNOWN)}
 
