@@ -4,7 +4,7 @@ Any Avro reader can read these files. The schema of tombstones is that of the To
 """
 
 import json
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
@@ -50,7 +50,7 @@ class PartFormat(Generic[K, T]):
         """Raises: what fastavro raises on a truncated or foreign file; the ledger store adds the name of the file."""
         return self.entries(chunk_file.decode(self.schema, content))
 
-    def entries(self, records: Iterator[Any], wanted: Container[str] | Ranges | None = None) -> list[T]:
+    def entries(self, records: Iterable[Any], wanted: Container[str] | Ranges | None = None) -> list[T]:
         """The entries of the records, or only those with wanted keys: making an entry takes as long as decoding its record."""
         if wanted is None:
             return [self.of_record(r) for r in records]

@@ -26,6 +26,8 @@ from lethe.ledger.parts import Ranges
 ENTRIES_PER_BLOCK: Final = 16
 INDEXED_FROM: Final = 1024  # entries; decoding a smaller file is faster than reading its index
 SYNC_BYTES: Final = 16
+# Ends an array in Avro.
+_NO_MORE: Final = b"\0"
 _BLOCKS: Final = "lethe.blocks"
 _HASHES: Final = "lethe.crc32"
 
@@ -88,13 +90,15 @@ def _differs(written: Any, schema: Any) -> bool:
 class Index:
     """The index in the header of a chunk: finds the blocks of a key or of a range of keys."""
 
-    def __init__(self, header: bytes) -> None:
-        """Raises: ValueError, or what fastavro raises, if it is not a header."""
+    def __init__(self, header: bytes, schema: Any) -> None:
+        """`schema`: the one that records are wanted in. Raises: ValueError, or what fastavro raises, if it is not a header."""
         reader = fastavro.reader(io.BytesIO(header))
         metadata = reader.metadata
         self._sync = header[-SYNC_BYTES:]
         self._codec = metadata["avro.codec"]
-        self._schema = fastavro.parse_schema(reader.writer_schema)
+        self._written = fastavro.parse_schema({"type": "array", "items": reader.writer_schema})
+        wanted = fastavro.parse_schema({"type": "array", "items": schema})
+        self._wanted = wanted if _differs(reader.writer_schema, schema) else None
         # Parsed only if a key may be in the chunk: most look-ups end at the hashes.
         self._blocks = metadata.get(_BLOCKS)
         hashes = base64.b64decode(metadata[_HASHES]) if _HASHES in metadata else None
@@ -149,16 +153,22 @@ class Index:
         end = self.offsets[block + 1] if block + 1 < len(self.offsets) else data_bytes
         return self.offsets[block], end
 
-    def decode_block(self, schema: Any, block: bytes) -> Iterator[Any]:
-        """Decode one block, without decoding the header again, which takes longer than a block."""
-        count, at = _long(block, 0)
-        size, at = _long(block, at)
+    def decode_block(self, block: bytes) -> list[Any]:
+        """The records of one block, without decoding the header again, which takes longer than a block.
+
+        A block's records are encoded as those of an Avro array, which fastavro decodes in one call.
+        """
+        count, counted = _long(block, 0)
+        size, at = _long(block, counted)
         if block[at + size :] != self._sync or self._codec not in ("null", "deflate"):
             raise ValueError("not a whole block")
         data = block[at : at + size]
-        stream = io.BytesIO(data if self._codec == "null" else zlib.decompress(data, -zlib.MAX_WBITS))
-        resolved = schema if _differs(self._schema, schema) else None
-        return (fastavro.schemaless_reader(stream, self._schema, resolved) for _ in range(count))
+        records = data if self._codec == "null" else zlib.decompress(data, -zlib.MAX_WBITS)
+        stream = io.BytesIO(block[:counted] + records + _NO_MORE)
+        found: list[Any] = fastavro.schemaless_reader(stream, self._written, self._wanted)
+        if len(found) != count or stream.read(1):
+            raise ValueError(f"a block that does not hold {count} records")
+        return found
 
 
 def _long(content: bytes, at: int) -> tuple[int, int]:

@@ -133,7 +133,7 @@ class ChunkReader(Generic[K, T]):
             for start, end in run:
                 block = content[start - first : end - first]
                 records = self._decoded(
-                    lambda b=block: self._format.entries(index.decode_block(self._format.schema, b), wanted)  # type: ignore[misc]
+                    lambda b=block: self._format.entries(index.decode_block(b), wanted)  # type: ignore[misc]
                 )
                 found.update((self._format.key(e), e) for e in records)
         return found
@@ -143,7 +143,7 @@ class ChunkReader(Generic[K, T]):
         if self._parsed is None:
             header = self._header if self._header is not None else self._range(0, self.chunk.header_bytes)
             try:
-                self._parsed = Index(header)
+                self._parsed = Index(header, self._format.schema)
             except Exception as e:
                 raise self._unreadable(type(e).__name__) from e
             if not self._parsed.is_present:

@@ -137,7 +137,7 @@ class GroupCommit:
             erased = self._erase([by_key[k] for k in first.erases if k not in written.aside], base, written)
             aside |= {**written.aside, **erased.aside}
             known = len(aside)
-            done = self._commit(base, in_files, written, erased, aside)
+            done = self._commit(base, first, in_files, written, erased, aside)
             if done.outcome is not None:
                 return Committed(done.outcome, done.snapshot_id)
             log.info("the table changed, so the written rows are outdated; the run writes them again")
@@ -170,17 +170,24 @@ class GroupCommit:
     def _commit(
         self,
         base: Base,
+        first: GroupPlan,
         in_files: Collection[str],
         written: Replacements,
         erased: Erased,
         aside: dict[str, RequestResult],
     ) -> Committed[GroupPlan | None]:
         """Commit. The outcome is None if the newest table needs other rows than were written. Sets an Undo aside that cannot be
-        carried out."""
+        carried out.
+
+        Args:
+            first: The plan for `base`, made before anything was written.
+        """
         last: Masks | None = None
 
         def plan(newest: Base) -> Intent[GroupPlan | None] | NothingToCommit[GroupPlan | None]:
-            planned = self._plan(newest, in_files, written, erased, aside)
+            # A plan without data is the same for the same table.
+            same = newest is base and not first.adds and not first.erases
+            planned = first if same else self._plan(newest, in_files, written, erased, aside)
             if planned.delta.is_empty:
                 return NothingToCommit(planned)
             if set(planned.adds) != written.rows.keys() or set(planned.erases) != erased.rows.keys():

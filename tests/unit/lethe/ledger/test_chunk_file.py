@@ -15,13 +15,13 @@ from tests.support.builders import a_batch, a_tombstone
 
 IDS = sorted(f"2013-01-{n % 31:02d}.{n:05d}" for n in range(INDEXED_FROM + 300))
 WRITTEN = avro.TOMBSTONES.encode([a_tombstone(i) for i in IDS])
-INDEX = Index(WRITTEN.content[: WRITTEN.header_bytes])
+INDEX = Index(WRITTEN.content[: WRITTEN.header_bytes], avro.TOMBSTONES.schema)
 
 
 def in_blocks(blocks: list[int]) -> list[str]:
     data = WRITTEN.content[WRITTEN.header_bytes :]
     spans = [INDEX.span(b, len(data)) for b in blocks]
-    return [r["id"] for start, end in spans for r in INDEX.decode_block(avro.TOMBSTONES.schema, data[start:end])]
+    return [r["id"] for start, end in spans for r in INDEX.decode_block(data[start:end])]
 
 
 def test_a_plain_avro_reader_reads_an_indexed_file_in_order() -> None:
@@ -31,7 +31,7 @@ def test_a_plain_avro_reader_reads_an_indexed_file_in_order() -> None:
 def test_a_small_file_has_no_index() -> None:
     small = avro.TOMBSTONES.encode([a_tombstone("A")])
 
-    assert not Index(small.content[: small.header_bytes]).is_present
+    assert not Index(small.content[: small.header_bytes], avro.TOMBSTONES.schema).is_present
 
 
 @pytest.mark.parametrize("at", [0, 1, ENTRIES_PER_BLOCK - 1, ENTRIES_PER_BLOCK, len(IDS) - 1])
@@ -53,7 +53,7 @@ def test_keys_that_are_not_there_cost_no_decoding() -> None:
 def test_an_id_under_several_columns_is_found_in_each_block_it_reaches_into() -> None:
     twins = [a_tombstone("M", namespace=n) for n in range(INDEXED_FROM + 10)]
     written = avro.TOMBSTONES.encode(twins)
-    index = Index(written.content[: written.header_bytes])
+    index = Index(written.content[: written.header_bytes], avro.TOMBSTONES.schema)
 
     assert len(index.blocks_of(["M"])) == len(index.offsets)
 
@@ -76,7 +76,7 @@ def test_two_files_of_the_same_entries_differ_only_in_their_sync_marker() -> Non
 def test_only_the_wanted_entries_of_a_block_are_made() -> None:
     data = WRITTEN.content[WRITTEN.header_bytes :]
     start, end = INDEX.span(0, len(data))
-    records = INDEX.decode_block(avro.TOMBSTONES.schema, data[start:end])
+    records = INDEX.decode_block(data[start:end])
 
     made = avro.TOMBSTONES.entries(records, frozenset({IDS[1], IDS[-1]}))
 
@@ -88,7 +88,17 @@ def test_a_block_that_does_not_end_in_the_files_mark_is_none() -> None:
     start, end = INDEX.span(1, len(data))
 
     with pytest.raises(ValueError, match="not a whole block"):
-        INDEX.decode_block(avro.TOMBSTONES.schema, data[start : end - 1])
+        INDEX.decode_block(data[start : end - 1])
+
+
+def test_a_block_with_another_number_of_records_than_it_says_is_refused() -> None:
+    data = WRITTEN.content[WRITTEN.header_bytes :]
+    start, end = INDEX.span(1, len(data))
+    block = data[start:end]
+    assert block[0] == 2 * ENTRIES_PER_BLOCK  # how Avro writes the number
+
+    with pytest.raises(ValueError):
+        INDEX.decode_block(bytes([2 * ENTRIES_PER_BLOCK - 2]) + block[1:])
 
 
 def test_a_file_of_an_older_schema_is_read_with_the_defaults_of_ours() -> None:
@@ -100,9 +110,9 @@ def test_a_file_of_an_older_schema_is_read_with_the_defaults_of_ours() -> None:
     )
     entries = [a_batch(i) for i in IDS]
     written = older.encode(entries)
-    index = Index(written.content[: written.header_bytes])
+    index = Index(written.content[: written.header_bytes], avro.BATCHES.schema)
     data = written.content[written.header_bytes :]
     start, end = index.span(0, len(data))
 
     assert avro.BATCHES.decode(written.content) == entries
-    assert avro.BATCHES.entries(index.decode_block(avro.BATCHES.schema, data[start:end])) == entries[:ENTRIES_PER_BLOCK]
+    assert avro.BATCHES.entries(index.decode_block(data[start:end])) == entries[:ENTRIES_PER_BLOCK]
