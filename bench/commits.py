@@ -83,9 +83,8 @@ def build(lake: Lake, active: int, scale: LedgerScale, name: str) -> Subject:
     table = lake.create(f"{name}_{os.getpid()}", properties=our_properties())
     field_id = table.field_id(BATCH_COLUMN)
     assert field_id is not None
-    ids = [f"flights-{i:09d}" for i in range(active)]
     for start in range(0, active, PER_DELTA):
-        part = ids[start : start + PER_DELTA]
+        part = [f"flights-{i:09d}" for i in range(start, min(start + PER_DELTA, active))]
         commit(
             lake,
             table,

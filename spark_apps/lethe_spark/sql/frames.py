@@ -10,8 +10,9 @@ from pyspark.sql import functions as F  # noqa: N812
 from lethe_spark.jvm.sql_expressions import in_set, quoted
 
 _ID = "_lethe_id"
-# At most this many ids are sent with each task as a set. More are joined, so that each executor receives them once.
-IN_SET_AT_MOST: Final = 100_000
+# At most this many ids are sent with each task as a set, which each task deserializes. More are joined, so that each executor
+# receives them once.
+IN_SET_AT_MOST: Final = 10_000
 
 
 def anti_join(frame: DataFrame, column: str, ids: Collection[str]) -> DataFrame:
