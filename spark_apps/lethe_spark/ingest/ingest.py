@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 import pyarrow as pa
-from lethe.base.errors import InputError, TransientError
+from lethe.base.errors import InputError
 from lethe.contract.result import RefusedBatch
 from lethe.files.partitions import MAX_PARTITIONS
 from lethe.ingest.buffer_files import (
@@ -174,18 +174,3 @@ def _columns_wanted(errors: list[FileError]) -> list[tuple[str, pa.Schema]]:
     if any(e.reason != COLUMNS_WANTED for e in errors):
         return []
     return [(e.uri, decode_columns(e.message)) for e in errors]
-
-
-def check_some_were_read(unread: Sequence[RefusedBatch], batches: int) -> None:
-    """Raises: TransientError, if every batch of the run has a file that could not be read.
-
-    Args:
-        batches: The number of batches of the run.
-    """
-    if unread and len(unread) == batches:
-        raise TransientError(unread[0].reason, f"{unread[0].message}. Nothing was changed.")
-
-
-def why_unread(batch: RefusedBatch) -> str:
-    """Why a batch waits, for the message of a run that continued without it."""
-    return f"could not be read ({batch.refusal})"

@@ -4,9 +4,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 
-from lethe.base.errors import TransientError
 from lethe.ingest.buffer_files import FileOutcome, Reader
 from lethe.ingest.buffer_store import TRANSIENT_MARKER, FileTask
+from lethe.ingest.reading_errors import reading_failure
 from lethe.writing.blocks import Block, BlockFacts
 from lethe.writing.layout import TableLayout
 from lethe.writing.read_task import Found, ReadTask
@@ -69,16 +69,3 @@ def read_files(spark: SparkSession, groups: Sequence[Group], reader: Reader, lay
     if len(found.value.outcomes) != expected:
         raise RuntimeError(f"expected the outcomes of {expected} files, found {len(found.value.outcomes)}")
     return ReadRows(blocks, found.value.outcomes, found.value.blocks)
-
-
-def reading_failure(error: BaseException) -> TransientError:
-    """The error for a failure of Spark's workers, as far as its text shows the cause."""
-    text = str(error)
-    if TRANSIENT_MARKER in text:
-        what = text.split(TRANSIENT_MARKER, 1)[1].splitlines()[0].strip(" :'\"")
-        return TransientError(
-            "BufferAway", f"a file of the buffer could not be read: {what[:300]}. Nothing was changed."
-        )
-    return TransientError(
-        "ReadingFailed", f"reading the buffered files failed in Spark ({type(error).__name__}); see the driver's log."
-    )

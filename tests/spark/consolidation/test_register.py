@@ -14,7 +14,7 @@ from lethe.base.errors import InputError
 from lethe.buffer.retention import plan_sweep
 from lethe.contract.run import BufferRef, CreateTable, TableRef
 from lethe.ingest.name_mapping import PROPERTY
-from lethe_spark.jobs.consolidation import register
+from lethe_spark.ingest import footers
 from pyiceberg.table import Table
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812
@@ -191,11 +191,11 @@ def test_a_batch_that_was_rewritten_is_not_registered_as_well(story: Registering
     story.check_reads(of_batches("A"))
 
 
-@pytest.mark.parametrize("in_driver", [0, register.IN_DRIVER], ids=["tasks", "driver"])
+@pytest.mark.parametrize("in_driver", [0, footers.IN_DRIVER], ids=["tasks", "driver"])
 def test_a_batch_with_one_bad_file_is_refused_whole_and_the_others_go_in(
     story: Registering, monkeypatch: pytest.MonkeyPatch, in_driver: int
 ) -> None:
-    monkeypatch.setattr(register, "IN_DRIVER", in_driver)
+    monkeypatch.setattr(footers, "IN_DRIVER", in_driver)
     story.put("good", "cut", "other", "spanning")
     whole = (story.folder("cut") / "day-2.parquet").read_bytes()
     (story.folder("cut") / "day-2.parquet").write_bytes(whole[: len(whole) // 2])

@@ -21,7 +21,7 @@ from lethe_spark.jobs.consolidation.claiming import table_found
 from lethe_spark.jobs.consolidation.listing import list_buffer
 from lethe_spark.jvm.commit import Append, Register
 from lethe_spark.jvm.data_files import DataFile
-from lethe_spark.run.context import RunContext
+from lethe_spark.run.context import Run
 
 NOT_THERE: Final = (
     f"are not in the buffer, have no {names.SUCCESS_MARKER} or have the same id as another folder or file there"
@@ -72,7 +72,7 @@ class GatheredBatches:
     found: Found  # the whole result of the listing
 
 
-def gather(context: RunContext, base: Base, batch_ids: Iterable[str]) -> GatheredBatches:
+def gather(context: Run, base: Base, batch_ids: Iterable[str]) -> GatheredBatches:
     """List the buffer for these batches. Raises: as `list_buffer`."""
     context.reporter.phase(Phase.READING, "listing the buffer")
     wanted = frozenset(batch_ids)
@@ -86,7 +86,7 @@ def gather(context: RunContext, base: Base, batch_ids: Iterable[str]) -> Gathere
     return GatheredBatches({i: b for i, b in whole.items() if i not in mixed}, missing, mixed, found)
 
 
-def _without_tables(context: RunContext) -> Iterator[BufferedBatch | NoBatch]:
+def _without_tables(context: Run) -> Iterator[BufferedBatch | NoBatch]:
     """List the buffer. Raises: InputError (BufferHoldsTable), if it holds files of an Iceberg table; as `list_buffer`."""
     for found in list_buffer(context):
         if isinstance(found, NoBatch) and found.table:
@@ -95,7 +95,7 @@ def _without_tables(context: RunContext) -> Iterator[BufferedBatch | NoBatch]:
 
 
 def _mixed(
-    context: RunContext, wanted: Mapping[str, BufferedBatch], entries: Mapping[str, BatchEntry]
+    context: Run, wanted: Mapping[str, BufferedBatch], entries: Mapping[str, BatchEntry]
 ) -> dict[str, JudgedBatch]:
     """The wanted batches that contain refused objects and new ones, after a run began to move the refused ones away."""
     doubtful = [e for i, e in entries.items() if i in wanted and is_mixed(wanted[i], e)]

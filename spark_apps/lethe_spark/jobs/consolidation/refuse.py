@@ -12,12 +12,12 @@ from lethe.storage.object_store import ObjectStore, open_store
 from lethe_spark.commit.table_state import observe_base
 from lethe_spark.jobs.consolidation.claiming import require_claim
 from lethe_spark.jvm.table import IcebergTable
-from lethe_spark.run.context import Cancelled, RunContext
+from lethe_spark.run.context import Cancelled, Run
 
 log = logging.getLogger(__name__)
 
 
-def set_aside(context: RunContext, table: IcebergTable, judged: Iterable[str], left: Iterable[str]) -> None:
+def set_aside(context: Run, table: IcebergTable, judged: Iterable[str], left: Iterable[str]) -> None:
     """Move batches to the buffer's folder for refused batches, if the ledger says that they are refused.
 
     A batch that cannot be moved stays, and the next run tries again.
@@ -43,7 +43,7 @@ def set_aside(context: RunContext, table: IcebergTable, judged: Iterable[str], l
         log.warning("refused batches stay in the buffer until the next run (%s)", type(e).__name__)
 
 
-def set_one_aside(context: RunContext, store: ObjectStore, entry: BatchEntry, was_judged: bool) -> None:
+def set_one_aside(context: Run, store: ObjectStore, entry: BatchEntry, was_judged: bool) -> None:
     """Move one batch. Each step is safe to repeat."""
     if not entry.objects:
         return

@@ -1,15 +1,15 @@
 """Register mode: adds the producers' Parquet files to the table without rewriting them, and reads only their footers.
 
-I/O, of many files through executors. A run writes no files, so it has nothing to stage, and nothing to delete after a conflict.
+I/O, without a Spark session: the caller reads the footers. A run writes no files, so it has nothing to stage, and nothing to
+delete after a conflict.
 Invariants: all files of a batch are added, or none; a file that is in the table is not added again; a batch whose objects were
 refused before is never registered, because another run may be moving these objects out of the buffer.
 """
 
 import logging
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from math import ceil
-from typing import Final
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Final, TypeAlias
 
 from lethe.base.errors import InputError
 from lethe.buffer.batch import BufferedBatch
@@ -21,27 +21,22 @@ from lethe.ingest.buffer_files import refusal_of
 from lethe.ingest.buffer_store import FileTask
 from lethe.ingest.footers import Footer, FooterReader
 from lethe.ingest.name_mapping import mapping_to_set
+from lethe.ingest.reading_errors import check_some_were_read, why_unread
 from lethe.ingest.registrable import Target
 from lethe.ledger.ledger import BatchState
 from lethe.ledger.parts import get_many
 from lethe.uri import place
-from pyspark.errors import PySparkException
-from pyspark.sql import SparkSession
 
 from lethe_spark.commit.table_state import Base
-from lethe_spark.ingest.ingest import check_some_were_read, why_unread
-from lethe_spark.ingest.packing import FILES_PER_GROUP
-from lethe_spark.ingest.reading import reading_failure
 from lethe_spark.jobs.consolidation.gather import GatheredBatches, WrittenBatches, gather
 from lethe_spark.jvm.data_files import DataFile
-from lethe_spark.jvm.errors import JvmError
 from lethe_spark.jvm.registration import data_files
-from lethe_spark.jvm.spark_table import SparkTable
-from lethe_spark.run.context import RunContext
+from lethe_spark.jvm.table import IcebergTable
+from lethe_spark.run.context import Run
 
 log = logging.getLogger(__name__)
-# Footers that the driver reads itself: starting tasks for them would take longer.
-IN_DRIVER: Final = 1000
+# Reads the footers of these files, in any order.
+ReadFooters: TypeAlias = Callable[[FooterReader, Sequence[FileTask]], Sequence[Footer]]
 JUDGED: Final = (
     "hold files that were refused before; write the whole batch again, _SUCCESS last, or use another id if "
     "no byte of it changes"
@@ -49,10 +44,13 @@ JUDGED: Final = (
 ADDED_BY_OTHERS: Final = "cannot be registered, but another writer has already added some of their files to the table"
 
 
-def register(context: RunContext, table: SparkTable, base: Base, batch_ids: Iterable[str]) -> WrittenBatches:
+def register(
+    context: Run, table: IcebergTable, read: ReadFooters, base: Base, batch_ids: Iterable[str]
+) -> WrittenBatches:
     """Read the footers of the batches' files and describe the files to Iceberg. Adds nothing to the table.
 
-    Raises: InputError (`FormatNotRegistrable`, `NameMappingIncomplete`); TransientError, if the buffer cannot be read.
+    Raises: the errors of `read`; InputError (`FormatNotRegistrable`, `NameMappingIncomplete`); TransientError, if the buffer
+        cannot be read.
     """
     spec = context.spec
     if spec.buffer.format is not FileFormat.PARQUET:
@@ -67,7 +65,7 @@ def register(context: RunContext, table: SparkTable, base: Base, batch_ids: Iter
     gathered = gather(context, base, batch_ids)
     judged = {i for i, b in gathered.batches.items() if is_judged(b, gathered.found.entries.get(i))}
     batches = {i: b for i, b in gathered.batches.items() if i not in judged}
-    footers = _footers(table.spark, _reader(context, base), batches.values())
+    footers = _by_batch(read, _reader(context, base), batches.values())
     context.step("after-read")
     return _written(table, base, gathered, batches, judged, footers)
 
@@ -82,44 +80,27 @@ def is_outdated(base: Base, written: WrittenBatches) -> bool:
     return bool(live) and any(place(f.path) in live for f in written.files)
 
 
-def _reader(context: RunContext, base: Base) -> FooterReader:
+def _reader(context: Run, base: Base) -> FooterReader:
     may_lack = context.spec.schema_evolution is SchemaEvolution.ADD_COLUMNS
     return FooterReader(Target.of(base.iceberg, base.field_id, may_lack), dict(context.catalog_properties))
 
 
-def _footers(
-    spark: SparkSession, reader: FooterReader, batches: Iterable[BufferedBatch]
+def _by_batch(
+    read: ReadFooters, reader: FooterReader, batches: Iterable[BufferedBatch]
 ) -> Mapping[str, Sequence[Footer]]:
-    """The footers of all files, by batch. Raises: TransientError."""
+    """The footers of all files, by batch. Raises: the errors of `read`."""
     tasks = [FileTask(b.id, o.key, o.size, o.etag) for b in batches for o in b.data_objects]
-    read = _by_driver(reader, tasks) if len(tasks) <= IN_DRIVER else _by_tasks(spark, reader, tasks)
-    if len(read) != len(tasks):
-        raise RuntimeError(f"expected {len(tasks)} footers, found {len(read)}")
+    footers = read(reader, tasks)
+    if len(footers) != len(tasks):
+        raise RuntimeError(f"expected {len(tasks)} footers, found {len(footers)}")
     found: dict[str, list[Footer]] = defaultdict(list)
-    for footer in read:
+    for footer in footers:
         found[footer.batch_id].append(footer)
     return found
 
 
-def _by_driver(reader: FooterReader, tasks: Sequence[FileTask]) -> list[Footer]:
-    try:
-        return list(reader.footers(tasks))
-    except Exception as e:
-        raise reading_failure(e) from e
-
-
-def _by_tasks(spark: SparkSession, reader: FooterReader, tasks: Sequence[FileTask]) -> list[Footer]:
-    groups = min(max(spark.sparkContext.defaultParallelism, ceil(len(tasks) / FILES_PER_GROUP)), len(tasks))
-    payloads = [FileTask.encode(tasks[n::groups]) for n in range(groups)]
-    try:
-        texts = spark.sparkContext.parallelize(payloads, groups).flatMap(reader.read).collect()
-    except (PySparkException, *JvmError) as e:
-        raise reading_failure(e) from e
-    return [Footer.decode(text) for text in texts]
-
-
 def _written(
-    table: SparkTable,
+    table: IcebergTable,
     base: Base,
     gathered: GatheredBatches,
     batches: Mapping[str, BufferedBatch],
