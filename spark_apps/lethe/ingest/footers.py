@@ -4,7 +4,7 @@ Only the last bytes of a file are read, of remote files many in parallel. Raises
 """
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Final
@@ -22,6 +22,8 @@ TAIL_BYTES: Final = 64 * 1024
 # Requests for footers of remote files in flight, of one task.
 REQUESTS_AT_ONCE: Final = 32
 FORMAT: Final = "Parquet"
+# The reason for a file whose footer is larger than the reader accepts. The file is not refused.
+FOOTER_TOO_LARGE: Final = "FooterTooLarge"
 # The last bytes of a file: of Parquet, and of Parquet with an encrypted footer.
 MAGIC: Final = (b"PAR1", b"PARE")
 
@@ -58,6 +60,8 @@ class FooterReader:
 
     target: Target
     io_properties: dict[str, str]
+    # A file with a larger footer is unread, with the reason FOOTER_TOO_LARGE. None: no limit.
+    footer_bytes_at_most: int | None = None
 
     def read(self, payload: str) -> Iterator[str]:
         """Read the footers of files.
@@ -69,7 +73,7 @@ class FooterReader:
         for footer in self.footers(FileTask.decode(payload)):
             yield footer.encode()
 
-    def footers(self, tasks: Sequence[FileTask]) -> Iterator[Footer]:
+    def footers(self, tasks: Sequence[FileTask]) -> Generator[Footer]:
         """Read the footers of files, in their order."""
         store = BufferedFiles(self.io_properties, TAIL_BYTES)
         if all(is_local(t.uri) for t in tasks):  # local files have no latency, so threads cost more than they save
@@ -93,28 +97,35 @@ class FooterReader:
         if task.size == 0:
             raise BadFile("UnreadableFile", f"the file is empty (0 bytes), expected {FORMAT}")
         try:
-            tail = tail_of(lambda count: _part(store, task, count), task.size)
+            tail = tail_of(lambda count: _part(store, task, count), task.size, self.footer_bytes_at_most)
         except _OtherFile:
             source = store.open(task)
             if isinstance(source, Unread):
                 raise source from None
             with source.faults(task.uri, FORMAT):
-                tail = tail_of(lambda count: _last(source.file, task.size, count), task.size)
+                tail = tail_of(lambda count: _last(source.file, task.size, count), task.size, self.footer_bytes_at_most)
         with Bytes(None).faults(task.uri, FORMAT):
             return describe(metadata_of(tail), task.uri, task.size, task.batch_id, self.target)
 
 
-def tail_of(last: Callable[[int], bytes], size: int) -> bytes:
-    """The end of a file, with the whole footer if it is Parquet. Reads once, or twice if the footer is large. Raises: as `last`.
+def tail_of(last: Callable[[int], bytes], size: int, footer_bytes_at_most: int | None = None) -> bytes:
+    """The end of a file, with the whole footer if it is Parquet. Reads once, or twice if the footer is large.
 
     Args:
         last: Reads that many bytes from the end of the file.
         size: Of the file, in bytes.
+        footer_bytes_at_most: Of a footer that is read with a second request. None: no limit.
+    Raises: Unread (FOOTER_TOO_LARGE); as `last`.
     """
     tail = last(min(size, TAIL_BYTES))
     length = int.from_bytes(tail[-8:-4], "little")
-    is_whole = length + 8 <= len(tail) or not tail.endswith(MAGIC)
-    return tail if is_whole else last(min(size, length + 8))
+    if length + 8 <= len(tail) or not tail.endswith(MAGIC):
+        return tail
+    if footer_bytes_at_most is not None and min(size, length) > footer_bytes_at_most:
+        raise Unread(
+            FOOTER_TOO_LARGE, f"its footer has {length} bytes, and at most {footer_bytes_at_most} are read here"
+        )
+    return last(min(size, length + 8))
 
 
 def metadata_of(tail: bytes) -> pq.FileMetaData:

@@ -5,15 +5,15 @@ files are sent as JSON, in the format of Iceberg's REST protocol, and Java parse
 """
 
 from collections.abc import Iterator, Sequence
-from itertools import islice
 from typing import Any, Final
 
 from lethe_spark.jvm.errors import reading
 from lethe_spark.jvm.handles import as_interface, method
 from lethe_spark.jvm.table import IcebergTable
 
-# Files per call. Each has about two kilobytes of JSON.
-AT_ONCE: Final = 2000
+# Characters of JSON per call, unless one file alone has more. A file has about two thousand; Java's parser needs ten times as
+# much memory.
+CHARACTERS_AT_ONCE: Final = 1024 * 1024
 
 
 @reading("making data files")
@@ -31,7 +31,7 @@ def data_files(table: IcebergTable, documents: Sequence[str]) -> Any:
     handles = api.java.lang.invoke.MethodHandles
     parser = as_interface(api, "java.util.function.Function", handles.insertArguments(parse, 1, specs))
     files = api.java.util.ArrayList(len(documents))
-    for chunk in _chunks(documents):
+    for chunk in chunks(documents):
         nodes = mapper.readTree(f"[{','.join(chunk)}]")
         stream = api.java.util.stream.StreamSupport.stream(nodes.spliterator(), False)
         files.addAll(stream.map(parser).toList())
@@ -44,7 +44,15 @@ def append_all(table: IcebergTable, update: Any, files: Any) -> None:
     files.forEach(as_interface(table.jvm, "java.util.function.Consumer", append.bindTo(update)))
 
 
-def _chunks(documents: Sequence[str]) -> Iterator[list[str]]:
-    rest = iter(documents)
-    while chunk := list(islice(rest, AT_ONCE)):
+def chunks(documents: Sequence[str]) -> Iterator[list[str]]:
+    """Divide documents, in their order, into chunks of up to CHARACTERS_AT_ONCE. Pure."""
+    chunk: list[str] = []
+    size = 0
+    for document in documents:
+        if chunk and size + len(document) > CHARACTERS_AT_ONCE:
+            yield chunk
+            chunk, size = [], 0
+        chunk.append(document)
+        size += len(document)
+    if chunk:
         yield chunk

@@ -4,6 +4,7 @@ The run repeats the operator's checks, because the buffer may have changed since
 """
 
 import logging
+from collections.abc import Callable
 
 from lethe.base import names
 from lethe.base.errors import InputError
@@ -15,7 +16,7 @@ from lethe.iceberg import catalogs
 from lethe.storage.surroundings import Adopted, around, read_claim, take_claim
 from lethe.uri import names_place
 
-from lethe_spark.jobs.consolidation.listing import list_buffer, words_of
+from lethe_spark.jobs.consolidation.listing import ignored, list_buffer, words_of
 from lethe_spark.jvm.table import IcebergTable
 from lethe_spark.run.context import Run
 
@@ -23,10 +24,12 @@ log = logging.getLogger(__name__)
 NAMES_KEPT = 1000  # how many names of objects that are not batches are kept
 
 
-def claim_buffer(context: Run, table: IcebergTable) -> None:
+def claim_buffer(context: Run, table: IcebergTable, on_object: Callable[[], None] = ignored) -> None:
     """Make sure that the buffer belongs to the Dataset. A buffer without a claim is listed completely and claimed, unless it
     holds objects that are not batches and `spec.buffer.adopt` is false.
 
+    Args:
+        on_object: As in `list_buffer`.
     Raises: InputError (BufferLocal, BufferHoldsTable, BufferHoldsOtherObjects, BufferClaimed, UnsupportedStorage);
         TransientError.
     """
@@ -39,7 +42,7 @@ def claim_buffer(context: Run, table: IcebergTable) -> None:
         seen = around(uri, properties)
     contents = Contents()
     if holder_of(seen.claim, owner) is Holder.NONE:
-        contents = _contents(context)
+        contents = _contents(context, on_object)
     found = buffer_rejection(uri, owner, seen, contents, spec.buffer.adopt, _warehouses(context))
     if found is not None:
         raise found.error()
@@ -72,11 +75,11 @@ def table_found(context: Run, found: NoBatch) -> InputError:
     )
 
 
-def _contents(context: Run) -> Contents:
+def _contents(context: Run, on_object: Callable[[], None]) -> Contents:
     count = 0
     first: list[str] = []
     tables: list[str] = []
-    for found in list_buffer(context):
+    for found in list_buffer(context, on_object):
         if isinstance(found, NoBatch):
             count += 1
             if len(first) < NAMES_KEPT:

@@ -1,6 +1,6 @@
 """Finds the batches of a consolidation in the buffer. I/O: lists the buffer."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -18,7 +18,7 @@ from lethe.storage.object_store import open_store
 
 from lethe_spark.commit.table_state import Base
 from lethe_spark.jobs.consolidation.claiming import table_found
-from lethe_spark.jobs.consolidation.listing import list_buffer
+from lethe_spark.jobs.consolidation.listing import ignored, list_buffer
 from lethe_spark.jvm.commit import Append, Register
 from lethe_spark.jvm.data_files import DataFile
 from lethe_spark.run.context import Run
@@ -72,12 +72,14 @@ class GatheredBatches:
     found: Found  # the whole result of the listing
 
 
-def gather(context: Run, base: Base, batch_ids: Iterable[str]) -> GatheredBatches:
-    """List the buffer for these batches. Raises: as `list_buffer`."""
+def gather(
+    context: Run, base: Base, batch_ids: Iterable[str], on_object: Callable[[], None] = ignored
+) -> GatheredBatches:
+    """List the buffer for these batches. `on_object` as in `list_buffer`. Raises: as `list_buffer`."""
     context.reporter.phase(Phase.READING, "listing the buffer")
     wanted = frozenset(batch_ids)
     entries = apart(base.ledger.batches)
-    found = find(_without_tables(context), wanted, lambda ids: get_many(entries, ids))
+    found = find(_without_tables(context, on_object), wanted, lambda ids: get_many(entries, ids))
     whole = {i: b for i, b in found.batches.items() if b.data_objects}
     missing = {i: NO_DATA if i in found.batches else NOT_THERE for i in sorted(wanted - whole.keys())}
     context.reporter.phase(Phase.READING, f"{len(whole)} batches, {sum(b.bytes for b in whole.values())} bytes")
@@ -86,9 +88,9 @@ def gather(context: Run, base: Base, batch_ids: Iterable[str]) -> GatheredBatche
     return GatheredBatches({i: b for i, b in whole.items() if i not in mixed}, missing, mixed, found)
 
 
-def _without_tables(context: Run) -> Iterator[BufferedBatch | NoBatch]:
+def _without_tables(context: Run, on_object: Callable[[], None]) -> Iterator[BufferedBatch | NoBatch]:
     """List the buffer. Raises: InputError (BufferHoldsTable), if it holds files of an Iceberg table; as `list_buffer`."""
-    for found in list_buffer(context):
+    for found in list_buffer(context, on_object):
         if isinstance(found, NoBatch) and found.table:
             raise table_found(context, found)
         yield found

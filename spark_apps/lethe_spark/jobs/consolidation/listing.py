@@ -1,6 +1,6 @@
 """Lists the buffer of a run, and explains why the store refuses to list it. I/O."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 
@@ -19,9 +19,15 @@ _ADVICE = {
 }
 
 
-def list_buffer(context: Run) -> Iterator[BufferedBatch | NoBatch]:
+def ignored() -> None:
+    """The default of `on_object`: does nothing."""
+
+
+def list_buffer(context: Run, on_object: Callable[[], None] = ignored) -> Iterator[BufferedBatch | NoBatch]:
     """List the batches in the run's buffer, complete or not. A folder that does not exist is an empty buffer.
 
+    Args:
+        on_object: Called for each object that the store lists. An exception from it ends the listing.
     Raises: TransientError (BufferNotFound, AccessDenied), because users can fix both without a new run; what the store raises.
     """
     uri, layout = context.spec.buffer.uri, context.spec.buffer.layout
@@ -29,7 +35,7 @@ def list_buffer(context: Run) -> Iterator[BufferedBatch | NoBatch]:
     seen = {o.key: o for o in asked.seen_objects} if asked else {}
     with words_of(context):
         buffer = open_buffer(uri, context.spec.batch_column, context.catalog_properties, layout)
-        for found in buffer.folders(on_object=lambda: None):
+        for found in buffer.folders(on_object):
             yield _with_seen(found, seen) if seen and isinstance(found, BufferedBatch) else found
 
 

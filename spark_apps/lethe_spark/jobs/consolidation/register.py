@@ -29,6 +29,7 @@ from lethe.uri import place
 
 from lethe_spark.commit.table_state import Base
 from lethe_spark.jobs.consolidation.gather import GatheredBatches, WrittenBatches, gather
+from lethe_spark.jobs.consolidation.listing import ignored
 from lethe_spark.jvm.data_files import DataFile
 from lethe_spark.jvm.registration import data_files
 from lethe_spark.jvm.table import IcebergTable
@@ -45,10 +46,17 @@ ADDED_BY_OTHERS: Final = "cannot be registered, but another writer has already a
 
 
 def register(
-    context: Run, table: IcebergTable, read: ReadFooters, base: Base, batch_ids: Iterable[str]
+    context: Run,
+    table: IcebergTable,
+    read: ReadFooters,
+    base: Base,
+    batch_ids: Iterable[str],
+    on_object: Callable[[], None] = ignored,
 ) -> WrittenBatches:
     """Read the footers of the batches' files and describe the files to Iceberg. Adds nothing to the table.
 
+    Args:
+        on_object: As in `list_buffer`.
     Raises: the errors of `read`; InputError (`FormatNotRegistrable`, `NameMappingIncomplete`); TransientError, if the buffer
         cannot be read.
     """
@@ -62,7 +70,7 @@ def register(
         )
     if properties := mapping_to_set(base.iceberg.schema(), table.properties, table.full_name):
         table.set_properties(properties)
-    gathered = gather(context, base, batch_ids)
+    gathered = gather(context, base, batch_ids, on_object)
     judged = {i for i, b in gathered.batches.items() if is_judged(b, gathered.found.entries.get(i))}
     batches = {i: b for i, b in gathered.batches.items() if i not in judged}
     footers = _by_batch(read, _reader(context, base), batches.values())

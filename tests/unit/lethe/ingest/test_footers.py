@@ -1,5 +1,6 @@
 """Footers as Spark's workers read them, without Spark: what is bad about a file, and what cannot be had now."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -8,7 +9,7 @@ import pyarrow.parquet.encryption as pe
 import pytest
 from lethe.buffer.batch import file_etag
 from lethe.ingest.buffer_store import BufferAway, FileTask
-from lethe.ingest.footers import TAIL_BYTES, Footer, FooterReader
+from lethe.ingest.footers import FOOTER_TOO_LARGE, TAIL_BYTES, Footer, FooterReader
 from lethe.ingest.registrable import Target
 from lethe.ledger.ledger import BufferedObject
 from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC
@@ -61,6 +62,20 @@ def test_a_footer_of_any_size_is_read(tmp_path: Path) -> None:
 
     assert found.described is not None
     assert found.described.records == 3000
+
+
+@pytest.mark.parametrize("changed", [False, True])
+def test_a_footer_above_a_limit_is_not_read_and_its_file_is_not_refused(tmp_path: Path, changed: bool) -> None:
+    """Also if the file is not the listed one, and is opened to find out."""
+    path = tmp_path / "p"
+    pq.write_table(rows(3000), path, row_group_size=1)
+    listed = replace(task(path), etag="other" if changed else task(path).etag)
+
+    (found,) = FooterReader(TARGET, {}, footer_bytes_at_most=TAIL_BYTES).footers([listed])
+
+    assert found.error is not None
+    reason = "ObjectChanged" if changed else FOOTER_TOO_LARGE
+    assert (found.error.reason, found.error.unread) == (reason, True)
 
 
 @pytest.mark.parametrize("content", [b"PAR1", b"no Parquet at all", b"PAR1" + b"\0" * 100 + b"PAR1"])
