@@ -2,7 +2,7 @@
 
 - Runs of one Dataset that write data and commit never overlap. After a commit, other writers of the table get time to commit.
 - Restatements go before consolidation, but not twice before the same batches.
-- A vacuum, and the committer, which changes only metadata, may run at the same time as either.
+- A vacuum, and Reverts, Undos and Erases by the committer, which change only metadata, may run at the same time as either.
 """
 
 from collections import Counter
@@ -47,7 +47,15 @@ from lethe_operator.reasons import Reason
 from lethe_operator.resources.common import ACCEPT_HEAD
 from lethe_operator.resources.dataset import Dataset
 from lethe_operator.resources.engine import Engine
-from lethe_operator.resources.observed import AttemptState, LostLedger, ObservedRun, TableView, Unavailable, World
+from lethe_operator.resources.observed import (
+    Attempt,
+    AttemptState,
+    LostLedger,
+    ObservedRun,
+    TableView,
+    Unavailable,
+    World,
+)
 from lethe_operator.resources.restatement import Restatement
 from lethe_operator.settings import Settings
 
@@ -266,8 +274,12 @@ def _unwanted(world: World, standings: Standings) -> tuple[str, ...]:
 
 def _committing(world: World) -> bool:
     """Whether a run that commits data is active."""
-    attempts = (a for r in world.runs if is_committing(r) for a in r.attempts)
-    return any(a.state is AttemptState.ACTIVE and a.engine is not Engine.COMMITTER for a in attempts)
+    return any(a.state is AttemptState.ACTIVE for r in world.runs if is_committing(r) for a in r.attempts if _adds(a))
+
+
+def _adds(attempt: Attempt) -> bool:
+    """Whether an attempt adds data files: by a Job, or by the committer, which registers files."""
+    return attempt.engine is not Engine.COMMITTER or attempt.kind is RunKind.CONSOLIDATION
 
 
 def _was_passed_over(world: World) -> bool:
@@ -278,7 +290,7 @@ def _was_passed_over(world: World) -> bool:
         for r in world.runs
         if is_committing(r)
         for a in r.attempts
-        if a.engine is not Engine.COMMITTER
+        if _adds(a)
     ]
     if not jobs or not isinstance(world.buffer, BufferDigest) or not world.buffer.oldest:
         return False

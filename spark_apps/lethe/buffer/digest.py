@@ -47,6 +47,7 @@ class WaitingBatch:
     bytes: int
     oldest_time: datetime  # when its oldest object was written
     fingerprint: str  # of its data files
+    files: int  # its data files
 
 
 @dataclass(frozen=True)
@@ -122,7 +123,8 @@ EMPTY_BUFFER: Final = BufferDigest()
 def waiting(batch: BufferedBatch) -> WaitingBatch:
     """The summary of a batch that waits."""
     name = batch.folder.rpartition("/")[2]
-    return WaitingBatch(batch.id, name, batch.bytes, batch.oldest_time, batch.fingerprint)
+    files = len(batch.data_objects)
+    return WaitingBatch(batch.id, name, batch.bytes, batch.oldest_time, batch.fingerprint, files)
 
 
 def state_of(batch: BufferedBatch, entry: BatchEntry | None) -> BufferState:

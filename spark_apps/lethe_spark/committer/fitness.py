@@ -3,7 +3,9 @@
 from typing import assert_never
 
 from lethe.base.errors import TransientError
-from lethe.contract.run import RunKind, RunSpec
+from lethe.buffer.small_sets import FILES_AT_MOST
+from lethe.contract.run import ConsolidationSpec, RunKind, RunSpec
+from lethe.contract.settings import ConsolidationMode
 
 
 class NeedsSpark(TransientError):
@@ -14,7 +16,7 @@ class NeedsSpark(TransientError):
 
 
 def require_fit(spec: RunSpec) -> None:
-    """Raises: NeedsSpark, for a run that reads or writes data files."""
+    """Raises: NeedsSpark, for a run that writes data files, reads their rows, or registers many files."""
     match spec.kind:
         case RunKind.RESTATEMENT:
             assert spec.restatement is not None
@@ -28,8 +30,18 @@ def require_fit(spec: RunSpec) -> None:
         case RunKind.REANCHORING:
             pass
         case RunKind.CONSOLIDATION:
-            raise NeedsSpark("a consolidation writes data")
+            assert spec.consolidation is not None
+            _require_small_registration(spec.consolidation)
         case RunKind.VACUUM | RunKind.ERASURE_CHECK:
             raise NeedsSpark(f"a {spec.family} writes data")
         case _:
             assert_never(spec.kind)
+
+
+def _require_small_registration(spec: ConsolidationSpec) -> None:
+    if spec.mode is not ConsolidationMode.REGISTER:
+        raise NeedsSpark("a consolidation of mode Rewrite writes data")
+    if len(spec.batch_ids) > FILES_AT_MOST:
+        raise NeedsSpark(
+            f"the run has {len(spec.batch_ids)} batches, and the committer registers at most {FILES_AT_MOST} files"
+        )

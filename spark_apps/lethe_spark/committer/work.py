@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Final, assert_never
 
 from lethe.base.errors import LetheError
+from lethe.buffer.batch_rows import BatchRow
 from lethe.contract.result import Phase, Progress, RunOutcome, RunResult
 from lethe.contract.run import MailboxEntry, RestatementRequest, RunKind, RunSpec
 from lethe.contract.settings import NativeDeletes
@@ -24,6 +25,7 @@ from lethe_spark.commit.group_commit import Erased, GroupCommit, Replacements, r
 from lethe_spark.commit.native_deletes import Lifts, Masks
 from lethe_spark.commit.table_state import Base
 from lethe_spark.committer.fitness import NeedsSpark, require_fit
+from lethe_spark.committer.registration import register_small_set
 from lethe_spark.committer.reports import KEY as PROGRESS
 from lethe_spark.committer.reports import LoggedPhases, Reporting
 from lethe_spark.committer.tables import OpenTables
@@ -54,10 +56,12 @@ class Aftermath:
     context: Run
     table: IcebergTable
     result: RunResult
+    # The batches that still wait in the buffer. None: the run did not list it.
+    waiting: tuple[BatchRow, ...] | None = None
 
     def clean_up(self) -> None:
         """Never raises, as `finished`."""
-        done = finished(self.context, self.table, self.result)
+        done = finished(self.context, self.table, self.result, self.waiting)
         if done.snapshots_expired or done.ledger_files_removed:
             log.info(
                 "%s: %d snapshots expired, %d ledger files removed",
@@ -154,6 +158,7 @@ class Worker:
         table = self.tables.open(context)
         context.step("after-start")
         done: RunResult
+        waiting: tuple[BatchRow, ...] | None = None
         match spec.kind:
             case RunKind.REANCHORING:
                 done = anchored(context, reanchor(context, table))
@@ -167,11 +172,13 @@ class Worker:
                         context, table, requests, _write, _find, _NoEraser(), _NoMasker(spec.restatement.deletes.native)
                     ).carry_out(),
                 )
-            case RunKind.CONSOLIDATION | RunKind.VACUUM | RunKind.ERASURE_CHECK:
+            case RunKind.CONSOLIDATION:
+                done, waiting = register_small_set(context, table)
+            case RunKind.VACUUM | RunKind.ERASURE_CHECK:
                 raise AssertionError(f"`require_fit` refuses a {spec.kind}")
             case _:
                 assert_never(spec.kind)
-        return Aftermath(Run(spec, LoggedPhases(), properties, self.leaving), table, done)
+        return Aftermath(Run(spec, LoggedPhases(), properties, self.leaving), table, done, waiting)
 
 
 def _logged_error(run: RunSpec | MailboxEntry, error: Exception) -> LetheError:

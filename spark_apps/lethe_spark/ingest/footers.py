@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from math import ceil
 from typing import Final
 
+from lethe.buffer.small_sets import FILES_AT_MOST
 from lethe.ingest.buffer_store import FileTask
 from lethe.ingest.footers import Footer, FooterReader
 from lethe.ingest.reading_errors import reading_failure
@@ -14,7 +15,7 @@ from lethe_spark.ingest.packing import FILES_PER_GROUP
 from lethe_spark.jvm.errors import JvmError
 
 # Footers that the driver reads itself: starting tasks for them would take longer.
-IN_DRIVER: Final = 1000
+IN_DRIVER: Final = FILES_AT_MOST
 
 
 def read_footers(spark: SparkSession, reader: FooterReader, tasks: Sequence[FileTask]) -> list[Footer]:

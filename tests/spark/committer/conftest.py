@@ -1,6 +1,7 @@
 """A committer as a process with a small JVM, and Datasets for it. Spark makes the tables in this process."""
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
@@ -42,3 +43,17 @@ def story(spark: SparkSession, lake: Lake, process: Process) -> Story:
     """A, B and C are in the table."""
     assert process.is_up()
     return begun(Story.begin(spark, lake))
+
+
+@pytest.fixture
+def another(tmp_path: Path) -> Iterator[Namespace]:
+    """A namespace of one test, which starts and ends the committers in it."""
+    folder = tmp_path / "account"
+    folder.mkdir()
+    with api_server.running(folder) as running:
+        yield Namespace.make(running)
+
+
+@pytest.fixture
+def log_file(tmp_path: Path) -> Path:
+    return tmp_path / "committer.log"

@@ -3,7 +3,7 @@
 import os
 import signal
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -16,20 +16,10 @@ from tests.spark.committer.runs import ALL, a_revert
 from tests.spark.support.built_once import built_once
 from tests.spark.support.mailbox import Process, committer, serving
 from tests.spark.support.story import Story, of_batches
-from tests.support import api_server
 from tests.support.builders import a_request
 from tests.support.lake import CATALOG, Lake
 from tests.support.mailbox import Namespace
 from tests.support.servers.faults import Fault, Switch
-
-
-@pytest.fixture
-def another(tmp_path: Path) -> Iterator[Namespace]:
-    """A namespace of one test, which starts and ends the committers in it."""
-    folder = tmp_path / "account"
-    folder.mkdir()
-    with api_server.running(folder) as running:
-        yield Namespace.make(running)
 
 
 @pytest.fixture
@@ -43,11 +33,6 @@ def begin(spark: SparkSession, lake: Lake) -> Callable[..., Story]:
         return story
 
     return make
-
-
-@pytest.fixture
-def log_file(tmp_path: Path) -> Path:
-    return tmp_path / "committer.log"
 
 
 def commits_of(story: Story, *specs: RunSpec) -> list[int]:

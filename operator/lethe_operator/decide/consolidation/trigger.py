@@ -15,10 +15,12 @@ from lethe_operator.decide.conditions import timestamp
 from lethe_operator.decide.guards.preconditions import RunBlocker
 from lethe_operator.decide.restatement.row_search_gate import waits_for_batches
 from lethe_operator.decide.runs import spec as run_specs
+from lethe_operator.decide.runs.committer import may_register
 from lethe_operator.decide.runs.failures import back_off_seconds
 from lethe_operator.decide.runs.retry import Again, Ended, Fresh, GivenUp, Going, Verdict, judge
 from lethe_operator.reasons import Reason
 from lethe_operator.resources.dataset import ConsolidationSettings, Dataset
+from lethe_operator.resources.engine import Engine
 from lethe_operator.resources.observed import NoTable, NotListed, ObservedRun, TableView, Unavailable, World
 from lethe_operator.resources.quantity import written
 from lethe_operator.settings import Settings
@@ -137,7 +139,7 @@ def _verdict(dataset: Dataset, world: World, now: datetime, settings: Settings) 
     if not isinstance(world.buffer, BufferDigest):
         return ConsolidationVerdict(None, latest_verdict, latest, decision=_unlisted(world.buffer))
     if latest is not None and isinstance(latest_verdict, Fresh | Again):
-        unfinished = _unfinished(dataset, world.buffer, latest, latest_verdict, ledger_of(world), now)
+        unfinished = _unfinished(dataset, world, world.buffer, latest, latest_verdict, now)
         if unfinished is not None:
             return unfinished
         abandoned: tuple[str, ...] = (latest.run_id,)
@@ -163,11 +165,13 @@ def _verdict(dataset: Dataset, world: World, now: datetime, settings: Settings) 
         return ConsolidationVerdict(None, latest_verdict, latest, not_before, abandoned, decision)
     earlier = next((r for r in runs if r.run_id == run.run_id), None)
     number = max((a.number for a in earlier.attempts), default=0) + 1 if earlier else 1
+    run = run.model_copy(update={"attempt": number})
     launch = Launch(
-        run.model_copy(update={"attempt": number}),
+        run,
         bytes=_read_bytes(run, sum(b.bytes for b in batches)),
         generation=generation,
         why=f"{len(batches)} batches. {decision.message.removesuffix('.')}",
+        engine=_engine(dataset, world, run, now),
     )
     return ConsolidationVerdict(launch, latest_verdict, latest, None, abandoned, decision)
 
@@ -205,16 +209,17 @@ def _paused(latest_verdict: Verdict | None, not_before: datetime | None) -> Cons
 
 def _unfinished(
     dataset: Dataset,
+    world: World,
     buffer: BufferDigest,
     run: ObservedRun,
     latest_verdict: Fresh | Again,
-    ledger: Ledger,
     now: datetime,
 ) -> ConsolidationVerdict | None:
     """Continue the run of the stored intent; None: all its batches are settled."""
     intent = run.intent
     if intent is None or intent.consolidation is None:
         return None
+    ledger = ledger_of(world)
     left = {i for i in intent.consolidation.batch_ids if not _settled(ledger, i, run.run_id)}
     if not left:
         return None
@@ -230,16 +235,22 @@ def _unfinished(
             Decision.DUE, reason, f"{text} Attempt {latest_verdict.number} follows at {timestamp(at)}.", at
         )
         return ConsolidationVerdict(None, latest_verdict, run, at, decision=decision)
+    intent = intent.model_copy(update={"attempt": latest_verdict.number})
     launch = Launch(
-        intent.model_copy(update={"attempt": latest_verdict.number}),
+        intent,
         bytes=_read_bytes(intent, _bytes_of(left, buffer)),
         generation=dataset.meta.generation,
         why=f"attempt {latest_verdict.number} for {len(left)} batches",
+        engine=_engine(dataset, world, intent, now),
     )
     decision = ConsolidationDecision(
         Decision.DUE, reason, f"Attempt {latest_verdict.number} for {len(left)} batches starts."
     )
     return ConsolidationVerdict(launch, latest_verdict, run, decision=decision)
+
+
+def _engine(dataset: Dataset, world: World, run: RunSpec, now: datetime) -> Engine:
+    return Engine.COMMITTER if may_register(dataset, world, run, now) else Engine.JOB
 
 
 def _bytes_of(batch_ids: Collection[str], buffer: BufferDigest) -> int:

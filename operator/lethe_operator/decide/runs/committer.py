@@ -1,12 +1,23 @@
 """Decides which runs the committer of the namespace carries out, and which runs a Job must take over. Pure."""
 
 from collections.abc import Iterable
+from datetime import datetime, timedelta
+from typing import Final
+
+from lethe.buffer.digest import BufferDigest
+from lethe.buffer.small_sets import FILES_AT_MOST, OBJECTS_AT_MOST
+from lethe.contract.run import RunKind, RunSpec
+from lethe.contract.settings import ConsolidationMode
 
 from lethe_operator.resources.common import KEY_PREFIX_LENGTH
 from lethe_operator.resources.dataset import Dataset
 from lethe_operator.resources.engine import Engine
 from lethe_operator.resources.observed import Attempt, AttemptState, ObservedRun, TableView, World
 from lethe_operator.resources.restatement import Restatement
+
+# After the committer has failed at a consolidation, Jobs carry out those of the Dataset for this time: its credentials may not
+# allow it to read the buffer.
+AGAIN_AFTER: Final = timedelta(minutes=10)
 
 
 def may_ask(dataset: Dataset, world: World) -> bool:
@@ -29,6 +40,32 @@ def can_do(restatement: Restatement, dataset: Dataset, run: ObservedRun | None) 
     if not spec.operation.is_metadata_only or dataset.spec.deletes.native is not None:
         return False
     return not (spec.rows or spec.dry_run or restatement.list_uri or committer_failed(run))
+
+
+def may_register(dataset: Dataset, world: World, run: RunSpec, now: datetime) -> bool:
+    """Whether the committer may carry out a consolidation: it registers few files, from a buffer with few objects, and the
+    committer did not fail at a consolidation of the Dataset lately. A Job makes further attempts. A pod template of the Dataset
+    may hold credentials for the buffer, which only its own pods have."""
+    spec, buffer = run.consolidation, world.buffer
+    if (
+        run.attempt > 1
+        or spec is None
+        or spec.mode is not ConsolidationMode.REGISTER
+        or not isinstance(buffer, BufferDigest)
+    ):
+        return False
+    if not may_ask(dataset, world) or dataset.spec.run_template.pod_template or _failed_since(world, now - AGAIN_AFTER):
+        return False
+    files = {b.id: b.files for b in buffer.oldest}
+    if buffer.objects > OBJECTS_AT_MOST or not files.keys() >= set(spec.batch_ids):
+        return False
+    return sum(files[i] for i in spec.batch_ids) <= FILES_AT_MOST
+
+
+def _failed_since(world: World, time: datetime) -> bool:
+    """Whether the committer failed at a consolidation that it received after this time."""
+    asked = (a for r in world.runs for a in r.attempts if a.engine is Engine.COMMITTER)
+    return any(a.kind is RunKind.CONSOLIDATION and a.state is AttemptState.FAILED and a.created >= time for a in asked)
 
 
 def committer_failed(run: ObservedRun | None) -> bool:

@@ -1,7 +1,8 @@
 """What the committer can carry out, and what it leaves to a Job."""
 
 import pytest
-from lethe.contract.run import Replacement, RestatementGroupSpec, RowsRef, RunKind, RunSpec
+from lethe.buffer.small_sets import FILES_AT_MOST
+from lethe.contract.run import ConsolidationSpec, Replacement, RestatementGroupSpec, RowsRef, RunKind, RunSpec
 from lethe_spark.committer.fitness import NeedsSpark, require_fit
 from lethe_spark.jvm.standalone_jvm import with_timeouts
 
@@ -15,11 +16,22 @@ LISTED = a_request("listed", batch_ids=(), batch_ids_uri="s3://lake/ids.txt")
 DRY = a_run(RunKind.RESTATEMENT, restatement=RestatementGroupSpec(requests=(REVERT,), dry_run=True))
 REPLAY = a_request("replay", "Replay", batch_ids=["B"], replacement=Replacement(batch_id="B2", uri="s3://x/B2"))
 
+MANY = tuple(f"b{n}" for n in range(FILES_AT_MOST + 1))
+
+
+def registering(*batch_ids: str) -> RunSpec:
+    spec = ConsolidationSpec(mode="Register", batch_ids=batch_ids)
+    return a_run(RunKind.CONSOLIDATION, consolidation=spec)
+
 
 @pytest.mark.parametrize(
     "spec",
-    [a_run(RunKind.RESTATEMENT, requests=(REVERT, UNDO, ERASE)), a_run(RunKind.REANCHORING)],
-    ids=["a group", "a re-anchoring"],
+    [
+        a_run(RunKind.RESTATEMENT, requests=(REVERT, UNDO, ERASE)),
+        a_run(RunKind.REANCHORING),
+        registering(*MANY[:FILES_AT_MOST]),
+    ],
+    ids=["a group", "a re-anchoring", "a registration"],
 )
 def test_what_changes_metadata_alone_is_carried_out(spec: RunSpec) -> None:
     require_fit(spec)
@@ -29,7 +41,8 @@ def test_what_changes_metadata_alone_is_carried_out(spec: RunSpec) -> None:
     ("spec", "why"),
     [
         (a_run(RunKind.RESTATEMENT, requests=(REVERT, REPLAY)), "ns/replay: a Replay writes data"),
-        (a_run(RunKind.CONSOLIDATION, batch_ids=("A",)), "a consolidation writes data"),
+        (a_run(RunKind.CONSOLIDATION, batch_ids=("A",)), "a consolidation of mode Rewrite writes data"),
+        (registering(*MANY), "the committer registers at most 1000 files"),
         (a_run(RunKind.VACUUM), "a Vacuum writes data"),
         (a_run(RunKind.RESTATEMENT, requests=(RECORDS,)), "ns/records: it needs more than metadata"),
         (a_run(RunKind.RESTATEMENT, requests=(LISTED,)), "ns/listed: it needs more than metadata"),
@@ -38,6 +51,7 @@ def test_what_changes_metadata_alone_is_carried_out(spec: RunSpec) -> None:
     ids=[
         "a replay in a group",
         "a consolidation",
+        "a large registration",
         "a vacuum",
         "records",
         "a list in a file",
