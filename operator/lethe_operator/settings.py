@@ -39,7 +39,7 @@ class SharedRuns(Spec):
 
 
 class CommitterSettings(Spec):
-    """The committer of each watched namespace, which carries out runs that change only metadata."""
+    """The committer of each watched namespace, which carries out runs that write no data files."""
 
     enabled: bool = False
     name: str = "lethe-committer"  # of its ServiceAccount, its Lease and its mailbox ConfigMap

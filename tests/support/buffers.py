@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from lethe.buffer.batch import BufferedBatch, NoBatch
+from lethe.contract.settings import BufferLayout
 from lethe.storage.buffer import Buffer, open_buffer
 
 
@@ -27,6 +28,8 @@ def listing_of(buffer: Buffer) -> Listing:
     return Listing.of(buffer.folders(on_object=lambda: None))
 
 
-def batches_in(uri: str, properties: Mapping[str, str] | None = None, layout: str = "Directory") -> list[BufferedBatch]:
+def batches_in(
+    uri: str, properties: Mapping[str, str] | None = None, layout: BufferLayout = BufferLayout.DIRECTORY
+) -> list[BufferedBatch]:
     """The batches of a buffer whose batch column is `batch_id`."""
     return list(listing_of(open_buffer(uri, "batch_id", properties or {}, layout)).batches)

@@ -229,7 +229,9 @@ def a_run(
     wanted: dict[str, Any] = {
         "run_id": RUN,
         "dataset": DatasetRef(namespace="air", name="flights", uid="d-1"),
-        "table": TableRef(catalog="lite", name="air.flights", create=CreateTable(schema="v bigint, batch_id string")),
+        "table": TableRef(
+            catalog="lite", name="air.flights", create=CreateTable(table_schema="v bigint, batch_id string")
+        ),
         "batch_column": "batch_id",
         "buffer": BufferRef(uri="s3://lake/buffer/flights"),
     }

@@ -30,7 +30,7 @@ from lethe_spark.run.context import Run
 # 32 footers are read at a time, and pyarrow needs several times as much for a parsed one.
 FOOTER_BYTES_AT_MOST: Final = 256 * 1024
 # Characters of JSON that describe the files to Iceberg. Java keeps about as many bytes until the commit.
-DOCUMENTS_AT_MOST: Final = 8 * 1024 * 1024
+DOCUMENTS_AT_MOST: Final = 4 * 1024 * 1024
 # Live files of a table that other writers may have written to: the run compares its files with all of them.
 LIVE_FILES_AT_MOST: Final = 10_000
 # Bytes of refused files, which the run copies out of the buffer before it ends.
