@@ -31,7 +31,17 @@ _THIS_MACHINE = ("127.0.0.1", "localhost", "::1")
 _STORES = ("s3.", "gcs.", "adls.")
 # Requests credentials for each table from a REST catalog. Iceberg's Java library needs this header to be set.
 _VENDED_CREDENTIALS = ("header.X-Iceberg-Access-Delegation", "vended-credentials")
-_HEADER = "header."
+# Properties of a REST catalog that have the same name in both libraries: those of OAuth2, and by prefix the headers of requests,
+# the way of authentication and the signature (SigV4).
+_OF_REST = ("credential", "token", "oauth2-server-uri", "scope", "audience", "resource", "prefix")
+_OF_REST_BY_PREFIX = ("header.", "rest.")
+# The credentials that sign requests to a REST catalog (SigV4): PyIceberg's names, and those of Iceberg's Java library.
+_OF_SIGNER = {
+    "client.access-key-id": "rest.access-key-id",
+    "client.secret-access-key": "rest.secret-access-key",
+    "client.session-token": "rest.session-token",
+    "client.region": "client.region",
+}
 # Of Iceberg's Java library: chooses the FileIO of each file by the scheme of its URI.
 _BY_SCHEME = "org.apache.iceberg.io.ResolvingFileIO"
 # PyIceberg's properties that have another name in Iceberg's Java library.
@@ -200,13 +210,8 @@ def spark_properties(name: str, catalog_properties: Mapping[str, str]) -> dict[s
         conf["type"] = kind
         if "uri" in catalog_properties:
             conf["uri"] = catalog_properties["uri"]
-        conf.update(
-            {k: v for k, v in catalog_properties.items() if k in ("credential", "token", "oauth2-server-uri", "scope")}
-        )
         if kind == "rest":
-            conf.update(
-                dict([_VENDED_CREDENTIALS]) | {k: v for k, v in catalog_properties.items() if k.startswith(_HEADER)}
-            )
+            conf.update(_of_rest(catalog_properties))
     else:
         raise InputError("UnsupportedCatalog", f"catalog {name!r} has type {kind!r}; expected sql, rest, hive or glue.")
     warehouse = catalog_properties.get("warehouse")
@@ -216,6 +221,12 @@ def spark_properties(name: str, catalog_properties: Mapping[str, str]) -> dict[s
     conf.update({k.removeprefix("spark."): v for k, v in catalog_properties.items() if k.startswith("spark.")})
     prefix = f"spark.sql.catalog.{name}"
     return {prefix: "org.apache.iceberg.spark.SparkCatalog", **{f"{prefix}.{k}": v for k, v in conf.items()}}
+
+
+def _of_rest(catalog_properties: Mapping[str, str]) -> dict[str, str]:
+    same = {k: v for k, v in catalog_properties.items() if k in _OF_REST or k.startswith(_OF_REST_BY_PREFIX)}
+    signer = {java: catalog_properties[name] for name, java in _OF_SIGNER.items() if name in catalog_properties}
+    return {**dict([_VENDED_CREDENTIALS]), **(signer if "rest.sigv4-enabled" in same else {}), **same}
 
 
 def _jdbc(uri: str) -> dict[str, str]:

@@ -41,7 +41,17 @@ _OF_STORES: Final = ("s3.", "gcs.", "adls.", "oss.", "client.region")
 # A property whose name contains this is an expiry time, in milliseconds since 1970.
 _EXPIRY: Final = "expires-at"
 # The properties that identify a catalog and its user.
-_OF_CATALOG: Final = ("uri", "warehouse", "prefix", "credential", "token", "oauth2-server-uri", "scope")
+_OF_CATALOG: Final = (
+    "uri",
+    "warehouse",
+    "prefix",
+    "credential",
+    "token",
+    "oauth2-server-uri",
+    "scope",
+    "audience",
+    "resource",
+)
 
 
 def of_table(properties: Mapping[str, str], table: str) -> dict[str, str]:
