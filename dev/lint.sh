@@ -34,6 +34,7 @@ check "helm lint" helm lint --strict helm/lethe
 check "helm lint services" helm lint --strict dev/services --set images.postgres=a,images.versitygw=b,images.spark=c
 check "checkov" dev/scan.sh checkov
 check "kube-score" dev/scan.sh kube-score
+check "docs site" dev/site.sh --check
 mapfile -t files < <(scripts)
 check "shellcheck" "$BIN/shellcheck" -x -P dev "${files[@]}"
 [ ${#failed[@]} = 0 ] || die "lint: ${failed[*]}"

@@ -37,7 +37,7 @@ trap 'rm -rf "$folder"' EXIT
 progress "installing uv $UV" uv_in "$folder"
 uv=$folder/bin/uv
 mkdir -p "$LOCKS"
-for name in dev checkov engines; do # uv reads the versions to keep from the file that it writes
+for name in dev checkov engines docs; do # uv reads the versions to keep from the file that it writes
   [ ! -e "$LOCKS/$name.txt" ] || cp "$LOCKS/$name.txt" "$LOCKS/$name.txt.new"
 done
 say "resolving"
@@ -45,5 +45,4 @@ say "resolving"
 # The images contain the versions that the tests used.
 wanted gateway operator | lock operator -c "$LOCKS/dev.txt"
 wanted spark | lock spark -c "$LOCKS/dev.txt"
-lock checkov "${upgrades[@]}" < "$LOCKS/checkov.in"
-lock engines "${upgrades[@]}" < "$LOCKS/engines.in"
+for name in checkov engines docs; do lock "$name" "${upgrades[@]}" < "$LOCKS/$name.in"; done

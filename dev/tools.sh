@@ -2,7 +2,7 @@
 # Build the programs of the cluster and its command-line tools into $LETHE_CACHE/bin: tools.sh [TOOL...]
 #
 # Azurite is a program of Node.js; dev/azurite locks its packages. Apicurio is a program of Java, which a Maven repository has as an
-# archive ($MAVEN_REPO: a mirror). All others are Go programs, built from their modules at pinned
+# archive ($MAVEN_REPO: a mirror). Mermaid draws the diagrams of the documentation site. All others are Go programs, built from their modules at pinned
 # versions and checked by go.sum or the Go checksum database, so only a module proxy is needed. Each is in a folder named by its version
 # (and, for ours, by a hash of its sources) and appears there by a rename, so an interrupted build leaves nothing incomplete. Several
 # versions may exist side by side.
@@ -16,6 +16,8 @@ FAKE_GCS=v1.56.1
 AZURITE=3.37.0 # as in dev/azurite
 APICURIO=3.0.9
 APICURIO_SHA256=2b28181501a20cbf6efcd77f9b7153908fc01f3d3a7c32024c0bd9e1b04c8a43
+MERMAID=11.12.0
+MERMAID_SHA256=07e37dfa97b337ccc85365d57eddf99b9706f09db3b59b260d0333b23b343c4b
 KUBE_SCORE=v1.20.0
 KSTATUS=v1.4.0 # as in dev/kstatus
 SPARK_OPERATOR=v2.4.0
@@ -157,11 +159,20 @@ fetch_apicurio() { # FOLDER
   rmdir "$part"
 }
 
+fetch_mermaid() { # FOLDER
+  local part
+  part=$(mktemp -d -p "$LETHE_CACHE")
+  (cd "$part" && npm pack --silent "mermaid@$MERMAID" && tar -xzf mermaid-*.tgz package/dist/mermaid.min.js)
+  echo "$MERMAID_SHA256  $part/package/dist/mermaid.min.js" | sha256sum -c --quiet
+  install_to "$1" "$part/package/dist/mermaid.min.js"
+  rm -r "$part"
+}
+
 tool() { # NAME VERSION LABEL BUILDER [ARGUMENT...]
   local folder=$LETHE_CACHE/tools/$1-$2 label=$3 builder=$4
   shift 4
   if [ ! -d "$folder" ]; then
-    [[ $builder == build_azurite || $builder == fetch_apicurio ]] || need_go
+    [[ $builder == build_azurite || $builder == fetch_* ]] || need_go
     progress "$label" "$builder" "$folder" "$@"
   fi
   for file in "$folder"/*; do
@@ -185,6 +196,10 @@ obtain() {
         ;;
       apicurio) tool apicurio $APICURIO "fetching the schema registry Apicurio $APICURIO" fetch_apicurio ;;
       kstatus) tool kstatus $KSTATUS-"$(hash_of dev/kstatus)" "building kstatus $KSTATUS" build_kstatus ;;
+      mermaid)
+        "$ROOT/dev/packages.sh" javascript
+        tool mermaid $MERMAID "fetching Mermaid $MERMAID" fetch_mermaid
+        ;;
       kube-score) tool kube-score $KUBE_SCORE "building kube-score $KUBE_SCORE" build_module github.com/zegl/kube-score/cmd/kube-score@$KUBE_SCORE ;;
       spark-operator)
         tool spark-operator $SPARK_OPERATOR "building the Spark operator $SPARK_OPERATOR" build_with_chart \
