@@ -62,7 +62,8 @@ class AccountMarks(_Strict):
 class ServiceAccountMarks(_Strict):
     driver: AccountMarks = AccountMarks()
     executor: AccountMarks = AccountMarks()
-    committer: AccountMarks = AccountMarks()  # set by the chart; the operator does not use them
+    committer: AccountMarks = AccountMarks()  # set by the chart, as is the next; the operator does not use them
+    inlet: AccountMarks = AccountMarks()
 
 
 class Boundary(_Strict):

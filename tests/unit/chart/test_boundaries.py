@@ -33,7 +33,7 @@ TEAM: dict[str, Any] = {
     "credentials": {"main": {"s3.access-key-id": "team-a", "scope": "", "s3.secret-access-key": "team-a-secret"}},
     "serviceAccounts": {
         kind: {"annotations": {"role": kind}, "labels": {"a": "b"}, "podLabels": {"use": kind}}
-        for kind in ("driver", "executor", "committer")
+        for kind in ("driver", "executor", "committer", "inlet")
     },
 }
 
@@ -69,6 +69,7 @@ def test_the_operator_reads_what_the_values_say() -> None:
     assert boundary.executors.cpu == 1.5
     assert None not in boundary.pod_template.model_dump().values()
     assert boundary.service_accounts.executor.annotations == {"role": "executor"}
+    assert boundary.service_accounts.inlet.annotations == {"role": "inlet"}
     assert parse_boundaries(file(documents), "boundaries.yaml").of("b") == Boundary()
 
 
@@ -121,6 +122,27 @@ def test_a_namespace_can_bring_its_own_secret() -> None:
     }
     mounted = {n: [v["secret"]["secretName"] for v in vs if "secret" in v] for n, vs in volumes.items()}
     assert mounted == {"a": ["team"], "b": ["lethe-catalogs"]}
+
+
+def test_an_identity_for_all_namespaces_reaches_every_account_that_does_work() -> None:
+    """The operator gives that of `driver` and `executor` to the accounts of runs; the chart has all others."""
+    role = {"annotations": {"eks.amazonaws.com/role-arn": "arn:aws:iam::1:role/lethe"}}
+    documents = render(
+        values({"default": {"serviceAccounts": dict.fromkeys(("driver", "executor", "committer", "inlet"), role)}}),
+        "--set-json=serviceAccount=" + json.dumps(role),
+        "--set-json=gateway=" + json.dumps({"enabled": True, "serviceAccount": role}),
+        "--set=inlet.enabled=true,warmDrivers.enabled=true",
+    )
+
+    accounts = [d for d in documents if d["kind"] == "ServiceAccount"]
+    assert {(a["metadata"]["namespace"], a["metadata"]["name"]) for a in accounts} == {
+        ("lethe-system", "lethe-operator"),
+        ("lethe-system", "lethe-gateway"),
+        *((n, f"lethe-{part}") for n in ("a", "b") for part in ("committer", "inlet", "warm-driver")),
+    }
+    assert [a["metadata"]["annotations"] for a in accounts] == [role["annotations"]] * len(accounts)
+    marks = parse_boundaries(file(documents), "boundaries.yaml").of("a").service_accounts
+    assert (marks.driver.annotations, marks.executor.annotations) == (role["annotations"], role["annotations"])
 
 
 def test_the_committer_has_the_marks_of_its_namespace() -> None:
