@@ -258,6 +258,23 @@ def test_each_watched_namespace_has_its_own_committer() -> None:
     assert pod["containers"][0]["args"] == ["committer"]
 
 
+def test_annotations_of_pods_are_those_of_the_component_that_the_value_belongs_to() -> None:
+    """Such as those by which Prometheus finds the operator's pods: the others have no metrics on its port."""
+    documents = render(
+        {
+            **CATALOGS,
+            "podAnnotations": {"of": "operator"},
+            "committer": {"podAnnotations": {"of": "committer"}},
+            "inlet": {"enabled": True, "podAnnotations": {"of": "inlet"}},
+            "gateway": {"enabled": True, "podAnnotations": {"of": "gateway"}},
+        }
+    )
+
+    for component in ("operator", "committer", "inlet", "gateway"):
+        (deployment,) = of_kind(documents, "Deployment", component)
+        assert deployment["spec"]["template"]["metadata"]["annotations"]["of"] == component
+
+
 def test_without_a_committer_nothing_of_it_is_there_and_the_operator_knows() -> None:
     documents = render({"committer": {"enabled": False}})
 
