@@ -106,7 +106,9 @@ def succeeded(result: RequestResult, batches: int, since: datetime | None, *, by
         by_keys: Whether it is a Replay with keyColumns, which also removes single rows.
     """
     wire = result.model_dump(mode="json", by_alias=True, exclude_none=True)
-    fields = ["snapshotId", "committedTime", "tombstonesAdded", "rowsDeleted", "rowsAdded", "groupSize"]
+    fields = ["snapshotId", "committedTime", "tombstonesAdded", "groupSize"]
+    if result.operation is not Operation.ERASE or batches:  # an Erase by records hides no rows: it removes them
+        fields += ["rowsDeleted", "rowsAdded"]
     match result.operation:
         case Operation.UNDO:
             fields += ["tombstonesRemoved", "rowsRestored"]

@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from lethe.contract.operation import Operation
 from lethe.contract.result import Phase, Progress, RequestResult
 from lethe_operator.decide.actions import Launch
 from lethe_operator.decide.dataset import decide
@@ -11,6 +12,7 @@ from lethe_operator.decide.restatement import status as restatement_status
 from lethe_operator.decide.restatement.assess import RestatementContext, assess
 from lethe_operator.decide.restatement.assessment import Assessment
 from lethe_operator.decide.restatement.order import in_order
+from lethe_operator.decide.restatement.outcome import succeeded
 from lethe_operator.decide.restatement.run_outcomes import Trials
 from lethe_operator.resources.observed import AttemptState, NoTable, ObservedRun, TableView, Unavailable
 from lethe_operator.resources.restatement import Restatement
@@ -87,6 +89,19 @@ def test_what_the_ledger_holds_has_succeeded_whatever_the_pod_said(run: Observed
 
     assert (found.phase, found.succeeded, found.ready) == ("Succeeded", "True", None)
     assert (found.result["snapshotId"], found.result["rowsDeleted"]) == (8642949070972100074, 3)  # type: ignore[index]
+
+
+def test_an_erase_by_records_reports_the_rows_that_it_removed_and_none_that_it_hid() -> None:
+    """It hides none: a 0 in the column ROWS DELETED would look as if nothing had happened."""
+    result = RequestResult(key="ns/erase/0", name="ns/erase", succeeded=True, operation=Operation.ERASE, rows_erased=3)
+
+    by_records, by_batches = (succeeded(result, batches, NOW, by_keys=False).result for batches in (0, 1))
+
+    assert by_records is not None
+    assert by_records["rowsErased"] == 3
+    assert not by_records.keys() & {"rowsDeleted", "rowsAdded"}
+    assert by_batches is not None
+    assert by_batches["rowsDeleted"] == 0
 
 
 @pytest.mark.parametrize("rows", [0, 3])
