@@ -1,7 +1,7 @@
 """Makes the Markdown files of the repository into the pages of the site.
 
-They are written for GitHub. Here links between them, and to files that are no pages, become what the site needs. The functions that
-mkdocs calls are at the end and read files; the others are pure.
+They are written for GitHub. Here links between them, and to files that are no pages, become what the site needs. The functions
+that mkdocs calls are at the end and read files; the others are pure.
 """
 
 import os
@@ -75,7 +75,7 @@ def resolved(link: str, page: str, outside: Mapping[str, str], exists: Callable[
 
 
 def indented(markdown: str) -> str:
-    """The same lists, with an empty line before each and four spaces for each level: Python's Markdown needs both, GitHub neither."""
+    """The same lists, with an empty line before each and four spaces for each level, which GitHub does not need."""
     lines: list[str] = []
     levels: list[int] = []  # the columns at which the text of the enclosing items begins
     blank, after_item = True, False  # after_item: the block before belongs to an item's first line

@@ -1,4 +1,4 @@
-"""The pages of the documentation site: all are in the navigation, and links work on GitHub and in the site. `make lint` builds it."""
+"""The documentation site has all pages in its navigation, and links work on GitHub and in it. `make lint` builds it."""
 
 import importlib.util
 from collections.abc import Iterator
@@ -29,7 +29,7 @@ class Settings(yaml.SafeLoader):
     """Without the objects that only mkdocs can make."""
 
 
-Settings.add_multi_constructor("", lambda loader, tag, node: None)
+Settings.add_multi_constructor("", lambda *_: None)
 
 
 def settings() -> dict[str, Any]:
@@ -95,8 +95,8 @@ def test_only_relative_links_of_prose_are_replaced() -> None:
 
 
 def test_lists_have_the_form_that_pythons_markdown_needs() -> None:
-    text = "Text:\n- a\n  goes on\n  - b\n\n  more of a\n- c\n\n```sh\n- d\n```\n1. e\n   ```sh\n   f\n     g\n   ```"
+    text = "Text:\n- a\n  goes on\n  - b\n\n  more of a\n- c\n\n```sh\n- d\n```\n1. e\n   ```sh\n     f\n   ```"
 
     assert HOOKS.indented(text) == (
-        "Text:\n\n- a\n    goes on\n    - b\n\n    more of a\n\n- c\n\n```sh\n- d\n```\n\n1. e\n    ```sh\n    f\n      g\n    ```"
+        "Text:\n\n- a\n    goes on\n    - b\n\n    more of a\n\n- c\n\n```sh\n- d\n```\n\n1. e\n    ```sh\n      f\n    ```"
     )
