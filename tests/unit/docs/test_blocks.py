@@ -203,3 +203,28 @@ def test_a_field_that_no_resource_has_is_found() -> None:
         checked({"spec": {}})
     with pytest.raises(jsonschema.ValidationError):
         checked({"replicas": "many"})
+
+
+def test_the_commands_in_the_tables_of_troubleshooting_can_be_parsed() -> None:
+    """They are what people copy in a hurry."""
+    page = (ROOT / "docs/troubleshooting.md").read_text()
+    found = [words for text in re.findall(r"`((?:kubectl )?lethe [^`]+)`", page) for words in commands(text)]
+
+    assert len(found) >= 10
+    for words in found:
+        if lethes(words) and len(lethes(words)) > 2:  # more than the name of a command
+            parsed(lethes(words))
+
+
+def test_the_reasons_in_troubleshooting_exist() -> None:
+    page = (ROOT / "docs/troubleshooting.md").read_text()
+    code = [*(ROOT / "operator").rglob("*.py"), *(ROOT / "spark_apps").rglob("*.py"), *(ROOT / "crds").glob("*.yaml")]
+    source = "\n".join(p.read_text() for p in code)
+    named = set(re.findall(r"`([A-Z][a-z]+(?:[A-Z][A-Za-z]+)+)`", page)) - {"ImagePullBackOff"}
+
+    assert [name for name in sorted(named) if name not in source] == []
+
+
+@pytest.mark.parametrize("block", [b for b in all_blocks("json") if b.title], ids=str)
+def test_a_titled_json_block_is_one(block: Block) -> None:
+    json.loads(block.text)
