@@ -321,3 +321,19 @@ def test_without_rights_to_change_anything_the_yaml_is_left() -> None:
     assert '<button name="action" value="yaml">' in text
     assert text.count("disabled aria-describedby") == 2
     assert "Approve plan" not in session.get(f"{D}/vacuum").text
+
+
+@pytest.mark.parametrize(
+    ("result", "says"),
+    [
+        ({"rowsErased": 3}, "3 erased"),
+        ({"rowsDeleted": 5, "rowsAdded": 0}, "5 deleted, 0 added"),
+        ({"rowsDeleted": 0, "rowsAdded": 4, "rowsErased": 2}, "0 deleted, 4 added, 2 erased"),
+    ],
+    ids=["an Erase by records", "a Revert", "a Replay by keys"],
+)
+def test_a_restatement_shows_the_rows_that_its_result_has(result: dict[str, int], says: str) -> None:
+    body = a_restatement_body("fix", status={"phase": "Succeeded", "result": result})
+    session = a_session(Parts(resources=Resources({"restatements": [body]})))
+
+    assert f"<dt>Rows</dt><dd>{says}</dd>" in session.get(f"{R}/fix").text
