@@ -37,12 +37,13 @@ trap 'rm -rf "$folder"' EXIT
 progress "installing uv $UV" uv_in "$folder"
 uv=$folder/bin/uv
 mkdir -p "$LOCKS"
-for name in dev checkov engines docs; do # uv reads the versions to keep from the file that it writes
+for name in dev checkov engines docs servers; do # uv reads the versions to keep from the file that it writes
   [ ! -e "$LOCKS/$name.txt" ] || cp "$LOCKS/$name.txt" "$LOCKS/$name.txt.new"
 done
 say "resolving"
 { wanted gateway local operator plan spark test; cat "$LOCKS/dev.in"; } | lock dev "${upgrades[@]}"
-# The images contain the versions that the tests used.
+# The images contain the versions that the tests used. `common` is what both have.
+wanted | lock common -c "$LOCKS/dev.txt"
 wanted gateway operator | lock operator -c "$LOCKS/dev.txt"
 wanted spark | lock spark -c "$LOCKS/dev.txt"
-for name in checkov engines docs; do lock "$name" "${upgrades[@]}" < "$LOCKS/$name.in"; done
+for name in checkov engines docs servers; do lock "$name" "${upgrades[@]}" < "$LOCKS/$name.in"; done

@@ -150,7 +150,7 @@ def _refuse_nessie(name: str, config: Mapping[str, str]) -> None:
             "UnsupportedCatalog",
             f"catalog {name} is Nessie's REST catalog ({_IS_NESSIE} in its configuration): it shows only the newest snapshot "
             "of a table, without older snapshots, tags and staged snapshots, so Lethe cannot find the ledger of a table. Use a "
-            "REST catalog that keeps the history of tables, or a catalog of type sql, hive or glue.",
+            "REST catalog that keeps the history of tables, or a catalog of type sql or glue.",
         )
 
 
@@ -181,8 +181,8 @@ def require_service(name: str, catalog_properties: Mapping[str, str]) -> None:
         raise InputError(
             "UnsupportedCatalog",
             f"catalog {name} is of type {folder_catalog.TYPE}: a folder without a service that decides between two writers. A "
-            "Dataset's table has several writers: runs, the operator, and other engines. Use a catalog of type sql, rest, hive "
-            "or glue, or write the table from your own Spark jobs with lethe_spark.",
+            "Dataset's table has several writers: runs, the operator, and other engines. Use a catalog of type sql, rest or "
+            "glue, or write the table from your own Spark jobs with lethe_spark.",
         )
 
 
@@ -206,14 +206,13 @@ def spark_properties(name: str, catalog_properties: Mapping[str, str]) -> dict[s
         raise InputError("UnsupportedCatalog", f"catalog {name!r} is of type sql and has no uri.")
     if kind == "sql":
         conf.update(_jdbc(catalog_properties["uri"]))
-    elif kind in ("rest", "hive", "glue"):
+    elif kind in ("rest", "glue"):
         conf["type"] = kind
         if "uri" in catalog_properties:
             conf["uri"] = catalog_properties["uri"]
-        if kind == "rest":
-            conf.update(_of_rest(catalog_properties))
+        conf.update(_of_rest(catalog_properties) if kind == "rest" else _of_glue(catalog_properties))
     else:
-        raise InputError("UnsupportedCatalog", f"catalog {name!r} has type {kind!r}; expected sql, rest, hive or glue.")
+        raise InputError("UnsupportedCatalog", f"catalog {name!r} has type {kind!r}; expected sql, rest or glue.")
     warehouse = catalog_properties.get("warehouse")
     if warehouse:
         conf["warehouse"] = warehouse
@@ -227,6 +226,14 @@ def _of_rest(catalog_properties: Mapping[str, str]) -> dict[str, str]:
     same = {k: v for k, v in catalog_properties.items() if k in _OF_REST or k.startswith(_OF_REST_BY_PREFIX)}
     signer = {java: catalog_properties[name] for name, java in _OF_SIGNER.items() if name in catalog_properties}
     return {**dict([_VENDED_CREDENTIALS]), **(signer if "rest.sigv4-enabled" in same else {}), **same}
+
+
+def _of_glue(catalog_properties: Mapping[str, str]) -> dict[str, str]:
+    """Credentials are not among them: Iceberg's Java library takes those of its process, as the AWS SDK finds them."""
+    conf = {k: v for k, v in catalog_properties.items() if k in ("glue.endpoint", "glue.id", "glue.skip-archive")}
+    if "glue.region" in catalog_properties:
+        conf["client.region"] = catalog_properties["glue.region"]
+    return conf
 
 
 def _jdbc(uri: str) -> dict[str, str]:

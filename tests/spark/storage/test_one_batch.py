@@ -11,19 +11,16 @@ from pathlib import Path
 
 import lethe
 import lethe_spark
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from lethe.base.errors import InputError
-from lethe.base.ids import batch_folder
 from lethe.contract.run import BufferRef, Replacement
 from lethe.uri import Backend, backend_of
 from lethe_spark.apps.session import make_session
 from pyspark.sql import SparkSession
 
-from tests.spark.support.story import ALL_GONE, Row, Story, of_arrow, of_batches, of_spark, some_rows
+from tests.spark.support.story import ALL_GONE, Row, Story, of_arrow, of_batches, of_spark, put_on
 from tests.support.builders import a_request
-from tests.support.lake import ROWS, Lake
+from tests.support.lake import Lake
 from tests.support.servers.stores import Place, Server, azure_server, gcs_server, s3_server
 
 SERVERS = {Backend.S3: s3_server, Backend.GCS: gcs_server, Backend.AZURE: azure_server}
@@ -51,16 +48,6 @@ def story(spark: SparkSession, lake: Lake, place: Place, tmp_path: Path) -> Stor
     return Story.begin(spark, lake, catalog=catalog)
 
 
-def put(place: Place, folder: str, batch_id: str, rows: int = 4) -> str:
-    """Write a batch into a folder of the store. Return its URI."""
-    sink = pa.BufferOutputStream()
-    pq.write_table(pa.Table.from_pylist(some_rows(batch_id, rows), ROWS), sink)
-    uri = place.at(f"{folder}/{batch_folder('batch_id', batch_id)}")
-    place.store.put(f"{uri}/part-0.parquet", sink.getvalue().to_pybytes())
-    place.store.put(f"{uri}/_SUCCESS", b"")
-    return uri
-
-
 def rows_of(story: Story, snapshot_id: int | None = None) -> Counter[Row]:
     """What readers find: lethe.scan and Spark find the same."""
     found = of_arrow(lethe.scan(story.full_name, snapshot_id=snapshot_id).to_arrow())
@@ -71,8 +58,8 @@ def rows_of(story: Story, snapshot_id: int | None = None) -> Counter[Row]:
 def test_a_batch_is_promoted_replaced_reverted_by_a_list_and_purged(story: Story, place: Place) -> None:
     buffer = BufferRef(uri=place.at("buffer"))
     for batch_id in ("A", "B", "C"):
-        put(place, "buffer", batch_id)
-    replacement = Replacement(batch_id="A2", uri=put(place, "restated", "A2", rows=3))
+        put_on(place, "buffer", batch_id)
+    replacement = Replacement(batch_id="A2", uri=put_on(place, "restated", "A2", rows=3))
     place.store.put(place.at("lists/ids.txt"), b"B\n")
     replay = a_request("replay", "Replay", batch_ids=("A",), replacement=replacement)
     revert = a_request("revert", batch_ids=(), batch_ids_uri=place.at("lists/ids.txt"))

@@ -16,7 +16,7 @@ import lethe
 import lethe_spark
 import pyarrow as pa
 import pyarrow.parquet as pq
-from lethe.base.ids import run_id
+from lethe.base.ids import batch_folder, run_id
 from lethe.contract.result import Phase, RequestResult, RunResult
 from lethe.contract.run import (
     BufferRef,
@@ -42,6 +42,7 @@ from pyspark.sql import SparkSession
 from tests.support.builders import a_request, a_run
 from tests.support.documents import dataset_spec, resource
 from tests.support.lake import CATALOG, ROWS, SCHEMA, BufferFolder, Lake, Recorder
+from tests.support.servers.stores import Place
 from tests.support.steps import SteppedContext
 
 Row = tuple[str | None, int, int]  # batch id, v, day
@@ -338,3 +339,13 @@ def local(uri: str) -> str:
 def results_by_name(result: RunResult) -> dict[str, RequestResult]:
     """The results of the requests of a run, in the namespace `ns`, by name."""
     return {r.name.removeprefix("ns/"): r for r in result.requests}
+
+
+def put_on(place: Place, folder: str, batch_id: str, rows: int = 4) -> str:
+    """Write a batch into a folder of the store. Return its URI."""
+    sink = pa.BufferOutputStream()
+    pq.write_table(pa.Table.from_pylist(some_rows(batch_id, rows), ROWS), sink)
+    uri = place.at(f"{folder}/{batch_folder('batch_id', batch_id)}")
+    place.store.put(f"{uri}/part-0.parquet", sink.getvalue().to_pybytes())
+    place.store.put(f"{uri}/_SUCCESS", b"")
+    return uri

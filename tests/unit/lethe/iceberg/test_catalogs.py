@@ -87,7 +87,7 @@ def test_files_in_other_stores_have_the_file_io_of_their_scheme() -> None:
 )
 def test_a_warehouse_says_its_store_if_no_property_does(warehouse: str, io: str | None) -> None:
     """Without properties, the identity of the pod has the credentials."""
-    assert spark(type="hive", uri="thrift://c", warehouse=warehouse).get("io-impl") == io
+    assert spark(type="rest", uri="http://c", warehouse=warehouse).get("io-impl") == io
 
 
 def test_a_property_for_spark_wins_there() -> None:
@@ -96,9 +96,39 @@ def test_a_property_for_spark_wins_there() -> None:
     assert found[f"{PREFIX}.warehouse"] == "file:///w"
 
 
-@pytest.mark.parametrize("kind", ["rest", "hive", "glue"])
+@pytest.mark.parametrize("kind", ["rest", "glue"])
 def test_other_catalogs_keep_their_type_and_uri(kind: str) -> None:
     assert spark(type=kind, uri="http://c", credential="a:b").items() >= {"type": kind, "uri": "http://c"}.items()
+
+
+def test_a_signed_rest_catalog_has_a_signer_in_spark_as_well() -> None:
+    own = {"client.access-key-id": "AKIA", "client.region": "eu-west-1"}
+
+    assert (
+        spark(type="rest", uri="http://c", **{"rest.sigv4-enabled": "true"}, **own).items()
+        >= {
+            "rest.sigv4-enabled": "true",
+            "rest.access-key-id": "AKIA",
+            "client.region": "eu-west-1",
+        }.items()
+    )
+    assert "rest.access-key-id" not in spark(type="rest", uri="http://c", **own)
+
+
+def test_glue_in_spark_has_no_credentials_of_its_own() -> None:
+    own = {
+        "glue.region": "eu-west-1",
+        "glue.id": "111122223333",
+        "glue.access-key-id": "AKIA",
+        "glue.endpoint": "http://g",
+    }
+
+    found = spark(type="glue", **own)
+
+    assert (
+        found.items() >= {"glue.id": "111122223333", "client.region": "eu-west-1", "glue.endpoint": "http://g"}.items()
+    )
+    assert "AKIA" not in found.values()
 
 
 def test_spark_asks_a_rest_catalog_for_vended_credentials_as_pyiceberg_does() -> None:
@@ -106,7 +136,7 @@ def test_spark_asks_a_rest_catalog_for_vended_credentials_as_pyiceberg_does() ->
 
     assert spark(type="rest", uri="http://c")[name] == "vended-credentials"
     assert spark(type="rest", uri="http://c", **{name: "remote-signing"})[name] == "remote-signing"
-    assert name not in spark(type="hive", uri="thrift://c")
+    assert name not in spark(type="glue")
 
 
 def test_a_catalog_at_http_without_a_type_is_rest_as_pyiceberg_has_it() -> None:

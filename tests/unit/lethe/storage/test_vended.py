@@ -49,7 +49,6 @@ def test_a_catalog_that_vends_nothing_is_not_asked_again() -> None:
         ({"type": "rest", "uri": "https://catalog", "py-io-impl": "own.FileIO"}, False),
         ({"type": "sql", "uri": "sqlite:///x"}, False),
         ({"type": "glue"}, False),
-        ({"type": "hive", "uri": "thrift://x"}, False),
     ],
 )
 def test_only_a_rest_catalog_is_asked_and_not_in_place_of_a_file_io_of_the_users(

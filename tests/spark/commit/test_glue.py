@@ -1,0 +1,107 @@
+"""AWS Glue as the catalog: PyIceberg's client and that of Iceberg's Java library, on tables and buffers in S3."""
+
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+
+import lethe
+import pytest
+from lethe.contract.run import BufferRef, RestatementRequest
+from lethe_spark.apps.session import make_session
+from lethe_spark.jvm.gateway import jvm
+from pyspark.sql import SparkSession
+
+from tests.spark.support.story import ALL_GONE, Row, Story, of_arrow, of_batches, put_on
+from tests.support.builders import a_request
+from tests.support.lake import Lake
+from tests.support.servers import glue as servers
+from tests.support.servers.glue import Glue
+from tests.support.servers.stores import Place, s3_server
+
+
+@dataclass(frozen=True)
+class Glued:
+    """A Dataset whose table is in Glue, and whose buffer is in S3."""
+
+    story: Story
+    glue: Glue
+    place: Place
+
+    @property
+    def buffer(self) -> BufferRef:
+        return BufferRef(uri=self.place.at("buffer"))
+
+    def consolidate(self, *batch_ids: str, **at: object) -> None:
+        for batch_id in batch_ids:
+            put_on(self.place, "buffer", batch_id)
+        self.story.run(self.story.consolidation(*batch_ids, buffer=self.buffer), **at)  # type: ignore[arg-type]
+
+    def restate(self, request: RestatementRequest, **at: object) -> bool:
+        spec = self.story.restatement(request, buffer=self.buffer)
+        (result,) = self.story.run(spec, **at).requests  # type: ignore[arg-type]
+        return result.succeeded
+
+    def rows(self) -> Counter[Row]:
+        return of_arrow(lethe.scan(self.story.full_name).to_arrow())
+
+
+@pytest.fixture(scope="module")
+def glue(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Glue]:
+    with servers.running(tmp_path_factory.mktemp("glue") / "server") as found:
+        yield found
+
+
+@pytest.fixture
+def glued(spark: SparkSession, lake: Lake, glue: Glue) -> Iterator[Glued]:
+    """Batches A and B are in the table.
+
+    Glue's client in Java has the credentials of its process: on EKS those of the pod's role, here two system properties.
+    """
+    system = jvm(spark).java.lang.System
+    with ExitStack() as stack:
+        place = stack.enter_context(s3_server()).place("air")
+        for name, value in (("aws.accessKeyId", servers.KEY), ("aws.secretAccessKey", servers.SECRET)):
+            system.setProperty(name, value)
+            stack.callback(system.clearProperty, name)
+        # Spark keeps a catalog under its name, and each test has a store of its own.
+        catalog = f"glued_{place.properties['s3.endpoint'].rpartition(':')[2]}"
+        style = {"s3.path-style-access": "true"}
+        lake.add_catalog(catalog, warehouse=place.at("wh"), **glue.properties, **place.properties, **style)
+        make_session(catalog)
+        found = Glued(Story.begin(spark, lake, catalog=catalog), glue, place)
+        found.consolidate("A", "B")
+        yield found
+
+
+def test_a_table_is_filled_reverted_read_and_vacuumed(glued: Glued) -> None:
+    promoted = glued.rows()
+    reverted = glued.restate(a_request("revert", batch_ids=["A"]))
+    glued.story.run(glued.story.vacuuming(ALL_GONE, buffer=glued.buffer))
+
+    assert (promoted, reverted, glued.rows()) == (of_batches("A", "B"), True, of_batches("B"))
+    assert set(glued.story.table().scan().to_arrow()["batch_id"].to_pylist()) == {"B"}
+    assert glued.glue.unversioned == 0
+
+
+def test_of_two_restatements_at_one_moment_none_is_lost(glued: Glued) -> None:
+    """The second one commits while the first one's update is on its way to Glue, which then refuses it: its version is old."""
+    theirs: list[bool] = []
+    refused = glued.glue.refused
+    request = a_request("theirs", batch_ids=["B"])
+
+    def commit_theirs_first() -> None:
+        glued.glue.before_update = lambda: theirs.append(glued.restate(request))
+
+    mine = glued.restate(a_request("mine", batch_ids=["A"]), before_commit=commit_theirs_first)
+
+    assert (mine, theirs) == (True, [True])
+    assert glued.glue.refused > refused
+    assert set(glued.story.ledger().requests) == {"ns/mine/0", "ns/theirs/0"}
+    assert glued.rows() == Counter()
+
+
+def test_an_append_of_pyiceberg_during_a_consolidation_is_not_lost(glued: Glued) -> None:
+    glued.consolidate("C", before_commit=lambda: glued.story.append_as_foreign_writer("x"))
+
+    assert glued.rows().total() == of_batches("A", "B", "C").total() + 1
