@@ -75,7 +75,9 @@ jars: venv
 	@$(BIN)/python spark_apps/archive_classes.py
 
 ##@ Distribute it
-.PHONY: dist
+.PHONY: dist release
+release: ## what a release consists of, in build/release; nothing is pushed (ARGS="--push REGISTRY": images and chart are)
+	@dev/release.sh $(ARGS)
 dist: venv ## the distribution lethe-lake (wheel and sdist) and krew's manifest of the plugin in dist/
 	@dev/dist.sh
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Make an image of an OCI layout's base image and the last stage of a Dockerfile, in well under a second.
 
-    app_layer.py LAYOUT BASE_IMAGE NEW_IMAGE DOCKERFILE CONTEXT
+    app_layer.py LAYOUT BASE_IMAGE NEW_IMAGE DOCKERFILE CONTEXT [LABEL=VALUE...]
 
 Builders recompress every layer of an image whenever they write it out, which for the Spark image is most of a code change's
 cost. The last stage of Lethe's Dockerfiles only COPYs folders onto a finished base, so here it becomes one more layer in
@@ -49,7 +49,7 @@ def layer_of(copies: list[tuple[str, str]], context: pathlib.Path) -> bytes:
 
 
 def main() -> None:
-    layout, base, new, dockerfile, context = sys.argv[1:]
+    layout, base, new, dockerfile, context, *labels = sys.argv[1:]
     blobs = pathlib.Path(layout) / "blobs" / "sha256"
     index_file = pathlib.Path(layout) / "index.json"
 
@@ -77,6 +77,8 @@ def main() -> None:
     )
     config["rootfs"]["diff_ids"].append(layer["digest"])
     config.setdefault("history", []).append({"created_by": f"COPY of {dockerfile}"})
+    if labels:
+        config["config"].setdefault("Labels", {}).update(dict(label.split("=", 1) for label in labels))
     manifest["layers"].append(layer)
     manifest["config"] = put(json.dumps(config).encode(), mediaType="application/vnd.oci.image.config.v1+json")
     entry = put(

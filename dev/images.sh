@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Build the images and load them into the cluster: images.sh build | load | tags | pause | kafka | launchers | previous
+# Build the images and load them into the cluster: images.sh build | load | tags | pause | kafka | launchers | previous |
+# release operator|spark VERSION ARCHIVE | push ARCHIVE REFERENCE
 #
 # Tags are hashes of the inputs, so an existing tag is never built again and a changed file always gives a new tag. The references
 # are written to $LETHE_STATE/images.env. With Docker, the Dockerfiles are built unchanged. Without it, buildah builds the same files
@@ -11,8 +12,8 @@ BASE=docker.io/library/debian:bookworm-slim
 LAYOUTS=$LETHE_CACHE/layouts
 
 # The inputs of each image: first those of its base, whose build takes minutes, then those of the last layer.
-OPERATOR_BASE=(operator/Dockerfile dev/requirements/operator.txt)
-SPARK_BASE=(spark_apps/Dockerfile dev/requirements/spark.txt spark_apps/lethe/jars
+OPERATOR_BASE=(operator/Dockerfile dev/requirements/common.txt dev/requirements/operator.txt)
+SPARK_BASE=(spark_apps/Dockerfile dev/requirements/common.txt dev/requirements/spark.txt spark_apps/lethe/jars
   spark_apps/archive_classes.py spark_apps/lethe_spark/run/launching.py)
 operator_base=localhost/lethe-operator-base:$(hash_of "${OPERATOR_BASE[@]}")
 spark_base=localhost/lethe-spark-base:$(hash_of "${SPARK_BASE[@]}")
@@ -240,6 +241,34 @@ previous() {
   echo "export LETHE_PREVIOUS_SPARK_IMAGE=$(reference "$spark")"
 }
 
+# An image of a version, with labels, as an OCI archive.
+release() { # operator|spark VERSION ARCHIVE
+  local image=localhost/lethe-$1:$2 base=${1}_base dockerfile=operator/Dockerfile labels=() args=() label layout
+  [ "$1" = operator ] || dockerfile=spark_apps/Dockerfile
+  label=org.opencontainers.image
+  labels=("$label.title=lethe-$1" "$label.version=$2" "$label.revision=$(git -C "$ROOT" rev-parse HEAD)" "$label.licenses=Apache-2.0"
+    "$label.source=${LETHE_REPOSITORY:-https://github.com/example/lethe}" "$label.created=$(git -C "$ROOT" log -1 --format=%cI)")
+  if docker_answers; then
+    for label in "${labels[@]}"; do args+=(--label "$label"); done
+    progress "building the $1 image" bake "$image" "${args[@]}" -f "$ROOT/$dockerfile" "$ROOT"
+    docker save -o "$3" "$image"
+  else
+    build
+    layout=$(layout_of "$image")
+    (cd "$ROOT" && python3 dev/app_layer.py "$layout" "${!base}" "$image" "$dockerfile" . "${labels[@]}")
+    progress "writing the $1 image" python3 "$ROOT/dev/oci_archive.py" "$layout" "$image" "$3"
+  fi
+}
+
+push() { # ARCHIVE REFERENCE
+  if docker_answers; then
+    docker tag "$(docker load -q -i "$1" | sed -n 's/^Loaded image: //p')" "$2"
+    docker push -q "$2"
+  else
+    buildah_ push -q "$(buildah_ pull -q "oci-archive:$1")" "docker://$2"
+  fi
+}
+
 load() {
   # The images of the last build, not those of files that changed since or of a build that runs meanwhile
   local image
@@ -262,5 +291,7 @@ case ${1:-} in
   kafka) locked images kafka ;;
   launchers) locked images launchers ;;
   previous) locked images previous ;;
-  *) sed -n 2p "$0"; exit 2 ;;
+  release) locked images release "$2" "$3" "$4" ;;
+  push) push "$2" "$3" ;;
+  *) sed -n 2,3p "$0"; exit 2 ;;
 esac

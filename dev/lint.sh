@@ -3,7 +3,7 @@
 source "$(dirname "$0")/lib.sh"
 cd "$ROOT"
 BIN=$LETHE_CACHE/venv/bin
-"$ROOT/dev/tools.sh" helm
+"$ROOT/dev/tools.sh" helm helm3
 failed=()
 
 check() {
@@ -16,6 +16,10 @@ check() {
     printf '%s\n' "$output" | sed 's/^/    /' >&2
     failed+=("$label")
   fi
+}
+
+same_in_helm3() { # the chart with its defaults
+  diff <(helm template lethe helm/lethe) <(helm3 template lethe helm/lethe) && helm3 lint --strict helm/lethe
 }
 
 scripts() { git ls-files --cached --others --exclude-standard dev .ci | grep -E '\.sh$|^\.ci/run$'; }
@@ -31,6 +35,7 @@ for folder in "${scripted[@]}"; do
 done
 check "layers" "$BIN/lint-imports" --no-cache
 check "helm lint" helm lint --strict helm/lethe
+check "helm 3" same_in_helm3
 check "helm lint services" helm lint --strict dev/services --set images.postgres=a,images.versitygw=b,images.spark=c
 check "checkov" dev/scan.sh checkov
 check "kube-score" dev/scan.sh kube-score

@@ -10,6 +10,7 @@ source "$(dirname "$0")/lib.sh"
 
 KUBERNETES=1.36.3
 HELM=v4.3.1
+HELM3=v3.20.0 # many users have it still
 COREDNS=v1.14.7
 VERSITYGW=v1.8.0
 FAKE_GCS=v1.56.1
@@ -22,6 +23,7 @@ KUBE_SCORE=v1.20.0
 KSTATUS=v1.4.0 # as in dev/kstatus
 SPARK_OPERATOR=v2.4.0
 KUEUE=v0.15.0
+SYFT=v1.57.0
 KIND=v0.33.0 # kind-config.yaml pins the node image that was built for it
 GO_MIN=1.26
 GO=1.26.8 # fetched only where no recent Go is installed
@@ -109,6 +111,11 @@ build_module() { # FOLDER PACKAGE@VERSION
   rmdir "$part"
 }
 
+build_helm3() { # FOLDER
+  build_module "$1" helm.sh/helm/v3/cmd/helm@$HELM3
+  mv "$1/helm" "$1/helm3"
+}
+
 build_kstatus() { # FOLDER
   local part
   part=$(mktemp -d -p "$LETHE_CACHE")
@@ -187,6 +194,7 @@ obtain() {
       kubernetes) tool kubernetes $KUBERNETES-"$(hash_of dev/cluster/go)" "building Kubernetes $KUBERNETES (10 to 20 minutes, once)" build_kubernetes ;;
       kubectl) tool kubectl $KUBERNETES "building kubectl $KUBERNETES" build_kubectl ;;
       helm) tool helm $HELM "building Helm $HELM" build_module helm.sh/helm/v4/cmd/helm@$HELM ;;
+      helm3) tool helm3 $HELM3 "building Helm $HELM3" build_helm3 ;;
       coredns) tool coredns $COREDNS "building CoreDNS $COREDNS" build_module github.com/coredns/coredns@$COREDNS ;;
       versitygw) tool versitygw $VERSITYGW "building versitygw $VERSITYGW" build_module github.com/versity/versitygw/cmd/versitygw@$VERSITYGW ;;
       fake-gcs-server) tool fake-gcs-server $FAKE_GCS "building fake-gcs-server $FAKE_GCS" build_module github.com/fsouza/fake-gcs-server@$FAKE_GCS ;;
@@ -206,6 +214,7 @@ obtain() {
           github.com/kubeflow/spark-operator/v2@$SPARK_OPERATOR ./cmd/operator spark-operator charts/spark-operator-chart
         ;;
       kueue) tool kueue $KUEUE "building Kueue $KUEUE" build_with_chart sigs.k8s.io/kueue@$KUEUE ./cmd/kueue kueue charts/kueue ;;
+      syft) tool syft $SYFT "building Syft $SYFT" build_module github.com/anchore/syft/cmd/syft@$SYFT ;;
       kind) tool kind $KIND "building kind $KIND" build_module sigs.k8s.io/kind@$KIND ;;
       *) die "unknown tool $name" ;;
     esac

@@ -27,6 +27,16 @@ lethe.dev/shard: {{ .shard | quote }}
 {{- end -}}
 {{- end -}}
 
+{{- /* The reference of an image {root, of}: without a tag or a digest, it gets the version of the chart's application. */ -}}
+{{- define "lethe.image" -}}
+{{- $name := index .root.Values.image .of -}}
+{{- if or (contains "@" $name) (contains ":" (last (splitList "/" $name))) -}}
+{{- $name -}}
+{{- else -}}
+{{- printf "%s:%s" $name .root.Chart.AppVersion -}}
+{{- end -}}
+{{- end -}}
+
 {{- define "lethe.serviceAccount" -}}
 {{- if .Values.serviceAccount.create -}}
 {{- default (include "lethe.operator" .) .Values.serviceAccount.name -}}

@@ -495,3 +495,19 @@ def test_the_launcher_and_the_queue_reach_the_operator() -> None:
     assert (found.run_template.launcher, found.run_template.queue) == ("SparkApplication", "team-a")
     assert (found.spark_applications, found.run_template.executors.wait_seconds) == (True, 300)
     assert "sparkOperator.enabled=true" in refused({"runTemplate": {"launcher": "SparkApplication"}})
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ("registry:5000/lethe-operator", "registry:5000/lethe-operator:{}"),
+        ("registry:5000/lethe-operator:2", "registry:5000/lethe-operator:2"),
+        ("lethe-operator@sha256:" + "0" * 64, "lethe-operator@sha256:" + "0" * 64),
+    ],
+)
+def test_an_image_without_a_tag_gets_the_version_of_the_chart(given: str, expected: str) -> None:
+    version = yaml.safe_load((CHART / "Chart.yaml").read_text())["appVersion"]
+    documents = render({"image": {"operator": given}})
+
+    (operator,) = [d for d in documents if d["kind"] == "Deployment" and d["metadata"]["name"] == "lethe-operator"]
+    assert operator["spec"]["template"]["spec"]["containers"][0]["image"] == expected.format(version)
