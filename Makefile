@@ -82,7 +82,7 @@ dist: venv ## the distribution lethe-lake (wheel and sdist) and krew's manifest 
 	@dev/dist.sh
 
 ##@ Check it
-.PHONY: lint test test-fast test-services test-spark test-local test-cluster test-model chaos test-all test-up test-launchers test-previous format docs docs-pictures docs-site
+.PHONY: lint test test-fast test-services test-spark test-local test-cluster test-model chaos test-all test-existing test-up test-launchers test-previous format docs docs-pictures docs-site
 lint: venv ## formatting, types, layers, chart, scripts
 	@dev/lint.sh
 format: venv ## apply the formatting that lint requires
@@ -105,6 +105,8 @@ test-model: venv jars ## the model test for as long as you like: STEPS=5000 SEED
 	@STEPS=$(or $(STEPS),5000) SEED=$(SEED) VERSION=$(VERSION) $(PYTEST) -s -m long tests/model
 chaos: ## random acts and faults on the tests' cluster: DURATION=600 SEED=1 (without a seed a new one each time)
 	@CHAOS_DURATION=$(DURATION) CHAOS_SEED=$(SEED) LINT=0 dev/test.sh long tests/cluster/chaos
+test-existing: venv ## the demo on a second local node, as on a cluster of yours that pulls from a registry
+	@dev/existing.sh demo
 docs: venv ## generate the generated pages again
 	@$(BIN)/python docs/reference/generate.py
 	@$(BIN)/python docs/generate_cli.py

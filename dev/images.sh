@@ -148,9 +148,13 @@ to_registry() { # IMAGE LAYOUT
     docker tag "$1" "$target"
     docker push -q "$target"
   else
-    local id
-    id=$(buildah_ pull -q "oci:$2:$1")
-    buildah_ push -q "$id" "docker://$target"
+    local one
+    "$ROOT/dev/tools.sh" crane
+    mkdir -p "$LETHE_CACHE/tmp"
+    one=$(mktemp -d "$LETHE_CACHE/tmp/image.XXXXXX")
+    python3 "$ROOT/dev/oci_copy.py" "$2" "$1" "$one/layout"
+    crane push ${LETHE_REGISTRY_PLAIN_HTTP:+--insecure} "$one/layout" "$target"
+    rm -rf "$one"
   fi
 }
 
@@ -256,7 +260,7 @@ release() { # operator|spark VERSION ARCHIVE
     build
     layout=$(layout_of "$image")
     (cd "$ROOT" && python3 dev/app_layer.py "$layout" "${!base}" "$image" "$dockerfile" . "${labels[@]}")
-    progress "writing the $1 image" python3 "$ROOT/dev/oci_archive.py" "$layout" "$image" "$3"
+    progress "writing the $1 image" python3 "$ROOT/dev/oci_copy.py" "$layout" "$image" "$3"
   fi
 }
 
@@ -265,7 +269,13 @@ push() { # ARCHIVE REFERENCE
     docker tag "$(docker load -q -i "$1" | sed -n 's/^Loaded image: //p')" "$2"
     docker push -q "$2"
   else
-    buildah_ push -q "$(buildah_ pull -q "oci-archive:$1")" "docker://$2"
+    local one
+    "$ROOT/dev/tools.sh" crane
+    mkdir -p "$LETHE_CACHE/tmp"
+    one=$(mktemp -d "$LETHE_CACHE/tmp/image.XXXXXX")
+    tar -xf "$1" -C "$one"
+    crane push "$one" "$2"
+    rm -rf "$one"
   fi
 }
 

@@ -24,6 +24,8 @@ KSTATUS=v1.4.0 # as in dev/kstatus
 SPARK_OPERATOR=v2.4.0
 KUEUE=v0.15.0
 SYFT=v1.57.0
+CRANE=v0.22.1
+REGISTRY_SERVER=v3.1.2
 KIND=v0.33.0 # kind-config.yaml pins the node image that was built for it
 GO_MIN=1.26
 GO=1.26.8 # fetched only where no recent Go is installed
@@ -215,6 +217,8 @@ obtain() {
         ;;
       kueue) tool kueue $KUEUE "building Kueue $KUEUE" build_with_chart sigs.k8s.io/kueue@$KUEUE ./cmd/kueue kueue charts/kueue ;;
       syft) tool syft $SYFT "building Syft $SYFT" build_module github.com/anchore/syft/cmd/syft@$SYFT ;;
+      crane) tool crane $CRANE "building crane $CRANE" build_module github.com/google/go-containerregistry/cmd/crane@$CRANE ;;
+      registry) tool registry $REGISTRY_SERVER "building a registry $REGISTRY_SERVER" build_module github.com/distribution/distribution/v3/cmd/registry@$REGISTRY_SERVER ;;
       kind) tool kind $KIND "building kind $KIND" build_module sigs.k8s.io/kind@$KIND ;;
       *) die "unknown tool $name" ;;
     esac
