@@ -7,17 +7,16 @@ import json
 from typing import Any
 
 from lethe.base.errors import ConflictError, InputError
-from pyspark.sql import SparkSession
-
 from lethe_spark.jvm.errors import ICEBERG, JvmError, is_a, java_message
-from lethe_spark.jvm.gateway import each, gateway, jvm
+from lethe_spark.jvm.gateway import each
 
 
 class JvmMetadata:
     """Carries out the requests of Iceberg's REST client, as a REST catalog does."""
 
-    def __init__(self, spark: SparkSession) -> None:
-        self._spark = spark
+    def __init__(self, gateway: Any) -> None:
+        """Of a session, or of a JVM without one; see `lethe_spark.jvm.gateway`."""
+        self._jvm = gateway.jvm
 
     def created(self, location: str, request: str) -> str:
         """The metadata of a new table.
@@ -26,10 +25,10 @@ class JvmMetadata:
             request: A CreateTableRequest of Iceberg's REST protocol.
         Raises: InputError (InvalidTableDefinition).
         """
-        api = jvm(self._spark).org.apache.iceberg
+        api = self._jvm.org.apache.iceberg
         wanted = json.loads(request)
         spec, order = wanted.get("partition-spec"), wanted.get("write-order")
-        properties = jvm(self._spark).java.util.HashMap()
+        properties = self._jvm.java.util.HashMap()
         for key, value in (wanted.get("properties") or {}).items():
             properties.put(key, value)
         try:
@@ -55,7 +54,7 @@ class JvmMetadata:
             request: An UpdateTableRequest of Iceberg's REST protocol.
         Raises: ConflictError (CommitFailed), if a requirement of the request does not hold; InputError (InvalidChange).
         """
-        api = jvm(self._spark).org.apache.iceberg
+        api = self._jvm.org.apache.iceberg
         try:
             wanted = api.rest.requests.UpdateTableRequestParser.fromJson(request)
             base = api.TableMetadataParser.fromJson(location, metadata)
@@ -74,14 +73,14 @@ class JvmMetadata:
     def _is_stale(self, error: BaseException) -> bool:
         """Whether a requirement does not hold, or another commit has used the sequence number of a snapshot."""
         stale = ("CommitFailedException", "ValidationException")
-        return any(is_a(jvm(self._spark), error, ICEBERG + name) for name in stale)
+        return any(is_a(self._jvm, error, ICEBERG + name) for name in stale)
 
 
 def _first_line(error: Any) -> str:
     return (java_message(error).strip().splitlines() or [type(error).__name__])[0][:300]
 
 
-def escape_requests(spark: SparkSession) -> None:
+def escape_requests(gateway: Any) -> None:
     """Make Iceberg's REST client escape all characters that are not ASCII in its JSON. Safe to repeat.
 
     The client sends its JSON as ISO 8859-1 (https://github.com/apache/iceberg/pull/17646), which replaces the characters of
@@ -89,14 +88,14 @@ def escape_requests(spark: SparkSession) -> None:
 
     Raises: InputError (UnsupportedIceberg), if this session's Iceberg has no such setting.
     """
-    java, client = jvm(spark).java.lang, gateway(spark)
+    java = gateway.jvm.java.lang
     rest, shaded = "org.apache.iceberg.rest.RESTObjectMapper", "org.apache.iceberg.shaded.com.fasterxml.jackson.core"
     try:
         loader = java.Thread.currentThread().getContextClassLoader()
-        mapper = loader.loadClass(rest).getDeclaredMethod("mapper", client.new_array(java.Class, 0))
+        mapper = loader.loadClass(rest).getDeclaredMethod("mapper", gateway.new_array(java.Class, 0))
         mapper.setAccessible(True)
         feature = java.Enum.valueOf(loader.loadClass(f"{shaded}.JsonGenerator$Feature"), "ESCAPE_NON_ASCII")
-        mapper.invoke(None, client.new_array(java.Object, 0)).getFactory().enable(feature)
+        mapper.invoke(None, gateway.new_array(java.Object, 0)).getFactory().enable(feature)
     except JvmError as e:
         raise InputError(
             "UnsupportedIceberg",

@@ -23,6 +23,7 @@ from lethe.uri import contains
 from pyspark.sql import SparkSession
 
 from lethe_spark.jvm.backoff import ATTEMPTS
+from lethe_spark.jvm.gateway import gateway
 from lethe_spark.jvm.metadata import JvmMetadata, escape_requests
 
 log = logging.getLogger(__name__)
@@ -241,8 +242,9 @@ def serve(session: SparkSession, name: str, properties: Mapping[str, str]) -> di
         raise _not_served(name)
     catalog = catalogs.load(name)
     assert isinstance(catalog, FolderCatalog)
-    escape_requests(session)
-    tables = FolderTables(catalog, JvmMetadata(session))
+    java = gateway(session)
+    escape_requests(java)
+    tables = FolderTables(catalog, JvmMetadata(java))
     if name not in _SERVERS:
         _SERVERS[name] = FolderServer(tables)
     server = _SERVERS[name]

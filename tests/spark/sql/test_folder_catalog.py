@@ -22,6 +22,7 @@ from lethe.iceberg import catalogs
 from lethe.storage.local_store import LocalStore
 from lethe.storage.object_store import Folder
 from lethe_spark.apps.session import make_session
+from lethe_spark.jvm.gateway import gateway
 from lethe_spark.jvm.metadata import JvmMetadata
 from lethe_spark.jvm.spark_table import SparkTable
 from lethe_spark.sql import folder_server
@@ -193,7 +194,7 @@ def losing(spark: SparkSession, table: str, monkeypatch: pytest.MonkeyPatch) -> 
     """The storage of `table`, as the catalog sees it."""
     assert table.startswith(f"{CATALOG}.")
     catalog = LosingCatalog(CATALOG, **catalogs.properties(CATALOG))
-    monkeypatch.setattr(folder_server._SERVERS[CATALOG], "tables", FolderTables(catalog, JvmMetadata(spark)))
+    monkeypatch.setattr(folder_server._SERVERS[CATALOG], "tables", FolderTables(catalog, JvmMetadata(gateway(spark))))
     return Losing
 
 
