@@ -48,11 +48,12 @@ class Metadata(Protocol):
     def updated(self, location: str, metadata: str, request: str) -> str | None: ...
 
 
-class NoSuchResource(Exception):
-    """The requested resource does not exist. `kind` is Iceberg's name of the exception."""
+class CatalogError(Exception):
+    """An error of Iceberg's protocol: `kind` is Iceberg's name of it, and the message begins as other catalogs begin it."""
 
-    def __init__(self, kind: str, message: str) -> None:
+    def __init__(self, status: int, kind: str, message: str) -> None:
         super().__init__(message)
+        self.status = status
         self.kind = kind
 
 
@@ -64,13 +65,15 @@ class FolderTables:
         self._metadata = metadata
 
     def load(self, parts: tuple[str, ...]) -> Version:
+        """Raises: CatalogError, if the table does not exist; the errors of `MetadataFolder.current`."""
         found = self._catalog.metadata_folder(parts).current()
         if found is None:
-            raise NoSuchResource("NoSuchTableException", f"no table exists in {self._catalog.location(parts)}")
+            location = self._catalog.location(parts)
+            raise CatalogError(404, "NoSuchTableException", f"Table does not exist: {'.'.join(parts)} ({location})")
         return found
 
     def create(self, namespace: tuple[str, ...], request: str) -> Version:
-        """Raises: ConflictError, if the table exists; InputError (NotSupported, InvalidTableDefinition)."""
+        """Raises: CatalogError, if the table exists; InputError (NotSupported, InvalidTableDefinition)."""
         wanted = json.loads(request)
         parts = (*namespace, str(wanted["name"]))
         folder = self._catalog.metadata_folder(parts)
@@ -85,7 +88,8 @@ class FolderTables:
                 f"{'.'.join(parts)}: the name determines the location, {folder.location}. Omit LOCATION.",
             )
         if folder.current() is not None:
-            raise ConflictError("TableExists", f"a table exists in {folder.location}")
+            name = ".".join(parts)
+            raise CatalogError(409, "AlreadyExistsException", f"Table already exists: {name} ({folder.location})")
         text = self._metadata.created(folder.location, request)
         self._check(folder.location, json.loads(text))
         return folder.commit(None, text)
@@ -135,7 +139,7 @@ class FolderServer:
         self._server.server_close()
 
     def answer(self, method: str, path: str, body: str) -> str:
-        """The JSON text of the response. Raises: NoSuchResource, LetheError, and the errors of the storage."""
+        """The JSON text of the response. Raises: CatalogError, LetheError, and the errors of the storage."""
         steps = [unquote_plus(step) for step in urlsplit(path).path.strip("/").split("/")]
         match method, steps[1:]:
             case "GET", ["config"]:
@@ -150,7 +154,7 @@ class FolderServer:
                 return _loaded(self.tables.load((*_levels(namespace), name)))
             case "POST", ["namespaces", namespace, "tables", name]:
                 return _loaded(self.tables.change((*_levels(namespace), name), body))
-        raise NoSuchResource("NotFoundException", f"a catalog of type hadoop does not support {method} {path}")
+        raise CatalogError(404, "NotFoundException", f"a catalog of type hadoop does not support {method} {path}")
 
 
 def _levels(namespace: str) -> tuple[str, ...]:
@@ -168,10 +172,8 @@ def _loaded(found: Version) -> str:
 def _status(error: Exception) -> tuple[int, str]:
     """The HTTP status of an error, and Iceberg's name of it. Iceberg's client takes 500 as an unknown commit state."""
     match error:
-        case NoSuchResource():
-            return 404, error.kind
-        case ConflictError(reason="TableExists"):
-            return 409, "AlreadyExistsException"
+        case CatalogError():
+            return error.status, error.kind
         case ConflictError():
             return 409, "CommitFailedException"
         case InputError() | UnicodeDecodeError():
@@ -203,7 +205,7 @@ def _handler_of(server: FolderServer) -> type[BaseHTTPRequestHandler]:
                 status, kind = _status(e)
                 text = (
                     str(e)
-                    if isinstance(e, (LetheError, NoSuchResource))
+                    if isinstance(e, (LetheError, CatalogError))
                     else f"{type(e).__name__}, see the driver's log"
                 )
                 if status == 500:

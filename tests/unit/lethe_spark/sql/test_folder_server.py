@@ -110,11 +110,11 @@ def test_a_table_is_made_written_and_read_by_its_folder_alone(server: FolderServ
 
 
 def test_a_missing_or_existing_table_gets_the_matching_error(server: FolderServer) -> None:
-    with pytest.raises(NoSuchTableError):
+    with pytest.raises(NoSuchTableError, match=r"Table does not exist: air\.flights"):
         client(server).load_table(NAME)
     client(server).create_table(NAME, SCHEMA)
 
-    with pytest.raises(TableAlreadyExistsError):
+    with pytest.raises(TableAlreadyExistsError, match=r"Table already exists: air\.flights"):
         client(server).create_table(NAME, SCHEMA)
 
 
