@@ -67,8 +67,30 @@ class JvmMetadata:
             return None if made.changes().isEmpty() else str(api.TableMetadataParser.toJson(made))
         except JvmError as e:
             if self._is_stale(e):
-                raise ConflictError("CommitFailed", f"{location}: {_first_line(e)}") from e
+                raise ConflictError("CommitFailed", f"{_first_line(e)} ({location})") from e
             raise InputError("InvalidChange", f"{location}: {_first_line(e)}") from e
+
+    def completed(self, location: str, request: str) -> str:
+        """The first metadata of a table that a client staged.
+
+        Args:
+            request: An UpdateTableRequest, whose updates make up the whole table.
+        Raises: ConflictError (CommitFailed), if it requires an existing table; InputError (InvalidTableDefinition).
+        """
+        api = self._jvm.org.apache.iceberg
+        versions = [u["format-version"] for u in json.loads(request)["updates"] if "format-version" in u]
+        try:
+            wanted = api.rest.requests.UpdateTableRequestParser.fromJson(request)
+            for requirement in each(wanted.requirements()):
+                requirement.validate(None)
+            builder = api.TableMetadata.buildFromEmpty(*versions[:1])
+            for update in each(wanted.updates()):
+                update.applyTo(builder)
+            return str(api.TableMetadataParser.toJson(builder.build()))
+        except JvmError as e:
+            if self._is_stale(e):
+                raise ConflictError("CommitFailed", f"{_first_line(e)} ({location})") from e
+            raise InputError("InvalidTableDefinition", f"{location}: {_first_line(e)}") from e
 
     def _is_stale(self, error: BaseException) -> bool:
         """Whether a requirement does not hold, or another commit has used the sequence number of a snapshot."""

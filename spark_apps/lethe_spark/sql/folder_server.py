@@ -17,7 +17,7 @@ from urllib.parse import unquote_plus, urlsplit
 
 from lethe.base.errors import ConflictError, InputError, LetheError, TransientError
 from lethe.hadoop.catalog import FolderCatalog
-from lethe.hadoop.metadata_folder import Version
+from lethe.hadoop.metadata_folder import MetadataFolder, Version
 from lethe.iceberg import catalogs
 from lethe.uri import contains
 from pyspark.sql import SparkSession
@@ -38,6 +38,7 @@ ENDPOINTS: Final = (
     f"POST {_TABLE}/{{table}}",
 )
 _ELSEWHERE: Final = "write.metadata.path"
+_NEW: Final = "assert-create"  # the requirement that the table does not exist
 
 
 class Metadata(Protocol):
@@ -46,6 +47,8 @@ class Metadata(Protocol):
     def created(self, location: str, request: str) -> str: ...
 
     def updated(self, location: str, metadata: str, request: str) -> str | None: ...
+
+    def completed(self, location: str, request: str) -> str: ...
 
 
 class CatalogError(Exception):
@@ -72,16 +75,15 @@ class FolderTables:
             raise CatalogError(404, "NoSuchTableException", f"Table does not exist: {'.'.join(parts)} ({location})")
         return found
 
-    def create(self, namespace: tuple[str, ...], request: str) -> Version:
-        """Raises: CatalogError, if the table exists; InputError (NotSupported, InvalidTableDefinition)."""
+    def create(self, namespace: tuple[str, ...], request: str) -> Version | str:
+        """Create a table. With `stage-create`, return the metadata it would have, and create nothing: the client writes its
+        rows first, and creates the table by a change.
+
+        Raises: CatalogError, if the table exists; InputError (NotSupported, InvalidTableDefinition).
+        """
         wanted = json.loads(request)
         parts = (*namespace, str(wanted["name"]))
         folder = self._catalog.metadata_folder(parts)
-        if wanted.get("stage-create"):
-            raise InputError(
-                "NotSupported",
-                f"{'.'.join(parts)}: a catalog of type hadoop creates empty tables only. Use CREATE TABLE without AS SELECT.",
-            )
         if wanted.get("location") and not _same_place(str(wanted["location"]), folder.location):
             raise InputError(
                 "NotSupported",
@@ -92,12 +94,17 @@ class FolderTables:
             raise CatalogError(409, "AlreadyExistsException", f"Table already exists: {name} ({folder.location})")
         text = self._metadata.created(folder.location, request)
         self._check(folder.location, json.loads(text))
-        return folder.commit(None, text)
+        return text if wanted.get("stage-create") else folder.commit(None, text)
 
     def change(self, parts: tuple[str, ...], request: str) -> Version:
-        """Raises: ConflictError, if a requirement of the request does not hold, or other writers committed first in every
-        attempt; UnknownCommitState, InputError (NotSupported, InvalidChange)."""
+        """Change a table, or create the one that was staged.
+
+        Raises: ConflictError, if a requirement of the request does not hold, or other writers committed first in every
+            attempt; UnknownCommitState, InputError (NotSupported, InvalidChange).
+        """
         folder = self._catalog.metadata_folder(parts)
+        if any(required.get("type") == _NEW for required in json.loads(request).get("requirements", ())):
+            return self._complete(folder, request)
         for _ in range(ATTEMPTS):
             base = self.load(parts)
             text = self._metadata.updated(base.location, base.text, request)
@@ -110,6 +117,17 @@ class FolderTables:
                 # The request may be valid for the new version too: the next attempt checks its requirements again.
                 log.info("%s: a commit lost its race: %s", folder.location, e.reason)
         raise ConflictError("CommitFailed", f"{folder.location}: other writers committed first in {ATTEMPTS} attempts")
+
+    def _complete(self, folder: MetadataFolder, request: str) -> Version:
+        """Create a staged table, unless another writer has created one."""
+        if folder.current() is None:
+            text = self._metadata.completed(folder.location, request)
+            self._check(folder.location, json.loads(text))
+            try:
+                return folder.commit(None, text)
+            except ConflictError as e:
+                log.info("%s: a creation lost its race: %s", folder.location, e.reason)
+        raise ConflictError("CommitFailed", f"Requirement failed: table already exists ({folder.location})")
 
     def _check(self, location: str, made: Mapping[str, Any]) -> None:
         if not _same_place(str(made["location"]), location) or _ELSEWHERE in (made.get("properties") or {}):
@@ -165,7 +183,9 @@ def _same_place(a: str, b: str) -> bool:
     return contains(a, b) and contains(b, a)
 
 
-def _loaded(found: Version) -> str:
+def _loaded(found: Version | str) -> str:
+    if isinstance(found, str):  # of a staged table
+        return f'{{"config": {{}}, "metadata": {found}}}'
     return f'{{"metadata-location": {json.dumps(found.location)}, "config": {{}}, "metadata": {found.text}}}'
 
 
@@ -179,6 +199,16 @@ def _status(error: Exception) -> tuple[int, str]:
         case InputError() | UnicodeDecodeError():
             return 400, "BadRequestException"
     return 500, type(error).__name__
+
+
+def _text(error: Exception) -> str:
+    """The message of the response. That of a conflict is Iceberg's own: its client takes it to its users."""
+    match error:
+        case ConflictError():
+            return error.message
+        case LetheError() | CatalogError():
+            return str(error)
+    return f"{type(error).__name__}, see the driver's log"
 
 
 def _handler_of(server: FolderServer) -> type[BaseHTTPRequestHandler]:
@@ -203,11 +233,7 @@ def _handler_of(server: FolderServer) -> type[BaseHTTPRequestHandler]:
                 return self._send(200, server.answer(self.command, self.path, body.decode()))
             except Exception as e:
                 status, kind = _status(e)
-                text = (
-                    str(e)
-                    if isinstance(e, (LetheError, CatalogError))
-                    else f"{type(e).__name__}, see the driver's log"
-                )
+                text = _text(e)
                 if status == 500:
                     log.warning("%s %s: %s", self.command, self.path, text, exc_info=e)
                 return self._send(status, _error(status, kind, text))

@@ -119,6 +119,19 @@ def test_spark_itself_writes_and_reads_such_a_table_in_the_same_way(
     assert rows_of(spark, table) == {"A": 1, "B": 1}
 
 
+def test_a_table_is_created_of_a_query_in_one_version(spark: SparkSession, home: Path, table: str) -> None:
+    write(spark, table, "A", 1, 2)
+    copy = f"{table}_copy"
+
+    spark.sql(f"CREATE TABLE {copy} PARTITIONED BY (day) AS SELECT * FROM {table}")
+
+    assert (spark.table(copy).count(), versions(home, copy)) == (2, [1])
+    spark.sql(f"CREATE OR REPLACE TABLE {copy} AS SELECT * FROM {table} WHERE v = 1")
+    assert (spark.table(copy).count(), versions(home, copy)) == (1, [1, 2])
+    write(spark, copy, "B", 3)
+    assert rows_of(spark, copy) == {"A": 1, "B": 1}
+
+
 def test_names_of_all_alphabets_arrive_as_they_were_written(spark: SparkSession, home: Path) -> None:
     """Iceberg's REST client would send them as question marks."""
     name = f"{CATALOG}.air.alphabets"

@@ -22,8 +22,9 @@ from pyiceberg.exceptions import (
     UnauthorizedError,
 )
 from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC
+from pyiceberg.schema import Schema
 from pyiceberg.table import CommitTableRequest
-from pyiceberg.table.metadata import TableMetadataUtil, new_table_metadata
+from pyiceberg.table.metadata import TableMetadataUtil, TableMetadataV1, new_table_metadata
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
 from pyiceberg.table.update import update_table_metadata
 
@@ -55,6 +56,11 @@ class OfPyIceberg:
             raise ConflictError("CommitFailed", str(e)) from e
         made = update_table_metadata(base, wanted.updates, metadata_location=location)
         return None if made == base else made.model_dump_json(by_alias=True)
+
+    def completed(self, location: str, request: str) -> str:
+        nothing = TableMetadataV1.model_construct(last_column_id=-1, schema=Schema())
+        updates = CommitTableRequest.model_validate_json(request).updates
+        return update_table_metadata(nothing, updates).model_dump_json(by_alias=True)
 
 
 @pytest.fixture
@@ -214,8 +220,30 @@ def test_a_table_found_by_its_folder_cannot_be_elsewhere(server: FolderServer, c
         moving.set_properties(**{"write.metadata.path": "file:///elsewhere"})
 
 
-def test_a_table_made_of_a_query_is_refused(server: FolderServer) -> None:
-    with pytest.raises(BadRequestError, match="CREATE TABLE without AS SELECT"):
+def test_a_staged_table_exists_from_its_first_commit_on_with_its_rows(
+    server: FolderServer, catalog: FolderCatalog
+) -> None:
+    staged = client(server).create_table_transaction(NAME, SCHEMA, properties={"format-version": "2"})
+    staged.append(rows(1, 2))
+    assert not catalog.table_exists(NAME)
+
+    staged.commit_transaction()
+
+    assert sorted(catalog.load_table(NAME).scan().to_arrow()["v"].to_pylist()) == [1, 2]
+    assert metadata_files(catalog) == {"v1.metadata.json", "version-hint.text"}
+
+
+def test_a_staged_table_does_not_replace_one_that_was_created_meanwhile(
+    server: FolderServer, catalog: FolderCatalog
+) -> None:
+    staged = client(server).create_table_transaction(NAME, SCHEMA)
+    client(server).create_table(NAME, SCHEMA).append(rows(1))
+
+    with pytest.raises(CommitFailedException, match="table already exists"):
+        staged.commit_transaction()
+
+    assert catalog.load_table(NAME).scan().to_arrow()["v"].to_pylist() == [1]
+    with pytest.raises(TableAlreadyExistsError):
         client(server).create_table_transaction(NAME, SCHEMA)
 
 
