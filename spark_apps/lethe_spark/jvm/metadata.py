@@ -7,6 +7,7 @@ import json
 from typing import Any
 
 from lethe.base.errors import ConflictError, InputError
+
 from lethe_spark.jvm.errors import ICEBERG, JvmError, is_a, java_message
 from lethe_spark.jvm.gateway import each
 

@@ -58,7 +58,7 @@ class OfPyIceberg:
         return None if made == base else made.model_dump_json(by_alias=True)
 
     def completed(self, location: str, request: str) -> str:
-        nothing = TableMetadataV1.model_construct(last_column_id=-1, schema=Schema())
+        nothing = TableMetadataV1.model_construct(location=location, last_column_id=-1, schema=Schema())
         updates = CommitTableRequest.model_validate_json(request).updates
         return update_table_metadata(nothing, updates).model_dump_json(by_alias=True)
 
