@@ -82,7 +82,7 @@ dist: venv ## the distribution lethe-lake (wheel and sdist) and krew's manifest 
 	@dev/dist.sh
 
 ##@ Check it
-.PHONY: lint test test-fast test-services test-spark test-local test-cluster test-model chaos test-all test-existing test-up test-launchers test-previous format docs docs-pictures docs-site
+.PHONY: lint test test-fast test-services test-spark test-local test-cluster test-model chaos test-all test-existing test-up test-launchers test-previous format docs docs-engines docs-pictures docs-site
 lint: venv ## formatting, types, layers, chart, scripts
 	@dev/lint.sh
 format: venv ## apply the formatting that lint requires
@@ -112,6 +112,8 @@ docs: venv ## generate the generated pages again
 	@$(BIN)/python docs/generate_cli.py
 docs-pictures: ## take the pictures of the console again, in a real browser
 	@LETHE_SCREENSHOTS=$(CURDIR)/docs/images LINT=0 dev/test.sh 'not long' tests/services/console
+docs-engines: ## measure what other engines find in Lethe's tables, into docs/engines.md
+	@LETHE_WRITE_ENGINES=1 LINT=0 dev/test.sh 'not long' tests/spark/engines
 docs-site: ## the documentation site, in build/site: LETHE_REPOSITORY=https://… for links to files
 	@dev/site.sh
 test-up: venv ## the tests' cluster, for working on a test

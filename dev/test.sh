@@ -22,6 +22,9 @@ if [[ " $*" == *" tests/s"* || " $*" == *" tests/local"* ]]; then # also tests/s
   fi
   "$ROOT/dev/tools.sh" versitygw fake-gcs-server azurite kstatus # for both
   "$ROOT/dev/venv.sh" servers
+  if [[ " $*" == *" tests/spark"* ]]; then # those of other engines
+    "$ROOT/dev/venv.sh" engines
+  fi
   if [ -z "$markers" ]; then # for long tests of launchers, of a schema registry, and of a clock that jumps
     "$ROOT/dev/tools.sh" kubernetes spark-operator kueue apicurio
     "$ROOT/dev/packages.sh" compiler
