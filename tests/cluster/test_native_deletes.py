@@ -131,6 +131,36 @@ def test_what_left_the_table_with_its_file_cannot_be_undone(vectors: ClusterStor
     assert vectors.lake.plain_rows(vectors.table) == vectors.expected
 
 
+@pytest.fixture(scope="module")
+def positions(stories: Callable[[str], ClusterStory]) -> ClusterStory:
+    return begun(stories("positions"), 2, "PositionDeletes")
+
+
+@pytest.mark.long
+def test_position_deletes_hide_a_revert_from_all_readers_on_version_2(positions: ClusterStory) -> None:
+    before = data_files(positions)
+
+    revert(positions, "revert", "a", "whole")
+
+    assert positions.lake.plain_rows(positions.table) == positions.expected
+    assert rows_by_spark(positions.cluster, positions.lake.services, positions.table) == positions.expected
+    assert data_files(positions) < before
+
+
+@pytest.mark.long
+def test_a_replay_and_an_undo_by_position_deletes_are_seen_by_pyiceberg(positions: ClusterStory) -> None:
+    replay(positions, "b")
+    revert(positions, "by-position", "d")
+    assert positions.lake.plain_rows(positions.table) == positions.expected
+
+    positions.apply(positions.a_restatement("undo", "Undo", undoes={"name": f"{positions.name}-by-position"}))
+    positions.wait_for_success("undo")
+
+    positions.expected += rows_of("d", a_table_of(ROWS["d"], day=2))
+    assert positions.lake.plain_rows(positions.table) == positions.expected
+    assert positions.lake.rows(positions.table) == positions.expected
+
+
 @pytest.mark.long
 def test_equality_deletes_hide_a_revert_and_a_replay_from_spark(stories: Callable[[str], ClusterStory]) -> None:
     """Of a table of format version 2, which cannot have deletion vectors. PyIceberg does not read equality deletes."""

@@ -9,7 +9,7 @@ from typing import Literal, TypeAlias
 
 from tests.model.foreign_acts import Foreign
 
-Deletes: TypeAlias = Literal["Ledger", "DeletionVectors", "EqualityDeletes"]
+Deletes: TypeAlias = Literal["Ledger", "DeletionVectors", "PositionDeletes", "EqualityDeletes"]
 Care: TypeAlias = Literal["compact", "manifests", "orphans"]
 
 

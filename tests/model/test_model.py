@@ -19,7 +19,7 @@ from tests.model.world import World
 from tests.support.lake import Lake
 
 STEPS_PER_TABLE = 40
-SETUPS = (Setup(2), Setup(3), Setup(2, "EqualityDeletes"), Setup(3, "DeletionVectors"))
+SETUPS = (Setup(2), Setup(3), Setup(2, "EqualityDeletes"), Setup(2, "PositionDeletes"), Setup(3, "DeletionVectors"))
 
 
 @pytest.mark.long

@@ -56,6 +56,7 @@ ACCEPTED = {
         deletes="DeletionVectors",
         table={"catalog": "main", "name": "air.flights", "create": {"schema": "id INT", "formatVersion": 3}},
     ),
+    "position deletes": dataset_manifest(deletes="PositionDeletes"),
     "equality deletes": dataset_manifest(deletes="EqualityDeletes"),
     "bytes as a number": dataset_manifest(consolidation={"minBytes": 1000}),
     "bytes as a quantity": dataset_manifest(consolidation={"minBytes": "1Gi"}),
@@ -190,8 +191,8 @@ REFUSED = {
         "spec.batchTracking.enabled",
     ),
     "an unknown kind of deletes": (
-        dataset_manifest(deletes="PositionDeletes"),
-        'supported values: "Ledger", "DeletionVectors", "EqualityDeletes"',
+        dataset_manifest(deletes="CopyOnWrite"),
+        'supported values: "Ledger", "DeletionVectors", "PositionDeletes", "EqualityDeletes"',
     ),
     "files of another format that are registered": (
         dataset_manifest(buffer={"uri": "s3://l/b", "format": "orc"}, consolidation={"mode": "Register"}),

@@ -45,7 +45,7 @@ class AllowedOperation(StrEnum):
     ERASE = Operation.ERASE.value
     UNDO = Operation.UNDO.value
     REGISTER = ConsolidationMode.REGISTER.value  # spec.consolidation.mode
-    NATIVE_DELETES = "NativeDeletes"  # spec.deletes: DeletionVectors or EqualityDeletes
+    NATIVE_DELETES = "NativeDeletes"  # spec.deletes: any value but Ledger
     CREATE_TABLE = "CreateTable"  # spec.table.create
     ADOPT_TABLE = "AdoptTable"  # spec.table.adopt
     VACUUM = "Vacuum"  # of VacuumPolicies

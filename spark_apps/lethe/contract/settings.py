@@ -42,6 +42,7 @@ class NativeDeletes(StrEnum):
     """The kinds of Iceberg's own deletes that Lethe writes, for readers that do not know the ledger."""
 
     DELETION_VECTORS = "DeletionVectors"
+    POSITION_DELETES = "PositionDeletes"
     EQUALITY_DELETES = "EqualityDeletes"
 
     @property
@@ -51,8 +52,19 @@ class NativeDeletes(StrEnum):
         match self:
             case NativeDeletes.DELETION_VECTORS:
                 return 3
-            case NativeDeletes.EQUALITY_DELETES:
+            case NativeDeletes.POSITION_DELETES | NativeDeletes.EQUALITY_DELETES:
                 return 2
+            case _:
+                assert_never(self)
+
+    @property
+    def by_position(self) -> bool:
+        """Whether they name rows by their data file and position. If not, they name batches by their id."""
+        match self:
+            case NativeDeletes.DELETION_VECTORS | NativeDeletes.POSITION_DELETES:
+                return True
+            case NativeDeletes.EQUALITY_DELETES:
+                return False
             case _:
                 assert_never(self)
 
@@ -62,6 +74,7 @@ class Deletes(StrEnum):
 
     LEDGER = "Ledger"  # only in the ledger
     DELETION_VECTORS = NativeDeletes.DELETION_VECTORS.value
+    POSITION_DELETES = NativeDeletes.POSITION_DELETES.value
     EQUALITY_DELETES = NativeDeletes.EQUALITY_DELETES.value
 
     @property
@@ -72,6 +85,8 @@ class Deletes(StrEnum):
                 return None
             case Deletes.DELETION_VECTORS:
                 return NativeDeletes.DELETION_VECTORS
+            case Deletes.POSITION_DELETES:
+                return NativeDeletes.POSITION_DELETES
             case Deletes.EQUALITY_DELETES:
                 return NativeDeletes.EQUALITY_DELETES
             case _:

@@ -41,9 +41,9 @@ class Range:
     until: int
     appends: tuple[int, ...] = ()
     vacuums: tuple[int, ...] = ()
-    vector_changes: Mapping[int, int] = field(
+    position_changes: Mapping[int, int] = field(
         default_factory=dict
-    )  # that set or removed deletion vectors -> their parents
+    )  # that set or removed native deletes by position -> their parents
     order: Mapping[int, int] = field(default_factory=dict)  # snapshot id -> its position in the range
     undoes: bool = True  # False: no row that was hidden at `since` became visible again
     rewrites: tuple[int, ...] = ()  # by which another writer moved rows into other files
@@ -60,16 +60,18 @@ class Tombstoned:
     )  # that a vacuum applied to a file that it removed
     masked: Mapping[int, frozenset[str]] = field(
         default_factory=dict
-    )  # whose rows a snapshot hid by deletion vectors, or dropped
-    lifted: Mapping[int, frozenset[str]] = field(default_factory=dict)  # whose deletion vectors a snapshot removed
-    masked_since: frozenset[str] = frozenset()  # those of `since` whose rows deletion vectors hid at the start
+    )  # whose rows a snapshot hid by position, or dropped
+    lifted: Mapping[int, frozenset[str]] = field(
+        default_factory=dict
+    )  # whose rows a snapshot no longer hides by position
+    masked_since: frozenset[str] = frozenset()  # those of `since` whose rows were hidden by position at the start
     # Of each rewrite by another writer: the batches of which equality deletes of Lethe hid rows. The rewrite left out these rows
     # and kept the others.
     rewritten: Mapping[int, frozenset[str]] = field(default_factory=dict)
 
     def hidden(self, after: int | None, order: Mapping[int, int]) -> frozenset[str]:
         """The batches whose rows are hidden at the end but were in a file of the snapshot `after` (None: of the start): they are
-        tombstoned, or a later vacuum purged them, or later deletion vectors hide them."""
+        tombstoned, or a later vacuum purged them, or later native deletes hide them by position."""
 
         def counts(snapshot_id: int) -> bool:
             return after is None or order[snapshot_id] > order[after]
@@ -135,7 +137,7 @@ def _kind(snapshot: Snapshot, table: str) -> _Kind:
     operation = snapshot.summary.get("operation", "")
     if snapshot.ledger is not None and names.DELETES in snapshot.summary:
         # A restatement: it may have added replacements, and dropped whole files.
-        if snapshot.summary[names.DELETES] == NativeDeletes.DELETION_VECTORS:
+        if NativeDeletes(snapshot.summary[names.DELETES]).by_position:
             return _Kind.APPEND | _Kind.MASK
         return _Kind.APPEND | (_Kind.VACUUM if names.TOMBSTONE_VACUUM_FILE in snapshot.summary else _Kind.NOTHING)
     if snapshot.ledger is not None and names.TOMBSTONE_VACUUM_FILE in snapshot.summary:
@@ -163,9 +165,9 @@ def _kind(snapshot: Snapshot, table: str) -> _Kind:
 def appended(within: Range, ids: Tombstoned) -> tuple[Rows, ...]:
     """The appended rows: in files that the range added, and in old files whose batches became visible again (an Undo).
 
-    Rows that deletion vectors hid at the start are read at the snapshot that first removed these vectors, together with the rows
-    of these batches that were added before it. Batches that were visible at the start count each time that vectors hid them
-    and each time that the vectors were removed.
+    Rows that were hidden by position at the start are read at the snapshot that first removed these deletes, together with the
+    rows of these batches that were added before it. Batches that were visible at the start count each time that they were hidden
+    by position and each time that these deletes were removed.
     """
     visible_again = _visible_again(within, ids)
     first = _lifted_first(within, ids, visible_again & ids.masked_since)
@@ -193,7 +195,7 @@ def _rewritten(files: SnapshotFiles, within: Range, ids: Tombstoned) -> list[Row
 
 
 def _lifted_first(within: Range, ids: Tombstoned, wanted: frozenset[str]) -> dict[str, int]:
-    """By batch, the first snapshot of the range that removed its deletion vectors."""
+    """By batch, the first snapshot of the range that removed its deletes by position."""
     found: dict[str, int] = {}
     for u in sorted(ids.lifted, key=within.order.__getitem__):
         for i in wanted & ids.lifted[u]:
@@ -202,8 +204,8 @@ def _lifted_first(within: Range, ids: Tombstoned, wanted: frozenset[str]) -> dic
 
 
 def deleted(within: Range, ids: Tombstoned) -> tuple[Rows, ...]:
-    """The deleted rows: tombstoned in the range and still in files, or purged by its vacuums, or hidden by its deletion vectors,
-    or left out by a rewrite."""
+    """The deleted rows: tombstoned in the range and still in files, or purged by its vacuums, or hidden by its deletes by
+    position, or left out by a rewrite."""
     found = [Rows(SnapshotFiles.LIVE, within.until, ids.until - ids.since, of_ids=True)]
     found += [
         Rows(SnapshotFiles.REMOVED, v, ids.vacuumed.get(v, frozenset()) - ids.since, of_ids=True)
@@ -211,7 +213,7 @@ def deleted(within: Range, ids: Tombstoned) -> tuple[Rows, ...]:
     ]
     found += [
         Rows(SnapshotFiles.LIVE, before, ids.masked.get(m, frozenset()) - ids.since, True)
-        for m, before in within.vector_changes.items()
+        for m, before in within.position_changes.items()
     ]
     found += _rewritten(SnapshotFiles.REMOVED, within, ids)
     return tuple(r for r in found if r.ids)

@@ -36,6 +36,10 @@ class Masking:
     def is_empty(self) -> bool:
         return not (self.mask or self.lift)
 
+    def masked_otherwise(self, native: NativeDeletes) -> frozenset[str]:
+        """The batches that get a mask of this kind beside native deletes that name them in another way, which stay."""
+        return frozenset(i for i, m in self.known.items() if m.by.by_position != native.by_position)
+
 
 def plan_masking(
     ledger: Ledger, delta: Delta, field_id: int, native: NativeDeletes | None, all_masked: bool
@@ -118,7 +122,13 @@ def refuse_masked(name: str, masking: Masking) -> None:
         )
 
 
-def check_lifted(name: str, lift: Mapping[str, Tombstone], rows: Mapping[str, int], unsure: Mapping[str, str]) -> None:
+def check_lifted(
+    name: str,
+    lift: Mapping[str, Tombstone],
+    rows: Mapping[str, int],
+    unsure: Mapping[str, str],
+    still_hidden: Mapping[str, int],
+) -> None:
     """Check that removing the masks shows every row that was masked, and no other row.
 
     Args:
@@ -126,6 +136,7 @@ def check_lifted(name: str, lift: Mapping[str, Tombstone], rows: Mapping[str, in
         lift: The masked tombstones that the Undo removes, by batch id.
         rows: The number of rows in the data files by batch id, whether deleted natively or not.
         unsure: Why that number is unknown, for other batch ids.
+        still_hidden: The number of rows, by batch id, that deletes of another writer for several data files hide too.
     Raises: InputError (AlreadyPurged, FileNotSearchable).
     """
     for batch_id, tombstone in lift.items():
@@ -142,4 +153,10 @@ def check_lifted(name: str, lift: Mapping[str, Tombstone], rows: Mapping[str, in
                 f"Restatement {name}: spec.undoes: {mask.rows} rows of batch {batch_id!r} were deleted natively, and the data "
                 f"files hold {found}: some rows were purged or added since. Nothing was undone. Load the rows again under a new "
                 "batch id.",
+            )
+        if hidden := still_hidden.get(batch_id, 0):
+            raise InputError(
+                "AlreadyPurged",
+                f"Restatement {name}: spec.undoes: another writer's position deletes, which apply to several data files, also "
+                f"delete {hidden} rows of batch {batch_id!r}. Nothing was undone. Load the rows again under a new batch id.",
             )

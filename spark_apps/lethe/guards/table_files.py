@@ -7,7 +7,7 @@ VERSION_HINT: Final = "version-hint.text"
 _UUID: Final = r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
 _TABLE: Final = (".metadata.json", ".metadata.json.gz")
 _METADATA: Final = re.compile(rf"snap-\d+-\d+-{_UUID}\.avro|{_UUID}-m\d+\.avro|optimized-m-{_UUID}\.avro")
-_DATA: Final = re.compile(rf"\d{{5}}-\d+-{_UUID}(-\d{{5}})?(-deletes)?\.(parquet|orc|avro|puffin)")
+_DATA: Final = re.compile(rf"\d{{5}}-\d+-{_UUID}(-\d{{5}})?(-(lethe-)?deletes)?\.(parquet|orc|avro|puffin)")
 
 
 def is_table_metadata(key: str) -> bool:

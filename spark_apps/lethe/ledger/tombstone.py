@@ -52,9 +52,15 @@ class Tombstone:
     def key(self) -> tuple[int, str]:
         return (self.namespace, self.id)
 
-    def is_masked_by(self, native: NativeDeletes) -> bool:
-        """Whether native deletes of this kind hide its rows."""
-        return self.mask is not None and self.mask.by is native
+    @property
+    def is_masked_by_id(self) -> bool:
+        """Whether equality deletes hide its rows."""
+        return self.mask is not None and not self.mask.by.by_position
+
+    @property
+    def is_masked_by_position(self) -> bool:
+        """Whether deletion vectors or position deletes hide its rows."""
+        return self.mask is not None and self.mask.by.by_position
 
     @property
     def restatements(self) -> tuple[str, ...]:

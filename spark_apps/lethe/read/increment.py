@@ -11,7 +11,6 @@ from pyiceberg.table import Table
 
 from lethe.base import names
 from lethe.base.errors import InputError
-from lethe.contract.settings import NativeDeletes
 from lethe.files.bounds import FileBounds, IdIndex
 from lethe.files.increment import Range, Rows, SnapshotFiles, Tombstoned, appended, deleted, plan_range
 from lethe.files.read_plan import covered_by
@@ -84,11 +83,11 @@ def find_rows(
 def _involved(within: Range, which: Which) -> list[tuple[SnapshotFiles, int]]:
     """The files that the rows may be in, whatever the ledgers say."""
     if which == "deleted":
-        before = [(SnapshotFiles.LIVE, parent) for parent in within.vector_changes.values()]
+        before = [(SnapshotFiles.LIVE, parent) for parent in within.position_changes.values()]
         removed = [(SnapshotFiles.REMOVED, v) for v in (*within.vacuums, *within.rewrites)]
         return [(SnapshotFiles.LIVE, within.until), *removed, *before]
     added = [(SnapshotFiles.ADDED, a) for a in (*within.appends, *within.rewrites)]
-    again = [(SnapshotFiles.LIVE, within.since), *((SnapshotFiles.LIVE, m) for m in within.vector_changes)]
+    again = [(SnapshotFiles.LIVE, within.since), *((SnapshotFiles.LIVE, m) for m in within.position_changes)]
     return [*added, *again] if within.undoes else added
 
 
@@ -111,17 +110,17 @@ def _tombstoned(view: SnapshotView, facts: TableFacts, within: Range, files: Seq
     def lifted(snapshot_id: int, before: int) -> frozenset[str]:
         if facts.snapshots[snapshot_id].summary.get(names.TOMBSTONE_DELETED, "0") == "0":
             return frozenset()
-        return _under(NativeDeletes.DELETION_VECTORS, at(before)) - _ids(at(snapshot_id))
+        return _masked_by_position(at(before)) - _ids(at(snapshot_id))
 
     since = at(within.since)
     return Tombstoned(
         _ids(since),
         _ids(at(within.until)),
         {v: applied(v) for v in within.vacuums},
-        {m: applied(m) for m in within.vector_changes},
-        {m: ids for m, before in within.vector_changes.items() if (ids := lifted(m, before))},
-        _under(NativeDeletes.DELETION_VECTORS, since),
-        {r: _under(NativeDeletes.EQUALITY_DELETES, at(r)) for r in within.rewrites},
+        {m: applied(m) for m in within.position_changes},
+        {m: ids for m, before in within.position_changes.items() if (ids := lifted(m, before))},
+        _masked_by_position(since),
+        {r: _ids(t for t in at(r) if t.is_masked_by_id) for r in within.rewrites},
     )
 
 
@@ -129,8 +128,8 @@ def _ids(tombstones: Iterable[Tombstone]) -> frozenset[str]:
     return frozenset(t.id for t in tombstones)
 
 
-def _under(native: NativeDeletes, tombstones: Iterable[Tombstone]) -> frozenset[str]:
-    return frozenset(t.id for t in tombstones if t.is_masked_by(native))
+def _masked_by_position(tombstones: Iterable[Tombstone]) -> frozenset[str]:
+    return _ids(t for t in tombstones if t.is_masked_by_position)
 
 
 def _bounds(file: PlannedFile | FileBounds) -> FileBounds:

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from typing import Final, Protocol, TypeAlias
+from typing import Any, Final, Protocol, TypeAlias
 
 import pyarrow as pa
 from lethe.base.errors import ConflictError, InputError, TransientError
@@ -64,11 +64,13 @@ class Erased:
     vectors: DeleteChanges | None = None
     # Files that are removed.
     removed: tuple[DataFile, ...] = ()
+    # Iceberg's position deletes of the removed files only.
+    dangling: tuple[Any, ...] = field(default=(), repr=False)
     # Files with the remaining rows of the removed ones.
     survivors: tuple[DataFile, ...] = ()
     # Partitions of the removed files. None in it: an unknown one.
     partitions: frozenset[str | None] = frozenset()
-    # Batches with erased rows that deletion vectors had hidden already. An Undo may not show these batches again.
+    # Batches with erased rows that deletes by position had hidden already. An Undo may not show these batches again.
     beside: frozenset[str] = frozenset()
 
     @property
@@ -80,7 +82,7 @@ class Erased:
         if self.vectors is not None and head_id is not None:
             return RowDelta(self.vectors, added, head_id)
         if self.removed and head_id is not None:
-            return Overwrite(self.removed, (*self.survivors, *added), head_id)
+            return Overwrite(self.removed, (*self.survivors, *added), head_id, self.dangling)
         return Append(added) if added else LedgerOnly()
 
 

@@ -78,13 +78,15 @@ class Overwrite:
     add: tuple[DataFile, ...]
     # The snapshot at which `remove` was read.
     from_snapshot: int
+    # Iceberg's delete files that are removed with them.
+    dangling: tuple[Any, ...] = ()
 
 
 @dataclass(frozen=True)
 class RowDelta:
     """Rows are deleted by native deletes, and files are added and removed."""
 
-    # Equality deletes, or deletion vectors with all deleted rows of their files, including those deleted before.
+    # Equality deletes, or deletes by position. Deletion vectors contain all deleted rows of their files.
     deletes: DeleteChanges
     # New files, to which the deletes do not apply.
     add: tuple[DataFile, ...]
@@ -218,10 +220,11 @@ def _update(table: IcebergTable, target: Any, change: Change, summary: Mapping[s
                 update = update.deleteFile(deletes)
             for file in add:
                 update = update.addFile(file.java)
-        case Overwrite(remove, add, from_snapshot):
+        case Overwrite(remove, add, from_snapshot, dangling):
             update = target.newOverwrite().validateFromSnapshot(from_snapshot).validateNoConflictingDeletes()
-            for file in remove:
-                update = update.deleteFile(file.java)
+            sets = table.jvm.org.apache.iceberg.util
+            removed = sets.DataFileSet.of(java_list(table.jvm, [file.java for file in remove]))
+            update = update.deleteFiles(removed, sets.DeleteFileSet.of(java_list(table.jvm, dangling)))
             for file in add:
                 update = update.addFile(file.java)
         case RowDelta(deletes, add, from_snapshot, remove):
@@ -230,6 +233,9 @@ def _update(table: IcebergTable, target: Any, change: Change, summary: Mapping[s
             update = target.newRowDelta().validateFromSnapshot(from_snapshot)
             # Files to remove are not listed here, because Iceberg requires listed files to stay. The ledger's check covers them.
             update = update.validateDataFilesExist(java_list(table.jvm, deletes.of)).validateDeletedFiles()
+            if deletes.of and table.format_version < 3:
+                # Of position deletes, Iceberg validates this only if it is asked to, and for the whole table.
+                update = update.validateNoConflictingDeleteFiles()
             for file in remove:
                 update = update.removeRows(file.java)
             for new in deletes.added:

@@ -1,26 +1,28 @@
-"""Deletion vectors: read the positions of existing ones, and write new ones, by Iceberg, without committing them.
+"""Native deletes by position: read existing ones, and write new ones, by Iceberg, without committing them.
 
 A data file has at most one deletion vector. So a new vector contains all deleted rows of its file, and replaces the old one.
-Iceberg would accept a commit that leaves the old one in place, and the table would then be unreadable.
+Iceberg would accept a commit that leaves the old one in place, and the table would then be unreadable. Of position deletes
+(format version 2) a data file may have any number. Lethe writes at most one file of them for each data file.
 """
 
 import struct
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from lethe.base import names
+from lethe.files.deleted_positions import NO_POSITIONS, DeletedPositions
 from pyroaring import FrozenBitMap64
 
 from lethe_spark.jvm.errors import reading
 from lethe_spark.jvm.gateway import each, java_list
-from lethe_spark.jvm.handles import as_interface, method
+from lethe_spark.jvm.handles import as_interface, getter, method
 from lethe_spark.jvm.run_folder import writing_as
 from lethe_spark.jvm.table import IcebergTable
 
 # The format of a deletion vector: its length, these bytes, a portable 64-bit Roaring bitmap, a checksum.
 _MAGIC: Final = b"\xd1\xd3\x39\x64"
-_EMPTY: Final = FrozenBitMap64()
 
 
 @dataclass(frozen=True)
@@ -29,7 +31,7 @@ class DeleteChanges:
 
     # The written files.
     paths: tuple[str, ...] = ()
-    # The data files of the deletion vectors.
+    # The data files of the deletes by position.
     of: tuple[str, ...] = ()
     # Iceberg's delete files to add.
     added: tuple[Any, ...] = field(default=(), repr=False)
@@ -47,9 +49,21 @@ class DeleteChanges:
 class Deleted:
     """The rows of a data file that native deletes hide."""
 
-    positions: FrozenBitMap64
+    by_position: DeletedPositions
     # Whether equality deletes may hide further rows.
-    others: bool
+    others: bool = False
+    # Iceberg's delete files of `by_position.ours`.
+    ours: tuple[Any, ...] = field(default=(), repr=False)
+    # Iceberg's delete files of `by_position.theirs`, in their order.
+    theirs: tuple[Any, ...] = field(default=(), repr=False)
+
+    @property
+    def positions(self) -> FrozenBitMap64:
+        return self.by_position.all
+
+    def replaced_by(self, taken_over: Collection[int]) -> tuple[Any, ...]:
+        """Iceberg's delete files that Lethe's next one replaces (`PositionsAfter.taken_over`)."""
+        return (*self.ours, *(self.theirs[n] for n in sorted(taken_over)))
 
 
 @reading("reading native deletes")
@@ -63,12 +77,30 @@ def deleted_of(table: IcebergTable, tasks: Iterable[Any]) -> dict[str, Deleted]:
         path = str(task.file().location())
         deletes = list(each(task.deletes()))
         by_position = [d for d in deletes if _is_positional(d)]
-        positions = _EMPTY
-        if by_position:
-            index = loader.loadPositionDeletes(java_list(table.jvm, by_position), path)
-            positions = _EMPTY if index.isEmpty() else of_blob(bytes(index.serialize().array()))
-        found[path] = Deleted(positions, others=len(by_position) < len(deletes))
+
+        def positions(files: Iterable[Any], path: str = path) -> FrozenBitMap64:
+            listed = java_list(table.jvm, files)
+            index = loader.loadPositionDeletes(listed, path) if listed.size() else None
+            return NO_POSITIONS if index is None or index.isEmpty() else of_blob(bytes(index.serialize().array()))
+
+        of_this_file = [d for d in by_position if _of_one_file(table, d)]
+        ours = tuple(d for d in of_this_file if _is_ours(d))
+        theirs = tuple(d for d in of_this_file if not _is_ours(d))
+        shared = [d for d in by_position if not _of_one_file(table, d)]
+        found[path] = Deleted(
+            DeletedPositions(positions(ours), tuple(positions([d]) for d in theirs), positions(shared)),
+            len(by_position) < len(deletes),
+            ours,
+            theirs,
+        )
     return found
+
+
+def position_deletes_of(table: IcebergTable, tasks: Iterable[Any]) -> tuple[Any, ...]:
+    """Iceberg's files of position deletes that apply to one data file of these scan tasks, and to no other. A commit that removes
+    the data file must remove them too: Iceberg itself only removes deletion vectors."""
+    deletes = (d for task in tasks for d in each(task.deletes()) if _is_positional(d))
+    return tuple(d for d in deletes if _of_one_file(table, d) and not _is_vector(d))
 
 
 @reading("writing deletion vectors")
@@ -105,14 +137,87 @@ def write_vectors(
             writer.close()
             added += each(writer.result().deleteFiles())
         # Position deletes of several files stay for the other files. Readers ignore them for a file with a vector.
-        own = (d for d in each(task.deletes()) if _is_positional(d))
-        replaced += [d for d in own if api.util.ContentFileUtil.isFileScoped(d)]
+        replaced += [d for d in each(task.deletes()) if _is_positional(d) and _of_one_file(table, d)]
     paths = tuple(sorted({str(d.location()) for d in added}))
     return DeleteChanges(paths, tuple(positions), tuple(added), tuple(replaced))
 
 
+@reading("writing position deletes")
+def write_position_deletes(
+    table: IcebergTable,
+    tasks: Iterable[Any],
+    positions: Mapping[str, FrozenBitMap64],
+    replaced: Iterable[Any],
+    run_id: str,
+) -> DeleteChanges:
+    """Write a Parquet file of position deletes for each data file, without committing them.
+
+    Args:
+        tasks: Scan tasks of these files.
+        positions: The positions that Lethe's delete file of each data file contains, by path. A file without positions gets none.
+        replaced: Iceberg's delete files that the new ones replace.
+        run_id: A folder in the paths of the files.
+    Raises: TransientError. Files that were written by then stay in storage.
+    """
+    api = table.jvm.org.apache.iceberg
+    target = writing_as(table, run_id)
+    parquet = api.FileFormat.PARQUET
+    files = api.io.OutputFileFactory.builderFor(target, 0, 0)
+    files = files.format(parquet).suffix(names.POSITION_DELETES_SUFFIX).build()
+    writers = api.data.GenericFileWriterFactory.Builder(target).deleteFileFormat(parquet).build()
+    specs = table.java.specs()
+    added: list[Any] = []
+    for file in (task.file() for task in tasks):
+        path = str(file.location())
+        if positions[path]:
+            spec = specs.get(file.specId())
+            output = files.newOutputFile(spec, file.partition())
+            writer = writers.newPositionDeleteWriter(output, spec, file.partition())
+            (made,) = _written(table, writer, path, positions[path])
+            # Iceberg's writer leaves this to the bounds, which not every reader looks at.
+            added.append(api.FileMetadata.deleteFileBuilder(spec).copy(made).withReferencedDataFile(path).build())
+    return DeleteChanges(
+        tuple(sorted(str(d.location()) for d in added)), tuple(positions), tuple(added), tuple(replaced)
+    )
+
+
+def _written(table: IcebergTable, writer: Any, path: str, positions: FrozenBitMap64) -> list[Any]:
+    """Write the positions of one data file with Iceberg's writer, and close it.
+
+    Iceberg takes one position per call, and each call from Python takes a millisecond. So Python passes the first one. Iceberg
+    merges the others itself, as it merges previous deletes of the same data file.
+    """
+    api, java = table.jvm.org.apache.iceberg, table.jvm.java
+    get = getter(table.jvm, "java.util.concurrent.atomic.AtomicReference", "get")
+    open_it = get.bindTo(java.util.concurrent.atomic.AtomicReference(writer))
+    previous = java.util.HashMap()
+    previous.put(path, _index(table, positions))
+    load = method(table.jvm, "java.util.Map", "get", "java.lang.Object").bindTo(previous)
+    sorting = api.deletes.SortingPositionOnlyDeleteWriter(
+        as_interface(table.jvm, "java.util.function.Supplier", open_it),
+        api.deletes.DeleteGranularity.FILE,
+        as_interface(table.jvm, "java.util.function.Function", load),
+    )
+    sorting.write(api.deletes.PositionDelete.create().set(path, positions[0]))
+    sorting.close()
+    return list(each(sorting.result().deleteFiles()))
+
+
 def _is_positional(deletes: Any) -> bool:
     return str(deletes.content().toString()) == "POSITION_DELETES"
+
+
+def _is_vector(deletes: Any) -> bool:
+    return str(deletes.format().toString()) == "PUFFIN"
+
+
+def _is_ours(deletes: Any) -> bool:
+    """Whether Lethe's next delete file replaces these: deletion vectors, and position deletes of Lethe."""
+    return _is_vector(deletes) or str(deletes.location()).endswith(f"-{names.POSITION_DELETES_SUFFIX}.parquet")
+
+
+def _of_one_file(table: IcebergTable, deletes: Any) -> bool:
+    return bool(table.jvm.org.apache.iceberg.util.ContentFileUtil.isFileScoped(deletes))
 
 
 def _index(table: IcebergTable, positions: FrozenBitMap64) -> Any:

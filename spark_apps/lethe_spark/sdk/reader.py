@@ -238,7 +238,7 @@ def _increment(source: _Source, since: SnapshotOrTime, until: SnapshotOrTime | N
     planned: dict[int, Tasks] = {within.until: plan(within.until)}
     frames: list[DataFrame] = []
     for (ids, of_ids), wanted in groups.items():
-        frame = stage(java, _tasks_of(plan, planned, within.until, wanted, as_of=bool(within.vector_changes)))
+        frame = stage(java, _tasks_of(plan, planned, within.until, wanted, as_of=bool(within.position_changes)))
         frames.append(semi_join(frame, column or "", ids) if of_ids else anti_join(frame, column or "", ids))
     union = _union(frames)
     assert union is not None
@@ -256,7 +256,7 @@ def _tasks_of(
     writer's deletes can apply to it in between; any other file is planned at the snapshot it is wanted at.
 
     Args:
-        as_of: Plan every file at its snapshot, because deletion vectors were added in the range.
+        as_of: Plan every file at its snapshot, because native deletes by position were added in the range.
     """
     if as_of:
         planned |= {at: plan(at) for at in {at for at, _ in wanted} - planned.keys()}

@@ -104,6 +104,7 @@ def test_the_table_and_a_plain_model_of_it_agree_whatever_kind_of_act_comes(begi
         pytest.param((2,), id="v2", marks=pytest.mark.long),
         pytest.param((3,), id="v3", marks=pytest.mark.long),
         pytest.param((3, "DeletionVectors"), id="vectors"),
+        pytest.param((2, "PositionDeletes"), id="positions"),
         pytest.param((2, "EqualityDeletes"), id="equality", marks=pytest.mark.long),
     ],
 )

@@ -5,6 +5,7 @@ from collections import Counter
 import pytest
 from pyspark.sql import SparkSession
 
+from tests.spark.parameters import some
 from tests.spark.support.built_once import built_once
 from tests.spark.support.erases import Names, row
 from tests.spark.support.native_deletes import Native
@@ -13,12 +14,21 @@ from tests.support.builders import a_request
 from tests.support.lake import Lake
 
 ALL = ("A", "B", "D", "E")
+MODES = "DeletionVectors", "PositionDeletes"
 
 
-@pytest.fixture
+@pytest.fixture(params=MODES)
 @built_once
-def story(spark: SparkSession, lake: Lake) -> Native:
-    return Native.of(Story.begin(spark, lake), "DeletionVectors").filled()
+def story(request: pytest.FixtureRequest, spark: SparkSession, lake: Lake) -> Native:
+    return Native.of(Story.begin(spark, lake), request.param).filled()
+
+
+@pytest.fixture(params=[(3, "DeletionVectors"), (2, "PositionDeletes")], ids=["v3", "v2"])
+def named(request: pytest.FixtureRequest, spark: SparkSession, lake: Lake) -> tuple[Names, Native]:
+    """A table of batches A, B and D with a name in each row, and the same table for Restatements with native deletes."""
+    version, deletes = request.param
+    names = Names.of(Story.begin(spark, lake), version).filled()
+    return names, Native(spark, lake, names.name, names.partition_by, names.catalog, version, deletes)
 
 
 def sql(story: Story, text: str) -> None:
@@ -26,7 +36,7 @@ def sql(story: Story, text: str) -> None:
     story.spark.sql(text.format(table=name))
 
 
-def test_a_foreign_vector_on_the_same_file_stays_and_the_undo_is_refused(story: Native) -> None:
+def test_a_foreign_delete_on_the_same_file_stays_and_the_undo_is_refused(story: Native) -> None:
     sql(story, "ALTER TABLE {table} SET TBLPROPERTIES ('write.delete.mode'='merge-on-read')")
     gone: Row = next(iter(of_batches("A")))
 
@@ -55,6 +65,7 @@ def test_files_that_another_compacted_in_between_are_searched_again(story: Nativ
     story.check_native(of_batches(*ALL))
 
 
+@pytest.mark.parametrize("story", some(MODES, "DeletionVectors"), indirect=True)
 def test_two_groups_on_one_file_both_hide_their_rows(story: Native) -> None:
     result = story.restate(
         a_request("one", batch_ids=("A",)), before_commit=lambda: story.revert("B", name="meanwhile")
@@ -73,6 +84,7 @@ def test_a_vacuum_of_the_same_file_is_planned_again(story: Native) -> None:
     story.check_native(of_batches("D", "E"))
 
 
+@pytest.mark.parametrize("story", some(MODES, "PositionDeletes"), indirect=True)
 def test_a_vacuum_in_between_moves_the_rows_that_are_to_be_hidden(story: Native) -> None:
     story.revert("A")
 
@@ -83,10 +95,9 @@ def test_a_vacuum_in_between_moves_the_rows_that_are_to_be_hidden(story: Native)
     story.check_native(of_batches("D", "E"))
 
 
-def test_an_undo_does_not_bring_back_what_was_erased_under_the_mask(spark: SparkSession, lake: Lake) -> None:
-    """Revert, erase a row of the batch, Undo: in the vector nobody can tell the position from the others."""
-    names = Names.of(Story.begin(spark, lake), 3).filled()
-    native = Native(spark, lake, names.name, names.partition_by, names.catalog, 3, "DeletionVectors")
+def test_an_undo_does_not_bring_back_what_was_erased_under_the_mask(named: tuple[Names, Native]) -> None:
+    """Revert, erase a row of the batch, Undo: the delete file does not tell the position from the others."""
+    names, native = named
     native.revert("A")
     erased = names.erase(row("A", 1))
     assert erased.succeeded
@@ -97,10 +108,33 @@ def test_an_undo_does_not_bring_back_what_was_erased_under_the_mask(spark: Spark
     assert native.plain() == of_batches("B", "D")
 
 
-def test_an_erase_of_records_and_a_revert_of_one_group_leave_both_rows_out(spark: SparkSession, lake: Lake) -> None:
+def test_an_undo_does_not_bring_back_a_row_that_was_erased_beside_a_visible_one(named: tuple[Names, Native]) -> None:
+    """On version 2 the Erase rewrites the file of the visible row only. The other file still has the hidden one."""
+    names, native = named
+    native.revert("A")
+    hidden, visible = row("A", 1), row("B", 2)
+    assert hidden[2] != visible[2]
+
+    assert names.erase(hidden, visible).succeeded
+
+    undone = native.undo()
+    assert (undone.succeeded, undone.reason) == (False, "AlreadyPurged")
+    assert native.plain() == of_batches("B", "D") - Counter([visible])
+
+
+def test_the_rewrite_of_an_erase_removes_the_deletes_of_its_files(named: tuple[Names, Native]) -> None:
+    names, native = named
+    native.revert("A")
+
+    names.erase(*(row("B", n) for n in range(4)))
+
+    assert native.plain() == native.rows_at() == of_batches("D")
+    assert native.files_of_deletes() <= native.files().keys()
+
+
+def test_an_erase_of_records_and_a_revert_of_one_group_leave_both_rows_out(named: tuple[Names, Native]) -> None:
     """The Erase is committed with the ledger, the mask right after it, by the same run."""
-    names = Names.of(Story.begin(spark, lake), 3).filled()
-    native = Native(spark, lake, names.name, names.partition_by, names.catalog, 3, "DeletionVectors")
+    names, native = named
     erase = names.an_erase(*(f"passenger <{v}>" for _, v, _ in (row("B", 1),)))
 
     native.run(native.restatement(a_request("revert", batch_ids=("A",)), erase))

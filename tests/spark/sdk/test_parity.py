@@ -93,6 +93,14 @@ def deletion_vectors(story: Story) -> tuple[Story, Counter[Row]]:
     return native, of_batches("B", "D")
 
 
+def position_deletes(story: Story) -> tuple[Story, Counter[Row]]:
+    native = Native.of(story, "PositionDeletes").filled()
+    native.revert("A", "E", name="one")
+    native.revert("B", name="two")
+    native.undo("two")
+    return native, of_batches("B", "D")
+
+
 def equality_deletes(story: Story) -> tuple[Story, Counter[Row]]:
     native = Native.of(story, "EqualityDeletes").filled()
     native.revert("A", "E")
@@ -115,7 +123,8 @@ def change_data(story: Story) -> tuple[Story, Counter[Row]]:
 UNCHANGED = (
     # One partition is planned like several.
     pytest.param(unpartitioned, marks=pytest.mark.long),
-    restated, partitioned_by_batch, repartitioned, evolved, vacuumed, compacted, deletion_vectors, equality_deletes,
+    restated, partitioned_by_batch, repartitioned, evolved, vacuumed, compacted, deletion_vectors, position_deletes,
+    equality_deletes,
 )  # fmt: skip
 ERASED = (erased_records, change_data)
 

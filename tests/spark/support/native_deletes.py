@@ -10,6 +10,7 @@ import lethe
 import lethe_spark
 from lethe.contract.run import RestatementRequest, RunSpec
 from lethe.contract.settings import Deletes
+from lethe.iceberg.native_deletes import native_deletes
 from lethe.ledger.tombstone import Mask
 from pyiceberg.manifest import DataFileContent, ManifestContent
 
@@ -24,7 +25,8 @@ class Native(Story):
 
     @classmethod
     def of(cls, story: Story, deletes: Deletes) -> "Native":
-        version = 3 if Deletes(deletes) is Deletes.DELETION_VECTORS else 2
+        native = Deletes(deletes).native
+        version = native.format_version if native is not None else 2
         return cls(story.spark, story.lake, story.name, story.partition_by, story.catalog, version, deletes)
 
     def filled(self) -> "Native":
@@ -48,9 +50,12 @@ class Native(Story):
 
     def rows_at(self, snapshot_id: int | None = None) -> Counter[Row]:
         """By PyIceberg alone, or by Spark SQL where PyIceberg refuses to read."""
-        if self.deletes == "DeletionVectors":
-            return super().rows_at(snapshot_id)
-        return self.plain(snapshot_id)
+        return super().rows_at(snapshot_id) if self.suits_pyiceberg else self.plain(snapshot_id)
+
+    @property
+    def suits_pyiceberg(self) -> bool:
+        """PyIceberg reads no table with equality deletes."""
+        return self.deletes != "EqualityDeletes"
 
     def check_native(self, wanted: Counter[Row], since: int | None = None) -> None:
         """Whoever knows nothing of ledgers finds the same rows as Lethe's readers, at the head and at each snapshot; and what
@@ -69,7 +74,7 @@ class Native(Story):
         rows = {i: self.plain(i) for i in newest_first}
         for i in newest_first:
             assert of_arrow(lethe.scan(self.full_name, snapshot_id=i).to_arrow()) == rows[i]
-            if self.deletes == "DeletionVectors":
+            if self.suits_pyiceberg:
                 assert of_arrow(self.table().scan(snapshot_id=i).to_arrow()) == rows[i]
         for later, earlier in pairwise(newest_first):
             self.check_range(earlier, later, rows)
@@ -94,6 +99,13 @@ class Native(Story):
             if manifest.content is ManifestContent.DELETES:
                 for entry in manifest.fetch_manifest_entry(table.io):
                     yield entry.data_file.content, entry.data_file.file_path, entry.data_file.record_count
+
+    def files_of_deletes(self) -> set[str]:
+        """The data files that a delete file of the head names as the only one it applies to."""
+        table = self.table()
+        head = table.current_snapshot()
+        assert head is not None
+        return set(native_deletes(table.io, head.manifests(table.io)).of_file)
 
     def hidden_rows(self) -> int:
         """How many rows the deletes of the head name."""

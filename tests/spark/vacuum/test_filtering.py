@@ -1,6 +1,6 @@
 """Files that stay large are purged one by one, without Spark's rows. The result is that of a rewrite by Spark."""
 
-from typing import Literal
+from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
@@ -141,9 +141,9 @@ def test_a_file_with_deletes_of_another_engine_is_left_to_spark(story: Story, fi
     assert not story.table().inspect.delete_files()
 
 
-@pytest.mark.parametrize("deletes", ["DeletionVectors", "EqualityDeletes"])
+@pytest.mark.parametrize("deletes", ["DeletionVectors", "PositionDeletes", "EqualityDeletes"])
 def test_tables_with_native_deletes_of_lethe_are_left_to_spark(
-    spark: SparkSession, lake: Lake, filtered: list[str], deletes: Literal["DeletionVectors", "EqualityDeletes"]
+    spark: SparkSession, lake: Lake, filtered: list[str], deletes: Any
 ) -> None:
     """Those of a batch that was deleted after the survey would not apply to a newer file."""
     story = Native.of(Story.begin(spark, lake), deletes).filled()

@@ -1,7 +1,5 @@
 """A vacuum in steps, or of some batches only, where deleted batches are masked by native deletes: what goes along is told."""
 
-from typing import Literal
-
 import pytest
 from pyspark.sql import SparkSession
 
@@ -12,15 +10,14 @@ from tests.spark.support.story import Story, avro, of_batches
 from tests.spark.vacuum.test_steps import in_steps, tombstones
 from tests.support.lake import Lake
 
-MODES = "DeletionVectors", "EqualityDeletes"
+MODES = "DeletionVectors", "PositionDeletes", "EqualityDeletes"
 
 
 @pytest.fixture
 @built_once
 def story(request: pytest.FixtureRequest, spark: SparkSession, lake: Lake) -> Native:
     """A, B and D lie in a common file for each of two days, E in others; A was reverted."""
-    deletes: Literal["DeletionVectors", "EqualityDeletes"] = request.param
-    story = Native.of(Story.begin(spark, lake), deletes).filled()
+    story = Native.of(Story.begin(spark, lake), request.param).filled()
     story.revert("A")
     return story
 
@@ -30,7 +27,7 @@ def vacuumed(story: Native) -> set[str]:
     return {t["id"] for t in avro(story.keys()["tombstone.vacuum.file"])}
 
 
-@pytest.mark.parametrize("story", some(MODES, "DeletionVectors"), indirect=True)
+@pytest.mark.parametrize("story", some(MODES, "PositionDeletes"), indirect=True)
 def test_rows_masked_between_two_steps_are_purged_by_the_second_and_reported_as_deleted(story: Native) -> None:
     """The step reads its files without those rows: they are gone, though the run is not about them, and nobody can undo that."""
     result = story.run(in_steps(story), step_2=lambda: story.revert("B", name="meanwhile"))

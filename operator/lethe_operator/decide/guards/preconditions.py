@@ -231,7 +231,7 @@ def format_mismatch(dataset: Dataset, table: TableView | NoTable) -> str | None:
     if wanted is None or found == wanted:
         return None
     fitting = [kind for kind in NativeDeletes if kind.format_version == found]
-    remedy = f"spec.deletes to {' or '.join([*fitting, Deletes.LEDGER])}."
+    remedy = f"spec.deletes to {', '.join(fitting)}{' or ' if fitting else ''}{Deletes.LEDGER}."
     remedy = f"{change} {remedy}" if found < wanted or isinstance(table, NoTable) else f"Set {remedy}"
     needs = f"spec.deletes {spec.deletes} needs Iceberg format version {wanted}"
     return f"Dataset {dataset.meta.name}: {needs}, and {where}. {remedy}"

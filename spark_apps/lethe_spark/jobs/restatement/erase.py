@@ -5,7 +5,7 @@ are mounted into this pod, and in the memory of this run and its workers. No pla
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -13,7 +13,6 @@ import pyarrow as pa
 from lethe.base.errors import InputError, TransientError
 from lethe.contract.result import Phase, RequestResult
 from lethe.contract.run import RestatementRequest
-from lethe.contract.settings import NativeDeletes
 from lethe.files.values import ValueKind, Values, ValueType, parse_values
 from lethe.ingest.name_mapping import field_ids
 from lethe.restatement.group import set_aside
@@ -30,7 +29,7 @@ from lethe_spark.commit.table_state import Base
 from lethe_spark.jobs.restatement.changes import wanted_keys
 from lethe_spark.jobs.restatement.searchable import ColumnUse, searchable_column
 from lethe_spark.jvm.data_files import DataFile, tasks_of
-from lethe_spark.jvm.deletes import Deleted, deleted_of, write_vectors
+from lethe_spark.jvm.deletes import Deleted, deleted_of, position_deletes_of, write_vectors
 from lethe_spark.jvm.rewrite import scan_files, write_uncommitted
 from lethe_spark.jvm.spark_table import SparkTable
 from lethe_spark.run.context import RunContext, table_properties
@@ -76,19 +75,21 @@ class RowEraser:
         fresh, counts = self._fresh(asked, deleted)
         rows = {key: ErasedRows(counts[key], self._wanted[key].field_id) for key in asked}
         self.context.reporter.phase(Phase.WRITING, f"{sum(counts.values())} rows to delete from {len(fresh)} files")
-        found = Erased(rows, aside, taken_out)
-        if not fresh:
-            found = Erased(rows, aside, taken_out, beside=self._hidden_too(base, asked, deleted))
-        elif self.table.format_version >= 3:
+        beside = self._hidden_too(base, asked, deleted)
+        found = Erased(rows, aside, taken_out, beside=beside)
+        changing = [tasks[p] for p in fresh]
+        if changing and self.table.format_version >= 3:
             whole = {path: deleted[path].positions | positions for path, positions in fresh.items()}
-            vectors = write_vectors(self.table, [tasks[p] for p in fresh], whole, self.context.run_id)
-            beside = self._hidden_too(base, asked, deleted)
-            found = Erased(rows, aside, taken_out, vectors, beside=beside)
-        else:
-            partitions = frozenset(c.partition for c in hit if c.path in fresh)
-            removed = tuple(DataFile.of(tasks[p].file()) for p in fresh)
-            survivors = self._survivors(removed, fresh, deleted, base.facts.head_id)
-            found = Erased(rows, aside, taken_out, None, removed, survivors, partitions)
+            found = replace(found, vectors=write_vectors(self.table, changing, whole, self.context.run_id))
+        elif changing:
+            removed = tuple(DataFile.of(task.file()) for task in changing)
+            found = replace(
+                found,
+                removed=removed,
+                dangling=position_deletes_of(self.table, changing),
+                survivors=self._survivors(removed, fresh, deleted, base.facts.head_id),
+                partitions=frozenset(c.partition for c in hit if c.path in fresh),
+            )
         self.context.step("after-erase")
         return found
 
@@ -174,7 +175,7 @@ class RowEraser:
         return fresh, counts
 
     def _hidden_too(self, base: Base, asked: Collection[str], deleted: Mapping[str, Deleted]) -> frozenset[str]:
-        """The reverted batches with a wanted row that deletion vectors hide already. An Undo would show this row again."""
+        """The reverted batches with a wanted row that deletes by position hide already. An Undo would show this row again."""
         wanted: dict[str, FrozenBitMap64] = {}
         for path, before in deleted.items():
             taken = FrozenBitMap64.union(_NOTHING, *(self._found[path].get(key, _NOTHING) for key in asked))
@@ -182,7 +183,7 @@ class RowEraser:
                 wanted[path] = hidden
         files = [f for f in base.files() if f.path in wanted]
         active = base.ledger.tombstones_within(base.field_id, [(f.lower, f.upper) for f in files]) if files else []
-        masked = frozenset(t.id for t in active if t.is_masked_by(NativeDeletes.DELETION_VECTORS))
+        masked = frozenset(t.id for t in active if t.is_masked_by_position)
         if not masked:
             return frozenset()
         values = Values(ValueKind(ValueType.STRING), tuple(sorted(masked)))

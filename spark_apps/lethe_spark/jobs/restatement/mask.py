@@ -13,6 +13,7 @@ from lethe.base.errors import InputError, LetheError
 from lethe.contract.result import Phase
 from lethe.contract.settings import NativeDeletes
 from lethe.files.bounds import BoundsSplit, FileBounds, IdIndex
+from lethe.files.deleted_positions import PositionsPlan, plan_positions
 from lethe.files.native_deletes import (
     Masked,
     Masking,
@@ -26,8 +27,8 @@ from lethe.ingest.name_mapping import field_ids
 from lethe.ledger.ledger import Delta
 from lethe.ledger.parts import get_many
 from lethe.search.candidates import candidates, values_if_absent
-from lethe.search.positions import Wanted, frozen
-from pyroaring import BitMap64, FrozenBitMap64
+from lethe.search.positions import Wanted
+from pyroaring import FrozenBitMap64
 
 from lethe_spark.commit.ledger_commit import Attempts, Intent, NothingToCommit, commit_on_ledger
 from lethe_spark.commit.native_deletes import CannotLift, Lifts, Masker, Masks
@@ -35,7 +36,14 @@ from lethe_spark.commit.table_state import Base
 from lethe_spark.commit.unpublished import discard
 from lethe_spark.jvm.commit import LedgerOnly
 from lethe_spark.jvm.data_files import DataFile, tasks_of
-from lethe_spark.jvm.deletes import DeleteChanges, deleted_of, write_vectors
+from lethe_spark.jvm.deletes import (
+    DeleteChanges,
+    Deleted,
+    deleted_of,
+    position_deletes_of,
+    write_position_deletes,
+    write_vectors,
+)
 from lethe_spark.jvm.equality import our_equality_deletes, partitions_of_files, write_equality_deletes
 from lethe_spark.jvm.spark_table import SparkTable
 from lethe_spark.run.context import RunContext, table_properties
@@ -44,6 +52,7 @@ from lethe_spark.sql.searching import BatchSearch, search_batches
 log = logging.getLogger(__name__)
 _BATCHES: Final = "batches"
 _VECTORS: Final = NativeDeletes.DELETION_VECTORS
+_POSITIONS: Final = NativeDeletes.POSITION_DELETES
 _EQUALITY: Final = NativeDeletes.EQUALITY_DELETES
 Found: TypeAlias = Mapping[str, Mapping[str, FrozenBitMap64]]  # positions by the path of a file, then by batch id
 
@@ -73,34 +82,44 @@ class SparkMasker:
             refuse_to_lift(masking, lifts)
         split = files_to_mask(base.files(), masking)
         dropped = frozenset(f.path for f in split.must)
-        searched = frozenset(masking.lift) | (frozenset(masking.mask) if native is _VECTORS else frozenset())
+        by_position = native is not None and native.by_position
+        searched = frozenset(masking.lift) | (frozenset(masking.mask) if by_position else frozenset())
         found, unsure = self._searched(base, searched, dropped)
-        check_lifts(masking, lifts, found, unsure)
         tasks = self._tasks(base, masking, native, found, split)
-        vectors, beside = self._vectors(masking, native, {p: tasks[p] for p in found.keys() & tasks.keys()}, found)
-        deletes = vectors.along_with(self._equality(base, masking, native, split.might, tasks))
-        if native is _EQUALITY:
-            # The files are not searched. An Undo is refused if it finds another number of rows.
-            counted = Counter({i: b.rows or 0 for i, b in get_many(base.ledger.batches, masking.mask).items()})
-        else:
+        before = deleted_of(self.table, [tasks[p] for p in found.keys() & tasks.keys()]) if tasks else {}
+        planned = plan_positions({p: of.by_position for p, of in before.items()}, found, masking, native)
+        check_lifts(masking, lifts, found, unsure, planned.still_hidden)
+        positions = self._positions(planned, before, tasks)
+        dangling = DeleteChanges(replaced=position_deletes_of(self.table, [tasks[p] for p in dropped]))
+        deletes = positions.along_with(dangling).along_with(self._equality(base, masking, native, split.might, tasks))
+        if by_position or native is None:
             counted = counts(found)
             for f in split.must:
                 counted[f.lower or ""] += f.records
+        else:
+            # The files are not searched. An Undo is refused if it finds another number of rows.
+            counted = Counter({i: b.rows or 0 for i, b in get_many(base.ledger.batches, masking.mask).items()})
+        beside = planned.beside | (masking.masked_otherwise(native) if native is not None else frozenset())
         masked = Masked(counted, {f.lower or "" for f in split.must}, beside, unsure)
         marked = with_masks(delta, masking, masked, native)
         by_id = {t.id: t for t in marked.add_tombstones if t.namespace == base.field_id}
-        ours = masking.mask if native is _VECTORS else masked.dropped
+        ours = masking.mask if by_position else masked.dropped
         applied = tuple(by_id[i] for i in sorted(ours) if counted[i] or i in masked.dropped)
-        is_vector = vectors.added or vectors.replaced or native is _VECTORS
         wrote = bool(dropped or deletes.added or deletes.replaced)
+        kind = self._by_position if by_position or positions.added or positions.replaced else _EQUALITY
         return Masks(
             delta=marked,
-            native=(_VECTORS if is_vector else _EQUALITY) if wrote else None,
+            native=kind if wrote else None,
             deletes=deletes,
             dropped=tuple(DataFile.of(tasks[p].file()) for p in sorted(dropped)),
             applied=applied if wrote and applied else None,
             everything=native is not None and not unsure,
         )
+
+    @property
+    def _by_position(self) -> NativeDeletes:
+        """The native deletes by position of tables of this format version."""
+        return _VECTORS if self.table.format_version >= _VECTORS.format_version else _POSITIONS
 
     def _searched(self, base: Base, ids: frozenset[str], without: Collection[str]) -> tuple[Found, dict[str, str]]:
         """Search the data files that might hold rows of the batches. Returns: the positions of the rows; and by id of batches
@@ -141,8 +160,8 @@ class SparkMasker:
     ) -> dict[str, Any]:
         """The scan tasks of all files that are dropped or whose native deletes change, by path."""
         assert base.facts.head_id is not None
-        changing = {i for i, t in masking.lift.items() if t.is_masked_by(_VECTORS)}
-        changing |= masking.mask.keys() if native is _VECTORS else set()
+        changing = {i for i, t in masking.lift.items() if t.is_masked_by_position}
+        changing |= masking.mask.keys() if native is not None and native.by_position else set()
         paths = {path for path, by_id in found.items() if not changing.isdisjoint(by_id)}
         paths |= {f.path for f in split.must}
         paths |= {f.path for f in split.might} if native is _EQUALITY else set()
@@ -150,32 +169,23 @@ class SparkMasker:
             return {}
         return {str(t.file().location()): t for t in tasks_of(self.table, paths, base.facts.head_id)}
 
-    def _vectors(
-        self, masking: Masking, native: NativeDeletes | None, tasks: Mapping[str, Any], found: Found
-    ) -> tuple[DeleteChanges, frozenset[str]]:
-        """The new deletion vectors, and the masked batches that had rows under native deletes of others before."""
-        mask = masking.mask.keys() if native is _VECTORS else frozenset[str]()
-        lift = {i for i, t in masking.lift.items() if t.is_masked_by(_VECTORS)}
-        before = {path: of.positions for path, of in deleted_of(self.table, tasks.values()).items()} if tasks else {}
-        whole: dict[str, FrozenBitMap64] = {}
-        hidden: Counter[str] = Counter()
-        for path, old in before.items():
-            new = BitMap64(old)
-            for i, positions in found[path].items():
-                if i in mask:
-                    hidden[i] += len(old & positions)
-                    new |= positions
-                elif i in lift:
-                    new -= positions
-            if new != old:
-                whole[path] = frozen(new)
-        beside = {i for i, n in hidden.items() if n != (masking.known[i].rows if i in masking.known else 0)}
-        if not whole:
-            return DeleteChanges(), frozenset(beside)
-        self.context.reporter.phase(Phase.WRITING, f"deletion vectors of {len(whole)} files")
-        vectors = write_vectors(self.table, [tasks[p] for p in whole], whole, self.context.run_id)
-        self.written += vectors.paths
-        return vectors, frozenset(beside)
+    def _positions(
+        self, planned: PositionsPlan, before: Mapping[str, Deleted], tasks: Mapping[str, Any]
+    ) -> DeleteChanges:
+        """Write the native deletes by position."""
+        if not planned.after:
+            return DeleteChanges()
+        changed = [tasks[p] for p in planned.after]
+        self.context.reporter.phase(Phase.WRITING, f"native deletes of {len(changed)} files")
+        if self._by_position is _VECTORS:
+            whole = {p: after.whole(before[p].by_position) for p, after in planned.after.items()}
+            written = write_vectors(self.table, changed, whole, self.context.run_id)
+        else:
+            replaced = [d for p, after in planned.after.items() for d in before[p].replaced_by(after.taken_over)]
+            ours = {p: after.ours for p, after in planned.after.items()}
+            written = write_position_deletes(self.table, changed, ours, replaced, self.context.run_id)
+        self.written += written.paths
+        return written
 
     def _equality(
         self,
@@ -188,7 +198,7 @@ class SparkMasker:
         """New equality deletes, one file for each partition that might hold one of the batches. They replace the equality deletes
         of batches that are shown again."""
         assert base.facts.head_id is not None
-        lift = {i for i, t in masking.lift.items() if t.is_masked_by(_EQUALITY)}
+        lift = {i for i, t in masking.lift.items() if t.is_masked_by_id}
         io = base.iceberg.io
         ours = our_equality_deletes(self.table, io, base.manifests(), base.facts.head_id) if lift else []
         replaced = [f for f in ours if not lift.isdisjoint(f.ids)]
@@ -213,8 +223,8 @@ def require_format(table: SparkTable, native: NativeDeletes | None) -> None:
             return
         case NativeDeletes.DELETION_VECTORS:
             fits = version >= native.format_version
-            remedy = f"Set spec.deletes to {_EQUALITY}, or set the table property format-version to 3."
-        case NativeDeletes.EQUALITY_DELETES:
+            remedy = f"Set spec.deletes to {_POSITIONS} or {_EQUALITY}, or set the table property format-version to 3."
+        case NativeDeletes.POSITION_DELETES | NativeDeletes.EQUALITY_DELETES:
             fits = version == native.format_version
             remedy = f"Set spec.deletes to {_VECTORS}."
         case _:
@@ -246,12 +256,14 @@ def refuse_to_lift(masking: Masking, lifts: Lifts) -> None:
             raise CannotLift(undo.key, LetheError("WaitingForRestatement", text), again=True)
 
 
-def check_lifts(masking: Masking, lifts: Lifts, found: Found, unsure: Mapping[str, str]) -> None:
+def check_lifts(
+    masking: Masking, lifts: Lifts, found: Found, unsure: Mapping[str, str], still_hidden: Mapping[str, int]
+) -> None:
     """Check that each Undo shows exactly the rows of its batches again. Raises: CannotLift, for the first that does not."""
     rows = counts(found)
     for undo, ids in lifts.values():
         try:
-            check_lifted(undo.name, {i: masking.lift[i] for i in ids if i in masking.lift}, rows, unsure)
+            check_lifted(undo.name, {i: masking.lift[i] for i in ids if i in masking.lift}, rows, unsure, still_hidden)
         except InputError as e:
             raise CannotLift(undo.key, e) from None
 

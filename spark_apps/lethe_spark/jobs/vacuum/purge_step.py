@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from lethe.files.bounds import FileBounds
+from lethe.iceberg.native_deletes import native_deletes
 from lethe.ledger.parts import get_many
 from lethe.purge.filtering import Loss
 from lethe.vacuum.plan import PlanAgain, Purge, VacuumPlan, plan_purge
@@ -17,6 +18,7 @@ from lethe_spark.jvm.commit import Change, DeleteFiles, LedgerOnly, Rewrite, Row
 from lethe_spark.jvm.data_files import DataFile, tasks_of
 from lethe_spark.jvm.deletes import DeleteChanges
 from lethe_spark.jvm.equality import our_equality_deletes
+from lethe_spark.jvm.manifests import delete_files_at
 from lethe_spark.jvm.rewrite import scan_tasks, write_uncommitted
 from lethe_spark.jvm.spark_table import SparkTable
 from lethe_spark.run.context import RunContext
@@ -93,7 +95,10 @@ def intent(
     if isinstance(planned, PlanAgain):
         return NothingToCommit(Outcome(planned.why))
     change: Change
-    dangling = _dangling(table, base, planned)
+    dangling = (
+        *_equality_deletes_without_rows(table, base, planned),
+        *_position_deletes_of(table, base, step.removed),
+    )
     if plan.rewrite:
         change = Rewrite(step.removed, step.added, plan.snapshot_id, dangling)
     elif dangling and base.facts.head_id is not None:
@@ -109,7 +114,16 @@ def intent(
     return Intent(delta, change, outcome, planned.vacuumed, unfinished=step.more)
 
 
-def _dangling(table: SparkTable, base: Base, purge: Purge) -> tuple[Any, ...]:
+def _position_deletes_of(table: SparkTable, base: Base, removed: Iterable[DataFile]) -> tuple[Any, ...]:
+    """The position deletes that apply to one of these data files, and to no other. Iceberg itself removes only vectors."""
+    if base.facts.head_id is None:
+        return ()
+    deletes = native_deletes(base.iceberg.io, base.manifests()).of_file
+    paths = frozenset[str]().union(*(deletes[f.path] for f in removed if f.path in deletes))
+    return delete_files_at(table, base.facts.head_id, paths) if paths else ()
+
+
+def _equality_deletes_without_rows(table: SparkTable, base: Base, purge: Purge) -> tuple[Any, ...]:
     """The equality deletes of Lethe for batches that have no rows left after this purge."""
     if base.facts.head_id is None:
         return ()

@@ -12,6 +12,8 @@ from lethe.ledger.lineage import Snapshot
 
 from tests.support.builders import a_history, a_snapshot
 
+BY_POSITION = ("DeletionVectors", "PositionDeletes")  # `lethe.deletes` of masking snapshots, whose rows are read alike
+
 
 def ours(id: int, parent: int | None, operation: str = "append", **keys: str) -> Snapshot:
     return a_snapshot(id, parent, ledger=f"L{id}", operation=operation, **keys)
@@ -145,7 +147,7 @@ class Memory:
         self.commit("append", tombstone__metrics__deleted__count="0")
 
     def mask(self, batches: str, drop: bool = False, bring: str = "") -> None:
-        """Take batches back by deletion vectors too, and files of nothing else whole. `bring`: a replacement in the same
+        """Take batches back by deletes by position too, and files of nothing else whole. `bring`: a replacement in the same
         commit."""
         ids = frozenset(batches)
         self.active |= ids
@@ -160,7 +162,7 @@ class Memory:
         self.hidden |= {r for rows in self.files.values() for r in rows if r[0] in ids}
         self.numbers += 1
         self.add([(b, self.numbers * 100) for b in bring if b not in self.active])
-        keys = {"lethe__deletes": "DeletionVectors", "tombstone__vacuum__file": "v"}
+        keys = {"lethe__deletes": BY_POSITION[len(self.history) % 2], "tombstone__vacuum__file": "v"}
         self.commit("delete", tombstone__metrics__deleted__count="0", **keys)
 
     def delete(self, batches: str) -> None:
@@ -181,7 +183,7 @@ class Memory:
             if len(self.rows_of(batch)) != self.masked[batch]:
                 return  # refused
             self.hidden -= set(self.rows_of(batch))
-            keys["lethe__deletes"] = "DeletionVectors"
+            keys["lethe__deletes"] = BY_POSITION[len(self.history) % 2]
         if batch in self.deleted:
             if self.deleted[batch] != set(self.rows_of(batch)):
                 return  # refused
@@ -230,12 +232,12 @@ class Memory:
     def check(self, since: int, until: int) -> None:
         within = plan_range({s.id: s for s in self.history}, since, until)
         first, last = self.states[since], self.states[until]
-        lifted = {m: self.states[p].masked.keys() - self.states[m].active for m, p in within.vector_changes.items()}
+        lifted = {m: self.states[p].masked.keys() - self.states[m].active for m, p in within.position_changes.items()}
         ids = Tombstoned(
             first.active,
             last.active,
             {v: self.vacuumed[v] for v in within.vacuums},
-            {m: self.vacuumed.get(m, frozenset()) for m in within.vector_changes},
+            {m: self.vacuumed.get(m, frozenset()) for m in within.position_changes},
             {m: frozenset(up) for m, up in lifted.items() if up},
             frozenset(first.masked),
             {r: self.states[r - 1].deleted for r in within.rewrites},

@@ -19,7 +19,7 @@ from lethe.ledger.tombstone import META_PURGED_BY, Mask, Tombstone, merge
 
 from tests.support.builders import FIELD, RUN, a_file, a_ledger, a_tombstone, on_files
 
-DELETION_VECTORS, EQUALITY_DELETES = NativeDeletes
+DELETION_VECTORS, POSITION_DELETES, EQUALITY_DELETES = NativeDeletes
 WHOLE = Mask(DELETION_VECTORS, 3)
 
 
@@ -31,7 +31,9 @@ def adding(*tombstones: Tombstone | str) -> Delta:
     return Delta(RUN, add_tombstones=tuple(a_tombstone(t) if isinstance(t, str) else t for t in tombstones))
 
 
-@pytest.mark.parametrize("mask", [WHOLE, Mask(EQUALITY_DELETES, 0), Mask(DELETION_VECTORS, 12, whole=False)])
+@pytest.mark.parametrize(
+    "mask", [WHOLE, Mask(POSITION_DELETES, 2), Mask(EQUALITY_DELETES, 0), Mask(DELETION_VECTORS, 12, whole=False)]
+)
 def test_a_mask_is_read_as_it_was_written(mask: Mask) -> None:
     assert Mask.parse(str(mask)) == mask
 
@@ -62,6 +64,18 @@ def test_what_others_left_unmasked_is_masked_along() -> None:
 
     assert masking.mask.keys() == {"B", "C", "D"}
     assert masking.known == {"C": replace(WHOLE, whole=False)}
+
+
+def test_a_batch_that_gets_a_second_kind_of_mask_is_noticed() -> None:
+    """A position delete of version 2 becomes part of a vector of version 3. Equality deletes stay beside either."""
+    some = replace(WHOLE, whole=False)
+    marked = [("V", DELETION_VECTORS), ("P", POSITION_DELETES), ("E", EQUALITY_DELETES)]
+    ledger = a_ledger("N", *(masked(i, replace(some, by=kind)) for i, kind in marked))
+
+    def noticed(kind: NativeDeletes) -> frozenset[str]:
+        return plan_masking(ledger, Delta(RUN), FIELD, kind, all_masked=False).masked_otherwise(kind)
+
+    assert [noticed(kind) for kind in NativeDeletes] == [{"E"}, {"E"}, {"V", "P"}]
 
 
 def test_in_the_ledger_alone_nothing_is_masked_but_an_undo_lifts() -> None:
@@ -133,22 +147,31 @@ def test_batches_whose_hidden_rows_were_erased_are_not_to_be_undone() -> None:
 
 
 def test_an_undo_is_exact_when_as_many_rows_are_there_as_were_masked() -> None:
-    check_lifted("ns/undo", {"A": masked("A"), "none": masked("none", Mask(DELETION_VECTORS, 0))}, {"A": 3, "B": 1}, {})
+    check_lifted(
+        "ns/undo", {"A": masked("A"), "none": masked("none", Mask(DELETION_VECTORS, 0))}, {"A": 3, "B": 1}, {}, {}
+    )
 
 
 @pytest.mark.parametrize("rows", [{}, {"A": 2}, {"A": 4}], ids=["none", "fewer", "more"])
 def test_an_undo_of_other_rows_than_were_masked_is_refused(rows: dict[str, int]) -> None:
     with pytest.raises(InputError, match="Restatement ns/undo") as refused:
-        check_lifted("ns/undo", {"A": masked("A")}, rows, {})
+        check_lifted("ns/undo", {"A": masked("A")}, rows, {}, {})
 
     assert refused.value.reason == "AlreadyPurged"
 
 
 def test_an_undo_that_cannot_search_a_file_is_refused() -> None:
     with pytest.raises(InputError, match="no field ids") as refused:
-        check_lifted("ns/undo", {"A": masked("A")}, {"A": 3}, {"A": "s3://f: it has no field ids"})
+        check_lifted("ns/undo", {"A": masked("A")}, {"A": 3}, {"A": "s3://f: it has no field ids"}, {})
 
     assert refused.value.reason == "FileNotSearchable"
+
+
+def test_an_undo_that_deletes_of_several_data_files_would_still_hide_is_refused() -> None:
+    with pytest.raises(InputError, match="several data files, also delete 2 rows of batch 'A'") as refused:
+        check_lifted("ns/undo", {"A": masked("A")}, {"A": 3}, {}, {"A": 2})
+
+    assert refused.value.reason == "AlreadyPurged"
 
 
 def test_a_run_that_cannot_lift_masks_refuses_to_undo_a_masked_batch_and_no_other() -> None:

@@ -34,6 +34,7 @@ def creating(format_version: int) -> dict[str, Any]:
         ({}, a_table(prepared=False)),  # ours: the next run puts it right
         ({"consolidation": {"mode": "Register"}}, a_table()),
         ({"deletes": "DeletionVectors"}, a_table(format_version=3)),
+        ({"deletes": "PositionDeletes"}, a_table(format_version=2)),
         ({"deletes": "EqualityDeletes"}, a_table(format_version=2)),
         ({"deletes": "Ledger"}, a_table(format_version=3)),
         ({"deletes": "DeletionVectors", "table": creating(3)}, NoTable()),
@@ -132,7 +133,7 @@ def test_datasets_with_buffers_side_by_side_do_not_hinder_each_other() -> None:
             "DeletionVectors",
             a_table(format_version=2),
             "the table air.flights has 2. Set the table property format-version to 3, which cannot be undone, or set "
-            "spec.deletes to EqualityDeletes or Ledger.",
+            "spec.deletes to PositionDeletes, EqualityDeletes or Ledger.",
         ),
         (
             "EqualityDeletes",
@@ -148,10 +149,16 @@ def test_datasets_with_buffers_side_by_side_do_not_hinder_each_other() -> None:
         (
             "DeletionVectors",
             NoTable(),
-            "spec.table.create.formatVersion is 2. Set that to 3, or set spec.deletes to EqualityDeletes or Ledger.",
+            "spec.table.create.formatVersion is 2. Set that to 3, or set spec.deletes to PositionDeletes, EqualityDeletes or "
+            "Ledger.",
+        ),
+        (
+            "PositionDeletes",
+            a_table(format_version=3),
+            "the table air.flights has 3. Set spec.deletes to DeletionVectors or Ledger.",
         ),
     ],
-    ids=["vectors on 2", "equality on 3", "equality on 1", "vectors on a table to be made"],
+    ids=["vectors on 2", "equality on 3", "equality on 1", "vectors on a table to be made", "positions on 3"],
 )
 def test_deletes_that_do_not_go_with_the_format_version_stop_all_runs_and_name_the_remedy(
     mode: str, found: TableView | NoTable, remedy: str
@@ -163,7 +170,7 @@ def test_deletes_that_do_not_go_with_the_format_version_stop_all_runs_and_name_t
 
     assert stopped is not None
     assert (stopped.reason, stopped.transient) == ("FormatVersionMismatch", False)
-    wanted = {"DeletionVectors": 3, "EqualityDeletes": 2}[mode]
+    wanted = 3 if mode == "DeletionVectors" else 2
     assert stopped.message == (
         f"Dataset flights: spec.deletes {mode} needs Iceberg format version {wanted}, and {remedy}"
     )

@@ -89,7 +89,7 @@ def test_else_all_of_them_go_to_a_job(world: dict[str, Any]) -> None:
     assert (engines(actions), len(members(actions))) == ([Engine.JOB], 3)
 
 
-@pytest.mark.parametrize("mode", ["DeletionVectors", "EqualityDeletes"])
+@pytest.mark.parametrize("mode", ["DeletionVectors", "PositionDeletes", "EqualityDeletes"])
 def test_deletes_of_icebergs_own_are_written_by_a_job(mode: str) -> None:
     """Where the rows of a batch lie is read from the data files."""
     dataset = a_dataset(deletes=mode)
