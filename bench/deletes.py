@@ -1,4 +1,4 @@
-"""Measure reverts, reads and vacuums with each kind of deletes: the ledger alone, deletion vectors, equality deletes.
+"""Measure reverts, reads and vacuums with each kind of deletes: the ledger alone, vectors, position deletes, equality deletes.
 
     python -m bench.deletes [--scale tiny|small|full] [--only reverts,reads,vacuums] [--out docs/benchmarks]
 

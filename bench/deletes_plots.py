@@ -7,7 +7,12 @@ from typing import Any, Final
 from bench.drawing import counts, curve, plt, quantity, save, style
 from bench.page import find, median
 
-COLOURS: Final = {"Ledger": "#1b6ca8", "DeletionVectors": "#5a8f3d", "EqualityDeletes": "#7a4f9e"}
+COLOURS: Final = {
+    "Ledger": "#1b6ca8",
+    "DeletionVectors": "#5a8f3d",
+    "PositionDeletes": "#d98e04",
+    "EqualityDeletes": "#7a4f9e",
+}
 OTHER: Final = "#888888"
 
 
