@@ -26,6 +26,7 @@ from lethe_operator.health import OperatorHealth
 from lethe_operator.kube import LEASES, SPARK_APPLICATIONS, WATCHED, ResourceKind
 from lethe_operator.metrics import Metrics
 from lethe_operator.observe.cluster import cluster_id
+from lethe_operator.observe.condition_metrics import ConditionMetrics
 from lethe_operator.observe.listing import Listings
 from lethe_operator.observe.listing_schedule import ListingLimits
 from lethe_operator.observe.objects import Objects
@@ -239,6 +240,7 @@ def runtime_of(settings: Settings) -> Runtime:
     kube.answers = objects
     leadership = leadership_of(settings, metrics)
     kube.writing = leadership.writing
+    metrics.registry.register(ConditionMetrics(objects, lambda: leadership.acting))
     publishers = publishers_of(settings, kube, tables.opened, leadership.acts_in, metrics.registry)
     reconcile = Reconciler(
         kube,

@@ -68,8 +68,12 @@ def a_replay(old: str, new: str, name: str = "", **changes: Any) -> Restatement:
     return a_restatement(name, operation="Replay", batchIds=[old], replacement=replacement, **changes)
 
 
-def a_policy(name: str = "air", status: Any = None, meta: Any = None, **spec: Any) -> VacuumPolicy:
-    body = {
+def a_policy(name: str = "air", **changes: Any) -> VacuumPolicy:
+    return parse_vacuum_policy(a_policy_body(name, **changes))
+
+
+def a_policy_body(name: str = "air", status: Any = None, meta: Any = None, **spec: Any) -> dict[str, Any]:
+    return {
         "metadata": _metadata(name, **(meta or {})),
         "spec": {
             "datasetSelector": {},
@@ -81,7 +85,6 @@ def a_policy(name: str = "air", status: Any = None, meta: Any = None, **spec: An
         },
         "status": status or {},
     }
-    return parse_vacuum_policy(body)
 
 
 def a_buffered(

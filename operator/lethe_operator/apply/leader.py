@@ -79,6 +79,12 @@ class Leadership:
             self._refused.add(namespace)
         return acts
 
+    @property
+    def acting(self) -> frozenset[str]:
+        """The namespaces in which this process acts, as of the last renewal of its Leases. For metrics: unlike `acts_in`, reading
+        it has no effect."""
+        return self._acting
+
     def alive(self) -> bool:
         """Whether the threads still run."""
         return all(t.is_alive() for t in self._threads)

@@ -279,6 +279,10 @@ class Objects:
         """The Datasets of a namespace that have a valid spec. The reconcile of another one reports it and starts nothing."""
         return tuple(d for d in self._datasets.all(namespace) if isinstance(d, Dataset))
 
+    def all_datasets(self, namespace: str) -> tuple[Dataset | Invalid, ...]:
+        """The Datasets of a namespace, also those with an invalid spec."""
+        return self._datasets.all(namespace)
+
     def datasets_near(self, namespace: str, uris: Iterable[str], queue_url: str = "") -> tuple[Dataset, ...]:
         """The Datasets of a namespace whose buffer or table overlaps one of the URIs, or that read the queue."""
         keys = {key for uri in uris for key in overlap_keys(uri)}

@@ -120,6 +120,11 @@ class RestatementCache:
         with self._lock:
             return frozenset(name for n, name in self._datasets if n == namespace)
 
+    def unfinished(self, namespace: str) -> tuple[tuple[str, Restatement | Invalid], ...]:
+        """Those that have not succeeded, each with the name of its Dataset."""
+        with self._lock:
+            return tuple((d, r) for (n, d), known in self._datasets.items() if n == namespace for r in known.open.values())
+
     def unfinished_of(self, namespace: str) -> frozenset[str]:
         """Names of the Datasets with Restatements that have not succeeded."""
         with self._lock:

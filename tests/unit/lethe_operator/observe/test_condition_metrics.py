@@ -1,0 +1,127 @@
+"""Ready and Stalled of every resource as metrics: what alerts are made of."""
+
+import time
+from pathlib import Path
+from typing import Any
+
+from lethe_operator.decide import conditions
+from lethe_operator.kube import DATASETS, RESTATEMENTS, VACUUM_POLICIES
+from lethe_operator.observe.condition_metrics import ConditionMetrics
+from lethe_operator.observe.objects import Objects
+from prometheus_client import CollectorRegistry
+
+from tests.support.builders import NOW
+from tests.support.resources import a_dataset_body, a_policy_body, a_restatement_body
+
+HEALTHY = conditions.healthy("Promoting", "")
+STALLED = conditions.stalled("TableNotAdopted", "")
+FLIGHTS = {"namespace": "ns", "dataset": "flights"}
+
+
+def a_status(*found: conditions.Condition, generation: int = 1) -> dict[str, Any]:
+    return {"observedGeneration": generation, "conditions": conditions.as_status((), found, generation, NOW)}
+
+
+def shown(objects: Objects, acting: frozenset[str] = frozenset({"ns"})) -> dict[str, list[tuple[dict[str, str], float]]]:
+    registry = CollectorRegistry()
+    registry.register(ConditionMetrics(objects, lambda: acting))
+    return {m.name: [(s.labels, s.value) for s in m.samples] for m in registry.collect() if m.samples}
+
+
+def test_a_dataset_shows_whether_it_is_ready_and_stalled_and_why() -> None:
+    objects = Objects()
+    objects.record_event(DATASETS, "ADDED", a_dataset_body(status=a_status(*STALLED)))
+
+    assert shown(objects) == {
+        "lethe_dataset_ready": [({**FLIGHTS, "reason": "TableNotAdopted"}, 0)],
+        "lethe_dataset_stalled": [({**FLIGHTS, "reason": "TableNotAdopted"}, 1)],
+    }
+
+
+def test_the_reason_of_now_is_the_only_one() -> None:
+    objects = Objects()
+    for version, found in enumerate((STALLED, HEALTHY), 1):
+        meta = {"resourceVersion": str(version)}
+        objects.record_event(DATASETS, "MODIFIED", a_dataset_body(status=a_status(*found), meta=meta))
+
+    assert shown(objects)["lethe_dataset_stalled"] == [({**FLIGHTS, "reason": "Promoting"}, 0)]
+
+
+def test_a_dataset_with_an_invalid_spec_is_shown_too() -> None:
+    objects = Objects()
+    body = a_dataset_body(status=a_status(*conditions.stalled("InvalidSpec", "")), consolidation={"triggers": 3})
+    objects.record_event(DATASETS, "ADDED", body)
+
+    assert shown(objects)["lethe_dataset_stalled"] == [({**FLIGHTS, "reason": "InvalidSpec"}, 1)]
+
+
+def test_a_restatement_is_shown_until_it_has_succeeded() -> None:
+    objects = Objects()
+    succeeded = conditions.Condition(conditions.SUCCEEDED, conditions.TRUE, "Succeeded")
+    failed = conditions.Condition(conditions.SUCCEEDED, conditions.FALSE, "UnknownBatch")
+    for name, found in (
+        ("done", (*conditions.healthy("Succeeded", ""), succeeded)),
+        ("failed", (*conditions.stalled("UnknownBatch", ""), failed)),
+        ("queued", conditions.waiting("Queued", "")),
+    ):
+        objects.record_event(RESTATEMENTS, "ADDED", a_restatement_body(name, status=a_status(*found)))
+
+    assert shown(objects) == {
+        "lethe_restatement_ready": [
+            ({**FLIGHTS, "restatement": "failed", "reason": "UnknownBatch"}, 0),
+            ({**FLIGHTS, "restatement": "queued", "reason": "Queued"}, 0),
+        ],
+        "lethe_restatement_stalled": [
+            ({**FLIGHTS, "restatement": "failed", "reason": "UnknownBatch"}, 1),
+            ({**FLIGHTS, "restatement": "queued", "reason": "Queued"}, 0),
+        ],
+    }
+
+
+def test_a_vacuum_policy_shows_a_window_that_cannot_be_used() -> None:
+    objects = Objects()
+    body = a_policy_body(status=a_status(*conditions.stalled("InvalidWindow", "")))
+    objects.record_event(VACUUM_POLICIES, "ADDED", body)
+
+    labels = {"namespace": "ns", "vacuum_policy": "air", "reason": "InvalidWindow"}
+    assert shown(objects) == {
+        "lethe_vacuum_policy_ready": [(labels, 0)],
+        "lethe_vacuum_policy_stalled": [(labels, 1)],
+    }
+
+
+def test_an_unknown_condition_has_no_value() -> None:
+    objects = Objects()
+    unknown = conditions.Condition(conditions.READY, conditions.UNKNOWN, "NotObserved")
+    objects.record_event(DATASETS, "ADDED", a_dataset_body(status=a_status(unknown)))
+    objects.record_event(DATASETS, "ADDED", a_dataset_body("new"))
+
+    assert shown(objects) == {}
+
+
+def test_a_standby_shows_nothing() -> None:
+    objects = Objects()
+    objects.record_event(DATASETS, "ADDED", a_dataset_body(status=a_status(*HEALTHY)))
+
+    assert shown(objects, acting=frozenset()) == {}
+
+
+def test_the_page_about_metrics_names_every_one() -> None:
+    page = (Path(__file__).parents[4] / "docs/metrics.md").read_text()
+
+    names = {m.name for m in ConditionMetrics(Objects(), frozenset).describe()}
+
+    assert {n for n in names if f"`{n}`" not in page} == set()
+
+
+def test_a_scrape_of_thousands_takes_a_fraction_of_a_second() -> None:
+    objects = Objects()
+    for n in range(5_000):
+        objects.record_event(DATASETS, "ADDED", a_dataset_body(f"d{n}", status=a_status(*HEALTHY)))
+    metrics = ConditionMetrics(objects, lambda: frozenset({"ns"}))
+
+    since = time.process_time()
+    found = list(metrics.collect())
+
+    assert sum(len(m.samples) for m in found) == 10_000
+    assert time.process_time() - since < 1
