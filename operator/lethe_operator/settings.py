@@ -55,6 +55,7 @@ class WarmDriverSettings(Spec):
     max_run_seconds: int = Field(default=300, gt=0)  # a run that takes longer is stopped, and retried as a Job
     max_waiting: int = Field(default=8, gt=0)  # runs in the mailbox; with more, further runs are Jobs
     driver: PodSize = PodSize(cpu=1, memory=2 * GIB, scratch=8 * GIB)  # its pod
+    metrics_port: int | None = None  # of its pod, for Prometheus; None: it serves no metrics
 
 
 class RunLimits(Spec):

@@ -126,6 +126,12 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 lethe-warm-driver
 {{- end -}}
 
+{{- /* The labels by which the operator marks the pods of warm drivers, whatever the chart's values are. */ -}}
+{{- define "lethe.warmDriverSelector" -}}
+app.kubernetes.io/name: lethe
+app.kubernetes.io/component: warm-driver
+{{- end -}}
+
 {{- define "lethe.warmDriverLabels" -}}
 app.kubernetes.io/name: {{ include "lethe.name" . }}
 app.kubernetes.io/instance: {{ .Release.Name }}
@@ -253,6 +259,17 @@ from:
 {{- define "lethe.sparkPorts" -}}
 - {port: 7078}
 - {port: 7079}
+{{- end -}}
+
+{{- /* The entry of a list of incoming connections that lets Prometheus read metrics; empty if none are served. */ -}}
+{{- define "lethe.metricsIngress" -}}
+{{- if .Values.metrics.enabled -}}
+- ports:
+  - {port: metrics}
+  {{- with .Values.networkPolicy.metricsFrom }}
+  from: {{- toYaml . | nindent 2 }}
+  {{- end }}
+{{- end -}}
 {{- end -}}
 
 {{- /* Allowed outgoing connections of all Lethe's pods, if they are restricted. */ -}}

@@ -45,6 +45,11 @@ def job(namespace: str, mailbox_uid: str, settings: Settings) -> dict[str, Any]:
             {"name": "LETHE_WARM_MEMORY_BYTES", "value": str(int(chosen.driver.memory * MEMORY_SHARE))},
             # Below the size of the volume: the kubelet evicts a pod whose volume is larger, with all its runs.
             {"name": "LETHE_WARM_DISK_BYTES", "value": str(scratch * 3 // 4)},
+            *(
+                []
+                if wanted.metrics_port is None
+                else [{"name": "LETHE_METRICS_PORT", "value": str(wanted.metrics_port)}]
+            ),
         ],
         runs={"emptyDir": {}},
         digests=True,
@@ -52,6 +57,9 @@ def job(namespace: str, mailbox_uid: str, settings: Settings) -> dict[str, Any]:
     template = pod.driver(assignment, chosen, settings.run_template.pod_template, settings)
     container = template["spec"]["containers"][0]
     container["args"] = ["warm-driver", *container["args"][1:]]
+    if wanted.metrics_port is not None:
+        # The chart's PodMonitor and NetworkPolicy name this port.
+        container["ports"] = [{"name": "metrics", "containerPort": wanted.metrics_port}]
     template["spec"]["restartPolicy"] = "OnFailure"
     spec = {
         "backoffLimit": RESTARTS_AT_MOST,

@@ -123,7 +123,9 @@ class RestatementCache:
     def unfinished(self, namespace: str) -> tuple[tuple[str, Restatement | Invalid], ...]:
         """Those that have not succeeded, each with the name of its Dataset."""
         with self._lock:
-            return tuple((d, r) for (n, d), known in self._datasets.items() if n == namespace for r in known.open.values())
+            return tuple(
+                (d, r) for (n, d), known in self._datasets.items() if n == namespace for r in known.open.values()
+            )
 
     def unfinished_of(self, namespace: str) -> frozenset[str]:
         """Names of the Datasets with Restatements that have not succeeded."""

@@ -18,11 +18,13 @@ from typing import Final
 from lethe.base.errors import InputError
 
 from lethe_spark.committer.heartbeat import CommitterHealth, Heartbeat
+from lethe_spark.committer.metrics import CommitterMetrics
 from lethe_spark.committer.reports import Reporting
 from lethe_spark.committer.tables import OpenTables
 from lethe_spark.committer.work import Aftermath, Worker
 from lethe_spark.jvm.standalone_jvm import SmallJvm
 from lethe_spark.mailbox.entries import Mailbox, Post, Upkeep
+from lethe_spark.mailbox.metrics import metrics_port
 from lethe_spark.mailbox.watching import Watching
 from lethe_spark.run.context import Cancelled
 from lethe_spark.run.kube import Api
@@ -52,6 +54,8 @@ class ServeSettings:
     holder: str
     # Number of runs in progress at once.
     threads: int
+    # The port of /metrics; None: no metrics are served.
+    metrics_port: int | None = None
 
     @classmethod
     def of(cls, environ: Mapping[str, str]) -> "ServeSettings":
@@ -63,7 +67,13 @@ class ServeSettings:
                 "NotInAPod", f"the committer serves the namespace of its pod, and {' and '.join(missing)} is not set."
             )
         threads = int(environ.get("LETHE_COMMITTER_THREADS") or THREADS)
-        return cls(api, environ.get("LETHE_COMMITTER") or NAME, environ.get("POD_NAME") or os.uname().nodename, threads)
+        return cls(
+            api,
+            environ.get("LETHE_COMMITTER") or NAME,
+            environ.get("POD_NAME") or os.uname().nodename,
+            threads,
+            metrics_port(environ),
+        )
 
 
 @dataclass
@@ -82,6 +92,9 @@ class CommitterProcess:
     # Guards the mailbox, and is notified of its changes.
     news: threading.Condition = field(default_factory=threading.Condition)
 
+    def __post_init__(self) -> None:
+        self.metrics = CommitterMetrics(self.settings.api.namespace, self.mailbox, self.news, self.health)
+
     def run(self) -> None:
         """Serve until SIGTERM, and then until the runs in progress have ended or their time is over."""
         # A pipe, because the handler may interrupt the main thread while it holds the lock of an Event.
@@ -90,7 +103,10 @@ class CommitterProcess:
         threading.excepthook = _end_with_thread
         settings, tables = self.settings, OpenTables(self.jvm, self.formatter)
         reporting = Reporting()
-        worker = Worker(settings.api, settings.name, tables, reporting, self.hurry, self.leaving)
+        worker = Worker(
+            settings.api, settings.name, tables, reporting, self.hurry, self.leaving, self.metrics.result_delivered
+        )
+        self.metrics.serve(settings.metrics_port)
         self.jvm.on_end(lambda code: end(f"the JVM ended with exit code {code}", BROKEN))
         reporting.start()
         threads = [
@@ -155,6 +171,7 @@ class CommitterProcess:
             left = worker.carry_out(post)
         except (Cancelled, OSError, HTTPException) as e:
             log.warning("run %s stays in the mailbox: %s", post.entry.run_id, e)
+            self.metrics.put_off()
             with self.news:
                 self.mailbox.put_off(post, monotonic() + RETRY_SECONDS)
         else:
@@ -163,6 +180,7 @@ class CommitterProcess:
 
     def _keep_up(self, upkeep: Upkeep[Aftermath]) -> None:
         upkeep.work.clean_up()
+        self.metrics.upkeeps.inc()
         with self.news:
             self.mailbox.kept_up(upkeep.dataset_uid)
         # References from Python keep objects of the JVM alive; those in cycles only go with a collection.

@@ -6,8 +6,9 @@ run and finds in the ledger that it is done.
 
 import logging
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from time import monotonic
 from typing import Final, assert_never
 
 from lethe.base.errors import LetheError
@@ -84,6 +85,8 @@ class Worker:
     hurry: threading.Event = field(default_factory=threading.Event)
     # When set, upkeep stops at its next step.
     leaving: threading.Event = field(default_factory=threading.Event)
+    # Called after a result was delivered, with the seconds since the run began.
+    on_result: Callable[[RunResult, float], object] = lambda _result, _seconds: None
 
     def carry_out(self, post: Post) -> Aftermath | None:
         """Carry out a run, deliver its result, and remove its key from the mailbox.
@@ -119,11 +122,14 @@ class Worker:
     def _carry_out(
         self, entry: MailboxEntry, config_map: StatusConfigMap, documents: dict[str, str]
     ) -> Aftermath | None:
+        since = monotonic()
         try:
             self.tables.learn_secrets()
             spec = _run_of(entry, documents["run.json"])
         except Exception as e:
-            result.put(config_map, {"result.json": result.failed(entry, _logged_error(entry, e)).to_json()})
+            unread = result.failed(entry, _logged_error(entry, e))
+            result.put(config_map, {"result.json": unread.to_json()})
+            self.on_result(unread, monotonic() - since)
             return None
         if spec is None:
             log.info("run %s, attempt %d, was replaced by another one", entry.run_id, entry.attempt)
@@ -148,6 +154,7 @@ class Worker:
             done = result.of_this_version(done)
             result.put(config_map, {PROGRESS: last.to_json(), "result.json": result.for_config_map(done, spec.table)})
             log.info("run %s: %s %s", spec.run_id, done.outcome, done.reason)
+            self.on_result(done, monotonic() - since)
         return left
 
     def _work(self, spec: RunSpec, reports: Reports) -> Aftermath:

@@ -6,6 +6,7 @@ entry is removed only after its result was delivered, so the entries of a proces
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Final, Generic, TypeVar
 
 from lethe.contract.run import CONTRACT_VERSION, MailboxEntry
@@ -144,6 +145,18 @@ class Mailbox(Generic[U]):
         self._busy.pop(dataset_uid, None)
 
     @property
+    def runs_in_progress(self) -> int:
+        return sum(not is_upkeep for is_upkeep in self._busy.values())
+
+    def waiting(self, now: float) -> int:
+        """The number of runs that have not begun."""
+        return max(0, len(self._unsettled(now)) - self.runs_in_progress)
+
+    def oldest_time(self, now: float) -> datetime | None:
+        """When the oldest entry was made that is not done; None: there is none."""
+        return min((p.entry.created_time for p in self._unsettled(now)), default=None)
+
+    @property
     def under_way(self) -> int:
         """The number of Datasets with a run or upkeep in progress."""
         return len(self._busy)
@@ -165,6 +178,9 @@ class Mailbox(Generic[U]):
             if uid not in self._busy and u.due <= now and now - u.since >= wanted_for
         ]
         return Upkeep(uid, self._upkeep[uid].work) if due and (uid := min(due)[1]) else None
+
+    def _unsettled(self, now: float) -> list[Post]:
+        return [p for p in self._posts.values() if not self._is_settled(p, now)]
 
     def _is_settled(self, post: Post, now: float) -> bool:
         text, until = self._settled.get(post.key, ("", 0.0))

@@ -19,11 +19,13 @@ from typing import Final
 from lethe.base.errors import InputError, LetheError
 
 from lethe_spark.mailbox.entries import Mailbox, Post, Upkeep
+from lethe_spark.mailbox.metrics import metrics_port
 from lethe_spark.mailbox.watching import Watching
 from lethe_spark.run.handover import Handover, SessionAnswer
 from lethe_spark.run.kube import Api
 from lethe_spark.warm_driver.delivery import Delivery, not_delivered, over_limit, session_ended, was_cancelled
 from lethe_spark.warm_driver.limits import SessionLimits, exceeded, keeps_too_much
+from lethe_spark.warm_driver.metrics import DELIVERED, STOPPED, WarmDriverMetrics
 from lethe_spark.warm_driver.session_process import COMMAND, SessionProcess
 
 log = logging.getLogger(__name__)
@@ -55,6 +57,8 @@ class WarmSettings:
     limits: SessionLimits
     # Folder for the files of sessions.
     scratch: Path
+    # The port of /metrics; None: no metrics are served.
+    metrics_port: int | None = None
 
     @classmethod
     def of(cls, environ: Mapping[str, str]) -> "WarmSettings":
@@ -76,6 +80,7 @@ class WarmSettings:
             float(environ.get("LETHE_WARM_IDLE_SECONDS") or 600),
             limits,
             Path((environ.get("SPARK_LOCAL_DIRS") or "/tmp").split(",")[0]),
+            metrics_port(environ),
         )
 
 
@@ -116,6 +121,9 @@ class WarmDriver:
     # Number of sessions so far; names their folders.
     _sessions: int = 0
 
+    def __post_init__(self) -> None:
+        self.metrics = WarmDriverMetrics(self.settings.api.namespace, self.mailbox, self.news)
+
     @property
     def _delivery(self) -> Delivery:
         return Delivery(self.settings.api, self.settings.name)
@@ -124,6 +132,7 @@ class WarmDriver:
         """Serve until SIGTERM, or until there was nothing to do for the idle time. Returns: the exit code."""
         self._listen_for_sigterm()
         settings = self.settings
+        self.metrics.serve(settings.metrics_port)
         Watching(settings.api, settings.name, self._put, lambda: None).start()
         log.info("serving the mailbox %s of namespace %s", settings.name, settings.api.namespace)
         try:
@@ -168,6 +177,7 @@ class WarmDriver:
         self._sessions += 1
         folder = self.settings.scratch / f"session-{self._sessions}"
         self._ready = False
+        self.metrics.sessions.inc()
         self._session = SessionProcess.start((*self.command, *self.arguments), folder, self.environ, self._notify)
 
     def _hear(self) -> None:
@@ -186,7 +196,9 @@ class WarmDriver:
     def _take_back(self, session: SessionProcess, answer: SessionAnswer) -> None:
         """The session is ready, unless its last run left too much in it."""
         self._failed_starts = 0
-        why = keeps_too_much(session.use(0), answer.heap_used, answer.heap_max, self.settings.limits)
+        self.metrics.session_works = True
+        self.metrics.use = use = session.use(0)
+        why = keeps_too_much(use, answer.heap_used, answer.heap_max, self.settings.limits)
         if why and session.runs:
             log.info("the Spark session is replaced after %d runs: %s", session.runs, why)
             self._replace(session_ended)
@@ -201,7 +213,7 @@ class WarmDriver:
         """
         assert self._session is not None
         code = self._session.kill()
-        self._session, self._ready = None, False
+        self._session, self._ready, self.metrics.session_works = None, False, False
         if self._running is not None:
             self._finish(error_of(code))
 
@@ -263,7 +275,8 @@ class WarmDriver:
             return
         if now >= running.next_measure:
             running.next_measure = now + MEASURE_SECONDS
-            why = exceeded(session.use(now - running.since), self.settings.limits)
+            self.metrics.use = use = session.use(now - running.since)
+            why = exceeded(use, self.settings.limits)
             if why:
                 self._replace(lambda _: over_limit(why))
 
@@ -276,8 +289,10 @@ class WarmDriver:
     def _finish(self, error: LetheError | None) -> None:
         """The run has ended. `error`: what to report, if it has delivered no result; None: it has delivered one."""
         assert self._running is not None
-        post, self._running = self._running.post, None
+        post, since, self._running = self._running.post, self._running.since, None
         self._idle_since = monotonic()
+        outcome, reason = (DELIVERED, "") if error is None else (STOPPED, error.reason)
+        self.metrics.run_ended(post.entry.family, outcome, reason, self._idle_since - since)
         self._deliver(post, error)
 
     def _deliver(self, post: Post, error: LetheError | None) -> None:
@@ -295,6 +310,7 @@ class WarmDriver:
 
     def _put_off(self, post: Post, error: Exception) -> None:
         log.warning("run %s stays in the mailbox: %s", post.entry.run_id, error)
+        self.metrics.put_off()
         self.mailbox.put_off(post, monotonic() + RETRY_SECONDS)
 
     # --- what others say --------------------------------------------------------------------------------------------------

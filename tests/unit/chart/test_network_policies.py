@@ -1,13 +1,15 @@
 """The chart's NetworkPolicies: who may connect to whom, as a network plugin would read them."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
+from lethe_operator.build import warm_driver
 from lethe_operator.build.spark_conf import BLOCK_MANAGER_PORT, DRIVER_PORT
+from lethe_operator.settings import WarmDriverSettings
 
-from tests.unit.chart.chart import HELM, of_kind, render
+from tests.unit.chart.chart import HELM, environment, of_kind, render
 from tests.unit.lethe_operator.build.test_build import ALONE, RUN, SETTINGS, WIDE, a_job, pod
 
 pytestmark = pytest.mark.skipif(HELM is None, reason="helm is not there; `make tools` builds it")
@@ -34,6 +36,15 @@ def deployed(component: str) -> Pod:
     )
 
 
+def warm_driver_pod() -> Pod:
+    """As the operator starts it with the settings of the chart."""
+    asked = WarmDriverSettings.model_validate_json(environment(render(WARM))["LETHE_WARM_DRIVERS"])
+    template = warm_driver.job("lake", "uid", replace(SETTINGS, warm_drivers=asked))["spec"]["template"]
+    ports = template["spec"]["containers"][0].get("ports", ())
+    return Pod("lake", labels_of(template), {p["name"]: p["containerPort"] for p in ports})
+
+
+WARM: Mapping[str, Any] = {"watchNamespaces": ["lake"], "warmDrivers": {"enabled": True}}
 DRIVER = Pod("lake", labels_of(a_job(ALONE)["spec"]["template"]), {})
 SCALED = Pod("lake", labels_of(a_job(WIDE)["spec"]["template"]), {})
 EXECUTOR = Pod("lake", labels_of(pod.executor(RUN, WIDE, {}, SETTINGS)), {})
@@ -42,8 +53,9 @@ STRANGER = Pod("lake", {"app": "x", "app.kubernetes.io/component": "run"}, {})
 DNS = Pod("kube-system", {"k8s-app": "kube-dns"}, {})
 
 
-def policies(**values: Any) -> list[dict[str, Any]]:
-    return [d for d in render({"watchNamespaces": ["lake"], "networkPolicy": values}) if d["kind"] == "NetworkPolicy"]
+def policies(more: Mapping[str, Any] | None = None, **values: Any) -> list[dict[str, Any]]:
+    rendered = render({"watchNamespaces": ["lake"], "networkPolicy": values, **(more or {})})
+    return [d for d in rendered if d["kind"] == "NetworkPolicy"]
 
 
 def may(found: list[dict[str, Any]], source: Pod, target: Pod, port: int) -> bool:
@@ -130,6 +142,25 @@ def test_the_operator_answers_the_kubelet_and_clients_that_may_read_metrics() ->
     assert (may(limited, prometheus, operator, 9090), may(limited, other, operator, 9090)) == (True, False)
     assert may(limited, other, operator, 8080)
     assert not may(limited, prometheus, operator, 22)
+
+
+def test_clients_that_may_read_metrics_reach_those_of_committers_and_warm_drivers_and_nothing_else() -> None:
+    prometheus, other = Pod("monitoring", {"app": "prometheus"}, {}), Pod("lake", {"app": "x"}, {})
+    peer = {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}}}
+    limited = policies(WARM, metricsFrom=[peer])
+
+    for target in (deployed("committer"), warm_driver_pod()):
+        assert target.ports == {"metrics": 9090}
+        assert may(policies(WARM), other, target, 9090)
+        assert (may(limited, prometheus, target, 9090), may(limited, other, target, 9090)) == (True, False)
+        assert not may(limited, prometheus, target, DRIVER_PORT)
+
+
+def test_without_metrics_no_pod_reaches_a_committer_or_a_warm_driver() -> None:
+    found = policies({**WARM, "metrics": {"enabled": False}})
+
+    for target in (deployed("committer"), warm_driver_pod()):
+        assert not may(found, STRANGER, target, 9090)
 
 
 def test_outgoing_connections_are_free_unless_they_are_restricted_to_a_list() -> None:

@@ -22,7 +22,9 @@ def a_status(*found: conditions.Condition, generation: int = 1) -> dict[str, Any
     return {"observedGeneration": generation, "conditions": conditions.as_status((), found, generation, NOW)}
 
 
-def shown(objects: Objects, acting: frozenset[str] = frozenset({"ns"})) -> dict[str, list[tuple[dict[str, str], float]]]:
+def shown(
+    objects: Objects, acting: frozenset[str] = frozenset({"ns"})
+) -> dict[str, list[tuple[dict[str, str], float]]]:
     registry = CollectorRegistry()
     registry.register(ConditionMetrics(objects, lambda: acting))
     return {m.name: [(s.labels, s.value) for s in m.samples] for m in registry.collect() if m.samples}

@@ -2,14 +2,17 @@
 
 import json
 import os
+import socket
 import subprocess
 import sys
+import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from lethe.contract.result import RunOutcome, RunResult
 from lethe.contract.run import RunSpec
+from prometheus_client.parser import text_string_to_metric_families
 
 from tests.support import api_server, fake_session
 from tests.support.api_server import ApiServer
@@ -150,6 +153,33 @@ def test_a_run_that_breaks_the_session_fails_alone_and_the_next_ones_get_a_new_s
     left = [p for p in (supervisor.folder / "scratch").rglob("*") if p.name in ("large", "run.json")]
     assert all(p.name == "run.json" for p in left)
     assert not [pid for pid in _children_of(supervisor.folder) if Path(f"/proc/{pid}/comm").read_text() == "sleep\n"]
+
+
+def test_prometheus_sees_the_runs_and_the_sessions_of_a_warm_driver(
+    namespace: Namespace, supervisor: Supervisor
+) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        port = taken.getsockname()[1]
+    supervisor.start(LETHE_METRICS_PORT=str(port))
+    for act in ("ok", "exits", "ok"):
+        bad = a_spec(act)
+        namespace.ask(bad)
+        namespace.result(bad)
+
+    page = urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10).read().decode()
+
+    samples = {
+        (s.name, s.labels.get("outcome"), s.labels.get("reason")): s.value
+        for m in text_string_to_metric_families(page)
+        for s in m.samples
+    }
+    runs = {key[1:]: n for key, n in samples.items() if key[0] == "lethe_warm_driver_runs_total"}
+    assert runs == {("Delivered", ""): 2, ("Stopped", "WarmDriverEnded"): 1}
+    assert samples["lethe_warm_driver_sessions_total", None, None] == 2
+    assert samples["lethe_warm_driver_session_up", None, None] == 1
+    assert samples["lethe_warm_driver_session_memory_bytes", None, None] > 0
+    assert samples["lethe_warm_driver_runs_waiting", None, None] == 0
 
 
 def test_a_session_that_keeps_memory_is_replaced_before_the_next_run(
