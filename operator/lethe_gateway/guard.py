@@ -72,6 +72,7 @@ class Guard:
             noted.problem = noted.problem or scope.get("lethe.problem", "")
             noted.namespace = namespace if namespace in self._services.settings.namespaces else ""
             access_log.write(noted)
+            self._services.metrics.request_ended(noted.route, noted.method, noted.status, noted.seconds)
 
     async def _answer(self, scope: Scope, receive: Receive, sending: "_Sending", noted: access_log.Request) -> None:
         try:

@@ -55,6 +55,7 @@ def main() -> None:
         logging.getLogger(verbose).setLevel(logging.WARNING)
     log.info("version %s", version())
     services = services_of(settings)
+    services.metrics.serve(settings.metrics_port)
     try:
         asyncio.run(_serve(create_app(services), settings))
     finally:

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 
 from lethe_gateway.identity.caller import Identity
 from lethe_gateway.limits import Concurrency, RateLimit
+from lethe_gateway.metrics import GatewayMetrics
 from lethe_gateway.resources.reader import ResourceReader
 from lethe_gateway.resources.writer import ResourceWriter
 from lethe_gateway.settings import Settings
@@ -30,6 +31,7 @@ class Services:
     writer: ResourceWriter
     now: Callable[[], datetime] = utc_now
     monotonic: Callable[[], float] = time.monotonic
+    metrics: GatewayMetrics = field(default_factory=GatewayMetrics)
     buffers: Buffers = field(init=False)
     uploads: Uploads = field(init=False)
     rates: RateLimit = field(init=False)  # requests of a caller

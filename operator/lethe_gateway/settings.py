@@ -101,6 +101,8 @@ class Settings:
     boundaries: Boundaries = UNLIMITED  # of namespaces: which buffers may be written to
     # How long an accepted token, and a right that was granted, are not checked again.
     identity_seconds: float = 10
+    # The port of /metrics; None: no metrics are served.
+    metrics_port: int | None = None
     log_level: str = "INFO"
 
 
@@ -132,6 +134,7 @@ def from_environment(env: Mapping[str, str] = os.environ) -> Settings:
         uploads=_document(UploadSettings, env, "LETHE_GATEWAY_UPLOADS", "the chart's value gateway.uploads"),
         console=_document(ConsoleSettings, env, "LETHE_GATEWAY_CONSOLE", "the chart's value gateway.console"),
         identity_seconds=_seconds(env, "LETHE_GATEWAY_IDENTITY_SECONDS", default.identity_seconds),
+        metrics_port=_port(env, "LETHE_METRICS_PORT", 0) or None,
         log_level=(env.get("LETHE_LOG_LEVEL") or default.log_level).upper(),
     )
 

@@ -12,6 +12,7 @@ from lethe_operator import kube
 from lethe_operator.kube import KubeError
 
 from lethe_inlet import clusters
+from lethe_inlet.metrics import InletMetrics
 from lethe_inlet.serving import LOOK_SECONDS, Hangs, Serving
 from lethe_inlet.settings import InvalidSettings, from_environment
 
@@ -33,6 +34,7 @@ def main() -> int:
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: leave.set())
     serving = Serving(kube.connect(), settings.namespace, lambda: clusters.read(settings.clusters_file))
+    InletMetrics(serving.sources).serve(settings.metrics_port)
     while not leave.is_set():
         try:
             serving.look()

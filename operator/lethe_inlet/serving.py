@@ -18,6 +18,7 @@ from lethe_operator.resources.dataset import Dataset, parse_dataset
 from lethe_operator.resources.source import KafkaSource
 
 from lethe_inlet.clusters import Cluster
+from lethe_inlet.metrics import SourceSeen
 from lethe_inlet.source import Source
 from lethe_inlet.state import SourceState
 
@@ -81,6 +82,14 @@ class Serving:
             if name not in self._served and may_read(dataset):
                 self._served[name] = self._start(dataset)
         self._report()
+
+    def sources(self) -> list[SourceSeen]:
+        """What is known of the sources that are read. Any thread may call it."""
+        now = time.monotonic()
+        return [
+            SourceSeen(self.namespace, name, str(served.latest.reason), now - served.heard)
+            for name, served in list(self._served.items())
+        ]
 
     def stop(self) -> None:
         """Stop all threads, and wait for them. What they have begun is finished by the next process."""

@@ -16,6 +16,8 @@ class Settings:
     # The file with the Kafka clusters.
     clusters_file: Path
     log_level: str = "INFO"
+    # The port of /metrics; None: no metrics are served.
+    metrics_port: int | None = None
 
 
 def from_environment(environ: Mapping[str, str]) -> Settings:
@@ -24,4 +26,7 @@ def from_environment(environ: Mapping[str, str]) -> Settings:
         if not environ.get(name):
             raise InvalidSettings(f"{name} is not set. The chart sets it; see docs/inlet.md.")
     level = environ.get("LETHE_LOG_LEVEL") or "INFO"
-    return Settings(environ["POD_NAMESPACE"], Path(environ["LETHE_INLET_CLUSTERS"]), level.upper())
+    port = environ.get("LETHE_METRICS_PORT") or "0"
+    if not port.isdecimal():
+        raise InvalidSettings(f"LETHE_METRICS_PORT is {port!r}. It must be the number of a port.")
+    return Settings(environ["POD_NAMESPACE"], Path(environ["LETHE_INLET_CLUSTERS"]), level.upper(), int(port) or None)

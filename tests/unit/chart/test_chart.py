@@ -146,7 +146,7 @@ def test_the_chart_has_the_operators_defaults_of_events() -> None:
     assert chart.keys() == {f.alias for f in EventsSettings.model_fields.values()}
 
 
-def test_metrics_have_a_port_and_a_monitor_when_asked_for() -> None:
+def test_metrics_have_a_port_unless_they_are_disabled() -> None:
     def ports(values: dict[str, Any]) -> list[Any]:
         return [port["name"] for port in container(render(values))["ports"]]
 
@@ -155,16 +155,6 @@ def test_metrics_have_a_port_and_a_monitor_when_asked_for() -> None:
     assert ports({"metrics": {"enabled": False}}) == ["health"]
     assert "LETHE_METRICS_PORT" not in environment(render({"metrics": {"enabled": False}}))
     assert of_kind(render(), "PodMonitor") == []
-    (monitor,) = of_kind(
-        render(
-            {"metrics": {"podMonitor": {"create": True, "intervalSeconds": 60, "labels": {"release": "prometheus"}}}}
-        ),
-        "PodMonitor",
-    )
-    (deployment,) = of_kind(render(), "Deployment")
-    assert monitor["spec"]["selector"]["matchLabels"] == deployment["spec"]["selector"]["matchLabels"]
-    assert monitor["spec"]["podMetricsEndpoints"] == [{"port": "metrics", "interval": "60s", "honorLabels": True}]
-    assert monitor["metadata"]["labels"]["release"] == "prometheus"
 
 
 def test_an_upgrade_replaces_pods_one_by_one_and_a_drain_evicts_one_at_a_time() -> None:

@@ -150,7 +150,7 @@ def test_only_named_clients_connect_where_policies_are_enforced() -> None:
     (deployment,) = of_kind(documents, "Deployment", "gateway")
     labels = deployment["spec"]["template"]["metadata"]["labels"]
     assert policy["spec"]["podSelector"]["matchLabels"].items() <= labels.items()
-    assert policy["spec"]["ingress"] == [{"ports": [{"port": "api"}], "from": peers}]
+    assert policy["spec"]["ingress"] == [{"ports": [{"port": "api"}], "from": peers}, {"ports": [{"port": "metrics"}]}]
 
 
 def test_replicas_leave_one_by_one() -> None:

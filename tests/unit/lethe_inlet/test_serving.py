@@ -2,10 +2,12 @@
 
 import threading
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import pytest
 from lethe_inlet import serving
+from lethe_inlet.metrics import InletMetrics
 from lethe_inlet.serving import Hangs, Serving
 from lethe_inlet.state import SourceState
 from lethe_operator.kube import NotFound
@@ -129,3 +131,23 @@ def test_a_source_that_hangs_ends_the_process(served: Serving, monkeypatch: pyte
 
     with pytest.raises(Hangs, match="ns/flights has said nothing"):
         served.look()
+
+
+def test_prometheus_sees_which_sources_are_read_and_why_one_is_not(api: FakeApi, served: Serving) -> None:
+    api.bodies = [a_body(), a_body("other")]
+    served.look()
+    FakeSource.made[0].report(SourceState().reading())
+    FakeSource.made[1].report(SourceState().failing(Reason.SOURCE_DENIED, "no right"))
+
+    metrics = InletMetrics(served.sources).registry
+
+    def reading(dataset: str, reason: Reason) -> float | None:
+        labels = {"namespace": "ns", "dataset": dataset, "reason": str(reason)}
+        return metrics.get_sample_value("lethe_inlet_source_reading", labels)
+
+    assert (reading("flights", Reason.SOURCE_READ), reading("other", Reason.SOURCE_DENIED)) == (1, 0)
+    silent = metrics.get_sample_value("lethe_inlet_source_silent_seconds", {"namespace": "ns", "dataset": "flights"})
+    assert silent is not None
+    assert 0 <= silent < 5
+    page = (Path(__file__).parents[3] / "docs/metrics.md").read_text()
+    assert {m.name for m in metrics.collect() if m.name.startswith("lethe_") and f"`{m.name}`" not in page} == set()
