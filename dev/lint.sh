@@ -3,7 +3,7 @@
 source "$(dirname "$0")/lib.sh"
 cd "$ROOT"
 BIN=$LETHE_CACHE/venv/bin
-"$ROOT/dev/tools.sh" helm helm3
+"$ROOT/dev/tools.sh" helm helm3 promtool
 failed=()
 
 check() {
@@ -40,6 +40,7 @@ check "helm lint services" helm lint --strict dev/services --set images.postgres
 check "checkov" dev/scan.sh checkov
 check "kube-score" dev/scan.sh kube-score
 check "docs site" dev/site.sh --check
+check "promtool" promtool check rules --lint=all --lint-fatal helm/lethe/files/alerts.yaml
 mapfile -t files < <(scripts)
 check "shellcheck" "$BIN/shellcheck" -x -P dev "${files[@]}"
 [ ${#failed[@]} = 0 ] || die "lint: ${failed[*]}"

@@ -20,6 +20,7 @@ APICURIO_SHA256=2b28181501a20cbf6efcd77f9b7153908fc01f3d3a7c32024c0bd9e1b04c8a43
 MERMAID=11.12.0
 MERMAID_SHA256=07e37dfa97b337ccc85365d57eddf99b9706f09db3b59b260d0333b23b343c4b
 KUBE_SCORE=v1.20.0
+PROMTOOL=v0.316.0 # of Prometheus 3.16.0
 KSTATUS=v1.4.0 # as in dev/kstatus
 SPARK_OPERATOR=v2.4.0
 KUEUE=v0.15.0
@@ -211,6 +212,7 @@ obtain() {
         tool mermaid $MERMAID "fetching Mermaid $MERMAID" fetch_mermaid
         ;;
       kube-score) tool kube-score $KUBE_SCORE "building kube-score $KUBE_SCORE" build_module github.com/zegl/kube-score/cmd/kube-score@$KUBE_SCORE ;;
+      promtool) tool promtool $PROMTOOL "building promtool $PROMTOOL (5 to 15 minutes, once)" build_module github.com/prometheus/prometheus/cmd/promtool@$PROMTOOL ;;
       spark-operator)
         tool spark-operator $SPARK_OPERATOR "building the Spark operator $SPARK_OPERATOR" build_with_chart \
           github.com/kubeflow/spark-operator/v2@$SPARK_OPERATOR ./cmd/operator spark-operator charts/spark-operator-chart
