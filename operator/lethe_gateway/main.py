@@ -7,6 +7,7 @@ from typing import Final
 
 import anyio.to_thread
 from fastapi import FastAPI
+from lethe import logs
 from lethe.version import version
 from lethe_operator import kube as kubernetes
 from lethe_operator.kube import TimeLimits
@@ -45,7 +46,7 @@ def services_of(settings: Settings) -> Services:
 
 def main() -> None:
     settings = with_files(from_environment())
-    logging.basicConfig(level=settings.log_level, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    logs.to_stderr(settings.log_level, settings.log_format)
     access = logging.getLogger("lethe_gateway.access")
     access.propagate = False
     plain = logging.StreamHandler(sys.stdout)

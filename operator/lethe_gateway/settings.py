@@ -104,6 +104,7 @@ class Settings:
     # The port of /metrics; None: no metrics are served.
     metrics_port: int | None = None
     log_level: str = "INFO"
+    log_format: str = ""  # "json", or "" for text; the access log is always JSON
 
 
 def from_environment(env: Mapping[str, str] = os.environ) -> Settings:
@@ -136,6 +137,7 @@ def from_environment(env: Mapping[str, str] = os.environ) -> Settings:
         identity_seconds=_seconds(env, "LETHE_GATEWAY_IDENTITY_SECONDS", default.identity_seconds),
         metrics_port=_port(env, "LETHE_METRICS_PORT", 0) or None,
         log_level=(env.get("LETHE_LOG_LEVEL") or default.log_level).upper(),
+        log_format=env.get("LETHE_LOG_FORMAT", ""),
     )
 
 

@@ -6,6 +6,7 @@ import signal
 import sys
 import threading
 
+from lethe import logs
 from lethe.base.errors import LetheError
 from lethe.version import version
 from lethe_operator import kube
@@ -22,7 +23,7 @@ log = logging.getLogger("lethe_inlet")
 def main() -> int:
     try:
         settings = from_environment(os.environ)
-        logging.basicConfig(level=settings.log_level, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+        logs.to_stderr(settings.log_level, settings.log_format)
         for verbose in ("botocore", "urllib3", "pyiceberg"):
             logging.getLogger(verbose).setLevel(logging.WARNING)
         clusters.read(settings.clusters_file)

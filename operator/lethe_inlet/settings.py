@@ -18,6 +18,7 @@ class Settings:
     log_level: str = "INFO"
     # The port of /metrics; None: no metrics are served.
     metrics_port: int | None = None
+    log_format: str = ""  # "json", or "" for text
 
 
 def from_environment(environ: Mapping[str, str]) -> Settings:
@@ -29,4 +30,10 @@ def from_environment(environ: Mapping[str, str]) -> Settings:
     port = environ.get("LETHE_METRICS_PORT") or "0"
     if not port.isdecimal():
         raise InvalidSettings(f"LETHE_METRICS_PORT is {port!r}. It must be the number of a port.")
-    return Settings(environ["POD_NAMESPACE"], Path(environ["LETHE_INLET_CLUSTERS"]), level.upper(), int(port) or None)
+    return Settings(
+        environ["POD_NAMESPACE"],
+        Path(environ["LETHE_INLET_CLUSTERS"]),
+        level.upper(),
+        int(port) or None,
+        environ.get("LETHE_LOG_FORMAT", ""),
+    )

@@ -20,6 +20,7 @@ from lethe.iceberg.facts import observe
 from lethe.ingest.checking import columns_of
 from lethe.ledger.parts import get_many
 from lethe.ledger_store import store as ledger_store
+from lethe.logs import about
 from lethe.storage.object_store import ObjectStore, open_store
 from lethe_operator.reasons import Reason
 from lethe_operator.resources.dataset import Dataset
@@ -77,6 +78,10 @@ class Source:
 
     def run(self) -> None:
         """Read until stopped. Failures are reported and tried again."""
+        with about(namespace=self.dataset.meta.namespace, dataset=self.dataset.meta.name):
+            self._run()
+
+    def _run(self) -> None:
         failures = 0
         while not self.stopped.is_set():
             before = self.state.epoch

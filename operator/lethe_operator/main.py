@@ -10,6 +10,7 @@ from dataclasses import astuple, dataclass, field, replace
 from typing import Any, Final
 
 import kopf
+from lethe import logs
 from lethe.version import version
 
 from lethe_operator import kube as kubernetes
@@ -281,7 +282,7 @@ def runtime_of(settings: Settings) -> Runtime:
 
 def main() -> None:
     settings = with_files(from_environment())
-    logging.basicConfig(level=settings.log_level, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    logs.to_stderr(settings.log_level, settings.log_format)
     for verbose in ("botocore", "urllib3", "kopf", "asyncio", "aiohttp", "pyiceberg"):
         logging.getLogger(verbose).setLevel(logging.WARNING)
     if not settings.watch_namespaces:

@@ -53,6 +53,12 @@ class Key:
     def __str__(self) -> str:
         return f"{self.kind} {self.namespace}/{self.name}"
 
+    @property
+    def log_fields(self) -> dict[str, str]:
+        """The fields for `lethe.logs`."""
+        field = {"Dataset": "dataset", "VacuumPolicy": "vacuumPolicy"}.get(self.kind)
+        return {"namespace": self.namespace, **({field: self.name} if field else {})}
+
 
 @dataclass(frozen=True)
 class Next:

@@ -150,6 +150,8 @@ class Settings:
     # None: no metrics.
     metrics_port: int | None = None
     log_level: str = "INFO"
+    # Of the operator and of runs: "json", or "" for text.
+    log_format: str = ""
     # The release's name in the Lease of each watched namespace, the same for all pods of a shard; "": it uses no such Leases.
     operator: str = ""
     # "<namespace>/<name>" of the Lease that the leader of a shard holds; "": this is the only process of its shard.
@@ -232,6 +234,7 @@ def from_environment(env: Mapping[str, str] = os.environ) -> Settings:
         identity=env.get("POD_NAME") or f"{socket.gethostname()}-{uuid.uuid4().hex[:8]}",
         shard=shard,
         log_level=(env.get("LETHE_LOG_LEVEL") or default.log_level).upper(),
+        log_format=env.get("LETHE_LOG_FORMAT", ""),
     )
 
 

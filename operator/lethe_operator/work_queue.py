@@ -15,6 +15,8 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Final, Protocol
 
+from lethe.logs import about
+
 from lethe_operator.schedule import Intervals, Key, Next, Priority, Schedule, Start
 
 log = logging.getLogger(__name__)
@@ -137,14 +139,19 @@ class WorkQueue:
         next_time = self._schedule.next_time()
         return None if next_time is None else max(next_time - time.monotonic(), 0.0)
 
+    def _reconcile(self, key: Key) -> Next | None:
+        with about(**key.log_fields):
+            return self.reconcile(key)
+
     async def _work(self, key: Key) -> None:
         state, began = self._states[key], time.monotonic()
         try:
-            found = await asyncio.get_running_loop().run_in_executor(self._pool, self.reconcile, key)
+            found = await asyncio.get_running_loop().run_in_executor(self._pool, self._reconcile, key)
         except Exception as e:
             state.failures += 1
             pause = min(self.max_seconds, self.base_seconds * 2 ** min(state.failures - 1, 10))
-            log.warning("%s: %s: %s; retry in %g s", key, type(e).__name__, e, pause, exc_info=_unexpected(e))
+            with about(**key.log_fields):
+                log.warning("%s: %s: %s; retry in %g s", key, type(e).__name__, e, pause, exc_info=_unexpected(e))
             self.add(key, pause, Priority.DUE)
         else:
             state.failures = 0

@@ -6,6 +6,8 @@ from datetime import datetime
 from typing import assert_never
 
 from lethe.contract.run import DatasetRef, MailboxEntry
+from lethe.contract.run_fields import log_fields
+from lethe.logs import about
 
 from lethe_operator.apply import intent
 from lethe_operator.apply.dataset_objects import DatasetObjects
@@ -45,7 +47,8 @@ def dispatch(
     kube.patch(CONFIG_MAPS, run.dataset.namespace, names.shared(run.dataset.name), {"data": data})
     entry = mailbox.entry(run.dataset, run.run_id, run.family, run.attempt, now)
     _write_mailbox(kube, run.dataset.namespace, wanted.engine, {prefix: entry}, settings)
-    log.info("%s: %s by the %s: %s", run.dataset.claim, asked.name, wanted.engine, wanted.why)
+    with about(**log_fields(run)):
+        log.info("%s: %s by the %s: %s", run.dataset.claim, asked.name, wanted.engine, wanted.why)
     return Launched(asked.name, created=True)
 
 

@@ -8,6 +8,8 @@ from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Final
 
+from lethe.logs import about
+
 from lethe_operator.decide.actions import Event
 from lethe_operator.kube import EVENTS, Kube, KubeError
 from lethe_operator.resources.common import API_VERSION
@@ -45,15 +47,16 @@ def post(kube: Kube, namespace: str, events: Iterable[Event], uids: dict[tuple[s
                 "uid": uids.get((event.kind, event.name), ""),
             },
         }
-        log.log(
-            logging.WARNING if event.warning else logging.INFO,
-            "%s %s/%s: %s: %s",
-            event.kind,
-            namespace,
-            event.name,
-            event.reason,
-            event.message,
-        )
+        with about(namespace=namespace, **{f"{event.kind[0].lower()}{event.kind[1:]}": event.name}):
+            log.log(
+                logging.WARNING if event.warning else logging.INFO,
+                "%s %s/%s: %s: %s",
+                event.kind,
+                namespace,
+                event.name,
+                event.reason,
+                event.message,
+            )
         try:
             kube.create(EVENTS, namespace, document)
         except KubeError as e:

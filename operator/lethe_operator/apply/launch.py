@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from lethe.contract.run import DatasetRef, RunSpec
+from lethe.contract.run_fields import log_fields
+from lethe.logs import about
 
 from lethe_operator.apply import intent
 from lethe_operator.apply.dataset_objects import DatasetObjects, account_marks, ensure, require_owner
@@ -80,7 +82,10 @@ def launch(kube: Kube, prepared: Prepared, settings: Settings) -> Launched:
     document = run_object(run, prepared.size, prepared.template, record, settings, wanted.secrets)
     launched = _create(kube, document, [run.dataset])
     if launched.created:
-        log.info("%s: %s with %s executors: %s", run.dataset.claim, launched.job, prepared.size.executors, wanted.why)
+        with about(**log_fields(run)):
+            log.info(
+                "%s: %s with %s executors: %s", run.dataset.claim, launched.job, prepared.size.executors, wanted.why
+            )
     return launched
 
 

@@ -139,6 +139,7 @@ def driver(assignment: Assignment, size: Size, template: Mapping[str, Any], sett
             {"name": "PYICEBERG_HOME", "value": CATALOGS_PATH},
             {"name": "SPARK_LOCAL_DIRS", "value": spark_conf.SCRATCH},
             *_retention(settings),
+            *([{"name": "LETHE_LOG_FORMAT", "value": settings.log_format}] if settings.log_format else []),
         ],
         "resources": _resources(size.driver, settings.run_limits),
         "securityContext": _container_security(),

@@ -23,8 +23,10 @@ from typing import Any, Final, assert_never
 from lethe.base.errors import EXIT_DONE, EXIT_INPUT, EXIT_TRANSIENT
 from lethe.contract.result import Phase, RunResult
 from lethe.contract.run import RunKind, RunSpec
+from lethe.contract.run_fields import log_fields
 from lethe.guards.boundary import require_run_within
 from lethe.iceberg import catalogs
+from lethe.logs import process_is_about
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
@@ -83,6 +85,7 @@ def carry_out(
         asked = arguments.identity_of(invocation.run_file)
         delivered = asked is not None and result.deliver(result.failed(asked, error), invocation.environ)
         return RunEnd(error.exit_code, delivered)
+    process_is_about(**log_fields(spec))
     if cancelled.is_set():
         error = Cancelled()
         return RunEnd(error.exit_code, result.deliver(result.failed(spec, error), invocation.environ))

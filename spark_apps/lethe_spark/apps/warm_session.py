@@ -21,7 +21,9 @@ from pathlib import Path
 from typing import Final, TextIO
 
 from lethe.base.errors import EXIT_TRANSIENT, LetheError
+from lethe.contract.run_fields import log_fields
 from lethe.contract.run_log import BEGINNING
+from lethe.logs import process_is_about
 from pyspark.sql import SparkSession
 
 from lethe_spark.apps import app
@@ -116,6 +118,7 @@ def _carry_out(
         if (spec.run_id, spec.family, spec.attempt) != (handover.run_id, handover.family, handover.attempt):
             log.info("run %s, attempt %d, was replaced by another one", handover.run_id, handover.attempt)
             return True
+        process_is_about(**log_fields(spec))
         log.info("%s%s", BEGINNING, spec.attempt_name)
         done = app.carry_out(
             arguments.RunInvocation(path, environ),
@@ -124,6 +127,7 @@ def _carry_out(
             formatter,
             on_error=lambda: _end_with_jvm(base),
         )
+        process_is_about()  # the next lines are not about this run
         return done.delivered
 
 

@@ -15,10 +15,12 @@ from lethe.base.errors import LetheError
 from lethe.buffer.batch_rows import BatchRow
 from lethe.contract.result import Phase, Progress, RunOutcome, RunResult
 from lethe.contract.run import MailboxEntry, RestatementRequest, RunKind, RunSpec
+from lethe.contract.run_fields import log_fields
 from lethe.contract.settings import NativeDeletes
 from lethe.files.native_deletes import plan_masking
 from lethe.guards.boundary import require_run_within
 from lethe.ledger.ledger import Delta
+from lethe.logs import about
 from lethe.search.held_ids import held_ids
 from pydantic import ValidationError
 
@@ -62,6 +64,10 @@ class Aftermath:
 
     def clean_up(self) -> None:
         """Never raises, as `finished`."""
+        with about(**log_fields(self.context.spec)):
+            self._clean_up()
+
+    def _clean_up(self) -> None:
         done = finished(self.context, self.table, self.result, self.waiting)
         if done.snapshots_expired or done.ledger_files_removed:
             log.info(
@@ -94,6 +100,10 @@ class Worker:
         Returns: the upkeep that remains.
         Raises: Cancelled; ApiError, OSError, HTTPException, if the result could not be delivered; JvmGone. The key then stays.
         """
+        with about(namespace=self.api.namespace, run=post.entry.run_id, attempt=post.entry.attempt):
+            return self._carry_out_and_drop(post)
+
+    def _carry_out_and_drop(self, post: Post) -> Aftermath | None:
         entry = post.entry
         config_map = StatusConfigMap(self.api, entry.config_map, entry.prefix)
         left: Aftermath | None = None
@@ -135,8 +145,8 @@ class Worker:
             log.info("run %s, attempt %d, was replaced by another one", entry.run_id, entry.attempt)
             return None
         begun = _begun_before(entry, documents) + 1
-        log.info("run %s of Dataset %s, attempt %d", spec.run_id, spec.dataset.claim, spec.attempt)
-        with self.reporting.of_run(spec, config_map, begun) as reports:
+        with about(**log_fields(spec)), self.reporting.of_run(spec, config_map, begun) as reports:
+            log.info("run %s of Dataset %s, attempt %d", spec.run_id, spec.dataset.claim, spec.attempt)
             left: Aftermath | None = None
             try:
                 if begun > BEGUN_AT_MOST:

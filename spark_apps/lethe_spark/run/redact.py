@@ -1,9 +1,12 @@
 """Sets up the log of a process, and keeps secrets of catalogs out of it."""
 
 import logging
+import os
 import sys
 from collections.abc import Mapping
 from urllib.parse import quote, unquote, urlsplit
+
+from lethe.logs import LineFormatter
 
 _TELLING = ("secret", "password", "token", "credential", "access-key", "key-id")
 
@@ -21,21 +24,23 @@ def secrets_of(properties: Mapping[str, str]) -> frozenset[str]:
     return frozenset(s for s in found if len(s) > 3)  # replacing "a" would make the log unreadable
 
 
-class RedactingFormatter(logging.Formatter):
+class RedactingFormatter(LineFormatter):
     """Writes *** instead of each secret, also in stack traces."""
 
     secrets: frozenset[str] = frozenset()
 
-    def format(self, record: logging.LogRecord) -> str:
-        text = super().format(record)
+    def clean(self, text: str) -> str:
         for secret in sorted(self.secrets, key=len, reverse=True):
             text = text.replace(secret, "***")
         return text
 
 
 def log_to_stderr() -> RedactingFormatter:
-    """Log to stderr, for Lethe's modules from level INFO. Returns: the formatter; the caller sets its `secrets`."""
-    formatter = RedactingFormatter("%(asctime)s %(levelname)s %(name)s: %(message)s")
+    """Log to stderr in the format of LETHE_LOG_FORMAT, for Lethe's modules from level INFO.
+
+    Returns: the formatter; the caller sets its `secrets`.
+    """
+    formatter = RedactingFormatter(os.environ.get("LETHE_LOG_FORMAT", ""))
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(formatter)
     logging.basicConfig(level=logging.WARNING, handlers=[handler], force=True)

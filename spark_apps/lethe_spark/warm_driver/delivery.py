@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from lethe.base.errors import EXIT_INPUT, LetheError, TransientError
 from lethe.contract.result import Phase, Progress, RunOutcome, RunResult
 from lethe.contract.run import Document, MailboxEntry
+from lethe.logs import about
 from lethe.version import version
 from pydantic import ConfigDict, ValidationError
 
@@ -76,7 +77,8 @@ class Delivery:
         """
         documents = self._documents(entry)
         if documents is None or RUN not in documents:
-            log.info("run %s is no longer in ConfigMap %s, and is dropped", entry.run_id, entry.config_map)
+            with about(namespace=self.api.namespace, run=entry.run_id, attempt=entry.attempt):
+                log.info("run %s is no longer in ConfigMap %s, and is dropped", entry.run_id, entry.config_map)
             return None
         if _has_result(entry, documents):
             return None
@@ -106,7 +108,8 @@ class Delivery:
         return frozenset(self.api.get(self.api.config_maps(self.mailbox)).get("data") or {})
 
     def _put(self, entry: MailboxEntry, error: LetheError) -> None:
-        log.warning("run %s: %s", entry.run_id, error)
+        with about(namespace=self.api.namespace, run=entry.run_id, attempt=entry.attempt):
+            log.warning("run %s: %s", entry.run_id, error)
         failed = RunResult(
             run_id=entry.run_id,
             family=entry.family,

@@ -17,6 +17,7 @@ from time import monotonic
 from typing import Final
 
 from lethe.base.errors import InputError, LetheError
+from lethe.logs import about
 
 from lethe_spark.mailbox.entries import Mailbox, Post, Upkeep
 from lethe_spark.mailbox.metrics import metrics_port
@@ -234,7 +235,8 @@ class WarmDriver:
             return
         now = monotonic()
         self._ready, self._running = False, _Running(chosen, now, now + MEASURE_SECONDS)
-        log.info("run %s, attempt %d", chosen.entry.run_id, chosen.entry.attempt)
+        with about(namespace=self.settings.api.namespace, run=chosen.entry.run_id, attempt=chosen.entry.attempt):
+            log.info("run %s, attempt %d", chosen.entry.run_id, chosen.entry.attempt)
         try:
             self._hand_over(chosen, document)
         except OSError as e:
@@ -309,7 +311,8 @@ class WarmDriver:
         self.mailbox.settled(post, monotonic())
 
     def _put_off(self, post: Post, error: Exception) -> None:
-        log.warning("run %s stays in the mailbox: %s", post.entry.run_id, error)
+        with about(namespace=self.settings.api.namespace, run=post.entry.run_id, attempt=post.entry.attempt):
+            log.warning("run %s stays in the mailbox: %s", post.entry.run_id, error)
         self.metrics.put_off()
         self.mailbox.put_off(post, monotonic() + RETRY_SECONDS)
 

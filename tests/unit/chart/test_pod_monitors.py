@@ -1,12 +1,11 @@
 """The chart's PodMonitors: the Prometheus operator finds every pod that serves metrics, and each of them once."""
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 import pytest
 from lethe_operator.build import warm_driver
-from lethe_operator.settings import Settings, WarmDriverSettings
+from lethe_operator.settings import from_environment
 
 from tests.unit.chart.chart import environment, needs_helm, render
 
@@ -27,8 +26,8 @@ def pods(documents: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
         for d in documents
         if d["kind"] == "Deployment"
     }
-    asked = WarmDriverSettings.model_validate_json(environment(documents)["LETHE_WARM_DRIVERS"])
-    settings = replace(Settings(), warm_drivers=asked)
+    settings = from_environment(environment(documents))
+    asked = settings.warm_drivers
     jobs = {f"{n}/{asked.name}": warm_driver.job(n, "uid", settings) for n in EVERYTHING["watchNamespaces"]}
     return found | {name: job["spec"]["template"] for name, job in jobs.items()}
 
@@ -88,3 +87,13 @@ def test_every_monitor_has_the_labels_by_which_a_prometheus_selects_it() -> None
 
     assert {d["metadata"]["labels"]["release"] for d in found} == {"prometheus"}
     assert {e["interval"] for d in found for e in d["spec"]["podMetricsEndpoints"]} == {"60s"}
+
+
+@pytest.mark.parametrize("log_format", ["text", "json"])
+def test_every_process_writes_its_log_in_the_chosen_format(log_format: str) -> None:
+    found = pods(render({**EVERYTHING, "logFormat": log_format}))
+
+    for name, template in found.items():
+        (container,) = template["spec"]["containers"]
+        formats = [v["value"] for v in container["env"] if v["name"] == "LETHE_LOG_FORMAT"]
+        assert formats == ([log_format] if log_format == "json" else []), name

@@ -112,7 +112,7 @@ def test_a_run_of_a_newer_operator_is_not_carried_out_and_reports_the_version_of
         arguments.RunInvocation(run_file, where),
         arguments.Arguments((), {}),
         Event(),
-        RedactingFormatter("%(message)s"),
+        RedactingFormatter(),
     )
 
     told = read_result((tmp_path / "termination").read_text())
@@ -128,7 +128,7 @@ def test_a_file_that_names_no_run_has_no_result(run_file: Path, capsys: pytest.C
     run_file.write_text('{"kind": "Consolidation"}')
 
     ended = app.carry_out(
-        arguments.RunInvocation(run_file, {}), arguments.Arguments((), {}), Event(), RedactingFormatter("%(message)s")
+        arguments.RunInvocation(run_file, {}), arguments.Arguments((), {}), Event(), RedactingFormatter()
     )
 
     assert (ended.code, ended.delivered) == (10, False)
@@ -185,7 +185,7 @@ def test_errors_become_a_reason_and_an_exit_code_without_their_text(error: Excep
 
 
 def test_secrets_are_blotted_out_of_the_log_in_every_spelling() -> None:
-    formatter = RedactingFormatter("%(message)s")
+    formatter = RedactingFormatter()
     formatter.secrets = secrets_of(
         {
             "uri": "postgresql+psycopg2://u:p%40ss%2Fword@db/x",
@@ -196,7 +196,7 @@ def test_secrets_are_blotted_out_of_the_log_in_every_spelling() -> None:
     record = logging.LogRecord("x", 20, "f", 1, "p@ss/word p%%40ss%%2Fword topsecret s3://lake", None, None)
     record.msg = record.msg.replace("%%", "%")
 
-    assert formatter.format(record) == "*** *** *** s3://lake"
+    assert formatter.format(record).endswith(" INFO x: *** *** *** s3://lake")
 
 
 def test_a_result_is_cut_until_it_fits(run_file: Path) -> None:

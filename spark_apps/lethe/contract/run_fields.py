@@ -1,0 +1,22 @@
+"""What the lines of a run's log say about it. Pure."""
+
+from typing import Final
+
+from lethe.contract.run import RunSpec
+
+# At most this many names of Restatements are in a line: a run may carry out thousands.
+NAMES_AT_MOST: Final = 20
+
+
+def log_fields(spec: RunSpec) -> dict[str, object]:
+    """The fields for `lethe.logs`: of several Restatements, their names divided by commas, and their number."""
+    names = [r.name.rpartition("/")[2] for r in spec.restatement.requests] if spec.restatement is not None else []
+    return {
+        "namespace": spec.dataset.namespace,
+        "dataset": spec.dataset.name,
+        "run": spec.run_id,
+        "attempt": spec.attempt,
+        "kind": spec.family.value,
+        "restatement": ",".join(names[:NAMES_AT_MOST]),
+        "restatements": len(names),
+    }
