@@ -1,6 +1,7 @@
 """One line of JSON for each request, without tokens, values of the query, batch ids or names of people.
 
-The line names the route as it is declared, such as /v1/namespaces/{namespace}/datasets, and the namespace. A caller appears as a
+The line names the route as it is declared, such as /v1/namespaces/{namespace}/datasets, the namespace, and the Dataset and
+Restatement of the path. A caller appears as a
 keyed digest that is different in each process, so lines of one caller can be counted, and no caller can be named.
 """
 
@@ -28,6 +29,8 @@ class Request:
     problem: str = ""  # the type of the problem; "": there is none
     seconds: float = 0
     sent_bytes: int = 0
+    dataset: str = ""  # in the path
+    restatement: str = ""  # in the path
 
 
 def line(request: Request, now: datetime) -> str:
@@ -37,6 +40,8 @@ def line(request: Request, now: datetime) -> str:
         "method": request.method,
         "route": request.route or "none",
         "namespace": request.namespace or None,
+        "dataset": request.dataset or None,
+        "restatement": request.restatement or None,
         "caller": _digest(request.caller) if request.caller else None,
         "status": request.status,
         "problem": request.problem or None,

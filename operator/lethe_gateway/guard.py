@@ -30,6 +30,7 @@ OPEN: Final = frozenset({"/", "/healthz", "/readyz", "/openapi.json"})
 _STREAM: Final = re.compile(r"/v1/namespaces/[^/]+/changes")
 # A file that is sent through the gateway.
 _FILE: Final = re.compile(r".*/uploads/[0-9a-f]+/files/\d+")
+_NAME: Final = re.compile(r"[a-z0-9][a-z0-9.-]{0,252}")
 # It looks at each file of the upload.
 _COMPLETE: Final = re.compile(r".*/uploads/[0-9a-f]+:complete")
 BUSY_SECONDS: Final = 1.0
@@ -43,6 +44,11 @@ class _Bounds:
     of_one_caller: int  # places that one caller may have
     seconds: float | None  # until the answer is complete; None: as long as the client wishes
     body_bytes: int
+
+
+def _name(part: object) -> str:
+    """A part of a path that can be the name of a resource; "": it cannot, so it may be anything that a client has written."""
+    return part if isinstance(part, str) and _NAME.fullmatch(part) else ""
 
 
 class Guard:
@@ -68,9 +74,12 @@ class Guard:
             noted.seconds = self._services.monotonic() - started
             route = scope.get("route")
             noted.route = getattr(route, "path", "")
-            namespace = (scope.get("path_params") or {}).get("namespace", "")
+            parts = scope.get("path_params") or {}
+            namespace = parts.get("namespace", "")
             noted.problem = noted.problem or scope.get("lethe.problem", "")
-            noted.namespace = namespace if namespace in self._services.settings.namespaces else ""
+            if namespace in self._services.settings.namespaces:
+                noted.namespace = namespace
+                noted.dataset, noted.restatement = (_name(parts.get(k)) for k in ("dataset", "restatement"))
             access_log.write(noted)
             self._services.metrics.request_ended(noted.route, noted.method, noted.status, noted.seconds)
 

@@ -152,6 +152,7 @@ def test_the_access_log_has_one_line_for_each_request_and_nothing_that_names_any
         "/v1/namespaces/{namespace}/datasets/{dataset}/batches/{batchId:path}",
         "default",
     )
+    assert one["dataset"] == "flights"
     assert (one["status"], one["problem"], other["status"], other["problem"]) == (
         404,
         "not-found",

@@ -45,6 +45,25 @@ def test_a_table_is_opened_as_that_of_its_dataset() -> None:
     assert made.tables.targets == [Target("main", "air.flights", "ns/flights", "batch_id")]
 
 
+@pytest.mark.parametrize(
+    ("path", "named"),
+    [
+        (f"{DATASET}/erasures/fix", {"namespace": "ns", "dataset": "flights", "restatement": "fix"}),
+        (f"{DATASET}/batches/secret", {"namespace": "ns", "dataset": "flights"}),
+        ("/v1/namespaces/ns/datasets/Ana%20Example", {"namespace": "ns"}),
+        ("/v1/namespaces/elsewhere/datasets/flights", {}),
+    ],
+)
+def test_the_access_log_names_the_resource_of_the_path_and_nothing_that_can_be_no_resource(
+    path: str, named: dict[str, str], caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level("INFO", "lethe_gateway.access"):
+        parts(tables=OneTable([A])).client().get(path)
+
+    line = json.loads(caplog.messages[-1])
+    assert {k: line[k] for k in ("namespace", "dataset", "restatement") if k in line} == named
+
+
 def test_rights_are_asked_before_a_table_is_opened() -> None:
     made = parts(identity=Rights(rights=RIGHTS - {Right.to_read_batches("ns", "flights")}))
 
