@@ -5,13 +5,13 @@
 # The build runs on a copy of the tracked files, so that neither other files get in nor build folders stay behind.
 source "$(dirname "$0")/lib.sh"
 cd "$ROOT"
-out=$(realpath -m "${1:-dist}")
+out=$(portable absolute "${1:-dist}")
 
 "$ROOT/dev/venv.sh"
 copy=$(mktemp -d)
 trap 'rm -rf "$copy"' EXIT
-git ls-files -z -- pyproject.toml README.md LICENSE operator spark_apps ':!operator/lethe_local/crds' | xargs -0 cp --parents -L -t "$copy"
-cp -r crds "$copy/operator/lethe_local/crds" # in the checkout a link, which a build does not follow
+git ls-files -z -- pyproject.toml README.md LICENSE operator spark_apps ':!operator/lethe_local/crds' | tar -chf - --null -T - | tar -xf - -C "$copy"
+cp -R crds "$copy/operator/lethe_local/crds" # in the checkout a link, which a build does not follow
 mkdir -p "$out"
 cd "$copy"
 for kind in sdist wheel; do # the hooks of PEP 517

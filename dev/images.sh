@@ -10,6 +10,9 @@ source "$(dirname "$0")/lib.sh"
 DEBIAN_MIRROR=${DEBIAN_MIRROR:-http://deb.debian.org/debian}
 BASE=docker.io/library/debian:bookworm-slim
 LAYOUTS=$LETHE_CACHE/layouts
+# The S3 server in its image is a program for Linux. There, it is the one that tests start too.
+GATEWAY="versitygw"
+[ "$(uname -s)" = Linux ] || GATEWAY="versitygw-image"
 
 # The inputs of each image: first those of its base, whose build takes minutes, then those of the last layer.
 OPERATOR_BASE=(operator/Dockerfile dev/requirements/common.txt dev/requirements/operator.txt)
@@ -48,10 +51,10 @@ bake() { # IMAGE ARGUMENT...: with Docker or buildah
   ca=$(ca_bundle)
   [ -z "$ca" ] || secret=(--secret "id=ca,src=$ca")
   if docker_answers; then
-    DOCKER_BUILDKIT=1 docker build "${secret[@]}" -t "$@"
+    DOCKER_BUILDKIT=1 docker build ${secret[@]+"${secret[@]}"} -t "$@"
   else
     # the host's network: otherwise buildah creates a bridge on this machine
-    buildah_ build --layers --pull-never --network host --build-arg "DEBIAN=$BASE" "${secret[@]}" \
+    buildah_ build --layers --pull-never --network host --build-arg "DEBIAN=$BASE" ${secret[@]+"${secret[@]}"} \
       -v /etc/resolv.conf:/etc/resolv.conf:ro -v /etc/hosts:/etc/hosts:ro -t "$@"
   fi
 }
@@ -59,7 +62,7 @@ bake() { # IMAGE ARGUMENT...: with Docker or buildah
 binary_context() { # dev/tools.sh builds versitygw, so no image is pulled for it
   local context=$LETHE_CACHE/versitygw-context
   mkdir -p "$context"
-  cp -L "$LETHE_CACHE/bin/versitygw" "$context/"
+  cp "$LETHE_CACHE/bin/$GATEWAY" "$context/versitygw"
   echo "$context"
 }
 
@@ -114,7 +117,7 @@ app_layer() { # BASE IMAGE DOCKERFILE LABEL
 docker_has() { docker image inspect "$1" > /dev/null 2>&1; }
 
 build() {
-  "$ROOT/dev/tools.sh" versitygw
+  "$ROOT/dev/tools.sh" $GATEWAY
   if docker_answers; then
     docker_has "$postgres" || progress "building the PostgreSQL image" bake "$postgres" -f "$ROOT/dev/services/postgres/Dockerfile" "$ROOT"
     docker_has "$versitygw" || progress "building the S3 image" bake "$versitygw" -f "$ROOT/dev/services/versitygw/Dockerfile" "$(binary_context)"
@@ -184,7 +187,7 @@ kafka() {
   "$LETHE_CACHE/venv/bin/python" -m lethe.jars "$LETHE_CACHE/jars" --scope test
   rm -rf "$context"
   mkdir -p "$context"
-  cp -r "$LETHE_CACHE/jars/kafka" "$context/"
+  cp -R "$LETHE_CACHE/jars/kafka" "$context/"
   if docker_answers; then
     docker_has "$kafka" || progress "building Kafka's image" bake "$kafka" --build-arg "SPARK=$spark" \
       -f "$ROOT/dev/services/kafka/Containerfile" "$context"
@@ -202,7 +205,7 @@ launchers() {
   "$ROOT/dev/tools.sh" spark-operator kueue
   rm -rf "$context"
   mkdir -p "$context"
-  cp -L "$LETHE_CACHE/bin/spark-operator" "$LETHE_CACHE/bin/kueue" "$ROOT/dev/launchers/spark-operator/controller" "$context/"
+  cp "$LETHE_CACHE/bin/spark-operator" "$LETHE_CACHE/bin/kueue" "$ROOT/dev/launchers/spark-operator/controller" "$context/"
   if docker_answers; then
     docker_has "$spark_operator" || progress "building the Spark operator's image" bake "$spark_operator" \
       --build-arg "SPARK=$spark" -f "$ROOT/dev/launchers/spark-operator/Containerfile" "$context"

@@ -8,12 +8,13 @@ source "$(dirname "$0")/lib.sh"
 
 NAMESPACE=${LETHE_NAMESPACE:-lethe-system}
 WATCH=${LETHE_WATCH:-default} # comma-separated
-KUBECONFIG=$("$ROOT/dev/stack.sh" kubeconfig)
-export KUBECONFIG
 # shellcheck disable=SC1090,SC1091
 source "$LETHE_LOADED"
 
-secret() { kubectl -n lethe-services get secret lethe-services -o "jsonpath={.data.$1}" | base64 -d; }
+ENVIRONMENT=$("$ROOT/dev/stack.sh" env)
+eval "$ENVIRONMENT"
+
+secret() { kubectl -n lethe-services get secret lethe-services -o "go-template={{.data.$1 | base64decode}}"; }
 
 umask 077
 values=$(mktemp)
@@ -33,7 +34,7 @@ gateway:
   service: {type: NodePort}
   uploads:
     # As this machine reaches the store.
-    endpoints: {main: "http://$(kubectl get nodes -o 'jsonpath={.items[0].status.addresses[?(@.type=="InternalIP")].address}'):30070"}
+    endpoints: {main: "$LETHE_S3_ENDPOINT"}
 events:
   enabled: ${LETHE_EVENTS:-false}
   http: {url: "http://receiver.default:8080/"}

@@ -1,4 +1,7 @@
 # Shared by all scripts under dev/: folders, the choice of the cluster, and progress messages.
+#
+# Scripts that run where Docker runs must work on macOS too, with its bash 3.2 and the commands of BSD; tests/unit/dev checks it. What has
+# no common command is in portable.py.
 # shellcheck shell=bash
 set -euo pipefail
 
@@ -15,6 +18,11 @@ export LETHE_LOADED=$LETHE_STATE/loaded-$CLUSTER_NAME.env
 # The packages of this checkout. The virtual environment contains only their dependencies.
 export PYTHONPATH=$ROOT/operator:$ROOT/spark_apps
 mkdir -p "$LETHE_CACHE" "$LETHE_STATE/log"
+
+portable() {
+  command -v python3 > /dev/null || "$ROOT/dev/packages.sh" python
+  python3 -I "$ROOT/dev/portable.py" "$@"
+}
 
 say() { printf '%s\n' "$*" >&2; }
 die() { say "error: $*"; exit 1; }
@@ -47,7 +55,7 @@ progress() {
   return $rc
 }
 
-docker_answers() { timeout 10 docker info > /dev/null 2>&1; }
+docker_answers() { command -v docker > /dev/null && portable within 10 docker info > /dev/null 2>&1; }
 
 # Where Lethe runs: an existing cluster if its context is named, else kind if Docker runs, else the local node.
 mode() {
@@ -63,14 +71,11 @@ helm_unstick() {
 # Only one process at a time does a given job. The others wait, and then find it done.
 locked() {
   exec 8> "$LETHE_STATE/$1.lock"
-  flock 8
+  portable wait-for-lock 8
   shift
   "$@"
   exec 8>&-
 }
 
 # hash_of FILE-OR-FOLDER...: 12 hex digits that depend only on names and contents.
-hash_of() {
-  (cd "$ROOT" && find "$@" -type f ! -name '*.pyc' ! -path '*/__pycache__/*' ! -path '*.egg-info/*' -print0 \
-    | LC_ALL=C sort -z | xargs -0 sha256sum | sha256sum | cut -c1-12)
-}
+hash_of() { portable hash "$ROOT" "$@"; }

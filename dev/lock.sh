@@ -41,9 +41,9 @@ for name in dev checkov engines docs servers; do # uv reads the versions to keep
   [ ! -e "$LOCKS/$name.txt" ] || cp "$LOCKS/$name.txt" "$LOCKS/$name.txt.new"
 done
 say "resolving"
-{ wanted gateway local operator plan spark test; cat "$LOCKS/dev.in"; } | lock dev "${upgrades[@]}"
+{ wanted gateway local operator plan spark test; cat "$LOCKS/dev.in"; } | lock dev ${upgrades[@]+"${upgrades[@]}"}
 # The images contain the versions that the tests used. `common` is what both have.
 wanted | lock common -c "$LOCKS/dev.txt"
 wanted gateway operator | lock operator -c "$LOCKS/dev.txt"
 wanted spark | lock spark -c "$LOCKS/dev.txt"
-for name in checkov engines docs servers; do lock "$name" "${upgrades[@]}" < "$LOCKS/$name.in"; done
+for name in checkov engines docs servers; do lock "$name" ${upgrades[@]+"${upgrades[@]}"} < "$LOCKS/$name.in"; done

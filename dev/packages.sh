@@ -15,7 +15,7 @@ for part; do
       # Debian puts ensurepip into python3-venv, not into python3
       python3 -c 'import sys, ensurepip, venv; sys.exit(sys.version_info < (3, 11))' 2> /dev/null \
         || missing+=(python3 python3-venv)
-      [ -e /etc/ssl/certs/ca-certificates.crt ] || missing+=(ca-certificates)
+      lacks apt-get || [ -e /etc/ssl/certs/ca-certificates.crt ] || missing+=(ca-certificates)
       ;;
     java)
       major=$(java_major 2> /dev/null || true)
@@ -50,12 +50,12 @@ for part; do
 done
 [ ${#missing[@]} -gt 0 ] || exit 0
 
-lacks apt-get && die "please install: ${missing[*]}"
+lacks apt-get && die "please install what Debian calls ${missing[*]} (Python 3.11 or later, Java 17 or later)"
 sudo=()
 [ "$(id -u)" = 0 ] || sudo=(sudo)
 # shellcheck disable=SC2317  # called through progress
 install_packages() {
-  "${sudo[@]}" apt-get -qq update
-  "${sudo[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -qq install -y --no-install-recommends "${missing[@]}"
+  ${sudo[@]+"${sudo[@]}"} apt-get -qq update
+  ${sudo[@]+"${sudo[@]}"} env DEBIAN_FRONTEND=noninteractive apt-get -qq install -y --no-install-recommends "${missing[@]}"
 }
 progress "installing packages (${missing[*]})" install_packages

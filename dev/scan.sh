@@ -5,8 +5,9 @@
 source "$(dirname "$0")/lib.sh"
 cd "$ROOT"
 
-rendered=$(mktemp --suffix .yaml)
-trap 'rm -f "$rendered"' EXIT
+folder=$(mktemp -d)
+trap 'rm -rf "$folder"' EXIT
+rendered=$folder/rendered.yaml
 
 # shellcheck disable=SC2016  # no expansion is meant
 NOT_SCORED=(
@@ -26,18 +27,15 @@ helm template lethe helm/lethe --namespace lethe-system --values dev/scan/values
 case $1 in
   checkov)
     "$ROOT/dev/venv.sh" checkov
-    mapfile -t dockerfiles < <(git ls-files '*Dockerfile')
-    mapfile -t workflows < <(git ls-files .github/workflows)
-    files=()
-    for file in "$rendered" "${dockerfiles[@]}" "${workflows[@]}"; do files+=(--file "$file"); done
+    files=(--file "$rendered")
+    while read -r file; do files+=(--file "$file"); done < <(git ls-files '*Dockerfile' .github/workflows)
     "$LETHE_CACHE/venv-checkov/bin/checkov" --config-file dev/scan/checkov.yaml "${files[@]}"
     ;;
   kube-score)
     "$ROOT/dev/tools.sh" kube-score
     ignored=()
     for test in "${NOT_SCORED[@]}"; do ignored+=(--ignore-test "$test"); done
-    kube-score score "${ignored[@]}" --output-format ci "$rendered" > "$rendered.scores" || { grep -v '\[OK\]\|\[SKIPPED\]' "$rendered.scores"; rm "$rendered.scores"; exit 1; }
-    rm "$rendered.scores"
+    kube-score score "${ignored[@]}" --output-format ci "$rendered" > "$rendered.scores" || { grep -vE '\[(OK|SKIPPED)\]' "$rendered.scores"; exit 1; }
     ;;
   *) sed -n 2p "$0"; exit 2 ;;
 esac

@@ -14,7 +14,7 @@ if [ "${1:-}" = --check ]; then
   out=$(mktemp -d)
   trap 'rm -rf "$out"' EXIT
 else
-  out=$(realpath -m "${1:-build/site}")
+  out=$(portable absolute "${1:-build/site}")
 fi
 "$LETHE_CACHE/venv-docs/bin/mkdocs" build --strict --site-dir "$out" 2>&1 | { grep -v '^INFO' >&2 || true; }
 loaded='<(script|link|img|iframe|source)[^>]*(src|href)="?(https?:)?//'

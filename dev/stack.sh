@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # The cluster with the services that Lethe needs: stack.sh up | cluster | services | env | kubeconfig | status | down [--purge]
 #
-# kind if Docker runs, else the local node; an existing cluster only if CLUSTER names its context. CLUSTER_NAME and CLUSTER_INDEX
+# kind if Docker runs, else the local node; an existing cluster only if CLUSTER names its context. KIND_CONFIG is the path of a
+# configuration for kind in the place of kind-config.yaml, for example with another image of the node. CLUSTER_NAME and CLUSTER_INDEX
 # choose between the clusters of the demo and of the tests (see lib.sh). Every command may be repeated at any time.
 source "$(dirname "$0")/lib.sh"
 
@@ -31,7 +32,7 @@ cluster() {
     kind)
       mkdir -p "$FOLDER"
       kind get clusters 2> /dev/null | grep -qx "$CLUSTER_NAME" \
-        || progress "creating the kind cluster $CLUSTER_NAME" kind create cluster --name "$CLUSTER_NAME" --config "$ROOT/kind-config.yaml" --wait 180s
+        || progress "creating the kind cluster $CLUSTER_NAME" kind create cluster --name "$CLUSTER_NAME" --config "${KIND_CONFIG:-$ROOT/kind-config.yaml}" --wait 180s
       kind export kubeconfig -q --name "$CLUSTER_NAME" --kubeconfig "$KUBECONFIG"
       ;;
     existing)
@@ -70,21 +71,33 @@ services() {
     --wait --timeout 5m
 }
 
-secret() { kubectl -n "$SERVICES" get secret lethe-services -o "jsonpath={.data.$1}" | base64 -d; }
+secret() { kubectl -n "$SERVICES" get secret lethe-services -o "go-template={{.data.$1 | base64decode}}"; }
+
+# Where this machine reaches a port of the node. Docker Desktop's containers have no address on the host, so kind publishes it.
+address() { # PORT
+  local node
+  if [ "$MODE" = kind ]; then
+    docker port "$CLUSTER_NAME-control-plane" "$1/tcp" | head -n 1 | grep . \
+      || die "the kind cluster $CLUSTER_NAME does not run, or does not publish port $1: run make down, then make cluster"
+  else
+    node=$(kubectl get nodes -o 'jsonpath={.items[0].status.addresses[?(@.type=="InternalIP")].address}') || die "the cluster does not run: run make cluster"
+    echo "$node:$1"
+  fi
+}
 
 environment() {
-  local node user password
-  node=$(kubectl get nodes -o 'jsonpath={.items[0].status.addresses[?(@.type=="InternalIP")].address}') || die "the cluster does not run: run make cluster"
+  local s3 postgres user password
+  s3=$(address 30070) && postgres=$(address 30432)
   user=$(secret POSTGRES_USER) || die "the services are not installed: run make services"
   password=$(secret POSTGRES_PASSWORD)
   show() { printf 'export %s=%q\n' "$1" "$2"; }
   show KUBECONFIG "$KUBECONFIG"
-  show LETHE_S3_ENDPOINT "http://$node:30070"
+  show LETHE_S3_ENDPOINT "http://$s3"
   show AWS_ACCESS_KEY_ID "$(secret AWS_ACCESS_KEY_ID)"
   show AWS_SECRET_ACCESS_KEY "$(secret AWS_SECRET_ACCESS_KEY)"
   show AWS_REGION us-east-1
   show LETHE_CATALOG_NAME main
-  show LETHE_CATALOG_URI "postgresql+psycopg2://$user:$password@$node:30432/lake"
+  show LETHE_CATALOG_URI "postgresql+psycopg2://$user:$password@$postgres/lake"
   show LETHE_WAREHOUSE s3://lake/warehouse
 }
 

@@ -79,7 +79,7 @@ if [ ${#local[@]} -gt 0 ]; then
   run -n auto --maxprocesses 4 --dist worksteal "${local[@]}" | tee "$logs/tests.log" || tests=$?
 fi
 if [ ${#cluster[@]} -gt 0 ]; then
-  tail -n +1 -f --pid="$beside" "$logs/tests-cluster.log"
+  portable follow "$beside" "$logs/tests-cluster.log"
   wait "$beside" || on_cluster=$?
 fi
 [ $lint = 0 ] || say "lint FAILED, see above"

@@ -9,6 +9,7 @@
 source "$(dirname "$0")/lib.sh"
 
 KUBERNETES=1.36.3
+MINOR=36
 HELM=v4.3.1
 HELM3=v3.20.0 # many users have it still
 COREDNS=v1.14.7
@@ -30,25 +31,35 @@ REGISTRY_SERVER=v3.1.2
 KIND=v0.33.0 # kind-config.yaml pins the node image that was built for it
 GO_MIN=1.26
 GO=1.26.8 # fetched only where no recent Go is installed
-GO_SHA256=30c2b1bf7dcc88d3eb0a1364e47ddd9128edb3110a30e8a0ef61cd5856b31de7
+GO_SHA256="linux-amd64 30c2b1bf7dcc88d3eb0a1364e47ddd9128edb3110a30e8a0ef61cd5856b31de7
+linux-arm64 02b36b6787b3ac767668f630e2998df45a3b1f9ffee08d1bf3ef6487cd658d99
+darwin-amd64 fe99a2009e5bb51e06d7784f1a486478673512041c2671157bd382806e2aedcf
+darwin-arm64 0aad5fb52b88498885290178adc0bcfe429bc63012621af9f83282eb640bd9c7"
 
 SOURCES=$ROOT/dev/cluster/go
 export CGO_ENABLED=0 GOTOOLCHAIN=local
 
-go_is_recent() {
-  local have
-  have=$("$1" env GOVERSION 2> /dev/null | sed 's/^go//') || return 1
-  [ -n "$have" ] && [ "$(printf '%s\n' $GO_MIN "$have" | sort -V | head -n 1)" = $GO_MIN ]
+go_is_recent() { "$1" env GOVERSION 2> /dev/null | portable version-fits $GO_MIN; }
+
+platform() { # as Go names this machine
+  case $(uname -sm) in
+    "Linux x86_64") echo linux-amd64 ;;
+    "Linux aarch64" | "Linux arm64") echo linux-arm64 ;;
+    "Darwin x86_64") echo darwin-amd64 ;;
+    "Darwin arm64") echo darwin-arm64 ;;
+    *) die "please install Go $GO_MIN or later: none is pinned here for $(uname -sm)" ;;
+  esac
 }
 
 # Go's own distribution is a module too: golang.org/toolchain. Every module proxy has its zip.
 fetch_go() {
-  [ "$(uname -m)" = x86_64 ] || die "please install Go $GO_MIN or later (only the amd64 toolchain is pinned here)"
-  local zip=$LETHE_CACHE/go.zip.$$ tree=$LETHE_CACHE/go-$GO.$$
-  GO_ZIP=$zip GO_TREE=$tree GO_VERSION=$GO GO_SHA256=$GO_SHA256 python3 - << 'P'
+  local platform pinned zip=$LETHE_CACHE/go.zip.$$ tree=$LETHE_CACHE/go-$GO.$$
+  platform=$(platform)
+  pinned=$(sed -n "s/^$platform //p" <<< "$GO_SHA256")
+  GO_ZIP=$zip GO_TREE=$tree GO_VERSION=$GO.$platform GO_SHA256=$pinned python3 - << 'P'
 import hashlib, os, shutil, urllib.request, zipfile
 e = os.environ
-version = f"v0.0.1-go{e['GO_VERSION']}.linux-amd64"
+version = f"v0.0.1-go{e['GO_VERSION']}"
 proxy = next((p for p in e.get("GOPROXY", "").replace("|", ",").split(",") if p.startswith("http")), "https://proxy.golang.org")
 with urllib.request.urlopen(f"{proxy}/golang.org/toolchain/@v/{version}.zip") as answer, open(e["GO_ZIP"], "wb") as file:
     shutil.copyfileobj(answer, file)
@@ -85,10 +96,10 @@ install_to() { # FOLDER FILE...: by one rename
 
 build_kubernetes() { # FOLDER
   local version=k8s.io/component-base/version part
-  part=$(mktemp -d -p "$LETHE_CACHE")
+  part=$(mktemp -d "$LETHE_CACHE/part.XXXXXX")
   # Without -X the server reports v0.0.0 and version checks fail. With -trimpath the Go cache works for any checkout.
   (cd "$SOURCES" && "$go" build -mod=readonly -trimpath -o "$part/kubernetes" -ldflags "-s -w -X $version.gitVersion=v$KUBERNETES \
-    -X $version.gitMajor=1 -X $version.gitMinor=36 -X $version.gitCommit=none -X $version.gitTreeState=archive" . \
+    -X $version.gitMajor=1 -X $version.gitMinor=$MINOR -X $version.gitCommit=none -X $version.gitTreeState=archive" . \
     && "$go" build -trimpath -ldflags "-s -w" -o "$part/pause" ./pause)
   for name in kube-apiserver kube-controller-manager kube-scheduler kube-proxy kubelet kubectl kubeadm etcd; do
     ln -s kubernetes "$part/$name"
@@ -99,16 +110,16 @@ build_kubernetes() { # FOLDER
 
 build_kubectl() { # FOLDER: for kind, which includes the other programs
   local version=k8s.io/component-base/version part
-  part=$(mktemp -d -p "$LETHE_CACHE")
+  part=$(mktemp -d "$LETHE_CACHE/part.XXXXXX")
   (cd "$SOURCES" && "$go" build -mod=readonly -trimpath -o "$part/kubectl" -ldflags "-s -w -X $version.gitVersion=v$KUBERNETES \
-    -X $version.gitMajor=1 -X $version.gitMinor=36" k8s.io/kubernetes/cmd/kubectl)
+    -X $version.gitMajor=1 -X $version.gitMinor=$MINOR" k8s.io/kubernetes/cmd/kubectl)
   install_to "$1" "$part"/*
   rmdir "$part"
 }
 
 build_module() { # FOLDER PACKAGE@VERSION
   local part
-  part=$(mktemp -d -p "$LETHE_CACHE")
+  part=$(mktemp -d "$LETHE_CACHE/part.XXXXXX")
   (cd "$part" && GOFLAGS=-trimpath GOBIN=$part "$go" install -ldflags "-s -w" "$2")
   install_to "$1" "$part"/*
   rmdir "$part"
@@ -121,21 +132,31 @@ build_helm3() { # FOLDER
 
 build_kstatus() { # FOLDER
   local part
-  part=$(mktemp -d -p "$LETHE_CACHE")
+  part=$(mktemp -d "$LETHE_CACHE/part.XXXXXX")
   # It needs a newer Go than the others. The go command fetches that one by the module proxy and verifies it.
   (cd "$ROOT/dev/kstatus" && GOTOOLCHAIN=auto "$go" build -mod=readonly -trimpath -o "$part/kstatus" -ldflags "-s -w" .)
   install_to "$1" "$part"/*
   rmdir "$part"
 }
 
-# A module that replaces its dependencies, or whose list of versions the proxy does not give, is built in its own folder. Its chart
-# comes with it.
+# For an image, so for Linux: `go install` makes no programs for another system.
+build_for_image() { # FOLDER MODULE@VERSION PACKAGE NAME
+  local part source
+  part=$(mktemp -d "$LETHE_CACHE/part.XXXXXX")
+  source=$(cd "$part" && "$go" mod download -json "$2" | python3 -c 'import json, sys; print(json.load(sys.stdin)["Dir"])')
+  (cd "$source" && GOOS=linux "$go" build -mod=readonly -trimpath -ldflags "-s -w" -o "$part/$4" "$3")
+  install_to "$1" "$part"/*
+  rmdir "$part"
+}
+
+# For an image, like the above. A module that replaces its dependencies, or whose list of versions the proxy does not give, is built in
+# its own folder. Its chart comes with it.
 build_with_chart() { # FOLDER MODULE@VERSION PACKAGE NAME CHART
   local part source
-  part=$(mktemp -d -p "$LETHE_CACHE")
+  part=$(mktemp -d "$LETHE_CACHE/part.XXXXXX")
   source=$(cd "$part" && "$go" mod download -json "$2" | python3 -c 'import json, sys; print(json.load(sys.stdin)["Dir"])')
-  (cd "$source" && "$go" build -mod=readonly -trimpath -ldflags "-s -w" -o "$part/$4" "$3")
-  cp -r "$source/$5" "$part/$4-chart"
+  (cd "$source" && GOOS=linux "$go" build -mod=readonly -trimpath -ldflags "-s -w" -o "$part/$4" "$3")
+  cp -R "$source/$5" "$part/$4-chart"
   chmod -R u+w "$part/$4-chart"
   install_to "$1" "$part"/*
   rmdir "$part"
@@ -143,14 +164,14 @@ build_with_chart() { # FOLDER MODULE@VERSION PACKAGE NAME CHART
 
 build_azurite() { # FOLDER
   local part
-  part=$(mktemp -d -p "$LETHE_CACHE")
+  part=$(mktemp -d "$LETHE_CACHE/part.XXXXXX")
   cp "$ROOT"/dev/azurite/*.json "$part/"
   (cd "$part" && npm ci --ignore-scripts --no-audit --no-fund)
   mv "$part" "$part.files"
   mkdir "$part"
   mv "$part.files" "$part/azurite-files"
   # shellcheck disable=SC2016  # expanded when it runs
-  printf '#!/bin/sh\nexec node "$(dirname "$(readlink -f "$0")")"/azurite-files/node_modules/azurite/dist/src/blob/main.js "$@"\n' > "$part/azurite-blob"
+  printf '#!/bin/sh\nexec node "$(dirname "$(readlink "$0" || echo "$0")")"/azurite-files/node_modules/azurite/dist/src/blob/main.js "$@"\n' > "$part/azurite-blob"
   chmod +x "$part/azurite-blob"
   install_to "$1" "$part"/*
   rmdir "$part"
@@ -158,9 +179,9 @@ build_azurite() { # FOLDER
 
 fetch_apicurio() { # FOLDER
   local part path=io/apicurio/apicurio-registry-app/$APICURIO/apicurio-registry-app-$APICURIO-all.tar.gz
-  part=$(mktemp -d -p "$LETHE_CACHE")
+  part=$(mktemp -d "$LETHE_CACHE/part.XXXXXX")
   curl -fsSL --retry 3 -o "$part/all.tar.gz" "${MAVEN_REPO:-https://repo1.maven.org/maven2}/$path"
-  echo "$APICURIO_SHA256  $part/all.tar.gz" | sha256sum -c --quiet
+  portable digest "$part/all.tar.gz" $APICURIO_SHA256
   mkdir "$part/apicurio"
   tar -xzf "$part/all.tar.gz" -C "$part/apicurio"
   rm "$part/all.tar.gz"
@@ -171,9 +192,9 @@ fetch_apicurio() { # FOLDER
 
 fetch_mermaid() { # FOLDER
   local part
-  part=$(mktemp -d -p "$LETHE_CACHE")
+  part=$(mktemp -d "$LETHE_CACHE/part.XXXXXX")
   (cd "$part" && npm pack --silent "mermaid@$MERMAID" && tar -xzf mermaid-*.tgz package/dist/mermaid.min.js)
-  echo "$MERMAID_SHA256  $part/package/dist/mermaid.min.js" | sha256sum -c --quiet
+  portable digest "$part/package/dist/mermaid.min.js" $MERMAID_SHA256
   install_to "$1" "$part/package/dist/mermaid.min.js"
   rm -r "$part"
 }
@@ -190,15 +211,32 @@ tool() { # NAME VERSION LABEL BUILDER [ARGUMENT...]
   done
 }
 
+# The user's own program, if its version fits: it is not built then. A link to one that was built before would hide it.
+use_installed() { # NAME VERSION-COMMAND LOW [HIGH]
+  local name=$1 command=$2
+  shift 2
+  (
+    export PATH=${PATH//"$LETHE_CACHE/bin:"/}
+    command -v "$name" > /dev/null && eval "$name $command" 2> /dev/null | portable version-fits "$@"
+  ) || return 1
+  rm -f "$LETHE_CACHE/bin/$name"
+}
+
 obtain() {
   mkdir -p "$LETHE_CACHE/bin"
   for name; do
     case $name in
       kubernetes) tool kubernetes $KUBERNETES-"$(hash_of dev/cluster/go)" "building Kubernetes $KUBERNETES (10 to 20 minutes, once)" build_kubernetes ;;
-      kubectl) tool kubectl $KUBERNETES "building kubectl $KUBERNETES" build_kubectl ;;
-      helm) tool helm $HELM "building Helm $HELM" build_module helm.sh/helm/v4/cmd/helm@$HELM ;;
+      # kubectl may differ from the API server by one minor version
+      kubectl) use_installed kubectl "version --client" 1.$((MINOR - 1)) 1.$((MINOR + 1)) \
+        || tool kubectl $KUBERNETES "building kubectl $KUBERNETES" build_kubectl ;;
+      helm) use_installed helm "version --short" 3.16 4 || tool helm $HELM "building Helm $HELM" build_module helm.sh/helm/v4/cmd/helm@$HELM ;;
       helm3) tool helm3 $HELM3 "building Helm $HELM3" build_helm3 ;;
       coredns) tool coredns $COREDNS "building CoreDNS $COREDNS" build_module github.com/coredns/coredns@$COREDNS ;;
+      versitygw-image)
+        tool versitygw-image $VERSITYGW "building versitygw $VERSITYGW for its image" build_for_image \
+          github.com/versity/versitygw@$VERSITYGW ./cmd/versitygw versitygw-image
+        ;;
       versitygw) tool versitygw $VERSITYGW "building versitygw $VERSITYGW" build_module github.com/versity/versitygw/cmd/versitygw@$VERSITYGW ;;
       fake-gcs-server) tool fake-gcs-server $FAKE_GCS "building fake-gcs-server $FAKE_GCS" build_module github.com/fsouza/fake-gcs-server@$FAKE_GCS ;;
       azurite)
@@ -221,7 +259,7 @@ obtain() {
       syft) tool syft $SYFT "building Syft $SYFT" build_module github.com/anchore/syft/cmd/syft@$SYFT ;;
       crane) tool crane $CRANE "building crane $CRANE" build_module github.com/google/go-containerregistry/cmd/crane@$CRANE ;;
       registry) tool registry $REGISTRY_SERVER "building a registry $REGISTRY_SERVER" build_module github.com/distribution/distribution/v3/cmd/registry@$REGISTRY_SERVER ;;
-      kind) tool kind $KIND "building kind $KIND" build_module sigs.k8s.io/kind@$KIND ;;
+      kind) use_installed kind version $KIND || tool kind $KIND "building kind $KIND" build_module sigs.k8s.io/kind@$KIND ;;
       *) die "unknown tool $name" ;;
     esac
   done
@@ -229,9 +267,10 @@ obtain() {
 
 if [ $# = 0 ]; then
   case $(mode) in
-    node) set -- kubernetes helm coredns versitygw ;;
-    kind) set -- kind kubectl helm versitygw ;;
-    existing) set -- kubectl helm versitygw ;;
+    node) set -- kubernetes helm coredns ;;
+    kind) set -- kind kubectl helm ;;
+    existing) set -- kubectl helm ;;
   esac
 fi
+"$ROOT/dev/packages.sh" python
 locked tools obtain "$@"

@@ -18,16 +18,15 @@ make_venv() {
   grep -oE '^[A-Za-z0-9._-]+==[^ ;\\]+( ; [^\\]+)?' "$LOCK" > "$folder.new/constraints.txt"
   PIP_CONSTRAINT=$folder.new/constraints.txt "$folder.new/bin/python" -m pip install -q --disable-pip-version-check \
     --require-hashes -r "$LOCK"
-  # The paths inside were made for another name
-  grep -rlIF "$folder.new" "$folder.new/bin" "$folder.new/pyvenv.cfg" | xargs sed -i "s#$folder.new#$folder#g"
   rm -rf "$folder"
-  mv "$folder.new" "$folder"
+  portable move-venv "$folder.new" "$folder"
 }
 
 main() {
   "$ROOT/dev/packages.sh" python
   local folder
-  folder=$LETHE_CACHE/venv-$(sha256sum < "$LOCK" | cut -c1-12)
+  folder=$(portable digest "$LOCK")
+  folder=$LETHE_CACHE/venv-${folder:0:12}
   [ -d "$folder" ] || progress "making the Python environment${tool:+ of $tool}" make_venv "$folder"
   ln -sfn "$folder" "$LINK"
 }

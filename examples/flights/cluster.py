@@ -22,17 +22,9 @@ def kubectl(*arguments: str, stdin: str | None = None) -> str:
     return done.stdout
 
 
-def gateway_url() -> str:
-    """Where the gateway of `make install` listens: a port of the cluster's first node."""
-    node = "{.items[0].status.addresses[?(@.type=='InternalIP')].address}"
-    address = kubectl("get", "nodes", "-o", f"jsonpath={node}")
-    port = kubectl("get", "service", "lethe-gateway", "-n", "lethe-system", "-o", "jsonpath={.spec.ports[0].nodePort}")
-    return f"http://{address}:{port}"
-
-
 @contextmanager
-def console_url() -> Iterator[str]:
-    """The gateway on a port of this machine: without TLS, the console takes tokens only there."""
+def gateway_url() -> Iterator[str]:
+    """The gateway on a port of this machine: without TLS, the console takes tokens only there, and not every node has an address here."""
     command = ["kubectl", "port-forward", "--namespace", "lethe-system", "service/lethe-gateway", ":443"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as forward:
         try:

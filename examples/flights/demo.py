@@ -15,7 +15,7 @@ from typing import Any
 import lethe
 import pandas as pd
 from botocore.exceptions import BotoCoreError
-from cluster import console_url, gateway_url, kubectl, look, produce, received, start_kafka, start_receiver
+from cluster import gateway_url, kubectl, look, produce, received, start_kafka, start_receiver
 from lake import Lake, connect
 from lethe_local.demo.console import Console
 from lethe_local.demo.flights import BATCH_COLUMN, batches, corrected, correction, flights, rows_of, summary
@@ -105,7 +105,11 @@ def upload(lake: Lake, total: int) -> int:
     kubectl("apply", "-f", str(HERE / "producer.yaml"))
     token = kubectl("create", "token", "producer", "--duration=1h").strip()
     late = [batch for batch in batches() if batch.id >= UPLOADED_FROM]
-    with tempfile.TemporaryDirectory() as folder, lethe.Ingest(gateway_url(), "default", "flights", token) as ingest:
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        gateway_url() as address,
+        lethe.Ingest(address, "default", "flights", token) as ingest,
+    ):
         for number, batch in enumerate(late, 1):
             path = Path(folder, batch.id)
             path.mkdir()
@@ -212,7 +216,7 @@ def console() -> None:
     step = Step("kubectl apply -f analyst.yaml: what an analyst sees in the console", look)
     kubectl("apply", "-f", str(HERE / "analyst.yaml"))
     token = kubectl("create", "token", "analyst", "--duration=1h").strip()
-    with console_url() as address:
+    with gateway_url() as address:
         pages = Console(address, token)
         shown = pages.number("Promoted batches")
         check("promoted batches on the console's page", expected()[BATCH_COLUMN].nunique(), shown)
