@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Build the images and load them into the cluster: images.sh build | load | tags | pause | kafka | launchers | previous |
+# Build the images and load them into the cluster: images.sh build | load | tags | pause | kafka | kafka-image | launchers | previous |
 # release operator|spark VERSION ARCHIVE | push ARCHIVE REFERENCE
 #
 # Tags are hashes of the inputs, so an existing tag is never built again and a changed file always gives a new tag. The references
@@ -181,8 +181,8 @@ load_one() { # IMAGE LAYOUT
   esac
 }
 
-# After build: the image of a Kafka broker, in the cluster, as an export on stdout.
-kafka() {
+# After build: the image of a Kafka broker, by its name on stdout.
+kafka_image() {
   local context=$LETHE_CACHE/kafka-context
   "$LETHE_CACHE/venv/bin/python" -m lethe.jars "$LETHE_CACHE/jars" --scope test
   rm -rf "$context"
@@ -195,6 +195,12 @@ kafka() {
     grep -qF "\"$kafka\"" "$LAYOUTS/spark/index.json" \
       || python3 "$ROOT/dev/app_layer.py" "$LAYOUTS/spark" "$spark" "$kafka" "$ROOT/dev/services/kafka/Containerfile" "$context"
   fi
+  echo "$kafka"
+}
+
+# After build: the same, in the cluster, as an export on stdout.
+kafka() {
+  kafka_image > /dev/null
   load_one "$kafka" "$LAYOUTS/spark"
   echo "export LETHE_KAFKA_IMAGE=$(reference "$kafka")"
 }
@@ -302,6 +308,7 @@ case ${1:-} in
   tags) tags ;;
   pause) locked images pause_image > /dev/null ;;
   kafka) locked images kafka ;;
+  kafka-image) locked images kafka_image ;;
   launchers) locked images launchers ;;
   previous) locked images previous ;;
   release) locked images release "$2" "$3" "$4" ;;
