@@ -4,7 +4,7 @@
     digest FILE [SHA256]         its SHA-256; with an expected one, an error unless it is equal
     wait-for-lock DESCRIPTOR     lock the open file of that number; the caller has the lock until it closes the file
     within SECONDS COMMAND...    run the command, and end it after that time with code 124
-    version-fits LOW [HIGH]      whether the first version on standard input is LOW or later, and of HIGH or earlier (1.37: also 1.37.9)
+    version-fits LOW [HIGH]      whether the first version on standard input is in this range; 1.37 includes 1.37.9
     move-venv FROM TO            rename a virtual environment; its scripts contain their folder
     absolute PATH                the path without links and dots; nothing needs to be there
     follow PROCESS FILE          print what is written to a file until the process ends
@@ -112,7 +112,10 @@ def main(command: str, *arguments: str) -> int:
         if len(arguments) == 1:
             print(found)
         elif found != arguments[1]:
-            print(f"error: {arguments[0]} has the SHA-256 {found}, not {arguments[1]}: remove it, and try again", file=sys.stderr)
+            print(
+                f"error: {arguments[0]} has the SHA-256 {found}, not {arguments[1]}: remove it, and try again",
+                file=sys.stderr,
+            )
             return 1
     elif command == "wait-for-lock":
         fcntl.flock(int(arguments[0]), fcntl.LOCK_EX)

@@ -31,6 +31,8 @@ cluster() {
       ;;
     kind)
       mkdir -p "$FOLDER"
+      [ "$(docker info --format '{{.NCPU}}')" -gt 2 ] \
+        || say "warning: Docker has fewer than 3 CPUs. kind's own pods request almost one, so a run of Lethe may wait for CPUs for ever"
       kind get clusters 2> /dev/null | grep -qx "$CLUSTER_NAME" \
         || progress "creating the kind cluster $CLUSTER_NAME" kind create cluster --name "$CLUSTER_NAME" --config "${KIND_CONFIG:-$ROOT/kind-config.yaml}" --wait 180s
       kind export kubeconfig -q --name "$CLUSTER_NAME" --kubeconfig "$KUBECONFIG"

@@ -114,12 +114,22 @@ node_image() {
   inside docker rm -f nested-kind-import
 }
 
-# kind's configuration for this node: kind-config.yaml with this image and what the node cannot have
+# kind's configuration for this node: kind-config.yaml with this image and what the node cannot have. The control plane requests almost
+# a CPU, which the machines of CI cannot spare.
 configure() {
+  local name
+  mkdir -p "$STATE/patches"
+  for name in etcd kube-apiserver kube-controller-manager kube-scheduler; do
+    echo "spec: {containers: [{name: $name, resources: {requests: {cpu: 10m}}}]}" > "$STATE/patches/$name+strategic.yaml"
+  done
   sed "s#^\( *image:\).*#\1 $NODE_IMAGE#" "$ROOT/kind-config.yaml"
-  cat << 'C'
+  cat << C
+    extraMounts: [{hostPath: $STATE/patches, containerPath: /kind/patches, readOnly: true}]
 networking: {disableDefaultCNI: true}
 kubeadmConfigPatches:
+  - |
+    kind: InitConfiguration
+    patches: {directory: /kind/patches}
   - |
     kind: KubeletConfiguration
     failCgroupV1: false # hosts with cgroup v1 still work, though Kubernetes supports v2 only

@@ -24,7 +24,10 @@ def kubectl(*arguments: str, stdin: str | None = None) -> str:
 
 @contextmanager
 def gateway_url() -> Iterator[str]:
-    """The gateway on a port of this machine: without TLS, the console takes tokens only there, and not every node has an address here."""
+    """The gateway on a port of this machine.
+
+    Without TLS the console takes tokens only there, and the node of kind has an address only on Linux.
+    """
     command = ["kubectl", "port-forward", "--namespace", "lethe-system", "service/lethe-gateway", ":443"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as forward:
         try:

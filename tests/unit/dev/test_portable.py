@@ -41,7 +41,9 @@ ONLY_LINUX = re.compile(r"^(debian_base)\(\) \{.*?^\}", re.MULTILINE | re.DOTALL
 
 def code(script: Path) -> list[tuple[int, str]]:
     """The numbered lines of a script without comments, and without Python between << 'P' and P."""
-    text = re.sub(r"<< 'P'.*?^P$", lambda m: "\n" * m[0].count("\n"), script.read_text(), flags=re.DOTALL | re.MULTILINE)
+    text = re.sub(
+        r"<< 'P'.*?^P$", lambda m: "\n" * m[0].count("\n"), script.read_text(), flags=re.DOTALL | re.MULTILINE
+    )
     text = ONLY_LINUX.sub(lambda m: "\n" * m[0].count("\n"), text)
     lines = [re.sub(r"(^|\s)#.*", "", line) for line in text.split("\n")]
     return list(enumerate(lines, 1))
@@ -66,7 +68,8 @@ def test_an_array_that_may_be_empty_is_guarded(script: Path) -> None:
     unguarded = {
         name
         for name in maybe_empty
-        if re.search(rf'(?<!\+)"\$\{{{name}\[@\]\}}"', text) and not re.search(rf"\[ \$\{{#{name}\[@\]\}} -gt 0 \]", text)
+        if re.search(rf'(?<!\+)"\$\{{{name}\[@\]\}}"', text)
+        and not re.search(rf"\[ \$\{{#{name}\[@\]\}} -gt 0 \]", text)
     }
     filled_in_every_case = {"run", "files", "ignored", "args", "labels"}
     assert unguarded <= filled_in_every_case
@@ -75,7 +78,7 @@ def test_an_array_that_may_be_empty_is_guarded(script: Path) -> None:
 @pytest.mark.parametrize(
     "line",
     [
-        'flock 8 || true',
+        "flock 8 || true",
         'x=$(mktemp -d -p "$HOME")',
         "sed -i s/a/b/ file",
         "sort -zV",
@@ -98,13 +101,34 @@ def few_commands(tmp_path: Path) -> dict[str, str]:
         pytest.skip("busybox is not installed (apt-get install busybox-static)")
     folder = tmp_path / "bin"
     folder.mkdir()
-    for name in ("awk", "cat", "cut", "dirname", "grep", "head", "mkdir", "mktemp", "mv", "rm", "sed", "sleep", "tail", "tr", "uname"):
+    for name in (
+        "awk",
+        "cat",
+        "cut",
+        "dirname",
+        "grep",
+        "head",
+        "mkdir",
+        "mktemp",
+        "mv",
+        "rm",
+        "sed",
+        "sleep",
+        "tail",
+        "tr",
+        "uname",
+    ):
         (folder / name).symlink_to(busybox)
     (folder / "python3").symlink_to(sys.executable)
     bash = os.environ.get("LETHE_TEST_BASH") or shutil.which("bash")  # for example one of version 3.2
     assert bash is not None
     (folder / "bash").symlink_to(bash)
-    return {"PATH": str(folder), "HOME": str(tmp_path), "LETHE_CACHE": str(tmp_path / "cache"), "LETHE_STATE": str(tmp_path / "state")}
+    return {
+        "PATH": str(folder),
+        "HOME": str(tmp_path),
+        "LETHE_CACHE": str(tmp_path / "cache"),
+        "LETHE_STATE": str(tmp_path / "state"),
+    }
 
 
 def bash(script: str, environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
@@ -113,7 +137,10 @@ def bash(script: str, environment: dict[str, str]) -> subprocess.CompletedProces
 
 
 def test_the_shared_functions_run_with_few_commands(few_commands: dict[str, str]) -> None:
-    done = bash('double() { echo "$1$1"; }; locked a double x; progress "a step" sleep 0; hash_of dev/cluster/go; mode', few_commands)
+    done = bash(
+        'double() { echo "$1$1"; }; locked a double x; progress "a step" sleep 0; hash_of dev/cluster/go; mode',
+        few_commands,
+    )
 
     assert done.returncode == 0, done.stderr
     doubled, digits, mode = done.stdout.split()
