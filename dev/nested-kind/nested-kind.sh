@@ -8,6 +8,9 @@
 #
 #     dev/nested-kind/nested-kind.sh run make demo-cluster
 #
+# CoreDNS waits for Docker's server, which reaches no other one: each new connection to S3 takes four seconds until `forward` is removed
+# from the ConfigMap coredns of kube-system by hand.
+#
 # Everything that has to be downloaded must be there before: `start` builds the images with buildah and loads them into Docker.
 # The node is different from kind's own image in its packages (Debian's containerd and runc), in its network plugin (ptp for the addresses
 # of one node, instead of kindnetd), and has no provisioner of volumes: no registry of modules has these programs. `stop` ends everything
@@ -53,8 +56,6 @@ to_docker() { # BUILDAH-IMAGE NAME: through a file, because an archive for Docke
 
 has() { inside docker image inspect "$1" > /dev/null 2>&1; }
 
-# Nothing listens at the address of --dns, so names outside the cluster fail at once. With the servers of this machine, which no packet
-# reaches, CoreDNS waits for each of them: a request to S3 then takes four seconds.
 daemon() {
   mkdir -p "$STATE/data"
   # shellcheck disable=SC2016  # expanded by the inner shell
@@ -62,7 +63,7 @@ daemon() {
     ip link set lo up
     echo $$ > "$1/pid"
     exec dockerd --data-root "$1/data" --exec-root "$1/exec" -p "$1/dockerd.pid" -H "unix://$1/docker.sock" --storage-driver overlay2 \
-      --dns 172.17.0.1 --add-runtime "restricted=$2" --default-runtime restricted' \
+      --add-runtime "restricted=$2" --default-runtime restricted' \
     sh "$STATE" "$HERE/runtime.py" > "$LETHE_STATE/log/dockerd.log" 2>&1 < /dev/null &
   for _ in $(seq 150); do
     runs && return
