@@ -96,9 +96,7 @@ class Index:
         metadata = reader.metadata
         self._sync = header[-SYNC_BYTES:]
         self._codec = metadata["avro.codec"]
-        self._written = fastavro.parse_schema({"type": "array", "items": reader.writer_schema})
-        wanted = fastavro.parse_schema({"type": "array", "items": schema})
-        self._wanted = wanted if _differs(reader.writer_schema, schema) else None
+        self._schemas = reader.writer_schema, schema
         # Parsed only if a key may be in the chunk: most look-ups end at the hashes.
         self._blocks = metadata.get(_BLOCKS)
         hashes = base64.b64decode(metadata[_HASHES]) if _HASHES in metadata else None
@@ -117,6 +115,12 @@ class Index:
     def offsets(self) -> list[int]:
         """The start of each block, from the end of the header."""
         return self._starts[1]
+
+    @cached_property
+    def _arrays(self) -> tuple[Any, Any]:
+        """The schemas of an array of records: as they are written, and as they are wanted; None: in the same one."""
+        written, wanted = self._schemas
+        return _array_of(written), _array_of(wanted) if _differs(written, wanted) else None
 
     def maybe_there(self, keys: Sequence[str]) -> list[str]:
         """The keys that the file may contain. Very few of them are not in it."""
@@ -165,10 +169,14 @@ class Index:
         data = block[at : at + size]
         records = data if self._codec == "null" else zlib.decompress(data, -zlib.MAX_WBITS)
         stream = io.BytesIO(block[:counted] + records + _NO_MORE)
-        found: list[Any] = fastavro.schemaless_reader(stream, self._written, self._wanted)
+        found: list[Any] = fastavro.schemaless_reader(stream, *self._arrays)
         if len(found) != count or stream.read(1):
             raise ValueError(f"a block that does not hold {count} records")
         return found
+
+
+def _array_of(schema: Any) -> Any:
+    return fastavro.parse_schema({"type": "array", "items": schema})
 
 
 def _long(content: bytes, at: int) -> tuple[int, int]:
