@@ -5,12 +5,10 @@ all rows, the number of rows, and the rows of one batch.
 """
 
 import json
-import os
 import subprocess
 import sys
 from collections.abc import Mapping
 from functools import partial
-from pathlib import Path
 from typing import Any, Final
 
 from pyspark.sql import functions as F  # noqa: N812
@@ -23,6 +21,7 @@ from bench.rivals import Rival
 from bench.scales import BATCH_COLUMN, Size
 from bench.tables import base
 from bench.timing import Case, Sample, in_turns, seconds_of
+from tests.support.environments import python_of
 
 SCAN, PYICEBERG, DUCKDB, SPARK = "lethe.scan", "PyIceberg", "DuckDB", "Spark"
 ALL, COUNT, BATCH = "all", "count", "batch"
@@ -98,8 +97,7 @@ def _by_spark(subject: Rival, query: str, batch: str) -> tuple[float, int]:
 
 def _in_a_process(engine: str, metadata: str, query: str, batch: str) -> dict[str, Any]:
     """What `bench.one_read` prints. Raises: RuntimeError, if it fails."""
-    cache = Path(os.environ.get("LETHE_CACHE", Path("~/.cache/lethe").expanduser()))
-    python = str(cache / "venv-engines/bin/python") if engine == DUCKDB else sys.executable
+    python = python_of("engines") if engine == DUCKDB else sys.executable
     command = [python, "-m", "bench.one_read", engine, metadata, query, batch]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=WITHIN_SECONDS)
     if done.returncode:

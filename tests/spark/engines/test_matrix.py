@@ -19,6 +19,7 @@ from tests.spark.engines.page import Cell, Kind, Outcome, cell, rendered, replac
 from tests.spark.engines.readers import COLUMNS, READERS
 from tests.spark.support.native_deletes import Native
 from tests.spark.support.story import Story, of_batches
+from tests.support.environments import python_of
 from tests.support.lake import Lake
 
 ROOT: Final = Path(__file__).parents[3]
@@ -88,10 +89,7 @@ def _cell(read: dict[str, Any]) -> Cell:
 
 def _in_a_process(engine: str, metadata: list[str], home: Path) -> dict[str, Any]:
     """What `readers` prints. ClickHouse reads only files below its working directory."""
-    cache = Path(os.environ.get("LETHE_CACHE", "~/.cache/lethe")).expanduser()
-    python = cache / "venv-engines/bin/python"
-    assert python.exists(), f"{python} does not exist: run `dev/venv.sh engines`"
-    command = [str(python), "-m", "tests.spark.engines.readers", engine, *metadata]
+    command = [python_of("engines"), "-m", "tests.spark.engines.readers", engine, *metadata]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     done = subprocess.run(command, cwd=home, env=environment, capture_output=True, text=True, check=False, timeout=120)
     assert done.returncode == 0, f"{engine}: {done.stderr[-2000:]}"

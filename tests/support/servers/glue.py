@@ -5,7 +5,6 @@ lost. The proxy refuses such an update, and one without a version, and does one 
 """
 
 import json
-import os
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -15,6 +14,7 @@ from typing import Any
 
 import boto3
 
+from tests.support.environments import python_of
 from tests.support.servers import process
 from tests.support.servers.faulty_proxy import before, forward_to
 from tests.support.servers.postgres import free_port
@@ -57,12 +57,9 @@ class Glue:
 def running(folder: Path) -> Iterator[Glue]:
     """A catalog in memory, for as long as the block lasts."""
     folder.mkdir()
-    cache = Path(os.environ.get("LETHE_CACHE", Path("~/.cache/lethe").expanduser()))
-    python = cache / "venv-servers/bin/python"
-    assert python.exists(), "no moto here: run `dev/venv.sh servers`"
     port = free_port()
     direct = f"http://127.0.0.1:{port}"
-    command = [str(python), "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
+    command = [python_of("servers"), "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
     with process.running("moto", command, folder, lambda: _client(direct).get_databases()):
         forward, moto = forward_to(direct), _client(direct)
 
