@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # kind on a machine without Docker, as root: nested-kind.sh start | run COMMAND... | stop [--purge]
 #
-# Whoever has Docker needs nothing of this: `make demo-cluster` uses it. This is equipment to test that path where no Docker runs and no
+# Users with Docker do not need this: `make demo-cluster` uses Docker. This is equipment to test that path where no Docker runs and no
 # registry answers. `start` runs a Docker daemon in a network namespace that has no link to this machine's network, so neither it nor a
 # container nor a pod can connect to anything else. It then makes the image of kind's node from Debian's packages, kind's own files (a Go
 # module) and the programs of dev/tools.sh. `run` runs a command in that namespace, for example
