@@ -108,7 +108,7 @@ class ChunkReader(Generic[K, T]):
         found: dict[K, T]
         if self._entries is None and self._indexed and not ranges.is_everything:
             self.fetch()
-            found = self._blocks(lambda index: index.blocks_within(ranges), ranges)
+            found = self._blocks(lambda index: dict.fromkeys(index.blocks_within(ranges)), ranges)
         else:
             found = self.entries()
         return {k: e for k, e in found.items() if self._format.text(k) in ranges}
@@ -117,10 +117,14 @@ class ChunkReader(Generic[K, T]):
     def _indexed(self) -> bool:
         return self.chunk.records >= INDEXED_FROM and self.chunk.header_bytes > 0
 
-    def _blocks(self, choose: Callable[[Index], Sequence[int]], wanted: Container[str] | Ranges) -> dict[K, T]:
+    def _blocks(
+        self, choose: Callable[[Index], Mapping[int, str | None]], wanted: Container[str] | Ranges
+    ) -> dict[K, T]:
+        """The wanted entries of the chosen blocks, each with its last wanted key if that is known."""
         index, header = self._index, self.chunk.header_bytes
         try:
-            spans = [index.span(block, self.chunk.bytes - header) for block in choose(index)]
+            chosen = choose(index)
+            spans = {index.span(block, self.chunk.bytes - header): last for block, last in chosen.items()}
             most = bool(spans) and len(spans) > len(index.offsets) // 2
         except Exception as e:
             raise self._unreadable(type(e).__name__) from e
@@ -131,9 +135,9 @@ class ChunkReader(Generic[K, T]):
             first = run[0][0]
             content = self._range(header + first, header + run[-1][1])
             for start, end in run:
-                block = content[start - first : end - first]
+                block, last = content[start - first : end - first], spans[start, end]
                 records = self._decoded(
-                    lambda b=block: self._format.entries(index.decode_block(b), wanted)  # type: ignore[misc]
+                    lambda b=block, to=last: self._format.entries(index.decode_block(b), wanted, to)  # type: ignore[misc]
                 )
                 found.update((self._format.key(e), e) for e in records)
         return found

@@ -1,6 +1,7 @@
 """A large chunk answers for one key by decoding one block, and any Avro reader reads it from end to end."""
 
 import io
+from collections.abc import Iterable
 from dataclasses import replace
 
 import fastavro
@@ -18,7 +19,7 @@ WRITTEN = avro.TOMBSTONES.encode([a_tombstone(i) for i in IDS])
 INDEX = Index(WRITTEN.content[: WRITTEN.header_bytes], avro.TOMBSTONES.schema)
 
 
-def in_blocks(blocks: list[int]) -> list[str]:
+def in_blocks(blocks: Iterable[int]) -> list[str]:
     data = WRITTEN.content[WRITTEN.header_bytes :]
     spans = [INDEX.span(b, len(data)) for b in blocks]
     return [r["id"] for start, end in spans for r in INDEX.decode_block(data[start:end])]
@@ -83,12 +84,24 @@ def test_only_the_wanted_entries_of_a_block_are_made() -> None:
     assert [t.id for t in made] == [IDS[1]]
 
 
+def test_no_record_is_decoded_after_the_last_wanted_one() -> None:
+    data = WRITTEN.content[WRITTEN.header_bytes :]
+    ((block, last),) = INDEX.blocks_of([IDS[3], IDS[1]]).items()
+    start, end = INDEX.span(block, len(data))
+    records = INDEX.decode_block(data[start:end])
+
+    made = avro.TOMBSTONES.entries(records, frozenset({IDS[1], IDS[3]}), last)
+
+    assert ([t.id for t in made], last) == ([IDS[1], IDS[3]], IDS[3])
+    assert [r["id"] for r in records] == IDS[5:ENTRIES_PER_BLOCK]  # one more was decoded, to see that it is greater
+
+
 def test_a_block_that_does_not_end_in_the_files_mark_is_none() -> None:
     data = WRITTEN.content[WRITTEN.header_bytes :]
     start, end = INDEX.span(1, len(data))
 
     with pytest.raises(ValueError, match="not a whole block"):
-        INDEX.decode_block(data[start : end - 1])
+        list(INDEX.decode_block(data[start : end - 1]))
 
 
 def test_a_block_with_another_number_of_records_than_it_says_is_refused() -> None:
@@ -97,8 +110,10 @@ def test_a_block_with_another_number_of_records_than_it_says_is_refused() -> Non
     block = data[start:end]
     assert block[0] == 2 * ENTRIES_PER_BLOCK  # how Avro writes the number
 
-    with pytest.raises(ValueError):
-        INDEX.decode_block(bytes([2 * ENTRIES_PER_BLOCK - 2]) + block[1:])
+    with pytest.raises(ValueError, match="more than its 15 records"):
+        list(INDEX.decode_block(bytes([2 * ENTRIES_PER_BLOCK - 2]) + block[1:]))
+    with pytest.raises(EOFError):
+        list(INDEX.decode_block(bytes([2 * ENTRIES_PER_BLOCK + 2]) + block[1:]))
 
 
 def test_a_file_of_an_older_schema_is_read_with_the_defaults_of_ours() -> None:
