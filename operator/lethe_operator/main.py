@@ -10,7 +10,7 @@ from dataclasses import astuple, dataclass, field, replace
 from typing import Any, Final
 
 import kopf
-from lethe import logs
+from lethe import logs, tracing
 from lethe.version import version
 
 from lethe_operator import kube as kubernetes
@@ -283,6 +283,7 @@ def runtime_of(settings: Settings) -> Runtime:
 def main() -> None:
     settings = with_files(from_environment())
     logs.to_stderr(settings.log_level, settings.log_format)
+    tracing.start("lethe-operator")
     for verbose in ("botocore", "urllib3", "kopf", "asyncio", "aiohttp", "pyiceberg"):
         logging.getLogger(verbose).setLevel(logging.WARNING)
     if not settings.watch_namespaces:
@@ -302,3 +303,4 @@ def main() -> None:
         ready_flag=runtime.kopf_started,
         stop_flag=runtime.ended,
     )
+    tracing.stop()

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Any, Final
 
+from lethe import tracing
 from lethe.buffer.batch_rows import Totals
 from lethe.buffer.digest import BufferDigest
 
@@ -99,7 +100,8 @@ class Reconciler:
         """
         if not self.acts_in(key.namespace):
             return self._leave(key)
-        with self.metrics.reconcile(key.kind):
+        about = {"k8s.namespace.name": key.namespace, "lethe.object": key.name}
+        with self.metrics.reconcile(key.kind), tracing.draft(f"reconcile {key.kind}", about):
             try:
                 return self._reconcile(key)
             except NotLeading as e:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TypeVar
 
+from lethe import tracing
 from lethe.base.errors import InputError
 from lethe.erasure.retention_lock import Retention, parse_retention
 from lethe.erasure.signature import Signer, load_signer
@@ -152,6 +153,8 @@ class Settings:
     log_level: str = "INFO"
     # Of the operator and of runs: "json", or "" for text.
     log_format: str = ""
+    # Names and values of OpenTelemetry's variables, for runs; empty: nothing is traced.
+    tracing: tuple[tuple[str, str], ...] = ()
     # The release's name in the Lease of each watched namespace, the same for all pods of a shard; "": it uses no such Leases.
     operator: str = ""
     # "<namespace>/<name>" of the Lease that the leader of a shard holds; "": this is the only process of its shard.
@@ -235,6 +238,7 @@ def from_environment(env: Mapping[str, str] = os.environ) -> Settings:
         shard=shard,
         log_level=(env.get("LETHE_LOG_LEVEL") or default.log_level).upper(),
         log_format=env.get("LETHE_LOG_FORMAT", ""),
+        tracing=tuple((n, env[n]) for n in tracing.VARIABLES if env.get(tracing.ENDPOINT) and env.get(n)),
     )
 
 

@@ -397,3 +397,15 @@ spec:
 {{- if not $template.queue }}{{ $template = omit $template "queue" }}{{ end -}}
 {{- toJson $template -}}
 {{- end }}
+
+{{/* Variables of OpenTelemetry's SDK. The operator passes them on to runs. */}}
+{{- define "lethe.tracing" -}}
+{{- if .Values.tracing.endpoint }}
+- name: OTEL_EXPORTER_OTLP_ENDPOINT
+  value: {{ .Values.tracing.endpoint | quote }}
+- name: OTEL_TRACES_SAMPLER
+  value: parentbased_traceidratio
+- name: OTEL_TRACES_SAMPLER_ARG
+  value: {{ .Values.tracing.ratio | quote }}
+{{- end }}
+{{- end }}

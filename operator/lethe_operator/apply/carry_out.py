@@ -2,13 +2,15 @@
 
 import logging
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
 
+from lethe import tracing
 from lethe.buffer.digest import BufferDigest
 from lethe.contract.run import DatasetRef
+from lethe.contract.run_fields import span_attributes
 from lethe.guards.claim import Holder, Owner, holder_of, rejected
 from lethe.iceberg import catalogs
 from lethe.ledger.ledger import BufferedObject
@@ -162,38 +164,14 @@ def changes_anything(dataset: Dataset, world: World, actions: Actions) -> bool:
 
 def _start(effects: Effects, dataset: Dataset, world: World, launches: Iterable[Launch], now: datetime) -> _Started:
     """Start runs, or offer them to share a driver."""
-    kube, settings = effects.kube, effects.settings
     namespace, name = dataset.meta.namespace, dataset.meta.name
     outcome = _Started()
     offered = False
     for wanted in launches:
         try:
-            if wanted.engine is not Engine.JOB:
-                asked = dispatch(kube, wanted, world.table, now, settings, effects.dataset_objects)
-                outcome.events.append(
-                    Event(
-                        "Dataset", name, Reason.RUN_STARTED, f"{wanted.run.family} {asked.job} started: {wanted.why}."
-                    )
-                )
-                if not _start_for(kube, namespace, wanted.engine, world, settings):
-                    outcome.again = now + SOON
-                continue
-            with effects.places.taking(effects.vacuum_jobs, namespace, wanted.place, dataset.meta.uid) as free:
-                if not free:
-                    outcome.again = now + SOON
-                    continue
-                prepared = prepare(kube, dataset, wanted, world.table, settings, effects.dataset_objects)
-                with_whom = company(
-                    wanted.run, wanted.bytes, prepared.size, prepared.template, world.runs, settings.shared_runs
-                )
-                if with_whom is not None:
-                    effects.offers.put(namespace, Offer(prepared, with_whom, now))
-                    offered = True
-                    continue
-                launched = launch(kube, prepared, settings)
-            if launched.created:
-                text = f"{wanted.run.family} {launched.job} started: {wanted.why}."
-                outcome.events.append(Event("Dataset", name, Reason.RUN_STARTED, text))
+            with tracing.span(f"start {wanted.run.family}", span_attributes(wanted.run)):
+                run = wanted.run.model_copy(update={"traceparent": tracing.traceparent()})
+                offered |= _start_one(effects, dataset, world, replace(wanted, run=run), now, outcome)
         except (NameTaken, NoPlaceForRun) as e:
             outcome.events.append(
                 Event("Dataset", name, getattr(e, "reason", Reason.LAUNCH_FAILED), str(e), warning=True)
@@ -208,6 +186,37 @@ def _start(effects: Effects, dataset: Dataset, world: World, launches: Iterable[
     if not offered:
         effects.offers.withdraw(namespace, name)
     return outcome
+
+
+def _start_one(
+    effects: Effects, dataset: Dataset, world: World, wanted: Launch, now: datetime, outcome: _Started
+) -> bool:
+    """Returns: whether it was offered."""
+    kube, settings = effects.kube, effects.settings
+    namespace, name = dataset.meta.namespace, dataset.meta.name
+    if wanted.engine is not Engine.JOB:
+        asked = dispatch(kube, wanted, world.table, now, settings, effects.dataset_objects)
+        text = f"{wanted.run.family} {asked.job} started: {wanted.why}."
+        outcome.events.append(Event("Dataset", name, Reason.RUN_STARTED, text))
+        if not _start_for(kube, namespace, wanted.engine, world, settings):
+            outcome.again = now + SOON
+        return False
+    with effects.places.taking(effects.vacuum_jobs, namespace, wanted.place, dataset.meta.uid) as free:
+        if not free:
+            outcome.again = now + SOON
+            return False
+        prepared = prepare(kube, dataset, wanted, world.table, settings, effects.dataset_objects)
+        with_whom = company(
+            wanted.run, wanted.bytes, prepared.size, prepared.template, world.runs, settings.shared_runs
+        )
+        if with_whom is not None:
+            effects.offers.put(namespace, Offer(prepared, with_whom, now))
+            return True
+        launched = launch(kube, prepared, settings)
+    if launched.created:
+        text = f"{wanted.run.family} {launched.job} started: {wanted.why}."
+        outcome.events.append(Event("Dataset", name, Reason.RUN_STARTED, text))
+    return False
 
 
 def _start_for(kube: Kube, namespace: str, engine: Engine, world: World, settings: Settings) -> bool:

@@ -140,6 +140,7 @@ def driver(assignment: Assignment, size: Size, template: Mapping[str, Any], sett
             {"name": "SPARK_LOCAL_DIRS", "value": spark_conf.SCRATCH},
             *_retention(settings),
             *([{"name": "LETHE_LOG_FORMAT", "value": settings.log_format}] if settings.log_format else []),
+            *({"name": name, "value": value} for name, value in settings.tracing),
         ],
         "resources": _resources(size.driver, settings.run_limits),
         "securityContext": _container_security(),

@@ -268,6 +268,7 @@ class RunSpec(Document):
     snapshots: SnapshotLimits | None = None  # which snapshots each run keeps; None: the defaults
     batch_tracking: bool = False  # update the table of batches
     boundary: RunBoundary | None = None  # None: no limit
+    traceparent: str = ""  # of the span that started the run, as W3C Trace Context writes it; "": runs are not traced
     consolidation: ConsolidationSpec | None = None
     restatement: RestatementGroupSpec | None = None
     vacuum: VacuumSpec | None = None

@@ -1,4 +1,4 @@
-"""What the lines of a run's log say about it. Pure."""
+"""What the lines of a run's log and the spans of its trace say about it. Pure."""
 
 from typing import Final
 
@@ -19,4 +19,24 @@ def log_fields(spec: RunSpec) -> dict[str, object]:
         "kind": spec.family.value,
         "restatement": ",".join(names[:NAMES_AT_MOST]),
         "restatements": len(names),
+        "trace": _trace_id(spec.traceparent),
     }
+
+
+def span_attributes(spec: RunSpec) -> dict[str, str | int]:
+    """The attributes of spans of a run."""
+    return {
+        "k8s.namespace.name": spec.dataset.namespace,
+        "lethe.dataset": spec.dataset.name,
+        "lethe.table": spec.table.name,
+        "lethe.run.id": spec.run_id,
+        "lethe.run.kind": spec.family.value,
+        "lethe.run.attempt": spec.attempt,
+        "lethe.restatements": len(spec.restatement.requests) if spec.restatement is not None else 0,
+    }
+
+
+def _trace_id(traceparent: str) -> str:
+    """The second of its four fields."""
+    fields = traceparent.split("-")
+    return fields[1] if len(fields) == 4 else ""

@@ -20,10 +20,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, assert_never
 
+from lethe import tracing
 from lethe.base.errors import EXIT_DONE, EXIT_INPUT, EXIT_TRANSIENT
 from lethe.contract.result import Phase, RunResult
 from lethe.contract.run import RunKind, RunSpec
-from lethe.contract.run_fields import log_fields
+from lethe.contract.run_fields import log_fields, span_attributes
 from lethe.guards.boundary import require_run_within
 from lethe.iceberg import catalogs
 from lethe.logs import process_is_about
@@ -45,6 +46,7 @@ STOP_SECONDS: Final = 30
 def main(argv: Sequence[str] | None = None) -> int:
     """Carry out the runs and return the exit code."""
     formatter = log_to_stderr()
+    tracing.start("lethe-run")
     given = arguments.parse(sys.argv[1:] if argv is None else argv, os.environ)
     cancelled = threading.Event()
     cancel_on_sigterm(cancelled)
@@ -90,6 +92,20 @@ def carry_out(
         error = Cancelled()
         return RunEnd(error.exit_code, result.deliver(result.failed(spec, error), invocation.environ))
     log.info("run %s of Dataset %s, attempt %d", spec.run_id, spec.dataset.claim, spec.attempt)
+    with tracing.span(f"run {spec.family}", span_attributes(spec), spec.traceparent):
+        end = _work(spec, invocation, given, cancelled, formatter, on_error)
+        tracing.describe({"lethe.run.exit_code": end.code})
+    return end
+
+
+def _work(
+    spec: RunSpec,
+    invocation: arguments.RunInvocation,
+    given: arguments.Arguments,
+    cancelled: threading.Event,
+    formatter: RedactingFormatter,
+    on_error: Callable[[], object],
+) -> RunEnd:
     reporter = progress.Reporter(spec, progress.sink_of(invocation.environ))
     session: RunSession | None = None
     try:
@@ -97,7 +113,8 @@ def carry_out(
         properties = catalogs.properties(spec.table.catalog)
         formatter.secrets |= secrets_of(properties)
         session = RunSession(spec, given, reporter, properties, cancelled)
-        context = session.open()
+        with tracing.span("start Spark"):
+            context = session.open()
         context.step("after-start")
         done = job_of(spec.kind)(context)
         code = EXIT_DONE
@@ -197,6 +214,7 @@ if __name__ == "__main__":
     try:
         exit_code = main()
         stop_spark()
+        tracing.stop()
     finally:
         sys.stdout.flush()
         sys.stderr.flush()

@@ -20,6 +20,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final, TextIO
 
+from lethe import tracing
 from lethe.base.errors import EXIT_TRANSIENT, LetheError
 from lethe.contract.run_fields import log_fields
 from lethe.contract.run_log import BEGINNING
@@ -50,6 +51,7 @@ ENDS_WITHIN_SECONDS: Final = 2.0
 def main() -> int:
     """Serve until the standard input ends or SIGTERM. Returns: the exit code."""
     formatter = log_to_stderr()
+    tracing.start("lethe-run")
     confs = with_java_options(arguments.parse(sys.argv[1:], {}).confs, OPTIONS)
     cancelled = threading.Event()
     with os.fdopen(int(os.environ[ANSWERS]), "w", buffering=1) as answers:
@@ -180,6 +182,7 @@ if __name__ == "__main__":
     exit_code = EXIT_TRANSIENT
     try:
         exit_code = main()
+        tracing.stop()
     finally:
         sys.stdout.flush()
         sys.stderr.flush()

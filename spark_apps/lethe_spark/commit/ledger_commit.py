@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
 
+from lethe import tracing
 from lethe.base import names
 from lethe.base.errors import ConflictError, UnknownCommitState
 from lethe.contract.result import Phase
@@ -142,6 +143,8 @@ def _try_once(context: Committer, table: IcebergTable, base: Base, wanted: Inten
     if wanted.unfinished:
         keys[names.UNFINISHED] = "true"
     context.step("before-commit")
-    snapshot_id = commit(table, wanted.change, keys, base.expectation, base.facts.beginning, wanted.staged)
+    with tracing.span("commit", {"lethe.table": table.full_name, "lethe.change": type(wanted.change).__name__}):
+        snapshot_id = commit(table, wanted.change, keys, base.expectation, base.facts.beginning, wanted.staged)
+        tracing.describe({"lethe.snapshot.id": snapshot_id})
     context.step("after-commit")
     return snapshot_id

@@ -4,6 +4,7 @@ import logging
 import os
 import sys
 
+from lethe import tracing
 from lethe.base.errors import EXIT_INPUT, InputError
 
 from lethe_spark.committer.serve import BROKEN, CommitterProcess, ServeSettings, end
@@ -16,6 +17,7 @@ log = logging.getLogger(__name__)
 
 def main() -> None:
     formatter = log_to_stderr()
+    tracing.start("lethe-committer")
     try:
         settings = ServeSettings.of(os.environ)
     except InputError as e:

@@ -13,6 +13,7 @@ from http.client import HTTPException
 from time import monotonic
 from typing import Final
 
+from lethe import tracing
 from lethe.contract.result import Phase, Progress
 from lethe.contract.run import RunSpec
 
@@ -46,6 +47,7 @@ class RunReports:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def phase(self, phase: Phase, message: str = "") -> None:
+        tracing.note(phase.value)
         self.state = self.state.model_copy(update={"phase": phase, "message": message[:1000]})
 
     def ended(self, phase: Phase, message: str = "") -> Progress:

@@ -15,6 +15,7 @@ from http.client import HTTPException
 from time import monotonic
 from typing import Final
 
+from lethe import tracing
 from lethe.base.errors import InputError
 
 from lethe_spark.committer.heartbeat import CommitterHealth, Heartbeat
@@ -202,6 +203,7 @@ def _end_with_thread(args: threading.ExceptHookArgs) -> None:
 def end(why: str, code: int) -> None:
     """End the process immediately. sys.exit would wait for threads of py4j."""
     log.log(logging.ERROR if code else logging.INFO, "the committer shuts down: %s", why)
+    tracing.stop()
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)

@@ -11,11 +11,12 @@ from dataclasses import dataclass, field
 from time import monotonic
 from typing import Final, assert_never
 
+from lethe import tracing
 from lethe.base.errors import LetheError
 from lethe.buffer.batch_rows import BatchRow
 from lethe.contract.result import Phase, Progress, RunOutcome, RunResult
 from lethe.contract.run import MailboxEntry, RestatementRequest, RunKind, RunSpec
-from lethe.contract.run_fields import log_fields
+from lethe.contract.run_fields import log_fields, span_attributes
 from lethe.contract.settings import NativeDeletes
 from lethe.files.native_deletes import plan_masking
 from lethe.guards.boundary import require_run_within
@@ -145,7 +146,8 @@ class Worker:
             log.info("run %s, attempt %d, was replaced by another one", entry.run_id, entry.attempt)
             return None
         begun = _begun_before(entry, documents) + 1
-        with about(**log_fields(spec)), self.reporting.of_run(spec, config_map, begun) as reports:
+        traced = tracing.span(f"run {spec.family}", span_attributes(spec), spec.traceparent)
+        with about(**log_fields(spec)), traced, self.reporting.of_run(spec, config_map, begun) as reports:
             log.info("run %s of Dataset %s, attempt %d", spec.run_id, spec.dataset.claim, spec.attempt)
             left: Aftermath | None = None
             try:
@@ -164,6 +166,7 @@ class Worker:
             done = result.of_this_version(done)
             result.put(config_map, {PROGRESS: last.to_json(), "result.json": result.for_config_map(done, spec.table)})
             log.info("run %s: %s %s", spec.run_id, done.outcome, done.reason)
+            tracing.describe({"lethe.run.outcome": done.outcome.value, "lethe.run.reason": done.reason})
             self.on_result(done, monotonic() - since)
         return left
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from time import monotonic
 from typing import Final, Protocol
 
+from lethe import tracing
 from lethe.contract.result import ExecutorState, Phase, Progress
 from lethe.contract.run import RunSpec
 from pyspark import SparkContext
@@ -85,6 +86,7 @@ class Reporter:
         self._tasks = lambda: running_tasks(context)
 
     def phase(self, phase: Phase, message: str = "") -> None:
+        tracing.note(phase.value)
         with self._lock:
             self._state = self._state.model_copy(
                 update={"phase": phase, "message": message[:1000], "tasks_done": 0, "tasks_total": 0}

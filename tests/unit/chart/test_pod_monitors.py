@@ -97,3 +97,25 @@ def test_every_process_writes_its_log_in_the_chosen_format(log_format: str) -> N
         (container,) = template["spec"]["containers"]
         formats = [v["value"] for v in container["env"] if v["name"] == "LETHE_LOG_FORMAT"]
         assert formats == ([log_format] if log_format == "json" else []), name
+
+
+def test_the_operator_committers_and_runs_send_their_traces_to_the_collector_if_there_is_one() -> None:
+    endpoint = "http://collector:4318"
+
+    def variables(**values: Any) -> dict[str, dict[str, str]]:
+        found = pods(render({**EVERYTHING, **values}))
+        return {
+            name: {v["name"]: v["value"] for v in template["spec"]["containers"][0]["env"] if "OTEL" in v["name"]}
+            for name, template in found.items()
+        }
+
+    traced = {n for n, v in variables(tracing={"endpoint": endpoint, "ratio": 0.1}).items() if v}
+    some = variables(tracing={"endpoint": endpoint, "ratio": 0.1})["a/lethe-warm-driver"]
+
+    assert some == {
+        "OTEL_EXPORTER_OTLP_ENDPOINT": endpoint,
+        "OTEL_TRACES_SAMPLER": "parentbased_traceidratio",
+        "OTEL_TRACES_SAMPLER_ARG": "0.1",
+    }
+    assert {n.partition("/")[2] for n in traced} == {"lethe-operator", "lethe-committer", "lethe-warm-driver"}
+    assert not any(variables().values())

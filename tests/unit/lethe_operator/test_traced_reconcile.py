@@ -1,0 +1,30 @@
+"""A reconcile that starts a run begins its trace; the other reconciles leave none."""
+
+from pathlib import Path
+
+import pytest
+from lethe import tracing
+
+from tests.support.small_lake import FLIGHTS, SmallLake
+from tests.support.trace_collector import traced
+
+
+def test_the_run_gets_the_trace_of_its_reconcile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYICEBERG_HOME", str(tmp_path))
+    lake = SmallLake.make(tmp_path)
+    lake.put("A")
+    lake.create_table()
+    reconcile = lake.operator()
+
+    with traced("lethe-operator") as collector:
+        for _ in range(3):
+            reconcile(FLIGHTS)
+        tracing.stop()
+
+    (run,) = lake.runs()
+    started, around = collector.named("start Consolidation"), collector.named("reconcile Dataset")
+    assert collector.names() == ["reconcile Dataset", "start Consolidation"]
+    assert run.traceparent.startswith(f"00-{started.trace}-{started.id}-")
+    assert (started.trace, started.parent) == (around.trace, around.id)
+    assert started.attributes["lethe.run.id"] == run.run_id
+    assert around.attributes == {"k8s.namespace.name": "ns", "lethe.object": "flights"}
