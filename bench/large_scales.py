@@ -30,7 +30,7 @@ SCALES = {
         # 64 files of 134 MiB.
         Size(4, 2_500, 55_000, 16),
         reverts=((10, 2), (100, 1)),
-        reverts_on_s3=((10, 2), (100, 1)),
+        reverts_on_s3=((10, 1), (100, 1)),
         reverts_of_unsorted=((10, 1),),
         driver_memory="4g",
     ),
