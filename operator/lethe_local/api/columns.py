@@ -9,6 +9,8 @@ from typing import Any, Final
 from lethe_local.api.kinds import Kind
 
 _PART: Final = re.compile(r"\.(\w+)|\[(\d+)\]|\[\?\(@\.(\w+)==\"([^\"]*)\"\)\]")
+# Cells are text already.
+_TABLE_TYPES: Final = {"date": "string", "integer": "string"}
 _AGE: Final = {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"}
 
 
@@ -32,6 +34,31 @@ def rows_of(kind: Kind, objects: Iterable[Mapping[str, Any]], now: datetime, wid
     rows = [[o["metadata"]["name"], *(_cell(c, o, now) for c in shown)] for o in objects]
     headers = ["NAME", *(c["name"].upper() for c in shown)]
     return Rows(headers, rows, frozenset(c["name"].upper() for c in shown if c["type"] == "integer"))
+
+
+def table_of(
+    kind: Kind, objects: Sequence[Mapping[str, Any]], metadata: Mapping[str, Any], now: datetime
+) -> dict[str, Any]:
+    """The objects as a Table of meta.k8s.io, which kubectl asks for.
+
+    Args:
+        metadata: Of the list.
+    """
+    columns = kind.definition.columns if kind.definition is not None else (_AGE,)
+    plain = {"format": "", "description": "", "priority": 0}
+    shown = [{**plain, **c, "type": _TABLE_TYPES.get(c["type"], c["type"])} for c in columns]
+    of_all = {"apiVersion": "meta.k8s.io/v1", "kind": "PartialObjectMetadata"}
+    rows = zip(rows_of(kind, objects, now, wide=True).rows, objects, strict=True)
+    return {
+        "apiVersion": "meta.k8s.io/v1",
+        "kind": "Table",
+        "metadata": metadata,
+        "columnDefinitions": [
+            {**plain, "name": "Name", "type": "string", "format": "name"},
+            *({k: v for k, v in c.items() if k != "jsonPath"} for c in shown),
+        ],
+        "rows": [{"cells": cells, "object": {**of_all, "metadata": o["metadata"]}} for cells, o in rows],
+    }
 
 
 def value_at(document: Any, path: str) -> Any:

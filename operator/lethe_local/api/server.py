@@ -9,12 +9,14 @@ import threading
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import parse_qsl, urlsplit
 
 from lethe_local.api import errors
+from lethe_local.api.columns import table_of
 from lethe_local.api.discovery import discovered
 from lethe_local.api.kinds import Kind
 from lethe_local.api.objects import Objects
@@ -125,6 +127,13 @@ class _Handler(BaseHTTPRequestHandler):
             self.close_connection = True
             raise errors.ApiError(413, "RequestEntityTooLarge", f"the body has more than {MAX_BODY_BYTES} bytes")
         content = self.rfile.read(length)
+        if "protobuf" in self.headers.get("Content-Type", ""):
+            raise errors.ApiError(
+                415,
+                "UnsupportedMediaType",
+                "lethe local accepts JSON only, and kubectl sends new objects of Kubernetes' own kinds in another form: add "
+                "--dry-run=client -o yaml, and pipe the output to kubectl apply -f -",
+            )
         try:
             return json.loads(content) if content else {}
         except ValueError as e:
@@ -148,7 +157,8 @@ class _Handler(BaseHTTPRequestHandler):
         place = (namespace, name, target.subresource)
         match self.command, bool(name):
             case "GET", True:
-                return self.objects.get(kind, namespace, name)
+                found = self.objects.get(kind, namespace, name)
+                return table_of(kind, [found], {}, datetime.now(UTC)) if self._wants_table() else found
             case "GET", False:
                 return self._list(target, query)
             case "POST", False:
@@ -184,12 +194,17 @@ class _Handler(BaseHTTPRequestHandler):
                 "items": page,
             }
         kind = target.kind
+        if self._wants_table():
+            return table_of(kind, page, metadata, datetime.now(UTC))
         return {
             "apiVersion": kind.api_version,
             "kind": f"{kind.resource.name}List",
             "metadata": metadata,
             "items": page,
         }
+
+    def _wants_table(self) -> bool:
+        return "as=Table" in self.headers.get("Accept", "")
 
     def _watch(self, target: Target, query: Mapping[str, str]) -> None:
         self.send_response(200)

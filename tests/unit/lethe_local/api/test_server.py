@@ -5,7 +5,7 @@ import ssl
 import threading
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,9 +28,11 @@ class Running:
     port: int
     kube: Kube
 
-    def request(self, path: str, token: str = "", method: str = "GET", body: Any = None) -> Any:
+    def request(
+        self, path: str, token: str = "", method: str = "GET", body: Any = None, headers: Mapping[str, str] = {}
+    ) -> Any:
         tls = ssl.create_default_context(cafile=str(self.folder.certificate[0]))
-        headers = {"Authorization": f"Bearer {token or self.folder.token}"}
+        headers = {"Authorization": f"Bearer {token or self.folder.token}", **headers}
         content = None if body is None else json.dumps(body).encode()
         asked = urllib.request.Request(f"https://127.0.0.1:{self.port}{path}", content, headers, method=method)
         return urllib.request.urlopen(asked, context=tls, timeout=60)
@@ -117,9 +119,48 @@ def test_a_watch_that_is_too_old_is_told_so(running: Running, monkeypatch: pytes
     assert json.loads(line)["object"]["code"] == 410
 
 
-@pytest.mark.parametrize("path", ["/api", "/apis", "/api/v1", "/apis/lethe.dev/v1alpha1", "/version"])
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/api",
+        "/apis",
+        "/api/v1",
+        "/apis/lethe.dev/v1alpha1",
+        "/version",
+        "/openapi/v3",
+        "/openapi/v3/apis/lethe.dev/v1alpha1",
+    ],
+)
 def test_the_api_can_be_discovered(running: Running, path: str) -> None:
     assert json.load(running.request(path))
+
+
+def test_kubectl_gets_the_columns_of_the_definition(running: Running) -> None:
+    running.kube.create(DATASETS, NAMESPACE, named("flights", dataset_manifest()))
+    wanted = {"Accept": "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"}
+    path = f"{DATASETS.api}/namespaces/{NAMESPACE}/{DATASETS.plural}"
+
+    table = json.load(running.request(path, headers=wanted))
+    single = json.load(running.request(f"{path}/flights", headers=wanted))
+
+    names = [c["name"] for c in table["columnDefinitions"]]
+    assert (table["kind"], names[:3]) == ("Table", ["Name", "Table", "Ready"])
+    assert [row["cells"][0] for row in table["rows"]] == ["flights"]
+    assert single["rows"][0]["object"]["metadata"]["name"] == "flights"
+
+
+def test_an_object_that_is_not_json_is_refused_with_what_to_do(running: Running) -> None:
+    """As kubectl sends new Secrets."""
+    with pytest.raises(urllib.error.HTTPError) as refusal:
+        running.request(
+            f"/api/v1/namespaces/{NAMESPACE}/secrets",
+            method="POST",
+            body={},
+            headers={"Content-Type": "application/vnd.kubernetes.protobuf"},
+        )
+
+    assert refusal.value.code == 415
+    assert "--dry-run=client -o yaml" in json.load(refusal.value)["message"]
 
 
 def test_without_the_token_nothing_is_answered(running: Running) -> None:
