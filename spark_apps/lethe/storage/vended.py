@@ -10,17 +10,20 @@ Invariant: properties with `names.VENDED_FOR` are for the files of that table on
 import logging
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from botocore.credentials import RefreshableCredentials
 from pyiceberg.catalog.rest import RestCatalog, TableResponse
 from pyiceberg.io import PY_IO_IMPL, FileIO, InputFile, OutputFile, load_file_io
 from pyiceberg.table import Table
-from requests import Session
+from requests import Response, Session
+from requests.exceptions import ConnectionError as RequestConnectionError
+from tenacity import Future, Retrying, retry_if_exception, retry_if_result, stop_after_attempt, wait_random_exponential
+from urllib3.exceptions import ProtocolError
 
 from lethe.base.names import VENDED_FOR
 
@@ -29,6 +32,10 @@ log = logging.getLogger(__name__)
 _IO_IMPL: Final = "lethe.storage.vended.VendedFileIO"
 # Of requests to the catalog: seconds to connect, and until the server sends something.
 _TIMEOUTS: Final = (5.0, 60.0)
+# Of a read that fails in passing. The pauses are random, of at most this many seconds times 1, 2, 4.
+_ATTEMPTS: Final = 4
+_WAIT_SECONDS: Final = 0.25
+_OVERLOADED: Final = (429, 502, 503, 504)
 # Credentials are renewed this long before they expire, or this fraction of their lifetime before, whichever is shorter.
 _MARGIN_SECONDS: Final = 300.0
 _MARGIN_FRACTION: Final = 0.2
@@ -130,7 +137,7 @@ class Vendor:
 
     def _ask(self) -> Mapping[str, str]:
         if self._catalog is None:
-            self._catalog = RestCatalog("lethe", **self._properties)
+            self._catalog = PatientCatalog("lethe", **self._properties)
         if self._location:
             try:
                 vended = self._catalog.load_credentials(self._table, self._location)
@@ -207,14 +214,36 @@ class VendedFileIO(FileIO):
         self.__init__(state["properties"])  # type: ignore[misc]
 
 
-class VendingCatalog(RestCatalog):
-    """PyIceberg's REST catalog. Its tables stay readable after the credentials that they were loaded with have expired, and a
-    request to a server that is silent ends with an error."""
+class PatientCatalog(RestCatalog):
+    """PyIceberg's REST catalog. A read that fails in passing is repeated, as Iceberg's Java client does it, and a request to a
+    server that is silent ends with an error."""
 
     def _create_session(self) -> Session:
         session = super()._create_session()
-        session.request = partial(session.request, timeout=_TIMEOUTS)
+        session.request = partial(_request, session.request)
         return session
+
+
+def _request(send: Callable[..., Response], method: str, url: str, **arguments: Any) -> Response:
+    if method.upper() not in ("GET", "HEAD"):
+        return send(method, url, timeout=_TIMEOUTS, **arguments)
+    again = retry_if_exception(_ended_early) | retry_if_result(lambda a: a.status_code in _OVERLOADED)
+    patient = Retrying(
+        retry=again,
+        stop=stop_after_attempt(_ATTEMPTS),
+        wait=wait_random_exponential(_WAIT_SECONDS),
+        retry_error_callback=lambda state: cast(Future, state.outcome).result(),  # the last answer or error
+    )
+    return cast(Response, patient(send, method, url, timeout=_TIMEOUTS, **arguments))
+
+
+def _ended_early(error: BaseException) -> bool:
+    """Whether a connection was made, and ended without an answer."""
+    return isinstance(error, RequestConnectionError) and bool(error.args) and isinstance(error.args[0], ProtocolError)
+
+
+class VendingCatalog(PatientCatalog):
+    """Its tables stay readable after the credentials that they were loaded with have expired."""
 
     def _response_to_table(self, identifier_tuple: tuple[str, ...], table_response: TableResponse) -> Table:
         table = super()._response_to_table(identifier_tuple, table_response)

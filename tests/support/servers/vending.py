@@ -23,6 +23,7 @@ from tests.support.servers import rest_catalog, s3
 _EXPIRED = (
     b'<?xml version="1.0"?><Error><Code>ExpiredToken</Code><Message>The provided token has expired.</Message></Error>'
 )
+_OVERLOADED = b'{"error": {"message": "overloaded", "type": "ServiceUnavailableException", "code": 503}}'
 _NOT_FORWARDED = {"connection", "keep-alive", "transfer-encoding", "content-length"}
 _KEPT_OF_A_REQUEST = {"range", "content-type", "content-md5", "if-none-match", "if-match"}
 _OF_A_SIGNATURE = {
@@ -36,16 +37,23 @@ _OF_A_SIGNATURE = {
 _CREDENTIALS = "GET /v1/{prefix}/namespaces/{namespace}/tables/{table}/credentials"
 
 
+class Dropped(Exception):
+    """The connection ends without an answer."""
+
+
 @dataclass
 class Vault:
     """The session tokens. `life_seconds`: of the next one; `refused`: how many requests had an expired one, or none; `asked`: how
-    often credentials were given out, by the last part of the path."""
+    often credentials were given out, by the last part of the path; `fails`: whether every other request of a client for
+    credentials fails, by the end of its connection or with 503; `tried`: the number of those requests meanwhile, by client."""
 
     life_seconds: float = 60.0
     with_endpoint: bool = True
     until: dict[str, float] = field(default_factory=dict)
     refused: int = 0
     asked: Counter[str] = field(default_factory=Counter)
+    fails: bool = False
+    tried: Counter[str] = field(default_factory=Counter)
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def issue(self, asked: str) -> tuple[str, float]:
@@ -54,6 +62,17 @@ class Vault:
             self.until[token] = until
             self.asked[asked] += 1
             return token, until
+
+    def fails_now(self, client: str) -> bool:
+        """Whether a request for credentials fails. Raises: Dropped, if the connection ends without an answer."""
+        if not self.fails:
+            return False
+        with self.lock:
+            self.tried[client] += 1
+            number = self.tried[client]
+        if number % 4 == 1:
+            raise Dropped
+        return number % 4 == 3
 
     def accepts(self, token: str | None) -> bool:
         with self.lock:
@@ -169,6 +188,8 @@ def _vendor(vault: Vault, endpoint: str) -> Callable[[Any, Forward], Answer]:
     def answer(request: Any, forward: Forward) -> Answer:
         path = request.path.partition("?")[0]
         if path.endswith("/credentials"):
+            if vault.fails_now("Python" if "PyIceberg" in request.headers.get("User-Agent", "") else "Java"):
+                return 503, [("Content-Type", "application/json")], _OVERLOADED
             given = {"prefix": "s3://", "config": vended(path.removesuffix("/credentials"), "credentials")}
             return 200, [("Content-Type", "application/json")], json.dumps({"storage-credentials": [given]}).encode()
         status, headers, content = forward()
@@ -196,7 +217,11 @@ def _proxy(answer: Callable[[Any, Forward], Answer], server_port: int) -> Iterat
 
         def _handle(self) -> None:
             self.body, self.signed = self._body(), dict[str, str]()
-            status, headers, content = answer(self, self._forward)
+            try:
+                status, headers, content = answer(self, self._forward)
+            except Dropped:
+                self.close_connection = True
+                return
             self.send_response(status)
             bodiless = self.command == "HEAD" or status in (204, 304)
             for k, v in headers:
