@@ -1,14 +1,19 @@
-"""When a catalog is asked for new credentials, and for which tables."""
+"""When a catalog is asked for new credentials, for which tables, and again if it failed."""
 
+import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
+import requests
 from lethe.base.names import VENDED_FOR
 from lethe.storage import clients
-from lethe.storage.vended import Vended, Vendor, of_table
+from lethe.storage.vended import PatientCatalog, Vended, Vendor, of_table
 
 NOW, STARTED = 1_000_000.0, 50.0  # seconds since 1970, and by the monotonic clock
 
@@ -98,3 +103,69 @@ def test_a_client_keeps_vended_credentials_no_longer_than_until_they_are_due(mon
     assert (properties["s3.access-key-id"], properties["s3.region"]) == ("k", "eu")
     assert expires is not None
     assert timedelta(seconds=30) < expires - datetime.now(UTC) <= timedelta(seconds=60)
+
+
+@pytest.mark.parametrize("failure", [503, 429, None], ids=["overloaded", "too many", "no answer"])
+def test_a_read_of_the_catalog_that_fails_in_passing_is_repeated(failure: int | None) -> None:
+    with a_catalog([failure, failure, 200]) as (catalog, asked):
+        assert catalog._session.get(f"{catalog.uri}/v1/x").status_code == 200
+
+    assert asked == ["GET"] * 3
+
+
+def test_the_last_failure_is_what_the_caller_sees() -> None:
+    with a_catalog([503] * 9) as (catalog, asked):
+        assert catalog._session.get(f"{catalog.uri}/v1/x").status_code == 503
+        assert len(asked) == 4
+    with a_catalog([None] * 9) as (catalog, asked), pytest.raises(requests.exceptions.ConnectionError):
+        catalog._session.get(f"{catalog.uri}/v1/x")
+
+
+@pytest.mark.parametrize("failure", [503, None], ids=["overloaded", "no answer"])
+def test_a_write_is_sent_once(failure: int | None) -> None:
+    """It may have succeeded. The ledger says so, and not a second request."""
+    with a_catalog([failure, 200]) as (catalog, asked), suppress(requests.exceptions.ConnectionError):
+        catalog._session.post(f"{catalog.uri}/v1/x", json={})
+
+    assert asked == ["POST"]
+
+
+def test_what_is_missing_is_asked_for_once() -> None:
+    with a_catalog([404, 200]) as (catalog, asked):
+        assert catalog._session.get(f"{catalog.uri}/v1/x").status_code == 404
+
+    assert asked == ["GET"]
+
+
+@contextmanager
+def a_catalog(answers: list[int | None]) -> Iterator[tuple[PatientCatalog, list[str]]]:
+    """A catalog whose server gives these answers, one after the other; None: the end of the connection. And the methods of the
+    requests, without that for its configuration."""
+    asked: list[str] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            if self.path.endswith("/config"):
+                self._send(200, b'{"defaults": {}, "overrides": {}}')
+                return
+            asked.append(self.command)
+            self.rfile.read(int(self.headers.get("Content-Length") or 0))
+            if (status := answers.pop(0)) is not None:
+                self._send(status, b"{}")
+
+        do_POST = do_GET
+
+        def _send(self, status: int, content: bytes) -> None:
+            self.send_response(status)
+            self.send_header("Content-Length", str(len(content)))
+            self.end_headers()
+            self.wfile.write(content)
+
+        def log_message(self, *_: Any) -> None: ...
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
+        try:
+            yield PatientCatalog("c", uri=f"http://127.0.0.1:{server.server_port}"), asked
+        finally:
+            server.shutdown()
