@@ -60,6 +60,7 @@ def _measure(
         Case({"way": way, "deleted": count, "sorted": ordered}, partial(act, way, count), rounds, warm_up=False)
         for count, rounds in reverts
         for way in ways
+        if way != COPY_ON_WRITE or count <= scale.copy_on_write_up_to
     )
     for r in results:
         files, size_held = held_bytes(lake, name, [size.batch_id(i) for i in size.spread(r["deleted"])])
