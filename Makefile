@@ -112,8 +112,8 @@ docs: venv ## generate the generated pages again
 	@$(BIN)/python docs/generate_cli.py
 docs-pictures: ## take the pictures of the console again, in a real browser
 	@LETHE_SCREENSHOTS=$(CURDIR)/docs/images LINT=0 dev/test.sh 'not long' tests/services/console
-docs-engines: ## measure what other engines find in Lethe's tables, into docs/engines.md
-	@LETHE_WRITE_ENGINES=1 LINT=0 dev/test.sh 'not long' tests/spark/engines
+docs-engines: ## measure what other engines find in Lethe's tables, into docs/engines.md (TRINO_JAVA_HOME: a JDK 24 or later)
+	@LETHE_WRITE_ENGINES=1 LINT=0 dev/test.sh '' tests/spark/engines
 docs-site: ## the documentation site, in build/site: LETHE_REPOSITORY=https://… for links to files
 	@dev/site.sh
 test-up: venv ## the tests' cluster, for working on a test

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import pairwise
 from pathlib import Path
+from types import MappingProxyType
 from typing import Final
 
 from lethe.contract.kind import RunFamily
@@ -59,11 +60,11 @@ def consolidation(
     )
 
 
-def carry_out(home: Path, spec: RunSpec, memory: str) -> Measured:
-    """Raises: RuntimeError with the end of the driver's log, when the run does not commit."""
+def carry_out(home: Path, spec: RunSpec, memory: str, more: Mapping[str, str] = MappingProxyType({})) -> Measured:
+    """`more`: Spark's configuration. Raises: RuntimeError with the end of the driver's log, when the run does not commit."""
     run_file, log = home / f"{spec.run_id}.json", home / f"{spec.run_id}.log"
     run_file.write_text(spec.to_json())
-    confs = {"spark.master": "local[2]", "spark.driver.memory": memory}
+    confs = {"spark.master": "local[2]", "spark.driver.memory": memory, **more}
     command = [sys.executable, "-m", "lethe_spark.apps.app", "--run", str(run_file)]
     command += [word for key, value in confs.items() for word in ("--conf", f"{key}={value}")]
     environment = {**os.environ, "LETHE_TERMINATION_LOG": str(home / "none")}

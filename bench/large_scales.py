@@ -18,8 +18,8 @@ class LargeScale:
     reverts_on_s3: Sequence[tuple[int, int]]
     # Each row group of the unsorted table has rows of all batches, so the number of batches matters little.
     reverts_of_unsorted: Sequence[tuple[int, int]]
-    # A copy-on-write DELETE of more batches is left out: it shuffles all rows of the files that it touches, and on this machine 45 GB of
-    # disk were not enough for those of all files.
+    # A copy-on-write DELETE of more batches is left out: it shuffles all rows of the files that it touches, and for those of all
+    # files 41 GB of disk were not enough.
     copy_on_write_up_to: int = 10
     # Memory of the driver, as Spark takes it.
     driver_memory: str = "2g"

@@ -37,7 +37,7 @@ trap 'rm -rf "$folder"' EXIT
 progress "installing uv $UV" uv_in "$folder"
 uv=$folder/bin/uv
 mkdir -p "$LOCKS"
-for name in dev checkov engines docs servers; do # uv reads the versions to keep from the file that it writes
+for name in dev checkov engines docs flink servers; do # uv reads the versions to keep from the file that it writes
   [ ! -e "$LOCKS/$name.txt" ] || cp "$LOCKS/$name.txt" "$LOCKS/$name.txt.new"
 done
 say "resolving"
@@ -46,4 +46,4 @@ say "resolving"
 wanted | lock common -c "$LOCKS/dev.txt"
 wanted gateway operator | lock operator -c "$LOCKS/dev.txt"
 wanted spark | lock spark -c "$LOCKS/dev.txt"
-for name in checkov engines docs servers; do lock "$name" ${upgrades[@]+"${upgrades[@]}"} < "$LOCKS/$name.in"; done
+for name in checkov engines docs flink servers; do lock "$name" ${upgrades[@]+"${upgrades[@]}"} < "$LOCKS/$name.in"; done

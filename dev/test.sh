@@ -24,9 +24,14 @@ if [[ " $*" == *" tests/s"* || " $*" == *" tests/local"* ]]; then # also tests/s
   "$ROOT/dev/venv.sh" servers
   if [[ " $*" == *" tests/spark"* ]]; then # those of other engines
     "$ROOT/dev/venv.sh" engines
+    "$ROOT/dev/tools.sh" iceberg-go
   fi
-  if [ -z "$markers" ]; then # for long tests of launchers, of a schema registry, and of a clock that jumps
-    "$ROOT/dev/tools.sh" kubernetes spark-operator kueue apicurio
+  if [[ " $*" == *" tests/local"* ]]; then # for the commands of the documentation
+    command -v kubectl > /dev/null || "$ROOT/dev/tools.sh" kubectl
+  fi
+  if [ -z "$markers" ]; then # for long tests of launchers, of a schema registry, of two engines, and of a clock that jumps
+    "$ROOT/dev/tools.sh" kubernetes spark-operator kueue apicurio trino
+    "$ROOT/dev/venv.sh" flink
     "$ROOT/dev/packages.sh" compiler
   fi
   "$BIN/python" -m lethe.jars "$LETHE_JARS" --scope test

@@ -8,8 +8,15 @@
 # versions may exist side by side.
 source "$(dirname "$0")/lib.sh"
 
-KUBERNETES=1.36.3
-MINOR=36
+# Of the cluster on this machine. The default is what the tests run on; dev/cluster/versions has the dependencies of the others.
+KUBERNETES=${KUBERNETES:-1.36.3}
+case $KUBERNETES in
+  1.36.3) MODULES=go.mod ;;
+  1.35.4 | 1.37.2) MODULES=../versions/go-${KUBERNETES%.*}.mod ;;
+  *) die "KUBERNETES=$KUBERNETES: expected 1.35.4, 1.36.3 or 1.37.2" ;;
+esac
+MINOR=${KUBERNETES#1.}
+MINOR=${MINOR%.*}
 HELM=v4.3.1
 HELM3=v3.20.0 # many users have it still
 COREDNS=v1.14.7
@@ -18,6 +25,8 @@ FAKE_GCS=v1.56.1
 AZURITE=3.37.0 # as in dev/azurite
 APICURIO=3.0.9
 APICURIO_SHA256=2b28181501a20cbf6efcd77f9b7153908fc01f3d3a7c32024c0bd9e1b04c8a43
+TRINO=476 # Maven Central has no later server
+TRINO_SHA256=cfd5accde17e8ebd251eeeb78aed1f490e77bb3a164d95a0f454bf8a7c1cbd3f
 MERMAID=11.12.0
 MERMAID_SHA256=07e37dfa97b337ccc85365d57eddf99b9706f09db3b59b260d0333b23b343c4b
 KUBE_SCORE=v1.20.0
@@ -98,7 +107,7 @@ build_kubernetes() { # FOLDER
   local version=k8s.io/component-base/version part
   part=$(mktemp -d "$LETHE_CACHE/part.XXXXXX")
   # Without -X the server reports v0.0.0 and version checks fail. With -trimpath the Go cache works for any checkout.
-  (cd "$SOURCES" && "$go" build -mod=readonly -trimpath -o "$part/kubernetes" -ldflags "-s -w -X $version.gitVersion=v$KUBERNETES \
+  (cd "$SOURCES" && "$go" build -mod=readonly -modfile="$MODULES" -trimpath -o "$part/kubernetes" -ldflags "-s -w -X $version.gitVersion=v$KUBERNETES \
     -X $version.gitMajor=1 -X $version.gitMinor=$MINOR -X $version.gitCommit=none -X $version.gitTreeState=archive" . \
     && "$go" build -trimpath -ldflags "-s -w" -o "$part/pause" ./pause)
   for name in kube-apiserver kube-controller-manager kube-scheduler kube-proxy kubelet kubectl kubeadm etcd; do
@@ -111,7 +120,7 @@ build_kubernetes() { # FOLDER
 build_kubectl() { # FOLDER: for kind, which includes the other programs
   local version=k8s.io/component-base/version part
   part=$(mktemp -d "$LETHE_CACHE/part.XXXXXX")
-  (cd "$SOURCES" && "$go" build -mod=readonly -trimpath -o "$part/kubectl" -ldflags "-s -w -X $version.gitVersion=v$KUBERNETES \
+  (cd "$SOURCES" && "$go" build -mod=readonly -modfile="$MODULES" -trimpath -o "$part/kubectl" -ldflags "-s -w -X $version.gitVersion=v$KUBERNETES \
     -X $version.gitMajor=1 -X $version.gitMinor=$MINOR" k8s.io/kubernetes/cmd/kubectl)
   install_to "$1" "$part"/*
   rmdir "$part"
@@ -135,6 +144,14 @@ build_kstatus() { # FOLDER
   part=$(mktemp -d "$LETHE_CACHE/part.XXXXXX")
   # It needs a newer Go than the others. The go command fetches that one by the module proxy and verifies it.
   (cd "$ROOT/dev/kstatus" && GOTOOLCHAIN=auto "$go" build -mod=readonly -trimpath -o "$part/kstatus" -ldflags "-s -w" .)
+  install_to "$1" "$part"/*
+  rmdir "$part"
+}
+
+build_iceberg_go() { # FOLDER
+  local part
+  part=$(mktemp -d "$LETHE_CACHE/part.XXXXXX")
+  (cd "$ROOT/dev/iceberg-go" && "$go" build -mod=readonly -trimpath -o "$part/icebergreader" -ldflags "-s -w" .)
   install_to "$1" "$part"/*
   rmdir "$part"
 }
@@ -186,6 +203,20 @@ fetch_apicurio() { # FOLDER
   tar -xzf "$part/all.tar.gz" -C "$part/apicurio"
   rm "$part/all.tar.gz"
   mv "$part/apicurio/apicurio-registry-app-$APICURIO-runner.jar" "$part/apicurio/runner.jar"
+  install_to "$1" "$part"/*
+  rmdir "$part"
+}
+
+# Only what reads Iceberg. Its jars are hard links of one another, so all are unpacked first.
+fetch_trino() { # FOLDER
+  local part path=io/trino/trino-server/$TRINO/trino-server-$TRINO.tar.gz
+  part=$(mktemp -d "$LETHE_CACHE/part.XXXXXX")
+  curl -fsSL --retry 3 -o "$part/all.tar.gz" "${MAVEN_REPO:-https://repo1.maven.org/maven2}/$path"
+  portable digest "$part/all.tar.gz" $TRINO_SHA256
+  tar -xzf "$part/all.tar.gz" -C "$part"
+  rm "$part/all.tar.gz"
+  find "$part/trino-server-$TRINO/plugin" -mindepth 1 -maxdepth 1 ! -name iceberg -exec rm -r {} +
+  mv "$part/trino-server-$TRINO" "$part/trino"
   install_to "$1" "$part"/*
   rmdir "$part"
 }
@@ -244,6 +275,8 @@ obtain() {
         tool azurite $AZURITE-"$(hash_of dev/azurite)" "installing Azurite $AZURITE" build_azurite
         ;;
       apicurio) tool apicurio $APICURIO "fetching the schema registry Apicurio $APICURIO" fetch_apicurio ;;
+      trino) tool trino $TRINO "fetching Trino $TRINO (800 MB)" fetch_trino ;;
+      iceberg-go) tool iceberg-go "$(hash_of dev/iceberg-go)" "building a reader with iceberg-go" build_iceberg_go ;;
       kstatus) tool kstatus $KSTATUS-"$(hash_of dev/kstatus)" "building kstatus $KSTATUS" build_kstatus ;;
       mermaid)
         "$ROOT/dev/packages.sh" javascript

@@ -34,7 +34,7 @@ work. `put` writes into a buffer with your own credentials, or with `--gateway` 
 
 ```sh
 lethe revert flights 2013-02-08.UA --reason "invented flights" --wait
-lethe undo revert-flights-250966491b --dry-run
+lethe undo revert-flights-994cc8a97f --dry-run
 lethe revert flights 2013-02-08.UA -o yaml >> restatements.yaml    # for Git: creates nothing
 lethe put flights ./2013-12-31.UA --dry-run                        # would a consolidation take these files?
 lethe put flights ./2013-12-31.UA --gateway https://lethe.example.org  # with a token, and nothing else

@@ -8,8 +8,8 @@
 #
 #     dev/nested-kind/nested-kind.sh run make demo-cluster
 #
-# CoreDNS waits for Docker's server, which reaches no other one: each new connection to S3 takes four seconds until `forward` is removed
-# from the ConfigMap coredns of kube-system by hand.
+# The cluster's CoreDNS forwards to Docker's, and that one to a server in the namespace which answers that no other name exists: without
+# an answer, each new connection to S3 would wait for four seconds.
 #
 # Everything that has to be downloaded must be there before: `start` builds the images with buildah and loads them into Docker.
 # The node is different from kind's own image in its packages (Debian's containerd and runc), in its network plugin (ptp for the addresses
@@ -22,7 +22,7 @@ HERE=$ROOT/dev/nested-kind
 STATE=$LETHE_STATE/nested-kind
 DOCKER=$LETHE_CACHE/nested-docker # Debian's package, unpacked: installing it would start a daemon
 CRICTL=v1.36.0
-KUBERNETES=$(sed -n 's/^KUBERNETES=//p' "$ROOT/dev/tools.sh")
+KUBERNETES=$(sed -n 's/^KUBERNETES=${KUBERNETES:-\(.*\)}/\1/p' "$ROOT/dev/tools.sh")
 KIND=$(sed -n 's/^KIND=\(v[0-9.]*\).*/\1/p' "$ROOT/dev/tools.sh")
 NODE_IMAGE=localhost/lethe-kind-node:v$KUBERNETES
 
@@ -63,13 +63,21 @@ daemon() {
     ip link set lo up
     echo $$ > "$1/pid"
     exec dockerd --data-root "$1/data" --exec-root "$1/exec" -p "$1/dockerd.pid" -H "unix://$1/docker.sock" --storage-driver overlay2 \
-      --add-runtime "restricted=$2" --default-runtime restricted' \
+      --add-runtime "restricted=$2" --default-runtime restricted --dns 172.17.0.1' \
     sh "$STATE" "$HERE/runtime.py" > "$LETHE_STATE/log/dockerd.log" 2>&1 < /dev/null &
   for _ in $(seq 150); do
-    runs && return
+    runs && break
     sleep 0.2
   done
-  die "the Docker daemon does not answer: see $LETHE_STATE/log/dockerd.log"
+  runs || die "the Docker daemon does not answer: see $LETHE_STATE/log/dockerd.log"
+  answer_names
+}
+
+answer_names() { # at the address of Docker's first bridge
+  printf '.:53 {\n  template ANY ANY {\n    rcode NXDOMAIN\n  }\n}\n' > "$STATE/Corefile"
+  setsid nsenter --net="/proc/$(cat "$STATE/pid")/ns/net" "$LETHE_CACHE/bin/coredns" -conf "$STATE/Corefile" \
+    > "$LETHE_STATE/log/nested-names.log" 2>&1 < /dev/null &
+  echo $! > "$STATE/names.pid"
 }
 
 node_image() {
@@ -167,6 +175,8 @@ start() {
 }
 
 stop() {
+  [ ! -s "$STATE/names.pid" ] || kill "$(cat "$STATE/names.pid")" 2> /dev/null || true
+  rm -f "$STATE/names.pid"
   if runs; then
     # shellcheck disable=SC2046  # one argument each
     inside docker rm -f -v $(inside docker ps -aq) > /dev/null 2>&1 || true

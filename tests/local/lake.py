@@ -35,10 +35,13 @@ class Lake:
     process: "subprocess.Popen[str] | None" = None
     printed: list[str] = field(default_factory=list)
 
-    def up(self) -> None:
+    def up(self, *options: str) -> None:
         """Start, and wait until it says that it runs."""
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "lethe.cli", "local", "up"], env=self.environ, stdout=subprocess.PIPE, text=True
+            [sys.executable, "-m", "lethe.cli", "local", "up", *options],
+            env=self.environ,
+            stdout=subprocess.PIPE,
+            text=True,
         )
         assert self.process.stdout is not None
         self.printed.append(self.process.stdout.readline())

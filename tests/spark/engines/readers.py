@@ -77,7 +77,7 @@ def _read(reader: Callable[[str], Rows], metadata: str) -> dict[str, Any]:
         return {"rows": reader(metadata)}
     except BaseException as e:  # whatever an engine raises, such as a panic of Rust
         lines = [line.strip() for line in str(e).splitlines() if line.strip()]
-        return {"error": stable(lines[0] if lines else type(e).__name__)}
+        return {"error": lines[0] if lines else type(e).__name__}
 
 
 def stable(error: str) -> str:
