@@ -109,6 +109,8 @@ class _Handler(BaseHTTPRequestHandler):
                 self._send(200, about)
                 return
             target = self._target(url.path)
+            if query.get("sendInitialEvents") in ("true", "1"):
+                raise errors.invalid("sendInitialEvents is not supported")  # clients list instead
             if self.command == "GET" and query.get("watch") in ("true", "1"):
                 self._watch(target, query)
                 return
