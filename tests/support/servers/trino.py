@@ -1,0 +1,92 @@
+"""A Trino server whose catalog `lake` can register Iceberg tables by their metadata files. I/O.
+
+`dev/tools.sh trino` fetches it. It needs a JDK of version 24 or later: that in the environment variable TRINO_JAVA_HOME.
+"""
+
+import os
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import requests
+
+from tests.support.servers.postgres import free_port
+
+JVM = ["-server", "-Xmx2G", "-XX:+UseG1GC", "-Djdk.attach.allowAttachSelf=true", "--add-modules=jdk.incubator.vector"]
+START_SECONDS = 180
+
+
+class TrinoError(Exception):
+    """A query that failed; the text is Trino's message."""
+
+
+@dataclass(frozen=True)
+class Trino:
+    url: str
+
+    def query(self, sql: str) -> list[list[Any]]:
+        """All rows. Raises: TrinoError."""
+        headers = {"X-Trino-User": "test", "X-Trino-Catalog": "lake", "X-Trino-Schema": "s"}
+        answer = requests.post(f"{self.url}/v1/statement", data=sql.encode(), headers=headers, timeout=60).json()
+        rows = list(answer.get("data") or [])
+        while "nextUri" in answer:
+            answer = requests.get(answer["nextUri"], headers=headers, timeout=60).json()
+            rows += answer.get("data") or []
+        if "error" in answer:
+            raise TrinoError(answer["error"]["message"])
+        return rows
+
+    @property
+    def version(self) -> str:
+        return str(requests.get(f"{self.url}/v1/info", timeout=10).json()["nodeVersion"]["version"])
+
+
+@contextmanager
+def running(folder: Path) -> Iterator[Trino]:
+    """For as long as the block lasts, with its files in the folder."""
+    port = free_port()
+    server = Path(os.environ["LETHE_CACHE"]) / "bin" / "trino"
+    etc = folder / "etc"
+    (etc / "catalog").mkdir(parents=True)
+    (folder / "metastore").mkdir()
+    (etc / "node.properties").write_text(f"node.environment=test\nnode.id=one\nnode.data-dir={folder}/data\n")
+    (etc / "jvm.config").write_text("\n".join(JVM) + "\n")
+    (etc / "config.properties").write_text(
+        f"coordinator=true\nnode-scheduler.include-coordinator=true\nhttp-server.http.port={port}\n"
+        f"discovery.uri=http://127.0.0.1:{port}\nquery.max-memory-per-node=512MB\ncatalog.management=static\n"
+    )
+    (etc / "catalog" / "lake.properties").write_text(
+        "connector.name=iceberg\niceberg.catalog.type=TESTING_FILE_METASTORE\n"
+        f"hive.metastore.catalog.dir=file://{folder}/metastore\nfs.hadoop.enabled=true\n"
+        "iceberg.register-table-procedure.enabled=true\n"
+    )
+    environ = {**os.environ, "JAVA_HOME": os.environ["TRINO_JAVA_HOME"]}
+    log = (folder / "log").open("w")
+    command = [str(server.resolve() / "bin" / "launcher"), f"--etc-dir={etc}", "run"]
+    with log:
+        process = subprocess.Popen(command, env=environ, stdout=log, stderr=log)
+    try:
+        trino = Trino(f"http://127.0.0.1:{port}")
+        _wait(trino, process, folder / "log")
+        trino.query(f"CREATE SCHEMA lake.s WITH (location = 'file://{folder}/schema')")
+        yield trino
+    finally:
+        process.terminate()
+        process.wait(60)
+
+
+def _wait(trino: Trino, process: "subprocess.Popen[bytes]", log: Path) -> None:
+    ends = time.monotonic() + START_SECONDS
+    while True:
+        running = process.poll() is None and time.monotonic() < ends
+        assert running, log.read_text()[-3000:]
+        try:
+            if not requests.get(f"{trino.url}/v1/info", timeout=5).json()["starting"]:
+                return
+        except (requests.exceptions.RequestException, ValueError):
+            pass
+        time.sleep(0.5)
