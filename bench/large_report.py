@@ -89,20 +89,21 @@ def draw(document: Mapping[str, Any], folder: Path) -> dict[str, str]:
     parts = {p: document["parts"][p] for p in PARTS if p in document["parts"]}
     if not parts:
         return {}
-    figure, axes = plt.subplots(1, len(parts), figsize=(3.2 * len(parts), 3.2), squeeze=False)
+    figure, axes = plt.subplots(1, len(parts), figsize=(3.2 * len(parts), 3.6), squeeze=False, layout="constrained")
     for axis, (name, part) in zip(axes[0], parts.items(), strict=True):
         counts = sorted({r["deleted"] for r in part["results"]})
         ways = [w for w in _COLOURS if find(part["results"], way=w)]
         for n, way in enumerate(ways):
-            values = [median(find(part["results"], way=way, deleted=count)) or 0.0 for count in counts]
+            values = [median(find(part["results"], way=way, deleted=count)) for count in counts]
             at = [i + n / (len(ways) + 1) for i in range(len(counts))]
-            bars = axis.bar(at, values, width=1 / (len(ways) + 1), color=_COLOURS[way], label=way)
-            axis.bar_label(bars, labels=[number(v) for v in values], fontsize=6)
+            bars = axis.bar(at, [v or 0.0 for v in values], width=1 / (len(ways) + 1), color=_COLOURS[way], label=way)
+            axis.bar_label(
+                bars, labels=["not measured" if v is None else number(v) for v in values], fontsize=6, rotation=90
+            )
         axis.set_xticks([i + (len(ways) - 1) / 2 / (len(ways) + 1) for i in range(len(counts))], map(str, counts))
         axis.set_xlabel("batches deleted")
         axis.set_title(PARTS[name], fontsize=9)
         axis.grid(alpha=0.3, axis="y")
     axes[0][0].set_ylabel("seconds")
-    axes[0][0].legend(fontsize=6)
-    figure.tight_layout()
+    figure.legend(*axes[0][0].get_legend_handles_labels(), fontsize=6, loc="outside upper center")
     return {"times": save(figure, folder / "large.svg")}
