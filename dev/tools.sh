@@ -257,10 +257,10 @@ obtain() {
   mkdir -p "$LETHE_CACHE/bin"
   for name; do
     case $name in
-      kubernetes) tool kubernetes $KUBERNETES-"$(hash_of dev/cluster/go)" "building Kubernetes $KUBERNETES (10 to 20 minutes, once)" build_kubernetes ;;
+      kubernetes) tool kubernetes "$KUBERNETES-$(hash_of dev/cluster/go)" "building Kubernetes $KUBERNETES (10 to 20 minutes, once)" build_kubernetes ;;
       # kubectl may differ from the API server by one minor version
       kubectl) use_installed kubectl "version --client" 1.$((MINOR - 1)) 1.$((MINOR + 1)) \
-        || tool kubectl $KUBERNETES "building kubectl $KUBERNETES" build_kubectl ;;
+        || tool kubectl "$KUBERNETES" "building kubectl $KUBERNETES" build_kubectl ;;
       helm) use_installed helm "version --short" 3.16 4 || tool helm $HELM "building Helm $HELM" build_module helm.sh/helm/v4/cmd/helm@$HELM ;;
       helm3) tool helm3 $HELM3 "building Helm $HELM3" build_helm3 ;;
       coredns) tool coredns $COREDNS "building CoreDNS $COREDNS" build_module github.com/coredns/coredns@$COREDNS ;;
