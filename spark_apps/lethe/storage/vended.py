@@ -225,8 +225,9 @@ class PatientCatalog(RestCatalog):
 
 
 def _request(send: Callable[..., Response], method: str, url: str, **arguments: Any) -> Response:
+    arguments = {"timeout": _TIMEOUTS, **arguments}
     if method.upper() not in ("GET", "HEAD"):
-        return send(method, url, timeout=_TIMEOUTS, **arguments)
+        return send(method, url, **arguments)
     again = retry_if_exception(_ended_early) | retry_if_result(lambda a: a.status_code in _OVERLOADED)
     patient = Retrying(
         retry=again,
@@ -234,7 +235,7 @@ def _request(send: Callable[..., Response], method: str, url: str, **arguments: 
         wait=wait_random_exponential(_WAIT_SECONDS),
         retry_error_callback=lambda state: cast(Future, state.outcome).result(),  # the last answer or error
     )
-    return cast(Response, patient(send, method, url, timeout=_TIMEOUTS, **arguments))
+    return cast(Response, patient(send, method, url, **arguments))
 
 
 def _ended_early(error: BaseException) -> bool:

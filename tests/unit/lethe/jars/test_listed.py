@@ -39,5 +39,5 @@ def test_jars_of_servers_are_not_in_sparks_class_path(path: Path) -> None:
 
 
 def test_every_line_of_the_list_has_a_known_scope() -> None:
-    assert {jar.folder for jar in listed(Scope.TEST)} == {".", "gcs", "kafka", "kit", "rest", "sqs"}
+    assert {jar.folder for jar in listed(Scope.TEST)} == {".", "flink", "gcs", "kafka", "kit", "rest", "sqs"}
     assert any(jar.name.startswith("iceberg-spark-runtime") for jar in listed(Scope.IMAGE))
