@@ -31,8 +31,6 @@ NONE: Final[Attributes] = MappingProxyType({})
 log = logging.getLogger(__name__)
 
 _provider: "TracerProvider | None" = None
-
-
 # Whether the draft around has a child; None: there is no draft.
 _has_child: ContextVar[list[bool] | None] = ContextVar("lethe_has_child", default=None)
 
@@ -95,12 +93,12 @@ def draft(name: str, attributes: Attributes = NONE) -> Iterator[None]:
         _has_child.reset(token)
 
 
-def note(name: str, attributes: Attributes = NONE) -> None:
+def note(name: str) -> None:
     """Add an event to the current span."""
     if _provider is not None:
         from opentelemetry import trace
 
-        trace.get_current_span().add_event(name, attributes)
+        trace.get_current_span().add_event(name)
 
 
 def describe(attributes: Attributes) -> None:

@@ -50,7 +50,7 @@ def test_the_blocks_do_what_the_pages_say(spark: SparkSession, lake: Lake, monke
 
 
 def run(known: dict[str, Any], page: str, line: str, snapshot: str = "") -> None:
-    """Execute the block of a page that contains the line. `snapshot`: the id that stands for the one on the page."""
+    """Execute the block of a page that contains the line. `snapshot`: the id in place of the one on the page."""
     block = the_block(page, line)
     exec(compile(block.text.replace(A_SNAPSHOT, snapshot), str(block), "exec"), known)
 
