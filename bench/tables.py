@@ -4,7 +4,6 @@ A sorted table has its rows in the order of their batches. An unsorted one has t
 holds rows of all batches of its month, as if producers' files had been appended as they came and compacted by size.
 """
 
-import shutil
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -43,8 +42,8 @@ def base(lake: Lake, size: Size, *, ordered: bool) -> str:
 
 
 def copied(source: Lake, target: Lake, name: str, *, ordered: bool) -> None:
-    """Put a base table with its data files on the S3 server of `target`, as files in the server's folder: writing the rows again
-    would take longer than what is measured."""
+    """Put a base table with its data files on the S3 server of `target`: writing the rows again would take longer than what is
+    measured."""
     assert target.s3 is not None
     original = source.load(name)
     assert original is not None
@@ -55,9 +54,7 @@ def copied(source: Lake, target: Lake, name: str, *, ordered: bool) -> None:
         path = Path(urlsplit(file.path).path)
         uri = f"{table.location}/data/{path.parent.name}/{path.name}"
         parts = urlsplit(uri)
-        there = target.s3.folder / parts.netloc / parts.path.lstrip("/")
-        there.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(path, there)
+        target.s3.client.upload_file(str(path), parts.netloc, parts.path.lstrip("/"))
         builder = jvm(source.spark).org.apache.iceberg.DataFiles.builder(table.java.spec())
         files.append(DataFile.of(builder.copy(file.java).withPath(uri).build()))
     append_files(table, files)

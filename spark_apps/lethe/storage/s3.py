@@ -41,7 +41,7 @@ class S3Requests:
                 self._client().get_paginator("list_objects_v2").paginate(**asked, PaginationConfig={"PageSize": size})
             ):
                 yield [
-                    ListedObject(o["Key"], o["Size"], o["ETag"].strip('"'), o["LastModified"])
+                    ListedObject(o["Key"], o["Size"], _etag(o), o["LastModified"])
                     for o in page.get("Contents", ())
                     if not o["Key"].endswith("/")
                 ]
@@ -55,12 +55,12 @@ class S3Requests:
             if code_of(e) in _NOT_THERE:
                 return None
             raise store_error_of(uri, e) from None
-        return ListedObject(uri, found["ContentLength"], found["ETag"].strip('"'), found["LastModified"])
+        return ListedObject(uri, found["ContentLength"], _etag(found), found["LastModified"])
 
     def read(self, uri: str) -> Content | None:
         try:
             found = self._client().get_object(**_named(uri))
-            return Content(found["Body"].read(), found["ETag"].strip('"'))
+            return Content(found["Body"].read(), _etag(found))
         except (ClientError, BotoCoreError) as e:
             if code_of(e) in _NOT_THERE:
                 return None
@@ -146,6 +146,11 @@ def _status(error: Exception) -> int:
 def _named(uri: str) -> dict[str, str]:
     bucket, key = bucket_and_key(uri)
     return {"Bucket": bucket, "Key": key}
+
+
+def _etag(found: Mapping[str, Any]) -> str:
+    """ "": a gateway to a file system knows none of a file that was put there beside it."""
+    return str(found.get("ETag", "")).strip('"')
 
 
 def store_error_of(uri: str, error: Exception) -> StoreError:

@@ -198,9 +198,12 @@ def compose(
     try:
         client = _client(properties)
         found = client.head_object(Bucket=bucket, Key=key)
-        if found["ContentLength"] != size:
+        # Without an ETag, the store cannot tell whether the source changes meanwhile. A gateway to a file system knows none of a
+        # file that was put there beside it.
+        etag = found.get("ETag")
+        if found["ContentLength"] != size or not etag:
             return None
-        return ComposedObject(client, uri, Source(source_uri, size, found["ETag"], read))
+        return ComposedObject(client, uri, Source(source_uri, size, etag, read))
     except (ClientError, BotoCoreError, ValueError) as e:  # ValueError: boto3 does not understand the endpoint
         log.warning("%s: the store copies no ranges (%s)", source_uri, code_of(e))
     except StoreError as e:

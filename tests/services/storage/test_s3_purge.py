@@ -131,6 +131,19 @@ def test_without_these_rights_or_with_another_size_nothing_is_begun(s3: S3, buck
         assert compose(properties, f"s3://{bucket}/new", f"s3://{bucket}/old.parquet", size, lambda *_: b"") is None
 
 
+def test_the_server_copies_nothing_of_a_file_that_was_put_beside_it_and_so_has_no_etag(
+    s3: S3, bucket: str, content: bytes
+) -> None:
+    s3.client.delete_object(Bucket=bucket, Key="old.parquet")
+    (s3.folder / bucket / "old.parquet").write_bytes(content)
+    assert "ETag" not in s3.client.head_object(Bucket=bucket, Key="old.parquet")
+
+    done = purge(s3.properties(), bucket, {"B2"}, IN_GROUP)
+
+    assert found(s3, bucket).equals(expected(content, "B2"))
+    assert (done.by_store, done.sent) == (0, json.loads(done.document)["file-size-in-bytes"])
+
+
 def test_then_the_file_is_written_by_pyiceberg(
     s3: S3, bucket: str, content: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
