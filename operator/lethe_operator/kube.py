@@ -369,10 +369,8 @@ class Kube:
     def _token(self) -> str:
         if self._bearer is not None:
             return f"Bearer {self._bearer}"
-        for key in (
-            "BearerToken",
-            "authorization",
-        ):  # the name depends on the client's version; the call refreshes the token
+        for key in ("BearerToken", "authorization"):  # the name depends on the client's version
+            # The call refreshes the token.
             found = self._configuration.get_api_key_with_prefix(key)
             if found:
                 return str(found) if " " in str(found) else f"Bearer {found}"

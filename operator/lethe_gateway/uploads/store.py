@@ -16,14 +16,14 @@ from typing import Final
 
 from lethe.base.errors import InputError
 from lethe.buffer.batch import ListedObject
-from lethe.buffer.upload import Known, judge_entry, strangers
+from lethe.buffer.upload import Known, judge_entry
 from lethe.ledger.ledger import BufferedObject
 from lethe.storage.s3_uploads import S3Uploads, part_bytes_of, part_sizes
 from lethe.uri import Backend, backend_of
 
 from lethe_gateway.problems import FieldError, Kind, Problem, not_found
 from lethe_gateway.settings import UploadSettings
-from lethe_gateway.uploads import check, opening
+from lethe_gateway.uploads import check, opening, stored
 from lethe_gateway.uploads.buffers import Buffer
 from lethe_gateway.uploads.manifest import FileEntry, Outcome, expires
 from lethe_gateway.uploads.opening import Record
@@ -124,10 +124,12 @@ class Uploads:
 
     def _view(self, record: Record, outcome: Outcome | None, checked: bool | None = None) -> UploadView:
         """With a URL for each file that is missing."""
-        there = {} if outcome else _objects(record)
+        there = {} if outcome else stored.objects(record)
         of = self._s3(record.buffer)
         files = [
-            self._file(record, index, entry, of, done=outcome is not None or _is_there(record, index, entry, there))
+            self._file(
+                record, index, entry, of, done=outcome is not None or not stored.missing(record, index, entry, there)
+            )
             for index, entry in enumerate(record.manifest.files)
         ]
         return replace(self._summary(record, outcome), files=files, checked=checked)
@@ -142,7 +144,7 @@ class Uploads:
             request = of.put(uri, entry.size, entry.sha256, self._settings.url_seconds)
             return FileView(index, entry, FileState.MISSING, request.url, request.headers)
         parts = len(list(part_sizes(entry.size, entry.part_bytes)))
-        multipart = _multipart(record, index)
+        multipart = stored.multipart_of(record, index)
         there = (of.parts(uri, multipart) or []) if multipart else []
         return FileView(index, entry, FileState.MISSING, parts=parts, parts_uploaded=[p.number for p in there])
 
@@ -154,7 +156,7 @@ class Uploads:
         Raises: Problem (`not-found`, `upload-ended`, `content-differs`, `upload-conflict`); StoreError.
         """
         record = self._open(buffer, upload)
-        entry = _entry(record, index)
+        entry = stored.entry_of(record, index)
         if len(content) != entry.size:
             raise _differs(entry, f"has {len(content)} bytes, announced were {entry.size}")
         if entry.sha256 and hashlib.sha256(content).hexdigest() != entry.sha256:
@@ -178,7 +180,7 @@ class Uploads:
         Raises: Problem (`not-found`, `upload-ended`, `invalid-request`); StoreError.
         """
         record = self._open(buffer, upload)
-        entry = _entry(record, index)
+        entry = stored.entry_of(record, index)
         of = self._s3(buffer)
         if of is None or not entry.part_bytes:
             raise Problem(Kind.INVALID_REQUEST, f"The file {entry.path} is sent whole, not in parts.")
@@ -186,7 +188,7 @@ class Uploads:
         if any(not 1 <= number <= len(sizes) for number, _ in wanted):
             raise Problem(Kind.INVALID_REQUEST, f"The file {entry.path} has the parts 1 to {len(sizes)}.")
         uri = record.places.uris[index]
-        multipart = _multipart(record, index) or _begin_multipart(record, index, of)
+        multipart = stored.multipart_of(record, index) or stored.begin_multipart(record, index, of)
         found = []
         for number, sha256 in wanted:
             size = sizes[number - 1]
@@ -207,16 +209,16 @@ class Uploads:
         if outcome is Outcome.ABANDONED:
             raise _ended(outcome)
         if outcome is Outcome.COMPLETE:
-            self._publish(record, _objects(record))  # the request that completed it may have been interrupted
+            self._publish(record, stored.objects(record))  # the request that completed it may have been interrupted
             return self._view(record, outcome)
         if self._require_unused(record):
             return self._view(record, record.decide(Outcome.COMPLETE), True)
         self._join_parts(record)
-        there = _objects(record)
+        there = stored.objects(record)
         problems = [
             FieldError(field=entry.path, message=why)
             for index, entry in enumerate(record.manifest.files)
-            if (why := _missing(record, index, entry, there))
+            if (why := stored.missing(record, index, entry, there))
         ]
         if problems:
             first = f"{problems[0].field} {problems[0].message}"
@@ -225,7 +227,7 @@ class Uploads:
                 f"{len(problems)} of {len(record.manifest.files)} files are not there as announced. The first: {first}.",
                 errors=tuple(problems[:100]),
             )
-        if others := _others(record, there):
+        if others := stored.others(record, there):
             raise Problem(
                 Kind.UPLOAD_CONFLICT,
                 f"The buffer has {len(others)} files of this batch that are not of this upload, so another producer uses the id. "
@@ -252,7 +254,7 @@ class Uploads:
         """Write what makes the batch complete, unless it was promoted and removed since.
 
         Args:
-            there: See `_objects`.
+            there: See `stored.objects`.
         """
         store, target = record.buffer.store, record.places.target
         if target.marker:
@@ -270,7 +272,7 @@ class Uploads:
         """Delete the files of an abandoned upload, then its record."""
         of = self._s3(record.buffer)
         for index, entry in enumerate(record.manifest.files):
-            if entry.part_bytes and of is not None and (multipart := _multipart(record, index)):
+            if entry.part_bytes and of is not None and (multipart := stored.multipart_of(record, index)):
                 of.abort(record.places.uris[index], multipart)
             record.buffer.store.remove(record.places.uris[index])
         opening.remove(record)
@@ -281,7 +283,7 @@ class Uploads:
         if of is None:
             return
         for index, entry in enumerate(record.manifest.files):
-            multipart = _multipart(record, index) if entry.part_bytes else ""
+            multipart = stored.multipart_of(record, index) if entry.part_bytes else ""
             if not multipart:
                 continue
             parts = of.parts(record.places.uris[index], multipart)
@@ -361,53 +363,6 @@ class Uploads:
                 self._remove(record)
                 removed += 1
         return removed
-
-
-def _objects(record: Record) -> dict[str, ListedObject]:
-    """What is in the folder of the batch, or beside the manifest, by URI."""
-    folder = record.places.target.folder if record.places.target.marker else record.places.folder
-    return {o.key: o for o in record.buffer.store.list(folder)}
-
-
-def _others(record: Record, there: dict[str, ListedObject]) -> list[str]:
-    """Files of the batch that somebody else wrote, as URIs."""
-    target = record.places.target
-    if target.marker:
-        return strangers(target, there.values())
-    return [uri for uri in target.files if record.buffer.store.head(uri) is not None]  # ours comes last
-
-
-def _is_there(record: Record, index: int, entry: FileEntry, there: dict[str, ListedObject]) -> bool:
-    return not _missing(record, index, entry, there)
-
-
-def _missing(record: Record, index: int, entry: FileEntry, there: dict[str, ListedObject]) -> str:
-    """Why a file is not there as announced; "": it is."""
-    found = there.get(record.places.uris[index])
-    if found is None:
-        return "is missing"
-    return "" if found.size == entry.size else f"has {found.size} bytes, announced were {entry.size}"
-
-
-def _multipart(record: Record, index: int) -> str:
-    """The store's id of the multipart upload of a file; "": it has not begun."""
-    content = record.buffer.store.read(record.places.multipart(record.manifest, index))
-    return content.data.decode() if content is not None else ""
-
-
-def _begin_multipart(record: Record, index: int, of: S3Uploads) -> str:
-    uri = record.places.uris[index]
-    own = of.begin(uri)
-    if record.buffer.store.put_if_absent(record.places.multipart(record.manifest, index), own.encode()):
-        return own
-    of.abort(uri, own)  # another request was first
-    return _multipart(record, index)
-
-
-def _entry(record: Record, index: int) -> FileEntry:
-    if not 0 <= index < len(record.manifest.files):
-        raise not_found()
-    return record.manifest.files[index]
 
 
 def _differs(entry: FileEntry, why: str) -> Problem:
