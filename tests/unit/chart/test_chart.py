@@ -1,14 +1,10 @@
 """The chart renders what the operator reads, refuses what cannot work, and grants no more than is needed."""
 
-import base64
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
-from lethe.erasure.signature import load_signer
-from lethe_operator.decide.leadership import CLAIM_LEASE
 from lethe_operator.resources.publishing import EventsSettings
 from lethe_operator.settings import (
     BackOff,
@@ -19,7 +15,6 @@ from lethe_operator.settings import (
     SharedRuns,
     from_environment,
 )
-from pyiceberg.utils.config import Config
 
 from tests.unit.chart.chart import (
     CATALOGS,
@@ -32,8 +27,6 @@ from tests.unit.chart.chart import (
     of_kind,
     refused,
     render,
-    secrets_called,
-    watched,
 )
 
 pytestmark = needs_helm
@@ -157,233 +150,12 @@ def test_metrics_have_a_port_unless_they_are_disabled() -> None:
     assert of_kind(render(), "PodMonitor") == []
 
 
-def test_an_upgrade_replaces_pods_one_by_one_and_a_drain_evicts_one_at_a_time() -> None:
-    documents = render()
-    (deployment,) = of_kind(documents, "Deployment")
-    (budget,) = of_kind(documents, "PodDisruptionBudget")
-    spec = deployment["spec"]
-
-    assert spec["replicas"] == 2
-    assert spec["strategy"] == {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}}
-    assert budget["spec"] == {"maxUnavailable": 1, "selector": spec["selector"]}
-    assert {c["whenUnsatisfiable"] for c in spec["template"]["spec"]["topologySpreadConstraints"]} == {"ScheduleAnyway"}
-    assert of_kind(render({"replicas": 1}), "PodDisruptionBudget") == [], "it would forbid every drain, or nothing"
-
-
-def test_the_pods_of_a_shard_choose_a_leader_by_a_lease_of_the_chart() -> None:
-    """Helm leaves alone what no version of the chart has ever set: an upgrade does not take the Lease from its holder."""
-    documents = render({"watchNamespaces": ["a"]})
-    (lease,) = [d for d in of_kind(documents, "Lease") if d["metadata"]["namespace"] == "lethe-system"]
-    variables = container(documents)["env"]
-
-    assert "spec" not in lease
-    settings = from_environment({**environment(documents), "POD_NAME": "pod-1"})
-    assert settings.leader_lease == f"lethe-system/{lease['metadata']['name']}"
-    assert settings.identity == "pod-1"
-    assert {"name": "POD_NAME", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}} in variables
-
-
-def test_each_shard_has_its_own_deployment_and_leader_and_every_namespace_one_shard() -> None:
-    namespaces = [f"team-{n}" for n in range(12)]
-    documents = render({"watchNamespaces": namespaces, "shards": 3, "metrics": {"podMonitor": {"create": True}}})
-    deployments = of_kind(documents, "Deployment")
-    names = [d["metadata"]["name"] for d in deployments]
-    settings = [from_environment(environment([d])) for d in deployments]
-
-    assert names == ["lethe-operator-0", "lethe-operator-1", "lethe-operator-2"]
-    assert sorted(n for s in settings for n in s.watch_namespaces) == sorted(namespaces)
-    assert all(s.watch_namespaces for s in settings)
-    for attribute in ("leader_lease", "operator"):
-        assert [getattr(s, attribute) for s in settings] == [f"lethe-system/{name}" for name in names]
-    selectors = [d["spec"]["selector"]["matchLabels"] for d in deployments]
-    assert [s["lethe.dev/shard"] for s in selectors] == ["0", "1", "2"]
-    assert [b["spec"]["selector"]["matchLabels"] for b in of_kind(documents, "PodDisruptionBudget")] == selectors
-    for deployment, selector in zip(deployments, selectors, strict=True):
-        assert selector.items() <= deployment["spec"]["template"]["metadata"]["labels"].items()
-    (monitor,) = of_kind(documents, "PodMonitor")
-    assert monitor["spec"]["podTargetLabels"] == ["lethe.dev/shard"]
-    assert monitor["spec"]["selector"]["matchLabels"].items() <= selectors[0].items()
-
-
-def test_one_shard_has_the_names_and_the_selector_of_earlier_versions() -> None:
-    """A Deployment's selector cannot change, so an upgrade would fail."""
-    (deployment,) = of_kind(render(), "Deployment")
-
-    assert deployment["metadata"]["name"] == "lethe-operator"
-    assert deployment["spec"]["selector"]["matchLabels"] == {
-        "app.kubernetes.io/name": "lethe",
-        "app.kubernetes.io/instance": "lethe",
-        "app.kubernetes.io/component": "operator",
-    }
-
-
-def test_the_operator_meets_the_restricted_level() -> None:
-    (deployment,) = of_kind(render(), "Deployment")
-    pod = deployment["spec"]["template"]["spec"]
-
-    assert pod["securityContext"]["runAsNonRoot"] is True
-    assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
-    assert container([deployment])["securityContext"] == {
-        "allowPrivilegeEscalation": False,
-        "readOnlyRootFilesystem": True,
-        "capabilities": {"drop": ["ALL"]},
-    }
-
-
-def test_each_watched_namespace_has_its_own_committer() -> None:
-    """The operator knows its name; it may write its own mailbox and Lease, and read no Secret by itself."""
-    documents = render({"watchNamespaces": ["a", "b"]})
-
-    told = from_environment(environment(documents)).committer
-    assert told.enabled
-    for kind in ("Deployment", "ServiceAccount", "ConfigMap", "Lease", "Role", "RoleBinding"):
-        found = [(d["metadata"]["namespace"], d["metadata"]["name"]) for d in of_kind(documents, kind, "committer")]
-        assert found == [("a", told.name), ("b", told.name)], kind
-    rules = [rule for role in of_kind(documents, "Role", "committer") for rule in role["rules"]]
-    assert all(rule["resourceNames"] == [told.name] for rule in rules)
-    assert {resource for rule in rules for resource in rule["resources"]} == {"configmaps", "leases"}
-    pod = of_kind(documents, "Deployment", "committer")[0]["spec"]["template"]["spec"]
-    assert pod["securityContext"]["runAsNonRoot"] is True
-    assert pod["containers"][0]["securityContext"]["readOnlyRootFilesystem"] is True
-    assert pod["containers"][0]["args"] == ["committer"]
-
-
-def test_annotations_of_pods_are_those_of_the_component_that_the_value_belongs_to() -> None:
-    """Such as those by which Prometheus finds the operator's pods: the others have no metrics on its port."""
-    documents = render(
-        {
-            **CATALOGS,
-            "podAnnotations": {"of": "operator"},
-            "committer": {"podAnnotations": {"of": "committer"}},
-            "inlet": {"enabled": True, "podAnnotations": {"of": "inlet"}},
-            "gateway": {"enabled": True, "podAnnotations": {"of": "gateway"}},
-        }
-    )
-
-    for component in ("operator", "committer", "inlet", "gateway"):
-        (deployment,) = of_kind(documents, "Deployment", component)
-        assert deployment["spec"]["template"]["metadata"]["annotations"]["of"] == component
-
-
-def test_without_a_committer_nothing_of_it_is_there_and_the_operator_knows() -> None:
-    documents = render({"committer": {"enabled": False}})
-
-    assert not from_environment(environment(documents)).committer.enabled
-    assert "committer" not in {d["metadata"].get("labels", {}).get("app.kubernetes.io/component") for d in documents}
-    (role, *_) = watched(documents, "Role")
-    assert "lethe-committer" not in {name for rule in role["rules"] for name in rule.get("resourceNames", ())}
-
-
-def test_two_releases_have_different_names_and_may_hold_the_same_lease() -> None:
-    def operator_of(release: str) -> tuple[str, list[Any]]:
-        done = helm("template", release, str(CHART), "--namespace", f"{release}-system")
-        documents = [d for d in yaml.safe_load_all(done.stdout) if d]
-        role = next(r for r in of_kind(documents, "Role") if "-system" not in r["metadata"]["namespace"])
-        named = [r for r in role["rules"] if CLAIM_LEASE in r.get("resourceNames", ())]
-        return from_environment(environment(documents)).operator, named
-
-    (one, its), (other, others) = operator_of("lethe"), operator_of("second")
-    assert (one, other) == ("lethe-system/lethe-operator", "second-system/second-lethe-operator")
-    assert (
-        its
-        == others
-        == [
-            {
-                "apiGroups": ["coordination.k8s.io"],
-                "resources": ["leases"],
-                "resourceNames": [CLAIM_LEASE],
-                "verbs": ["get", "patch"],
-            }
-        ]
-    )
-
-
-def test_the_mailbox_keeps_its_data_when_the_chart_is_upgraded() -> None:
-    """Helm leaves alone what no version of the chart has ever set."""
-    assert all("data" not in d for d in of_kind(render(), "ConfigMap", "committer"))
-    assert all("spec" not in d for d in of_kind(render(), "Lease", "committer"))
-
-
 def test_the_operator_sees_every_mailbox_whatever_the_name_of_the_chart_is() -> None:
     """It watches ConfigMaps by this label."""
     documents = render({"nameOverride": "other", "warmDrivers": {"enabled": True}, "watchNamespaces": ["a"]})
     mailboxes = [m for c in ("committer", "warm-driver") for m in of_kind(documents, "ConfigMap", c)]
 
     assert [m["metadata"]["labels"]["app.kubernetes.io/name"] for m in mailboxes] == ["lethe", "lethe"]
-
-
-def test_pyiceberg_can_read_the_file_of_a_namespace_without_catalogs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    values = {"watchNamespaces": ["a"], **CATALOGS, "boundaries": {"namespaces": {"a": {"catalogs": []}}}}
-    monkeypatch.setenv("PYICEBERG_HOME", str(tmp_path))
-
-    for secret in (secrets_called("lethe-catalogs", {})[0], secrets_called("lethe-catalogs", values)[1]):
-        (tmp_path / ".pyiceberg.yaml").write_bytes(base64.b64decode(secret["data"][".pyiceberg.yaml"]))
-        assert not Config().config.get("catalog")
-
-
-def test_the_catalogs_are_in_every_namespace_that_reads_them() -> None:
-    """Secrets are local to a namespace: the operator reads its own, a run that of its namespace."""
-    secrets = secrets_called("lethe-catalogs", {"watchNamespaces": ["a", "b"], **CATALOGS})
-
-    assert [secret["metadata"]["namespace"] for secret in secrets] == ["lethe-system", "a", "b"]
-    assert len({secret["data"][".pyiceberg.yaml"] for secret in secrets}) == 1
-
-
-def test_each_watched_namespace_has_a_key_for_digests_of_values_that_outlives_the_release() -> None:
-    """Unless the user provides it, as is needed when a chart is rendered without the cluster."""
-    values = {"watchNamespaces": ["a", "b"], **CATALOGS}
-    secrets = secrets_called("lethe-digest-key", values)
-    own = {**values, "erase": {"digestKey": {"create": False}}}
-
-    assert [s["metadata"]["namespace"] for s in secrets] == ["a", "b"]
-    assert {s["metadata"]["annotations"]["helm.sh/resource-policy"] for s in secrets} == {"keep"}
-    assert all(len(base64.b64decode(s["data"]["key"])) >= 32 for s in secrets)
-    assert secrets_called("lethe-digest-key", own) == []
-
-
-def test_the_retention_of_erasure_records_reaches_the_operator_only_if_it_is_set() -> None:
-    def given(**retention: Any) -> list[str]:
-        (deployment,) = of_kind(render({"erase": {"record": {"retention": retention}}}), "Deployment")
-        (container,) = deployment["spec"]["template"]["spec"]["containers"]
-        return [e["value"] for e in container["env"] if e["name"] == "LETHE_ERASURE_RECORD_RETENTION"]
-
-    assert (given(), given(days=0), given(mode="COMPLIANCE", days=3650)) == ([], [], ["COMPLIANCE:3650"])
-    assert "mode" in refused({"erase": {"record": {"retention": {"mode": "FOREVER"}}}})
-
-
-def test_the_key_that_signs_erasure_records_is_where_no_pod_of_a_watched_namespace_can_read_it() -> None:
-    """The operator's namespace cannot be watched, and its own Deployment alone mounts the key."""
-    values = {"watchNamespaces": ["a"], "erase": {"signing": {"enabled": True}}}
-    (secret,) = secrets_called("lethe-signing-key", values)
-    mounting = [
-        (kind, d["metadata"]["namespace"])
-        for kind in ("Deployment", "Job", "DaemonSet", "StatefulSet")
-        for d in of_kind(render(values), kind)
-        if "lethe-signing-key" in json.dumps(d)
-    ]
-
-    assert secret["metadata"]["namespace"] == "lethe-system"
-    assert secret["metadata"]["annotations"]["helm.sh/resource-policy"] == "keep"
-    assert load_signer(base64.b64decode(secret["data"]["key.pem"]), "key.pem").public.id
-    assert mounting == [("Deployment", "lethe-system")]
-    assert secrets_called("lethe-signing-key", {}) == []
-    own = {"erase": {"signing": {"enabled": True, "create": False}}}
-    assert secrets_called("lethe-signing-key", own) == []
-
-
-def test_a_changed_catalog_restarts_the_operator() -> None:
-    def checksum(values: dict[str, Any]) -> str:
-        (deployment,) = of_kind(render(values), "Deployment")
-        return str(deployment["spec"]["template"]["metadata"]["annotations"]["checksum/catalogs"])
-
-    assert checksum({}) != checksum(CATALOGS)
-
-
-def test_a_catalog_is_never_in_the_environment() -> None:
-    """It holds passwords, and environments are shown by kubectl describe."""
-    assert "u:p@db" not in json.dumps(of_kind(render(CATALOGS), "Deployment"))
 
 
 def test_the_operators_namespace_cannot_be_watched() -> None:

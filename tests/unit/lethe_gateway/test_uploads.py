@@ -1,18 +1,10 @@
 """Uploads into a buffer on local files, with a real table: every step repeated, interrupted and raced."""
 
-import hashlib
-import io
 import os
-import threading
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from lethe.base import names
 from lethe.contract.settings import BufferLayout
@@ -20,100 +12,19 @@ from lethe.guards.claim import Owner
 from lethe.ledger.ledger import BatchState, BufferedObject
 from lethe.storage.local_store import LocalStore
 from lethe.storage.surroundings import take_claim
-from lethe_gateway.problems import Kind, Problem
+from lethe_gateway.problems import Kind
 from lethe_gateway.settings import UploadSettings
 from lethe_gateway.uploads import check
-from lethe_gateway.uploads.buffers import Buffer, Buffers, problem_of
-from lethe_gateway.uploads.manifest import FileEntry, upload_id
-from lethe_gateway.uploads.records import FileState, UploadState, UploadView
-from lethe_gateway.uploads.store import Uploads
+from lethe_gateway.uploads.buffers import problem_of
+from lethe_gateway.uploads.manifest import FileEntry
+from lethe_gateway.uploads.records import FileState, UploadState
 from lethe_operator.resources.boundaries import Boundaries, Boundary
-from pyiceberg.catalog import Catalog
-from pyiceberg.table import Table
 
-from tests.support import gateway_lake
 from tests.support.buffers import batches_in
 from tests.support.builders import a_batch
 from tests.support.clock import wait_until
 from tests.support.tables import commit
-
-ID = "2026/03/03"
-UPLOAD = upload_id(ID)
-
-
-def parquet(*values: Any, column: str = "v", kind: pa.DataType | None = None) -> bytes:
-    out = io.BytesIO()
-    pq.write_table(pa.table({column: pa.array(values, kind or pa.int64())}), out)
-    return out.getvalue()
-
-
-GOOD = {"part-0.parquet": parquet(1, 2), "day=1/part-1.parquet": parquet(3)}
-
-
-def entries(files: dict[str, bytes] = GOOD, hashed: bool = True) -> list[FileEntry]:
-    return [
-        FileEntry(path=p, size=len(c), sha256=hashlib.sha256(c).hexdigest() if hashed else "") for p, c in files.items()
-    ]
-
-
-@dataclass
-class Site:
-    """A table, its Dataset, and a buffer."""
-
-    catalog: Catalog
-    table: Table
-    uri: str
-    boundaries: Boundaries = field(default_factory=Boundaries)
-    settings: UploadSettings = field(default_factory=UploadSettings)
-    spec: dict[str, Any] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        self.uploads = Uploads(self.settings)
-
-    @property
-    def folder(self) -> Path:
-        return Path(self.uri.removeprefix("file://"))
-
-    def resource(self) -> dict[str, Any]:
-        found = gateway_lake.dataset(**{"buffer": {"uri": self.uri}, **self.spec})
-        found["metadata"] |= {"namespace": "default", "uid": "u-1"}
-        return found
-
-    def buffer(self) -> Buffer:
-        """As a request sees it that has nothing remembered."""
-        return Buffers(self.boundaries).open(self.resource())
-
-    def open(self, files: Sequence[FileEntry] | None = None) -> tuple[UploadView, bool]:
-        return self.uploads.open(self.buffer(), ID, files or entries())
-
-    def send(self, files: dict[str, bytes] = GOOD) -> None:
-        for index, content in enumerate(files.values()):
-            self.uploads.put(self.buffer(), UPLOAD, index, content)
-
-    def complete(self) -> UploadView:
-        return self.uploads.complete(self.buffer(), UPLOAD)
-
-    def files(self) -> list[str]:
-        return sorted(p.relative_to(self.folder).as_posix() for p in self.folder.rglob("*") if p.is_file())
-
-
-@pytest.fixture
-def site(catalog: Catalog, tmp_path: Path) -> Site:
-    table = gateway_lake.flights_table(catalog)
-    (tmp_path / "buffer").mkdir()
-    return Site(catalog, table, f"file://{tmp_path}/buffer")
-
-
-def problem(kind: Kind, work: Callable[[], object]) -> Problem:
-    with pytest.raises(Problem) as raised:
-        work()
-    assert raised.value.kind is kind, raised.value.detail
-    return raised.value
-
-
-def states(view: UploadView) -> list[FileState]:
-    return [f.state for f in view.files]
-
+from tests.support.upload_site import GOOD, ID, UPLOAD, Site, entries, parquet, problem, states
 
 # --- the usual way ---
 
@@ -325,172 +236,6 @@ def test_an_abandoned_upload_leaves_nothing_and_its_id_is_free(site: Site) -> No
     site.open(entries(other))
     site.send(other)
     assert site.complete().state is UploadState.COMPLETE
-
-
-# --- interrupted at each step ---
-
-
-class Killed(BaseException):
-    """The process ends here."""
-
-
-def kill_at(monkeypatch: pytest.MonkeyPatch, method: str, ending: str) -> None:
-    """The next call of a method of the store for an object whose URI ends so does not return."""
-    original = getattr(LocalStore, method)
-    armed = [True]
-
-    def dies(self: LocalStore, uri: str, *args: object, **named: object) -> object:
-        if armed and uri.endswith(ending):
-            armed.clear()
-            raise Killed
-        return original(self, uri, *args, **named)
-
-    monkeypatch.setattr(LocalStore, method, dies)
-
-
-@pytest.mark.parametrize("ending", [".outcome", names.SUCCESS_MARKER])
-def test_a_completion_that_was_interrupted_is_finished_by_the_next(
-    site: Site, monkeypatch: pytest.MonkeyPatch, ending: str
-) -> None:
-    site.open()
-    site.send()
-    kill_at(monkeypatch, "put_if_absent", ending)
-    with pytest.raises(Killed):
-        site.complete()
-    assert not batches_in(site.uri)[0].complete
-
-    assert site.complete().state is UploadState.COMPLETE
-
-    assert batches_in(site.uri)[0].complete
-
-
-@pytest.mark.parametrize("ending", ["part-0.parquet", "part-1.parquet", "manifest.json", ".outcome"])
-def test_an_abandoning_that_was_interrupted_is_finished_by_the_next_opening(
-    site: Site, monkeypatch: pytest.MonkeyPatch, ending: str
-) -> None:
-    site.open()
-    site.send()
-    kill_at(monkeypatch, "remove", ending)
-    with pytest.raises(Killed):
-        site.uploads.abandon(site.buffer(), UPLOAD)
-
-    view, new = site.open()
-
-    assert (new, states(view)) == (True, [FileState.MISSING] * 2)
-    site.send()
-    assert site.complete().state is UploadState.COMPLETE
-    assert batches_in(site.uri)[0].complete
-
-
-def test_an_interrupted_abandoning_is_never_completed(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    site.open()
-    site.send()
-    kill_at(monkeypatch, "remove", "part-1.parquet")
-    with pytest.raises(Killed):
-        site.uploads.abandon(site.buffer(), UPLOAD)
-
-    problem(Kind.UPLOAD_ENDED, site.complete)
-
-    assert not batches_in(site.uri)[0].complete
-
-
-# --- at the same time ---
-
-
-def test_of_clients_that_open_one_id_at_once_one_is_first(site: Site) -> None:
-    contents = [{f"part-{n}.parquet": parquet(n)} for n in range(8)]
-    barrier = threading.Barrier(len(contents))
-
-    def opened(files: dict[str, bytes]) -> bool | Kind:
-        barrier.wait()
-        try:
-            return site.open(entries(files))[1]
-        except Problem as e:
-            return e.kind
-
-    with ThreadPoolExecutor(len(contents)) as pool:
-        found = list(pool.map(opened, contents))
-    assert sorted(map(str, found)) == sorted(map(str, [*[Kind.UPLOAD_CONFLICT] * 7, True]))
-
-
-def during_check(monkeypatch: pytest.MonkeyPatch, work: Callable[[], object]) -> None:
-    """Something happens after a completion has found all files, and before it decides."""
-    original = check.rejection
-
-    def meanwhile(*args: Any) -> Any:
-        monkeypatch.setattr(check, "rejection", original)
-        work()
-        return original(*args)
-
-    monkeypatch.setattr(check, "rejection", meanwhile)
-
-
-def test_an_upload_that_is_abandoned_while_it_is_completed_is_not_complete(
-    site: Site, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    site.open()
-    site.send()
-    monkeypatch.setattr(check, "rejection", _abandoned_first(site))
-
-    problem(Kind.NOT_FOUND, site.complete)
-
-    assert site.files() == []
-
-
-def _abandoned_first(site: Site) -> Callable[..., Any]:
-    def rejection(*_: Any) -> Any:
-        site.uploads.abandon(site.buffer(), UPLOAD)
-        return None, True
-
-    return rejection
-
-
-def test_a_completion_of_an_upload_that_was_opened_again_meanwhile_changes_nothing(
-    site: Site, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    site.open()
-    site.send()
-
-    def rejection(*_: Any) -> Any:
-        site.uploads.abandon(site.buffer(), UPLOAD)
-        site.open()
-        return None, True
-
-    monkeypatch.setattr(check, "rejection", rejection)
-
-    problem(Kind.NOT_FOUND, site.complete)
-
-    assert site.uploads.view(site.buffer(), UPLOAD).state is UploadState.OPEN
-    assert batches_in(site.uri) == []
-
-
-def test_an_upload_whose_outcome_is_removed_while_it_is_completed_is_not_complete(
-    site: Site, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Somebody else's outcome was there when this one was written, and is gone when it is read."""
-    site.open()
-    site.send()
-    put = LocalStore.put_if_absent
-
-    def exists(self: LocalStore, uri: str, *args: Any, **named: Any) -> bool:
-        return False if uri.endswith(".outcome") else put(self, uri, *args, **named)
-
-    monkeypatch.setattr(LocalStore, "put_if_absent", exists)
-
-    problem(Kind.NOT_FOUND, site.complete)
-
-    assert not batches_in(site.uri)[0].complete
-
-
-def test_a_completion_wins_over_an_abandoning_that_comes_later(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    site.open()
-    site.send()
-    during_check(monkeypatch, site.complete)
-
-    assert site.complete().state is UploadState.COMPLETE
-
-    problem(Kind.UPLOAD_ENDED, lambda: site.uploads.abandon(site.buffer(), UPLOAD))
-    assert batches_in(site.uri)[0].complete
 
 
 # --- old ones ---

@@ -1,15 +1,9 @@
 """What the operator knows of the objects of Kubernetes: never older than its own writes, whatever comes in whichever order."""
 
-import threading
 from collections.abc import Iterable
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-from lethe_operator.handlers.relist import AFTER_LISTING_SECONDS, Relists
-from lethe_operator.handlers.watch_events import keys_of
-from lethe_operator.health import OperatorHealth
 from lethe_operator.kube import (
     CONFIG_MAPS,
     DATASETS,
@@ -20,41 +14,16 @@ from lethe_operator.kube import (
     SERVICE_ACCOUNTS,
     SPARK_APPLICATIONS,
     VACUUM_POLICIES,
-    Away,
     Document,
     ResourceKind,
 )
 from lethe_operator.observe import objects as module
 from lethe_operator.observe.objects import Objects
-from lethe_operator.observe.relist import READ_ONE_BY_ONE
 from lethe_operator.observe.run_objects import RunObject
-from lethe_operator.resources.dataset import Dataset
 from lethe_operator.resources.observed import Invalid
-from lethe_operator.schedule import Key
 
-from tests.support.clock import ManualClock
-from tests.support.fake_cluster import Client, FakeCluster, watched
 from tests.support.resources import a_dataset_body, a_restatement_body
-
-MANAGED = {"app.kubernetes.io/managed-by": "lethe", "app.kubernetes.io/name": "lethe"}
-
-
-def a_body(name: str, version: int, uid: str = "", **fields: Any) -> Document:
-    """An object as a watch reports it; labels are those of an object that is watched, and more."""
-    labels = {**MANAGED, **fields.pop("labels", {})}
-    metadata = {"namespace": "ns", "name": name, "uid": uid or f"uid-{name}", "resourceVersion": str(version)}
-    return {"metadata": {**metadata, "labels": labels, **fields.pop("meta", {})}, **fields}
-
-
-def a_dataset_at(version: int, uid: str = "u", generation: int = 1, **spec: Any) -> Document:
-    return a_dataset_body("d", meta={"resourceVersion": str(version), "uid": uid, "generation": generation}, **spec)
-
-
-def known(objects: Objects) -> Dataset:
-    found = objects.dataset("ns", "d")
-    assert isinstance(found, Dataset)
-    return found
-
+from tests.unit.lethe_operator.observe.known_objects import a_body, a_dataset_at, known
 
 # --- versions ----------------------------------------------------------------------------------------------------------
 
@@ -274,239 +243,6 @@ def test_jobs_and_pods_are_found_by_what_they_belong_to() -> None:
         (),
         ["shared"],
     )
-
-
-# --- listings ----------------------------------------------------------------------------------------------------------
-
-
-def a_server(count: int) -> FakeCluster:
-    return FakeCluster(*((DATASETS, a_dataset_body(f"d{n:03}", meta={"resourceVersion": "1"})) for n in range(count)))
-
-
-@dataclass
-class Finds:
-    """What a relist finds that no watch has reported."""
-
-    open: dict[str, str] = field(default_factory=dict)
-    changed: list[str] = field(default_factory=list)  # what the operator must look at
-
-    def found(self, uid: str, version: str) -> None:
-        self.open[uid] = version
-
-    def watched(self, uid: str, version: str) -> None:
-        assert self.open.pop(uid, version) == version
-
-
-def test_a_namespace_is_listed_once_although_several_ask_at_once() -> None:
-    client, objects = Client(a_server(2)), Objects()
-    asked = threading.Event()
-    client.before = {0: lambda: asked.wait(10)}
-    with ThreadPoolExecutor(2) as pool:
-        both = [pool.submit(objects.ensure, client, "ns") for _ in range(2)]  # type: ignore[arg-type]
-        asked.set()
-        for one in both:
-            one.result()
-
-    assert len(objects.datasets("ns")) == 2
-    assert client.requests.count("page Dataset") == 1
-    assert objects.is_synced(["ns"])
-    assert not objects.is_synced(["ns", "other"])
-
-
-def test_a_listing_that_fails_is_repeated() -> None:
-    def fail() -> None:
-        raise Away(0, "NoAnswer", "GET")
-
-    client, objects = Client(a_server(1), before={3: fail}), Objects()
-    with pytest.raises(Away):
-        objects.ensure(client, "ns")  # type: ignore[arg-type]
-
-    assert not objects.is_synced(["ns"])
-    objects.ensure(client, "ns")  # type: ignore[arg-type]
-    assert objects.is_synced(["ns"])
-
-
-def test_an_event_that_comes_while_a_page_is_read_is_newer_than_the_page() -> None:
-    server, objects = a_server(3), Objects()
-    server.watchers.append(objects)
-
-    def change() -> None:
-        server.patch(DATASETS, "ns", "d000", {"spec": {"batchColumn": "edited"}})
-        server.delete(DATASETS, "ns", "d001")
-        server.create(DATASETS, "ns", a_dataset_body("new", meta={"resourceVersion": "99"}))
-
-    objects.ensure(Client(server, after={0: change}), "ns")  # type: ignore[arg-type]
-
-    found = {d.meta.name: d.spec.batch_column for d in objects.datasets("ns")}
-    assert found == {"d000": "edited", "d002": "batch_id", "new": "batch_id"}
-
-
-def behind(server: FakeCluster, kind: ResourceKind = DATASETS) -> tuple[Objects, Finds]:
-    """A store whose watch of a kind has stopped."""
-    objects, finds = watched(server), Finds()
-    objects.finds = finds
-    objects.on_change = lambda _, body: finds.changed.append(body["metadata"]["name"])
-    server.held_back.add(kind)
-    return objects, finds
-
-
-def test_a_relist_finds_what_the_watch_has_lost_and_reads_only_that() -> None:
-    server = a_server(40)
-    objects, finds = behind(server)
-    server.patch(DATASETS, "ns", "d003", {"spec": {"batchColumn": "edited"}})
-    server.delete(DATASETS, "ns", "d004")
-    server.create(DATASETS, "ns", a_dataset_body("new", meta={"resourceVersion": "99"}))
-    client = Client(server)
-
-    objects.catch_up(client, ["ns"], [DATASETS])  # type: ignore[arg-type]
-
-    assert client.requests == ["page Dataset", "get Dataset", "get Dataset"]
-    found = {d.meta.name: d.spec.batch_column for d in objects.datasets("ns")}
-    assert (len(found), found["d003"], "d004" in found, "new" in found) == (40, "edited", False, True)
-    assert set(finds.open) == {"uid-d003", "uid-new"}
-    assert sorted(finds.changed) == ["d003", "d004", "new"]
-
-
-def test_a_page_of_which_much_has_changed_is_read_in_one_request() -> None:
-    server = a_server(40)
-    objects, finds = behind(server)
-    for n in range(READ_ONE_BY_ONE + 1):
-        server.patch(DATASETS, "ns", f"d{n:03}", {"spec": {"batchColumn": "edited"}})
-    client = Client(server)
-
-    objects.catch_up(client, ["ns"], [DATASETS])  # type: ignore[arg-type]
-
-    assert client.requests == ["page Dataset", "page Dataset"]
-    assert (
-        [d.spec.batch_column for d in objects.datasets("ns")].count("edited") == len(finds.open) == READ_ONE_BY_ONE + 1
-    )
-
-
-def test_a_change_that_the_watch_reports_during_the_relist_is_no_sign_of_a_dead_watch() -> None:
-    server = a_server(2)
-    objects, finds = behind(server)
-    server.patch(DATASETS, "ns", "d000", {"spec": {"batchColumn": "edited"}})
-    # Between the page of metadata and the read of the object.
-    client = Client(server, before={1: lambda: server.release(DATASETS)})
-
-    objects.catch_up(client, ["ns"], [DATASETS])  # type: ignore[arg-type]
-
-    assert (finds.open, finds.changed) == ({}, [])
-
-
-def test_a_job_or_a_restatement_that_a_relist_does_not_find_concerns_its_dataset() -> None:
-    job = a_body("j", 3, labels={"lethe.dev/dataset-uid": "u"}, meta={"annotations": {"lethe.dev/dataset": "flights"}})
-    job["metadata"]["labels"] = MANAGED
-    server = FakeCluster((JOBS, job), (RESTATEMENTS, a_restatement_body("r", datasetRef={"name": "trains"})))
-    objects, _ = behind(server, JOBS)
-    server.held_back.add(RESTATEMENTS)
-    keys: list[Key] = []
-    objects.on_change = lambda kind, body: keys.extend(keys_of(kind, body))
-    server.delete(JOBS, "ns", "j")
-    server.delete(RESTATEMENTS, "ns", "r")
-
-    objects.catch_up(server, ["ns"], [JOBS, RESTATEMENTS])  # type: ignore[arg-type]
-
-    assert keys == [Key("Dataset", "ns", "flights"), Key("Dataset", "ns", "trains")]
-
-
-def test_an_object_of_the_operators_own_that_a_page_is_too_old_to_show_stays() -> None:
-    server = a_server(1)
-    objects, _ = behind(server)
-
-    def create() -> None:
-        objects.written(DATASETS, server.create(DATASETS, "ns", a_dataset_body("own", meta={"resourceVersion": "99"})))
-
-    objects.catch_up(Client(server, after={0: create}), ["ns"], [DATASETS])  # type: ignore[arg-type]
-
-    assert [d.meta.name for d in objects.datasets("ns")] == ["d000", "own"]
-
-
-def test_a_watch_that_lists_again_causes_a_relist_of_its_kind_because_it_does_not_report_deletions() -> None:
-    server, clock = a_server(2), ManualClock()
-    objects, _ = behind(server)
-    health = OperatorHealth(clock, 600)
-    client = Client(server)
-    monotonic = ManualClock(1000.0)
-    relists = Relists(objects, client, ["ns"], health, clock=monotonic)  # type: ignore[arg-type]
-    objects.clock = monotonic
-    relists.step()
-    server.delete(DATASETS, "ns", "d001")
-    client.requests.clear()
-
-    objects.record_event(DATASETS, None, server.get(DATASETS, "ns", "d000"))
-    relists.step()
-    assert client.requests == []  # it may still be listing
-    monotonic.now += AFTER_LISTING_SECONDS + 1
-    relists.step()
-    relists.step()
-
-    assert client.requests == ["page Dataset"]
-    assert [d.meta.name for d in objects.datasets("ns")] == ["d000"]
-
-
-def test_everything_is_listed_again_after_an_error_and_when_its_time_has_come() -> None:
-    server, clock = a_server(1), ManualClock()
-    objects, client = watched(server), Client(server)
-    relists = Relists(objects, client, ["ns"], OperatorHealth(clock, 600), clock=clock, seconds=600)  # type: ignore[arg-type]
-
-    def listings() -> int:
-        client.requests.clear()
-        relists.step()
-        return client.requests.count("page Dataset")
-
-    assert listings() == 1
-    clock.now += 500
-    assert listings() == 0
-    clock.now += 161  # with the jitter
-    assert listings() == 1
-    clock.now += 661
-
-    def fail() -> None:
-        raise Away(0, "NoAnswer", "GET")
-
-    client.before = {0: fail}
-    with pytest.raises(Away):
-        listings()
-    client.before = {}
-    assert listings() == 1
-
-
-# --- writes without an answer ------------------------------------------------------------------------------------------
-
-
-def test_a_write_without_an_answer_is_looked_up_before_the_next_decision() -> None:
-    """Otherwise the operator could start another run beside the Job that it did create."""
-    server = a_server(1)
-    objects, _ = behind(server, JOBS)
-    server.create(JOBS, "ns", a_body("made", 0, labels={"lethe.dev/dataset-uid": "u"}))
-    objects.unanswered(JOBS, "ns", "made")
-    objects.unanswered(JOBS, "ns", "not-made")
-    client = Client(server)
-
-    objects.ensure(client, "ns")  # type: ignore[arg-type]
-    objects.ensure(client, "ns")  # type: ignore[arg-type]
-
-    assert [j.name for j in objects.launchers_of("ns", "u")] == ["made"]
-    assert client.requests == ["get Job", "get Job"]
-
-
-def test_a_write_stays_doubtful_until_it_could_be_looked_up() -> None:
-    def fail() -> None:
-        raise Away(0, "NoAnswer", "GET")
-
-    server = a_server(1)
-    objects, _ = behind(server, JOBS)
-    objects.unanswered(JOBS, "ns", "made")
-    # The second write is lost while the first one is being looked up.
-    client = Client(server, before={0: fail, 1: lambda: objects.unanswered(JOBS, "ns", "made")})
-
-    with pytest.raises(Away):
-        objects.ensure(client, "ns")  # type: ignore[arg-type]
-    for _ in range(3):
-        objects.ensure(client, "ns")  # type: ignore[arg-type]
-
-    assert client.requests == ["get Job"] * 3
 
 
 def test_a_policy_is_known_with_its_version() -> None:

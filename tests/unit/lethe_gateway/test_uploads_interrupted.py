@@ -1,0 +1,181 @@
+"""Uploads that are interrupted at each step, and several requests for one upload at the same time."""
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+from lethe.base import names
+from lethe.storage.local_store import LocalStore
+from lethe_gateway.problems import Kind, Problem
+from lethe_gateway.uploads import check
+from lethe_gateway.uploads.records import FileState, UploadState
+
+from tests.support.buffers import batches_in
+from tests.support.upload_site import UPLOAD, Site, entries, parquet, problem, states
+
+# --- interrupted at each step ---
+
+
+class Killed(BaseException):
+    """The process ends here."""
+
+
+def kill_at(monkeypatch: pytest.MonkeyPatch, method: str, ending: str) -> None:
+    """The next call of a method of the store for an object whose URI ends so does not return."""
+    original = getattr(LocalStore, method)
+    armed = [True]
+
+    def dies(self: LocalStore, uri: str, *args: object, **named: object) -> object:
+        if armed and uri.endswith(ending):
+            armed.clear()
+            raise Killed
+        return original(self, uri, *args, **named)
+
+    monkeypatch.setattr(LocalStore, method, dies)
+
+
+@pytest.mark.parametrize("ending", [".outcome", names.SUCCESS_MARKER])
+def test_a_completion_that_was_interrupted_is_finished_by_the_next(
+    site: Site, monkeypatch: pytest.MonkeyPatch, ending: str
+) -> None:
+    site.open()
+    site.send()
+    kill_at(monkeypatch, "put_if_absent", ending)
+    with pytest.raises(Killed):
+        site.complete()
+    assert not batches_in(site.uri)[0].complete
+
+    assert site.complete().state is UploadState.COMPLETE
+
+    assert batches_in(site.uri)[0].complete
+
+
+@pytest.mark.parametrize("ending", ["part-0.parquet", "part-1.parquet", "manifest.json", ".outcome"])
+def test_an_abandoning_that_was_interrupted_is_finished_by_the_next_opening(
+    site: Site, monkeypatch: pytest.MonkeyPatch, ending: str
+) -> None:
+    site.open()
+    site.send()
+    kill_at(monkeypatch, "remove", ending)
+    with pytest.raises(Killed):
+        site.uploads.abandon(site.buffer(), UPLOAD)
+
+    view, new = site.open()
+
+    assert (new, states(view)) == (True, [FileState.MISSING] * 2)
+    site.send()
+    assert site.complete().state is UploadState.COMPLETE
+    assert batches_in(site.uri)[0].complete
+
+
+def test_an_interrupted_abandoning_is_never_completed(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    site.open()
+    site.send()
+    kill_at(monkeypatch, "remove", "part-1.parquet")
+    with pytest.raises(Killed):
+        site.uploads.abandon(site.buffer(), UPLOAD)
+
+    problem(Kind.UPLOAD_ENDED, site.complete)
+
+    assert not batches_in(site.uri)[0].complete
+
+
+# --- at the same time ---
+
+
+def test_of_clients_that_open_one_id_at_once_one_is_first(site: Site) -> None:
+    contents = [{f"part-{n}.parquet": parquet(n)} for n in range(8)]
+    barrier = threading.Barrier(len(contents))
+
+    def opened(files: dict[str, bytes]) -> bool | Kind:
+        barrier.wait()
+        try:
+            return site.open(entries(files))[1]
+        except Problem as e:
+            return e.kind
+
+    with ThreadPoolExecutor(len(contents)) as pool:
+        found = list(pool.map(opened, contents))
+    assert sorted(map(str, found)) == sorted(map(str, [*[Kind.UPLOAD_CONFLICT] * 7, True]))
+
+
+def during_check(monkeypatch: pytest.MonkeyPatch, work: Callable[[], object]) -> None:
+    """Something happens after a completion has found all files, and before it decides."""
+    original = check.rejection
+
+    def meanwhile(*args: Any) -> Any:
+        monkeypatch.setattr(check, "rejection", original)
+        work()
+        return original(*args)
+
+    monkeypatch.setattr(check, "rejection", meanwhile)
+
+
+def test_an_upload_that_is_abandoned_while_it_is_completed_is_not_complete(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site.open()
+    site.send()
+    monkeypatch.setattr(check, "rejection", _abandoned_first(site))
+
+    problem(Kind.NOT_FOUND, site.complete)
+
+    assert site.files() == []
+
+
+def _abandoned_first(site: Site) -> Callable[..., Any]:
+    def rejection(*_: Any) -> Any:
+        site.uploads.abandon(site.buffer(), UPLOAD)
+        return None, True
+
+    return rejection
+
+
+def test_a_completion_of_an_upload_that_was_opened_again_meanwhile_changes_nothing(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site.open()
+    site.send()
+
+    def rejection(*_: Any) -> Any:
+        site.uploads.abandon(site.buffer(), UPLOAD)
+        site.open()
+        return None, True
+
+    monkeypatch.setattr(check, "rejection", rejection)
+
+    problem(Kind.NOT_FOUND, site.complete)
+
+    assert site.uploads.view(site.buffer(), UPLOAD).state is UploadState.OPEN
+    assert batches_in(site.uri) == []
+
+
+def test_an_upload_whose_outcome_is_removed_while_it_is_completed_is_not_complete(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Somebody else's outcome was there when this one was written, and is gone when it is read."""
+    site.open()
+    site.send()
+    put = LocalStore.put_if_absent
+
+    def exists(self: LocalStore, uri: str, *args: Any, **named: Any) -> bool:
+        return False if uri.endswith(".outcome") else put(self, uri, *args, **named)
+
+    monkeypatch.setattr(LocalStore, "put_if_absent", exists)
+
+    problem(Kind.NOT_FOUND, site.complete)
+
+    assert not batches_in(site.uri)[0].complete
+
+
+def test_a_completion_wins_over_an_abandoning_that_comes_later(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    site.open()
+    site.send()
+    during_check(monkeypatch, site.complete)
+
+    assert site.complete().state is UploadState.COMPLETE
+
+    problem(Kind.UPLOAD_ENDED, lambda: site.uploads.abandon(site.buffer(), UPLOAD))
+    assert batches_in(site.uri)[0].complete
