@@ -93,9 +93,10 @@ class Lake:
         }
         return cls(home, make_session(CATALOG, wanted | (confs or {})))
 
-    def on_s3(self, s3: servers.S3, catalog: str = "on_s3") -> "Lake":
+    def on_s3(self, s3: servers.S3) -> "Lake":
         """The same session with a warehouse in a new bucket of a server."""
         s3.bucket(BUCKET)
+        catalog = f"on_s3_{uuid.uuid4().hex[:8]}"  # the tables of an interrupted run went away with its server
         add_catalog(self.home, catalog, {**s3.properties(), "warehouse": f"s3://{BUCKET}/warehouse"})
         make_session(catalog)
         return replace(self, catalog=catalog, s3=s3)

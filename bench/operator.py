@@ -8,7 +8,14 @@ Needs a cluster with Lethe and the exports of its services: `make bench-operator
 import os
 import sys
 
-from bench import operator_launches, operator_plots, operator_report, operator_restatements, operator_rows
+from bench import (
+    operator_consolidation,
+    operator_launches,
+    operator_plots,
+    operator_report,
+    operator_restatements,
+    operator_rows,
+)
 from bench.operator_scales import SCALES
 from bench.operator_site import place
 from bench.suite import Suite, main
@@ -22,6 +29,7 @@ SUITE = Suite(
         "thrown": operator_restatements.thrown,
         "vacuum": operator_restatements.vacuum,
         "steady": operator_restatements.steady,
+        "consolidation": operator_consolidation.consolidation,
         "creation": operator_rows.creation,
         "idle": operator_rows.idle,
         "reverts": operator_rows.reverts,

@@ -21,6 +21,7 @@ THROWN_MIB: Final = 384.0
 STEADY_P95_SECONDS: Final = 10.0
 BESIDE_VACUUM: Final = 1.2
 FAILOVER_SECONDS: Final = 15.0
+FILES_PER_HOUR: Final = 2_000_000
 GROWTH: Final = 1.25
 Part = Mapping[str, Any]
 Goal = dict[str, Any]
@@ -115,6 +116,12 @@ def slowed(result: Mapping[str, Any]) -> float | None:
     return ratio(beside, without)
 
 
+def _consolidation(part: Part) -> list[Goal]:
+    r, whole = _one(part)
+    text = f"at least this many small files an hour, over {r['files']:,} of them"
+    return [goal(text, r["per_hour"] if whole else None, FILES_PER_HOUR, at_least=True)]
+
+
 def _failover(part: Part) -> list[Goal]:
     r, whole = _one(part)
     text = "the operator is killed: the next reconcile follows within so many seconds"
@@ -136,6 +143,7 @@ GOALS: Final[Mapping[str, Callable[[Part], list[Goal]]]] = {
     "thrown": _thrown,
     "steady": _steady,
     "vacuum": _vacuum,
+    "consolidation": _consolidation,
     "failover": _failover,
     "consecutive": _consecutive,
 }
@@ -237,6 +245,12 @@ def _vacuum_text(part: Part) -> list[str]:
     return lines[:-1]
 
 
+def _consolidation_text(part: Part) -> list[str]:
+    r, whole = _one(part)
+    text = f"{r['files']:,} files with {r['rows']:,} rows: promoted {r['seconds']:,} s after their Dataset was created, by "
+    return [f"{text}{r['commits'].get('Consolidation', 0)} runs."] if whole else []
+
+
 def _failover_text(part: Part) -> list[str]:
     r, _ = _one(part)
     took = ", ".join(f"{s:.1f}" for s in r["seconds"])
@@ -260,6 +274,7 @@ SECTIONS: Final[Mapping[str, tuple[str, Callable[[Part], list[str]]]]] = {
     "thrown": ("Thousands of Restatements at once", thrown_text),
     "steady": ("Restatements beside consolidation and vacuum", steady_text),
     "vacuum": ("Reverts beside a vacuum", _vacuum_text),
+    "consolidation": ("Small files through the operator", _consolidation_text),
     "failover": ("The operator is killed", _failover_text),
     "consecutive": ("Revert after Revert", windows),
 }

@@ -27,13 +27,13 @@ VACUUMS_AT_MOST: Final = 30
 
 def thrown(site: OperatorSite, scale: OperatorScale) -> dict[str, Any]:
     """Thousands of Restatements at once."""
-    _alone(site)
+    alone(site)
     return on_cluster.thrown_at(site, scale.restatement)
 
 
 def steady(site: OperatorSite, scale: OperatorScale) -> dict[str, Any]:
     """Restatements at a steady rate, beside consolidations and vacuums."""
-    _alone(site)
+    alone(site)
     return on_cluster.steady_at(site, scale.restatement)
 
 
@@ -42,7 +42,7 @@ def warm(site: OperatorSite, scale: OperatorScale) -> dict[str, Any]:
     if not site.has_warm_drivers:
         say("  skipped: the installed chart has no warm drivers")
         return {"results": [{"skipped": "the installed chart has no warm drivers"}]}
-    _alone(site)
+    alone(site)
     indexes = range(scale.replays + 1)
     subject = _subject(site, "bench-warm", len(indexes))
     subject.put_replacements(indexes)
@@ -63,7 +63,7 @@ def warm(site: OperatorSite, scale: OperatorScale) -> dict[str, Any]:
 
 def vacuum(site: OperatorSite, scale: OperatorScale) -> dict[str, Any]:
     """Reverts one at a time, without a vacuum of their table and beside one."""
-    _alone(site)
+    alone(site)
     number = scale.beside_vacuum
     subject = _subject(site, "bench-beside", 3 * number + 10)
     left = iter(range(3 * number + 10))
@@ -100,7 +100,7 @@ def consecutive(site: OperatorSite, scale: OperatorScale) -> dict[str, Any]:
         lake.spark.stop()
 
 
-def _alone(site: OperatorSite) -> None:
+def alone(site: OperatorSite) -> None:
     """An operator that has just started, in an empty namespace."""
     site.clear_namespace()
     site.restart()

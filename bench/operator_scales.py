@@ -33,6 +33,8 @@ class OperatorScale:
     replays: int
     # Reverts without a vacuum, and as many beside one.
     beside_vacuum: int
+    # Small files in the buffer of a Dataset.
+    small_files: int
     # The sizes of thousands of Restatements at once, of a steady rate, and of consecutive Reverts.
     restatement: RestatementScale
 
@@ -56,6 +58,7 @@ SCALES = {
         kills=1,
         replays=2,
         beside_vacuum=3,
+        small_files=100,
         restatement=restatement_scales.SCALES["tiny"],
     ),
     "small": OperatorScale(
@@ -71,6 +74,7 @@ SCALES = {
         kills=3,
         replays=5,
         beside_vacuum=8,
+        small_files=10_000,
         restatement=restatement_scales.SCALES["small"],
     ),
     "medium": OperatorScale(
@@ -86,6 +90,7 @@ SCALES = {
         kills=3,
         replays=5,
         beside_vacuum=8,
+        small_files=20_000,
         restatement=restatement_scales.SCALES["small"],
     ),
     "full": OperatorScale(
@@ -101,6 +106,7 @@ SCALES = {
         kills=5,
         replays=20,
         beside_vacuum=30,
+        small_files=100_000,
         restatement=restatement_scales.SCALES["full"],
     ),
 }
