@@ -127,7 +127,6 @@ class Splice:
         self._sink, self._footer = sink, template
         self._groups: list[Struct] = []
         self._indexes: list[_Indexes] = []
-        sink.write(footer.MAGIC)
 
     def add(self, stream: Any, group: Struct) -> int:
         """Copy a row group of an open file. The group is changed. Returns: the number of bytes. Raises: Unreadable."""
@@ -153,15 +152,25 @@ class Splice:
     def _copy(self, stream: Any, group: Struct) -> int:
         """Copy the columns of a row group, which is then at its new place. Returns and raises as `add`."""
         start, end = extent(group)
-        moved = self._sink.size - start
+        moved = (self._sink.size or len(footer.MAGIC)) - start
         for chunk in group[footer.COLUMNS].items:
             self._indexes += self._indexes_of(stream, chunk, moved)
-        self._sink.copy(stream, start, end - start)
+        if self._sink.size == 0 and start == len(footer.MAGIC):
+            # With the beginning of the file: a store copies no range after so few bytes, so some MiB would be read and sent.
+            self._sink.copy(stream, 0, end)
+        else:
+            self._begin()
+            self._sink.copy(stream, start, end - start)
         _move_all(group, moved)
         return end - start
 
+    def _begin(self) -> None:
+        if self._sink.size == 0:
+            self._sink.write(footer.MAGIC)
+
     def close(self) -> None:
         """Write the page indexes and the footer."""
+        self._begin()
         for indexes in self._indexes:
             indexes.chunk.set_i64(footer.COLUMN_INDEX, self._sink.size)
             indexes.chunk.set_i32(footer.COLUMN_INDEX_LENGTH, len(indexes.column))

@@ -33,7 +33,7 @@ class PartSizes:
 
     # Each but the last.
     at_least: int = PART_BYTES_AT_LEAST
-    # More bytes do not wait to be sent.
+    # One that is sent while more follows. After it `at_least` bytes wait, so that they are a part if a range follows.
     sent: int = 16 * _MIB
     # A copy takes less time than the client waits for an answer.
     copied: int = 64 * _MIB
@@ -112,7 +112,7 @@ class ComposedObject:
             return
         self._read(start, start + before)
         if self._waiting:
-            self._send()
+            self._send(len(self._waiting))
         for begin, until in _pieces(start + before, end, self._sizes.copied):
             if self.refused or not self._copied(begin, until):
                 self._read(begin, until)
@@ -144,25 +144,25 @@ class ComposedObject:
 
     def _wait(self, content: bytes) -> None:
         self._waiting += content
-        if len(self._waiting) >= self._sizes.sent:
-            self._send()
+        while len(self._waiting) >= self._sizes.sent + self._sizes.at_least:
+            self._send(self._sizes.sent)
 
-    def _send(self) -> None:
-        """Send what waits as a part."""
-        body = bytes(self._waiting)
+    def _send(self, size: int) -> None:
+        """Send the first of what waits as a part."""
+        body = bytes(self._waiting[:size])
         digest = base64.b64encode(hashlib.md5(body, usedforsecurity=False).digest()).decode()
         try:
             answer = self._client.upload_part(**self._named(), Body=body, ContentMD5=digest)
         except (ClientError, BotoCoreError) as e:
             raise store_error_of(self._uri, e) from None
         self._add(answer["ETag"])
-        self.sent += len(self._waiting)
-        self._waiting.clear()
+        self.sent += len(body)
+        del self._waiting[:size]
 
     def _complete(self) -> None:
         self._copy_range()
         if self._waiting or not self._parts:
-            self._send()
+            self._send(len(self._waiting))
         try:
             self._client.complete_multipart_upload(
                 **self._to, UploadId=self._upload, MultipartUpload={"Parts": self._parts}

@@ -80,8 +80,7 @@ def test_the_server_copies_the_row_groups_that_lose_no_rows(s3: S3, bucket: str,
     assert found(s3, bucket).equals(expected(content, "B2"))
     size = s3.client.head_object(Bucket=bucket, Key="new.parquet")["ContentLength"]
     assert done.sent + done.by_store == size == json.loads(done.document)["file-size-in-bytes"]
-    assert done.by_store > size * 0.75
-    assert done.sent < 16 * 1024**2
+    assert done.sent < 64 * 1024  # the end of the file alone
 
 
 def test_the_server_also_copies_if_the_ids_of_rows_are_between_the_row_groups(

@@ -116,6 +116,15 @@ def test_only_the_beginning_of_a_range_is_sent_after_few_bytes() -> None:
     assert (made.sent, made.copied) == (5, 29)
 
 
+def test_of_many_bytes_enough_wait_to_be_a_part_before_a_range() -> None:
+    with composed(FakeS3()) as made:
+        made.write(b"x" * SIZES.sent)
+        made.write(b"x" * 3)
+        made.copy(4, 30)
+
+    assert (made.sent, made.copied) == (SIZES.sent + 3, 30)
+
+
 @pytest.mark.parametrize("failing", ["upload_part", "complete_multipart_upload"])
 def test_a_refused_part_or_completion_aborts_the_upload(failing: str) -> None:
     client = FakeS3("SlowDown", 0, failing)
