@@ -45,7 +45,11 @@ def measure(rounds: int, home: Path) -> dict[str, list[tuple[float, float, float
             spec = drivers.consolidation(f"file://{home}/buffer", f"bench.{way}", [producer.batch_id(batch)])
             events, began = home / f"events-{batch}", time.time()
             events.mkdir()
-            event_log = {"spark.eventLog.enabled": "true", "spark.eventLog.dir": f"file://{events}"}
+            event_log = {
+                "spark.eventLog.enabled": "true",
+                "spark.eventLog.compress": "false",
+                "spark.eventLog.dir": f"file://{events}",
+            }
             run = drivers.carry_out(home, spec, MEMORY, event_log)
             if number:
                 found[way].append((first_task(events) - began, run.seconds, sum(run.cpu_seconds.values())))
