@@ -50,21 +50,13 @@ class PartFormat(Generic[K, T]):
         """Raises: what fastavro raises on a truncated or foreign file; the ledger store adds the name of the file."""
         return self.entries(chunk_file.decode(self.schema, content))
 
-    def entries(
-        self, records: Iterable[Any], wanted: Container[str] | Ranges | None = None, last: str | None = None
-    ) -> list[T]:
-        """The entries of the records, which are sorted by key, or only those with wanted keys: making an entry takes as long as
-        decoding its record. `last`: no wanted key is greater, so that the records after it need not be decoded."""
-        if wanted is None:
-            return [self.of_record(r) for r in records]
-        found: list[T] = []
-        for record in records:
-            text = str(record[self.text_field])
-            if last is not None and text > last:
-                break
-            if text in wanted:
-                found.append(self.of_record(record))
-        return found
+    def entries(self, records: Iterable[Any], wanted: Container[str] | Ranges | None = None) -> list[T]:
+        """The entries of the records, or only those with wanted keys: making an entry takes as long as decoding its record."""
+        return [self.of_record(r) for r in records if wanted is None or r[self.text_field] in wanted]
+
+    def found_in(self, index: chunk_file.Index, block: bytes, keys: Container[str] | Ranges, last: str) -> list[T]:
+        """The entries of a block with these keys, of which none is greater than `last`."""
+        return [self.of_record(r) for r in index.find_in_block(block, self.text_field, keys, last)]
 
 
 TOMBSTONES: PartFormat[tuple[int, str], Tombstone] = PartFormat(

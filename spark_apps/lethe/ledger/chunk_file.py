@@ -11,7 +11,7 @@ import io
 import json
 import zlib
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final
@@ -81,8 +81,12 @@ def decode(schema: Any, content: bytes) -> Iterator[Any]:
 
 def _differs(written: Any, schema: Any) -> bool:
     """Whether a file's schema differs from ours and must be resolved, which doubles the time of decoding."""
-    bare = {k: v for k, v in schema.items() if not k.startswith("__")}
-    return bool({k: v for k, v in written.items() if not k.startswith("__")} != bare)
+    return _bare(written) != _bare(schema)
+
+
+def _bare(schema: Any) -> dict[str, Any]:
+    """Without what fastavro has added."""
+    return {k: v for k, v in schema.items() if not k.startswith("__")}
 
 
 class Index:
@@ -95,6 +99,7 @@ class Index:
         self._sync = header[-SYNC_BYTES:]
         self._codec = metadata["avro.codec"]
         self._schemas = reader.writer_schema, schema
+        self._of_keys: dict[str, Any] = {}
         # Parsed only if a key may be in the chunk: most look-ups end at the hashes.
         self._blocks = metadata.get(_BLOCKS)
         hashes = base64.b64decode(metadata[_HASHES]) if _HASHES in metadata else None
@@ -156,21 +161,53 @@ class Index:
         return self.offsets[block], end
 
     def decode_block(self, block: bytes) -> Iterator[Any]:
-        """The records of one block, without decoding the header again, which takes longer than a block. A record is decoded only
-        when it is asked for.
+        """The records of one block, without decoding the header again, which takes longer than a block.
 
         Raises: ValueError, or what fastavro raises, if it is not a whole block.
         """
+        stream, count = self._opened(block)
+        for _ in range(count):
+            yield fastavro.schemaless_reader(stream, *self._resolved)
+        _require_end(stream, count)
+
+    def find_in_block(self, block: bytes, key_field: str, keys: Container[str] | Ranges, last: str) -> Iterator[Any]:
+        """The records with these keys. Of the others only the key is decoded, which takes half as long.
+
+        Args:
+            last: None of the keys is greater, so the records after it are not decoded.
+        Raises: as `decode_block`, for what it decodes.
+        """
+        stream, count = self._opened(block)
+        key_alone = self._with_key_alone(key_field)
+        for _ in range(count):
+            start = stream.tell()
+            key = fastavro.schemaless_reader(stream, self._resolved[0], key_alone)[key_field]
+            if key > last:
+                return
+            if key in keys:
+                stream.seek(start)
+                yield fastavro.schemaless_reader(stream, *self._resolved)
+        _require_end(stream, count)
+
+    def _opened(self, block: bytes) -> tuple[io.BytesIO, int]:
+        """The records of a block, and their number."""
         count, at = _long(block, 0)
         size, at = _long(block, at)
         if block[at + size :] != self._sync or self._codec not in ("null", "deflate"):
             raise ValueError("not a whole block")
         data = block[at : at + size]
-        stream = io.BytesIO(data if self._codec == "null" else zlib.decompress(data, -zlib.MAX_WBITS))
-        for _ in range(count):
-            yield fastavro.schemaless_reader(stream, *self._resolved)
-        if stream.read(1):
-            raise ValueError(f"a block that has more than its {count} records")
+        return io.BytesIO(data if self._codec == "null" else zlib.decompress(data, -zlib.MAX_WBITS)), count
+
+    def _with_key_alone(self, key_field: str) -> Any:
+        if key_field not in self._of_keys:
+            fields = [f for f in self._schemas[1]["fields"] if f["name"] == key_field]
+            self._of_keys[key_field] = fastavro.parse_schema({**_bare(self._schemas[1]), "fields": fields})
+        return self._of_keys[key_field]
+
+
+def _require_end(stream: io.BytesIO, count: int) -> None:
+    if stream.read(1):
+        raise ValueError(f"a block that has more than its {count} records")
 
 
 def _long(content: bytes, at: int) -> tuple[int, int]:

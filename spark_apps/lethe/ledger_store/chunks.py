@@ -5,6 +5,7 @@ I/O through PyIceberg's FileIO. Files are immutable, so their content is cached 
 
 from collections.abc import Callable, Container, ItemsView, Iterable, Iterator, Mapping, Sequence, ValuesView
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any, Final, Generic, TypeVar
 
 from pyiceberg.io import FileIO
@@ -136,11 +137,14 @@ class ChunkReader(Generic[K, T]):
             content = self._range(header + first, header + run[-1][1])
             for start, end in run:
                 block, last = content[start - first : end - first], spans[start, end]
-                records = self._decoded(
-                    lambda b=block, to=last: self._format.entries(index.decode_block(b), wanted, to)  # type: ignore[misc]
-                )
-                found.update((self._format.key(e), e) for e in records)
+                entries = self._decoded(partial(self._of_block, index, block, wanted, last))
+                found.update((self._format.key(e), e) for e in entries)
         return found
+
+    def _of_block(self, index: Index, block: bytes, wanted: Container[str] | Ranges, last: str | None) -> list[T]:
+        if last is None:
+            return self._format.entries(index.decode_block(block), wanted)
+        return self._format.found_in(index, block, wanted, last)
 
     @property
     def _index(self) -> Index:

@@ -321,21 +321,23 @@ def _taken_back(known: BatchEntry | None, entry: BatchEntry) -> BatchEntry:
     if known is None:
         return entry
     deadlines = [d for d in (known.evict_by, entry.evict_by) if d is not None]
-    known = replace(known, evict_by=min(deadlines, default=None))
-    if known.state is BatchState.REPLACED:
-        return known  # a replaced batch stays replaced by the same batch
-    if known.state is BatchState.ERASED and entry.state is BatchState.REVERTED:
-        return known  # an Erase is permanent, but a Revert can be undone
-    if known.state is BatchState.REFUSED:
-        # Its objects were refused. Without them in the entry, retention does not treat them as promoted objects.
-        known = replace(known, objects=(), refusal=None)
+    evict_by = min(deadlines, default=None)
+    # A replaced batch stays replaced by the same batch. An Erase is permanent, but a Revert can be undone.
+    is_erased = known.state is BatchState.ERASED and entry.state is BatchState.REVERTED
+    if known.state is BatchState.REPLACED or is_erased:
+        return replace(known, evict_by=evict_by)
+    # The objects of a refused batch were refused. Without them in the entry, retention does not treat them as promoted objects.
+    refused = known.state is BatchState.REFUSED
     return replace(
         known,
+        objects=() if refused else known.objects,
+        refusal=None if refused else known.refusal,
         state=entry.state,
         run=entry.run,
         time=entry.time,
         restatement=entry.restatement,
         replaced_by=entry.replaced_by,
+        evict_by=evict_by,
     )
 
 

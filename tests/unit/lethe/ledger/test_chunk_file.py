@@ -3,6 +3,7 @@
 import io
 from collections.abc import Iterable
 from dataclasses import replace
+from unittest.mock import Mock
 
 import fastavro
 import pytest
@@ -84,16 +85,19 @@ def test_only_the_wanted_entries_of_a_block_are_made() -> None:
     assert [t.id for t in made] == [IDS[1]]
 
 
-def test_no_record_is_decoded_after_the_last_wanted_one() -> None:
+def test_no_record_is_decoded_after_the_last_wanted_one_and_of_the_others_the_key(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     data = WRITTEN.content[WRITTEN.header_bytes :]
     ((block, last),) = INDEX.blocks_of([IDS[3], IDS[1]]).items()
     start, end = INDEX.span(block, len(data))
-    records = INDEX.decode_block(data[start:end])
+    decoded = Mock(side_effect=fastavro.schemaless_reader)
+    monkeypatch.setattr(fastavro, "schemaless_reader", decoded)
 
-    made = avro.TOMBSTONES.entries(records, frozenset({IDS[1], IDS[3]}), last)
+    made = avro.TOMBSTONES.found_in(INDEX, data[start:end], frozenset({IDS[1], IDS[3]}), last)
 
-    assert ([t.id for t in made], last) == ([IDS[1], IDS[3]], IDS[3])
-    assert [r["id"] for r in records] == IDS[5:ENTRIES_PER_BLOCK]  # one more was decoded, to see that it is greater
+    assert (made, last) == ([a_tombstone(IDS[1]), a_tombstone(IDS[3])], IDS[3])
+    assert decoded.call_count == 5 + 2  # keys, one more to see that it is greater; and two records
 
 
 def test_a_block_that_does_not_end_in_the_files_mark_is_none() -> None:
@@ -110,10 +114,12 @@ def test_a_block_with_another_number_of_records_than_it_says_is_refused() -> Non
     block = data[start:end]
     assert block[0] == 2 * ENTRIES_PER_BLOCK  # how Avro writes the number
 
-    with pytest.raises(ValueError, match="more than its 15 records"):
-        list(INDEX.decode_block(bytes([2 * ENTRIES_PER_BLOCK - 2]) + block[1:]))
-    with pytest.raises(EOFError):
-        list(INDEX.decode_block(bytes([2 * ENTRIES_PER_BLOCK + 2]) + block[1:]))
+    last = IDS[-1]
+    for read in (INDEX.decode_block, lambda b: INDEX.find_in_block(b, "id", IDS, last)):
+        with pytest.raises(ValueError, match="more than its 15 records"):
+            list(read(bytes([2 * ENTRIES_PER_BLOCK - 2]) + block[1:]))
+        with pytest.raises(EOFError):
+            list(read(bytes([2 * ENTRIES_PER_BLOCK + 2]) + block[1:]))
 
 
 def test_a_file_of_an_older_schema_is_read_with_the_defaults_of_ours() -> None:
@@ -131,3 +137,4 @@ def test_a_file_of_an_older_schema_is_read_with_the_defaults_of_ours() -> None:
 
     assert avro.BATCHES.decode(written.content) == entries
     assert avro.BATCHES.entries(index.decode_block(data[start:end])) == entries[:ENTRIES_PER_BLOCK]
+    assert avro.BATCHES.found_in(index, data[start:end], {IDS[3]}, IDS[3]) == [entries[3]]
