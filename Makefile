@@ -125,7 +125,7 @@ test-previous: test-up ## the images of the version from which tests upgrade: ev
 
 ##@ Measure it
 .PHONY: bench-ledger bench-consolidation bench-restatement bench-deletes bench-vacuum bench-large bench-reading bench-start bench-listing bench-local bench-gateway bench-operator
-bench-ledger: venv jars ## the cost of the ledger, into docs/benchmarks: 30 minutes on an idle machine (ARGS="--scale small")
+bench-ledger: venv jars ## the cost of the ledger, into docs/benchmarks: 40 minutes on an idle machine (ARGS="--scale small")
 	@$(BIN)/python -m bench.ledger $(ARGS)
 bench-consolidation: venv jars ## small files per hour, into docs/benchmarks: 100 minutes on an idle machine (ARGS="--scale small")
 	@$(BIN)/python -m bench.consolidation $(ARGS)
