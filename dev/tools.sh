@@ -93,45 +93,29 @@ need_go() {
   progress "fetching Go $GO" fetch_go
 }
 
-install_to() { # FOLDER FILE...: by one rename
-  local folder=$1
-  shift
-  mkdir -p "$LETHE_CACHE/tools"
-  rm -rf "$folder"
-  mkdir -p "$folder.new.$$"
-  mv "$@" "$folder.new.$$/"
-  mv "$folder.new.$$" "$folder"
-}
+# What makes a tool puts its files into the folder of its first argument, which is empty. `made` then gives that folder its name.
 
 build_kubernetes() { # FOLDER
-  local version=k8s.io/component-base/version part
-  part=$(mktemp -d "$LETHE_CACHE/part.XXXXXX")
+  local version=k8s.io/component-base/version name
   # Without -X the server reports v0.0.0 and version checks fail. With -trimpath the Go cache works for any checkout.
-  (cd "$SOURCES" && "$go" build -mod=readonly -modfile="$MODULES" -trimpath -o "$part/kubernetes" -ldflags "-s -w -X $version.gitVersion=v$KUBERNETES \
+  (cd "$SOURCES" && "$go" build -mod=readonly -modfile="$MODULES" -trimpath -o "$1/kubernetes" -ldflags "-s -w -X $version.gitVersion=v$KUBERNETES \
     -X $version.gitMajor=1 -X $version.gitMinor=$MINOR -X $version.gitCommit=none -X $version.gitTreeState=archive" . \
-    && "$go" build -trimpath -ldflags "-s -w" -o "$part/pause" ./pause)
+    && "$go" build -trimpath -ldflags "-s -w" -o "$1/pause" ./pause)
   for name in kube-apiserver kube-controller-manager kube-scheduler kube-proxy kubelet kubectl kubeadm etcd; do
-    ln -s kubernetes "$part/$name"
+    ln -s kubernetes "$1/$name"
   done
-  install_to "$1" "$part"/*
-  rmdir "$part"
 }
 
 build_kubectl() { # FOLDER: for kind, which includes the other programs
-  local version=k8s.io/component-base/version part
-  part=$(mktemp -d "$LETHE_CACHE/part.XXXXXX")
-  (cd "$SOURCES" && "$go" build -mod=readonly -modfile="$MODULES" -trimpath -o "$part/kubectl" -ldflags "-s -w -X $version.gitVersion=v$KUBERNETES \
-    -X $version.gitMajor=1 -X $version.gitMinor=$MINOR" k8s.io/kubernetes/cmd/kubectl)
-  install_to "$1" "$part"/*
-  rmdir "$part"
+  local version=k8s.io/component-base/version
+  cd "$SOURCES"
+  "$go" build -mod=readonly -modfile="$MODULES" -trimpath -o "$1/kubectl" -ldflags "-s -w -X $version.gitVersion=v$KUBERNETES \
+    -X $version.gitMajor=1 -X $version.gitMinor=$MINOR" k8s.io/kubernetes/cmd/kubectl
 }
 
 build_module() { # FOLDER PACKAGE@VERSION
-  local part
-  part=$(mktemp -d "$LETHE_CACHE/part.XXXXXX")
-  (cd "$part" && GOFLAGS=-trimpath GOBIN=$part "$go" install -ldflags "-s -w" "$2")
-  install_to "$1" "$part"/*
-  rmdir "$part"
+  cd "$1"
+  GOFLAGS=-trimpath GOBIN=$1 "$go" install -ldflags "-s -w" "$2"
 }
 
 build_helm3() { # FOLDER
@@ -139,103 +123,82 @@ build_helm3() { # FOLDER
   mv "$1/helm" "$1/helm3"
 }
 
-build_kstatus() { # FOLDER
-  local part
-  part=$(mktemp -d "$LETHE_CACHE/part.XXXXXX")
-  # It needs a newer Go than the others. The go command fetches that one by the module proxy and verifies it.
-  (cd "$ROOT/dev/kstatus" && GOTOOLCHAIN=auto "$go" build -mod=readonly -trimpath -o "$part/kstatus" -ldflags "-s -w" .)
-  install_to "$1" "$part"/*
-  rmdir "$part"
+build_ours() { # FOLDER SOURCES NAME: a program whose module is in this repository
+  cd "$ROOT/$2"
+  # A module may need a newer Go than the others. The go command fetches that one by the module proxy and verifies it.
+  GOTOOLCHAIN=auto "$go" build -mod=readonly -trimpath -o "$1/$3" -ldflags "-s -w" .
 }
 
-build_iceberg_go() { # FOLDER
-  local part
-  part=$(mktemp -d "$LETHE_CACHE/part.XXXXXX")
-  (cd "$ROOT/dev/iceberg-go" && "$go" build -mod=readonly -trimpath -o "$part/icebergreader" -ldflags "-s -w" .)
-  install_to "$1" "$part"/*
-  rmdir "$part"
-}
-
-# For an image, so for Linux: `go install` makes no programs for another system.
-build_for_image() { # FOLDER MODULE@VERSION PACKAGE NAME
-  local part source
-  part=$(mktemp -d "$LETHE_CACHE/part.XXXXXX")
-  source=$(cd "$part" && "$go" mod download -json "$2" | python3 -c 'import json, sys; print(json.load(sys.stdin)["Dir"])')
-  (cd "$source" && GOOS=linux "$go" build -mod=readonly -trimpath -ldflags "-s -w" -o "$part/$4" "$3")
-  install_to "$1" "$part"/*
-  rmdir "$part"
-}
-
-# For an image, like the above. A module that replaces its dependencies, or whose list of versions the proxy does not give, is built in
-# its own folder. Its chart comes with it.
-build_with_chart() { # FOLDER MODULE@VERSION PACKAGE NAME CHART
-  local part source
-  part=$(mktemp -d "$LETHE_CACHE/part.XXXXXX")
-  source=$(cd "$part" && "$go" mod download -json "$2" | python3 -c 'import json, sys; print(json.load(sys.stdin)["Dir"])')
-  (cd "$source" && GOOS=linux "$go" build -mod=readonly -trimpath -ldflags "-s -w" -o "$part/$4" "$3")
-  cp -R "$source/$5" "$part/$4-chart"
-  chmod -R u+w "$part/$4-chart"
-  install_to "$1" "$part"/*
-  rmdir "$part"
+# For an image, so for Linux: `go install` makes no programs for another system. A module that replaces its dependencies, or whose list
+# of versions the proxy does not give, is built in its own folder. Its chart comes with it.
+build_for_image() { # FOLDER MODULE@VERSION PACKAGE NAME [CHART]
+  local source
+  cd "$1"
+  source=$("$go" mod download -json "$2" | python3 -c 'import json, sys; print(json.load(sys.stdin)["Dir"])')
+  cd "$source"
+  GOOS=linux "$go" build -mod=readonly -trimpath -ldflags "-s -w" -o "$1/$4" "$3"
+  [ -z "${5:-}" ] || {
+    cp -R "$5" "$1/$4-chart"
+    chmod -R u+w "$1/$4-chart"
+  }
 }
 
 build_azurite() { # FOLDER
-  local part
-  part=$(mktemp -d "$LETHE_CACHE/part.XXXXXX")
-  cp "$ROOT"/dev/azurite/*.json "$part/"
-  (cd "$part" && npm ci --ignore-scripts --no-audit --no-fund)
-  mv "$part" "$part.files"
-  mkdir "$part"
-  mv "$part.files" "$part/azurite-files"
+  mkdir "$1/azurite-files"
+  cp "$ROOT"/dev/azurite/*.json "$1/azurite-files/"
+  (cd "$1/azurite-files" && npm ci --ignore-scripts --no-audit --no-fund)
   # shellcheck disable=SC2016  # expanded when it runs
-  printf '#!/bin/sh\nexec node "$(dirname "$(readlink "$0" || echo "$0")")"/azurite-files/node_modules/azurite/dist/src/blob/main.js "$@"\n' > "$part/azurite-blob"
-  chmod +x "$part/azurite-blob"
-  install_to "$1" "$part"/*
-  rmdir "$part"
+  printf '#!/bin/sh\nexec node "$(dirname "$(readlink "$0" || echo "$0")")"/azurite-files/node_modules/azurite/dist/src/blob/main.js "$@"\n' > "$1/azurite-blob"
+  chmod +x "$1/azurite-blob"
+}
+
+fetch_archive() { # FOLDER PATH SHA256: from a Maven repository, into the folder
+  curl -fsSL --retry 3 -o "$1/all.tar.gz" "${MAVEN_REPO:-https://repo1.maven.org/maven2}/$2"
+  portable digest "$1/all.tar.gz" "$3"
+  tar -xzf "$1/all.tar.gz" -C "$1"
+  rm "$1/all.tar.gz"
 }
 
 fetch_apicurio() { # FOLDER
-  local part path=io/apicurio/apicurio-registry-app/$APICURIO/apicurio-registry-app-$APICURIO-all.tar.gz
-  part=$(mktemp -d "$LETHE_CACHE/part.XXXXXX")
-  curl -fsSL --retry 3 -o "$part/all.tar.gz" "${MAVEN_REPO:-https://repo1.maven.org/maven2}/$path"
-  portable digest "$part/all.tar.gz" $APICURIO_SHA256
-  mkdir "$part/apicurio"
-  tar -xzf "$part/all.tar.gz" -C "$part/apicurio"
-  rm "$part/all.tar.gz"
-  mv "$part/apicurio/apicurio-registry-app-$APICURIO-runner.jar" "$part/apicurio/runner.jar"
-  install_to "$1" "$part"/*
-  rmdir "$part"
+  mkdir "$1/apicurio"
+  fetch_archive "$1/apicurio" io/apicurio/apicurio-registry-app/$APICURIO/apicurio-registry-app-$APICURIO-all.tar.gz $APICURIO_SHA256
+  mv "$1/apicurio/apicurio-registry-app-$APICURIO-runner.jar" "$1/apicurio/runner.jar"
 }
 
 # Only what reads Iceberg. Its jars are hard links of one another, so all are unpacked first.
 fetch_trino() { # FOLDER
-  local part path=io/trino/trino-server/$TRINO/trino-server-$TRINO.tar.gz
-  part=$(mktemp -d "$LETHE_CACHE/part.XXXXXX")
-  curl -fsSL --retry 3 -o "$part/all.tar.gz" "${MAVEN_REPO:-https://repo1.maven.org/maven2}/$path"
-  portable digest "$part/all.tar.gz" $TRINO_SHA256
-  tar -xzf "$part/all.tar.gz" -C "$part"
-  rm "$part/all.tar.gz"
-  find "$part/trino-server-$TRINO/plugin" -mindepth 1 -maxdepth 1 ! -name iceberg -exec rm -r {} +
-  mv "$part/trino-server-$TRINO" "$part/trino"
-  install_to "$1" "$part"/*
-  rmdir "$part"
+  fetch_archive "$1" io/trino/trino-server/$TRINO/trino-server-$TRINO.tar.gz $TRINO_SHA256
+  mv "$1/trino-server-$TRINO" "$1/trino"
+  find "$1/trino/plugin" -mindepth 1 -maxdepth 1 ! -name iceberg -exec rm -r {} +
 }
 
 fetch_mermaid() { # FOLDER
+  cd "$1"
+  npm pack --silent "mermaid@$MERMAID"
+  tar -xzf mermaid-*.tgz package/dist/mermaid.min.js
+  portable digest package/dist/mermaid.min.js $MERMAID_SHA256
+  mv package/dist/mermaid.min.js .
+  rm -r package mermaid-*.tgz
+}
+
+made() { # FOLDER BUILDER [ARGUMENT...]: complete, or not there
   local part
   part=$(mktemp -d "$LETHE_CACHE/part.XXXXXX")
-  (cd "$part" && npm pack --silent "mermaid@$MERMAID" && tar -xzf mermaid-*.tgz package/dist/mermaid.min.js)
-  portable digest "$part/package/dist/mermaid.min.js" $MERMAID_SHA256
-  install_to "$1" "$part/package/dist/mermaid.min.js"
-  rm -r "$part"
+  (
+    set -e
+    "$2" "$part" "${@:3}"
+  )
+  chmod 755 "$part"
+  mkdir -p "${1%/*}"
+  mv "$part" "$1"
 }
 
 tool() { # NAME VERSION LABEL BUILDER [ARGUMENT...]
-  local folder=$LETHE_CACHE/tools/$1-$2 label=$3 builder=$4
-  shift 4
+  local folder=$LETHE_CACHE/tools/$1-$2 label=$3 file
+  shift 3
   if [ ! -d "$folder" ]; then
-    [[ $builder == build_azurite || $builder == fetch_* ]] || need_go
-    progress "$label" "$builder" "$folder" "$@"
+    [[ $1 == build_azurite || $1 == fetch_* ]] || need_go
+    progress "$label" made "$folder" "$@"
   fi
   for file in "$folder"/*; do
     ln -sfn "$file" "$LETHE_CACHE/bin/${file##*/}"
@@ -276,8 +239,8 @@ obtain() {
         ;;
       apicurio) tool apicurio $APICURIO "fetching the schema registry Apicurio $APICURIO" fetch_apicurio ;;
       trino) tool trino $TRINO "fetching Trino $TRINO (800 MB)" fetch_trino ;;
-      iceberg-go) tool iceberg-go "$(hash_of dev/iceberg-go)" "building a reader with iceberg-go" build_iceberg_go ;;
-      kstatus) tool kstatus $KSTATUS-"$(hash_of dev/kstatus)" "building kstatus $KSTATUS" build_kstatus ;;
+      iceberg-go) tool iceberg-go "$(hash_of dev/iceberg-go)" "building a reader with iceberg-go" build_ours dev/iceberg-go icebergreader ;;
+      kstatus) tool kstatus $KSTATUS-"$(hash_of dev/kstatus)" "building kstatus $KSTATUS" build_ours dev/kstatus kstatus ;;
       mermaid)
         "$ROOT/dev/packages.sh" javascript
         tool mermaid $MERMAID "fetching Mermaid $MERMAID" fetch_mermaid
@@ -285,10 +248,10 @@ obtain() {
       kube-score) tool kube-score $KUBE_SCORE "building kube-score $KUBE_SCORE" build_module github.com/zegl/kube-score/cmd/kube-score@$KUBE_SCORE ;;
       promtool) tool promtool $PROMTOOL "building promtool $PROMTOOL (5 to 15 minutes, once)" build_module github.com/prometheus/prometheus/cmd/promtool@$PROMTOOL ;;
       spark-operator)
-        tool spark-operator $SPARK_OPERATOR "building the Spark operator $SPARK_OPERATOR" build_with_chart \
+        tool spark-operator $SPARK_OPERATOR "building the Spark operator $SPARK_OPERATOR" build_for_image \
           github.com/kubeflow/spark-operator/v2@$SPARK_OPERATOR ./cmd/operator spark-operator charts/spark-operator-chart
         ;;
-      kueue) tool kueue $KUEUE "building Kueue $KUEUE" build_with_chart sigs.k8s.io/kueue@$KUEUE ./cmd/kueue kueue charts/kueue ;;
+      kueue) tool kueue $KUEUE "building Kueue $KUEUE" build_for_image sigs.k8s.io/kueue@$KUEUE ./cmd/kueue kueue charts/kueue ;;
       syft) tool syft $SYFT "building Syft $SYFT" build_module github.com/anchore/syft/cmd/syft@$SYFT ;;
       crane) tool crane $CRANE "building crane $CRANE" build_module github.com/google/go-containerregistry/cmd/crane@$CRANE ;;
       registry) tool registry $REGISTRY_SERVER "building a registry $REGISTRY_SERVER" build_module github.com/distribution/distribution/v3/cmd/registry@$REGISTRY_SERVER ;;
