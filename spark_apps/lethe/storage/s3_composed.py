@@ -198,10 +198,13 @@ def compose(
     try:
         client = _client(properties)
         found = client.head_object(Bucket=bucket, Key=key)
+        if found["ContentLength"] != size:
+            log.warning("%s has %d bytes, expected %d: it is read and sent", source_uri, found["ContentLength"], size)
+            return None
         # Without an ETag, the store cannot tell whether the source changes meanwhile. A gateway to a file system knows none of a
         # file that was put there beside it.
-        etag = found.get("ETag")
-        if found["ContentLength"] != size or not etag:
+        if not (etag := found.get("ETag")):
+            log.warning("%s has no ETag: it is read and sent", source_uri)
             return None
         return ComposedObject(client, uri, Source(source_uri, size, etag, read))
     except (ClientError, BotoCoreError, ValueError) as e:  # ValueError: boto3 does not understand the endpoint

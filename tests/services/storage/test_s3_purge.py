@@ -121,17 +121,21 @@ def test_a_source_that_was_replaced_is_not_copied(s3: S3, bucket: str, content: 
     assert s3.keys(bucket) == ["old.parquet"]
 
 
-def test_without_these_rights_or_with_another_size_nothing_is_begun(s3: S3, bucket: str, content: bytes) -> None:
-    for properties, size in (
-        (s3.properties(READER), len(content)),
-        (s3.properties(), 1),
-        ({**s3.properties(), "s3.endpoint": "no endpoint"}, len(content)),
+def test_without_these_rights_or_with_another_size_nothing_is_begun_and_the_log_says_why(
+    s3: S3, bucket: str, content: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    for properties, size, why in (
+        (s3.properties(READER), len(content), "403"),
+        (s3.properties(), 1, f"{len(content)} bytes, expected 1"),
+        ({**s3.properties(), "s3.endpoint": "no endpoint"}, len(content), "ValueError"),
     ):
+        caplog.clear()
         assert compose(properties, f"s3://{bucket}/new", f"s3://{bucket}/old.parquet", size, lambda *_: b"") is None
+        assert why in caplog.text
 
 
 def test_the_server_copies_nothing_of_a_file_that_was_put_beside_it_and_so_has_no_etag(
-    s3: S3, bucket: str, content: bytes
+    s3: S3, bucket: str, content: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
     s3.client.delete_object(Bucket=bucket, Key="old.parquet")
     (s3.folder / bucket / "old.parquet").write_bytes(content)
@@ -141,6 +145,7 @@ def test_the_server_copies_nothing_of_a_file_that_was_put_beside_it_and_so_has_n
 
     assert found(s3, bucket).equals(expected(content, "B2"))
     assert (done.by_store, done.sent) == (0, json.loads(done.document)["file-size-in-bytes"])
+    assert "old.parquet has no ETag" in caplog.text
 
 
 def test_then_the_file_is_written_by_pyiceberg(
