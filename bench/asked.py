@@ -24,7 +24,7 @@ SCHEMA: Final = pa.schema([("id", pa.int64()), ("at", pa.timestamp("us", tz="UTC
 ROWS: Final = 10  # of each batch
 DAYS: Final = 10
 CREATORS: Final = 8
-PROMOTED_WITHIN_SECONDS: Final = 1800
+PROMOTED_WITHIN_SECONDS: Final = 1800.0
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ class Subject:
         self.site.put_all((f"{folder}/{names.SUCCESS_MARKER}", b"") for folder in folders)
 
     def begin(self, batches: int) -> None:
-        """Make the Dataset, and wait until its first batches are promoted."""
+        """Make the Dataset, and wait until its first batches are promoted. Raises: RuntimeError, if that takes half an hour."""
         self.site.create(
             "Dataset",
             self.name,
@@ -88,16 +88,20 @@ class Subject:
             },
             {"bench": self.name},
         )
-        deadline = time.monotonic() + PROMOTED_WITHIN_SECONDS
-        while self.promoted() < batches:
-            if time.monotonic() > deadline:
-                raise RuntimeError(
-                    f"{self.promoted()} of {batches} batches were promoted within {PROMOTED_WITHIN_SECONDS} s"
-                )
-            time.sleep(2)
-        say(f"  {batches:,} batches are promoted")
+        self.await_promoted(batches, PROMOTED_WITHIN_SECONDS)
 
-    def promoted(self) -> int:
+    def await_promoted(self, batches: int, within_seconds: float) -> float:
+        """Wait until so many batches are promoted. Returns: the seconds that it took. Raises: RuntimeError, after the limit."""
+        since = time.monotonic()
+        while (promoted := self._promoted()) < batches:
+            if time.monotonic() - since > within_seconds:
+                raise RuntimeError(f"{promoted:,} of {batches:,} batches were promoted within {within_seconds:.0f} s")
+            time.sleep(0.5)
+        seconds = time.monotonic() - since
+        say(f"  {batches:,} batches are promoted after {seconds:.0f} s")
+        return seconds
+
+    def _promoted(self) -> int:
         found = self.site.get("Dataset", self.name) or {}
         return int(((found.get("status") or {}).get("batches") or {}).get("promoted", 0))
 

@@ -1,18 +1,17 @@
 """Small files into one table: how many an hour, in which stages, and how that grows with the files of one run."""
 
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from lethe.iceberg import catalogs
-from pyiceberg.table import Table
-from pyiceberg.table.snapshots import Snapshot
 
 from bench import producer
 from bench.consolidation_scales import ConsolidationScale
 from bench.drivers import Measured, carry_out, consolidation
+from bench.heads import ancestors_of, total_records
 from bench.lake import BUCKET, CATALOG, Lake, add_catalog
 from bench.timing import failure, say
 from tests.support.servers import s3 as servers
@@ -101,21 +100,12 @@ def _checked(place: _Place, table: str, results: list[dict[str, Any]], rows: int
     """Every row is there once, or the figures are worth nothing."""
     if any("error" in r for r in results):
         return {"results": results}
-    history = list(ancestors_of(catalogs.load(place.catalog).load_table(table)))
-    found = int(summary["total-records"] or 0) if (summary := history[0].summary) is not None else 0
-    if found != rows:
+    made = catalogs.load(place.catalog).load_table(table)
+    if (found := total_records(made)) != rows:
         raise RuntimeError(f"{table} has {found} rows, {rows} were produced")
     return {
         "results": results,
-        "commits": len(history),
+        "commits": sum(1 for _ in ancestors_of(made)),
         "seconds": round(sum(r["seconds"] for r in results), 1),
         "per_hour": round(sum(r["files"] for r in results) / sum(r["seconds"] for r in results) * 3600),
     }
-
-
-def ancestors_of(table: Table) -> Iterator[Snapshot]:
-    """The head and what it was made of, as far as it is retained."""
-    snapshot = table.current_snapshot()
-    while snapshot is not None:
-        yield snapshot
-        snapshot = table.snapshot_by_id(snapshot.parent_snapshot_id) if snapshot.parent_snapshot_id else None

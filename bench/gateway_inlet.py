@@ -28,6 +28,7 @@ from pyiceberg.types import IntegerType, LongType, NestedField, StringType, Time
 from bench import kafka_connect
 from bench.gateway_scales import GatewayScale
 from bench.gateway_site import Site, kind_of_datasets
+from bench.heads import total_records
 from bench.timing import say
 from tests.support.servers import kafka
 from tests.support.servers.kafka import Broker
@@ -188,9 +189,7 @@ def _by_rival(of: Round, messages: int) -> dict[str, Any]:
 
 
 def _rows_in(catalog: Catalog, table: str) -> int:
-    head = catalog.load_table(table).current_snapshot()
-    summary = head.summary if head is not None else None
-    return int(summary["total-records"] or 0) if summary is not None else 0
+    return total_records(catalog.load_table(table))
 
 
 def _until(holds: Callable[[], bool], started: float, process: "subprocess.Popen[bytes]") -> float | None:

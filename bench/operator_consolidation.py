@@ -1,7 +1,6 @@
 """Small files that runs of the operator consolidate, from the creation of their Dataset until all are promoted. I/O."""
 
 import io
-import time
 from collections.abc import Iterator
 from typing import Any, Final
 
@@ -11,6 +10,7 @@ from lethe.base.ids import batch_folder
 
 from bench import producer
 from bench.asked import Subject
+from bench.heads import total_records
 from bench.operator_restatements import alone
 from bench.operator_scales import OperatorScale
 from bench.operator_site import OperatorSite
@@ -27,7 +27,6 @@ def consolidation(site: OperatorSite, scale: OperatorScale) -> dict[str, Any]:
     subject = Subject(site, "bench-files")
     subject.clean()
     rows = _fill(subject, scale.small_files)
-    since = time.monotonic()
     create = {"schema": producer.SCHEMA, "partitionBy": [producer.PARTITION]}
     spec = {
         "table": {"catalog": "main", "name": subject.table, "create": create},
@@ -35,22 +34,15 @@ def consolidation(site: OperatorSite, scale: OperatorScale) -> dict[str, Any]:
         "buffer": {"uri": subject.buffer},
     }
     site.create("Dataset", subject.name, spec, {"bench": subject.name})
-    while (promoted := subject.promoted()) < scale.small_files:
-        if time.monotonic() - since > PROMOTED_WITHIN_SECONDS:
-            break
-        time.sleep(0.5)
-    seconds = time.monotonic() - since
-    say(f"  {promoted:,} files are promoted after {seconds:.0f} s")
+    seconds = subject.await_promoted(scale.small_files, PROMOTED_WITHIN_SECONDS)
     result = {
         "files": scale.small_files,
         "rows": rows,
         "seconds": round(seconds, 1),
-        "per_hour": round(promoted / seconds * 3600),
+        "per_hour": round(scale.small_files / seconds * 3600),
         "commits": subject.commits(),
     }
-    found = site.catalog.load_table(subject.table).current_snapshot()
-    total = int(found.summary["total-records"] or 0) if found is not None and found.summary is not None else 0
-    if total != rows:
+    if (total := total_records(site.catalog.load_table(subject.table))) != rows:
         result["error"] = f"the table has {total:,} rows, expected {rows:,}"
     return {"results": [result]}
 
