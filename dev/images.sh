@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
 # Build the images and load them into the cluster: images.sh build | load | tags | pause | kafka | kafka-image | launchers | previous |
-# release operator|spark VERSION ARCHIVE | push ARCHIVE REFERENCE
+# release operator|spark VERSION ARCHIVE | push ARCHIVE REFERENCE | run operator|spark|postgres|versitygw COMMAND...
 #
 # Tags are hashes of the inputs, so an existing tag is never built again and a changed file always gives a new tag. The references
 # are written to $LETHE_STATE/images.env. With Docker, the Dockerfiles are built unchanged. Without it, buildah builds the same files
-# on a base that debootstrap makes, and Lethe's own code is added as one layer (see app_layer.py).
+# on a base that debootstrap makes, and Lethe's own code is added as one layer (see app_layer.py). ARCH=arm64 builds them for another
+# processor, which dev/emulated.sh emulates.
 source "$(dirname "$0")/lib.sh"
 
 DEBIAN_MIRROR=${DEBIAN_MIRROR:-http://deb.debian.org/debian}
@@ -12,7 +13,7 @@ BASE=docker.io/library/debian:bookworm-slim
 LAYOUTS=$LETHE_CACHE/layouts
 # The S3 server in its image is a program for Linux. There, it is the one that tests start too.
 GATEWAY="versitygw"
-[ "$(uname -s)" = Linux ] || GATEWAY="versitygw-image"
+[[ $(uname -s) == Linux && -z ${ARCH:-} ]] || GATEWAY="versitygw-image"
 
 # The inputs of each image: first those of its base, whose build takes minutes, then those of the last layer.
 OPERATOR_BASE=(operator/Dockerfile dev/requirements/common.txt dev/requirements/operator.txt)
@@ -54,7 +55,7 @@ bake() { # IMAGE ARGUMENT...: with Docker or buildah
     DOCKER_BUILDKIT=1 docker build ${secret[@]+"${secret[@]}"} -t "$@"
   else
     # the host's network: otherwise buildah creates a bridge on this machine
-    buildah_ build --layers --pull-never --network host --build-arg "DEBIAN=$BASE" ${secret[@]+"${secret[@]}"} \
+    buildah_ build ${ARCH:+--arch "$ARCH"} --layers --pull-never --network host --build-arg "DEBIAN=$BASE" ${secret[@]+"${secret[@]}"} \
       -v /etc/resolv.conf:/etc/resolv.conf:ro -v /etc/hosts:/etc/hosts:ro -t "$@"
   fi
 }
@@ -69,9 +70,9 @@ binary_context() { # dev/tools.sh builds versitygw, so no image is pulled for it
 debian_base() {
   local rootfs=$LETHE_CACHE/rootfs container
   rm -rf "$rootfs"
-  debootstrap --variant=minbase bookworm "$rootfs" "$DEBIAN_MIRROR"
+  debootstrap ${ARCH:+--arch="$ARCH"} --variant=minbase bookworm "$rootfs" "$DEBIAN_MIRROR"
   chroot "$rootfs" apt-get clean
-  container=$(buildah_ from scratch)
+  container=$(buildah_ from ${ARCH:+--arch "$ARCH"} scratch)
   buildah_ add -q "$container" "$rootfs" /
   buildah_ commit -q "$container" $BASE
   buildah_ rm "$container"
@@ -117,7 +118,7 @@ app_layer() { # BASE IMAGE DOCKERFILE LABEL
 docker_has() { docker image inspect "$1" > /dev/null 2>&1; }
 
 build() {
-  "$ROOT/dev/tools.sh" $GATEWAY
+  env ${ARCH:+GOARCH="$ARCH"} "$ROOT/dev/tools.sh" $GATEWAY
   if docker_answers; then
     docker_has "$postgres" || progress "building the PostgreSQL image" bake "$postgres" -f "$ROOT/dev/services/postgres/Dockerfile" "$ROOT"
     docker_has "$versitygw" || progress "building the S3 image" bake "$versitygw" -f "$ROOT/dev/services/versitygw/Dockerfile" "$(binary_context)"
@@ -260,7 +261,7 @@ release() { # operator|spark VERSION ARCHIVE
   [ "$1" = operator ] || dockerfile=spark_apps/Dockerfile
   label=org.opencontainers.image
   labels=("$label.title=lethe-$1" "$label.version=$2" "$label.revision=$(git -C "$ROOT" rev-parse HEAD)" "$label.licenses=Apache-2.0"
-    "$label.source=${LETHE_REPOSITORY:-https://github.com/example/lethe}" "$label.created=$(git -C "$ROOT" log -1 --format=%cI)")
+    "$label.source=${LETHE_REPOSITORY:-https://github.com/lethe-lake/lethe}" "$label.created=$(git -C "$ROOT" log -1 --format=%cI)")
   if docker_answers; then
     for label in "${labels[@]}"; do args+=(--label "$label"); done
     progress "building the $1 image" bake "$image" "${args[@]}" -f "$ROOT/$dockerfile" "$ROOT"
@@ -288,6 +289,15 @@ push() { # ARCHIVE REFERENCE
   fi
 }
 
+# After build, without Docker: a command in a container of an image.
+run() { # operator|spark|postgres|versitygw COMMAND...
+  local image=${!1} container
+  shift
+  container=$(buildah_ from ${ARCH:+--arch "$ARCH"} "oci:$(layout_of "$image"):$image")
+  buildah_ run "$container" -- "$@"
+  buildah_ rm "$container" > /dev/null
+}
+
 load() {
   # The images of the last build, not those of files that changed since or of a build that runs meanwhile
   local image
@@ -313,5 +323,6 @@ case ${1:-} in
   previous) locked images previous ;;
   release) locked images release "$2" "$3" "$4" ;;
   push) push "$2" "$3" ;;
+  run) shift; run "$@" ;;
   *) sed -n 2,3p "$0"; exit 2 ;;
 esac

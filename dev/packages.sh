@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Install the Debian packages that the given parts need and this machine lacks:
-# packages.sh python|java|postgres|javascript|browser|compiler|node ...
+# packages.sh python|java|postgres|javascript|browser|compiler|emulator|node ...
 # If the commands exist, it does nothing and needs no root.
 source "$(dirname "$0")/lib.sh"
 
@@ -34,6 +34,9 @@ for part; do
       ;;
     compiler)
       lacks cc && missing+=(gcc libc6-dev)
+      ;;
+    emulator)
+      lacks qemu-aarch64-static && missing+=(qemu-user-static)
       ;;
     node)
       lacks containerd && missing+=(containerd)

@@ -22,7 +22,7 @@ HERE=$ROOT/dev/nested-kind
 STATE=$LETHE_STATE/nested-kind
 DOCKER=$LETHE_CACHE/nested-docker # Debian's package, unpacked: installing it would start a daemon
 CRICTL=v1.36.0
-KUBERNETES=$(sed -n 's/^KUBERNETES=.*:-\([0-9.]*\)}.*/\1/p' "$ROOT/dev/tools.sh")
+KUBERNETES=${KUBERNETES:-$(sed -n 's/^KUBERNETES=.*:-\([0-9.]*\)}.*/\1/p' "$ROOT/dev/tools.sh")}
 KIND=$(sed -n 's/^KIND=\(v[0-9.]*\).*/\1/p' "$ROOT/dev/tools.sh")
 NODE_IMAGE=localhost/lethe-kind-node:v$KUBERNETES
 
