@@ -47,7 +47,8 @@ def test_the_page_says_what_trino_and_flink_find(spark: SparkSession, lake: Lake
 
 
 def _by_trino(server: Trino, story: Native) -> dict[str, Any]:
-    location, _, file = story.table().metadata_location.partition("/metadata/")
+    table = story.table()
+    location, file = table.location(), table.metadata_location.rpartition("/")[2]
     name = f"t_{abs(hash(file))}"
     try:
         server.query(f"CALL lake.system.register_table('s', '{name}', '{location}', '{file}')")
@@ -58,10 +59,10 @@ def _by_trino(server: Trino, story: Native) -> dict[str, Any]:
 
 def _by_flink(lake: Lake, stories: Sequence[Native]) -> dict[str, Any]:
     jars = [*_jars().glob("flink/*.jar"), *_jars().glob("sqlite-jdbc-*.jar")]
-    jars += (Path(pyspark.__file__).parent / "jars").glob(HADOOP)
+    hadoop = (Path(pyspark.__file__).parent / "jars").glob(HADOOP)
     arguments = [f"{lake.home}/catalog.db", f"file://{lake.home}/warehouse", ":".join(map(str, jars))]
     command = [python_of("flink"), "-m", "tests.spark.engines.flink", *arguments, *(s.name for s in stories)]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "HADOOP_CLASSPATH": ":".join(map(str, hadoop))}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=300)
     assert done.returncode == 0, done.stderr[-3000:]
     found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])

@@ -65,6 +65,7 @@ def running(folder: Path) -> Iterator[Trino]:
         "iceberg.register-table-procedure.enabled=true\n"
     )
     environ = {**os.environ, "JAVA_HOME": os.environ["TRINO_JAVA_HOME"]}
+    environ.pop("JAVA_TOOL_OPTIONS", None)  # those of the tests' own JVMs choose another garbage collector
     log = (folder / "log").open("w")
     command = [str(server.resolve() / "bin" / "launcher"), f"--etc-dir={etc}", "run"]
     with log:
