@@ -1,7 +1,6 @@
 """Position deletes of Lethe beside those of other writers, on format version 2."""
 
 import json
-import os
 import subprocess
 from collections import Counter
 from pathlib import Path
@@ -26,11 +25,11 @@ from tests.spark.support.maintenance import maintaining, table_of
 from tests.spark.support.native_deletes import Native
 from tests.spark.support.story import Row, Story, local, of_arrow, of_batches
 from tests.support.builders import a_request
+from tests.support.environments import python_of
 from tests.support.lake import Lake
 
 POSITIONS = "PositionDeletes"
 ROOT = Path(__file__).parents[3]
-ENGINES = Path(os.environ.get("LETHE_CACHE", "~/.cache/lethe")).expanduser() / "venv-engines" / "bin" / "python"
 PATH, POSITION = 2147483546, 2147483545  # field ids of Iceberg's specification
 
 
@@ -71,11 +70,10 @@ def test_a_delete_file_names_its_only_data_file_exactly(story: Native) -> None:
     assert story.files_of_deletes() == {p for p, ids in story.files().items() if "A" in ids}
 
 
-@pytest.mark.skipif(not ENGINES.exists(), reason="`dev/venv.sh engines` makes the environment with DuckDB's extensions")
 def test_duckdb_reads_the_rows_that_are_left(story: Native) -> None:
     story.revert("A", "E")
 
-    read = [ENGINES, "-m", "bench.one_read", "DuckDB", story.table().metadata_location, "all"]
+    read = [python_of("engines"), "-m", "bench.one_read", "DuckDB", story.table().metadata_location, "all"]
     done = subprocess.run(read, cwd=ROOT, capture_output=True, text=True, check=True)
 
     assert json.loads(done.stdout)["rows"] == of_batches("B", "D").total()
