@@ -18,5 +18,5 @@ mkdir -p "$LETHE_CACHE" "$LETHE_STATE"
 "$ROOT/dev/images.sh" run operator python -c 'import platform, lethe_operator, pyarrow.parquet; print(platform.machine(), "operator")'
 "$ROOT/dev/images.sh" run spark python -c 'import platform, lethe_spark, pyspark; print(platform.machine(), "Spark", pyspark.__version__)'
 "$ROOT/dev/images.sh" run spark java -version
-"$ROOT/dev/images.sh" run versitygw versitygw --version
+"$ROOT/dev/images.sh" run versitygw /versitygw --version
 "$ROOT/dev/images.sh" run postgres sh -c '/usr/lib/postgresql/*/bin/postgres --version'

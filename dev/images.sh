@@ -291,9 +291,11 @@ push() { # ARCHIVE REFERENCE
 
 # After build, without Docker: a command in a container of an image.
 run() { # operator|spark|postgres|versitygw COMMAND...
-  local image=${!1} container
+  local image=${!1} archive=$LETHE_CACHE/tmp/run.tar container
   shift
-  container=$(buildah_ from ${ARCH:+--arch "$ARCH"} "oci:$(layout_of "$image"):$image")
+  python3 "$ROOT/dev/oci_copy.py" "$(layout_of "$image")" "$image" "$archive"
+  container=$(buildah_ from -q ${ARCH:+--arch "$ARCH"} "oci-archive:$archive")
+  rm "$archive"
   buildah_ run "$container" -- "$@"
   buildah_ rm "$container" > /dev/null
 }
