@@ -20,6 +20,7 @@ SUITE = Suite(
         "s3": consolidations.on_s3,
         "growth": consolidations.growth,
         "register": registration.measure,
+        "register-s3": registration.on_s3,
         "rivals": one_by_one.measure,
         "commits": many_commits.measure,
     },

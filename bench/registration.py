@@ -24,8 +24,9 @@ from lethe_spark.run.context import RunContext
 from lethe_spark.run.progress import Reporter
 
 from bench.consolidation_scales import ConsolidationScale
-from bench.lake import CATALOG, DATASET, Lake, ignore
+from bench.lake import BUCKET, DATASET, Lake, ignore
 from bench.timing import say
+from tests.support.servers import s3 as servers
 
 TABLE = "run.registered"
 PARTITIONS = 60
@@ -61,19 +62,21 @@ def put(buffer: Path, batch_ids: Sequence[str]) -> None:
         (folder / names.SUCCESS_MARKER).touch()
 
 
-def register(lake: Lake, buffer: Path, batch_ids: Sequence[str]) -> dict[str, float]:
-    """One run. Returns: seconds by stage."""
+def register(lake: Lake, buffer: str, batch_ids: Sequence[str]) -> dict[str, float]:
+    """One run. `buffer`: its URI. Returns: seconds by stage."""
     spec = RunSpec(
         family=RunFamily.CONSOLIDATION,
         run_id=uuid.uuid4().hex,
         dataset=DATASET,
-        table=TableRef(catalog=CATALOG, name=TABLE, create=CreateTable(table_schema=SCHEMA, partition_by=("day",))),
+        table=TableRef(
+            catalog=lake.catalog, name=TABLE, create=CreateTable(table_schema=SCHEMA, partition_by=("day",))
+        ),
         batch_column="batch_id",
-        buffer=BufferRef(uri=f"file://{buffer}"),
+        buffer=BufferRef(uri=buffer),
         consolidation=ConsolidationSpec(mode=ConsolidationMode.REGISTER, batch_ids=tuple(batch_ids)),
     )
     reporter = Reporter(spec, ignore)
-    context = Timed(spec, reporter, catalogs.properties(CATALOG), spark=lake.spark)
+    context = Timed(spec, reporter, catalogs.properties(lake.catalog), spark=lake.spark)
     began = time.monotonic()
     try:
         result = consolidate.run(context)
@@ -90,15 +93,26 @@ def register(lake: Lake, buffer: Path, batch_ids: Sequence[str]) -> dict[str, fl
 
 def measure(lake: Lake, scale: ConsolidationScale) -> dict[str, Any]:
     """Rounds of as many files each, into one table."""
-    buffer = lake.home / "registered"
+    return _rounds(lake, scale, f"file://{lake.home}", lake.home)
+
+
+def on_s3(lake: Lake, scale: ConsolidationScale) -> dict[str, Any]:
+    """The same with buffer and table on an S3 server, which runs on the same cores."""
+    with servers.running() as s3:
+        return _rounds(lake.on_s3(s3), scale, f"s3://{BUCKET}", s3.folder / BUCKET)
+
+
+def _rounds(lake: Lake, scale: ConsolidationScale, root: str, folder: Path) -> dict[str, Any]:
+    """`root`: the URI of `folder`."""
+    buffer = folder / "registered"
     shutil.rmtree(buffer, ignore_errors=True)
     results = []
     for number in range(scale.register_rounds):
         batch_ids = [f"round-{number}.{n:0>8}" for n in range(scale.register_files)]
         put(buffer, batch_ids)
-        seconds = register(lake, buffer, batch_ids)
-        location = catalogs.load(CATALOG).load_table(TABLE).location()
-        metadata = Path("/" + location.removeprefix("file:").lstrip("/"))
+        seconds = register(lake, f"{root}/registered", batch_ids)
+        location = catalogs.load(lake.catalog).load_table(TABLE).location()
+        metadata = folder / location.removeprefix(root).lstrip("/")
         results.append(
             {
                 "files": len(batch_ids),
