@@ -35,7 +35,7 @@ def main() -> None:
         buffer = home / "registered"
         lake = Lake.open(home / "lake", "1g")
         put(buffer, ["first"])
-        register(lake, buffer, ["first"])  # creates and claims the table, as a Job does
+        register(lake, f"file://{buffer}", ["first"])  # creates and claims the table, as a Job does
         lake.spark.stop()
         account = home / "account"
         account.mkdir()

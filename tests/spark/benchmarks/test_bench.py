@@ -53,7 +53,7 @@ def test_the_benchmark_measures_every_goal_at_a_tiny_scale(tmp_path: Path) -> No
 def test_the_benchmark_of_consolidation_measures_every_part_at_a_tiny_scale(tmp_path: Path) -> None:
     document = measured("consolidation", tmp_path)
 
-    assert set(document["parts"]) == {"sustained", "s3", "growth", "register", "rivals", "commits"}
+    assert set(document["parts"]) == {"sustained", "s3", "growth", "register", "register-s3", "rivals", "commits"}
     assert all(g["measured"] is not None for g in document["goals"])
     assert document["parts"]["sustained"]["commits"] == 2
     assert page.begin("consolidation") in (tmp_path / "out.md").read_text()
