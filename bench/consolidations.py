@@ -4,7 +4,7 @@ import shutil
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from lethe.iceberg import catalogs
 
@@ -12,11 +12,9 @@ from bench import producer
 from bench.consolidation_scales import ConsolidationScale
 from bench.drivers import Measured, carry_out, consolidation
 from bench.heads import ancestors_of, total_records
-from bench.lake import BUCKET, CATALOG, Lake, add_catalog
+from bench.lake import BUCKET, CATALOG, Lake
 from bench.timing import failure, say
 from tests.support.servers import s3 as servers
-
-S3_CATALOG: Final = "on_s3"
 
 
 def sustained(lake: Lake, scale: ConsolidationScale) -> dict[str, Any]:
@@ -28,11 +26,10 @@ def sustained(lake: Lake, scale: ConsolidationScale) -> dict[str, Any]:
 def on_s3(lake: Lake, scale: ConsolidationScale) -> dict[str, Any]:
     """The same with buffer and table on an S3 server, which runs on the same cores."""
     with servers.running() as s3:
-        s3.bucket(BUCKET)
+        placed = lake.on_s3(s3)
         made = _fill(s3.folder / BUCKET, scale.files)
-        place = _Place(f"s3://{BUCKET}/buffer", S3_CATALOG)
-        add_catalog(lake.home, S3_CATALOG, {**s3.properties(), "warehouse": f"s3://{BUCKET}/warehouse"})
-        return _one_after_the_other(lake, scale, place, "run.on_s3", made)
+        place = _Place(f"s3://{BUCKET}/buffer", placed.catalog)
+        return _one_after_the_other(placed, scale, place, "run.on_s3", made)
 
 
 def growth(lake: Lake, scale: ConsolidationScale) -> dict[str, Any]:
