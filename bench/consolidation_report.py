@@ -1,6 +1,7 @@
 """Figures of consolidation as sentences and tables, and whether the goals are met. Pure."""
 
 from collections.abc import Mapping, Sequence
+from statistics import median
 from typing import Any, Final
 
 from bench.page import goal, goals_table, heading, number, picture, ratio, table
@@ -30,8 +31,8 @@ def goals(parts: Mapping[str, Any]) -> list[dict[str, Any]]:
     )
     for name, where, limit in registered:
         if name in parts:
-            rates = sorted(r["per_minute"] for r in parts[name]["results"] if "per_minute" in r)
-            measured = rates[len(rates) // 2] if rates else None
+            rates = [r["per_minute"] for r in parts[name]["results"] if "per_minute" in r]
+            measured = round(median(rates)) if rates else None
             text = f"at least this many files registered a minute{where}, the median of all commits"
             found.append(goal(text, measured, limit, at_least=True))
     if "commits" in parts:
