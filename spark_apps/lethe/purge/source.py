@@ -1,5 +1,6 @@
 """Decides whether a data file may be filtered, by its footer, and knows how its rows are to be encoded. I/O."""
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from io import BytesIO
@@ -10,14 +11,16 @@ import pyarrow.parquet as pq
 
 from lethe.ingest.parquet_types import FIELD_ID, misfit
 from lethe.ingest.registrable import Target
-from lethe.purge import row_ids
+from lethe.purge import footer, row_ids
 from lethe.purge.dictionaries import dictionary_columns
-from lethe.purge.footer import Unreadable
+from lethe.purge.footer import Listed, Struct, Unreadable
 from lethe.purge.row_ids import RowIds
 from lethe.purge.splicing import footer_of
 from lethe.writing.layout import Unsupported, parquet_options
 
 _ROWS_AT_ONCE: Final = 131_072
+_ARROW_SCHEMA: Final = b"ARROW:schema"
+_WHOLE_INTEGER: Final = re.compile(r"(?<=\S) \(Int\(bitWidth=(?:32|64), isSigned=true\)\)(?=;$)")
 
 
 class Unsuitable(Exception):
@@ -43,7 +46,11 @@ class Source:
 
     def __init__(self, stream: Any, size: int, target: Target, ids: RowIds | None = None) -> None:
         self.stream = stream
-        self.parquet = pq.ParquetFile(stream)
+        try:
+            self.footer = footer_of(stream, size)
+        except Unreadable as e:
+            raise Unsuitable(str(e)) from None
+        self.parquet = pq.ParquetFile(stream, metadata=metadata_of(self.footer))
         self.batch_column = target.name(target.field_id)
         self.schema = suitable_schema(self.parquet, target)
         self.options = writer_options(target.properties, self.parquet)
@@ -54,13 +61,12 @@ class Source:
         width = self.parquet.metadata.num_columns - (2 if self.stores_ids else 0)
         # The places of these columns in a new file.
         self.ids_at = (width, width + 1)
-        try:
-            self.footer = footer_of(stream, size)
-            if ids is not None and not self.stores_ids:
-                self.schema = row_ids.with_fields(self.schema)
+        if ids is not None and not self.stores_ids:
+            self.schema = row_ids.with_fields(self.schema)
+            try:
                 row_ids.add_to(self.footer)
-        except Unreadable as e:
-            raise Unsuitable(str(e)) from None
+            except Unreadable as e:
+                raise Unsuitable(str(e)) from None
         dictionaries = dictionary_columns(self.footer)
         if ids is None:
             # What was not worth a dictionary before is not worth the attempt.
@@ -143,6 +149,21 @@ class Source:
         return next(c.statistics for c in columns if c.path_in_schema == path)
 
 
+def metadata_of(found: Struct) -> pq.FileMetaData | None:
+    """What Arrow makes of a footer without the schema that Arrow's writers store there. That names other types for the same
+    columns, such as `large_string`, but a file is read and written by the types of Parquet. None: the footer has none."""
+    properties = found.get(footer.PROPERTIES, Listed(0, []))
+    left = [p for p in properties.items if p[footer.KEY] != _ARROW_SCHEMA]
+    if len(left) == len(properties.items):
+        return None
+    plain = Struct(dict(found.fields))
+    plain.change(footer.PROPERTIES, Listed(properties.type, left))
+    content = footer.encode(plain)
+    return pq.read_metadata(
+        BytesIO(b"".join((footer.MAGIC, content, len(content).to_bytes(4, "little"), footer.MAGIC)))
+    )
+
+
 def suitable_schema(source: pq.ParquetFile, target: Target) -> pa.Schema:
     """The columns to write: those of the file. Raises: Unsuitable."""
     metadata, schema = source.metadata, source.schema_arrow
@@ -182,5 +203,12 @@ def require_same_schema(source: pq.ParquetFile, schema: pa.Schema, options: dict
         pass
     written = pq.ParquetFile(sink)
     same_ids = written.schema_arrow.remove_metadata().equals(schema, check_metadata=True)
-    if not same_ids or not written.schema.equals(source.schema):
+    if not same_ids or _types(written.schema) != _types(source.schema):
         raise Unsuitable("Arrow writes some of its columns with another type")
+
+
+def _types(schema: pq.ParquetSchema) -> list[str]:
+    """The columns with their types, one each line. The name of the root is left out, as writers choose it, and so is what DuckDB
+    says of a signed integer: that it has all the bits of its type."""
+    _, _, *columns = str(schema).splitlines()
+    return [_WHOLE_INTEGER.sub("", line) for line in columns]

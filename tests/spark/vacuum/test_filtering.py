@@ -117,6 +117,18 @@ def test_unsorted_files_are_filtered_in_any_order(
         assert rows[0] == rows[1]
 
 
+def test_a_file_that_pyiceberg_wrote_is_filtered(story: Story, filtered: list[str]) -> None:
+    story.append_as_foreign_writer("E", "C", None, "C")
+    story.revert("C")
+    before = story.rows_at()
+
+    result = alone(story)
+
+    assert (len(filtered), result.files_rewritten, result.rows_purged) == (1, 1, 2)
+    story.check_reads(before)
+    assert ["E", None] in story.files().values()
+
+
 def test_rows_without_a_batch_that_are_first_are_in_order(story: Story, filtered: list[str]) -> None:
     story.append_as_foreign_writer(None, None, "C", "E", "F")
     story.revert("C", "E")

@@ -1,10 +1,12 @@
 """One data file without the rows of some batches: what is written, and which files are left to Spark."""
 
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -200,7 +202,35 @@ def test_a_file_that_is_no_parquet_is_left(tmp_path: Path) -> None:
     path = tmp_path / "before.parquet"
     path.write_bytes(b"PAR1 nothing PAR1")
 
-    assert unsuitable(path) == "ArrowInvalid"
+    assert unsuitable(path) == "its end is not that of a plain Parquet file"
+
+
+def as_pyiceberg_writes(path: Path, rows: pa.Table) -> None:
+    """With Arrow's own schema, which has large texts."""
+    large = [f.with_type(pa.large_string()) if pa.types.is_string(f.type) else f for f in rows.schema]
+    pq.write_table(rows.cast(pa.schema(large)), path, row_group_size=2, store_decimal_as_integer=True)
+    assert pq.read_schema(path).field("batch_id").type == pa.large_string()
+
+
+def as_duckdb_writes(path: Path, rows: pa.Table) -> None:
+    with duckdb.connect() as database:
+        database.register("rows", rows)
+        database.execute(f"COPY rows TO '{path}' (FORMAT parquet, FIELD_IDS {{batch_id: 1, v: 2, x: 3}})")
+    assert "Int(bitWidth=64" in str(pq.ParquetFile(path).schema)
+
+
+@pytest.mark.parametrize("write", [as_pyiceberg_writes, as_duckdb_writes])
+def test_a_file_of_another_writer_is_filtered(tmp_path: Path, write: Callable[[Path, pa.Table], None]) -> None:
+    path = tmp_path / "before.parquet"
+    write(path, table(IN_ORDER))
+
+    done = purge(path, {"B"}, 1, of=6)
+
+    assert done.unsuitable == ""
+    after = pq.ParquetFile(tmp_path / "after.parquet")
+    assert after.read().to_pydict()["v"] == [0, 1, 3, 4, 5]
+    assert after.schema.equals(pq.ParquetFile(path).schema)
+    assert after.schema_arrow.equals(pq.read_schema(path))
 
 
 @pytest.mark.parametrize(

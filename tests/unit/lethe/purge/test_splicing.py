@@ -3,11 +3,8 @@
 import random
 from collections.abc import Sequence
 from contextlib import nullcontext
-from datetime import UTC, datetime, timedelta
-from decimal import Decimal
 from io import BytesIO
 from pathlib import Path
-from typing import Any
 
 import duckdb
 import polars as pl
@@ -15,70 +12,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from lethe.purge import footer
-from lethe.purge.footer import Struct, Unreadable, decode, encode
+from lethe.purge.footer import Unreadable, decode, encode
 from lethe.purge.row_ids import NAMES, RowIds, add_to, inherited
 from lethe.purge.sinks import Sink
 from lethe.purge.splicing import Splice, extent, footer_of, groups_of
 
-WRITERS = ("arrow", "duckdb", "polars")
-BEGAN = datetime(2026, 1, 1, tzinfo=UTC)
-
-
-def some_values(kind: str, rows: int, luck: random.Random) -> pa.Array:
-    def one() -> Any:
-        n = luck.randrange(5 if luck.random() < 0.5 else 10**6)
-        match kind:
-            case "int":
-                return n
-            case "float":
-                return float("nan") if n % 7 == 0 else n / 3
-            case "text":
-                return "x" * (n % 50) + str(n)
-            case "flag":
-                return n % 2 == 0
-            case "time":
-                return BEGAN + timedelta(microseconds=n)
-            case "money":
-                return Decimal(n) / 100
-            case "bytes":
-                return str(n).encode()
-            case "list":
-                return [None if i % 3 == 0 else str(n + i) for i in range(n % 4)]
-            case _:
-                return {"a": n, "b": [{"c": str(n)}]}
-
-    types = {
-        "int": pa.int64(), "float": pa.float64(), "text": pa.string(), "flag": pa.bool_(),
-        "time": pa.timestamp("us", "UTC"), "money": pa.decimal128(12, 2), "bytes": pa.binary(), "list": pa.list_(pa.string()),
-        "struct": pa.struct([("a", pa.int64()), ("b", pa.list_(pa.struct([("c", pa.string())])))]),
-    }  # fmt: skip
-    nulls = luck.choice((0.0, 0.1, 1.0))
-    return pa.array([None if luck.random() < nulls else one() for _ in range(rows)], types[kind])
-
-
-def a_table(luck: random.Random) -> pa.Table:
-    rows = luck.randrange(1, 4000)
-    kinds = luck.sample(
-        ("int", "float", "text", "flag", "time", "money", "bytes", "list", "struct"), luck.randrange(1, 9)
-    )
-    return pa.table({"n": range(rows)} | {kind: some_values(kind, rows, luck) for kind in kinds})
-
-
-def write(path: Path, table: pa.Table, writer: str, luck: random.Random) -> None:
-    codec, rows = luck.choice(("zstd", "snappy", "gzip")), luck.choice((200, 1000))
-    match writer:
-        case "arrow":
-            bloom: Any = {"n": {"ndv": 100}} if luck.random() < 0.3 else None
-            pq.write_table(
-                table, path, row_group_size=rows, compression=luck.choice((codec, "none", "lz4")),
-                use_dictionary=luck.random() < 0.7, data_page_version=luck.choice(("1.0", "2.0")), data_page_size=500,
-                write_page_index=luck.random() < 0.7, bloom_filter_options=bloom, write_page_checksum=luck.random() < 0.3,
-            )  # fmt: skip
-        case "duckdb":
-            duckdb.sql('SELECT * FROM "table"').write_parquet(str(path), compression=codec, row_group_size=2048)
-        case _:
-            frame: Any = pl.from_arrow(table)
-            frame.write_parquet(path, compression=codec, row_group_size=rows, statistics="full", data_page_size=500)
+from tests.support.random_files import WRITERS, a_table, check_places, write
 
 
 def spliced(path: Path, to: Path, numbers: Sequence[int], ids: RowIds | None = None) -> None:
@@ -122,8 +61,7 @@ def check(path: Path, to: Path, numbers: Sequence[int], ids: RowIds | None = Non
     assert [row[0] for row in duckdb.sql(query).fetchall()] == between
     filtered = pl.scan_parquet(to).filter((pl.col("n") > first) & (pl.col("n") < last)).select("n").collect()
     assert filtered["n"].to_list() == between
-    for group in groups_of(footer_of(to.open("rb"), to.stat().st_size)):
-        check_places(to, group)
+    check_places(to)
 
 
 def check_ids(path: Path, after: pq.ParquetFile, ids: RowIds) -> None:
@@ -136,20 +74,6 @@ def check_ids(path: Path, after: pq.ParquetFile, ids: RowIds) -> None:
     for one in wanted[:: max(1, len(wanted) // 3)]:
         assert duckdb.sql(f"{selected} WHERE _row_id = {one[1]}").fetchall() == [one]
         assert pl.scan_parquet(path).filter(pl.col("_row_id") == one[1]).select("n", *NAMES).collect().rows() == [one]
-
-
-def check_places(path: Path, group: Struct) -> None:
-    """The footer and the page indexes point at pages of this file."""
-    content = path.read_bytes()
-    for chunk in group[footer.COLUMNS].items:
-        data = chunk[footer.CHUNK_DATA]
-        decode(content[data[footer.DATA_PAGE] :][:10_000])  # a header of a page
-        assert footer.BLOOM not in data.fields
-        if footer.OFFSET_INDEX in chunk.fields:
-            start, length = chunk[footer.OFFSET_INDEX], chunk[footer.OFFSET_INDEX_LENGTH]
-            pages = decode(content[start : start + length])[footer.PAGES].items
-            assert pages[0][footer.PAGE_OFFSET] == data[footer.DATA_PAGE]
-            assert all(extent(group)[0] <= page[footer.PAGE_OFFSET] < extent(group)[1] for page in pages)
 
 
 def check_random_files(folder: Path, writer: str, seeds: range) -> None:
