@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Build the images for arm64 on a Linux machine with another processor, and start their programs: emulated.sh
+# Build the images and tools for arm64 on a Linux machine with another processor, and start their programs: emulated.sh
 #
-# QEMU emulates the processor. This needs root, no Docker, and about an hour on 2 cores. The images stay in $LETHE_CACHE/arm64.
+# QEMU emulates the processor. This needs root, no Docker, and about 90 minutes on 2 cores. What is built stays in $LETHE_CACHE/arm64.
 source "$(dirname "$0")/lib.sh"
 
 BINFMT=/proc/sys/fs/binfmt_misc
@@ -20,3 +20,15 @@ mkdir -p "$LETHE_CACHE" "$LETHE_STATE"
 "$ROOT/dev/images.sh" run spark java -version
 "$ROOT/dev/images.sh" run versitygw /versitygw --version
 "$ROOT/dev/images.sh" run postgres sh -c '/usr/lib/postgresql/*/bin/postgres --version'
+
+# The programs of a cluster, and what its user has. Each prints its version.
+GOARCH=$ARCH "$ROOT/dev/tools.sh" kubernetes coredns kubectl helm kind
+bin=$LETHE_CACHE/bin
+for name in kube-apiserver kube-controller-manager kube-scheduler kube-proxy kubelet etcd; do
+  "$bin/$name" --version
+done
+"$bin/kubeadm" version -o short
+"$bin/coredns" -version
+"$bin/kubectl" version --client
+"$bin/helm" version --short
+"$bin/kind" version

@@ -5,7 +5,7 @@
 # archive ($MAVEN_REPO: a mirror). Mermaid draws the diagrams of the documentation site. All others are Go programs, built from their modules at pinned
 # versions and checked by go.sum or the Go checksum database, so only a module proxy is needed. Each is in a folder named by its version
 # (and, for ours, by a hash of its sources) and appears there by a rename, so an interrupted build leaves nothing incomplete. Several
-# versions may exist side by side.
+# versions may exist side by side. GOARCH=arm64 builds Go's programs for another processor.
 source "$(dirname "$0")/lib.sh"
 
 # Of the cluster on this machine. The default is what the tests run on; dev/cluster/versions has the dependencies of the others.
@@ -113,9 +113,12 @@ build_kubectl() { # FOLDER: for kind, which includes the other programs
     -X $version.gitMajor=1 -X $version.gitMinor=$MINOR" k8s.io/kubernetes/cmd/kubectl
 }
 
+# With GOBIN, `go install` refuses another processor. Below GOPATH it puts such programs into a folder of their own.
 build_module() { # FOLDER PACKAGE@VERSION
   cd "$1"
-  GOFLAGS=-trimpath GOBIN=$1 "$go" install -ldflags "-s -w" "$2"
+  GOMODCACHE=$("$go" env GOMODCACHE) GOPATH=$1/path GOFLAGS=-trimpath "$go" install -ldflags "-s -w" "$2"
+  find path/bin -type f -exec mv {} . \;
+  rm -r path
 }
 
 build_helm3() { # FOLDER
@@ -209,6 +212,7 @@ tool() { # NAME VERSION LABEL BUILDER [ARGUMENT...]
 use_installed() { # NAME VERSION-COMMAND LOW [HIGH]
   local name=$1 command=$2
   shift 2
+  [ -z "${GOARCH:-}" ] || return 1
   (
     export PATH=${PATH//"$LETHE_CACHE/bin:"/}
     command -v "$name" > /dev/null && eval "$name $command" 2> /dev/null | portable version-fits "$@"
