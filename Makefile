@@ -124,7 +124,7 @@ test-previous: test-up ## the images of the version from which tests upgrade: ev
 	@CLUSTER_NAME=lethe-test CLUSTER_INDEX=1 dev/images.sh previous
 
 ##@ Measure it
-.PHONY: bench-ledger bench-consolidation bench-restatement bench-deletes bench-vacuum bench-large bench-reading bench-start bench-listing bench-local bench-gateway bench-operator
+.PHONY: bench-ledger bench-consolidation bench-restatement bench-deletes bench-vacuum bench-large bench-row-groups bench-reading bench-start bench-listing bench-local bench-gateway bench-operator
 bench-ledger: venv jars ## the cost of the ledger, into docs/benchmarks: 40 minutes on an idle machine (ARGS="--scale small")
 	@$(BIN)/python -m bench.ledger $(ARGS)
 bench-consolidation: venv jars ## small files per hour, into docs/benchmarks: 100 minutes on an idle machine (ARGS="--scale small")
@@ -138,6 +138,9 @@ bench-vacuum: venv jars ## what a vacuum rewrites, and how SCAN scales, into doc
 bench-large: venv jars ## purges of a table of 8 GiB, into docs/benchmarks: 2 hours on an idle machine, 40 GB of disk (ARGS="--scale small")
 	@dev/tools.sh versitygw
 	@$(BIN)/python -m bench.large $(ARGS)
+bench-row-groups: venv jars ## reads and purges with row groups of 8 to 128 MiB, into docs/benchmarks: 25 minutes, 20 GB of disk (ARGS="--scale small")
+	@dev/tools.sh versitygw
+	@$(BIN)/python -m bench.row_groups $(ARGS)
 bench-reading: venv jars ## reads by Spark, lethe.scan, PyIceberg and DuckDB, into docs/benchmarks: 30 minutes (ARGS="--scale small")
 	@dev/venv.sh engines
 	@$(BIN)/python -m bench.reading $(ARGS)

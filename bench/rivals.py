@@ -42,15 +42,19 @@ class Rival(Protocol):
         """The remaining rows."""
 
 
-def a_clone(lake: Lake, base: str, kind: str, size: Size) -> Rival:
-    """A table with the files of `base`, of the kind that one of the constants above names."""
+def a_clone(lake: Lake, base: str, kind: str, size: Size, version: int = 2) -> Rival:
+    """A table with the files of `base`, of the kind that one of the constants above names.
+
+    Args:
+        version: Iceberg's format version of a table with a ledger; the other kinds have their own.
+    """
     source = lake.load(base)
     assert source is not None
     files = files_of(source)
     ordered = base.startswith("base.sorted")
     name = f"run.t{next(_NUMBERS)}_{uuid.uuid4().hex[:8]}"
     if kind == LEDGER:
-        table = lake.create(name, ordered=ordered, properties=our_properties())
+        table = lake.create(name, version=version, ordered=ordered, properties=our_properties())
         promote(lake, table, size, files)
         return Ledger(lake, table, size)
     properties = {

@@ -21,15 +21,23 @@ CARRIERS = ("9E", "AA", "AS", "B6", "DL", "EV", "F9", "FL", "HA", "MQ", "OO", "U
 ORIGINS = ("EWR", "JFK", "LGA")
 
 
-def base(lake: Lake, size: Size, *, ordered: bool) -> str:
-    """The name of a base table; it is written unless an earlier run has left it in this lake."""
+def base(lake: Lake, size: Size, *, ordered: bool, row_group_mib: int | None = None) -> str:
+    """The name of a base table; it is written unless an earlier run has left it in this lake.
+
+    Args:
+        row_group_mib: The size of its row groups, None for that of tables that Lethe creates.
+    """
     kind = "sorted" if ordered else "unsorted"
     name = f"base.{kind}_{size.months}_{size.batches}_{size.rows}_{size.files}"
+    properties = {}
+    if row_group_mib is not None:
+        name += f"_{row_group_mib}_mib"
+        properties["write.parquet.row-group-size-bytes"] = str(row_group_mib * 2**20)
     found = lake.load(name)
     if found is not None and found.head_id is not None:
         say(f"{name}: there already")
         return name
-    lake.create(name, ordered=ordered)
+    lake.create(name, ordered=ordered, properties=properties)
     say(f"{name}: writing {size.all_rows:,} rows")
     writer = rows(lake.spark, size, ordered=ordered).write.format("iceberg")
     # One file per task: the rows come in their order already, and sorting them again would take most of the time.

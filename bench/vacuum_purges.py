@@ -130,11 +130,15 @@ def reads(lake: Lake, scale: VacuumScale) -> dict[str, Any]:
     return {"table": table, "deleted": len(doomed), "rows_purged": purged.rows_purged, "results": results}
 
 
-def purge(lake: Lake, name: str, size: Size, way: str, doomed: Sequence[int]) -> Purged:
+def purge(lake: Lake, name: str, size: Size, way: str, doomed: Sequence[int], version: int = 2) -> Purged:
     """Take batches out of a clone of the base table, and then their rows out of its files; only the latter is timed, of a
-    copy-on-write DELETE both at once."""
+    copy-on-write DELETE both at once.
+
+    Args:
+        version: Iceberg's format version, of a table that a vacuum purges.
+    """
     if way == VACUUM:
-        return _by_vacuum(_reverted(lake, name, size, doomed), len(doomed))
+        return _by_vacuum(_reverted(lake, name, size, doomed, version), len(doomed))
     kinds = {REWRITE_V2: rivals.POSITION_DELETES, REWRITE_V3: rivals.DELETION_VECTORS}
     rival = _rival(lake, name, size, kinds.get(way, rivals.COPY_ON_WRITE))
     seconds = rival.delete(doomed)
@@ -206,8 +210,8 @@ def check(frame: DataFrame, size: Size, deleted: int) -> None:
         raise RuntimeError(f"{found} rows are left, expected {expected}")
 
 
-def _reverted(lake: Lake, name: str, size: Size, doomed: Sequence[int]) -> Ledger:
-    subject = a_clone(lake, name, rivals.LEDGER, size)
+def _reverted(lake: Lake, name: str, size: Size, doomed: Sequence[int], version: int = 2) -> Ledger:
+    subject = a_clone(lake, name, rivals.LEDGER, size, version)
     assert isinstance(subject, Ledger)
     subject.delete(doomed)
     return subject

@@ -20,7 +20,7 @@ NEW_TABLE: Mapping[str, str] = {
     # Each commit writes a metadata file with the whole history. Without this, thousands of commits a day would keep them all.
     "write.metadata.delete-after-commit.enabled": "true",
     # A purge copies the row groups that lose no rows. Iceberg's default, 128 MiB, would leave few to copy.
-    "write.parquet.row-group-size-bytes": str(16 * 1024**2),
+    "write.parquet.row-group-size-bytes": str(12 * 1024**2),
 }
 
 # Metadata of a column besides its name, type and nullability.

@@ -13,6 +13,7 @@ from bench import (
     deletes_kinds,
     page,
     rivals,
+    row_groups_report,
     vacuum_purges,
 )
 
@@ -74,6 +75,18 @@ def test_the_benchmark_of_deletes_measures_every_reader_of_every_kind_at_a_tiny_
     assert {n for (kind, _), n in seen.items() if kind in kinds - {"Ledger"}} == {2200}
     assert page.begin("deletes") in (tmp_path / "deletes.md").read_text()
     assert all((tmp_path / "out" / picture).exists() for picture in ("deletes-reverts.svg", "deletes-reads.svg"))
+
+
+@pytest.mark.long
+def test_the_benchmark_of_row_groups_reads_and_purges_each_size_at_a_tiny_scale(tmp_path: Path) -> None:
+    document = measured("row_groups", tmp_path)
+
+    reads, purges = (document["parts"][part]["results"] for part in ("reads", "purges"))
+    assert {(r["query"], r["mib"]) for r in reads} == {(q, mib) for q in row_groups_report.QUERIES for mib in (8, 16)}
+    assert {(r["version"], r["mib"]) for r in purges} == {(v, mib) for v in (2, 3) for mib in (8, 16)}
+    assert all(r["moved"] > r["encoded"] > 0 for r in purges)
+    assert page.begin("row_groups") in (tmp_path / "out.md").read_text()
+    assert (tmp_path / "out" / "row-groups.svg").exists()
 
 
 @pytest.mark.long

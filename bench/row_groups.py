@@ -1,0 +1,131 @@
+"""Measure what the size of row groups costs: reads of the same table, and what a purge encodes and moves.
+
+    python -m bench.row_groups [--scale tiny|small|full] [--only reads,purges] [--out docs/benchmarks]
+
+The figures go into `docs/benchmarks/row_groups.json`, and between two markers of `docs/benchmarks.md`. Needs 20 GB of disk at
+full scale.
+"""
+
+import os
+import sys
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812
+
+from bench import row_groups_report
+from bench.lake import Lake
+from bench.scales import BATCH_COLUMN, Size
+from bench.suite import Suite, main
+from bench.tables import base, copied
+from bench.timing import Case, Sample, in_turns, seconds_of
+from bench.vacuum_purges import VACUUM, Purged, held_bytes, purge
+from tests.support.servers import s3 as servers
+
+
+@dataclass(frozen=True)
+class RowGroupsScale:
+    """The sizes that determine how long the benchmark takes."""
+
+    name: str
+    table: Size
+    # Sizes of row groups, in MiB.
+    sizes: tuple[int, ...]
+    # Batches that a purge takes out, evenly spread.
+    deleted: int
+    read_rounds: int
+    # Memory of the driver, as Spark takes it.
+    driver_memory: str = "2g"
+
+
+SCALES = {
+    "tiny": RowGroupsScale("tiny", Size(1, 20, 100, 2), (8, 16), 2, 1, driver_memory="768m"),
+    "small": RowGroupsScale("small", Size(1, 250, 55_000, 2), (8, 16, 32), 2, 2),
+    # 8 files of 134 MiB, of which each loses one batch of 55,000 rows.
+    "full": RowGroupsScale("full", Size(1, 1_250, 55_000, 8), (8, 12, 16, 32, 64, 128), 8, 5, driver_memory="4g"),
+}
+
+
+def reads(lake: Lake, scale: RowGroupsScale) -> dict[str, Any]:
+    """Plain reads of a table, in local files, with row groups of each size."""
+    names = {mib: base(lake, scale.table, ordered=True, row_group_mib=mib) for mib in scale.sizes}
+    batch = scale.table.batch_id(scale.table.all_batches // 2)
+
+    def act(name: str, query: str, _: int) -> Sample:
+        frame = _query(lake.spark.table(f"{lake.catalog}.{name}"), query, batch)
+        return Sample(seconds_of(lambda: frame.write.format("noop").mode("overwrite").save()))
+
+    results = in_turns(
+        Case({"query": query, "mib": mib}, partial(act, names[mib], query), scale.read_rounds)
+        for query in row_groups_report.QUERIES
+        for mib in scale.sizes
+    )
+    files = {mib: lake.spark.table(f"{lake.catalog}.{name}.files").collect() for mib, name in names.items()}
+    tables = [
+        {
+            "mib": mib,
+            "bytes": sum(f["file_size_in_bytes"] for f in found),
+            "groups": sum(len(f["split_offsets"]) for f in found),
+        }
+        for mib, found in files.items()
+    ]
+    size = scale.table
+    return {
+        "table": {"rows": size.all_rows, "batches": size.all_batches, "files": size.months * size.files},
+        "tables": tables,
+        "results": results,
+    }
+
+
+def purges(lake: Lake, scale: RowGroupsScale) -> dict[str, Any]:
+    """Purges of the same tables on an S3 server of this machine, in both format versions, one of each."""
+    size = scale.table
+    doomed = size.spread(scale.deleted)
+    results = []
+    for mib in scale.sizes:
+        with servers.running() as s3:
+            there = lake.on_s3(s3)
+            name = base(lake, size, ordered=True, row_group_mib=mib)
+            copied(lake, there, name, ordered=True)
+            held = held_bytes(there, name, [size.batch_id(i) for i in doomed])[1]
+            done: dict[int, Purged] = {}
+
+            def act(
+                version: int, _: int, there: Lake = there, name: str = name, done: dict[int, Purged] = done
+            ) -> Sample:
+                done[version] = purge(there, name, size, VACUUM, doomed, version)
+                return Sample(done[version].seconds, done[version].bytes)
+
+            for r in in_turns(Case({"version": v, "mib": mib}, partial(act, v), 1, warm_up=False) for v in (2, 3)):
+                if (found := done.get(r["version"])) is not None:
+                    r |= {"encoded": found.encoded, "moved": found.moved}
+                results.append(r | {"held_bytes": held})
+    return {"deleted": scale.deleted, "results": results}
+
+
+def _query(table: DataFrame, query: str, batch: str) -> DataFrame:
+    match query:
+        case row_groups_report.ALL:
+            return table
+        case row_groups_report.ONE_COLUMN:
+            return table.agg(F.sum("distance"))
+        case _:
+            return table.where(F.col(BATCH_COLUMN) == batch)
+
+
+SUITE = Suite(
+    name="row_groups",
+    purpose=(__doc__ or "").splitlines()[0],
+    parts={"reads": reads, "purges": purges},
+    scales=SCALES,
+    goals=row_groups_report.goals,
+    section=row_groups_report.section,
+    draw=row_groups_report.draw,
+)
+
+if __name__ == "__main__":
+    code = main(SUITE)
+    sys.stdout.flush()
+    os._exit(code)  # not sys.exit: a callback thread of py4j must not keep a finished run alive
