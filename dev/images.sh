@@ -41,12 +41,6 @@ ca_bundle() {
   done
 }
 
-buildah_() {
-  mkdir -p "$LETHE_CACHE/tmp"
-  TMPDIR=$LETHE_CACHE/tmp STORAGE_DRIVER=overlay BUILDAH_ISOLATION=chroot \
-    buildah --root "$LETHE_CACHE/containers" --runroot /run/lethe-containers "$@"
-}
-
 bake() { # IMAGE ARGUMENT...: with Docker or buildah
   local ca secret=()
   ca=$(ca_bundle)

@@ -57,6 +57,13 @@ progress() {
 
 docker_answers() { command -v docker > /dev/null && portable within 10 docker info > /dev/null 2>&1; }
 
+# Where there is no Docker. Its images are in the cache.
+buildah_() { # ARGUMENT...
+  mkdir -p "$LETHE_CACHE/tmp"
+  TMPDIR=$LETHE_CACHE/tmp STORAGE_DRIVER=overlay BUILDAH_ISOLATION=chroot \
+    buildah --root "$LETHE_CACHE/containers" --runroot /run/lethe-containers "$@"
+}
+
 # Where Lethe runs: an existing cluster if its context is named, else kind if Docker runs, else the local node.
 mode() {
   if [ -n "${CLUSTER:-}" ]; then echo existing; elif docker_answers; then echo kind; else echo node; fi

@@ -42,10 +42,6 @@ fetch_docker() {
   rm -rf "$folder"
 }
 
-buildah_() {
-  TMPDIR=$LETHE_CACHE/tmp STORAGE_DRIVER=overlay BUILDAH_ISOLATION=chroot buildah --root "$LETHE_CACHE/containers" --runroot /run/lethe-containers "$@"
-}
-
 to_docker() { # BUILDAH-IMAGE NAME: through a file, because an archive for Docker cannot be written to a pipe
   local archive=$LETHE_CACHE/tmp/nested-kind.tar
   rm -f "$archive"
