@@ -135,7 +135,7 @@ bench-deletes: venv jars ## the cost of native deletes compared with the ledger,
 	@$(BIN)/python -m bench.deletes $(ARGS)
 bench-vacuum: venv jars ## what a vacuum rewrites, and how SCAN scales, into docs/benchmarks (ARGS="--scale small")
 	@$(BIN)/python -m bench.vacuum $(ARGS)
-bench-large: venv jars ## purges of a table of 8 GiB, into docs/benchmarks: 2 hours on an idle machine, 40 GB of disk (ARGS="--scale small")
+bench-large: venv jars ## purges of a table of 8 GiB, into docs/benchmarks: 2 hours on an idle machine, 45 GB of disk (ARGS="--scale small")
 	@dev/tools.sh versitygw
 	@$(BIN)/python -m bench.large $(ARGS)
 bench-row-groups: venv jars ## reads and purges with row groups of 8 to 128 MiB, into docs/benchmarks: 25 minutes, 20 GB of disk (ARGS="--scale small")

@@ -2,7 +2,7 @@
 
     python -m bench.large [--scale tiny|small|full] [--only sorted,s3,unsorted] [--out docs/benchmarks]
 
-The figures go into `docs/benchmarks/large.json`, and between two markers of `docs/benchmarks.md`. Needs 40 GB of disk at full
+The figures go into `docs/benchmarks/large.json`, and between two markers of `docs/benchmarks.md`. Needs 45 GB of disk at full
 scale.
 """
 
