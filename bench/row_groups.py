@@ -81,28 +81,31 @@ def reads(lake: Lake, scale: RowGroupsScale) -> dict[str, Any]:
 
 def purges(lake: Lake, scale: RowGroupsScale) -> dict[str, Any]:
     """Purges of the same tables on an S3 server of this machine, in both format versions, one of each."""
+    results = [r for mib in scale.sizes for r in _purges_of(lake, scale, mib)]
+    return {"deleted": scale.deleted, "results": results}
+
+
+def _purges_of(lake: Lake, scale: RowGroupsScale, mib: int) -> list[dict[str, Any]]:
+    """Those of the table with row groups of one size."""
     size = scale.table
     doomed = size.spread(scale.deleted)
-    results = []
-    for mib in scale.sizes:
-        with servers.running() as s3:
-            there = lake.on_s3(s3)
-            name = base(lake, size, ordered=True, row_group_mib=mib)
-            copied(lake, there, name, ordered=True)
-            held = held_bytes(there, name, [size.batch_id(i) for i in doomed])[1]
-            done: dict[int, Purged] = {}
+    done: dict[int, Purged] = {}
+    with servers.running() as s3:
+        there = lake.on_s3(s3)
+        name = base(lake, size, ordered=True, row_group_mib=mib)
+        copied(lake, there, name, ordered=True)
 
-            def act(
-                version: int, _: int, there: Lake = there, name: str = name, done: dict[int, Purged] = done
-            ) -> Sample:
-                done[version] = purge(there, name, size, VACUUM, doomed, version)
-                return Sample(done[version].seconds, done[version].bytes)
+        def act(version: int, _: int) -> Sample:
+            found = done[version] = purge(there, name, size, VACUUM, doomed, version)
+            return Sample(found.seconds, found.bytes)
 
-            for r in in_turns(Case({"version": v, "mib": mib}, partial(act, v), 1, warm_up=False) for v in (2, 3)):
-                if (found := done.get(r["version"])) is not None:
-                    r |= {"encoded": found.encoded, "moved": found.moved}
-                results.append(r | {"held_bytes": held})
-    return {"deleted": scale.deleted, "results": results}
+        results = in_turns(Case({"version": v, "mib": mib}, partial(act, v), 1, warm_up=False) for v in (2, 3))
+        held = held_bytes(there, name, [size.batch_id(i) for i in doomed])[1]
+    for r in results:
+        r["held_bytes"] = held
+        if (found := done.get(r["version"])) is not None:
+            r |= {"encoded": found.encoded, "moved": found.moved}
+    return results
 
 
 def _query(table: DataFrame, query: str, batch: str) -> DataFrame:

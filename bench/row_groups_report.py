@@ -31,7 +31,7 @@ def section(document: Mapping[str, Any], drawn: Mapping[str, str], folder: str) 
 
 def _reads(part: Mapping[str, Any]) -> list[str]:
     size = part["table"]
-    told = f"{size['rows']:,} rows in {size['batches']:,} batches and {size['files']:,} local files, read by Spark."
+    sentence = f"{size['rows']:,} rows in {size['batches']:,} batches and {size['files']:,} local files, read by Spark."
     sizes = {t["mib"]: t for t in part["tables"]}
     rows = [
         (
@@ -45,7 +45,7 @@ def _reads(part: Mapping[str, Any]) -> list[str]:
         for r in part["results"]
     ]
     head = ("row groups", "number", "MiB of the table", "read", "min s", "median s", "max s", f"÷ {max(sizes)} MiB")
-    return [told, "", *table(head, rows)]
+    return [sentence, "", *table(head, rows)]
 
 
 def _of_largest(results: Sequence[Mapping[str, Any]], r: Mapping[str, Any]) -> float | None:
@@ -54,7 +54,9 @@ def _of_largest(results: Sequence[Mapping[str, Any]], r: Mapping[str, Any]) -> f
 
 
 def _purges(part: Mapping[str, Any]) -> list[str]:
-    told = f"{part['deleted']} batches are purged, each in another file. One round; the server runs on the same cores."
+    sentence = (
+        f"{part['deleted']} batches are purged, each in another file. One round; the server runs on the same cores."
+    )
     rows = [
         (
             f"{r['mib']} MiB",
@@ -66,7 +68,7 @@ def _purges(part: Mapping[str, Any]) -> list[str]:
         for r in part["results"]
     ]
     head = ("row groups", "format", "seconds", "bytes encoded ÷ bytes of the files", "bytes moved ÷ these")
-    return [told, "", *table(head, rows)]
+    return [sentence, "", *table(head, rows)]
 
 
 def draw(document: Mapping[str, Any], folder: Path) -> dict[str, str]:

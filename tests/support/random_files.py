@@ -1,6 +1,7 @@
 """Random Parquet files of several writers, and a check that the places which a footer names are there."""
 
 import random
+from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -71,11 +72,8 @@ def write(path: Path, table: pa.Table, writer: str, luck: random.Random) -> None
                 store_decimal_as_integer=luck.random() < 0.7,
             )  # fmt: skip
         case "duckdb":
-            options = {"codec": codec, "row_group_size": 2048}
-            ids = f", FIELD_IDS {_ids_for_duckdb(table.schema)}" if _has_ids(table) else ""
-            duckdb.sql(
-                f"COPY \"table\" TO '{path}' (FORMAT parquet, {', '.join(f'{k} {v}' for k, v in options.items())}{ids})"
-            )
+            ids = f", FIELD_IDS {{{_ids_for_duckdb(table.schema)}}}" if _has_ids(table) else ""
+            duckdb.sql(f"COPY \"table\" TO '{path}' (FORMAT parquet, CODEC {codec}, ROW_GROUP_SIZE 2048{ids})")
         case _:
             frame: Any = pl.from_arrow(table)
             given: Any = {"arrow_schema": table.schema} if _has_ids(table) else {}
@@ -88,23 +86,17 @@ def _has_ids(table: pa.Table) -> bool:
     return all(_ID in (f.metadata or {}) for f in table.schema)
 
 
-def _ids_for_duckdb(fields: Any) -> str:
+def _ids_for_duckdb(fields: Iterable[pa.Field]) -> str:
     """Iceberg's field ids as the option of COPY takes them."""
-    return f"{{{', '.join(f'{_name(f)}: {_id_for_duckdb(f)}' for f in fields)}}}"
-
-
-def _name(field: pa.Field) -> str:
-    return f"'{field.name}'"
+    return ", ".join(f"'{f.name}': {_id_for_duckdb(f)}" for f in fields)
 
 
 def _id_for_duckdb(field: pa.Field) -> str:
     own = field.metadata[_ID].decode()
     if pa.types.is_list(field.type) or pa.types.is_large_list(field.type):
-        inner = field.type.value_field
-        return f"{{__duckdb_field_id: {own}, element: {_id_for_duckdb(inner)}}}"
+        return f"{{__duckdb_field_id: {own}, element: {_id_for_duckdb(field.type.value_field)}}}"
     if pa.types.is_struct(field.type):
-        inside = ", ".join(f"{_name(f)}: {_id_for_duckdb(f)}" for f in field.type)
-        return f"{{__duckdb_field_id: {own}, {inside}}}"
+        return f"{{__duckdb_field_id: {own}, {_ids_for_duckdb(field.type)}}}"
     return own
 
 

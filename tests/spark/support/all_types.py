@@ -1,6 +1,7 @@
 """A table with columns of many types, its purge, and what its only data file and its manifest say."""
 
 import struct
+from collections.abc import Iterator
 from typing import Any
 
 from pyiceberg.manifest import DataFile
@@ -50,11 +51,17 @@ def alone(story: Story, key: str = "1", **asked: Any) -> Any:
     return story.run(story.vacuuming_so(key, target_file_size_bytes=1, **asked))
 
 
-def data_file(story: Story) -> DataFile:
+def data_files(story: Story) -> Iterator[DataFile]:
+    """Those of the head, as its manifests describe them."""
     table = story.table()
-    (manifest,) = (m for m in story.head().manifests(table.io) if m.has_added_files() or m.has_existing_files())
-    (entry,) = manifest.fetch_manifest_entry(table.io)
-    return entry.data_file
+    for manifest in story.head().manifests(table.io):
+        yield from (entry.data_file for entry in manifest.fetch_manifest_entry(table.io))
+
+
+def data_file(story: Story) -> DataFile:
+    """The only one."""
+    (file,) = data_files(story)
+    return file
 
 
 def metrics(file: DataFile) -> dict[str, Any]:

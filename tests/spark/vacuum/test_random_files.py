@@ -1,8 +1,8 @@
 """A purge of random files of four writers: four readers find in each new file exactly the rows that stay, and the manifests say
-of it what they say of a file that is written anew."""
+of it what they say of a file that Spark writes with the same rows."""
 
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.manifest import DataFile
 from pyspark.sql import SparkSession
 
-from tests.spark.support.all_types import alone, differences, metrics
+from tests.spark.support.all_types import alone, data_files, differences, metrics
 from tests.spark.support.story import Story, local
 from tests.support.lake import Lake
 from tests.support.random_files import TYPES, WRITERS, a_table, check_places, write
@@ -118,10 +118,9 @@ def options_of_parquet_java(luck: random.Random) -> dict[str, Any]:
     }
 
 
-def data_files(story: Story) -> Iterator[DataFile]:
-    table = story.table()
-    for manifest in story.head().manifests(table.io):
-        yield from (entry.data_file for entry in manifest.fetch_manifest_entry(table.io))
+def number_of(file: DataFile) -> int:
+    """The number of its case: the lower bound of its first column."""
+    return int.from_bytes(file.lower_bounds[1], "little")
 
 
 def comparable(rows: pa.Table) -> pa.Table:
@@ -154,7 +153,7 @@ def completed(rows: pa.Table) -> pa.Table:
 def test_readers_find_what_stays_and_metrics_are_those_of_a_new_file(
     spark: SparkSession, lake: Lake, filtered: list[str], tmp_path: Path, of_each: int, format_version: int
 ) -> None:
-    story, anew = (a_story(spark, lake, format_version) for _ in range(2))
+    story, by_spark = (a_story(spark, lake, format_version) for _ in range(2))
     cases = [a_case(n * 4 + i, writer) for i, writer in enumerate((*WRITERS, PARQUET_JAVA)) for n in range(of_each)]
     append(story, tmp_path, [c for c in cases if c.writer != PARQUET_JAVA])
     for job in range(JOBS):
@@ -171,7 +170,7 @@ def test_readers_find_what_stays_and_metrics_are_those_of_a_new_file(
     touched = {c.number for c in cases if 0 < len(c.stays) < len(c.rows)}
     by_file: dict[int, DataFile] = {}
     for file in data_files(story):
-        number = int.from_bytes(file.lower_bounds[1], "little")
+        number = number_of(file)
         assert file.lower_bounds[1] == file.upper_bounds[1], "a file was merged with another one, by Spark"
         by_file[number] = file
     assert by_file.keys() == stays.keys()
@@ -181,9 +180,9 @@ def test_readers_find_what_stays_and_metrics_are_those_of_a_new_file(
         check_file(Path(local(by_file[number].file_path)), rows, number in touched)
     check_table(story, stays)
 
-    append_by_spark(anew, tmp_path / "anew", {n: stays[n] for n in touched & stays.keys()})
-    for file in data_files(anew):
-        number = int.from_bytes(file.lower_bounds[1], "little")
+    append_by_spark(by_spark, tmp_path / "by-spark", {n: stays[n] for n in touched & stays.keys()})
+    for file in data_files(by_spark):
+        number = number_of(file)
         found = differ(story, by_file[number], file, stays[number].column_names)
         assert found == {}, f"file {number} of {writers[number]}"
 
