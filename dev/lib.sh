@@ -55,6 +55,20 @@ progress() {
   return $rc
 }
 
+# The installer of Python packages: it downloads side by side, and environments share what they have in common. It takes pip's index.
+UV=0.13.9
+uv_() { # ARGUMENT...
+  local folder=$LETHE_CACHE/tools/uv-$UV
+  if [ ! -d "$folder" ]; then
+    rm -rf "$folder.new"
+    mkdir -p "$LETHE_CACHE/tools"
+    python3 -m venv "$folder.new" && "$folder.new/bin/python" -m pip install -q --disable-pip-version-check "uv==$UV" || return
+    mv "$folder.new" "$folder"
+  fi
+  env ${PIP_INDEX_URL:+UV_DEFAULT_INDEX="$PIP_INDEX_URL"} ${PIP_CERT:+SSL_CERT_FILE="$PIP_CERT"} \
+    UV_CACHE_DIR="$LETHE_CACHE/uv" UV_NO_PROGRESS=1 "$folder/bin/uv" "$@"
+}
+
 docker_answers() { command -v docker > /dev/null && portable within 10 docker info > /dev/null 2>&1; }
 
 # Where there is no Docker. Its images are in the cache.

@@ -6,12 +6,7 @@
 # newest versions; --upgrade changes all.
 source "$(dirname "$0")/lib.sh"
 cd "$ROOT"
-UV=0.13.9
 LOCKS=dev/requirements
-
-uv_in() {
-  python3 -m venv "$1" && "$1/bin/python" -m pip install -q --disable-pip-version-check "uv==$UV"
-}
 
 wanted() { python3 dev/requirements.py pyproject.toml "$@"; }
 
@@ -20,7 +15,7 @@ lock() { # NAME ARGUMENT...: from the requirements on standard input
   shift
   {
     echo "# Made by dev/lock.sh. pip installs these with --require-hashes."
-    "$uv" pip compile -q - -o "$LOCKS/$name.txt.new" --universal --python-version 3.11 --generate-hashes --no-header --no-annotate \
+    uv_ pip compile -q - -o "$LOCKS/$name.txt.new" --universal --python-version 3.11 --generate-hashes --no-header --no-annotate \
       --no-emit-index-url "$@" > /dev/null
     cat "$LOCKS/$name.txt.new"
   } > "$LOCKS/$name.txt.made"
@@ -32,10 +27,6 @@ upgrades=()
 for name; do
   if [ "$name" = --upgrade ]; then upgrades+=(--upgrade); else upgrades+=(--upgrade-package "$name"); fi
 done
-folder=$(mktemp -d)
-trap 'rm -rf "$folder"' EXIT
-progress "installing uv $UV" uv_in "$folder"
-uv=$folder/bin/uv
 mkdir -p "$LOCKS"
 for name in dev checkov engines docs flink servers; do # uv reads the versions to keep from the file that it writes
   [ ! -e "$LOCKS/$name.txt" ] || cp "$LOCKS/$name.txt" "$LOCKS/$name.txt.new"

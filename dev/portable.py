@@ -5,7 +5,6 @@
     wait-for-lock DESCRIPTOR     lock the open file of that number; the caller has the lock until it closes the file
     within SECONDS COMMAND...    run the command, and end it after that time with code 124
     version-fits LOW [HIGH]      whether the first version on standard input is in this range; 1.37 includes 1.37.9
-    move-venv FROM TO            rename a virtual environment; its scripts contain their folder
     absolute PATH                the path without links and dots; nothing needs to be there
     follow PROCESS FILE          print what is written to a file until the process ends
 
@@ -73,16 +72,6 @@ def _numbers(version: str) -> list[int]:
     return [int(number) for number in version.lstrip("v").split(".")]
 
 
-def move_venv(source: Path, target: Path) -> None:
-    """Rename a virtual environment, and write its new folder into its scripts."""
-    old, new = os.fsencode(source), os.fsencode(target)
-    for file in [*files(source / "bin"), source / "pyvenv.cfg"]:
-        content = file.read_bytes()
-        if old in content and b"\0" not in content:  # text: in place, so that it stays executable
-            file.write_bytes(content.replace(old, new))
-    source.rename(target)
-
-
 def follow(process: int, file: Path) -> None:
     """Print what a file has and gets, until a process that writes to it has ended."""
     with file.open("rb") as written:
@@ -126,8 +115,6 @@ def main(command: str, *arguments: str) -> int:
             return 124
     elif command == "version-fits":
         return 0 if version_fits(sys.stdin.read(), *arguments) else 1
-    elif command == "move-venv":
-        move_venv(Path(arguments[0]), Path(arguments[1]))
     elif command == "absolute":
         print(Path(arguments[0]).resolve())
     elif command == "follow":

@@ -12,14 +12,13 @@ LINK=$LETHE_CACHE/venv${tool:+-$tool}
 make_venv() {
   local folder=$1
   rm -rf "$folder.new"
-  python3 -m venv "$folder.new"
-  # As an environment variable the constraints bind the isolated build of an sdist too; pip takes them without hashes there.
-  # They keep their markers: checkov.txt has a version of numpy for each range of Python.
+  uv_ venv -q --relocatable --python "$(command -v python3)" "$folder.new"
+  # The constraints bind the isolated build of an sdist too; they have no hashes there. They keep their markers: checkov.txt has a
+  # version of numpy for each range of Python.
   grep -oE '^[A-Za-z0-9._-]+==[^ ;\\]+( ; [^\\]+)?' "$LOCK" > "$folder.new/constraints.txt"
-  PIP_CONSTRAINT=$folder.new/constraints.txt "$folder.new/bin/python" -m pip install -q --disable-pip-version-check \
-    --require-hashes -r "$LOCK"
+  uv_ pip install -q --python "$folder.new/bin/python" --require-hashes --build-constraints "$folder.new/constraints.txt" -r "$LOCK"
   rm -rf "$folder"
-  portable move-venv "$folder.new" "$folder"
+  mv "$folder.new" "$folder"
 }
 
 main() {

@@ -237,17 +237,3 @@ def test_a_lock_is_held_until_the_shell_closes_the_file(tmp_path: Path) -> None:
     done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, timeout=60, check=True)
 
     assert done.stdout.split() == ["first", "second"]
-
-
-def test_a_moved_environment_names_its_new_folder(tmp_path: Path) -> None:
-    old, new = tmp_path / "venv.new", tmp_path / "venv"
-    (old / "bin").mkdir(parents=True)
-    (old / "bin/tool").write_text(f"#!{old}/bin/python\n")
-    (old / "bin/tool").chmod(0o755)
-    (old / "pyvenv.cfg").write_text(f"command = python -m venv {old}\n")
-
-    portable("move-venv", old, new)
-
-    assert (new / "bin/tool").read_text() == f"#!{new}/bin/python\n"
-    assert os.access(new / "bin/tool", os.X_OK)
-    assert (new / "pyvenv.cfg").read_text() == f"command = python -m venv {new}\n"
