@@ -6,7 +6,8 @@ from typing import Any
 from lethe_operator.handlers.resync import all_keys, resync
 from lethe_operator.handlers.watch_events import WatchEvents
 from lethe_operator.health import OperatorHealth
-from lethe_operator.kube import DATASETS, RESTATEMENTS, VACUUM_POLICIES
+from lethe_operator.kube import DATASETS, RESTATEMENTS, VACUUM_POLICIES, WATCHED
+from lethe_operator.main import registry
 from lethe_operator.observe.objects import Objects
 from lethe_operator.schedule import Priority
 from lethe_operator.work_queue import SHARED_RUNS, Key, WorkQueue
@@ -105,3 +106,11 @@ def test_a_resync_adds_what_the_queue_does_not_know() -> None:
 
     assert set(queue.added) == {Key(SHARED_RUNS, "ns", "")}
     assert set(queue.priorities) == {Priority.PERIODIC}
+
+
+def test_no_handler_needs_a_finalizer() -> None:
+    """kopf adds one for handlers of changes, timers and daemons. A deletion would then wait for the operator."""
+    handlers = {kind: found.get_all_handlers() for kind, found in vars(registry()).items()}
+
+    assert {kind for kind, found in handlers.items() if list(found)} == {"_activities", "_watching"}
+    assert [h.id for h in handlers["_watching"]] == [f"on_{kind.plural}" for kind in WATCHED]
