@@ -13,6 +13,9 @@ export LETHE_CACHE ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/lethe
 export LETHE_STATE ?= $(or $(XDG_STATE_HOME),$(HOME)/.local/state)/lethe
 export CLUSTER REGISTRY
 export PATH := $(LETHE_CACHE)/bin:$(PATH)
+# Compiled Python is kept outside of the checkout, also where the environment turns that off: the tests start many processes.
+export PYTHONPYCACHEPREFIX ?= $(LETHE_CACHE)/pyc
+unexport PYTHONDONTWRITEBYTECODE
 
 VENV := $(LETHE_CACHE)/venv
 BIN := $(VENV)/bin
@@ -24,7 +27,7 @@ export PYTHONPATH := $(CURDIR)/operator:$(CURDIR)/spark_apps
 TEST_STACK := CLUSTER_NAME=lethe-test CLUSTER_INDEX=1 dev/stack.sh
 # And `make bench-operator` has one, which it fills with 10,000 Datasets.
 BENCH_CLUSTER := CLUSTER_NAME=lethe-bench CLUSTER_INDEX=2
-TESTS ?= tests/unit tests/services tests/spark tests/local tests/cluster
+TEST := dev/packages.sh python && python3 dev/test.py
 PYTEST := $(BIN)/python -m pytest -p no:cacheprovider
 
 .PHONY: help
@@ -82,38 +85,36 @@ dist: venv ## the distribution lethe-lake (wheel and sdist) and krew's manifest 
 	@dev/dist.sh
 
 ##@ Check it
-.PHONY: lint test test-fast test-services test-spark test-local test-cluster test-model chaos test-all test-existing test-up test-launchers test-previous format docs docs-engines docs-pictures docs-site
-lint: venv ## formatting, types, layers, chart, scripts
-	@dev/lint.sh
+.PHONY: lint lint-all test test-fast test-cluster test-model chaos test-all ci test-existing test-up test-launchers test-previous format docs docs-engines docs-pictures docs-site
+lint: venv ## formatting, types, layers, scripts
+	@dev/lint.sh python
+lint-all: venv ## also chart, images, documentation site
+	@dev/lint.sh all
 format: venv ## apply the formatting that lint requires
 	@$(BIN)/ruff check --fix --quiet . ; $(BIN)/ruff format .
-test: ## lint, then all tests except the long ones
-	@dev/test.sh 'not long' $(TESTS)
-test-all: ## lint, then all tests
-	@dev/test.sh '' $(TESTS)
-test-fast: ## tests without Spark or a cluster, no lint: while you work
-	@LINT=0 dev/test.sh 'not long' tests/unit
-test-services: ## tests on real servers without Spark: S3, PostgreSQL, queues, REST catalogs
-	@LINT=0 dev/test.sh 'not long' tests/services
-test-spark: ## tests of the Spark applications on local files
-	@LINT=0 dev/test.sh 'not long' tests/spark
-test-local: ## the whole loop without a cluster
-	@LINT=0 dev/test.sh 'not long' tests/local
-test-cluster: ## tests on a cluster
-	@LINT=0 dev/test.sh 'not long' tests/cluster
-test-model: venv jars ## the model test for as long as you like: STEPS=5000 SEED=1 VERSION=2 (or 3; without it both)
+test-fast: ## lint and unit tests, with Python only: while you work
+	@$(TEST) fast $(TESTS)
+test: ## lint, and all tests that need no cluster (TESTS="tests/spark/vacuum": only these)
+	@$(TEST) test $(TESTS)
+test-cluster: ## tests on a Kubernetes of their own (TESTS=tests/cluster/test_loop.py)
+	@$(TEST) cluster $(TESTS)
+test-all: ## both with the long tests, other engines and versions, and all linters: hours
+	@$(TEST) all $(TESTS)
+ci: ## what CI runs: all linters, and both without the long tests
+	@$(TEST) ci
+test-model: venv jars ## the random walk for as long as you like: STEPS=5000 SEED=1 VERSION=2 (or 3; without it both)
 	@STEPS=$(or $(STEPS),5000) SEED=$(SEED) VERSION=$(VERSION) $(PYTEST) -s -m long tests/model
 chaos: ## random acts and faults on the tests' cluster: DURATION=600 SEED=1 (without a seed a new one each time)
-	@CHAOS_DURATION=$(DURATION) CHAOS_SEED=$(SEED) LINT=0 dev/test.sh long tests/cluster/chaos
+	@CHAOS_DURATION=$(DURATION) CHAOS_SEED=$(SEED) $(TEST) all tests/cluster/chaos
 test-existing: venv ## the demo on a second local node, as on a cluster of yours that pulls from a registry
 	@dev/existing.sh demo
 docs: venv ## generate the generated pages again
 	@$(BIN)/python docs/reference/generate.py
 	@$(BIN)/python docs/generate_cli.py
 docs-pictures: ## take the pictures of the console again, in a real browser
-	@LETHE_SCREENSHOTS=$(CURDIR)/docs/images LINT=0 dev/test.sh 'not long' tests/services/console
+	@LETHE_SCREENSHOTS=$(CURDIR)/docs/images $(TEST) test tests/services/console
 docs-engines: ## measure what other engines find in Lethe's tables, into docs/engines.md (TRINO_JAVA_HOME: a JDK 24 or later)
-	@LETHE_WRITE_ENGINES=1 LINT=0 dev/test.sh '' tests/spark/engines
+	@LETHE_WRITE_ENGINES=1 $(TEST) all tests/spark/engines
 docs-site: ## the documentation site, in build/site: LETHE_REPOSITORY=https://… for links to files
 	@dev/site.sh
 test-up: venv ## the tests' cluster, for working on a test

@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
-# Run all linters, even after a failure; fail if any of them failed.
+# Run linters, all of them even after a failure, and fail if any of them failed: lint.sh python | all
+#
+# `python`: those that come with the Python environment. `all`: also those of the chart, the images and the documentation site.
 source "$(dirname "$0")/lib.sh"
 cd "$ROOT"
 BIN=$LETHE_CACHE/venv/bin
-"$ROOT/dev/tools.sh" helm helm3 promtool
 failed=()
 
 check() {
@@ -28,21 +29,24 @@ shellcheck_scripts() {
 }
 
 say "lint:"
-check "ruff check" "$BIN/ruff" check --no-cache .
-check "ruff format" "$BIN/ruff" format --no-cache --check .
+check "ruff check" "$BIN/ruff" check --cache-dir "$LETHE_CACHE/ruff" .
+check "ruff format" "$BIN/ruff" format --cache-dir "$LETHE_CACHE/ruff" --check .
 check "mypy" "$BIN/mypy" --cache-dir "$LETHE_CACHE/mypy"
 for folder in examples/*; do
   compgen -G "$folder/*.py" > /dev/null || continue
   # Each is a folder of scripts that import one another. No other check finds removed names that they use.
   MYPYPATH=spark_apps:operator:$folder check "mypy $folder" "$BIN/mypy" --cache-dir "$LETHE_CACHE/mypy/$(basename "$folder")" "$folder"/*.py
 done
-check "layers" "$BIN/lint-imports" --no-cache
-check "helm lint" helm lint --strict helm/lethe
-check "helm 3" same_in_helm3
-check "helm lint services" helm lint --strict dev/services --set images.postgres=a,images.versitygw=b,images.spark=c
-check "checkov" dev/scan.sh checkov
-check "kube-score" dev/scan.sh kube-score
-check "docs site" dev/site.sh --check
-check "promtool" promtool check rules --lint=all --lint-fatal helm/lethe/files/alerts.yaml
+check "layers" "$BIN/lint-imports" --cache-dir "$LETHE_CACHE/imports"
 check "shellcheck" shellcheck_scripts
+if [ "${1:-all}" = all ]; then
+  "$ROOT/dev/tools.sh" helm helm3 promtool
+  check "helm lint" helm lint --strict helm/lethe
+  check "helm 3" same_in_helm3
+  check "helm lint services" helm lint --strict dev/services --set images.postgres=a,images.versitygw=b,images.spark=c
+  check "checkov" dev/scan.sh checkov
+  check "kube-score" dev/scan.sh kube-score
+  check "docs site" dev/site.sh --check
+  check "promtool" promtool check rules --lint=all --lint-fatal helm/lethe/files/alerts.yaml
+fi
 [ ${#failed[@]} = 0 ] || die "lint: ${failed[*]}"

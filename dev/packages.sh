@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
 # Install the Debian packages that the given parts need and this machine lacks:
-# packages.sh python|java|postgres|javascript|browser|compiler|emulator|node ...
-# If the commands exist, it does nothing and needs no root.
+# packages.sh python|java|postgres|javascript|browser|compiler|emulator|node|lists ...
+# If the commands exist, it does nothing and needs no root. `lists` only updates the lists of packages.
 source "$(dirname "$0")/lib.sh"
 
 java_major() { java -version 2>&1 | sed -n 's/.*version "\([0-9]*\).*/\1/p'; }
 lacks() { ! command -v "$1" > /dev/null; }
 
-missing=()
+missing=() lists=
 for part; do
   case $part in
     python)
@@ -48,10 +48,11 @@ for part; do
       lacks buildah && missing+=(buildah)
       lacks debootstrap && missing+=(debootstrap)
       ;;
+    lists) lists=1 ;;
     *) die "unknown part $part" ;;
   esac
 done
-[ ${#missing[@]} -gt 0 ] || exit 0
+[ ${#missing[@]} -gt 0 ] || [ -n "$lists" ] || exit 0
 
 lacks apt-get && die "please install what Debian calls ${missing[*]} (Python 3.11 or later, Java 17 or later)"
 sudo=()
@@ -59,6 +60,7 @@ sudo=()
 # shellcheck disable=SC2317  # called through progress
 install_packages() {
   ${sudo[@]+"${sudo[@]}"} apt-get -qq update
+  [ ${#missing[@]} -gt 0 ] || return 0
   ${sudo[@]+"${sudo[@]}"} env DEBIAN_FRONTEND=noninteractive apt-get -qq install -y --no-install-recommends "${missing[@]}"
 }
-progress "installing packages (${missing[*]})" install_packages
+locked packages progress "installing packages (${missing[*]:-lists})" install_packages

@@ -81,7 +81,8 @@ os.rename(f"{e['GO_TREE']}/golang.org/toolchain@{version}", f"{e['GO_TREE']}/go"
 P
   rm -f "$zip"
   chmod +x "$tree"/go/bin/* "$tree"/go/pkg/tool/*/* # a module zip has no file modes
-  mv "$tree/go" "$LETHE_CACHE/go-$GO"
+  # Another process may have been faster. A rename never merges two folders.
+  python3 -c 'import os, sys; os.rename(*sys.argv[1:])' "$tree/go" "$LETHE_CACHE/go-$GO" 2> /dev/null || [ -x "$LETHE_CACHE/go-$GO/bin/go" ]
   rm -rf "$tree"
 }
 
@@ -184,6 +185,15 @@ fetch_mermaid() { # FOLDER
   rm -r package mermaid-*.tgz
 }
 
+# Debian has Prometheus with its tools. Its package is unpacked here and not installed, since it would start a server.
+fetch_promtool() { # FOLDER
+  cd "$1"
+  apt-get -qq download prometheus || { "$ROOT/dev/packages.sh" lists && apt-get -qq download prometheus; }
+  dpkg-deb -x prometheus_*.deb tree
+  mv tree/usr/bin/promtool .
+  rm -r tree prometheus_*.deb
+}
+
 made() { # FOLDER BUILDER [ARGUMENT...]: complete, or not there
   local part
   part=$(mktemp -d "$LETHE_CACHE/part.XXXXXX")
@@ -225,6 +235,7 @@ obtain() {
   for name; do
     case $name in
       kubernetes) tool kubernetes "$KUBERNETES-$(hash_of dev/cluster/go)" "building Kubernetes $KUBERNETES (10 to 20 minutes, once)" build_kubernetes ;;
+      any-kubectl) command -v kubectl > /dev/null || obtain kubectl ;;
       # kubectl may differ from the API server by one minor version
       kubectl) use_installed kubectl "version --client" 1.$((MINOR - 1)) 1.$((MINOR + 1)) \
         || tool kubectl "$KUBERNETES" "building kubectl $KUBERNETES" build_kubectl ;;
@@ -250,7 +261,13 @@ obtain() {
         tool mermaid $MERMAID "fetching Mermaid $MERMAID" fetch_mermaid
         ;;
       kube-score) tool kube-score $KUBE_SCORE "building kube-score $KUBE_SCORE" build_module github.com/zegl/kube-score/cmd/kube-score@$KUBE_SCORE ;;
-      promtool) tool promtool $PROMTOOL "building promtool $PROMTOOL (5 to 15 minutes, once)" build_module github.com/prometheus/prometheus/cmd/promtool@$PROMTOOL ;;
+      promtool)
+        if command -v apt-get > /dev/null && [ -z "${GOARCH:-}" ]; then
+          tool promtool debian "fetching promtool" fetch_promtool
+        else
+          tool promtool $PROMTOOL "building promtool $PROMTOOL (5 to 15 minutes, once)" build_module github.com/prometheus/prometheus/cmd/promtool@$PROMTOOL
+        fi
+        ;;
       spark-operator)
         tool spark-operator $SPARK_OPERATOR "building the Spark operator $SPARK_OPERATOR" build_for_image \
           github.com/kubeflow/spark-operator/v2@$SPARK_OPERATOR ./cmd/operator spark-operator charts/spark-operator-chart
@@ -273,4 +290,5 @@ if [ $# = 0 ]; then
   esac
 fi
 "$ROOT/dev/packages.sh" python
-locked tools obtain "$@"
+# Each has a lock of its own: a long build delays only those who need its result.
+for wanted; do locked "tool-$wanted" obtain "$wanted"; done

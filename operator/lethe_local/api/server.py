@@ -66,7 +66,9 @@ class ApiServer:
         return int(self._server.server_address[1])
 
     def start(self) -> None:
-        threading.Thread(target=self._server.serve_forever, name="api", daemon=True).start()
+        # The interval is how long `stop` takes at most.
+        serve = self._server.serve_forever
+        threading.Thread(target=serve, kwargs={"poll_interval": 0.1}, name="api", daemon=True).start()
 
     def stop(self) -> None:
         self._server.shutdown()

@@ -1,4 +1,4 @@
-"""The rules of who may import whom hold, and each is seen to break when somebody breaks it."""
+"""Each rule of who may import whom is seen to break when somebody breaks it."""
 
 import os
 import shutil
@@ -16,19 +16,13 @@ def lint(tree: Path) -> subprocess.CompletedProcess[str]:
     path = os.pathsep.join([str(tree / "operator"), str(tree / "spark_apps")])
     return subprocess.run(
         [Path(sys.executable).with_name("lint-imports"), "--config", ROOT / "pyproject.toml", "--no-cache"],
-        env={**os.environ, "PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1"},
+        env={**os.environ, "PYTHONPATH": path},
         cwd=tree / "spark_apps",
         capture_output=True,
         text=True,
         timeout=120,
         check=False,
     )
-
-
-def test_the_tree_keeps_every_contract() -> None:
-    done = lint(ROOT)
-
-    assert done.returncode == 0, done.stdout
 
 
 BREACHES = {
@@ -41,16 +35,21 @@ BREACHES = {
 }
 
 
-@pytest.mark.parametrize(("contract", "breach"), BREACHES.items(), ids=BREACHES)
-def test_a_breach_is_seen(contract: str, breach: tuple[str, str], tmp_path: Path) -> None:
-    """A contract that nothing can break is no contract."""
+@pytest.fixture(scope="module")
+def broken(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """What import-linter says of a tree with all breaches. `make lint` says that the tree itself has none."""
+    tree = tmp_path_factory.mktemp("tree")
     for package in ("operator", "spark_apps"):
-        shutil.copytree(ROOT / package, tmp_path / package, ignore=shutil.ignore_patterns("__pycache__"))
-    path, imported = breach
-    with (tmp_path / "spark_apps" / path).open("a") as module:
-        module.write(f"\nimport {imported}\n")
+        shutil.copytree(ROOT / package, tree / package, ignore=shutil.ignore_patterns("__pycache__"))
+    for path, imported in BREACHES.values():
+        with (tree / "spark_apps" / path).open("a") as module:
+            module.write(f"\nimport {imported}\n")
+    done = lint(tree)
+    assert done.returncode == 1, done.stderr
+    return done.stdout
 
-    done = lint(tmp_path)
 
-    assert done.returncode == 1
-    assert f"{contract} BROKEN" in done.stdout
+@pytest.mark.parametrize("contract", BREACHES)
+def test_a_breach_is_seen(contract: str, broken: str) -> None:
+    """A contract that nothing can break is no contract."""
+    assert f"{contract} BROKEN" in broken

@@ -1,0 +1,43 @@
+"""Rules for all tests. docs/tests.md says what each folder is for."""
+
+import os
+from collections.abc import Generator
+from typing import Any
+
+import pytest
+from hypothesis import settings
+
+from tests.support import profile
+
+# What a machine cannot have, whatever is installed on it. Each other reason to skip a test fails the run: the tier has to
+# install what the test needs.
+PLATFORM_REASONS = (
+    "only root may",
+    "the kernel has no /proc",
+    "this checkout has no history",
+)
+
+
+# No deadline, since a busy machine is no failure.
+settings.register_profile("test", max_examples=25, deadline=None, derandomize=True)
+settings.register_profile("all", max_examples=500, deadline=None)
+settings.load_profile(os.environ.get("LETHE_HYPOTHESIS_PROFILE", "test"))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[Any]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    if report.skipped and not hasattr(report, "wasxfail") and call.excinfo is not None:
+        reason = str(call.excinfo.value)
+        if not reason.startswith(PLATFORM_REASONS):
+            report.outcome = "failed"
+            report.longrepr = f"{item.nodeid} was skipped: {reason}\ntests/conftest.py lists the reasons that count"
+    return report
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    # Of all JVMs that tests start: sessions, runs, servers. They live too short for code to be worth a second compilation.
+    os.environ.setdefault("JAVA_TOOL_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+    profile.register(config)

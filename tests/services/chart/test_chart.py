@@ -1,0 +1,275 @@
+"""The chart renders what the operator reads, refuses what cannot work, and grants no more than is needed."""
+
+import json
+from typing import Any
+
+import pytest
+import yaml
+from lethe_operator.resources.publishing import EventsSettings
+from lethe_operator.settings import (
+    BackOff,
+    IdleChecks,
+    PodTemplateAllowed,
+    RunLimits,
+    Settings,
+    SharedRuns,
+    from_environment,
+)
+
+from tests.services.chart.chart import (
+    CATALOGS,
+    CHART,
+    ROOT,
+    container,
+    environment,
+    helm,
+    needs_helm,
+    of_kind,
+    refused,
+    render,
+)
+
+pytestmark = needs_helm
+
+
+def test_lint_is_clean_even_when_strict() -> None:
+    done = helm("lint", "--strict", str(CHART), values=CATALOGS)
+
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_the_environment_of_the_operator_has_all_settings() -> None:
+    """These names are the contract with the operator's settings."""
+    told = environment(render({"watchNamespaces": ["a", "b"], "podTemplate": {"allowedSecrets": ["x", "y"]}}))
+
+    assert told["LETHE_WATCH_NAMESPACES"] == "a,b"
+    assert told["LETHE_POD_TEMPLATE_ALLOWED_SECRETS"] == "x,y"
+    assert told["LETHE_CATALOGS_SECRET"] == "lethe-catalogs"
+    assert told["PYICEBERG_HOME"] == "/etc/lethe/catalogs"
+    assert json.loads(told["LETHE_RUN_TEMPLATE"])["driver"] == {"cpu": "500m", "memory": "2Gi"}
+    assert {"LETHE_SPARK_IMAGE", "LETHE_IMAGE_PULL_POLICY", "LETHE_RESYNC_SECONDS"} <= told.keys()
+    settings = from_environment(told)
+    assert settings.pod_template == PodTemplateAllowed()
+    assert settings.run_limits == RunLimits()
+    assert (settings.retry, settings.infrastructure_retry) == (Settings().retry, Settings().infrastructure_retry)
+
+
+def test_what_a_pod_template_may_name_reaches_the_operator() -> None:
+    """Each list of the chart is one of the operator's, and one that is left out keeps its default."""
+    lists = {field.alias: [f"a-{field.alias}"] for field in PodTemplateAllowed.model_fields.values()}
+    chart = yaml.safe_load((CHART / "values.yaml").read_text())["podTemplate"]["allowed"]
+    allowed = {**lists, "env": ["A_*"], "mountPaths": ["/a"]}
+
+    settings = from_environment(environment(render({"podTemplate": {"allowed": allowed}})))
+
+    assert chart.keys() == lists.keys()
+    assert settings.pod_template.model_dump(mode="json", by_alias=True) == allowed
+
+
+def test_numbers_reach_the_operator_as_numbers() -> None:
+    """Helm turns large numbers into 1e+06 when a template prints them plainly."""
+    values = {
+        "resyncSeconds": 1_000_000,
+        "resyncMaxSeconds": 4_000_000,
+        "retry": {"baseSeconds": 0.5, "maxSeconds": 3_000_000},
+        "infrastructureRetry": {"baseSeconds": 0.25, "maxSeconds": 2_000_000},
+    }
+
+    settings = from_environment(environment(render(values)))
+
+    assert (settings.resync_seconds, settings.resync_max_seconds) == (1_000_000, 4_000_000)
+    assert settings.retry == BackOff(0.5, 3_000_000)
+    assert settings.infrastructure_retry == BackOff(0.25, 2_000_000)
+
+
+def test_runs_are_shared_when_asked_for_and_no_account_waits_for_them() -> None:
+    """Each shared Job has an account of its own, which the operator makes."""
+    documents = render({"sharedRuns": {"enabled": True, "maxBytesPerDataset": 200_000_000}})
+
+    settings = from_environment(environment(documents)).shared_runs
+    assert (settings.enabled, settings.max_bytes_per_dataset, settings.max_datasets) == (True, 200_000_000, 20)
+    (only,) = of_kind(documents, "ServiceAccount")
+    assert only["metadata"]["namespace"] == "lethe-system"
+    assert from_environment(environment(render())).shared_runs == SharedRuns()
+
+
+def test_the_operators_idle_checks_are_those_of_the_values() -> None:
+    settings = from_environment(environment(render({"idleChecks": {"pointerSeconds": 2.5}})))
+
+    assert settings.idle_checks == IdleChecks(pointer_seconds=2.5)
+    assert from_environment(environment(render())).idle_checks == IdleChecks()
+
+
+def test_events_are_off_and_cost_nothing_unless_they_are_asked_for() -> None:
+    documents = render()
+
+    assert not {"LETHE_EVENTS", "LETHE_EVENTS_SECRET"} & environment(documents).keys()
+    assert from_environment(environment(documents)).events == EventsSettings()
+    assert "events" not in [m["name"] for m in container(documents)["volumeMounts"]]
+
+
+def test_the_settings_of_events_and_their_secret_reach_the_operator() -> None:
+    kafka = {"bootstrapServers": "b:9093", "topic": "lethe", "securityProtocol": "SASL_SSL", "mode": "Structured"}
+    lineage = {"url": "https://marquez/api/v1/lineage"}
+    values = {
+        "enabled": True,
+        "kafka": kafka,
+        "openLineage": lineage,
+        "secretName": "kafka",
+        "maxEventBytes": 1_000_000,
+    }
+    documents = render({"events": values})
+
+    settings = from_environment(environment(documents))
+
+    assert settings.events == EventsSettings.model_validate({k: v for k, v in values.items() if k != "secretName"})
+    assert str(settings.events_secret) == "/etc/lethe/events"
+    (deployment,) = of_kind(documents, "Deployment")
+    (volume,) = [v for v in deployment["spec"]["template"]["spec"]["volumes"] if v["name"] == "events"]
+    assert volume["secret"]["secretName"] == "kafka"
+    (mount,) = [m for m in container(documents)["volumeMounts"] if m["name"] == "events"]
+    assert mount == {"name": "events", "mountPath": "/etc/lethe/events", "readOnly": True}
+
+
+def test_the_chart_has_the_operators_defaults_of_events() -> None:
+    chart = yaml.safe_load((CHART / "values.yaml").read_text())["events"]
+
+    assert chart.pop("secretName") == ""
+    assert EventsSettings.model_validate(chart) == EventsSettings()
+    assert chart.keys() == {f.alias for f in EventsSettings.model_fields.values()}
+
+
+def test_metrics_have_a_port_unless_they_are_disabled() -> None:
+    def ports(values: dict[str, Any]) -> list[Any]:
+        return [port["name"] for port in container(render(values))["ports"]]
+
+    assert ports({}) == ["health", "metrics"]
+    assert environment(render())["LETHE_METRICS_PORT"] == "9090"
+    assert ports({"metrics": {"enabled": False}}) == ["health"]
+    assert "LETHE_METRICS_PORT" not in environment(render({"metrics": {"enabled": False}}))
+    assert of_kind(render(), "PodMonitor") == []
+
+
+def test_the_operator_sees_every_mailbox_whatever_the_name_of_the_chart_is() -> None:
+    """It watches ConfigMaps by this label."""
+    documents = render({"nameOverride": "other", "warmDrivers": {"enabled": True}, "watchNamespaces": ["a"]})
+    mailboxes = [m for c in ("committer", "warm-driver") for m in of_kind(documents, "ConfigMap", c)]
+
+    assert [m["metadata"]["labels"]["app.kubernetes.io/name"] for m in mailboxes] == ["lethe", "lethe"]
+
+
+def test_the_operators_namespace_cannot_be_watched() -> None:
+    """Who may write a Dataset there could start pods beside the operator."""
+    message = refused({"watchNamespaces": ["lake", "lethe-system"]})
+
+    assert 'watchNamespaces contains "lethe-system", the namespace of this release' in message
+
+
+@pytest.mark.parametrize(
+    ("values", "named"),
+    [
+        ({"watchNamespace": ["a"]}, "watchNamespace"),
+        ({"watchNamespaces": []}, "watchNamespaces"),
+        ({"image": {"pullPolicy": "Sometimes"}}, "pullPolicy"),
+        ({"catalogs": {"main": {}}}, "main"),
+        ({"runTemplate": {"driver": {"memory": "much"}}}, "memory"),
+        ({"runTemplate": {"executor": {}}}, "executor"),
+        ({"resyncSeconds": 0}, "resyncSeconds"),
+        ({"idleChecks": {"pointerSeconds": 0}}, "pointerSeconds"),
+        ({"idleChecks": {"seconds": 5}}, "seconds"),
+        ({"resyncMaxSeconds": 0}, "resyncMaxSeconds"),
+        ({"idleChecks": {"listingCoreShare": 2}}, "listingCoreShare"),
+        ({"sharedRuns": {"maxDatasets": 1}}, "maxDatasets"),
+        ({"sharedRuns": {"maxBytes": "1Mi"}}, "maxBytes"),
+        ({"events": {"enabled": True}}, "nothing to publish to"),
+        ({"events": {"http": {"url": "http://a"}, "kafka": {"bootstrapServers": "b:1", "topic": "t"}}}, "both set"),
+        ({"events": {"http": {"url": "ftp://a"}}}, "url"),
+        ({"events": {"kafka": {"topic": "t"}}}, "bootstrapServers"),
+        ({"events": {"sink": {}}}, "sink"),
+        ({"podTemplate": {"allowed": {"env": ["*"]}}}, "env"),
+        ({"podTemplate": {"allowed": {"env": ["J*"]}}}, "env"),
+        ({"podTemplate": {"allowed": {"mountPaths": ["/"]}}}, "mountPaths"),
+        ({"podTemplate": {"allowed": {"variables": []}}}, "variables"),
+        ({"runLimits": {"cpuFactor": 0.5}}, "cpuFactor"),
+        ({"committer": {"replicas": 2}}, "replicas"),
+        ({"metrics": {"podMonitor": {"intervalSeconds": 0}}}, "intervalSeconds"),
+        ({"catalogsSecret": {"create": False}, **CATALOGS}, "catalogsSecret.create is false"),
+        ({"serviceAccount": {"create": False}}, "serviceAccount.name is required"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_a_wrong_value_is_refused_by_name(values: dict[str, Any], named: str) -> None:
+    assert named in refused(values)
+
+
+def test_every_container_has_requests_and_limits() -> None:
+    for component in ("operator", "committer"):
+        resources = container(render(), component)["resources"]
+        for part in ("requests", "limits"):
+            assert resources[part].keys() == {"cpu", "memory", "ephemeral-storage"}
+
+
+def test_runs_can_go_without_a_limit_of_cpus() -> None:
+    assert from_environment(environment(render({"runLimits": {"cpuFactor": 0}}))).run_limits.cpu_factor == 0
+
+
+def test_definitions_outlive_the_release_by_default() -> None:
+    def kept(values: dict[str, Any]) -> list[bool]:
+        definitions = of_kind(render(values), "CustomResourceDefinition")
+        return [
+            "helm.sh/resource-policy" in definition["metadata"].get("annotations", {}) for definition in definitions
+        ]
+
+    assert kept({}) == [True] * 3
+    assert kept({"crds": {"keep": False}}) == [False] * 3
+    assert kept({"crds": {"install": False}}) == []
+
+
+def test_a_rendered_definition_is_the_source_but_for_its_metadata() -> None:
+    rendered = {d["metadata"]["name"]: d["spec"] for d in of_kind(render(), "CustomResourceDefinition")}
+    sources = [yaml.safe_load(path.read_text()) for path in (ROOT / "crds").glob("*.yaml")]
+
+    assert {source["metadata"]["name"]: source["spec"] for source in sources} == rendered
+
+
+def test_the_run_template_has_the_datasets_shape() -> None:
+    """What the chart sets as a default is what a Dataset's spec.runTemplate can override."""
+    dataset = yaml.safe_load((ROOT / "crds/dataset.yaml").read_text())
+    schema = dataset["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"][
+        "runTemplate"
+    ]
+    values = json.loads((CHART / "values.schema.json").read_text())["properties"]["runTemplate"]
+
+    for part in ("driver", "executors"):
+        assert schema["properties"][part]["properties"].keys() == values["properties"][part]["properties"].keys()
+
+
+def test_the_launcher_and_the_queue_reach_the_operator() -> None:
+    def settings_of(values: dict[str, Any]) -> Settings:
+        environment = {e["name"]: e.get("value", "") for e in container(render(values))["env"]}
+        return from_environment(environment)
+
+    plain = settings_of({})
+    chosen = {"runTemplate": {"launcher": "SparkApplication", "queue": "team-a"}, "sparkOperator": {"enabled": True}}
+    found = settings_of(chosen)
+
+    assert (plain.run_template.launcher, plain.run_template.queue, plain.spark_applications) == ("Job", None, False)
+    assert (found.run_template.launcher, found.run_template.queue) == ("SparkApplication", "team-a")
+    assert (found.spark_applications, found.run_template.executors.wait_seconds) == (True, 300)
+    assert "sparkOperator.enabled=true" in refused({"runTemplate": {"launcher": "SparkApplication"}})
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ("registry:5000/lethe-operator", "registry:5000/lethe-operator:{}"),
+        ("registry:5000/lethe-operator:2", "registry:5000/lethe-operator:2"),
+        ("lethe-operator@sha256:" + "0" * 64, "lethe-operator@sha256:" + "0" * 64),
+    ],
+)
+def test_an_image_without_a_tag_gets_the_version_of_the_chart(given: str, expected: str) -> None:
+    version = yaml.safe_load((CHART / "Chart.yaml").read_text())["appVersion"]
+    documents = render({"image": {"operator": given}})
+
+    (operator,) = [d for d in documents if d["kind"] == "Deployment" and d["metadata"]["name"] == "lethe-operator"]
+    assert operator["spec"]["template"]["spec"]["containers"][0]["image"] == expected.format(version)

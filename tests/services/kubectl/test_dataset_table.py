@@ -1,0 +1,79 @@
+"""`lethe batches` and `lethe erasures` by the name of a Dataset."""
+
+import json
+
+import pytest
+import yaml
+from lethe.cli import named_table
+from lethe.iceberg import catalogs
+from lethe.ledger.ledger import BatchState
+
+from tests.services.kubectl.conftest import LocalApi
+from tests.support.builders import a_batch
+from tests.support.tables import new_table
+from tests.tables.lethe.cli.conftest import Kept
+
+
+@pytest.fixture
+def kept(local: LocalApi) -> Kept:
+    """The table of the Dataset flights, with a promoted and a reverted batch."""
+    catalog = catalogs.load("local", local.folder.catalogs)
+    catalog.create_namespace("air")
+    kept = Kept(new_table(catalog))
+    local.dataset("flights")
+    kept.commit("B", batches=[a_batch("A"), a_batch("B", BatchState.REVERTED, restatement="ns/r/1")])
+    return kept
+
+
+@pytest.mark.usefixtures("kept")
+@pytest.mark.parametrize("name", ["flights", "dataset/flights"])
+def test_the_batches_of_a_datasets_table_are_listed(local: LocalApi, name: str) -> None:
+    listed = local.lethe("batches", name, "-o", "json")
+    table = local.lethe("batches", "local.air.flights", "-o", "json")
+
+    assert [b["id"] for b in json.loads(listed.stdout)] == ["A", "B"], listed.output
+    assert listed.stdout == table.stdout
+
+
+@pytest.mark.usefixtures("kept")
+def test_each_form_of_output_has_the_same_batches(local: LocalApi) -> None:
+    wide, table = local.lethe("batches", "flights", "-o", "wide").stdout, local.lethe("batches", "flights").stdout
+
+    assert local.lethe("batches", "flights", "-o", "name").stdout == "A\nB\n"
+    in_yaml = yaml.safe_load(local.lethe("batches", "flights", "-o", "yaml").stdout)
+    assert in_yaml == json.loads(local.lethe("batches", "flights", "--json").stdout)
+    assert wide.splitlines()[0].split()[-3:] == ["BYTES", "OBJECTS", "RUN"]
+    assert "BYTES" not in table
+
+
+@pytest.mark.usefixtures("kept")
+def test_the_erasures_of_a_datasets_table_are_listed_in_each_form(local: LocalApi) -> None:
+    assert local.lethe("erasures", "list", "flights").stdout.split()[0] == "RESTATEMENT"
+    assert local.lethe("erasures", "list", "flights", "-o", "wide").stdout.split()[-1] == "SHA256"
+    assert local.lethe("erasures", "list", "flights", "-o", "yaml").stdout == "[]\n"
+    assert local.lethe("erasures", "verify", "dataset/flights").exit_code == 0
+
+
+def test_a_catalog_that_this_machine_does_not_know_is_an_error_that_says_where_to_add_it(local: LocalApi) -> None:
+    local.dataset("other", table={"catalog": "lake", "name": "air.other"})
+
+    refused = local.lethe("batches", "other")
+
+    assert refused.exit_code == 10
+    assert "dataset/other has its table in the catalog lake" in refused.stderr
+    assert f"add the catalog lake to {local.folder.catalogs}" in refused.stderr
+
+
+@pytest.mark.usefixtures("kept")
+def test_an_unknown_dataset_is_an_error_with_a_suggestion(local: LocalApi) -> None:
+    assert "Do you mean flights?" in local.lethe("batches", "flihgts").stderr
+
+
+def test_without_the_package_for_resources_a_table_can_still_be_named(
+    local: LocalApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(named_table, "_RESOLVER", "a_package_that_is_missing")
+
+    refused = local.lethe("batches", "flights")
+
+    assert (refused.exit_code, "lethe-lake[kubectl]" in refused.stderr) == (10, True)

@@ -1,0 +1,104 @@
+"""`lethe vacuum-now` and `lethe approve`: what they print and change, and when a wait ends."""
+
+import json
+from typing import Any
+
+import pytest
+import yaml
+from lethe_kubectl.vacuum_outcome import VacuumOutcome, vacuum_ended
+from lethe_operator.kube import DATASETS
+from lethe_operator.resources.common import APPROVE, VACUUM_NOW
+
+from tests.services.kubectl.conftest import LocalApi
+
+NOW = "2026-03-01T12:00:00Z"
+PLANNED = {"decision": "NeedsApproval", "plan": {"digest": "abc"}, "message": "The plan applies 3. To approve it: x"}
+
+
+def a_status(runs: tuple[dict[str, Any], ...] = (), **vacuum: Any) -> dict[str, Any]:
+    return {"vacuum": vacuum, "runs": list(runs)}
+
+
+def requested(outcome: str, value: str = NOW) -> dict[str, Any]:
+    return a_status(decision="Later", requested={"value": value, "outcome": outcome, "message": "m"})
+
+
+@pytest.mark.parametrize(
+    ("status", "expected"),
+    [
+        ({}, None),
+        (requested("Running"), None),
+        (requested("Succeeded"), VacuumOutcome(True, False, "m")),
+        (requested("Failed"), VacuumOutcome(False, True, "m")),
+        (requested("Succeeded", "of an earlier request"), None),
+        (a_status(decision="NeedsApproval", message="plan"), VacuumOutcome(False, False, "plan")),
+        (a_status(decision="Later", reason="InvalidVacuumNow", message="bad"), VacuumOutcome(False, False, "bad")),
+        (a_status(decision="Later", reason="WaitsForOtherVacuums", message="busy"), None),
+    ],
+)
+def test_a_requested_vacuum_ends_with_the_outcome_of_this_request(
+    status: dict[str, Any], expected: VacuumOutcome | None
+) -> None:
+    assert vacuum_ended(status, {}, NOW) == expected
+
+
+def test_an_approved_vacuum_ends_with_a_run_that_was_not_known_before() -> None:
+    old = {"name": "v-1", "kind": "Vacuum", "phase": "Failed", "message": "old"}
+    before = a_status((old,), decision="NeedsApproval", lastRun={"runId": "r0"})
+    failed = {"name": "v-2", "kind": "Vacuum", "phase": "Failed", "message": "no memory"}
+
+    assert vacuum_ended(before, before, "") is None
+    assert vacuum_ended(a_status((failed, old), lastRun={"runId": "r0"}), before, "") == VacuumOutcome(
+        False, True, "no memory"
+    )
+    assert vacuum_ended(a_status((old,), lastRun={"runId": "r1", "message": "done"}), before, "") == VacuumOutcome(
+        True, False, "done"
+    )
+
+
+def annotations(local: LocalApi) -> dict[str, str]:
+    return dict(local.kube.get(DATASETS, "default", "flights")["metadata"].get("annotations") or {})
+
+
+def test_the_annotated_dataset_is_printed_for_git_and_not_changed(local: LocalApi) -> None:
+    local.dataset("flights", {"vacuum": PLANNED})
+
+    vacuum = local.lethe("vacuum-now", "flights", "--batch", "a,b", "-o", "yaml")
+    approved = local.lethe("approve", "flights", "-o", "json")
+
+    printed = yaml.safe_load(vacuum.stdout)
+    assert (printed["kind"], printed["metadata"]["name"]) == ("Dataset", "flights")
+    assert printed["metadata"]["annotations"][VACUUM_NOW].endswith(" batches=a%2Cb")
+    assert json.loads(approved.stdout)["metadata"]["annotations"] == {APPROVE: "abc"}
+    assert approved.stderr == "The plan applies 3.\n"
+    assert annotations(local) == {}
+
+
+def test_the_name_is_the_only_output_with_o_name(local: LocalApi) -> None:
+    local.dataset("flights", {"vacuum": PLANNED})
+
+    assert local.lethe("vacuum-now", "flights", "-o", "name").stdout == "dataset/flights\n"
+    assert local.lethe("approve", "flights", "--plan", "abc", "-o", "name").stdout == "dataset/flights\n"
+    assert annotations(local)[APPROVE] == "abc"
+
+
+def test_a_wait_that_ends_without_a_vacuum_says_why_and_the_next_command(local: LocalApi) -> None:
+    local.dataset("flights", {"vacuum": PLANNED})
+
+    waited = local.lethe("vacuum-now", "flights", "--wait")
+    late = local.lethe("approve", "flights", "--plan", "abc", "--wait", "--timeout", "0")
+
+    assert (waited.exit_code, late.exit_code) == (1, 1)
+    assert waited.stdout == "dataset/flights vacuum requested\n"
+    assert "lethe: dataset/flights: The plan applies 3." in waited.stderr
+    assert f"next: lethe why dataset/flights --dir {local.folder.path}" in waited.stderr
+    assert "the vacuum has not ended after 0 s" in late.stderr
+
+
+def test_another_plan_than_the_one_that_was_read_is_not_approved(local: LocalApi) -> None:
+    local.dataset("flights", {"vacuum": PLANNED})
+
+    refused = local.lethe("approve", "flights", "--plan", "abd")
+
+    assert (refused.exit_code, "the plan is now abc, not abd" in refused.stderr) == (10, True)
+    assert annotations(local) == {}

@@ -1,0 +1,307 @@
+"""`lethe erasures`, as an auditor runs it, on a real table without Spark: what was changed after the fact is found."""
+
+import json
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+from click.testing import Result
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from lethe.cli.opening import open_table
+from lethe.contract.result import ErasureOutcome
+from lethe.contract.run import Provenance
+from lethe.erasure.progress import OpenErasure
+from lethe.erasure.record import Verification, record
+from lethe.erasure.signature import Signer, Statement
+from lethe.files.bounds import IdIndex
+from lethe.ledger.erasure import Erasure, PurgedFile
+from lethe.ledger.ledger import Delta
+from lethe.restatement.record import recalled
+from lethe.restatement.values_digest import values_digest
+from pyiceberg.catalog import Catalog
+
+from tests.support.builders import NOW, RUN, a_request_entry
+from tests.support.tables import SCHEMA, new_table, summary_of
+from tests.tables.lethe.cli.conftest import NAME, Kept
+
+KEY, OTHER = (Ed25519PrivateKey.from_private_bytes(n * 32) for n in (b"1", b"2"))
+DIGEST_KEY = b"k" * 32
+ERASE, LATER = "ns/erase/0", "ns/later/0"
+Command = Callable[..., Result]
+
+
+@dataclass(frozen=True)
+class Erased:
+    """A table from which batch A was erased; what was removed lies in `bin`, with the path that it had."""
+
+    kept: Kept
+    path: Path  # of the record
+    removed: Path
+    bin: Path
+
+    @property
+    def signature(self) -> Path:
+        return Path(f"{self.path}.sig")
+
+
+def pem(key: Ed25519PrivateKey, folder: Path, name: str = "key.pub") -> Path:
+    info = serialization.PublicFormat.SubjectPublicKeyInfo
+    (folder / name).write_bytes(key.public_key().public_bytes(serialization.Encoding.PEM, info))
+    return folder / name
+
+
+def close(kept: Kept, key: str, batch: str, files: list[Path], signer: Signer | None = None, **result: Any) -> Path:
+    """A run has verified an erasure, and the operator has signed. Returns: where the record lies."""
+    uuid, location = str(kept.table.metadata.table_uuid), kept.table.location()
+    provenance = Provenance(reason="consent withdrawn", ticket="GDPR-17")
+    ids = (batch,) if batch else ()
+    asked = a_request_entry(key, operation="Erase", batch_ids=ids, provenance=provenance, **result)
+    claim = OpenErasure(Erasure(key, 2, None, 5, 5, NOW), recalled(asked), IdIndex(()), False, False, 4)
+    seen = Verification(RUN, NOW, 9, 3, (), {}, True, True, 0)
+    gone = [PurgedFile(f"file://{f}", 10, "data", (key,)) for f in files]
+    table = {"name": "air.flights", "uuid": uuid, "location": location}
+    made = record(claim, table, gone, seen, (), values_digest(batch.encode(), DIGEST_KEY))
+    path = Path(location.removeprefix("file://"), "_erasures", made.name)
+    path.parent.mkdir(exist_ok=True)
+    path.write_bytes(made.content)
+    if signer is not None:
+        Path(f"{path}.sig").write_bytes(signer.file(Statement(uuid, key, made.sha256, NOW)))
+    outcome = ErasureOutcome(restatement=key, verified_time=NOW, record=f"file://{path}", record_sha256=made.sha256)
+    reported = outcome.model_dump(mode="json", by_alias=True, exclude_none=True)
+    note(kept, set_requests=(replace(asked, result={**asked.result, "erasure": reported}),))
+    return path
+
+
+def note(kept: Kept, **changes: Any) -> None:
+    keys = summary_of(kept.table, Delta(RUN, **changes))
+    kept.table.append(SCHEMA.empty_table(), snapshot_properties=keys)
+
+
+@pytest.fixture
+def erased(flights: Kept, tmp_path: Path) -> Erased:
+    flights.append("B")
+    before = set(data_files(flights))
+    flights.append("A")
+    (removed,) = set(data_files(flights)) - before
+    path = close(flights, ERASE, "A", [removed], Signer(KEY))
+    pem(KEY, tmp_path)
+    shutil.move(removed, tmp_path / "bin")
+    return Erased(flights, path, removed, tmp_path / "bin")
+
+
+def data_files(kept: Kept) -> list[Path]:
+    return sorted(Path(kept.table.location().removeprefix("file://"), "data").rglob("*.parquet"))
+
+
+def codes(result: Result) -> list[str]:
+    return [p["code"] for p in json.loads(result.output)["problems"]]
+
+
+def test_erasures_are_listed_open_ones_first_and_shown(erased: Erased, lethe: Command) -> None:
+    asked = a_request_entry(LATER, operation="Erase", batch_ids=("B",))
+    note(erased.kept, set_requests=(asked,), set_erasures=(Erasure(LATER, 2, NOW),))
+
+    listed = json.loads(lethe("erasures", "list", NAME, "--json").output)
+    table = lethe("erasures", "list", NAME)
+    shown = lethe("erasures", "show", NAME, "ns/erase")
+    whole = lethe("erasures", "show", NAME, "ns/erase", "--json")
+
+    assert [(e["restatement"], e["state"], e["ticket"]) for e in listed] == [
+        ("ns/later", "rows in table", None),
+        ("ns/erase", "verified", "GDPR-17"),
+    ]
+    assert (table.exit_code, "GDPR-17" in table.output, erased.path.name in table.output) == (0, True, True)
+    assert "consent withdrawn" in shown.output
+    assert f"{erased.path}.sig" in shown.output
+    assert json.loads(whole.output) == json.loads(erased.path.read_bytes())
+
+
+def test_an_unchanged_record_verifies(erased: Erased, lethe: Command, tmp_path: Path) -> None:  # noqa: ARG001
+    found = lethe("erasures", "verify", NAME, "--public-key", tmp_path / "key.pub", "--storage")
+
+    assert (found.exit_code, found.output.endswith("1 erasures: no problems\n")) == (0, True), found.output
+
+
+def test_unverified_parts_are_reported(erased: Erased, lethe: Command) -> None:  # noqa: ARG001
+    found = lethe("erasures", "verify", NAME)
+
+    assert found.exit_code == 0
+    assert "signatures were not verified" in found.output
+    assert "the storage was not searched" in found.output
+
+
+def flip(path: Path) -> None:
+    """One bit."""
+    content = bytearray(path.read_bytes())
+    content[content.index(b"GDPR-17")] ^= 1
+    path.write_bytes(content)
+
+
+def reformat(path: Path) -> None:
+    path.write_text(json.dumps(json.loads(path.read_bytes()), indent=1))
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        (flip, ["RecordChanged"]),
+        (Path.unlink, ["RecordMissing"]),
+        (lambda p: p.write_bytes(b"{"), ["RecordChanged", "RecordUnreadable"]),
+        (reformat, ["RecordChanged", "RecordNotCanonical"]),
+        (lambda p: Path(f"{p}.sig").unlink(), ["SignatureMissing"]),
+        (lambda p: Path(f"{p}.sig").write_bytes(b"{}"), ["SignatureInvalid"]),
+    ],
+    ids=["changed byte", "no record", "truncated", "other form", "no signature", "no signature file"],
+)
+def test_a_changed_record_or_signature_is_found(
+    erased: Erased, lethe: Command, tmp_path: Path, change: Callable[[Path], object], expected: list[str]
+) -> None:
+    change(erased.path)
+
+    found = lethe("erasures", "verify", NAME, "ns/erase", "--public-key", tmp_path / "key.pub", "--json")
+
+    assert (found.exit_code, codes(found)) == (1, expected)
+
+
+def test_a_signature_by_another_key_is_found(erased: Erased, lethe: Command, tmp_path: Path) -> None:  # noqa: ARG001
+    other = pem(OTHER, tmp_path, "other.pub")
+
+    wrong = lethe("erasures", "verify", NAME, "--public-key", other, "--json")
+    both = lethe("erasures", "verify", NAME, "--public-key", other, "--public-key", tmp_path / "key.pub", "--json")
+
+    assert (wrong.exit_code, codes(wrong)) == (1, ["SignatureInvalid"])
+    assert both.exit_code == 0  # as after a key was replaced
+
+
+def test_the_record_of_another_erasure_is_found(erased: Erased, lethe: Command, tmp_path: Path) -> None:
+    """With its hash in the ledger, as somebody with the table's credentials could write it, and with its own signature."""
+    close(erased.kept, LATER, "C", [], Signer(KEY))
+    of_other = dict(open_table(NAME).ledger().requests[LATER].result["erasure"])
+    entry = a_request_entry(ERASE, operation="Erase", batch_ids=("A",))
+    reported = {**entry.result, "erasure": {**of_other, "restatement": ERASE}}
+    note(erased.kept, set_requests=(replace(entry, result=reported),))
+
+    found = lethe("erasures", "verify", NAME, "ns/erase", "--public-key", tmp_path / "key.pub", "--json")
+
+    assert (found.exit_code, codes(found)) == (1, ["RecordOfAnother", "SignatureInvalid"])
+
+
+def test_a_file_that_came_back_is_found(erased: Erased, lethe: Command) -> None:
+    """As out of a backup: no snapshot needs to name it."""
+    shutil.move(erased.bin, erased.removed)
+
+    found = lethe("erasures", "verify", NAME, "--storage", "--json")
+
+    assert (found.exit_code, codes(found)) == (1, ["FileIsThere", "BatchIsThere"])
+
+
+def test_rows_that_came_back_in_another_file_are_found(erased: Erased, lethe: Command) -> None:
+    erased.kept.append("A", "B")
+
+    found = lethe("erasures", "verify", NAME, "--storage", "--json")
+
+    assert (found.exit_code, codes(found)) == (1, ["BatchIsThere"])
+
+
+def test_rows_in_a_file_without_field_ids_are_found(erased: Erased, lethe: Command) -> None:
+    """As another engine writes it."""
+    rows = pq.read_table(erased.bin).replace_schema_metadata()
+    rows = rows.cast(SCHEMA)
+    pq.write_table(rows, erased.removed.with_name("loose.parquet"))
+
+    found = lethe("erasures", "verify", NAME, "--storage", "--json")
+
+    assert (found.exit_code, codes(found)) == (1, ["BatchIsThere"])
+
+
+def test_a_value_is_searched_for_in_every_object_and_not_printed(
+    erased: Erased, lethe: Command, catalog: Catalog, tmp_path: Path
+) -> None:
+    del catalog
+    (tmp_path / "values").write_text("Ada Lovelace\n4711\n")
+    search = ("erasures", "verify", NAME, "--storage", "--values", tmp_path / "values")
+    clean = lethe(*search)
+    folder = Path(erased.kept.table.location().removeprefix("file://"))
+    erased.kept.append(*"BBBB", start=4710)  # a number, which is text nowhere
+    of_rows = lethe(*search, "--json")
+    (folder / "metadata/stats.puffin").write_bytes(b"PFA1..Ada Lovelace..")
+    (folder / "data/name=Ada%20Lovelace").mkdir()
+    (folder / "data/name=Ada%20Lovelace/x.txt").write_bytes(b"")
+
+    found = lethe(*search)
+
+    assert (clean.exit_code, codes(of_rows)) == (0, ["ValueIsThere"])
+    assert (found.exit_code, "3 objects with one of the values" in found.output) == (1, True), found.output
+    assert "Lovelace" not in found.output
+
+
+def test_the_digest_of_the_batches_is_compared(erased: Erased, lethe: Command, tmp_path: Path) -> None:  # noqa: ARG001
+    (tmp_path / "digest-key").write_bytes(DIGEST_KEY)
+    (tmp_path / "other-key").write_bytes(b"o" * 32)
+    (tmp_path / "short-key").write_bytes(b"o")
+
+    same, other, short = (
+        lethe("erasures", "verify", NAME, "--digest-key", tmp_path / f"{name}-key", "--json")
+        for name in ("digest", "other", "short")
+    )
+
+    assert (same.exit_code, other.exit_code, codes(other)) == (0, 1, ["DigestDiffers"])
+    assert "another key" in other.output
+    assert (short.exit_code, "InvalidKey" in short.output) == (10, True)
+
+
+def test_the_digest_of_values_is_compared_with_those_that_are_given(
+    flights: Kept, lethe: Command, tmp_path: Path
+) -> None:
+    flights.append("A")
+    digest = values_digest(b"Ada\nGrace", DIGEST_KEY)
+    close(flights, ERASE, "", [], values_digest=digest)
+    (tmp_path / "key").write_bytes(DIGEST_KEY)
+    (tmp_path / "same").write_text("Grace\r\nAda\n")
+    (tmp_path / "fewer").write_text("Ada\n")
+    compare = ("erasures", "verify", NAME, "ns/erase", "--digest-key", tmp_path / "key", "--json", "--values")
+
+    same, fewer = lethe(*compare, tmp_path / "same"), lethe(*compare, tmp_path / "fewer")
+    of_which = lethe("erasures", "verify", NAME, "--digest-key", tmp_path / "key", "--values", tmp_path / "same")
+
+    assert (same.exit_code, fewer.exit_code, codes(fewer)) == (0, 1, ["DigestDiffers"]), same.output
+    assert "Ada" not in fewer.output
+    assert of_which.exit_code == 2
+
+
+def test_an_open_erasure_has_no_evidence(erased: Erased, lethe: Command) -> None:
+    asked = a_request_entry(LATER, operation="Erase", batch_ids=("B",))
+    note(erased.kept, set_requests=(asked,), set_erasures=(Erasure(LATER, 2, NOW),))
+
+    named = lethe("erasures", "verify", NAME, "ns/later", "--json")
+    shown = lethe("erasures", "show", NAME, "ns/later")
+
+    assert (named.exit_code, codes(named)) == (1, ["NotVerified"])
+    assert (shown.exit_code, "NotVerified" in shown.output) == (10, True)
+    assert lethe("erasures", "verify", NAME).exit_code == 0  # of those that are closed
+
+
+def test_arguments_that_cannot_be_are_refused(erased: Erased, lethe: Command, tmp_path: Path) -> None:  # noqa: ARG001
+    (tmp_path / "no.pub").write_text("no key")
+    (tmp_path / "values").write_text("v")
+
+    unknown = lethe("erasures", "verify", NAME, "ns/nobody")
+    no_key = lethe("erasures", "verify", NAME, "--public-key", tmp_path / "no.pub")
+    no_storage = lethe("erasures", "verify", NAME, "--values", tmp_path / "values")
+
+    assert (unknown.exit_code, "UnknownErasure" in unknown.output) == (10, True)
+    assert (no_key.exit_code, "InvalidKey" in no_key.output) == (10, True)
+    assert (no_storage.exit_code, "--values needs --storage or --digest-key" in no_storage.output) == (2, True)
+
+
+def test_a_table_without_erasures_has_nothing_to_verify(catalog: Catalog, lethe: Command) -> None:
+    Kept(new_table(catalog, "air.new")).append("A")
+
+    found = lethe("erasures", "verify", "lite.air.new", "--storage")
+
+    assert (found.exit_code, "0 erasures" in found.output) == (0, True)

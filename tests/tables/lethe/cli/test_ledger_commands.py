@@ -1,0 +1,181 @@
+"""`lethe ledger` and `lethe batches` say what lies in the files, and find what does not agree."""
+
+import json
+from collections.abc import Callable
+
+import pytest
+from click.testing import Result
+from lethe.ledger import avro
+from lethe.ledger.ledger import BatchState
+
+from tests.support.builders import NOW, RUN, a_batch, a_tombstone, ago
+from tests.tables.lethe.cli.conftest import NAME, Kept
+
+Lethe = Callable[..., Result]
+
+
+def test_show_counts_what_the_ledger_of_the_head_holds(flights: Kept, lethe: Lethe) -> None:
+    flights.append("A", "B")
+    carrier = flights.commit("A", batches=[a_batch("A", BatchState.REVERTED), a_batch("B"), a_batch("C")])
+    head = flights.append("C")
+
+    shown = json.loads(lethe("ledger", "show", NAME, "--json").output)
+
+    assert (shown["snapshotId"], shown["carrierId"], shown["bare"], shown["version"]) == (head, carrier, 1, 1)
+    assert (shown["tombstones"], shown["batches"]) == (1, {"promoted": 2, "reverted": 1})
+    assert shown["oldestTombstoneTime"] == f"{NOW:%Y-%m-%dT%H:%M:%SZ}"
+    assert [c["records"] for c in shown["chunks"]["tombstones"]] == [1]
+
+
+def test_show_prints_the_same_as_text(flights: Kept, lethe: Lethe) -> None:
+    flights.commit("A", batches=[a_batch("A", BatchState.REVERTED)])
+
+    result = lethe("ledger", "show", NAME)
+
+    assert result.exit_code == 0
+    for line in ("tombstones    1", "batches       1 reverted", f"carrier       snapshot {flights.head}"):
+        assert line in result.output
+
+
+def test_show_reports_that_a_table_has_no_ledger(flights: Kept, lethe: Lethe) -> None:
+    flights.append("A")
+
+    assert "none: Lethe has deleted no rows" in lethe("ledger", "show", NAME).output
+
+
+def test_log_lists_the_newest_first_and_marks_the_bare(flights: Kept, lethe: Lethe) -> None:
+    first = flights.append("A", "B")
+    second = flights.commit("A")
+    third = flights.append("B")
+
+    listed = json.loads(lethe("ledger", "log", NAME, "--json").output)
+
+    assert [(line["snapshotId"], line["bare"]) for line in listed] == [(third, True), (second, False), (first, True)]
+    revert = listed[1]
+    assert (revert["runKind"], revert["runId"]) == ("Restatement", RUN)
+    assert (revert["added"], revert["deleted"], revert["total"]) == (1, 0, 1)
+    assert listed[0]["refs"] == ["main"]
+    assert "(bare)" in lethe("ledger", "log", NAME).output.splitlines()[1]
+
+
+def test_log_is_as_long_as_asked_for(flights: Kept, lethe: Lethe) -> None:
+    for _ in range(3):
+        flights.commit()
+
+    result = lethe("ledger", "log", NAME, "-n", 2)
+
+    assert "2 of 3 snapshots" in result.output
+    assert len(json.loads(lethe("ledger", "log", NAME, "-n", 2, "--json").output)) == 2
+    assert len(json.loads(lethe("ledger", "log", NAME, "--all", "--json").output)) == 3
+
+
+def test_verify_of_a_correct_table_reports_how_much_it_read(flights: Kept, lethe: Lethe) -> None:
+    flights.append("A", "B")
+    flights.commit("A", "B", batches=[a_batch("A", BatchState.REVERTED)])
+    flights.commit(removed=["A"], vacuumed=[a_tombstone("A")], kind="Vacuum")
+    flights.append("C")
+
+    result = lethe("ledger", "verify", NAME)
+
+    assert (result.exit_code, result.output.splitlines()[-1]) == (
+        0,
+        "lite.air.flights: 4 snapshots, 2 ledgers, 4 files: no problems",
+    )
+
+
+def test_verify_names_the_snapshots_that_a_missing_file_takes_with_it(flights: Kept, lethe: Lethe) -> None:
+    head = flights.commit("A")
+    gone = flights.ledger_file("*-tombstones.avro")
+    gone.unlink()
+
+    result = lethe("ledger", "verify", NAME)
+
+    assert result.exit_code == 1
+    assert result.output.startswith(f"snapshot {head}: ")
+    assert gone.name in result.output
+    assert "1 problems" in result.output
+
+
+@pytest.mark.parametrize("content", [b"", b"garbage", b"Obj\x01"])
+def test_verify_finds_a_file_that_is_damaged(flights: Kept, lethe: Lethe, content: bytes) -> None:
+    flights.commit("A", batches=[a_batch("A", BatchState.REVERTED)])
+    flights.ledger_file("*-batches.avro").write_bytes(content)
+
+    result = lethe("ledger", "verify", NAME)
+
+    assert result.exit_code == 1
+    assert "-batches.avro is not readable as batches" in result.output
+
+
+def test_verify_finds_a_file_that_holds_less_than_its_root_records(flights: Kept, lethe: Lethe) -> None:
+    """The snapshot's own count disagrees, too, and each says so."""
+    head = flights.commit("A", "B")
+    file = flights.ledger_file("*-tombstones.avro")
+    file.write_bytes(avro.TOMBSTONES.encode([a_tombstone("A", namespace=2)]).content)
+
+    result = lethe("ledger", "verify", NAME).output
+
+    assert f"{file.name} holds 1 tombstones; the root says 2" in result
+    assert f"snapshot {head}: tombstone.metrics.total.count is 2, but the files hold 1" in result
+
+
+def test_verify_finds_a_root_whose_bounds_differ_from_those_of_the_file(flights: Kept, lethe: Lethe) -> None:
+    """A look-up leaves files out by them: what they miss would be read as not deleted."""
+    flights.commit("A", "B")
+    root = flights.ledger_file("*-root.json")
+    root.write_text(root.read_text().replace('"lower": "A"', '"lower": "B"'))
+
+    result = lethe("ledger", "verify", NAME)
+
+    assert result.exit_code == 1
+    assert "differ from those in the root" in result.output
+
+
+def test_verify_finds_a_root_that_is_gone(flights: Kept, lethe: Lethe) -> None:
+    flights.commit("A")
+    flights.ledger_file("*-root.json").unlink()
+
+    result = lethe("ledger", "verify", NAME)
+
+    assert result.exit_code == 1
+    assert "-root.json" in result.output
+
+
+def test_batches_are_listed_by_their_last_change_and_chosen_by_state_or_id(flights: Kept, lethe: Lethe) -> None:
+    known = [
+        a_batch("A", BatchState.REPLACED, time=ago(hours=1), replaced_by="A2", restatement="ns/fix/0123"),
+        a_batch("A2", time=ago(hours=2)),
+        a_batch("C", BatchState.REFUSED, refusal="SchemaMismatch: no column v"),
+    ]
+    flights.commit("A", batches=known)
+
+    def ids(*options: str) -> list[str]:
+        return [b["id"] for b in json.loads(lethe("batches", NAME, "--json", *options).output)]
+
+    assert ids() == ["A2", "A", "C"]
+    assert ids("--state", "replaced", "--state", "refused") == ["A", "C"]
+    assert ids("--id", "A2") == ["A2"]
+    result = lethe("batches", NAME).output
+    assert "ns/fix, replaced by A2" in result
+    assert "SchemaMismatch: no column v" in result
+
+
+def test_a_batch_that_is_not_in_the_ledger_is_reported_as_unknown(flights: Kept, lethe: Lethe) -> None:
+    flights.commit(batches=[a_batch("A")])
+
+    result = lethe("batches", NAME, "--id", "Z")
+
+    assert (result.exit_code, result.output) == (
+        10,
+        "lethe: UnknownBatch: the ledger of lite.air.flights has no batch 'Z'.\n",
+    )
+
+
+def test_a_batch_has_the_state_that_it_had_at_a_snapshot(flights: Kept, lethe: Lethe) -> None:
+    before = flights.commit(batches=[a_batch("A")])
+    flights.commit("A", batches=[a_batch("A", BatchState.REVERTED)])
+
+    (then,) = json.loads(lethe("batches", NAME, "--snapshot", before, "--json").output)
+    (now,) = json.loads(lethe("batches", NAME, "--json").output)
+
+    assert (then["state"], then["tombstoned"], now["state"], now["tombstoned"]) == ("promoted", False, "reverted", True)
