@@ -1,6 +1,6 @@
 # Shared by all scripts under dev/: folders, the choice of the cluster, and progress messages.
 #
-# Scripts that run where Docker runs must work on macOS too, with its bash 3.2 and the commands of BSD; tests/unit/dev checks it. What has
+# Scripts that run where Docker runs must work on macOS too, with its bash 3.2 and the commands of BSD; tests/services/dev checks it. What has
 # no common command is in portable.py.
 # shellcheck shell=bash
 set -euo pipefail

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Install the Debian packages that the given parts need and this machine lacks:
-# packages.sh python|java|postgres|javascript|browser|compiler|emulator|node|lists ...
+# packages.sh python|java|postgres|javascript|browser|busybox|compiler|emulator|node|lists ...
 # If the commands exist, it does nothing and needs no root. `lists` only updates the lists of packages.
 source "$(dirname "$0")/lib.sh"
 
@@ -34,6 +34,9 @@ for part; do
       ;;
     compiler)
       lacks cc && missing+=(gcc libc6-dev)
+      ;;
+    busybox)
+      lacks busybox && missing+=(busybox)
       ;;
     emulator)
       lacks qemu-aarch64-static && missing+=(qemu-user-static)

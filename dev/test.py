@@ -42,7 +42,7 @@ class Part:
 
 PARTS = {
     "python": Part([["dev/packages.sh", "python"], ["dev/venv.sh"]]),
-    "packages": Part([["dev/packages.sh", "java", "postgres", "browser", "javascript"]]),
+    "packages": Part([["dev/packages.sh", "java", "postgres", "browser", "javascript", "busybox"]]),
     "jars": Part(
         [[PYTHON, "-m", "lethe.jars", f"{CACHE}/jars", "--scope", "test"], [PYTHON, "spark_apps/archive_classes.py"]],
         after=["python", "packages"],
@@ -65,9 +65,11 @@ PARTS = {
     ),
     "launchers": Part([["dev/tools.sh", "kubernetes", "spark-operator", "kueue"]], after=["chart"]),
 }
+# By folder.
 NEEDS = {
     "tests/unit": ["python"],
     "tests/tables": ["python"],
+    "tests/long": ["python"],
     "tests/spark": ["python", "packages", "jars", "s3"],
     "tests/services": ["python", "packages", "jars", "s3", "chart", "servers"],
     "tests/local": ["python", "packages", "jars", "s3", "servers"],
@@ -79,6 +81,7 @@ LONG_NEEDS = {
 }
 # Folders of one stage are one run of pytest.
 STAGES = (("tests/unit", "tests/tables"), ("tests/spark",), ("tests/services", "tests/local"))
+LONG_STAGES = (*STAGES, ("tests/long",))
 ON_CLUSTER = "tests/cluster"
 
 
@@ -100,7 +103,7 @@ TIERS = {
     "fast": Plan((("tests/unit",),), lint="python"),
     "test": Plan(STAGES, lint="python"),
     "cluster": Plan(cluster=(ON_CLUSTER,)),
-    "all": Plan(STAGES, (ON_CLUSTER,), lint="all", long=True),
+    "all": Plan(LONG_STAGES, (ON_CLUSTER,), lint="all", long=True),
     "ci": Plan(STAGES, (ON_CLUSTER,), lint="all"),
 }
 
@@ -115,7 +118,7 @@ def plan_of(tier: str, folders: Sequence[str]) -> Plan:
     plan = TIERS[tier]
     if not folders:
         return plan
-    stages = (tuple(f for f in folders if _is_below(f, stage)) for stage in STAGES)
+    stages = (tuple(f for f in folders if _is_below(f, stage)) for stage in LONG_STAGES)
     on_cluster = tuple(f for f in folders if _is_below(f, [ON_CLUSTER]))
     return Plan(tuple(s for s in stages if s), on_cluster, long=plan.long)
 
@@ -280,6 +283,8 @@ def run_all(plan: Plan, parts: Parts) -> int:
     runs, failed = [], set()
     cluster = None
     if plan.cluster:
+        if plan.long:
+            parts.wait_for(["compiler"])
         command = ["dev/on_cluster.sh", "long" if plan.long else "short", *pytest_command(plan, plan.cluster)]
         cluster = Running("tests/cluster", command, CLUSTER)
         say(f"tests/cluster: output in {cluster.log}, and here at the end")

@@ -8,7 +8,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import pytest
 import yaml
 
 ROOT = Path(__file__).parents[3]
@@ -29,7 +28,7 @@ CATALOGS = {
 
 
 def helm(*arguments: str, values: dict[str, Any] | None = None) -> subprocess.CompletedProcess[str]:
-    assert HELM is not None
+    assert HELM is not None, "helm is not there: run dev/tools.sh helm"
     return subprocess.run(
         [HELM, *arguments, "--values", "-"], input=json.dumps(values or {}), capture_output=True, text=True, timeout=60
     )
@@ -78,6 +77,3 @@ def environment(documents: list[dict[str, Any]]) -> dict[str, str]:
 def watched(documents: list[dict[str, Any]], kind: str) -> list[dict[str, Any]]:
     """The operator's objects in watched namespaces."""
     return [d for d in of_kind(documents, kind) if d["metadata"]["namespace"] != "lethe-system"]
-
-
-needs_helm = pytest.mark.skipif(HELM is None, reason="helm is not there; `make tools` builds it")

@@ -9,14 +9,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import pytest
 import yaml
 
-from tests.services.chart.chart import CACHE, CHART, ROOT, needs_helm, refused, render
+from tests.services.chart.chart import CACHE, CHART, ROOT, refused, render
 
 PROMTOOL = shutil.which("promtool", path=f"{CACHE / 'bin'}:{os.environ.get('PATH', '')}")
-needs_promtool = pytest.mark.skipif(PROMTOOL is None, reason="promtool is not there; `dev/tools.sh promtool` builds it")
-pytestmark = [needs_helm]
 RUNBOOKS = "https://docs.example/runbooks/"
 OF_DATASET = {"namespace": "air", "dataset": "flights"}
 DATASET = 'namespace="air",dataset="flights"'
@@ -300,20 +297,18 @@ def _groups(**alerts: Any) -> list[dict[str, Any]]:
 
 
 def promtool(*arguments: str, folder: Path) -> str:
-    assert PROMTOOL is not None
+    assert PROMTOOL is not None, "promtool is not there: run dev/tools.sh promtool"
     done = subprocess.run([PROMTOOL, *arguments], cwd=folder, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
 
-@needs_promtool
 def test_promtool_accepts_the_rendered_rules(tmp_path: Path) -> None:
     (tmp_path / "rules.yaml").write_text(yaml.safe_dump({"groups": _groups()}))
 
     assert f"{len(rules())} rules found" in promtool("check", "rules", "--lint=all", "rules.yaml", folder=tmp_path)
 
 
-@needs_promtool
 def test_each_alert_fires_when_it_should_and_not_before(tmp_path: Path) -> None:
     known = rules()
     (tmp_path / "rules.yaml").write_text(yaml.safe_dump({"groups": _groups()}))

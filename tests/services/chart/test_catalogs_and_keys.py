@@ -9,9 +9,7 @@ import pytest
 from lethe.erasure.signature import load_signer
 from pyiceberg.utils.config import Config
 
-from tests.services.chart.chart import CATALOGS, needs_helm, of_kind, refused, render, secrets_called
-
-pytestmark = needs_helm
+from tests.services.chart.chart import CATALOGS, of_kind, refused, render, secrets_called
 
 
 def test_pyiceberg_can_read_the_file_of_a_namespace_without_catalogs(

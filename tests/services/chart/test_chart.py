@@ -23,13 +23,10 @@ from tests.services.chart.chart import (
     container,
     environment,
     helm,
-    needs_helm,
     of_kind,
     refused,
     render,
 )
-
-pytestmark = needs_helm
 
 
 def test_lint_is_clean_even_when_strict() -> None:

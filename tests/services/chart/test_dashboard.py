@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.services.chart.chart import CHART, ROOT, needs_helm, refused, render
-from tests.services.chart.test_alerts import needs_promtool, promtool
+from tests.services.chart.chart import CHART, ROOT, refused, render
+from tests.services.chart.test_alerts import promtool
 from tests.support.exposed_metrics import exposed
 from tests.support.promql import OF_TARGETS, names_in, unknown
 
@@ -63,7 +63,6 @@ def test_each_expression_of_an_alert_names_metrics_and_labels_that_exist() -> No
     assert len(rules) > 20
 
 
-@needs_promtool
 def test_prometheus_understands_each_query(tmp_path: Path) -> None:
     rules = [
         {"record": f"q:{n}", "expr": re.sub(r"\$\w+", "x", expression)}
@@ -86,7 +85,6 @@ def test_panels_explain_themselves_and_do_not_overlap() -> None:
     assert len({p["id"] for p in BOARD["panels"]}) == len(BOARD["panels"])
 
 
-@needs_helm
 def test_grafanas_sidecar_finds_the_dashboard_by_its_label() -> None:
     dashboard = {"create": True, "annotations": {"grafana_folder": "Lake"}}
     (config_map,) = [
@@ -98,7 +96,6 @@ def test_grafanas_sidecar_finds_the_dashboard_by_its_label() -> None:
     assert json.loads(config_map["data"]["lethe.json"]) == BOARD
 
 
-@needs_helm
 def test_without_a_request_there_is_no_dashboard_and_without_metrics_it_is_refused() -> None:
     assert not [d for d in render() if d["metadata"]["name"].endswith("-dashboard")]
 

@@ -7,9 +7,8 @@ import pytest
 import yaml
 from lethe_gateway.settings import ConsoleSettings, IndexSettings, Limits, Settings, UploadSettings, from_environment
 
-from tests.services.chart.chart import CHART, container, needs_helm, of_kind, refused, render
+from tests.services.chart.chart import CHART, container, of_kind, refused, render
 
-pytestmark = needs_helm
 ON = {"enabled": True}
 
 

@@ -9,9 +9,8 @@ import yaml
 from lethe_inlet import clusters
 from lethe_inlet.settings import from_environment
 
-from tests.services.chart.chart import CHART, needs_helm, of_kind, refused, render
+from tests.services.chart.chart import CHART, of_kind, refused, render
 
-pytestmark = needs_helm
 PROPERTIES = {"bootstrap.servers": "kafka:9092", "sasl.password": "secret"}
 CLUSTERS = {
     "main": {"properties": PROPERTIES, "schemaRegistry": {"url": "https://registry", "username": "u", "password": "p"}},

@@ -7,13 +7,11 @@ import pytest
 import yaml
 from lethe_operator.settings import from_environment
 
-from tests.services.chart.chart import environment, needs_helm, render
+from tests.services.chart.chart import environment, render
 from tests.unit.docs.blocks import ROOT, blocks_of
 
 PAGES = ("install-eks", "install-gke", "install-on-premises")
 AWS, GOOGLE = "eks.amazonaws.com/role-arn", "iam.gke.io/gcp-service-account"
-
-pytestmark = needs_helm
 
 
 def values_of(page: str, title: str = "my-values.yaml") -> list[dict[str, Any]]:

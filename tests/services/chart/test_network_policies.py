@@ -9,10 +9,8 @@ from lethe_operator.build import warm_driver
 from lethe_operator.build.spark_conf import BLOCK_MANAGER_PORT, DRIVER_PORT
 from lethe_operator.settings import WarmDriverSettings
 
-from tests.services.chart.chart import HELM, environment, of_kind, render
+from tests.services.chart.chart import environment, of_kind, render
 from tests.unit.lethe_operator.build.test_build import ALONE, RUN, SETTINGS, WIDE, a_job, pod
-
-pytestmark = pytest.mark.skipif(HELM is None, reason="helm is not there; `make tools` builds it")
 
 
 @dataclass(frozen=True)
@@ -122,9 +120,9 @@ def test_only_a_driver_and_its_executors_reach_each_other(restrict: bool) -> Non
     assert not may(found, EXECUTOR, SCALED, 4040)
 
 
-@pytest.mark.parametrize("target", [DRIVER, deployed("committer") if HELM else DRIVER], ids=["driver", "committer"])
-def test_no_pod_reaches_a_driver_without_executors_or_a_committer(target: Pod) -> None:
-    found = policies()
+@pytest.mark.parametrize("kind", ["driver", "committer"])
+def test_no_pod_reaches_a_driver_without_executors_or_a_committer(kind: str) -> None:
+    found, target = policies(), DRIVER if kind == "driver" else deployed("committer")
 
     for source in (STRANGER, ELSEWHERE, EXECUTOR, SCALED, DRIVER, DNS):
         for port in (DRIVER_PORT, BLOCK_MANAGER_PORT, 80):

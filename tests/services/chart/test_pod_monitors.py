@@ -7,9 +7,8 @@ import pytest
 from lethe_operator.build import warm_driver
 from lethe_operator.settings import from_environment
 
-from tests.services.chart.chart import environment, needs_helm, render
+from tests.services.chart.chart import environment, render
 
-pytestmark = needs_helm
 EVERYTHING: Mapping[str, Any] = {
     "watchNamespaces": ["a", "b"],
     "metrics": {"podMonitor": {"create": True}},

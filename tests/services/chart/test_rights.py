@@ -5,9 +5,7 @@ from typing import Any
 import pytest
 from lethe_operator.build.dataset_objects import SCALED_RUNS_ROLE
 
-from tests.services.chart.chart import needs_helm, of_kind, render, watched
-
-pytestmark = needs_helm
+from tests.services.chart.chart import of_kind, render, watched
 
 
 def test_rights_end_at_the_watched_namespaces() -> None:

@@ -12,13 +12,10 @@ from tests.services.chart.chart import (
     container,
     environment,
     helm,
-    needs_helm,
     of_kind,
     render,
     watched,
 )
-
-pytestmark = needs_helm
 
 
 def test_an_upgrade_replaces_pods_one_by_one_and_a_drain_evicts_one_at_a_time() -> None:

@@ -99,8 +99,7 @@ def test_the_check_finds_what_it_forbids(line: str) -> None:
 def few_commands(tmp_path: Path) -> dict[str, str]:
     """An environment with Python, bash, and what busybox has in its place of GNU's commands."""
     busybox = shutil.which("busybox")
-    if busybox is None:
-        pytest.skip("busybox is not installed (apt-get install busybox-static)")
+    assert busybox is not None, "busybox is not there: run dev/packages.sh busybox"
     folder = tmp_path / "bin"
     folder.mkdir()
     for name in (

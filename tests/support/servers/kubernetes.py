@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import kubernetes.client
-import pytest
 import yaml
 from lethe_operator.kube import Kube
 
@@ -25,10 +24,9 @@ TOKEN_WITHOUT_RIGHTS = "the-token-of-a-guest"
 
 
 def tool(name: str) -> str:
-    """The path of a program. Skips the test without it."""
+    """The path of a program. Raises: AssertionError: it is not there."""
     found = shutil.which(name, path=f"{CACHE / 'bin'}:{os.environ.get('PATH', '')}")
-    if found is None:
-        pytest.skip(f"{name} is not there: dev/tools.sh kubernetes spark-operator kueue builds it; make test-all does")
+    assert found is not None, f"{name} is not there: run dev/tools.sh kubernetes spark-operator kueue"
     return found
 
 

@@ -1,14 +1,13 @@
 """A listing of any length is folded into what a decision needs, and no more of it is remembered."""
 
-import tracemalloc
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
 import pytest
 from lethe.buffer import digest as module
-from lethe.buffer.batch import BufferedBatch, ListedObject, NoBatch
+from lethe.buffer.batch import BufferedBatch, NoBatch
 from lethe.buffer.digest import BufferDigest, BufferState, digest, state_of
 from lethe.buffer.layout import Directories, Files, Layout, folders_of
 from lethe.ledger.ledger import BatchEntry, BatchState, Ledger
@@ -202,45 +201,16 @@ def test_a_batch_that_was_refused_waits_again_with_other_objects() -> None:
     assert ids(made.as_of(later.batches)) == ["B"]
 
 
-def a_listing(objects: int) -> Iterator[ListedObject]:
-    """As a store lists them, four to a batch and none of them kept; the ages go up and down."""
-    for n in range(objects // 4):
-        folder, at = f"{ROOT}/batch_id=2026-03-01.{n:07}", ago(seconds=n * 7919 % 100_003)
-        yield listed(f"{folder}/_SUCCESS", 0, f"m{n}", at)
-        for part in range(3):
-            key = f"{folder}/part-0000{part}-of-00003.snappy.parquet"
-            yield listed(key, 1000, f"an-etag-has-thirty-two-characters{part}{n:07}", at)
-
-
-def a_listing_of_files(count: int) -> Iterator[ListedObject]:
-    """Each of them a batch."""
-    for n in range(count):
-        key = f"{ROOT}/2026-03-01.{n:07}.snappy.parquet"
-        yield listed(key, 1000, f"an-etag-has-thirty-two-characters0{n:07}", ago(seconds=n * 7919 % 100_003))
-
-
-@pytest.mark.parametrize(
-    ("listing", "layout", "counts", "max_bytes"),
-    [
-        (a_listing(50_000), Directories("batch_id"), (11_250, 1_250), 4 * MIB),
-        (a_listing_of_files(50_000), Files(), (45_000, 5_000), 6 * MIB),  # four times the batches, by their hashes
-    ],
-    ids=["Directory", "File"],
-)
-def test_the_memory_that_a_listing_takes_does_not_grow_with_the_buffer(
-    listing: Iterator[ListedObject], layout: Layout, counts: tuple[int, int], max_bytes: int
-) -> None:
-    """50,000 objects, a tenth of them promoted: kept whole they would be 20 MiB."""
+@pytest.mark.parametrize(("layout", "counts"), [(Directories("batch_id"), (9, 1)), (Files(), (36, 4))])
+def test_what_a_run_takes_is_kept_of_a_listing_in_its_order(layout: Layout, counts: tuple[int, int]) -> None:
+    """tests/long/test_memory.py measures that the rest is not kept."""
+    folders = isinstance(layout, Directories)
+    found = [listed(f"{ROOT}/batch_id={n:02}/{name}", 10) for n in range(10) for name in ("_SUCCESS", "a", "b", "c")]
+    files = [listed(f"{ROOT}/{n:02}.parquet", 10) for n in range(40)]
 
     def look_up(wanted: Sequence[str]) -> Mapping[str, BatchEntry]:
-        return {i: a_batch(i, time=ago(days=9)) for i in wanted if i.removesuffix(".snappy").endswith("7")}
+        return {i: a_batch(i, time=ago(days=9)) for i in wanted if i.endswith("7")}
 
-    tracemalloc.start()
-    try:
-        made = digest(folders_of(listing, ROOT, layout), look_up, 2000, 3600, NOW)
-        peak = tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
+    made = digest(folders_of(iter(found if folders else files), ROOT, layout), look_up, 5, 3600, NOW)
 
-    assert (made.objects, made.batches, made.promoted, len(made.oldest)) == (50_000, *counts, 2000)
-    assert peak < max_bytes
+    assert (made.objects, made.batches, made.promoted, len(made.oldest)) == (40, *counts, 5)

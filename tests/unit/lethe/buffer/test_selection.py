@@ -1,11 +1,8 @@
 """What a run takes from a listing of its buffer, and that it keeps no more of it than it needs."""
 
-import tracemalloc
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime, timedelta
 
-import pytest
-from lethe.buffer import selection as finding
 from lethe.buffer.batch import BufferedBatch, NoBatch
 from lethe.buffer.batch_rows import BUFFERED
 from lethe.buffer.selection import Found, find
@@ -100,16 +97,3 @@ def test_so_many_waiting_batches_are_shown_and_no_more() -> None:
     rows = gone_through(many(40_003)).waiting_but()
 
     assert (len(rows), rows[0].batch_id, rows[-1].batch_id) == (20_000, "b0", "b19999")
-
-
-def test_a_buffer_four_times_as_large_takes_no_more_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(finding, "BUFFERED_AT_MOST", 1000)
-
-    def peak(count: int) -> int:
-        tracemalloc.start()
-        gone_through(many(count), "b1")
-        peak = tracemalloc.get_traced_memory()[1]
-        tracemalloc.stop()
-        return peak
-
-    assert peak(20_000) - peak(5_000) < MIB / 4

@@ -2,22 +2,10 @@
 
 import subprocess
 import sys
-import time
 
 import click
 import pytest
 from lethe.cli.main import COMMANDS, cli
-
-
-def test_help_takes_less_than_half_a_second() -> None:
-    """The best of some attempts: other processes may use the machine."""
-    taken = []
-    for _ in range(5):
-        began = time.monotonic()
-        subprocess.run([sys.executable, "-m", "lethe.cli", "--help"], check=True, capture_output=True)
-        taken.append(time.monotonic() - began)
-
-    assert min(taken) < 0.5
 
 
 def test_help_imports_no_package_of_a_command() -> None:

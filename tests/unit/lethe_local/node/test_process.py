@@ -20,7 +20,7 @@ time.sleep(600)
 """
 LIMIT_SECONDS = 30
 
-pytestmark = pytest.mark.skipif(not process.PROC.is_dir(), reason="elsewhere there is no warm driver")
+pytestmark = pytest.mark.skipif(not process.PROC.is_dir(), reason="the kernel has no /proc, so there is no warm driver")
 
 
 def started(folder: Path) -> tuple[process.PodProcess, int]:

@@ -1,8 +1,6 @@
 """What the operator knows of Restatements: as the watch told it last, and never older than what it wrote itself."""
 
 import json
-import time
-import tracemalloc
 from datetime import timedelta
 from typing import Any
 
@@ -263,50 +261,6 @@ def test_an_expired_restatement_is_observed_and_the_next_expiry_is_known() -> No
 
     assert names(found) == ["over"]
     assert found.next_expiry == NOW + timedelta(seconds=1)
-
-
-def test_those_that_are_done_take_little_memory_and_no_time() -> None:
-    """Whole, each takes 8 kB, and parsing it at each look 0.1 ms: 20,000 would take 160 MB and two seconds."""
-    count, known = 4000, RestatementCache()
-    tracemalloc.start()
-    try:
-        for n in range(count):
-            body = a_restatement_body(f"r{n:05}", batchIds=[f"batch-{n}"], status=ENDED, meta=version(n))
-            known.put(body)
-        known.put(a_restatement_body("open", meta=version(count)))
-        held, _ = tracemalloc.get_traced_memory()
-    finally:
-        tracemalloc.stop()
-    began = time.process_time()
-    for _ in range(10):
-        found = known.of("ns", "flights", NOW)
-    took = time.process_time() - began
-
-    assert names(found) == ["open"]
-    assert held < 2500 * count
-    assert took < 10 * count * 0.00001
-    assert len(known.done("ns", "flights")) == count
-
-
-def test_those_that_wait_say_the_same_in_the_same_words_and_keep_them_once() -> None:
-    """As the API server sends them, each has words of its own, and takes more than 6 kB."""
-    count, known = 1000, RestatementCache()
-    waits = restatement_status.status(
-        a_restatement(), Assessment(RestatementPhase.QUEUED, "Unknown", "Queued", "It waits."), NOW
-    )
-    sent = [
-        json.dumps(a_restatement_body(f"r{n:05}", batchIds=[f"batch-{n}"], status=waits, meta=version(n)))
-        for n in range(count)
-    ]
-    tracemalloc.start()
-    try:
-        for text in sent:
-            known.put(json.loads(text))
-        held, _ = tracemalloc.get_traced_memory()
-    finally:
-        tracemalloc.stop()
-
-    assert held < 5300 * count
 
 
 # --- those whose rows are still to go -------------------------------------------------------------------------------

@@ -160,14 +160,12 @@ def test_a_sink_that_hangs_delays_no_reconcile_and_no_question(lake: Lake, publi
         lake.seen(publisher, name)
     wait_for(lambda: lake.sink.calls == SETTINGS.workers)
 
-    began = time.monotonic()
     for name in ("a", "b", "c", "d"):
         dataset = lake.seen(publisher, name)
         assert publisher.view(dataset) == NO_TROUBLE
     lags = publisher.lags()
-    took = time.monotonic() - began
 
-    assert took < 0.5
+    assert lake.sink.calls == SETTINGS.workers, "a send ended, so something has waited for it"
     assert len(lags) == 4
     assert min(lag.seconds for lag in lags) > 0
     release.set()

@@ -1,6 +1,5 @@
 """When buffered batches are moved into the table, and which."""
 
-import time
 from dataclasses import replace
 from datetime import datetime
 from typing import Any
@@ -10,7 +9,6 @@ from lethe.buffer.batch import BufferedBatch
 from lethe.contract.run import RunKind
 from lethe.ledger.ledger import BatchState
 from lethe_operator.decide.consolidation.trigger import ConsolidationVerdict, chosen, decide_consolidation, triggered
-from lethe_operator.decide.dataset import decide
 from lethe_operator.decide.guards.preconditions import RunBlocker
 from lethe_operator.decide.runs.retry import GivenUp
 from lethe_operator.resources.dataset import ConsolidationSettings, Dataset
@@ -144,19 +142,6 @@ def test_a_burst_after_a_silence_is_taken_in_runs_of_the_oldest() -> None:
         "3000 batches wait. The next listing finds the oldest of them.",
         None,
     )
-
-
-def test_a_decision_on_a_buffer_of_200_000_objects_takes_less_than_a_second() -> None:
-    """Of processor time: listing it is another matter, and another thread's."""
-    buffer = a_buffer(*(a_buffered(f"b{n:06}", age_seconds=n % 997) for n in range(100_000)))
-    world = a_world(buffer=buffer)
-    began = time.process_time()
-
-    actions = decide(a_dataset(**EAGER), world, NOW, SETTINGS)
-
-    assert time.process_time() - began < 1
-    assert len(actions.launches[0].run.consolidation.batch_ids) == 50_000  # type: ignore[union-attr]
-    assert actions.dataset_status["buffer"]["batches"] == 100_000  # type: ignore[index]
 
 
 def test_a_decision_to_wait_is_shown_too() -> None:

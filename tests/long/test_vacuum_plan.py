@@ -16,6 +16,8 @@ from lethe.vacuum.priority import PurgeDeadlines
 
 from tests.support.builders import NOW, a_tombstone
 
+pytestmark = pytest.mark.long
+
 # For 100,000 files: seconds of processor time on a slow machine whose two cores others work on. The goal is a tenth of it.
 ALLOWANCE_SECONDS = 30
 BATCHES_PER_FILE = 10
@@ -73,7 +75,7 @@ def planned(known: list[Tombstone], many: int) -> tuple[VacuumPlan, float | None
     return plan, in_vain_percent(estimate, plan.rewrite), drift.mean_depth()
 
 
-@pytest.mark.parametrize("many", [20_000, pytest.param(100_000, marks=pytest.mark.long)])
+@pytest.mark.parametrize("many", [20_000, 100_000])
 def test_many_files_and_tombstones_are_planned_in_seconds(many: int) -> None:
     known = tombstones(many, of=many)
     began = time.process_time()
