@@ -290,5 +290,6 @@ if [ $# = 0 ]; then
   esac
 fi
 "$ROOT/dev/packages.sh" python
+renice -n 10 -p $$ > /dev/null 2>&1 || true # what runs beside the builds comes first
 # Each has a lock of its own: a long build delays only those who need its result.
 for wanted; do locked "tool-$wanted" obtain "$wanted"; done

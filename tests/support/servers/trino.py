@@ -1,9 +1,11 @@
 """A Trino server whose catalog `lake` can register Iceberg tables by their metadata files. I/O.
 
-`dev/tools.sh trino` fetches it. It needs a JDK of version 24 or later: that in the environment variable TRINO_JAVA_HOME.
+`dev/tools.sh trino` fetches it. It needs a JDK of version 24 or later: that of the environment variable TRINO_JAVA_HOME, or one
+in /usr/lib/jvm.
 """
 
 import os
+import re
 import subprocess
 import time
 from collections.abc import Iterator
@@ -18,6 +20,18 @@ from tests.support.servers.postgres import free_port
 
 JVM = ["-server", "-Xmx2G", "-XX:+UseG1GC", "-Djdk.attach.allowAttachSelf=true", "--add-modules=jdk.incubator.vector"]
 START_SECONDS = 180
+JAVA_AT_LEAST = 24
+
+
+def java_home() -> str | None:
+    """The folder of a JDK that Trino takes; None: there is none."""
+    if chosen := os.environ.get("TRINO_JAVA_HOME"):
+        return chosen
+    for file in sorted(Path("/usr/lib/jvm").glob("*/release"), reverse=True):
+        version = re.search(r'^JAVA_VERSION="(\d+)', file.read_text(), re.MULTILINE)
+        if version is not None and int(version[1]) >= JAVA_AT_LEAST:
+            return str(file.parent)
+    return None
 
 
 class TrinoError(Exception):
@@ -64,7 +78,9 @@ def running(folder: Path) -> Iterator[Trino]:
         f"hive.metastore.catalog.dir=file://{folder}/metastore\nfs.hadoop.enabled=true\n"
         "iceberg.register-table-procedure.enabled=true\n"
     )
-    environ = {**os.environ, "JAVA_HOME": os.environ["TRINO_JAVA_HOME"]}
+    home = java_home()
+    assert home is not None, f"no JDK of version {JAVA_AT_LEAST} or later: set TRINO_JAVA_HOME"
+    environ = {**os.environ, "JAVA_HOME": home}
     environ.pop("JAVA_TOOL_OPTIONS", None)  # those of the tests' own JVMs choose another garbage collector
     log = (folder / "log").open("w")
     command = [str(server.resolve() / "bin" / "launcher"), f"--etc-dir={etc}", "run"]

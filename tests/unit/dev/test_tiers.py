@@ -31,7 +31,9 @@ def test_each_folder_of_tests_is_run_by_a_tier_that_knows_what_it_needs(tiers: M
 
     assert folders - {f"tests/{name}" for name in NO_TESTS} == run
     assert set(tiers.NEEDS) == run - {tiers.ON_CLUSTER}
-    assert {p for table in (tiers.NEEDS, tiers.LONG_NEEDS) for parts in table.values() for p in parts} <= set(tiers.PARTS)
+    assert {p for table in (tiers.NEEDS, tiers.LONG_NEEDS) for parts in table.values() for p in parts} <= set(
+        tiers.PARTS
+    )
     assert {other for part in tiers.PARTS.values() for other in part.after} <= set(tiers.PARTS)
 
 
