@@ -1,23 +1,21 @@
-"""One cluster as the tests see it: kubectl as a subprocess, always with the kubeconfig that was given for tests.
+"""One cluster as the tests see it, always with the kubeconfig that was given for tests.
 
 I/O only. Waiting is watching: `wait_for` reads the API server's watch stream and ends with it, or says what was seen last.
 """
 
 import json
 import os
-import select
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-Object = dict[str, Any]
+from tests.cluster.api import APPLY, JSON, MANAGER, MERGE_PATCH, Api, Object, api_of
+from tests.cluster.api import Refused as Refused
 
-
-class Refused(Exception):
-    """The API server said no; the text is what a user would have read."""
+PAUSE_SECONDS = 0.1
 
 
 class NotSeen(AssertionError):
@@ -41,19 +39,6 @@ def condition(body: Mapping[str, Any], kind: str) -> Mapping[str, Any]:
     return {}
 
 
-def documents(stream: str) -> tuple[list[Object], str]:
-    """The whole JSON documents at the start of a stream, and the rest."""
-    decoder, found, rest = json.JSONDecoder(), [], stream.lstrip()
-    while rest:
-        try:
-            document, end = decoder.raw_decode(rest)
-        except json.JSONDecodeError:
-            break
-        found.append(document)
-        rest = rest[end:].lstrip()
-    return found, rest
-
-
 @dataclass(frozen=True)
 class Cluster:
     """`namespace` is where the tests' resources live; every call is bound to `kubeconfig` and to nothing else."""
@@ -61,6 +46,8 @@ class Cluster:
     kubeconfig: Path
     namespace: str = "default"
     kubectl: str = field(default_factory=kubectl_path)
+    user: str = ""  # "": that of the kubeconfig
+    group: str = ""
 
     @property
     def environment(self) -> dict[str, str]:
@@ -80,55 +67,129 @@ class Cluster:
             raise Refused(done.stderr.strip() or done.stdout.strip())
         return done.stdout
 
+    @property
+    def api(self) -> Api:
+        return api_of(self.kubeconfig)
+
     def may(self, account: str, verb: str, what: str, subresource: str = "") -> bool:
         """Whether a ServiceAccount of the namespace may do `verb` with `what` ("pods", "configmap/name"), by the API server."""
-        who = (f"--as=system:serviceaccount:{self.namespace}:{account}", f"--subresource={subresource}")
-        try:
-            said = self.run("auth", "can-i", verb, what, *who)
-        except Refused as e:
-            said = str(e)  # kubectl ends with 1 when the answer is no
-        answer = said.strip().splitlines()[-1].split(" ")[0]
-        assert answer in ("yes", "no"), said
-        return answer == "yes"
+        kind, _, name = what.partition("/")
+        resource = self.api.resource(kind)
+        asked = {
+            "namespace": self.namespace if resource.namespaced else "",
+            "verb": verb,
+            "group": resource.group,
+            "resource": resource.plural,
+            "subresource": subresource,
+            "name": name,
+        }
+        groups = ["system:serviceaccounts", f"system:serviceaccounts:{self.namespace}", "system:authenticated"]
+        user = {"user": f"system:serviceaccount:{self.namespace}:{account}", "groups": groups}
+        review = {
+            "apiVersion": "authorization.k8s.io/v1",
+            "kind": "SubjectAccessReview",
+            "spec": {**user, "resourceAttributes": asked},
+        }
+        return bool(
+            self.api.ask("POST", "/apis/authorization.k8s.io/v1/subjectaccessreviews", review)["status"]["allowed"]
+        )
 
     def apply(self, *bodies: Object, dry_run: bool = False) -> list[Object]:
-        """Apply resources, in order, in one call."""
-        text = json.dumps({"apiVersion": "v1", "kind": "List", "items": bodies})
-        more = ["--dry-run=server"] if dry_run else []
-        answer = json.loads(self.run("apply", "-f", "-", "-o", "json", *more, stdin=text))
-        return list(answer["items"]) if answer["kind"] == "List" else [answer]
+        """Apply resources, in order, as a controller of GitOps does: on the server's side."""
+        return [self._write("PATCH", APPLY, body, body["metadata"]["name"], dry_run, force="true") for body in bodies]
+
+    def create(self, body: Object, *, dry_run: bool = False) -> Object:
+        """Create a resource; a user's kubectl sends the same request."""
+        return self._write("POST", JSON, body, "", dry_run)
+
+    def _write(
+        self, method: str, content_type: str, body: Object, name: str, dry_run: bool, force: str | None = None
+    ) -> Object:
+        namespace = body["metadata"].get("namespace", self.namespace)
+        path = self.api.resource_of(body).path(namespace, name)
+        dry = "All" if dry_run else None
+        return self._ask(
+            method,
+            path,
+            body,
+            content_type=content_type,
+            fieldManager=MANAGER,
+            fieldValidation="Strict",
+            force=force,
+            dryRun=dry,
+        )
 
     def patch(self, ref: str, body: Object, *, dry_run: bool = False) -> None:
-        more = ["--dry-run=server"] if dry_run else []
-        self.run("patch", ref, "--type=merge", "-p", json.dumps(body), *more)
+        dry = "All" if dry_run else None
+        self._ask("PATCH", self._path(ref), body, content_type=MERGE_PATCH, fieldManager=MANAGER, dryRun=dry)
+
+    def annotate(self, ref: str, **annotations: str | None) -> None:
+        """Set annotations of Lethe, given as `vacuum_now="…"`; None removes one."""
+        named = {f"lethe.dev/{name.replace('_', '-')}": value for name, value in annotations.items()}
+        self.patch(ref, {"metadata": {"annotations": named}})
 
     def get(self, ref: str) -> Object | None:
         """One object, or None when it is not there."""
         try:
-            answer: Object = json.loads(self.run("get", ref, "-o", "json"))
+            return self._ask("GET", self._path(ref))
         except Refused as e:
             if "NotFound" in str(e):
                 return None
             raise
-        return answer
 
     def list(self, kind: str, selector: str = "") -> Sequence[Object]:
-        more = ["-l", selector] if selector else []
-        answer = json.loads(self.run("get", kind, "-o", "json", *more))
-        return list(answer["items"])
+        return list(self._ask("GET", self._path(kind), labelSelector=selector)["items"])
 
-    def delete(self, ref: str, *, within_seconds: int = 60) -> None:
-        """Delete and wait until it is gone, so that a hanging deletion is an error."""
-        self.run(
-            "delete", ref, "--ignore-not-found", f"--timeout={within_seconds}s", within_seconds=within_seconds + 10
-        )
+    def delete(self, *refs: str, within_seconds: int = 60) -> None:
+        """Delete and wait until they are gone, so that a hanging deletion is an error."""
+        deleted = [(ref, uid) for ref in refs if (uid := self._begin_to_delete(ref))]
+        deadline = time.monotonic() + within_seconds
+        for ref, uid in deleted:
+            while (found := self.get(ref)) is not None and found["metadata"]["uid"] == uid:
+                if time.monotonic() >= deadline:
+                    raise Refused(f"timed out waiting for the deletion of {ref}")
+                time.sleep(PAUSE_SECONDS)
 
-    def wait_until_gone(self, kinds: str, selector: str, within_seconds: int = 90) -> None:
+    def _begin_to_delete(self, ref: str) -> str:
+        """Returns: the object's UID; "": it is not there."""
+        found = self.get(ref)
+        if found is None:
+            return ""
+        uid = str(found["metadata"]["uid"])
+        options = {"propagationPolicy": "Background", "preconditions": {"uid": uid}}
+        try:
+            self._ask("DELETE", self._path(ref), options)
+        except Refused as e:
+            if "NotFound" not in str(e):
+                raise
+        return uid
+
+    def wait_until_gone(self, kinds: str, selector: str, within_seconds: float = 90) -> None:
         """Wait until no object of some kinds has these labels."""
-        self.run("wait", "--for=delete", kinds, "-l", selector, f"--timeout={within_seconds}s")
+        deadline = time.monotonic() + within_seconds
+        for kind in kinds.split(","):
+            while left := self.list(kind, selector):
+                names = ", ".join(body["metadata"]["name"] for body in left)
+                assert time.monotonic() < deadline, (
+                    f"waited {within_seconds:.0f}s until no {kind} is left; there are {names}"
+                )
+                time.sleep(PAUSE_SECONDS)
+
+    def _ask(self, method: str, path: str, body: Object | None = None, **how: Any) -> Object:
+        who = {"Impersonate-User": self.user, "Impersonate-Group": self.group}
+        headers = {name: value for name, value in who.items() if value}
+        return self.api.ask(method, path, body, headers=headers, **how)
+
+    def _path(self, ref: str) -> str:
+        kind, _, name = ref.partition("/")
+        return self.api.resource(kind).path(self.namespace, name)
 
     def in_namespace(self, namespace: str) -> "Cluster":
-        return Cluster(self.kubeconfig, namespace, self.kubectl)
+        return replace(self, namespace=namespace)
+
+    def acting_as(self, user: str, group: str) -> "Cluster":
+        """The same as another user sees it. kubectl does not follow."""
+        return replace(self, user=user, group=group)
 
     def wait_for(
         self,
@@ -168,28 +229,11 @@ class Cluster:
         return self.wait_for(ref, holds, within_seconds=within_seconds, why=f"{kind}={status} {reason}".strip())
 
     def _states(self, arguments: Sequence[str], deadline: float) -> Iterator[Object]:
-        """Every state until the deadline. A watch that ends early (a restarted API server) is opened again."""
-        while (left := deadline - time.monotonic()) > 0:
-            watch = subprocess.Popen(
-                [self.kubectl, "--namespace", self.namespace, "get", *arguments, "-o", "json", "--watch"],
-                stdout=subprocess.PIPE,
-                stderr=subprocess.DEVNULL,
-                env=self.environment,
-            )
-            assert watch.stdout is not None
-            try:
-                text = ""
-                while (left := deadline - time.monotonic()) > 0:
-                    if not select.select([watch.stdout], [], [], left)[0]:
-                        return
-                    chunk = os.read(watch.stdout.fileno(), 1 << 20)
-                    if not chunk:
-                        break
-                    found, text = documents(text + chunk.decode())
-                    yield from found
-            finally:
-                watch.kill()
-                watch.wait()
+        """Every state until the deadline. `arguments`: `kind`, and `-l selector` or `--field-selector=…`."""
+        kind, *more = arguments
+        named, _, field_selector = more[0].partition("=")
+        selectors = {"fieldSelector": field_selector} if named == "--field-selector" else {"labelSelector": more[1]}
+        yield from self.api.states(self._path(kind), deadline, **selectors)
 
 
 def _list_arguments(ref: str) -> list[str]:

@@ -3,7 +3,6 @@
 The namespace allows no pods, so that no run ends by itself.
 """
 
-import json
 import uuid
 from collections import Counter
 from collections.abc import Iterator
@@ -79,9 +78,7 @@ class Replicas:
                 put_batches(self.home / name, "A")
             bodies.append(resource("Dataset", name, eager_dataset(name, f"file://{self.home}/{name}")["spec"]))
         self.made += number
-        # kubectl would wait for the OpenAPI document, which the API server computes anew after each change of a definition.
-        text = json.dumps({"apiVersion": "v1", "kind": "List", "items": bodies})
-        self.cluster.run("create", "--validate=false", "-f", "-", stdin=text)
+        self.cluster.apply(*bodies)
         return added
 
     def jobs(self) -> Counter[str]:

@@ -146,15 +146,13 @@ class ClusterStory:
 
     def annotate(self, **annotations: str) -> None:
         """The Dataset, given as `vacuum_now="…"`."""
-        named = {f"lethe.dev/{name.replace('_', '-')}": value for name, value in annotations.items()}
-        self.cluster.patch(self.dataset, {"metadata": {"annotations": named}})
+        self.cluster.annotate(self.dataset, **annotations)
 
     def jobs(self) -> list[str]:
         return [job["metadata"]["name"] for job in self.cluster.list("jobs", f"lethe.dev/dataset={self.name}")]
 
     def clean(self) -> None:
-        for ref in reversed(dict.fromkeys(self._made)):
-            self.cluster.delete(ref)
+        self.cluster.delete(*reversed(dict.fromkeys(self._made)))
         self.cluster.wait_until_gone("job,pod", f"lethe.dev/dataset={self.name}")
         self.lake.drop(self.table)
         self.lake.drop(f"{self.table}_batches")

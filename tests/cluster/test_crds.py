@@ -4,7 +4,6 @@ Nothing is stored but where a rule compares with an earlier state, and such a Re
 """
 
 import copy
-import json
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -29,7 +28,7 @@ def cluster(bare_cluster: Cluster) -> Cluster:
 
 @pytest.mark.parametrize("body", ACCEPTED.values(), ids=ACCEPTED.keys())
 def test_what_obeys_the_rules_is_accepted(cluster: Cluster, body: Object) -> None:
-    cluster.run("create", "--dry-run=server", "-f", "-", stdin=json.dumps(body))
+    cluster.create(body, dry_run=True)
 
 
 @pytest.mark.parametrize(("body", "message"), REFUSED.values(), ids=REFUSED.keys())
@@ -37,7 +36,7 @@ def test_what_breaks_a_rule_is_refused_with_a_message_that_names_it(
     cluster: Cluster, body: Object, message: str
 ) -> None:
     with pytest.raises(Refused) as refusal:
-        cluster.run("create", "--dry-run=server", "-f", "-", stdin=json.dumps(body))
+        cluster.create(body, dry_run=True)
 
     assert message.lower() in str(refusal.value).lower()
 
@@ -60,8 +59,7 @@ def stored(cluster: Cluster) -> Iterator[dict[str, str]]:
         cluster.apply(copied)
         refs[key] = f"{copied['kind'].lower()}s.lethe.dev/{copied['metadata']['name']}"
     yield refs
-    for ref in refs.values():
-        cluster.delete(ref)
+    cluster.delete(*refs.values())
 
 
 @pytest.mark.parametrize(("key", "change", "message"), FIXED.values(), ids=FIXED.keys())

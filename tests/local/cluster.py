@@ -55,12 +55,13 @@ class LocalCluster(Cluster):
     def list(self, kind: str, selector: str = "") -> Sequence[Object]:
         return list(self._list([kind, "-l", selector])["items"])
 
-    def delete(self, ref: str, *, within_seconds: int = 60) -> None:
-        if self.get(ref) is None:
-            return
-        kind, _, name = ref.partition("/")
-        self._ask("DELETE", kind, name)
-        wait_until(lambda: self.get(ref) is None, within_seconds)
+    def delete(self, *refs: str, within_seconds: int = 60) -> None:
+        for ref in refs:
+            if self.get(ref) is None:
+                continue
+            kind, _, name = ref.partition("/")
+            self._ask("DELETE", kind, name)
+            wait_until(lambda r=ref: self.get(r) is None, within_seconds)  # type: ignore[misc]
 
     def wait_until_gone(self, kinds: str, selector: str, within_seconds: float = 90) -> None:
         for kind in kinds.split(","):
