@@ -1,4 +1,7 @@
-"""Lethe on the tests' cluster, by Helm, with short pauses so that tests need not wait for them. I/O only."""
+"""Lethe on the tests' cluster, by Helm, with short pauses so that tests need not wait for them. I/O only.
+
+Each process of tests (`pytest -n`) has a release of its own, which watches a namespace of its own.
+"""
 
 import json
 import os
@@ -10,11 +13,14 @@ from typing import Any
 
 import yaml
 
-from tests.cluster.kube import Cluster, kubectl_path
+from tests.cluster.kube import Cluster, condition, kubectl_path
 from tests.cluster.lake import Services
 
 CHART = Path(__file__).parents[2] / "helm/lethe"
-RELEASE, SYSTEM, NAMESPACE = "lethe", "lethe-system", "lethe-tests"
+FIRST = "gw0"
+WORKER = os.environ.get("PYTEST_XDIST_WORKER", FIRST)
+OWN = "" if WORKER == FIRST else f"-{WORKER}"
+RELEASE, SYSTEM, NAMESPACE = "lethe", f"lethe-system{OWN}", f"lethe-tests{OWN}"
 OPERATOR = "deployment/lethe-operator"
 OPERATOR_PODS = "app.kubernetes.io/component=operator"
 
@@ -26,17 +32,18 @@ def image(name: str) -> str:
 
 
 def apply_definitions(cluster: Cluster, crds: Path = CHART.parents[1] / "crds") -> None:
-    """The definitions of this checkout, or of another one, marked so that a release of the chart takes them over."""
+    """The definitions of this checkout, or of another one, marked so that the first release of the chart takes them over."""
     mark = {
         "labels": {"app.kubernetes.io/managed-by": "Helm"},
-        "annotations": {"meta.helm.sh/release-name": RELEASE, "meta.helm.sh/release-namespace": SYSTEM},
+        "annotations": {"meta.helm.sh/release-name": RELEASE, "meta.helm.sh/release-namespace": "lethe-system"},
     }
-    for path in sorted(crds.glob("*.yaml")):
-        definition = yaml.safe_load(path.read_text())
+    definitions = [yaml.safe_load(path.read_text()) for path in sorted(crds.glob("*.yaml"))]
+    for definition in definitions:
         definition["metadata"] |= mark
-        cluster.run("apply", "--server-side", "--force-conflicts", "-f", "-", stdin=json.dumps(definition))
+    cluster.apply(*definitions)
+    for definition in definitions:
         ref = f"customresourcedefinition/{definition['metadata']['name']}"
-        cluster.run("wait", "--for=condition=Established", ref, "--timeout=30s")
+        cluster.wait_for(ref, lambda d: condition(d, "Established").get("status") == "True", within_seconds=30)
 
 
 def values_of(services: Services) -> dict[str, Any]:
@@ -45,6 +52,7 @@ def values_of(services: Services) -> dict[str, Any]:
         "image": {"operator": image("LETHE_OPERATOR_IMAGE"), "spark": image("LETHE_SPARK_IMAGE")},
         "replicas": 1,  # a second pod would start with each change of a value
         "watchNamespaces": [NAMESPACE],
+        "crds": {"install": WORKER == FIRST},
         "catalogs": services.catalogs(),
         "runTemplate": {"driver": {"cpu": "200m", "memory": "1536Mi"}, "executors": {"cpu": "200m", "memory": "1Gi"}},
         "runLimits": {"cpuFactor": 10},
@@ -64,6 +72,7 @@ def values_of(services: Services) -> dict[str, Any]:
 
 def install(cluster: Cluster, services: Services) -> None:
     """Install or upgrade the chart; runs live in a namespace that enforces the Pod Security level `restricted`."""
+    apply_definitions(cluster)  # whichever process of tests is the first
     labels = {"pod-security.kubernetes.io/enforce": "restricted"}
     cluster.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE, "labels": labels}})
     if '"status":"pending' in helm(cluster, "status", RELEASE, "-n", SYSTEM, "-o", "json").stdout:
