@@ -28,6 +28,9 @@ SERVICES = "lethe-services"
 CATALOG = "main"
 # The same database and bucket, with the gate (servers/gate.py) before S3.
 GATED = "gated"
+# The same behind relays (servers/outage.py), which a test can stop: by service, the name and the port of its relay.
+RELAYED = "relayed"
+RELAYS = {"postgres": ("postgres-relay", 5432), "s3": ("s3-relay", 7070)}
 GATE, GATE_PORT = "s3-gate", 7071
 QUEUE, QUEUE_PORT = "queue", 9324
 WAREHOUSE = "s3://lake/warehouse"
@@ -44,15 +47,16 @@ class Services:
     node: str
     secret: dict[str, str] = field(repr=False)
 
-    def catalog_properties(self, *, inside: bool) -> dict[str, str]:
-        postgres = f"postgres.{SERVICES}:5432" if inside else f"{self.node}:30432"
+    def catalog_properties(self, *, inside: bool, relayed: bool = False) -> dict[str, str]:
+        suffix = "-relay" if relayed else ""
+        postgres = f"postgres{suffix}.{SERVICES}:5432" if inside else f"{self.node}:30432"
         user, password = self.secret["POSTGRES_USER"], self.secret["POSTGRES_PASSWORD"]
         return {
             "type": "sql",
             "uri": f"postgresql+psycopg2://{user}:{password}@{postgres}/lake",
             "init_catalog_tables": "false",
             "warehouse": WAREHOUSE,
-            "s3.endpoint": f"http://s3.{SERVICES}:7070" if inside else f"http://{self.node}:30070",
+            "s3.endpoint": f"http://s3{suffix}.{SERVICES}:7070" if inside else f"http://{self.node}:30070",
             "s3.access-key-id": self.secret["AWS_ACCESS_KEY_ID"],
             "s3.secret-access-key": self.secret["AWS_SECRET_ACCESS_KEY"],
             "s3.region": "us-east-1",
@@ -67,6 +71,7 @@ class Services:
         return {
             CATALOG: {**main, **{f"sqs.{key}": value for key, value in queues.items()}},
             GATED: {**main, "s3.endpoint": f"http://{GATE}.{SERVICES}:{GATE_PORT}"},
+            RELAYED: self.catalog_properties(inside=True, relayed=True),
         }
 
 
