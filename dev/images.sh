@@ -227,7 +227,7 @@ launchers() {
 previous() {
   local commit sources=$LETHE_CACHE/previous
   commit=$(sed -n 's/^PREVIOUS = "\(.*\)"$/\1/p' "$ROOT/tests/cluster/previous.py")
-  git -C "$ROOT" cat-file -e "$commit^{commit}" 2> /dev/null || return 0 # a shallow clone: the tests are skipped
+  git -C "$ROOT" cat-file -e "$commit^{commit}" 2> /dev/null || return 0 # a shallow clone: the tests fail and say so
   operator=localhost/lethe-operator:$commit
   spark=localhost/lethe-spark:$commit
   rm -rf "$sources"

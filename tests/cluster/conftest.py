@@ -21,7 +21,9 @@ def bare_cluster() -> Cluster:
     """The cluster for tests, without Lethe in it. KUBECONFIG and ~/.kube/config are never looked at."""
     path = os.environ.get(KUBECONFIG)
     if not path:
-        pytest.skip(f"{KUBECONFIG} is not set; `make test` makes a cluster of its own for these tests and sets it")
+        pytest.fail(
+            f"{KUBECONFIG} is not set; `make test-cluster` makes a cluster for these tests and sets it", pytrace=False
+        )
     return Cluster(Path(path))
 
 

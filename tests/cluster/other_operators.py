@@ -22,8 +22,8 @@ def _image(variable: str) -> tuple[str, str, str]:
     """Registry, repository and tag."""
     reference = os.environ.get(variable)
     if not reference:
-        pytest.skip(
-            f'{variable} is not set: eval "$(make -s test-launchers)" builds and loads the image; make test-all does'
+        pytest.fail(
+            f'{variable} is not set: eval "$(make -s test-launchers)" builds and loads the image', pytrace=False
         )
     name, _, tag = reference.rpartition(":")
     registry, _, repository = name.partition("/")

@@ -15,21 +15,21 @@ PREVIOUS = "344da101780b7d05e46c678c367c31ed25054e77"
 
 
 def unpack(folder: Path) -> Path:
-    """Put the code and the chart of the previous version into a folder. Skips the test if the history does not have it."""
+    """Put the code and the chart of the previous version into a folder. Fails the test if the history does not have it."""
     asked = ["git", "-C", str(ROOT), "archive", PREVIOUS, "operator", "spark_apps", "crds", "helm"]
     done = subprocess.run(asked, capture_output=True)
     if done.returncode != 0:
-        pytest.skip(f"this checkout has no history with the commit {PREVIOUS[:8]}")
+        pytest.fail(
+            f"this checkout has no history with the commit {PREVIOUS[:8]}: git fetch --unshallow", pytrace=False
+        )
     with tarfile.open(fileobj=BytesIO(done.stdout)) as archive:
         archive.extractall(folder, filter="data")
     return folder
 
 
 def images() -> dict[str, str]:
-    """The value `image` of the chart, for the previous version. Skips the test if the images are not there."""
+    """The value `image` of the chart, for the previous version. Fails the test if the images are not there."""
     found = {name: os.environ.get(f"LETHE_PREVIOUS_{name.upper()}_IMAGE", "") for name in ("operator", "spark")}
     if not all(found.values()):
-        pytest.skip(
-            'the images of the previous version are not there: eval "$(make -s test-previous)"; make test-all does'
-        )
+        pytest.fail('the images of the previous version are not there: eval "$(make -s test-previous)"', pytrace=False)
     return found
