@@ -1,5 +1,6 @@
 """What every cluster test starts from. The only cluster they ever touch is the one that LETHE_TEST_KUBECONFIG names."""
 
+import fcntl
 import os
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
@@ -14,6 +15,50 @@ from tests.cluster.lake import ClusterLake, connect, find_services
 from tests.cluster.story import ClusterStory, telling
 
 KUBECONFIG = "LETHE_TEST_KUBECONFIG"
+FOLDER = Path(__file__).parent
+# They change what all tests share, such as the definitions, or restart S3: no test of another process runs meanwhile.
+ALONE = {"chaos", "test_helm_upgrade.py", "test_kueue.py", "test_spark_applications.py", "test_upgrade.py"}
+# With `pytest -n`, files that take long begin first, so that all processes end at about the same time.
+LONGEST_FIRST: tuple[str, ...] = ()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    rank = {f"test_{name}.py": place for place, name in enumerate(LONGEST_FIRST)}
+    places = [n for n, item in enumerate(items) if FOLDER in item.path.parents]
+    ordered = sorted((items[n] for n in places), key=lambda item: rank.get(item.path.name, len(rank)))
+    for place, item in zip(places, ordered, strict=True):
+        items[place] = item
+
+
+class Turns:
+    """The lock of this process: tests of several processes run side by side, those of ALONE do not. Held for a file."""
+
+    def __init__(self) -> None:
+        self._file: int | None = None
+
+    def take(self, item: pytest.Item) -> None:
+        kubeconfig = os.environ.get(KUBECONFIG)
+        if self._file is None and kubeconfig:
+            self._file = os.open(f"{kubeconfig}.tests", os.O_CREAT | os.O_RDWR, 0o600)
+            fcntl.flock(self._file, fcntl.LOCK_EX if ALONE & set(item.path.parts) else fcntl.LOCK_SH)
+
+    def release(self) -> None:
+        if self._file is not None:
+            os.close(self._file)
+            self._file = None
+
+
+turns = Turns()
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> Generator[None, object, object]:
+    """Waiting for a turn is outside the time limit of a test."""
+    turns.take(item)
+    done = yield
+    if nextitem is None or nextitem.path != item.path:
+        turns.release()
+    return done
 
 
 @pytest.fixture(scope="session")
@@ -53,7 +98,7 @@ def pytest_runtest_makereport(
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """A failure carries the cluster's state of that moment, before anything is removed."""
     report = yield
-    of_this_folder = Path(__file__).parent in item.path.parents
+    of_this_folder = FOLDER in item.path.parents
     cluster = getattr(item, "funcargs", {}).get("cluster")
     if report.failed and of_this_folder and isinstance(cluster, Cluster) and call.when != "teardown":
         report.sections.append(("the cluster", dump(cluster)))

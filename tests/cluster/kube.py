@@ -142,7 +142,7 @@ class Cluster:
 
     def delete(self, *refs: str, within_seconds: int = 60) -> None:
         """Delete and wait until they are gone, so that a hanging deletion is an error."""
-        deleted = [(ref, uid) for ref in refs if (uid := self._begin_to_delete(ref))]
+        deleted = [(ref, uid) for ref in refs if (uid := self.begin_to_delete(ref))]
         deadline = time.monotonic() + within_seconds
         for ref, uid in deleted:
             while (found := self.get(ref)) is not None and found["metadata"]["uid"] == uid:
@@ -150,8 +150,8 @@ class Cluster:
                     raise Refused(f"timed out waiting for the deletion of {ref}")
                 time.sleep(PAUSE_SECONDS)
 
-    def _begin_to_delete(self, ref: str) -> str:
-        """Returns: the object's UID; "": it is not there."""
+    def begin_to_delete(self, ref: str) -> str:
+        """Delete and do not wait. Returns: the object's UID; "": it is not there."""
         found = self.get(ref)
         if found is None:
             return ""

@@ -103,4 +103,4 @@ def a_release(bare_cluster: Cluster, home: Path) -> Iterator[Replicas]:
     )
     with ExitStack() as stack:
         yield Replicas(cluster, home, catalog_in(home), stack)
-    bare_cluster.run("delete", "namespace", namespace, "--wait=false")
+    bare_cluster.begin_to_delete(f"namespace/{namespace}")

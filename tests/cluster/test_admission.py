@@ -63,7 +63,7 @@ def restricted(cluster: Cluster) -> Iterator[Cluster]:
     enforced(inside)
     yield inside
     cluster.delete(*(f"{body['kind']}/{body['metadata']['name']}" for body in policies))
-    cluster.run("delete", "namespace", name, "--wait=false")
+    cluster.begin_to_delete(f"namespace/{name}")
 
 
 def rendered(cluster: Cluster, namespace: str) -> list[Any]:

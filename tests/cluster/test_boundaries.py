@@ -67,7 +67,7 @@ def tenant(cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     asked = Settings(watch_namespaces=(name,), boundaries=Boundaries(namespaces={name: boundary}))
     operator = Reconciler(kube, Objects(), TableReader(), asked)
     yield BoundedTenant(cluster.in_namespace(name), kube, tmp_path, operator)
-    cluster.run("delete", "namespace", name, "--wait=false")
+    cluster.begin_to_delete(f"namespace/{name}")
 
 
 @pytest.mark.parametrize(

@@ -171,7 +171,7 @@ def test_restatements_outlive_their_dataset_and_are_carried_out_once_when_it_com
 ) -> None:
     """The Dataset is deleted while one waits and another is done; then it is created again, with another UID, on the same
     table."""
-    cluster.run("annotate", story.dataset, "lethe.dev/paused=true")
+    story.annotate(paused="true")
     cluster.wait_for_condition(story.dataset, "Paused", within_seconds=SOON)
     story.apply(story.a_restatement("waits", batchIds=["c"]))
     cluster.wait_for_condition(

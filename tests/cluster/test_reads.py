@@ -42,7 +42,7 @@ class Reader:
         return {d.name: d.resource_version for d in self.objects.dataset_metas(self.cluster.namespace)}
 
     def real(self) -> dict[str, str]:
-        found = json.loads(self.cluster.run("get", "datasets", "-o", "json"))["items"]
+        found = self.cluster.list("datasets")
         return {d["metadata"]["name"]: d["metadata"]["resourceVersion"] for d in found}
 
     def catch_up(self) -> Counter[str]:
@@ -69,7 +69,7 @@ def reader(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> Iterator[Reader
     name = f"reads-{uuid.uuid4().hex[:6]}"
     cluster.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
     yield Reader(cluster.in_namespace(name), Kube(configuration))
-    cluster.run("delete", "namespace", name, "--wait=false")
+    cluster.begin_to_delete(f"namespace/{name}")
 
 
 def test_pages_of_metadata_find_what_changed_and_only_that_is_read(reader: Reader) -> None:
@@ -77,8 +77,8 @@ def test_pages_of_metadata_find_what_changed_and_only_that_is_read(reader: Reade
         reader.dataset(name)
     assert reader.catch_up() == {"GET datasets": 3}  # whole pages
     assert reader.versions() == reader.real()
-    reader.cluster.run("annotate", "dataset", "b", "lethe.dev/paused=true")
-    reader.cluster.run("delete", "dataset", "d")
+    reader.cluster.annotate("dataset/b", paused="true")
+    reader.cluster.delete("dataset/d")
     reader.dataset("f")
 
     assert reader.catch_up() == {"GET datasets": 3 + 2}  # pages of metadata, and b and f
@@ -94,8 +94,8 @@ def test_a_new_leader_reads_only_what_has_changed_of_a_kind_with_many_objects(
     assert reader.take_over() == {"GET datasets": 3}  # nothing is known yet
     changed: list[str] = []
     reader.objects.on_change = lambda kind, body: changed.append(f"{kind.name} {body['metadata']['name']}")
-    reader.cluster.run("annotate", "dataset", "b", "lethe.dev/paused=true")
-    reader.cluster.run("delete", "dataset", "d")
+    reader.cluster.annotate("dataset/b", paused="true")
+    reader.cluster.delete("dataset/d")
     reader.dataset("f")
     monkeypatch.setattr(objects_module, "CHANGES_FROM", 4)
 

@@ -29,7 +29,7 @@ def namespace(bare_cluster: Cluster) -> Iterator[str]:
     name = f"releases-{uuid.uuid4().hex[:6]}"
     bare_cluster.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
     yield name
-    bare_cluster.run("delete", "namespace", name, "--wait=false")
+    bare_cluster.begin_to_delete(f"namespace/{name}")
 
 
 def at_once(operators: list[Claims]) -> None:
