@@ -19,7 +19,23 @@ FOLDER = Path(__file__).parent
 # They change what all tests share, such as the definitions, or restart S3: no test of another process runs meanwhile.
 ALONE = {"chaos", "test_helm_upgrade.py", "test_kueue.py", "test_spark_applications.py", "test_upgrade.py"}
 # With `pytest -n`, files that take long begin first, so that all processes end at about the same time.
-LONGEST_FIRST: tuple[str, ...] = ()
+LONGEST_FIRST = (
+    "held_commits",
+    "crashes",
+    "erasure",
+    "loop",
+    "vacuum_policy",
+    "lifecycle",
+    "bad_input",
+    "gateway",
+    "native_deletes",
+    "inputs",
+    "inlet",
+    "outages",
+    "committer",
+    "failover",
+    "crds",
+)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

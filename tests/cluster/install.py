@@ -15,6 +15,7 @@ import yaml
 
 from tests.cluster.kube import Cluster, condition, kubectl_path
 from tests.cluster.lake import Services
+from tests.cluster.story import WARM
 
 CHART = Path(__file__).parents[2] / "helm/lethe"
 FIRST = "gw0"
@@ -54,8 +55,13 @@ def values_of(services: Services) -> dict[str, Any]:
         "watchNamespaces": [NAMESPACE],
         "crds": {"install": WORKER == FIRST},
         "catalogs": services.catalogs(),
-        "runTemplate": {"driver": {"cpu": "200m", "memory": "1536Mi"}, "executors": {"cpu": "200m", "memory": "1Gi"}},
-        "runLimits": {"cpuFactor": 10},
+        # Requests of so little that the pods of several releases fit on a node with two CPUs; they may use both.
+        "runTemplate": {"driver": {"cpu": "100m", "memory": "1536Mi"}, "executors": {"cpu": "100m", "memory": "1Gi"}},
+        "runLimits": {"cpuFactor": 20},
+        "resources": {"requests": {"cpu": "20m"}},
+        "committer": {"resources": {"requests": {"cpu": "20m"}}},
+        "gateway": {"resources": {"requests": {"cpu": "20m"}}},
+        "warmDrivers": {"enabled": True, "driver": {**WARM["driver"], "memory": "1536Mi"}},
         "podTemplate": {"allowedSecrets": ["allowed"]},
         "erase": {"signing": {"enabled": True}},
         "inlet": {

@@ -33,6 +33,7 @@ RELAYED = "relayed"
 RELAYS = {"postgres": ("postgres-relay", 5432), "s3": ("s3-relay", 7070)}
 GATE, GATE_PORT = "s3-gate", 7071
 QUEUE, QUEUE_PORT = "queue", 9324
+MOST_KEYS = 1000  # of a request
 WAREHOUSE = "s3://lake/warehouse"
 SCHEMA = pa.schema([("id", pa.int64()), ("at", pa.timestamp("us", tz="UTC")), ("value", pa.float64())])
 COLUMNS = "id BIGINT, at TIMESTAMP, value DOUBLE"
@@ -123,9 +124,10 @@ class ClusterLake:
         return {f"s3://{bucket}/{one['Key']}" for page in pages for one in page.get("Contents", ())}
 
     def clear(self, folder: str) -> None:
-        for uri in self.keys(folder):
-            bucket, key = split(uri)
-            self.s3.delete_object(Bucket=bucket, Key=key)
+        bucket, _ = split(folder)
+        keys = [{"Key": split(uri)[1]} for uri in self.keys(folder)]
+        for first in range(0, len(keys), MOST_KEYS):
+            self.s3.delete_objects(Bucket=bucket, Delete={"Objects": keys[first : first + MOST_KEYS], "Quiet": True})
 
     def drop(self, table: str) -> None:
         try:

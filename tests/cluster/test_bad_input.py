@@ -8,7 +8,7 @@ import pytest
 
 from tests.cluster.install import scale_operator
 from tests.cluster.kube import Cluster, condition
-from tests.cluster.story import RUN_SECONDS, ClusterStory
+from tests.cluster.story import A_JOB, RUN_SECONDS, ClusterStory
 
 pytestmark = pytest.mark.cluster
 
@@ -204,7 +204,7 @@ def test_a_driver_over_its_memory_limit_is_reported(cluster: Cluster, begin: Cal
     story = begin("bad-memory")
     story.put_batch("a")
     # Far too little: at nearly enough a driver may crawl, dropping its own pages, instead of being killed.
-    story.apply(story.a_dataset(runTemplate={"driver": {"memory": "150Mi"}}))
+    story.apply(story.a_dataset(runTemplate={"driver": {**A_JOB["driver"], "memory": "150Mi"}}))
 
     body = cluster.wait_for_condition(
         story.dataset, "Ready", status="False", reason="OOMKilled", within_seconds=RUN_SECONDS

@@ -7,7 +7,7 @@ import pytest
 from tests.cluster.install import NAMESPACE
 from tests.cluster.kube import Cluster
 from tests.cluster.lake import a_table_of, rows_of
-from tests.cluster.story import RUN_SECONDS, ClusterStory
+from tests.cluster.story import A_JOB, RUN_SECONDS, WARM, ClusterStory
 
 pytestmark = pytest.mark.cluster
 
@@ -19,11 +19,11 @@ BATCHES = 60
 
 @pytest.fixture(scope="module")
 def story(stories: Callable[[str], ClusterStory]) -> ClusterStory:
-    """A Dataset whose batches are promoted: one Job has claimed and prepared its table."""
+    """A Dataset whose batches are promoted: one run has claimed and prepared its table."""
     story = stories("quick")
     for number in range(BATCHES):
         story.put_batch(f"b{number}", rows=3, day=1 + number % 3, first_id=10 * number)
-    story.apply(story.a_dataset(snapshots={"maxAgeSeconds": 86400, "minToKeep": 5}))
+    story.apply(story.a_dataset(runTemplate=WARM, snapshots={"maxAgeSeconds": 86400, "minToKeep": 5}))
     story.wait_for_status(batches_promoted=BATCHES)
     return story
 
@@ -95,6 +95,7 @@ def gone(cluster: Cluster) -> Iterator[Cluster]:
 def test_without_a_committer_a_job_does_it(gone: Cluster, story: ClusterStory) -> None:
     """Whether it was asked before its Lease ran out, or not at all."""
     before = set(story.jobs())
+    gone.patch(story.dataset, {"spec": {"runTemplate": A_JOB}})
     reverts(story, 50)
 
     story.wait_for_success("b50", within_seconds=RUN_SECONDS)

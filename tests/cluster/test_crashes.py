@@ -8,7 +8,7 @@ import pytest
 
 from tests.cluster.install import OPERATOR, OPERATOR_PODS, SYSTEM
 from tests.cluster.kube import Cluster, Object
-from tests.cluster.story import RUN_SECONDS, ClusterStory
+from tests.cluster.story import A_JOB, RUN_SECONDS, ClusterStory
 
 pytestmark = pytest.mark.cluster
 
@@ -42,7 +42,7 @@ def test_the_operator_is_killed_while_a_run_with_two_executors_is_under_way(
     """The table is the truth: the next operator adopts the run, repeats nothing, and reports its commit."""
     for number in range(6):
         story.put_batch(f"first-{number}", rows=200, day=1 + number)
-    story.apply(story.a_dataset(runTemplate={"executors": {"min": 2, "max": 2}}))
+    story.apply(story.a_dataset(runTemplate={**A_JOB, "executors": {"min": 2, "max": 2}}))
     two_executors_run(cluster, story)
     kill(cluster.in_namespace(SYSTEM), "-l", OPERATOR_PODS)
 

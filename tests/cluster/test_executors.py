@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from tests.cluster.kube import Cluster, Object
-from tests.cluster.story import RUN_SECONDS, ClusterStory
+from tests.cluster.story import A_JOB, RUN_SECONDS, ClusterStory
 
 pytestmark = [pytest.mark.cluster, pytest.mark.long]
 
@@ -52,7 +52,7 @@ def test_a_quota_that_refuses_all_executors_is_reported_and_the_driver_works_alo
     cluster: Cluster, story: ClusterStory
 ) -> None:
     story.put_batch("first", rows=200)
-    story.apply(story.a_dataset(runTemplate={"executors": TOO_LARGE}))
+    story.apply(story.a_dataset(runTemplate={**A_JOB, "executors": TOO_LARGE}))
 
     cluster.wait_for(
         story.dataset,

@@ -13,7 +13,7 @@ from lethe.base.errors import InputError
 from tests.cluster.install import NAMESPACE, SYSTEM, change
 from tests.cluster.kube import Cluster
 from tests.cluster.lake import CATALOG, ClusterLake, a_table_of, rows_of
-from tests.cluster.story import ClusterStory
+from tests.cluster.story import WARM, ClusterStory
 from tests.support.clock import wait_until
 
 pytestmark = pytest.mark.cluster
@@ -71,7 +71,7 @@ def gateway(cluster: Cluster, lake: ClusterLake) -> Iterator[Gateway]:
 def story(stories: Callable[[str], ClusterStory], gateway: Gateway) -> ClusterStory:  # noqa: ARG001
     story = stories("gateway")
     story.put_batch("a", rows=10)
-    story.apply(story.a_dataset())
+    story.apply(story.a_dataset(runTemplate=WARM))
     story.wait_for_status(batches_promoted=1)
     return story
 

@@ -19,7 +19,7 @@ from tests.cluster.story import RUN_SECONDS, ClusterStory, a_name
 pytestmark = [pytest.mark.cluster, pytest.mark.long]
 
 # Of the chart, values that the previous version did not have.
-NEW_VALUES = ("replicas", "resyncMaxSeconds")
+NEW_VALUES = ("gateway", "inlet", "replicas", "resyncMaxSeconds", "warmDrivers")
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import yaml
 from tests.cluster.install import image
 from tests.cluster.kube import Cluster, Object, condition
 from tests.cluster.lake import a_table_of, rows_of
-from tests.cluster.story import ClusterStory
+from tests.cluster.story import WARM, ClusterStory
 
 pytestmark = pytest.mark.cluster
 
@@ -78,7 +78,7 @@ def test_messages_are_rows_whatever_is_killed(broker: Cluster, stories: Callable
     story = stories("streamed")
     kafka = {"cluster": "main", "topics": [story.name], "format": "JSON", "epoch": {"maxSeconds": 2}}
     produce(broker, "streamed-1", story.name, [*as_messages(50, 0), "not a row"])
-    story.apply(story.a_dataset(source={"kafka": kafka}))
+    story.apply(story.a_dataset(source={"kafka": kafka}, runTemplate=WARM))
     story.wait_for_status(batches_promoted=1)
     story.expected += rows_of(f"{story.name}-0-{0:012d}-{50:012d}", a_table_of(50, 0))
 

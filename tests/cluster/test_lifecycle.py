@@ -10,12 +10,13 @@ import pytest
 
 from tests.cluster.kube import Cluster, Refused, condition
 from tests.cluster.lake import Rows, summary
-from tests.cluster.story import RUN_SECONDS, ClusterStory
+from tests.cluster.story import RUN_SECONDS, WARM, ClusterStory
 
 pytestmark = pytest.mark.cluster
 
 PAGE = Path(__file__).parents[2] / "docs/gitops.md"
 SOON = 60
+KEPT = {"maxAgeSeconds": 86400, "minToKeep": 5}
 # Of rows whose ids stand nowhere by chance, one of which somebody wants gone.
 FIRST_ID = 9_100_400_000
 ERASED = FIRST_ID + 1
@@ -23,11 +24,11 @@ ERASED = FIRST_ID + 1
 
 @pytest.fixture(scope="module")
 def story(stories: Callable[[str], ClusterStory]) -> ClusterStory:
-    """A Dataset whose four batches are promoted: one Job has made and claimed its table."""
+    """A Dataset whose four batches are promoted: one run has made and claimed its table."""
     story = stories("ends")
     for number, batch in enumerate(["a", "b", "c", "people"]):
         story.put_batch(batch, rows=10, day=1 + number, first_id=FIRST_ID if batch == "people" else 100 * number)
-    story.apply(story.a_dataset(snapshots={"maxAgeSeconds": 86400, "minToKeep": 5}))
+    story.apply(story.a_dataset(runTemplate=WARM, snapshots=KEPT))
     story.wait_for_status(batches_promoted=4)
     return story
 
@@ -183,7 +184,7 @@ def test_restatements_outlive_their_dataset_and_are_carried_out_once_when_it_com
     orphan = cluster.wait_for_condition(
         story.restatement("waits"), "Ready", status="False", reason="DatasetNotFound", within_seconds=SOON
     )
-    story.apply(story.a_dataset(snapshots={"maxAgeSeconds": 86400, "minToKeep": 5}))
+    story.apply(story.a_dataset(runTemplate=WARM, snapshots=KEPT))
     story.wait_for_success("waits")
 
     assert story.name in condition(orphan, "Ready")["message"]

@@ -9,7 +9,7 @@ import pytest
 
 from tests.cluster.lake import CATALOG, COLUMNS, a_table_of, rows_of
 from tests.cluster.other_engine import rows_by_spark
-from tests.cluster.story import RUN_SECONDS, ClusterStory
+from tests.cluster.story import RUN_SECONDS, WARM, ClusterStory
 
 pytestmark = pytest.mark.cluster
 
@@ -23,7 +23,7 @@ def begun(story: ClusterStory, format_version: int, deletes: str) -> ClusterStor
     story.put_batch("whole", rows=50, day=9)
     create = {"schema": COLUMNS, "partitionBy": ["days(at)"], "formatVersion": format_version}
     table = {"catalog": CATALOG, "name": story.table, "create": create}
-    story.apply(story.a_dataset(table=table, deletes=deletes))
+    story.apply(story.a_dataset(table=table, deletes=deletes, runTemplate=WARM))
     story.wait_for_status(batches_promoted=5)
     return story
 

@@ -10,7 +10,7 @@ from tests.cluster.install import change
 from tests.cluster.kube import Cluster, Object, condition
 from tests.cluster.lake import a_table_of, rows_of
 from tests.cluster.other_operators import SPARK_OPERATOR, spark_operator
-from tests.cluster.story import RUN_SECONDS, ClusterStory
+from tests.cluster.story import A_JOB, RUN_SECONDS, ClusterStory
 
 pytestmark = [pytest.mark.cluster, pytest.mark.long]
 
@@ -32,7 +32,7 @@ def kubeflow(cluster: Cluster) -> Iterator[Cluster]:
 
 
 def of_launcher(story: ClusterStory, launcher: str, **template: object) -> Object:
-    return story.a_dataset(runTemplate={"launcher": launcher, **template})
+    return story.a_dataset(runTemplate={**A_JOB, "launcher": launcher, **template})
 
 
 def applications(story: ClusterStory) -> dict[str, Object]:

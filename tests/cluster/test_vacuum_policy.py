@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.cluster.kube import Object, condition
-from tests.cluster.story import ClusterStory
+from tests.cluster.story import WARM, ClusterStory
 
 pytestmark = pytest.mark.cluster
 
@@ -24,7 +24,7 @@ def with_two_batches_reverted(story: ClusterStory) -> ClusterStory:
     """Three batches in one file, two of them reverted with an evictBy a month away, and no policy that purges."""
     for batch in ("a", "b", "c"):
         story.put_batch(batch)
-    story.apply(story.a_dataset())
+    story.apply(story.a_dataset(runTemplate=WARM))
     story.wait_for_status(batches_promoted=3)
     story.apply(story.a_restatement("take-back", batchIds=["a", "b"], evictBySeconds=30 * 86_400))
     story.wait_for_success("take-back")

@@ -8,14 +8,12 @@ from contextlib import contextmanager
 import pytest
 from sqlalchemy import create_engine, text
 
-from tests.cluster.install import change
 from tests.cluster.kube import Cluster, Object
 from tests.cluster.lake import a_table_of, batch_folder, rows_of
-from tests.cluster.story import RUN_SECONDS, ClusterStory
+from tests.cluster.story import RUN_SECONDS, WARM, ClusterStory
 
 pytestmark = [pytest.mark.cluster, pytest.mark.long]
 
-WARM = "lethe-warm-driver"
 PODS = "app.kubernetes.io/component=warm-driver"
 # Between two commits of Lethe other writers get a turn, and Restatements are collected.
 BETWEEN_SECONDS = 6.0
@@ -23,19 +21,12 @@ REPLAYS = 20
 
 
 @pytest.fixture(scope="module")
-def warm(cluster: Cluster) -> Iterator[Cluster]:
-    change(cluster, "warmDrivers.enabled=true", "warmDrivers.idleSeconds=900", "warmDrivers.driver.memory=1536Mi")
-    yield cluster
-    change(cluster, "warmDrivers.enabled=false", "warmDrivers.idleSeconds=600", "warmDrivers.driver.memory=2Gi")
-
-
-@pytest.fixture(scope="module")
-def story(warm: Cluster, stories: Callable[[str], ClusterStory]) -> ClusterStory:
-    """A Dataset with a batch that a run in the warm driver promoted; the run started it."""
-    _ = warm
+def story(stories: Callable[[str], ClusterStory]) -> ClusterStory:
+    """A Dataset with a batch that a run in the warm driver promoted; if there was none, the run started it."""
     story = stories("warm")
     story.put_batch("b0", rows=50)
-    story.apply(story.a_dataset(restatements={"windowSeconds": 0}, snapshots={"maxAgeSeconds": 86400, "minToKeep": 5}))
+    snapshots = {"maxAgeSeconds": 86400, "minToKeep": 5}
+    story.apply(story.a_dataset(runTemplate=WARM, restatements={"windowSeconds": 0}, snapshots=snapshots))
     began = time.time()
     story.wait_for_status(batches_promoted=1)
     print(f"the first batch, with a cold start: {time.time() - began:.1f} s")
@@ -91,22 +82,22 @@ def without_commits(story: ClusterStory) -> Iterator[None]:
 
 
 def test_a_run_whose_pod_is_killed_is_retried_as_a_job_and_others_go_on(
-    story: ClusterStory, warm: Cluster, stories: Callable[[str], ClusterStory]
+    story: ClusterStory, cluster: Cluster, stories: Callable[[str], ClusterStory]
 ) -> None:
     """It is killed when all files are written and its commit is on the way."""
     number = 2
     with without_commits(story):
         story.apply(replay(story, number))
-        warm.wait_for(
+        cluster.wait_for(
             story.dataset,
             lambda d: any(r["kind"] == "Restatement" and r["phase"] == "Committing" for r in d["status"]["runs"]),
             within_seconds=RUN_SECONDS,
             why="the run commits",
         )
-        warm.run("delete", "pod", "-l", PODS, "--grace-period=0", "--force", "--wait=false")
+        cluster.run("delete", "pod", "-l", PODS, "--grace-period=0", "--force", "--wait=false")
         other = stories("beside")
         other.put_batch("x", rows=20)
-        other.apply(other.a_dataset())
+        other.apply(other.a_dataset(runTemplate=WARM))
         other.wait_for_status(batches_promoted=1)
 
     done = story.wait_for_success(f"r{number}")
