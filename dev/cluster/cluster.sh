@@ -75,6 +75,8 @@ up() {
   if [ -d "$CG/cpuset/$NAME" ]; then # v1: a new cpuset has no CPUs until it is given some
     for file in cpus mems; do cat $CG/cpuset/cpuset.$file > "$CG/cpuset/$NAME/cpuset.$file"; done
   fi
+  # With v1, all pods together would get as much of the CPUs as one busy process of this machine.
+  for file in "$CG"/*/"$NAME"/cpu.shares; do [ ! -e "$file" ] || echo 4096 > "$file"; done
   mkdir -p /var/lib/kubelet /var/lib/cni # mount points only: on the host they stay empty
   setsid unshare --net --mount --pid --uts --ipc --fork --kill-child=KILL --mount-proc --propagation private \
     "$SELF" _init > "$STATE/log/init.log" 2>&1 < /dev/null 7>&- 8>&- 9>&- &
