@@ -18,7 +18,7 @@ from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
 from tests.cluster.install import SYSTEM
 from tests.cluster.kube import Object, condition
-from tests.cluster.story import RUN_SECONDS, ClusterStory
+from tests.cluster.story import RUN_SECONDS, WARM, ClusterStory
 
 pytestmark = pytest.mark.cluster
 
@@ -42,7 +42,7 @@ def erasing(*stories: ClusterStory, tag: str = "") -> list[Erasing]:
     for story in stories:
         for batch in ("a", "b"):
             story.put_batch(batch)
-        story.apply(story.a_dataset(snapshots={"maxAgeSeconds": 86_400, "minToKeep": 5}))
+        story.apply(story.a_dataset(runTemplate=WARM, snapshots={"maxAgeSeconds": 86_400, "minToKeep": 5}))
     made = []
     for story in stories:
         story.wait_for_status(batches_promoted=2)

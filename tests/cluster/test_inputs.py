@@ -1,5 +1,5 @@
 """The ways in that other stories do not take: formats, layouts, files as they are, events of the store, lists of ids, changes
-by key; and what the table of batches says of them. Three Datasets, whose Jobs run at the same time."""
+by key; and what the table of batches says. Three Datasets: one with Jobs, one with the warm driver, one with the committer."""
 
 import gzip
 import io
@@ -15,7 +15,7 @@ import pytest
 from tests.cluster.kube import Cluster
 from tests.cluster.lake import ClusterLake, Rows, a_table_of, batch_folder, rows_of, split
 from tests.cluster.servers import queue as queues
-from tests.cluster.story import ClusterStory
+from tests.cluster.story import WARM, ClusterStory
 from tests.support.clock import wait_until
 from tests.support.servers.sqs import TestQueue, created
 
@@ -53,7 +53,9 @@ def inputs(stories: Callable[[str], ClusterStory], queue: TestQueue) -> Inputs:
         found.lines.a_dataset(buffer={"uri": found.lines.buffer, "format": "json", "layout": "File", "events": events})
     )
     found.sheets.apply(
-        found.sheets.a_dataset(buffer={"uri": found.sheets.buffer, "format": "csv", "layout": "File"}),
+        found.sheets.a_dataset(
+            runTemplate=WARM, buffer={"uri": found.sheets.buffer, "format": "csv", "layout": "File"}
+        ),
         found.registered.a_dataset(consolidation={"mode": "Register", "minBatches": 3}),
     )
     announce_two_of_three(found.lines, queue)
