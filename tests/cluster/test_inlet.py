@@ -97,4 +97,7 @@ def test_messages_are_rows_whatever_is_killed(broker: Cluster, stories: Callable
     assert story.lake.rows(story.table) == story.expected
 
     broker.run("scale", "deployment/kafka", "--replicas=0")
+    broker.run(
+        "delete", "pods", "-l", "app=kafka", "--grace-period=0", "--force", "--wait=false"
+    )  # it would take half a minute
     broker.wait_for_condition(story.dataset, "SourceRead", status="False", reason="BrokerAway", within_seconds=SOON)
