@@ -176,20 +176,24 @@ load_one() { # IMAGE LAYOUT
   esac
 }
 
-# After build: the image of a Kafka broker, by its name on stdout.
-kafka_image() {
+has_kafka() { if docker_answers; then docker_has "$kafka"; else grep -qF "\"$kafka\"" "$LAYOUTS/spark/index.json"; fi; }
+
+build_kafka() {
   local context=$LETHE_CACHE/kafka-context
   "$LETHE_CACHE/venv/bin/python" -m lethe.jars "$LETHE_CACHE/jars" --scope test
   rm -rf "$context"
   mkdir -p "$context"
   cp -R "$LETHE_CACHE/jars/kafka" "$context/"
   if docker_answers; then
-    docker_has "$kafka" || progress "building Kafka's image" bake "$kafka" --build-arg "SPARK=$spark" \
-      -f "$ROOT/dev/services/kafka/Containerfile" "$context"
+    progress "building Kafka's image" bake "$kafka" --build-arg "SPARK=$spark" -f "$ROOT/dev/services/kafka/Containerfile" "$context"
   else
-    grep -qF "\"$kafka\"" "$LAYOUTS/spark/index.json" \
-      || python3 "$ROOT/dev/app_layer.py" "$LAYOUTS/spark" "$spark" "$kafka" "$ROOT/dev/services/kafka/Containerfile" "$context"
+    python3 "$ROOT/dev/app_layer.py" "$LAYOUTS/spark" "$spark" "$kafka" "$ROOT/dev/services/kafka/Containerfile" "$context"
   fi
+}
+
+# After build: the image of a Kafka broker, by its name on stdout.
+kafka_image() {
+  has_kafka || build_kafka >&2
   echo "$kafka"
 }
 
