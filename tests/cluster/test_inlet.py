@@ -74,8 +74,12 @@ def as_messages(rows: int, first_id: int) -> list[str]:
     ]
 
 
-def test_messages_are_rows_whatever_is_killed(broker: Cluster, stories: Callable[[str], ClusterStory]) -> None:
-    story = stories("streamed")
+@pytest.fixture(scope="module")
+def story(stories: Callable[[str], ClusterStory]) -> ClusterStory:
+    return stories("streamed")
+
+
+def test_messages_are_rows_although_the_inlet_is_killed(broker: Cluster, story: ClusterStory) -> None:
     kafka = {"cluster": "main", "topics": [story.name], "format": "JSON", "epoch": {"maxSeconds": 2}}
     produce(broker, "streamed-1", story.name, [*as_messages(50, 0), "not a row"])
     story.apply(story.a_dataset(source={"kafka": kafka}, runTemplate=WARM))
@@ -96,8 +100,17 @@ def test_messages_are_rows_whatever_is_killed(broker: Cluster, stories: Callable
     assert condition(body, "SourceRead")["status"] == "True"
     assert story.lake.rows(story.table) == story.expected
 
+
+@pytest.mark.long
+def test_a_broker_that_is_killed_is_reported(broker: Cluster, story: ClusterStory) -> None:
+    """The inlet needs half a minute to be sure."""
+    if broker.get(story.dataset) is None:
+        kafka = {"cluster": "main", "topics": [story.name], "format": "JSON"}
+        produce(broker, "streamed-0", story.name, as_messages(1, 0))
+        story.apply(story.a_dataset(source={"kafka": kafka}, runTemplate=WARM))
+    broker.wait_for_condition(story.dataset, "SourceRead", within_seconds=SOON)
+
     broker.run("scale", "deployment/kafka", "--replicas=0")
-    broker.run(
-        "delete", "pods", "-l", "app=kafka", "--grace-period=0", "--force", "--wait=false"
-    )  # it would take half a minute
+    broker.run("delete", "pods", "-l", "app=kafka", "--grace-period=0", "--force", "--wait=false")
+
     broker.wait_for_condition(story.dataset, "SourceRead", status="False", reason="BrokerAway", within_seconds=SOON)
