@@ -11,6 +11,11 @@ def some(values: Iterable[Any], *quick: Any) -> list[Any]:
     return [v if v in quick else pytest.param(v, marks=pytest.mark.long) for v in values]
 
 
+def tuples(values: Iterable[tuple[Any, ...]], *quick: tuple[Any, ...]) -> list[Any]:
+    """As `some`, where a value is one of each of several parameters."""
+    return [pytest.param(*v, marks=() if v in quick else pytest.mark.long) for v in values]
+
+
 def moments(steps: Iterable[str], *quick: tuple[int, str]) -> pytest.MarkDecorator:
     """`story` of each format version with each `step`. `make test` takes the pairs in `quick`."""
     pairs = [

@@ -13,7 +13,7 @@ from lethe.contract.result import RunResult
 from lethe.contract.run import RestatementRequest
 from pyspark.sql import SparkSession
 
-from tests.spark.parameters import VERSION_2, VERSION_3
+from tests.spark.parameters import VERSION_2, VERSION_3, tuples
 from tests.spark.support.built_once import built_once
 from tests.spark.support.erases import Names, but, files_with, name_of, row, table_folder
 from tests.spark.support.story import ALL_GONE, Story, avro, local, of_batches, results_by_name, some_rows
@@ -68,6 +68,7 @@ def test_an_erase_of_batches_hides_them_writes_no_data_and_is_not_undone(story: 
 # --- by records -----------------------------------------------------------------------------------------------------
 
 
+@VERSION_2
 def test_the_rows_that_hold_a_value_go_in_one_snapshot_and_no_other_row(story: Names) -> None:
     """One of a batch of each partition, one of a batch taken back, and two values that nobody has."""
     story.revert("A", name="before")
@@ -104,18 +105,13 @@ def test_version_3_gets_deletion_vectors_and_version_2_files_without_the_rows(ma
     assert {Path(p).parent.parent.name for p in set(second.files()) - files[0]} == {runs[0]}
 
 
-# By day are the tables of all tests here.
-QUICK = ("by bucket", 2), ("whole", 3)
 SPECS: dict[str, tuple[str, ...]] = {"by day": ("day",), "whole": (), "by bucket": ("bucket(4, name)",)}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("partition_by", "format_version"),
-    [
-        pytest.param(by, version, marks=() if (name, version) in QUICK else pytest.mark.long, id=f"{version}-{name}")
-        for name, by in SPECS.items()
-        for version in (2, 3)
-    ],
+    [pytest.param(by, version, id=f"{version}-{name}") for name, by in SPECS.items() for version in (2, 3)],
 )
 def test_partitioned_or_not_several_erases_leave_every_other_row(
     make: Make, partition_by: tuple[str, ...], format_version: int
@@ -130,6 +126,7 @@ def test_partitioned_or_not_several_erases_leave_every_other_row(
     story.check_reads(but(row("A", 0), row("B", 3), row("A", 2)))
 
 
+@VERSION_2
 def test_all_rows_of_a_file_may_go(story: Names) -> None:
     everybody = [r for b in "ABD" for r in (row(b, 0), row(b, 2))]  # all of day 1
 
@@ -138,7 +135,7 @@ def test_all_rows_of_a_file_may_go(story: Names) -> None:
     story.check_reads(but(*everybody))
 
 
-@VERSION_3
+@pytest.mark.long
 def test_the_same_erase_again_finds_nothing_and_succeeds(story: Names) -> None:
     """Under another name; under the same it tells its first result."""
     first = story.erase(row("B", 1))
@@ -176,7 +173,7 @@ def test_several_erases_and_others_are_one_group_and_one_snapshot(story: Names) 
     story.check_reads(Counter({row("B", 3): 1}) + of_batches("D2", rows=3))
 
 
-@VERSION_2
+@pytest.mark.long
 def test_an_erase_after_a_replay_of_its_group_waits_for_the_rows_that_it_brings(story: Names) -> None:
     v = some_rows("A2", 1)[0]["v"]
     replay = story.a_replay("A", by="A2", creation_time=ago(hours=1))
@@ -190,20 +187,7 @@ def test_an_erase_after_a_replay_of_its_group_waits_for_the_rows_that_it_brings(
     story.check_reads(of_batches("B", "D") + of_batches("A2", rows=3) - Counter({row("A2", 0): 1}))
 
 
-@VERSION_3
-def test_an_undo_brings_back_what_was_not_erased_meanwhile(story: Names) -> None:
-    """A is reverted, a row of it is erased while nobody sees the batch, and the Undo must not bring that row."""
-    story.revert("A")
-    story.erase(row("A", 1))
-
-    assert story.undo().succeeded
-
-    story.check_reads(but(row("A", 1)))
-    story.compact()
-    assert story.physical() == but(row("A", 1))
-
-
-@VERSION_2
+@pytest.mark.long
 def test_nulls_match_no_value(story: Names) -> None:
     story.append_by_spark(row("x", 0))
     story.sql("INSERT INTO {t} VALUES (1, 1, NULL, 'x'), (2, 1, '', 'x')")
@@ -213,7 +197,7 @@ def test_nulls_match_no_value(story: Names) -> None:
     story.check_reads(of_batches("A", "B", "D") + Counter({("x", 1, 1): 1, ("x", 2, 1): 1}))
 
 
-@VERSION_2
+@pytest.mark.long
 def test_a_column_is_meant_by_its_name_of_today(story: Names) -> None:
     """Files of before the renaming have another name for it; and a column that came later is null in them."""
     story.sql("ALTER TABLE {t} RENAME COLUMN name TO passenger")
@@ -227,6 +211,7 @@ def test_a_column_is_meant_by_its_name_of_today(story: Names) -> None:
     story.check_reads(but(v))
 
 
+@pytest.mark.long
 def test_a_default_of_a_column_that_a_file_lacks_counts(make: Make) -> None:
     """Its rows hold it as much as any other."""
     story = make(3)
@@ -245,13 +230,7 @@ def test_a_default_of_a_column_that_a_file_lacks_counts(make: Make) -> None:
 
 
 @pytest.mark.parametrize(
-    ("format_name", "format_version"),
-    [
-        ("orc", 2),
-        ("avro", 3),
-        pytest.param("orc", 3, marks=pytest.mark.long),
-        pytest.param("avro", 2, marks=pytest.mark.long),
-    ],
+    ("format_name", "format_version"), tuples([("orc", 2), ("avro", 3), ("orc", 3), ("avro", 2)], ("orc", 2))
 )
 def test_data_files_of_other_formats_are_searched_too(make: Make, format_name: str, format_version: int) -> None:
     """Those that another engine wrote, beside Lethe's own."""
@@ -266,6 +245,7 @@ def test_data_files_of_other_formats_are_searched_too(make: Make, format_name: s
     assert found == but(*gone, batches=("A", "B", "D", "x")) + Counter(row("x", n) for n in range(4, 8))
 
 
+@VERSION_3
 def test_rows_under_the_deletes_of_another_engine_stay_deleted(story: Names) -> None:
     """Of a file there is one vector at the most: what is written holds what was deleted before."""
     story.sql("ALTER TABLE {t} SET TBLPROPERTIES ('write.delete.mode' = 'merge-on-read')")
@@ -277,6 +257,7 @@ def test_rows_under_the_deletes_of_another_engine_stay_deleted(story: Names) -> 
     story.check_reads(but(row("A", 0), row("B", 0), row("B", 2), row("D", 1)))
 
 
+@pytest.mark.long
 def test_an_upgraded_table_keeps_the_deletes_that_it_had(make: Make) -> None:
     """In version 3 readers pass over position deletes of a file that has a vector."""
     story = make(2)
@@ -313,7 +294,7 @@ def values_in(path: str) -> list[int]:
     return found
 
 
-@VERSION_3
+@pytest.mark.long
 def test_increments_can_be_read_before_and_after_an_erase_but_not_across_it(story: Names) -> None:
     first = story.head().snapshot_id
     story.erase(row("B", 1))
@@ -414,6 +395,7 @@ def test_an_erase_that_cannot_be_understood_is_refused_and_the_others_go_on(
     story.check_reads(of_batches("B", "D"))
 
 
+@pytest.mark.long
 def test_an_erase_in_a_table_without_rows_succeeds(spark: SparkSession, lake: Lake) -> None:
     story = Names.of(Story.begin(spark, lake), 3)
 

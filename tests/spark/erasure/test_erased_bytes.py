@@ -11,7 +11,7 @@ from lethe_spark.apps.session import make_session
 from lethe_spark.jvm.spark_table import SparkTable
 from pyspark.sql import SparkSession
 
-from tests.spark.parameters import some
+from tests.spark.parameters import some, tuples
 from tests.spark.support.built_once import built_once
 from tests.spark.support.erases import Names, but, name_of, row, table_folder
 from tests.spark.support.erasures import DUE, check_erasures, check_evidence, the_erasure, the_outcome, the_record
@@ -61,12 +61,7 @@ def erased(story: Names, *rows: Row) -> None:
 
 @pytest.mark.parametrize(
     ("version", "bounds"),
-    [
-        (2, "full"),
-        (3, "truncate(16)"),
-        pytest.param(2, "truncate(16)", marks=pytest.mark.long),
-        pytest.param(3, "full", marks=pytest.mark.long),
-    ],
+    tuples([(2, "full"), (3, "truncate(16)"), (2, "truncate(16)"), (3, "full")], (2, "full")),
 )
 def test_no_object_holds_the_least_or_the_greatest_value_of_its_column(make: Make, version: int, bounds: str) -> None:
     """Of more than sixteen characters, with whole bounds and with bounds that are cut."""
@@ -103,15 +98,8 @@ def test_no_object_holds_a_value_that_was_a_partition(make: Make, version: int) 
     story.check_reads()
 
 
-@pytest.mark.parametrize(
-    ("catalog", "version"),
-    [
-        ("rest", 2),
-        ("folders", 3),
-        pytest.param("rest", 3, marks=pytest.mark.long),
-        pytest.param("folders", 2, marks=pytest.mark.long),
-    ],
-)
+@pytest.mark.long
+@pytest.mark.parametrize(("catalog", "version"), [("rest", 2), ("folders", 3), ("rest", 3), ("folders", 2)])
 def test_no_object_of_a_table_of_a_rest_or_a_folder_catalog_holds_an_erased_value(
     make: Make,
     lake: Lake,
@@ -135,7 +123,7 @@ def test_no_object_of_a_table_of_a_rest_or_a_folder_catalog_holds_an_erased_valu
     assert story.rows_at() == but(gone)
 
 
-@pytest.mark.parametrize("evolved", [False, True])
+@pytest.mark.parametrize("evolved", some([False, True], True))
 def test_a_delete_file_of_another_writer_that_names_an_erased_value_goes_as_well(make: Make, evolved: bool) -> None:
     """A streaming engine deletes by a value, in the partitioning that it knows. Its file stays with the table although it deletes
     nothing any more: no data file is left in its partition, or all of them are younger."""

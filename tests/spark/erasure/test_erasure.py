@@ -12,7 +12,7 @@ from lethe.contract.run import Provenance, SnapshotLimits
 from lethe.restatement.values_digest import values_digest
 from pyspark.sql import SparkSession
 
-from tests.spark.parameters import some
+from tests.spark.parameters import some, tuples
 from tests.spark.support.built_once import built_once
 from tests.spark.support.erases import Names, but, files_with, name_of, row
 from tests.spark.support.erasures import (
@@ -68,6 +68,7 @@ def test_a_due_erase_is_verified_by_the_vacuum_that_purges_it_whatever_the_reten
     story.check_reads(of_batches("B", "D"))
 
 
+@pytest.mark.long
 def test_no_clean_up_deletes_a_record(story: Story) -> None:
     erase(story, "A")
     result = story.vacuum()
@@ -103,7 +104,8 @@ def sorted_ids(_: Story, erasure: object) -> list[str]:
     return [b.name for b in erasure.blockers]  # type: ignore[attr-defined]
 
 
-@pytest.mark.parametrize("seconds", some([DUE, None], None), ids=["due", "whenever"])
+@pytest.mark.long
+@pytest.mark.parametrize("seconds", [DUE, None], ids=["due", "whenever"])
 def test_one_that_no_snapshot_holds_any_more_is_verified_whether_or_not_it_is_due(
     story: Story, seconds: int | None
 ) -> None:
@@ -125,6 +127,7 @@ def test_a_revert_and_a_replay_with_a_deadline_are_verified_as_well(story: Story
     story.check_reads(of_batches("D") + of_batches("B2", rows=3))
 
 
+@pytest.mark.long
 def test_a_revert_without_a_deadline_leaves_nothing_to_verify(story: Story) -> None:
     story.revert("A")
 
@@ -169,7 +172,7 @@ def test_the_record_contains_the_requester_the_reason_and_a_keyed_digest_of_the_
 # --- records --------------------------------------------------------------------------------------------------------
 
 
-@pytest.fixture(params=[2, 3], ids=["v2", "v3"])
+@pytest.fixture(params=some([2, 3], 3), ids=["v2", "v3"])
 @built_once
 def people(request: pytest.FixtureRequest, spark: SparkSession, lake: Lake) -> Names:
     return Names.of(Story.begin(spark, lake, ("name",)), request.param).filled()
@@ -217,6 +220,7 @@ def test_an_undo_of_a_revert_from_before_is_refused_although_the_erasure_is_clos
 # --- what happens in between ----------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_an_undo_before_the_vacuum_ends_the_obligation_and_keeps_the_rows(story: Story) -> None:
     story.revert("A", evict_by_seconds=DUE)
     story.undo()
@@ -243,6 +247,7 @@ def test_files_that_another_run_expires_before_the_vacuum_are_recorded(story: St
     assert names_of(before) < names_of(f["path"] for f in the_record(result)["files"])
 
 
+@pytest.mark.long
 def test_an_erasure_waits_again_for_a_batch_that_another_writer_adds_again(story: Story) -> None:
     tag(story)
     erase(story, "A")
@@ -259,6 +264,7 @@ def test_an_erasure_waits_again_for_a_batch_that_another_writer_adds_again(story
     story.check_reads(of_batches("B", "D"))
 
 
+@pytest.mark.long
 def test_a_restatement_that_commits_while_the_storage_is_asked_changes_nothing(story: Story) -> None:
     erase(story, "A")
 
@@ -278,7 +284,7 @@ STEPS = [
 ]
 
 
-@pytest.mark.parametrize("step", some(STEPS, "after-commit", "after-erasure-expiry", "after-record"))
+@pytest.mark.parametrize("step", some(STEPS, "after-commit", "after-record"))
 def test_a_vacuum_killed_at_any_step_is_made_up_for_by_its_next_attempt(story: Story, step: str) -> None:
     before = set(story.files())
     erase(story, "A")
@@ -303,7 +309,7 @@ def test_files_that_an_expiry_did_not_delete_are_deleted(story: Story) -> None:
     check_closed(story, result)
 
 
-@pytest.mark.parametrize(("hours", "gone"), [(30, True), (1, False)])
+@pytest.mark.parametrize(("hours", "gone"), tuples([(30, True), (1, False)], (30, True)))
 def test_files_of_runs_that_came_to_nothing_go_once_no_run_can_commit_them(
     story: Story, hours: int, gone: bool
 ) -> None:

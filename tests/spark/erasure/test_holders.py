@@ -48,6 +48,7 @@ def test_a_tag_holds_a_due_erasure_and_is_named_until_it_is_dropped(story: Story
     story.check_reads(of_batches("B", "D"))
 
 
+@pytest.mark.long
 def test_a_tag_with_an_age_limit_is_a_blocker_until_it_expires(story: Story) -> None:
     head = story.head()
     story.table().manage_snapshots().create_tag(head.snapshot_id, "audit", max_ref_age_ms=9 * DAY * 1000).commit()
@@ -93,6 +94,7 @@ def test_a_tag_on_files_that_a_compaction_replaced_before_the_erase_holds_it(sto
     assert names_of(before) < {Path(f.path).name for f in story.ledger().purged_files.values()}
 
 
+@pytest.mark.long
 def test_a_tag_on_a_snapshot_that_cannot_hold_the_rows_holds_nothing(story: Story) -> None:
     story.put("X")
     story.consolidate("X")
@@ -109,6 +111,7 @@ def test_a_tag_on_a_snapshot_that_cannot_hold_the_rows_holds_nothing(story: Stor
     assert story.rows_at(tagged) == of_batches("A", "B", "D")
 
 
+@pytest.mark.long
 def test_a_tagged_snapshot_of_another_writer_keeps_its_ledger_when_its_carrier_is_expired_for_an_erasure(
     story: Story,
 ) -> None:
@@ -142,6 +145,7 @@ def test_a_staged_snapshot_whose_run_may_publish_it_holds_it_for_a_day(story: St
     assert timedelta(hours=23) < blocker.until - datetime.now(UTC) < timedelta(hours=25)
 
 
+@pytest.mark.long
 def test_a_table_whose_files_must_not_be_deleted_is_reported_as_a_blocker(story: Story) -> None:
     erase(story, "A")
     with story.table().transaction() as change:

@@ -68,6 +68,7 @@ def test_a_copy_that_is_made_while_the_storage_is_asked_is_seen_before_the_erasu
     assert blockers(held) == ["branch copy"]
 
 
+@pytest.mark.long
 def test_the_check_reopens_an_erasure_if_another_writer_restores_its_rows(story: Story) -> None:
     """Nothing of Lethe's has committed since, so that no ledger knows of them yet."""
     tag(story)
@@ -86,9 +87,7 @@ def test_the_check_reopens_an_erasure_if_another_writer_restores_its_rows(story:
     story.check_reads(of_batches("B", "D"))
 
 
-@pytest.mark.parametrize(
-    "step", some(["after_list", "after_write", "after_stage", "before_commit"], "after_write", "before_commit")
-)
+@pytest.mark.parametrize("step", some(["after_list", "after_write", "after_stage", "before_commit"], "before_commit"))
 def test_a_batch_that_is_erased_while_a_run_writes_it_is_gone_when_the_erasure_is_verified(
     story: Story, step: str
 ) -> None:

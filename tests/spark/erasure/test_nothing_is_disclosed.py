@@ -1,13 +1,14 @@
 """Nothing tells who was erased, or whose rows were changed: no ledger, metadata, name, log, result or plan of a query."""
 
 import json
+import logging
 
 import pyarrow as pa
 import pytest
 from lethe.contract.run import RunSpec
 from pyspark.sql import SparkSession
 
-from tests.spark.parameters import VERSION_2, VERSION_3
+from tests.spark.parameters import VERSION_2
 from tests.spark.support.built_once import built_once
 from tests.spark.support.changes import CHANGES, Changing
 from tests.spark.support.driver import Driver
@@ -37,7 +38,7 @@ def check_nobody_knows(story: Names, secret: str, **texts: str) -> None:
     assert files_with(table_folder(story), secret, "somebody else") == []
 
 
-@VERSION_3
+@pytest.mark.long
 def test_no_value_is_written_anywhere(story: Names, driver: Driver) -> None:
     """Not into the table's folder except its data files, compressed or not, nor into the input, the log and the output of a
     process."""
@@ -60,16 +61,20 @@ def test_no_value_is_written_anywhere(story: Names, driver: Driver) -> None:
 
 
 @VERSION_2
-def test_no_value_is_in_what_spark_remembers_of_its_queries(story: Names) -> None:
-    """Its pages and event logs show that."""
+def test_no_value_is_in_what_spark_remembers_of_its_queries(story: Names, caplog: pytest.LogCaptureFixture) -> None:
+    """Its pages and event logs show that. Nor is one in the run's input, its result and its log."""
+    caplog.set_level(logging.INFO)
     story.sql("ALTER TABLE {t} SET TBLPROPERTIES ('write.format.default' = 'avro')")
     story.append_by_spark(row("B", 1), row("x", 0))
     secret = name_of(row("B", 1)[1])
 
-    result = story.run(two_erases(story, secret))
+    spec = two_erases(story, secret)
+
+    result = story.run(spec)
 
     assert results_by_name(result)["good"].rows_erased == 2
-    check_nobody_knows(story, secret, plans=plans_of(story.spark))
+    told = {"run": spec.to_json(), "result": result.to_json(), "log": caplog.text}
+    check_nobody_knows(story, secret, plans=plans_of(story.spark), **told)
 
 
 def plans_of(spark: SparkSession) -> str:

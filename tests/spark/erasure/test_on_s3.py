@@ -104,6 +104,7 @@ def test_versions_that_a_bucket_keeps_are_deleted_once_the_erasure_is_due(s3: S3
     check_evidence(story, "ns/erase")
 
 
+@pytest.mark.long
 def test_versions_hold_an_erasure_that_is_not_due(s3: S3, make: Callable[..., Story]) -> None:
     """Somebody keeps them to be able to undo a deletion."""
     story = make(versions=True)
@@ -200,6 +201,7 @@ def test_an_unfinished_upload_in_the_tables_folder_holds_an_erasure_until_it_is_
     check_record(s3, free)
 
 
+@pytest.mark.long
 def test_a_record_is_kept_by_an_object_lock_where_the_operator_wants_that(
     s3: S3, make: Callable[..., Story], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -20,8 +20,6 @@ from tests.support.lake import Lake
 
 STEPS = ["after_search", "after_erase", "before_commit"]
 LATE = STEPS[1:]
-# Each way to erase meets the others at one moment, before and after its files are written.
-BOTH = (2, "before_commit"), (3, "after_search")
 GONE = row("B", 1), row("D", 2)
 
 
@@ -36,7 +34,7 @@ def left_by(story: Names, run_id: str) -> list[Path]:
     return [p for p in table_folder(story).rglob(f"data/{run_id}/**/*") if p.is_file() and p.suffix != ".crc"]
 
 
-@moments(["at_once", "after_search"], (2, "after_search"), (3, "at_once"))
+@moments(["at_once", "after_search"], (2, "after_search"))
 def test_an_erase_waits_for_a_listing_that_is_younger_than_the_last_undo(story: Names, step: str) -> None:
     """A batch lies in the buffer and was reverted before it came: the listing did not count it among those that the Erase waits
     for. The Undo lets it in, after the listing and before the Erase, or during its search."""
@@ -65,7 +63,7 @@ def test_an_erase_waits_for_a_listing_that_is_younger_than_the_last_undo(story: 
     story.check_reads(but(somebody, batches=("A", "B", "D", "late")))
 
 
-@moments(STEPS, *BOTH)
+@moments(STEPS, (2, "before_commit"))
 def test_rows_that_a_compaction_moves_meanwhile_are_found_where_they_are_then(story: Names, step: str) -> None:
     result = story.erase(*GONE, **{step: story.compact})
 
@@ -73,7 +71,7 @@ def test_rows_that_a_compaction_moves_meanwhile_are_found_where_they_are_then(st
     story.check_reads(but(*GONE))
 
 
-@moments(STEPS, (2, "before_commit"))
+@moments(STEPS, (3, "before_commit"))
 def test_rows_that_somebody_appends_meanwhile_are_erased_too_and_other_appends_are_kept(
     story: Names, step: str
 ) -> None:
@@ -86,7 +84,7 @@ def test_rows_that_somebody_appends_meanwhile_are_erased_too_and_other_appends_a
     story.check_reads(but(*GONE) + Counter([new[1]]))
 
 
-@moments(LATE, (2, "before_commit"), (3, "after_erase"))
+@moments(LATE)
 def test_an_append_that_does_not_concern_it_costs_no_second_writing(
     story: Names, step: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -97,7 +95,7 @@ def test_an_append_that_does_not_concern_it_costs_no_second_writing(
     assert result.rows_erased == 2
 
 
-@moments(STEPS, (3, "after_search"))
+@moments(STEPS, (2, "after_erase"))
 def test_a_vacuum_that_comes_first_takes_its_rows_and_the_erase_the_others(story: Names, step: str) -> None:
     story.revert("A")
 
@@ -120,7 +118,7 @@ def test_a_vacuum_that_an_erase_overtakes_does_not_bring_the_rows_back(story: Na
     story.check_reads(but(*GONE, batches=("B", "D")))
 
 
-@VERSION_3
+@pytest.mark.long
 def test_a_vacuum_of_a_file_that_had_deletes_already_notices_that_it_got_more(story: Names) -> None:
     story.erase(row("B", 0), name="before")
     story.revert("A")
@@ -163,7 +161,7 @@ def test_a_consolidation_concurrent_with_an_erase_loses_nothing_and_its_rows_are
     story.check_reads(but(*gone, batches=("A", "B", "D", "E")))
 
 
-@VERSION_2
+@pytest.mark.long
 def test_an_erase_does_not_delay_a_concurrent_consolidation(story: Names) -> None:
     story.put("E")
 
@@ -172,7 +170,7 @@ def test_an_erase_does_not_delay_a_concurrent_consolidation(story: Names) -> Non
     story.check_reads(but(*GONE, batches=("A", "B", "D", "E")))
 
 
-@moments(STEPS, *BOTH)
+@moments(STEPS, (3, "after_search"))
 def test_two_erases_at_one_moment_take_both_their_rows_each_counted_once(story: Names, step: str) -> None:
     """A file has one vector at the most: that of the second holds the rows of the first."""
     theirs: list[RequestResult] = []
@@ -200,7 +198,7 @@ def test_an_erase_that_another_run_carries_out_at_the_same_moment_is_done_once(s
     story.check_reads(but(*GONE))
 
 
-@moments(LATE, (2, "before_commit"), (3, "after_erase"))
+@moments(LATE, (2, "before_commit"))
 def test_another_engine_that_deletes_in_the_same_file_meanwhile_is_not_undone(story: Names, step: str) -> None:
     story.sql("ALTER TABLE {t} SET TBLPROPERTIES ('write.delete.mode' = 'merge-on-read')")
     theirs = row("B", 3)
@@ -210,7 +208,7 @@ def test_another_engine_that_deletes_in_the_same_file_meanwhile_is_not_undone(st
     assert story.physical() == but(*GONE, theirs)
 
 
-@moments(STEPS, (3, "after_search"))
+@moments(STEPS)
 def test_a_replay_concurrent_with_an_erase_adds_its_rows_once_and_its_files_are_searched(
     story: Names, step: str
 ) -> None:
@@ -261,7 +259,7 @@ def a_group(story: Names) -> tuple[Callable[..., RunResult], Counter[Row]]:
     return lambda **at: story.run(story.restatement(*requests), **at), but(*GONE, batches=("B", "D"))
 
 
-@moments(STEPS, (2, "before_commit"))
+@moments(STEPS)
 def test_the_whole_group_of_an_erase_is_planned_again(story: Names, step: str) -> None:
     run, wanted = a_group(story)
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from tests.spark.parameters import some
+from tests.spark.parameters import some, tuples
 from tests.spark.support.erases import Names, name_of, row
 from tests.spark.support.erasures import (
     DUE,
@@ -99,6 +99,7 @@ def test_a_note_of_a_run_that_died_holds_the_erasures_of_its_batches_for_a_day(s
     check_closed(story, free)
 
 
+@pytest.mark.long
 def test_a_run_that_ended_leaves_no_note(story: Story) -> None:
     story.put("X")
     story.consolidate("X")
@@ -128,12 +129,11 @@ def test_a_file_that_a_run_from_before_the_purge_wrote_after_it_is_found_by_its_
 
 @pytest.mark.parametrize(
     ("hours", "known", "gone"),
-    [
-        pytest.param(1, True, False, marks=pytest.mark.long),
+    tuples(
+        [(1, True, False), (30, True, False), (80, True, True), (80, False, False)],
         (30, True, False),
         (80, True, True),
-        (80, False, False),
-    ],
+    ),
 )
 def test_a_file_that_a_compaction_of_another_engine_left_holds_it_until_it_can_be_removed(
     story: Story, hours: int, known: bool, gone: bool
@@ -182,7 +182,7 @@ def test_the_record_lists_what_was_checked_and_what_was_not(story: Story) -> Non
     assert any(n.startswith("writers other than Lethe") for n in record["not-covered"])
 
 
-@pytest.mark.parametrize("hours", [1, 25])
+@pytest.mark.parametrize("hours", some([1, 25], 1))
 def test_of_records_a_file_that_no_snapshot_names_holds_the_erasure_whatever_it_holds(
     spark: SparkSession, lake: Lake, hours: int
 ) -> None:
