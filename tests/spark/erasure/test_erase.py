@@ -148,7 +148,7 @@ def test_the_same_erase_again_finds_nothing_and_succeeds(story: Names) -> None:
     story.check_reads(but(row("B", 1)))
 
 
-@VERSION_3
+@pytest.mark.long
 def test_several_erases_and_others_are_one_group_and_one_snapshot(story: Names) -> None:
     """Rows that two ask for count for the older; what a younger Replay brings is none of their business."""
     at = [ago(hours=h) for h in (3, 2, 1)]

@@ -203,6 +203,7 @@ def test_an_erase_by_records_is_verified_and_no_value_remains_anywhere(people: N
     people.check_reads(but(gone))
 
 
+@pytest.mark.long
 def test_an_undo_of_a_revert_from_before_is_refused_although_the_erasure_is_closed(
     spark: SparkSession, lake: Lake
 ) -> None:
@@ -231,6 +232,7 @@ def test_an_undo_before_the_vacuum_ends_the_obligation_and_keeps_the_rows(story:
     story.check_reads(of_batches("A", "B", "D"))
 
 
+@pytest.mark.long
 def test_files_that_another_run_expires_before_the_vacuum_are_recorded(story: Story) -> None:
     """Its history is too long; it knows nothing of erasures but that the ledger must hear of the files."""
     before = set(story.files())
@@ -284,7 +286,7 @@ STEPS = [
 ]
 
 
-@pytest.mark.parametrize("step", some(STEPS, "after-commit", "after-record"))
+@pytest.mark.parametrize("step", some(STEPS, "after-commit"))
 def test_a_vacuum_killed_at_any_step_is_made_up_for_by_its_next_attempt(story: Story, step: str) -> None:
     before = set(story.files())
     erase(story, "A")

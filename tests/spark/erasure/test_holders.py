@@ -131,6 +131,7 @@ def test_a_tagged_snapshot_of_another_writer_keeps_its_ledger_when_its_carrier_i
     assert {r["batch_id"] for r in rows} == {"B", "D", "x"}
 
 
+@pytest.mark.long
 def test_a_staged_snapshot_whose_run_may_publish_it_holds_it_for_a_day(story: Story) -> None:
     story.put("A2")
     with pytest.raises(Killed):

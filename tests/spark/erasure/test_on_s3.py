@@ -72,6 +72,7 @@ def check_record(s3: S3, result: RunResult) -> dict[str, Any]:
     return dict(json.loads(content))
 
 
+@pytest.mark.long
 def test_files_of_a_bucket_are_asked_for_one_by_one_in_all_versions(s3: S3, make: Callable[..., Story]) -> None:
     story = make()
     before = data_files(story)

@@ -11,7 +11,7 @@ from lethe.contract.result import RequestResult, RunResult
 from lethe_spark.commit import group_commit
 from pyspark.sql import SparkSession
 
-from tests.spark.parameters import VERSION_2, VERSION_3, moments, some
+from tests.spark.parameters import VERSION_3, moments, some
 from tests.spark.support.built_once import built_once
 from tests.spark.support.erases import Names, but, name_of, row, table_folder
 from tests.spark.support.story import Row, Story, of_batches
@@ -95,7 +95,7 @@ def test_an_append_that_does_not_concern_it_costs_no_second_writing(
     assert result.rows_erased == 2
 
 
-@moments(STEPS, (2, "after_erase"))
+@moments(STEPS)
 def test_a_vacuum_that_comes_first_takes_its_rows_and_the_erase_the_others(story: Names, step: str) -> None:
     story.revert("A")
 
@@ -183,7 +183,7 @@ def test_two_erases_at_one_moment_take_both_their_rows_each_counted_once(story: 
     story.check_reads(but(*GONE, other))
 
 
-@moments(STEPS, (2, "before_commit"))
+@moments(STEPS)
 def test_an_erase_that_another_run_carries_out_at_the_same_moment_is_done_once(story: Names, step: str) -> None:
     request = story.an_erase(*(name_of(v) for _, v, _ in GONE))
     theirs: list[RunResult] = []
@@ -220,7 +220,7 @@ def test_a_replay_concurrent_with_an_erase_adds_its_rows_once_and_its_files_are_
     story.check_reads(of_batches("B", "D") + of_batches("A2", rows=3) - Counter(gone))
 
 
-@VERSION_2
+@pytest.mark.long
 def test_rows_that_keep_moving_are_left_to_a_later_run_and_nothing_is_left_over(
     story: Names, monkeypatch: pytest.MonkeyPatch
 ) -> None:

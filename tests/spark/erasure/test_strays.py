@@ -131,7 +131,6 @@ def test_a_file_that_a_run_from_before_the_purge_wrote_after_it_is_found_by_its_
     ("hours", "known", "gone"),
     tuples(
         [(1, True, False), (30, True, False), (80, True, True), (80, False, False)],
-        (30, True, False),
         (80, True, True),
     ),
 )
