@@ -49,6 +49,7 @@ def group(story: Story, *requests: RestatementRequest) -> dict[str, RequestResul
 # --- what becomes of rows -------------------------------------------------------------------------------------------
 
 
+@VERSION_3
 def test_changes_are_one_snapshot_that_every_engine_reads_right(story: Changing) -> None:
     """An upsert of a row that is there, in another partition; of one that is not; a delete of one that is, and of one that is
     not. Who knows nothing of ledgers sees the same."""
@@ -65,6 +66,7 @@ def test_changes_are_one_snapshot_that_every_engine_reads_right(story: Changing)
     story.check_reads(wanted)
 
 
+@pytest.mark.long
 def test_version_3_gets_deletion_vectors_and_version_2_files_without_the_rows(make: Make) -> None:
     second, third = make(2), make(3)
     files = set(second.files()), set(third.files())
@@ -94,7 +96,7 @@ def test_a_key_in_several_older_batches_goes_from_all_of_them(make: Make, partit
     story.check_reads(wanted)
 
 
-@VERSION_3
+@pytest.mark.long
 def test_what_comes_later_is_newer_whatever_its_keys(story: Changing) -> None:
     story.change(delete(row("E", 0)), upsert(row("E", 1)))
     story.put("E")
@@ -116,7 +118,7 @@ def test_batches_are_replaced_as_a_whole_by_the_same_commit(story: Changing) -> 
     story.check_reads(changed(changes, "C1", ("B", "D")))
 
 
-@VERSION_3
+@pytest.mark.long
 def test_a_key_in_a_batch_taken_back_is_not_seen_again_when_that_is_undone(story: Changing) -> None:
     story.revert("A")
     changes = (upsert(row("A", 0)), delete(row("A", 1)))
@@ -144,7 +146,7 @@ def test_keys_of_several_columns_are_meant_together(story: Changing) -> None:
     story.check_reads(wanted - Counter([row("A", 0)]))
 
 
-@VERSION_3
+@pytest.mark.long
 def test_without_an_op_column_every_row_is_an_upsert(story: Changing) -> None:
     changes: tuple[Change, ...] = (upsert(row("A", 0)), ("U", ("new", 7, 1)))
     rows = pa.Table.from_pylist([{"v": r[1], "day": r[2], "name": name_of(r[1])} for _, r in changes], CHANGES)
@@ -155,7 +157,7 @@ def test_without_an_op_column_every_row_is_an_upsert(story: Changing) -> None:
     story.check_reads(changed(changes, "C1"))
 
 
-@VERSION_2
+@pytest.mark.long
 def test_changes_with_unknown_keys_only_add_rows_and_increments_can_be_read_across_them(story: Changing) -> None:
     before = story.head().snapshot_id
     changes = (upsert(("new", 7, 1)), delete(("nobody", 8, 1)))
@@ -168,7 +170,7 @@ def test_changes_with_unknown_keys_only_add_rows_and_increments_can_be_read_acro
     story.check_reads(changed(changes, "C1"))
 
 
-@VERSION_3
+@pytest.mark.long
 def test_deletes_alone_are_changes_too(story: Changing) -> None:
     """The replacement is then a batch without rows."""
     changes = (delete(row("A", 0)), delete(row("B", 1)))
@@ -179,7 +181,7 @@ def test_deletes_alone_are_changes_too(story: Changing) -> None:
     story.check_reads(changed(changes, "C1"))
 
 
-@VERSION_2
+@pytest.mark.long
 def test_an_increment_across_changes_is_refused(story: Changing) -> None:
     before = story.head().snapshot_id
 
@@ -189,14 +191,14 @@ def test_an_increment_across_changes_is_refused(story: Changing) -> None:
         lethe.scan(story.full_name, since=before).to_arrow()
 
 
-@VERSION_3
+@pytest.mark.long
 def test_the_bytes_of_what_went_are_owed_if_that_is_asked_for(story: Changing) -> None:
     story.restate(story.a_change(*SOME, evict_by_seconds=60))
 
     assert story.obligations() == [("ns/change-C1/0", story.field_id("v"))]
 
 
-@VERSION_2
+@pytest.mark.long
 def test_changes_are_not_undone(story: Changing) -> None:
     story.change(*SOME)
 
@@ -206,7 +208,7 @@ def test_changes_are_not_undone(story: Changing) -> None:
     story.check_reads(changed(SOME, "C1"))
 
 
-@VERSION_3
+@pytest.mark.long
 def test_changes_are_replayed_after_a_vacuum_and_the_batch_they_made_may_be_reverted(story: Changing) -> None:
     """A new replacement of the changes brings their rows again; the old rows do not come back."""
     story.change(*SOME)
@@ -222,7 +224,7 @@ def test_changes_are_replayed_after_a_vacuum_and_the_batch_they_made_may_be_reve
     story.check_reads(changed(SOME, "C2", ("A", "B")) - Counter({("C2", v, d): 1 for _, (_, v, d) in SOME}))
 
 
-@VERSION_2
+@pytest.mark.long
 def test_a_repeated_change_request_gets_its_result_and_is_not_carried_out_again(story: Changing) -> None:
     """Between the two somebody brought such a key back."""
     request = story.a_change(*SOME)
@@ -234,7 +236,7 @@ def test_a_repeated_change_request_gets_its_result_and_is_not_carried_out_again(
     story.check_reads(changed(SOME, "C1") + Counter([row("B", 1)]))
 
 
-@VERSION_3
+@pytest.mark.long
 def test_columns_that_a_replacement_brings_are_added_but_for_what_becomes_of_rows(story: Changing) -> None:
     rows = pa.Table.from_pylist(
         [{"v": row("A", 0)[1], "day": 1, "name": "x", "op": "U", "gate": "B2"}],
@@ -305,7 +307,7 @@ def test_bad_changes_never_fail_their_group(story: Changing) -> None:
     story.check_reads(of_batches("B", "D") + of_batches("A2", rows=3))
 
 
-@VERSION_3
+@pytest.mark.long
 def test_changes_of_a_replacement_that_was_taken_back_before_it_came_change_nothing(story: Changing) -> None:
     story.revert("C1")
 
@@ -322,7 +324,12 @@ def test_changes_of_a_replacement_that_was_taken_back_before_it_came_change_noth
     ("changes", "reason", "text"),
     [
         ([upsert(row("A", 0)), delete(row("A", 0))], "DuplicateKey", "1 keys (v) are in several rows"),
-        ([("X", row("A", 0))], "UnknownOperation", "column op holds values other than U, I, D and null"),
+        pytest.param(
+            [("X", row("A", 0))],
+            "UnknownOperation",
+            "column op holds values other than U, I, D and null",
+            marks=pytest.mark.long,
+        ),
     ],
 )
 def test_rows_that_cannot_be_placed_are_refused_and_named_by_file(
@@ -342,6 +349,7 @@ def test_rows_that_cannot_be_placed_are_refused_and_named_by_file(
     story.check_reads(of_batches("A", "B", "D"))
 
 
+@pytest.mark.long
 def test_a_null_in_a_key_is_refused(make: Make) -> None:
     story = make(2)
     rows = pa.Table.from_pylist([{"v": None, "day": 1, "name": "x", "op": "D"}], CHANGES)
@@ -352,6 +360,7 @@ def test_a_null_in_a_key_is_refused(make: Make) -> None:
     assert "part-0.parquet: column v, one of spec.replacement.keyColumns, holds nulls" in result.message
 
 
+@pytest.mark.long
 def test_more_rows_than_keys_can_be_held_are_refused(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     story = make(2)
     monkeypatch.setattr(change_rows, "KEYS_AT_MOST", 1)
@@ -365,8 +374,20 @@ def test_more_rows_than_keys_can_be_held_are_refused(make: Make, monkeypatch: py
     ("keys", "op", "reason", "text"),
     [
         (["place"], "op", "ColumnNotSearchable", "keyColumns names place, which is struct"),
-        ([], "", "InvalidSpec", "requires spec.batchIds or spec.replacement.keyColumns"),
-        (["v"], "what", "SchemaMismatch", "column what, spec.replacement.opColumn, must be in the file exactly once"),
+        pytest.param(
+            [],
+            "",
+            "InvalidSpec",
+            "requires spec.batchIds or spec.replacement.keyColumns",
+            marks=pytest.mark.long,
+        ),
+        pytest.param(
+            ["v"],
+            "what",
+            "SchemaMismatch",
+            "column what, spec.replacement.opColumn, must be in the file exactly once",
+            marks=pytest.mark.long,
+        ),
     ],
 )
 def test_what_cannot_be_keys_is_refused(make: Make, keys: list[str], op: str, reason: str, text: str) -> None:

@@ -66,6 +66,7 @@ def test_a_group_is_one_snapshot_with_all_its_replacements_in_files_that_they_sh
         assert story.ledger().requests[request.key].result["snapshotId"] == result.snapshot_id
 
 
+@pytest.mark.long
 def test_a_replay_of_a_replay_and_an_undo_of_a_revert_are_carried_out_in_their_order(story: Story) -> None:
     """Whatever the order in which they are listed, and in which second they were made."""
     third = story.a_replay("B3", by="B4", name="third", creation_time=ago(hours=2))
@@ -150,6 +151,7 @@ def test_the_ids_of_a_whole_group_are_searched_in_the_files_of_other_writers_in_
     story.check_reads(of_batches("B", "C", "D"))
 
 
+@pytest.mark.long
 def test_a_group_of_nothing_but_refused_requests_commits_nothing(story: Story) -> None:
     result = group(story, an_undo("nobody"), story.a_replay("A", by="B"))
 
@@ -178,15 +180,7 @@ def test_a_replacement_that_cannot_be_had_now_waits_with_what_builds_on_it_and_t
     story.check_reads(of_batches("C") + of_batches("B2", "C2", rows=3))
 
 
-def test_the_only_replacement_of_a_group_that_cannot_be_had_now_does_not_hold_up_a_revert(story: Story) -> None:
-    replay, revert = story.a_replay("A", by="A2"), a_request("revert", batch_ids=["D"])
-
-    result = group(story, replay, revert, after_list=file_of(replay).unlink)
-
-    assert reasons(result) == {"replay": "ObjectGone", "revert": ""}
-    story.check_reads(of_batches("A", "B", "C"))
-
-
+@pytest.mark.long
 def test_a_group_of_which_nothing_can_be_carried_out_now_is_tried_again_as_a_whole(story: Story) -> None:
     replay = story.a_replay("A", by="A2")
 
@@ -199,6 +193,7 @@ def test_a_group_of_which_nothing_can_be_carried_out_now_is_tried_again_as_a_who
 # --- the same id, the same request ----------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_of_two_replays_by_one_id_the_older_is_carried_out(story: Story) -> None:
     older = story.a_replay("A", by="X", name="older", creation_time=ago(hours=1))
     younger = a_request("younger", "Replay", batch_ids=["B"], replacement=older.replacement)
@@ -209,6 +204,7 @@ def test_of_two_replays_by_one_id_the_older_is_carried_out(story: Story) -> None
     story.check_reads(of_batches("B", "C", "D") + of_batches("X", rows=3))
 
 
+@pytest.mark.long
 def test_of_many_replays_of_one_batch_the_oldest_is_carried_out_that_can_be_used(story: Story) -> None:
     """However many before it cannot."""
     replays = [story.a_replay("A", by=f"A{n}", name=f"r{n}") for n in range(8)]
@@ -222,6 +218,7 @@ def test_of_many_replays_of_one_batch_the_oldest_is_carried_out_that_can_be_used
     assert {local(p) for p in story.files()} == story.data_folder()
 
 
+@pytest.mark.long
 def test_of_two_replays_by_one_id_the_younger_is_carried_out_if_the_older_cannot_be(story: Story) -> None:
     """What was written for the group before that was known holds no row of the younger one's."""
     nowhere = Replacement(batch_id="X", uri=f"file://{story.lake.home}/nothing")
@@ -236,6 +233,7 @@ def test_of_two_replays_by_one_id_the_younger_is_carried_out_if_the_older_cannot
     assert {local(p) for p in story.files()} == story.data_folder()
 
 
+@pytest.mark.long
 def test_a_group_that_overlaps_with_an_earlier_one_does_the_rest(story: Story) -> None:
     """Each run may group the requests differently. A repeated request gets its first result."""
     one, two, three = (story.a_replay(b, by=f"{b}2", name=f"replay-{b}") for b in "ABC")
@@ -250,6 +248,7 @@ def test_a_group_that_overlaps_with_an_earlier_one_does_the_rest(story: Story) -
     story.check_reads(of_batches("D") + of_batches("A2", "B2", "C2", rows=3))
 
 
+@pytest.mark.long
 def test_rows_of_every_replacement_of_a_large_group_come_in_once(story: Story) -> None:
     batches = [f"b{n:02}" for n in range(40)]
     story.put(*batches)

@@ -7,6 +7,7 @@ from lethe.contract.run import RestatementRequest
 from lethe.restatement.id_list import LISTED_IDS_AT_MOST, parse_ids
 from pyspark.sql import SparkSession
 
+from tests.spark.parameters import some
 from tests.spark.support.built_once import built_once
 from tests.spark.support.story import Story, of_batches, results_by_name
 from tests.support.builders import a_request, ago
@@ -72,6 +73,7 @@ def test_a_list_that_cannot_be_used_keeps_out_its_own_request_only(story: Story,
     story.check_reads(of_batches("A", "B"))
 
 
+@pytest.mark.long
 def test_in_its_group_a_list_counts_for_the_order(story: Story, ids: Path) -> None:
     ids.write_bytes(b"A2")
     older = by_list(ids, creation_time=ago(hours=2))
@@ -83,6 +85,7 @@ def test_in_its_group_a_list_counts_for_the_order(story: Story, ids: Path) -> No
     assert (story.states()["A"], story.states()["A2"]) == ("replaced", "reverted")
 
 
+@pytest.mark.long
 def test_a_replacement_that_is_in_the_list_of_what_it_replaces_is_refused(story: Story, ids: Path) -> None:
     ids.write_bytes(b"A\nA2")
     replay = story.a_replay("A", by="A2", name="listed").model_copy(
@@ -92,6 +95,7 @@ def test_a_replacement_that_is_in_the_list_of_what_it_replaces_is_refused(story:
     assert story.restate(replay).reason == "ReplacementIsReplaced"
 
 
+@pytest.mark.long
 def test_a_dry_run_reads_the_list_as_well(story: Story, ids: Path) -> None:
     ids.write_bytes(b"A\nB")
     spec = story.restatement(by_list(ids))
@@ -104,7 +108,7 @@ def test_a_dry_run_reads_the_list_as_well(story: Story, ids: Path) -> None:
     assert (result.batch_ids_count, result.rows_deleted, result.plan is not None) == (2, 8, True)
 
 
-@pytest.mark.parametrize("dry_run", [True, False])
+@pytest.mark.parametrize("dry_run", some([True, False], False))
 def test_a_line_of_a_list_that_is_no_id_of_the_table_is_not_reported(story: Story, ids: Path, dry_run: bool) -> None:
     """The list may be any object that the credentials of the run can read."""
     ids.write_bytes(b"A\naws_secret_access_key = wJalrXUtnFEMI\n")

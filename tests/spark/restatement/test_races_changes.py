@@ -11,7 +11,7 @@ from lethe_spark.commit import group_commit
 from pyspark.sql import SparkSession
 
 from tests.spark.erasure.test_races import left_by
-from tests.spark.parameters import VERSION_2, VERSION_3, moments
+from tests.spark.parameters import VERSION_3, moments
 from tests.spark.support.built_once import built_once
 from tests.spark.support.changes import SOME, Changing, changed, delete, upsert
 from tests.spark.support.erases import row
@@ -21,7 +21,6 @@ from tests.support.lake import Lake
 
 STEPS = ["after_write", "after_search", "after_erase", "before_commit"]
 LATE = ["after_search", "before_commit"]
-BOTH = (2, "before_commit"), (3, "after_search")
 # Rows that batch E brings, too, and one that it does not.
 OF_E = (upsert(row("E", 0)), delete(row("E", 1)), upsert(row("A", 0)))
 
@@ -33,7 +32,7 @@ def story(spark: SparkSession, lake: Lake, request: pytest.FixtureRequest) -> Ch
     return Changing(story.spark, story.lake, story.name, story.partition_by, story.catalog, request.param).filled()
 
 
-@moments(STEPS, *BOTH)
+@moments(STEPS, (2, "before_commit"))
 def test_rows_that_a_consolidation_promotes_meanwhile_are_older_and_go(story: Changing, step: str) -> None:
     """What is committed first is older."""
     story.put("E")
@@ -44,7 +43,7 @@ def test_rows_that_a_consolidation_promotes_meanwhile_are_older_and_go(story: Ch
     story.check_reads(changed(OF_E, "C1", ("A", "B", "D", "E")))
 
 
-@moments(["after_write", "before_commit"], (2, "after_write"), (3, "before_commit"))
+@moments(["after_write", "before_commit"], (3, "before_commit"))
 def test_rows_that_a_consolidation_promotes_afterwards_are_newer_and_stay(story: Changing, step: str) -> None:
     """Though it had written them before."""
     story.put("E")
@@ -54,7 +53,7 @@ def test_rows_that_a_consolidation_promotes_afterwards_are_newer_and_stay(story:
     story.check_reads(changed(OF_E, "C1") + of_batches("E"))
 
 
-@VERSION_2
+@pytest.mark.long
 def test_a_batch_that_does_not_concern_them_costs_no_second_writing(
     story: Changing, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -67,7 +66,7 @@ def test_a_batch_that_does_not_concern_them_costs_no_second_writing(
     story.check_reads(changed(SOME, "C1", ("A", "B", "D", "E")))
 
 
-@moments(LATE, *BOTH)
+@moments(LATE, (3, "after_search"))
 def test_rows_that_a_compaction_moves_meanwhile_are_found_where_they_are_then(story: Changing, step: str) -> None:
     result = story.change(*SOME, **{step: story.compact})
 
@@ -76,7 +75,7 @@ def test_rows_that_a_compaction_moves_meanwhile_are_found_where_they_are_then(st
     story.check_reads(changed(SOME, "C1"))
 
 
-@moments(LATE, (2, "before_commit"))
+@moments(LATE)
 def test_a_vacuum_that_comes_first_takes_its_rows_and_the_changes_the_others(story: Changing, step: str) -> None:
     story.revert("A")
 
@@ -87,7 +86,7 @@ def test_a_vacuum_that_comes_first_takes_its_rows_and_the_changes_the_others(sto
     story.check_reads(changed(SOME, "C1", ("B", "D")))
 
 
-@moments(["after_write", "before_commit"], (2, "before_commit"))
+@moments(["after_write", "before_commit"])
 def test_a_vacuum_that_changes_overtake_does_not_bring_the_rows_back(story: Changing, step: str) -> None:
     """The files that it has written hold them."""
     story.revert("A")
@@ -99,7 +98,7 @@ def test_a_vacuum_that_changes_overtake_does_not_bring_the_rows_back(story: Chan
     story.check_reads(changed(SOME, "C1", ("B", "D")))
 
 
-@moments(LATE, *BOTH)
+@moments(LATE, (3, "after_search"))
 def test_of_two_changes_at_one_moment_the_later_commit_is_the_newer(story: Changing, step: str) -> None:
     key = row("A", 0)
 
@@ -109,7 +108,7 @@ def test_of_two_changes_at_one_moment_the_later_commit_is_the_newer(story: Chang
     story.check_reads(of_batches("A", "B", "D") - Counter([key]) + Counter([("C1", key[1], 1)]))
 
 
-@moments(LATE, (3, "before_commit"))
+@moments(LATE, (2, "before_commit"))
 def test_changes_that_another_run_carries_out_at_the_same_moment_are_made_once(story: Changing, step: str) -> None:
     """Else the second would take the rows of the first for older ones."""
     request = story.a_change(*SOME)
@@ -123,7 +122,7 @@ def test_changes_that_another_run_carries_out_at_the_same_moment_are_made_once(s
     story.check_reads(changed(SOME, "C1"))
 
 
-@moments(LATE, (3, "after_search"))
+@moments(LATE)
 def test_a_concurrent_undo_restores_all_rows_except_those_with_their_keys(story: Changing, step: str) -> None:
     story.revert("A")
     undone: list[RequestResult] = []
@@ -152,7 +151,7 @@ def test_a_reader_at_any_step_sees_all_of_the_changes_or_none(story: Changing) -
     story.check_reads(after)
 
 
-@VERSION_3
+@pytest.mark.long
 def test_rows_that_keep_moving_are_left_to_a_later_run_and_nothing_is_left_over(
     story: Changing, monkeypatch: pytest.MonkeyPatch
 ) -> None:

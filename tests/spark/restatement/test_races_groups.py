@@ -54,7 +54,7 @@ def test_a_foreign_append_during_a_group_is_hidden_or_kept_by_what_it_holds(stor
     story.check_reads(of_batches("D") + of_batches("B2", rows=3) + Counter({("x", 502, 1): 1}))
 
 
-@pytest.mark.parametrize("step", some(["after_list", "after_write", "before_commit"], "after_write", "before_commit"))
+@pytest.mark.parametrize("step", some(["after_list", "after_write", "before_commit"], "before_commit"))
 def test_two_groups_that_overlap_at_one_moment_carry_out_each_request_once(story: Story, step: str) -> None:
     """The files of the first hold rows of a replacement that the second has brought in: those rows must not come twice,
     and the others in the files must come."""
@@ -72,6 +72,7 @@ def test_two_groups_that_overlap_at_one_moment_carry_out_each_request_once(story
     assert nothing_is_left_over(story)
 
 
+@pytest.mark.long
 def test_a_group_that_another_run_carries_out_at_the_same_moment_is_done_once(story: Story) -> None:
     requests = story.a_replay("A", by="A2", name="one"), a_request("two", batch_ids=["B"])
     theirs: list[RunResult] = []
@@ -106,6 +107,7 @@ def test_a_consolidation_that_promotes_a_replaced_batch_meanwhile_does_not_doubl
     story.check_reads(of_batches("B", "D") + of_batches("E2", "A2", rows=3))
 
 
+@pytest.mark.long
 def test_a_consolidation_that_promotes_the_id_of_a_replacement_meanwhile_sets_that_request_aside(story: Story) -> None:
     story.put("X")
     requests = story.a_replay("A", by="X", name="taken"), story.a_replay("B", by="B2", name="fine")
@@ -116,6 +118,7 @@ def test_a_consolidation_that_promotes_the_id_of_a_replacement_meanwhile_sets_th
     story.check_reads(of_batches("A", "D", "X") + of_batches("B2", rows=3))
 
 
+@pytest.mark.long
 def test_a_replacement_that_was_reverted_before_it_came_stays_out_and_the_rest_comes_in(story: Story) -> None:
     requests = story.a_replay("A", by="A2", name="one"), story.a_replay("B", by="B2", name="two")
 
@@ -126,6 +129,7 @@ def test_a_replacement_that_was_reverted_before_it_came_stays_out_and_the_rest_c
     assert nothing_is_left_over(story)
 
 
+@pytest.mark.long
 def test_an_undo_that_a_vacuum_overtakes_is_refused_and_the_rest_of_its_group_goes_on(story: Story) -> None:
     story.revert("A", name="before")
     undo = a_request("undo", "Undo", batch_ids=(), undoes="ns/before/0")
@@ -136,6 +140,7 @@ def test_an_undo_that_a_vacuum_overtakes_is_refused_and_the_rest_of_its_group_go
     story.check_reads(of_batches("D") + of_batches("B2", rows=3))
 
 
+@pytest.mark.long
 def test_a_vacuum_that_a_group_overtakes_keeps_what_the_group_has_shown_again(story: Story) -> None:
     story.revert("A", "D", name="before")
     undo = a_request("undo", "Undo", batch_ids=(), undoes="ns/before/0")
@@ -148,6 +153,7 @@ def test_a_vacuum_that_a_group_overtakes_keeps_what_the_group_has_shown_again(st
     story.check_reads(of_batches("A", "D") + of_batches("B2", rows=3))
 
 
+@pytest.mark.long
 def test_a_group_whose_files_are_outdated_again_and_again_gives_up_and_leaves_nothing(
     story: Story, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -206,6 +212,7 @@ class Reader:
         assert not self.failures
 
 
+@pytest.mark.long
 def test_a_reader_in_a_loop_never_sees_both_versions_of_a_batch_or_neither(story: Story) -> None:
     """While groups replace every batch, again and again."""
     slots, versions = [f"s{n:02}" for n in range(6)], 3

@@ -43,6 +43,7 @@ def test_an_undo_that_a_vacuum_overtakes_is_refused(story: Story) -> None:
     story.check_reads(of_batches("B", "D"))
 
 
+@pytest.mark.long
 def test_an_undo_that_a_partial_vacuum_overtakes_is_refused(story: Story) -> None:
     """The tombstone is still active; half of its rows are gone."""
     undone = story.undo(before_commit=lambda: story.vacuum(max_bytes=1))
@@ -68,6 +69,7 @@ def test_an_undo_does_not_double_a_batch_that_was_replaced_meanwhile(story: Stor
     story.check_reads(of_batches("B", "D") + of_batches("A2", rows=3))
 
 
+@pytest.mark.long
 def test_one_undo_by_two_runs_at_one_moment_is_done_once(story: Story) -> None:
     theirs: list[RequestResult] = []
 
@@ -77,6 +79,7 @@ def test_one_undo_by_two_runs_at_one_moment_is_done_once(story: Story) -> None:
     story.check_reads(of_batches("A", "B", "D"))
 
 
+@pytest.mark.long
 def test_two_undos_of_one_revert_take_it_back_once(story: Story) -> None:
     mine = story.undo(name="mine", before_commit=lambda: story.undo(name="theirs"))
 
@@ -84,6 +87,7 @@ def test_two_undos_of_one_revert_take_it_back_once(story: Story) -> None:
     story.check_reads(of_batches("A", "B", "D"))
 
 
+@pytest.mark.long
 def test_rows_that_arrive_during_an_undo_are_seen(story: Story) -> None:
     """The appended rows are no reason to arm the tombstone that is being taken away."""
     story.undo(before_commit=lambda: story.append_as_foreign_writer("A"))
@@ -92,6 +96,7 @@ def test_rows_that_arrive_during_an_undo_are_seen(story: Story) -> None:
     story.check_reads()
 
 
+@pytest.mark.long
 def test_the_rows_that_a_replay_wrote_in_vain_leave_the_storage(story: Story) -> None:
     """Another replay of the same batch came first."""
     mine = story.a_replay("D", by="M", name="mine")
@@ -104,6 +109,7 @@ def test_the_rows_that_a_replay_wrote_in_vain_leave_the_storage(story: Story) ->
     story.check_reads(of_batches("B") + of_batches("T", rows=3))
 
 
+@pytest.mark.long
 def test_files_of_a_commit_in_doubt_stay_in_storage(story: Story, monkeypatch: pytest.MonkeyPatch) -> None:
     """The catalog's answer to the commit is lost and the table's history cannot be read: nobody knows whether it landed.
     It did."""

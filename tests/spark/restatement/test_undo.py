@@ -49,6 +49,7 @@ def test_a_batch_reverted_before_it_came_comes_after_the_undo(story: Story) -> N
     story.check_reads(of_batches("A", "B", "D", "late"))
 
 
+@pytest.mark.long
 def test_rows_that_another_writer_brought_for_a_batch_are_seen_again(story: Story) -> None:
     story.append_as_foreign_writer("A", "x")
     story.revert("A", "x")
@@ -70,16 +71,6 @@ def test_revert_undo_and_revert_applied_again_in_any_order_change_nothing(story:
 
     assert [r.snapshot_id for r in results] == [r.snapshot_id for r in reversed(first)]
     assert story.head().snapshot_id == head
-    story.check_reads(of_batches("B", "D"))
-
-
-def test_an_undo_of_purged_rows_is_refused(story: Story) -> None:
-    story.revert("A")
-    story.vacuum()
-
-    result = story.undo()
-
-    assert (result.succeeded, result.reason, result.snapshot_id) == (False, "AlreadyPurged", None)
     story.check_reads(of_batches("B", "D"))
 
 
