@@ -1,6 +1,7 @@
 """Which parameters of a test run in `make test`. The others run in `make test-all` only."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import product
 from typing import Any
 
 import pytest
@@ -16,14 +17,27 @@ def tuples(values: Iterable[tuple[Any, ...]], *quick: tuple[Any, ...]) -> list[A
     return [pytest.param(*v, marks=() if v in quick else pytest.mark.long) for v in values]
 
 
+def pairs(ones: Iterable[Any], others: Iterable[Any], *quick: tuple[Any, Any]) -> list[Any]:
+    """Each of `ones` with each of `others`, of which `make test` takes the pairs in `quick`."""
+    return [pair if pair in quick else pytest.param(*pair, marks=pytest.mark.long) for pair in product(ones, others)]
+
+
+def named(cases: Mapping[str, Sequence[Any]], *quick: str) -> list[Any]:
+    """The arguments of each case by its name. `make test` takes the cases that `quick` names."""
+    return [
+        pytest.param(*arguments, id=name, marks=() if name in quick else pytest.mark.long)
+        for name, arguments in cases.items()
+    ]
+
+
 def moments(steps: Iterable[str], *quick: tuple[int, str]) -> pytest.MarkDecorator:
     """`story` of each format version with each `step`. `make test` takes the pairs in `quick`."""
-    pairs = [
+    found = [
         pytest.param(v, s, marks=() if (v, s) in quick else pytest.mark.long, id=f"v{v}-{s}")
         for v in (2, 3)
         for s in steps
     ]
-    return pytest.mark.parametrize(("story", "step"), pairs, indirect=["story"])
+    return pytest.mark.parametrize(("story", "step"), found, indirect=["story"])
 
 
 def _version(quick: int) -> pytest.MarkDecorator:

@@ -10,6 +10,7 @@ from lethe.contract.result import RunResult
 from lethe.contract.run import CreateTable, RunSpec, TableRef
 from pyspark.sql import SparkSession
 
+from tests.spark.parameters import some
 from tests.spark.support.story import Story, of_batches, some_rows
 from tests.support.builders import a_request
 from tests.support.lake import CATALOG, Lake
@@ -79,6 +80,7 @@ def test_new_columns_of_all_batches_are_added_and_what_a_batch_lacks_is_null(sto
     story.check_reads(of_batches("A", "B", "C"))
 
 
+@pytest.mark.long
 def test_rows_from_before_a_column_was_added_are_still_read_and_a_later_batch_finds_it_there(story: Story) -> None:
     put(story, "A")
     story.run(adding(story, "A"))
@@ -110,6 +112,7 @@ def test_a_wider_type_widens_the_table_and_narrow_batches_still_fit(story: Story
     assert story.rows_at() == of_batches("C") + Counter({("B", 1, 1): 1, ("B", 2, 2**40): 1})
 
 
+@pytest.mark.long
 def test_a_required_column_stays_required_when_it_becomes_wider(story: Story) -> None:
     create = CreateTable(schema="v int NOT NULL, day int")
     table = TableRef(catalog=CATALOG, name=story.name, create=create)
@@ -136,12 +139,7 @@ def test_what_cannot_be_united_refuses_the_batch_alone_and_names_column_types_an
 
 
 @pytest.mark.parametrize(
-    "step",
-    [
-        "before-columns",
-        "after-columns",
-        *(pytest.param(s, marks=pytest.mark.long) for s in ("after-write", "after-stage", "after-commit")),
-    ],
+    "step", some(["before-columns", "after-columns", "after-write", "after-stage", "after-commit"], "after-columns")
 )
 def test_a_run_that_died_around_the_new_column_is_finished_by_its_repetition(story: Story, step: str) -> None:
     put(story, "A")
@@ -184,6 +182,7 @@ def test_a_run_whose_column_somebody_else_adds_as_another_type_changes_nothing_a
     assert "column tail is int64, expected string" in refusals(story.run(adding(story, "B")))["B"]
 
 
+@pytest.mark.long
 def test_a_replacement_may_bring_columns_too(story: Story) -> None:
     put(story, "A")
     story.run(adding(story, "A"))

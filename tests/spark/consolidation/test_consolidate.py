@@ -94,6 +94,7 @@ def test_a_consolidation_is_one_snapshot_with_every_key_and_each_object_it_promo
     assert (entry.rows, entry.snapshot_id, entry.objects) == (4, head.snapshot_id, listed.objects)
 
 
+@pytest.mark.long
 def test_batches_that_cannot_be_read_are_set_aside_and_named_and_the_others_go_in(story: Story) -> None:
     story.put("good", "fine")
     story.put_file("corrupt", b"PAR1 this is no Parquet file")
@@ -150,6 +151,7 @@ def test_a_run_whose_batches_are_all_missing_does_nothing_and_reports_it(story: 
     assert story.table().current_snapshot() is None
 
 
+@pytest.mark.long
 def test_a_batch_of_no_rows_is_promoted(story: Story) -> None:
     story.buffer.put("empty", pa.table({"v": pa.array([], pa.int64()), "day": pa.array([], pa.int32())}))
 
@@ -169,6 +171,7 @@ def test_a_repeated_run_does_nothing(story: Story) -> None:
     story.check_reads(of_batches("A", "B"))
 
 
+@pytest.mark.long
 def test_a_batch_promoted_by_one_run_is_not_promoted_by_another_that_names_it_too(story: Story) -> None:
     story.put("A", "B")
     story.consolidate("A")
@@ -227,6 +230,7 @@ def test_an_existing_table_is_not_written_before_its_adoption_is_allowed(story: 
     story.check_reads(of_batches("A") + Counter({("old", 500, 1): 1, (None, 501, 1): 1}))
 
 
+@pytest.mark.long
 def test_a_table_of_years_whose_old_snapshots_expired_can_be_adopted_and_its_past_read(story: Story) -> None:
     """Its oldest snapshot has a parent that is gone and might, for all anybody sees, have carried a ledger."""
     foreign_table(story)

@@ -9,6 +9,7 @@ from lethe.base import names
 from lethe_spark.apps.session import make_session
 from pyspark.sql import SparkSession
 
+from tests.spark.parameters import some
 from tests.spark.support.built_once import built_once
 from tests.spark.support.driver import Driver
 from tests.spark.support.story import Story, avro, of_batches
@@ -18,13 +19,6 @@ from tests.support.steps import Killed, die
 
 STEPS = ["after-list", "after-write", "after-stage", "before-commit", "after-commit"]
 SECONDS = 180
-
-
-def of_steps(steps: list[str], quick: set[str]) -> pytest.MarkDecorator:
-    """Only `quick` of these steps are not long."""
-    return pytest.mark.parametrize(
-        "step", [pytest.param(s, marks=() if s in quick else pytest.mark.long) for s in steps]
-    )
 
 
 @built_once
@@ -106,7 +100,7 @@ def test_a_process_killed_before_it_could_report_has_committed_and_is_not_repeat
 # --- taken back between the death and the repetition --------------------------------------------------------------------
 
 
-@of_steps(STEPS[:-1], quick={"after-write", "after-stage"})
+@pytest.mark.parametrize("step", some(STEPS[:-1], "after-stage"))
 def test_a_batch_taken_back_after_the_death_is_dropped_by_the_repetition_and_counted(story: Story, step: str) -> None:
     """Also out of files that it shares with a batch that is wanted."""
     dies(story, "E", "F", step=step)
@@ -152,7 +146,7 @@ def test_the_commit_that_publishes_staged_files_carries_the_whole_ledger_on(stor
 # --- another run, over some of the same batches ---------------------------------------------------------------------------
 
 
-@of_steps(STEPS, quick={"after-write", "before-commit"})
+@pytest.mark.parametrize("step", some(STEPS, "before-commit"))
 def test_runs_over_overlapping_batches_at_one_moment_promote_each_batch_once(story: Story, step: str) -> None:
     """Two operators that listed the buffer at different times ask for such runs."""
     story.run(story.consolidation("E", "F"), **{step.replace("-", "_"): lambda: story.consolidate("F", "G")})

@@ -87,6 +87,7 @@ def test_a_file_that_cannot_be_read_is_set_aside_under_its_name_and_goes_in_when
     story.check_reads(of_batches("good", "bad"))
 
 
+@pytest.mark.long
 def test_two_files_of_one_id_wait_until_there_is_one(story: Story) -> None:
     put(story, "A", "B")
     put(story, "A", extension=".csv.gz")
@@ -100,6 +101,7 @@ def test_two_files_of_one_id_wait_until_there_is_one(story: Story) -> None:
     story.check_reads(of_batches("A", "B"))
 
 
+@pytest.mark.long
 def test_a_file_written_over_between_listing_and_reading_waits_for_the_next_run(story: Story) -> None:
     """What is promoted is what was listed."""
     put(story, "A", "B")
@@ -112,6 +114,7 @@ def test_a_file_written_over_between_listing_and_reading_waits_for_the_next_run(
     story.check_reads(of_batches("A", "B"))
 
 
+@pytest.mark.long
 def test_a_buffer_of_files_on_s3(story: Story) -> None:
     with running() as server:
         bucket = server.bucket("lake")

@@ -12,6 +12,7 @@ from lethe.files.partitions import partitions_of_batches
 from lethe_spark.jvm.commit import find_staged, stage
 from lethe_spark.jvm.rewrite import write_uncommitted
 
+from tests.spark.parameters import named
 from tests.spark.support.flights import Flights
 
 SCHEMA = "v bigint, carrier string, day date, ok boolean, ts timestamp, batch_id string, price decimal(9,2)"
@@ -32,7 +33,9 @@ SPECS: dict[str, tuple[Sequence[str], str | None]] = {
 }
 
 
-@pytest.mark.parametrize(("partition_by", "text"), SPECS.values(), ids=SPECS)
+@pytest.mark.parametrize(
+    ("partition_by", "text"), named(SPECS, "two fields", "a bucket of a string", "a decimal has none")
+)
 def test_the_driver_and_the_manifest_say_the_same_partition(
     make_flights: Callable[..., Flights], partition_by: Sequence[str], text: str | None
 ) -> None:

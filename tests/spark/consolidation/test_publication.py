@@ -10,6 +10,7 @@ from lethe_spark.apps.session import make_session
 from lethe_spark.jvm.attempt import CommitAttempt
 from pyspark.sql import SparkSession
 
+from tests.spark.parameters import some
 from tests.spark.support.built_once import built_once
 from tests.spark.support.story import Story, local, of_batches
 from tests.support.builders import a_request
@@ -124,6 +125,7 @@ def test_staged_files_that_another_tool_published_are_not_loaded_by_another_run(
     assert story.states() == {"A": "promoted", "B": "promoted", "C": "promoted"}
 
 
+@pytest.mark.long
 def test_a_replacement_that_a_cherry_pick_brought_back_is_not_added_again_when_its_replay_is(
     make_story: MakeStory,
 ) -> None:
@@ -163,15 +165,8 @@ def test_a_batch_that_was_taken_back_after_the_rollback_stays_hidden_when_a_cher
 # --- staged files that go before they are published ---------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("step", "catalog"),
-    [
-        pytest.param("after_stage", CATALOG, marks=pytest.mark.long),
-        ("after_stage", "rest"),
-        ("before_commit", CATALOG),
-        pytest.param("before_commit", "rest", marks=pytest.mark.long),
-    ],
-)
+@pytest.mark.parametrize("catalog", some([CATALOG, "rest"], CATALOG))
+@pytest.mark.parametrize("step", some(["after_stage", "before_commit"], "before_commit"))
 def test_files_whose_staged_snapshot_another_engine_expired_are_written_again(
     make_story: MakeStory, catalog: str, step: str
 ) -> None:

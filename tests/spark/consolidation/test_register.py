@@ -19,6 +19,7 @@ from pyiceberg.table import Table
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
+from tests.spark.parameters import some
 from tests.spark.support.registering import Registering, a_file, begin, schema
 from tests.spark.support.story import ALL_GONE, local, of_batches
 from tests.support.buffers import batches_in
@@ -101,7 +102,7 @@ def test_a_batch_that_spark_wrote_as_documented_is_registered_and_the_others_are
     assert story.table().scan(row_filter="ts >= '2020-01-03T00:00:00+00:00'").to_arrow().num_rows == 10
 
 
-@pytest.mark.parametrize("version", [2, 3])
+@pytest.mark.parametrize("version", some([2, 3], 2))
 def test_a_table_without_partitions_takes_files_too(spark: SparkSession, lake: Lake, version: int) -> None:
     story = begin(spark, lake, ())
     story.put("A")
@@ -191,7 +192,9 @@ def test_a_batch_that_was_rewritten_is_not_registered_as_well(story: Registering
     story.check_reads(of_batches("A"))
 
 
-@pytest.mark.parametrize("in_driver", [0, footers.IN_DRIVER], ids=["tasks", "driver"])
+@pytest.mark.parametrize(
+    "in_driver", [pytest.param(0, id="tasks"), pytest.param(footers.IN_DRIVER, id="driver", marks=pytest.mark.long)]
+)
 def test_a_batch_with_one_bad_file_is_refused_whole_and_the_others_go_in(
     story: Registering, monkeypatch: pytest.MonkeyPatch, in_driver: int
 ) -> None:
@@ -220,6 +223,7 @@ def test_a_batch_with_one_bad_file_is_refused_whole_and_the_others_go_in(
     story.check_reads(of_batches("good"))
 
 
+@pytest.mark.long
 def test_a_batch_of_no_rows_is_promoted_without_a_file(story: Registering) -> None:
     story.put("0", "A")
     story.register("0")
@@ -251,6 +255,7 @@ def test_columns_renamed_dropped_and_added_later_read_as_in_any_other_file(story
     assert story.spark.table(story.full_name).count() == 4
 
 
+@pytest.mark.long
 def test_the_name_mapping_is_set_once(story: Registering) -> None:
     story.put("A", "B")
     story.register("A")
@@ -268,6 +273,7 @@ def test_the_name_mapping_is_set_once(story: Registering) -> None:
     assert story.spark.sql(f"SELECT value FROM {story.full_name} WHERE value IS NULL").count() == 0
 
 
+@pytest.mark.long
 def test_survivors_of_registered_files_can_be_compacted_by_another_writer(story: Registering) -> None:
     story.put("A", "B")
     story.register("A", "B")
@@ -292,6 +298,7 @@ def bounds(table: Table) -> set[tuple[bytes, bytes]]:
     return {(t.file.lower_bounds[field_id], t.file.upper_bounds[field_id]) for t in table.scan().plan_files()}
 
 
+@pytest.mark.long
 def test_thousands_of_files_join_in_one_commit(story: Registering) -> None:
     """With exact bounds of the longest ids, too."""
     ids = [f"{n:0>200}" for n in range(1000)]

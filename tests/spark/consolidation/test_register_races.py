@@ -11,6 +11,7 @@ from lethe.buffer.batch import file_etag
 from lethe.storage.local_store import LocalStore
 from pyspark.sql import SparkSession
 
+from tests.spark.parameters import some
 from tests.spark.support.registering import Registering, a_file, begin
 from tests.spark.support.story import ALL_GONE, local, of_batches
 from tests.support.lake import Lake
@@ -27,7 +28,7 @@ def add_as_foreign_writer(story: Registering, *files: Path) -> None:
     story.table().add_files([f"file://{f}" for f in files])
 
 
-@pytest.mark.parametrize("when", ["before", "meanwhile"])
+@pytest.mark.parametrize("when", some(["before", "meanwhile"], "meanwhile"))
 def test_a_file_that_another_writer_has_added_is_not_added_again(story: Registering, when: str) -> None:
     story.put("0", "A")
     story.register("0")
@@ -58,14 +59,7 @@ def test_a_batch_that_cannot_be_registered_stays_if_another_writer_has_added_its
     assert len(story.places("A")) == 2
 
 
-@pytest.mark.parametrize(
-    "step",
-    [
-        *(pytest.param(s, marks=pytest.mark.long) for s in ("after-list", "after-read")),
-        "before-commit",
-        "after-commit",
-    ],
-)
+@pytest.mark.parametrize("step", some(["after-list", "after-read", "before-commit", "after-commit"], "after-commit"))
 def test_a_run_that_died_is_finished_by_its_repetition_and_every_file_is_there_once(
     story: Registering, step: str
 ) -> None:
@@ -102,6 +96,7 @@ def test_a_batch_reverted_meanwhile_is_not_registered(story: Registering) -> Non
     story.check_reads(of_batches("0", "B"))
 
 
+@pytest.mark.long
 def test_a_rewrite_that_died_staged_is_published_whatever_the_mode_is_by_then(story: Registering) -> None:
     """Its files are Lethe's own: the objects of the buffer are copies, and go when their time has come."""
     story.put("A")
@@ -115,6 +110,7 @@ def test_a_rewrite_that_died_staged_is_published_whatever_the_mode_is_by_then(st
     story.check_reads(of_batches("A"))
 
 
+@pytest.mark.long
 def test_a_batch_that_another_run_refused_meanwhile_is_not_registered(story: Registering) -> None:
     """That run is about to move its objects away."""
     story.put("A")
@@ -155,6 +151,7 @@ def test_a_file_that_changed_after_the_listing_waits(story: Registering) -> None
     assert recorded[str(file)] == file_etag(stat.st_size, stat.st_mtime_ns)
 
 
+@pytest.mark.long
 def test_a_store_that_fails_is_named_and_nothing_is_judged(story: Registering, monkeypatch: pytest.MonkeyPatch) -> None:
     story.put("A")
 

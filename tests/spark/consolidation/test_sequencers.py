@@ -5,6 +5,7 @@ from lethe.buffer.notifications import Written, is_settled
 from lethe.contract.run import RunSpec, SeenObject
 from pyspark.sql import SparkSession
 
+from tests.spark.parameters import some
 from tests.spark.support.story import Story
 from tests.support.buffers import batches_in
 from tests.support.lake import Lake
@@ -33,7 +34,7 @@ def remembered(story: Story) -> dict[str, list[str | None]]:
     return {i: [o.sequencer for o in b.objects] for i, b in story.ledger().batches.items()}
 
 
-@pytest.mark.parametrize("step", ["", "after-stage"])
+@pytest.mark.parametrize("step", some(["", "after-stage"], "after-stage"))
 def test_the_commit_records_the_sequencers_of_its_objects(story: Story, step: str) -> None:
     """Also when the files were staged by an attempt that died. What is told again is settled by the ledger alone."""
     story.put("A", "B", files=2)

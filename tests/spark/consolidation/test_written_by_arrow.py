@@ -23,6 +23,7 @@ from lethe_spark.ingest import packing, writing
 from lethe_spark.ingest.ingest import Ingested, write_batches
 from lethe_spark.jvm.errors import JvmError
 
+from tests.spark.parameters import named, pairs
 from tests.spark.support.flights import Flights
 from tests.support.lake import SCHEMA as FLIGHTS
 from tests.support.lake import BufferFolder
@@ -178,7 +179,9 @@ SPECS: dict[str, Sequence[str]] = {
 }
 
 
-@pytest.mark.parametrize("partition_by", SPECS.values(), ids=SPECS)
+@pytest.mark.parametrize(
+    "partition_by", named({n: (s,) for n, s in SPECS.items()}, "two fields of one column", "identities")
+)
 def test_files_are_those_of_spark(
     buffer: BufferFolder,
     make_flights: Callable[..., Flights],
@@ -211,8 +214,10 @@ ORDERS = {
 }
 
 
-@pytest.mark.parametrize("order", ORDERS.values(), ids=ORDERS)
-@pytest.mark.parametrize("tasks", [1, 100])
+@pytest.mark.parametrize(
+    ("order", "tasks"),
+    pairs(ORDERS.values(), (1, 100), (ORDERS["within batches"], 100), (ORDERS["not by batch"], 1)),
+)
 def test_rows_are_in_the_order_of_the_table(
     buffer: BufferFolder,
     make_flights: Callable[..., Flights],

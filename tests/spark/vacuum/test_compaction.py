@@ -52,6 +52,7 @@ def test_small_files_of_a_partition_become_one_in_batch_order_and_no_reader_noti
     assert maintain(story, key="2", compact_small_files=True).outcome == "NothingToDo"
 
 
+@pytest.mark.long
 def test_a_table_without_partitions_is_compacted_into_one_sorted_file(spark: SparkSession, lake: Lake) -> None:
     story = filled(Story.begin(spark, lake, partition_by=()))
 
@@ -62,11 +63,13 @@ def test_a_table_without_partitions_is_compacted_into_one_sorted_file(spark: Spa
     story.check_reads(of_batches("A", "B", "D"))
 
 
+@pytest.mark.long
 def test_nothing_is_compacted_unless_it_is_asked_for(story: Story) -> None:
     assert story.vacuum().outcome == "NothingToDo"
     assert {len(files) for files in by_day(story).values()} == {3}
 
 
+@pytest.mark.long
 def test_files_that_may_hold_rows_to_purge_are_left_to_the_purge(story: Story) -> None:
     """Merged, their survivors would be written twice."""
     story.put("C", "E")
@@ -92,6 +95,7 @@ def test_what_is_purged_first_makes_neighbours_of_the_others(story: Story) -> No
     story.check_reads(of_batches("A", "D"))
 
 
+@pytest.mark.long
 def test_the_budget_of_a_run_holds_for_the_purge_and_the_compaction_together(story: Story) -> None:
     assert maintain(story, compact_small_files=True, max_bytes=1).small_files_compacted == 0
     one_day = sum(p.stat().st_size for path, p in below(story).items() if "day=1" in path)
@@ -99,6 +103,7 @@ def test_the_budget_of_a_run_holds_for_the_purge_and_the_compaction_together(sto
     assert maintain(story, key="2", compact_small_files=True, max_bytes=one_day).small_files_compacted == 3
 
 
+@pytest.mark.long
 def test_each_step_is_a_commit_of_its_own(story: Story) -> None:
     before = len(story.snapshots())
 
@@ -109,6 +114,7 @@ def test_each_step_is_a_commit_of_its_own(story: Story) -> None:
     story.check_reads(of_batches("A", "B", "D"))
 
 
+@pytest.mark.long
 def test_no_step_begins_when_the_time_is_over_and_what_was_committed_stays(story: Story) -> None:
     assert maintain(story, compact_small_files=True, max_seconds=0).stopped == "MaxRunSeconds"
     assert {len(files) for files in by_day(story).values()} == {3}
@@ -157,6 +163,7 @@ def test_a_revert_while_files_are_merged_hides_its_rows_and_can_be_undone(story:
     story.check_reads(of_batches("B", "D"))
 
 
+@pytest.mark.long
 def test_an_undo_after_a_compaction_brings_every_row_back(story: Story) -> None:
     maintain(story, {"after_compact": lambda: story.revert("A")}, compact_small_files=True)
 
@@ -180,6 +187,7 @@ def test_rows_that_a_vacuum_purged_under_a_compaction_do_not_come_back(story: St
     story.check_reads(of_batches("B", "D"))
 
 
+@pytest.mark.long
 def test_a_batch_promoted_while_files_are_merged_is_there_once(story: Story) -> None:
     story.put("C")
 
@@ -189,6 +197,7 @@ def test_a_batch_promoted_while_files_are_merged_is_there_once(story: Story) -> 
     story.check_reads(of_batches("A", "B", "C", "D"))
 
 
+@pytest.mark.long
 def test_rows_that_another_writer_brought_of_a_purged_batch_are_hidden_in_the_merged_file(story: Story) -> None:
     """Nothing hides them yet when they are merged: their tombstone comes with the compaction's own commit."""
     story.revert("A")
@@ -220,6 +229,7 @@ def test_a_compaction_by_another_engine_in_between_is_given_way_to(story: Story)
     )
 
 
+@pytest.mark.long
 def test_files_that_keep_changing_under_it_are_left_for_later(story: Story) -> None:
     story.put("E")
     story.consolidate("E")
@@ -242,6 +252,7 @@ def test_files_that_keep_changing_under_it_are_left_for_later(story: Story) -> N
 # --- deaths ---------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("step", some(["after_compact", "before_commit", "after_commit"], "after_commit"))
 def test_a_compaction_that_dies_loses_nothing_and_its_repetition_finishes_it(story: Story, step: str) -> None:
     run = maintaining(story, compact_small_files=True, limits=SnapshotLimits())
@@ -256,6 +267,7 @@ def test_a_compaction_that_dies_loses_nothing_and_its_repetition_finishes_it(sto
     story.check_reads(of_batches("A", "B", "D"))
 
 
+@pytest.mark.long
 def test_what_a_compaction_that_died_had_written_goes_as_orphans(story: Story) -> None:
     with pytest.raises(Killed):
         maintain(story, {"after_compact": die}, compact_small_files=True)

@@ -90,6 +90,7 @@ def on_a_tiny_disk(driver: Driver, spec: RunSpec, folder: Path) -> tuple[int, Ru
     return done.returncode, read_result(lines[-1])
 
 
+@pytest.mark.long
 @pytest.mark.skipif(not can_mount(), reason="only root may mount a disk of its own")
 def test_a_full_disk_fails_the_attempt_clearly_and_leaves_nothing_behind(
     spark: SparkSession, lake: Lake, tmp_path: Path

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
+from tests.spark.parameters import some
 from tests.spark.support.all_types import alone
 from tests.spark.support.built_once import built_once
 from tests.spark.support.native_deletes import Native
@@ -37,7 +38,7 @@ def test_files_lose_the_rows_and_keep_everything_else(story: Story, filtered: li
     assert {b for batches in story.files().values() for b in batches} == {"B", "D"}
 
 
-@pytest.mark.parametrize("step", ["after_write", "before_commit", "after_commit"])
+@pytest.mark.parametrize("step", some(["after_write", "before_commit", "after_commit"], "before_commit"))
 def test_a_run_that_dies_loses_no_row_and_is_repeated(story: Story, filtered: list[str], step: str) -> None:
     story.revert("A")
     before = story.rows_at()
@@ -65,6 +66,7 @@ def test_files_that_get_deletes_in_the_meantime_are_purged_again_by_spark(story:
     story.check_reads(of_batches("D"))
 
 
+@pytest.mark.long
 def test_a_small_file_is_left_to_spark_which_merges_it_with_others(story: Story, filtered: list[str]) -> None:
     story.revert("A")
 
@@ -81,6 +83,7 @@ def append(story: Story, *batches: str | None, start: int, **options: str) -> No
     frame.writeTo(story.full_name).options(**options).append()
 
 
+@pytest.mark.long
 def test_a_sorted_file_that_is_not_in_order_is_left_to_spark_which_sorts_it(story: Story, filtered: list[str]) -> None:
     append(story, "E", "C", "E", "C", None, start=500, **{"output-sort-order-id": "1"})
     story.revert("C")
@@ -93,7 +96,7 @@ def test_a_sorted_file_that_is_not_in_order_is_left_to_spark_which_sorts_it(stor
     assert [None, "E", "E"] in story.files().values()
 
 
-@pytest.mark.parametrize("format_version", [2, 3])
+@pytest.mark.parametrize("format_version", some([2, 3], 3))
 def test_unsorted_files_are_filtered_in_any_order(
     spark: SparkSession, lake: Lake, filtered: list[str], format_version: int
 ) -> None:
@@ -117,6 +120,7 @@ def test_unsorted_files_are_filtered_in_any_order(
         assert rows[0] == rows[1]
 
 
+@pytest.mark.long
 def test_a_file_that_pyiceberg_wrote_is_filtered(story: Story, filtered: list[str]) -> None:
     story.append_as_foreign_writer("E", "C", None, "C")
     story.revert("C")
@@ -129,6 +133,7 @@ def test_a_file_that_pyiceberg_wrote_is_filtered(story: Story, filtered: list[st
     assert ["E", None] in story.files().values()
 
 
+@pytest.mark.long
 def test_rows_without_a_batch_that_are_first_are_in_order(story: Story, filtered: list[str]) -> None:
     story.append_as_foreign_writer(None, None, "C", "E", "F")
     story.revert("C", "E")
@@ -153,7 +158,7 @@ def test_a_file_with_deletes_of_another_engine_is_left_to_spark(story: Story, fi
     assert not story.table().inspect.delete_files()
 
 
-@pytest.mark.parametrize("deletes", ["DeletionVectors", "PositionDeletes", "EqualityDeletes"])
+@pytest.mark.parametrize("deletes", some(["DeletionVectors", "PositionDeletes", "EqualityDeletes"], "PositionDeletes"))
 def test_tables_with_native_deletes_of_lethe_are_left_to_spark(
     spark: SparkSession, lake: Lake, filtered: list[str], deletes: Any
 ) -> None:

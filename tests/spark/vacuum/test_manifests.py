@@ -63,6 +63,7 @@ def test_a_vacuum_rewrites_manifests_if_it_is_asked_to_and_only_once(story: Stor
     story.check_reads(of_batches("A", "B") + THEIR_ROWS)
 
 
+@pytest.mark.long
 def test_a_few_manifests_are_left_as_they_are(spark: SparkSession, lake: Lake) -> None:
     story = Story.begin(spark, lake)
     story.put("A", "B")
@@ -106,6 +107,7 @@ def test_a_revert_while_manifests_are_rewritten_is_not_lost(story: Story) -> Non
     story.check_reads(of_batches("B") + THEIR_ROWS)
 
 
+@pytest.mark.long
 def test_rows_that_another_writer_appends_meanwhile_are_there(story: Story) -> None:
     maintain(
         story, {"before_commit": lambda: story.append_as_foreign_writer("late", start=900)}, rewrite_manifests=True
@@ -115,6 +117,7 @@ def test_rows_that_another_writer_appends_meanwhile_are_there(story: Story) -> N
     story.check_reads(of_batches("A", "B") + THEIR_ROWS + Counter({("late", 900, 1): 1}))
 
 
+@pytest.mark.long
 def test_a_rewrite_by_another_engine_in_between_is_taken_as_it_is(story: Story) -> None:
     def by_spark() -> None:
         story.spark.sql(f"CALL {story.catalog}.system.rewrite_manifests('{story.name}')").collect()
@@ -139,6 +142,7 @@ def test_a_rewrite_that_dies_is_finished_by_its_repetition(story: Story, step: s
     story.check_reads(of_batches("A", "B") + THEIR_ROWS)
 
 
+@pytest.mark.long
 def test_increments_can_be_read_across_a_rewrite_of_manifests(story: Story) -> None:
     since = story.head().snapshot_id
     maintain(story, rewrite_manifests=True, expire_snapshots=False)

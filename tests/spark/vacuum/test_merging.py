@@ -54,9 +54,16 @@ def in_files(spark: SparkSession, lake: Lake, parts: tuple[str, ...], version: i
     return story
 
 
-@pytest.mark.parametrize("format_version", [2, 3])
 @pytest.mark.parametrize(
-    ("parts", "group_bytes"), [(NEIGHBOURS, 20_000), (NEIGHBOURS, 16 << 20), (OVERLAPPING, 20_000)]
+    ("parts", "group_bytes", "format_version"),
+    [
+        pytest.param(NEIGHBOURS, 20_000, 2, marks=pytest.mark.long),
+        pytest.param(NEIGHBOURS, 20_000, 3, marks=pytest.mark.long),
+        (NEIGHBOURS, 16 << 20, 2),
+        pytest.param(NEIGHBOURS, 16 << 20, 3, marks=pytest.mark.long),
+        pytest.param(OVERLAPPING, 20_000, 2, marks=pytest.mark.long),
+        (OVERLAPPING, 20_000, 3),
+    ],
 )
 def test_rows_order_ids_and_metrics_of_all_types_are_those_of_a_merge_by_spark(
     spark: SparkSession,
@@ -89,6 +96,7 @@ def test_rows_order_ids_and_metrics_of_all_types_are_those_of_a_merge_by_spark(
         assert ids_of(stories[0], "id") == ids_of(stories[1], "id") == before
 
 
+@pytest.mark.long
 def test_files_of_consolidations_are_merged_by_arrow(spark: SparkSession, lake: Lake, merged: list[str]) -> None:
     story = Story.begin(spark, lake)
     story.put("A", "B", "D")
@@ -138,6 +146,7 @@ def test_an_error_in_a_task_leaves_no_file_and_the_table_as_it_was(
     story.check_reads(of_batches("A", "B"))
 
 
+@pytest.mark.long
 def test_a_table_that_is_upgraded_in_the_meantime_is_planned_again(
     spark: SparkSession, lake: Lake, merged: list[str]
 ) -> None:

@@ -93,6 +93,7 @@ def test_litter_goes_and_what_any_snapshot_needs_stays_however_old_it_is(story: 
     assert sweep(story, "3") == (0, set())
 
 
+@pytest.mark.long
 def test_files_of_expired_snapshots_that_were_not_deleted_with_them_go(story: Story, tmp_path: Path) -> None:
     """An expiry that died between its commit and its deletes leaves them."""
     expired = tmp_path / "saved"
@@ -205,6 +206,7 @@ def test_files_of_a_run_under_way_stay_though_its_first_ones_are_old(story: Stor
     story.check_reads(of_batches("B2", rows=3))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("other", some(["consolidate", "revert", "vacuum"], "consolidate", "vacuum"))
 def test_whatever_commits_between_the_plan_and_the_removal_loses_nothing(story: Story, other: str) -> None:
     put(story, *LITTER)

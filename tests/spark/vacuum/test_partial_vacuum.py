@@ -50,6 +50,7 @@ def test_a_tombstone_stays_until_its_last_file_is_rewritten_and_is_named_by_each
     story.check_reads(of_batches("B"))
 
 
+@pytest.mark.long
 def test_after_the_last_partial_vacuum_the_storage_holds_nothing_that_was_purged(story: Story) -> None:
     story.vacuum(ALL_GONE, max_bytes=1)
     story.vacuum(ALL_GONE, key="2", max_bytes=1)
@@ -58,6 +59,7 @@ def test_after_the_last_partial_vacuum_the_storage_holds_nothing_that_was_purged
     assert {b for batches in story.files().values() for b in batches} == {"B"}
 
 
+@pytest.mark.long
 def test_rows_that_arrive_between_two_partial_vacuums_are_hidden_and_purged(story: Story) -> None:
     story.vacuum(max_bytes=1)
     story.append_as_foreign_writer("A", "x")

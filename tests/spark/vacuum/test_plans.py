@@ -50,6 +50,7 @@ def test_files_that_might_hold_rows_by_bounds_but_hold_none_are_searched_and_not
     story.check_reads(of_batches("A", "D", "E"))
 
 
+@pytest.mark.long
 def test_a_second_vacuum_does_not_write_again_what_the_first_has_written(story: Story) -> None:
     """B's tombstone outlives the first, which had no budget for its second file; bounds of survivors still cover B."""
     story.put("A2", "C")
@@ -65,6 +66,7 @@ def test_a_second_vacuum_does_not_write_again_what_the_first_has_written(story: 
     story.check_reads(of_batches("A", "A2", "C", "D", "E"))
 
 
+@pytest.mark.long
 def test_a_plan_changes_nothing_and_is_the_same_until_what_it_is_about_changes(story: Story) -> None:
     before = story.head().snapshot_id
     first = plan(story)
@@ -148,6 +150,7 @@ def test_a_file_that_is_not_in_storage_is_set_aside_and_named_and_the_rest_goes_
     story.check_reads(of_batches("A", "D", "E"))
 
 
+@pytest.mark.long
 def test_small_neighbours_of_a_rewritten_file_are_merged_into_it(spark: SparkSession, lake: Lake) -> None:
     """For next to nothing: a vacuum does not become a compaction."""
     story = Story.begin(spark, lake)
@@ -166,6 +169,7 @@ def test_small_neighbours_of_a_rewritten_file_are_merged_into_it(spark: SparkSes
     assert story.rows_at() == of_batches("B", rows=120_000) + of_batches("C")
 
 
+@pytest.mark.long
 def test_rewritten_files_are_sorted_by_batch_whatever_the_size_of_a_partition(
     spark: SparkSession, lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:

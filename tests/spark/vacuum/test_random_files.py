@@ -147,7 +147,7 @@ def completed(rows: pa.Table) -> pa.Table:
 
 @pytest.mark.parametrize(
     ("of_each", "format_version"),
-    [(8, 2), (4, 3), pytest.param(250, 2, marks=pytest.mark.long)],
+    [pytest.param(8, 2, marks=pytest.mark.long), (4, 3), pytest.param(250, 2, marks=pytest.mark.long)],
     ids=["few", "v3", "many"],
 )
 def test_readers_find_what_stays_and_metrics_are_those_of_a_new_file(

@@ -8,6 +8,7 @@ import pytest
 from lethe_spark.ingest import ingest
 from pyspark.sql import SparkSession
 
+from tests.spark.parameters import some
 from tests.spark.support.all_types import all_types, alone, data_file, differences, metrics, rows_of
 from tests.spark.support.story import Story, local
 from tests.support.lake import Lake
@@ -37,7 +38,7 @@ def begun(spark: SparkSession, lake: Lake, format_version: int = 3) -> Story:
     return story
 
 
-@pytest.mark.parametrize("format_version", [2, 3])
+@pytest.mark.parametrize("format_version", some([2, 3], 3))
 def test_rows_ids_and_metrics_of_all_types_are_those_of_a_rewrite_by_spark(
     spark: SparkSession, lake: Lake, filtered: list[str], format_version: int
 ) -> None:
@@ -95,6 +96,7 @@ def test_rows_keep_their_ids_through_several_purges(spark: SparkSession, lake: L
     assert ids_of(story) == without(before, "A", "D", "F")
 
 
+@pytest.mark.long
 def test_row_groups_that_a_consolidation_by_spark_wrote_are_copied(
     spark: SparkSession, lake: Lake, filtered: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -141,6 +143,7 @@ def test_updated_rows_keep_their_ids_and_the_number_of_their_update(
     assert ids_of(story) == without(before, "A", "B")
 
 
+@pytest.mark.long
 def test_rows_of_an_upgraded_table_get_ids_with_the_next_commit(
     spark: SparkSession, lake: Lake, filtered: list[str]
 ) -> None:
@@ -190,6 +193,7 @@ def test_a_table_that_is_upgraded_in_the_meantime_is_planned_again(
     assert ids_of(story) == without(ids, "A")
 
 
+@pytest.mark.long
 def test_files_that_get_a_deletion_vector_in_the_meantime_are_purged_again_by_spark(
     spark: SparkSession, lake: Lake, filtered: list[str]
 ) -> None:

@@ -57,7 +57,7 @@ def test_a_consolidation_of_no_batches_gives_a_bare_head_the_ledger_it_rests_on(
     assert story.consolidate().outcome == "NothingToDo"
 
 
-@pytest.mark.parametrize("kind", ["vacuum", "consolidation", "restatement"])
+@pytest.mark.parametrize("kind", some(["vacuum", "consolidation", "restatement"], "vacuum"))
 def test_a_run_that_commits_nothing_itself_leaves_no_bare_head_behind(story: Story, kind: str) -> None:
     story.revert("A")
     story.vacuum()
@@ -110,6 +110,7 @@ def test_a_batch_is_remembered_in_every_partition_that_any_writer_put_rows_of_it
     assert in_partitions == {"A": ("0/[1]", "0/[2]", "0/[7]"), "B": ("0/[1]", "0/[2]")}
 
 
+@pytest.mark.long
 def test_an_id_that_another_writer_used_first_is_remembered_where_that_writer_put_it(story: Story) -> None:
     story.append_as_foreign_writer("late", day=7)
     story.consolidate()
@@ -120,6 +121,7 @@ def test_an_id_that_another_writer_used_first_is_remembered_where_that_writer_pu
     assert set(story.ledger().batches["late"].partitions or ()) >= {"0/[1]", "0/[2]", "0/[7]"}
 
 
+@pytest.mark.long
 def test_a_tag_on_a_foreign_commit_reads_the_same_after_the_snapshots_around_it_expire(story: Story) -> None:
     """The carrier of its ledger is expired by somebody else; the ledger's files stay as long as the tag."""
     story.revert("A")
@@ -223,6 +225,7 @@ def test_the_ledger_files_of_expired_snapshots_go_and_those_of_retained_ones_sta
     story.check_reads(Counter())
 
 
+@pytest.mark.long
 def test_the_head_of_a_moment_ago_can_still_be_read_by_who_has_begun_to(story: Story) -> None:
     """Its files are as old as the others; nobody but the reader knows that it reads them."""
     story.revert("A")
@@ -243,6 +246,7 @@ def test_files_of_a_commit_under_way_are_not_taken_for_litter(story: Story) -> N
     story.check_reads(of_batches("B"))
 
 
+@pytest.mark.long
 def test_what_lost_attempts_left_goes_when_it_is_old(story: Story) -> None:
     """The first attempt's ledger was written and never published."""
     story.revert("A", name="mine")

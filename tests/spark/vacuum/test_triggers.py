@@ -67,6 +67,7 @@ def test_the_share_of_hidden_rows_follows_reverts_undos_and_vacuums(story: Story
     assert (hidden(story), seen(story).total_records) == ((0, 0.0), 4)
 
 
+@pytest.mark.long
 def test_a_share_that_is_reached_starts_a_vacuum_and_after_it_is_reached_no_more(story: Story) -> None:
     story.revert("A")
     below = decided(story, tombstonedRowsPercent=34).launches

@@ -70,6 +70,7 @@ def test_files_of_only_tombstoned_rows_are_dropped_without_being_read(story: Sto
     story.check_reads(before)
 
 
+@pytest.mark.long
 def test_whole_and_mixed_files_are_purged_in_one_commit(story: Story) -> None:
     story.put("E")
     story.consolidate("E")
@@ -135,6 +136,7 @@ def test_the_limits_say_which_snapshots_stay_readable(story: Story) -> None:
     assert story.rows_at(story.snapshots()[1].snapshot_id) == of_batches("B", "D")
 
 
+@pytest.mark.long
 def test_a_tag_keeps_its_snapshot_and_its_rows(story: Story) -> None:
     story.table().manage_snapshots().create_tag(story.head().snapshot_id, "audit").commit()
     tagged = story.head().snapshot_id
