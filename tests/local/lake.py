@@ -6,7 +6,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,6 @@ from pyiceberg.table import Table
 
 from tests.support.documents import resource
 
-TABLE = "local.shop.orders"
 TIMEOUT_SECONDS = 240
 
 
@@ -96,24 +96,24 @@ class Lake:
             assert time.monotonic() < ends, f"not {what}: {self.done('get', 'datasets', '-o', 'yaml')}{self.logs()}"
             time.sleep(0.5)
 
-    def batches(self) -> int:
+    def batches(self, dataset: str = "orders") -> int:
         """The number of promoted batches that the status shows."""
-        status = self.get("dataset", "orders").get("status") or {}
+        status = self.get("dataset", dataset).get("status") or {}
         return int((status.get("batches") or {}).get("promoted") or 0)
 
-    def promoted(self, number: int) -> bool:
-        return self.batches() == number
+    def promoted(self, number: int, dataset: str = "orders") -> bool:
+        return self.batches(dataset) == number
 
-    def ids(self) -> list[int]:
-        return sorted(lethe.scan(TABLE).to_arrow()["id"].to_pylist())
+    def ids(self, dataset: str = "orders") -> list[int]:
+        return sorted(lethe.scan(self.table(dataset)).to_arrow()["id"].to_pylist())
 
     def catalog(self) -> Catalog:
         """As PyIceberg sees it, without Lethe."""
         properties = yaml.safe_load((self.home / ".pyiceberg.yaml").read_text())["catalog"]["local"]
         return load_catalog("local", **properties)
 
-    def table(self) -> Table:
-        return self.catalog().load_table("shop.orders")
+    def table(self, dataset: str = "orders") -> Table:
+        return self.catalog().load_table(f"shop.{dataset}")
 
     def processes(self) -> list[str]:
         """The processes that work for this folder."""
@@ -123,6 +123,11 @@ class Lake:
     def part(self, name: str) -> int:
         """The process id of a part of `lethe local up`, such as the operator."""
         return int((self.home / "parts" / name / "pid").read_text().split()[0])
+
+    def kafka_cluster(self, servers: str) -> None:
+        """Where the brokers of the cluster `main` are, for an inlet that begins."""
+        clusters = {"clusters": {"main": {"properties": {"bootstrap.servers": servers}}}}
+        (self.home / "kafka.yaml").write_text(yaml.safe_dump(clusters))
 
     def logs(self) -> str:
         files = [*self.home.glob("parts/*/log"), *self.home.glob("runs/*/log")]
@@ -135,20 +140,40 @@ def a_lake(folder: Path) -> Lake:
     return Lake(home, folder / "buffer", folder / "apply.yaml", {**os.environ, "LETHE_LOCAL": str(home)})
 
 
-def orders(buffer: Path) -> dict[str, Any]:
-    """A Dataset that takes each batch at once."""
+@contextmanager
+def running(folder: Path) -> Iterator[Lake]:
+    """A lake that runs as long as the block."""
+    lake = a_lake(folder)
+    lake.up()
+    try:
+        yield lake
+    finally:
+        lake.stop()
+
+
+def with_two_batches(lake: Lake) -> Lake:
+    """The lake with the Dataset `orders` and its promoted batches `monday` and `tuesday`."""
+    lake.put("monday", 1, 2)
+    lake.put("tuesday", 3)
+    assert "dataset/orders created" in lake.apply(orders(lake.buffer))
+    lake.wait_until("promoted", lambda: lake.promoted(2))
+    return lake
+
+
+def orders(buffer: Path, name: str = "orders") -> dict[str, Any]:
+    """A Dataset that takes each batch at once. Its table has its name."""
     spec = {
         "table": {
             "catalog": "local",
-            "name": "shop.orders",
+            "name": f"shop.{name}",
             "create": {"schema": "id BIGINT, batch_id STRING"},
         },
         "batchColumn": "batch_id",
         "buffer": {"uri": f"file://{buffer}"},
         "consolidation": {"minBatches": 1},
     }
-    return resource("Dataset", "orders", spec)
+    return resource("Dataset", name, spec)
 
 
-def restatement(name: str, operation: str, **spec: Any) -> dict[str, Any]:
-    return resource("Restatement", name, {"datasetRef": {"name": "orders"}, "operation": operation, **spec})
+def restatement(name: str, operation: str, dataset: str = "orders", **spec: Any) -> dict[str, Any]:
+    return resource("Restatement", name, {"datasetRef": {"name": dataset}, "operation": operation, **spec})

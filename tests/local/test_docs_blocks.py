@@ -23,6 +23,8 @@ from tests.support.documents import resource
 from tests.support.servers.postgres import free_port
 from tests.unit.docs.blocks import ROOT, SHELLS, Block, blocks_of, script
 
+pytestmark = pytest.mark.long
+
 TIMEOUT_SECONDS = 120
 # A cluster has namespaces and a key for signatures; one machine has one namespace and no key.
 REPLACED = (

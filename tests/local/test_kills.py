@@ -2,17 +2,28 @@
 
 import signal
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import pytest
 
 from tests.local.cluster import LocalCluster
-from tests.local.lake import Lake, restatement
+from tests.local.lake import Lake, restatement, running, with_two_batches
 from tests.support.clock import wait_until
 
 pytestmark = pytest.mark.long
 
 LIMIT_SECONDS = 120
+
+
+@pytest.fixture(scope="module")
+def lake(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lake]:
+    with running(tmp_path_factory.mktemp("killed")) as lake:
+        yield lake
+
+
+@pytest.fixture(scope="module")
+def dataset(lake: Lake) -> Lake:
+    return with_two_batches(lake)
 
 
 def step(lake: Lake, when: str) -> Callable[[], bool]:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 import yaml
 
 from tests.local.cluster import LocalCluster
@@ -20,6 +21,7 @@ def test_batches_are_promoted(dataset: Lake) -> None:
     assert "shop.orders" in dataset.done("get", "datasets")
 
 
+@pytest.mark.long
 def test_a_revert_is_applied_and_undone(dataset: Lake) -> None:
     dataset.apply(restatement("revert", "Revert", batchIds=["tuesday"], reason="test"))
     said = dataset.done("wait", "restatement", "revert", "--for", "Succeeded")
@@ -81,6 +83,7 @@ def test_the_log_of_a_run_is_shown_by_its_name(dataset: Lake) -> None:
     assert (unknown.returncode, f"Do you mean {name}?" in unknown.stderr) == (10, True), unknown.stderr
 
 
+@pytest.mark.long
 def test_the_batches_of_a_dataset_are_listed_and_a_requested_vacuum_is_waited_for(dataset: Lake) -> None:
     listed = dataset.lethe("batches", "orders", "-o", "json")
     vacuumed = dataset.lethe("vacuum-now", "orders", "--wait")
@@ -108,6 +111,7 @@ def test_a_local_folder_is_put_into_the_buffer_promoted_and_then_known(dataset: 
     assert "BatchIdUsed" in dataset.lethe("put", "orders", str(folder)).stderr
 
 
+@pytest.mark.long
 def test_a_dry_run_and_a_manifest_for_git_create_nothing(dataset: Lake) -> None:
     dry = dataset.lethe("revert", "orders", "monday", "--name", "not-there", "--dry-run")
     printed = dataset.lethe("revert", "orders", "monday", "--name", "not-there", "-o", "yaml")
@@ -172,6 +176,7 @@ def test_a_typo_in_a_field_is_named(dataset: Lake, tmp_path: Path) -> None:
     assert 'unknown field "spec.batchId" (did you mean "batchIds"?)' in refused.stderr
 
 
+@pytest.mark.long
 def test_a_resource_of_another_version_is_named(dataset: Lake, tmp_path: Path) -> None:
     file = tmp_path / "old.yaml"
     file.write_text(yaml.safe_dump({**restatement("old", "Revert"), "apiVersion": "lethe.dev/v1"}))
@@ -183,6 +188,7 @@ def test_a_resource_of_another_version_is_named(dataset: Lake, tmp_path: Path) -
     )
 
 
+@pytest.mark.long
 def test_ctrl_c_ends_every_process_and_keeps_the_state(dataset: Lake) -> None:
     before = dataset.batches()
 

@@ -1,6 +1,7 @@
 """`lethe plan` on `lethe local`: what it says is what the apply then does."""
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -9,20 +10,27 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
-from tests.local.lake import Lake, orders, restatement
+from tests.local.lake import Lake, orders, restatement, running
 from tests.support.documents import resource
 
 BATCHES = {"monday": (1, 2, 3), "tuesday": (4, 5), "wednesday": (6,), "thursday": (7, 8)}
 
 
 @pytest.fixture(scope="module")
-def dataset_plan(lake: Lake) -> dict[str, Any]:
+def own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lake]:
+    """A lake of this file."""
+    with running(tmp_path_factory.mktemp("planned")) as lake:
+        yield lake
+
+
+@pytest.fixture(scope="module")
+def dataset_plan(own: Lake) -> dict[str, Any]:
     """What the plan said about the Dataset before it was applied. Its batches are promoted since."""
     for batch, ids in BATCHES.items():
-        lake.put(batch, *ids)
-    found = plan(lake, orders(lake.buffer))
-    lake.apply(orders(lake.buffer))
-    lake.wait_until("promoted", lambda: lake.promoted(len(BATCHES)))
+        own.put(batch, *ids)
+    found = plan(own, orders(own.buffer))
+    own.apply(orders(own.buffer))
+    own.wait_until("promoted", lambda: own.promoted(len(BATCHES)))
     return found
 
 
@@ -61,99 +69,102 @@ def data_files(lake: Lake) -> dict[str, int]:
     return {t.file.file_path: t.file.file_size_in_bytes for t in lake.table().scan().plan_files()}
 
 
-def test_a_dataset_creates_its_table_and_promotes_what_waits(lake: Lake, dataset_plan: dict[str, Any]) -> None:
+@pytest.mark.long
+def test_a_dataset_creates_its_table_and_promotes_what_waits(own: Lake, dataset_plan: dict[str, Any]) -> None:
     assert dataset_plan["action"] == "create"
     assert dataset_plan["effect"]["table"] == "create"
     assert dataset_plan["effect"]["buffer"]["batches"] == len(BATCHES)
-    again = planned(lake, orders(lake.buffer))
+    again = planned(own, orders(own.buffer))
     assert again["message"] == "0 to create, 0 to change, 1 unchanged"
 
 
-@pytest.mark.usefixtures("dataset_plan")
-def test_a_revert_and_its_undo_do_what_their_plans_say(lake: Lake) -> None:
-    revert = restatement("revert", "Revert", batchIds=["tuesday", "nowhere"])
-    before = lake.ids()
+def test_a_revert_and_its_undo_do_what_their_plans_say(dataset: Lake) -> None:
+    revert = restatement("planned", "Revert", batchIds=["tuesday", "nowhere"])
+    before = dataset.ids()
 
-    said = plan(lake, revert)["effect"]
-    result = done(lake, revert)
-    undo = restatement("undo", "Undo", undoes={"name": "revert"})
-    said_of_undo = plan(lake, undo)["effect"]
-    result_of_undo = done(lake, undo)
+    said = plan(dataset, revert)["effect"]
+    result = done(dataset, revert)
+    undo = restatement("planned-undo", "Undo", undoes={"name": "planned"})
+    said_of_undo = plan(dataset, undo)["effect"]
+    result_of_undo = done(dataset, undo)
 
-    assert said["rowsDeleted"] == result["rowsDeleted"] == 2
+    assert said["rowsDeleted"] == result["rowsDeleted"] == 1
     assert said["batches"]["unknown"] == result["unknownBatchIds"] == ["nowhere"]
     assert said["tombstonesAdded"] == result["tombstonesAdded"] == 2
-    assert said_of_undo["rowsRestored"] == result_of_undo["rowsRestored"] == 2
-    assert lake.ids() == before
+    assert said_of_undo["rowsRestored"] == result_of_undo["rowsRestored"] == 1
+    assert dataset.ids() == before
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("dataset_plan")
-def test_a_replay_deletes_what_its_plan_says(lake: Lake, tmp_path: Path) -> None:
+def test_a_replay_deletes_what_its_plan_says(own: Lake, tmp_path: Path) -> None:
     pq.write_table(pa.table({"id": pa.array([60, 61], pa.int64())}), tmp_path / "fixed.parquet")
     (tmp_path / "_SUCCESS").touch()
     replacement = {"batchId": "wednesday-2", "uri": f"file://{tmp_path}"}
     replay = restatement("replay", "Replay", batchIds=["wednesday"], replacement=replacement)
 
-    said = plan(lake, replay)
-    result = done(lake, replay)
-    again = plan(lake, replay)
+    said = plan(own, replay)
+    result = done(own, replay)
+    again = plan(own, replay)
 
     assert said["effect"]["rowsDeleted"] == result["rowsDeleted"] == 1
     assert "how many rows the replacement adds" in said["unknown"]
     assert (result["rowsAdded"], again["action"]) == (2, "unchanged")
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("dataset_plan")
-def test_an_erase_and_the_vacuum_that_follows_do_what_their_plans_say(lake: Lake) -> None:
+def test_an_erase_and_the_vacuum_that_follows_do_what_their_plans_say(own: Lake) -> None:
     erase = restatement("erase", "Erase", batchIds=["thursday"])
-    said = plan(lake, erase)["effect"]
-    result = done(lake, erase)
+    said = plan(own, erase)["effect"]
+    result = done(own, erase)
     policy = resource("VacuumPolicy", "soon", {"datasetSelector": {}, "triggers": {"activeTombstones": 1}})
-    before = data_files(lake)
+    before = data_files(own)
 
-    decision = planned(lake, policy)["resources"][0]["effect"]["datasets"][0]
-    lake.apply(policy)
-    lake.wait_until("vacuumed", lambda: "lastRun" in (lake.get("dataset", "orders")["status"].get("vacuum") or {}))
+    decision = planned(own, policy)["resources"][0]["effect"]["datasets"][0]
+    own.apply(policy)
+    own.wait_until("vacuumed", lambda: "lastRun" in (own.get("dataset", "orders")["status"].get("vacuum") or {}))
 
     assert said["rowsDeleted"] == result["rowsDeleted"] == 2
     assert (decision["reason"], decision["starts"]) == ("TooManyTombstones", True)
-    gone = before.keys() - data_files(lake).keys()
+    gone = before.keys() - data_files(own).keys()
     assert decision["plan"]["files"] + decision["plan"]["wholeFiles"] == len(gone) > 0
     assert decision["plan"]["bytes"] <= sum(before[f] for f in gone)
-    last = lake.get("dataset", "orders")["status"]["vacuum"]["lastRun"]["message"]
-    lake.done("delete", "vacuumpolicy", "soon")  # it would purge what another test reverts
+    last = own.get("dataset", "orders")["status"]["vacuum"]["lastRun"]["message"]
+    own.done("delete", "vacuumpolicy", "soon")  # it would purge what another test reverts
     did = "{tombstones} tombstones purged, {files} files rewritten, {wholeFiles} files deleted"
     assert last.startswith(did.format(**decision["plan"]))
-    assert not set(BATCHES["thursday"]) & set(lake.ids())
+    assert not set(BATCHES["thursday"]) & set(own.ids())
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("dataset_plan")
-def test_a_field_that_left_the_file_is_planned_and_removed(lake: Lake) -> None:
+def test_a_field_that_left_the_file_is_planned_and_removed(own: Lake) -> None:
     """Its default comes back."""
-    lake.apply(changed(lake, snapshots={"minToKeep": 3}))
+    own.apply(changed(own, snapshots={"minToKeep": 3}))
 
-    (field,) = plan(lake, orders(lake.buffer))["fields"]
-    lake.apply(orders(lake.buffer))
+    (field,) = plan(own, orders(own.buffer))["fields"]
+    own.apply(orders(own.buffer))
 
     assert field == {"path": "spec.snapshots.minToKeep", "old": 3, "new": 5}
-    assert lake.get("dataset", "orders")["spec"]["snapshots"]["minToKeep"] == 5
+    assert own.get("dataset", "orders")["spec"]["snapshots"]["minToKeep"] == 5
 
 
-@pytest.mark.usefixtures("dataset_plan")
-def test_exit_codes_say_whether_something_would_change(lake: Lake, tmp_path: Path) -> None:
+def test_exit_codes_say_whether_something_would_change(dataset: Lake, tmp_path: Path) -> None:
     file = tmp_path / "deep" / "orders.yaml"
     file.parent.mkdir()
-    file.write_text(yaml.safe_dump(orders(lake.buffer)))
-    same = lake.lethe("plan", "-f", str(tmp_path), "--exit-code")
-    file.write_text(yaml.safe_dump(changed(lake, consolidation={"minBatches": 2})))
-    different = lake.lethe("plan", "-f", str(tmp_path), "--exit-code")
-    without = lake.lethe("plan", "-f", str(tmp_path))
+    file.write_text(yaml.safe_dump(orders(dataset.buffer)))
+    same = dataset.lethe("plan", "-f", str(tmp_path), "--exit-code")
+    file.write_text(yaml.safe_dump(changed(dataset, consolidation={"minBatches": 2})))
+    different = dataset.lethe("plan", "-f", str(tmp_path), "--exit-code")
+    without = dataset.lethe("plan", "-f", str(tmp_path))
 
     assert (same.returncode, different.returncode, without.returncode) == (0, 3, 0), different.stderr
     assert "spec.consolidation.minBatches  1 -> 2" in different.stdout
     assert different.stdout.splitlines()[-1] == "0 to create, 1 to change, 0 unchanged"
 
 
+@pytest.mark.long
 def test_bad_input_is_named(lake: Lake, tmp_path: Path) -> None:
     typo = {
         **restatement("typo", "Revert"),

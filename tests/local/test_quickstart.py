@@ -76,6 +76,7 @@ def shell(tmp_path: Path) -> Iterator[Shell]:
     shell.stop()
 
 
+@pytest.mark.long
 def test_every_command_prints_what_the_page_says(shell: Shell) -> None:
     for commands, expected in blocks():
         if commands == START:

@@ -42,13 +42,12 @@ def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def small_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Lake]:
+def small_disk(tmp_path: Path) -> Iterator[Lake]:
     """A running `lethe local` with a disk of its own of 100 MB. Its buffer is elsewhere."""
     mount(tmp_path / "disk", "size=100m")
     lake = a_lake(tmp_path / "disk")
     lake.buffer = tmp_path / "buffer"
     lake.manifest = tmp_path / "apply.yaml"
-    monkeypatch.setenv("PYICEBERG_HOME", str(lake.home))
     try:
         lake.up()
         yield lake
@@ -83,15 +82,14 @@ def test_when_a_full_disk_has_space_again_the_work_goes_on(small_disk: Lake) -> 
     assert lake.process.poll() is None
 
 
+@pytest.mark.long
 def test_a_csv_that_does_not_fit_is_named_with_its_column(lake: Lake) -> None:
     buffer = lake.home.parent / "csv"
     folder = buffer / "batch_id=bad"
     folder.mkdir(parents=True)
     (folder / "part-0.csv").write_text("id\n1\nmany\n")
     (folder / "_SUCCESS").touch()
-    body = orders(buffer)
-    body["metadata"]["name"] = "csv"
-    body["spec"]["table"]["name"] = "shop.csv"
+    body = orders(buffer, "csv")
     body["spec"]["buffer"]["format"] = "csv"
     lake.apply(body)
 
@@ -109,11 +107,9 @@ def test_a_csv_that_does_not_fit_is_named_with_its_column(lake: Lake) -> None:
 def test_a_run_that_fails_shows_the_last_lines_of_its_log(lake: Lake) -> None:
     """It is the warm driver's part about this run."""
     name = "shared"
-    body = orders(lake.home.parent / name)
-    body["metadata"]["name"] = name
-    body["spec"]["table"]["name"] = f"shop.{name}"
-    replace(lake, buffer=lake.home.parent / name).put("monday", 1, 2)
-    lake.apply(body)
+    buffer = lake.home.parent / name
+    replace(lake, buffer=buffer).put("monday", 1, 2)
+    lake.apply(orders(buffer, name))
     LocalCluster(lake.home / "kubeconfig").wait_for(
         f"datasets/{name}",
         lambda b: (b.get("status") or {}).get("batches", {}).get("promoted") == 1,
@@ -137,19 +133,24 @@ def test_a_run_that_fails_shows_the_last_lines_of_its_log(lake: Lake) -> None:
     assert "UnreadableFile" in lake.run("logs", run).stdout
 
 
+@pytest.mark.long
 def test_a_table_that_another_tool_dropped_is_named_and_not_created_again(lake: Lake) -> None:
-    lake.put("monday", 1)
-    lake.apply(orders(lake.buffer))
-    lake.wait_until("promoted", lambda: lake.promoted(1))
-    lake.catalog().drop_table("shop.orders")
+    name = "dropped"
+    its = replace(lake, buffer=lake.home.parent / name)
+    its.put("monday", 1)
+    lake.apply(orders(its.buffer, name))
+    lake.wait_until("promoted", lambda: lake.promoted(1, name))
+    lake.catalog().drop_table(f"shop.{name}")
 
-    lake.put("tuesday", 2)
+    its.put("tuesday", 2)
     cluster = LocalCluster(lake.home / "kubeconfig")
-    body = cluster.wait_for_condition("datasets/orders", "Stalled", reason="TableDropped", within_seconds=LIMIT_SECONDS)
+    body = cluster.wait_for_condition(
+        f"datasets/{name}", "Stalled", reason="TableDropped", within_seconds=LIMIT_SECONDS
+    )
 
-    assert "shop.orders" in condition(body, "Ready")["message"]
-    assert not lake.catalog().table_exists("shop.orders")
-    why = lake.lethe("why", "dataset/orders")
+    assert f"shop.{name}" in condition(body, "Ready")["message"]
+    assert not lake.catalog().table_exists(f"shop.{name}")
+    why = lake.lethe("why", f"dataset/{name}")
     assert "accept-head" in why.stdout
 
 
@@ -179,10 +180,9 @@ def clock(tmp_path: Path) -> WallClock:
 
 
 @pytest.fixture
-def shifted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, clock: WallClock) -> Iterator[Lake]:
+def shifted(tmp_path: Path, clock: WallClock) -> Iterator[Lake]:
     """With two promoted batches. All processes have the clock."""
     lake = a_lake(tmp_path)
-    monkeypatch.setenv("PYICEBERG_HOME", str(lake.home))
     lake.environ |= clock.environ
     lake.up()
     lake.put("monday", 1)
