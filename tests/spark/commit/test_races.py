@@ -7,6 +7,7 @@ import pytest
 from lethe.contract.result import RequestResult
 from pyspark.sql import SparkSession
 
+from tests.spark.parameters import named, some
 from tests.spark.support.built_once import built_once
 from tests.spark.support.story import ALL_GONE, Row, Story, avro, local, of_batches
 from tests.support.builders import a_request
@@ -44,6 +45,7 @@ def test_two_restatements_at_one_moment_both_hold(story: Story) -> None:
     story.check_reads(of_batches("B"))
 
 
+@pytest.mark.long
 def test_one_request_carried_out_by_two_runs_at_one_moment_is_done_once(story: Story) -> None:
     request = story.a_replay("A", by="A2")
     theirs: list[RequestResult] = []
@@ -75,15 +77,7 @@ def test_a_foreign_append_during_a_consolidation_loses_nobodys_rows(story: Story
     story.check_reads(of_batches("A", "B", "D", "E") + Counter({("x", 500, 1): 1}))
 
 
-@pytest.mark.parametrize(
-    "step",
-    [
-        "after_list",
-        pytest.param("after_write", marks=pytest.mark.long),
-        "after_stage",
-        pytest.param("before_commit", marks=pytest.mark.long),
-    ],
-)
+@pytest.mark.parametrize("step", some(["after_list", "after_write", "after_stage", "before_commit"], "after_stage"))
 def test_a_batch_that_two_runs_promote_at_one_moment_is_promoted_once(story: Story, step: str) -> None:
     story.put("E")
 
@@ -145,7 +139,9 @@ def test_expired_staged_files_are_written_again(story: Story) -> None:
     story.check_reads(of_batches("A", "B", "D", "E"))
 
 
-@pytest.mark.parametrize("others", [Counter[Row](), Counter({("x", 500, 1): 1})], ids=["itself", "a copy"])
+@pytest.mark.parametrize(
+    "others", named({"itself": (Counter[Row](),), "a copy": (Counter({("x", 500, 1): 1}),)}, "a copy")
+)
 def test_files_that_another_tool_published_are_recorded_and_not_committed_again(
     story: Story, others: Counter[Row]
 ) -> None:
@@ -166,6 +162,7 @@ def test_files_that_another_tool_published_are_recorded_and_not_committed_again(
     story.check_reads(of_batches("A", "B", "D", "E") + others)
 
 
+@pytest.mark.long
 def test_files_that_we_published_cannot_be_published_again_by_another_tool(story: Story) -> None:
     """The staged snapshot stays for a while; Iceberg looks for `published-wap-id` before it picks one."""
     story.put("E")
@@ -220,6 +217,7 @@ def test_a_revert_during_a_vacuum_is_neither_lost_nor_purged_unseen(story: Story
     story.check_reads(of_batches("B"))
 
 
+@pytest.mark.long
 def test_a_revert_does_not_wait_for_a_vacuum_that_is_under_way(story: Story) -> None:
     """It is committed at its first attempt, whatever the vacuum is about to commit; the vacuum is the one to try again."""
     story.revert("A")
@@ -233,6 +231,7 @@ def test_a_revert_does_not_wait_for_a_vacuum_that_is_under_way(story: Story) -> 
     assert (tombstones(story), story.keys(story.snapshots()[1])["lethe.run-id"]) == ({"D"}, reverting.run_id)
 
 
+@pytest.mark.long
 def test_a_second_restatement_of_a_batch_during_a_vacuum_makes_it_plan_again(story: Story) -> None:
     story.revert("A")
 
@@ -292,6 +291,7 @@ def test_two_vacuums_at_one_moment_purge_once(story: Story) -> None:
     story.check_reads(of_batches("B", "D"))
 
 
+@pytest.mark.long
 def test_a_foreign_append_during_a_restatement_is_hidden_or_kept_by_what_it_holds(story: Story) -> None:
     story.restate(a_request("revert", batch_ids=["A"]), before_commit=lambda: story.append_as_foreign_writer("A", "x"))
 

@@ -10,7 +10,6 @@ from lethe.contract.run import SnapshotLimits
 from lethe_spark.jobs.vacuum.compaction import compact_small_files
 from pyspark.sql import SparkSession
 
-from tests.spark.parameters import some
 from tests.spark.support.built_once import built_once
 from tests.spark.support.maintenance import below, by_day, grow_old, maintain, maintaining, table_of
 from tests.spark.support.native_deletes import Native
@@ -129,6 +128,7 @@ def test_no_step_begins_when_the_time_is_over_and_what_was_committed_stays(story
     story.check_reads(of_batches("A", "B", "D"))
 
 
+@pytest.mark.long
 def test_files_with_native_deletes_are_left_alone_and_the_others_keep_their_row_ids(
     spark: SparkSession, lake: Lake
 ) -> None:
@@ -253,7 +253,7 @@ def test_files_that_keep_changing_under_it_are_left_for_later(story: Story) -> N
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("step", some(["after_compact", "before_commit", "after_commit"], "after_commit"))
+@pytest.mark.parametrize("step", ["after_compact", "before_commit", "after_commit"])
 def test_a_compaction_that_dies_loses_nothing_and_its_repetition_finishes_it(story: Story, step: str) -> None:
     run = maintaining(story, compact_small_files=True, limits=SnapshotLimits())
     with pytest.raises(Killed):

@@ -96,7 +96,8 @@ def test_a_sorted_file_that_is_not_in_order_is_left_to_spark_which_sorts_it(stor
     assert [None, "E", "E"] in story.files().values()
 
 
-@pytest.mark.parametrize("format_version", some([2, 3], 3))
+@pytest.mark.long
+@pytest.mark.parametrize("format_version", [2, 3])
 def test_unsorted_files_are_filtered_in_any_order(
     spark: SparkSession, lake: Lake, filtered: list[str], format_version: int
 ) -> None:
@@ -158,7 +159,8 @@ def test_a_file_with_deletes_of_another_engine_is_left_to_spark(story: Story, fi
     assert not story.table().inspect.delete_files()
 
 
-@pytest.mark.parametrize("deletes", some(["DeletionVectors", "PositionDeletes", "EqualityDeletes"], "PositionDeletes"))
+@pytest.mark.long
+@pytest.mark.parametrize("deletes", ["DeletionVectors", "PositionDeletes", "EqualityDeletes"])
 def test_tables_with_native_deletes_of_lethe_are_left_to_spark(
     spark: SparkSession, lake: Lake, filtered: list[str], deletes: Any
 ) -> None:

@@ -8,7 +8,6 @@ import pytest
 from lethe_spark.jobs.vacuum.manifests import rewrite_manifests
 from pyspark.sql import SparkSession
 
-from tests.spark.parameters import some
 from tests.spark.support.built_once import built_once
 from tests.spark.support.maintenance import added_by, maintain, maintaining, manifests, table_of
 from tests.spark.support.native_deletes import Native
@@ -53,6 +52,7 @@ def test_many_small_manifests_become_one_and_the_snapshot_carries_the_ledger(sto
     story.check_reads(of_batches("B") + THEIR_ROWS)
 
 
+@pytest.mark.long
 def test_a_vacuum_rewrites_manifests_if_it_is_asked_to_and_only_once(story: Story) -> None:
     assert story.vacuum().manifests_rewritten == 0
 
@@ -74,6 +74,7 @@ def test_a_few_manifests_are_left_as_they_are(spark: SparkSession, lake: Lake) -
     assert manifests(story) == 2
 
 
+@pytest.mark.long
 def test_manifests_of_deletes_and_row_ids_stay_as_they_are(spark: SparkSession, lake: Lake) -> None:
     """Rewriting concerns those of data files; a vector is found by the path of its file."""
     story = Native.of(Story.begin(spark, lake, format_version=3), "DeletionVectors")
@@ -129,7 +130,8 @@ def test_a_rewrite_by_another_engine_in_between_is_taken_as_it_is(story: Story) 
     story.check_reads(of_batches("A", "B") + THEIR_ROWS)
 
 
-@pytest.mark.parametrize("step", some(["before_commit", "after_commit"], "after_commit"))
+@pytest.mark.long
+@pytest.mark.parametrize("step", ["before_commit", "after_commit"])
 def test_a_rewrite_that_dies_is_finished_by_its_repetition(story: Story, step: str) -> None:
     run = maintaining(story, rewrite_manifests=True)
     with pytest.raises(Killed):

@@ -27,7 +27,8 @@ def vacuumed(story: Native) -> set[str]:
     return {t["id"] for t in avro(story.keys()["tombstone.vacuum.file"])}
 
 
-@pytest.mark.parametrize("story", some(MODES, "PositionDeletes"), indirect=True)
+@pytest.mark.long
+@pytest.mark.parametrize("story", MODES, indirect=True)
 def test_rows_masked_between_two_steps_are_purged_by_the_second_and_reported_as_deleted(story: Native) -> None:
     """The step reads its files without those rows: they are gone, though the run is not about them, and nobody can undo that."""
     result = story.run(in_steps(story), step_2=lambda: story.revert("B", name="meanwhile"))

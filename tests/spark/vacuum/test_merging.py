@@ -59,7 +59,7 @@ def in_files(spark: SparkSession, lake: Lake, parts: tuple[str, ...], version: i
     [
         pytest.param(NEIGHBOURS, 20_000, 2, marks=pytest.mark.long),
         pytest.param(NEIGHBOURS, 20_000, 3, marks=pytest.mark.long),
-        (NEIGHBOURS, 16 << 20, 2),
+        pytest.param(NEIGHBOURS, 16 << 20, 2, marks=pytest.mark.long),
         pytest.param(NEIGHBOURS, 16 << 20, 3, marks=pytest.mark.long),
         pytest.param(OVERLAPPING, 20_000, 2, marks=pytest.mark.long),
         (OVERLAPPING, 20_000, 3),
@@ -110,6 +110,7 @@ def test_files_of_consolidations_are_merged_by_arrow(spark: SparkSession, lake: 
     story.check_reads(of_batches("A", "B", "D"))
 
 
+@pytest.mark.long
 def test_what_arrow_does_not_write_is_merged_by_spark(spark: SparkSession, lake: Lake, merged: list[str]) -> None:
     story = Story.begin(spark, lake)
     story.put("A", "B")

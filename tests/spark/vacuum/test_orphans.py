@@ -207,7 +207,7 @@ def test_files_of_a_run_under_way_stay_though_its_first_ones_are_old(story: Stor
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("other", some(["consolidate", "revert", "vacuum"], "consolidate", "vacuum"))
+@pytest.mark.parametrize("other", ["consolidate", "revert", "vacuum"])
 def test_whatever_commits_between_the_plan_and_the_removal_loses_nothing(story: Story, other: str) -> None:
     put(story, *LITTER)
     story.put("C")

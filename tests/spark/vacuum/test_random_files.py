@@ -145,9 +145,10 @@ def completed(rows: pa.Table) -> pa.Table:
     return rows.select(["file", "n", *TYPES, "batch_id"])
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("of_each", "format_version"),
-    [pytest.param(8, 2, marks=pytest.mark.long), (4, 3), pytest.param(250, 2, marks=pytest.mark.long)],
+    [(8, 2), (4, 3), (250, 2)],
     ids=["few", "v3", "many"],
 )
 def test_readers_find_what_stays_and_metrics_are_those_of_a_new_file(

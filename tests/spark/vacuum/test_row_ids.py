@@ -79,6 +79,7 @@ def check_readers(story: Story) -> None:
     assert {row["id"] for row in by_pyiceberg.to_pylist()} == ids.keys()
 
 
+@pytest.mark.long
 def test_rows_keep_their_ids_through_several_purges(spark: SparkSession, lake: Lake, filtered: list[str]) -> None:
     """The second purge finds files that store ids, and others that do not."""
     story = begun(spark, lake)
@@ -123,6 +124,7 @@ def test_row_groups_that_a_consolidation_by_spark_wrote_are_copied(
     assert ids_of(story) == without(before, "C")
 
 
+@pytest.mark.long
 def test_updated_rows_keep_their_ids_and_the_number_of_their_update(
     spark: SparkSession, lake: Lake, filtered: list[str]
 ) -> None:
@@ -159,6 +161,7 @@ def test_rows_of_an_upgraded_table_get_ids_with_the_next_commit(
     assert ids_of(story) == without(before, "A")
 
 
+@pytest.mark.long
 def test_files_whose_rows_have_no_ids_yet_are_left_to_spark(
     spark: SparkSession, lake: Lake, filtered: list[str]
 ) -> None:
@@ -174,6 +177,7 @@ def test_files_whose_rows_have_no_ids_yet_are_left_to_spark(
     assert all(row_id is not None for row_id, _, _ in ids_of(story).values())
 
 
+@pytest.mark.long
 def test_a_table_that_is_upgraded_in_the_meantime_is_planned_again(
     spark: SparkSession, lake: Lake, filtered: list[str]
 ) -> None:
@@ -209,6 +213,7 @@ def test_files_that_get_a_deletion_vector_in_the_meantime_are_purged_again_by_sp
     assert ids_of(story) == without(before, "A", "B")
 
 
+@pytest.mark.long
 def test_an_encrypted_table_is_left_to_spark(spark: SparkSession, lake: Lake, filtered: list[str]) -> None:
     story = begun(spark, lake)
     story.revert("A")

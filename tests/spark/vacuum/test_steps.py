@@ -134,8 +134,8 @@ def a_second_revert(story: Story) -> Counter[Row]:
 
 
 OTHERS = a_consolidation, a_revert, a_compaction, a_late_row, an_undo, a_second_revert
-# The Undo finds a batch of which some rows are gone.
-QUICK = {(a_consolidation, "before_commit_2"), (a_compaction, "before_commit"), (an_undo, "before_commit_2")}
+# It finds a batch of which some rows are gone.
+QUICK = {(an_undo, "before_commit_2")}
 
 
 @pytest.mark.parametrize(
@@ -195,6 +195,7 @@ def test_rows_purged_by_three_vacuums_are_still_reported_as_deleted(story: Story
     check_ranges(story, any_two=True)
 
 
+@pytest.mark.long
 def test_snapshots_between_the_steps_expire_like_others_and_their_files_with_them(story: Story) -> None:
     result = story.run(in_steps(story, snapshots=ALL_GONE))
 

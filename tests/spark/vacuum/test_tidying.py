@@ -57,7 +57,8 @@ def test_a_consolidation_of_no_batches_gives_a_bare_head_the_ledger_it_rests_on(
     assert story.consolidate().outcome == "NothingToDo"
 
 
-@pytest.mark.parametrize("kind", some(["vacuum", "consolidation", "restatement"], "vacuum"))
+@pytest.mark.long
+@pytest.mark.parametrize("kind", ["vacuum", "consolidation", "restatement"])
 def test_a_run_that_commits_nothing_itself_leaves_no_bare_head_behind(story: Story, kind: str) -> None:
     story.revert("A")
     story.vacuum()
@@ -85,6 +86,7 @@ def test_a_revert_while_a_head_is_being_stamped_is_not_lost(story: Story) -> Non
     story.check_reads(of_batches("B") + Counter({("x", 500, 1): 1}))
 
 
+@pytest.mark.long
 def test_stamping_a_head_hides_the_rows_of_a_purged_batch_that_its_writer_brought(story: Story) -> None:
     story.revert("A", evict_by_seconds=60)
     story.vacuum()
