@@ -285,7 +285,10 @@ def run_all(plan: Plan, parts: Parts) -> int:
     if plan.cluster:
         if plan.long:
             parts.wait_for(["compiler"])
-        command = ["dev/on_cluster.sh", "long" if plan.long else "short", *pytest_command(plan, plan.cluster)]
+        # Each worker has a release of Lethe. It takes whole files, the longest first, in the order of tests/cluster/conftest.py.
+        workers = [] if plan.long else ["-n", "3", "--dist", "loadfile", "--no-loadscope-reorder"]
+        tests = pytest_command(plan, plan.cluster, *workers)
+        command = ["dev/on_cluster.sh", "long" if plan.long else "short", *tests]
         cluster = Running("tests/cluster", command, CLUSTER)
         say(f"tests/cluster: output in {cluster.log}, and here at the end")
     for stage in plan.stages:
