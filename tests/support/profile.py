@@ -1,7 +1,7 @@
 """Where the time of the tests goes: python -m tests.support.profile FILE [DEPTH]
 
 With LETHE_TEST_PROFILE=FILE each run of pytest appends lines of JSON: for each phase of each test the seconds it took,
-and the processor time of the worker and all processes that it started. Processor time hardly depends on what else the
+and for each test the processor time of the worker and all processes that it started. Processor time hardly depends on what else the
 machine does. This command sums the lines up: by folder (of DEPTH parts, 3 by default), and for the files and tests that
 take longest.
 """
@@ -11,7 +11,8 @@ import os
 import sys
 import time
 from collections import Counter, defaultdict
-from collections.abc import Generator, Iterator
+from collections.abc import Generator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -22,28 +23,21 @@ AT_MOST = 25  # files and tests that are listed
 COLLECTION = "collection"
 
 
-def processor_seconds(root: int | None = None) -> float:
-    """The processor time of a process and its descendants, with those that ended and were waited for. 0 without /proc."""
+def processor_seconds() -> float:
+    """The processor time of this process and its descendants, with those that ended and were waited for. 0 without /proc."""
     seconds: dict[int, float] = {}
     children: dict[int, list[int]] = defaultdict(list)
-    for process, fields in _processes():
-        children[int(fields[1])].append(process)
-        seconds[process] = sum(int(n) for n in fields[11:15]) / os.sysconf("SC_CLK_TCK")
-    found, todo = 0.0, [root or os.getpid()]
+    for folder in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):  # it has ended
+            fields = (folder / "stat").read_text().rsplit(")", 1)[1].split()
+            seconds[int(folder.name)] = sum(int(n) for n in fields[11:15]) / os.sysconf("SC_CLK_TCK")
+            children[int(fields[1])].append(int(folder.name))
+    found, todo = 0.0, [os.getpid()]
     while todo:
         process = todo.pop()
         found += seconds.get(process, 0)
         todo += children[process]
     return found
-
-
-def _processes() -> Iterator[tuple[int, list[str]]]:
-    """Of each process its number and the fields of its /proc/N/stat after the name."""
-    for folder in Path("/proc").glob("[0-9]*"):
-        try:
-            yield int(folder.name), (folder / "stat").read_text().rsplit(")", 1)[1].split()
-        except OSError:  # it has ended
-            continue
 
 
 class Profile:
@@ -53,31 +47,42 @@ class Profile:
         file.parent.mkdir(parents=True, exist_ok=True)
         self._file = file.open("a", buffering=1)
         self._began = time.monotonic()
+        self._processor = 0.0
 
-    def _note(self, test: str, phase: str, seconds: float, processor: float) -> None:
-        print(json.dumps([test, phase, round(seconds, 4), round(processor, 3)]), file=self._file)
+    def _note(self, test: str, phase: str, began: float, with_processor: bool = False) -> None:
+        """A look at all processes takes milliseconds, so there is one for each test, at its end."""
+        before = self._processor
+        if with_processor:
+            self._processor = processor_seconds()
+        line = [test, phase, round(time.monotonic() - began, 4), round(self._processor - before, 3)]
+        print(json.dumps(line), file=self._file)
 
     def pytest_collection_finish(self) -> None:
-        self._note(COLLECTION, COLLECTION, time.monotonic() - self._began, processor_seconds())
-
-    def _phase(self, item: pytest.Item, phase: str) -> Generator[None, Any, Any]:
-        began, processor = time.monotonic(), processor_seconds()
-        try:
-            return (yield)
-        finally:
-            self._note(item.nodeid, phase, time.monotonic() - began, processor_seconds() - processor)
+        self._note(COLLECTION, COLLECTION, self._began, with_processor=True)
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_setup(self, item: pytest.Item) -> Generator[None, Any, Any]:
-        return (yield from self._phase(item, "setup"))
+        began = time.monotonic()
+        try:
+            return (yield)
+        finally:
+            self._note(item.nodeid, "setup", began)
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_call(self, item: pytest.Item) -> Generator[None, Any, Any]:
-        return (yield from self._phase(item, "call"))
+        began = time.monotonic()
+        try:
+            return (yield)
+        finally:
+            self._note(item.nodeid, "call", began)
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_teardown(self, item: pytest.Item) -> Generator[None, Any, Any]:
-        return (yield from self._phase(item, "teardown"))
+        began = time.monotonic()
+        try:
+            return (yield)
+        finally:
+            self._note(item.nodeid, "teardown", began, with_processor=True)
 
 
 def register(config: pytest.Config) -> None:
