@@ -1,9 +1,9 @@
 """Where the time of the tests goes: python -m tests.support.profile FILE [DEPTH]
 
 With LETHE_TEST_PROFILE=FILE each run of pytest appends lines of JSON: for each phase of each test the seconds it took,
-and for each test the processor time of the worker and all processes that it started. Processor time hardly depends on what else the
-machine does. This command sums the lines up: by folder (of DEPTH parts, 3 by default), and for the files and tests that
-take longest.
+and for each test the processor time of the worker and all processes that it started, which hardly depends on what else
+the machine does. This command sums the lines up: by folder (of DEPTH parts, 3 by default), and for the files and tests
+that take longest.
 """
 
 import json
