@@ -98,6 +98,7 @@ def test_any_engine_can_read_what_was_promoted_when_by_which_run_and_why_not(sto
     assert story.rows() == story.wanted()
 
 
+@pytest.mark.long
 def test_a_run_that_finds_nothing_to_do_brings_the_table_up_to_date_too(story: Tracked) -> None:
     """Whatever one run has left undone is made up for by the next."""
     story.run(story.consolidation("C", batch_tracking=False))
@@ -130,6 +131,7 @@ def test_an_update_that_fails_does_not_fail_the_run(story: Tracked) -> None:
     assert story.shown()["C"] == "buffered"
 
 
+@pytest.mark.long
 def test_a_lost_table_is_rebuilt_with_the_same_rows(story: Tracked) -> None:
     story.revert("A")
     before = story.rows()
@@ -140,6 +142,7 @@ def test_a_lost_table_is_rebuilt_with_the_same_rows(story: Tracked) -> None:
     assert [r for r in before if r["state"] != "buffered"] == story.rows() == story.wanted()
 
 
+@pytest.mark.long
 def test_a_ledger_that_was_cleaned_up_meanwhile_is_taken_whole(story: Tracked) -> None:
     shows = {p for p in story.ledger_files().values() if p.name.endswith("-root.json")}
     story.run(story.consolidation("C", batch_tracking=False))
@@ -152,6 +155,7 @@ def test_a_ledger_that_was_cleaned_up_meanwhile_is_taken_whole(story: Tracked) -
     assert story.shown() == {"A": "promoted", "B": "reverted", "C": "promoted"}
 
 
+@pytest.mark.long
 def test_of_two_runs_at_once_neither_hides_what_the_other_did(story: Tracked) -> None:
     story.consolidate("C", before_tracking=lambda: story.revert("A"))
 
@@ -159,6 +163,7 @@ def test_of_two_runs_at_once_neither_hides_what_the_other_did(story: Tracked) ->
     assert story.rows() == story.wanted()
 
 
+@pytest.mark.long
 def test_a_table_of_version_3_is_tracked_like_any_other(spark: SparkSession, lake: Lake) -> None:
     story = Tracked.begin(spark, lake)
     assert isinstance(story, Tracked)

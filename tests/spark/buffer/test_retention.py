@@ -10,6 +10,7 @@ from lethe_operator.kube import DATASETS
 from lethe_operator.work_queue import Key
 from pyspark.sql import SparkSession
 
+from tests.spark.parameters import some
 from tests.spark.support.story import Story, of_batches
 from tests.support.fake_cluster import FakeCluster, an_operator
 from tests.support.lake import Lake
@@ -58,7 +59,7 @@ def test_only_objects_that_are_in_the_table_are_deleted(story: Story) -> None:
     story.check_reads(of_batches("A", "B", "C", "D"))
 
 
-@pytest.mark.parametrize("step", ["after_stage", "before_commit"])
+@pytest.mark.parametrize("step", some(["after_stage", "before_commit"], "after_stage"))
 def test_nothing_is_deleted_before_the_batch_is_in_a_committed_snapshot(story: Story, step: str) -> None:
     """Staged files are in the table's metadata, and a run that died may never be repeated."""
     story.put("A", "B")

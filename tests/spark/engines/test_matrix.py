@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import lethe
+import pytest
 from pyspark.sql import SparkSession
 
 from tests.spark.engines.page import LIBRARIES, Cell, Kind, Outcome
@@ -22,6 +23,8 @@ from tests.support.environments import python_of
 from tests.support.lake import Lake
 
 SPARK, SCAN, ICEBERG_GO = "Spark SQL", "lethe.scan", "iceberg-go"
+
+pytestmark = pytest.mark.long
 
 
 def test_the_page_says_what_each_engine_finds(spark: SparkSession, lake: Lake) -> None:

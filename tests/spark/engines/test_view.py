@@ -15,6 +15,8 @@ from tests.support.lake import Lake
 
 PAGE = Path(__file__).parents[3] / "docs/deletes.md"
 
+pytestmark = pytest.mark.long
+
 
 def the_view(table: str, batches: str) -> str:
     """The query of the view on the page, on other tables."""

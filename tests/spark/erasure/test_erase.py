@@ -13,7 +13,7 @@ from lethe.contract.result import RunResult
 from lethe.contract.run import RestatementRequest
 from pyspark.sql import SparkSession
 
-from tests.spark.parameters import VERSION_2, VERSION_3, tuples
+from tests.spark.parameters import VERSION_2, VERSION_3
 from tests.spark.support.built_once import built_once
 from tests.spark.support.erases import Names, but, files_with, name_of, row, table_folder
 from tests.spark.support.story import ALL_GONE, Story, avro, local, of_batches, results_by_name, some_rows
@@ -173,7 +173,7 @@ def test_several_erases_and_others_are_one_group_and_one_snapshot(story: Names) 
     story.check_reads(Counter({row("B", 3): 1}) + of_batches("D2", rows=3))
 
 
-@pytest.mark.long
+@VERSION_2
 def test_an_erase_after_a_replay_of_its_group_waits_for_the_rows_that_it_brings(story: Names) -> None:
     v = some_rows("A2", 1)[0]["v"]
     replay = story.a_replay("A", by="A2", creation_time=ago(hours=1))
@@ -229,9 +229,8 @@ def test_a_default_of_a_column_that_a_file_lacks_counts(make: Make) -> None:
     assert story.physical() == Counter({("y", 5, 1): 1})
 
 
-@pytest.mark.parametrize(
-    ("format_name", "format_version"), tuples([("orc", 2), ("avro", 3), ("orc", 3), ("avro", 2)], ("orc", 2))
-)
+@pytest.mark.long
+@pytest.mark.parametrize(("format_name", "format_version"), [("orc", 2), ("avro", 3), ("orc", 3), ("avro", 2)])
 def test_data_files_of_other_formats_are_searched_too(make: Make, format_name: str, format_version: int) -> None:
     """Those that another engine wrote, beside Lethe's own."""
     story = make(format_version)
@@ -257,7 +256,6 @@ def test_rows_under_the_deletes_of_another_engine_stay_deleted(story: Names) -> 
     story.check_reads(but(row("A", 0), row("B", 0), row("B", 2), row("D", 1)))
 
 
-@pytest.mark.long
 def test_an_upgraded_table_keeps_the_deletes_that_it_had(make: Make) -> None:
     """In version 3 readers pass over position deletes of a file that has a vector."""
     story = make(2)

@@ -182,6 +182,7 @@ def delete_by_name(story: Names, name: str, day: int) -> None:
     table.newRowDelta().addDeletes(writer.toDeleteFile()).commit()
 
 
+@pytest.mark.long
 def test_a_catalog_that_is_a_folder_loses_versions_from_the_oldest_on(lake: Lake, make: Make) -> None:
     """They name partitions. A version is never gone before the one below it."""
     lake.add_catalog("bytesfolder", type="hadoop", warehouse=f"file://{lake.home}/folder")

@@ -120,6 +120,7 @@ def test_versions_hold_an_erasure_that_is_not_due(s3: S3, make: Callable[..., St
     assert the_erasure(story).look_again is not None
 
 
+@pytest.mark.long
 def test_an_object_lock_holds_a_due_erasure_until_it_is_over(s3: S3, make: Callable[..., Story]) -> None:
     """And a legal hold until somebody lifts it."""
     story = make(locks=True)

@@ -11,7 +11,7 @@ from lethe.contract.result import RequestResult, RunResult
 from lethe_spark.commit import group_commit
 from pyspark.sql import SparkSession
 
-from tests.spark.parameters import VERSION_3, moments, some
+from tests.spark.parameters import moments
 from tests.spark.support.built_once import built_once
 from tests.spark.support.erases import Names, but, name_of, row, table_folder
 from tests.spark.support.story import Row, Story, of_batches
@@ -63,7 +63,7 @@ def test_an_erase_waits_for_a_listing_that_is_younger_than_the_last_undo(story: 
     story.check_reads(but(somebody, batches=("A", "B", "D", "late")))
 
 
-@moments(STEPS, (2, "before_commit"))
+@moments(STEPS)
 def test_rows_that_a_compaction_moves_meanwhile_are_found_where_they_are_then(story: Names, step: str) -> None:
     result = story.erase(*GONE, **{step: story.compact})
 
@@ -139,7 +139,7 @@ def test_an_undo_concurrent_with_an_erase_restores_all_rows_except_the_erased_on
     story.check_reads(but(*GONE))
 
 
-@VERSION_3
+@pytest.mark.long
 def test_an_erase_concurrent_with_an_undo_is_not_undone_by_it(story: Names) -> None:
     story.revert("B")
 
@@ -198,7 +198,7 @@ def test_an_erase_that_another_run_carries_out_at_the_same_moment_is_done_once(s
     story.check_reads(but(*GONE))
 
 
-@moments(LATE, (2, "before_commit"))
+@moments(LATE)
 def test_another_engine_that_deletes_in_the_same_file_meanwhile_is_not_undone(story: Names, step: str) -> None:
     story.sql("ALTER TABLE {t} SET TBLPROPERTIES ('write.delete.mode' = 'merge-on-read')")
     theirs = row("B", 3)
@@ -235,7 +235,8 @@ def test_rows_that_keep_moving_are_left_to_a_later_run_and_nothing_is_left_over(
     story.check_reads(of_batches("A", "B", "D"))
 
 
-@pytest.mark.parametrize("format_version", some([2, 3], 2))
+@pytest.mark.long
+@pytest.mark.parametrize("format_version", [2, 3])
 def test_survivors_written_by_another_partition_spec_are_hidden_by_tombstones_of_before(
     spark: SparkSession, lake: Lake, format_version: int
 ) -> None:

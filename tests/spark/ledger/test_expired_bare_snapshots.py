@@ -65,7 +65,7 @@ def batches_read(story: Story) -> set[str]:
     [
         pytest.param(2, append_and_append, id="v2-append_and_append", marks=pytest.mark.long),
         pytest.param(2, append_and_compact, id="v2-append_and_compact"),
-        pytest.param(3, append_and_append, id="v3-append_and_append"),
+        pytest.param(3, append_and_append, id="v3-append_and_append", marks=pytest.mark.long),
         pytest.param(3, append_and_compact, id="v3-append_and_compact", marks=pytest.mark.long),
     ],
     indirect=["story"],
@@ -90,9 +90,8 @@ def test_after_a_rollback_to_a_tag_the_rows_of_older_commits_are_searched_in_the
     assert [(t.id, META_PURGED_BY in t.meta) for t in story.ledger().tombstones.values()] == [("A", True)]
 
 
-@pytest.mark.parametrize(
-    "story", [pytest.param(2, id="v2"), pytest.param(3, id="v3", marks=pytest.mark.long)], indirect=True
-)
+@pytest.mark.long
+@pytest.mark.parametrize("story", [2, 3], ids=["v2", "v3"], indirect=True)
 def test_if_a_user_restored_a_ledger_pointer_the_rows_of_older_commits_are_searched_too(story: Story) -> None:
     """As docs/foreign-writers.md says what to do after LedgerLost. Nobody has looked at the files that came before."""
     root = story.keys()[names.LEDGER]

@@ -17,6 +17,7 @@ from lethe.base.errors import LedgerError
 from pyiceberg.expressions import EqualTo
 from pyspark.sql import SparkSession
 
+from tests.spark.parameters import some
 from tests.spark.support.built_once import built_once
 from tests.spark.support.story import ALL_GONE, Row, Story, local, of_arrow, of_batches, of_spark
 from tests.support.lake import Lake
@@ -245,16 +246,17 @@ def expiry_of_a_head_with_a_ledger(h: History) -> Counter[Row]:
 
 
 Operation = Callable[[History], Counter[Row]]
-# One for each thing that Lethe has to do about it; the others differ in the engine, or in how many files they write.
+# Those that no other test of `make test` has. The others differ in the engine or in the files that they write, or are in other
+# tests, too: compactions, deletes and expiries.
 QUICK: list[Operation] = [
+    cherry_pick_after_a_revert,
+    orphan_removal,
+]
+LONG: list[Operation] = [
     compaction,
     delete_of_rows,
     delete_of_rows_merge_on_read,
-    cherry_pick_after_a_revert,
-    orphan_removal,
     expiry_of_a_head_with_a_ledger,
-]
-LONG: list[Operation] = [
     spark_append,
     pyiceberg_append,
     compaction_by_another_order,
@@ -336,7 +338,7 @@ def by_pyiceberg(history: History) -> None:
     ).commit()
 
 
-@pytest.mark.parametrize("expire", [by_spark, by_pyiceberg], ids=lambda f: f.__name__)
+@pytest.mark.parametrize("expire", some([by_spark, by_pyiceberg], by_pyiceberg), ids=lambda f: f.__name__)
 def test_an_expiry_that_takes_the_ledger_of_a_bare_head_stops_every_read(
     history: History, expire: Callable[[History], None]
 ) -> None:
@@ -367,10 +369,8 @@ def test_an_expiry_that_takes_the_ledger_of_a_bare_head_stops_every_read(
     history.go_on(LIVE + Counter([E]))
 
 
-@pytest.mark.parametrize(
-    "expire",
-    [pytest.param(by_spark, id="by_spark", marks=pytest.mark.long), pytest.param(by_pyiceberg, id="by_pyiceberg")],
-)
+@pytest.mark.long
+@pytest.mark.parametrize("expire", [by_spark, by_pyiceberg], ids=lambda f: f.__name__)
 def test_a_tagged_bare_snapshot_keeps_its_ledger_when_a_foreign_writer_expires_its_carrier(
     history: History, expire: Callable[[History], None]
 ) -> None:
@@ -391,6 +391,7 @@ def test_a_tagged_bare_snapshot_keeps_its_ledger_when_a_foreign_writer_expires_i
     history.check()
 
 
+@pytest.mark.long
 def test_rows_with_a_batch_id_changed_by_a_foreign_writer_are_another_batch(history: History) -> None:
     """Nobody can tell them from new ones; docs/foreign-writers.md says so."""
     history.sql("UPDATE {t} SET batch_id = 'renamed' WHERE batch_id = 'B'")

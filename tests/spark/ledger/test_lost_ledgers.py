@@ -83,7 +83,7 @@ def refuses_everything(story: Story) -> None:
 @pytest.mark.parametrize(
     ("replace", "version", "expire"),
     [
-        pytest.param(by_the_data_frame, 2, lambda _: None, id="frame"),
+        pytest.param(by_the_data_frame, 2, lambda _: None, id="frame", marks=pytest.mark.long),
         pytest.param(by_the_data_frame, 2, expire_all_but_the_head, id="frame expired", marks=pytest.mark.long),
         pytest.param(by_the_data_frame, 3, lambda _: None, id="v3", marks=pytest.mark.long),
         pytest.param(by_the_data_frame, 3, expire_all_but_the_head, id="v3 expired", marks=pytest.mark.long),
@@ -113,6 +113,7 @@ def test_a_replaced_table_with_the_same_name_is_neither_read_nor_changed(
     refuses_everything(story)
 
 
+@pytest.mark.long
 def test_an_increment_across_a_replacement_is_refused(spark: SparkSession, lake: Lake) -> None:
     story = a_story(spark, lake)
     since = story.head().snapshot_id
@@ -185,6 +186,7 @@ def test_so_it_is_behind_a_rest_catalog(spark: SparkSession, lake: Lake, rest: f
     refuses_everything(story)
 
 
+@pytest.mark.long
 def test_so_it_is_in_a_folder(spark: SparkSession, lake: Lake, tmp_path: Path) -> None:
     lake.add_catalog("lost_folder", type="hadoop", warehouse=f"file://{tmp_path}")
     assert make_session("lost_folder") == spark
@@ -246,6 +248,7 @@ def test_an_accepted_replacement_continues_with_the_last_ledger(spark: SparkSess
     assert not story.ledger().tombstones
 
 
+@pytest.mark.long
 def test_an_accepted_head_whose_carriers_have_all_expired_continues_with_the_ledger_that_was_seen(
     spark: SparkSession, lake: Lake
 ) -> None:
@@ -260,6 +263,7 @@ def test_an_accepted_head_whose_carriers_have_all_expired_continues_with_the_led
     assert story.states() == {"A": "reverted", "B": "promoted"}
 
 
+@pytest.mark.long
 def test_another_head_than_the_accepted_one_stays_refused(spark: SparkSession, lake: Lake) -> None:
     """Somebody committed after the word was given."""
     story = a_story(spark, lake)

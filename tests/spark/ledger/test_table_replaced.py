@@ -68,7 +68,7 @@ def vacuuming(story: Story, uuid: str) -> RunSpec:
 
 
 CHANGES = [(drop, None), (drop_and_create, 0), (rename_and_create, 0)]
-QUICK = {(consolidation, drop), (restatement, drop_and_create), (vacuuming, rename_and_create)}
+QUICK = {(restatement, drop_and_create)}
 
 
 @pytest.mark.parametrize(
@@ -110,6 +110,7 @@ def test_a_table_that_is_replaced_between_plan_and_commit_gets_nothing(
     assert snapshots_of(story) == 0
 
 
+@pytest.mark.long
 def test_so_it_is_behind_a_rest_catalog(spark: SparkSession, lake: Lake, rest: faults.Switch) -> None:  # noqa: ARG001
     assert make_session("rest") == spark
     story = begun(spark, lake, catalog="rest")

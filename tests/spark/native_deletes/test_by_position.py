@@ -62,6 +62,7 @@ def test_a_revert_hides_its_rows_by_position_in_one_snapshot_with_the_ledger(sto
     story.check_native(all_of(but=("A", "E")))
 
 
+@MOSTLY_POSITIONS
 def test_an_undo_shows_exactly_the_rows_again_and_only_the_others_stay_deleted(story: Native) -> None:
     """A data file has one delete file of Lethe at most: the second revert adds to it, the Undo takes out of it."""
     story.revert("A", name="one")
@@ -121,6 +122,7 @@ def test_an_undo_of_a_batch_of_which_whole_files_were_dropped_is_refused(story: 
     assert (story.head().snapshot_id, story.masks().keys()) == (head, {"A", "E"})
 
 
+@pytest.mark.long
 def test_rows_that_were_deleted_by_others_before_are_not_brought_back(story: Native) -> None:
     """Whose a position is cannot be told from a vector: the Undo is refused, with the reason."""
     name = ".".join(f"`{p}`" for p in story.full_name.split("."))
@@ -154,6 +156,7 @@ def test_tombstones_from_before_the_mode_are_masked_by_the_next_restatement(stor
     assert of_arrow(story.table().scan().to_arrow()) == wanted
 
 
+@pytest.mark.long
 def test_a_vacuum_purges_the_hidden_rows_and_the_deletes_with_them(story: Native) -> None:
     story.revert("A", "E")
 
@@ -166,7 +169,7 @@ def test_a_vacuum_purges_the_hidden_rows_and_the_deletes_with_them(story: Native
     story.check_native(all_of(but=("A", "E")))
 
 
-@MOSTLY_POSITIONS
+@pytest.mark.long
 def test_an_undo_lifts_masks_whatever_the_mode_is_by_then(story: Native) -> None:
     """And a consolidation in between leaves them as they are."""
     story.revert("A")
@@ -200,9 +203,7 @@ def test_vectors_are_for_version_3_and_position_deletes_for_version_2(
 
 
 @MOSTLY_POSITIONS
-@pytest.mark.parametrize(
-    "step", some(["after-search", "before-commit", "after-commit"], "before-commit", "after-commit")
-)
+@pytest.mark.parametrize("step", some(["after-search", "before-commit", "after-commit"], "after-commit"))
 def test_a_restatement_that_died_is_finished_by_its_repetition(story: Native, step: str) -> None:
     run = story.restatement(a_request("revert", batch_ids=("A",)))
     with pytest.raises(Killed):

@@ -9,6 +9,7 @@ from lethe.ledger.tombstone import Mask
 from pyiceberg.manifest import DataFileContent
 from pyspark.sql import SparkSession
 
+from tests.spark.parameters import some
 from tests.spark.support.built_once import built_once
 from tests.spark.support.native_deletes import Native
 from tests.spark.support.story import ALL_GONE, Row, Story, of_arrow, of_batches
@@ -19,7 +20,7 @@ EQUALITY = "EqualityDeletes"
 ALL = ("A", "B", "D", "E")
 
 
-@pytest.fixture(params=[("day",), pytest.param((), marks=pytest.mark.long)], ids=["by day", "whole"])
+@pytest.fixture(params=[("day",), ()], ids=["by day", "whole"])
 @built_once
 def story(request: pytest.FixtureRequest, spark: SparkSession, lake: Lake) -> Native:
     return Native.of(Story.begin(spark, lake, request.param), EQUALITY).filled()
@@ -29,7 +30,7 @@ def all_of(*more: str, but: tuple[str, ...] = ()) -> Counter[Row]:
     return of_batches(*(b for b in (*ALL, *more) if b not in but))
 
 
-@pytest.mark.parametrize("story", [("day",), ()], ids=["by day", "whole"], indirect=True)
+@pytest.mark.parametrize("story", some([("day",), ()], ("day",)), ids=["by day", "whole"], indirect=True)
 def test_a_revert_writes_one_file_of_ids_for_each_partition_and_drops_files_of_nothing_else(story: Native) -> None:
     """Lethe's readers leave these files out, by their names: PyIceberg alone refuses such a table."""
     files = story.files()
@@ -45,6 +46,7 @@ def test_a_revert_writes_one_file_of_ids_for_each_partition_and_drops_files_of_n
     story.check_native(all_of(but=("A", "B", "E")))
 
 
+@pytest.mark.long
 def test_an_undo_takes_the_ids_out_of_the_files_and_leaves_the_others_in(story: Native) -> None:
     story.revert("A", name="one")
     story.revert("B", "D", name="two")
@@ -59,6 +61,7 @@ def test_an_undo_takes_the_ids_out_of_the_files_and_leaves_the_others_in(story: 
     story.check_native(all_of())
 
 
+@pytest.mark.long
 def test_a_replay_and_a_concurrent_vacuum(story: Native) -> None:
     """The vacuum removes the rows, the tombstones and the equality deletes, which are of no row any more."""
     story.replay("A", by="A2")
@@ -72,6 +75,7 @@ def test_a_replay_and_a_concurrent_vacuum(story: Native) -> None:
     story.check_native(all_of(but=("A", "E")) + of_batches("A2", rows=3))
 
 
+@pytest.mark.long
 def test_a_revert_during_a_vacuum_hides_its_rows_in_the_files_that_the_vacuum_writes(story: Native) -> None:
     """And the vacuum is not planned again for it: what it writes is as old as what it read."""
     story.revert("A")
@@ -83,6 +87,7 @@ def test_a_revert_during_a_vacuum_hides_its_rows_in_the_files_that_the_vacuum_wr
     story.check_native(all_of(but=("A", "B")))
 
 
+@pytest.mark.long
 def test_an_undo_after_a_compaction_by_others_is_refused(story: Native) -> None:
     """Whoever wrote the files again left out what was hidden: the rows are counted, and are not there."""
     story.revert("A", name="one")
@@ -97,6 +102,7 @@ def test_an_undo_after_a_compaction_by_others_is_refused(story: Native) -> None:
     assert story.plain() == all_of(but=("A",))
 
 
+@pytest.mark.long
 def test_what_others_appended_to_a_batch_taken_back_is_hidden_by_the_next_restatement(story: Native) -> None:
     story.revert("A")
     name = ".".join(f"`{p}`" for p in story.full_name.split("."))
@@ -108,6 +114,7 @@ def test_what_others_appended_to_a_batch_taken_back_is_hidden_by_the_next_restat
     assert (story.plain(), of_arrow(lethe.scan(story.full_name).to_arrow())) == (wanted, wanted)
 
 
+@pytest.mark.long
 def test_equality_deletes_are_not_for_version_3(spark: SparkSession, lake: Lake) -> None:
     story = Native(spark, lake, Story.begin(spark, lake).name, format_version=3, deletes=EQUALITY)
     story.put("A")
@@ -119,6 +126,7 @@ def test_equality_deletes_are_not_for_version_3(spark: SparkSession, lake: Lake)
     assert refused.value.reason == "FormatVersionMismatch"
 
 
+@pytest.mark.long
 def test_an_increment_has_the_rows_that_another_writers_compaction_left_out(story: Native) -> None:
     """It applies the equality deletes, so that the rows are in no data file any more."""
     first = story.head().snapshot_id

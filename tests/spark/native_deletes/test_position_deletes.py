@@ -70,6 +70,7 @@ def test_a_delete_file_names_its_only_data_file_exactly(story: Native) -> None:
     assert story.files_of_deletes() == {p for p, ids in story.files().items() if "A" in ids}
 
 
+@pytest.mark.long
 def test_duckdb_reads_the_rows_that_are_left(story: Native) -> None:
     story.revert("A", "E")
 
@@ -97,6 +98,7 @@ def test_deletes_of_another_writer_stay_beside_those_of_lethe(story: Native) -> 
     assert (story.plain(), story.rows_at()) == (wanted, wanted)
 
 
+@pytest.mark.long
 def test_an_undo_takes_its_rows_out_of_a_file_into_which_another_writer_merged_them(story: Native) -> None:
     """Spark's DELETE merges the deletes of a data file into one file. The row that it deleted stays deleted."""
     story.revert("A")
@@ -115,6 +117,7 @@ def test_an_undo_takes_its_rows_out_of_a_file_into_which_another_writer_merged_t
     assert story.undo("later", name="undo-later").reason == "AlreadyPurged"
 
 
+@pytest.mark.long
 def test_an_undo_is_refused_if_its_rows_are_in_deletes_for_several_data_files(story: Native) -> None:
     """Another writer moved them there. Lethe would have to write that file for all its data files."""
     story.put("F", "G")
@@ -150,6 +153,7 @@ def test_a_row_that_another_writer_deleted_at_the_same_time_stays_deleted_after_
     assert of_arrow(lethe.scan(story.full_name).to_arrow()) == wanted
 
 
+@pytest.mark.long
 def test_data_files_leave_the_table_with_all_their_position_deletes(story: Native) -> None:
     """By a Revert that drops a file, and by a vacuum that deletes and rewrites files, whoever wrote the deletes."""
     merge_on_read(story)
@@ -189,6 +193,7 @@ def test_maintenance_leaves_them_in_place_so_that_an_undo_is_possible(story: Nat
     assert (story.deletes_now(), story.plain()) == ([], of_batches("A", "B", "D", "E", *more))
 
 
+@pytest.mark.long
 def test_a_batch_with_deletes_of_two_kinds_cannot_be_undone(story: Native) -> None:
     """Rows arrived after it was masked, and the mode has changed since. The first mask stays."""
     story.revert("A")
@@ -204,6 +209,7 @@ def test_a_batch_with_deletes_of_two_kinds_cannot_be_undone(story: Native) -> No
     assert story.plain() == of_batches("B", "D", "E")
 
 
+@pytest.mark.long
 def test_the_mode_can_change_between_positions_and_ids(story: Native) -> None:
     """Each tombstone keeps the mask that it has, and an Undo removes it, whichever it is."""
     story.revert("A", name="by-position")
@@ -232,6 +238,7 @@ def test_the_mode_can_change_between_positions_and_ids(story: Native) -> None:
     assert story.plain(first) + came == story.plain(head) + went
 
 
+@pytest.mark.long
 def test_after_an_upgrade_to_version_3_vectors_take_over_the_positions(story: Native) -> None:
     story.revert("A", name="a")
     sql(story, "ALTER TABLE {t} SET TBLPROPERTIES ('format-version'='3')")

@@ -23,7 +23,11 @@ def story(request: pytest.FixtureRequest, spark: SparkSession, lake: Lake) -> Na
     return Native.of(Story.begin(spark, lake), request.param).filled()
 
 
-@pytest.fixture(params=[(3, "DeletionVectors"), (2, "PositionDeletes")], ids=["v3", "v2"])
+NAMED = (3, "DeletionVectors"), (2, "PositionDeletes")
+NAMED_V3 = pytest.mark.parametrize("named", some(NAMED, NAMED[0]), ids=["v3", "v2"], indirect=True)
+
+
+@pytest.fixture
 def named(request: pytest.FixtureRequest, spark: SparkSession, lake: Lake) -> tuple[Names, Native]:
     """A table of batches A, B and D with a name in each row, and the same table for Restatements with native deletes."""
     version, deletes = request.param
@@ -36,6 +40,7 @@ def sql(story: Story, text: str) -> None:
     story.spark.sql(text.format(table=name))
 
 
+@pytest.mark.parametrize("story", some(MODES, "PositionDeletes"), indirect=True)
 def test_a_foreign_delete_on_the_same_file_stays_and_the_undo_is_refused(story: Native) -> None:
     sql(story, "ALTER TABLE {table} SET TBLPROPERTIES ('write.delete.mode'='merge-on-read')")
     gone: Row = next(iter(of_batches("A")))
@@ -51,6 +56,7 @@ def test_a_foreign_delete_on_the_same_file_stays_and_the_undo_is_refused(story: 
     assert story.undo().reason == "AlreadyPurged"
 
 
+@pytest.mark.parametrize("story", some(MODES, "DeletionVectors"), indirect=True)
 def test_files_that_another_compacted_in_between_are_searched_again(story: Native) -> None:
     compact = "CALL lite.system.rewrite_data_files(table => '{name}', options => map('rewrite-all', 'true'))"
 
@@ -75,6 +81,7 @@ def test_two_groups_on_one_file_both_hide_their_rows(story: Native) -> None:
     story.check_native(of_batches("D", "E"))
 
 
+@pytest.mark.parametrize("story", some(MODES, "PositionDeletes"), indirect=True)
 def test_a_vacuum_of_the_same_file_is_planned_again(story: Native) -> None:
     story.revert("A")
 
@@ -84,7 +91,7 @@ def test_a_vacuum_of_the_same_file_is_planned_again(story: Native) -> None:
     story.check_native(of_batches("D", "E"))
 
 
-@pytest.mark.parametrize("story", some(MODES, "PositionDeletes"), indirect=True)
+@pytest.mark.long
 def test_a_vacuum_in_between_moves_the_rows_that_are_to_be_hidden(story: Native) -> None:
     story.revert("A")
 
@@ -95,6 +102,7 @@ def test_a_vacuum_in_between_moves_the_rows_that_are_to_be_hidden(story: Native)
     story.check_native(of_batches("D", "E"))
 
 
+@NAMED_V3
 def test_an_undo_does_not_bring_back_what_was_erased_under_the_mask(named: tuple[Names, Native]) -> None:
     """Revert, erase a row of the batch, Undo: the delete file does not tell the position from the others."""
     names, native = named
@@ -108,6 +116,7 @@ def test_an_undo_does_not_bring_back_what_was_erased_under_the_mask(named: tuple
     assert native.plain() == of_batches("B", "D")
 
 
+@pytest.mark.long
 def test_an_undo_does_not_bring_back_a_row_that_was_erased_beside_a_visible_one(named: tuple[Names, Native]) -> None:
     """On version 2 the Erase rewrites the file of the visible row only. The other file still has the hidden one."""
     names, native = named
@@ -122,6 +131,7 @@ def test_an_undo_does_not_bring_back_a_row_that_was_erased_beside_a_visible_one(
     assert native.plain() == of_batches("B", "D") - Counter([visible])
 
 
+@pytest.mark.long
 def test_the_rewrite_of_an_erase_removes_the_deletes_of_its_files(named: tuple[Names, Native]) -> None:
     names, native = named
     native.revert("A")
@@ -132,6 +142,7 @@ def test_the_rewrite_of_an_erase_removes_the_deletes_of_its_files(named: tuple[N
     assert native.files_of_deletes() <= native.files().keys()
 
 
+@pytest.mark.long
 def test_an_erase_of_records_and_a_revert_of_one_group_leave_both_rows_out(named: tuple[Names, Native]) -> None:
     """The Erase is committed with the ledger, the mask right after it, by the same run."""
     names, native = named

@@ -253,7 +253,7 @@ def test_columns_that_a_replacement_brings_are_added_but_for_what_becomes_of_row
 # --- groups ---------------------------------------------------------------------------------------------------------
 
 
-@VERSION_2
+@pytest.mark.long
 def test_changes_go_after_the_replays_before_them_in_a_commit_of_their_own(story: Changing) -> None:
     """Their rows have to be there to be searched. Of two changes of one key the younger wins."""
     replay = story.a_replay("A", by="A2", creation_time=ago(hours=3))

@@ -66,7 +66,6 @@ def test_a_group_is_one_snapshot_with_all_its_replacements_in_files_that_they_sh
         assert story.ledger().requests[request.key].result["snapshotId"] == result.snapshot_id
 
 
-@pytest.mark.long
 def test_a_replay_of_a_replay_and_an_undo_of_a_revert_are_carried_out_in_their_order(story: Story) -> None:
     """Whatever the order in which they are listed, and in which second they were made."""
     third = story.a_replay("B3", by="B4", name="third", creation_time=ago(hours=2))

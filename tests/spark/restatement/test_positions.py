@@ -21,7 +21,7 @@ SMALL = {
 }
 
 
-@pytest.mark.parametrize("format_name", some(["parquet", "orc", "avro"], "parquet"))
+@pytest.mark.parametrize("format_name", some(["parquet", "orc", "avro"], "parquet", "orc"))
 def test_positions_are_those_of_spark_through_all_parts_of_a_file(
     make_flights: Callable[..., Flights], format_name: str
 ) -> None:

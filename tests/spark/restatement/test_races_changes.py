@@ -43,7 +43,7 @@ def test_rows_that_a_consolidation_promotes_meanwhile_are_older_and_go(story: Ch
     story.check_reads(changed(OF_E, "C1", ("A", "B", "D", "E")))
 
 
-@moments(["after_write", "before_commit"], (3, "before_commit"))
+@moments(["after_write", "before_commit"])
 def test_rows_that_a_consolidation_promotes_afterwards_are_newer_and_stay(story: Changing, step: str) -> None:
     """Though it had written them before."""
     story.put("E")

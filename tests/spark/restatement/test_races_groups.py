@@ -96,6 +96,7 @@ def test_a_batch_that_another_run_replaces_meanwhile_is_refused_and_the_others_a
     assert nothing_is_left_over(story)
 
 
+@pytest.mark.long
 def test_a_consolidation_that_promotes_a_replaced_batch_meanwhile_does_not_double_it(story: Story) -> None:
     story.put("E")
     requests = story.a_replay("E", by="E2", name="one"), story.a_replay("A", by="A2", name="two")

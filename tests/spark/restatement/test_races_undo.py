@@ -61,6 +61,7 @@ def test_an_undo_does_not_overrule_a_second_revert_that_came_first(story: Story)
     story.check_reads(of_batches("B", "D"))
 
 
+@pytest.mark.long
 def test_an_undo_does_not_double_a_batch_that_was_replaced_meanwhile(story: Story) -> None:
     """Between its plan and its commit A2 takes the place of A: both would be seen."""
     undone = story.undo(before_commit=lambda: story.replay("A", by="A2"))

@@ -22,6 +22,7 @@ READING = (
 )
 
 
+@pytest.mark.long
 def test_the_blocks_do_what_the_pages_say(spark: SparkSession, lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     warehouse = f"file://{lake.home}/main"
     lake.add_catalog("main", type="sql", uri=f"sqlite:///{lake.home}/main.db", warehouse=warehouse)

@@ -39,6 +39,7 @@ def test_batches_are_written_replaced_reverted_undone_and_read(tmp_path: Path) -
     ]
 
 
+@pytest.mark.long
 def test_an_epoch_is_in_the_table_once_though_the_stream_was_killed_before_it_could_say_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -83,16 +83,7 @@ def test_rows_purged_by_and_by_are_deleted_once(story: Story) -> None:
     check_ranges(story)
 
 
-def test_a_replay_appends_the_new_batch_and_deletes_the_old(story: Story) -> None:
-    story.put("A", "B")
-    story.consolidate("A", "B")
-    first = story.head().snapshot_id
-    story.replay("A", by="A2", rows=3)
-
-    assert by_spark(story, first, None, "appended") == of_batches("A2", rows=3)
-    assert by_spark(story, first, None, "deleted") == of_batches("A")
-
-
+@pytest.mark.long
 def test_a_batch_that_came_and_went_within_the_range_is_in_both(story: Story) -> None:
     story.put("A", "B")
     story.consolidate("A")
@@ -126,6 +117,7 @@ def test_a_compaction_by_another_engine_counts_as_nothing(story: Story) -> None:
     check_ranges(story, any_two=True)
 
 
+@pytest.mark.long
 def test_late_rows_of_another_writer(story: Story) -> None:
     story.put("A", "B")
     story.consolidate("A", "B")
@@ -179,6 +171,7 @@ def test_moments_filters_and_columns(story: Story) -> None:
     assert lethe.scan(name, since=then, until=second).to_arrow().column_names == ["v", "day", "batch_id"]
 
 
+@pytest.mark.long
 def test_only_files_that_matter_are_opened(story: Story) -> None:
     for batch in "ABCDEF":
         story.put(batch)

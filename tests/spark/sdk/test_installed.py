@@ -19,6 +19,9 @@ ROOT = Path(__file__).parents[3]
 EXAMPLE = ROOT / "examples/sdk/batch.py"
 LAST_LINE = "at the revert: [1, 2]"
 
+# It builds a wheel, and starts sessions of Spark in environments of their own.
+pytestmark = pytest.mark.long
+
 
 class _Quiet(SimpleHTTPRequestHandler):
     def log_message(self, format: str, *args: object) -> None:
@@ -99,7 +102,6 @@ def test_without_network_the_example_ends_with_one_line_that_says_what_to_do(whe
     assert "Java" not in "".join(line for line in ended.stderr.splitlines() if "Exception" in line)
 
 
-@pytest.mark.long
 def test_the_examples_run_in_an_environment_that_has_only_the_distribution(
     wheel: Path, repository: str, tmp_path: Path
 ) -> None:

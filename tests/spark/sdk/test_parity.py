@@ -14,6 +14,7 @@ import pytest
 from lethe.base.errors import InputError
 from pyspark.sql import SparkSession
 
+from tests.spark.parameters import some
 from tests.spark.support.changes import SOME, Changing, changed
 from tests.spark.support.erases import Names, but, row
 from tests.spark.support.maintenance import maintain
@@ -120,13 +121,24 @@ def change_data(story: Story) -> tuple[Story, Counter[Row]]:
     return changing, changed(SOME, "C1")
 
 
-UNCHANGED = (
-    # One partition is planned like several.
-    pytest.param(unpartitioned, marks=pytest.mark.long),
-    restated, partitioned_by_batch, repartitioned, evolved, vacuumed, compacted, deletion_vectors, position_deletes,
-    equality_deletes,
-)  # fmt: skip
-ERASED = (erased_records, change_data)
+# `make test` takes a shape for each way in which rows go: by tombstones, and by native deletes.
+UNCHANGED = some(
+    (
+        unpartitioned,
+        restated,
+        partitioned_by_batch,
+        repartitioned,
+        evolved,
+        vacuumed,
+        compacted,
+        deletion_vectors,
+        position_deletes,
+        equality_deletes,
+    ),
+    restated,
+    deletion_vectors,
+)
+ERASED = some((erased_records, change_data), change_data)
 
 
 def _name(shape: Shape) -> str:

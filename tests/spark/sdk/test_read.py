@@ -49,34 +49,6 @@ def test_a_time_means_the_head_of_that_moment(flights: Flights) -> None:
         lethe_spark.read(flights.spark, flights.full_name, as_of=then - timedelta(days=1))
 
 
-def test_a_foreign_append_neither_hides_the_ledger_nor_brings_rows_back(flights: Flights) -> None:
-    """The foreign writer's snapshot has no ledger of its own; a late row of a reverted batch stays hidden."""
-    flights.commit(files=flights.written("A", "B"))
-    flights.commit("A", run_id="run-2")
-    flights.append_as_foreign_writer("A", "D", rows=4)
-
-    assert per_batch(lethe_spark.read(flights.spark, flights.full_name)) == {"B": 10, "D": 4}
-
-
-def test_rows_without_a_batch_id_are_never_hidden(flights: Flights) -> None:
-    flights.commit(files=flights.written("A"))
-    flights.spark.sql(f"INSERT INTO {flights.full_name} VALUES (1, 1, NULL)")
-    flights.commit("A", run_id="run-2")
-
-    assert per_batch(lethe_spark.read(flights.spark, flights.full_name)) == {None: 1}
-
-
-def test_a_renamed_batch_column_is_followed_by_its_field_id(flights: Flights) -> None:
-    flights.commit(files=flights.written("A", "B"))
-    before = flights.commit("A", run_id="run-2")
-    flights.spark.sql(f"ALTER TABLE {flights.full_name} RENAME COLUMN batch_id TO load_id")
-    flights.spark.sql(f"INSERT INTO {flights.full_name} VALUES (1, 1, 'E')")
-
-    now = lethe_spark.read(flights.spark, flights.full_name)
-    assert {r["load_id"]: r["count"] for r in now.groupBy("load_id").count().collect()} == {"B": 10, "E": 1}
-    assert per_batch(lethe_spark.read(flights.spark, flights.full_name, snapshot_id=before)) == {"B": 10}
-
-
 def test_an_empty_table_is_read_as_empty(flights: Flights) -> None:
     assert lethe_spark.read(flights.spark, flights.full_name).count() == 0
 

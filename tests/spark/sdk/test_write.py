@@ -21,6 +21,7 @@ from lethe_spark.sdk import sdk_writer as own_job
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
+from tests.spark.parameters import some
 from tests.spark.support.flights import Flights
 from tests.support.lake import CATALOG
 from tests.support.steps import Killed, die
@@ -151,7 +152,9 @@ def test_a_commit_in_between_is_planned_on_and_both_are_there(
     assert len(ledger(flights).tombstones) == 1
 
 
-@pytest.mark.parametrize("step", ["after-write", "before-commit", "after-commit"])
+@pytest.mark.parametrize(
+    "step", some(["after-write", "before-commit", "after-commit"], "before-commit", "after-commit")
+)
 def test_a_job_that_dies_at_any_step_and_is_repeated_loads_its_rows_once(
     flights: Flights, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:
@@ -169,6 +172,7 @@ def test_a_job_that_dies_at_any_step_and_is_repeated_loads_its_rows_once(
     assert ledger(flights).version == 2
 
 
+@pytest.mark.long
 def test_a_commit_without_an_answer_of_the_catalog_is_looked_up_and_made_once(
     flights: Flights, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -192,6 +196,7 @@ def test_a_commit_without_an_answer_of_the_catalog_is_looked_up_and_made_once(
     assert seen(flights) == {"A": 1, "B": 2}
 
 
+@pytest.mark.long
 def test_an_increment_holds_what_a_replacement_brought_and_what_it_took(flights: Flights) -> None:
     first = lethe_spark.write(frame(flights, 1, 2), flights.full_name, batch_id="A")
     lethe_spark.write(frame(flights, 3), flights.full_name, batch_id="A2", batch_ids_to_replace=["A"])
@@ -215,6 +220,7 @@ def test_a_batch_column_in_the_frame_must_hold_the_batch_id_in_every_row(flights
     assert (seen(flights), flights.handle().head_id) == ({"A": 2}, head)
 
 
+@pytest.mark.long
 def test_a_batch_without_rows_is_a_batch(flights: Flights) -> None:
     done = lethe_spark.write(frame(flights), flights.full_name, batch_id="A")
 
@@ -256,6 +262,7 @@ def test_a_revert_hides_and_an_undo_shows_again(flights: Flights) -> None:
         lethe_spark.undo(flights.spark, flights.full_name, "sdk/nothing/0")
 
 
+@pytest.mark.long
 def test_a_revert_with_a_name_is_done_once_also_after_its_undo(flights: Flights) -> None:
     lethe_spark.write(frame(flights, 1), flights.full_name, batch_id="A")
 
@@ -282,6 +289,7 @@ def test_a_batch_that_was_taken_back_before_it_came_stays_out(flights: Flights) 
     assert seen(flights) == {"A": 1}
 
 
+@pytest.mark.long
 def test_a_batch_that_was_reverted_after_it_came_does_not_come_again(flights: Flights) -> None:
     """A stream that replays the epoch goes on."""
     lethe_spark.write(frame(flights, 1), flights.full_name, batch_id="A")
@@ -308,6 +316,7 @@ def test_an_empty_table_is_prepared_by_its_first_write(flights: Flights) -> None
     assert seen(plain) == {"A": 1}
 
 
+@pytest.mark.long
 def test_a_table_with_rows_is_prepared_only_when_asked_to(flights: Flights) -> None:
     plain = a_plain_table(flights, f"{flights.name}_full")
     plain.append_as_foreign_writer("old")

@@ -18,6 +18,7 @@ from lethe.uri import Backend, backend_of
 from lethe_spark.apps.session import make_session
 from pyspark.sql import SparkSession
 
+from tests.spark.parameters import some
 from tests.spark.support.story import ALL_GONE, Row, Story, of_arrow, of_batches, of_spark, put_on
 from tests.support.builders import a_request
 from tests.support.lake import Lake
@@ -26,7 +27,8 @@ from tests.support.servers.stores import Place, Server, azure_server, gcs_server
 SERVERS = {Backend.S3: s3_server, Backend.GCS: gcs_server, Backend.AZURE: azure_server}
 
 
-@pytest.fixture(params=Backend)
+# All other tests here have local files.
+@pytest.fixture(params=some(Backend, *SERVERS))
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
     with ExitStack() as stack:
         if request.param is Backend.LOCAL:
