@@ -180,6 +180,7 @@ def test_a_filter_that_is_none_is_refused(mixed: Flights) -> None:
             lethe_spark.read(mixed.spark, mixed.full_name, filter=wrong)
 
 
+@pytest.mark.long
 def test_the_head_has_the_columns_of_now_even_if_nothing_was_written_since_they_changed(many: Flights) -> None:
     before = many.commit("A", "K", run_id="run-10")
     many.spark.sql(f"ALTER TABLE {many.full_name} ADD COLUMN note string")

@@ -369,6 +369,7 @@ def test_wrong_names_and_ids_are_refused_before_anything_is_read(flights: Flight
     assert flights.handle().head_id is None
 
 
+@pytest.mark.long
 def test_the_command_line_finds_such_a_table_healthy_and_its_ledgers_sound(flights: Flights) -> None:
     """What Spark wrote, judged without Spark."""
     plain = a_plain_table(flights, f"{flights.name}_sound")

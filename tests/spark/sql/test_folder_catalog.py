@@ -119,6 +119,7 @@ def test_spark_itself_writes_and_reads_such_a_table_in_the_same_way(
     assert rows_of(spark, table) == {"A": 1, "B": 1}
 
 
+@pytest.mark.long
 def test_a_table_is_created_of_a_query_in_one_version(spark: SparkSession, home: Path, table: str) -> None:
     write(spark, table, "A", 1, 2)
     copy = f"{table}_copy"
@@ -226,6 +227,7 @@ def test_a_commit_of_which_the_storage_did_not_say_whether_it_landed_is_made_onc
     assert rows_of(spark, table) == {"A": 1, "B": 1}
 
 
+@pytest.mark.long
 def test_a_writer_that_others_overtake_on_the_way_plans_again(
     spark: SparkSession, home: Path, table: str, losing: type[Losing]
 ) -> None:
