@@ -146,7 +146,8 @@ def test_the_commit_that_publishes_staged_files_carries_the_whole_ledger_on(stor
 # --- another run, over some of the same batches ---------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("step", some(STEPS, "before-commit"))
+@pytest.mark.long
+@pytest.mark.parametrize("step", STEPS)
 def test_runs_over_overlapping_batches_at_one_moment_promote_each_batch_once(story: Story, step: str) -> None:
     """Two operators that listed the buffer at different times ask for such runs."""
     story.run(story.consolidation("E", "F"), **{step.replace("-", "_"): lambda: story.consolidate("F", "G")})

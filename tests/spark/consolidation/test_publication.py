@@ -84,7 +84,8 @@ def test_a_batch_that_a_cherry_pick_brought_back_is_not_loaded_a_second_time(
     assert (entry.rows, len(entry.objects) > 0) == (4, True)
 
 
-@pytest.mark.parametrize("format_version", [pytest.param(2, marks=pytest.mark.long), 3])
+@pytest.mark.long
+@pytest.mark.parametrize("format_version", [2, 3])
 def test_it_is_known_by_its_files_when_the_snapshot_that_was_copied_is_gone(
     make_story: MakeStory, format_version: int
 ) -> None:

@@ -179,9 +179,7 @@ SPECS: dict[str, Sequence[str]] = {
 }
 
 
-@pytest.mark.parametrize(
-    "partition_by", named({n: (s,) for n, s in SPECS.items()}, "two fields of one column", "identities")
-)
+@pytest.mark.parametrize("partition_by", named({n: (s,) for n, s in SPECS.items()}, "two fields of one column"))
 def test_files_are_those_of_spark(
     buffer: BufferFolder,
     make_flights: Callable[..., Flights],
@@ -216,7 +214,7 @@ ORDERS = {
 
 @pytest.mark.parametrize(
     ("order", "tasks"),
-    pairs(ORDERS.values(), (1, 100), (ORDERS["within batches"], 100), (ORDERS["not by batch"], 1)),
+    pairs(ORDERS.values(), (1, 100), (ORDERS["within batches"], 100)),
 )
 def test_rows_are_in_the_order_of_the_table(
     buffer: BufferFolder,
