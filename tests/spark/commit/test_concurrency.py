@@ -62,12 +62,13 @@ class ForeignWriter:
                 return
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("catalog", "rounds"),
     [
         pytest.param("pg", 2, id="pg"),
         pytest.param("rest", 1, id="rest"),
-        *(pytest.param(c, 12, marks=pytest.mark.long, id=f"{c}-long") for c in (CATALOG, "pg", "rest")),
+        *(pytest.param(c, 12, id=f"{c}-long") for c in (CATALOG, "pg", "rest")),
     ],
 )
 def test_many_writers_on_one_table_lose_nothing_and_repeat_nothing(

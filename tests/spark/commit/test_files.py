@@ -23,6 +23,7 @@ def parquet_files(flights: Flights) -> set[Path]:
     return set(local(flights.table.location).rglob("*.parquet"))
 
 
+@pytest.mark.long
 def test_written_files_are_in_the_folder_of_their_run_and_not_visible_to_readers(flights: Flights) -> None:
     """Verification of an erasure lists what a run wrote, committed or not."""
     files = flights.written("A", run_id="run-7")
@@ -94,6 +95,7 @@ def test_expiry_takes_the_named_snapshots_and_the_files_that_only_they_reached(f
     assert flights.rows() == 5
 
 
+@pytest.mark.long
 def test_expiry_leaves_old_snapshots_alone_that_were_not_named(flights: Flights) -> None:
     """Iceberg's own default would take everything above `history.expire.max-snapshot-age-ms`."""
     flights.table.ensure_layout("batch_id", {"history.expire.max-snapshot-age-ms": "1"})
@@ -106,6 +108,7 @@ def test_expiry_leaves_old_snapshots_alone_that_were_not_named(flights: Flights)
     assert set(ids[1:]) == {s.snapshot_id for s in flights.lake.catalog.load_table(flights.name).metadata.snapshots}
 
 
+@pytest.mark.long
 def test_a_snapshot_that_a_tag_holds_is_not_expired(flights: Flights) -> None:
     held = commit(flights.table, LedgerOnly(), {names.LEDGER: "L1"}, Expectation(None))
     commit(flights.table, LedgerOnly(), {names.LEDGER: "L2"}, Expectation("L1"))
@@ -117,6 +120,7 @@ def test_a_snapshot_that_a_tag_holds_is_not_expired(flights: Flights) -> None:
     assert refused.value.reason == "SnapshotReferenced"
 
 
+@pytest.mark.long
 def test_a_scan_of_named_files_reads_those_and_no_other(flights: Flights) -> None:
     commit(flights.table, Append(flights.written("A")), {names.LEDGER: "L1"}, Expectation(None))
     head = commit(flights.table, Append(flights.written("B")), {names.LEDGER: "L2"}, Expectation("L1"))

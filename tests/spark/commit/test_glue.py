@@ -101,6 +101,7 @@ def test_of_two_restatements_at_one_moment_none_is_lost(glued: Glued) -> None:
     assert glued.rows() == Counter()
 
 
+@pytest.mark.long
 def test_an_append_of_pyiceberg_during_a_consolidation_is_not_lost(glued: Glued) -> None:
     glued.consolidate("C", before_commit=lambda: glued.story.append_as_foreign_writer("x"))
 

@@ -10,6 +10,7 @@ from lethe.base.errors import TransientError, UnknownCommitState
 from lethe_spark.apps.session import make_session
 from pyspark.sql import SparkSession
 
+from tests.spark.parameters import pairs
 from tests.spark.support.story import ALL_GONE, Story, local, of_batches
 from tests.support.builders import a_request
 from tests.support.lake import Lake
@@ -27,21 +28,17 @@ FAULTS = [
     *(("pg", name, fault) for name, fault in CUT.items()),
     *(("rest", name, fault) for name, fault in HTTP.items()),
 ]
-# The catalog says nothing, refuses what it has carried out, or refuses it when the client sends it again.
-QUICK = {("pg", "lost"), ("rest", "landed-404"), ("rest", "landed-503")}
+# The catalog says nothing, or refuses what it has carried out.
+QUICK = {("pg", "lost"), ("rest", "landed-404")}
 CASES = [
     pytest.param(catalog, fault, id=f"{catalog}-{name}", marks=() if (catalog, name) in QUICK else pytest.mark.long)
     for catalog, name, fault in FAULTS
 ]
 
 
-def of_two(quick: set[tuple[str, bool]]) -> pytest.MarkDecorator:
-    """Both catalogs, each of which has carried a commit out, or not. Only `quick` of these cases are not long."""
-    cases = [(catalog, landed) for catalog in ("pg", "rest") for landed in (True, False)]
-    return pytest.mark.parametrize(
-        ("catalog", "landed"),
-        [pytest.param(*case, marks=() if case in quick else pytest.mark.long) for case in cases],
-    )
+def of_two(quick: tuple[str, bool]) -> pytest.MarkDecorator:
+    """Both catalogs, each of which has carried a commit out, or not. Only the case `quick` is not long."""
+    return pytest.mark.parametrize(("catalog", "landed"), pairs(("pg", "rest"), (True, False), quick))
 
 
 @pytest.fixture
@@ -107,7 +104,7 @@ def test_a_commit_whose_answer_is_lost_happens_exactly_once(make_story: MakeStor
     story.check_reads()
 
 
-@of_two({("pg", False), ("rest", True)})
+@of_two(("rest", True))
 def test_staging_whose_answer_is_lost_promotes_once(make_story: MakeStory, catalog: str, landed: bool) -> None:
     story, switch = make_story(catalog)
     story.put("A", "B")
@@ -126,7 +123,7 @@ def test_staging_whose_answer_is_lost_promotes_once(make_story: MakeStory, catal
     story.check_reads(of_batches("A", "B"))
 
 
-@of_two({("pg", False), ("rest", True)})
+@of_two(("pg", False))
 def test_a_catalog_that_stays_away_after_a_commit_ends_the_run_and_the_next_attempt_finds_out(
     make_story: MakeStory, catalog: str, landed: bool
 ) -> None:
@@ -150,7 +147,7 @@ def test_a_catalog_that_stays_away_after_a_commit_ends_the_run_and_the_next_atte
     story.check_reads(of_batches("B") + of_batches("A2", rows=3))
 
 
-@of_two({("pg", True), ("rest", False)})
+@of_two(("rest", False))
 def test_an_expiry_whose_answer_is_lost_takes_nothing_that_is_needed(
     make_story: MakeStory, catalog: str, landed: bool
 ) -> None:

@@ -41,6 +41,7 @@ def parsed_whole(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return found
 
 
+@pytest.mark.long
 def test_a_revert_reads_the_metadata_once(flights: Flights, read: list[str]) -> None:
     lethe_spark.revert(flights.table.spark, flights.table.full_name, ["A"])  # prepares the table
     read.clear()

@@ -142,6 +142,7 @@ def test_a_writer_that_loses_to_every_commit_of_a_consolidation_gets_through_beh
     assert contested.rows_at()[("foreign", 1, 1)] == 1
 
 
+@pytest.mark.long
 def test_few_commits_and_a_pause_behind_them_keep_a_foreign_writer_alive(
     contested: Story, record_property: Callable[[str, object], None]
 ) -> None:

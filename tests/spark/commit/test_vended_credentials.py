@@ -50,6 +50,7 @@ def a_story(
     return story
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "with_endpoint", [pytest.param(True, id="endpoint", marks=pytest.mark.long), pytest.param(False, id="table")]
 )
