@@ -179,7 +179,7 @@ SPECS: dict[str, Sequence[str]] = {
 }
 
 
-@pytest.mark.parametrize("partition_by", named({n: (s,) for n, s in SPECS.items()}, "two fields of one column"))
+@pytest.mark.parametrize("partition_by", named({n: (s,) for n, s in SPECS.items()}, "buckets"))
 def test_files_are_those_of_spark(
     buffer: BufferFolder,
     make_flights: Callable[..., Flights],

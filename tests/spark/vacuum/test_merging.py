@@ -54,16 +54,10 @@ def in_files(spark: SparkSession, lake: Lake, parts: tuple[str, ...], version: i
     return story
 
 
+@pytest.mark.long
+@pytest.mark.parametrize("format_version", [2, 3])
 @pytest.mark.parametrize(
-    ("parts", "group_bytes", "format_version"),
-    [
-        pytest.param(NEIGHBOURS, 20_000, 2, marks=pytest.mark.long),
-        pytest.param(NEIGHBOURS, 20_000, 3, marks=pytest.mark.long),
-        pytest.param(NEIGHBOURS, 16 << 20, 2, marks=pytest.mark.long),
-        pytest.param(NEIGHBOURS, 16 << 20, 3, marks=pytest.mark.long),
-        pytest.param(OVERLAPPING, 20_000, 2, marks=pytest.mark.long),
-        (OVERLAPPING, 20_000, 3),
-    ],
+    ("parts", "group_bytes"), [(NEIGHBOURS, 20_000), (NEIGHBOURS, 16 << 20), (OVERLAPPING, 20_000)]
 )
 def test_rows_order_ids_and_metrics_of_all_types_are_those_of_a_merge_by_spark(
     spark: SparkSession,

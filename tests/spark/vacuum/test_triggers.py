@@ -20,6 +20,8 @@ from tests.spark.support.built_once import built_once
 from tests.spark.support.story import Story, of_batches
 from tests.support.lake import Lake
 
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture
 @built_once
@@ -67,7 +69,6 @@ def test_the_share_of_hidden_rows_follows_reverts_undos_and_vacuums(story: Story
     assert (hidden(story), seen(story).total_records) == ((0, 0.0), 4)
 
 
-@pytest.mark.long
 def test_a_share_that_is_reached_starts_a_vacuum_and_after_it_is_reached_no_more(story: Story) -> None:
     story.revert("A")
     below = decided(story, tombstonedRowsPercent=34).launches
