@@ -5,7 +5,7 @@ from collections.abc import Generator
 from typing import Any
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 from tests.support import profile
 
@@ -19,10 +19,17 @@ PLATFORM_REASONS = (
 )
 
 
-# No deadline, since a busy machine is no failure.
-settings.register_profile("test", max_examples=25, deadline=None, derandomize=True)
-settings.register_profile("all", max_examples=500, deadline=None)
-settings.load_profile(os.environ.get("LETHE_HYPOTHESIS_PROFILE", "test"))
+# Of Hypothesis. The same examples each time; no limit of time, since a busy machine is no failure; no example changes the fixtures of
+# its test.
+_EXAMPLES = settings(
+    derandomize=True,
+    database=None,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+settings.register_profile("test", _EXAMPLES, max_examples=25)
+settings.register_profile("all", _EXAMPLES, max_examples=500)
+settings.load_profile(os.environ.get("LETHE_HYPOTHESIS_PROFILE") or "test")
 
 
 @pytest.hookimpl(wrapper=True)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from lethe.batches_table.files import read_rows
 from lethe.buffer.batch_rows import STATES, BatchRow
@@ -297,7 +297,6 @@ def expected(rows: list[BatchRow], query: BatchQuery) -> list[BatchRow]:
     return sorted(filter(chosen, rows), key=lambda r: (r.state_time, r.batch_id.encode()), reverse=True)
 
 
-@settings(deadline=None, max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     rows=st.lists(ROWS, max_size=25, unique_by=lambda r: r.batch_id),
     query=QUERIES,

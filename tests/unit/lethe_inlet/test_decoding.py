@@ -9,7 +9,7 @@ from typing import Any
 import fastavro
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from lethe.base.errors import TransientError
 from lethe.contract.settings import SchemaEvolution
@@ -132,7 +132,6 @@ def test_nothing_but_refused_messages_gives_no_rows() -> None:
     assert (found.rows.num_rows, len(found.refused)) == (0, 2)
 
 
-@settings(max_examples=50, deadline=None)
 @given(st.lists(st.booleans(), max_size=40))
 def test_every_message_is_a_row_or_refused(good: list[bool]) -> None:
     values = [b'{"v": %d}' % n if ok else b'{"v": "x"}' for n, ok in enumerate(good)]

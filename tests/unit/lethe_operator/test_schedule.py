@@ -5,7 +5,7 @@ import time
 from collections import Counter
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from lethe_operator.schedule import AGED_EVERY, AGED_SECONDS, Intervals, Key, Priority, Schedule, Start
 
@@ -182,7 +182,6 @@ step = st.one_of(
 )
 
 
-@settings(max_examples=200, deadline=None)
 @given(st.lists(step, max_size=80))
 def test_in_whatever_order_requests_come(steps: list[tuple[object, ...]]) -> None:
     """No key runs twice at once, or again while an older one of its namespace waits; limits hold; every request is answered."""

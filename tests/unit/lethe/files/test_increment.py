@@ -4,7 +4,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from lethe.base.errors import InputError
 from lethe.files.increment import Rows, SnapshotFiles, Tombstoned, appended, deleted, plan_range
@@ -331,7 +331,6 @@ verbs = st.sampled_from(
 )
 
 
-@settings(max_examples=300)
 @given(st.lists(st.tuples(verbs, some), max_size=10))
 def test_the_increment_makes_up_the_difference_whatever_happens(acts: list[tuple[str, str]]) -> None:
     memory = play([f"{verb} {batches[:1] if verb == 'undo' else batches}" for verb, batches in acts])

@@ -6,7 +6,7 @@ import json
 import threading
 from collections.abc import Callable, Sequence
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from lethe.base.errors import ConflictError, UnknownCommitState
 from lethe.hadoop.metadata_folder import MetadataFolder
@@ -94,7 +94,6 @@ def document(entries: Sequence[str], keep: int) -> str:
 
 
 @given(st.lists(st.tuples(st.integers(0, WRITERS - 1), st.integers(1, 40)), max_size=30), st.integers(1, 3))
-@settings(max_examples=150, deadline=None)
 def test_in_whatever_order_writers_take_their_steps_each_commit_is_there_once(
     schedule: list[tuple[int, int]], keep: int
 ) -> None:

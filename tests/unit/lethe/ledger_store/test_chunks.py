@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from lethe.base.errors import LedgerError
 from lethe.iceberg.facts import TableFacts
@@ -78,7 +78,6 @@ def table(tmp_path: Path) -> Table:
 
 @pytest.mark.usefixtures("small_chunks")
 def test_any_sequence_of_changes_reads_as_it_would_in_memory(tmp_path_factory: pytest.TempPathFactory) -> None:
-    @settings(max_examples=60, deadline=None)
     @given(st.lists(deltas, min_size=1, max_size=12), st.lists(keys, max_size=4), st.tuples(keys, keys))
     def check(made: list[Delta], asked: list[str], interval: tuple[str, str]) -> None:
         table, memory = Table(tmp_path_factory.mktemp("t")), EMPTY

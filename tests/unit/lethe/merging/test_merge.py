@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from lethe.ingest.registrable import Target
 from lethe.merging import fetching
@@ -138,7 +138,6 @@ batches = st.lists(st.one_of(st.none(), st.sampled_from("ABCD")), max_size=8)
 orders = st.sampled_from([by(), by(1), by(1, 2), by(2), by(1, direction=SortDirection.DESC)])
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=150)
 @given(st.lists(st.tuples(batches, st.booleans()), min_size=1, max_size=5), orders, st.integers(1, 4), st.booleans())
 def test_any_files_become_one_in_order(
     tmp_path: Path,

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from lethe.ingest.registrable import Target
 from lethe.purge.filtering import FileToFilter, Filter, Filtered, Loss
@@ -77,7 +77,6 @@ def test_the_new_file_has_the_other_rows_in_their_order_and_the_place_of_the_old
     assert dict(zip(*document["lower-bounds"].values(), strict=True))[1] == b"C".hex()
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(st.lists(st.one_of(st.none(), st.sampled_from("ABCDE"))), st.sets(st.sampled_from("ABCDE")), st.integers(1, 7))
 def test_any_file_in_order_loses_exactly_these_rows(
     tmp_path: Path, batches: list[str | None], ids: set[str], rows_per_group: int
@@ -94,7 +93,6 @@ def test_any_file_in_order_loses_exactly_these_rows(
     assert pq.read_table(tmp_path / "after.parquet").to_pydict()["v"] == rows.filter(pc.invert(gone))["v"].to_pylist()
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(
     st.lists(st.one_of(st.none(), st.sampled_from("ABCDE")), min_size=1),
     st.sets(st.sampled_from("ABCDE")),

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from lethe.ingest.registrable import Target
 from lethe.purge.filtering import FileToFilter, Filter, Filtered, Loss
@@ -67,7 +67,6 @@ def found(path: Path) -> list[tuple[Any, ...]]:
 some_ids = st.one_of(st.none(), st.integers(0, 10**9))
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(
     st.lists(st.tuples(st.sampled_from("ABCDE"), some_ids, some_ids), min_size=1),
     st.sets(st.sampled_from("ABCDE")),

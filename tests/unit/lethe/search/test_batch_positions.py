@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.orc as orc
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from lethe.search.batch_positions import find_batches
 from lethe.search.columns import Unsure
@@ -42,7 +42,6 @@ def test_a_sorted_run_costs_one_entry_however_long_it_is(tmp_path: Path) -> None
     assert (len(positions), min(positions), len(positions.serialize()) < 100) == (50_000, 50_000, True)
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=50)
 @given(
     rows=st.lists(st.sampled_from((None, *"abcde")), max_size=30),
     wanted=st.sets(st.sampled_from("abcdexy"), min_size=1),

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.orc as orc
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from lethe.files.values import ValueKind, ValueType
 from lethe.search.columns import Unsure
@@ -56,7 +56,6 @@ def test_a_row_has_to_hold_all_values_of_one_key(tmp_path: Path) -> None:
     assert found(file, keys(TEXT, LONG, rows=[("a", 1), ("b", 2), ("x", 9)])) == [0, 3]
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(
     rows=st.lists(
         st.tuples(st.sampled_from((None, *"abc")), st.integers(0, 3), st.sampled_from((None, 1, 2))), max_size=30

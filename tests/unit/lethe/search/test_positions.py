@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.orc as orc
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from lethe.files.values import ValueKind, Values, ValueType, parse_values
 from lethe.search.columns import Unsure
@@ -49,7 +49,6 @@ def test_each_search_has_its_own_positions_and_nulls_match_nothing(tmp_path: Pat
     }
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(
     rows=st.lists(st.sampled_from((None, *"abcdefg")), max_size=40),
     wanted=st.sets(st.sampled_from("abcdefgxyz"), min_size=1),

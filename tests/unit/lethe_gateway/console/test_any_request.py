@@ -3,7 +3,7 @@
 from urllib.parse import quote, urlencode
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from lethe_gateway.settings import Limits, Settings
 
@@ -30,7 +30,6 @@ def encoded(fields: list[tuple[str, str]]) -> str:
     return urlencode([(name, value.encode("utf-8", "surrogatepass")) for name, value in fields])
 
 
-@settings(max_examples=150, deadline=None)
 @given(path=PATHS, fields=FIELDS)
 def test_any_query_is_answered_with_a_page(there: Session, path: str, fields: list[tuple[str, str]]) -> None:
     answer = there.client.get(f"{HOST}{path}?{encoded(fields)}", follow_redirects=False)
@@ -39,7 +38,6 @@ def test_any_query_is_answered_with_a_page(there: Session, path: str, fields: li
     _Page(answer.text)
 
 
-@settings(max_examples=150, deadline=None)
 @given(parts=st.lists(TEXTS.filter(bool), min_size=1, max_size=5))
 def test_any_path_is_answered_with_a_page(there: Session, parts: list[str]) -> None:
     path = "/".join(quote(p.encode("utf-8", "surrogatepass"), safe="") for p in parts)
@@ -48,7 +46,6 @@ def test_any_path_is_answered_with_a_page(there: Session, parts: list[str]) -> N
     assert answer.status_code in (200, 303, 307, 400, 404), path
 
 
-@settings(max_examples=150, deadline=None)
 @given(path=st.sampled_from(FORMS), fields=FIELDS)
 def test_any_form_is_answered_with_a_page(there: Session, path: str, fields: list[tuple[str, str]]) -> None:
     body = encoded([*fields, ("form_key", there.form_key())])

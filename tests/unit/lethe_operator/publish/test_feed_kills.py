@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from lethe.ledger.ledger import BatchState
 from lethe_operator.decide.publishing.event_types import EventType
@@ -129,10 +129,8 @@ COMMIT = st.tuples(st.just("commit"), st.sampled_from("ABC"), st.sampled_from(li
 PUBLISH = st.tuples(st.just("publish"), st.one_of(st.none(), st.integers(0, 12)), st.integers(0, 2), st.integers(0, 1))
 ROLL_BACK = st.tuples(st.just("roll_back"), st.integers(0, 8))
 EXPIRE = st.tuples(st.just("expire"), st.integers(1, 4))
-LIMITS = settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
 
 
-@LIMITS
 @given(st.lists(st.one_of(COMMIT, PUBLISH), max_size=14))
 def test_for_any_commits_and_crashes_the_deduplicated_events_are_the_history(acts: list[Any]) -> None:
     with tempfile.TemporaryDirectory() as home:
@@ -147,7 +145,6 @@ def test_for_any_commits_and_crashes_the_deduplicated_events_are_the_history(act
         assert view_of(life.sink.received) == life.history.states()
 
 
-@LIMITS
 @given(st.lists(st.one_of(COMMIT, PUBLISH, ROLL_BACK), max_size=16))
 def test_for_any_rollbacks_and_crashes_a_consumer_ends_with_the_states_of_the_ledger(acts: list[Any]) -> None:
     with tempfile.TemporaryDirectory() as home:
@@ -161,7 +158,6 @@ def test_for_any_rollbacks_and_crashes_a_consumer_ends_with_the_states_of_the_le
         assert [e.sequence for e in received] == sorted({e.sequence for e in received})
 
 
-@LIMITS
 @given(st.lists(st.one_of(COMMIT, PUBLISH, ROLL_BACK, EXPIRE), max_size=18))
 def test_for_any_expiry_a_consumer_has_the_states_of_the_ledger_or_is_told_of_the_gap(acts: list[Any]) -> None:
     """After HistoryExpired, it may still know batches that were forgotten. What it knows of others is right."""

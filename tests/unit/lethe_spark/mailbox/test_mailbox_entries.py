@@ -2,7 +2,7 @@
 
 from datetime import UTC, datetime, timedelta
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from lethe.contract.kind import RunFamily
 from lethe.contract.run import MailboxEntry
@@ -200,7 +200,6 @@ def test_tidying_up_leaves_threads_for_runs() -> None:
 # --- whatever comes ---------------------------------------------------------------------------------------------------------
 
 
-@settings(deadline=None, derandomize=True)
 @given(
     entries=st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 3)), max_size=8),
     moves=st.lists(st.sampled_from(["take", "settle", "put off", "tidy", "wait"]), max_size=60),
