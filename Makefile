@@ -102,8 +102,8 @@ test-all: ## both with the long tests, other engines and versions, and all linte
 	@$(TEST) all $(TESTS)
 ci: ## what CI runs: all linters, and both without the long tests
 	@$(TEST) ci
-test-model: venv jars ## the model test for as long as you like: STEPS=5000 SEED=1 VERSION=2 (or 3; without it both)
-	@STEPS=$(or $(STEPS),5000) SEED=$(SEED) VERSION=$(VERSION) $(PYTEST) -s -m long tests/model
+test-model: venv jars ## a random walk on real tables for as long as you like: STEPS=5000 SEED=1 VERSION=2 (or 3; without it both)
+	@STEPS=$(or $(STEPS),5000) SEED=$(SEED) VERSION=$(VERSION) $(PYTEST) -s -m long tests/spark/model/test_walk.py
 chaos: ## random acts and faults on the tests' cluster: DURATION=600 SEED=1 (without a seed a new one each time)
 	@CHAOS_DURATION=$(DURATION) CHAOS_SEED=$(SEED) $(TEST) all tests/cluster/chaos
 test-existing: venv ## the demo on a second local node, as on a cluster of yours that pulls from a registry

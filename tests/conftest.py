@@ -19,8 +19,8 @@ PLATFORM_REASONS = (
 )
 
 
-# Of Hypothesis. The same examples each time; no limit of time, since a busy machine is no failure; no example changes the fixtures of
-# its test.
+# Of Hypothesis. The same examples each time. No limit of time, since a busy machine is no failure. No example changes the
+# fixtures of its test.
 _EXAMPLES = settings(
     derandomize=True,
     database=None,

@@ -1,4 +1,4 @@
-"""The acts of the model test: what can happen to a table. Pure.
+"""The acts of all walks: what can happen to a table. Pure.
 
 The repr of an act is Python code, so a failing sequence can be pasted into a test. A `Job` is a run of Lethe; the acts of other
 writers are in `tests.model.foreign_acts`. Repeating an act repeats the same run, or the same request.
@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from tests.model.foreign_acts import Foreign
+from tests.model.rows import Rows, changed_rows, rows_of
 
 Deletes: TypeAlias = Literal["Ledger", "DeletionVectors", "PositionDeletes", "EqualityDeletes"]
 Care: TypeAlias = Literal["compact", "manifests", "orphans"]
@@ -15,14 +16,32 @@ Care: TypeAlias = Literal["compact", "manifests", "orphans"]
 
 @dataclass(frozen=True)
 class Setup:
-    """The properties of the table."""
+    """The properties of the table, and the size of its batches."""
 
     format_version: int = 2
     deletes: Deletes = "Ledger"  # spec.deletes of all Restatements
+    rows: int = 2  # of a batch; a replacement has one more
 
     @property
     def native(self) -> bool:
         return self.deletes != "Ledger"
+
+    def rows_of(self, batch_id: str) -> Rows:
+        return rows_of(batch_id, self.rows)
+
+    def replacement_of(self, batch_id: str) -> Rows:
+        """The rows of a batch that replaces others."""
+        return rows_of(batch_id, self.rows + 1)
+
+    def added_by(self, request: "Request") -> Rows:
+        """The rows that a request adds, if its batch was not used before."""
+        match request:
+            case Replay(_, by):
+                return self.replacement_of(by)
+            case Change(changes, by):
+                return changed_rows(by, (v for op, v in changes if op == "U"))
+            case _:
+                return Rows()
 
 
 @dataclass(frozen=True)

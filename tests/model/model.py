@@ -5,7 +5,7 @@ have no rows. The model takes these from the real table and checks that the rule
 """
 
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from copy import deepcopy
 from dataclasses import dataclass, field
 
@@ -26,7 +26,7 @@ from tests.model.acts import (
     request_name,
 )
 from tests.model.order import brings, in_turn, needs
-from tests.model.rows import REPLACEMENT_ROWS, Rows, changed_rows, of_keys, of_marks, rows_of, without
+from tests.model.rows import Rows, batch_of, of_keys, of_marks, without
 
 PROMOTED, REVERTED, REPLACED, ERASED = "promoted", "reverted", "replaced", "erased"
 WAITS = "WaitingForRestatement"
@@ -119,7 +119,7 @@ class Model:
         match job:
             case Append(ids) | Register(ids):
                 for i in ids:
-                    self._promote(i, rows_of(i))
+                    self._promote(i, self.setup.rows_of(i))
             case Group(requests):
                 self._carry_out_each(requests)
             case Vacuum():
@@ -162,15 +162,15 @@ class Model:
                 self._take_back(request, ids, REVERTED)
             case Erase(ids):
                 self._take_back(request, ids, ERASED)
-            case EraseRows(marks):
-                self._take_out(of_marks(before, marks))
+            case EraseRows():
+                self._take_out(rows_searched(request, before))
             case Replay(ids, by):
                 self._take_back(request, ids, REPLACED)
-                self._promote(by, rows_of(by, REPLACEMENT_ROWS))
-            case Change(changes, by):
+                self._promote(by, self.setup.added_by(request))
+            case Change(_, by):
                 if by not in self.states:
-                    self._take_out(of_keys(before, {v for _, v in changes}))
-                    self._promote(by, changed_rows(by, (v for op, v in changes if op == "U")))
+                    self._take_out(rows_searched(request, before))
+                    self._promote(by, self.setup.added_by(request))
             case Undo(of):
                 self._show_again(of)
 
@@ -312,6 +312,28 @@ class Model:
     def deleted(self, rows: Rows) -> None:
         """Apply a delete of another writer, which does not depend on tombstones."""
         self._take_out(rows)
+
+
+def rows_searched(request: Request, rows: Rows) -> Rows:
+    """The rows that a request deletes because of what they contain, rather than because of their batch."""
+    match request:
+        case EraseRows(marks):
+            return of_marks(rows, marks)
+        case Change(changes):
+            return of_keys(rows, {v for _, v in changes})
+        case _:
+            return Rows()
+
+
+def erased_marks(request: Request, written: Iterable[str]) -> frozenset[str]:
+    """The marks, of those written so far, that an erasure removes from all files. None if the request is no erasure."""
+    match request:
+        case Erase(ids):
+            return frozenset(m for m in written if batch_of(m) in ids)
+        case EraseRows(marks):
+            return frozenset(marks).intersection(written)
+        case _:
+            return frozenset()
 
 
 def _ids(request: Request) -> tuple[str, ...]:

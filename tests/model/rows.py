@@ -1,4 +1,4 @@
-"""The rows of the model test, and the mark that identifies each of them. Pure.
+"""The rows of all walks, and the mark that identifies each of them. Pure.
 
 The mark of a row is `<batch>~<v>` in the column `name`. It is short enough not to be truncated in manifests, and unlikely to
 occur in a file by chance.
@@ -14,8 +14,8 @@ import pyarrow as pa
 Row: TypeAlias = tuple[str | None, int, int]  # batch id, v, day
 Rows: TypeAlias = Counter[Row]
 
-REPLACEMENT_ROWS: Final = 3
-FOREIGN: Final = 500_000  # the lowest v of rows of other writers
+KEYS: Final = 100  # of a batch
+FOREIGN: Final = 500_000  # the lowest v of rows of other writers; batch ids of up to two characters have lower ones
 COLUMNS: Final = "v bigint, day int, name string, batch_id string"
 WRITTEN: Final = pa.schema([("v", pa.int64()), ("day", pa.int32()), ("name", pa.string())])
 WHOLE: Final = WRITTEN.append(pa.field("batch_id", pa.string()))
@@ -39,9 +39,10 @@ def marks_in(content: bytes) -> frozenset[str]:
     return frozenset(f"{b.decode()}~{v.decode()}" for b, v in _MARK.findall(content))
 
 
-def rows_of(batch_id: str, rows: int = 2) -> Rows:
-    """The rows that a producer writes for a batch, on days 1 and 2."""
-    return Counter((batch_id, sum(batch_id.encode()) * 1000 + n, 1 + n % 2) for n in range(rows))
+def rows_of(batch_id: str, rows: int) -> Rows:
+    """The rows that a producer writes for a batch, on days 1 and 2. Each batch has keys of its own."""
+    assert rows <= KEYS
+    return Counter((batch_id, int(batch_id, 36) * KEYS + n, 1 + n % 2) for n in range(rows))
 
 
 def changed_rows(by: str, keys: Iterable[int]) -> Rows:
@@ -57,6 +58,13 @@ def foreign_rows(ids: Collection[str | None], day: int, nth: int) -> Rows:
 def as_arrow(rows: Rows, schema: pa.Schema = WHOLE) -> pa.Table:
     values = [{"v": r[1], "day": r[2], "name": mark_of(r), "batch_id": r[0]} for r in sorted(rows.elements(), key=str)]
     return pa.Table.from_pylist([{k: v for k, v in row.items() if k in schema.names} for row in values], schema)
+
+
+def changes_table(by: str, changes: Iterable[tuple[str, int]]) -> pa.Table:
+    """What a producer writes for a Replay with the key column `v`: a row for each operation and key."""
+    rows = [(op, (by, v, 1 + v % 2)) for op, v in changes]
+    values = [{"v": row[1], "day": row[2], "name": mark_of(row), "op": op} for op, row in rows]
+    return pa.Table.from_pylist(values, CHANGES)
 
 
 def of_values(found: Iterable[dict[str, Any]]) -> Rows:

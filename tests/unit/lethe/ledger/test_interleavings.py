@@ -1,179 +1,200 @@
-"""Promotions, reverts, undos, partial vacuums and another writer's appends in any order, also in the middle of a vacuum:
-after each commit a reader sees every row of every batch that is not taken back, and no other.
+"""The random walk in a world of pure plans: the ledger and the plans are the real ones, files are a dict, and a commit is an
+assignment. Runs have no steps: what happens during a run happens between its files and its commit.
 
-The plans are the real ones; files and their rows are a dict, and a commit is an assignment.
+The walks on real tables are in tests/spark/model.
 """
 
-from collections import Counter
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
+from typing import Final, TypeAlias
 
 from hypothesis import settings
-from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
-from lethe.base.errors import InputError
 from lethe.buffer.promotion import Publish, WrittenBatch, WrittenFiles, plan_promotion, plan_publication
-from lethe.contract.run import RestatementRequest
 from lethe.files.bounds import FileBounds
 from lethe.files.rearm import AddedFiles, rearmed
 from lethe.ledger.ledger import Delta, Ledger, apply
-from lethe.restatement.plan import PlanScope, Restated, plan_restatement
-from lethe.vacuum.plan import Purge, VacuumPlan, plan_purge
+from lethe.restatement.group import GroupFindings, plan_group
+from lethe.restatement.plan import ErasedRows, PlanScope
+from lethe.vacuum.plan import Purge, plan_purge
 
-from tests.support.builders import FIELD, NOW, RUN, a_file, a_request
+from tests.model.acts import (
+    Act,
+    Append,
+    Change,
+    During,
+    Erase,
+    EraseRows,
+    Group,
+    Job,
+    Register,
+    Replay,
+    Request,
+    Revert,
+    Undo,
+    Vacuum,
+    request_name,
+)
+from tests.model.foreign_acts import ForeignAppend, ForeignCompaction
+from tests.model.machine import TableMachine
+from tests.model.model import Model, rows_searched
+from tests.model.requests import request_of
+from tests.model.rows import Rows, foreign_rows, of_day, without
+from tests.support.builders import FIELD, NOW, a_file
 from tests.unit.lethe.vacuum.vacuuming import plan_vacuum
 
-Rows = Counter[str]  # batch id -> rows
-ids = st.sampled_from("ABC")
+REQUESTS: Final = frozenset((Revert, Erase, EraseRows, Replay, Change, Undo, Group))
+KINDS: Final = REQUESTS | {Append, Vacuum, During, ForeignAppend, ForeignCompaction}
+FILE_BYTES: Final = 3000
+SEARCHED_FIELD: Final = FIELD + 1  # the column that erasures by records and key columns name
+Commit: TypeAlias = Callable[[], bool]  # returns False, and commits nothing, if what was written does not fit the head
 
 
 @dataclass
-class Table:
-    """`bare`: paths that a writer added who knows no ledger, since the last commit of ours."""
+class PlannedTable:
+    """After each commit, its files have the rows of the model, and a reader sees those that the model shows."""
 
+    model: Model = field(default_factory=Model)
+    past: list[Act] = field(default_factory=list)
     ledger: Ledger = field(default_factory=Ledger)
-    files: dict[str, Rows] = field(default_factory=dict)
-    bare: set[str] = field(default_factory=set)
+    files: dict[str, Rows] = field(default_factory=dict)  # by path
+    bare: set[str] = field(default_factory=set)  # paths that another writer added since the last commit of Lethe
+    numbers: int = 0  # of runs and files
 
-    def bounds(self, paths: set[str] | None = None) -> list[FileBounds]:
-        """With sizes of 10 bytes a row."""
-        return [
-            a_file(min(rows), max(rows), path=path, size=10 * rows.total(), records=rows.total())
-            for path, rows in self.files.items()
-            if rows and (paths is None or path in paths)
-        ]
+    def do(self, act: Act) -> None:
+        self.past.append(act)
+        match act:
+            case During(job, _, other):
+                commit = self._prepared(job)
+                self.do(other)
+                assert commit() or self._prepared(job)()
+            case ForeignAppend(ids, day):
+                rows = foreign_rows(ids, day, self._number())
+                self.bare |= self._write(rows)
+                self.model.appended(rows)
+            case ForeignCompaction():
+                rows, self.files = self._rows(), {}
+                self.bare = self._write(rows)
+            case _:
+                assert isinstance(act, Job)
+                assert self._prepared(act)()
+        self.model.observed(self._rows())
+        assert {i: str(b.state) for i, b in self.ledger.batches.items()} == self.model.states
+        assert without(self._rows(), self.ledger.ids(FIELD)) == self.model.visible
 
-    def commit(self, delta: Delta) -> None:
-        self.ledger = apply(self.ledger, rearmed(self.ledger, delta, AddedFiles(self.bounds(self.bare), FIELD), NOW))
-        self.bare = set()
+    def end(self) -> None:
+        pass
 
-    def visible(self) -> Rows:
-        hidden = self.ledger.ids(FIELD)
-        return Counter({i: n for i, n in sum(self.files.values(), Counter()).items() if i not in hidden})
+    # --- runs ---
 
+    def _prepared(self, job: Job) -> Commit:
+        """Write what a run writes before its commit."""
+        match job:
+            case Append(ids) | Register(ids):
+                return self._consolidation(job, plan_promotion(self.ledger, ids).promote)
+            case Vacuum(max_bytes):
+                return self._vacuum(max_bytes)
+            case Group(requests):
+                return lambda: self._restate(job, requests)
+            case _:
+                return lambda: self._restate(job, (job,))
 
-class Interleavings(RuleBasedStateMachine):
-    def __init__(self) -> None:
-        super().__init__()
-        self.table = Table()
-        self.written: Rows = Counter()  # ever, whoever wrote them
-        self.taken_back: dict[str, set[str]] = {}  # request -> its batches, while it is not undone
-        self.requests: dict[str, RestatementRequest] = {}
-        self.numbers = 0
+    def _consolidation(self, job: Append | Register, ids: tuple[str, ...]) -> Commit:
+        setup = self.model.setup
+        written = WrittenFiles({i: WrittenBatch(i, setup.rows, FILE_BYTES, ()) for i in ids})
+
+        def commit() -> bool:
+            planned = plan_publication(self.ledger, written, {}, f"run-{self._number()}", NOW)
+            if not isinstance(planned, Publish):
+                return False
+            self._commit(planned.delta)
+            self._write(sum(map(setup.rows_of, ids), Rows()))
+            self._carried_out(job)
+            return True
+
+        return commit
+
+    def _restate(self, job: Job, acts: Collection[Request]) -> bool:
+        requests = {(made := request_of(act, request_name)).key: (act, made) for act in acts}
+        found = GroupFindings(
+            erased={key: ErasedRows(0, SEARCHED_FIELD) for key, (_, r) in requests.items() if r.searches}
+        )
+        scope = PlanScope(f"run-{self._number()}", NOW, FIELD)
+        plan = plan_group(self.ledger, [r for _, r in requests.values()], scope, found)
+        refusals = {r.name.removeprefix("ns/"): r.reason for r in plan.results.values() if not r.succeeded}
+        assert refusals == self.model.foresee(job).refusals
+        before = self._rows()
+        self._commit(plan.delta)
+        for key in plan.erases:
+            erased = rows_searched(requests[key][0], before)
+            for path in [p for p, rows in self.files.items() if rows & erased]:
+                self._write(self.files.pop(path) - erased)
+        for key in plan.adds:
+            self._write(self.model.setup.added_by(requests[key][0]))
+        self._carried_out(job)
+        return True
+
+    def _vacuum(self, max_bytes: int | None) -> Commit:
+        plan = plan_vacuum(self.ledger, 1, self._bounds(self.files), FIELD, max_bytes, NOW)
+        applied = {t.id for t in plan.applied}
+        survivors = [without(self.files[f.path], applied) for f in plan.rewrite]
+        planned_at = self.numbers
+
+        def commit() -> bool:
+            whole = max_bytes is None and self.numbers == planned_at
+            purge = plan_purge(plan, self.ledger, self._bounds(self.files), f"vacuum-{self._number()}")
+            if not isinstance(purge, Purge):
+                return False
+            self._commit(purge.delta)
+            for path in plan.touched:
+                del self.files[path]
+            for rows in survivors:
+                self._write(rows)
+            vacuumed = frozenset(t.id for t in purge.vacuumed)
+            self.model.vacuumed(whole, self._rows(), self.ledger.ids(FIELD), vacuumed)
+            return True
+
+        return commit
+
+    def _commit(self, delta: Delta) -> None:
+        """Commit a change of the ledger; the files of the commit follow."""
+        added = AddedFiles(self._bounds(self.bare), FIELD)
+        self.ledger, self.bare = apply(self.ledger, rearmed(self.ledger, delta, added, NOW)), set()
+
+    def _carried_out(self, job: Job) -> None:
+        self.model.carry_out(job)
+        self.model.committed(frozenset(self.ledger.ids(FIELD)))
+
+    # --- files ---
+
+    def _write(self, rows: Rows) -> set[str]:
+        """Write a file for each day, whose bounds cover whatever lies between its batches. Returns: their paths."""
+        files = {f"file-{self._number()}": of_day(rows, day) for day in {row[2] for row in rows}}
+        self.files |= files
+        return set(files)
+
+    def _rows(self) -> Rows:
+        return sum(self.files.values(), Rows())
+
+    def _bounds(self, paths: Collection[str]) -> list[FileBounds]:
+        return [bounds_of(path, self.files[path]) for path in paths]
 
     def _number(self) -> int:
         self.numbers += 1
         return self.numbers
 
-    def _write(self, rows: Rows) -> str:
-        path = f"f{self._number()}"
-        self.table.files[path] = rows
-        return path
 
-    @rule(batches=st.sets(ids, min_size=1, max_size=3))
-    def promote(self, batches: set[str]) -> None:
-        """Each in two common files, as of two days, whose bounds cover whatever lies between them."""
-        chosen = plan_promotion(self.table.ledger, sorted(batches)).promote
-        written = WrittenFiles({i: WrittenBatch(i, 2, 20, ()) for i in chosen})
-        planned = plan_publication(self.table.ledger, written, {}, f"run-{self._number()}", NOW)
-        if not chosen or not isinstance(planned, Publish):
-            return
-        self.table.commit(planned.delta)
-        for _ in range(2):
-            self._write(Counter(chosen))
-        self.written += Counter(dict.fromkeys(chosen, 2))
+def bounds_of(path: str, rows: Rows) -> FileBounds:
+    ids = [row[0] for row in rows if row[0] is not None]
+    nulls = sum(n for row, n in rows.items() if row[0] is None)
+    lower, upper = min(ids, default=None), max(ids, default=None)
+    return a_file(lower, upper, path=path, nulls=nulls, size=FILE_BYTES, records=rows.total())
 
-    @rule(batches=st.sets(ids, min_size=1, max_size=3))
-    def revert(self, batches: set[str]) -> None:
-        request = a_request(f"r{self._number()}", batch_ids=sorted(batches))
-        self._restate(request)
-        self.taken_back[request.key] = batches
-        self.requests[request.key] = request
 
-    @rule(data=st.data())
-    def undo(self, data: st.DataObject) -> None:
-        """Either every row is back, or nothing has changed."""
-        if not self.taken_back:
-            return
-        key = data.draw(st.sampled_from(sorted(self.taken_back)))
-        before = self.table.visible()
-        refused = self._refusal(a_request(f"u{self._number()}", "Undo", batch_ids=(), undoes=key))
-        if refused is not None:
-            assert refused in ("AlreadyPurged", "HeldByAnother")
-            assert self.table.visible() == before
-            return
-        for i in self.taken_back.pop(key):
-            assert self.table.visible()[i] == self.written[i]
-
-    def _refusal(self, request: RestatementRequest) -> str | None:
-        """Carry a request out; the reason if it is refused."""
-        try:
-            self._restate(request)
-        except InputError as e:
-            return e.reason
-        return None
-
-    def _restate(self, request: RestatementRequest) -> None:
-        planned = plan_restatement(self.table.ledger, request, PlanScope(RUN, NOW, FIELD))
-        assert isinstance(planned, Restated)
-        self.table.commit(planned.delta)
-
-    @rule(batch=ids, rows=st.integers(1, 2))
-    def somebody_else_appends(self, batch: str, rows: int) -> None:
-        """Under an id of ours, which is the worst that may be done."""
-        self.table.bare.add(self._write(Counter({batch: rows})))
-        self.written += Counter({batch: rows})
-
-    @rule(budget=st.sampled_from([None, 0, 20, 40]), data=st.data())
-    def vacuum(self, budget: int | None, data: st.DataObject) -> None:
-        """Its files are written from the plan; anything may happen before they are committed."""
-        plan = plan_vacuum(self.table.ledger, 1, self.table.bounds(), FIELD, budget, NOW)
-        survivors = self._survivors(plan)
-        match data.draw(st.sampled_from(["nothing", "undo", "revert", "promote", "append", "vacuum"])):
-            case "undo":
-                self.undo(data)
-            case "revert":
-                self.revert({data.draw(ids)})
-            case "promote":
-                self.promote({data.draw(ids)})
-            case "append":
-                self.somebody_else_appends(data.draw(ids), 1)
-            case "vacuum":
-                self._commit_vacuum(*self._planned_again(budget))
-            case _:
-                pass
-        self._commit_vacuum(plan, survivors)
-
-    def _planned_again(self, budget: int | None) -> tuple[VacuumPlan, list[Rows]]:
-        plan = plan_vacuum(self.table.ledger, 1, self.table.bounds(), FIELD, budget, NOW)
-        return plan, self._survivors(plan)
-
-    def _survivors(self, plan: VacuumPlan) -> list[Rows]:
-        applied = {t.id for t in plan.applied}
-        found = [self.table.files[f.path] for f in plan.rewrite]
-        return [Counter({i: n for i, n in rows.items() if i not in applied}) for rows in found]
-
-    def _commit_vacuum(self, plan: VacuumPlan, survivors: list[Rows]) -> None:
-        purge = plan_purge(plan, self.table.ledger, self.table.bounds(), f"vacuum-{self._number()}")
-        if not isinstance(purge, Purge):
-            return
-        removed = sum((self.table.files[p] for p in plan.touched), Counter())
-        self.table.commit(purge.delta)
-        for path in plan.touched:
-            del self.table.files[path]
-        for rows in survivors:
-            if rows:
-                self._write(rows)
-        # What a reader of increments asks for: each id of which rows left is in the vacuum's file.
-        left = removed - sum(survivors, Counter())
-        assert set(left) <= {t.id for t in purge.vacuumed}
-
-    @invariant()
-    def a_reader_sees_the_batches_that_are_not_taken_back(self) -> None:
-        if self.table.bare:
-            return  # until our next commit
-        gone = set().union(*self.taken_back.values())
-        assert self.table.visible() == Counter({i: n for i, n in self.written.items() if i not in gone})
+class Interleavings(TableMachine):
+    begin = PlannedTable
+    kinds = KINDS
+    ids = "ABCDEFGH"
 
 
 TestInterleavings = Interleavings.TestCase
-TestInterleavings.settings = settings(max_examples=200, stateful_step_count=12, deadline=None)
+TestInterleavings.settings = settings(stateful_step_count=30)

@@ -29,7 +29,7 @@ from tests.model.model import Model
 from tests.model.rows import Rows, foreign_rows, mark_of
 
 if TYPE_CHECKING:
-    from tests.model.play import Play
+    from tests.spark.model.play import Play
 
 
 def visit(play: "Play", act: Foreign) -> None:

@@ -1,6 +1,6 @@
-"""Compares the table with the model after every act.
+"""Compares the table with the model.
 
-After each act it checks: the rows in the data files, a read of the head, batches and tombstones, snapshots that are new or may
+Each time it checks: the rows in the data files, a read of the head, batches and tombstones, snapshots that are new or may
 have changed, one increment, and the marks of erased rows in all files. Older snapshots, reads of one day, and reads by Spark are
 checked in rotation.
 """
@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Final
 import pytest
 from lethe.base.errors import InputError, LetheError
 
-from tests.model.readings import Seen
 from tests.model.rows import Rows, of_day, without
+from tests.spark.model.readings import Seen
 
 if TYPE_CHECKING:
-    from tests.model.play import Play
+    from tests.spark.model.play import Play
 
 EVERYTHING_EACH: Final = 20  # acts between complete checks
 SPARK_EACH: Final = 5  # acts between reads by Spark

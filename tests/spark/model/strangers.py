@@ -10,8 +10,8 @@ from typing import Any, Literal
 from lethe_spark.jvm.spark_table import SparkTable
 from pyiceberg.table import Table
 
-from tests.model.dataset import Dataset
 from tests.model.rows import COLUMNS, Rows, as_arrow
+from tests.spark.model.dataset import Dataset
 
 
 @dataclass(frozen=True)

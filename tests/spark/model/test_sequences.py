@@ -1,11 +1,9 @@
-"""A short walk of the model test, the same each time; `make test-model` takes the long ones."""
+"""Sequences of acts that meet in ways which short random walks seldom take."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, Phase, seed, settings
-from hypothesis.stateful import run_state_machine_as_test
 from lethe.files import rearm
 from pyspark.sql import SparkSession
 
@@ -34,21 +32,9 @@ from tests.model.foreign_acts import (
     Rename,
     Rollback,
 )
-from tests.model.machine import TableMachine
-from tests.model.play import play
-from tests.model.world import World
+from tests.spark.model.play import play
+from tests.spark.model.world import World
 from tests.support.lake import Lake
-
-# No shrinking: whoever looks into a failure pastes the sequence that is printed into `play`, and leaves acts out.
-SHORT = settings(
-    max_examples=1,
-    stateful_step_count=18,
-    deadline=None,
-    database=None,
-    phases=(Phase.generate,),
-    suppress_health_check=list(HealthCheck),
-)
-
 
 Begin = Callable[..., World]
 
@@ -66,17 +52,7 @@ def begin(spark: SparkSession, lake: Lake) -> Iterator[Begin]:
         world.end()
 
 
-def test_the_table_and_a_plain_model_of_it_agree_after_every_step_of_a_random_walk(
-    spark: SparkSession, lake: Lake
-) -> None:
-    class Short(TableMachine):
-        begin = staticmethod(lambda: World.begin(spark, lake, Setup(2)))
-
-    run_state_machine_as_test(seed(3)(Short), settings=SHORT)
-
-    assert Short.played > 15
-
-
+@pytest.mark.long
 def test_the_table_and_a_plain_model_of_it_agree_whatever_kind_of_act_comes(begin: Begin) -> None:
     play(
         begin(2),
@@ -104,7 +80,7 @@ def test_the_table_and_a_plain_model_of_it_agree_whatever_kind_of_act_comes(begi
         pytest.param((2,), id="v2", marks=pytest.mark.long),
         pytest.param((3,), id="v3", marks=pytest.mark.long),
         pytest.param((3, "DeletionVectors"), id="vectors"),
-        pytest.param((2, "PositionDeletes"), id="positions"),
+        pytest.param((2, "PositionDeletes"), id="positions", marks=pytest.mark.long),
         pytest.param((2, "EqualityDeletes"), id="equality", marks=pytest.mark.long),
     ],
 )
@@ -118,20 +94,21 @@ def test_the_table_and_a_plain_model_of_it_agree_on_erasures_and_other_writers(
         Revert(("B", "Y")),
         ForeignAppend(("A", None, "B", "x"), day=3),
         Undo(Revert(("B", "Y"))),
-        EraseRows(("B~66000", "A~65001")),
+        EraseRows(("B~1100", "A~1001")),
         Group((Revert(("Z",)), Undo(Revert(("Z",))))),  # both after the Erase, in one commit
-        Change((("U", 66001), ("D", 67000)), "K"),
+        Change((("U", 1101), ("D", 1200)), "K"),
         Erase(("C",)),
         Vacuum(keep=1),
         Register(("R", "S")),
         Revert(("R",)),
         Undo(Revert(("R",))),
-        ForeignDelete(82000),
+        ForeignDelete(2700),
         ForeignTag(),
         Rollback(2),
         Rename(),
         Vacuum(keep=1, care=("compact", "orphans")),
         Expire(1, "PyIceberg"),
+        check_each=3,
     )
 
     assert played.verified

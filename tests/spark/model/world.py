@@ -1,6 +1,7 @@
 """The real table: a Dataset on SQLite and local files. Runs execute in this process. I/O."""
 
 import os
+import shutil
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -19,10 +20,10 @@ from lethe_spark.run.foreign_errors import understood
 from pyspark.sql import SparkSession
 
 from tests.model.acts import Append, Job, Setup
-from tests.model.dataset import Dataset
-from tests.model.readings import Files, Seen
 from tests.model.rows import Rows, of_values
-from tests.model.strangers import Strangers
+from tests.spark.model.dataset import Dataset
+from tests.spark.model.readings import Files, Seen
+from tests.spark.model.strangers import Strangers
 from tests.support.lake import Lake
 from tests.support.steps import SteppedContext
 
@@ -61,7 +62,9 @@ class World:
         self.run(self.dataset.spec_of(Append(())))
 
     def end(self) -> None:
-        self.dataset.spark.sql(f"DROP TABLE IF EXISTS {self.dataset.full_name} PURGE")
+        folder = self.look().location()
+        self.dataset.lake.catalog.drop_table(self.dataset.name)
+        shutil.rmtree(folder)
         ledger_store.THRESHOLDS = merge.Thresholds()
         _let_go_of_staged_after(86_400)
 

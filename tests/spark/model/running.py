@@ -9,11 +9,11 @@ from lethe.contract.result import RunResult
 
 from tests.model.acts import STEPS_AFTER_THE_COMMIT, Append, Job, Register, Vacuum
 from tests.model.model import Outcome
-from tests.model.readings import Seen, masks, purged, tombstones
+from tests.spark.model.readings import Seen, masks, purged, tombstones
 from tests.support.steps import Killed
 
 if TYPE_CHECKING:
-    from tests.model.play import Play
+    from tests.spark.model.play import Play
 
 
 @dataclass

@@ -1,4 +1,4 @@
-"""Plays acts on the real table and on the model, and compares both after each act.
+"""Plays acts on the real table and on the model, and compares both.
 
 To reproduce a failing sequence in a test, paste it into a call: `play(world, Append(("A",)), Revert(("A",)), …)`.
 """
@@ -7,20 +7,20 @@ from copy import deepcopy
 from dataclasses import dataclass, field
 
 from tests.model.acts import Act, Append, Change, Crash, During, EraseRows, Job, Register, Replay, job_of
-from tests.model.checks import check
 from tests.model.foreign_acts import Foreign
-from tests.model.model import Model
-from tests.model.readings import Seen
-from tests.model.rows import REPLACEMENT_ROWS, Rows, batch_of, changed_rows, mark_of, rows_of
-from tests.model.running import Running
-from tests.model.visiting import visit
-from tests.model.world import World
+from tests.model.model import Model, erased_marks
+from tests.model.rows import Rows, mark_of
+from tests.spark.model.checks import check
+from tests.spark.model.readings import Seen
+from tests.spark.model.running import Running
+from tests.spark.model.visiting import visit
+from tests.spark.model.world import World
 from tests.support.steps import die
 
 
-def play(world: World, *sequence: Act) -> "Play":
-    """Play the acts and check after each. After the last act check everything."""
-    played = Play(world)
+def play(world: World, *sequence: Act, check_each: int = 1) -> "Play":
+    """Play the acts, and check everything after the last act."""
+    played = Play(world, check_each)
     for act in sequence:
         played.do(act)
     check(played, everything=True)
@@ -32,6 +32,7 @@ class Play:
     """The acts on one table, and their expected effects."""
 
     world: World
+    check_each: int = 1  # acts between comparisons, besides what each run compares
     model: Model = field(default_factory=Model)  # of the head
     # By snapshot, the model when it was created. A snapshot never changes.
     at: dict[int, Model] = field(default_factory=dict)
@@ -46,6 +47,7 @@ class Play:
     picked: set[int] = field(default_factory=set)  # snapshots that were cherry-picked
     lost: set[int] = field(default_factory=set)  # snapshots that replaced the table, so that their ledger is unknown
     verified: set[str] = field(default_factory=set)  # names of erasures that were ever verified
+    failed: bool = False
 
     def __post_init__(self) -> None:
         self.model.setup = self.world.setup
@@ -56,9 +58,19 @@ class Play:
         """Play an act, and compare."""
         self.sequence.append(act)
         self.world.let_time_pass()
+        self.failed = True
         self.act(act)
         self.note_verified()
-        check(self)
+        if len(self.sequence) % self.check_each == 0:
+            check(self)
+        self.failed = False
+
+    def end(self) -> None:
+        try:
+            if not self.failed and len(self.sequence) % self.check_each:
+                check(self)
+        finally:
+            self.world.end()
 
     def act(self, act: Act) -> None:
         self.past.append(act)
@@ -141,11 +153,9 @@ class Play:
         known = self.model.states
         match job:
             case Append(ids) | Register(ids):
-                return sum((rows_of(i) for i in ids if i not in known), Rows())
-            case Replay(_, by) if by not in known:
-                return rows_of(by, REPLACEMENT_ROWS)
-            case Change(changes, by) if by not in known:
-                return changed_rows(by, (v for op, v in changes if op == "U"))
+                return sum((self.model.setup.rows_of(i) for i in ids if i not in known), Rows())
+            case Replay(_, by) | Change(_, by) if by not in known:
+                return self.model.setup.added_by(job)
             case _:
                 return Rows()
 
@@ -159,14 +169,9 @@ class Play:
         self.verified |= now
         for name in now - self.model.verified:
             request = self.model.requests[name]
-            if isinstance(request, EraseRows):
-                marks = set(request.marks)
-                since = self.model.asked[name]
-            else:
-                ids = getattr(request, "ids", ())
-                marks = {m for m in self.written if batch_of(m) in ids}
-                since = len(self.sequence)
-            self.model.gone |= {m for m in marks if self.written.get(m, 0) < since}
+            since = self.model.asked[name] if isinstance(request, EraseRows) else len(self.sequence)
+            marks = erased_marks(request, self.written)
+            self.model.gone |= {m for m in marks if self.written[m] < since}
         self.model.verified = now
         head = self.world.look().head
         if head in self.at:

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -13,9 +12,7 @@ from lethe.contract.run import (
     ConsolidationSpec,
     CreateTable,
     Maintenance,
-    Replacement,
     RestatementRequest,
-    RowsRef,
     RunKind,
     RunSpec,
     SnapshotLimits,
@@ -28,26 +25,22 @@ from pyspark.sql import SparkSession
 from tests.model.acts import (
     Append,
     Change,
-    Erase,
     EraseRows,
     Group,
     Job,
     Register,
     Replay,
     Request,
-    Revert,
     Setup,
-    Undo,
     Vacuum,
     request_name,
 )
-from tests.model.rows import CHANGES, COLUMNS, REPLACEMENT_ROWS, WRITTEN, Rows, as_arrow, mark_of, rows_of
+from tests.model.requests import request_of
+from tests.model.rows import COLUMNS, WRITTEN, Rows, as_arrow, changes_table
 from tests.spark.support.story import Story
-from tests.support.builders import a_request
 from tests.support.lake import BufferFolder, Lake
 
 ORPHANS_OLDER_THAN = 86_400  # seconds; `World.let_time_pass` makes all files older than this
-EVICT_BY = 60  # seconds; less than the vacuum's lead of a day, so an Erase is due at once
 
 
 @dataclass(frozen=True)
@@ -80,7 +73,7 @@ class Dataset(Story):
             case Append(ids):
                 for i in ids:
                     if not self.folder(i).exists():
-                        self.buffer.put(i, as_arrow(rows_of(i), WRITTEN))
+                        self.buffer.put(i, as_arrow(self.setup.rows_of(i), WRITTEN))
                 return self.consolidation(*ids)
             case Register(ids):
                 return self._registration(ids)
@@ -96,7 +89,7 @@ class Dataset(Story):
         for i in ids:
             folder = self.registered.path / f"batch_id={i}"
             folder.mkdir(exist_ok=True)
-            for n, row in enumerate(sorted(rows_of(i), key=str)):
+            for n, row in enumerate(sorted(self.setup.rows_of(i), key=str)):
                 # An expiry deletes a registered file with the last snapshot that references it; this then writes it again.
                 if not (file := folder / f"part-{n}.parquet").exists():
                     pq.write_table(as_arrow(Rows({row: 1})), file)
@@ -129,40 +122,26 @@ class Dataset(Story):
         return self.spec(RunKind.VACUUM, [repr(job)], vacuum=vacuum)
 
     def request(self, act: Request) -> RestatementRequest:
-        name = request_name(act)
+        return request_of(act, self._input_of)
+
+    def _input_of(self, act: Request) -> str:
+        """Write what a request reads, unless it was written before. Returns: its file, or its URI."""
         match act:
-            case Revert(ids):
-                return a_request(name, batch_ids=ids)
-            case Erase(ids):
-                return a_request(name, "Erase", batch_ids=ids, evict_by_seconds=EVICT_BY)
             case EraseRows(marks):
-                rows = RowsRef(column="name", values_file=str(self._values(name, marks)))
-                return a_request(name, "Erase", batch_ids=(), rows=rows, evict_by_seconds=EVICT_BY)
-            case Replay(ids, by):
-                return a_request(name, "Replay", batch_ids=ids, replacement=self._replacement(by))
-            case Change():
-                return a_request(name, "Replay", batch_ids=(), replacement=self._changes(name, act))
-            case Undo(of):
-                return a_request(name, "Undo", batch_ids=(), undoes=self.request(of).key)
+                file = self.lake.home / "values" / self.name / request_name(act)
+                file.parent.mkdir(parents=True, exist_ok=True)
+                file.write_text("".join(f"{m}\n" for m in marks))
+                return str(file)
+            case Replay(_, by):
+                return self._batch("restated", by, as_arrow(self.setup.replacement_of(by), WRITTEN))
+            case Change(changes, by):
+                return self._batch(f"changed/{request_name(act)}", by, changes_table(by, changes))
+            case _:
+                raise AssertionError(act)
 
-    def _values(self, name: str, marks: tuple[str, ...]) -> Path:
-        file = self.lake.home / "values" / self.name / name
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text("".join(f"{m}\n" for m in marks))
-        return file
-
-    def _replacement(self, by: str) -> Replacement:
-        buffer = BufferFolder(self.lake.home / "restated" / self.name)
-        folder = buffer.path / f"batch_id={by}"
-        if not folder.exists():
-            buffer.put(by, as_arrow(rows_of(by, REPLACEMENT_ROWS), WRITTEN))
-        return Replacement(batch_id=by, uri=f"file://{folder}")
-
-    def _changes(self, name: str, act: Change) -> Replacement:
-        buffer = BufferFolder(self.lake.home / "changed" / self.name / name)
-        folder = buffer.path / f"batch_id={act.by}"
-        if not folder.exists():
-            values = [(op, (act.by, v, 1 + v % 2)) for op, v in act.changes]
-            rows = [{"v": r[1], "day": r[2], "name": mark_of(r), "op": op} for op, r in values]
-            buffer.put(act.by, pa.Table.from_pylist(rows, CHANGES))
-        return Replacement(batch_id=act.by, uri=f"file://{folder}", key_columns=("v",), op_column="op")
+    def _batch(self, folder: str, by: str, rows: pa.Table) -> str:
+        buffer = BufferFolder(self.lake.home / folder / self.name)
+        batch = buffer.path / f"batch_id={by}"
+        if not batch.exists():
+            buffer.put(by, rows)
+        return f"file://{batch}"

@@ -1,0 +1,35 @@
+"""The requests of the acts that are Restatements, as runs get them. Pure."""
+
+from collections.abc import Callable
+
+from lethe.contract.run import Replacement, RestatementRequest, RowsRef
+
+from tests.model.acts import Change, Erase, EraseRows, Replay, Request, Revert, Undo, request_name
+from tests.support.builders import a_request
+
+EVICT_BY = 60  # seconds; less than the vacuum's lead of a day, so an Erase is due at once
+
+
+def request_of(act: Request, input_of: Callable[[Request], str]) -> RestatementRequest:
+    """The request of an act.
+
+    Args:
+        input_of: Returns the file with the marks of an EraseRows, or the URI of the rows of a Replay or a Change.
+    """
+    name = request_name(act)
+    match act:
+        case Revert(ids):
+            return a_request(name, batch_ids=ids)
+        case Erase(ids):
+            return a_request(name, "Erase", batch_ids=ids, evict_by_seconds=EVICT_BY)
+        case EraseRows():
+            rows = RowsRef(column="name", values_file=input_of(act))
+            return a_request(name, "Erase", batch_ids=(), rows=rows, evict_by_seconds=EVICT_BY)
+        case Replay(ids, by):
+            replacement = Replacement(batch_id=by, uri=input_of(act))
+            return a_request(name, "Replay", batch_ids=ids, replacement=replacement)
+        case Change(_, by):
+            replacement = Replacement(batch_id=by, uri=input_of(act), key_columns=("v",), op_column="op")
+            return a_request(name, "Replay", batch_ids=(), replacement=replacement)
+        case Undo(of):
+            return a_request(name, "Undo", batch_ids=(), undoes=request_of(of, input_of).key)
