@@ -152,19 +152,19 @@ class ClusterLake:
         assert snapshot is not None, f"{table} has no snapshot"
         return snapshot
 
-    def rows(self, table: str) -> Rows:
-        """Every row that is not deleted, as often as it is there."""
+    def rows(self, table: str, key: str = "id") -> Rows:
+        """Every row that is not deleted, as often as it is there: its batch and its key."""
         column = self.catalog.load_table(table).schema().find_field("batch_id").field_id
         deleted = {t["id"] for t in self.tombstones(table) if t["namespace"] == column}
-        return Counter({row: n for row, n in self.plain_rows(table).items() if row[0] not in deleted})
+        return Counter({row: n for row, n in self.plain_rows(table, key).items() if row[0] not in deleted})
 
-    def plain_rows(self, table: str) -> Rows:
+    def plain_rows(self, table: str, key: str = "id") -> Rows:
         """The same as whoever sees it that knows only Iceberg: PyIceberg's scan, and no tombstones."""
         loaded = self.catalog.load_table(table)
         if loaded.current_snapshot() is None:
             return Counter()
-        arrow = loaded.scan(selected_fields=("batch_id", "id")).to_arrow()
-        return Counter(zip(arrow["batch_id"].to_pylist(), arrow["id"].to_pylist(), strict=True))
+        arrow = loaded.scan(selected_fields=("batch_id", key)).to_arrow()
+        return Counter(zip(arrow["batch_id"].to_pylist(), arrow[key].to_pylist(), strict=True))
 
     def tombstones(self, table: str) -> list[dict[str, Any]]:
         """The active tombstones: those of the nearest ancestor whose summary names a file."""

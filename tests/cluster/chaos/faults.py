@@ -9,8 +9,9 @@ from dataclasses import dataclass, field
 from typing import Final, assert_never
 
 from tests.cluster.chaos import clock
-from tests.cluster.chaos.acts import Fault, FaultKind, Injected
+from tests.cluster.chaos.plan import Fault, FaultKind
 from tests.cluster.chaos.player import through_outages
+from tests.cluster.chaos.report import Injected
 from tests.cluster.install import OPERATOR_PODS, SYSTEM
 from tests.cluster.kube import Cluster, Object, Refused
 from tests.cluster.operators import ROOT

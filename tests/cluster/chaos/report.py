@@ -5,7 +5,22 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tests.cluster.chaos.acts import Act, Injected
+from tests.cluster.chaos.plan import Act, FaultKind
+
+
+@dataclass(frozen=True)
+class Injected:
+    """A fault that happened, or could not."""
+
+    kind: FaultKind
+    at_seconds: float  # since the start of the run
+    seconds: float  # until it was over, or was given up
+    target: str  # "": there was none
+    error: str = ""  # why it could not happen, if there was a target
+
+    @property
+    def happened(self) -> bool:
+        return bool(self.target)
 
 
 @dataclass(frozen=True)

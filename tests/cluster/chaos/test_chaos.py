@@ -24,15 +24,15 @@ import pytest
 from tests.cluster.chaos.clock import CONFIG_MAP, PRELOAD, install_clocks
 from tests.cluster.chaos.faults import Faults
 from tests.cluster.chaos.leftovers import remove_leftovers
-from tests.cluster.chaos.plan import faults, steps
-from tests.cluster.chaos.player import COLUMNS, Player, marks_in_bucket, through_outages
+from tests.cluster.chaos.plan import all_erased_marks, faults, steps
+from tests.cluster.chaos.player import Player, marks_in_bucket, through_outages
 from tests.cluster.chaos.report import Report
 from tests.cluster.chaos.settled import OpenEnd, unsettled
 from tests.cluster.install import change, install, wait_for_one_version
 from tests.cluster.kube import Cluster, Object
 from tests.cluster.lake import ClusterLake, connect
 from tests.cluster.story import ClusterStory, a_name
-from tests.model.rows import mark_of
+from tests.model.rows import COLUMNS, mark_of
 
 DURATION_SECONDS = float(os.environ.get("CHAOS_DURATION") or 600)
 SETTLE_SECONDS = 1500
@@ -91,7 +91,7 @@ def chaos(shaken: Cluster, lake: ClusterLake, tmp_path: Path, seed: int) -> Iter
     # Each player has connections of its own.
     stories = [ClusterStory(shaken, connect(lake.services), a_name(f"chaos{n}")) for n in range(len(TEMPLATES))]
     for story, template in zip(stories, TEMPLATES, strict=True):
-        create = {"schema": COLUMNS, "partitionBy": ["days(at)"]}
+        create = {"schema": COLUMNS, "partitionBy": ["day"]}
         story.apply(
             story.a_dataset(
                 table={"catalog": story.catalog, "name": story.table, "create": create},
@@ -175,7 +175,7 @@ def settle(cluster: Cluster, chaos: Chaos) -> None:
             assert chaos.leftovers, f"no killed run left anything, but erasures are held:\n{said}"
         threading.Event().wait(LOOK_AGAIN_SECONDS)
     for player in chaos.players:
-        assert player.story.lake.rows(player.story.table) == player.model.rows, player.story.name
+        assert player.rows() == player.wanted, player.story.name
 
 
 def open_ends(cluster: Cluster, chaos: Chaos) -> list[OpenEnd]:
@@ -192,8 +192,8 @@ def check_erased(chaos: Chaos) -> None:
         player.story.lake.clear(player.story.buffer)
         player.story.lake.clear(player.story.restated)
     found = marks_in_bucket(chaos.players[0].story.lake, BUCKET)
-    shown = {mark_of((*row, 0)) for p in chaos.players for row in p.model.rows}
-    erased = {mark_of((*row, 0)) for p in chaos.players for row in p.model.erased}
+    shown = {mark_of(row) for p in chaos.players for row in p.model.visible}
+    erased = {mark for p in chaos.players for mark in all_erased_marks(p.model)}
     assert shown <= found.keys(), "the search does not find rows that are there"
     left = {mark: found[mark] for mark in erased & found.keys()}
     assert not left, f"erased rows are left, each with one of the objects: {left}"

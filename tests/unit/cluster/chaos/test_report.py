@@ -2,14 +2,15 @@
 
 from dataclasses import replace
 
-from tests.cluster.chaos.acts import FaultKind, Injected, Revert, Vacuum
-from tests.cluster.chaos.report import Report
+from tests.cluster.chaos.plan import FaultKind
+from tests.cluster.chaos.report import Injected, Report
+from tests.model.acts import Revert, Vacuum
 
 REPORT = Report(
     seed=7,
     duration_seconds=600,
     settled_seconds=42.34,
-    acts=[Revert("r", ("a",)), Vacuum("v"), Revert("s", ("b",))],
+    acts=[Revert(("a",)), Vacuum(), Revert(("b",))],
     faults=[
         Injected(FaultKind.KILL_DRIVER, 12.34, 1.0, "pod-1"),
         Injected(FaultKind.EVICT, 20.0, 2.0, "", "no answer"),
