@@ -244,7 +244,7 @@ def test_data_files_of_other_formats_are_searched_too(make: Make, format_name: s
     assert found == but(*gone, batches=("A", "B", "D", "x")) + Counter(row("x", n) for n in range(4, 8))
 
 
-@VERSION_3
+@pytest.mark.long
 def test_rows_under_the_deletes_of_another_engine_stay_deleted(story: Names) -> None:
     """Of a file there is one vector at the most: what is written holds what was deleted before."""
     story.sql("ALTER TABLE {t} SET TBLPROPERTIES ('write.delete.mode' = 'merge-on-read')")

@@ -80,6 +80,7 @@ def test_a_branch_holds_it_and_so_does_what_the_branch_copied(story: Story) -> N
     assert len(kept) == 4  # two, and their copies
 
 
+@pytest.mark.long
 def test_a_tag_on_files_that_a_compaction_replaced_before_the_erase_holds_it(story: Story) -> None:
     """They never were the files of the vacuum."""
     tag(story)

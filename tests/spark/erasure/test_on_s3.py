@@ -182,6 +182,7 @@ def retained_until(s3: S3, bucket: str, key: str, version: str) -> datetime:
     return found["Retention"]["RetainUntilDate"].astimezone(UTC)
 
 
+@pytest.mark.long
 def test_an_unfinished_upload_in_the_tables_folder_holds_an_erasure_until_it_is_gone(
     s3: S3, make: Callable[..., Story]
 ) -> None:

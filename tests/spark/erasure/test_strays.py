@@ -155,6 +155,7 @@ def test_a_file_that_a_compaction_of_another_engine_left_holds_it_until_it_can_b
         assert (blocker.until is None) == (not known)
 
 
+@pytest.mark.long
 def test_another_table_in_a_shared_folder_keeps_its_files_and_the_record_says_they_were_not_checked(
     story: Story, tmp_path: Path
 ) -> None:

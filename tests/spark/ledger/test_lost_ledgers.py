@@ -220,7 +220,8 @@ def accept(story: Story, ledger: str | None = None) -> None:
     story.run(spec.model_copy(update={"consolidation": spec.consolidation.model_copy(update={"accepts": accepts})}))
 
 
-@pytest.mark.parametrize("version", [2, pytest.param(3, marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("version", [2, 3])
 def test_an_accepted_replacement_continues_with_the_last_ledger(spark: SparkSession, lake: Lake, version: int) -> None:
     """Its rows were copied by an engine that sees deleted rows: of B, whose tombstone is active, and of D, which was purged. No
     batch is promoted twice, though all of them still lie in the buffer."""

@@ -79,7 +79,7 @@ def test_an_undo_shows_exactly_the_rows_again_and_only_the_others_stay_deleted(s
     story.check_native(all_of(but=("A",)))
 
 
-@MOSTLY_VECTORS
+@pytest.mark.long
 def test_an_undo_of_one_of_two_that_were_hidden_by_one_commit_is_seen_by_every_reader(story: Native) -> None:
     """PyIceberg takes all vectors of a Puffin file for those of today, so no two data files may share one."""
     story.put("F", "G")

@@ -56,7 +56,7 @@ def test_a_foreign_delete_on_the_same_file_stays_and_the_undo_is_refused(story: 
     assert story.undo().reason == "AlreadyPurged"
 
 
-@pytest.mark.parametrize("story", some(MODES, "DeletionVectors"), indirect=True)
+@pytest.mark.long
 def test_files_that_another_compacted_in_between_are_searched_again(story: Native) -> None:
     compact = "CALL lite.system.rewrite_data_files(table => '{name}', options => map('rewrite-all', 'true'))"
 

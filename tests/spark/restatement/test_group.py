@@ -134,6 +134,7 @@ def test_bad_requests_are_set_aside_each_with_its_own_reason_and_the_others_go_o
     assert {local(p) for p in story.files()} == story.data_folder()  # no row of a bad one was left anywhere
 
 
+@pytest.mark.long
 def test_the_ids_of_a_whole_group_are_searched_in_the_files_of_other_writers_in_one_pass(story: Story) -> None:
     story.append_as_foreign_writer("foreign", "other")
 

@@ -165,7 +165,7 @@ def test_rows_that_keep_moving_are_left_to_a_later_run_and_nothing_is_left_over(
     story.check_reads(of_batches("A", "B", "D"))
 
 
-@VERSION_3
+@pytest.mark.long
 def test_the_whole_group_is_planned_again(story: Changing) -> None:
     """A batch that another run replaces meanwhile is not replaced twice; the changes find the rows of that replacement."""
     requests = (story.a_change(upsert(row("A2", 0)), delete(row("B", 0))), a_request("revert", batch_ids=["D"]))

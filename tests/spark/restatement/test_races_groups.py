@@ -45,6 +45,7 @@ def nothing_is_left_over(story: Story) -> bool:
     return {local(p) for p in story.files()} == story.data_folder()
 
 
+@pytest.mark.long
 def test_a_foreign_append_during_a_group_is_hidden_or_kept_by_what_it_holds(story: Story) -> None:
     requests = a_request("revert", batch_ids=["A"]), story.a_replay("B", by="B2")
 

@@ -54,6 +54,7 @@ def compact(story: Story) -> None:
     )
 
 
+@pytest.mark.long
 def test_reverted_and_purged_rows_are_deleted_once(story: Story) -> None:
     story.put("A", "B", "C")
     story.consolidate("A", "B")
@@ -69,6 +70,7 @@ def test_reverted_and_purged_rows_are_deleted_once(story: Story) -> None:
     check_ranges(story)
 
 
+@pytest.mark.long
 def test_rows_purged_by_and_by_are_deleted_once(story: Story) -> None:
     """Each vacuum takes one of the files; the tombstone stays until the last."""
     story.put("A", "B", "C")

@@ -27,8 +27,8 @@ from tests.support.servers.stores import Place, Server, azure_server, gcs_server
 SERVERS = {Backend.S3: s3_server, Backend.GCS: gcs_server, Backend.AZURE: azure_server}
 
 
-# All other tests of Spark have local files. With Azure the table is in a local folder; its objects are in tests/services/storage.
-@pytest.fixture(params=some(Backend, Backend.S3, Backend.GCS))
+# All other tests of Spark have local files. The other stores' objects are in tests/services/storage.
+@pytest.fixture(params=some(Backend, Backend.S3))
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
     with ExitStack() as stack:
         if request.param is Backend.LOCAL:
