@@ -9,11 +9,11 @@ that take longest.
 import json
 import os
 import sys
-import time
 from collections import Counter, defaultdict
 from collections.abc import Generator
 from contextlib import suppress
 from pathlib import Path
+from time import monotonic
 from typing import Any
 
 import pytest
@@ -46,7 +46,7 @@ class Profile:
     def __init__(self, file: Path) -> None:
         file.parent.mkdir(parents=True, exist_ok=True)
         self._file = file.open("a", buffering=1)
-        self._began = time.monotonic()
+        self._began = monotonic()
         self._processor = 0.0
 
     def _note(self, test: str, phase: str, began: float, with_processor: bool = False) -> None:
@@ -54,7 +54,7 @@ class Profile:
         before = self._processor
         if with_processor:
             self._processor = processor_seconds()
-        line = [test, phase, round(time.monotonic() - began, 4), round(self._processor - before, 3)]
+        line = [test, phase, round(monotonic() - began, 4), round(self._processor - before, 3)]
         print(json.dumps(line), file=self._file)
 
     def pytest_collection_finish(self) -> None:
@@ -62,7 +62,7 @@ class Profile:
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_setup(self, item: pytest.Item) -> Generator[None, Any, Any]:
-        began = time.monotonic()
+        began = monotonic()
         try:
             return (yield)
         finally:
@@ -70,7 +70,7 @@ class Profile:
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_call(self, item: pytest.Item) -> Generator[None, Any, Any]:
-        began = time.monotonic()
+        began = monotonic()
         try:
             return (yield)
         finally:
@@ -78,7 +78,7 @@ class Profile:
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_teardown(self, item: pytest.Item) -> Generator[None, Any, Any]:
-        began = time.monotonic()
+        began = monotonic()
         try:
             return (yield)
         finally:

@@ -1,7 +1,6 @@
 """A reconcile of a Dataset whose table and buffer are real, on SQLite and local files."""
 
 import threading
-import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -269,20 +268,18 @@ def test_a_group_that_no_config_map_could_hold_has_an_end_for_each(lake: SmallLa
     assert [j["metadata"]["labels"][LABEL_KIND] for j in lake.jobs()] == ["Restatement", "Consolidation"]
 
 
-def test_of_thousands_of_restatements_only_those_that_change_cost_anything(lake: SmallLake) -> None:
+def test_of_many_restatements_only_those_that_change_cost_a_request(lake: SmallLake) -> None:
     """All of them are read once; then a reconcile asks for none and writes of those only that are new."""
-    for n in range(4_000):
+    for n in range(400):
         lake.cluster.create(RESTATEMENTS, "ns", a_restatement_body(f"r{n}", batchIds=[f"b{n}"], status=succeeded()))
     client = Client(lake.cluster)
     reconcile = lake.operator(client)
     reconcile(FLIGHTS)
     client.requests.clear()
     lake.ask("new")
-    began = time.process_time()
 
     reconcile(FLIGHTS)
 
-    assert time.process_time() - began < 0.5
     assert [r for r in client.requests if r.endswith(" Restatement")] == ["patch Restatement"]
 
 

@@ -1,6 +1,7 @@
 """What each command of the tests runs, and what it needs for that."""
 
 import importlib.util
+import re
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -92,3 +93,10 @@ def test_the_cache_of_the_workflow_depends_on_files_that_are_there() -> None:
 
     for pattern in named.replace("'", "").split(", "):
         assert list(ROOT.glob(pattern)), f"no file fits {pattern}"
+
+
+def test_no_unit_test_measures_processor_time_or_memory() -> None:
+    measuring = re.compile(r"\b(process_time|perf_counter|get_traced_memory)\(")
+    found = [p for p in (ROOT / "tests/unit").rglob("*.py") if measuring.search(p.read_text())]
+
+    assert found == [], "tests/long is for these"

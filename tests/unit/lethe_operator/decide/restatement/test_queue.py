@@ -1,6 +1,5 @@
 """Which of the waiting Restatements of a Dataset make the next run, and when it starts."""
 
-import time
 from datetime import timedelta
 from typing import Any
 
@@ -215,16 +214,3 @@ def test_while_a_run_is_under_way_none_starts_and_each_has_its_place() -> None:
     assert phases == ["Running", "Running", "Queued", "Queued", "Queued"]
     places = [actions.restatement_statuses[r.meta.name].get("queuePosition") for r in R[:5]]
     assert places == [None, None, 1, 2, 3]
-
-
-def test_thousands_are_queued_in_time_that_grows_with_them() -> None:
-    """Looking through the others for each of them took minutes."""
-    many = [a_replay(f"b{n}", f"c{n}", f"r{n:05}") for n in range(5000)]
-    spec = a_group(*many[:2500])
-    world = a_world(restatements=tuple(many), runs=(a_run(spec, an_attempt(spec)),))
-    began = time.process_time()
-
-    actions = decide(a_dataset(), world, NOW, SETTINGS)
-
-    assert actions.launches == ()
-    assert time.process_time() - began < 10
