@@ -13,6 +13,7 @@ from lethe_spark.apps.session import make_session
 from pyspark.sql import SparkSession
 
 from tests.spark.committer.runs import ALL, a_revert, an_undo, begun
+from tests.spark.parameters import pairs
 from tests.spark.support.mailbox import Process
 from tests.spark.support.story import Row, Story, local, of_arrow, of_batches
 from tests.support.api_server import ApiServer
@@ -24,17 +25,7 @@ from tests.support.servers import s3
 # --- what it does -----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("format_version", "catalog"),
-    [
-        (2, CATALOG),
-        pytest.param(2, "pg", marks=pytest.mark.long),
-        (2, "rest"),
-        pytest.param(3, CATALOG, marks=pytest.mark.long),
-        (3, "pg"),
-        pytest.param(3, "rest", marks=pytest.mark.long),
-    ],
-)
+@pytest.mark.parametrize(("format_version", "catalog"), pairs((2, 3), (CATALOG, "pg", "rest"), (2, "rest"), (3, "pg")))
 def test_a_group_is_carried_out_in_one_commit_on_every_catalog_and_format(
     spark: SparkSession,
     lake: Lake,

@@ -13,6 +13,7 @@ from lethe_spark.run.context import KILLED
 from pyspark.sql import SparkSession
 
 from tests.spark.committer.runs import ALL, a_revert
+from tests.spark.parameters import pairs, some
 from tests.spark.support.built_once import built_once
 from tests.spark.support.mailbox import Process, committer, serving
 from tests.spark.support.story import Story, of_batches
@@ -44,14 +45,7 @@ def commits_of(story: Story, *specs: RunSpec) -> list[int]:
 # --- it dies ----------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "step",
-    [
-        pytest.param("before-commit", marks=pytest.mark.long),
-        "after-commit",
-        pytest.param("before-result", marks=pytest.mark.long),
-    ],
-)
+@pytest.mark.parametrize("step", some(["before-commit", "after-commit", "before-result"], "after-commit"))
 def test_a_run_whose_committer_died_is_carried_out_once_by_the_next(
     begin: Callable[..., Story], another: Namespace, lake: Lake, log_file: Path, step: str
 ) -> None:
@@ -101,11 +95,12 @@ def test_after_its_jvm_dies_the_process_ends_and_its_successor_carries_out_the_m
         story.check_reads(of_batches("A", *("C" if n else "")))
 
 
+@pytest.mark.usefixtures("pg")
 def test_two_committers_on_one_mailbox_carry_each_request_out_once(
     begin: Callable[..., Story], namespace: Namespace, process: Process, lake: Lake, log_file: Path
 ) -> None:
-    """As while one is replaced by another."""
-    stories = [begin() for _ in range(2)]
+    """As while one is replaced by another. PostgreSQL takes their commits at the same time."""
+    stories = [begin("pg") for _ in range(2)]
     asked: list[tuple[Story, RunSpec]] = []
     before = len(process.log)
     with serving(namespace.server, lake, log_file) as second:
@@ -228,15 +223,7 @@ def test_a_commit_whose_answer_is_lost_happens_exactly_once(
     story.check_reads(of_batches("B", "C"))
 
 
-@pytest.mark.parametrize(
-    ("catalog", "landed"),
-    [
-        ("pg", True),
-        pytest.param("pg", False, marks=pytest.mark.long),
-        pytest.param("rest", True, marks=pytest.mark.long),
-        ("rest", False),
-    ],
-)
+@pytest.mark.parametrize(("catalog", "landed"), pairs(("pg", "rest"), (True, False), ("rest", True)))
 def test_a_catalog_that_stays_away_fails_the_attempt_and_the_next_one_finds_out(
     begin: Callable[..., Story],
     namespace: Namespace,

@@ -10,6 +10,7 @@ from lethe_spark.jvm.spark_table import SparkTable
 from pyspark.sql import SparkSession
 
 from tests.spark.committer.runs import ALL, a_revert, an_undo, begun
+from tests.spark.parameters import some
 from tests.spark.support.mailbox import Process
 from tests.spark.support.story import Story, of_batches
 from tests.support.builders import a_request
@@ -25,7 +26,13 @@ def a_table(story: Story, format_version: int = 2, **properties: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "case", ["not there", "not claimed", "not prepared", "version 1", "folder", "no catalog", "replay"]
+    "case",
+    some(
+        ["not there", "not claimed", "not prepared", "version 1", "folder", "no catalog", "replay"],
+        "not prepared",
+        "folder",
+        "replay",
+    ),
 )
 def test_a_request_that_needs_spark_is_refused_with_the_reason_and_nothing_is_changed(
     spark: SparkSession, lake: Lake, namespace: Namespace, process: Process, tmp_path: Path, case: str

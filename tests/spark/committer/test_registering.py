@@ -17,6 +17,7 @@ from lethe_spark.run.context import KILLED
 from pyspark.sql import SparkSession
 
 from tests.spark.committer.test_committer import shown
+from tests.spark.parameters import some
 from tests.spark.support.mailbox import Process, committer
 from tests.spark.support.registering import Registering, a_file, begin
 from tests.spark.support.story import of_batches
@@ -90,6 +91,7 @@ def test_a_job_says_the_same_of_the_same_batches(story: Registering, namespace: 
         assert len(list(Path(one.buffer.path, names.REFUSED_FOLDER).rglob("*.parquet"))) == 2
 
 
+@pytest.mark.long
 def test_the_table_of_batches_shows_what_still_waits(
     story: Registering, namespace: Namespace, process: Process
 ) -> None:
@@ -104,6 +106,7 @@ def test_the_table_of_batches_shows_what_still_waits(
 # --- deaths and races -------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("step", [pytest.param("after-read", marks=pytest.mark.long), "after-commit"])
 def test_a_run_whose_committer_died_is_carried_out_once_by_the_next(
     spark: SparkSession, lake: Lake, another: Namespace, log_file: Path, step: str
@@ -149,7 +152,7 @@ def test_a_set_that_loses_to_a_job_is_planned_again(story: Registering) -> None:
 # --- what it leaves to a Job ------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("denied", ["listing", "reading"])
+@pytest.mark.parametrize("denied", some(["listing", "reading"], "reading"))
 def test_a_buffer_that_it_may_not_read_is_left_to_a_job(
     spark: SparkSession, lake: Lake, namespace: Namespace, process: Process, s3: S3, tmp_path: Path, denied: str
 ) -> None:
@@ -183,10 +186,14 @@ def test_a_buffer_that_it_may_not_read_is_left_to_a_job(
 @pytest.mark.parametrize(
     ("limit", "value", "why"),
     [
-        ("OBJECTS_AT_MOST", 5, "the buffer holds more than 5 objects"),
+        pytest.param("OBJECTS_AT_MOST", 5, "the buffer holds more than 5 objects", marks=pytest.mark.long),
         ("FILES_AT_MOST", 1, "2 files wait, and the committer registers at most 1"),
-        ("DOCUMENTS_AT_MOST", 10, "the metadata of the 2 files has more than 10 characters"),
-        ("LIVE_FILES_AT_MOST", 2, "compares with at most 2 live files; the table has 3"),
+        pytest.param(
+            "DOCUMENTS_AT_MOST", 10, "the metadata of the 2 files has more than 10 characters", marks=pytest.mark.long
+        ),
+        pytest.param(
+            "LIVE_FILES_AT_MOST", 2, "compares with at most 2 live files; the table has 3", marks=pytest.mark.long
+        ),
         ("REFUSED_BYTES_AT_MOST", 10, "24 bytes are refused"),
     ],
 )

@@ -16,6 +16,7 @@ from tests.spark.support.flights import Flights
 from tests.support.lake import CATALOG, Lake
 
 
+@pytest.mark.long
 def test_a_run_reports_its_result_and_exits_with_0(flights: Flights, driver: Driver) -> None:
     flights.lake.buffer(flights.name).put("A", [{"v": n, "day": 1} for n in range(7)])
 
@@ -49,6 +50,7 @@ def test_an_unknown_catalog_ends_with_10_before_spark_starts(flights: Flights, d
     assert CATALOG in known
 
 
+@pytest.mark.long
 def test_a_run_outside_its_boundary_ends_with_10_before_spark_starts(flights: Flights, driver: Driver) -> None:
     outside = flights.run().model_copy(update={"boundary": RunBoundary(uris=("s3://elsewhere",))})
 
@@ -75,7 +77,6 @@ def test_a_catalog_that_is_away_ends_with_20_and_its_password_stays_out_of_the_l
     assert "topsecret" not in ended.log + ended.result.to_json()
 
 
-@pytest.mark.long
 def test_sigterm_ends_a_run_with_20_and_leaves_the_table_as_it_was(
     flights: Flights, driver: Driver, tmp_path: Path
 ) -> None:

@@ -49,7 +49,7 @@ def runs_of(story: Story, spec: RunSpec) -> int:
     return sum(story.keys(s).get("lethe.run-id") == spec.run_id for s in story.snapshots())
 
 
-@pytest.mark.parametrize("step", some(CONSOLIDATION, "after-write", "after-commit"))
+@pytest.mark.parametrize("step", some(CONSOLIDATION))
 def test_a_consolidation_that_died_is_finished_by_its_repetition_and_every_row_is_there_once(
     story: Story, step: str
 ) -> None:
@@ -77,6 +77,7 @@ def test_what_was_staged_before_the_death_is_published_and_not_written_again(sto
     story.check_reads(of_batches("A", "B", "D", "E", "F"))
 
 
+@pytest.mark.long
 def test_a_run_that_died_staged_and_whose_batch_another_run_promoted_writes_the_rest(story: Story) -> None:
     """Its files hold E and F together: published they would double E, dropped they would lose F."""
     run = story.consolidation("E", "F")
@@ -88,6 +89,7 @@ def test_a_run_that_died_staged_and_whose_batch_another_run_promoted_writes_the_
     story.check_reads(of_batches("A", "B", "D", "E", "F"))
 
 
+@pytest.mark.long
 def test_a_run_that_died_staged_without_a_reverted_batch_promotes_it_too_once_the_revert_is_undone(
     story: Story,
 ) -> None:
@@ -135,7 +137,7 @@ def a_group(story: Story) -> tuple[RunSpec, Counter[Row]]:
     return story.restatement(*requests), of_batches("D") + of_batches("B3", rows=2)
 
 
-@pytest.mark.parametrize("step", some(GROUP, "before-commit", "after-commit"))
+@pytest.mark.parametrize("step", some(GROUP, "after-commit"))
 def test_a_group_that_died_is_finished_by_its_repetition_and_each_request_is_carried_out_once(
     story: Story, step: str
 ) -> None:
@@ -177,7 +179,7 @@ def an_erasure(story: Story) -> tuple[RunSpec, Counter[Row]]:
     return story.restatement(records, batches), of_batches("B", "D") - Counter(gone)
 
 
-@moments(ERASE, (2, "before-commit"), (3, "after-erase"), (2, "after-commit"))
+@moments(ERASE, (3, "after-erase"), (2, "after-commit"))
 def test_an_erase_that_died_is_finished_by_its_repetition_and_its_rows_are_counted_once(
     story: Story, step: str
 ) -> None:
@@ -210,7 +212,7 @@ def changes_by_keys(story: Story) -> tuple[RunSpec, Counter[Row]]:
     return story.restatement(request), change_support.changed(change_support.SOME, "C1", ("A", "B"))
 
 
-@moments(CHANGES, (2, "before-commit"), (3, "after-erase"), (3, "after-commit"))
+@moments(CHANGES, (2, "before-commit"), (3, "after-commit"))
 def test_changes_that_died_are_finished_by_their_repetition_and_made_once(story: Story, step: str) -> None:
     """Repeated after their commit, they do not take their own rows for older ones."""
     run, wanted = changes_by_keys(story)
@@ -225,7 +227,7 @@ def test_changes_that_died_are_finished_by_their_repetition_and_made_once(story:
     story.check_reads(wanted)
 
 
-@pytest.mark.parametrize("step", some(VACUUM, "before-commit", "after-commit"))
+@pytest.mark.parametrize("step", some(VACUUM, "after-commit"))
 def test_a_vacuum_that_died_is_finished_by_its_repetition(story: Story, step: str) -> None:
     story.revert("A")
     run = story.vacuuming(ALL_GONE)
@@ -249,6 +251,7 @@ def killed(driver: Driver, spec: RunSpec, step: str) -> None:
     assert (ended.code, ended.result) == (137, None), ended.log
 
 
+@pytest.mark.long
 def test_a_process_killed_before_its_commit_leaves_nothing_in_sight_and_its_successor_finishes(
     story: Story, driver: Driver
 ) -> None:

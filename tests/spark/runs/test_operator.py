@@ -64,6 +64,7 @@ def started(actions: Actions) -> list[RunSpec]:
     return [launch.run for launch in actions.launches]
 
 
+@pytest.mark.long
 def test_a_head_of_another_writer_gets_a_ledger_by_a_run_over_no_batches(story: Story) -> None:
     story.append_as_foreign_writer("F")
     wanted = story.rows_at()

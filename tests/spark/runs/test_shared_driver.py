@@ -19,6 +19,8 @@ from tests.spark.support.driver import Driver
 from tests.spark.support.flights import Flights
 from tests.support.lake import CATALOG, Recorder
 
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture
 def three(make_flights: Callable[..., Flights]) -> list[Flights]:

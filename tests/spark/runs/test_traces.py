@@ -26,6 +26,7 @@ def test_a_job_sends_its_run_and_its_commit(flights: Flights, driver: Driver, mo
     assert (run.attributes["lethe.run.id"], run.attributes["lethe.run.exit_code"]) == (spec.run_id, 0)
     assert {session.parent, commit.parent} == {run.id}
     assert ended.result is not None
+    assert (ended.result.outcome, flights.rows_per_batch()) == ("Committed", {"A": 1})
     assert commit.attributes["lethe.snapshot.id"] == ended.result.snapshot_id
     assert "Committing" in run.events
     assert f'"trace": "{TRACE}"' in ended.log

@@ -59,10 +59,11 @@ class Warm:
         return result.outcome if result.outcome is not RunOutcome.FAILED else (result.reason, result.message)
 
 
-@pytest.fixture
-def warm(lake: Lake, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Warm]:
+@pytest.fixture(scope="module")
+def warm(lake: Lake, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Iterator[Warm]:
+    """One for all tests with the same limits: whatever a run does, the next one finds a session without it."""
+    tmp_path, more = tmp_path_factory.mktemp("warm"), request.param
     (tmp_path / "account").mkdir()
-    more = getattr(request, "param", {})
     confs = [argument for conf in CONFS for argument in ("--conf", conf)]
     with api_server.running(tmp_path / "account") as server, (tmp_path / "log").open("w") as log:
         namespace = Namespace.make(server, WARM_DRIVER)
@@ -98,11 +99,16 @@ def story(spark: SparkSession, lake: Lake) -> Story:
     return story
 
 
+AS_EVER: dict[str, str] = {}
+as_ever = pytest.mark.parametrize("warm", [pytest.param(AS_EVER, id="as ever")], indirect=True)
+
+
 def a_replay(story: Story, old: str) -> RunSpec:
     """Replace a batch by one of a new name."""
     return story.restatement(story.a_replay(old, by=f"{old}2", name=f"replay-{old}", rows=4))
 
 
+@as_ever
 def test_each_run_finds_a_session_as_if_it_were_the_first(story: Story, warm: Warm) -> None:
     """Of every kind: a run that leaks, then one that looks for what was left, and a vacuum."""
     assert warm.carried_out(a_replay(story, "A"), "leaks") is RunOutcome.COMMITTED, warm.log[-3000:]
@@ -125,8 +131,8 @@ BREAKS = {
 @pytest.mark.parametrize(
     ("act", "warm"),
     [
-        ("exits", {}),
-        *(pytest.param(act, {}, marks=pytest.mark.long) for act in ("is_killed", "allocates", "fills")),
+        ("exits", AS_EVER),
+        *(pytest.param(act, AS_EVER, marks=pytest.mark.long) for act in ("is_killed", "allocates", "fills")),
         # Long enough for the run after it, which is the first one of its session.
         pytest.param("hangs", {"LETHE_WARM_RUN_SECONDS": "120"}, marks=pytest.mark.long),
     ],
@@ -150,6 +156,7 @@ def test_a_run_that_breaks_the_session_affects_only_itself(story: Story, warm: W
     story.check_reads(of_batches("A2", "B2", "C"))
 
 
+@as_ever
 @pytest.mark.long
 def test_a_session_that_keeps_memory_is_replaced_before_the_next_run(story: Story, warm: Warm) -> None:
     """The run itself succeeds. A leak of 200 MiB is a quarter of the heap; two are too much."""
