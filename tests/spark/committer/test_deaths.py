@@ -166,6 +166,7 @@ def test_sigterm_lets_the_commit_under_way_be_finished_and_takes_nothing_new(
     story.check_reads(of_batches("B", "C"))
 
 
+@pytest.mark.long
 def test_sigterm_ends_a_commit_that_does_not_come_to_an_end_and_it_stays_in_the_mailbox(
     begin: Callable[..., Story],
     another: Namespace,

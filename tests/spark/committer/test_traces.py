@@ -16,6 +16,7 @@ from tests.support.mailbox import Namespace
 TRACE, SPAN = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 
 
+@pytest.mark.long
 def test_a_run_and_its_commit_are_sent_when_the_process_ends(
     spark: SparkSession, lake: Lake, another: Namespace, log_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

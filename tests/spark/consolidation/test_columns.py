@@ -169,6 +169,7 @@ def test_two_runs_that_add_one_column_at_one_moment_add_it_once(story: Story) ->
     story.check_reads(of_batches("A", "B", "C"))
 
 
+@pytest.mark.long
 def test_a_run_whose_column_somebody_else_adds_as_another_type_changes_nothing_and_is_tried_again(story: Story) -> None:
     put(story, "A")
     story.run(adding(story, "A"))

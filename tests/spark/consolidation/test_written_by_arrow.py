@@ -262,6 +262,7 @@ def test_a_table_in_version_3_and_with_required_columns(
     assert parquet_schema(arrow) == parquet_schema(spark)
 
 
+@pytest.mark.long
 def test_files_have_about_the_target_size_and_row_groups_theirs(
     buffer: BufferFolder, make_flights: Callable[..., Flights]
 ) -> None:

@@ -3,7 +3,6 @@
 import pytest
 from pyspark.sql import SparkSession
 
-from tests.spark.parameters import some
 from tests.spark.support.built_once import built_once
 from tests.spark.support.native_deletes import Native
 from tests.spark.support.story import Story, avro, of_batches
@@ -42,7 +41,8 @@ def test_rows_masked_between_two_steps_are_purged_by_the_second_and_reported_as_
     story.check_native(of_batches("D", "E"))
 
 
-@pytest.mark.parametrize("story", some(MODES, "EqualityDeletes"), indirect=True)
+@pytest.mark.long
+@pytest.mark.parametrize("story", MODES, indirect=True)
 def test_a_vacuum_of_some_batches_reports_other_purged_batches(story: Native) -> None:
     story.revert("B", name="other")
 

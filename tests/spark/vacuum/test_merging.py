@@ -90,7 +90,6 @@ def test_rows_order_ids_and_metrics_of_all_types_are_those_of_a_merge_by_spark(
         assert ids_of(stories[0], "id") == ids_of(stories[1], "id") == before
 
 
-@pytest.mark.long
 def test_files_of_consolidations_are_merged_by_arrow(spark: SparkSession, lake: Lake, merged: list[str]) -> None:
     story = Story.begin(spark, lake)
     story.put("A", "B", "D")
@@ -120,6 +119,7 @@ def test_what_arrow_does_not_write_is_merged_by_spark(spark: SparkSession, lake:
     story.check_reads(of_batches("A", "B"))
 
 
+@pytest.mark.long
 def test_an_error_in_a_task_leaves_no_file_and_the_table_as_it_was(
     spark: SparkSession, lake: Lake, merged: list[str]
 ) -> None:

@@ -128,13 +128,13 @@ BREAKS = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("act", "warm"),
     [
-        ("exits", AS_EVER),
-        *(pytest.param(act, AS_EVER, marks=pytest.mark.long) for act in ("is_killed", "allocates", "fills")),
+        *((act, AS_EVER) for act in ("exits", "is_killed", "allocates", "fills")),
         # Long enough for the run after it, which is the first one of its session.
-        pytest.param("hangs", {"LETHE_WARM_RUN_SECONDS": "120"}, marks=pytest.mark.long),
+        ("hangs", {"LETHE_WARM_RUN_SECONDS": "120"}),
     ],
     indirect=["warm"],
     ids=["exits", "is killed", "allocates", "fills", "hangs"],
