@@ -49,13 +49,9 @@ PARTS = {
     ),
     "s3": Part([["dev/tools.sh", "versitygw"]]),
     "chart": Part([["dev/tools.sh", "helm", "promtool"]], after=["s3"]),
+    "moto": Part([["dev/venv.sh", "servers"]], after=["python"]),
     "servers": Part(
-        [
-            ["dev/venv.sh", "servers"],
-            ["dev/tools.sh", "fake-gcs-server", "azurite", "kstatus"],
-            ["dev/tools.sh", "a-kubectl"],
-        ],
-        after=["python", "packages", "s3"],
+        [["dev/tools.sh", "fake-gcs-server", "azurite", "kstatus", "any-kubectl"]], after=["packages", "s3"]
     ),
     # Only long tests need these.
     "compiler": Part([["dev/packages.sh", "compiler"]], after=["packages"]),
@@ -70,8 +66,8 @@ NEEDS = {
     "tests/unit": ["python"],
     "tests/tables": ["python"],
     "tests/long": ["python"],
-    "tests/spark": ["python", "packages", "jars", "s3"],
-    "tests/services": ["python", "packages", "jars", "s3", "chart", "servers"],
+    "tests/spark": ["python", "packages", "jars", "s3", "moto"],
+    "tests/services": ["python", "packages", "jars", "s3", "moto", "chart", "servers"],
     "tests/local": ["python", "packages", "jars", "s3", "servers"],
 }
 LONG_NEEDS = {
@@ -79,8 +75,8 @@ LONG_NEEDS = {
     "tests/services": ["engines", "launchers"],
     "tests/local": ["compiler"],
 }
-# Folders of one stage are one run of pytest.
-STAGES = (("tests/unit", "tests/tables"), ("tests/spark",), ("tests/services", "tests/local"))
+# Folders of one stage are one run of pytest. Each worker begins with a part of its own, and tests/local shares one installation.
+STAGES = (("tests/unit", "tests/tables"), ("tests/spark",), ("tests/local", "tests/services"))
 LONG_STAGES = (*STAGES, ("tests/long",))
 ON_CLUSTER = "tests/cluster"
 
