@@ -2,7 +2,7 @@
 
     fast      lint, types and tests/unit; needs Python only
     test      lint, and all tests without a cluster
-    cluster   the tests on a Kubernetes of their own, which is left up for the next time
+    cluster   the tests on an API server, and on a Kubernetes of their own, which is left up for the next time
     all       both with the long tests, and all linters
     ci        what CI runs: both without the long tests, and all linters
 
@@ -53,13 +53,14 @@ PARTS = {
     "servers": Part(
         [["dev/tools.sh", "fake-gcs-server", "azurite", "kstatus", "any-kubectl"]], after=["packages", "s3"]
     ),
+    "kubernetes": Part([["dev/tools.sh", "kubernetes"]], after=["s3"]),
     # Only long tests need these.
     "compiler": Part([["dev/packages.sh", "compiler"]], after=["packages"]),
     "engines": Part(
         [["dev/venv.sh", "engines"], ["dev/venv.sh", "flink"], ["dev/tools.sh", "iceberg-go", "apicurio", "trino"]],
         after=["python", "chart"],
     ),
-    "launchers": Part([["dev/tools.sh", "kubernetes", "spark-operator", "kueue"]], after=["chart"]),
+    "launchers": Part([["dev/tools.sh", "spark-operator", "kueue"]], after=["chart"]),
 }
 # By folder.
 NEEDS = {
@@ -68,16 +69,20 @@ NEEDS = {
     "tests/long": ["python"],
     "tests/spark": ["python", "packages", "jars", "s3", "moto"],
     "tests/services": ["python", "packages", "jars", "s3", "moto", "chart", "servers"],
+    "tests/apiserver": ["python", "packages", "jars", "s3", "moto", "servers", "kubernetes"],
     "tests/local": ["python", "packages", "jars", "s3", "servers"],
 }
 LONG_NEEDS = {
     "tests/spark": ["engines"],
-    "tests/services": ["engines", "launchers"],
+    "tests/services": ["engines"],
+    "tests/apiserver": ["launchers"],
     "tests/local": ["compiler"],
 }
 # Folders of one stage are one run of pytest. Each worker begins with a part of its own, and tests/local shares one installation.
 STAGES = (("tests/unit", "tests/tables"), ("tests/spark",), ("tests/local", "tests/services"))
-LONG_STAGES = (*STAGES, ("tests/long",))
+ON_KUBERNETES = (("tests/apiserver",),)
+LONG = (("tests/long",),)
+ALL_STAGES = (*STAGES, *ON_KUBERNETES, *LONG)
 ON_CLUSTER = "tests/cluster"
 
 
@@ -98,9 +103,9 @@ class Plan:
 TIERS = {
     "fast": Plan((("tests/unit",),), lint="python"),
     "test": Plan(STAGES, lint="python"),
-    "cluster": Plan(cluster=(ON_CLUSTER,)),
-    "all": Plan(LONG_STAGES, (ON_CLUSTER,), lint="all", long=True),
-    "ci": Plan(STAGES, (ON_CLUSTER,), lint="all"),
+    "cluster": Plan(ON_KUBERNETES, (ON_CLUSTER,)),
+    "all": Plan(ALL_STAGES, (ON_CLUSTER,), lint="all", long=True),
+    "ci": Plan((*STAGES, *ON_KUBERNETES), (ON_CLUSTER,), lint="all"),
 }
 
 
@@ -114,7 +119,7 @@ def plan_of(tier: str, folders: Sequence[str]) -> Plan:
     plan = TIERS[tier]
     if not folders:
         return plan
-    stages = (tuple(f for f in folders if _is_below(f, stage)) for stage in LONG_STAGES)
+    stages = (tuple(f for f in folders if _is_below(f, stage)) for stage in ALL_STAGES)
     on_cluster = tuple(f for f in folders if _is_below(f, [ON_CLUSTER]))
     return Plan(tuple(s for s in stages if s), on_cluster, long=plan.long)
 

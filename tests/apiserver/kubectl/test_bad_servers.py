@@ -9,7 +9,7 @@ import pytest
 import yaml
 from lethe_operator.kube import DATASETS
 
-from tests.services.kubectl.commands import definitions, lethe, one_line
+from tests.support.commands import definitions, lethe, one_line
 from tests.support.documents import resource
 from tests.support.servers.kubernetes import (
     TOKEN,

@@ -14,7 +14,7 @@ from typing import Any
 import httpx
 from lethe_operator.kube import DATASETS, RESTATEMENTS, ROLE_BINDINGS
 
-from tests.services.gateway.conftest import Site
+from tests.apiserver.gateway.conftest import Site
 from tests.support.clock import wait_until
 from tests.support.gateway_lake import dataset, restatement, run
 from tests.support.servers.gateway import binding, role, running

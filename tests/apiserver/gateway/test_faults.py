@@ -17,7 +17,7 @@ from lethe.ledger.ledger import BatchState
 from lethe_local.folder import Folder
 from pyiceberg.catalog import load_catalog
 
-from tests.services.gateway.conftest import Site
+from tests.apiserver.gateway.conftest import Site
 from tests.support import gateway_lake
 from tests.support.builders import a_batch
 from tests.support.clock import wait_until

@@ -10,9 +10,9 @@ import yaml
 from lethe.base import names
 from lethe_operator.kube import DATASETS, RESTATEMENTS, VACUUM_POLICIES
 
-from tests.services.kubectl.commands import definitions, lethe, one_line
 from tests.support import tables
 from tests.support.builders import a_batch
+from tests.support.commands import definitions, lethe, one_line
 from tests.support.documents import Document, resource
 from tests.support.servers.kubernetes import (
     TOKEN,

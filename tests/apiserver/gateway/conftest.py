@@ -10,8 +10,8 @@ from lethe_operator.kube import DATASETS, NAMESPACES, SERVICE_ACCOUNTS
 from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 
-from tests.services.kubectl.commands import definitions
 from tests.support import gateway_lake
+from tests.support.commands import definitions
 from tests.support.servers.gateway import (
     REVIEWS,
     GatewayProcess,

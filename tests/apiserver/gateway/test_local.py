@@ -14,7 +14,7 @@ from lethe_local.folder import NAMESPACE, Folder
 from lethe_local.up import Local, Part
 from lethe_operator.kube import DATASETS, RESTATEMENTS
 
-from tests.services.gateway.test_changes import follow
+from tests.apiserver.gateway.test_changes import follow
 from tests.support import gateway_lake
 from tests.support.buffers import batches_in
 from tests.support.clock import wait_until

@@ -3,7 +3,7 @@
 import httpx
 from lethe_operator.kube import DATASETS, RESTATEMENTS, VACUUM_POLICIES
 
-from tests.services.gateway.conftest import Site
+from tests.apiserver.gateway.conftest import Site
 from tests.support.gateway_lake import dataset, restatement, run
 
 DEFAULT = "/v1/namespaces/default"

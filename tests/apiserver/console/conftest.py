@@ -16,9 +16,9 @@ from lethe.ledger.ledger import BatchState
 from lethe_operator.kube import DATASETS, SERVICE_ACCOUNTS
 from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
 
-from tests.services.kubectl.commands import definitions
 from tests.support import gateway_lake
 from tests.support.builders import a_batch
+from tests.support.commands import definitions
 from tests.support.servers.gateway import (
     REVIEWS,
     GatewayProcess,

@@ -5,7 +5,7 @@ from lethe_operator.kube import DATASETS, RESTATEMENTS
 from lethe_operator.resources.common import APPROVE, VACUUM_NOW
 from playwright.sync_api import expect
 
-from tests.services.console.conftest import MANY, D, OpenBrowser, Person, Site, watching
+from tests.apiserver.console.conftest import MANY, D, OpenBrowser, Person, Site, watching
 
 REASON = "the producer sent it twice"
 

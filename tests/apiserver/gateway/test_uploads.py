@@ -22,7 +22,7 @@ from lethe.cli.main import cli as lethe_command
 from lethe_operator.kube import DATASETS, SERVICE_ACCOUNTS
 from pyiceberg.catalog import Catalog
 
-from tests.services.gateway.conftest import Site, settings
+from tests.apiserver.gateway.conftest import Site, settings
 from tests.support import gateway_lake
 from tests.support.buffers import batches_in
 from tests.support.servers.gateway import GatewayProcess, binding, role, running

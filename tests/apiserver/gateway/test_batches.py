@@ -3,7 +3,7 @@
 import httpx
 import pytest
 
-from tests.services.gateway.conftest import Site
+from tests.apiserver.gateway.conftest import Site
 from tests.support.gateway_lake import REFUSAL, STATES
 
 BATCHES = "/v1/namespaces/default/datasets/flights/batches"

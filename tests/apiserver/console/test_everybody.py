@@ -8,7 +8,7 @@ import pytest
 import yaml
 from playwright.sync_api import expect
 
-from tests.services.console.conftest import HOSTILE_IDS, MANY, D, OpenBrowser, Person
+from tests.apiserver.console.conftest import HOSTILE_IDS, MANY, D, OpenBrowser, Person
 
 PAGES = (
     "/console/",

@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml
 
-CRDS = Path(__file__).parents[3] / "crds"
+CRDS = Path(__file__).parents[2] / "crds"
 
 
 def definitions(change: Callable[[dict[str, Any]], None] = lambda _: None) -> list[dict[str, Any]]:
