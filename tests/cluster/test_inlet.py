@@ -92,12 +92,13 @@ def test_messages_are_rows_although_the_inlet_is_killed(broker: Cluster, story: 
     story.expected += rows_of(f"{story.name}-0-{51:012d}-{100:012d}", a_table_of(50, 100))
 
     def reported(body: Object) -> bool:
+        """The inlet writes the numbers, and the operator the condition when it has seen them."""
         source = body.get("status", {}).get("source", {})
-        return source.get("rows") == 100 and source.get("lag") == 0
+        read = condition(body, "SourceRead").get("status") == "True"
+        return read and source.get("rows") == 100 and source.get("lag") == 0
 
     body = broker.wait_for(story.dataset, reported, within_seconds=SOON)
     assert body["status"]["source"]["refusedMessages"] == 1
-    assert condition(body, "SourceRead")["status"] == "True"
     assert story.lake.rows(story.table) == story.expected
 
 
