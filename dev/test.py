@@ -139,6 +139,15 @@ def needs_of(stage: Iterable[str], long: bool) -> list[str]:
     return list(found)
 
 
+def workers_of(stage: Iterable[str]) -> str:
+    """How many processes run the tests of some folders, as pytest-xdist takes it.
+
+    Tests with servers wait most of the time. A worker with a Spark session keeps a processor busy, and takes 2 GiB.
+    """
+    waiting = any(_is_below(path, ["tests/services", "tests/apiserver"]) for path in stage)
+    return "4" if waiting else "auto"
+
+
 class Failed(Exception):
     """A part could not be made, or tests failed. The reason is printed."""
 
@@ -295,8 +304,7 @@ def run_all(plan: Plan, parts: Parts) -> int:
     for stage in plan.stages:
         parts.wait_for(needs_of(stage, plan.long))
         say(f"{' '.join(stage)}:")
-        # A worker has a Spark session of its own, 2 GiB with what it starts.
-        workers = ["-n", "auto", "--maxprocesses", "4", "--dist", "worksteal"]
+        workers = ["-n", workers_of(stage), "--maxprocesses", "4", "--dist", "worksteal"]
         runs.append(Running(" ".join(stage), pytest_command(plan, stage, *workers)))
         if not runs[-1].print_until_it_ends():
             failed.add(runs[-1].name)
