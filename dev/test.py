@@ -14,6 +14,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -192,10 +193,13 @@ class Parts:
 
 
 RUNNING: list["subprocess.Popen[bytes]"] = []
+ENDING = threading.Event()
 
 
 def start(command: Sequence[str], output: IO[bytes] | None = None, **variables: str) -> "subprocess.Popen[bytes]":
-    """Start a command in a process group of its own, which ends with this process."""
+    """Start a command in a process group of its own, which ends with this process. Raises: Failed: it is ending."""
+    if ENDING.is_set():
+        raise Failed("stopped")
     process = subprocess.Popen(
         command,
         cwd=ROOT,
@@ -214,6 +218,7 @@ def run(command: Sequence[str], output: IO[bytes] | None = None, **variables: st
 
 
 def stop_all() -> None:
+    ENDING.set()
     for process in RUNNING:
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGTERM)
