@@ -79,11 +79,12 @@ LONG_NEEDS = {
     "tests/apiserver": ["launchers"],
     "tests/local": ["compiler"],
 }
-# Folders of one stage are one run of pytest. Each worker begins with a part of its own, and tests/local shares one installation.
-STAGES = (("tests/unit", "tests/tables"), ("tests/spark",), ("tests/local", "tests/services"))
-ON_KUBERNETES = (("tests/apiserver",),)
+# Folders of one run of pytest. tests/local is the first, so that one worker has all of it: the tests share an installation.
+UNIT = (("tests/unit", "tests/tables"),)
+SERVERS = (("tests/spark",), ("tests/local", "tests/services"))
+API_SERVER = (("tests/apiserver",),)
 LONG = (("tests/long",),)
-ALL_STAGES = (*STAGES, *ON_KUBERNETES, *LONG)
+RUNS = (*UNIT, *SERVERS, *API_SERVER, *LONG)
 ON_CLUSTER = "tests/cluster"
 
 
@@ -91,8 +92,8 @@ ON_CLUSTER = "tests/cluster"
 class Plan:
     """What one command runs."""
 
-    stages: tuple[tuple[str, ...], ...] = ()
-    """Folders without a cluster."""
+    steps: tuple[tuple[tuple[str, ...], ...], ...] = ()
+    """Without a cluster. The runs of a step go on at the same time: tests with servers wait while those with Spark compute."""
     cluster: tuple[str, ...] = ()
     """Folders on a cluster."""
     lint: str = ""
@@ -102,11 +103,11 @@ class Plan:
 
 
 TIERS = {
-    "fast": Plan((("tests/unit",),), lint="python"),
-    "test": Plan(STAGES, lint="python"),
-    "cluster": Plan(ON_KUBERNETES, (ON_CLUSTER,)),
-    "all": Plan(ALL_STAGES, (ON_CLUSTER,), lint="all", long=True),
-    "ci": Plan((*STAGES, *ON_KUBERNETES), (ON_CLUSTER,), lint="all"),
+    "fast": Plan(((("tests/unit",),),), lint="python"),
+    "test": Plan((UNIT, SERVERS), lint="python"),
+    "cluster": Plan((API_SERVER,), (ON_CLUSTER,)),
+    "all": Plan((UNIT, SERVERS, API_SERVER, LONG), (ON_CLUSTER,), lint="all", long=True),
+    "ci": Plan((UNIT, (*SERVERS, *API_SERVER)), (ON_CLUSTER,), lint="all"),
 }
 
 
@@ -120,33 +121,24 @@ def plan_of(tier: str, folders: Sequence[str]) -> Plan:
     plan = TIERS[tier]
     if not folders:
         return plan
-    stages = (tuple(f for f in folders if _is_below(f, stage)) for stage in ALL_STAGES)
+    runs = (tuple(f for f in folders if _is_below(f, run)) for run in RUNS)
     on_cluster = tuple(f for f in folders if _is_below(f, [ON_CLUSTER]))
-    return Plan(tuple(s for s in stages if s), on_cluster, long=plan.long)
+    return Plan(tuple((r,) for r in runs if r), on_cluster, long=plan.long)
 
 
 def _is_below(path: str, folders: Iterable[str]) -> bool:
     return any(path == f or path.startswith(f"{f}/") for f in folders)
 
 
-def needs_of(stage: Iterable[str], long: bool) -> list[str]:
+def needs_of(run: Iterable[str], long: bool) -> list[str]:
     """The parts that the tests of some folders need."""
     tables = [NEEDS, LONG_NEEDS] if long else [NEEDS]
     found: dict[str, None] = {}
     for table in tables:
         for folder, parts in table.items():
-            if any(_is_below(path, [folder]) for path in stage):
+            if any(_is_below(path, [folder]) for path in run):
                 found |= dict.fromkeys(parts)
     return list(found)
-
-
-def workers_of(stage: Iterable[str]) -> str:
-    """How many processes run the tests of some folders, as pytest-xdist takes it.
-
-    Tests with servers wait most of the time. A worker with a Spark session keeps a processor busy, and takes 2 GiB.
-    """
-    waiting = any(_is_below(path, ["tests/services", "tests/apiserver"]) for path in stage)
-    return "4" if waiting else "auto"
 
 
 class Failed(Exception):
@@ -273,7 +265,7 @@ class Running:
 def main(tier: str, *folders: str) -> int:
     """Returns: the exit code. 1: a test or a linter failed; 2: the arguments are wrong."""
     plan = plan_of(tier, folders)
-    if not plan.stages and not plan.cluster:
+    if not plan.steps and not plan.cluster:
         say(f"error: {' '.join(folders)}: expected folders below {', '.join([*NEEDS, ON_CLUSTER])}")
         return 2
     LOGS.mkdir(parents=True, exist_ok=True)
@@ -283,7 +275,7 @@ def main(tier: str, *folders: str) -> int:
     parts = Parts()
     try:
         parts.wait_for(["python"])
-        parts.begin(part for stage in plan.stages for part in needs_of(stage, plan.long))
+        parts.begin(part for step in plan.steps for run in step for part in needs_of(run, plan.long))
         return run_all(plan, parts)
     except Failed as error:
         say(f"error: {error}")
@@ -295,7 +287,8 @@ def main(tier: str, *folders: str) -> int:
 def run_all(plan: Plan, parts: Parts) -> int:
     """Returns: 0, if all tests and linters succeeded, else 1. The last lines are those of each run of pytest."""
     lint = Running("lint", ["dev/lint.sh", plan.lint]) if plan.lint else None
-    runs, failed = [], set()
+    runs: list[Running] = []
+    failed = set()
     cluster = None
     if plan.cluster:
         if plan.long:
@@ -306,13 +299,18 @@ def run_all(plan: Plan, parts: Parts) -> int:
         command = ["dev/on_cluster.sh", "long" if plan.long else "short", *tests]
         cluster = Running("tests/cluster", command, CLUSTER)
         say(f"tests/cluster: output in {cluster.log}, and here at the end")
-    for stage in plan.stages:
-        parts.wait_for(needs_of(stage, plan.long))
-        say(f"{' '.join(stage)}:")
-        workers = ["-n", workers_of(stage), "--maxprocesses", "4", "--dist", "worksteal"]
-        runs.append(Running(" ".join(stage), pytest_command(plan, stage, *workers)))
-        if not runs[-1].print_until_it_ends():
-            failed.add(runs[-1].name)
+    for step in plan.steps:
+        beside = []
+        for folders in step:
+            parts.wait_for(needs_of(folders, plan.long))
+            # A worker of tests/spark has a session of its own, 2 GiB with what it starts.
+            workers = ["-n", "auto", "--maxprocesses", "4", "--dist", "worksteal"]
+            beside.append(Running(" ".join(folders), pytest_command(plan, folders, *workers)))
+        for each in beside:
+            say(f"{each.name}:")
+            if not each.print_until_it_ends():
+                failed.add(each.name)
+        runs += beside
     if cluster is not None:
         runs.append(cluster)
         if not cluster.print_until_it_ends():

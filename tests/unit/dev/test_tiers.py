@@ -28,9 +28,10 @@ def tiers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 
 def test_each_folder_of_tests_is_run_by_a_tier_that_knows_what_it_needs(tiers: ModuleType) -> None:
     folders = {f"tests/{p.name}" for p in (ROOT / "tests").iterdir() if p.is_dir() and p.name[0] not in "._"}
-    run = {folder for stage in tiers.ALL_STAGES for folder in stage} | {tiers.ON_CLUSTER}
+    run = {folder for run in tiers.RUNS for folder in run} | {tiers.ON_CLUSTER}
+    of_all = {folder for step in tiers.TIERS["all"].steps for run in step for folder in run} | {tiers.ON_CLUSTER}
 
-    assert folders - {f"tests/{name}" for name in NO_TESTS} == run
+    assert folders - {f"tests/{name}" for name in NO_TESTS} == run == of_all
     assert set(tiers.NEEDS) == run - {tiers.ON_CLUSTER}
     assert {p for table in (tiers.NEEDS, tiers.LONG_NEEDS) for parts in table.values() for p in parts} <= set(
         tiers.PARTS
@@ -41,41 +42,49 @@ def test_each_folder_of_tests_is_run_by_a_tier_that_knows_what_it_needs(tiers: M
 def test_the_fast_tests_need_python_only(tiers: ModuleType) -> None:
     plan = tiers.TIERS["fast"]
 
-    assert [tiers.needs_of(stage, plan.long) for stage in plan.stages] == [["python"]]
+    assert [tiers.needs_of(run, plan.long) for step in plan.steps for run in step] == [["python"]]
     assert not plan.cluster
 
 
 def test_what_only_long_tests_need_is_not_built_before(tiers: ModuleType) -> None:
-    needed = {part for stage in tiers.TIERS["test"].stages for part in tiers.needs_of(stage, long=False)}
+    needed = needs(tiers, "test")
 
     assert not needed & {"compiler", "engines", "launchers", "kubernetes"}
-    assert {"engines", "launchers"} <= {
-        part for stage in tiers.TIERS["all"].stages for part in tiers.needs_of(stage, long=True)
-    }
+    assert {"compiler", "engines", "launchers", "kubernetes"} <= needs(tiers, "all")
+
+
+def needs(tiers: ModuleType, tier: str) -> set[str]:
+    plan = tiers.TIERS[tier]
+    return {part for step in plan.steps for run in step for part in tiers.needs_of(run, plan.long)}
 
 
 def test_ci_runs_what_the_readme_names_and_all_linters(tiers: ModuleType) -> None:
     ci, test, cluster = (tiers.TIERS[name] for name in ("ci", "test", "cluster"))
 
-    assert ci.stages == (*test.stages, *cluster.stages)
+    assert [run for step in ci.steps for run in step] == [
+        run for plan in (test, cluster) for step in plan.steps for run in step
+    ]
     assert (ci.cluster, ci.lint, ci.long) == (cluster.cluster, "all", False)
 
 
 @pytest.mark.parametrize(
-    ("folders", "stages", "cluster"),
+    ("folders", "steps", "cluster"),
     [
-        (("tests/spark/vacuum",), (("tests/spark/vacuum",),), ()),
-        (("tests/local", "tests/unit/dev"), (("tests/unit/dev",), ("tests/local",)), ()),
+        (("tests/spark/vacuum",), ((("tests/spark/vacuum",),),), ()),
+        (("tests/local", "tests/unit/dev"), ((("tests/unit/dev",),), (("tests/local",),)), ()),
         (("tests/cluster/test_loop.py",), (), ("tests/cluster/test_loop.py",)),
         (("tests/sparkling",), (), ()),
     ],
 )
-def test_folders_are_run_in_their_stages(
-    folders: tuple[str, ...], stages: tuple[tuple[str, ...], ...], cluster: tuple[str, ...], tiers: ModuleType
+def test_folders_are_run_one_after_the_other(
+    folders: tuple[str, ...],
+    steps: tuple[tuple[tuple[str, ...], ...], ...],
+    cluster: tuple[str, ...],
+    tiers: ModuleType,
 ) -> None:
     plan = tiers.plan_of("test", folders)
 
-    assert (plan.stages, plan.cluster, plan.lint) == (stages, cluster, "")
+    assert (plan.steps, plan.cluster, plan.lint) == (steps, cluster, "")
 
 
 def test_the_last_lines_are_those_of_pytest(tiers: ModuleType, tmp_path: Path) -> None:
