@@ -219,6 +219,7 @@ def test_too_many_requests_at_once_are_refused_and_the_others_are_answered(site:
     assert all(a.json()["type"] == f"{PROBLEMS}too-many-requests" and a.headers["retry-after"] for a in by_status[429])
 
 
+@pytest.mark.filterwarnings("ignore:ssl.TLSVersion.TLSv1_1 is deprecated")
 def test_it_speaks_tls_with_the_given_certificate(site: Site, tmp_path: Path) -> None:
     folder = Folder(tmp_path)
     folder.prepare()
