@@ -310,19 +310,31 @@ def test_promtool_accepts_the_rendered_rules(tmp_path: Path) -> None:
 
 
 def test_each_alert_fires_when_it_should_and_not_before(tmp_path: Path) -> None:
-    known = rules()
+    known, version = rules(), promtool("--version", folder=tmp_path)
     (tmp_path / "rules.yaml").write_text(yaml.safe_dump({"groups": _groups()}))
     document = {
         "rule_files": ["rules.yaml"],
         "evaluation_interval": "1m",
-        "tests": [_test_of(case, known[case.alert]) for case in CASES],
+        "tests": [_test_of(case, known[case.alert], version) for case in CASES],
     }
     (tmp_path / "tests.yaml").write_text(yaml.safe_dump(document))
 
     assert "SUCCESS" in promtool("test", "rules", "tests.yaml", folder=tmp_path)
 
 
-def _test_of(case: Case, rule: Mapping[str, Any]) -> dict[str, Any]:
+# Prometheus 3 leaves the first sample of a range out and extrapolates over it; Prometheus 2 counts it. By what version 3 says.
+IN_PROMETHEUS_2 = {"About 101.7 offsets": "About 100 offsets", "About 20.69 sessions": "About 20 sessions"}
+
+
+def _described(text: str, version: str) -> str:
+    """What an alert says in a version of Prometheus."""
+    if version.startswith("promtool, version 2."):
+        for newer, older in IN_PROMETHEUS_2.items():
+            text = text.replace(newer, older)
+    return text
+
+
+def _test_of(case: Case, rule: Mapping[str, Any], version: str) -> dict[str, Any]:
     looks: list[dict[str, Any]] = [{"eval_time": f"{case.fires}m", "alertname": case.alert, "exp_alerts": []}]
     if case.summary:
         looks = [{"eval_time": f"{case.silent}m", "alertname": case.alert, "exp_alerts": []}, *looks]
@@ -331,7 +343,7 @@ def _test_of(case: Case, rule: Mapping[str, Any]) -> dict[str, Any]:
                 "exp_labels": {**rule["labels"], **case.labels},
                 "exp_annotations": {
                     "summary": case.summary,
-                    "description": case.description or rule["annotations"]["description"],
+                    "description": _described(case.description or rule["annotations"]["description"], version),
                     "runbook_url": f"{RUNBOOKS}#{case.alert.lower()}",
                 },
             }
