@@ -176,9 +176,10 @@ def test_a_driver_without_executors_listens_on_the_loopback_only_and_asks_for_a_
 def listening(pid: int) -> set[tuple[str, int]]:
     """The addresses and ports on which a process waits for connections."""
     folder = Path("/proc", str(pid), "fd")
-    inodes = {
-        os.readlink(fd).removeprefix("socket:[").removesuffix("]") for fd in folder.iterdir() if fd.exists() or True
-    }
+    inodes = set()
+    for descriptor in folder.iterdir():
+        with suppress(FileNotFoundError):  # closed since
+            inodes.add(os.readlink(descriptor).removeprefix("socket:[").removesuffix("]"))
     found = set()
     for table in ("tcp", "tcp6"):
         for line in Path("/proc", str(pid), "net", table).read_text().splitlines()[1:]:
