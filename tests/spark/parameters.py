@@ -19,7 +19,7 @@ def tuples(values: Iterable[tuple[Any, ...]], *quick: tuple[Any, ...]) -> list[A
 
 def pairs(ones: Iterable[Any], others: Iterable[Any], *quick: tuple[Any, Any]) -> list[Any]:
     """Each of `ones` with each of `others`, of which `make test` takes the pairs in `quick`."""
-    return [pair if pair in quick else pytest.param(*pair, marks=pytest.mark.long) for pair in product(ones, others)]
+    return tuples(product(ones, others), *quick)
 
 
 def named(cases: Mapping[str, Sequence[Any]], *quick: str) -> list[Any]:

@@ -9,9 +9,6 @@ import pytest
 from tests.support.lake import BufferFolder, Lake
 from tests.support.servers.s3 import S3, running
 
-# Of all JVMs that tests start: sessions, runs, servers. They live too short for code to be worth a second compilation.
-os.environ.setdefault("JAVA_TOOL_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
-
 
 @pytest.fixture(scope="session")
 def lake(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lake]:
