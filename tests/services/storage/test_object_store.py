@@ -114,6 +114,21 @@ def test_a_part_of_an_object_is_read_if_it_is_the_listed_one(place: Place) -> No
     assert place.store.read_unchanged(before, 2, 3) is None
 
 
+def test_ranges_of_two_versions_of_an_object_are_never_mixed(place: Place) -> None:
+    place.store.put(place.at("x"), b"0123456789")
+    reader = place.store.open(place.at("x"))
+    assert reader is not None
+    assert reader.read(5) == b"01234"
+
+    place.store.put(place.at("x"), b"abcdefghij")
+
+    if place.backend is Backend.LOCAL:  # the open file is the old one
+        assert reader.read() == b"56789"
+    else:
+        with pytest.raises(StoreError):
+            reader.read()
+
+
 def as_listed(found: BufferedObject | ListedObject) -> BufferedObject:
     return BufferedObject(found.key, found.size, found.etag)
 
