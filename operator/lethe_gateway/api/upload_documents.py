@@ -35,7 +35,8 @@ class AnnouncedFile(Request):
     sha256: str = Field(
         default="",
         pattern=rf"{SHA256}|^$",
-        description="In hex. Then no other content is accepted. If a file is sent in parts, announce that of each part instead.",
+        description="In hex. Then no other content is accepted. If a file is sent in parts, better announce that of each part: the "
+        "whole file is read again to compare it.",
     )
 
 
@@ -52,6 +53,18 @@ class UploadRequest(Request):
     @property
     def entries(self) -> list[FileEntry]:
         return [FileEntry(path=f.path, size=f.size, sha256=f.sha256) for f in self.files]
+
+
+class HashedFile(Request):
+    path: str = Field(max_length=MAX_PATH_LENGTH, description="As it was announced.")
+    sha256: str = Field(pattern=SHA256, description="Of its content, in hex.")
+
+
+class CompleteRequest(Request):
+    """What the gateway compares before it completes an upload, for a client that knows the checksums only after it has sent the
+    files."""
+
+    files: list[HashedFile] = Field(default=[], max_length=FILES_AT_MOST, description="Any files of the upload.")
 
 
 class AskedPart(Request):
@@ -112,7 +125,7 @@ class UploadSummary(Document):
 
     id: str = Field(description="Identifies the upload in paths. It is derived from the batch id.")
     batch_id: str = Field(description="The id of the batch.")
-    state: UploadState = Field(description="Open, Complete, or Abandoned while it is being removed.")
+    state: UploadState = Field(description="Open; Complete, when the batch is in the buffer; Completing, until then; or Abandoned while it is being removed.")
     opened_time: datetime = Field(description="When it was opened.")
     expires_time: datetime = Field(description="When it is removed if it is still open.")
 

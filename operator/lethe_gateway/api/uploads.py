@@ -11,6 +11,7 @@ from lethe_gateway import paging
 from lethe_gateway.answers import responses
 from lethe_gateway.api.parameters import CallerOf, Cursor, DatasetName, Limit, Namespace, ServicesOf
 from lethe_gateway.api.upload_documents import (
+    CompleteRequest,
     PartsRequest,
     Upload,
     UploadPage,
@@ -61,7 +62,7 @@ def open_upload(
     """
     buffer = _writable(services, caller, namespace, dataset)
     _require_files(services, body)
-    view, new = _carried_out(lambda: services.uploads.open(buffer, body.batch_id, body.entries))
+    view, new = _carried_out(lambda: services.uploads.open(buffer, body.batch_id, body.entries, caller.key))
     location = f"{_BASE.format(namespace=namespace, dataset=dataset)}/{view.id}"
     return _answer(upload_of(view), 201 if new else 200, {"Location": location})
 
@@ -115,10 +116,13 @@ async def put_file(
     upload: UploadId,
     index: FileIndex,
 ) -> Response:
-    """Send a small file through the gateway. The same content again changes nothing."""
+    """Send a small file through the gateway. The same content again changes nothing.
+
+    With `Content-Digest` or `Repr-Digest` (RFC 9530), other content is not accepted.
+    """
     buffer = await run_in_threadpool(_writable, services, caller, namespace, dataset)
     content = await request.body()
-    await run_in_threadpool(_carried_out, lambda: services.uploads.put(buffer, upload, index, content))
+    await run_in_threadpool(_carried_out, lambda: services.uploads.put(buffer, upload, index, content, request.headers))
     return Response(status_code=204, headers=_HEADERS)
 
 
@@ -142,18 +146,29 @@ def get_part_urls(
 @router.post(
     f"{_BASE}/{{upload}}:complete",
     responses=_problems(
-        Kind.UPLOAD_ENDED, Kind.UPLOAD_INCOMPLETE, Kind.UPLOAD_CONFLICT, Kind.BATCH_ID_USED, Kind.BATCH_REFUSED
+        Kind.UPLOAD_ENDED,
+        Kind.UPLOAD_INCOMPLETE,
+        Kind.UPLOAD_CONFLICT,
+        Kind.BATCH_ID_USED,
+        Kind.BATCH_REFUSED,
+        Kind.CONTENT_DIFFERS,
     ),
 )
 def complete_upload(
-    services: ServicesOf, caller: CallerOf, namespace: Namespace, dataset: DatasetName, upload: UploadId
+    services: ServicesOf,
+    caller: CallerOf,
+    namespace: Namespace,
+    dataset: DatasetName,
+    upload: UploadId,
+    body: CompleteRequest | None = None,
 ) -> Upload:
-    """Let Lethe promote the batch, if all files are there and a consolidation would not refuse them.
+    """Let Lethe promote the batch, if all files are there with the announced content and a consolidation would not refuse them.
 
-    Completing it again changes nothing. After a problem, the upload stays open.
+    The answer comes when the batch is in the buffer. Completing it again changes nothing. After a problem, the upload stays open.
     """
     buffer = _writable(services, caller, namespace, dataset)
-    return _answer(upload_of(_carried_out(lambda: services.uploads.complete(buffer, upload))))  # type: ignore[return-value]
+    given = {f.path: f.sha256 for f in body.files} if body is not None else {}
+    return _answer(upload_of(_carried_out(lambda: services.uploads.complete(buffer, upload, given))))  # type: ignore[return-value]
 
 
 @router.delete(f"{_BASE}/{{upload}}", status_code=204, responses=_problems(Kind.UPLOAD_ENDED), response_class=Response)

@@ -63,6 +63,7 @@ class Buffer:
     properties: Mapping[str, str]  # of the catalog
     store: ObjectStore
     table: KnownTable | None  # None: no run has created or claimed it yet
+    reload: Callable[[], KnownTable | None]  # reads the table again; raises what `Buffers.open` raises
 
     @property
     def uri(self) -> str:
@@ -98,7 +99,13 @@ class Buffers:
             raise unusable(local)
         found = self._table(dataset)
         self._check(dataset, properties, found[0] if found else "")
-        return Buffer(dataset, properties, open_store(spec.buffer.uri, properties), found[1] if found else None)
+        return Buffer(
+            dataset,
+            properties,
+            open_store(spec.buffer.uri, properties),
+            _known(found),
+            lambda: _known(self._loaded(dataset)),
+        )
 
     def _outside(self, dataset: Dataset) -> Outside | None:
         boundary, spec = self._boundaries.of(dataset.meta.namespace).of_runs, dataset.spec
@@ -156,6 +163,10 @@ class Buffers:
         facts = observe(table, spec.batch_column, spec.table.name)
         ledger = ledger_store.load(table.io, facts).ledger
         return facts.uuid, KnownTable(table.schema(), ledger)
+
+
+def _known(found: tuple[str, KnownTable] | None) -> KnownTable | None:
+    return found[1] if found is not None else None
 
 
 def unusable(why: str) -> Problem:

@@ -4,6 +4,8 @@ The record of an upload is in the buffer itself, so all replicas see the same. I
 
 - `_uploads/<upload>/manifest.json`: the batch and its files. Who creates it opens the upload.
 - `_uploads/<upload>/<opening>.outcome`: `complete` or `abandoned`. Who creates it decides.
+- `_uploads/<upload>/<opening>.published`: the batch of a complete upload is, or was, in the buffer. Before that, nobody is told
+  that the upload is complete.
 - `_uploads/<upload>/<opening>.<n>.multipart`: the store's id of the multipart upload of file n.
 - `_uploads/<upload>/<opening>.data`: the file of a batch that is one file, until the upload is complete.
 
@@ -27,6 +29,8 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 VERSION: Final = 1
 MANIFEST: Final = "manifest.json"
 OUTCOME: Final = ".outcome"
+PUBLISHED: Final = ".published"
+DATA: Final = ".data"
 UPLOAD_ID: Final = r"^[0-9a-f]{32}$"
 SHA256: Final = r"^[0-9a-f]{64}$"
 MAX_PATH_LENGTH: Final = 512
@@ -63,6 +67,7 @@ class Manifest(BaseModel):
     batch_id: str
     opened_time: datetime  # UTC
     files: tuple[FileEntry, ...]
+    opened_by: str = ""  # a digest of the caller, to count open uploads; "": unknown
 
     def announces(self, files: Sequence[FileEntry]) -> bool:
         """Whether these are the files of this upload, in any order."""
@@ -96,6 +101,9 @@ class Places:
     def outcome(self, manifest: Manifest) -> str:
         return f"{self.folder}/{manifest.opening}{OUTCOME}"
 
+    def published(self, manifest: Manifest) -> str:
+        return f"{self.folder}/{manifest.opening}{PUBLISHED}"
+
     def multipart(self, manifest: Manifest, index: int) -> str:
         return f"{self.folder}/{manifest.opening}.{index}.multipart"
 
@@ -121,7 +129,7 @@ def places_of(buffer_uri: str, layout: BufferLayout, batch_column: str, manifest
     if target.marker:
         return Places(folder, target, dict(enumerate(target.files)))
     # A single file is a batch as soon as it exists, so it is uploaded beside the manifest first.
-    return Places(folder, target, {0: f"{folder}/{manifest.opening}.data"})
+    return Places(folder, target, {0: f"{folder}/{manifest.opening}{DATA}"})
 
 
 def is_path(path: str) -> bool:

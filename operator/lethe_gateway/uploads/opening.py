@@ -5,14 +5,17 @@ Everything is written with put-if-absent, so replicas need no lock, and a second
 
 import secrets
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
+
+from lethe.ledger.ledger import BufferedObject
 
 from lethe_gateway.problems import Kind, Problem, not_found
 from lethe_gateway.uploads.buffers import Buffer
 from lethe_gateway.uploads.manifest import (
     MANIFEST,
     OUTCOME,
+    PUBLISHED,
     FileEntry,
     Manifest,
     Outcome,
@@ -22,6 +25,7 @@ from lethe_gateway.uploads.manifest import (
     upload_id,
     uploads_folder,
 )
+from lethe_gateway.uploads.records import UploadState
 
 
 @dataclass(frozen=True)
@@ -36,6 +40,27 @@ class Record:
     def id(self) -> str:
         return upload_id(self.manifest.batch_id)
 
+    def state(self) -> UploadState:
+        """What to say of it. It is `Complete` only once its batch is known to have been in the buffer."""
+        match self.outcome():
+            case None:
+                return UploadState.OPEN
+            case Outcome.ABANDONED:
+                return UploadState.ABANDONED
+            case Outcome.COMPLETE:
+                return UploadState.COMPLETE if self.is_published() else UploadState.COMPLETING
+
+    def is_published(self) -> bool:
+        return self.buffer.store.head(self.places.published(self.manifest)) is not None
+
+    def note_published(self) -> None:
+        self.buffer.store.put_if_absent(self.places.published(self.manifest), b"")
+
+    def is_current(self) -> bool:
+        """Whether this is still the upload of its batch: it was neither removed nor opened again."""
+        found = read(self.buffer, self.id)
+        return found is not None and found.manifest.opening == self.manifest.opening
+
     def outcome(self) -> Outcome | None:
         """None: it is open."""
         content = self.buffer.store.read(self.places.outcome(self.manifest))
@@ -43,23 +68,22 @@ class Record:
             return None
         return Outcome.COMPLETE if content.data == Outcome.COMPLETE.encode() else Outcome.ABANDONED
 
-    def decide(self, wanted: Outcome) -> Outcome:
-        """End the upload, unless it has ended already. Returns: how it has ended.
+    def decide(self, wanted: Outcome) -> tuple[Outcome, bool]:
+        """End the upload, unless it has ended already. Returns: how it has ended, and whether that was decided here.
 
         Raises: Problem (`not-found`), if it was removed meanwhile.
         """
         place = self.places.outcome(self.manifest)
         if self.buffer.store.put_if_absent(place, wanted.encode()):
             # An abandoned upload loses its manifest first, then its outcome. If both are gone, this outcome is of nothing.
-            current = read(self.buffer, self.id)
-            if current is None or current.manifest.opening != self.manifest.opening:
+            if not self.is_current():
                 self.buffer.store.remove(place)
                 raise not_found()
-            return wanted
+            return wanted, True
         decided = self.outcome()
         if decided is None:  # whose outcome it was is unknown, and nothing was decided here
             raise not_found()
-        return decided
+        return decided, False
 
 
 def read(buffer: Buffer, upload: str) -> Record | None:
@@ -71,13 +95,17 @@ def read(buffer: Buffer, upload: str) -> Record | None:
     return _record(buffer, manifest)
 
 
-def begin(buffer: Buffer, batch_id: str, files: Sequence[FileEntry]) -> tuple[Record, bool]:
+def begin(buffer: Buffer, batch_id: str, files: Sequence[FileEntry], opened_by: str = "") -> tuple[Record, bool]:
     """Open an upload, or find the one that is open. Returns also: whether it is new.
 
     Raises: Problem (`upload-conflict`), if one of other files is open.
     """
     manifest = Manifest(
-        opening=secrets.token_hex(8), batch_id=batch_id, opened_time=datetime.now(UTC), files=tuple(files)
+        opening=secrets.token_hex(8),
+        batch_id=batch_id,
+        opened_time=datetime.now(UTC),
+        files=tuple(files),
+        opened_by=opened_by,
     )
     record = _record(buffer, manifest)
     if buffer.store.put_if_absent(record.places.manifest, manifest.encode()):
@@ -93,23 +121,56 @@ def begin(buffer: Buffer, batch_id: str, files: Sequence[FileEntry]) -> tuple[Re
     return found, False
 
 
-def known(buffer: Buffer) -> dict[str, datetime]:
-    """When the manifest of each upload of a buffer was written, by the id of the upload."""
+@dataclass
+class Listed:
+    """The objects of the record of one upload, as a listing shows them."""
+
+    opened: datetime | None = None  # when the manifest was written; None: there is none
+    parts: dict[str, datetime] = field(default_factory=dict)  # when each other object was written, by its name
+
+    @property
+    def is_open(self) -> bool:
+        return self.opened is not None and not any(name.endswith(OUTCOME) for name in self.parts)
+
+    @property
+    def is_unfinished(self) -> bool:
+        """Whether it ended, and a request that ended it may have been interrupted."""
+        ended = any(name.endswith(OUTCOME) for name in self.parts)
+        return self.opened is not None and ended and not any(name.endswith(PUBLISHED) for name in self.parts)
+
+
+def known(buffer: Buffer) -> dict[str, Listed]:
+    """The records of all uploads of a buffer, by the id of the upload."""
     folder = uploads_folder(buffer.uri)
-    return {
-        listed.key.removeprefix(f"{folder}/").partition("/")[0]: listed.modified
-        for listed in buffer.store.list(folder)
-        if listed.key.endswith(f"/{MANIFEST}")
-    }
+    found: dict[str, Listed] = {}
+    for listed in buffer.store.list(folder):
+        upload, _, name = listed.key.removeprefix(f"{folder}/").partition("/")
+        record = found.setdefault(upload, Listed())
+        if name == MANIFEST:
+            record.opened = listed.modified
+        else:
+            record.parts[name] = listed.modified
+    return found
 
 
 def remove(record: Record) -> None:
-    """Remove the record: the manifest first and the outcome last, see `Record.decide`."""
+    """Remove the record: the manifest first and the outcome last, see `Record.decide`.
+
+    A manifest that another request wrote since, for the next upload of the batch, stays.
+    """
     store, places = record.buffer.store, record.places
-    store.remove(places.manifest)
+    content = store.read(places.manifest)
+    current = Manifest.decode(content.data) if content is not None else None
+    if content is not None and current is not None and current.opening == record.manifest.opening:
+        store.delete_unchanged(BufferedObject(places.manifest, len(content.data), content.etag))
     own = [o.key for o in store.list(places.folder) if o.key.startswith(f"{places.folder}/{record.manifest.opening}.")]
-    for key in sorted(own, key=lambda k: k.endswith(OUTCOME)):
+    for key in sorted(own, key=removal_order):
         store.remove(key)
+
+
+def removal_order(name: str) -> int:
+    """What says that the batch was published goes after its data, and the outcome goes last."""
+    return 2 if name.endswith(OUTCOME) else 1 if name.endswith(PUBLISHED) else 0
 
 
 def _record(buffer: Buffer, manifest: Manifest) -> Record:

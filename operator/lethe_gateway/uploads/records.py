@@ -12,7 +12,8 @@ class UploadState(StrEnum):
     """How far an upload is."""
 
     OPEN = "Open"
-    COMPLETE = "Complete"
+    COMPLETING = "Completing"  # all files are checked; the batch is not known to be in the buffer yet
+    COMPLETE = "Complete"  # the batch is, or was, complete in the buffer
     ABANDONED = "Abandoned"
 
 

@@ -1,7 +1,8 @@
 """Opens, checks, completes and abandons uploads. I/O: the object store of the buffer.
 
 Invariants: nothing that exists is overwritten; a batch becomes complete by one request (`_SUCCESS`, or the copy of a batch that
-is one file), and only after all its files were found as announced.
+is one file), and only after all its files were found as announced; an upload is `Complete` only after that request (see
+`finishing`); nothing of an upload that was decided to be complete is removed before.
 """
 
 import hashlib
@@ -17,7 +18,6 @@ from typing import Final
 from lethe.base.errors import InputError
 from lethe.buffer.batch import ListedObject
 from lethe.buffer.upload import Known, judge_entry
-from lethe.ledger.ledger import BufferedObject
 from lethe.storage.s3_uploads import S3Uploads, part_bytes_of, part_sizes
 from lethe.uri import Backend, backend_of
 
@@ -25,7 +25,10 @@ from lethe_gateway.problems import FieldError, Kind, Problem, not_found
 from lethe_gateway.settings import UploadSettings
 from lethe_gateway.uploads import check, opening, stored
 from lethe_gateway.uploads.buffers import Buffer
-from lethe_gateway.uploads.manifest import FileEntry, Outcome, expires
+from lethe_gateway.uploads.checksums import Checksums, differing_digest
+from lethe_gateway.uploads.counting import OpenUploads
+from lethe_gateway.uploads.finishing import finish
+from lethe_gateway.uploads.manifest import DATA, OUTCOME, PUBLISHED, FileEntry, Outcome, expires, record_folder
 from lethe_gateway.uploads.opening import Record
 from lethe_gateway.uploads.records import FileState, FileView, PartUrl, UploadState, UploadView
 
@@ -47,35 +50,58 @@ class Uploads:
         self._clients: dict[tuple[str, frozenset[tuple[str, str]]], S3Uploads] = {}
         self._swept: dict[str, float] = {}  # when the uploads of a buffer were last searched for old ones
         self._sweeper = ThreadPoolExecutor(1, "old uploads")
+        self._checksums = Checksums()
+        self._counts = OpenUploads(settings.open_per_dataset, settings.open_per_caller, clock)
 
     # --- opening ---
 
-    def open(self, buffer: Buffer, batch_id: str, files: Sequence[FileEntry]) -> tuple[UploadView, bool]:
+    def open(
+        self, buffer: Buffer, batch_id: str, files: Sequence[FileEntry], caller: str = ""
+    ) -> tuple[UploadView, bool]:
         """Open the upload of a batch, or return the one of the same files. Returns also: whether it is new.
 
-        Raises: Problem (`batch-id-used`, `upload-conflict`, `invalid-request`); StoreError.
+        Args:
+            caller: Whose limit of open uploads counts.
+        Raises: Problem (`batch-id-used`, `upload-conflict`, `invalid-request`, `too-many-requests`); StoreError.
         """
         self._sweep(buffer)
         entries = [self._announced(buffer, f) for f in files]
-        record, new = opening.begin(buffer, batch_id, entries)
+        self._require_hashable(entries)
+        opened_by = hashlib.sha256(caller.encode()).hexdigest()[:16] if caller else ""
+        record, new = opening.begin(buffer, batch_id, entries, opened_by)
         if new:
             try:
                 self._require_unused(record)
+                self._counts.enter(record)
             except Problem:
                 opening.remove(record)
                 raise
-            return self._view(record, None), True
-        outcome = record.outcome()
-        if outcome is Outcome.ABANDONED:
+            return self._view(record, UploadState.OPEN), True
+        state = self._settled(record)
+        if state is UploadState.ABANDONED:
             self._remove(record)  # the request that abandoned it was interrupted
-            return self.open(buffer, batch_id, files)
+            return self.open(buffer, batch_id, files, caller)
         if not record.manifest.announces(entries):
+            is_open = state is UploadState.OPEN
             raise Problem(
                 Kind.UPLOAD_CONFLICT,
-                f"An upload of this batch with other files is {'complete' if outcome else 'open'}. Choose another id"
-                + ("." if outcome else ", or abandon that upload first."),
+                f"An upload of this batch with other files is {'open' if is_open else 'complete'}. Choose another id"
+                + (", or abandon that upload first." if is_open else "."),
             )
-        return self._view(record, outcome), False
+        return self._view(record, state), False
+
+    def _require_hashable(self, files: Sequence[FileEntry]) -> None:
+        """The store cannot compare a file that is sent in parts with the checksum of the whole, so it is read to compare it.
+
+        Raises: Problem (`invalid-request`).
+        """
+        size = sum(f.size for f in files if f.part_bytes and f.sha256)
+        if size > self._settings.hashed_bytes:
+            raise Problem(
+                Kind.INVALID_REQUEST,
+                f"The files with a SHA-256 that are sent in parts have {size} bytes. Of up to {self._settings.hashed_bytes} bytes, "
+                "the gateway compares the checksum of the whole file. Announce the SHA-256 of each part instead.",
+            )
 
     def _announced(self, buffer: Buffer, file: FileEntry) -> FileEntry:
         """How a file is to be sent. Raises: Problem (`invalid-request`), if it is too large for this store."""
@@ -96,6 +122,7 @@ class Uploads:
 
     def find(self, buffer: Buffer, upload: str) -> Record:
         """Raises: Problem (`not-found`)."""
+        self._sweep(buffer)
         found = opening.read(buffer, upload)
         if found is None:
             raise not_found()
@@ -104,35 +131,42 @@ class Uploads:
     def view(self, buffer: Buffer, upload: str) -> UploadView:
         """Raises: Problem (`not-found`)."""
         record = self.find(buffer, upload)
-        return self._view(record, record.outcome())
+        return self._view(record, self._settled(record))
 
     def page(self, buffer: Buffer, after: str, limit: int) -> tuple[list[UploadView], bool]:
         """The uploads after this id, without their files. Returns also: whether there are more."""
-        ids = sorted(i for i in opening.known(buffer) if i > after)
+        ids = sorted(i for i, listed in opening.known(buffer).items() if i > after and listed.opened is not None)
         found = [r for i in ids[:limit] if (r := opening.read(buffer, i)) is not None]
-        return [self._summary(r, r.outcome()) for r in found], len(ids) > limit
+        return [self._summary(r, r.state()) for r in found], len(ids) > limit
 
-    def _summary(self, record: Record, outcome: Outcome | None) -> UploadView:
-        states = {
-            None: UploadState.OPEN,
-            Outcome.COMPLETE: UploadState.COMPLETE,
-            Outcome.ABANDONED: UploadState.ABANDONED,
-        }
+    def _settled(self, record: Record) -> UploadState:
+        """How far an upload is, after what an interrupted request left was finished. `COMPLETING`: it cannot be finished."""
+        state = record.state()
+        if state is not UploadState.COMPLETING:
+            return state
+        try:
+            finish(record)
+        except Problem as e:
+            if e.kind is not Kind.UPLOAD_INCOMPLETE:
+                raise
+            return state
+        return UploadState.COMPLETE
+
+    def _summary(self, record: Record, state: UploadState) -> UploadView:
         after = timedelta(seconds=self._settings.open_seconds)
         manifest = record.manifest
-        return UploadView(record.id, manifest.batch_id, states[outcome], manifest.opened_time, expires(manifest, after))
+        return UploadView(record.id, manifest.batch_id, state, manifest.opened_time, expires(manifest, after))
 
-    def _view(self, record: Record, outcome: Outcome | None, checked: bool | None = None) -> UploadView:
-        """With a URL for each file that is missing."""
-        there = {} if outcome else stored.objects(record)
-        of = self._s3(record.buffer)
+    def _view(self, record: Record, state: UploadState, checked: bool | None = None) -> UploadView:
+        """With a URL for each file that is missing, if the upload is open."""
+        ended = state in (UploadState.COMPLETE, UploadState.ABANDONED)
+        there = {} if ended else stored.objects(record)
+        of = self._s3(record.buffer) if state is UploadState.OPEN else None
         files = [
-            self._file(
-                record, index, entry, of, done=outcome is not None or not stored.missing(record, index, entry, there)
-            )
+            self._file(record, index, entry, of, done=ended or not stored.missing(record, index, entry, there))
             for index, entry in enumerate(record.manifest.files)
         ]
-        return replace(self._summary(record, outcome), files=files, checked=checked)
+        return replace(self._summary(record, state), files=files, checked=checked)
 
     def _file(self, record: Record, index: int, entry: FileEntry, of: S3Uploads | None, done: bool) -> FileView:
         if done:
@@ -150,10 +184,14 @@ class Uploads:
 
     # --- sending ---
 
-    def put(self, buffer: Buffer, upload: str, index: int, content: bytes) -> None:
+    def put(
+        self, buffer: Buffer, upload: str, index: int, content: bytes, headers: Mapping[str, str] = {}
+    ) -> None:
         """Write a file that was sent through the gateway.
 
-        Raises: Problem (`not-found`, `upload-ended`, `content-differs`, `upload-conflict`); StoreError.
+        Args:
+            headers: Of the request, by names in lower case, of which the digests of the content are compared.
+        Raises: Problem (`not-found`, `upload-ended`, `content-differs`, `upload-conflict`, `invalid-request`); StoreError.
         """
         record = self._open(buffer, upload)
         entry = stored.entry_of(record, index)
@@ -161,6 +199,8 @@ class Uploads:
             raise _differs(entry, f"has {len(content)} bytes, announced were {entry.size}")
         if entry.sha256 and hashlib.sha256(content).hexdigest() != entry.sha256:
             raise _differs(entry, "has another SHA-256 than announced")
+        if header := differing_digest(headers, content):
+            raise _differs(entry, f"has another checksum than the field {header} says")
         uri = record.places.uris[index]
         if buffer.store.put_if_absent(uri, content):
             return
@@ -198,23 +238,45 @@ class Uploads:
 
     # --- ending ---
 
-    def complete(self, buffer: Buffer, upload: str) -> UploadView:
+    def complete(self, buffer: Buffer, upload: str, sha256: Mapping[str, str] = {}) -> UploadView:
         """Check all files, and let Lethe see the batch. Completing it again changes nothing.
 
-        Raises: Problem (`not-found`, `upload-ended`, `upload-incomplete`, `upload-conflict`, `batch-id-used`, `batch-refused`,
-            `catalog-away`); StoreError.
+        Args:
+            sha256: The SHA-256 of files in hex, by path, besides those that were announced.
+        Raises: Problem (`not-found`, `upload-ended`, `upload-incomplete`, `upload-conflict`, `content-differs`, `batch-id-used`,
+            `batch-refused`, `invalid-request`, `catalog-away`, `timed-out`); StoreError.
         """
         record = self.find(buffer, upload)
         outcome = record.outcome()
         if outcome is Outcome.ABANDONED:
             raise _ended(outcome)
-        if outcome is Outcome.COMPLETE:
-            self._publish(record, stored.objects(record))  # the request that completed it may have been interrupted
-            return self._view(record, outcome)
+        if outcome is Outcome.COMPLETE:  # the request that decided it may have been interrupted
+            finish(record)
+            return self._view(record, UploadState.COMPLETE)
         if self._require_unused(record):
-            return self._view(record, record.decide(Outcome.COMPLETE), True)
+            outcome, _ = record.decide(Outcome.COMPLETE)
+            if outcome is Outcome.ABANDONED:
+                raise _ended(outcome)
+            record.note_published()  # and promoted
+            self._counts.leave(record)
+            return self._view(record, UploadState.COMPLETE, True)
         self._join_parts(record)
         there = stored.objects(record)
+        self._require_all(record, there)
+        self._require_same(record, there, sha256)
+        of = {uri: (there[uri].size, there[uri].etag) for uri in record.places.uris.values()}
+        refusal, checked = check.rejection(buffer, record.manifest.batch_id, of)
+        if refusal is not None:
+            raise Problem(Kind.BATCH_REFUSED, f"{refusal.reason}: {refusal.message}")
+        outcome, decided_here = record.decide(Outcome.COMPLETE)
+        if outcome is Outcome.ABANDONED:
+            raise _ended(outcome)
+        finish(record, decided_here)
+        self._counts.leave(record)
+        return self._view(record, UploadState.COMPLETE, checked)
+
+    def _require_all(self, record: Record, there: Mapping[str, ListedObject]) -> None:
+        """Raises: Problem (`upload-incomplete`, `upload-conflict`)."""
         problems = [
             FieldError(field=entry.path, message=why)
             for index, entry in enumerate(record.manifest.files)
@@ -233,45 +295,68 @@ class Uploads:
                 f"The buffer has {len(others)} files of this batch that are not of this upload, so another producer uses the id. "
                 f"The first: {others[0]}.",
             )
-        of = {uri: (there[uri].size, there[uri].etag) for uri in record.places.uris.values()}
-        refusal, checked = check.rejection(buffer, record.manifest.batch_id, of)
-        if refusal is not None:
-            raise Problem(Kind.BATCH_REFUSED, f"{refusal.reason}: {refusal.message}")
-        outcome = record.decide(Outcome.COMPLETE)
-        if outcome is Outcome.ABANDONED:
-            raise _ended(outcome)
-        self._publish(record, there)
-        return self._view(record, outcome, checked)
 
-    def abandon(self, buffer: Buffer, upload: str) -> None:
-        """Delete the files of an open upload, and forget it. Raises: Problem (`not-found`, `upload-ended`); StoreError."""
-        record = self.find(buffer, upload)
-        if record.decide(Outcome.ABANDONED) is Outcome.COMPLETE:
-            raise _ended(Outcome.COMPLETE)
-        self._remove(record)
-
-    def _publish(self, record: Record, there: Mapping[str, ListedObject]) -> None:
-        """Write what makes the batch complete, unless it was promoted and removed since.
+    def _require_same(self, record: Record, there: Mapping[str, ListedObject], given: Mapping[str, str]) -> None:
+        """Compare the content of files with their checksums.
 
         Args:
-            there: See `stored.objects`.
+            given: With the request that completes the upload, in hex, by path.
+        Raises: Problem (`content-differs`, `invalid-request`, `timed-out`); StoreError.
         """
-        store, target = record.buffer.store, record.places.target
-        if target.marker:
-            if target.files.keys() <= there.keys():
-                store.put_if_absent(target.marker, b"")
-            return
-        (uri,), staged = target.files, there.get(record.places.uris[0])
-        if staged is None:
-            return
-        if store.head(uri) is None:
-            store.copy(BufferedObject(staged.key, staged.size, staged.etag), uri)
-        store.remove(staged.key)
+        unknown = sorted(given.keys() - {entry.path for entry in record.manifest.files})
+        if unknown:
+            errors = tuple(FieldError(field="body.files", message=f"the upload has no file {path}") for path in unknown)
+            raise Problem(
+                Kind.INVALID_REQUEST, f"The upload has no file {unknown[0]}. Name files of the upload.", errors=errors[:100]
+            )
+        wanted = [
+            (entry, there[record.places.uris[index]], sha256)
+            for index, entry in enumerate(record.manifest.files)
+            for sha256 in sorted({entry.sha256, given.get(entry.path, "")} - {""})
+        ]
+        until = self._clock() + self._settings.seconds
+
+        def in_time() -> None:
+            if self._clock() > until:
+                raise Problem(
+                    Kind.TIMED_OUT,
+                    f"Comparing the checksums of the files took longer than {self._settings.seconds:g} s. Complete the upload "
+                    "again: what was compared is not read again.",
+                    retry_after_seconds=1,
+                )
+
+        differing = self._checksums.differing(record.buffer.store, self._s3(record.buffer), wanted, in_time)
+        if differing:
+            raise Problem(
+                Kind.CONTENT_DIFFERS,
+                f"{len(differing)} of {len(record.manifest.files)} files have another content than announced. The first: "
+                f"{differing[0].field} {differing[0].message}. Nothing is overwritten: abandon the upload, and upload the batch "
+                "again.",
+                errors=differing[:100],
+            )
+
+    def abandon(self, buffer: Buffer, upload: str) -> None:
+        """Delete the files of an open upload, and forget it. Raises: Problem (`not-found`, `upload-ended`); StoreError.
+
+        An upload that was decided to be complete, and that cannot be because somebody deleted its files, is deleted, too.
+        """
+        record = self.find(buffer, upload)
+        outcome, _ = record.decide(Outcome.ABANDONED)
+        if outcome is Outcome.COMPLETE and self._settled(record) is UploadState.COMPLETE:
+            raise _ended(Outcome.COMPLETE)
+        self._remove(record)
+        self._counts.leave(record)
 
     def _remove(self, record: Record) -> None:
-        """Delete the files of an abandoned upload, then its record."""
+        """Delete the files of an upload that ended without a batch, then its record.
+
+        Two requests may do that at the same time, and a third one may open the upload of the batch again as soon as the first one
+        has removed the record. So before each deletion the record must still be there.
+        """
         of = self._s3(record.buffer)
         for index, entry in enumerate(record.manifest.files):
+            if not record.is_current():
+                return
             if entry.part_bytes and of is not None and (multipart := stored.multipart_of(record, index)):
                 of.abort(record.places.uris[index], multipart)
             record.buffer.store.remove(record.places.uris[index])
@@ -343,26 +428,66 @@ class Uploads:
             log.warning("%s: removed %d uploads that were open for too long", name, removed)
 
     def remove_old(self, buffer: Buffer, now: datetime) -> int:
-        """Returns: how many open uploads were removed, at most `REMOVED_AT_ONCE`."""
+        """Finish what was decided, and remove what is old. Returns: how many open uploads were removed, at most `REMOVED_AT_ONCE`."""
         seconds = min(self._settings.open_seconds, self._settings.remembered_seconds)
-        old = [i for i, written in opening.known(buffer).items() if written + timedelta(seconds=seconds) < now]
+        old = now - timedelta(seconds=seconds)
+        known = opening.known(buffer)
         removed = 0
-        for upload in old[:REMOVED_AT_ONCE]:
-            record = opening.read(buffer, upload)
-            if record is None:
+        for upload, listed in known.items():
+            self._remove_leftovers(buffer, upload, listed, now)
+            is_old = listed.opened is not None and listed.opened < old
+            if removed >= REMOVED_AT_ONCE or not (is_old or listed.is_unfinished):
                 continue
-            age = (now - record.manifest.opened_time).total_seconds()
-            outcome = record.outcome()
-            if outcome is Outcome.COMPLETE and age > self._settings.remembered_seconds:
-                opening.remove(record)
-            elif (
-                outcome is not Outcome.COMPLETE
-                and age > self._settings.open_seconds
-                and record.decide(Outcome.ABANDONED) is Outcome.ABANDONED
-            ):
-                self._remove(record)
-                removed += 1
+            record = opening.read(buffer, upload)
+            if record is not None:
+                removed += self._removed_if_old(record, now)
         return removed
+
+    def _removed_if_old(self, record: Record, now: datetime) -> bool:
+        """Whether it was an open upload that is removed now."""
+        age = (now - record.manifest.opened_time).total_seconds()
+        match self._settled(record):
+            case UploadState.COMPLETE if age > self._settings.remembered_seconds:
+                opening.remove(record)
+            case UploadState.COMPLETING:  # somebody deleted its files: what is left of them, and its record, stay for a day
+                log.warning("the upload of a batch is complete, and its files were deleted: %s", record.places.folder)
+                if age > max(self._settings.open_seconds, self._settings.remembered_seconds):
+                    opening.remove(record)
+            case UploadState.ABANDONED:  # the request that abandoned it was interrupted
+                self._remove(record)
+            case UploadState.OPEN if age > self._settings.open_seconds:
+                outcome, _ = record.decide(Outcome.ABANDONED)
+                if outcome is Outcome.ABANDONED:
+                    self._remove(record)
+                    self._counts.leave(record)
+                    return True
+        return False
+
+    def _remove_leftovers(self, buffer: Buffer, upload: str, listed: opening.Listed, now: datetime) -> None:
+        """Remove objects of earlier openings: their removal was interrupted, or a URL of the store was used after it.
+
+        The data of an upload that was decided to be complete and never reached the buffer stays.
+        """
+        before = now - timedelta(seconds=max(self._settings.open_seconds, self._settings.remembered_seconds))
+        old = {name for name, written in listed.parts.items() if written < before}
+        if not old:
+            return
+        record = opening.read(buffer, upload)
+        if record is None and listed.opened is not None:
+            return  # a damaged manifest
+        folder = record_folder(buffer.uri, upload)
+        for opened in {name.partition(".")[0] for name in old} - ({record.manifest.opening} if record else set()):
+            names = {name for name in listed.parts if name.startswith(f"{opened}.")}
+            promised = f"{opened}{DATA}" in names and f"{opened}{PUBLISHED}" not in names
+            if promised and _is_complete(buffer, f"{folder}/{opened}{OUTCOME}"):
+                continue
+            for name in sorted(names & old, key=opening.removal_order):
+                buffer.store.remove(f"{folder}/{name}")
+
+
+def _is_complete(buffer: Buffer, outcome: str) -> bool:
+    content = buffer.store.read(outcome)
+    return content is not None and content.data == Outcome.COMPLETE.encode()
 
 
 def _differs(entry: FileEntry, why: str) -> Problem:

@@ -90,14 +90,19 @@ def judge_entry(upload: Upload, entry: BatchEntry | None) -> Known:
     """Compare the batch with the ledger's entry of its id. Raises: InputError (`BatchIdUsed`)."""
     if entry is None or entry.state is BatchState.REFUSED:
         return Known.NEW
-    promoted = {(_below(o.key), o.size) for o in entry.objects if is_data(o.key)}
-    if entry.state is BatchState.PROMOTED and promoted == {(_below(u), f.size) for u, f in upload.files.items()}:
+    if entry.state is BatchState.PROMOTED and has_files_of(entry, upload):
         return Known.SAME
     raise InputError(
         "BatchIdUsed",
         f"the batch id {upload.batch_id} is used: the batch is {entry.state.value} since {entry.time:%Y-%m-%d %H:%MZ}, with "
         "other files. An id is never used again. Choose another one; to replace a batch, use a Restatement (`lethe replay`).",
     )
+
+
+def has_files_of(entry: BatchEntry, upload: Upload) -> bool:
+    """Whether the ledger's entry is about files of the same names and sizes as those of the upload."""
+    recorded = {(_below(o.key), o.size) for o in entry.objects if is_data(o.key)}
+    return recorded == {(_below(u), f.size) for u, f in upload.files.items()}
 
 
 def _below(uri: str) -> str:

@@ -118,6 +118,25 @@ class S3Uploads:
             if code_of(e) not in _GONE:
                 raise store_error_of(uri, e) from None
 
+    def sha256(self, uri: str, etag: str) -> str | None:
+        """The SHA-256 of an object, in hex, if the store knows it: it was sent with the object, and the store compared it.
+
+        Args:
+            etag: Of the object that is meant, without quotes.
+        """
+        bucket, key = bucket_and_key(uri)
+        try:
+            found = self._client.head_object(Bucket=bucket, Key=key, ChecksumMode="ENABLED")
+        except (ClientError, BotoCoreError) as e:
+            if code_of(e) in (*_GONE, "NotFound"):
+                return None
+            raise store_error_of(uri, e) from None
+        known = str(found.get("ChecksumSHA256", ""))
+        # That of an object with parts is a checksum of checksums, like `<base64>-3`.
+        if found["ETag"].strip('"') != etag or found.get("ChecksumType", "FULL_OBJECT") != "FULL_OBJECT" or "-" in known:
+            return None
+        return base64.b64decode(known).hex() or None
+
     def _presigned(
         self, method: str, asked: Mapping[str, Any], headers: dict[str, str], sha256: str, seconds: int
     ) -> Presigned:
