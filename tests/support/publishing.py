@@ -39,6 +39,7 @@ class LedgerHistory:
     snapshots: dict[int, Snapshot] = field(default_factory=dict)
     head_id: int | None = None
     made: int = 0  # snapshots
+    dataset: str = DATASET
 
     @property
     def location(self) -> str:
@@ -109,7 +110,7 @@ class LedgerHistory:
             line_of(facts.snapshots, facts.head_id, loaded.resolution),
             versions,
             versions,
-            CursorFiles(LocalStore(), self.location, DATASET),
+            CursorFiles(LocalStore(), self.location, self.uuid, self.dataset),
         )
 
     def states(self) -> dict[str, str]:

@@ -107,14 +107,15 @@ class Feed:
         state.published = (table.uuid, current.cursor.at.root)
 
     def _cursor(self, table: OpenTable, state: FeedState) -> Numbered:
-        """The cursor of this table; a new one, if there is none or it is about another table."""
-        known = state.numbered or table.cursors.load()
-        state.numbered = known
+        """The cursor of this table; a new one, if there is none."""
+        known = state.numbered
         if known is None or known.cursor.table_uuid != table.uuid:
+            known = state.numbered = table.cursors.load()
+        if known is None:
             at, start = self._beginning(table)
-            before = known.cursor if known is not None else None
-            made = started(table.uuid, at, start, self._generator, self.clock_ms(), before)
-            known = self._write(table, state, made, known)
+            replaced = table.cursors.of_replaced()
+            made = started(table.uuid, at, start, self._generator, self.clock_ms(), replaced)
+            known = self._write(table, state, made, None)
             self.at_step("started")
             return known
         cursor = known.cursor.resumed(self._generator, self.clock_ms())

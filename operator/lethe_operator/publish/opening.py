@@ -35,6 +35,7 @@ class Target:
     batch_column: str
     claim: str  # the value of the table property by which the Dataset claims its table
     location: str  # URI of the table, as last seen
+    uuid: str  # of the table, as last seen
     buffer: str  # URI
 
     @property
@@ -77,14 +78,14 @@ class TableOpener:
             line_of(facts.snapshots, facts.head_id, loaded.resolution),
             versions,
             versions if self.lineage is None else LineageVersions(versions, self.lineage, target.buffer),
-            self._cursors(target, facts.location),
+            self._cursors(target, facts.location, facts.uuid),
         )
 
     def cursors(self, target: Target) -> CursorFiles:
         """The cursor of the table where it was last seen. Raises: InputError."""
-        return self._cursors(target, target.location)
+        return self._cursors(target, target.location, target.uuid)
 
-    def _cursors(self, target: Target, location: str) -> CursorFiles:
+    def _cursors(self, target: Target, location: str, uuid: str) -> CursorFiles:
         if backend_of(location) is None:
             raise InputError(
                 "UnsupportedStorage",
@@ -93,4 +94,4 @@ class TableOpener:
             )
         store = open_store(location, of_table(catalogs.properties(target.catalog), target.table))
         folder = names.EVENTS_FOLDER if self.lineage is None else FOLDER
-        return CursorFiles(store, location, target.full_name, folder)
+        return CursorFiles(store, location, uuid, target.full_name, folder)

@@ -149,6 +149,7 @@ class Publisher:
                 spec.batch_column,
                 dataset.claim,
                 table.location,
+                table.uuid,
                 spec.buffer.uri,
             )
             if known is None:

@@ -32,11 +32,11 @@ def a_cursor(epoch: int) -> Cursor:
 
 
 def test_one_of_many_writers_moves_the_cursor(place: Place) -> None:
-    first = CursorFiles(place.store, place.uri, "ns/flights").create(a_cursor(0), None)
+    first = CursorFiles(place.store, place.uri, "u", "ns/flights").create(a_cursor(0), None)
 
     def move(epoch: int) -> Numbered | None:
         try:
-            return CursorFiles(place.store, place.uri, "ns/flights").create(a_cursor(epoch), first)
+            return CursorFiles(place.store, place.uri, "u", "ns/flights").create(a_cursor(epoch), first)
         except CursorMoved:
             return None
 
@@ -44,11 +44,11 @@ def test_one_of_many_writers_moves_the_cursor(place: Place) -> None:
         moved = [m for m in pool.map(move, range(1, 17)) if m is not None]
 
     assert len(moved) == 1
-    assert CursorFiles(place.store, place.uri, "ns/flights").load() == moved[0]
+    assert CursorFiles(place.store, place.uri, "u", "ns/flights").load() == moved[0]
 
 
 def test_few_files_are_kept_however_often_it_moves(place: Place) -> None:
-    files = CursorFiles(place.store, place.uri, "ns/flights")
+    files = CursorFiles(place.store, place.uri, "u", "ns/flights")
     current: Numbered | None = None
     for epoch in range(7):
         current = files.create(a_cursor(epoch), current)
@@ -58,7 +58,7 @@ def test_few_files_are_kept_however_often_it_moves(place: Place) -> None:
 
 
 def test_files_of_a_writer_that_was_left_behind_change_nothing_and_are_removed(place: Place) -> None:
-    files = CursorFiles(place.store, place.uri, "ns/flights")
+    files = CursorFiles(place.store, place.uri, "u", "ns/flights")
     current: Numbered | None = None
     for epoch in range(5):
         current = files.create(a_cursor(epoch), current)
@@ -69,7 +69,7 @@ def test_files_of_a_writer_that_was_left_behind_change_nothing_and_are_removed(p
 
 
 def test_a_damaged_file_is_named_and_the_one_before_it_counts_once_it_is_deleted(place: Place) -> None:
-    files = CursorFiles(place.store, place.uri, "ns/flights")
+    files = CursorFiles(place.store, place.uri, "u", "ns/flights")
     first = files.create(a_cursor(1), None)
     place.store.put(f"{files.folder}/{2:016}.json", b"damaged")
     place.store.put(f"{files.folder}/notes.txt", b"of a person")
@@ -100,7 +100,7 @@ def test_a_lost_answer_of_any_write_repeats_events_and_loses_none(s3: Server, tm
 
             for _ in range(5):
                 table = history.opened()
-                object.__setattr__(table, "cursors", CursorFiles(place.store, place.uri, "ns/flights"))
+                object.__setattr__(table, "cursors", CursorFiles(place.store, place.uri, history.uuid, "ns/flights"))
                 try:
                     a_feed(sink, at_step=lose).publish(table, state)
                     break

@@ -100,7 +100,7 @@ def started(
     """The first cursor of a table.
 
     Args:
-        before: That of another table at the same location; None: there is none.
+        before: That of the table that this one replaces at the same location; None: there is none.
     """
     replaces = before.table_uuid if before is not None else None
     step = Step(Move.START, at, generator, start=start, replaces=replaces)

@@ -6,12 +6,13 @@ from pathlib import Path
 
 import pytest
 from lethe.ledger.ledger import BatchState
+from lethe_operator.decide.publishing.numbering import Origin
 from lethe_operator.publish.sinks.sink import SinkError
 from lethe_operator.reasons import Reason
 from lethe_operator.resources.publishing import StartedFrom
 
 from tests.support.builders import NOW, a_batch
-from tests.support.publishing import LedgerHistory, RememberingSink, publish, told, view_of
+from tests.support.publishing import UUID, LedgerHistory, RememberingSink, publish, told, view_of
 
 
 @pytest.fixture
@@ -127,6 +128,27 @@ def test_another_table_at_the_same_location_starts_again_and_names_the_one_befor
     assert told(sink.received[2:]) == [("publishing.started", ""), ("batch.promoted", "B")]
     assert json.loads(sink.received[2].data)["replacesTable"] == history.uuid
     assert sink.received[2].sequence > sink.received[1].sequence
+
+
+@pytest.mark.parametrize("uuid", ["6b5a3f0c-0000-4000-8000-000000000002", UUID])
+def test_a_table_of_another_dataset_at_the_location_does_not_move_the_cursor_and_no_event_is_lost(
+    history: LedgerHistory, sink: RememberingSink, uuid: str
+) -> None:
+    """Whoever may create tables may put one at the location of another, and may write any UUID into its metadata."""
+    history.commit(a_batch("A"))
+    publish(history, sink)
+    intruder, of_intruder = LedgerHistory(history.home, uuid=uuid, dataset="other/intruder"), RememberingSink()
+    intruder.commit(a_batch("X"))
+    publish(intruder, of_intruder, origin=Origin("other", "intruder"))
+    history.commit(a_batch("B"))
+    intruder.commit(a_batch("Y"))
+    publish(intruder, of_intruder, origin=Origin("other", "intruder"))
+
+    publish(history, sink)
+
+    assert told(sink.received) == [("publishing.started", ""), ("batch.promoted", "A"), ("batch.promoted", "B")]
+    assert told(of_intruder.received) == [("publishing.started", ""), ("batch.promoted", "X"), ("batch.promoted", "Y")]
+    assert "replacesTable" not in json.loads(of_intruder.received[0].data)
 
 
 def test_a_step_is_finished_even_if_its_version_was_rolled_back_meanwhile(

@@ -46,7 +46,7 @@ class Lineage:
     def publish(self) -> list[dict[str, Any]]:
         table = self.history.opened()
         lineage = LineageVersions(table.events, "lethe", BUFFER)  # type: ignore[arg-type]
-        cursors = CursorFiles(LocalStore(), self.history.location, "ns/flights", FOLDER)
+        cursors = CursorFiles(LocalStore(), self.history.location, self.history.uuid, "ns/flights", FOLDER)
         a_feed(self.sink).publish(replace(table, events=lineage, cursors=cursors), FeedState())
         return [json.loads(e.data) for e in self.sink.received]
 

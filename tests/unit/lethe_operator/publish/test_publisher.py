@@ -324,7 +324,7 @@ def test_a_commit_during_the_publishing_is_published_next(lake: Lake, publisher:
 def test_a_damaged_cursor_is_shown(lake: Lake, publisher: Publisher) -> None:
     history = lake.history()
     history.commit(a_batch("A"))
-    folder = history.home / "flights" / "_events"
+    folder = history.home / "flights" / "_events" / history.uuid / "ns.flights"
     folder.mkdir(parents=True)
     (folder / f"{7:016}.json").write_text("{}")
     dataset = lake.seen(publisher)
