@@ -114,6 +114,8 @@ async def _invalid(request: Request, error: Exception) -> Response:
 
 async def _of_starlette(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
+    if (problem := request.scope.get("lethe.body_problem")) is not None:
+        return await _problem(request, problem)
     if error.status_code == 405:
         detail = f"{request.method} is not supported here. docs/gateway.md lists the routes."
         response = _failure(request, Problem(Kind.METHOD_NOT_ALLOWED, detail))

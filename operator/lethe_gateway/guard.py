@@ -33,7 +33,10 @@ _FILE: Final = re.compile(r".*/uploads/[0-9a-f]+/files/\d+")
 _NAME: Final = re.compile(r"[a-z0-9][a-z0-9.-]{0,252}")
 # It looks at each file of the upload.
 _COMPLETE: Final = re.compile(r".*/uploads/[0-9a-f]+:complete")
+_OF_NAMESPACE: Final = re.compile(r"/v1/namespaces/([^/]+)/.*")
 BUSY_SECONDS: Final = 1.0
+HEADER_BYTES: Final = 32_768
+HEADERS_AT_MOST: Final = 100
 
 
 @dataclass(frozen=True)
@@ -41,9 +44,9 @@ class _Bounds:
     """What one request may use."""
 
     places: Concurrency
-    of_one_caller: int  # places that one caller may have
     seconds: float | None  # until the answer is complete; None: as long as the client wishes
     body_bytes: int
+    is_long: bool = False  # it may take minutes, so it also counts for the namespace: a tenant may have many callers
 
 
 def _name(part: object) -> str:
@@ -85,8 +88,10 @@ class Guard:
 
     async def _answer(self, scope: Scope, receive: Receive, sending: "_Sending", noted: access_log.Request) -> None:
         try:
+            limits = self._services.settings.limits
+            _require_headers(scope)
             bounds = self._bounds(scope)
-            body = _bounded(bounds.body_bytes, Headers(scope=scope), receive)
+            body = _bounded(bounds.body_bytes, limits.body_idle_seconds, scope, receive)
             key = await self._key(scope)
             noted.caller = key
             self._require_rate(key)
@@ -106,20 +111,21 @@ class Guard:
     def _bounds(self, scope: Scope) -> _Bounds:
         services, limits = self._services, self._services.settings.limits
         if _STREAM.fullmatch(scope["path"]):
-            return _Bounds(services.streams, limits.streams_per_caller, None, limits.body_bytes)
+            return _Bounds(services.streams, None, limits.body_bytes)
         uploads = services.settings.uploads
         if scope["method"] == "PUT" and _FILE.fullmatch(scope["path"]):
-            return _Bounds(services.sending, services.sending.per_key, uploads.seconds, uploads.through_bytes)
-        if _COMPLETE.fullmatch(scope["path"]):
-            return _Bounds(services.requests, limits.concurrent_per_caller, uploads.seconds, limits.body_bytes)
-        return _Bounds(services.requests, limits.concurrent_per_caller, limits.request_seconds, limits.body_bytes)
+            return _Bounds(services.sending, uploads.seconds, uploads.through_bytes, is_long=True)
+        if scope["method"] == "POST" and _COMPLETE.fullmatch(scope["path"]):
+            return _Bounds(services.completing, uploads.seconds, limits.body_bytes, is_long=True)
+        return _Bounds(services.requests, limits.request_seconds, limits.body_bytes)
 
     async def _carry_out(self, scope: Scope, receive: Receive, sending: "_Sending", bounds: _Bounds, key: str) -> None:
+        keys = (key, *self._namespace_key(scope)) if bounds.is_long else (key,)
         try:
-            bounds.places.enter(key)
+            bounds.places.enter(*keys)
             # A task of its own: a thread cannot be stopped, so a request that takes too long keeps its place until it has ended.
             task = asyncio.ensure_future(self._app(scope, receive, sending))
-            task.add_done_callback(lambda _: bounds.places.leave(key))
+            task.add_done_callback(lambda _: bounds.places.leave(*keys))
             try:
                 await asyncio.wait({task}, timeout=bounds.seconds)
             except asyncio.CancelledError:
@@ -131,8 +137,8 @@ class Guard:
         except CallerBusy:
             raise Problem(
                 Kind.TOO_MANY_REQUESTS,
-                f"You have {bounds.of_one_caller} requests of this kind at the same time, the most that one caller may have. "
-                "Wait for one to end.",
+                f"You have {bounds.places.per_key} requests of this kind at the same time, the most that one caller"
+                f"{', or one namespace,' if len(keys) > 1 else ''} may have. Wait for one to end.",
                 retry_after_seconds=BUSY_SECONDS,
             ) from None
         except AllBusy:
@@ -146,6 +152,12 @@ class Guard:
                 f"The answer took longer than {bounds.seconds:g} s. Ask for less, or try again later.",
                 retry_after_seconds=BUSY_SECONDS,
             ) from None
+
+    def _namespace_key(self, scope: Scope) -> tuple[str, ...]:
+        """Of a path, if the gateway serves several namespaces."""
+        matched = _OF_NAMESPACE.fullmatch(scope["path"])
+        served = self._services.settings.namespaces
+        return (f"\0\0{matched[1]}",) if matched and len(served) > 1 and matched[1] in served else ()
 
     async def _problem(self, problem: Problem, scope: Scope, sending: "_Sending", noted: access_log.Request) -> None:
         noted.problem = problem.kind.slug
@@ -221,22 +233,50 @@ class _Sending:
         await self._send(message)
 
 
-def _bounded(most: int, headers: Headers, receive: Receive) -> Receive:
-    """The body, which raises a Problem once it is too large."""
-    declared = headers.get("content-length", "0")
+def _bounded(most: int, idle_seconds: float, scope: Scope, receive: Receive) -> Receive:
+    """The body, which raises a Problem once it is too large, or stops for too long.
+
+    FastAPI replaces errors of reading a body by its own, so the Problem is in the scope, too.
+    """
+    declared = Headers(scope=scope).get("content-length", "0")
     if (declared.isdecimal() and len(declared) < 20 and int(declared) > most) or len(declared) >= 20:
         raise _too_large(most)
-    got = 0
+    got, is_whole = 0, False
 
     async def bounded() -> Message:
-        nonlocal got
-        message = await receive()
+        nonlocal got, is_whole
+        try:
+            # After the body, the next message is that the client has left, for which a stream waits as long as it lasts.
+            async with asyncio.timeout(None if is_whole else idle_seconds):
+                message = await receive()
+        except TimeoutError:
+            late = f"Nothing of the body arrived for {idle_seconds:g} s. Send the request again."
+            scope["lethe.body_problem"] = Problem(Kind.BODY_TOO_SLOW, late)
+            raise scope["lethe.body_problem"] from None
+        is_whole = message["type"] != "http.request" or not message.get("more_body", False)
         got += len(message.get("body", b""))
         if got > most:
-            raise _too_large(most)
+            scope["lethe.body_problem"] = _too_large(most)
+            raise scope["lethe.body_problem"]
         return message
 
     return bounded
+
+
+def _require_headers(scope: Scope) -> None:
+    """The server limits what it keeps of incomplete headers, and not those that arrive at once.
+
+    Raises: Problem (`headers-too-large`, `invalid-request`).
+    """
+    size = sum(len(name) + len(value) for name, value in scope["headers"])
+    if size > HEADER_BYTES or len(scope["headers"]) > HEADERS_AT_MOST:
+        raise Problem(
+            Kind.HEADERS_TOO_LARGE,
+            f"A request may have {HEADERS_AT_MOST} headers, which together may have {HEADER_BYTES:,} bytes.",
+        )
+    names = [name for name, _ in scope["headers"]]
+    if b"content-length" in names and b"transfer-encoding" in names:  # a proxy before the gateway may read another body
+        raise Problem(Kind.INVALID_REQUEST, "Send Content-Length or Transfer-Encoding, not both.")
 
 
 def _abort(scope: Scope) -> None:

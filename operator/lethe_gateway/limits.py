@@ -75,19 +75,24 @@ class Concurrency:
     def active(self) -> int:
         return self._all
 
-    def enter(self, key: str) -> None:
-        """Raises: CallerBusy, AllBusy."""
+    def enter(self, *keys: str) -> None:
+        """Take one place, which counts for each of the keys. Raises: CallerBusy, AllBusy."""
         with self._lock:
-            if self._of.get(key, 0) >= self.per_key:
+            if any(self._of.get(key, 0) >= self.per_key for key in keys):
                 raise CallerBusy
             if self._all >= self._total:
                 raise AllBusy
-            self._of[key] = self._of.get(key, 0) + 1
+            for key in keys:
+                self._of[key] = self._of.get(key, 0) + 1
             self._all += 1
 
-    def leave(self, key: str) -> None:
+    def leave(self, *keys: str) -> None:
+        """Args:
+        keys: As they were given to `enter`.
+        """
         with self._lock:
             self._all -= 1
-            self._of[key] -= 1
-            if not self._of[key]:
-                del self._of[key]
+            for key in keys:
+                self._of[key] -= 1
+                if not self._of[key]:
+                    del self._of[key]

@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 
 # A person or a program waits for the answer.
 LIMITS: Final = TimeLimits(connect_seconds=2, connect_to_write_seconds=2, read_seconds=8, retries=1)
-# Threads that carry out requests: each may hold a page of an answer in memory.
+# Threads that carry out short requests: each may hold a page of an answer in memory. Those that may take minutes have others.
 THREADS: Final = 16
 
 
@@ -64,5 +64,6 @@ def main() -> None:
 
 
 async def _serve(app: FastAPI, settings: Settings) -> None:
-    anyio.to_thread.current_default_thread_limiter().total_tokens = THREADS
+    long = settings.uploads.through_at_once + settings.uploads.complete_at_once
+    anyio.to_thread.current_default_thread_limiter().total_tokens = THREADS + long
     await server(app, settings).serve()

@@ -5,7 +5,8 @@ The port is not that of the API, so a client that reads metrics needs no token, 
 
 from typing import Final
 
-from prometheus_client import CollectorRegistry, Counter, Histogram, ProcessCollector, start_http_server
+from lethe.http_server import serve_metrics
+from prometheus_client import CollectorRegistry, Counter, Histogram, ProcessCollector
 
 # Bounds of the histogram, in seconds.
 BUCKETS: Final = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
@@ -39,4 +40,4 @@ class GatewayMetrics:
     def serve(self, port: int | None) -> None:
         """Serve `/metrics` on a port, in a thread; None: do not. Raises: OSError, if the port is in use."""
         if port is not None:
-            start_http_server(port, registry=self.registry)
+            serve_metrics(port, self.registry)

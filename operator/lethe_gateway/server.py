@@ -10,6 +10,7 @@ import uvicorn
 from fastapi import FastAPI
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from lethe_gateway.guard import HEADER_BYTES
 from lethe_gateway.settings import Limits, Settings
 
 log = logging.getLogger(__name__)
@@ -17,7 +18,6 @@ log = logging.getLogger(__name__)
 KEEP_ALIVE_SECONDS = 15
 # After a signal, requests that are being answered have this long. Streams end.
 STOP_SECONDS = 5
-MAX_HEADER_BYTES = 32_768
 # Of the kernel, for each connection: what a client that does not read may occupy before it is noticed.
 SEND_BUFFER_BYTES = 131_072
 
@@ -93,7 +93,7 @@ def server(app: FastAPI, settings: Settings) -> uvicorn.Server:
         proxy_headers=False,
         timeout_keep_alive=KEEP_ALIVE_SECONDS,
         timeout_graceful_shutdown=STOP_SECONDS,
-        h11_max_incomplete_event_size=MAX_HEADER_BYTES,
+        h11_max_incomplete_event_size=HEADER_BYTES,
         ssl_certfile=str(certificate) if certificate else None,
         ssl_keyfile=str(key) if key else None,
     )

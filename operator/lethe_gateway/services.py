@@ -39,6 +39,7 @@ class Services:
     requests: Concurrency = field(init=False)
     streams: Concurrency = field(init=False)
     sending: Concurrency = field(init=False)  # files that are sent through this process
+    completing: Concurrency = field(init=False)  # uploads that are completed
 
     def __post_init__(self) -> None:
         limits = self.settings.limits
@@ -48,5 +49,10 @@ class Services:
         self.failures = RateLimit(limits.failures_per_minute / 60, limits.failures_per_minute)
         self.requests = Concurrency(limits.concurrent_per_caller, limits.concurrent)
         self.streams = Concurrency(limits.streams_per_caller, limits.streams)
-        at_once = self.settings.uploads.through_at_once
-        self.sending = Concurrency(max(1, at_once // 2), at_once)
+        self.sending = _long(self.settings.uploads.through_at_once)
+        self.completing = _long(self.settings.uploads.complete_at_once)
+
+
+def _long(at_once: int) -> Concurrency:
+    """Of requests that may take minutes: one caller, and the callers of one namespace, get half of the places."""
+    return Concurrency(max(1, at_once // 2), at_once)

@@ -35,6 +35,7 @@ class Limits(Spec):
     body_bytes: Bytes = Field(default=1 * MIB, ge=0)  # of a request's body
     request_seconds: float = Field(default=30, gt=0)  # the longest time for one answer, apart from streams
     header_seconds: float = Field(default=10, gt=0)  # the longest time for a request's first bytes and headers
+    body_idle_seconds: float = Field(default=10, gt=0)  # the longest time in which nothing of a request's body arrives
     connections: int = Field(default=512, ge=1)  # open connections of all callers
     streams_per_caller: int = Field(default=4, ge=1)  # open streams of changes of one caller
     streams: int = Field(default=64, ge=1)  # open streams of all callers

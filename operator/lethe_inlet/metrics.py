@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
+from lethe.http_server import serve_metrics
 from lethe_operator.reasons import Reason
-from prometheus_client import CollectorRegistry, ProcessCollector, start_http_server
+from prometheus_client import CollectorRegistry, ProcessCollector
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
@@ -60,4 +61,4 @@ class InletMetrics(Collector):
     def serve(self, port: int | None) -> None:
         """Serve `/metrics` on a port, in a thread; None: do not. Raises: OSError, if the port is in use."""
         if port is not None:
-            start_http_server(port, registry=self.registry)
+            serve_metrics(port, self.registry)

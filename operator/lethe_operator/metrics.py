@@ -11,7 +11,8 @@ from datetime import datetime
 from typing import Any, Final
 
 from lethe.buffer.batch_rows import STATES, Total, Totals
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, start_http_server
+from lethe.http_server import serve_metrics
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
@@ -231,7 +232,7 @@ class Metrics:
 
     def serve(self, port: int) -> None:
         """Serve `/metrics` on a port, in a thread. Raises: OSError, if the port is in use."""
-        start_http_server(port, registry=self.registry)
+        serve_metrics(port, self.registry)
 
     @contextmanager
     def reconcile(self, kind: str) -> Iterator[None]:

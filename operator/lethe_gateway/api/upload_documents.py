@@ -35,8 +35,8 @@ class AnnouncedFile(Request):
     sha256: str = Field(
         default="",
         pattern=rf"{SHA256}|^$",
-        description="In hex. Then no other content is accepted. If a file is sent in parts, better announce that of each part: the "
-        "whole file is read again to compare it.",
+        description="In hex. Then no other content is accepted. If a file is sent in parts, better announce that of each part: "
+        "the whole file is read again to compare it.",
     )
 
 
@@ -125,7 +125,10 @@ class UploadSummary(Document):
 
     id: str = Field(description="Identifies the upload in paths. It is derived from the batch id.")
     batch_id: str = Field(description="The id of the batch.")
-    state: UploadState = Field(description="Open; Complete, when the batch is in the buffer; Completing, until then; or Abandoned while it is being removed.")
+    state: UploadState = Field(
+        description="Open; Completing, while the batch is brought into the buffer; Complete, when it is there; or Abandoned, "
+        "while the upload is being removed."
+    )
     opened_time: datetime = Field(description="When it was opened.")
     expires_time: datetime = Field(description="When it is removed if it is still open.")
 

@@ -98,7 +98,7 @@ def get_upload(
 @router.put(
     f"{_BASE}/{{upload}}/files/{{index}}",
     status_code=204,
-    responses=_problems(Kind.UPLOAD_ENDED, Kind.UPLOAD_CONFLICT, Kind.CONTENT_DIFFERS),
+    responses=_problems(Kind.UPLOAD_ENDED, Kind.UPLOAD_CONFLICT, Kind.CONTENT_DIFFERS, Kind.BODY_TOO_SLOW),
     response_class=Response,
     openapi_extra={
         "requestBody": {

@@ -75,8 +75,7 @@ class OpenUploads:
     def _counted(self, buffer: Buffer) -> _Counts:
         """What the store shows, with the upload that is being opened."""
         uploads = [upload for upload, listed in opening.known(buffer).items() if listed.is_open]
-        # Whose they are matters only if one caller could have too many of them. Beyond the limit of the Dataset, nothing is opened.
-        some = uploads[: self._per_dataset] if len(uploads) > self._per_caller else ()
+        some = uploads[: self._per_dataset]  # with more than these, nothing is opened, whoever asks
         with ThreadPoolExecutor(READ_AT_ONCE, "open uploads") as pool:
             callers = [r.manifest.opened_by for r in pool.map(lambda u: opening.read(buffer, u), some) if r is not None]
         of = Counter(callers)

@@ -37,6 +37,7 @@ log = logging.getLogger(__name__)
 # The uploads of one buffer are searched for old ones at most this often, by each replica.
 SWEPT_SECONDS: Final = 600.0
 REMOVED_AT_ONCE: Final = 10_000
+SWEEPERS: Final = 4
 CLIENTS_AT_MOST: Final = 32
 
 
@@ -49,7 +50,8 @@ class Uploads:
         self._lock = threading.Lock()
         self._clients: dict[tuple[str, frozenset[tuple[str, str]]], S3Uploads] = {}
         self._swept: dict[str, float] = {}  # when the uploads of a buffer were last searched for old ones
-        self._sweeper = ThreadPoolExecutor(1, "old uploads")
+        # Several: the store of one tenant may not respond, and each request waits for it.
+        self._sweeper = ThreadPoolExecutor(SWEEPERS, "old uploads")
         self._checksums = Checksums()
         self._counts = OpenUploads(settings.open_per_dataset, settings.open_per_caller, clock)
 
@@ -99,8 +101,8 @@ class Uploads:
         if size > self._settings.hashed_bytes:
             raise Problem(
                 Kind.INVALID_REQUEST,
-                f"The files with a SHA-256 that are sent in parts have {size} bytes. Of up to {self._settings.hashed_bytes} bytes, "
-                "the gateway compares the checksum of the whole file. Announce the SHA-256 of each part instead.",
+                f"The files with a SHA-256 that are sent in parts have {size} bytes. Of up to {self._settings.hashed_bytes} "
+                "bytes, the gateway compares the checksum of the whole file. Announce the SHA-256 of each part instead.",
             )
 
     def _announced(self, buffer: Buffer, file: FileEntry) -> FileEntry:
@@ -184,9 +186,7 @@ class Uploads:
 
     # --- sending ---
 
-    def put(
-        self, buffer: Buffer, upload: str, index: int, content: bytes, headers: Mapping[str, str] = {}
-    ) -> None:
+    def put(self, buffer: Buffer, upload: str, index: int, content: bytes, headers: Mapping[str, str] = {}) -> None:
         """Write a file that was sent through the gateway.
 
         Args:
@@ -307,7 +307,9 @@ class Uploads:
         if unknown:
             errors = tuple(FieldError(field="body.files", message=f"the upload has no file {path}") for path in unknown)
             raise Problem(
-                Kind.INVALID_REQUEST, f"The upload has no file {unknown[0]}. Name files of the upload.", errors=errors[:100]
+                Kind.INVALID_REQUEST,
+                f"The upload has no file {unknown[0]}. Name files of the upload.",
+                errors=errors[:100],
             )
         wanted = [
             (entry, there[record.places.uris[index]], sha256)
@@ -428,7 +430,10 @@ class Uploads:
             log.warning("%s: removed %d uploads that were open for too long", name, removed)
 
     def remove_old(self, buffer: Buffer, now: datetime) -> int:
-        """Finish what was decided, and remove what is old. Returns: how many open uploads were removed, at most `REMOVED_AT_ONCE`."""
+        """Finish what was decided, and remove what is old.
+
+        Returns: how many open uploads were removed, at most `REMOVED_AT_ONCE`.
+        """
         seconds = min(self._settings.open_seconds, self._settings.remembered_seconds)
         old = now - timedelta(seconds=seconds)
         known = opening.known(buffer)
@@ -449,7 +454,9 @@ class Uploads:
         match self._settled(record):
             case UploadState.COMPLETE if age > self._settings.remembered_seconds:
                 opening.remove(record)
-            case UploadState.COMPLETING:  # somebody deleted its files: what is left of them, and its record, stay for a day
+            case (
+                UploadState.COMPLETING
+            ):  # somebody deleted its files: what is left of them, and its record, stay for a day
                 log.warning("the upload of a batch is complete, and its files were deleted: %s", record.places.folder)
                 if age > max(self._settings.open_seconds, self._settings.remembered_seconds):
                     opening.remove(record)

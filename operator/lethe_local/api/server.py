@@ -1,19 +1,16 @@
 """Serves the objects over HTTPS on the loopback, as a Kubernetes API server does. I/O: a port, threads."""
 
-import hmac
 import json
 import sqlite3
-import ssl
-import sys
-import threading
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import parse_qsl, urlsplit
+
+from lethe.http_server import BoundedHandler, BoundedServer, Limits, Rejected, is_same_secret, start, wrap_tls
 
 from lethe_local.api import errors
 from lethe_local.api.columns import table_of
@@ -26,6 +23,8 @@ from lethe_local.api.store import Change, ChangeType, StoreClosed
 HOST: Final = "127.0.0.1"
 MAX_BODY_BYTES: Final = 3 << 20  # as the API server
 WATCH_SECONDS: Final = 300.0
+# A watch holds a connection as long as it lasts: those of operator, committer, inlet, gateway and kubectl are some dozens.
+LIMITS: Final = Limits(body_bytes=MAX_BODY_BYTES)
 BOOKMARK_SECONDS: Final = 15.0
 _METADATA_LIST: Final = "as=PartialObjectMetadataList"
 _MERGES: Final = ("application/merge-patch+json", "application/strategic-merge-patch+json")
@@ -54,83 +53,63 @@ class ApiServer:
         Raises: OSError, if the port is taken.
         """
         handler = type("Handler", (_Handler,), {"objects": objects, "token": token})
-        self._server = _Server((HOST, port), handler)
-        self._server.daemon_threads = True
-        tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        tls.load_cert_chain(*certificate)
-        # The handshake runs in the thread of the connection, so a client that says nothing delays no other one.
-        self._server.socket = tls.wrap_socket(self._server.socket, server_side=True, do_handshake_on_connect=False)
+        self._server = BoundedServer((HOST, port), handler)
+        certificate_file, key = certificate
+        wrap_tls(self._server, str(certificate_file), str(key))
 
     @property
     def port(self) -> int:
         return int(self._server.server_address[1])
 
     def start(self) -> None:
-        # The interval is how long `stop` takes at most.
-        serve = self._server.serve_forever
-        threading.Thread(target=serve, kwargs={"poll_interval": 0.1}, name="api", daemon=True).start()
+        start(self._server, "api")
 
     def stop(self) -> None:
         self._server.shutdown()
         self._server.server_close()
 
 
-class _Server(ThreadingHTTPServer):
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that ends, or is killed, breaks its connections: that is no news. Print other errors."""
-        if not isinstance(sys.exception(), OSError):
-            super().handle_error(request, client_address)
-
-
-class _Handler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-    # Otherwise the body of an answer waits 40 ms until the client has acknowledged the header.
-    disable_nagle_algorithm = True
-    timeout = WATCH_SECONDS + 60
+class _Handler(BoundedHandler):
+    limits = LIMITS
     objects: Objects
     token: str
 
-    def do_GET(self) -> None:
-        self._answer()
+    def authorize(self) -> None:
+        """Raises: Rejected."""
+        if not is_same_secret(self.headers.get("Authorization", ""), f"Bearer {self.token}"):
+            raise Rejected(401, "Unauthorized", "the bearer token is missing or wrong")
 
-    do_POST = do_PATCH = do_PUT = do_DELETE = do_GET
+    def reject(self, rejected: Rejected) -> None:
+        error = errors.ApiError(rejected.status, rejected.reason, rejected.message)
+        self._send(error.status, error.document)
 
-    def log_message(self, format: str, *args: object) -> None:
-        """Requests are not logged."""
-
-    def _answer(self) -> None:
+    def answer(self, body: bytes) -> None:
         try:
-            body = self._body()
-            given = self.headers.get("Authorization", "")
-            if not hmac.compare_digest(given, f"Bearer {self.token}"):
-                raise errors.ApiError(401, "Unauthorized", "the bearer token is missing or wrong")
-            url = urlsplit(self.path)
-            query = dict(parse_qsl(url.query))
-            about = discovered(url.path.rstrip("/"), self.objects.kinds.values()) if self.command == "GET" else None
-            if about is not None:
-                self._send(200, about)
-                return
-            target = self._target(url.path)
-            if query.get("sendInitialEvents") in ("true", "1"):
-                raise errors.invalid("sendInitialEvents is not supported")  # clients list instead
-            if self.command == "GET" and query.get("watch") in ("true", "1"):
-                self._watch(target, query)
-                return
-            self._send(201 if self.command == "POST" else 200, self._done(target, query, body))
+            self._answer(self._parsed(body))
         except errors.ApiError as e:
             self._send(e.status, e.document)
         except sqlite3.OperationalError as e:
             failed = errors.unavailable(f"the state cannot be written: {e}. Is the disk full?")
             self._send(failed.status, failed.document)
-        except (BrokenPipeError, ConnectionResetError, ssl.SSLError, StoreClosed):
+        except StoreClosed:
             self.close_connection = True
 
-    def _body(self) -> Any:
-        length = int(self.headers.get("Content-Length") or 0)
-        if length > MAX_BODY_BYTES:
-            self.close_connection = True
-            raise errors.ApiError(413, "RequestEntityTooLarge", f"the body has more than {MAX_BODY_BYTES} bytes")
-        content = self.rfile.read(length)
+    def _answer(self, body: Any) -> None:
+        url = urlsplit(self.path)
+        query = dict(parse_qsl(url.query))
+        about = discovered(url.path.rstrip("/"), self.objects.kinds.values()) if self.command == "GET" else None
+        if about is not None:
+            self._send(200, about)
+            return
+        target = self._target(url.path)
+        if query.get("sendInitialEvents") in ("true", "1"):
+            raise errors.invalid("sendInitialEvents is not supported")  # clients list instead
+        if self.command == "GET" and query.get("watch") in ("true", "1"):
+            self._watch(target, query)
+            return
+        self._send(201 if self.command == "POST" else 200, self._done(target, query, body))
+
+    def _parsed(self, content: bytes) -> Any:
         if "protobuf" in self.headers.get("Content-Type", ""):
             raise errors.ApiError(
                 415,
@@ -142,6 +121,8 @@ class _Handler(BaseHTTPRequestHandler):
             return json.loads(content) if content else {}
         except ValueError as e:
             raise errors.bad_request(f"the body is not JSON: {e}") from None
+        except RecursionError:
+            raise errors.bad_request("the body is not JSON that can be read: it is nested too deeply") from None
 
     def _target(self, path: str) -> Target:
         parts = path.strip("/").split("/")
@@ -215,6 +196,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_header("Content-Type", "application/json")
         self.send_header("Transfer-Encoding", "chunked")
         self.end_headers()
+        self.wfile.flush()
         for event in self._events(target, query):
             line = json.dumps(event).encode() + b"\n"
             self.wfile.write(f"{len(line):x}\r\n".encode() + line + b"\r\n")
@@ -242,12 +224,7 @@ class _Handler(BaseHTTPRequestHandler):
                 yield {"type": "BOOKMARK", "object": {**bookmark, "metadata": {"resourceVersion": str(after)}}}
 
     def _send(self, status: int, document: Any) -> None:
-        content = json.dumps(document).encode()
-        self.send_response(status)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(content)))
-        self.end_headers()
-        self.wfile.write(content)
+        self.send(status, "application/json", json.dumps(document).encode())
 
 
 @dataclass(frozen=True)

@@ -2,8 +2,8 @@
 
 A cursor is `<table location>/_events/<table UUID>/<namespace>.<Dataset>/<number>.json`, and the greatest number counts. Each
 change creates the next number if it is absent, which every store that Lethe supports does atomically. So two processes never
-overwrite each other's cursor. A table that was put at the location of another one has a cursor of its own, and does not move that of the
-other; nor does another Dataset, whatever UUID its table says that it has.
+overwrite each other's cursor. A table that was put at the location of another one has a cursor of its own, and does not move that
+of the other; nor does another Dataset, whatever UUID its table says that it has.
 """
 
 import logging

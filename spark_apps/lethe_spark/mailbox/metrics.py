@@ -10,7 +10,8 @@ from time import monotonic
 from typing import Any, Final
 
 from lethe.contract.kind import RunFamily
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, start_http_server
+from lethe.http_server import serve_metrics
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
 
 from lethe_spark.mailbox.entries import Mailbox
 
@@ -94,7 +95,7 @@ class MailboxMetrics:
     def serve(self, port: int | None) -> None:
         """Serve `/metrics` on a port, in a thread; None: do not. Raises: OSError, if the port is in use."""
         if port is not None:
-            start_http_server(port, registry=self.registry)
+            serve_metrics(port, self.registry)
 
     def _oldest_age(self) -> float:
         oldest = self._mailbox.oldest_time(monotonic())

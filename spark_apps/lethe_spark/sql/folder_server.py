@@ -5,19 +5,17 @@ So Spark uses Iceberg's REST client. This server commits through `lethe.hadoop.m
 session's JVM makes the metadata.
 """
 
-import hmac
 import json
 import logging
 import secrets
-import threading
 from collections.abc import Mapping
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Final, Protocol
 from urllib.parse import unquote_plus, urlsplit
 
 from lethe.base.errors import ConflictError, InputError, LetheError, TransientError
 from lethe.hadoop.catalog import FolderCatalog
 from lethe.hadoop.metadata_folder import MetadataFolder, Version
+from lethe.http_server import BoundedHandler, BoundedServer, Limits, Rejected, is_same_secret, start
 from lethe.iceberg import catalogs
 from lethe.uri import contains
 from pyspark.sql import SparkSession
@@ -29,6 +27,8 @@ from lethe_spark.jvm.metadata import JvmMetadata, escape_requests
 log = logging.getLogger(__name__)
 
 TOKEN: Final = "X-Lethe-Token"
+# A commit of Iceberg's client may contain the whole metadata of a table with thousands of snapshots.
+LIMITS: Final = Limits(body_bytes=256 * 1024 * 1024, body_seconds=120.0)
 _TABLE: Final = "/v1/{prefix}/namespaces/{namespace}/tables"
 ENDPOINTS: Final = (
     "GET /v1/{prefix}/namespaces/{namespace}",
@@ -144,9 +144,8 @@ class FolderServer:
     def __init__(self, tables: FolderTables) -> None:
         self.tables = tables
         self.token = secrets.token_urlsafe(24)
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler_of(self))
-        self._server.daemon_threads = True
-        threading.Thread(target=self._server.serve_forever, name="lethe-folder-catalog", daemon=True).start()
+        self._server = BoundedServer(("127.0.0.1", 0), _handler_of(self))
+        start(self._server, "lethe-folder-catalog")
 
     @property
     def uri(self) -> str:
@@ -211,24 +210,20 @@ def _text(error: Exception) -> str:
     return f"{type(error).__name__}, see the driver's log"
 
 
-def _handler_of(server: FolderServer) -> type[BaseHTTPRequestHandler]:
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-        disable_nagle_algorithm = True
-        wbufsize = -1  # sends head and body as one packet
+def _handler_of(server: FolderServer) -> type[BoundedHandler]:
+    class Handler(BoundedHandler):
+        limits = LIMITS
 
-        def do_GET(self) -> None:
-            self._answer()
+        def authorize(self) -> None:
+            if not is_same_secret(self.headers.get(TOKEN, ""), server.token):
+                raise Rejected(401, "NotAuthorizedException", "this catalog serves the process that started it only")
 
-        def do_POST(self) -> None:
-            self._answer()
+        def reject(self, rejected: Rejected) -> None:
+            self._send(rejected.status, _error(rejected.status, rejected.reason, rejected.message))
 
-        def _answer(self) -> None:
-            body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-            if not hmac.compare_digest(self.headers.get(TOKEN, "").encode(), server.token.encode()):
-                return self._send(
-                    401, _error(401, "NotAuthorizedException", "this catalog serves the process that started it only")
-                )
+        def answer(self, body: bytes) -> None:
+            if self.command not in ("GET", "POST"):
+                raise Rejected(405, "BadRequestException", f"this catalog does not support {self.command}")
             try:
                 return self._send(200, server.answer(self.command, self.path, body.decode()))
             except Exception as e:
@@ -239,15 +234,7 @@ def _handler_of(server: FolderServer) -> type[BaseHTTPRequestHandler]:
                 return self._send(status, _error(status, kind, text))
 
         def _send(self, status: int, text: str) -> None:
-            content = text.encode()
-            self.send_response(status)
-            self.send_header("Content-Type", "application/json")
-            self.send_header("Content-Length", str(len(content)))
-            self.end_headers()
-            self.wfile.write(content)
-
-        def log_message(self, format: str, *args: Any) -> None:
-            log.debug(format, *args)
+            self.send(status, "application/json", text.encode())
 
     return Handler
 

@@ -62,7 +62,10 @@ def test_a_gateway_that_is_killed_by_a_signal_loses_nothing(lake_site: Site) -> 
     for last, action in ((decided, get), (decided, sweep), (marked, post)):
         batch = sent.copied_to(replace(lake_site, uri=f"{lake_site.uri}/{last}-{action.__name__}"))
         child = subprocess.run(
-            [sys.executable, "-c", _CHILD, batch.site.uri, str(last), "after"], capture_output=True, text=True, timeout=120
+            [sys.executable, "-c", _CHILD, batch.site.uri, str(last), "after"],
+            capture_output=True,
+            text=True,
+            timeout=120,
         )
         assert child.returncode == -signal.SIGKILL, child.stderr
 

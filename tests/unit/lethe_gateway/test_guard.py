@@ -52,6 +52,7 @@ def test_proxies_are_networks() -> None:
         ("GET", "/v1/namespaces/ns/datasets/flights/batches/2026/changes", 30),
         ("PUT", f"/v1/namespaces/ns/datasets/flights/uploads/{'0' * 32}/files/0", 300),
         ("POST", f"/v1/namespaces/ns/datasets/flights/uploads/{'0' * 32}/files/0", 30),
+        ("GET", f"/v1/namespaces/ns/datasets/flights/uploads/{'0' * 32}:complete", 30),
     ],
 )
 def test_only_streams_last_for_ever_and_only_files_are_large(method: str, path: str, seconds: float | None) -> None:

@@ -8,13 +8,15 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from fastapi.testclient import TestClient
 from lethe.buffer.batch_rows import BatchRow
 from lethe.contract.result import ErasureOutcome, RequestResult
 from lethe.ledger.erasure import Erasure
 from lethe_gateway import paging
-from lethe_gateway.identity.caller import Right
+from lethe_gateway.identity.caller import Caller, Right
+from lethe_gateway.limits import Concurrency
 from lethe_gateway.problems import Kind, Problem
-from lethe_gateway.settings import Limits, Settings
+from lethe_gateway.settings import Limits, Settings, UploadSettings
 from lethe_gateway.tables.errors import problem_of
 from lethe_gateway.tables.records import BatchFacts, KnownErasure
 from lethe_gateway.tables.target import Target
@@ -22,7 +24,7 @@ from lethe_gateway.tables.target import Target
 from tests.support.builders import NOW
 from tests.support.clock import wait_until
 from tests.support.gateway_lake import DATASET_STATUS
-from tests.support.gateway_parts import RIGHTS, TOKEN, OneTable, Parts, Resources, Rights
+from tests.support.gateway_parts import READER, RIGHTS, TOKEN, OneTable, Parts, Resources, Rights
 from tests.support.resources import a_dataset_body, a_restatement_body
 
 DATASET = "/v1/namespaces/ns/datasets/flights"
@@ -202,6 +204,34 @@ def test_a_request_that_takes_too_long_is_a_503_at_once_and_keeps_its_place_unti
         assert (first.status_code, first.json()["type"]) == (503, Kind.TIMED_OUT.type)
         assert (second.status_code, second.json()["type"]) == (429, Kind.TOO_MANY_REQUESTS.type)
         wait_until(lambda: client.get(DATASET).status_code == 200, 30)
+
+
+@pytest.mark.parametrize(
+    ("route", "method", "places"), [(":complete", "POST", "completing"), ("/files/0", "PUT", "sending")]
+)
+def test_long_requests_of_one_tenant_leave_places_for_others(route: str, method: str, places: str) -> None:
+    """A tenant may have many callers; those of one namespace together get half of the places."""
+    other = Caller("ben", "u2", token="other")
+    uploads = UploadSettings(completeAtOnce=2, throughAtOnce=2)
+    made = parts(
+        identity=Rights({TOKEN: READER, "other": other}),
+        settings=Settings(namespaces=("ns", "elsewhere"), uploads=uploads),
+    )
+    with made.client() as client:
+        held: Concurrency = getattr(client.app.state.services, places)  # type: ignore[attr-defined]
+        shared = TestClient(client.app, headers={"Authorization": "Bearer other"}, raise_server_exceptions=False)
+        held.enter("of ana", "\0\0ns")  # as a request that takes minutes
+        path = f"{DATASET}/uploads/{'0' * 32}{route}"
+
+        same = [client.request(method, path), shared.request(method, path)]
+        elsewhere = shared.request(method, path.replace("/ns/", "/elsewhere/"))
+        short = client.get(DATASET)
+
+    assert [a.status_code for a in same] == [429, 429]
+    assert all(a.headers["Retry-After"] for a in same)
+    assert elsewhere.status_code not in (429, 503)
+    assert short.status_code == 200
+    assert held.active == 1
 
 
 @pytest.mark.parametrize("length", ["99999999999999999999999", "1048577", "-1", "abc"])
