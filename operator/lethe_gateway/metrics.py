@@ -5,7 +5,7 @@ The port is not that of the API, so a client that reads metrics needs no token, 
 
 from typing import Final
 
-from lethe.http_server import serve_metrics
+from lethe.metrics_server import serve_metrics
 from prometheus_client import CollectorRegistry, Counter, Histogram, ProcessCollector
 
 # Bounds of the histogram, in seconds.

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from lethe.http_server import serve_metrics
+from lethe.metrics_server import serve_metrics
 from lethe_operator.reasons import Reason
 from prometheus_client import CollectorRegistry, ProcessCollector
 from prometheus_client.core import GaugeMetricFamily

@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import Any, Final
 
 from lethe.buffer.batch_rows import STATES, Total, Totals
-from lethe.http_server import serve_metrics
+from lethe.metrics_server import serve_metrics
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.metrics_core import Metric

@@ -5,7 +5,6 @@ sends it; and only then the body. A request that is rejected ends its connection
 one.
 """
 
-import gzip
 import hmac
 import io
 import re
@@ -20,11 +19,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import parse_qs, urlsplit
-
-if TYPE_CHECKING:
-    from prometheus_client import CollectorRegistry
+from typing import Any, Final
 
 _LENGTH: Final = re.compile(r"[0-9]{1,18}")
 _BUFFER_BYTES: Final = 8192
@@ -123,7 +118,7 @@ class BoundedHandler(BaseHTTPRequestHandler):
     def setup(self) -> None:
         super().setup()
         self._reader = _Reader(self.connection)
-        self.rfile = io.BufferedReader(self._reader, _BUFFER_BYTES)
+        self.rfile = self._buffered = io.BufferedReader(self._reader, _BUFFER_BYTES)
 
     def handle_one_request(self) -> None:
         try:
@@ -155,7 +150,7 @@ class BoundedHandler(BaseHTTPRequestHandler):
     def _next_request(self) -> bool:
         """Read the request line and the headers. False: there is no other request, or it was answered with an error."""
         self._reader.allow(self.limits.idle_seconds, None)
-        if not self.rfile.peek(1):
+        if not self._buffered.peek(1):
             return False
         self._reader.allow(self.limits.header_seconds, self.limits.header_bytes)
         self.raw_requestline = self.rfile.readline(self.limits.header_bytes + 1)
@@ -299,32 +294,3 @@ def wrap_tls(server: BoundedServer, certificate: str, key: str) -> None:
     tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     tls.load_cert_chain(certificate, key)
     server.socket = tls.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)
-
-
-def serve_metrics(port: int, registry: "CollectorRegistry", host: str = "0.0.0.0") -> BoundedServer:
-    """Serve Prometheus metrics on a port, in a thread. Raises: OSError, if the port is in use."""
-    from prometheus_client.exposition import choose_encoder
-
-    class Handler(BoundedHandler):
-        limits = Limits(connections=32, header_bytes=16_384)
-
-        def authorize(self) -> None:
-            """Metrics need no token: they are on a port of their own."""
-
-        def answer(self, body: bytes) -> None:  # noqa: ARG002
-            if self.command not in ("GET", "HEAD"):
-                raise Rejected(405, "MethodNotAllowed", "metrics can only be read")
-            wanted = parse_qs(urlsplit(self.path).query).get("name[]")
-            encode, media_type = choose_encoder(self.headers.get("Accept", ""))
-            content = encode(registry.restricted_registry(wanted) if wanted else registry)
-            if "gzip" in self.headers.get("Accept-Encoding", ""):
-                self.send(200, media_type, gzip.compress(content), {"Content-Encoding": "gzip"})
-            else:
-                self.send(200, media_type, content)
-
-        def reject(self, rejected: Rejected) -> None:
-            self.send(rejected.status, "text/plain; charset=utf-8", f"{rejected.message}\n".encode())
-
-    server = BoundedServer((host, port), Handler)
-    start(server, "metrics")
-    return server

@@ -133,7 +133,11 @@ class S3Uploads:
             raise store_error_of(uri, e) from None
         known = str(found.get("ChecksumSHA256", ""))
         # That of an object with parts is a checksum of checksums, like `<base64>-3`.
-        if found["ETag"].strip('"') != etag or found.get("ChecksumType", "FULL_OBJECT") != "FULL_OBJECT" or "-" in known:
+        if (
+            found["ETag"].strip('"') != etag
+            or found.get("ChecksumType", "FULL_OBJECT") != "FULL_OBJECT"
+            or "-" in known
+        ):
             return None
         return base64.b64decode(known).hex() or None
 

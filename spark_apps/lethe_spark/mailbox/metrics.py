@@ -10,7 +10,7 @@ from time import monotonic
 from typing import Any, Final
 
 from lethe.contract.kind import RunFamily
-from lethe.http_server import serve_metrics
+from lethe.metrics_server import serve_metrics
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
 
 from lethe_spark.mailbox.entries import Mailbox

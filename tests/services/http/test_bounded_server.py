@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 from lethe import http_server
-from lethe.http_server import BoundedHandler, BoundedServer, Limits, Rejected, serve_metrics, start
+from lethe.http_server import BoundedHandler, BoundedServer, Limits, Rejected, start
+from lethe.metrics_server import serve_metrics
 from lethe_local.api.objects import Objects
 from lethe_local.api.server import MAX_BODY_BYTES, ApiServer
 from lethe_local.api.store import Store

@@ -38,9 +38,7 @@ def test_a_presigned_put_never_overwrites_an_object(s3: S3, bucket: str, sha256:
 @pytest.mark.parametrize("omitted", ["If-None-Match", "x-amz-checksum-sha256"])
 def test_a_client_cannot_leave_out_what_was_signed(s3: S3, bucket: str, omitted: str) -> None:
     """Without the condition, the URL would overwrite a file that was checked already."""
-    request = S3Uploads(s3.properties()).put(
-        f"s3://{bucket}/a.parquet", len(NEW), hashlib.sha256(NEW).hexdigest(), 60
-    )
+    request = S3Uploads(s3.properties()).put(f"s3://{bucket}/a.parquet", len(NEW), hashlib.sha256(NEW).hexdigest(), 60)
     assert omitted in request.headers
     without = Presigned(request.url, {k: v for k, v in request.headers.items() if k != omitted})
 
