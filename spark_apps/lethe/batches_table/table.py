@@ -23,6 +23,7 @@ from lethe.batches_table import files as tracking_files
 from lethe.batches_table.change import Change, plan_change
 from lethe.batches_table.upkeep import expire_old
 from lethe.buffer.batch_rows import BatchRow, Totals, row_of
+from lethe.guards.properties import require_safe_table
 from lethe.iceberg import catalogs
 from lethe.iceberg.facts import TableFacts, observe
 from lethe.ledger.ledger import BatchEntry
@@ -143,7 +144,8 @@ def bring_up_to_date(
 
     The ledger overrides `update.waiting`.
     Returns: None, if there is no table of batches and `update.create` is False.
-    Raises: InputError (BatchesTableTaken, UnsupportedCatalog), LedgerError, ConflictError, what the catalog raises.
+    Raises: InputError (BatchesTableTaken, UnsupportedCatalog, UnsafeProperty), LedgerError, ConflictError; what the catalog
+        raises.
     """
     if catalogs.is_folder(catalog.properties) and not update.create:
         return None
@@ -158,6 +160,8 @@ def bring_up_to_date(
         tracking = find(catalog, table_name)
         if tracking is None and not update.create:
             return None
+        if tracking is not None:
+            require_safe_table(name_of(table_name), tracking.location(), tracking.properties)
         head = tracking.current_snapshot() if tracking is not None else None
         heads |= {head.snapshot_id} if head is not None else set()
         only_ledger = update.waiting is None and not update.rebuild

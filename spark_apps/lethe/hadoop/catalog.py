@@ -46,7 +46,7 @@ class FolderCatalog(NoopCatalog):
             identifier=parts,
             metadata=metadata,
             metadata_location=found.location,
-            io=self._load_file_io(metadata.properties, found.location),
+            io=self._load_file_io(location=found.location),
             catalog=self,
         )
 

@@ -14,7 +14,8 @@ from urllib.parse import parse_qsl, unquote, urlencode, urlsplit
 
 import yaml
 from pyiceberg.catalog import Catalog, load_catalog
-from pyiceberg.io import PY_IO_IMPL
+from pyiceberg.io import PY_IO_IMPL, FileIO, load_file_io
+from pyiceberg.typedef import EMPTY_DICT, Properties
 from pyiceberg.utils.config import Config, merge_config
 
 from lethe.base.errors import InputError
@@ -122,8 +123,19 @@ def load(name: str, path: Path | None = None) -> Catalog:
         catalog: Catalog = VendingCatalog(name, **cast(dict[str, str], conf))
     else:
         defaults = {**_TIMEOUTS, PY_IO_IMPL: file_io.IMPLEMENTATION, "init_catalog_tables": "false"}
-        catalog = load_catalog(name, **{**defaults, **own})
+        catalog = _without_tables_properties(load_catalog(name, **{**defaults, **own}))
     _refuse_nessie(name, catalog.properties)
+    return catalog
+
+
+def _without_tables_properties(catalog: Catalog) -> Catalog:
+    """Let the catalog open files with its own properties alone. PyIceberg would add those of the table, which could name classes
+    to load and hosts to send the credentials of the catalog to."""
+
+    def own_file_io(_: Properties = EMPTY_DICT, location: str | None = None) -> FileIO:
+        return load_file_io(catalog.properties, location)
+
+    catalog._load_file_io = own_file_io  # type: ignore[assignment,method-assign]
     return catalog
 
 

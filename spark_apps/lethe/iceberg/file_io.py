@@ -17,18 +17,6 @@ from pyiceberg.io.pyarrow import PyArrowFileIO
 # For PyIceberg's property `py-io-impl`.
 IMPLEMENTATION: Final = f"{__name__}.SharedFileIO"
 KEPT_AT_MOST: Final = 32
-# Beginnings of table properties that no client reads.
-_NOT_OF_FILES: Final = (
-    "lethe.",
-    "write.",
-    "read.",
-    "commit.",
-    "history.",
-    "format-version",
-    "owner",
-    "created-at",
-    "gc.",
-)
 # Scheme, host or bucket, and the properties of files.
 _Key: TypeAlias = tuple[str, str | None, frozenset[tuple[str, str]]]
 
@@ -65,10 +53,8 @@ _clients: Final = _Clients()
 
 
 class SharedFileIO(PyArrowFileIO):
-    """Tables whose own properties configure the access to files get a client of their own."""
+    """Two FileIO with the same properties share their clients."""
 
     def _initialize_fs(self, scheme: str, netloc: str | None = None) -> FileSystem:
-        of_files = frozenset((k, v) for k, v in self.properties.items() if not k.startswith(_NOT_OF_FILES))
-        return _clients.get(
-            (scheme, netloc, of_files), lambda: super(SharedFileIO, self)._initialize_fs(scheme, netloc)
-        )
+        key = (scheme, netloc, frozenset(self.properties.items()))
+        return _clients.get(key, lambda: super(SharedFileIO, self)._initialize_fs(scheme, netloc))

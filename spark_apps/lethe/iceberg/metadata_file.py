@@ -113,19 +113,19 @@ _versions: Final = Versions()
 
 
 def read(location: str, properties: Mapping[str, Any], versions: Versions = _versions) -> tuple[StaticTable, Version]:
-    """Read a metadata file, as PyIceberg's `StaticTable.from_metadata` does.
+    """Read a metadata file, as PyIceberg's `StaticTable.from_metadata` does, but open its files without the table's properties.
 
     Args:
         properties: PyIceberg's properties of the catalog, with the credentials for this table.
     Raises: what the store raises; PyIceberg's ValidationError, if the file is not the metadata of a table.
     """
-    file = load_file_io(dict(properties), location).new_input(location)
+    io = load_file_io(dict(properties), location)
+    file = io.new_input(location)
     with file.open() as stream, Compressor.get_compressor(location).stream_decompressor(stream) as plain:
         text = plain.read().decode()
     folder = location.rpartition("/")[0]
     before = versions.get(folder)
     version = (before.followed_by(text) if before is not None else None) or Version.of(text)
     versions.keep(folder, version)
-    io = load_file_io({**properties, **version.metadata.properties}, location)
     name = ("static-table", location)
     return StaticTable(name, version.metadata, location, io, NoopCatalog("static-table")), version

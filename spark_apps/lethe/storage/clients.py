@@ -15,6 +15,7 @@ import boto3
 from obstore.store import AzureStore, GCSStore, S3Store
 
 from lethe.base.names import VENDED_FOR
+from lethe.guards.properties import with_vended
 from lethe.uri import Backend
 
 Client = S3Store | GCSStore | AzureStore
@@ -73,7 +74,7 @@ def _vended(properties: Mapping[str, str]) -> _Current:
     def current() -> tuple[Mapping[str, str], datetime | None]:
         vended = vendor.now()
         left = None if vended.due is None else timedelta(seconds=max(vended.due - time.monotonic(), 0.0))
-        return {**properties, **vended.config}, None if left is None else datetime.now(UTC) + left
+        return with_vended(properties, vended.config), None if left is None else datetime.now(UTC) + left
 
     return current
 

@@ -4,7 +4,8 @@ Iceberg's Java library renews them itself if the catalog names an endpoint for i
 PyIceberg 0.12 has the request (`RestCatalog.load_credentials`) but never sends it: a FileIO keeps the credentials that the table
 was loaded with.
 
-Invariant: properties with `names.VENDED_FOR` are for the files of that table only. Buffers have their own credentials.
+Invariants: properties with `names.VENDED_FOR` are for the files of that table only. Buffers have their own credentials. Of what
+the catalog answers and of the properties of a table, only what `lethe.guards.properties` allows reaches a client.
 """
 
 import logging
@@ -19,13 +20,15 @@ from typing import Any, Final, cast
 from botocore.credentials import RefreshableCredentials
 from pyiceberg.catalog.rest import RestCatalog, TableResponse
 from pyiceberg.io import PY_IO_IMPL, FileIO, InputFile, OutputFile, load_file_io
-from pyiceberg.table import Table
+from pyiceberg.table import StagedTable, Table
+from pyiceberg.typedef import EMPTY_DICT, Properties
 from requests import Response, Session
 from requests.exceptions import ConnectionError as RequestConnectionError
 from tenacity import Future, Retrying, retry_if_exception, retry_if_result, stop_after_attempt, wait_random_exponential
 from urllib3.exceptions import ProtocolError
 
 from lethe.base.names import VENDED_FOR
+from lethe.guards import properties as allowed
 
 log = logging.getLogger(__name__)
 
@@ -43,8 +46,6 @@ _MARGIN_FRACTION: Final = 0.2
 _UNKNOWN_LIFE_SECONDS: Final = 300.0
 # The time until the next request after a failed one.
 _PAUSE_SECONDS: Final = 10.0
-# The prefixes of the FileIO properties that a catalog vends.
-_OF_STORES: Final = ("s3.", "gcs.", "adls.", "oss.", "client.region")
 # A property whose name contains this is an expiry time, in milliseconds since 1970.
 _EXPIRY: Final = "expires-at"
 # The properties that identify a catalog and its user.
@@ -103,12 +104,12 @@ class Vendor:
         self._properties = properties
         self._table = table
         self._lock = threading.Lock()
-        self._catalog: RestCatalog | None = None
+        self._catalog: PatientCatalog | None = None
         self._location = ""
         self._vended: Vended | None = None
 
     @classmethod
-    def seeded(cls, catalog: RestCatalog, table: Table) -> "Vendor":
+    def seeded(cls, catalog: "PatientCatalog", table: Table) -> "Vendor":
         """Start with the credentials of a table that was loaded just now."""
         vendor = cls(catalog.properties, ".".join(table.name()))
         vendor._catalog, vendor._location = catalog, table.metadata_location
@@ -140,7 +141,8 @@ class Vendor:
             self._catalog = PatientCatalog("lethe", **self._properties)
         if self._location:
             try:
-                vended = self._catalog.load_credentials(self._table, self._location)
+                answered = self._catalog.load_credentials(self._table, self._location)
+                vended = self._catalog.allowed(answered, self._table)
             except NotImplementedError:  # the catalog vends credentials only when it loads a table
                 vended = {}
             if vended:
@@ -151,8 +153,8 @@ class Vendor:
 
 
 def vended_with(catalog: RestCatalog, table: Table) -> dict[str, str]:
-    """The properties that a catalog has vended with a table: those of its FileIO that differ from the catalog's."""
-    return {k: v for k, v in table.io.properties.items() if k.startswith(_OF_STORES) and catalog.properties.get(k) != v}
+    """The properties that a catalog has vended with a table and that differ from the catalog's."""
+    return {k: v for k, v in table.config.items() if catalog.properties.get(k) != v}
 
 
 _vendors: dict[tuple[str, ...], Vendor] = {}
@@ -178,7 +180,7 @@ class VendedFileIO(FileIO):
 
     def __init__(self, properties: Mapping[str, Any], vendor: Vendor | None = None) -> None:
         """Args:
-        properties: As `of_table` returns them, and optionally properties of the table.
+        properties: As `of_table` returns them.
         """
         super().__init__(dict(properties))
         self._vendor = vendor
@@ -202,7 +204,8 @@ class VendedFileIO(FileIO):
         with self._lock:
             made = self._made.get(scheme)
             if made is None or made[0] is not vended:
-                made = vended, load_file_io({**_without_vendor(self.properties), **vended.config}, location)
+                own = _without_vendor(self.properties)
+                made = vended, load_file_io(allowed.with_vended(own, vended.config), location)
                 self._made[scheme] = made
             return made[1]
 
@@ -215,8 +218,51 @@ class VendedFileIO(FileIO):
 
 
 class PatientCatalog(RestCatalog):
-    """PyIceberg's REST catalog. A read that fails in passing is repeated, as Iceberg's Java client does it, and a request to a
-    server that is silent ends with an error."""
+    """PyIceberg's REST catalog, whose clients neither its answers nor the properties of its tables configure.
+
+    A read that fails in passing is repeated, as Iceberg's Java client does it, and a request to a server that is silent ends
+    with an error.
+    """
+
+    def __init__(self, name: str, **properties: str) -> None:
+        self._configured = properties
+        super().__init__(name, **properties)
+
+    def allowed(self, answered: Mapping[str, str], table: str) -> dict[str, str]:
+        """What the catalog may say about the files of a table. Raises: InputError (`UnsafeProperty`)."""
+        return allowed.vended(answered, self._configured, f"table {table} of the catalog {self.name}")
+
+    def _fetch_config(self) -> None:
+        super()._fetch_config()
+        self.properties = allowed.configuration(self.properties, self._configured, f"the catalog {self.name}")
+        self.uri = self.properties["uri"]
+
+    def _load_file_io(self, properties: Properties = EMPTY_DICT, location: str | None = None) -> FileIO:
+        """The FileIO of the catalog's own properties, without those of a table, which PyIceberg gives here."""
+        del properties
+        return super()._load_file_io(location=location)
+
+    def _response_to_table(self, identifier_tuple: tuple[str, ...], table_response: TableResponse) -> Table:
+        config, io = self._opened_with(identifier_tuple, table_response)
+        location = cast(str, table_response.metadata_location)
+        return Table(identifier_tuple, table_response.metadata, location, io, self, config)
+
+    def _response_to_staged_table(
+        self, identifier_tuple: tuple[str, ...], table_response: TableResponse
+    ) -> StagedTable:
+        config, io = self._opened_with(identifier_tuple, table_response)
+        location = cast(str, table_response.metadata_location)
+        return StagedTable(identifier_tuple, table_response.metadata, location, io, self, config)
+
+    def _opened_with(self, name: tuple[str, ...], response: TableResponse) -> tuple[dict[str, str], FileIO]:
+        """What the catalog has vended with a table, and a FileIO with it."""
+        location = response.metadata_location
+        best = self._resolve_storage_credentials(response.storage_credentials, location)
+        config = self.allowed({**response.config, **best}, ".".join(name))
+        io = super()._load_file_io(location=location)
+        if config:
+            io = load_file_io(allowed.with_vended(io.properties, config), location)
+        return config, io
 
     def _create_session(self) -> Session:
         session = super()._create_session()
@@ -249,7 +295,7 @@ class VendingCatalog(PatientCatalog):
     def _response_to_table(self, identifier_tuple: tuple[str, ...], table_response: TableResponse) -> Table:
         table = super()._response_to_table(identifier_tuple, table_response)
         if vended_with(self, table):
-            named = {**table.io.properties, VENDED_FOR: ".".join(identifier_tuple)}
+            named = {**self.properties, VENDED_FOR: ".".join(identifier_tuple)}
             table.io = VendedFileIO(named, Vendor.seeded(self, table))
         return table
 
@@ -263,8 +309,9 @@ def for_boto3(properties: Mapping[str, str]) -> tuple[dict[str, str], Refreshabl
     """
     vendor = vendor_of(properties)
     vended = vendor.now()
+    current_properties = allowed.with_vended(properties, vended.config)
     if "s3.access-key-id" not in vended.config:
-        return {**properties, **vended.config}, None
+        return current_properties, None
 
     def renewed() -> dict[str, str]:
         current = vendor.now()
@@ -281,4 +328,4 @@ def for_boto3(properties: Mapping[str, str]) -> tuple[dict[str, str], Refreshabl
     credentials = RefreshableCredentials.create_from_metadata(
         renewed(), renewed, "vended", advisory_timeout=0, mandatory_timeout=0
     )
-    return {**properties, **vended.config}, credentials
+    return current_properties, credentials

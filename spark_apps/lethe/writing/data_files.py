@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 from pyiceberg.io import load_file_io
 from pyiceberg.table.locations import load_location_provider
 
+from lethe.guards.properties import without_location_providers
 from lethe.ingest.registrable import by_field_id, columns_of, data_file_document
 from lethe.writing.dictionaries import without_unused
 from lethe.writing.layout import GROUP_BYTES, TableLayout, float_columns, parquet_options, row_group_bytes
@@ -72,7 +73,7 @@ class DataFileWriter:
 
 def data_location(layout: TableLayout, partition: Partition, name: str) -> str:
     """The URI of a new data file, as the table's properties say."""
-    properties = {**layout.target.properties, "write.data.path": layout.folder}
+    properties = {**without_location_providers(layout.target.properties), "write.data.path": layout.folder}
     properties.setdefault("write.object-storage.enabled", "false")
     key = _Key(partition.path(layout)) if partition.values else None
     return load_location_provider(layout.location, properties).new_data_location(name, key)  # type: ignore[arg-type]

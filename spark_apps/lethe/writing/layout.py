@@ -40,6 +40,7 @@ from lethe.vacuum.one_by_one import has_bloom_filters
 # The rows of a row group have at most so many bytes in memory before they are encoded.
 GROUP_BYTES: Final = 128 * 1024**2
 _FORMAT: Final = "write.format.default"
+_ENCRYPTED: Final = "encryption.key-id"
 _PARQUET: Final = "write.parquet."
 _CODECS: Final = {
     "zstd": "zstd",
@@ -98,9 +99,8 @@ class TableLayout:
         properties = self.target.properties
         if properties.get(_FORMAT, "parquet").lower() != "parquet":
             raise Unsupported(f"its files are {properties[_FORMAT]}")
-        for name in ("write.location-provider.impl", "encryption.key-id"):
-            if name in properties:
-                raise Unsupported(f"it has the property {name}")
+        if _ENCRYPTED in properties:
+            raise Unsupported(f"it has the property {_ENCRYPTED}")
         parquet_options(properties)
         _ = self.file_schema, self.sort_keys
         for one in self.target.spec.fields:

@@ -5,6 +5,7 @@ from typing import Any
 
 from lethe.base import names
 from lethe.base.errors import InputError, TableError
+from lethe.guards.properties import may_be_unsafe, require_safe_table
 
 from lethe_spark.jvm.errors import JvmError, reading, says_another_table, transient
 from lethe_spark.jvm.gateway import each
@@ -17,6 +18,7 @@ class IcebergTable:
         gateway: py4j's gateway to the JVM.
         name: "namespace.table".
         java: Iceberg's table in this JVM.
+    Raises: InputError (`UnsafeProperty`); also `refresh`.
     """
 
     def __init__(self, gateway: Any, catalog: str, name: str, java: Any) -> None:
@@ -24,6 +26,7 @@ class IcebergTable:
         self.catalog = catalog
         self.name = name
         self.java = java
+        self._require_safe()
 
     @property
     def jvm(self) -> Any:
@@ -46,6 +49,13 @@ class IcebergTable:
                 f"{self.full_name} was dropped, created again or renamed during the run. Nothing was committed to the table that "
                 "has this name now. Restore the other table, or start again with this one.",
             ) from e
+        self._require_safe()
+
+    def _require_safe(self) -> None:
+        """Refuse a table whose properties would configure this JVM. Raises: InputError (`UnsafeProperty`)."""
+        names = str(self.java.properties().keySet().toString())  # one call; each property would be several
+        properties = self.properties if may_be_unsafe(names) else {}
+        require_safe_table(self.full_name, self.location, properties)
 
     @property
     def metadata_location(self) -> str:

@@ -12,6 +12,7 @@ from lethe.base.errors import InputError
 from lethe.files.bounds import split_by_bounds
 from lethe.files.increment import SnapshotFiles
 from lethe.files.read_plan import ReadPlan, covered_by, plan_read, skipped_ranges, unsure_of
+from lethe.guards.properties import require_safe_table
 from lethe.iceberg import catalogs
 from lethe.iceberg.facts import TableFacts, column_dropped, observe
 from lethe.iceberg.snapshot_files import SnapshotView
@@ -70,13 +71,14 @@ def read(
         batch_column: The column of batch ids, for a table that Lethe has not prepared. A prepared table stores its own.
     Returns: a frame with the columns of the table.
     Raises: InputError (UnknownCatalog, CatalogNotServed, SnapshotNotFound, InvalidRead, NotAnAncestor, ForeignChange,
-        ErasedBetween, ColumnGone, BatchColumnDropped); LedgerError, if a ledger cannot be read.
+        ErasedBetween, ColumnGone, BatchColumnDropped, UnsafeProperty); LedgerError, if a ledger cannot be read.
     """
     catalog, dot, name = table.partition(".")
     if not dot or "." not in name:
         raise InputError("InvalidRead", f"{table!r}: expected catalog.namespace.table.")
     require_served(spark, catalog, name, catalogs.properties(catalog))
     loaded = catalogs.load(catalog).load_table(name)
+    require_safe_table(table, loaded.location(), loaded.properties)
     source = _Source(spark, catalog, name, loaded, observe(loaded, batch_column, name=name))
     if since is not None:
         if snapshot_id is not None or as_of is not None:

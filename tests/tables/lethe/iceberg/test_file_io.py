@@ -1,4 +1,4 @@
-"""Tables of one catalog share the clients that read their files, unless their own properties change the access."""
+"""Tables of one catalog share the clients that read their files."""
 
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -33,13 +33,6 @@ def created(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 def client(properties: dict[str, str], scheme: str = "s3", netloc: str | None = "lake") -> FileSystem:
     return SharedFileIO(properties).fs_by_scheme(scheme, netloc)
-
-
-def test_tables_share_a_client_whatever_else_their_properties_say(created: list[str]) -> None:
-    found = client({**OWN, "lethe.dataset": "ns/a", "write.format.default": "parquet"})
-
-    assert client({**OWN, "lethe.dataset": "ns/b"}) is found
-    assert created == ["s3"]
 
 
 def test_another_bucket_or_access_is_another_client(created: list[str]) -> None:
@@ -92,7 +85,9 @@ def test_all_tables_of_an_opened_sql_catalog_are_loaded_and_read_with_one_client
     catalog = catalogs.load("main", config)
     catalog.create_namespace("ns")
     for name in "ab":
-        catalog.create_table(f"ns.{name}", Schema())
+        catalog.create_table(
+            f"ns.{name}", Schema(), properties={"owner": name, "s3.endpoint": f"http://{name}.example"}
+        )
 
     for name in "ab":
         table = catalog.load_table(f"ns.{name}")
