@@ -24,6 +24,7 @@ class Cluster(Spec):
 
     properties: Mapping[str, str | int | bool]  # of librdkafka: bootstrap.servers, security.protocol, sasl.…, ssl.…
     schema_registry: Registry | None = None  # None: there is none
+    topics: tuple[str, ...] | None = None  # patterns of "cluster/topic" that the namespace may read; None: every topic
 
 
 class _File(Spec):

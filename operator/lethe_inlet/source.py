@@ -15,6 +15,7 @@ from typing import Final
 
 from lethe.base import names
 from lethe.base.errors import LetheError
+from lethe.guards.boundary import outside_topics
 from lethe.iceberg import catalogs
 from lethe.iceberg.facts import observe
 from lethe.ingest.checking import columns_of
@@ -109,6 +110,9 @@ class Source:
         cluster = self.clusters().get(self.kafka.cluster)
         if cluster is None:
             raise troubles.no_cluster(self.kafka.cluster)
+        outside = outside_topics(cluster.topics, self.kafka.cluster, self.kafka.topics)
+        if outside is not None:
+            raise troubles.outside(outside.message(self.dataset.meta.namespace))
         schemas = Schemas(cluster.schema_registry) if cluster.schema_registry is not None else None
         topics = Topics(self.kafka.cluster, cluster, self.kafka.topics, self.stopped)
         try:

@@ -41,6 +41,10 @@ def no_cluster(cluster: str) -> Trouble:
     )
 
 
+def outside(message: str) -> Trouble:
+    return Trouble(Reason.OUTSIDE_BOUNDARY, f"{message} Nothing is read.")
+
+
 def other_cluster(cluster: str, log_uri: str) -> Trouble:
     return Trouble(
         Reason.SOURCE_REPLACED,

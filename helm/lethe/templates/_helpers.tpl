@@ -94,10 +94,15 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- /* The Kafka clusters of a watched namespace {root, namespace}. */ -}}
 {{- define "lethe.kafkaFileOf" -}}
 {{- $namespace := .namespace -}}
+{{- $boundary := include "lethe.boundary" . | fromYaml -}}
+{{- $topics := dict -}}
+{{- if hasKey $boundary "topics" -}}
+{{- $_ := set $topics "topics" $boundary.topics -}}
+{{- end -}}
 {{- $found := dict -}}
 {{- range $name, $cluster := .root.Values.inlet.clusters -}}
 {{- if or (not $cluster.namespaces) (has $namespace $cluster.namespaces) -}}
-{{- $_ := set $found $name (omit $cluster "namespaces") -}}
+{{- $_ := set $found $name (merge (deepCopy $topics) (omit $cluster "namespaces")) -}}
 {{- end -}}
 {{- end -}}
 {{ dict "clusters" $found | toYaml }}

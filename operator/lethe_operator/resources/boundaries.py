@@ -73,6 +73,7 @@ class Boundary(_Strict):
     tables: tuple[str, ...] | None = None  # patterns of "namespace.table"; None: every table
     uris: tuple[str, ...] | None = None  # prefixes, compared by whole path segments; None: every URI
     queues: tuple[str, ...] | None = None  # prefixes of queue URLs, compared by whole path segments; None: every queue
+    topics: tuple[str, ...] | None = None  # patterns of "cluster/topic" of Kafka; None: every topic
     operations: tuple[AllowedOperation, ...] | None = None  # None: every operation
     driver: PodLimits = PodLimits()
     executors: ExecutorLimits = ExecutorLimits()

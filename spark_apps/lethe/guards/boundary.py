@@ -78,6 +78,18 @@ def outside_prefixes(prefixes: tuple[str, ...] | None, what: str, uri: str, name
     return Outside(what, uri, name, listed(prefixes))
 
 
+def outside_topics(patterns: tuple[str, ...] | None, cluster: str, topics: Iterable[str]) -> Outside | None:
+    """Check the topics of a Kafka cluster.
+
+    Args:
+        patterns: Of "cluster/topic"; None: every topic is allowed.
+    """
+    for topic in topics:
+        if patterns is not None and not matches_any(patterns, f"{cluster}/{topic}"):
+            return Outside("spec.source.kafka.topics", f"{cluster}/{topic}", "topics", listed(patterns))
+    return None
+
+
 def outside_operation(boundary: RunBoundary, what: str, operation: AllowedOperation) -> Outside | None:
     allowed = boundary.operations
     if allowed is None or operation in allowed:

@@ -132,10 +132,11 @@ def _without_tables_properties(catalog: Catalog) -> Catalog:
     """Let the catalog open files with its own properties alone. PyIceberg would add those of the table, which could name classes
     to load and hosts to send the credentials of the catalog to."""
 
-    def own_file_io(_: Properties = EMPTY_DICT, location: str | None = None) -> FileIO:
+    def own_file_io(properties: Properties = EMPTY_DICT, location: str | None = None) -> FileIO:
+        del properties
         return load_file_io(catalog.properties, location)
 
-    catalog._load_file_io = own_file_io  # type: ignore[assignment,method-assign]
+    catalog._load_file_io = own_file_io  # type: ignore[method-assign]
     return catalog
 
 

@@ -23,6 +23,7 @@ TEAM: dict[str, Any] = {
     "tables": ["team_a.*"],
     "uris": ["s3://lake/team-a"],
     "queues": ["https://sqs.eu-west-1.amazonaws.com/1"],
+    "topics": ["main/team-a.*"],
     "operations": [o.value for o in AllowedOperation if o is not AllowedOperation.ERASE],
     "driver": {"cpu": 2, "memory": "4Gi", "scratch": "20Gi"},
     "executors": {"cpu": "1500m", "memory": "8Gi", "scratch": "50Gi", "max": 4},
@@ -63,6 +64,7 @@ def test_the_operator_reads_what_the_values_say() -> None:
     boundary = parse_boundaries(file(documents), "boundaries.yaml").of("a")
     assert (boundary.catalogs, boundary.tables, boundary.uris) == (("main",), ("team_a.*",), ("s3://lake/team-a",))
     assert boundary.queues == ("https://sqs.eu-west-1.amazonaws.com/1",)
+    assert boundary.topics == ("main/team-a.*",)
     assert AllowedOperation.ERASE not in (boundary.operations or ())
     assert len(boundary.operations or ()) == len(AllowedOperation) - 1
     assert (boundary.driver.cpu, boundary.driver.memory, boundary.executors.max) == (2, 4 * GIB, 4)

@@ -46,6 +46,20 @@ def test_each_namespace_has_an_inlet_with_its_clusters(tmp_path: Path) -> None:
     assert (known["b"]["main"].properties, registry.username) == (PROPERTIES, "u")
 
 
+def test_an_inlet_knows_the_topics_that_the_boundary_of_its_namespace_allows(tmp_path: Path) -> None:
+    boundaries = {"default": {"topics": []}, "namespaces": {"a": {"topics": ["main/a.*"]}}}
+    found = render(
+        {"watchNamespaces": ["a", "b"], "inlet": {"enabled": True, "clusters": CLUSTERS}, "boundaries": boundaries}
+    )
+
+    allowed = {}
+    for namespace, secret in of(found, "Secret").items():
+        (tmp_path / namespace).write_bytes(base64.b64decode(secret["data"]["kafka.yaml"]))
+        allowed[namespace] = clusters.read(tmp_path / namespace)["main"].topics
+    assert allowed == {"a": ("main/a.*",), "b": ()}
+    assert "topics" not in base64.b64decode(of(inlet(), "Secret")["a"]["data"]["kafka.yaml"]).decode()
+
+
 def test_it_may_read_datasets_and_write_their_statuses() -> None:
     (role,) = [d for d in of_kind(inlet(), "Role", "inlet") if d["metadata"]["namespace"] == "a"]
 

@@ -14,6 +14,7 @@ from lethe.guards.boundary import (
     outside_prefixes,
     outside_settings,
     outside_table,
+    outside_topics,
     outside_uri,
 )
 
@@ -38,6 +39,9 @@ def of_dataset(dataset: Dataset, boundary: Boundary) -> str | None:
     if found is None and spec.buffer.events is not None:
         url = spec.buffer.events.queue_url
         found = outside_prefixes(boundary.queues, "spec.buffer.events.queueUrl", url, "queues")
+    kafka = spec.source.kafka
+    if found is None and kafka is not None:
+        found = outside_topics(boundary.topics, kafka.cluster, kafka.topics)
     found = found or outside_settings(limits, spec.consolidation.mode, spec.deletes, spec.table.adopt, wanted)
     return _message(dataset, found or next(_sizes(dataset, boundary), None))
 

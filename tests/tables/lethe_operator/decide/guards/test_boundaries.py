@@ -41,6 +41,7 @@ INSIDE: dict[str, Any] = {  # all that a_dataset() names, and where a_table() li
     "tables": ["air.*"],
     "uris": ["s3://lake/buffer", "s3://lake/warehouse", "s3a://lake/changes"],
     "queues": ["https://sqs.eu-west-1.amazonaws.com/123"],
+    "topics": ["main/team-a.*"],
     "driver": {"cpu": 2, "memory": "4Gi", "scratch": "10Gi"},
     "executors": {"cpu": 4, "memory": "8Gi", "scratch": "10Gi", "max": 4},
 }
@@ -71,6 +72,10 @@ def events(url: str) -> dict[str, Any]:
     return {"buffer": {"uri": "s3://lake/buffer/flights", "events": {"type": "SQS", "queueUrl": url}}}
 
 
+def topics(*names: str, cluster: str = "main") -> dict[str, Any]:
+    return {"source": {"kafka": {"cluster": cluster, "topics": list(names), "format": "JSON"}}}
+
+
 @pytest.mark.parametrize(
     ("boundary", "spec", "named", "value"),
     [
@@ -81,6 +86,9 @@ def events(url: str) -> dict[str, Any]:
         ({"uris": ["s3://lake/buffer"]}, {"buffer": {"uri": "s3://lake/buffer/../x"}}, "uris", "s3://lake/buffer/../x"),
         ({"uris": ["s3://lake/buffer"]}, {"buffer": {"uri": "s3://lake/buffer/%2e%2e/x"}}, "uris", "%2e%2e"),
         (INSIDE, events(QUEUE), "queues", f"spec.buffer.events.queueUrl {QUEUE}"),
+        (INSIDE, topics("team-a.orders", "team-b.orders"), "topics", "spec.source.kafka.topics main/team-b.orders"),
+        (INSIDE, topics("team-a.orders", cluster="other"), "topics", "spec.source.kafka.topics other/team-a.orders"),
+        ({"topics": []}, topics("team-a.orders"), "topics", "allows none"),
         (without(AllowedOperation.REGISTER), {"consolidation": {"mode": "Register"}}, "operations", "Register"),
         (without(AllowedOperation.NATIVE_DELETES), {"deletes": "DeletionVectors"}, "operations", "NativeDeletes"),
         (without(AllowedOperation.ADOPT_TABLE), table(adopt=True), "operations", "AdoptTable"),

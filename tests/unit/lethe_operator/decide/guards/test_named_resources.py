@@ -1,0 +1,106 @@
+"""Each field of the CRDs that names something outside the resource is limited to its namespace, or by the boundary of it."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from lethe_operator.decide.guards import boundaries
+from lethe_operator.resources.boundaries import Boundary
+
+from tests.support.resources import a_dataset, a_restatement
+
+CRDS = Path(__file__).parents[5] / "crds"
+# Names of objects of the resource's own namespace. Nothing beside such a name can say another namespace.
+LOCAL = {
+    "restatement: datasetRef.name",
+    "restatement: undoes.name",
+    "restatement: batchIdsFrom.configMapKeyRef.name",  # with a label, see `id_list`
+    "restatement: rows.valuesFrom.secretKeyRef.name",  # and of the chart's list erase.allowedSecrets
+    "dataset: runTemplate.queue",
+}
+# Of the boundary's entry, or of the chart's lists of what a podTemplate may name, which `pod_template` checks.
+POD_TEMPLATE = "dataset: runTemplate.podTemplate."
+# Where the boundary says what may be named, and a spec that names something else.
+KAFKA = {"cluster": "main", "topics": ["orders"], "format": "JSON"}
+EVENTS = {"uri": "s3://lake/buffer", "events": {"type": "SQS", "queueUrl": "https://sqs.example/1/q"}}
+REPLAY = {"operation": "Replay", "replacement": {"batchId": "b", "uri": "s3://lake/changes"}}
+LISTED = {"batchIds": [], "batchIdsFrom": {"uri": "s3://lake/ids"}}
+LIMITED: dict[str, tuple[str, dict[str, Any]]] = {
+    "dataset: table.catalog": ("catalogs", {}),
+    "dataset: table.name": ("tables", {}),
+    "dataset: buffer.uri": ("uris", {}),
+    "dataset: buffer.events.queueUrl": ("queues", {"buffer": EVENTS}),
+    "dataset: source.kafka.cluster": ("topics", {"source": {"kafka": KAFKA}}),
+    "dataset: source.kafka.topics.[]": ("topics", {"source": {"kafka": KAFKA}}),
+    "restatement: replacement.uri": ("uris", REPLAY),
+    "restatement: batchIdsFrom.uri": ("uris", LISTED),
+}
+# Texts that name nothing outside: values of enumerations, columns, ids, keys of an object that is named beside them, prose.
+NOTHING = {
+    "dataset: table.create.schema",
+    "dataset: table.create.partitionBy.[]",
+    "dataset: batchColumn",
+    "dataset: source.kafka.schema",
+    "restatement: batchIds.[]",
+    "restatement: batchIdsFrom.configMapKeyRef.key",
+    "restatement: replacement.batchId",
+    "restatement: replacement.keyColumns.[]",
+    "restatement: replacement.opColumn",
+    "restatement: rows.column",
+    "restatement: rows.valuesFrom.secretKeyRef.key",
+    "restatement: reason",
+    "restatement: ticket",
+    "vacuumpolicy: datasetSelector.matchExpressions.[].key",
+    "vacuumpolicy: datasetSelector.matchExpressions.[].values.[]",
+    "vacuumpolicy: window.schedule",
+    "vacuumpolicy: window.timeZone",
+}
+
+
+def texts(schema: dict[str, Any], path: str = "") -> Iterator[tuple[str, set[str]]]:
+    """The fields that hold free text, and what is beside them."""
+    for name, part in (schema.get("properties") or {}).items():
+        if part.get("type") == "string" and "enum" not in part:
+            yield path + name, set(schema["properties"])
+        yield from texts(part, f"{path}{name}.")
+    if isinstance(items := schema.get("items"), dict):
+        if items.get("type") == "string" and "enum" not in items:
+            yield f"{path}[]", set()
+        yield from texts(items, f"{path}[].")
+
+
+def all_texts() -> dict[str, set[str]]:
+    found = {}
+    for kind in ("dataset", "restatement", "vacuumpolicy"):
+        (version,) = yaml.safe_load((CRDS / f"{kind}.yaml").read_text())["spec"]["versions"]
+        spec = version["schema"]["openAPIV3Schema"]["properties"]["spec"]
+        found |= {f"{kind}: {path}": beside for path, beside in texts(spec)}
+    return found
+
+
+def test_each_field_was_reviewed() -> None:
+    """A new one belongs to one of the lists above. If it names something outside, `boundaries` has to check it."""
+    found = {name for name in all_texts() if not name.startswith(POD_TEMPLATE)}
+
+    assert found == LOCAL | LIMITED.keys() | NOTHING
+
+
+@pytest.mark.parametrize("name", sorted(LOCAL))
+def test_a_name_is_one_of_the_own_namespace(name: str) -> None:
+    assert "namespace" not in all_texts()[name]
+
+
+@pytest.mark.parametrize("name", sorted(LIMITED))
+def test_what_is_outside_is_limited_by_the_boundary(name: str) -> None:
+    limit, spec = LIMITED[name]
+    boundary = Boundary.model_validate({limit: []})
+
+    if name.startswith("dataset"):
+        message = boundaries.of_dataset(a_dataset(**spec), boundary)
+    else:
+        message = boundaries.of_restatement(a_restatement(**spec), boundary)
+
+    assert message is not None
+    assert f"outside the boundary {limit} of namespace" in message
