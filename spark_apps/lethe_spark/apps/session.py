@@ -21,7 +21,7 @@ from pyspark.sql import SparkSession
 from lethe_spark.jvm.gateway import activate, has_class
 from lethe_spark.run import java, rpc_secret
 from lethe_spark.run.launching import lacks_iceberg, launch_confs
-from lethe_spark.sql import folder_server
+from lethe_spark.sql import folder_server, rest_guard
 
 # The client libraries that Iceberg's FileIO of a store needs, and that are not in the image.
 _CLIENTS: Final[Mapping[Backend | None, str]] = {
@@ -45,7 +45,7 @@ def make_session(catalog: str, confs: Mapping[str, str] | None = None, fresh: bo
         `UnsupportedJava`, `JarsMissing`. TransientError: `JarsNotDownloaded`.
     """
     properties = catalogs.properties(catalog)
-    settings = {} if catalogs.is_folder(properties) else catalogs.spark_properties(catalog, properties)
+    settings = {} if catalogs.is_folder(properties) else rest_guard.spark_properties(catalog, properties)
     session = started_session(confs)
     if fresh:
         session = session.newSession()

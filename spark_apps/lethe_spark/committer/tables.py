@@ -14,6 +14,7 @@ from lethe_spark.jvm.table import IcebergTable
 from lethe_spark.run.context import Run
 from lethe_spark.run.foreign_errors import understood
 from lethe_spark.run.redact import RedactingFormatter, secrets_of
+from lethe_spark.sql import rest_guard
 
 
 @dataclass
@@ -68,7 +69,7 @@ class OpenTables:
             if known is not None and known[0] == properties:
                 return known[1]
             prefix = f"spark.sql.catalog.{name}."
-            conf = catalogs.spark_properties(name, properties)
+            conf = rest_guard.spark_properties(name, properties)
             try:
                 catalogs.require_history(name, properties)
             except Exception as e:

@@ -7,7 +7,6 @@ session's JVM makes the metadata.
 
 import json
 import logging
-import secrets
 from collections.abc import Mapping
 from typing import Any, Final, Protocol
 from urllib.parse import unquote_plus, urlsplit
@@ -15,7 +14,6 @@ from urllib.parse import unquote_plus, urlsplit
 from lethe.base.errors import ConflictError, InputError, LetheError, TransientError
 from lethe.hadoop.catalog import FolderCatalog
 from lethe.hadoop.metadata_folder import MetadataFolder, Version
-from lethe.http_server import BoundedHandler, BoundedServer, Limits, Rejected, is_same_secret, start
 from lethe.iceberg import catalogs
 from lethe.uri import contains
 from pyspark.sql import SparkSession
@@ -23,12 +21,10 @@ from pyspark.sql import SparkSession
 from lethe_spark.jvm.backoff import ATTEMPTS
 from lethe_spark.jvm.gateway import gateway
 from lethe_spark.jvm.metadata import JvmMetadata, escape_requests
+from lethe_spark.sql.loopback import TOKEN, Answer, LoopbackServer, Request, error
 
 log = logging.getLogger(__name__)
 
-TOKEN: Final = "X-Lethe-Token"
-# A commit of Iceberg's client may contain the whole metadata of a table with thousands of snapshots.
-LIMITS: Final = Limits(body_bytes=256 * 1024 * 1024, body_seconds=120.0)
 _TABLE: Final = "/v1/{prefix}/namespaces/{namespace}/tables"
 ENDPOINTS: Final = (
     "GET /v1/{prefix}/namespaces/{namespace}",
@@ -139,21 +135,32 @@ class FolderTables:
 
 
 class FolderServer:
-    """An HTTP server on the loopback address, for the lifetime of the process. Each request must contain the token."""
+    """Serves the tables to this process, until it ends."""
 
     def __init__(self, tables: FolderTables) -> None:
         self.tables = tables
-        self.token = secrets.token_urlsafe(24)
-        self._server = BoundedServer(("127.0.0.1", 0), _handler_of(self))
-        start(self._server, "lethe-folder-catalog")
+        self._server = LoopbackServer(self._answered, "lethe-folder-catalog")
+
+    @property
+    def token(self) -> str:
+        return self._server.token
 
     @property
     def uri(self) -> str:
-        return f"http://127.0.0.1:{self._server.server_port}"
+        return self._server.uri
 
     def close(self) -> None:
-        self._server.shutdown()
-        self._server.server_close()
+        self._server.close()
+
+    def _answered(self, request: Request) -> Answer:
+        try:
+            return Answer(200, self.answer(request.method, request.path, request.body.decode()).encode())
+        except Exception as e:
+            status, kind = _status(e)
+            text = _text(e)
+            if status == 500:
+                log.warning("%s %s: %s", request.method, request.path, text, exc_info=e)
+            return error(status, kind, text)
 
     def answer(self, method: str, path: str, body: str) -> str:
         """The JSON text of the response. Raises: CatalogError, LetheError, and the errors of the storage."""
@@ -208,39 +215,6 @@ def _text(error: Exception) -> str:
         case LetheError() | CatalogError():
             return str(error)
     return f"{type(error).__name__}, see the driver's log"
-
-
-def _handler_of(server: FolderServer) -> type[BoundedHandler]:
-    class Handler(BoundedHandler):
-        limits = LIMITS
-
-        def authorize(self) -> None:
-            if not is_same_secret(self.headers.get(TOKEN, ""), server.token):
-                raise Rejected(401, "NotAuthorizedException", "this catalog serves the process that started it only")
-
-        def reject(self, rejected: Rejected) -> None:
-            self._send(rejected.status, _error(rejected.status, rejected.reason, rejected.message))
-
-        def answer(self, body: bytes) -> None:
-            if self.command not in ("GET", "POST"):
-                raise Rejected(405, "BadRequestException", f"this catalog does not support {self.command}")
-            try:
-                return self._send(200, server.answer(self.command, self.path, body.decode()))
-            except Exception as e:
-                status, kind = _status(e)
-                text = _text(e)
-                if status == 500:
-                    log.warning("%s %s: %s", self.command, self.path, text, exc_info=e)
-                return self._send(status, _error(status, kind, text))
-
-        def _send(self, status: int, text: str) -> None:
-            self.send(status, "application/json", text.encode())
-
-    return Handler
-
-
-def _error(status: int, kind: str, message: str) -> str:
-    return json.dumps({"error": {"message": message, "type": kind, "code": status}})
 
 
 _SERVERS: Final[dict[str, FolderServer]] = {}

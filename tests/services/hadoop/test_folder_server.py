@@ -11,7 +11,8 @@ import pyarrow as pa
 import pytest
 from lethe.base.errors import ConflictError, InputError
 from lethe.hadoop.catalog import FolderCatalog
-from lethe_spark.sql.folder_server import TOKEN, FolderServer, FolderTables
+from lethe_spark.sql.folder_server import FolderServer, FolderTables
+from lethe_spark.sql.loopback import TOKEN
 from pyiceberg.catalog.rest import CreateTableRequest, RestCatalog
 from pyiceberg.exceptions import (
     BadRequestError,

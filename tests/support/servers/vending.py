@@ -90,9 +90,10 @@ class Vault:
 
 @dataclass(frozen=True)
 class Vending:
-    """`uri` of the catalog; `direct`: the S3 server for its owner, and `warehouse` there."""
+    """`uri` of the catalog; `endpoint`: the S3 server that knows the vended tokens; `direct`: the one for its owner."""
 
     uri: str
+    endpoint: str
     vault: Vault
     direct: s3.S3
     bucket: str
@@ -100,7 +101,7 @@ class Vending:
     @property
     def properties(self) -> dict[str, str]:
         """Of the catalog: no credentials of any store."""
-        return {"type": "rest", "uri": self.uri}
+        return {"type": "rest", "uri": self.uri, "s3.endpoint": self.endpoint}
 
 
 @contextmanager
@@ -123,7 +124,7 @@ def running(folder: Path) -> Iterator[Vending]:
             rest_catalog.running(folder, environment, with_s3=True) as server,
             _proxy(_vendor(vault, f"http://127.0.0.1:{gate}"), server.port) as vendor,
         ):
-            yield Vending(f"http://127.0.0.1:{vendor}", vault, store, bucket)
+            yield Vending(f"http://127.0.0.1:{vendor}", f"http://127.0.0.1:{gate}", vault, store, bucket)
 
 
 Answer = tuple[int, list[tuple[str, str]], bytes]
