@@ -152,11 +152,7 @@ def vended(answered: Mapping[str, str], own: Mapping[str, str], what: str) -> di
     """
     for name, default in _HOSTS.items():
         if name in answered and not own.get(name) and not re.fullmatch(default, str(answered[name])):
-            raise InputError(
-                REASON,
-                f"{what}: the catalog answered with the property {name}. Lethe sends credentials only to hosts of the "
-                f"configuration. Set {name} of the catalog in the chart's value `catalogs`, or in .pyiceberg.yaml.",
-            )
+            raise _unnamed_host(what, name)
     return _allowed(answered, _OF_FILES)
 
 
@@ -187,6 +183,20 @@ def with_vended(own: Mapping[str, str], allowed: Mapping[str, str]) -> dict[str,
     )
     kept = {k: v for k, v in own.items() if not (replaced and k.startswith(replaced))}
     return {**kept, **allowed}
+
+
+def says_unnamed_host(text: str, what: str) -> InputError | None:
+    """The error that `vended` has raised, if a text of a client contains its message. The rest of the text is the catalog's."""
+    found = next((name for name in _HOSTS if f"{REASON}: " in text and f"the property {name}. " in text), None)
+    return _unnamed_host(what, found) if found is not None else None
+
+
+def _unnamed_host(what: str, name: str) -> InputError:
+    return InputError(
+        REASON,
+        f"{what}: the catalog answered with the property {name}. Lethe sends credentials only to hosts of the configuration. Set "
+        f"{name} of the catalog in the chart's value `catalogs`, or in .pyiceberg.yaml.",
+    )
 
 
 def _allowed(answered: Mapping[str, str], patterns: Mapping[str, str]) -> dict[str, str]:

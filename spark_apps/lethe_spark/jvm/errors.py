@@ -9,6 +9,7 @@ from functools import wraps
 from typing import Any, Final, ParamSpec, TypeVar
 
 from lethe.base.errors import LetheError, TransientError
+from lethe.guards.properties import says_unnamed_host
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.errors.exceptions.captured import CapturedException
 
@@ -95,7 +96,11 @@ def _causes(error: BaseException) -> Iterator[Any]:
 
 
 def transient(error: BaseException, doing: str) -> LetheError:
-    """The error for an exception of the catalog, the storage or the JVM outside of a commit. The caller may try again."""
+    """The error for an exception of the catalog, the storage or the JVM outside of a commit. The caller may try again, unless
+    `lethe_spark.sql.rest_guard` has refused the catalog's answer."""
+    refused = next(filter(None, (says_unnamed_host(str(j.getMessage() or ""), doing) for j in _causes(error))), None)
+    if refused is not None:
+        return refused
     name = java_class(error).rsplit(".", 1)[-1]
     return TransientError("CatalogOrStorageAway", f"{name} while {doing}. Nothing was committed. The run tries again.")
 

@@ -2,8 +2,8 @@
 
 Iceberg's client merges what the catalog answers over the properties of the configuration: it loads classes that an answer names,
 and sends the credentials of the configuration to hosts in it. Only a Java class could prevent that in the JVM. So the client
-talks to a server of this process, which sends on each request as it is, and leaves in the answer only what `lethe.guards.properties`
-allows.
+talks to a server of this process, which sends on each request as it is, and leaves in the answer only what
+`lethe.guards.properties` allows.
 
 A catalog whose requests are signed (SigV4) is asked directly: the signature covers the name of the host.
 """
