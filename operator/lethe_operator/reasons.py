@@ -28,8 +28,8 @@ class Reason(StrEnum):
     INVALID_SPEC = "InvalidSpec", "The spec does not match the schema of the CRD. The message names the field."
     OUTSIDE_BOUNDARY = (
         "OutsideBoundary",
-        "The resource, or the table that it names, uses a catalog, table, URI, queue, size or operation that the chart's value "
-        "`boundaries` does not allow in its namespace. The message names the boundary and the value. Nothing outside is read.",
+        "The resource, or the table that it names, uses a catalog, table, URI, queue, topic, size or operation that the chart's "
+        "value `boundaries` does not allow in its namespace. The message names the boundary and the value. Nothing outside is read.",
     )
     INVALID_TABLE_DEFINITION = (
         "InvalidTableDefinition",
@@ -44,6 +44,11 @@ class Reason(StrEnum):
         "UnsupportedCatalog",
         "spec.table.catalog names a catalog that a Dataset cannot use, such as one of type hadoop, or Nessie's REST catalog, "
         "which hides the history of tables. The message says why.",
+    )
+    UNSAFE_PROPERTY = (
+        "UnsafeProperty",
+        "The catalog answered with a host that the configuration does not name, or a run refused a table because of a property "
+        "that names a class or a host. The message names the property. `docs/catalogs.md` has the rules.",
     )
     CATALOG_UNAVAILABLE = "CatalogUnavailable", "The catalog does not answer. The operator retries."
     STORAGE_UNAVAILABLE = "StorageUnavailable", "The object store or file system does not answer. The operator retries."

@@ -31,6 +31,12 @@ def vending(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Vending]:
         yield found
 
 
+@pytest.fixture(autouse=True)
+def _local_buffers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The buffers here are local folders, although the tables are in S3."""
+    monkeypatch.setattr(catalogs, "is_local", lambda _: True)
+
+
 def a_story(
     spark: SparkSession, lake: Lake, vending: Vending, with_endpoint: bool, life_seconds: float = SHORT
 ) -> Story:
