@@ -29,7 +29,8 @@ class Reason(StrEnum):
     OUTSIDE_BOUNDARY = (
         "OutsideBoundary",
         "The resource, or the table that it names, uses a catalog, table, URI, queue, topic, size or operation that the chart's "
-        "value `boundaries` does not allow in its namespace. The message names the boundary and the value. Nothing outside is read.",
+        "value `boundaries` does not allow in its namespace. The message names the boundary and the value. Nothing outside is "
+        "read.",
     )
     INVALID_TABLE_DEFINITION = (
         "InvalidTableDefinition",
