@@ -40,6 +40,7 @@ class Stream:
     buffer: Path
     spec: Mapping[str, Any] = field(default_factory=dict)  # of spec.source.kafka
     properties: Mapping[str, Any] = field(default_factory=dict)  # of the cluster
+    allowed: tuple[str, ...] | None = None  # patterns of "cluster/topic" that the boundary of the namespace allows
     registry: str = ""  # the URL of its schema registry; "": it has none
     states: list[SourceState] = field(default_factory=list)
 
@@ -83,7 +84,7 @@ class Stream:
         dataset = parse_dataset(a_dataset_body("flights", **wanted))
         registry = Registry(url=self.registry) if self.registry else None
         properties = {"bootstrap.servers": self.broker.servers, **self.properties}
-        cluster = Cluster(properties=properties, schema_registry=registry)
+        cluster = Cluster(properties=properties, schema_registry=registry, topics=self.allowed)
         return Source(dataset, _kafka(dataset), lambda: {"main": cluster}, self.states.append)
 
     @contextmanager

@@ -300,6 +300,18 @@ def test_a_missing_topic_is_named(stream: Stream) -> None:
         assert "none" in stream.wait_for(Reason.TOPIC_NOT_FOUND).message
 
 
+def test_a_topic_outside_the_boundary_is_not_read(stream: Stream) -> None:
+    stream.rows(range(3))
+    stream.allowed = ("main/other.*",)
+    with stream.running():
+        message = stream.wait_for(Reason.OUTSIDE_BOUNDARY).message
+    assert f"spec.source.kafka.topics main/{stream.topic} is outside the boundary topics of namespace ns" in message
+    assert stream.values == []
+
+    stream.allowed = (f"main/{stream.topic}",)
+    stream.read(3)
+
+
 def test_credentials_are_used_and_refused_ones_reported(stream: Stream) -> None:
     stream.rows(range(3))
     sasl = {
