@@ -6,6 +6,7 @@ its other threads do not inherit it.
 
 import json
 import logging
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -15,6 +16,8 @@ from typing import Final
 
 TEXT: Final = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 JSON: Final = "json"
+# Of errors of pydantic, which repeat what they have read, such as the properties of a table.
+_INPUT: Final = re.compile(r"input_value=[^\n]*, input_type=")
 
 _OF_THREAD: ContextVar[Mapping[str, object]] = ContextVar("lethe_log", default=MappingProxyType({}))
 _of_process: dict[str, object] = {}
@@ -55,22 +58,25 @@ class LineFormatter(logging.Formatter):
         """The text without secrets. A subclass knows them."""
         return text
 
+    def _cleaned(self, text: str) -> str:
+        return self.clean(_INPUT.sub("input_value=…, input_type=", text))
+
     def format(self, record: logging.LogRecord) -> str:
         if not self._is_json:
-            return self.clean(super().format(record))
+            return self._cleaned(super().format(record))
         found: dict[str, object] = {
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname,
             "logger": record.name,
             # Cleaned before it is encoded: JSON writes some characters of a secret in another way.
-            "message": self.clean(record.getMessage()),
+            "message": self._cleaned(record.getMessage()),
             **_of_process,
             **_OF_THREAD.get(),
         }
         if record.exc_info:
-            found["exception"] = self.clean(self.formatException(record.exc_info))
+            found["exception"] = self._cleaned(self.formatException(record.exc_info))
         if record.stack_info:
-            found["stack"] = self.clean(self.formatStack(record.stack_info))
+            found["stack"] = self._cleaned(self.formatStack(record.stack_info))
         return json.dumps(found, ensure_ascii=False, default=str)
 
 

@@ -12,6 +12,7 @@ from lethe.contract.run_fields import NAMES_AT_MOST, log_fields
 from lethe.contract.run_log import BEGINNING, lines_of_run
 from lethe.logs import JSON, LineFormatter, about, process_is_about
 from lethe_spark.run.redact import RedactingFormatter
+from pydantic import TypeAdapter, ValidationError
 
 from tests.support.resources import a_group, a_restatement
 
@@ -113,3 +114,18 @@ def test_the_lines_of_a_run_are_found_in_json_too(logger: logging.Logger) -> Non
     found = [json.loads(line)["message"] for line in lines_of_run(written.getvalue().splitlines(), "a-1")]
 
     assert found == [f"{BEGINNING}a-1", "of a"]
+
+
+@pytest.mark.parametrize("log_format", ["", JSON])
+def test_a_document_that_could_not_be_read_is_not_in_the_log(logger: logging.Logger, log_format: str) -> None:
+    """Such as metadata of a table, with the properties that somebody has set."""
+    written = lines(logger, LineFormatter(log_format))
+    document = {"rows": "-".join(["of", "somebody\n, input_type=str"])}  # not as it would be in a stack trace
+
+    try:
+        TypeAdapter(dict[str, int]).validate_python(document)
+    except ValidationError as e:
+        logger.error("%s", e, exc_info=e)
+
+    assert "of-somebody" not in written.getvalue()
+    assert "unable to parse string as an integer" in written.getvalue()
