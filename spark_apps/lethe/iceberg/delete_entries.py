@@ -9,7 +9,7 @@ from pyiceberg.manifest import DataFile, DataFileContent, ManifestContent, Manif
 from pyiceberg.table import Table
 
 from lethe.iceberg.facts import live_entries
-from lethe.iceberg.native_deletes import DELETED, is_ours, may_contain_values
+from lethe.iceberg.native_deletes import DELETED, is_ours, is_unpartitioned, may_contain_values
 
 _Partition = tuple[int, str]  # spec id, and the values as text
 _EQUALITY: Final = DataFileContent.EQUALITY_DELETES
@@ -28,11 +28,11 @@ def added_by(io: FileIO, manifest: ManifestFile) -> dict[tuple[str, int | None],
 
 
 def dangling(table: Table, snapshot_id: int | None) -> list[tuple[str, int]]:
-    """The delete files with values of rows that delete nothing any more, because all data files that they might apply to are
-    newer or removed. Returns paths with the sequence numbers of the deletes.
+    """The delete files with values of rows that, by the sequence numbers, delete nothing any more, because all data files that
+    they might apply to are newer or removed. Returns paths with the sequence numbers of the deletes.
 
     By Iceberg's rules, equality deletes apply to older rows of their partition or, without partitions, of the whole table.
-    Position deletes also apply to rows of the same commit.
+    Position deletes also apply to rows of the same commit. Iceberg's scan has the last word (`deletes_in_use`).
     """
     snapshot = table.metadata.snapshot_by_id(snapshot_id) if snapshot_id is not None else None
     manifests = snapshot.manifests(table.io) if snapshot is not None else []
@@ -47,13 +47,18 @@ def dangling(table: Table, snapshot_id: int | None) -> list[tuple[str, int]]:
         for e in live_entries(table.io, m):
             at, number = _partition(m, e.data_file), _number(m, e)
             oldest[at] = min(number, oldest.get(at, number))
-    return [(f.file_path, number) for number, at, f in deletes if not _deletes(f, number, at, oldest)]
+    of_table = {i for i, spec in table.specs().items() if is_unpartitioned(spec)}
+    return [(f.file_path, number) for number, at, f in deletes if not _deletes(f, number, at, oldest, at[0] in of_table)]
 
 
-def _deletes(file: DataFile, number: int, at: _Partition, oldest: dict[_Partition, int]) -> bool:
-    """Whether a data file is old enough for deletes of this sequence number and partition."""
+def _deletes(file: DataFile, number: int, at: _Partition, oldest: dict[_Partition, int], of_table: bool) -> bool:
+    """Whether a data file is old enough for deletes of this sequence number and partition.
+
+    Args:
+        of_table: The partition spec of the deletes has no partitions.
+    """
     if file.content is _EQUALITY:
-        known = oldest.values() if not len(file.partition) else [oldest[at]] if at in oldest else []
+        known = oldest.values() if of_table else [oldest[at]] if at in oldest else []
         return any(n < number for n in known)
     return at in oldest and oldest[at] <= number
 

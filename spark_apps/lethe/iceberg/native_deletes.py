@@ -1,9 +1,11 @@
 """Finds the native deletes that may apply to the data files of a snapshot. I/O: reads manifests, not the delete files.
 
 Deletes are identified by name: if a data file has the same deletes twice, it has the same rows. All deletes that may apply to a
-file count, even if they do not. PyIceberg does not read to which file a deletion vector applies, so this module does.
+file count, even if they do not: whoever leaves out rows, or keeps them, asks the scan tasks of Iceberg which deletes do apply.
+PyIceberg does not read to which file a deletion vector applies, so this module does.
 """
 
+import json
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
@@ -11,6 +13,8 @@ from typing import Any, Final
 import fastavro
 from pyiceberg.io import FileIO
 from pyiceberg.manifest import ManifestContent, ManifestFile
+from pyiceberg.partitioning import PartitionSpec
+from pyiceberg.transforms import VoidTransform
 
 from lethe.base import names
 
@@ -47,18 +51,36 @@ def native_deletes(io: FileIO, manifests: Iterable[ManifestFile], with_ours: boo
         if manifest.content is not ManifestContent.DELETES:
             continue
         with io.new_input(manifest.manifest_path).open() as stream:
-            entries = [e for e in fastavro.reader(stream) if e["status"] != DELETED]
+            reader = fastavro.reader(stream)
+            entries = [e for e in reader if e["status"] != DELETED]
+            of_table = _is_of_unpartitioned_spec(reader.metadata)
         for file in (e["data_file"] for e in entries):
             name, path = _name(file), referenced(file)
             if not with_ours and is_ours(file["content"], str(file["file_path"])):
                 continue
             if path is not None:
                 of_file.setdefault(path, set()).add(name)
-            elif file["content"] == _EQUALITY and not file["partition"]:
+            elif file["content"] == _EQUALITY and of_table:
                 of_any.add(name)  # equality deletes of a spec without partitions apply to the whole table
             else:
                 of_spec.setdefault(manifest.partition_spec_id, set()).add(name)
     return NativeDeleteFiles(_frozen(of_file), _frozen(of_spec), frozenset(of_any))
+
+
+def is_unpartitioned(spec: PartitionSpec) -> bool:
+    """Whether a partition spec has no partitions for Iceberg. In a table of format version 1, a partition field that was dropped
+    stays in the specs, with the transform `void`."""
+    return all(isinstance(f.transform, VoidTransform) for f in spec.fields)
+
+
+def _is_of_unpartitioned_spec(header: Mapping[str, str]) -> bool:
+    """As `is_unpartitioned`, of the spec that a manifest's header names. An unknown one counts as unpartitioned, because then
+    equality deletes may apply to any file."""
+    try:
+        fields = json.loads(header["partition-spec"])
+        return all(f["transform"] == "void" for f in fields)
+    except (KeyError, TypeError, ValueError):
+        return True
 
 
 def has_ours(io: FileIO, manifests: Iterable[ManifestFile]) -> bool:

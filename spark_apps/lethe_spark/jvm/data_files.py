@@ -76,6 +76,13 @@ def find_files(table: IcebergTable, paths: Iterable[str], snapshot_id: int) -> t
     return tuple(DataFile.of(task.file()) for task in tasks_of(table, paths, snapshot_id))
 
 
+@reading("planning a scan")
+def deletes_in_use(table: IcebergTable, snapshot_id: int) -> frozenset[str]:
+    """The paths of the delete files that apply to data files of a snapshot. Raises: TransientError."""
+    planned = each_of(table.java.newScan().useSnapshot(snapshot_id).ignoreResiduals().planFiles())
+    return frozenset(str(d.location()) for task in planned for d in each(task.deletes()))
+
+
 @reading("planning a scan of named files")
 def tasks_of(
     table: IcebergTable, paths: Iterable[str], snapshot_id: int, metrics_of: Collection[str] = ()

@@ -1,7 +1,7 @@
 """An Iceberg table in a JVM: its facts, and the layout that Lethe needs. The JVM needs no Spark session."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from lethe.base import names
 from lethe.base.errors import InputError, TableError
@@ -9,6 +9,9 @@ from lethe.guards.properties import may_be_unsafe, require_safe_table
 
 from lethe_spark.jvm.errors import JvmError, reading, says_another_table, transient
 from lethe_spark.jvm.gateway import each
+
+
+_TABLE: Final = "org.apache.iceberg.BaseTable"
 
 
 class IcebergTable:
@@ -25,7 +28,7 @@ class IcebergTable:
         self.gateway = gateway
         self.catalog = catalog
         self.name = name
-        self.java = java
+        self.java = _planned_from_manifests(gateway, java)
         self._require_safe()
 
     @property
@@ -161,6 +164,17 @@ class IcebergTable:
     def _is_sorted_by(self, field_id: int) -> bool:
         fields = list(each(self.java.sortOrder().fields()))
         return bool(fields) and int(fields[0].sourceId()) == field_id and bool(fields[0].transform().isIdentity())
+
+
+def _planned_from_manifests(gateway: Any, java: Any) -> Any:
+    """Iceberg's table, whose scans are planned from its manifests.
+
+    A REST catalog can ask that it plans the scans itself (`scan-planning-mode`), and leave out rows that a reader may not see.
+    Whoever rewrites the files of such a plan would delete the other rows.
+    """
+    if str(java.getClass().getName()) == _TABLE:
+        return java
+    return gateway.jvm.org.apache.iceberg.BaseTable(java.operations(), java.name())
 
 
 def layout_properties(batch_column: str, field_id: int, *, partitioned: bool) -> dict[str, str]:

@@ -35,6 +35,7 @@ from lethe_spark.commit.table_state import Base, observe_base
 from lethe_spark.jobs.erasure.close import Seen
 from lethe_spark.jobs.finish.purged import for_erasures
 from lethe_spark.jvm.commit import RewriteManifests, RowDelta
+from lethe_spark.jvm.data_files import deletes_in_use
 from lethe_spark.jvm.deletes import DeleteChanges
 from lethe_spark.jvm.manifests import DeleteManifests, delete_files_at, without_removed
 from lethe_spark.jvm.removal import forget_statistics, remove_files
@@ -63,6 +64,7 @@ def drop_dangling_deletes(context: Run, table: IcebergTable) -> int | None:
             return NothingToCommit(None)
         before = max((c.since if c.since is not None else _ANY) for c in open_ if not c.erasure.is_purged)
         paths = {path for path, number in dangling(base.iceberg, head) if number < before}
+        paths -= deletes_in_use(table, head) if paths else frozenset()
         files = delete_files_at(table, head, paths) if paths else ()
         if not files:
             return NothingToCommit(None)

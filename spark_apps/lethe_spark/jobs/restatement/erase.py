@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import pyarrow as pa
-from lethe.base.errors import InputError, TransientError
+from lethe.base.errors import ConflictError, InputError, TransientError
 from lethe.contract.result import Phase, RequestResult
 from lethe.contract.run import RestatementRequest
 from lethe.files.values import ValueKind, Values, ValueType, parse_values
@@ -25,7 +25,9 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
 from lethe_spark.commit.group_commit import Erased, Replacements
+from lethe_spark.commit.ledger_commit import Attempts
 from lethe_spark.commit.table_state import Base
+from lethe_spark.commit.unpublished import discard
 from lethe_spark.jobs.restatement.changes import wanted_keys
 from lethe_spark.jobs.restatement.searchable import ColumnUse, searchable_column
 from lethe_spark.jvm.data_files import DataFile, tasks_of
@@ -34,6 +36,7 @@ from lethe_spark.jvm.rewrite import scan_files, write_uncommitted
 from lethe_spark.jvm.spark_table import SparkTable
 from lethe_spark.run.context import RunContext, table_properties
 from lethe_spark.sql.frames import named
+from lethe_spark.sql.row_counts import DELETED, count_rows, require_every_row, require_written
 from lethe_spark.sql.searching import BatchSearch, Search, search, search_batches
 
 Positions = Mapping[str, FrozenBitMap64]  # by the path of a file
@@ -202,18 +205,25 @@ class RowEraser:
     def _survivors(
         self, removed: Sequence[DataFile], fresh: Positions, deleted: Mapping[str, Deleted], snapshot_id: int
     ) -> tuple[DataFile, ...]:
-        """Write the remaining rows of the files to new files. Raises: RuntimeError, if the number of rows is wrong."""
+        """Write the remaining rows of the files to new files. Raises: ConflictError (`RowsDiffer`), if the number of rows is
+        wrong. Then there are no new files."""
         left = {f.path: f.records - len(fresh[f.path]) - len(deleted[f.path].positions) for f in removed}
         paths = [path for path, rows in left.items() if rows]
         if not paths:
             return ()
+        gone = {path: fresh[path] for path in paths}
         with scan_files(self.table, paths, snapshot_id) as scanned:
-            frame = without_positions(scanned.frame, {path: fresh[path] for path in paths})
-            survivors = write_uncommitted(self.table, frame, self.context.run_id)
-        written = sum(f.records for f in survivors)
-        # The number of rows that equality deletes hide is unknown.
-        if written != sum(left.values()) and not any(deleted[p].others for p in paths):
-            raise RuntimeError(f"expected to keep {sum(left.values())} rows, but {written} were written")
+            # Rows under native deletes are counted too: how many equality deletes hide is only known by reading.
+            every = without_positions(scanned.frame.select(DELETED, "_file", "_pos"), gone)
+            counts, survivors = count_rows(every), tuple[DataFile, ...]()
+            try:
+                name, left_out = self.table.full_name, sum(len(p) for p in gone.values())
+                require_every_row(name, scanned.files, counts, left_out)
+                survivors = write_uncommitted(self.table, without_positions(scanned.frame, gone), self.context.run_id)
+                require_written(name, counts.kept, survivors)
+            except ConflictError:
+                discard(self.table, survivors, Attempts())
+                raise
         return survivors
 
 

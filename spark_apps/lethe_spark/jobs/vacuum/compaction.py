@@ -124,10 +124,12 @@ def _step(context: RunContext, table: SparkTable, planned: _Planned, bins: Seque
                 added += write_uncommitted(table, scanned.frame, context.run_id, planned.target_bytes, one_pass=True)
                 removed += scanned.files
         if sum(f.records for f in removed) != sum(f.records for f in added):
-            # Deletes that manifests do not show hide rows. The purge rewrites such files, so they are not merged here.
+            # Deletes that manifests do not show hide rows, or rows were not read. A purge rewrites files with deletes, so they
+            # are not merged here.
             raise ConflictError(
                 "RowsDiffer",
-                f"{table.full_name}: the number of rows in small files differs from that in their metadata.",
+                f"{table.full_name}: the small files to merge have {sum(f.records for f in removed)} rows by their metadata, "
+                f"and {sum(f.records for f in added)} were written. Nothing was committed.",
             )
         context.step("after-compact")
         files = [f for one in bins for f in one]

@@ -5,14 +5,16 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
+from lethe.base.errors import ConflictError
 from lethe.files.bounds import FileBounds
 from lethe.iceberg.native_deletes import native_deletes
 from lethe.ledger.parts import get_many
 from lethe.purge.filtering import Loss
 from lethe.vacuum.plan import PlanAgain, Purge, VacuumPlan, plan_purge
 
-from lethe_spark.commit.ledger_commit import Intent, NothingToCommit
+from lethe_spark.commit.ledger_commit import Attempts, Intent, NothingToCommit
 from lethe_spark.commit.table_state import Base
+from lethe_spark.commit.unpublished import discard
 from lethe_spark.jobs.vacuum.filtering import filter_files, kept_metrics
 from lethe_spark.jvm.commit import Change, DeleteFiles, LedgerOnly, Rewrite, RowDelta
 from lethe_spark.jvm.data_files import DataFile, tasks_of
@@ -23,6 +25,7 @@ from lethe_spark.jvm.rewrite import scan_tasks, write_uncommitted
 from lethe_spark.jvm.spark_table import SparkTable
 from lethe_spark.run.context import RunContext
 from lethe_spark.sql.frames import anti_join
+from lethe_spark.sql.row_counts import count_without_batches, require_every_row, require_written
 
 # A partition up to this size is written by one task, in order. Spark may split a larger one among tasks, and not by batch.
 ONE_TASK_BYTES: Final = 128 * 1024**2
@@ -55,22 +58,40 @@ def write(context: RunContext, table: SparkTable, base: Base, step: Step, target
 
     Args:
         target_bytes: The size of a file.
+    Raises: ConflictError (`DataMoved`; `RowsDiffer`, if rows of the files were not read or not written). Then there are no new
+        files.
     """
     plan = step.plan
     # Planning the scan tasks lists all files of the table, so it is done once for the whole step.
     metrics_of = kept_metrics(base) if step.alone else ()
     tasks = tasks_of(table, plan.touched, plan.snapshot_id, metrics_of) if plan.touched else []
     found = {file.path: (file, task) for task in tasks for file in [DataFile.of(task.file())]}
-    filtered = filter_files(context, table, base, [(found[path][0], loss) for path, loss in step.alone.items()])
+    # Which deletes apply to a file is what its scan task says. Only Spark applies them.
+    alone = [(found[path][0], loss) for path, loss in step.alone.items() if found[path][1].deletes().isEmpty()]
+    filtered = filter_files(context, table, base, alone)
     added = filtered.added
     rest = [f for f in plan.rewrite if f.path not in filtered.replaced]
     if rest:
         with scan_tasks(table, [found[f.path][1] for f in rest]) as scanned:
-            survivors = anti_join(scanned.frame, base.batch_column, {t.id for t in plan.applied})
+            ids = {t.id for t in plan.applied}
+            counts = count_without_batches(scanned, base.batch_column, ids)
             one_task = _largest_partition(rest) <= ONE_TASK_BYTES
-            added += write_uncommitted(
-                table, survivors, context.run_id, target_bytes, one_pass=one_task, by_range=not one_task
-            )
+            survivors: tuple[DataFile, ...] = ()
+            try:
+                require_every_row(table.full_name, scanned.files, counts)
+                survivors = write_uncommitted(
+                    table,
+                    anti_join(scanned.frame, base.batch_column, ids),
+                    context.run_id,
+                    target_bytes,
+                    one_pass=one_task,
+                    by_range=not one_task,
+                )
+                require_written(table.full_name, counts.kept, survivors)
+            except ConflictError:
+                discard(table, (*added, *survivors), Attempts())
+                raise
+            added += survivors
     context.step("after-write")
     removed = tuple(file for file, _ in found.values())
     return replace(

@@ -1,0 +1,41 @@
+"""Another engine's streaming writer: it deletes rows by a value, with a file of equality deletes of a partition spec."""
+
+import itertools
+from collections.abc import Sequence
+from typing import Any
+
+from lethe_spark.jvm.spark_table import SparkTable
+
+from tests.spark.support.story import Story
+
+_NUMBERS = itertools.count(1)
+
+
+def delete_by_equality(story: Story, column: str, value: Any, spec_id: int, partition: Sequence[Any] = ()) -> str:
+    """Delete the older rows with this value, in one partition of a spec. Returns: the path of the delete file.
+
+    Args:
+        column: Of type string or int.
+        partition: The values of the partition; those that are left out are null.
+    """
+    found = SparkTable.load(story.spark, story.catalog, story.name)
+    assert found is not None
+    table, api = found.java, found.jvm.org.apache.iceberg
+    schema, parquet = table.schema().select([column]), api.FileFormat.PARQUET
+    fields = found.gateway.new_array(found.jvm.int, 1)
+    fields[0] = table.schema().findField(column).fieldId()
+    factory = api.data.GenericFileWriterFactory.Builder(table).deleteFileFormat(parquet)
+    factory = factory.equalityFieldIds(fields).equalityDeleteRowSchema(schema).build()
+    file = api.io.OutputFileFactory.builderFor(table, 1, next(_NUMBERS)).format(parquet).build().newOutputFile()
+    spec = table.specs().get(spec_id)
+    at = api.PartitionData(spec.partitionType())
+    for n, known in enumerate(partition):
+        at.set(n, known)
+    writer = factory.newEqualityDeleteWriter(file, spec, at)
+    record = api.data.GenericRecord.create(schema)
+    record.setField(column, value)
+    writer.write(record)
+    writer.close()
+    made = writer.toDeleteFile()
+    table.newRowDelta().addDeletes(made).commit()
+    return str(made.location())

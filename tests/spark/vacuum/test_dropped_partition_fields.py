@@ -1,0 +1,88 @@
+"""Tables whose partition fields, and the columns of these, were dropped. Which deletes apply to a file is what Iceberg says."""
+
+from collections import Counter
+
+import lethe_spark
+import pytest
+from lethe.iceberg.delete_entries import dangling
+from lethe_spark.jvm.data_files import deletes_in_use
+from lethe_spark.jvm.spark_table import SparkTable
+from pyspark.sql import SparkSession
+
+from tests.spark.support.all_types import alone
+from tests.spark.support.story import Row, Story, of_batches, of_spark, some_rows
+from tests.spark.support.streaming_writer import delete_by_equality
+from tests.support.lake import SCHEMA, Lake
+
+
+def with_a_void_spec(spark: SparkSession, lake: Lake) -> Story:
+    """A table of format version 1 that dropped a partition field, which it keeps as `void`, got another one, and was raised to
+    version 2. Files of all three specs hold rows: A of the first, B of the void one, D and E together of the last."""
+    story = Story.begin(spark, lake, ())
+    name = story.full_name
+    spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {story.catalog}.air")
+    properties = "'format-version' = '1', 'write.metadata.metrics.column.batch_id' = 'full'"
+    spark.sql(f"CREATE TABLE {name} ({SCHEMA}) USING iceberg PARTITIONED BY (day) TBLPROPERTIES ({properties})")
+    spark.sql(f"ALTER TABLE {name} WRITE ORDERED BY batch_id")
+    insert(story, "A")
+    spark.sql(f"ALTER TABLE {name} DROP PARTITION FIELD day")
+    insert(story, "B")
+    spark.sql(f"ALTER TABLE {name} ADD PARTITION FIELD truncate(100000, v)")
+    spark.sql(f"ALTER TABLE {name} SET TBLPROPERTIES ('format-version' = '2')")
+    story.put("D", "E")
+    story.consolidate("D", "E")
+    return story
+
+
+def insert(story: Story, batch: str) -> None:
+    """Another engine adds the rows that a batch of this id would have."""
+    rows = ", ".join(f"({r['v']}, {r['day']}, '{batch}')" for r in some_rows(batch, 4))
+    story.spark.sql(f"INSERT INTO {story.full_name} (v, day, batch_id) VALUES {rows}")
+
+
+def void_spec(story: Story) -> int:
+    (found,) = (i for i, s in story.table().specs().items() if [str(f.transform) for f in s.fields] == ["void"])
+    return found
+
+
+def plain(story: Story) -> Counter[Row]:
+    story.spark.catalog.clearCache()
+    return of_spark(story.spark.table(story.full_name))
+
+
+def on_day_1(rows: Counter[Row]) -> Counter[Row]:
+    return Counter({row: n for row, n in rows.items() if row[2] == 1})
+
+
+@pytest.mark.parametrize("purge", ["alone", "by-spark"])
+def test_rows_that_another_engine_deleted_on_a_void_spec_stay_deleted(
+    spark: SparkSession, lake: Lake, filtered: list[str], purge: str
+) -> None:
+    """Its equality delete applies to all older files, as that of a spec without fields does."""
+    story = with_a_void_spec(spark, lake)
+    delete_by_equality(story, "day", 2, void_spec(story))
+    wanted = on_day_1(of_batches("A", "B", "D", "E"))
+    assert plain(story) == wanted
+    assert story.revert("E").succeeded
+
+    result = alone(story) if purge == "alone" else story.vacuum()
+
+    assert (result.outcome, filtered) == ("Committed", [])
+    left = Counter({r: n for r, n in wanted.items() if r[0] != "E"})
+    assert plain(story) == left
+    assert of_spark(lethe_spark.read(spark, story.full_name)) == left
+
+
+def test_deletes_of_a_void_spec_are_not_taken_for_unused_while_iceberg_applies_them(
+    spark: SparkSession, lake: Lake
+) -> None:
+    """No file of its own spec is left, but it applies to those of others."""
+    story = with_a_void_spec(spark, lake)
+    used = delete_by_equality(story, "day", 2, void_spec(story))
+    spark.sql(f"DELETE FROM {story.full_name} WHERE batch_id = 'B'")
+    head, table = story.head().snapshot_id, SparkTable.load(spark, story.catalog, story.name)
+    assert table is not None
+
+    assert dangling(story.table(), head) == []
+    assert deletes_in_use(table, head) == {used}
+
