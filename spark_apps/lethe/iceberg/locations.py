@@ -59,20 +59,22 @@ def locations_of(table: Table, remembered: Iterable[Location] = ()) -> KnownLoca
 
 
 def of_this_table(table: Table, io: FileIO, locations: Locations, listed: Iterable[tuple[str, datetime]]) -> Locations:
-    """The locations without those that another table uses now: files there may belong to that table.
+    """The locations without those where another table has metadata: files there may belong to that table.
 
     Args:
         listed: The files below the locations, with the times of writing.
     """
     ours = {place(table.metadata_location), *(place(e.metadata_file) for e in table.metadata.metadata_log)}
-    newest: dict[str, tuple[datetime, str]] = {}
-    for path, modified in listed:
-        if not path.endswith(TABLE_FILES) or place(path) in ours:
-            continue
-        for own in locations.own:
-            if contains(f"{own}/metadata", path):
-                newest[own] = max((modified, path), newest.get(own, (modified, path)))
-    taken = {own for own, (_, file) in newest.items() if _uuid(io, file) not in (None, str(table.metadata.table_uuid))}
+    of_folder: dict[str, list[str]] = {}
+    for path, _ in sorted(listed, key=lambda one: one[1], reverse=True):
+        if path.endswith(TABLE_FILES) and place(path) not in ours:
+            for own in locations.own:
+                if contains(f"{own}/metadata", path):
+                    of_folder.setdefault(own, []).append(path)
+    known = (None, str(table.metadata.table_uuid))
+    with ThreadPoolExecutor(PARALLEL_READS) as pool:
+        # A metadata file of another table anywhere among them is enough, however many newer ones this table has left.
+        taken = {own for own, files in of_folder.items() if any(u not in known for u in pool.map(lambda f: _uuid(io, f), files))}
     if not taken:
         return locations
     return Locations(

@@ -7,24 +7,27 @@ the files of the other look like orphans.
 
 import gzip
 import json
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final
 
 from pyiceberg.io import FileIO
 
+from lethe.base.errors import LedgerError
 from lethe.buffer.batch import ListedObject
 from lethe.vacuum.orphans import Folders, key_of
 
 PARALLEL_READS: Final = 8
-MAX_ROOTS: Final = 100
+READ_AT_ONCE: Final = 64
+MAX_ROOTS: Final = 500
 _METADATA: Final = (".metadata.json", ".metadata.json.gz")
 
 
 def other_table(
     io: FileIO, listed: Iterable[ListedObject], needed: Collection[str], folders: Folders, uuid: str
 ) -> str | None:
-    """The URI of a metadata file in the table's own folders that may be of another table; None: there is none.
+    """The URI of a metadata file in the table's own folder of metadata that is of another table, or that cannot be read; None:
+    there is none.
 
     Args:
         needed: Keys (`key_of`) of the files that the table needs.
@@ -36,22 +39,38 @@ def other_table(
 
 
 def other_ledger(
-    io: FileIO, listed: Iterable[ListedObject], needed: Collection[str], planned: Iterable[str], uuid: str
+    io: FileIO, listed: Iterable[ListedObject], needed: Collection[str], uuid: str, planned: Iterable[str] = ()
 ) -> str | None:
-    """The URI of a ledger root of another table; None: none was found. Checks the roots to delete, and the newest of the others.
+    """The URI of a ledger root of another table; None: none was found. Checks the roots to delete, and the newest of the others:
+    a table that commits every few seconds has thousands.
 
     Args:
+        listed: The files in the folder of ledgers.
         needed: Names of the files that the table needs.
         planned: URIs of the roots to delete.
     """
     roots = [o for o in listed if o.key.endswith("-root.json") and o.key.rpartition("/")[2] not in needed]
     newest = sorted(roots, key=lambda o: o.modified, reverse=True)[:MAX_ROOTS]
-    uris = dict.fromkeys((*planned, *(o.key for o in newest)))
+    uris = list(dict.fromkeys((*planned, *(o.key for o in newest))))
     return next((uri for uri, found in _uuids(io, uris) if found not in (None, "", uuid)), None)
 
 
-def _uuids(io: FileIO, uris: Iterable[str]) -> list[tuple[str, str | None]]:
-    """The table UUID in each document; empty: it is unreadable; None: it is missing."""
+def refused(table: str, location: str, found: str) -> LedgerError:
+    """The error that no file of a location is removed.
+
+    Args:
+        found: The URI of a file of the other table.
+    """
+    return LedgerError(
+        "FolderHoldsTable",
+        f"{table}: another table uses the same location {location}: {found} belongs to it. Nothing below the location was removed, "
+        "because files of the other table would be taken for orphans. Give one of the tables a location of its own. If the other "
+        "table was dropped, delete the files that it left.",
+    )
+
+
+def _uuids(io: FileIO, uris: Sequence[str]) -> Iterator[tuple[str, str | None]]:
+    """The table UUID in each document; empty: it is unreadable; None: it is missing. Reads some documents at a time."""
 
     def read(uri: str) -> tuple[str, str | None]:
         try:
@@ -66,4 +85,5 @@ def _uuids(io: FileIO, uris: Iterable[str]) -> list[tuple[str, str | None]]:
             return uri, ""
 
     with ThreadPoolExecutor(PARALLEL_READS, thread_name_prefix="lethe-tenants") as pool:
-        return list(pool.map(read, uris))
+        for at in range(0, len(uris), READ_AT_ONCE):
+            yield from pool.map(read, uris[at : at + READ_AT_ONCE])

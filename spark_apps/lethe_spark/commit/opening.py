@@ -2,6 +2,7 @@
 
 from lethe.base import names
 from lethe.base.errors import InputError
+from lethe.iceberg import catalogs
 
 from lethe_spark.commit.table_checks import check_and_observe, has_recorded_start, is_settled
 from lethe_spark.commit.table_state import check_table
@@ -32,7 +33,13 @@ def open_table(context: RunContext, prepare: bool = True) -> SparkTable:
             )
         initial = claim | {names.LEDGER_SINCE: "0"}
         table = SparkTable.create(
-            context.spark, wanted.catalog, wanted.name, wanted.create, initial, context.spec.batch_column
+            context.spark,
+            wanted.catalog,
+            wanted.name,
+            wanted.create,
+            initial,
+            context.spec.batch_column,
+            own_folder=not catalogs.is_folder(context.catalog_properties),  # there the name is the location
         )
     facts = check_and_observe(context, table)
     ours = facts.claim == context.claim

@@ -75,6 +75,11 @@ _AWAY: Final = (
 )
 
 
+def is_caused_by(error: BaseException, class_name: str) -> bool:
+    """Whether a Java exception of exactly this class is among the causes."""
+    return any(str(java.getClass().getName()) == class_name for java in _causes(error))
+
+
 def is_away(error: BaseException) -> bool:
     """Whether a Java exception comes from the catalog or the storage rather than from Spark."""
     return any(str(java.getClass().getName()).startswith(_AWAY) for java in _causes(error))

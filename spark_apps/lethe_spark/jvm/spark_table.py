@@ -1,5 +1,6 @@
 """A table of a Spark session: load and create it, and read its columns as Spark sees them."""
 
+import uuid
 from collections.abc import Mapping
 from typing import Any, Final, assert_never
 
@@ -11,7 +12,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.types import StringType, StructField, StructType
 
 from lethe_spark.jvm.backoff import ATTEMPTS, wait_before
-from lethe_spark.jvm.errors import ICEBERG, JvmError, is_a, is_away, java_message, says_no_such_table, transient
+from lethe_spark.jvm.errors import ICEBERG, JvmError, is_a, is_away, is_caused_by, java_message, says_no_such_table, transient
 from lethe_spark.jvm.gateway import gateway, java_map, jvm
 from lethe_spark.jvm.sql_expressions import quoted_path
 from lethe_spark.jvm.table import IcebergTable
@@ -56,6 +57,7 @@ class SparkTable(IcebergTable):
         create: CreateTable,
         properties: Mapping[str, str] | None = None,
         batch_column: str = "",
+        own_folder: bool = True,
     ) -> "SparkTable":
         """Create the table and its namespace, unless they exist, and load it. Iceberg's catalog creates the table: no text of
         the definition becomes part of a statement.
@@ -64,6 +66,8 @@ class SparkTable(IcebergTable):
             create: Columns as a column list of Spark SQL, and partition fields as `lethe.files.transforms` reads them. Its
                 properties override Lethe's defaults for a new table; `properties` override both.
             batch_column: Added to the columns if it is missing. Empty: no column is added.
+            own_folder: If there are files at the location that the catalog proposes, create the table beside it. They may be
+                of a table that was renamed.
         Raises: InputError (`InvalidTableDefinition`), TransientError.
         """
         columns, transforms = _columns_of(create, batch_column), parse_transforms(create.partition_by)
@@ -79,7 +83,10 @@ class SparkTable(IcebergTable):
             made = java.spark.Spark3Util.loadIcebergCatalog(spark._jsparkSession, catalog).buildTable(
                 java.catalog.TableIdentifier.parse(name), schema
             )
-            made.withPartitionSpec(spec.build()).withProperties(java_map(jvm(spark), wanted)).create()
+            made = made.withPartitionSpec(spec.build()).withProperties(java_map(jvm(spark), wanted))
+            if own_folder and (location := _location_beside(spark, made)) is not None:
+                made = made.withLocation(location)
+            made.create()
         except JvmError as e:
             if _is_bad_definition(spark, e):
                 raise InputError(
@@ -124,6 +131,24 @@ class SparkTable(IcebergTable):
                     ) from e
                 wait_before(attempt + 1)
         self.refresh()
+
+
+def _location_beside(spark: SparkSession, builder: Any) -> str | None:
+    """A location without files beside the one that the catalog proposes for a new table. None: that has no files.
+
+    Args:
+        builder: Iceberg's builder of the table.
+    """
+    proposed = builder.createTransaction().table()  # creates nothing until it is committed
+    location = str(proposed.location()).rstrip("/")
+    try:
+        if not proposed.io().listPrefix(f"{location}/").iterator().hasNext():
+            return None
+    except JvmError as e:
+        if is_caused_by(e, "java.io.FileNotFoundException"):  # the local file system has no such folder
+            return None
+        raise
+    return f"{location}-{uuid.uuid4().hex[:8]}"
 
 
 def _columns_of(create: CreateTable, batch_column: str = "") -> StructType:

@@ -273,7 +273,7 @@ def test_a_folder_that_another_tables_metadata_is_in_loses_nothing(story: Story,
 
     result = maintain(story, key="shared", remove_orphan_files=True, max_bytes=0, expire_snapshots=False)
 
-    assert "its folder also contains" in result.message
+    assert "another table uses the same location" in result.message
     assert result.orphan_files_removed == 0
     assert before <= set(below(story))
     assert spark.table(theirs).count() == 2

@@ -19,7 +19,7 @@ from lethe.buffer.batch_rows import BatchRow
 from lethe.contract.result import ErasureCheckResult, Phase, RunResult, VacuumResult
 from lethe.contract.run import SnapshotLimits
 from lethe.iceberg.history import Manifests
-from lethe.iceberg.tenants import other_ledger
+from lethe.iceberg.tenants import other_ledger, refused
 from lethe.ledger.root import Root
 from lethe.ledger_store import store as ledger_store
 from lethe.storage.object_store import open_store
@@ -153,11 +153,11 @@ def _clean_up(context: Run, table: IcebergTable) -> int:
     needed = named_files(base.facts.snapshots.values()) | _needed(base)
     needed |= _names(_roots(base, just_superseded(listed, now), must=False))
     plan = plan_cleanup(listed, needed, now)
-    if (found := other_ledger(base.iceberg.io, listed, needed, plan.roots, base.facts.uuid)) is not None:
-        raise LedgerError(
-            "FolderHoldsTable",
-            f"{found} is a ledger of another table with the same folder. No ledger file was removed.",
-        )
+    if not plan.roots and not plan.others:
+        return 0
+    other = other_ledger(base.iceberg.io, listed, needed, base.facts.uuid, plan.roots)
+    if other is not None:
+        raise refused(base.facts.name, base.facts.location, other)
     context.step("before-cleanup")
     removed = remove_files(table, plan.roots)
     context.step("between-cleanups")

@@ -1,18 +1,20 @@
 """Removes orphan files, as a step of a vacuum run. I/O; `lethe.vacuum.orphans` decides which files."""
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
+from lethe.base import names
 from lethe.base.errors import LetheError
 from lethe.buffer.batch import ListedObject
 from lethe.contract.result import Phase
 from lethe.iceberg.locations import reachable
-from lethe.iceberg.tenants import other_table
+from lethe.iceberg.tenants import other_ledger, other_table, refused
 from lethe.storage.object_store import open_store
 from lethe.uri import contains
+from lethe.vacuum.ledger_files import named_files
 from lethe.vacuum.orphans import Folders, Orphans, OrphanScope, plan_orphans, shown
 
 from lethe_spark.commit.table_state import observe_base
@@ -57,16 +59,16 @@ def remove_orphan_files(
     folders = Folders.of(location, properties.get("write.data.path"), properties.get("write.metadata.path"))
     context.reporter.phase(Phase.EXPIRING, "listing the table's folders")
     listed = _listed(context, folders)
+    ledgers = _list(context, [f"{location}/{names.LEDGER_FOLDER}"])
     context.step("after-listing")
     # Read the table after the listing: its metadata names all files of earlier commits, and later files are not in the listing.
     base = observe_base(context, table)
     needed = reachable(base.iceberg)
-    if (other := other_table(base.iceberg.io, listed, needed, folders, base.facts.uuid)) is not None:
-        why = (
-            f"{table.full_name}: its folder also contains {other}, which is not metadata of this table. No "
-            "orphan file was removed, because files of the other table would be taken for orphans. Move one "
-            "of the tables. If the other table was dropped, delete its metadata files."
-        )
+    other = other_table(base.iceberg.io, listed, needed, folders, base.facts.uuid) or other_ledger(
+        base.iceberg.io, ledgers, named_files(base.facts.snapshots.values()), base.facts.uuid
+    )
+    if other is not None:
+        why = str(refused(table.full_name, location, other))
         log.warning("%s", why)
         return Swept(why=why)
     found = plan_orphans(
@@ -101,4 +103,8 @@ def _listed(context: RunContext, folders: Folders) -> list[ListedObject]:
         places = places[:1]
     elif len(places) == 2 and contains(places[1], places[0]):
         places = places[1:]
-    return [o for place in places for o in open_store(place, table_properties(context)).list(place)]
+    return _list(context, places)
+
+
+def _list(context: RunContext, folders: Iterable[str]) -> list[ListedObject]:
+    return [o for folder in folders for o in open_store(folder, table_properties(context)).list(folder)]
