@@ -16,7 +16,7 @@ from lethe.contract.settings import SchemaEvolution
 from lethe.ingest.avro_format import columns_of_record, rows_of_records
 from lethe.ingest.buffer_store import BadFile, FileTask
 from lethe.ingest.fitting import Fitting, Piece
-from lethe.ingest.schema_fit import Fits, Lacks, Misfit, Rules, compare
+from lethe.ingest.schema_fit import Fits, Lacks, Misfit, Rules, compare, known_columns
 from lethe.ingest.text_formats import open_json
 from lethe_operator.resources.source import Framing, KafkaSource, MessageFormat, UnknownFields
 
@@ -44,7 +44,7 @@ class Target:
     def fitted(self, rows: pa.Table, batch_id: str, typed: bool) -> pa.Table:
         """Rows with the columns of the table, and those that the table will get. Raises: BadFile."""
         add = self.evolution is SchemaEvolution.ADD_COLUMNS
-        columns = {f.name: f for f in self.columns}
+        columns = {f.name: f for f in known_columns(self.columns)}
         match compare(rows.schema, self.columns, Rules(self.batch_column, self.required, add, typed)):
             case Misfit(message):
                 raise BadFile("SchemaMismatch", message)

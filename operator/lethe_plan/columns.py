@@ -8,6 +8,7 @@ import pyarrow.parquet as pq
 from lethe.buffer.batch import BufferedBatch
 from lethe.buffer.digest import BufferDigest
 from lethe.contract.settings import FileFormat, SchemaEvolution
+from lethe.ingest.checking import with_unknown_types
 from lethe.ingest.schema_fit import Lacks, Rules, compare, plan_evolution
 from lethe.storage.buffer import open_buffer
 from lethe_operator.resources.dataset import Dataset
@@ -27,7 +28,7 @@ def new_columns(dataset: Dataset, table: ReadTable, buffer: BufferDigest) -> Seq
     current = table.table.schema()
     required = frozenset(f.name for f in current.fields if f.required and f.name != spec.batch_column)
     rules = Rules(spec.batch_column, required, add_columns=True)
-    columns = current.as_arrow()
+    columns = with_unknown_types(current.as_arrow(), current)
     store = open_buffer(spec.buffer.uri, spec.batch_column, table.properties, spec.buffer.layout)
     lacking: dict[str, list[tuple[str, pa.Schema]]] = {}
     for waiting in buffer.oldest[:_BATCHES_AT_MOST]:

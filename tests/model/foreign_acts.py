@@ -31,12 +31,12 @@ class ForeignCompaction:
 class ForeignRepartition:
     """Change the partition spec for new files. Existing files stay unchanged."""
 
-    by: str | None  # the partition column; None: unpartitioned
+    by: str | None  # the partition column, `extra` among them; None: unpartitioned
 
 
 @dataclass(frozen=True)
 class ForeignColumn:
-    """Add a column without values, or drop it."""
+    """Add the column `extra`, which only this writer fills, or drop it with its partition field."""
 
     change: Literal["add", "drop"]
 

@@ -219,7 +219,7 @@ def compactions(_: Known) -> st.SearchStrategy[ForeignCompaction]:
 
 
 def repartitions(_: Known) -> st.SearchStrategy[ForeignRepartition]:
-    return st.sampled_from(("day", None, "v")).map(ForeignRepartition)
+    return st.sampled_from(("day", None, "v", "extra")).map(ForeignRepartition)
 
 
 def expiries(_: Known) -> st.SearchStrategy[Expire]:

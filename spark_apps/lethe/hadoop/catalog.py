@@ -13,6 +13,7 @@ from pyiceberg.table.metadata import TableMetadataUtil
 from pyiceberg.typedef import Identifier
 
 from lethe.base.errors import InputError
+from lethe.files.unknown_types import known_types_only
 from lethe.hadoop.metadata_folder import MetadataFolder
 from lethe.storage.object_store import open_folder
 
@@ -41,7 +42,7 @@ class FolderCatalog(NoopCatalog):
         found = self.metadata_folder(parts).current()
         if found is None:
             raise NoSuchTableError(f"there is no table in {self.location(parts)}")
-        metadata = TableMetadataUtil.parse_raw(found.text)
+        metadata = TableMetadataUtil.parse_raw(known_types_only(found.text))
         return Table(
             identifier=parts,
             metadata=metadata,

@@ -20,7 +20,7 @@ from pyiceberg.utils.config import Config, merge_config
 
 from lethe.base.errors import InputError
 from lethe.hadoop import catalog as folder_catalog
-from lethe.iceberg import file_io
+from lethe.iceberg import file_io, unknown_types
 from lethe.storage.vended import VendingCatalog
 from lethe.uri import Backend, backend_of
 from lethe.uri import is_local as is_local_uri
@@ -113,6 +113,7 @@ def _text(value: Any) -> str:
 def load(name: str, path: Path | None = None) -> Catalog:
     """Open a catalog with PyIceberg. Raises: InputError (UnknownCatalog, UnsupportedCatalog); what the catalog raises if
     unavailable."""
+    unknown_types.install()
     own = {k: v for k, v in properties(name, path).items() if not k.startswith("spark.")}
     if is_folder(own):
         return folder_catalog.FolderCatalog(name, **{**_TIMEOUTS, **own})

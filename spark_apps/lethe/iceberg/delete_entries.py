@@ -48,7 +48,9 @@ def dangling(table: Table, snapshot_id: int | None) -> list[tuple[str, int]]:
             at, number = _partition(m, e.data_file), _number(m, e)
             oldest[at] = min(number, oldest.get(at, number))
     of_table = {i for i, spec in table.specs().items() if is_unpartitioned(spec)}
-    return [(f.file_path, number) for number, at, f in deletes if not _deletes(f, number, at, oldest, at[0] in of_table)]
+    return [
+        (f.file_path, number) for number, at, f in deletes if not _deletes(f, number, at, oldest, at[0] in of_table)
+    ]
 
 
 def _deletes(file: DataFile, number: int, at: _Partition, oldest: dict[_Partition, int], of_table: bool) -> bool:

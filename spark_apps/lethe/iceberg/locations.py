@@ -74,7 +74,11 @@ def of_this_table(table: Table, io: FileIO, locations: Locations, listed: Iterab
     known = (None, str(table.metadata.table_uuid))
     with ThreadPoolExecutor(PARALLEL_READS) as pool:
         # A metadata file of another table anywhere among them is enough, however many newer ones this table has left.
-        taken = {own for own, files in of_folder.items() if any(u not in known for u in pool.map(lambda f: _uuid(io, f), files))}
+        taken = {
+            own
+            for own, files in of_folder.items()
+            if any(u not in known for u in pool.map(lambda f: _uuid(io, f), files))
+        }
     if not taken:
         return locations
     return Locations(

@@ -19,6 +19,8 @@ from pyiceberg.table import StaticTable
 from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil
 from pyiceberg.table.snapshots import Snapshot as IcebergSnapshot
 
+from lethe.files.unknown_types import replace_unknown_types
+from lethe.iceberg import unknown_types
 from lethe.iceberg.facts import snapshot_of
 from lethe.ledger.lineage import Snapshot
 
@@ -44,7 +46,7 @@ class Version:
     @classmethod
     def of(cls, text: str) -> "Version":
         """Raises: PyIceberg's ValidationError, if the text is not the metadata of a table."""
-        return cls(text, TableMetadataUtil.parse_raw(text))
+        return cls(text, unknown_types.parse(text))
 
     def followed_by(self, text: str) -> "Version | None":
         """Parse a later version. None: its snapshots are not those of this version and further ones, byte for byte."""
@@ -64,6 +66,7 @@ class Version:
             document = json.loads(text[:start] + text[last:])
             if document["snapshots"] != []:
                 return None
+            replace_unknown_types(document)
             document["snapshots"] = [*self.metadata.snapshots, *map(IcebergSnapshot.model_validate, added)]
             return Version(text, TableMetadataUtil.parse_obj(document), dict(self.converted), (start, last))
         except Exception:

@@ -63,9 +63,9 @@ def refused(table: str, location: str, found: str) -> LedgerError:
     """
     return LedgerError(
         "FolderHoldsTable",
-        f"{table}: another table uses the same location {location}: {found} belongs to it. Nothing below the location was removed, "
-        "because files of the other table would be taken for orphans. Give one of the tables a location of its own. If the other "
-        "table was dropped, delete the files that it left.",
+        f"{table}: another table uses the same location {location}: {found} belongs to it. Nothing below the location was "
+        "removed, because files of the other table would be taken for orphans. Give one of the tables a location of its own. "
+        "If the other table was dropped, delete the files that it left.",
     )
 
 

@@ -18,7 +18,7 @@ from lethe.ingest.change_rows import KEYS_AT_MOST, Keyed, encoded, too_many
 from lethe.ingest.file_formats import FORMATS, opened
 from lethe.ingest.fitting import Fitting, Piece
 from lethe.ingest.opened_file import ROWS_PER_BATCH, OpenedFile
-from lethe.ingest.schema_fit import Fits, Lacks, Misfit, Rules, compare
+from lethe.ingest.schema_fit import Fits, Lacks, Misfit, Rules, compare, known_columns
 
 # The reason for a file that would fit a table with more columns. The message then contains the encoded columns.
 COLUMNS_WANTED: Final = "ColumnsWanted"
@@ -86,7 +86,9 @@ class Reader:
         """Args:
         columns: Of the table; those that it requires are not nullable.
         """
-        self.target = pa.schema([f.with_nullable(True) for f in columns])
+        self.columns = pa.schema([f.with_nullable(True) for f in columns])
+        # The columns that rows get. The others have types that Lethe does not write.
+        self.target = known_columns(self.columns)
         self.settings = settings
         self.format = FORMATS[settings.format]
         self.rules = Rules(
@@ -164,7 +166,7 @@ class Reader:
     def _check_schema(self, schema: pa.Schema) -> None:
         if self._fits is not None and schema.equals(self._fits):
             return  # a shortcut: most files of a producer have the same schema
-        match compare(schema, self.target, self.rules):
+        match compare(schema, self.columns, self.rules):
             case Fits():
                 self._fits = schema
             case Lacks(columns):

@@ -13,6 +13,7 @@ from pyiceberg.schema import Schema
 
 from lethe.base.errors import InputError
 from lethe.contract.result import RefusedBatch
+from lethe.iceberg.unknown_types import is_required, unknown_columns
 from lethe.ingest.arrow_types import as_column
 from lethe.ingest.buffer_files import (
     COLUMNS_WANTED,
@@ -24,7 +25,7 @@ from lethe.ingest.buffer_files import (
     refusal_of,
 )
 from lethe.ingest.buffer_store import BufferedFiles, FileTask
-from lethe.ingest.schema_fit import plan_evolution
+from lethe.ingest.schema_fit import of_unknown_type, plan_evolution, unknown_type
 
 _AT_ONCE: Final = 8
 _TAIL_BYTES: Final = 256 * 1024  # of larger files only ranges are read
@@ -49,7 +50,10 @@ class Checked:
 def columns_of(schema: Schema) -> pa.Schema:
     """The columns of a table as runs read them. Raises: InputError (`UnsupportedColumn`)."""
     found = []
-    for column in schema.as_arrow():
+    for column in with_unknown_types(schema.as_arrow(), schema):
+        if unknown_type(column) is not None:
+            found.append(column)
+            continue
         fixed = pa.types.is_fixed_size_binary(column.type)
         type_ = pa.binary() if fixed else as_column(column.type)
         if type_ is None:
@@ -59,6 +63,19 @@ def columns_of(schema: Schema) -> pa.Schema:
             )
         found.append(pa.field(column.name, type_, column.nullable))
     return pa.schema(found)
+
+
+def with_unknown_types(columns: pa.Schema, schema: Schema) -> pa.Schema:
+    """The columns of a table, those with types that Lethe does not know as `of_unknown_type` makes them.
+
+    Args:
+        columns: Of the same table.
+    """
+    unknown = unknown_columns(schema)
+    required = {f.name: is_required(f) for f in schema.fields}
+    return pa.schema(
+        [of_unknown_type(f.name, unknown[f.name], required[f.name]) if f.name in unknown else f for f in columns]
+    )
 
 
 def check_files(

@@ -12,6 +12,8 @@ import pyarrow as pa
 from lethe.ingest.arrow_types import as_column, fits, promotes
 
 OPTION = "spec.schemaEvolution: AddColumns"
+# In the metadata of a column of a table: the type of the column in the table, which Lethe does not know.
+UNKNOWN_TYPE = b"lethe.type"
 # Metadata columns of Iceberg and Lethe. A table with a column of such a name could not be read.
 RESERVED = frozenset(
     {"_file", "_pos", "_deleted", "_spec_id", "_partition", "_row_id", "_last_updated_sequence_number", "_lethe_error"}
@@ -53,6 +55,11 @@ def compare(file: pa.Schema, table: pa.Schema, rules: Rules) -> Fits | Lacks | M
     wanted: list[pa.Field] = []
     for column in table:
         found = file.names.count(column.name)
+        if (unknown := unknown_type(column)) is not None:
+            if found or column.name in rules.required:
+                where = "in the file" if found else "missing; the table requires it"
+                return Misfit(f"column {column.name} ({unknown}) is {where}, and Lethe does not write this type")
+            continue
         if found > 1:
             return Misfit(f"column {column.name} is in the file {found} times")
         if not found:
@@ -75,6 +82,22 @@ def compare(file: pa.Schema, table: pa.Schema, rules: Rules) -> Fits | Lacks | M
             return Misfit(taken)
         wanted += taken
     return Lacks(pa.schema(wanted)) if wanted else Fits()
+
+
+def of_unknown_type(name: str, kind: str, required: bool) -> pa.Field:
+    """A column of a table with a type that Lethe does not know. Files must not have it, and its values are null."""
+    return pa.field(name, pa.binary(), not required, {UNKNOWN_TYPE: kind.encode()})
+
+
+def unknown_type(column: pa.Field) -> str | None:
+    """The type of a column that `of_unknown_type` made. None: another column."""
+    kind = (column.metadata or {}).get(UNKNOWN_TYPE)
+    return None if kind is None else bytes(kind).decode()
+
+
+def known_columns(columns: pa.Schema) -> pa.Schema:
+    """The columns of a table whose types are known: those of which rows are written."""
+    return pa.schema([f for f in columns if unknown_type(f) is None])
 
 
 def _missing(column: pa.Field, file: pa.Schema, rules: Rules) -> str:

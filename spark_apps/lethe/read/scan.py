@@ -21,6 +21,7 @@ from lethe.files.read_plan import covered_by, plan_read, unsure_of
 from lethe.iceberg.facts import TableFacts, column_dropped, observe
 from lethe.iceberg.snapshot_files import SnapshotView
 from lethe.iceberg.snapshots import load_table, resolve_snapshot, schema_of
+from lethe.iceberg.unknown_types import require_known
 from lethe.ledger_store import store as ledger_store
 from lethe.read import arrow
 from lethe.read.arrow import ReadPart
@@ -97,7 +98,8 @@ def scan(
         since: Read the increment after this snapshot (id) or time (aware datetime). Not with `snapshot_id` or `as_of`.
         until: The end of the increment, inclusive; the head by default.
         rows: Of an increment, `"appended"` (the default) or `"deleted"`.
-    Raises: InputError (SnapshotNotFound, InvalidRead, NotAnAncestor, ForeignChange, ErasedBetween, BatchColumnDropped);
+    Raises: InputError (SnapshotNotFound, InvalidRead, NotAnAncestor, ForeignChange, ErasedBetween, BatchColumnDropped,
+        UnknownType);
         LedgerError, if a ledger is unreadable.
     """
     loaded = table if isinstance(table, Table) else load_table(table, catalog)
@@ -125,7 +127,10 @@ def scan(
 
 
 def _columns(view: SnapshotView, columns: Sequence[str] | None) -> tuple[str, ...]:
-    return tuple(f.name for f in view.schema.fields) if columns is None else tuple(columns)
+    """Raises: InputError (`UnknownType`), if Lethe does not know the type of one of the columns."""
+    chosen = tuple(f.name for f in view.schema.fields) if columns is None else tuple(columns)
+    require_known(view.schema, chosen, "lethe.scan")
+    return chosen
 
 
 def _lacks_batch_column(view: SnapshotView) -> bool:

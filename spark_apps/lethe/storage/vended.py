@@ -22,12 +22,13 @@ from pyiceberg.catalog.rest import RestCatalog, TableResponse
 from pyiceberg.io import PY_IO_IMPL, FileIO, InputFile, OutputFile, load_file_io
 from pyiceberg.table import StagedTable, Table
 from pyiceberg.typedef import EMPTY_DICT, Properties
-from requests import Response, Session
+from requests import Response, Session, codes
 from requests.exceptions import ConnectionError as RequestConnectionError
 from tenacity import Future, Retrying, retry_if_exception, retry_if_result, stop_after_attempt, wait_random_exponential
 from urllib3.exceptions import ProtocolError
 
 from lethe.base.names import VENDED_FOR
+from lethe.files.unknown_types import known_types_only
 from lethe.guards import properties as allowed
 
 log = logging.getLogger(__name__)
@@ -221,7 +222,7 @@ class PatientCatalog(RestCatalog):
     """PyIceberg's REST catalog, whose clients neither its answers nor the properties of its tables configure.
 
     A read that fails in passing is repeated, as Iceberg's Java client does it, and a request to a server that is silent ends
-    with an error.
+    with an error. Tables may have columns of types that PyIceberg does not know.
     """
 
     def __init__(self, name: str, **properties: str) -> None:
@@ -273,7 +274,7 @@ class PatientCatalog(RestCatalog):
 def _request(send: Callable[..., Response], method: str, url: str, **arguments: Any) -> Response:
     arguments = {"timeout": _TIMEOUTS, **arguments}
     if method.upper() not in ("GET", "HEAD"):
-        return send(method, url, **arguments)
+        return _readable(send(method, url, **arguments))
     again = retry_if_exception(_ended_early) | retry_if_result(lambda a: a.status_code in _OVERLOADED)
     patient = Retrying(
         retry=again,
@@ -281,7 +282,15 @@ def _request(send: Callable[..., Response], method: str, url: str, **arguments: 
         wait=wait_random_exponential(_WAIT_SECONDS),
         retry_error_callback=lambda state: cast(Future, state.outcome).result(),  # the last answer or error
     )
-    return cast(Response, patient(send, method, url, **arguments))
+    return _readable(cast(Response, patient(send, method, url, **arguments)))
+
+
+def _readable(answer: Response) -> Response:
+    """An answer with the metadata of a table, with only types that PyIceberg knows."""
+    if answer.status_code == codes.ok and b'"schemas"' in answer.content:
+        answer._content = known_types_only(answer.content.decode()).encode()
+        answer.encoding = "utf-8"
+    return answer
 
 
 def _ended_early(error: BaseException) -> bool:

@@ -25,6 +25,8 @@ from lethe.ingest.buffer_files import (
 )
 from lethe.ingest.buffer_store import FileTask
 from lethe.ingest.change_rows import Keyed
+from lethe.ingest.checking import with_unknown_types
+from lethe.ingest.schema_fit import unknown_type
 from lethe.ledger.ledger import BufferedObject
 from lethe.writing.blocks import BlockFacts
 from lethe.writing.layout import TableLayout
@@ -85,13 +87,15 @@ def write_batches(
             must have all other columns of the table, with the same type or one that can be converted safely.
         target_file_size_bytes: None: as the table's properties say.
         table_properties: PyIceberg's FileIO properties of the table.
-    Raises: InputError (`BatchColumnType`); TransientError: `BufferAway`, if the store failed; the errors of Spark.
+    Raises: InputError (`BatchColumnType`, `UnknownType`); TransientError: `BufferAway`, if the store failed; the errors of Spark.
     """
     schema, batch_column = table.columns, settings.batch_column
     if batch_column not in schema.names or not isinstance(schema[batch_column].dataType, StringType):
         found = schema[batch_column].dataType.simpleString() if batch_column in schema.names else "missing"
         raise InputError("BatchColumnType", f"the batch column {batch_column} is {found}, expected string")
-    reader = Reader(to_arrow_schema(schema), settings)
+    columns = with_unknown_types(to_arrow_schema(schema), table.schema)
+    _require_writable(table, columns)
+    reader = Reader(columns, settings)
     layout = layout_of(table, reader.target, batch_column, table_properties, run_id, target_file_size_bytes)
     tasks = [FileTask(s.id, o.key, o.size, o.etag) for s in sources for o in s.objects]
     size = sum(t.size for t in tasks)
@@ -109,6 +113,17 @@ def write_batches(
             raise RuntimeError(f"{good} rows were read, but {sum(f.records for f in files)} were written")
         done = replace(_sorted_out(sources, files, rows.outcomes, errors), keys=keys)
         return done if layout is None else replace(done, partitions=_partitions(done.rows_per_batch, rows.facts))
+
+
+def _require_writable(table: SparkTable, columns: pa.Schema) -> None:
+    """Check that rows can be written without the columns whose types are unknown. Raises: InputError (`UnknownType`)."""
+    for column in columns:
+        if (kind := unknown_type(column)) is not None and not column.nullable:
+            raise InputError(
+                "UnknownType",
+                f"{table.full_name}: column {column.name} is required and has the type {kind}, which Lethe does not write. "
+                "Nothing was committed. Make the column optional, or drop it.",
+            )
 
 
 def _groups(tasks: Sequence[FileTask], parallelism: int, layout: TableLayout | None) -> list[Group]:

@@ -6,12 +6,15 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 import pyarrow as pa
+from lethe.iceberg.unknown_types import unknown_columns
 from lethe.ingest.registrable import Target
 from lethe.writing.blocks import Block, BlockKey, bytes_of_cells, decode, plan, without_batches
 from lethe.writing.layout import TableLayout, Unsupported
 from lethe.writing.write_task import WriteTask
+from pyiceberg.schema import Schema
 from pyspark.accumulators import Accumulator, AccumulatorParam
 from pyspark.errors import PySparkException
+from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StructField, StructType
 
 from lethe_spark.commit.ledger_commit import Attempts
@@ -59,15 +62,17 @@ def layout_of(
     """What Arrow needs to know to write the table. None: Spark must write it.
 
     Args:
-        columns: Of the rows, as Spark reads the table.
+        columns: Of the rows, as Spark reads the table. Columns of unknown types are not among them.
         io_properties: PyIceberg's FileIO properties of the table.
         target_file_size_bytes: None: as the table's properties say.
     """
     api, java, properties = table.jvm.org.apache.iceberg, table.java, dict(table.properties)
     field_id = table.field_id(batch_column)
     assert field_id is not None
+    # Files without a column are files with nulls.
+    schema = Schema(*(f for f in table.schema.fields if f.name in columns.names), schema_id=table.schema.schema_id)
     target = Target(
-        str(api.SchemaParser.toJson(java.schema())),
+        schema.model_dump_json(),
         str(api.PartitionSpecParser.toJson(java.spec())),
         properties,
         field_id,
@@ -144,7 +149,8 @@ def write_with_spark(
     """Write the rows as `write_uncommitted` does. Arguments: as `write_with_arrow`."""
     if not rows.facts.sizes:
         return ()
-    columns = StructType([StructField(f.name, f.dataType, True) for f in table.columns])
+    every, unknown = table.columns, unknown_columns(table.schema)
+    columns = StructType([StructField(f.name, f.dataType, True) for f in every if f.name not in unknown])
 
     def unpack(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
@@ -155,6 +161,7 @@ def write_with_spark(
                 yield from table.set_column(at, batch_column, text).to_batches(max_chunksize=_ROWS_AT_ONCE)
 
     frame = rows.blocks.map(lambda block: (block.content,)).toDF("content binary").mapInArrow(unpack, columns)
+    frame = frame.withColumns({n: F.lit(None).cast(every[n].dataType) for n in unknown})
     one_pass = input_bytes <= ONE_PASS_BYTES
     conf = table.spark.conf
     before = conf.get(_ROWS_PER_BATCH)

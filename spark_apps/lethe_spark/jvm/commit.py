@@ -60,6 +60,8 @@ class Rewrite:
     from_snapshot: int
     # Iceberg's delete files that are removed with them.
     dangling: tuple[Any, ...] = ()
+    # Iceberg's delete files of `add`, which replace some of `dangling`.
+    deletes: tuple[Any, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -202,24 +204,26 @@ def _update(table: IcebergTable, target: Any, change: Change, summary: Mapping[s
     """
     match change:
         case Append(files):
-            update = target.newAppend()
+            update = _appending(table, target)
             for file in files:
                 update = update.appendFile(file.java)
         case Register(java_files):
-            update = target.newAppend()
+            update = _appending(table, target)
             append_all(table, update, java_files)
         case LedgerOnly():
             update = target.newFastAppend()
-        case Rewrite(remove, add, from_snapshot, dangling):
+        case Rewrite(remove, add, from_snapshot, dangling, new_deletes):
             update = target.newRewrite().validateFromSnapshot(from_snapshot)
             if table.format_version > 1:
                 update = update.dataSequenceNumber(table.java.snapshot(from_snapshot).sequenceNumber())
             for file in remove:
                 update = update.deleteFile(file.java)
-            for deletes in dangling:
-                update = update.deleteFile(deletes)
+            for old in dangling:
+                update = update.deleteFile(old)
             for file in add:
                 update = update.addFile(file.java)
+            for new in new_deletes:
+                update = update.addFile(new)
         case Overwrite(remove, add, from_snapshot, dangling):
             update = target.newOverwrite().validateFromSnapshot(from_snapshot).validateNoConflictingDeletes()
             sets = table.jvm.org.apache.iceberg.util
@@ -260,6 +264,11 @@ def _update(table: IcebergTable, target: Any, change: Change, summary: Mapping[s
     for key, value in summary.items():
         update = update.set(key, value)
     return update
+
+
+def _appending(table: IcebergTable, target: Any) -> Any:
+    """Iceberg's pending update that adds files. It may merge manifests, unless these would lose the partitions of their files."""
+    return target.newFastAppend() if table.lost_specs() else target.newAppend()
 
 
 def _refusal(table: IcebergTable, error: BaseException) -> LetheError | None:

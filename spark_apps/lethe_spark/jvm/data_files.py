@@ -76,6 +76,21 @@ def find_files(table: IcebergTable, paths: Iterable[str], snapshot_id: int) -> t
     return tuple(DataFile.of(task.file()) for task in tasks_of(table, paths, snapshot_id))
 
 
+def with_deletes(table: IcebergTable, task: Any, deletes: Collection[Any]) -> Any:
+    """A scan task of the same rows of the same file, with other deletes.
+
+    Args:
+        deletes: Iceberg's delete files.
+    """
+    api = table.jvm.org.apache.iceberg
+    array = table.gateway.new_array(api.DeleteFile, len(deletes))
+    for n, one in enumerate(deletes):
+        array[n] = one
+    schema, spec = api.SchemaParser.toJson(task.schema()), api.PartitionSpecParser.toJson(task.spec())
+    residual = api.expressions.ResidualEvaluator.unpartitioned(task.residual())
+    return api.BaseFileScanTask(task.file(), array, schema, spec, residual)
+
+
 @reading("planning a scan")
 def deletes_in_use(table: IcebergTable, snapshot_id: int) -> frozenset[str]:
     """The paths of the delete files that apply to data files of a snapshot. Raises: TransientError."""

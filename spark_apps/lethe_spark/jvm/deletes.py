@@ -83,10 +83,10 @@ def deleted_of(table: IcebergTable, tasks: Iterable[Any]) -> dict[str, Deleted]:
             index = loader.loadPositionDeletes(listed, path) if listed.size() else None
             return NO_POSITIONS if index is None or index.isEmpty() else of_blob(bytes(index.serialize().array()))
 
-        of_this_file = [d for d in by_position if _of_one_file(table, d)]
-        ours = tuple(d for d in of_this_file if _is_ours(d))
-        theirs = tuple(d for d in of_this_file if not _is_ours(d))
-        shared = [d for d in by_position if not _of_one_file(table, d)]
+        of_this_file = [d for d in by_position if is_of_one_file(table, d)]
+        ours = tuple(d for d in of_this_file if is_by_lethe(d))
+        theirs = tuple(d for d in of_this_file if not is_by_lethe(d))
+        shared = [d for d in by_position if not is_of_one_file(table, d)]
         found[path] = Deleted(
             DeletedPositions(positions(ours), tuple(positions([d]) for d in theirs), positions(shared)),
             len(by_position) < len(deletes),
@@ -100,7 +100,7 @@ def position_deletes_of(table: IcebergTable, tasks: Iterable[Any]) -> tuple[Any,
     """Iceberg's files of position deletes that apply to one data file of these scan tasks, and to no other. A commit that removes
     the data file must remove them too: Iceberg itself only removes deletion vectors."""
     deletes = (d for task in tasks for d in each(task.deletes()) if _is_positional(d))
-    return tuple(d for d in deletes if _of_one_file(table, d) and not _is_vector(d))
+    return tuple(d for d in deletes if is_of_one_file(table, d) and not _is_vector(d))
 
 
 @reading("writing deletion vectors")
@@ -137,7 +137,7 @@ def write_vectors(
             writer.close()
             added += each(writer.result().deleteFiles())
         # Position deletes of several files stay for the other files. Readers ignore them for a file with a vector.
-        replaced += [d for d in each(task.deletes()) if _is_positional(d) and _of_one_file(table, d)]
+        replaced += [d for d in each(task.deletes()) if _is_positional(d) and is_of_one_file(table, d)]
     paths = tuple(sorted({str(d.location()) for d in added}))
     return DeleteChanges(paths, tuple(positions), tuple(added), tuple(replaced))
 
@@ -211,12 +211,12 @@ def _is_vector(deletes: Any) -> bool:
     return str(deletes.format().toString()) == "PUFFIN"
 
 
-def _is_ours(deletes: Any) -> bool:
+def is_by_lethe(deletes: Any) -> bool:
     """Whether Lethe's next delete file replaces these: deletion vectors, and position deletes of Lethe."""
     return _is_vector(deletes) or str(deletes.location()).endswith(f"-{names.POSITION_DELETES_SUFFIX}.parquet")
 
 
-def _of_one_file(table: IcebergTable, deletes: Any) -> bool:
+def is_of_one_file(table: IcebergTable, deletes: Any) -> bool:
     return bool(table.jvm.org.apache.iceberg.util.ContentFileUtil.isFileScoped(deletes))
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from functools import wraps
 from typing import Any, Final, ParamSpec, TypeVar
 
-from lethe.base.errors import LetheError, TransientError
+from lethe.base.errors import InputError, LetheError, TransientError
 from lethe.guards.properties import says_unnamed_host
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.errors.exceptions.captured import CapturedException
@@ -75,6 +75,28 @@ _AWAY: Final = (
 )
 
 
+_UNPARSED: Final = "Cannot parse type string"
+
+
+def unparsed_type(error: BaseException) -> str | None:
+    """The type of a column that Iceberg does not know, if it could not load a table because of it."""
+    found = (str(java.getMessage() or "") for java in _causes(error))
+    text = next((t for t in found if _UNPARSED in t), None)
+    return None if text is None else text.splitlines()[0].rpartition(": ")[2][:100]
+
+
+def unknown_type(table: str, kind: str) -> LetheError:
+    """The error for a table that has such a type in its schema, or in an old one."""
+    return InputError(
+        "UnknownType",
+        f"{table} has a column of the type {kind}, now or in an old schema, which this version's Iceberg library cannot load. "
+        "Nothing was changed. Use a version of Lethe that knows the type.",
+    )
+
+
+_LOST_PARTITION: Final = "Mismatched partition tuples"
+
+
 def is_caused_by(error: BaseException, class_name: str) -> bool:
     """Whether a Java exception of exactly this class is among the causes."""
     return any(str(java.getClass().getName()) == class_name for java in _causes(error))
@@ -107,6 +129,13 @@ def transient(error: BaseException, doing: str) -> LetheError:
     if refused is not None:
         return refused
     name = java_class(error).rsplit(".", 1)[-1]
+    if any(_LOST_PARTITION in str(java.getMessage() or "") for java in _causes(error)):
+        return InputError(
+            "PartitionsLost",
+            f"Iceberg refuses the table's metadata while {doing}: a delete file and its data file have different partitions. "
+            "That happens if the column of a dropped partition field was dropped too, and an engine wrote deletes or manifests "
+            "of the old files afterwards. Nothing was committed. Roll the table back to a snapshot before these writes.",
+        )
     return TransientError("CatalogOrStorageAway", f"{name} while {doing}. Nothing was committed. The run tries again.")
 
 

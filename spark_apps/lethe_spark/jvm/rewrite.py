@@ -71,6 +71,8 @@ class ScannedFiles:
     files: tuple[DataFile, ...]
     table: SparkTable
     group: str
+    # Iceberg's.
+    tasks: tuple[Any, ...] = ()
 
     def close(self) -> None:
         self.table.jvm.org.apache.iceberg.spark.ScanTaskSetManager.get().removeTasks(self.table.java, self.group)
@@ -101,4 +103,4 @@ def scan_tasks(table: SparkTable, tasks: Collection[Any]) -> ScannedFiles:
     table_cache(table.spark).add(group, table.java)
     api.ScanTaskSetManager.get().stageTasks(table.java, group, java_list(table.jvm, tasks))
     frame = table.spark.read.format("iceberg").option(SCAN_SET, group).load(group)
-    return ScannedFiles(frame, tuple(DataFile.of(task.file()) for task in tasks), table, group)
+    return ScannedFiles(frame, tuple(DataFile.of(task.file()) for task in tasks), table, group, tuple(tasks))

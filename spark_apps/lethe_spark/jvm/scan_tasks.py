@@ -16,6 +16,7 @@ from lethe.base.errors import ConflictError
 from lethe.iceberg.native_deletes import is_ours
 from pyspark.sql import DataFrame, SparkSession
 
+from lethe_spark.jvm.data_files import with_deletes
 from lethe_spark.jvm.errors import JvmError, reading, transient
 from lethe_spark.jvm.gateway import each, java_list, jvm, table_cache
 from lethe_spark.jvm.rewrite import SCAN_SET
@@ -78,17 +79,12 @@ def plan_tasks(table: SparkTable, snapshot_id: int, where: str | None = None) ->
 @reading("planning a scan")
 def without_our_deletes(table: SparkTable, tasks: Tasks) -> Tasks:
     """The same tasks without Lethe's equality deletes, for readers that apply the ledger."""
-    api, kept = table.jvm.org.apache.iceberg, java_list(table.jvm, ())
-    everything = api.expressions.ResidualEvaluator.unpartitioned(api.expressions.Expressions.alwaysTrue())
+    kept = java_list(table.jvm, ())
     for task in each(tasks.java):
         deletes = list(each(task.deletes()))
         others = [d for d in deletes if not is_ours(int(d.content().id()), str(d.location()))]
         if len(others) < len(deletes):
-            array = table.gateway.new_array(api.DeleteFile, len(others))
-            for n, d in enumerate(others):
-                array[n] = d
-            schema, spec = api.SchemaParser.toJson(task.schema()), api.PartitionSpecParser.toJson(task.spec())
-            task = api.BaseFileScanTask(task.file(), array, schema, spec, everything)
+            task = with_deletes(table, task, others)
         kept.add(task)
     return Tasks(kept, tasks.paths)
 

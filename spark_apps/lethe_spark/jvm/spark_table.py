@@ -9,10 +9,36 @@ from lethe.contract.run import CreateTable
 from lethe.files.transforms import Transform, TransformKind, check_properties, parse_transforms
 from pyspark.errors import AnalysisException, IllegalArgumentException, ParseException
 from pyspark.sql import SparkSession
-from pyspark.sql.types import StringType, StructField, StructType
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    BooleanType,
+    CharType,
+    DataType,
+    DateType,
+    MapType,
+    NumericType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampNTZType,
+    TimestampType,
+    VarcharType,
+)
 
 from lethe_spark.jvm.backoff import ATTEMPTS, wait_before
-from lethe_spark.jvm.errors import ICEBERG, JvmError, is_a, is_away, is_caused_by, java_message, says_no_such_table, transient
+from lethe_spark.jvm.errors import (
+    ICEBERG,
+    JvmError,
+    is_a,
+    is_away,
+    is_caused_by,
+    java_message,
+    says_no_such_table,
+    transient,
+    unknown_type,
+    unparsed_type,
+)
 from lethe_spark.jvm.gateway import gateway, java_map, jvm
 from lethe_spark.jvm.sql_expressions import quoted_path
 from lethe_spark.jvm.table import IcebergTable
@@ -24,6 +50,18 @@ NEW_TABLE: Mapping[str, str] = {
     "write.parquet.row-group-size-bytes": str(12 * 1024**2),
 }
 
+# Types of Spark that Iceberg stores, and that Lethe reads and writes.
+_KNOWN: Final = (
+    BinaryType,
+    BooleanType,
+    CharType,
+    DateType,
+    NumericType,
+    StringType,
+    TimestampNTZType,
+    TimestampType,
+    VarcharType,
+)
 # Metadata of a column besides its name, type and nullability.
 _COLUMN_METADATA: Final = frozenset({"comment", "__CHAR_VARCHAR_TYPE_STRING"})
 
@@ -37,7 +75,10 @@ class SparkTable(IcebergTable):
 
     @classmethod
     def load(cls, spark: SparkSession, catalog: str, name: str) -> "SparkTable | None":
-        """The table `name` ("namespace.table"). None: it does not exist. Raises: TransientError."""
+        """The table `name` ("namespace.table"). None: it does not exist.
+
+        Raises: InputError (`UnknownType`), if Iceberg does not know the type of a column; TransientError.
+        """
         try:
             java = jvm(spark).org.apache.iceberg.spark.Spark3Util.loadIcebergTable(
                 spark._jsparkSession, quoted_path(catalog, name)
@@ -45,6 +86,8 @@ class SparkTable(IcebergTable):
         except JvmError as e:
             if says_no_such_table(jvm(spark), e):
                 return None
+            if (kind := unparsed_type(e)) is not None:
+                raise unknown_type(f"{catalog}.{name}", kind) from e
             raise transient(e, f"loading the table {catalog}.{name}") from e
         return cls(spark, catalog, name, java)
 
@@ -84,7 +127,7 @@ class SparkTable(IcebergTable):
                 java.catalog.TableIdentifier.parse(name), schema
             )
             made = made.withPartitionSpec(spec.build()).withProperties(java_map(jvm(spark), wanted))
-            if own_folder and (location := _location_beside(spark, made)) is not None:
+            if own_folder and (location := _location_beside(made)) is not None:
                 made = made.withLocation(location)
             made.create()
         except JvmError as e:
@@ -133,7 +176,7 @@ class SparkTable(IcebergTable):
         self.refresh()
 
 
-def _location_beside(spark: SparkSession, builder: Any) -> str | None:
+def _location_beside(builder: Any) -> str | None:
     """A location without files beside the one that the catalog proposes for a new table. None: that has no files.
 
     Args:
@@ -164,6 +207,12 @@ def _columns_of(create: CreateTable, batch_column: str = "") -> StructType:
             "InvalidTableDefinition", f"spec.table.create.schema is not a Spark SQL column list: {first}"
         ) from e
     for column in columns.fields:
+        if (kind := _unknown_type(column.dataType)) is not None:
+            raise InputError(
+                "InvalidTableDefinition",
+                f"spec.table.create.schema: column {column.name} has the type {kind}, which Lethe does not read or write. Use "
+                "another type.",
+            )
         other = sorted(set(column.metadata) - _COLUMN_METADATA)
         if other:
             raise InputError(
@@ -174,6 +223,18 @@ def _columns_of(create: CreateTable, batch_column: str = "") -> StructType:
     if not batch_column or batch_column.lower() in {f.name.lower() for f in columns.fields}:
         return columns
     return StructType([*columns.fields, StructField(batch_column, StringType())])
+
+
+def _unknown_type(kind: DataType) -> str | None:
+    """The first type in a column's type that Lethe does not know. None: it knows all."""
+    match kind:
+        case ArrayType(elementType=element):
+            return _unknown_type(element)
+        case MapType(keyType=key, valueType=value):
+            return _unknown_type(key) or _unknown_type(value)
+        case StructType(fields=fields):
+            return next((found for f in fields if (found := _unknown_type(f.dataType)) is not None), None)
+    return None if isinstance(kind, _KNOWN) else str(kind.simpleString())
 
 
 def _partition_by(spec: Any, transform: Transform) -> None:

@@ -14,7 +14,7 @@ from typing import Any, Final
 from pyspark import SparkConf
 from pyspark.java_gateway import launch_gateway
 
-from lethe_spark.jvm.errors import JvmError, says_no_such_table, transient
+from lethe_spark.jvm.errors import JvmError, says_no_such_table, transient, unknown_type, unparsed_type
 from lethe_spark.jvm.gateway import listen_for_callbacks
 from lethe_spark.jvm.table import IcebergTable
 
@@ -107,6 +107,8 @@ class JvmCatalog:
         except JvmError as e:
             if says_no_such_table(gateway.jvm, e):
                 return None
+            if (kind := unparsed_type(e)) is not None:
+                raise unknown_type(f"{self.name}.{table}", kind) from e
             raise transient(e, f"loading the table {self.name}.{table}") from e
         return IcebergTable(gateway, self.name, table, java)
 

@@ -1,15 +1,17 @@
 """An Iceberg table in a JVM: its facts, and the layout that Lethe needs. The JVM needs no Spark session."""
 
+import json
 from collections.abc import Mapping
 from typing import Any, Final
 
 from lethe.base import names
 from lethe.base.errors import InputError, TableError
+from lethe.files.unknown_types import replace_unknown_types
 from lethe.guards.properties import may_be_unsafe, require_safe_table
+from pyiceberg.schema import Schema
 
 from lethe_spark.jvm.errors import JvmError, reading, says_another_table, transient
 from lethe_spark.jvm.gateway import each
-
 
 _TABLE: Final = "org.apache.iceberg.BaseTable"
 
@@ -96,12 +98,31 @@ class IcebergTable:
         return tuple(str(column.name()) for column in each(self.java.schema().columns()))
 
     @property
+    def schema(self) -> Schema:
+        """The current schema, with placeholders for types that Lethe does not know (`lethe.iceberg.unknown_types`)."""
+        schema = {"schema": json.loads(str(self.jvm.org.apache.iceberg.SchemaParser.toJson(self.java.schema())))}
+        replace_unknown_types(schema)
+        return Schema.model_validate(schema["schema"])
+
+    @property
     def properties(self) -> dict[str, str]:
         return {str(e.getKey()): str(e.getValue()) for e in each(self.java.properties().entrySet())}
 
     @property
     def is_partitioned(self) -> bool:
         return bool(self.java.spec().isPartitioned())
+
+    @reading("reading partition specs")
+    def lost_specs(self) -> frozenset[int]:
+        """The ids of the partition specs of which Iceberg can no longer write partitions: the column of a field was dropped, and
+        with it the type of the field's values."""
+        return frozenset(
+            int(spec.specId())
+            for spec in self.java.specs().values()
+            for at, field in enumerate(each(spec.fields()))
+            if not field.transform().isVoid()
+            and str(spec.partitionType().fields().get(at).type().typeId().toString()) == "UNKNOWN"
+        )
 
     def field_id(self, column: str) -> int | None:
         """The Iceberg field id of a column. None: the table has no such column."""

@@ -31,6 +31,8 @@ def launch_confs(confs: Mapping[str, str], environ: Mapping[str, str]) -> dict[s
         "spark.app.name": "lethe",
         "spark.master": f"local[{os.cpu_count() or 1}]",
         "spark.sql.extensions": EXTENSIONS,
+        # Without this, Spark reads no table with such a column, also if nobody asks for it.
+        "spark.sql.geospatial.enabled": "true",
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.catalogImplementation": "in-memory",
         "spark.sql.warehouse.dir": f"file://{scratch}/spark-warehouse",

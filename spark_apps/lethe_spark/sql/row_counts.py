@@ -1,24 +1,20 @@
-"""Checks that a rewrite has read every row of its files, before it is committed. I/O through Spark.
+"""Checks that a rewrite reads every row of its files, before it is committed. I/O through Spark.
 
-The metadata of a file says how many rows it has. Spark's reader says of each row whether native deletes hide it. So a row that
-neither is there nor is hidden was not read, for example because a plan or a filter of somebody else left it out, and a commit of
-the new files would delete it for good.
+The metadata of a file says how many rows it has. Read without native deletes, a file must have exactly these rows. Otherwise
+something leaves out rows, for example a plan or a filter of somebody else, and a commit of the new files would delete them for
+good.
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
-from typing import Any, Final
 
 from lethe.base.errors import ConflictError
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as F  # noqa: N812
 
-from lethe_spark.jvm.data_files import DataFile
-from lethe_spark.jvm.rewrite import ScannedFiles
+from lethe_spark.jvm.data_files import DataFile, with_deletes
+from lethe_spark.jvm.errors import reading
+from lethe_spark.jvm.rewrite import ScannedFiles, scan_tasks
 from lethe_spark.sql.frames import named
-
-# Iceberg's column. If a frame has it, its rows include those that native deletes hide.
-DELETED: Final = "_deleted"
 
 
 @dataclass(frozen=True)
@@ -33,25 +29,36 @@ class RowCounts:
 
 def count_without_batches(scanned: ScannedFiles, column: str, ids: Collection[str]) -> RowCounts:
     """Count the rows of the files, and those of them that neither native deletes hide nor have one of the ids in this column."""
-    found: list[Any] = scanned.frame.groupBy(named(column), named(DELETED)).count().collect()
+    found = {r[0]: int(r[1]) for r in scanned.frame.groupBy(named(column)).count().collect()}
     gone = frozenset(ids)
-    return RowCounts(sum(r[2] for r in found), sum(r[2] for r in found if not r[1] and r[0] not in gone))
+    return RowCounts(_every_row(scanned, sum(found.values())), sum(n for i, n in found.items() if i not in gone))
 
 
-def count_rows(frame: DataFrame) -> RowCounts:
-    """Count the rows of a frame with the column `DELETED`."""
-    found: Mapping[bool, int] = {r[0]: r[1] for r in frame.groupBy(F.col(DELETED)).count().collect()}
-    return RowCounts(sum(found.values()), found.get(False, 0))
-
-
-def require_every_row(table: str, files: Iterable[DataFile], counts: RowCounts, left_out: int = 0) -> None:
-    """Check that all rows of the files were read.
+def count_of(scanned: ScannedFiles, kept: DataFrame) -> RowCounts:
+    """Count the rows of the files.
 
     Args:
-        left_out: How many rows of the files were not counted on purpose.
-    Raises: ConflictError (`RowsDiffer`).
+        kept: Those that a rewrite writes.
     """
-    named_rows = sum(f.records for f in files) - left_out
+    return RowCounts(_every_row(scanned), kept.count())
+
+
+@reading("counting the rows of data files")
+def _every_row(scanned: ScannedFiles, visible: int | None = None) -> int:
+    """The number of rows that Spark reads if no native deletes apply.
+
+    Args:
+        visible: The number of rows that native deletes do not hide. None: not known.
+    """
+    if any(not task.deletes().isEmpty() for task in scanned.tasks):
+        with scan_tasks(scanned.table, [with_deletes(scanned.table, task, ()) for task in scanned.tasks]) as every:
+            return int(every.frame.count())
+    return int(scanned.frame.count()) if visible is None else visible
+
+
+def require_every_row(table: str, files: Iterable[DataFile], counts: RowCounts) -> None:
+    """Check that all rows of the files were read. Raises: ConflictError (`RowsDiffer`)."""
+    named_rows = sum(f.records for f in files)
     if counts.read != named_rows:
         raise ConflictError(
             "RowsDiffer",

@@ -86,8 +86,20 @@ def test_unusual_names_of_columns_are_names(spark: SparkSession, lake: Lake) -> 
         (CreateTable(schema="x bigint DEFAULT 1"), "spec.table.create"),
         (CreateTable(schema="x interval"), "spec.table.create"),
         (CreateTable(schema="x bigint, x bigint"), "spec.table.create"),
+        (CreateTable(schema="x bigint, shape variant", format_version=3), "column shape has the type variant"),
+        (CreateTable(schema="shape geometry(4326)", format_version=3), "column shape has the type geometry"),
+        (CreateTable(schema="s struct<a: array<variant>>", format_version=3), "column s has the type variant"),
     ],
-    ids=["a transform of another type", "no such column", "a default", "a type that Iceberg lacks", "a name twice"],
+    ids=[
+        "a transform of another type",
+        "no such column",
+        "a default",
+        "a type that Iceberg lacks",
+        "a name twice",
+        "a variant",
+        "a geometry",
+        "a variant in a struct",
+    ],
 )
 def test_what_no_table_can_be_made_of_is_refused_by_its_field(
     spark: SparkSession, lake: Lake, wrong: CreateTable, expected_text: str

@@ -28,7 +28,7 @@ class Strangers:
         values = [(r[1], r[2], f"{r[0] or ''}~{r[1]}", r[0]) for r in rows.elements()]
         frame = self.dataset.spark.createDataFrame(values, COLUMNS)
         if "extra" in self._columns():
-            frame = frame.selectExpr("*", "CAST(NULL AS STRING) AS extra")
+            frame = frame.selectExpr("*", "concat('x', v % 2) AS extra")
         frame.writeTo(f"{self.dataset.full_name}{f'.branch_{branch}' if branch else ''}").append()
 
     def delete(self, v: int, how: Literal["copy-on-write", "merge-on-read", "equality"]) -> None:
@@ -77,6 +77,9 @@ class Strangers:
         self._call("rewrite_data_files", "options => map('rewrite-all', 'true')")
 
     def repartition(self, by: str | None) -> None:
+        """Partition new files by a column, or by none. The column `extra` is added for it, if it does not exist."""
+        if by == "extra":
+            self.change_column("add")
         partitioned = {f.name for f in self._table().spec().fields}
         for field in partitioned - {by}:
             self._sql(f"ALTER TABLE {{t}} DROP PARTITION FIELD {field}")
@@ -84,10 +87,13 @@ class Strangers:
             self._sql(f"ALTER TABLE {{t}} ADD PARTITION FIELD {by}")
 
     def change_column(self, change: Literal["add", "drop"]) -> None:
+        """Add the column `extra`, or drop it, and before that the partition field of it."""
         there = "extra" in self._columns()
         if change == "add" and not there:
             self._sql("ALTER TABLE {t} ADD COLUMN extra string")
         elif change == "drop" and there:
+            if "extra" in {f.name for f in self._table().spec().fields}:
+                self._sql("ALTER TABLE {t} DROP PARTITION FIELD extra")
             self._sql("ALTER TABLE {t} DROP COLUMN extra")
 
     # --- history --------------------------------------------------------------------------------------------------

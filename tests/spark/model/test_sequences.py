@@ -25,6 +25,7 @@ from tests.model.acts import (
 from tests.model.foreign_acts import (
     Expire,
     ForeignAppend,
+    ForeignColumn,
     ForeignCompaction,
     ForeignDelete,
     ForeignRepartition,
@@ -112,6 +113,38 @@ def test_the_table_and_a_plain_model_of_it_agree_on_erasures_and_other_writers(
     )
 
     assert played.verified
+
+
+@pytest.mark.parametrize(
+    "setup",
+    [
+        pytest.param((2,), id="v2", marks=pytest.mark.long),
+        pytest.param((3, "DeletionVectors"), id="vectors", marks=pytest.mark.long),
+        pytest.param((2, "PositionDeletes"), id="positions"),
+        pytest.param((2, "EqualityDeletes"), id="equality", marks=pytest.mark.long),
+    ],
+)
+def test_the_table_and_a_plain_model_of_it_agree_when_partition_fields_and_their_columns_come_and_go(
+    begin: Begin, setup: tuple[Any, ...]
+) -> None:
+    play(
+        begin(*setup),
+        Append(("A", "B")),
+        ForeignRepartition("extra"),
+        ForeignAppend(("A", "B", "x", None)),
+        Append(("C",)),
+        Revert(("A",)),
+        ForeignColumn("drop"),
+        Revert(("B", "C")),
+        Undo(Revert(("A",))),
+        ForeignAppend(("A", "y")),
+        EraseRows(("B~1100",)),
+        ForeignRepartition("day"),
+        Undo(Revert(("B", "C"))),
+        Revert(("A",), nth=1),
+        Vacuum(keep=1, care=("compact",)),
+        check_each=4,
+    )
 
 
 @pytest.mark.long

@@ -1,15 +1,19 @@
 """Tables whose partition fields, and the columns of these, were dropped. Which deletes apply to a file is what Iceberg says."""
 
 from collections import Counter
+from typing import Any
 
+import lethe
 import lethe_spark
 import pytest
+from lethe.contract.settings import Deletes
 from lethe.iceberg.delete_entries import dangling
 from lethe_spark.jvm.data_files import deletes_in_use
 from lethe_spark.jvm.spark_table import SparkTable
 from pyspark.sql import SparkSession
 
 from tests.spark.support.all_types import alone
+from tests.spark.support.native_deletes import Native
 from tests.spark.support.story import Row, Story, of_batches, of_spark, some_rows
 from tests.spark.support.streaming_writer import delete_by_equality
 from tests.support.lake import SCHEMA, Lake
@@ -86,3 +90,84 @@ def test_deletes_of_a_void_spec_are_not_taken_for_unused_while_iceberg_applies_t
     assert dangling(story.table(), head) == []
     assert deletes_in_use(table, head) == {used}
 
+
+MODES = ["Ledger", "PositionDeletes", "DeletionVectors", "EqualityDeletes"]
+
+
+def without_day(rows: Counter[Row]) -> Counter[tuple[str | None, int]]:
+    found: Counter[tuple[str | None, int]] = Counter()
+    for (batch, v, _), n in rows.items():
+        found[batch, v] += n
+    return found
+
+
+def check(story: Native, *batches: str, natively: bool = True) -> None:
+    """All readers find the rows of these batches; without Lethe only if they were deleted natively, or purged."""
+    wanted = without_day(of_batches(*batches))
+    story.spark.catalog.clearCache()
+
+    def counted(rows: Any) -> Counter[tuple[str | None, int]]:
+        return Counter((r["batch_id"], r["v"]) for r in rows)
+
+    assert counted(lethe_spark.read(story.spark, story.full_name).collect()) == wanted
+    assert counted(lethe.scan(story.full_name).to_arrow().to_pylist()) == wanted
+    if natively:
+        assert counted(story.spark.table(story.full_name).collect()) == wanted
+
+
+def drop_day(story: Native) -> Native:
+    story.spark.sql(f"ALTER TABLE {story.full_name} DROP PARTITION FIELD day")
+    story.spark.sql(f"ALTER TABLE {story.full_name} DROP COLUMN day")
+    return story
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_batches_are_taken_back_and_shown_again_after_the_column_of_a_partition_is_dropped(
+    spark: SparkSession, lake: Lake, mode: str
+) -> None:
+    story = drop_day(Native.of(Story.begin(spark, lake), Deletes(mode)).filled())
+    is_native = mode != "Ledger"
+
+    assert story.revert("A").succeeded
+    check(story, "B", "D", "E", natively=is_native)
+    undone = story.undo()
+    assert (undone.succeeded, undone.rows_restored) == (True, 4)
+    check(story, "A", "B", "D", "E")
+    assert story.revert("B", name="again").succeeded
+    assert story.vacuum().outcome == "Committed"
+    check(story, "A", "D", "E")
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_what_was_taken_back_before_the_column_was_dropped_can_be_shown_again(
+    spark: SparkSession, lake: Lake, mode: str
+) -> None:
+    """Other files of the partition have deletes too, and are not mixed up."""
+    story = Native.of(Story.begin(spark, lake), Deletes(mode)).filled()
+    assert story.revert("A", name="one").succeeded
+    assert story.revert("B", name="two").succeeded
+    drop_day(story)
+    is_native = mode != "Ledger"
+
+    assert story.undo("one").succeeded
+    check(story, "A", "D", "E", natively=is_native)
+    assert story.revert("E", name="three").succeeded
+    check(story, "A", "D", natively=is_native)
+    assert story.undo("two", name="undo-two").succeeded
+    check(story, "A", "B", "D", natively=is_native)
+    assert story.vacuum().outcome == "Committed"
+    check(story, "A", "B", "D")
+
+
+@pytest.mark.parametrize("mode", ["PositionDeletes", "DeletionVectors"])
+def test_a_vacuum_of_some_files_does_not_lose_the_deletes_of_others(spark: SparkSession, lake: Lake, mode: str) -> None:
+    story = Native.of(Story.begin(spark, lake), Deletes(mode)).filled()
+    assert story.revert("A", name="one").succeeded
+    assert story.revert("E", name="two").succeeded
+    drop_day(story)
+
+    assert story.run(story.vacuuming_so(batch_ids=("E",))).outcome in ("Committed", "NothingToDo")
+
+    check(story, "B", "D")
+    assert story.undo("one").succeeded
+    check(story, "A", "B", "D")

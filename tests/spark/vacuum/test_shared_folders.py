@@ -2,7 +2,6 @@
 
 import shutil
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -48,12 +47,12 @@ def let_time_pass(*stories: Story) -> None:
 
 
 @pytest.fixture
-def old(spark: SparkSession, lake: Lake) -> Iterator[Names]:
+def old(spark: SparkSession, lake: Lake) -> Names:
     """Batch A is reverted, a row of B is erased."""
     story = Names.of(Story.begin(spark, lake)).filled()
     assert story.revert("A").succeeded
     assert story.erase(row("B", 1)).succeeded
-    yield story
+    return story
 
 
 def test_a_table_under_a_name_that_is_free_again_gets_a_folder_of_its_own(old: Names) -> None:
@@ -103,9 +102,7 @@ def test_nothing_below_a_location_of_two_tables_is_removed_and_the_vacuum_says_w
     new.check_reads()
 
 
-def test_the_other_table_is_noticed_by_its_ledger_if_its_metadata_is_elsewhere(
-    old: Names, tmp_path: Path
-) -> None:
+def test_the_other_table_is_noticed_by_its_ledger_if_its_metadata_is_elsewhere(old: Names, tmp_path: Path) -> None:
     elsewhere = f"file://{tmp_path}/metadata"
     old.sql(f"ALTER TABLE {{t}} SET TBLPROPERTIES ('write.metadata.path' = '{elsewhere}')")
     assert old.revert("B", name="later").succeeded

@@ -36,7 +36,7 @@ from lethe_spark.jvm.rewrite import scan_files, write_uncommitted
 from lethe_spark.jvm.spark_table import SparkTable
 from lethe_spark.run.context import RunContext, table_properties
 from lethe_spark.sql.frames import named
-from lethe_spark.sql.row_counts import DELETED, count_rows, require_every_row, require_written
+from lethe_spark.sql.row_counts import count_of, require_every_row, require_written
 from lethe_spark.sql.searching import BatchSearch, Search, search, search_batches
 
 Positions = Mapping[str, FrozenBitMap64]  # by the path of a file
@@ -213,12 +213,11 @@ class RowEraser:
             return ()
         gone = {path: fresh[path] for path in paths}
         with scan_files(self.table, paths, snapshot_id) as scanned:
-            # Rows under native deletes are counted too: how many equality deletes hide is only known by reading.
-            every = without_positions(scanned.frame.select(DELETED, "_file", "_pos"), gone)
-            counts, survivors = count_rows(every), tuple[DataFile, ...]()
+            # How many rows equality deletes hide is only known by reading.
+            counts = count_of(scanned, without_positions(scanned.frame.select("_file", "_pos"), gone))
+            survivors, name = tuple[DataFile, ...](), self.table.full_name
             try:
-                name, left_out = self.table.full_name, sum(len(p) for p in gone.values())
-                require_every_row(name, scanned.files, counts, left_out)
+                require_every_row(name, scanned.files, counts)
                 survivors = write_uncommitted(self.table, without_positions(scanned.frame, gone), self.context.run_id)
                 require_written(name, counts.kept, survivors)
             except ConflictError:

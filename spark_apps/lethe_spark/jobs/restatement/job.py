@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from lethe.base.errors import InputError, TransientError
 from lethe.contract.result import Phase, RequestResult, RestatementGroupResult, RunOutcome
 from lethe.contract.run import RestatementRequest
+from lethe.contract.settings import NativeDeletes
 from lethe.files.bounds import IdIndex
 from lethe.restatement.dry_run import plan_dry_run
 from lethe.restatement.group import set_aside
@@ -20,6 +21,7 @@ from lethe_spark.commit.opening import open_table
 from lethe_spark.commit.table_state import Base, observe_base
 from lethe_spark.commit.writing import noted
 from lethe_spark.jobs.finish.clean_up import finished
+from lethe_spark.jobs.lost_partitions import ANY, leave_lost_specs, unmasked_ids
 from lethe_spark.jobs.restatement.erase import RowEraser, wanted_by
 from lethe_spark.jobs.restatement.mask import SparkMasker, mask_rest, require_format
 from lethe_spark.jobs.restatement.replacements import find_replacements, write_replacements
@@ -52,6 +54,13 @@ def run(context: RunContext) -> RestatementGroupResult:
     def find(unknown_ids: Sequence[str], base: Base) -> frozenset[str]:
         return _in_files(context, table, base, unknown_ids)
 
+    if native is not None or any(r.undoes or r.searches for r in requests):
+        searches = (
+            any(r.searches for r in requests) and table.format_version >= NativeDeletes.DELETION_VECTORS.format_version
+        )
+        ids = unmasked_ids(context, table, [i for r in requests for i in r.batch_ids]) if native is not None else ()
+        with noted(context, table, None):
+            leave_lost_specs(context, table, ANY if searches else ids)
     masker = SparkMasker(context, table, native)
     eraser, listed = RowEraser(context, table), spec.restatement.listed_snapshot_id
     group = GroupCommit(context, table, requests, write, find, eraser, masker, aside, listed)

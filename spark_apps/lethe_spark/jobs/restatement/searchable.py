@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from lethe.base.errors import InputError
 from lethe.files.values import ValueKind
+from lethe.iceberg.unknown_types import type_of
 from pyiceberg.schema import Schema
 
 
@@ -40,7 +41,7 @@ def searchable_column(
     if kind is None:
         raise InputError(
             "ColumnNotSearchable",
-            f"{use.where} names {name}, which is {column.field_type}; expected a column of type string, int, "
+            f"{use.where} names {name}, which is {type_of(column)}; expected a column of type string, int, "
             f"long, decimal, date, timestamp or UUID. Nothing was {use.done}.",
         )
     return column.field_id, kind

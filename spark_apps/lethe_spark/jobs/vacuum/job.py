@@ -18,6 +18,7 @@ from lethe_spark.commit.table_state import observe_base
 from lethe_spark.commit.writing import noted
 from lethe_spark.jobs.erasure import verify as erasure
 from lethe_spark.jobs.finish.clean_up import expired, finished
+from lethe_spark.jobs.lost_partitions import leave_lost_specs
 from lethe_spark.jobs.vacuum import compaction, maintenance
 from lethe_spark.jobs.vacuum.purge import PLANS, Purging, files_kept_changing
 from lethe_spark.jobs.vacuum.scan import survey
@@ -41,6 +42,7 @@ def run(context: RunContext) -> VacuumResult:
         found = survey(observe_base(context, table), spec)
         return maintenance.planned(context, table, _only_planned(context, found), time_is_up)
     with noted(context, table, None):
+        leave_lost_specs(context, table)
         result = _purged(context, table, spec, time_is_up)
     if isinstance(result, NotApproved):
         return maintenance.planned(context, table, result.planned, time_is_up)

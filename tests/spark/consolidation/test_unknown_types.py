@@ -1,0 +1,97 @@
+"""Another engine adds columns of types that Lethe does not read or write. Batches go on, and later all is well without them."""
+
+from collections import Counter
+from typing import Any
+
+import lethe
+import lethe_spark
+import pytest
+from lethe.base.errors import InputError
+from lethe_spark.jvm.spark_table import SparkTable
+from pyspark.sql import SparkSession
+
+from tests.spark.parameters import some
+from tests.spark.support.story import Story, of_batches, of_spark
+from tests.support.lake import Lake
+
+KINDS = ("variant", "geometry", "geography")
+
+
+def java(story: Story) -> Any:
+    found = SparkTable.load(story.spark, story.catalog, story.name)
+    assert found is not None
+    return found
+
+
+def add_column(story: Story, kind: str, name: str = "shape", required: bool = False) -> None:
+    table = java(story)
+    types = table.jvm.org.apache.iceberg.types.Types
+    made = {
+        "variant": types.VariantType.get,
+        "geometry": types.GeometryType.crs84,
+        "geography": types.GeographyType.crs84,
+    }[kind]()
+    update = table.java.updateSchema()
+    if required:
+        update.allowIncompatibleChanges().addRequiredColumn(name, made).commit()
+    else:
+        update.addColumn(name, made).commit()
+
+
+def rows_without(story: Story) -> Counter[Any]:
+    columns = ("v", "day", "batch_id")
+    found = lethe.scan(story.full_name, columns=columns).to_arrow().to_pylist()
+    rows = Counter((r["batch_id"], r["v"], r["day"]) for r in found)
+    assert of_spark(lethe_spark.read(story.spark, story.full_name).select(*columns)) == rows
+    return rows
+
+
+@pytest.mark.parametrize("kind", some(KINDS, "variant", "geometry"))
+def test_batches_restatements_and_vacuums_go_on_beside_such_a_column_and_after_it(
+    spark: SparkSession, lake: Lake, kind: str
+) -> None:
+    story = Story.begin(spark, lake, format_version=3)
+    story.put("A", "B", "D", "E")
+    story.consolidate("A")
+
+    add_column(story, kind)
+
+    assert story.consolidate("B").batches_promoted == 1
+    assert story.revert("A").succeeded
+    assert rows_without(story) == of_batches("B")
+    assert story.vacuum().tombstones_purged == 1
+    assert rows_without(story) == of_batches("B")
+    with pytest.raises(InputError, match=f"column shape has the type {kind}"):
+        lethe.scan(story.full_name)
+
+    spark.sql(f"ALTER TABLE {story.full_name} DROP COLUMN shape")
+
+    assert story.consolidate("D", "E").batches_promoted == 2
+    story.check_reads(of_batches("B", "D", "E"))
+
+
+def test_values_of_such_a_column_survive_a_vacuum(spark: SparkSession, lake: Lake) -> None:
+    story = Story.begin(spark, lake, format_version=3)
+    story.put("A")
+    story.consolidate("A")
+    add_column(story, "variant")
+    spark.sql(f"""INSERT INTO {story.full_name} SELECT 7, 1, 'B', parse_json('{{"a": 1}}')""")
+    spark.sql(f"""INSERT INTO {story.full_name} SELECT 8, 1, 'D', parse_json('{{"a": 2}}')""")
+    assert story.revert("A", "B").succeeded
+
+    assert story.vacuum().tombstones_purged == 2
+
+    (found,) = spark.sql(f"SELECT v, to_json(shape) AS shape FROM {story.full_name}").collect()
+    assert (found["v"], found["shape"]) == (8, '{"a":2}')
+
+
+def test_a_required_column_of_such_a_type_stops_batches_and_names_itself(spark: SparkSession, lake: Lake) -> None:
+    story = Story.begin(spark, lake, format_version=3)
+    story.put("A")
+    story.consolidate()
+    add_column(story, "variant", required=True)
+
+    with pytest.raises(InputError, match="column shape is required and has the type variant") as refused:
+        story.consolidate("A")
+
+    assert refused.value.reason == "UnknownType"

@@ -1,0 +1,160 @@
+"""Tables with columns whose types PyIceberg does not know. An unknown type refuses only what needs it, by name."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import lethe
+import pyarrow as pa
+import pytest
+from lethe.base.errors import InputError
+from lethe.files.unknown_types import known_types_only
+from lethe.iceberg import catalogs, metadata_file
+from lethe.iceberg.facts import observe
+from lethe.iceberg.unknown_types import unknown_columns
+from lethe.ingest.checking import columns_of
+from lethe.ingest.schema_fit import Fits, Misfit, Rules, compare
+from lethe.storage.vended import _readable
+from pyiceberg.catalog import Catalog
+from pyiceberg.schema import Schema
+from pyiceberg.table import Table
+from requests import Response
+
+from tests.support.tables import SCHEMA, revert, rows, values
+from tests.support.unknown_types import add_column, drop_column
+
+NAME = "air.flights"
+LATER: Any = {"type": "tensor", "of": "float"}
+KINDS = {
+    "variant": "variant",
+    "geometry": "geometry",
+    "geometry(srid:3857)": "geometry(srid:3857)",
+    "geography(OGC:CRS84, karney)": "geography(OGC:CRS84, karney)",
+    "interval_of_a_later_version": "interval_of_a_later_version",
+    "tensor": LATER,
+    "list<variant>": {"type": "list", "element-id": 50, "element": "variant", "element-required": False},
+    "geography": {
+        "type": "struct",
+        "fields": [
+            {"id": 60, "name": "known", "required": False, "type": "int"},
+            {"id": 61, "name": "at", "required": True, "type": "geography"},
+        ],
+    },
+    "blob_of_a_later_version": {
+        "type": "map",
+        "key-id": 70,
+        "key": "string",
+        "value-id": 71,
+        "value-required": False,
+        "value": {
+            "type": "struct",
+            "fields": [{"id": 72, "name": "x", "required": False, "type": "blob_of_a_later_version"}],
+        },
+    },
+}
+
+
+def loaded() -> Table:
+    return catalogs.load("lite").load_table(NAME)
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_rows_are_read_without_the_column_and_with_it_the_read_is_refused_by_name(
+    table: Table, tmp_path: Path, name: str
+) -> None:
+    table.append(rows("A", "B"))
+    add_column(tmp_path / "c.db", NAME, "shape", KINDS[name])
+
+    assert values(lethe.scan(f"lite.{NAME}", columns=("v", "batch_id"))) == [0, 1]
+    with pytest.raises(InputError, match=r"column shape has the type") as refused:
+        lethe.scan(f"lite.{NAME}")
+    assert refused.value.reason == "UnknownType"
+    assert name in refused.value.message
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_after_the_column_is_dropped_all_is_well(table: Table, tmp_path: Path, name: str) -> None:
+    table.append(rows("A", "B"))
+    add_column(tmp_path / "c.db", NAME, "shape", KINDS[name])
+    drop_column(tmp_path / "c.db", NAME, "shape")
+
+    found = loaded()
+
+    found.append(rows("D", start=2))
+    revert(found, "A")
+    assert values(lethe.scan(f"lite.{NAME}")) == [1, 2]
+    assert unknown_columns(found.schema()) == {}
+
+
+def test_the_facts_of_a_table_do_not_need_the_column(table: Table, tmp_path: Path) -> None:
+    table.append(rows("A"))
+    before = observe(loaded(), "batch_id")
+    add_column(tmp_path / "c.db", NAME, "shape", "variant")
+
+    after = observe(loaded(), "batch_id")
+
+    assert (after.uuid, after.head_id, after.batch_field_id) == (before.uuid, before.head_id, before.batch_field_id)
+    assert after.columns == ("v", "batch_id", "shape")
+
+
+def test_a_later_version_of_the_metadata_that_adds_such_a_column_is_read_in_both_ways(
+    table: Table, tmp_path: Path
+) -> None:
+    """Also where only the new part of the file is parsed."""
+    table.append(rows("A"))
+    io, versions = loaded().io.properties, metadata_file.Versions()
+    metadata_file.read(loaded().metadata_location, io, versions)
+    add_column(tmp_path / "c.db", NAME, "shape", "geometry(OGC:CRS84)")
+
+    static, _ = metadata_file.read(loaded().metadata_location, io, versions)
+
+    assert unknown_columns(static.schema()) == {"shape": "geometry(OGC:CRS84)"}
+
+
+def test_an_answer_of_a_rest_catalog_is_readable() -> None:
+    metadata = {"schemas": [{"schema-id": 0, "fields": [{"id": 1, "name": "c", "required": False, "type": "variant"}]}]}
+    answer = Response()
+    answer.status_code = 200
+    answer._content = json.dumps({"metadata-location": "x", "metadata": metadata, "config": {"k": "é"}}).encode()
+
+    found = _readable(answer).json()
+
+    (field,) = found["metadata"]["schemas"][0]["fields"]
+    assert (field["type"], found["config"]) == ("unknown", {"k": "é"})
+
+
+def test_metadata_with_known_types_only_stays_as_it_is_byte_for_byte(table: Table) -> None:
+    text = Path(table.metadata_location.removeprefix("file://")).read_text()
+
+    assert known_types_only(text) is text
+
+
+def test_files_without_the_column_fit_and_files_with_it_are_refused_by_name(catalog: Catalog, tmp_path: Path) -> None:
+    catalog.create_table(NAME, SCHEMA)
+    add_column(tmp_path / "c.db", NAME, "shape", "variant")
+    columns = columns_of(loaded().schema())
+    rules = Rules("batch_id", add_columns=True)
+
+    assert compare(pa.schema([("v", pa.int64())]), columns, rules) == Fits()
+    found = compare(pa.schema([("v", pa.int64()), ("shape", pa.string())]), columns, rules)
+    assert found == Misfit("column shape (variant) is in the file, and Lethe does not write this type")
+
+
+def test_a_required_column_of_such_a_type_lets_no_file_fit(catalog: Catalog, tmp_path: Path) -> None:
+    catalog.create_table(NAME, SCHEMA)
+    add_column(tmp_path / "c.db", NAME, "shape", "variant", required=True)
+    columns = columns_of(loaded().schema())
+
+    found = compare(pa.schema([("v", pa.int64())]), columns, Rules("batch_id", frozenset({"shape"})))
+
+    assert isinstance(found, Misfit)
+    assert "column shape (variant) is missing; the table requires it" in found.message
+
+
+def test_a_schema_keeps_what_it_knows_when_it_is_sent_as_json(catalog: Catalog, tmp_path: Path) -> None:
+    catalog.create_table(NAME, SCHEMA)
+    add_column(tmp_path / "c.db", NAME, "shape", "variant")
+
+    sent = Schema.model_validate_json(loaded().schema().model_dump_json())
+
+    assert unknown_columns(sent) == {"shape": "variant"}
