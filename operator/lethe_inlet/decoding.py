@@ -1,20 +1,26 @@
-"""Turns messages into rows of a table, one message a row. Pure, apart from asking a schema registry.
+"""Turns messages into rows of a table, one message a row. I/O: asks a schema registry, and lets a process of its own decode.
 
 Invariant: a value is never changed. A message that is not exactly a row of the table is refused, and the others are not.
 """
 
 import io
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import fastavro
 import pyarrow as pa
 from lethe.base.errors import TransientError
 from lethe.contract.settings import SchemaEvolution
+from lethe.decoder.child import ChildLink
+from lethe.decoder.limits import TOO_COSTLY, Limits
+from lethe.decoder.process import Death
+from lethe.decoder.supervisor import Unit, is_certain, limits_here, supervise
 from lethe.ingest.avro_format import columns_of_record, rows_of_records
+from lethe.ingest.buffer_files import decoded_rows, encoded_rows
 from lethe.ingest.buffer_store import BadFile, FileTask
+from lethe.ingest.costs import Nesting
 from lethe.ingest.fitting import Fitting, Piece
 from lethe.ingest.schema_fit import Fits, Lacks, Misfit, Rules, compare, known_columns
 from lethe.ingest.text_formats import open_json
@@ -25,6 +31,9 @@ from lethe_inlet.registry import Schemas, framed, parsed
 
 # One message that is not a row makes the others of its piece be read again.
 AT_ONCE: Final = 8192
+BYTES_AT_ONCE: Final = 4 * 1024**2
+# Of processor time for a piece, in addition to that for its bytes. One message may take this time once for each halving.
+CPU_SECONDS: Final = 5.0
 
 
 @dataclass(frozen=True)
@@ -67,80 +76,11 @@ class Decoder:
     _own: list[Any] = field(default_factory=list)
 
     def decode(self, messages: Sequence[Message], target: Target, batch_id: str) -> Decoded:
-        """The rows of messages. Raises: TransientError (`RegistryAway`)."""
-        found: list[pa.Table] = []
-        refused: list[Refused] = []
-        for start in range(0, len(messages), AT_ONCE):
-            self._decode(messages[start : start + AT_ONCE], target, batch_id, found, refused)
-        if not found:
-            return Decoded(pa.table({}), refused)
-        return Decoded(pa.concat_tables(found, promote_options="permissive"), refused)
+        """The rows of messages. Raises: TransientError (`RegistryAway`); NoDecoder."""
+        return _Decoding(self, messages, target, batch_id).decoded()
 
-    def _decode(
-        self,
-        messages: Sequence[Message],
-        target: Target,
-        batch_id: str,
-        found: list[pa.Table],
-        refused: list[Refused],
-    ) -> None:
-        """Decode all at once. If one of them is not a row, decode each half."""
-        try:
-            tables = self._rows(messages, target, batch_id)
-            if sum(t.num_rows for t in tables) != len(messages):
-                raise BadFile("UnreadableMessage", "the message holds several objects, expected one")
-            found += tables
-        except BadFile as e:
-            if len(messages) == 1:
-                refused.append(Refused(messages[0], f"{e.reason}: {e.message}"))
-                return
-            half = len(messages) // 2
-            for part in (messages[:half], messages[half:]):
-                self._decode(part, target, batch_id, found, refused)
-
-    def _rows(self, messages: Sequence[Message], target: Target, batch_id: str) -> list[pa.Table]:
-        """Raises: BadFile, if any of the messages is not a row; TransientError."""
-        values: list[bytes] = []
-        numbers: list[int] = []
-        for message in messages:
-            if message.value is None:
-                raise BadFile("NoValue", "the message has no value; in a compacted topic, this deletes its key")
-            number, payload = (
-                framed(message.value) if self.source.framing is Framing.SCHEMA_REGISTRY else (0, message.value)
-            )
-            values.append(payload)
-            numbers.append(number)
-        match self.source.format:
-            case MessageFormat.JSON:
-                return [self._from_json(values, target, batch_id)]
-            case MessageFormat.AVRO:
-                return [self._from_avro(part, n, target, batch_id) for n, part in _by_schema(values, numbers)]
-
-    def _from_json(self, values: Sequence[bytes], target: Target, batch_id: str) -> pa.Table:
-        joined = b"\n".join(map(_one_line, values)) + b"\n"
-        try:
-            joined.decode()  # Arrow does not check it
-        except UnicodeDecodeError:
-            raise BadFile("UnreadableMessage", "the message is not UTF-8") from None
-        opened = open_json(io.BytesIO(joined), target.columns)
-        rows = pa.concat_tables(opened.tables, promote_options="default")
-        if self.source.unknown_fields is UnknownFields.IGNORE:
-            rows = rows.select([n for n in rows.column_names if n in target.columns.names])
-        return target.fitted(rows, batch_id, typed=False)
-
-    def _from_avro(self, values: Sequence[bytes], number: int, target: Target, batch_id: str) -> pa.Table:
-        schema = self._schema(number)
-        columns, uuids = columns_of_record(schema, target.columns)
-        records = [_record(v, schema) for v in values]
-        try:
-            rows = rows_of_records(records, columns, uuids)
-        except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError) as e:
-            raise BadFile("UnreadableMessage", f"its values cannot be read ({type(e).__name__})") from None
-        if self.source.unknown_fields is UnknownFields.IGNORE:
-            rows = rows.select([n for n in rows.column_names if n in target.columns.names])
-        return target.fitted(rows, batch_id, typed=True)
-
-    def _schema(self, number: int) -> Any:
+    def schema(self, number: int) -> Any:
+        """A schema as fastavro takes it. Raises: BadFile, TransientError."""
         if self.source.framing is Framing.NONE:
             if not self._own:
                 self._own.append(parsed(self.source.avro_schema, "spec.source.kafka.schema"))
@@ -154,6 +94,167 @@ class Decoder:
                 "spec.source.kafka.framing needs one. Add it, or set framing to None.",
             )
         return self.schemas.get(number)
+
+
+class _Decoding:
+    """Decodes messages with decoder processes (`lethe.decoder`). If some messages end one, each half of them is decoded."""
+
+    def __init__(self, decoder: Decoder, messages: Sequence[Message], target: Target, batch_id: str) -> None:
+        self._decoder, self._messages = decoder, messages
+        self._numbers: dict[int, int] = {}  # of the schema, by the place of a message
+        self._payloads: dict[int, bytes] = {}
+        self._refused: dict[int, str] = {}  # why, by the place of a message
+        schemas = self._split()
+        limits = replace(limits_here(), cpu_seconds=CPU_SECONDS)
+        self._work = MessageWork(decoder.source, target, batch_id, schemas, limits)
+
+    def decoded(self) -> Decoded:
+        found = list(supervise(self._work, self._units(), self._used, self._died))
+        rows = pa.concat_tables(found, promote_options="permissive") if found else pa.table({})
+        return Decoded(rows, [Refused(self._messages[n], why) for n, why in sorted(self._refused.items())])
+
+    def _split(self) -> dict[int, Any]:
+        """Find the payloads of all messages. Returns: the schemas that they need, by their numbers. Raises: TransientError."""
+        source, schemas = self._decoder.source, dict[int, Any]()
+        for place, message in enumerate(self._messages):
+            try:
+                if message.value is None:
+                    raise BadFile("NoValue", "the message has no value; in a compacted topic, this deletes its key")
+                number, payload = (0, message.value)
+                if source.framing is Framing.SCHEMA_REGISTRY:
+                    number, payload = framed(message.value)
+                if source.format is MessageFormat.AVRO and number not in schemas:
+                    schemas[number] = self._decoder.schema(number)
+                self._numbers[place], self._payloads[place] = number, payload
+            except BadFile as e:
+                self._refused[place] = f"{e.reason}: {e.message}"
+        return schemas
+
+    def _units(self) -> Iterator[Unit]:
+        places: list[int] = []
+        size = 0
+        for place, payload in self._payloads.items():
+            places.append(place)
+            size += len(payload)
+            if len(places) >= AT_ONCE or size >= BYTES_AT_ONCE:
+                yield self._unit(places)
+                places, size = [], 0
+        if places:
+            yield self._unit(places)
+
+    def _unit(self, places: list[int]) -> Unit:
+        payloads = [self._payloads[p] for p in places]
+        document = {"sizes": [len(p) for p in payloads], "schemas": [self._numbers[p] for p in places]}
+        content = b"".join(payloads)
+        return Unit(document, content, len(content), f"{len(places)} messages", of=places)
+
+    def _used(self, document: dict[str, Any], contents: list[memoryview], units: dict[int, Unit]) -> Iterator[pa.Table]:
+        places = units[document["settled"][0]].of
+        for place, why in document["refused"]:
+            self._refused[places[place]] = why
+        for content in contents:
+            yield decoded_rows(content)
+
+    def _died(self, unit: Unit, death: Death) -> Sequence[Unit]:
+        places = unit.of
+        if len(places) > 1:
+            half = len(places) // 2
+            return [self._unit(places[:half]), self._unit(places[half:])]
+        if not is_certain(unit, death):
+            return [unit]
+        self._refused[places[0]] = f"{TOO_COSTLY}: {death.message(self._work.limits, unit.size)}"
+        return []
+
+
+@dataclass(frozen=True)
+class MessageWork:
+    """What a decoder does with messages."""
+
+    source: KafkaSource
+    target: Target
+    batch_id: str
+    schemas: Mapping[int, Any]
+    limits: Limits
+
+    def run(self, link: ChildLink) -> None:
+        while True:
+            document, contents = link.receive()
+            for (number, size, _, of), content in zip(document["units"], contents, strict=True):
+                messages: list[tuple[int, bytes, int]] = []
+                start = 0
+                for place, (length, schema) in enumerate(zip(of["sizes"], of["schemas"], strict=True)):
+                    messages.append((place, bytes(content[start : start + length]), schema))
+                    start += length
+                found: list[pa.Table] = []
+                refused: list[tuple[int, str]] = []
+                link.begin(number, size)
+                self._decode(messages, found, refused)
+                tables = [encoded_rows(t) for t in found]
+                link.rest()
+                link.send({"kind": "result", "settled": [number], "refused": refused}, tables)
+            link.send({"kind": "ready"})
+
+    def _decode(
+        self, messages: Sequence[tuple[int, bytes, int]], found: list[pa.Table], refused: list[tuple[int, str]]
+    ) -> None:
+        """Decode all at once. If one of them is not a row, decode each half.
+
+        Args:
+            messages: The place, the payload and the number of the schema of each.
+        """
+        try:
+            tables = self._rows([m[1] for m in messages], [m[2] for m in messages])
+            if sum(t.num_rows for t in tables) != len(messages):
+                raise BadFile("UnreadableMessage", "the message holds several objects, expected one")
+            found += tables
+        except MemoryError:
+            raise
+        except Exception as e:  # of any kind: the bytes are someone else's
+            if len(messages) == 1:
+                refused.append((messages[0][0], _why(e)))
+                return
+            half = len(messages) // 2
+            for part in (messages[:half], messages[half:]):
+                self._decode(part, found, refused)
+
+    def _rows(self, values: Sequence[bytes], numbers: Sequence[int]) -> list[pa.Table]:
+        """Raises: BadFile or another error, if any of the messages is not a row."""
+        match self.source.format:
+            case MessageFormat.JSON:
+                return [self._from_json(values)]
+            case MessageFormat.AVRO:
+                return [self._from_avro(part, n) for n, part in _by_schema(values, numbers)]
+
+    def _from_json(self, values: Sequence[bytes]) -> pa.Table:
+        joined = b"\n".join(map(_one_line, values)) + b"\n"
+        try:
+            joined.decode()  # Arrow does not check it
+        except UnicodeDecodeError:
+            raise BadFile("UnreadableMessage", "the message is not UTF-8") from None
+        Nesting(self.limits.nesting).check(joined)
+        opened = open_json(io.BytesIO(joined), self.target.columns)
+        return self._fitted(pa.concat_tables(opened.tables, promote_options="default"), typed=False)
+
+    def _from_avro(self, values: Sequence[bytes], number: int) -> pa.Table:
+        schema = self.schemas[number]
+        columns, uuids = columns_of_record(schema, self.target.columns)
+        records = [_record(v, schema) for v in values]
+        try:
+            rows = rows_of_records(records, columns, uuids)
+        except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError) as e:
+            raise BadFile("UnreadableMessage", f"its values cannot be read ({type(e).__name__})") from None
+        return self._fitted(rows, typed=True)
+
+    def _fitted(self, rows: pa.Table, typed: bool) -> pa.Table:
+        if self.source.unknown_fields is UnknownFields.IGNORE:
+            rows = rows.select([n for n in rows.column_names if n in self.target.columns.names])
+        return self.target.fitted(rows, self.batch_id, typed)
+
+
+def _why(error: Exception) -> str:
+    if isinstance(error, BadFile):
+        return f"{error.reason}: {error.message}"
+    return f"UnreadableMessage: its values cannot be read ({type(error).__name__})"
 
 
 def _one_line(value: bytes) -> bytes:
@@ -174,6 +275,8 @@ def _record(value: bytes, schema: Mapping[str, Any]) -> Any:
     stream = io.BytesIO(value)
     try:
         found: Any = fastavro.schemaless_reader(stream, schema)
+    except MemoryError:
+        raise
     except Exception as e:  # of any kind: the bytes are someone else's
         raise BadFile("UnreadableMessage", f"the message is not readable as Avro ({type(e).__name__})") from None
     if stream.tell() != len(value):

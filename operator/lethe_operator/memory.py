@@ -3,8 +3,9 @@
 import ctypes
 import logging
 import os
-import sys
-from typing import Any, Final
+from typing import Final
+
+from lethe.base.imports import without_pandas
 
 log = logging.getLogger(__name__)
 
@@ -15,18 +16,10 @@ HEAPS: Final = 2
 RETURNED_BYTES: Final = 256 * 1024
 
 
-class _WithoutPandas:
-    """pyarrow imports pandas where it is installed, which costs 40 MiB and is of no use to these processes."""
-
-    def find_spec(self, name: str, *_: Any) -> None:
-        if name == "pandas":
-            raise ModuleNotFoundError(name)
-
-
 def prepare() -> None:
     """Threads share two heaps: with one for each, memory that one thread has freed is of no use to the others. Arrow's memory
     comes from the system's allocator, which returns it."""
-    sys.meta_path.insert(0, _WithoutPandas())
+    without_pandas()
     os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
     try:
         library = ctypes.CDLL(None)

@@ -1,25 +1,30 @@
 """Checks the files of an upload as a consolidation would. I/O: reads them."""
 
-import threading
+import logging
 from collections.abc import Mapping
 from typing import Final
 
 from lethe.base.errors import InputError
 from lethe.contract.result import RefusedBatch
 from lethe.contract.settings import ConsolidationMode, SchemaEvolution
+from lethe.decoder.process import NoDecoder
 from lethe.ingest.buffer_files import ReadSettings
 from lethe.ingest.buffer_store import BufferAway, FileTask
 from lethe.ingest.checking import Whole, check_files, columns_of
 
 from lethe_gateway.problems import Kind, Problem
 from lethe_gateway.uploads.buffers import STORE_AWAY, Buffer
+from lethe_gateway.uploads.turns import Busy, Turns
 
 # Files up to this size are read completely, as many as have this size together. Of others only the columns are compared, which
 # costs one or two requests.
 WHOLE_BYTES: Final = 8 * 1024 * 1024
 ALL_BYTES: Final = 64 * 1024 * 1024
-# Rows need much more memory than their files.
-_ONE_AT_A_TIME: Final = threading.Lock()
+# Uploads that are checked at once. Each has a decoder, with the memory of `lethe.decoder.limits`. A Dataset whose files take long
+# leaves a place to the others of its namespace, and a namespace to the others.
+_TURNS: Final = Turns(places=3, of_namespace=2, of_dataset=1)
+WAIT_SECONDS: Final = 60.0
+log = logging.getLogger(__name__)
 
 
 def rejection(buffer: Buffer, batch_id: str, files: Mapping[str, tuple[int, str]]) -> tuple[RefusedBatch | None, bool]:
@@ -27,7 +32,7 @@ def rejection(buffer: Buffer, batch_id: str, files: Mapping[str, tuple[int, str]
 
     Args:
         files: The size and the ETag of each object, by its URI.
-    Raises: Problem (`catalog-away`).
+    Raises: Problem (`catalog-away`, `overloaded`).
     """
     spec, table = buffer.dataset.spec, buffer.table
     if table is None:
@@ -39,10 +44,18 @@ def rejection(buffer: Buffer, batch_id: str, files: Mapping[str, tuple[int, str]
     tasks = [FileTask(batch_id, uri, size, etag) for uri, (size, etag) in sorted(files.items())]
     add_columns = spec.schema_evolution is SchemaEvolution.ADD_COLUMNS
     settings = ReadSettings(spec.batch_column, dict(buffer.properties), spec.buffer.format, add_columns)
+    of = buffer.dataset.meta
     try:
-        with _ONE_AT_A_TIME:
+        with _TURNS.turn(of.namespace, of.name, WAIT_SECONDS):
             checked = check_files(columns, tasks, settings, Whole(WHOLE_BYTES, ALL_BYTES))
+    except Busy:
+        raise Problem(
+            Kind.OVERLOADED, "Other uploads are being checked. Complete this one again soon.", retry_after_seconds=10
+        ) from None
     except BufferAway as e:
         raise Problem(Kind.CATALOG_AWAY, STORE_AWAY.format(kind="BufferAway"), retry_after_seconds=5) from e
+    except NoDecoder as e:
+        log.error("%s/%s: the files of batch %s were not checked: %s", of.namespace, of.name, batch_id, e)
+        return None, False
     # Whether files can be registered unchanged is decided by the run.
     return checked.refusal, spec.consolidation.mode is ConsolidationMode.REWRITE or checked.refusal is not None

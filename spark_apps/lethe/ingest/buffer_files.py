@@ -4,25 +4,45 @@ It reports the outcome of each file separately. It also returns rows of a batch 
 """
 
 import base64
-from collections.abc import Iterator, Mapping, Sequence
+import io
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import groupby
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import pyarrow as pa
 
 from lethe.contract.result import RefusedBatch
 from lethe.contract.settings import FileFormat
-from lethe.ingest.buffer_store import BadFile, BufferedFiles, Bytes, FileTask, Unread
+from lethe.decoder.child import SEVERAL, ChildLink, RemoteFile
+from lethe.decoder.limits import TOO_COSTLY, Limits
+from lethe.decoder.process import Death
+from lethe.decoder.supervisor import Unit, is_certain, limits_here, supervise
+from lethe.ingest.buffer_store import BadFile, BufferedFiles, Bytes, FileTask, Peek, Unread
 from lethe.ingest.change_rows import KEYS_AT_MOST, Keyed, encoded, too_many
+from lethe.ingest.costs import Spent, check_announced, checked_text
 from lethe.ingest.file_formats import FORMATS, opened
 from lethe.ingest.fitting import Fitting, Piece
 from lethe.ingest.opened_file import ROWS_PER_BATCH, OpenedFile
 from lethe.ingest.schema_fit import Fits, Lacks, Misfit, Rules, compare, known_columns
+from lethe.ingest.text_formats import BLOCK_BYTES
 
 # The reason for a file that would fit a table with more columns. The message then contains the encoded columns.
 COLUMNS_WANTED: Final = "ColumnsWanted"
 BYTES_PER_BATCH: Final = 32 * 1024 * 1024
+# Of files of which only the columns are compared, larger ones are read in ranges, of so many bytes at least.
+RANGE_BYTES: Final = 256 * 1024
+PIECE_BYTES: Final = 64 * 1024
+# Where the columns of such a file are.
+_PEEKS: Final[Mapping[FileFormat, Peek]] = {
+    FileFormat.PARQUET: Peek(RANGE_BYTES, at_end=True),
+    FileFormat.ORC: Peek(RANGE_BYTES, at_end=True),
+    FileFormat.AVRO: Peek(RANGE_BYTES),
+    FileFormat.JSON: Peek(BLOCK_BYTES),
+    FileFormat.CSV: Peek(BLOCK_BYTES),
+}
 
 
 def encode_columns(columns: pa.Schema) -> str:
@@ -80,7 +100,7 @@ class ReadSettings:
 
 
 class Reader:
-    """Reads the files of a task. It is pickled and sent to the workers."""
+    """Reads the files of a task. It is pickled and sent to the workers, and from there, without credentials, to decoders."""
 
     def __init__(self, columns: pa.Schema, settings: ReadSettings) -> None:
         """Args:
@@ -99,67 +119,82 @@ class Reader:
         )
         self._fits: pa.Schema | None = None  # the last file schema that fits
 
-    def compare_columns(self, store: BufferedFiles, task: FileTask) -> FileOutcome:
-        """Whether the columns of a file fit, without reading its rows. Raises: BufferAway."""
-        try:
-            source = store.open(task)
-            if isinstance(source, Unread):
-                raise source
-            with source.faults(task.uri, self.format.name):
-                self._opened(task, source)
-        except BadFile as e:
-            return FileOutcome(error=error_of(task, e))
-        return FileOutcome()
+    def without_credentials(self) -> "Reader":
+        found = copy(self)
+        found.settings = replace(self.settings, io_properties={})
+        return found
 
-    def tables(self, tasks: Sequence[FileTask], outcomes: dict[tuple[str, str], FileOutcome]) -> Iterator[pa.Table]:
-        """Read files in their order, as rows of the table. The rows of small files are converted together, because each column of
-        each conversion costs several calls.
+    def tables(
+        self,
+        tasks: Sequence[FileTask],
+        outcomes: dict[tuple[str, str], FileOutcome],
+        on_file: Callable[[], object] = lambda: None,
+        rows: bool = True,
+    ) -> Iterator[pa.Table]:
+        """Read files in their order, as rows of the table. A decoder reads them (`lethe.decoder`).
 
         Args:
             outcomes: Gets the outcome of each file, by batch id and URI.
-        Raises: BufferAway.
+            on_file: Called when the outcome of a file is known.
+            rows: False: read them, and return none of them.
+        Raises: BufferAway; NoDecoder.
         """
-        fitting = Fitting(self.settings.batch_column, self.rules.required, self.format.null_is_absent, self.target)
-        waiting = Waiting()
-        for task, source in BufferedFiles(self.settings.io_properties).opened(tasks):
-            outcomes[task.batch_id, task.uri] = FileOutcome()
-            try:
-                if isinstance(source, Unread):
-                    raise source
-                for rows in self._rows(task, source, fitting, outcomes):
-                    waiting.add(Piece(task, rows))
-                    if waiting.is_full:
-                        yield from fit(fitting, waiting.taken(), outcomes)
-            except BadFile as e:
-                outcomes[task.batch_id, task.uri] = replace(outcomes[task.batch_id, task.uri], error=error_of(task, e))
-        yield from fit(fitting, waiting.taken(), outcomes)
+        yield from _Reading(self, outcomes, on_file, rows).tables(tasks)
 
-    def _rows(
-        self, task: FileTask, source: Bytes, fitting: Fitting, outcomes: dict[tuple[str, str], FileOutcome]
+    def compare_columns(
+        self,
+        tasks: Sequence[FileTask],
+        outcomes: dict[tuple[str, str], FileOutcome],
+        on_file: Callable[[], object] = lambda: None,
+    ) -> None:
+        """Whether the columns of files fit, without reading their rows.
+
+        Args:
+            outcomes: Gets the outcome of each file, by batch id and URI.
+            on_file: Called when the outcome of a file is known.
+        Raises: BufferAway; NoDecoder.
+        """
+        for _ in _Reading(self, outcomes, on_file, rows=False, columns_only=True).tables(tasks):
+            pass
+
+    # --- in a decoder ---
+
+    def rows(
+        self, task: FileTask, source: Bytes, fitting: Fitting, limits: Limits, keys: list[bytes]
     ) -> Iterator[pa.Table]:
-        """The rows of a file to add to the table. For change data, also record the keys in `outcomes`."""
-        keyed = self.settings.keyed.get(task.batch_id)
-        if keyed is None:
-            yield from self._file(task, source)
-            return
-        of, count = (task.batch_id, task.uri), 0
-        for rows in self._file(task, source):
-            added, keys = keyed.parted(rows, fitting)
-            if (count := count + keys.num_rows) > KEYS_AT_MOST:
-                raise too_many(count)
-            outcomes[of] = replace(outcomes[of], keys=(*outcomes[of].keys, encoded(keys)))
-            if added.num_rows:
-                yield added
+        """The rows of a file to add to the table, in pieces.
 
-    def _file(self, task: FileTask, source: Bytes) -> Iterator[pa.Table]:
-        with source.faults(task.uri, self.format.name):
-            yield from self._opened(task, source).tables
+        Args:
+            keys: Gets those of change data, encoded.
+        Raises: BadFile.
+        """
+        keyed, count = self.settings.keyed.get(task.batch_id), 0
+        spent = Spent(task.size, limits)
+        with source.faults(self.format.name):
+            for rows in self.opened(task, source, limits).tables:
+                spent.add(rows.num_rows, rows.get_total_buffer_size())
+                if keyed is None:
+                    yield rows
+                    continue
+                added, of_rows = keyed.parted(rows, fitting)
+                if (count := count + of_rows.num_rows) > KEYS_AT_MOST:
+                    raise too_many(count)
+                keys.append(encoded(of_rows))
+                if added.num_rows:
+                    yield added
 
-    def _opened(self, task: FileTask, source: Bytes) -> OpenedFile:
+    def opened(self, task: FileTask, source: Bytes, limits: Limits) -> OpenedFile:
+        """A file whose columns fit. Raises: BadFile, errors of the format's reader."""
         keyed = self.settings.keyed.get(task.batch_id)
         if task.size == 0:
             raise BadFile("UnreadableFile", f"the file is empty (0 bytes), expected {self.format.name}")
-        file = opened(source.file, self.settings.format, self.target if keyed is None else keyed.to_read(self.target))
+
+        def text(file: Any) -> Any:
+            return checked_text(file, task.size, limits, self.settings.format is FileFormat.JSON)
+
+        columns = self.target if keyed is None else keyed.to_read(self.target)
+        file = opened(source.file, self.settings.format, columns, text)
+        check_announced(file, task.size, limits)
         self._check_schema(file.schema if keyed is None else keyed.without_op(file.schema))
         return file
 
@@ -173,6 +208,203 @@ class Reader:
                 raise BadFile(COLUMNS_WANTED, encode_columns(columns))
             case Misfit(message):
                 raise BadFile("SchemaMismatch", message)
+
+
+class _Reading:
+    """Reads files with decoders."""
+
+    def __init__(
+        self,
+        reader: Reader,
+        outcomes: dict[tuple[str, str], FileOutcome],
+        on_file: Callable[[], object],
+        rows: bool,
+        columns_only: bool = False,
+    ) -> None:
+        self._reader, self._outcomes, self._on_file = reader, outcomes, on_file
+        self._columns_only = columns_only
+        self._work = FileWork(reader.without_credentials(), limits_here(), rows, columns_only)
+        self._costly: set[str] = set()  # batches with a file that has ended a decoder
+
+    def tables(self, tasks: Sequence[FileTask]) -> Iterator[pa.Table]:
+        yield from supervise(self._work, self._units(tasks), self._used, self._died)
+
+    def _units(self, tasks: Sequence[FileTask]) -> Iterator[Unit]:
+        store = BufferedFiles(self._reader.settings.io_properties, RANGE_BYTES if self._columns_only else None)
+        for task, source in store.opened(tasks, _PEEKS[self._reader.settings.format] if self._columns_only else None):
+            if isinstance(source, Unread):
+                self._end(task, FileOutcome(error=error_of(task, source)))
+            elif task.batch_id in self._costly:
+                self._end(task, FileOutcome())  # the batch is refused, whatever is in this file
+            else:
+                of = {"batch": task.batch_id, "uri": task.uri, "skip": 0}
+                yield Unit(of, source.content, task.size, task.uri, partial(source.range, task.uri), (task, 0))
+
+    def _end(self, task: FileTask, outcome: FileOutcome) -> None:
+        self._outcomes[task.batch_id, task.uri] = outcome
+        self._on_file()
+
+    def _used(self, document: dict[str, Any], contents: list[memoryview], units: dict[int, Unit]) -> Iterator[pa.Table]:
+        """Use a result. Returns: its rows."""
+        for number, passed, rows in document["rows"]:
+            unit = units[number]
+            task, before = unit.of
+            unit.of = task, before + rows
+            unit.document["skip"] += passed
+        keys = iter(contents[document["tables"] :])
+        for number, error, of_file in document["outcomes"]:
+            task, rows = units[number].of
+            of_task = tuple(bytes(next(keys)) for _ in range(of_file))
+            self._end(task, FileOutcome(rows, None if error is None else FileError(task.uri, *error), of_task))
+        for content in contents[: document["tables"]]:
+            yield decoded_rows(content)
+
+    def _died(self, unit: Unit, death: Death) -> Sequence[Unit]:
+        if not is_certain(unit, death):
+            unit.alone = True
+            return [unit]
+        task, rows = unit.of
+        self._costly.add(task.batch_id)
+        self._end(task, FileOutcome(rows, FileError(task.uri, TOO_COSTLY, death.message(self._work.limits, task.size))))
+        return ()
+
+
+@dataclass(frozen=True)
+class FileWork:
+    """What a decoder does with files."""
+
+    reader: Reader
+    limits: Limits
+    send_rows: bool
+    columns_only: bool
+
+    def run(self, link: ChildLink) -> None:
+        decoding = _Decoding(self, link)
+        while True:
+            document, contents = link.receive()
+            of_units = iter(contents)
+            for number, size, is_whole, of in document["units"]:
+                task = FileTask(of["batch"], of["uri"], size)
+                source = next(of_units) if is_whole else io.BufferedReader(RemoteFile(link, number, size), PIECE_BYTES)
+                decoding.decode(number, task, Bytes(source), of["skip"])
+            if document["flush"]:
+                decoding.flush()
+            decoding.send_outcomes()
+            link.send({"kind": "ready"})
+
+
+class _Decoding:
+    """Files that one decoder decodes. The rows of small files are converted together, because each column of each conversion
+    costs several calls."""
+
+    def __init__(self, work: FileWork, link: ChildLink) -> None:
+        self._reader, self._work, self._link = work.reader, work, link
+        reader = work.reader
+        self._fitting = Fitting(
+            reader.settings.batch_column, reader.rules.required, reader.format.null_is_absent, reader.target
+        )
+        self._waiting = Waiting()
+        self._outcomes: dict[tuple[str, str], FileOutcome] = {}  # without a result yet
+        self._numbers: dict[tuple[str, str], int] = {}
+        self._ended: list[tuple[str, str]] = []  # of these
+        self._bytes = 0  # of the files whose rows wait
+
+    def decode(self, number: int, task: FileTask, source: Bytes, skip: int) -> None:
+        """Args:
+        skip: The rows that an earlier decoder has sent.
+        """
+        key = task.batch_id, task.uri
+        self._numbers[key], self._outcomes[key] = number, FileOutcome()
+        self._bytes += task.size if source.content is not None else 0
+        keys: list[bytes] = []
+        decoded = 0
+        self._link.begin(number, min(task.size, BLOCK_BYTES) if self._work.columns_only else task.size)
+        try:
+            if self._work.columns_only:
+                with source.faults(self._reader.format.name):
+                    self._reader.opened(task, source, self._work.limits)
+            else:
+                for rows in self._reader.rows(task, source, self._fitting, self._work.limits, keys):
+                    decoded += rows.num_rows
+                    self._link.advance(decoded)
+                    passed = min(skip, rows.num_rows)
+                    skip -= passed
+                    if passed < rows.num_rows or not rows.num_rows:
+                        self._waiting.add(Piece(task, rows.slice(passed) if passed else rows))
+                    if self._waiting.is_full:
+                        self._send_waiting()
+                        self._link.mark(number)
+        except BadFile as e:
+            outcome = self._outcomes[key]
+            self._outcomes[key] = replace(outcome, error=outcome.error or error_of(task, e))
+        if keys:
+            self._outcomes[key] = replace(self._outcomes[key], keys=tuple(keys))
+        self._ended.append(key)
+        if self._bytes >= BYTES_PER_BATCH:
+            self.flush()
+        self._link.rest()
+
+    def flush(self) -> None:
+        """Convert the rows that wait, and send them."""
+        if self._waiting.pieces:
+            tasks = {p.task.uri: p.task for p in self._waiting.pieces}
+            self._link.begin(SEVERAL, sum(t.size for t in tasks.values()))
+            self._send_waiting()
+            self._link.rest()
+        self._bytes = 0
+        self.send_outcomes()
+
+    def _send_waiting(self) -> None:
+        pieces = self._waiting.taken()
+        passed: dict[tuple[str, str], int] = {}
+        for piece in pieces:
+            key = piece.task.batch_id, piece.task.uri
+            passed[key] = passed.get(key, 0) + piece.rows.num_rows
+        before = {key: self._outcomes[key].rows for key in passed}
+        self._link.mark(self._numbers[next(iter(passed))] if len(passed) == 1 else SEVERAL)
+        tables = fit(self._fitting, pieces, self._outcomes)
+        contents = [encoded_rows(t) for t in tables] if self._work.send_rows else []
+        rows = [(self._numbers[k], count, self._outcomes[k].rows - before[k]) for k, count in passed.items()]
+        self._send(rows, contents)
+
+    def send_outcomes(self) -> None:
+        """Send the outcomes of files that have no rows among those that wait."""
+        if self._ended and not self._waiting.pieces:
+            self._send([], [])
+
+    def _send(self, rows: list[tuple[int, int, int]], tables: list[Any]) -> None:
+        outcomes: list[tuple[int, tuple[str, str, bool] | None, int]] = []
+        keys: list[bytes] = []
+        for key in self._ended:
+            outcome, number = self._outcomes.pop(key), self._numbers.pop(key)
+            e = outcome.error
+            outcomes.append((number, None if e is None else (e.reason, e.message, e.unread), len(outcome.keys)))
+            keys += outcome.keys
+        self._ended = []
+        document = {
+            "kind": "result",
+            "rows": rows,
+            "outcomes": outcomes,
+            "tables": len(tables),
+            "settled": [o[0] for o in outcomes],
+        }
+        self._link.send(document, [*tables, *keys])
+
+
+def encoded_rows(table: pa.Table) -> memoryview:
+    """Rows as a decoder sends them: a stream of Arrow's IPC format."""
+    whole = table.combine_chunks()
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, whole.schema) as writer:
+        writer.write_table(whole)
+    return memoryview(sink.getvalue())
+
+
+def decoded_rows(content: memoryview) -> pa.Table:
+    """Rows that a decoder has sent."""
+    table = pa.ipc.open_stream(pa.py_buffer(content)).read_all()
+    table.validate()
+    return table
 
 
 @dataclass
@@ -201,15 +433,20 @@ def fit(fitting: Fitting, pieces: list[Piece], outcomes: dict[tuple[str, str], F
     error, and leave out all pieces of its batch."""
     try:
         tables = [fitting.fitted(list(alike)) for _, alike in groupby(pieces, lambda p: p.rows.schema)]
-    except BadFile:
+    except MemoryError:
+        raise
+    except Exception:
         by_piece: list[tuple[Piece, pa.Table]] = []
         bad: set[str] = set()
         for piece in pieces:
             try:
                 by_piece.append((piece, fitting.fitted([piece])))
-            except BadFile as e:
+            except MemoryError:
+                raise
+            except Exception as e:
+                bad_file = e if isinstance(e, BadFile) else unfitting(e)
                 key = piece.task.batch_id, piece.task.uri
-                outcomes[key] = replace(outcomes[key], error=outcomes[key].error or error_of(piece.task, e))
+                outcomes[key] = replace(outcomes[key], error=outcomes[key].error or error_of(piece.task, bad_file))
                 bad.add(piece.task.batch_id)
         good = [(p, t) for p, t in by_piece if p.task.batch_id not in bad]
         pieces, tables = [p for p, _ in good], [t for _, t in good]
@@ -217,3 +454,8 @@ def fit(fitting: Fitting, pieces: list[Piece], outcomes: dict[tuple[str, str], F
         key = piece.task.batch_id, piece.task.uri
         outcomes[key] = replace(outcomes[key], rows=outcomes[key].rows + piece.rows.num_rows)
     return tables
+
+
+def unfitting(error: Exception) -> BadFile:
+    """Why rows cannot be converted: something that no format or type was expected to do."""
+    return BadFile("UnreadableFile", f"its values cannot be read ({type(error).__name__})")

@@ -9,11 +9,12 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from io import UnsupportedOperation
+from functools import cached_property
 from typing import Any, Final
 
 import pyarrow as pa
 
+from lethe.decoder.link import Closed
 from lethe.ledger.ledger import BufferedObject
 from lethe.storage.object_store import DENIED, ObjectStore, StoreError, open_store
 from lethe.uri import Backend, backend_of, is_local
@@ -27,6 +28,14 @@ _CAUSES: Final = {
 }
 FILES_AHEAD: Final = 32  # files that one task fetches in parallel, because latency dominates for small files
 BYTES_AHEAD: Final = 64 * 1024 * 1024  # the limit for the bytes of these files, unless one alone is larger
+
+
+@dataclass(frozen=True)
+class Peek:
+    """The part of an open file that is read ahead."""
+
+    bytes: int
+    at_end: bool = False  # False: at its start
 
 
 @dataclass(frozen=True)
@@ -77,8 +86,15 @@ class BufferedFiles:
         self._stores: dict[Backend | None, ObjectStore] = {}
         self._lock = threading.Lock()
 
-    def opened(self, tasks: Sequence[FileTask]) -> Iterator[tuple[FileTask, "Bytes | Unread"]]:
-        """Open the files in their order, and fetch the next ones in parallel. Raises: BufferAway."""
+    def opened(
+        self, tasks: Sequence[FileTask], peek: Peek | None = None
+    ) -> Iterator[tuple[FileTask, "Bytes | Unread"]]:
+        """Open the files in their order, and fetch the next ones in parallel.
+
+        Args:
+            peek: Of files that are not fetched whole, this part is.
+        Raises: BufferAway.
+        """
         if all(is_local(t.uri) for t in tasks):  # local files have no latency, so threads cost more than they save
             yield from ((t, self.open(t)) for t in tasks)
             return
@@ -86,14 +102,25 @@ class BufferedFiles:
         with ThreadPoolExecutor(FILES_AHEAD, thread_name_prefix="lethe-fetch") as pool:
             while remaining or window:
                 while (
-                    remaining and len(window) < FILES_AHEAD and (not window or ahead + remaining[0].size <= BYTES_AHEAD)
+                    remaining
+                    and len(window) < FILES_AHEAD
+                    and (not window or ahead + self._bytes_ahead(remaining[0], peek) <= BYTES_AHEAD)
                 ):
                     task = remaining.popleft()
-                    window.append((task, pool.submit(self.open, task)))
-                    ahead += task.size
+                    window.append((task, pool.submit(self._peeked, task, peek)))
+                    ahead += self._bytes_ahead(task, peek)
                 task, future = window.popleft()
-                ahead -= task.size
+                ahead -= self._bytes_ahead(task, peek)
                 yield task, future.result()
+
+    def _bytes_ahead(self, task: FileTask, peek: Peek | None) -> int:
+        return task.size if peek is None or task.size <= self.whole_file_bytes else min(task.size, peek.bytes)
+
+    def _peeked(self, task: FileTask, peek: Peek | None) -> "Bytes | Unread":
+        source = self.open(task)
+        if peek is not None and isinstance(source, Bytes) and source.content is None:
+            source.peek(task, peek)
+        return source
 
     def open(self, task: FileTask) -> "Bytes | Unread":
         """Open one file, if it is unchanged since the listing. Raises: BufferAway."""
@@ -130,9 +157,9 @@ class BufferedFiles:
         store = self._store(task.uri)
         if task.size > self.whole_file_bytes:
             reader = store.open(task.uri)
-            return None if reader is None else (reader.size, reader.etag, Bytes(Watched(reader)))
+            return None if reader is None else (reader.size, reader.etag, Bytes(reader))
         content = store.read(task.uri)
-        return None if content is None else (len(content.data), content.etag, Bytes(pa.BufferReader(content.data)))
+        return None if content is None else (len(content.data), content.etag, Bytes(content.data))
 
     def _store(self, uri: str) -> ObjectStore:
         backend = backend_of(uri)
@@ -155,69 +182,54 @@ def _why(error: Exception) -> str:
     return next((cause for found, cause in _CAUSES.items() if found in text), type(error).__name__)
 
 
-class Watched:
-    """A file that records a failure of the store. pyarrow raises OSError both for such a failure and for a corrupt file."""
-
-    def __init__(self, file: Any) -> None:
-        self.file = file
-        self.failure: Exception | None = None
-
-    @property
-    def closed(self) -> bool:
-        return bool(self.file.closed)
-
-    def read(self, size: int = -1) -> bytes:
-        try:
-            return self._fetch(size)
-        except Exception as e:
-            self.failure = e
-            raise
-
-    def _fetch(self, size: int) -> bytes:
-        return bytes(self.file.read(None if size is None or size < 0 else size))
-
-    def seek(self, offset: int, whence: int = 0) -> int:
-        return int(self.file.seek(offset, whence))
-
-    def tell(self) -> int:
-        return int(self.file.tell())
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def writable(self) -> bool:
-        return False
-
-    def write(self, _data: bytes) -> int:
-        raise UnsupportedOperation("read only")
-
-    def flush(self) -> None: ...
-
-    def close(self) -> None:
-        self.file.close()
-
-
 class Bytes:
-    """A fetched file, or an open large one. As a context manager, it converts errors of decoding into BadFile or BufferAway."""
+    """A fetched file, or an open large one. As a context manager, it converts errors of decoding into BadFile."""
 
     def __init__(self, source: Any) -> None:
-        self.watched = source if isinstance(source, Watched) else None
-        self.file = pa.PythonFile(source, mode="r") if self.watched else source
-        self._uri = self._format = ""
+        """Args:
+        source: The bytes of a fetched file, or an open file.
+        """
+        self.content: bytes | memoryview | None = source if isinstance(source, bytes | memoryview) else None
+        self._source = source
+        self._format = ""
+        self._ahead = (0, b"")  # a part that was read ahead: its offset and its bytes
 
-    def faults(self, uri: str, format_name: str) -> "Bytes":
+    @cached_property
+    def file(self) -> Any:
+        """For Arrow's readers."""
+        if self.content is not None:
+            return pa.BufferReader(pa.py_buffer(self.content))
+        return pa.PythonFile(self._source, mode="r")
+
+    def range(self, uri: str, offset: int, size: int) -> bytes:
+        """Read a range of an open file, for a decoder, which cannot tell a failure of the store from a damaged file.
+
+        Returns: as many bytes, or fewer, but at least one before the end.
+        Raises: BufferAway.
+        """
+        start, ahead = self._ahead
+        if start <= offset < start + len(ahead):
+            return ahead[offset - start : offset - start + size]
+        try:
+            self._source.seek(offset)
+            return bytes(self._source.read(size))
+        except Exception as e:
+            raise BufferAway(uri, e) from None
+
+    def peek(self, task: FileTask, peek: Peek) -> None:
+        """Read a part of an open file ahead. Raises: BufferAway."""
+        size = min(task.size, peek.bytes)
+        start = task.size - size if peek.at_end else 0
+        self._ahead = start, self.range(task.uri, start, size)
+
+    def faults(self, format_name: str) -> "Bytes":
         """The context manager for decoding the file. `format_name` is for error messages."""
-        self._uri, self._format = uri, format_name
+        self._format = format_name
         return self
 
     def __enter__(self) -> "Bytes":
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: Any) -> None:
-        if isinstance(error, Exception) and not isinstance(error, BadFile | MemoryError | pa.ArrowMemoryError):
-            if self.watched and self.watched.failure:
-                raise BufferAway(self._uri, self.watched.failure) from None
+        if isinstance(error, Exception) and not isinstance(error, BadFile | MemoryError | Closed):
             raise BadFile("UnreadableFile", f"it is not readable as {self._format} ({_why(error)})") from error

@@ -4,9 +4,7 @@ It finds what the files alone show. A consolidation also compares batches with e
 """
 
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Final
 
 import pyarrow as pa
 from pyiceberg.schema import Schema
@@ -24,11 +22,8 @@ from lethe.ingest.buffer_files import (
     decode_columns,
     refusal_of,
 )
-from lethe.ingest.buffer_store import BufferedFiles, FileTask
+from lethe.ingest.buffer_store import FileTask
 from lethe.ingest.schema_fit import of_unknown_type, plan_evolution, unknown_type
-
-_AT_ONCE: Final = 8
-_TAIL_BYTES: Final = 256 * 1024  # of larger files only ranges are read
 
 
 @dataclass(frozen=True)
@@ -91,25 +86,22 @@ def check_files(
         columns: Of the table, see `columns_of`.
         whole: Of other files only the columns are compared; None: all rows of all files are read.
         on_file: Called after each file.
-    Raises: BufferAway, if the store fails.
+    Raises: BufferAway, if the store fails; NoDecoder.
     """
     outcomes: dict[tuple[str, str], FileOutcome] = {}
     reader = Reader(columns, settings)
-    store = BufferedFiles(settings.io_properties, _TAIL_BYTES)
+    completely: list[FileTask] = []
     others: list[FileTask] = []
     read_bytes = 0
     for task in tasks:
         if whole is not None and (task.size > whole.file_bytes or read_bytes + task.size > whole.all_bytes):
             others.append(task)
-            continue
-        read_bytes += task.size
-        for _ in reader.tables([task], outcomes):
-            pass  # reading is the check
-        on_file()
-    with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="lethe-columns") as pool:
-        for task, found in zip(others, pool.map(lambda t: reader.compare_columns(store, t), others), strict=True):
-            outcomes[task.batch_id, task.uri] = found
-            on_file()
+        else:
+            read_bytes += task.size
+            completely.append(task)
+    for _ in reader.tables(completely, outcomes, on_file, rows=False):
+        pass
+    reader.compare_columns(others, outcomes, on_file)
     errors = [o.error for o in outcomes.values() if o.error is not None]
     refusal = _refusal(reader.target, tasks[0].batch_id, errors) if errors else None
     rows = None if others or refusal is not None else sum(o.rows for o in outcomes.values())

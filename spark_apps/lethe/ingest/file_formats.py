@@ -41,14 +41,16 @@ def open_parquet(file: Any, _: pa.Schema) -> OpenedFile:
         for batch in parquet.iter_batches(ROWS_PER_BATCH):
             yield pa.Table.from_batches([batch])
 
-    return OpenedFile(parquet.schema_arrow, tables())
+    footer = parquet.metadata
+    expanded = sum(footer.row_group(n).total_byte_size for n in range(footer.num_row_groups))
+    return OpenedFile(parquet.schema_arrow, tables(), footer.num_rows, expanded)
 
 
 def open_orc(file: Any, _: pa.Schema) -> OpenedFile:
     """Open an ORC file. Arrow reads all ORC timestamps as nanoseconds, so those before 1677 and after 2262 cannot be read."""
     opened = orc.ORCFile(file)
     stripes = (pa.Table.from_batches([opened.read_stripe(n)]) for n in range(opened.nstripes))
-    return OpenedFile(opened.schema, stripes)
+    return OpenedFile(opened.schema, stripes, opened.nrows)
 
 
 FORMATS: Final[Mapping[FileFormat, Format]] = MappingProxyType(
@@ -65,9 +67,13 @@ _MAGIC: Final = {b"PAR1\x15": FileFormat.PARQUET, b"ORC": FileFormat.ORC, b"Obj\
 _GZIP: Final = b"\x1f\x8b"
 
 
-def opened(file: Any, format_: FileFormat, table: pa.Schema) -> OpenedFile:
+def opened(
+    file: Any, format_: FileFormat, table: pa.Schema, text: Callable[[Any], Any] = lambda file: file
+) -> OpenedFile:
     """Open a file of this format. JSON and CSV may be compressed with gzip.
 
+    Args:
+        text: What reads the decompressed text of JSON and CSV.
     Raises: BadFile, if the first bytes are those of another format; errors of the decoder.
     """
     expected = FORMATS[format_]
@@ -82,4 +88,4 @@ def opened(file: Any, format_: FileFormat, table: pa.Schema) -> OpenedFile:
         if expected.typed:
             raise BadFile("UnreadableFile", f"it is compressed by gzip, expected {expected.name}")
         file = pa.CompressedInputStream(file, "gzip")
-    return expected.open(file, table)
+    return expected.open(file if expected.typed else text(file), table)

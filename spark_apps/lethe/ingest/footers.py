@@ -7,11 +7,15 @@ import json
 from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from lethe.decoder.child import ChildLink
+from lethe.decoder.limits import TOO_COSTLY, Limits
+from lethe.decoder.process import Death
+from lethe.decoder.supervisor import Unit, is_certain, limits_here, supervise
 from lethe.ingest.buffer_files import FileError, error_of
 from lethe.ingest.buffer_store import BadFile, BufferedFiles, Bytes, FileTask, Unread
 from lethe.ingest.registrable import Described, Target, describe
@@ -74,21 +78,25 @@ class FooterReader:
             yield footer.encode()
 
     def footers(self, tasks: Sequence[FileTask]) -> Generator[Footer]:
-        """Read the footers of files, in their order."""
+        """Read the footers of files, in their order. A decoder decodes them (`lethe.decoder`). Raises: BufferAway; NoDecoder."""
+        yield from _Reading(self, tasks).footers()
+
+    def tails(self, tasks: Sequence[FileTask]) -> Generator[tuple[FileTask, "bytes | FileError"]]:
+        """The ends of files, with the whole footers, in the order of the files; or why a file cannot be used."""
         store = BufferedFiles(self.io_properties, TAIL_BYTES)
         if all(is_local(t.uri) for t in tasks):  # local files have no latency, so threads cost more than they save
-            yield from (self._footer(store, task) for task in tasks)
+            yield from ((task, self._tail(store, task)) for task in tasks)
             return
         with ThreadPoolExecutor(REQUESTS_AT_ONCE, thread_name_prefix="lethe-footer") as pool:
-            yield from pool.map(lambda task: self._footer(store, task), tasks)
+            yield from zip(tasks, pool.map(lambda task: self._tail(store, task), tasks), strict=True)
 
-    def _footer(self, store: BufferedFiles, task: FileTask) -> Footer:
+    def _tail(self, store: BufferedFiles, task: FileTask) -> "bytes | FileError":
         try:
-            return Footer(task.batch_id, task.uri, task.size, self._described(store, task))
+            return self._fetched(store, task)
         except BadFile as e:
-            return Footer(task.batch_id, task.uri, task.size, error=error_of(task, e))
+            return error_of(task, e)
 
-    def _described(self, store: BufferedFiles, task: FileTask) -> Described:
+    def _fetched(self, store: BufferedFiles, task: FileTask) -> bytes:
         if "?" in task.uri or "#" in task.uri:
             raise BadFile(
                 "NameNotReadable",
@@ -97,15 +105,89 @@ class FooterReader:
         if task.size == 0:
             raise BadFile("UnreadableFile", f"the file is empty (0 bytes), expected {FORMAT}")
         try:
-            tail = tail_of(lambda count: _part(store, task, count), task.size, self.footer_bytes_at_most)
+            return tail_of(lambda count: _part(store, task, count), task.size, self.footer_bytes_at_most)
         except _OtherFile:
             source = store.open(task)
             if isinstance(source, Unread):
                 raise source from None
-            with source.faults(task.uri, FORMAT):
-                tail = tail_of(lambda count: _last(source.file, task.size, count), task.size, self.footer_bytes_at_most)
-        with Bytes(None).faults(task.uri, FORMAT):
-            return describe(metadata_of(tail), task.uri, task.size, task.batch_id, self.target)
+            return tail_of(lambda count: _last(source, task, count), task.size, self.footer_bytes_at_most)
+
+
+class _Reading:
+    """Decodes the footers of files with decoders, and returns them in the order of the files."""
+
+    def __init__(self, reader: FooterReader, tasks: Sequence[FileTask]) -> None:
+        self._reader, self._tasks = reader, tasks
+        self._work = FooterWork(reader.target, limits_here())
+        self._found: dict[int, Footer] = {}  # those that were not returned yet, by the place of their file
+        self._returned = 0
+
+    def footers(self) -> Iterator[Footer]:
+        yield from supervise(self._work, self._units(), self._used, self._died)
+        yield from self._in_order()
+
+    def _units(self) -> Iterator[Unit]:
+        for place, (task, tail) in enumerate(self._reader.tails(self._tasks)):
+            if isinstance(tail, FileError):
+                self._add(place, error=tail)
+            else:
+                of = {"batch": task.batch_id, "uri": task.uri, "size": task.size}
+                yield Unit(of, tail, len(tail), task.uri, of=place)
+
+    def _add(self, place: int, described: Described | None = None, error: FileError | None = None) -> None:
+        task = self._tasks[place]
+        self._found[place] = Footer(task.batch_id, task.uri, task.size, described, error)
+
+    def _in_order(self) -> Iterator[Footer]:
+        while (footer := self._found.pop(self._returned, None)) is not None:
+            self._returned += 1
+            yield footer
+
+    def _used(self, document: dict[str, Any], _: list[memoryview], units: dict[int, Unit]) -> Iterator[Footer]:
+        for number, text in zip(document["settled"], document["footers"], strict=True):
+            footer = Footer.decode(text)
+            self._add(units[number].of, footer.described, footer.error)
+        yield from self._in_order()
+
+    def _died(self, unit: Unit, death: Death) -> Sequence[Unit]:
+        if not is_certain(unit, death):
+            unit.alone = True
+            return [unit]
+        message = f"its footer: {death.message(self._work.limits, unit.size)}"
+        self._add(unit.of, error=FileError(unit.name, TOO_COSTLY, message))
+        return ()
+
+
+@dataclass(frozen=True)
+class FooterWork:
+    """What a decoder does with footers."""
+
+    target: Target
+    limits: Limits
+
+    def run(self, link: ChildLink) -> None:
+        while True:
+            document, tails = link.receive()
+            footers = []
+            for (number, size, _, of), tail in zip(document["units"], tails, strict=True):
+                link.begin(number, size)
+                footers.append(self._footer(FileTask(of["batch"], of["uri"], of["size"]), tail).encode())
+            link.rest()
+            link.send({"kind": "result", "settled": [u[0] for u in document["units"]], "footers": footers})
+            link.send({"kind": "ready"})
+
+    def _footer(self, task: FileTask, tail: memoryview) -> Footer:
+        try:
+            with Bytes(tail).faults(FORMAT):
+                metadata = metadata_of(tail)
+                if metadata.num_columns > self.limits.columns:
+                    raise BadFile(
+                        TOO_COSTLY, f"it has {metadata.num_columns} columns, expected at most {self.limits.columns}"
+                    )
+                described = describe(metadata, task.uri, task.size, task.batch_id, self.target)
+        except BadFile as e:
+            return Footer(task.batch_id, task.uri, task.size, error=error_of(task, e))
+        return Footer(task.batch_id, task.uri, task.size, described)
 
 
 def tail_of(last: Callable[[int], bytes], size: int, footer_bytes_at_most: int | None = None) -> bytes:
@@ -128,10 +210,10 @@ def tail_of(last: Callable[[int], bytes], size: int, footer_bytes_at_most: int |
     return last(min(size, length + 8))
 
 
-def metadata_of(tail: bytes) -> pq.FileMetaData:
+def metadata_of(tail: "bytes | memoryview") -> pq.FileMetaData:
     """The footer in the end of a file. Raises: BadFile, errors of pyarrow."""
     # pyarrow reads the footer from the end of a file, so the footer alone can be read like a file.
-    metadata = pq.read_metadata(pa.BufferReader(tail))
+    metadata = pq.read_metadata(pa.BufferReader(pa.py_buffer(tail)))
     if metadata.serialized_size != int.from_bytes(tail[-8:-4], "little"):
         # A file with encrypted columns and a plain footer has a signature after the footer. Reading its column metadata would
         # abort the process, because pyarrow does not catch the exception of the Parquet library.
@@ -149,6 +231,8 @@ def _part(store: BufferedFiles, task: FileTask, count: int) -> bytes:
     return found
 
 
-def _last(file: pa.NativeFile, size: int, count: int) -> bytes:
-    file.seek(size - count)
-    return bytes(file.read(count))
+def _last(source: Bytes, task: FileTask, count: int) -> bytes:
+    """The last bytes of an open file. Raises: BufferAway."""
+    if source.content is not None:
+        return bytes(source.content[task.size - count :])
+    return source.range(task.uri, task.size - count, count)

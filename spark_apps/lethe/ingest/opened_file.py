@@ -15,3 +15,5 @@ class OpenedFile:
 
     schema: pa.Schema  # known before any row is read
     tables: Iterable[pa.Table]  # the rows in pieces with this schema, read lazily
+    rows: int | None = None  # all, if the file announces it
+    expanded: int | None = None  # bytes without compression, if the file announces it

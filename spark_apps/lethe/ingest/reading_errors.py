@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from lethe.base.errors import TransientError
 from lethe.contract.result import RefusedBatch
+from lethe.decoder.process import NoDecoder
 from lethe.ingest.buffer_store import TRANSIENT_MARKER
 
 
@@ -15,6 +16,8 @@ def reading_failure(error: BaseException) -> TransientError:
         return TransientError(
             "BufferAway", f"a file of the buffer could not be read: {what[:300]}. Nothing was changed."
         )
+    if isinstance(error, NoDecoder):
+        return TransientError("ReadingFailed", f"{error}. Nothing was changed.")
     return TransientError(
         "ReadingFailed", f"reading the buffered files failed in Spark ({type(error).__name__}); see the driver's log."
     )

@@ -91,7 +91,7 @@ class LocalStore:
 
     def open(self, uri: str) -> ObjectReader | None:
         try:
-            return _LocalReader(Path(local_path(uri)))
+            return LocalReader(Path(local_path(uri)))
         except FileNotFoundError:
             return None
 
@@ -178,7 +178,7 @@ class LocalStore:
                 draft.unlink()
 
 
-class _LocalReader(ObjectReader):
+class LocalReader(ObjectReader):
     def __init__(self, path: Path) -> None:
         self._file = path.open("rb")
         stat = os.fstat(self._file.fileno())

@@ -2,7 +2,8 @@
 
 Spark puts its Python sources as archives on the path of workers, before the installed package. Before Python 3.12 each task
 searches all archives again (`importlib.invalidate_caches`), which takes a quarter of a second, as long as reading 150 small
-files. This daemon removes the archives from the path, and imports the modules that tasks need once, before it forks workers.
+files. This daemon removes the archives from the path, and imports the modules that tasks need once, before it forks workers. The
+decoders of all workers come from one server, which it forks, too.
 """
 
 import gc
@@ -28,9 +29,11 @@ def main() -> None:
     import lethe.ingest.footers
     import lethe.writing.read_task
     import lethe.writing.write_task  # noqa: F401
+    from lethe.decoder.process import fork_server
     from pyspark.daemon import manager
 
     gc.freeze()  # excludes the current objects from the garbage collections after each task
+    fork_server()  # of the processes that decode files; before there are threads
     manager()
 
 

@@ -14,6 +14,7 @@ from lethe.base.errors import InputError, LedgerError, TableError, TransientErro
 from lethe.buffer.batch_rows import BatchRow
 from lethe.buffer.small_sets import FILES_AT_MOST, OBJECTS_AT_MOST
 from lethe.contract.result import ConsolidationResult
+from lethe.decoder.process import NoDecoder
 from lethe.ingest.buffer_store import BufferAway, FileTask
 from lethe.ingest.footers import FOOTER_TOO_LARGE, Footer, FooterReader
 from lethe.ingest.reading_errors import reading_failure
@@ -100,7 +101,7 @@ def read_few(reader: FooterReader, tasks: Sequence[FileTask]) -> list[Footer]:
                         f"the metadata of the {len(tasks)} files has more than {DOCUMENTS_AT_MOST} characters"
                     )
                 found.append(footer)
-    except BufferAway as e:
+    except (BufferAway, NoDecoder) as e:
         raise reading_failure(e) from e
     return found
 

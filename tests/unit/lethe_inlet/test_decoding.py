@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from lethe.base.errors import TransientError
 from lethe.contract.settings import SchemaEvolution
+from lethe.decoder.limits import Limits
 from lethe_inlet.decoding import AT_ONCE, Decoder, Target
 from lethe_inlet.epochs import Partition
 from lethe_inlet.messages import Decoded, Message, refusals
@@ -220,3 +221,38 @@ def test_refused_messages_can_be_read_back() -> None:
         ("flights", 3, 1, "aw=="),
     ]
     assert [x["value"] for x in lines] == ["eyJ2IjogIngifQ==", None]
+
+
+# --- messages that end the process that decodes them ---
+
+
+def test_a_message_that_is_nested_too_deep_is_refused_and_the_others_are_rows() -> None:
+    deep = b'{"v": 3, "name": ' + b'{"a":' * 10_000 + b"1" + b"}" * 10_000 + b"}"
+
+    found = decoded(json_source(), b'{"v": 1}', deep, b'{"v": 2}')
+
+    assert found.rows.column("v").to_pylist() == [1, 2]
+    assert reasons(found) == {1: "FileTooCostly"}
+
+
+def test_a_message_that_crashes_its_decoder_is_found_and_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("lethe_inlet.decoding.limits_here", lambda: Limits(nesting=10**6))
+    crashes = b'{"v": 3, "x": ' + b'{"a":' * 30_000 + b"1" + b"}" * 30_000 + b"}"
+    values = [b'{"v": %d}' % n for n in range(50)]
+    values[33] = crashes
+
+    found = decoded(json_source(), *values)
+
+    assert found.rows.column("v").to_pylist() == [n for n in range(50) if n != 33]
+    assert [(r.message.offset, r.reason) for r in found.refused] == [
+        (33, "FileTooCostly: it ends the decoder (SIGSEGV)")
+    ]
+
+
+def test_an_avro_message_that_expands_without_end_is_refused() -> None:
+    of_nulls = {"type": "record", "name": "r", "fields": [{"name": "v", "type": {"type": "array", "items": "null"}}]}
+    endless = b"\x80\x80\x80\x80\x80\x80\x80\x80\x01\x00"  # 2^49 items of no bytes
+
+    found = decoded(avro_source(of_nulls), endless)
+
+    assert reasons(found) == {0: "FileTooCostly"}

@@ -2,10 +2,12 @@
 
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 from lethe.ingest import buffer_store
-from lethe.ingest.buffer_store import BufferAway, BufferedFiles, Bytes, FileTask, Unread, Watched
+from lethe.ingest.buffer_store import BufferAway, BufferedFiles, Bytes, FileTask, Unread
+from lethe.storage.local_store import LocalReader
 
 from tests.support.buffer_formats import read_tasks
 from tests.support.lake import BufferFolder
@@ -36,10 +38,10 @@ def test_a_store_that_fails_within_a_large_file_is_not_taken_for_damage(
     """PyArrow reports both as OSError."""
     file = BufferFolder(tmp_path).put("A", [{"v": n * 7919, "day": n % 31} for n in range(200_000)]) / "part-0.parquet"
 
-    def reset(_: Watched, _size: int = -1) -> bytes:
+    def reset(_: LocalReader, _buffer: Any) -> int:
         raise OSError("connection reset")
 
-    monkeypatch.setattr(Watched, "_fetch", reset)
+    monkeypatch.setattr(LocalReader, "readinto", reset)
     with pytest.raises(BufferAway, match="connection reset"):
         read_by_pieces(file, monkeypatch)
 

@@ -1,0 +1,77 @@
+"""Files that are small and that cost their reader too much: all memory, minutes, or its life."""
+
+import gzip
+import io
+import random
+
+import fastavro
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+
+def deep_json(levels: int, breaks: bool = False) -> bytes:
+    """A row with a value that is nested so deep. `breaks`: with a line for each level."""
+    opening = b'{"a":\n' if breaks else b'{"a":'
+    return b'{"v":1,"day":1,"x":' + opening * levels + b"1" + b"}" * levels + b"}\n"
+
+
+def rows_of_no_bytes(rows: int = 10**15) -> bytes:
+    """An Avro file with a block of rows that take no bytes."""
+    schema = {"type": "record", "name": "row", "fields": [{"name": n, "type": "null"} for n in ("v", "day")]}
+    out = io.BytesIO()
+    fastavro.writer(out, schema, [], sync_marker=b"s" * 16)
+    return out.getvalue() + _varint(rows) + _varint(0) + b"s" * 16
+
+
+def _varint(value: int) -> bytes:
+    left, found = value << 1, b""  # zigzag
+    while left > 0x7F:
+        found += bytes([left & 0x7F | 0x80])
+        left >>= 7
+    return found + bytes([left])
+
+
+def one_text_many_times(rows: int = 65_000, length: int = 32_000) -> bytes:
+    """A Parquet file that says a long text once, in a dictionary. Read, it is there for each row."""
+    texts = pa.DictionaryArray.from_arrays(pa.array([0] * rows, pa.int32()), ["x" * length])
+    of_rows = {"v": pa.nulls(rows, pa.int64()), "day": pa.nulls(rows, pa.int32()), "name": texts}
+    return _parquet(pa.table(of_rows))
+
+
+def many_nulls(rows: int = 50_000_000) -> bytes:
+    """A Parquet file of rows that take next to no bytes."""
+    return _parquet(pa.table({"v": pa.nulls(rows, pa.int64()), "day": pa.nulls(rows, pa.int32())}))
+
+
+def _parquet(table: pa.Table) -> bytes:
+    out = io.BytesIO()
+    pq.write_table(table, out, compression="zstd", store_schema=False, row_group_size=len(table))
+    return out.getvalue()
+
+
+def many_columns(count: int) -> bytes:
+    return _parquet(pa.table({f"c{n}": [1] for n in range(count)}))
+
+
+def blank_lines(count: int) -> bytes:
+    """JSON, compressed."""
+    return gzip.compress(b'{"v":1,"day":1}\n' + b"\n" * count, 1)
+
+
+def mutated(content: bytes, seed: int) -> bytes:
+    """The same file with some wrong bytes."""
+    chance = random.Random(seed)
+    found = bytearray(content)
+    for _ in range(chance.choice((1, 2, 4, 16, 64))):
+        at = chance.randrange(len(found))
+        match chance.randrange(4):
+            case 0:
+                found[at] = chance.randrange(256)
+            case 1:
+                found[at] ^= 1 << chance.randrange(8)
+            case 2:
+                del found[at : at + chance.randrange(1, 9)]
+            case _:
+                found[at:at] = chance.randbytes(chance.randrange(1, 9))
+        found = found or bytearray(b"x")
+    return bytes(found)

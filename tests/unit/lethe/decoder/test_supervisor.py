@@ -1,0 +1,219 @@
+"""Whatever becomes of decoders, each unit gets its result once, in order, and a unit that ends them is found."""
+
+import os
+import random
+import signal
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from lethe.decoder import process
+from lethe.decoder.child import SEVERAL, ChildLink
+from lethe.decoder.limits import Limits
+from lethe.decoder.process import Cause, Death, NoDecoder, Process
+from lethe.decoder.supervisor import Unit, is_certain, supervise
+
+LIMITS = Limits(memory_bytes=256 * 1024**2, cpu_seconds=0.5, wall_factor=1)
+
+
+@dataclass(frozen=True)
+class Acting:
+    """Returns the name of each unit in groups, and does what the unit says."""
+
+    group: int = 3
+    limits: Limits = LIMITS
+
+    def run(self, link: ChildLink) -> None:
+        names: list[tuple[int, str, str]] = []
+        while True:
+            document, _ = link.receive()
+            for number, size, _, of in document["units"]:
+                link.begin(number, size)
+                act(of["act"])
+                names.append((number, of["name"], of["act"]))
+                if len(names) >= self.group:
+                    names = sent(link, names)
+                link.rest()
+            if document["flush"]:
+                names = sent(link, names)
+            link.send({"kind": "ready"})
+
+
+def act(what: str) -> None:
+    match what:
+        case "segmentation fault":
+            os.kill(os.getpid(), signal.SIGSEGV)
+        case "abort":
+            os.abort()
+        case "exit":
+            os._exit(3)
+        case "memory":
+            _ = [bytearray(64 * 1024**2) for _ in range(8)]
+        case "never end":
+            while True:
+                pass
+        case "hang":
+            time.sleep(3600)
+
+
+def sent(link: ChildLink, names: list[tuple[int, str, str]]) -> list[Any]:
+    """Send the names. Some end the decoder when they are sent with others, or at all."""
+    if names:
+        link.begin(SEVERAL if len(names) > 1 else names[0][0], 0)
+        for _, _, what in names:
+            act("abort" if what == "abort late" else "")
+        link.rest()
+        link.send({"kind": "result", "settled": [n for n, _, _ in names], "names": [n for _, n, _ in names]})
+    return []
+
+
+def unit(name: str, what: str = "") -> Unit:
+    return Unit({"name": name, "act": what}, b"x", 1, name)
+
+
+def supervised(units: Sequence[Unit], work: Acting = Acting()) -> tuple[list[str], dict[str, Death]]:
+    """The names with a result, and the deaths that units caused."""
+    deaths: dict[str, Death] = {}
+
+    def died(of: Unit, death: Death) -> Sequence[Unit]:
+        if not is_certain(of, death):
+            of.alone = True
+            return [of]
+        deaths[of.name] = death
+        return ()
+
+    found = list(supervise(work, units, lambda document, _c, _u: document["names"], died))
+    return found, deaths
+
+
+@pytest.mark.parametrize(
+    ("what", "cause", "signal_name"),
+    [
+        ("segmentation fault", Cause.CRASH, "SIGSEGV"),
+        ("abort", Cause.CRASH, "SIGABRT"),
+        ("abort late", Cause.CRASH, "SIGABRT"),
+        ("exit", Cause.CRASH, "exit code 3"),
+        ("memory", Cause.MEMORY, ""),
+        ("never end", Cause.TIME, ""),
+        ("hang", Cause.TIME, ""),
+    ],
+)
+def test_a_unit_that_ends_its_decoder_is_named_and_the_others_have_results(
+    what: str, cause: Cause, signal_name: str
+) -> None:
+    units = [unit(f"{n}", what if n == 4 else "") for n in range(10)]
+
+    found, deaths = supervised(units)
+
+    assert found == [f"{n}" for n in range(10) if n != 4]
+    assert {k: (d.cause, d.signal) for k, d in deaths.items()} == {"4": (cause, signal_name)}
+
+
+def test_every_unit_may_end_its_decoder() -> None:
+    found, deaths = supervised([unit(f"{n}", "abort") for n in range(5)])
+
+    assert (found, list(deaths)) == ([], [f"{n}" for n in range(5)])
+
+
+def test_no_unit_needs_no_decoder(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Process, "__init__", None)
+
+    assert supervised([]) == ([], {})
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_decoders_that_are_killed_at_any_moment_lose_and_repeat_nothing(seed: int) -> None:
+    chance = random.Random(seed)
+    group, count = chance.randrange(1, 8), chance.randrange(41)
+    original = Process.receive
+
+    def receive(self: Process, *args: Any) -> Any:
+        if chance.random() < 0.2:
+            os.kill(self._pid, signal.SIGKILL)
+        return original(self, *args)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Process, "receive", receive)
+        patch.setattr("lethe.decoder.supervisor._IDLE_DEATHS_AT_MOST", 1000)
+        found, deaths = supervised([unit(f"{n}") for n in range(count)], Acting(group))
+
+    assert found == [f"{n}" for n in range(count) if f"{n}" not in deaths]
+    assert all(d.signal == "SIGKILL" for d in deaths.values())
+
+
+def test_a_decoder_that_ends_before_it_begins_is_no_fault_of_a_unit(monkeypatch: pytest.MonkeyPatch) -> None:
+    original = Process.send
+
+    def send(self: Process, *args: Any) -> None:
+        os.kill(self._pid, signal.SIGKILL)
+        original(self, *args)
+
+    monkeypatch.setattr(Process, "send", send)
+
+    with pytest.raises(NoDecoder, match="before it decodes any"):
+        supervised([unit("0")])
+
+
+def test_a_server_that_was_killed_is_started_again() -> None:
+    assert supervised([unit("0")]) == (["0"], {})
+    program = process._Server._program
+    assert program is not None
+    program.kill()
+    program.wait()
+
+    assert supervised([unit("0")]) == (["0"], {})
+
+
+def test_an_error_of_the_decoder_itself_is_raised_without_values() -> None:
+    with pytest.raises(NoDecoder, match=r"failed \(KeyError at .*test_supervisor.py"):
+        supervised([Unit({"name": "0"}, b"x", 1, "0")])
+
+
+def test_no_decoder_is_left_when_its_parent_stops_early() -> None:
+    pids: list[int] = []
+    original = Process.__init__
+
+    def begin(self: Process, work: Any) -> None:
+        original(self, work)
+        pids.append(self._pid)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Process, "__init__", begin)
+        results = supervise(Acting(1), [unit("0"), unit("1", "hang")], lambda d, _c, _u: d["names"], lambda *_: ())
+        assert next(results) == "0"
+        results.close()  # type: ignore[attr-defined]
+
+    until = time.monotonic() + 20
+    while os.path.exists(f"/proc/{pids[0]}") and time.monotonic() < until:
+        time.sleep(0.01)
+    assert not os.path.exists(f"/proc/{pids[0]}")
+
+
+def test_a_decoder_has_no_credentials_no_core_and_no_output() -> None:
+    found = list(supervise(Looking(), [unit("0")], lambda d, _c, _u: [d], lambda *_: ()))
+
+    assert found[0]["environ"] == {}
+    assert found[0]["core"] == [0, 0]
+    assert found[0]["output"] == [os.devnull] * 3
+
+
+@dataclass(frozen=True)
+class Looking:
+    limits: Limits = LIMITS
+
+    def run(self, link: ChildLink) -> None:
+        import resource
+
+        while True:
+            document, _ = link.receive()
+            numbers = [u[0] for u in document["units"]]
+            if numbers:
+                look = {
+                    "environ": dict(os.environ),
+                    "core": resource.getrlimit(resource.RLIMIT_CORE),
+                    "output": [os.readlink(f"/proc/self/fd/{n}") for n in range(3)],
+                }
+                link.send({"kind": "result", "settled": numbers, **look})
+            link.send({"kind": "ready"})
