@@ -136,6 +136,7 @@ def driver(assignment: Assignment, size: Size, template: Mapping[str, Any], sett
             _field("POD_NAMESPACE", "metadata.namespace"),
             *assignment.env,
             {"name": "LETHE_DRIVER_MEMORY", "value": f"{size.driver.heap // MIB}m"},
+            *({"name": name, "value": value} for name, value in size.driver.decoder_variables.items()),
             {"name": "PYICEBERG_HOME", "value": CATALOGS_PATH},
             {"name": "SPARK_LOCAL_DIRS", "value": spark_conf.SCRATCH},
             *_retention(settings),

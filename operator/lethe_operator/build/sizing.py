@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 from lethe.contract.executors import ExecutorRule
+from lethe.decoder.limits import MEMORY_ENV, Limits
 
 from lethe_operator.resources.boundaries import Boundary, PodLimits
 from lethe_operator.resources.dataset import GIB, MIB, ExecutorsSpec, PodSize, RunTemplate
@@ -32,6 +33,16 @@ class Pod:
     memory: int  # bytes, request and limit
     heap: int  # bytes of the JVM's heap
     scratch: int | None  # bytes of scratch space; None: the chart's limit
+
+    @property
+    def decoder_memory(self) -> int:
+        """Bytes that one of the processes may use that decode files, one for each task."""
+        return max(Limits.memory_bytes, (self.memory - self.heap) // 2 // self.cores)
+
+    @property
+    def decoder_variables(self) -> dict[str, str]:
+        """Environment variables, if a decoder may use more than the default."""
+        return {} if self.decoder_memory == Limits.memory_bytes else {MEMORY_ENV: str(self.decoder_memory)}
 
 
 @dataclass(frozen=True)

@@ -87,6 +87,7 @@ def confs(run: RunSpec, size: Size, settings: Settings) -> dict[str, str]:
         "spark.kubernetes.executor.request.cores": f"{round(executor.cpu * 1000)}m",
         "spark.executor.memory": f"{executor.heap // MIB}m",
         "spark.executor.memoryOverhead": f"{(executor.memory - executor.heap) // MIB}m",
+        **{f"spark.executorEnv.{name}": value for name, value in executor.decoder_variables.items()},
         # Without this, the third lost executor ends the application.
         "spark.executor.maxNumFailures": str(max(10, 2 * size.executors)),
         "spark.executor.failuresValidityInterval": "10m",
