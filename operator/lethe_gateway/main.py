@@ -8,6 +8,7 @@ from typing import Final
 import anyio.to_thread
 from fastapi import FastAPI
 from lethe import logs
+from lethe.decoder.process import prepare
 from lethe.version import version
 from lethe_operator import kube as kubernetes
 from lethe_operator.kube import TimeLimits
@@ -56,6 +57,7 @@ def main() -> None:
         logging.getLogger(verbose).setLevel(logging.WARNING)
     log.info("version %s", version())
     services = services_of(settings)
+    prepare("lethe.ingest.buffer_files")
     services.metrics.serve(settings.metrics_port)
     try:
         asyncio.run(_serve(create_app(services), settings))

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from lethe.base.errors import InputError
 from lethe.contract.settings import FileFormat
+from lethe.decoder.process import NoDecoder
 from lethe.ingest.buffer_files import ReadSettings
 from lethe.ingest.buffer_store import FileTask
 from lethe.ingest.checking import check_files, columns_of
@@ -26,14 +27,19 @@ def check_local_files(
         schema: Of the table.
         add_columns: `spec.schemaEvolution` is AddColumns.
         on_file: Called after each file.
-    Raises: InputError, with the reason and the message with which the batch would be refused, or `UnsupportedColumn`.
+    Raises: InputError, with the reason and the message with which the batch would be refused, or `UnsupportedColumn`,
+        `NotChecked`.
     """
     try:
         columns = columns_of(schema)
     except InputError as e:
         raise InputError(e.reason, f"{e.message}. Put the files with --no-check.") from None
+    settings = ReadSettings(batch_column, {}, format_, add_columns)
     tasks = [FileTask(batch_id, f"file://{path}", path.stat().st_size) for path in files]
-    checked = check_files(columns, tasks, ReadSettings(batch_column, {}, format_, add_columns), on_file=on_file)
+    try:
+        checked = check_files(columns, tasks, settings, on_file=on_file)
+    except NoDecoder as e:
+        raise InputError("NotChecked", f"The files cannot be checked here: {e}. Put them with --no-check.") from None
     if checked.refusal is not None:
         raise InputError(checked.refusal.reason, f"{checked.refusal.message}. Nothing was put into the buffer.")
     return checked.rows or 0

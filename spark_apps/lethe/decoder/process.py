@@ -80,17 +80,8 @@ class Process:
 
     def __init__(self, work: Work) -> None:
         """Raises: NoDecoder."""
-        ours, theirs = socket.socketpair()
-        status, pipe = os.pipe()
-        self._link, self._status, self._process = Link(ours), status, -1
-        mark = _shared_file()
-        try:
-            _Server.request(type(work).__module__, (theirs.fileno(), mark, pipe))
-            self._mark: Any = mmap.mmap(mark, MARK_BYTES)
-        finally:
-            os.close(mark)
-            os.close(pipe)
-            theirs.close()
+        self._process = -1
+        self._link, self._status, self._mark = _requested(type(work).__module__)
         self._pid = self._read_status() or 0
         if not self._pid:
             self.close()
@@ -157,6 +148,33 @@ class Process:
     def _read_status(self) -> int | None:
         content = os.read(self._status, STATUS.size)
         return STATUS.unpack(content)[0] if len(content) == STATUS.size else None
+
+
+def prepare(module: str) -> None:
+    """Start the server of this process and let it import a module, so that the first decoder need not wait for it. If that fails,
+    the first decoder fails."""
+    with suppress(NoDecoder, OSError):
+        link, status, _ = _requested(module)  # a decoder that ends as it has no work
+        link.close()
+        os.close(status)
+
+
+def _requested(module: str) -> tuple[Link, int, Any]:
+    """Ask for a decoder. Returns: its link, the pipe with its status, and its mark. Raises: NoDecoder."""
+    ours, theirs = socket.socketpair()
+    status, pipe = os.pipe()
+    mark = _shared_file()
+    try:
+        _Server.request(module, (theirs.fileno(), mark, pipe))
+        return Link(ours), status, mmap.mmap(mark, MARK_BYTES)
+    except NoDecoder:
+        ours.close()
+        os.close(status)
+        raise
+    finally:
+        os.close(mark)
+        os.close(pipe)
+        theirs.close()
 
 
 class _Server:

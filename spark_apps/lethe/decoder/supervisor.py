@@ -119,7 +119,7 @@ class _Supervision:
         """The next result. None: the decoder needs more units, or another decoder does."""
         while self._process is not None:
             try:
-                document, contents = self._process.receive(lambda number: self.sent[number].name)
+                document, contents = self._process.receive(self._name)
                 match document["kind"]:
                     case "result":
                         return document, contents
@@ -134,6 +134,9 @@ class _Supervision:
             except Death as death:
                 self._died(death)
         return None
+
+    def _name(self, number: int) -> str:
+        return self.sent[number].name if number in self.sent else "a file"
 
     def _group(self) -> tuple[list[Unit], bool]:
         """The next units, and whether all results are to be sent after them."""

@@ -6,6 +6,7 @@ import sys
 
 from lethe import tracing
 from lethe.base.errors import EXIT_INPUT, InputError
+from lethe.decoder.process import prepare
 
 from lethe_spark.committer.serve import BROKEN, CommitterProcess, ServeSettings, end
 from lethe_spark.jvm.standalone_jvm import HEAP, SmallJvm
@@ -25,6 +26,7 @@ def main() -> None:
         end(e.message, EXIT_INPUT)
         return
     try:
+        prepare("lethe.ingest.footers")
         jvm = SmallJvm.start(launch_confs({}, os.environ), os.environ.get("LETHE_COMMITTER_HEAP") or HEAP)
         CommitterProcess(settings, jvm, formatter).run()
     except Exception as e:
