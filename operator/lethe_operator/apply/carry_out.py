@@ -170,7 +170,12 @@ def _start(effects: Effects, dataset: Dataset, world: World, launches: Iterable[
     for wanted in launches:
         try:
             with tracing.span(f"start {wanted.run.family}", span_attributes(wanted.run)):
-                run = wanted.run.model_copy(update={"traceparent": tracing.traceparent()})
+                earlier = next((r for r in world.runs if r.run_id == wanted.run.run_id), None)
+                known = {
+                    "traceparent": tracing.traceparent(),
+                    "ended_attempts": earlier.ended_attempts if earlier is not None else (),
+                }
+                run = wanted.run.model_copy(update=known)
                 offered |= _start_one(effects, dataset, world, replace(wanted, run=run), now, outcome)
         except (NameTaken, NoPlaceForRun) as e:
             outcome.events.append(

@@ -272,6 +272,14 @@ class ObservedRun:
         return self.attempts[-1] if self.attempts else None
 
     @property
+    def ended_attempts(self) -> tuple[int, ...]:
+        """The numbers of the attempts that certainly write nothing any more: the kubelet has reported the end of the container,
+        or the attempt itself its result. A failed Job proves nothing: its node may be cut off, and the pod still run."""
+        before = self.intent.ended_attempts if self.intent is not None else ()
+        ended = (a.number for a in self.attempts if a.exit_code is not None or a.result is not None)
+        return tuple(sorted({*before, *ended}))
+
+    @property
     def requests(self) -> tuple[RestatementRequest, ...]:
         """The requests of its group; empty if it is not a run of Restatements or its document is unknown."""
         return self.intent.restatement.requests if self.intent is not None and self.intent.restatement else ()

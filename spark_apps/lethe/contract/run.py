@@ -255,6 +255,9 @@ class RunSpec(Document):
     family: RunFamily = Field(alias="kind")
     run_id: str
     attempt: int = 1
+    # Numbers of the earlier attempts of which a container, or the attempt itself, has reported the end. Of the others it is
+    # unknown: an attempt on a node that is cut off may still write.
+    ended_attempts: tuple[int, ...] = ()
     dataset: DatasetRef
     table: TableRef
     batch_column: str

@@ -99,6 +99,27 @@ def test_a_note_of_a_run_that_died_holds_the_erasures_of_its_batches_for_a_day(s
     check_closed(story, free)
 
 
+def test_the_end_of_an_attempt_does_not_hide_another_one_that_may_still_write(story: Story) -> None:
+    """The first one is on a node that is cut off. Only the knowledge that it has ended removes its note."""
+    story.put("X", "Y")
+    with pytest.raises(Killed):
+        story.consolidate("X", "Y", after_list=die)
+    second = story.consolidation("X", "Y").model_copy(update={"attempt": 2})
+    assert story.run(second).batches_promoted == 2
+    erase(story, "X")
+
+    story.vacuum()
+    (held,) = the_erasure(story).blockers
+    story.run(second.model_copy(update={"attempt": 3, "ended_attempts": (2,)}))
+    still = check_erasures(story)
+    story.run(second.model_copy(update={"attempt": 4, "ended_attempts": (1, 2)}))
+    free = check_erasures(story)
+
+    assert (held.kind, held.why) == ("Run", "attempt 1 may write such rows")
+    assert still.erasures_open == 1
+    check_closed(story, free)
+
+
 @pytest.mark.long
 def test_a_run_that_ended_leaves_no_note(story: Story) -> None:
     story.put("X")

@@ -23,7 +23,7 @@ from pyiceberg.io import FileIO
 
 from lethe_spark.commit.ledger_commit import Attempts, Intent, NothingToCommit, commit_on_ledger
 from lethe_spark.commit.table_state import Base, observe_base
-from lethe_spark.commit.writing import noted
+from lethe_spark.commit.writing import noted_run
 from lethe_spark.jobs.consolidation.gather import WrittenBatches
 from lethe_spark.jobs.consolidation.refuse import set_aside
 from lethe_spark.jobs.consolidation.register import is_outdated
@@ -47,7 +47,7 @@ def promote(
     Returns: the result, and the batches that still wait in the buffer; None: it was not listed.
     Raises: as `commit_on_ledger`, and the errors of `write`.
     """
-    with noted(context, table, wanted):
+    with noted_run(context, table, wanted):
         return _promoted(context, table, wanted, write)
 
 

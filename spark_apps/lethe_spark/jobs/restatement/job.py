@@ -19,7 +19,7 @@ from lethe_spark.commit.group_commit import GroupCommit, Replacements, result_of
 from lethe_spark.commit.id_lists import with_ids
 from lethe_spark.commit.opening import open_table
 from lethe_spark.commit.table_state import Base, observe_base
-from lethe_spark.commit.writing import noted
+from lethe_spark.commit.writing import noted_run
 from lethe_spark.jobs.finish.clean_up import finished
 from lethe_spark.jobs.lost_partitions import ANY, leave_lost_specs, unmasked_ids
 from lethe_spark.jobs.restatement.erase import RowEraser, wanted_by
@@ -65,10 +65,10 @@ def run(context: RunContext) -> RestatementGroupResult:
     eraser, listed = RowEraser(context, table), spec.restatement.listed_snapshot_id
     group = GroupCommit(context, table, requests, write, find, eraser, masker, aside, listed)
     if any(r.searches for r in requests):
-        with noted(context, table, None):
+        with noted_run(context, table, None):
             done = group.carry_out()
     elif brought := [r.replacement.batch_id for r in requests if r.replacement is not None]:
-        with noted(context, table, brought):
+        with noted_run(context, table, brought):
             done = group.carry_out()
     else:
         done = group.carry_out()

@@ -15,7 +15,7 @@ from lethe.vacuum.plan import out_of_time
 
 from lethe_spark.commit.opening import open_table
 from lethe_spark.commit.table_state import observe_base
-from lethe_spark.commit.writing import noted
+from lethe_spark.commit.writing import noted_run
 from lethe_spark.jobs.erasure import verify as erasure
 from lethe_spark.jobs.finish.clean_up import expired, finished
 from lethe_spark.jobs.lost_partitions import leave_lost_specs
@@ -41,7 +41,7 @@ def run(context: RunContext) -> VacuumResult:
         context.reporter.phase(Phase.SCAN)
         found = survey(observe_base(context, table), spec)
         return maintenance.planned(context, table, _only_planned(context, found), time_is_up)
-    with noted(context, table, None):
+    with noted_run(context, table, None):
         leave_lost_specs(context, table)
         result = _purged(context, table, spec, time_is_up)
     if isinstance(result, NotApproved):

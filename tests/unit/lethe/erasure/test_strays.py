@@ -18,7 +18,7 @@ from lethe.erasure.strays import (
     may_hold,
     upload_origin,
 )
-from lethe.erasure.writers import Writer, writer_blockers
+from lethe.erasure.writers import Writer, note_name, run_of_note, writer_blockers
 from lethe.ledger.erasure import BlockerKind, Erasure, ErasureBlocker
 from lethe.uri import place
 
@@ -227,7 +227,26 @@ def test_a_run_that_may_write_keeps_the_erasure_open_for_a_day_after_it_noted_it
 
 
 def test_a_note_round_trips_and_an_unreadable_one_is_of_a_run_that_may_do_anything() -> None:
-    for writer in (a_writer("B", "A", folder="s3://b/d"), a_writer()):
+    for writer in (a_writer("B", "A", folder="s3://b/d"), a_writer(), replace(a_writer("B"), attempt=3)):
         assert Writer.of_json(writer.to_json(), "x") == writer
     for content in (b"", b"{}", b"[1]", b'{"run": 1, "folder": "", "sequence-number": null, "batch-ids": []}'):
-        assert Writer.of_json(content, "x") == Writer("x", "", 0, None)
+        assert Writer.of_json(content, note_name(RUN, 2, "0a1b2c3d")) == Writer(RUN, "", 0, None)
+
+
+def test_each_process_of_an_attempt_has_a_note_of_its_own_whose_name_begins_with_the_run() -> None:
+    names = {note_name(RUN, attempt, token) for attempt in (1, 2) for token in ("00000000", "0000000f")}
+
+    assert len(names) == 4
+    assert {run_of_note(n) for n in names} == {RUN}
+    assert run_of_note(f"{RUN}-writing.json") == RUN
+
+
+def test_the_note_of_each_attempt_holds_the_erasure() -> None:
+    noted = [(replace(a_writer("B"), attempt=2), ago(hours=1)), (replace(a_writer("B"), attempt=1), ago(hours=3))]
+
+    found = writer_blockers(noted, a_claim("B"), NOW)
+
+    assert [(b.why, b.until) for b in found] == [
+        ("attempt 1 may write such rows", NOW + timedelta(hours=21)),
+        ("attempt 2 may write such rows", NOW + timedelta(hours=23)),
+    ]

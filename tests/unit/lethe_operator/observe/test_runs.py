@@ -111,6 +111,24 @@ def test_a_pod_that_is_gone_leaves_no_exit_code() -> None:
     assert None is only([a_job(**failed())], []).exit_code
 
 
+def test_only_a_reported_end_proves_that_an_attempt_writes_no_more() -> None:
+    """Only the first pod is still there. The third attempt has reported its result, and another one is known from before."""
+    first = a_job(1, **failed())["metadata"]["name"]
+    jobs = [a_job(n, **failed()) for n in (1, 2, 3)]
+    written = a_result(SPEC, "Failed", attempt=3, reason="TooBig", message="m").to_json()
+    known = SPEC.model_copy(update={"ended_attempts": (0,)})
+
+    (run,) = runs_of(
+        UID,
+        map(of_job, jobs),
+        [a_pod(first, **terminated(exitCode=137))],
+        {f"{PREFIX}.run.json": known.to_json(), f"{PREFIX}.result.json": written},
+        never,
+    )
+
+    assert run.ended_attempts == (0, 1, 3)
+
+
 def test_the_termination_message_replaces_a_missing_result() -> None:
     name = a_job()["metadata"]["name"]
     said = a_result(SPEC, "Failed", reason="TooBig", message="m").compact()
