@@ -68,7 +68,7 @@ def step_of(reason: Reason) -> Step:
             | Reason.QUEUE_ACCESS_DENIED | Reason.QUEUE_OVER_LIMIT | Reason.POD_WAITING | Reason.RUN_SUSPENDED
             | Reason.SUBMISSION_FAILED | Reason.EXECUTORS_MISSING | Reason.LAUNCH_FAILED | Reason.VERSION_SKEW
             | Reason.LIST_NOT_FOUND | Reason.LIST_NOT_ALLOWED | Reason.RECORD_NOT_SIGNED | Reason.ERASURE_BLOCKED
-            | Reason.ERASURE_OVERDUE | Reason.SINK_UNAVAILABLE | Reason.SINK_DENIED | Reason.SINK_NOT_FOUND
+            | Reason.GC_DISABLED | Reason.ERASURE_OVERDUE | Reason.SINK_UNAVAILABLE | Reason.SINK_DENIED | Reason.SINK_NOT_FOUND
             | Reason.MESSAGE_TOO_LARGE | Reason.MESSAGE_REFUSED | Reason.CURSOR_UNREADABLE | Reason.INLET_SILENT
             | Reason.BROKER_AWAY | Reason.SOURCE_DENIED | Reason.SOURCE_REPLACED | Reason.REGISTRY_AWAY
             | Reason.NO_SCHEMA_REGISTRY | Reason.EPOCH_LOG_UNREADABLE | Reason.SOURCE_FAILED

@@ -392,6 +392,11 @@ class Reason(StrEnum):
         "The table's data files no longer contain the rows, but a tag, branch, snapshot or object lock keeps old files. The "
         "message names it.",
     )
+    GC_DISABLED = (
+        "GcDisabled",
+        "The table's data files no longer contain the rows, but the table property gc.enabled is not true, so old files must not "
+        "be deleted. Set it to true, or unset it.",
+    )
     ERASURE_NOT_VERIFIED = (
         "ErasureNotVerified",
         "The table's data files no longer contain the rows. The storage has not been checked yet.",

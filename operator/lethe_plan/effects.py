@@ -231,7 +231,8 @@ def _restated(request: RestatementRequest, table: ReadTable, buffer: object) -> 
     cut = buffer.is_cut if isinstance(buffer, BufferDigest) else True
     field_id = table.view.batch_field_id
     assert field_id is not None  # otherwise the Dataset is blocked
-    return RestatedTable(table.facts.name, table.ledger, field_id, table.files, in_files, waiting, cut)
+    keeps_files = table.view.keeps_files
+    return RestatedTable(table.facts.name, table.ledger, field_id, table.files, in_files, waiting, cut, keeps_files)
 
 
 def _complete(body: Document, now: datetime) -> dict[str, Any]:

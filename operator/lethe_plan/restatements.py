@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
+from lethe.contract.operation import Operation
 from lethe.contract.result import RequestResult
 from lethe.contract.run import RestatementRequest
 from lethe.files.bounds import FileBounds, split_by_bounds
@@ -12,6 +13,7 @@ from lethe.ledger.ledger import BatchState, BufferedObject, Ledger
 from lethe.ledger.parts import get_many
 from lethe.restatement.dry_run import plan_dry_run
 from lethe.restatement.plan import PlanScope
+from lethe.vacuum.expiry import KEEPS_FILES
 from lethe_operator.decide.restatement.assessment import Assessment
 from lethe_operator.reasons import Reason
 from lethe_operator.resources.quantity import written
@@ -34,6 +36,7 @@ class RestatedTable:
     in_files: frozenset[str]  # batch ids of the request that the ledger does not know, and data files hold
     waiting: frozenset[str]  # ids of the batches that wait in the buffer
     is_cut: bool  # more batches may wait than `waiting` has
+    keeps_files: bool = False  # its properties forbid to delete files
 
 
 @dataclass(frozen=True)
@@ -87,6 +90,8 @@ def effect(
     if assessment.reason == Reason.WAITING_FOR_RESTATEMENT:
         return Effect((("waits", assessment.message),), unknown="it depends on a Restatement that has not ended")
     lines = [] if assessment.reason == Reason.QUEUED else [("waits", assessment.message)]
+    if request.evict_by_seconds is not None or request.operation is Operation.ERASE:
+        lines += [("blocked", f"the erasure is not completed: {KEEPS_FILES}")] if table.keeps_files else []
     if request.rows is not None:
         return _by_values(request, table, lines)
     scope = PlanScope("", now, table.field_id, table.in_files)

@@ -25,6 +25,7 @@ from lethe.ledger.ledger import BatchEntry
 from lethe.ledger.lineage import Resolution, Snapshot, last_ledger, shows_again
 from lethe.ledger.parts import apart
 from lethe.ledger_store import store as ledger_store
+from lethe.vacuum.expiry import keeps_files
 from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
 
 from lethe_operator.observe.documents import Documents
@@ -352,6 +353,7 @@ def view_of(found: facts.TableFacts, io: Any) -> TableView:
         refs=found.refs,
         snapshot_ids=frozenset(found.snapshots),
         write_paths={p: found.properties[p] for p in PATH_PROPERTIES if found.properties.get(p)},
+        keeps_files=keeps_files(found.properties),
         ledger_uri=loaded.resolution.pointer,
     )
 

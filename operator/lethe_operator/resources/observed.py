@@ -99,6 +99,8 @@ class TableView:
     snapshot_ids: frozenset[int] = frozenset()
     # Folders of data or metadata files that table properties set: URI by property.
     write_paths: Mapping[str, str] = field(default_factory=dict)
+    # Its properties forbid to expire snapshots and to delete files (`gc.enabled`).
+    keeps_files: bool = False
     # URI of the ledger's root; None: the empty ledger.
     ledger_uri: str | None = None
 

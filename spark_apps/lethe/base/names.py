@@ -49,6 +49,8 @@ LEDGER_SINCE: Final = "lethe.ledger-since"  # the last sequence number before Le
 LEDGER_BEGUN: Final = "lethe.ledger-begun"
 DISTRIBUTION_MODE: Final = "write.distribution-mode"
 WAP_ENABLED: Final = "write.wap.enabled"
+# Of Iceberg: nothing deletes files of the table unless it is "true" or missing.
+GC_ENABLED: Final = "gc.enabled"
 # Of Iceberg: they put data files, or metadata files, outside the table's location.
 DATA_PROPERTIES: Final = ("write.data.path", "write.object-storage.path", "write.folder-storage.path")
 METADATA_PROPERTY: Final = "write.metadata.path"

@@ -131,6 +131,12 @@ def _blockers_of(
     ]
 
 
+def property_blocker() -> ErasureBlocker:
+    """Blocks every erasure of a table whose properties forbid to delete files."""
+    why = "it must be true to erase anything. Set it to true, or unset it"
+    return ErasureBlocker(BlockerKind.TABLE_PROPERTY, names.GC_ENABLED, None, why)
+
+
 def with_blockers(erasure: Erasure, blockers: Collection[ErasureBlocker], now: datetime, again_seconds: int) -> Erasure:
     """The erasure with these blockers. The next check is when the first blocker ends. Objects and runs are also checked at
     intervals, because no event reports their end; for tags, branches and snapshots the table's metadata reports it."""

@@ -21,6 +21,7 @@ class BlockerKind(StrEnum):
     OBJECT_VERSION = "ObjectVersion"
     OBJECT = "Object"
     RUN = "Run"
+    TABLE_PROPERTY = "TableProperty"
 
 
 @dataclass(frozen=True)
@@ -28,7 +29,7 @@ class ErasureBlocker:
     """What keeps files of an erasure."""
 
     kind: BlockerKind
-    name: str  # name of the tag or branch, id of the snapshot or run, URI of the object
+    name: str  # name of the tag, branch or property, id of the snapshot or run, URI of the object
     until: datetime | None = None  # when it ends by itself; None: unknown
     why: str = ""  # a reason for users; empty: none
 
@@ -43,6 +44,7 @@ class ErasureBlocker:
             BlockerKind.OBJECT_VERSION: "an older version of",
             BlockerKind.OBJECT: "object",
             BlockerKind.RUN: "run",
+            BlockerKind.TABLE_PROPERTY: "the table property",
         }[self.kind]
         until = f" until {self.until:%Y-%m-%dT%H:%M:%SZ}" if self.until is not None else ""
         return f"{called} {self.name}{until}{f' ({self.why})' if self.why else ''}"

@@ -17,6 +17,18 @@ STAGED_GRACE_SECONDS = 86_400
 SLACK = 1.1
 
 
+KEEPS_FILES = (
+    f"the table property {names.GC_ENABLED} is not true, so nothing deletes files of the table. Set it to true, or unset it: "
+    f"ALTER TABLE … UNSET TBLPROPERTIES ('{names.GC_ENABLED}')"
+)
+
+
+def keeps_files(properties: Mapping[str, str]) -> bool:
+    """Whether the properties of a table forbid to expire snapshots and to delete files. As Iceberg reads it, any value but `true`
+    is false."""
+    return properties.get(names.GC_ENABLED, "true").lower() != "true"
+
+
 def too_many(snapshots: int, limits: SnapshotLimits) -> bool:
     """Whether any run should expire snapshots, not only a vacuum: each commit writes the list of all snapshots."""
     return snapshots > SLACK * limits.max_count

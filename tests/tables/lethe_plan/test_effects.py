@@ -121,6 +121,19 @@ def test_rows_that_another_writer_added_are_found_and_their_number_is_unknown(la
     assert "how many rows X has" in planned.effect.unknown
 
 
+@pytest.mark.parametrize("rows", [True, False])
+def test_a_table_whose_files_must_not_be_deleted_cannot_complete_an_erasure(lake: Lake, rows: bool) -> None:
+    with lake.table.transaction() as change:
+        change.set_properties({"gc.enabled": "FALSE"})
+    ref = {"column": "v", "valuesFrom": {"secretKeyRef": {"name": "erase-people", "key": "k"}}}
+
+    erase = lake.effect(a_revert(*([] if rows else ["A"]), operation="Erase", **({"rows": ref} if rows else {})))
+    revert = lake.effect(a_revert("A"))
+
+    assert "the table property gc.enabled is not true" in lines(erase)["blocked"]
+    assert "blocked" not in lines(revert)
+
+
 def test_a_policy_of_the_same_plan_vacuums_what_a_revert_deletes(lake: Lake) -> None:
     policy = resource("VacuumPolicy", "nightly", {"datasetSelector": {}, "triggers": {"activeTombstones": 1}})
 

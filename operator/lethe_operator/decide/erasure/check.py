@@ -108,6 +108,8 @@ def _lets_go(blocker: ErasureBlocker, view: TableView, now: datetime, due: bool)
             return blocker.name not in view.refs
         case BlockerKind.SNAPSHOT:
             return due or int(blocker.name) not in view.snapshot_ids
+        case BlockerKind.TABLE_PROPERTY:
+            return not view.keeps_files
         case BlockerKind.STAGED_SNAPSHOT:
             return int(blocker.name) not in view.snapshot_ids
         case (

@@ -11,9 +11,10 @@ from typing import Any, Final
 
 from lethe.contract.result import RequestResult
 from lethe.erasure.signature import Signer, Statement
-from lethe.ledger.erasure import Erasure
+from lethe.ledger.erasure import BlockerKind, Erasure
 from lethe.ledger.ledger import Ledger
 from lethe.restatement.record import name_of
+from lethe.vacuum.expiry import KEEPS_FILES
 from pydantic import ValidationError
 
 from lethe_operator.decide import conditions
@@ -95,6 +96,12 @@ def _progress(erasure: Erasure) -> tuple[str, Reason, str]:
             conditions.UNKNOWN,
             Reason.ERASURE_NOT_VERIFIED,
             f"{purged} No run has verified yet that no file in the storage contains them.",
+        )
+    if any(b.kind is BlockerKind.TABLE_PROPERTY for b in erasure.blockers):
+        return (
+            conditions.FALSE,
+            Reason.GC_DISABLED,
+            f"{purged} Old files that contain them cannot be deleted: {KEEPS_FILES}.",
         )
     first = ", ".join(str(b) for b in erasure.blockers[:NAMED_AT_MOST])
     more = erasure.blockers_count - min(NAMED_AT_MOST, len(erasure.blockers))

@@ -23,7 +23,9 @@ STATUSES_AT_ONCE: Final = 5000
 # The members of larger groups get no event when they succeed: their statuses say the same.
 EVENTS_FOR_GROUPS_UP_TO: Final = 20
 # The reasons of the condition Erased that cause an event.
-_ERASURE_EVENTS: Final = (str(Reason.ERASED), str(Reason.ERASURE_BLOCKED), str(Reason.ERASURE_OVERDUE))
+_ERASURE_EVENTS: Final = tuple(
+    map(str, (Reason.ERASED, Reason.ERASURE_BLOCKED, Reason.GC_DISABLED, Reason.ERASURE_OVERDUE))
+)
 EVENTS_AT_ONCE: Final = 100  # the rest is visible in the statuses only
 
 

@@ -44,7 +44,6 @@ from lethe_spark.run.context import Run
 
 log = logging.getLogger(__name__)
 METADATA_PATH: Final = "write.metadata.path"
-KEPT_BY_PROPERTY: Final = "gc.enabled"
 _ANY: Final = 2**63  # more than any sequence number
 
 
@@ -217,10 +216,6 @@ class _MetadataCheck:
 
     def kept(self, path: str, modified: datetime, current: bool) -> ErasureBlocker | None:
         """What blocks deleting a file now; None: nothing."""
-        if self.base.facts.properties.get(KEPT_BY_PROPERTY) == "false":
-            return ErasureBlocker(
-                BlockerKind.OBJECT, without_values(path), None, f"the table property {KEPT_BY_PROPERTY} is false"
-            )
         if place(path) in self._before or path in self.statistics:
             return None
         if path.rpartition("/")[0] in self._shared:

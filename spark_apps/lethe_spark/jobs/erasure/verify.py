@@ -6,27 +6,26 @@ its record is written.
 """
 
 import logging
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Final, TypeVar
 
 from lethe.base.errors import ConflictError
 from lethe.contract.result import ErasureCheckResult, Phase, RunOutcome, VacuumResult
 from lethe.contract.run import RunKind, SnapshotLimits
-from lethe.erasure.holders import holders, losing_ledger, snapshot_blockers, to_expire
+from lethe.erasure.holders import holders, losing_ledger, property_blocker, snapshot_blockers, to_expire
 from lethe.erasure.progress import open_erasures_of
 from lethe.iceberg.history import Manifests, refs_of
 from lethe.ledger.erasure import BlockerKind, ErasureBlocker
 from lethe.ledger.ledger import Delta
 from lethe.storage.object_versions import Storage, VersionsDenied, open_storage
 from lethe.uri import place, without_values
+from lethe.vacuum.expiry import keeps_files
 
 from lethe_spark.commit.ledger_commit import Intent, commit_on_ledger
 from lethe_spark.commit.table_state import observe_base
 from lethe_spark.commit.tracking import safe_text
 from lethe_spark.jobs.erasure.close import Seen, close, verification_of
 from lethe_spark.jobs.erasure.metadata import (
-    KEPT_BY_PROPERTY,
     clear_metadata,
     drop_dangling_deletes,
     rewrite_manifests_of_erasures,
@@ -131,7 +130,7 @@ def _due(context: Run, seen: Seen) -> set[str]:
 
 def _expire_due(context: Run, table: IcebergTable, manifests: Manifests) -> tuple[int, ...]:
     """Expire the snapshots that name files of due erasures. Returns: their ids."""
-    if table.properties.get(KEPT_BY_PROPERTY) == "false":
+    if keeps_files(table.properties):
         return ()
     own = for_erasures(context, "carriers")
     for anchored in (False, True):
@@ -175,9 +174,8 @@ def _check_snapshots(context: Run, table: IcebergTable, manifests: Manifests) ->
     limits = spec.snapshots if spec is not None else SnapshotLimits()
     now = datetime.now(UTC)
     blockers = snapshot_blockers(history, holders(history, files, claimed.values()), refs, limits.max_age_seconds, now)
-    if table.properties.get(KEPT_BY_PROPERTY) == "false":
-        why = f"the table property {KEPT_BY_PROPERTY} is false"
-        blockers = {k: [replace(b, why=why, until=None) for b in found] for k, found in blockers.items()}
+    if keeps_files(base.facts.properties):
+        blockers = {k: [property_blocker(), *blockers.get(k, ())] for k in claimed}
     return Seen(claimed, history, files, tuple(r.name for r in refs), base.facts.head_id, blockers)
 
 

@@ -23,7 +23,7 @@ from lethe.iceberg.tenants import other_ledger, refused
 from lethe.ledger.root import Root
 from lethe.ledger_store import store as ledger_store
 from lethe.storage.object_store import open_store
-from lethe.vacuum.expiry import SnapshotTree, plan_expiry, too_many
+from lethe.vacuum.expiry import KEEPS_FILES, SnapshotTree, keeps_files, plan_expiry, too_many
 from lethe.vacuum.ledger_files import just_superseded, named_files, needed_roots, plan_cleanup
 
 from lethe_spark.commit.table_state import Base, observe_base
@@ -103,6 +103,9 @@ def expire_down(context: Run, table: IcebergTable, limits: SnapshotLimits, by_ag
         by_age: Whether snapshots also expire because of their age.
     Returns: the number of expired snapshots.
     """
+    if keeps_files(table.properties):
+        log.info("%s: no snapshot expires: %s", table.full_name, KEEPS_FILES)
+        return 0
     context.reporter.phase(Phase.EXPIRING)
     anchor_head(context, table)
     if observe_base(context, table).ledger.open_erasures:
@@ -125,7 +128,9 @@ def expired(context: Run, table: IcebergTable, result: V, limits: SnapshotLimits
     began = time.monotonic()
     count = expire_down(context, table, limits, by_age=True)
     removed = clean_up(context, table)
+    said = f"no snapshot expires: {KEEPS_FILES}." if keeps_files(table.properties) else ""
     changes = {
+        "message": "; ".join(filter(None, (result.message, said))),
         "snapshots_expired": count,
         "ledger_files_removed": removed,
         "expiry_seconds": round(time.monotonic() - began, 3),

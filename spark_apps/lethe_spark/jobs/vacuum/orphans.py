@@ -15,6 +15,7 @@ from lethe.iceberg.tenants import other_ledger, other_table, refused
 from lethe.storage.object_store import open_store
 from lethe.uri import contains
 from lethe.vacuum.ledger_files import named_files
+from lethe.vacuum.expiry import KEEPS_FILES, keeps_files
 from lethe.vacuum.orphans import Folders, Orphans, OrphanScope, plan_orphans, shown
 
 from lethe_spark.commit.table_state import observe_base
@@ -51,9 +52,9 @@ def remove_orphan_files(
     Raises: InputError, TableError, LedgerError, TransientError; what reading a damaged manifest raises.
     """
     table.refresh()
-    if table.properties.get("gc.enabled", "true").lower() == "false":
-        log.info("%s has gc.enabled=false, so orphan files are not removed", table.full_name)
-        return Swept()
+    if keeps_files(table.properties):
+        log.info("%s: orphan files are not removed: %s", table.full_name, KEEPS_FILES)
+        return Swept(why=KEEPS_FILES)
     location = table.location
     properties = table.properties
     folders = Folders.of(location, properties.get("write.data.path"), properties.get("write.metadata.path"))

@@ -78,6 +78,19 @@ def test_one_operator_tells_each_step_and_deletes_it_only_after_the_last(lake: S
         erased(lake)
 
 
+def test_a_property_that_forbids_to_delete_files_is_named_with_what_to_do(lake: SmallLake) -> None:
+    blocker = ErasureBlocker(BlockerKind.TABLE_PROPERTY, "gc.enabled", None, "why")
+    commit(lake, set_erasures=(replace(PURGED, blockers=(blocker,), blockers_count=1),))
+
+    lake.operator()(FLIGHTS)
+
+    status = lake.cluster.get(RESTATEMENTS, "ns", "erase")["status"]
+    (found,) = (c for c in status["conditions"] if c["type"] == "Erased")
+    assert (found["status"], found["reason"]) == ("False", "GcDisabled")
+    assert "the table property gc.enabled is not true" in found["message"]
+    assert "ALTER TABLE … UNSET TBLPROPERTIES ('gc.enabled')" in found["message"]
+
+
 def test_nothing_is_written_while_it_stands_as_it_stood(lake: SmallLake) -> None:
     lake.table.manage_snapshots().create_tag(lake.table.current_snapshot().snapshot_id, "audit").commit()  # type: ignore[union-attr]
     commit(lake, set_erasures=(HELD,))
