@@ -12,7 +12,7 @@ from typing import TypeVar
 from lethe import tracing
 from lethe.base.errors import InputError
 from lethe.erasure.retention_lock import Retention, parse_retention
-from lethe.erasure.signature import Signer, load_signer
+from lethe.erasure.signature import PublicKey, Signer, load_known_keys, load_signer
 from pydantic import Field, ValidationError
 
 from lethe_operator.resources.boundaries import UNLIMITED, Boundaries, parse_boundaries
@@ -134,6 +134,8 @@ class Settings:
     record_retention: Retention | None = None
     # Signs erasure records; None: they are not signed.
     signer: Signer | None = None
+    # Keys that have signed records before, which stay valid.
+    former_keys: tuple[PublicKey, ...] = ()
     # The interval at which a Dataset is reconciled while something runs or waits, and first when it is idle.
     resync_seconds: float = 15
     # The longest interval of an idle Dataset: each idle reconcile doubles the interval up to this, each change resets it.
@@ -247,7 +249,7 @@ def with_files(settings: Settings, env: Mapping[str, str] = os.environ) -> Setti
     there are no boundaries; without the second, nothing is signed. I/O. Raises: InvalidSettings, InvalidBoundaries."""
     key = env.get("LETHE_SIGNING_KEY_FILE")
     if key:
-        settings = replace(settings, signer=_signer(key))
+        settings = replace(settings, signer=_signer(key), former_keys=_former_keys(key))
     path = env.get("LETHE_BOUNDARIES_FILE")
     if not path:
         return settings
@@ -269,6 +271,20 @@ def _signer(path: str) -> Signer:
     except InputError as e:
         why = e.message
     raise InvalidSettings(f"LETHE_SIGNING_KEY_FILE: {why}. See the chart's value erase.signing.")
+
+
+def _former_keys(path: str) -> tuple[PublicKey, ...]:
+    """The keys in the other `.pem` files beside the signing key, which the same Secret holds. Raises: InvalidSettings."""
+    found: list[PublicKey] = []
+    for file in sorted(Path(path).parent.glob("*.pem")):
+        if file == Path(path):
+            continue
+        try:
+            found += load_known_keys(file.read_bytes(), str(file))
+        except (OSError, InputError) as e:
+            why = e.message if isinstance(e, InputError) else f"{file} cannot be read ({e.strerror})"
+            raise InvalidSettings(f"LETHE_SIGNING_KEY_FILE: {why}. See the chart's value erase.signing.") from None
+    return tuple(found)
 
 
 def _document(model: type[S], env: Mapping[str, str], name: str, like: str) -> S:

@@ -1,5 +1,7 @@
 """Signs erasure records: reads the record, compares it with the ledger, and writes a signature beside it. I/O.
 
+A record is signed once. If it has a valid signature by the current key or an earlier one, that one is shown.
+
 Runs have the credentials of the table, so they could change a record later; they never have the key.
 """
 
@@ -13,13 +15,15 @@ from datetime import datetime
 from typing import Any, Final
 
 from lethe.base import names
-from lethe.base.errors import LetheError
-from lethe.erasure.signature import SUFFIX, Signer, Statement
+from lethe.base.errors import InputError, LetheError
+from lethe.erasure.signature import SUFFIX, Signer, Statement, fault, signed_by
 from lethe.iceberg import catalogs
+from lethe.restatement.record import recalled
 from lethe.storage.vended import of_table
-from lethe.storage.write_once import read, write_once
+from lethe.storage.write_once import TAKEN, read, write_once
 from pyiceberg.io import load_file_io
 
+from lethe_operator.decide import conditions
 from lethe_operator.decide.actions import Actions, Event
 from lethe_operator.reasons import Reason
 from lethe_operator.resources.dataset import Dataset
@@ -38,7 +42,7 @@ class NotSigned(Exception):
 
 @dataclass(frozen=True)
 class Signed:
-    actions: Actions  # without the statuses of erasures whose record has no signature
+    actions: Actions  # in which no erasure is shown as verified whose record has no signature
     events: tuple[Event, ...] = ()
     failures: tuple[Exception, ...] = ()
 
@@ -48,7 +52,7 @@ def sign(dataset: Dataset, world: World, actions: Actions, settings: Settings) -
     signer, view = settings.signer, world.table
     if signer is None or not isinstance(view, TableView):
         return Signed(actions)
-    statuses = dict(actions.restatement_statuses)
+    statuses, unsigned = dict(actions.restatement_statuses), set[str]()
     events: list[Event] = []
     failures: list[Exception] = []
     for restatement in world.restatements:
@@ -57,16 +61,37 @@ def sign(dataset: Dataset, world: World, actions: Actions, settings: Settings) -
         if not new.get("signature") or new == restatement.status.get("erasure"):
             continue
         try:
-            _sign(signer, dataset, view, restatement, new, settings)
+            signature = _sign(signer, dataset, view, restatement, new, settings)
+            statuses[name] = {**statuses[name], "erasure": {**new, "signature": signature}}
         except Exception as e:
             why = str(e) if isinstance(e, NotSigned | LetheError) else f"the storage failed with {type(e).__name__}"
             text = f"The operator did not sign the erasure record: {why}. The operator retries."
             log.warning("%s: %s", restatement.meta.full_name, text)
             events.append(Event("Restatement", name, Reason.RECORD_NOT_SIGNED, text, warning=True))
             failures.append(e)
-            del statuses[name]
+            unsigned.add(name)
+            statuses[name] = _unsigned(statuses[name], restatement.status, text)
     # None of these Restatements is deleted meanwhile: the time to live starts when the status shows the end.
-    return Signed(replace(actions, restatement_statuses=statuses), tuple(events), tuple(failures))
+    shown = tuple(e for e in actions.events if not (e.name in unsigned and e.reason == Reason.ERASED))
+    return Signed(replace(actions, restatement_statuses=statuses, events=shown), tuple(events), tuple(failures))
+
+
+def _unsigned(status: Mapping[str, Any], before: Mapping[str, Any], text: str) -> Mapping[str, Any]:
+    """The status with an erasure that is not shown as verified, and why.
+
+    Args:
+        before: The status that the API server has.
+    """
+    known = conditions.find(before, conditions.ERASED)
+    changes: dict[str, Any] = {
+        "status": conditions.FALSE,
+        "reason": str(Reason.RECORD_NOT_SIGNED),
+        "message": text[: conditions.MESSAGE_AT_MOST],
+    }
+    if known.get("status") == conditions.FALSE:
+        changes["lastTransitionTime"] = known.get("lastTransitionTime")
+    found = [{**c, **changes} if c["type"] == conditions.ERASED else c for c in status["conditions"]]
+    return {**{k: v for k, v in status.items() if k != "erasure"}, "conditions": found}
 
 
 def _sign(
@@ -76,8 +101,8 @@ def _sign(
     restatement: Restatement,
     erasure: Mapping[str, Any],
     settings: Settings,
-) -> None:
-    """Raises: NotSigned, LetheError; what the storage raises."""
+) -> str:
+    """Returns: the signature, as a status shows it. Raises: NotSigned, LetheError; what the storage raises."""
     uri, digest = str(erasure["record"]), str(erasure["recordSha256"])
     folder, _, name = uri.rpartition("/")
     expected = f"{view.location.rstrip('/')}/{names.ERASURES_FOLDER}"
@@ -99,6 +124,23 @@ def _sign(
     if (key, table) != (restatement.key, view.uuid):
         raise NotSigned(f"{uri} is the record of another erasure")
     statement = Statement(view.uuid, restatement.key, digest, datetime.fromisoformat(verified))
-    if signer.sign(statement) != erasure["signature"].partition(":")[2]:
+    entry = view.ledger.requests.get(restatement.key)
+    closed = recalled(entry).erasure if entry is not None else None
+    if closed is None or closed.verified_time != statement.verified_time:
         raise NotSigned(f"the verification time in {uri} differs from the one in the ledger")
-    write_once(f"{uri}{SUFFIX}", signer.file(statement), io, properties, settings.record_retention)
+    keys, file = (signer.public, *settings.former_keys), f"{uri}{SUFFIX}"
+    if (kept := read(file, io, properties)) is None:
+        try:
+            write_once(file, signer.file(statement), io, properties, settings.record_retention)
+        except InputError as e:  # an operator with another key may have been faster
+            kept = read(file, io, properties) if e.reason == TAKEN else None
+            if kept is None:
+                raise
+        else:
+            return signed_by(signer.file(statement))
+    if (why := fault(kept, statement, keys)) is not None:
+        raise NotSigned(
+            f"{file} exists with another content, and it is never overwritten: {why}. If an earlier key made it, add that key "
+            "to the Secret of the signing key, under any name that ends in .pem. Otherwise find out who wrote it"
+        )
+    return signed_by(kept)

@@ -24,7 +24,7 @@ from lethe.cli.named_table import table_or_dataset
 from lethe.cli.opening import Opened, open_table
 from lethe.cli.options import json_option, output_option
 from lethe.cli.output import print_document, print_json, print_pairs, print_table, progress, time_text, working
-from lethe.erasure.signature import SUFFIX, PublicKey, load_public_key
+from lethe.erasure.signature import SUFFIX, PublicKey, load_known_keys
 from lethe.restatement.values_digest import KEY_BYTES_AT_LEAST
 
 _HEADERS: Final = ("RESTATEMENT", "OPERATION", "STATE", "DUE", "VERIFIED", "TICKET", "RECORD")
@@ -105,7 +105,8 @@ def show(table: str, restatement: str, as_json: bool, batch_column: str) -> None
     "key_files",
     type=_FILE,
     multiple=True,
-    help="Verify the signatures with this ed25519 key (PEM). Repeatable: each record must be signed by one of the keys.",
+    help="Verify the signatures with the ed25519 keys in this file (PEM). Repeatable: each record must be signed by one of "
+    "the keys, so give every key that ever signed.",
 )
 @click.option(
     "--storage", is_flag=True, help="Search the storage for what was erased. Lists all locations and reads data files."
@@ -197,7 +198,7 @@ def _given(
             "--values with --digest-key needs exactly one RESTATEMENT: the one that erased the values"
         )
     digest_key = _digest_key(digest_key_file) if digest_key_file is not None else b""
-    keys = [load_public_key(f.read_bytes(), str(f)) for f in key_files]
+    keys = [key for f in key_files for key in load_known_keys(f.read_bytes(), str(f))]
     values = _values(values_file) if values_file is not None else []
     return GivenEvidence(keys, storage, values, values_file.read_bytes() if values_file else None, digest_key)
 

@@ -1,11 +1,13 @@
 """Signs and verifies erasure records: ed25519 over a short statement that names one record of one erasure of one table. Pure.
 
-The operator signs. Signing a statement again gives the same signature, so it can be repeated.
+The operator signs. Signing a statement again gives the same signature, so it can be repeated. Keys change, and a record is signed
+once: a signature names its key, and verifies as long as the public key is known.
 """
 
 import base64
 import hashlib
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -21,6 +23,7 @@ from lethe.erasure.record import SIGNATURE_SUFFIX, canonical
 ALGORITHM: Final = "ed25519"
 SUFFIX: Final = SIGNATURE_SUFFIX
 INVALID_KEY: Final = "InvalidKey"
+_BLOCK: Final = re.compile(rb"-----BEGIN ([A-Z ]+)-----.+?-----END \1-----", re.DOTALL)
 _TYPE: Final = "lethe erasure record"  # so that other documents signed with this key are not mistaken for it
 
 
@@ -104,6 +107,28 @@ def load_public_key(pem: bytes, name: str) -> PublicKey:
     if not isinstance(key, Ed25519PublicKey):
         raise InputError(INVALID_KEY, f"{name} must be an ed25519 public key in PEM (-----BEGIN PUBLIC KEY-----).")
     return _public(key)
+
+
+def load_known_keys(pem: bytes, name: str) -> tuple[PublicKey, ...]:
+    """Load the keys of a file that may sign no more, but verify: one or more public or private keys.
+
+    Args:
+        name: Of the file, for the error.
+    Raises: InputError (InvalidKey).
+    """
+    blocks = [found[0] for found in _BLOCK.finditer(pem)]
+    if not blocks:
+        raise InputError(INVALID_KEY, f"{name} must contain ed25519 keys in PEM (-----BEGIN PUBLIC KEY-----).")
+    return tuple(
+        load_signer(block, name).public if b"PRIVATE KEY" in block[:64] else load_public_key(block, name)
+        for block in blocks
+    )
+
+
+def signed_by(content: bytes) -> str:
+    """How a status shows the signature in a valid signature file: the id of the key, a colon, and the signature."""
+    document = json.loads(content)
+    return f"{document['key-id']}:{document['signature']}"
 
 
 def fault(content: bytes, expected: Statement, keys: Sequence[PublicKey]) -> str | None:

@@ -124,7 +124,8 @@ def _verified(restatement: Restatement, result: RequestResult, table_uuid: str, 
     }
     if signer is not None:
         statement = Statement(table_uuid, restatement.key, outcome.record_sha256, outcome.verified_time)
-        document["signature"] = f"{signer.public.id}:{signer.sign(statement)}"
+        own = f"{signer.public.id}:{signer.sign(statement)}"
+        document["signature"] = _shown_signature(restatement.status, document) or own
     if outcome.vacuum_snapshot_id is not None:
         document["vacuumSnapshotId"] = outcome.vacuum_snapshot_id
     seconds = restatement.spec.evict_by_seconds
@@ -133,6 +134,12 @@ def _verified(restatement: Restatement, result: RequestResult, table_uuid: str, 
         document["dueTime"] = timestamp(due)
     text = f"A run verified that no file in the storage contains the rows. The record is {outcome.record}."
     return ErasureState(Condition(conditions.ERASED, conditions.TRUE, Reason.ERASED, text), document)
+
+
+def _shown_signature(status: Mapping[str, Any], document: Mapping[str, Any]) -> str:
+    """The signature of the same record that a status shows: an earlier key may have made it, and it stays. Empty: none."""
+    shown = status.get("erasure") or {}
+    return str(shown.get("signature") or "") if all(shown.get(k) == v for k, v in document.items()) else ""
 
 
 def is_awaited(status: Mapping[str, Any]) -> bool:

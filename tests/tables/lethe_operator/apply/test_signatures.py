@@ -6,15 +6,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from lethe.contract.result import ErasureOutcome
 from lethe.erasure.progress import OpenErasure
 from lethe.erasure.record import Record, Verification, record
-from lethe.erasure.signature import Signer, Statement, fault
+from lethe.erasure.signature import Signer, Statement, fault, load_signer
 from lethe.files.bounds import IdIndex
 from lethe.ledger.erasure import Erasure
 from lethe.ledger.ledger import Delta
 from lethe.restatement.record import recalled
+from lethe_operator.apply import signatures
 from lethe_operator.kube import EVENTS, RESTATEMENTS
 from lethe_operator.resources.restatement import parse_restatement
 from lethe_operator.settings import InvalidSettings, Settings, with_files
@@ -30,6 +32,7 @@ KEY = parse_restatement(a_restatement_body("erase", **SPEC)).key
 ASKED = a_request_entry(KEY, operation="Erase", batch_ids=("A",))
 OPEN = Erasure(KEY, 2, None)
 SIGNER = Signer(Ed25519PrivateKey.from_private_bytes(b"1" * 32))
+NEW = Signer(Ed25519PrivateKey.from_private_bytes(b"2" * 32))
 
 
 @pytest.fixture
@@ -72,8 +75,15 @@ def close(lake: SmallLake, made: Record, folder: str = "_erasures") -> Path:
     return path
 
 
-def reconcile(lake: SmallLake, signer: Signer | None = SIGNER) -> None:
-    an_operator(lake.cluster, settings=Settings(signer=signer))(FLIGHTS)
+def reconcile(lake: SmallLake, signer: Signer | None = SIGNER, *former: Signer) -> None:
+    settings = Settings(signer=signer, former_keys=tuple(f.public for f in former))
+    an_operator(lake.cluster, settings=settings)(FLIGHTS)
+
+
+def apply_again(lake: SmallLake) -> None:
+    """Delete the Restatement and create it again, as GitOps does after its time to live."""
+    lake.cluster.delete(RESTATEMENTS, "ns", "erase")
+    lake.ask("erase", **SPEC)
 
 
 def status(lake: SmallLake) -> dict[str, Any]:
@@ -99,6 +109,58 @@ def test_without_a_key_nothing_is_signed(lake: SmallLake) -> None:
 
     assert condition(status(lake), "Erased") == ("True", "Erased")
     assert ("signature" in status(lake)["erasure"], Path(f"{path}.sig").exists()) == (False, False)
+
+
+def test_a_record_that_an_earlier_key_has_signed_stays_valid_after_the_key_changes(lake: SmallLake) -> None:
+    path = close(lake, a_record(lake))
+    reconcile(lake)
+    shown, file = status(lake)["erasure"], Path(f"{path}.sig").read_bytes()
+
+    reconcile(lake, NEW)
+    kept = status(lake)["erasure"]
+    apply_again(lake)
+    reconcile(lake, NEW, SIGNER)
+
+    assert kept == shown == status(lake)["erasure"]
+    assert condition(status(lake), "Erased") == ("True", "Erased")
+    assert Path(f"{path}.sig").read_bytes() == file
+
+
+def test_a_record_that_an_unknown_key_has_signed_is_shown_with_what_to_do_until_the_key_is_there(
+    lake: SmallLake,
+) -> None:
+    close(lake, a_record(lake))
+    reconcile(lake)
+    apply_again(lake)
+
+    for _ in range(2):
+        with pytest.raises(Exception, match="earlier key"):
+            reconcile(lake, NEW)
+    shown = status(lake)
+    reconcile(lake, NEW, SIGNER)
+
+    (erased,) = (c for c in shown["conditions"] if c["type"] == "Erased")
+    assert (shown["phase"], erased["status"], erased["reason"]) == ("Succeeded", "False", "RecordNotSigned")
+    assert repr(SIGNER.public.id) in erased["message"]
+    assert condition(status(lake), "Erased") == ("True", "Erased")
+
+
+def test_of_two_operators_with_different_keys_the_second_shows_the_signature_of_the_first(
+    lake: SmallLake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in a rolling update after a change of the key: both see no signature, and one writes it first."""
+    path = close(lake, a_record(lake))
+    statement = Statement(str(lake.table.metadata.table_uuid), KEY, a_record(lake).sha256, NOW)
+    real = signatures.write_once
+
+    def late(uri: str, *rest: Any) -> None:
+        Path(f"{path}.sig").write_bytes(SIGNER.file(statement))
+        real(uri, *rest)
+
+    monkeypatch.setattr(signatures, "write_once", late)
+    reconcile(lake, NEW, SIGNER)
+
+    assert status(lake)["erasure"]["signature"] == f"{SIGNER.public.id}:{SIGNER.sign(statement)}"
 
 
 def changed(path: Path) -> None:
@@ -127,6 +189,9 @@ def test_a_record_that_differs_from_the_ledger_is_not_signed_and_its_erasure_is_
         reconcile(lake)
 
     assert "erasure" not in status(lake)
+    assert status(lake)["phase"] == "Succeeded"
+    assert condition(status(lake), "Erased") == ("False", "RecordNotSigned")
+    assert not [e for e in lake.cluster.list(EVENTS, "ns") if e["reason"] == "Erased"]
     assert not Path(f"{path}.sig").exists()
     (event,) = [e for e in lake.cluster.list(EVENTS, "ns") if e["reason"] == "RecordNotSigned"]
     assert why in event.get("note", event.get("message", ""))
@@ -148,7 +213,7 @@ def test_a_restatement_whose_record_is_not_signed_is_not_deleted(lake: SmallLake
     path.write_bytes(content)
     reconcile(lake)
 
-    assert before == ("False", "RowsInTable")
+    assert before == ("False", "RecordNotSigned")
     assert condition(status(lake), "Erased") == ("True", "Erased")
     assert Path(f"{path}.sig").exists()
 
@@ -161,6 +226,32 @@ def test_a_file_in_place_of_the_signature_is_not_overwritten(lake: SmallLake) ->
         reconcile(lake)
 
     assert Path(f"{path}.sig").read_bytes() == b"mine"
+
+
+def test_the_keys_beside_the_signing_key_are_those_that_signed_before(tmp_path: Path) -> None:
+    """They may be public or private, several in a file."""
+    plain = serialization.NoEncryption()
+    private = [
+        Ed25519PrivateKey.from_private_bytes(bytes([n]) * 32).private_bytes(
+            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, plain
+        )
+        for n in range(3)
+    ]
+    signers = [load_signer(p, "k") for p in private]
+    public = signers[1].public.key.public_bytes(
+        serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
+    )
+    (tmp_path / "key.pem").write_bytes(private[0])
+    (tmp_path / "until-2026.pem").write_bytes(public + b"\n" + private[2])
+
+    found = with_files(Settings(), {"LETHE_SIGNING_KEY_FILE": str(tmp_path / "key.pem")})
+    (tmp_path / "until-2027.pem").write_text("no key")
+
+    assert found.signer is not None
+    assert found.signer.public.id == signers[0].public.id
+    assert [k.id for k in found.former_keys] == [s.public.id for s in signers[1:]]
+    with pytest.raises(InvalidSettings, match=r"until-2027\.pem"):
+        with_files(Settings(), {"LETHE_SIGNING_KEY_FILE": str(tmp_path / "key.pem")})
 
 
 def test_a_signing_key_that_cannot_be_read_keeps_the_operator_from_starting(tmp_path: Path) -> None:
