@@ -46,6 +46,7 @@ class Verification:
     leftovers: int  # the number of such files that were removed
     locations: tuple[str, ...] = ()  # folders below which every file was checked
     not_covered: tuple[str, ...] = ()  # what this verification could not check, beside NOT_COVERED
+    uncovered: tuple[str, ...] = ()  # the objects that were neither read nor removed, each with the reason
 
 
 @dataclass(frozen=True)
@@ -109,11 +110,26 @@ def record(
             "leftovers-removed": verified.leftovers,
             "locations": [without_values(uri) for uri in verified.locations],
         },
-        "not-covered": [*NOT_COVERED, *(() if verified.folders_listed else (NOT_LISTED,)), *verified.not_covered],
+        "not-covered": [
+            *NOT_COVERED,
+            *(() if verified.folders_listed else (NOT_LISTED,)),
+            *verified.not_covered,
+            *_named(verified.uncovered),
+        ],
     }
     content = canonical(document)
     digest = hashlib.sha256(content).hexdigest()
     return Record(f"{file_prefix(open_erasure.key)}{digest[:16]}.json", content, digest)
+
+
+def _named(objects: Sequence[str]) -> list[str]:
+    """The objects, and how many more there are, with the digest of all: a record has a limited size."""
+    every = sorted(objects)
+    if len(every) <= FILES_AT_MOST:
+        return every
+    digest = hashlib.sha256("".join(f"{o}\n" for o in every).encode()).hexdigest()
+    more = f"{len(every) - FILES_AT_MOST} more objects; SHA-256 of all {len(every)}, sorted, one per line: {digest}"
+    return [*every[:FILES_AT_MOST], more]
 
 
 def canonical(document: Mapping[str, Any]) -> bytes:

@@ -1,4 +1,7 @@
-"""Decides which data files that no snapshot names may hold rows of an erasure, and whether to remove them. Pure.
+"""Decides which objects that no snapshot names may hold rows of an erasure, and whether to remove them. Pure.
+
+Under a location of the table, every object is read, removed, or named in the record as not covered. No name exempts an object:
+neither a leading dot or underscore, nor a folder or a marker beside it, nor an unusual extension.
 
 The caller must list the storage before it reads the table's metadata: then the metadata names files committed in between.
 """
@@ -11,6 +14,7 @@ from enum import Enum
 from typing import Final
 
 from lethe.base import names
+from lethe.erasure.metadata import WRITTEN
 from lethe.erasure.progress import OpenErasure
 from lethe.erasure.writers import Writer
 from lethe.files.bounds import IdIndex
@@ -23,6 +27,10 @@ TABLE_FILES: Final = (".metadata.json", ".metadata.json.gz")
 # The minimum age at which Iceberg's own clean-up removes files of other writers.
 OTHERS_FOR: Final = timedelta(days=3)
 _RECORD_FOLDERS: Final = (names.RUNS_FOLDER, names.LEDGER_FOLDER, names.ERASURES_FOLDER, names.EVENTS_FOLDER)
+_RECORD_NAMES: Final = tuple((name,) for name in _RECORD_FOLDERS)
+_MARKER: Final = (names.SUCCESS_MARKER,)
+CHECKSUM_SUFFIX: Final = ".crc"  # of the files that Hadoop writes beside local files
+SHARED: Final = "other tables may use this folder"
 _RUN: Final = re.compile(r"[0-9a-f]{32}")  # `lethe.base.ids.run_id`
 
 
@@ -31,9 +39,9 @@ class Locations:
     """The URIs of all folders that a table's files may be in."""
 
     own: tuple[str, ...]  # current and earlier table locations: only its files, except where another table is below
-    shared: tuple[str, ...]  # data folders elsewhere, which tables may share
+    shared: tuple[str, ...]  # data and metadata folders elsewhere, which tables may share
     metadata: tuple[str, ...]
-    data: tuple[str, ...]  # each within `own` or `shared`
+    data: tuple[str, ...]
 
     @property
     def roots(self) -> tuple[str, ...]:
@@ -48,24 +56,50 @@ class Locations:
 
 @dataclass(frozen=True)
 class Stray:
-    """A data file that no snapshot names."""
+    """An object that no snapshot names."""
 
     path: str
     modified: datetime
     run: str = ""  # the id of the run of Lethe in whose folder it is; empty: none
+    in_batch: bool = False  # a marker lies beside it, as beside the files of a batch in a buffer
+    shared: bool = False  # it may belong to another table, so it is never removed
 
 
 @dataclass(frozen=True)
 class StrayContent:
-    """What the footer of a file says."""
+    """What the content of an object says."""
 
-    of_table: bool = False  # it was written for the table: it has the batch column, by field id
+    of_table: bool = False  # it was written for the table: it has the batch column
     lower: str | None = None  # the smallest batch id; None: unknown
     upper: str | None = None  # the greatest batch id; None: unknown
-    no_rows: bool = False  # it has no rows of the table: it is empty, or holds positions of deletes
+    no_rows: bool = (
+        False  # it has no rows of the table: it is empty, holds positions of deletes, or what Lethe itself notes
+    )
+    by_name: bool = False  # it has no field ids, so only the names of its columns say that it was written for the table
+    is_data: bool = True  # it has the format or the extension of a data file
 
 
 UNKNOWN: Final = StrayContent()
+OTHER: Final = StrayContent(is_data=False)
+
+
+@dataclass(frozen=True)
+class Uncovered:
+    """An object that was neither read nor removed."""
+
+    path: str
+    why: str
+
+    def __str__(self) -> str:
+        return f"{without_values(self.path)}: {self.why}"
+
+
+@dataclass(frozen=True)
+class Strays:
+    """The listed objects that no snapshot names."""
+
+    strays: tuple[Stray, ...] = ()  # to read
+    uncovered: tuple[Uncovered, ...] = ()  # of others
 
 
 def find_strays(
@@ -74,8 +108,9 @@ def find_strays(
     locations: Locations,
     buffer: str,
     writers: Iterable[Writer],
-) -> list[Stray]:
-    """Find the listed data files that no snapshot names.
+) -> Strays:
+    """Find the listed objects that no snapshot names. Those that Iceberg's writers have put into a metadata folder are left to
+    `lethe.erasure.metadata`.
 
     Args:
         listed: Paths below the roots of the locations, with the time of writing by the storage's clock.
@@ -83,24 +118,36 @@ def find_strays(
         buffer: Of the Dataset; its batches are not files of the table.
         writers: The runs whose notes say where they write.
     """
-    others = _of_others([path for path, _ in listed], locations)
+    others = _of_other_tables([path for path, _ in listed], locations)
     folders = {place(w.folder): w.run for w in writers if w.folder}
-    data, shared, hidden_below = (
-        [place(u) for u in uris] for uris in (locations.data, locations.shared, locations.roots)
+    data, shared, metadata = (
+        [place(u) for u in uris] for uris in (locations.data, locations.shared, locations.metadata)
     )
-    metadata = [place(u) for u in locations.metadata]
-    found: list[Stray] = []
+    markers = {Place(at.root, at.names[:-1]) for path, _ in listed if (at := place(path)).names[-1:] == _MARKER}
+    strays: list[Stray] = []
+    uncovered: list[Uncovered] = []
     for path, modified in listed:
         at = place(path)
-        if not path.endswith(DATA_FILES) or at in needed or any(_below(m, at) for m in metadata):
-            continue
-        if any(_below(o, at) for o in others) or contains(buffer, path) or _is_hidden(at, hidden_below):
+        if at in needed or (path.endswith(WRITTEN) and any(_below(m, at) for m in metadata)):
             continue
         run = next((run for folder, run in folders.items() if _below(folder, at)), "") or _run_of(at, data)
-        if run not in folders.values() and any(_below(s, at) for s in shared) and not _is_own(at, locations):
-            continue  # it may belong to another table: the record lists it as not covered
-        found.append(Stray(path, modified, run))
-    return found
+        if contains(buffer, path):
+            uncovered.append(Uncovered(path, "an object of the buffer"))
+        elif any(_below(o, at) for o in others):
+            uncovered.append(Uncovered(path, "another table has its metadata in this folder"))
+        elif run not in folders.values() and any(_below(s, at) for s in shared) and not _is_own(at, locations):
+            if _is_small(at):
+                strays.append(Stray(path, modified, shared=True))
+            else:
+                uncovered.append(Uncovered(path, SHARED))
+        else:
+            strays.append(Stray(path, modified, run, Place(at.root, at.names[:-1]) in markers))
+    return Strays(tuple(strays), tuple(uncovered))
+
+
+def _is_small(at: Place) -> bool:
+    """Whether it is worth reading an object of a shared folder: most objects with such names contain nothing of a table."""
+    return at.names[-2:-1] in _RECORD_NAMES or at.names[-1].endswith(CHECKSUM_SUFFIX) or at.names[-1:] == _MARKER
 
 
 def may_hold(stray: Stray, content: StrayContent, open_erasure: OpenErasure, writers: Sequence[Writer]) -> bool:
@@ -118,8 +165,23 @@ def may_hold(stray: Stray, content: StrayContent, open_erasure: OpenErasure, wri
     return purged is None or stray.modified <= purged + UNPUBLISHED_FOR
 
 
-def assess_stray(stray: Stray, content: StrayContent, now: datetime) -> ErasureBlocker | None:
-    """What blocks the removal of a file that may hold rows of an erasure; None: remove it."""
+def late(stray: Stray, content: StrayContent, open_erasures: Collection[OpenErasure]) -> Uncovered | None:
+    """An object that holds no rows of the erasures only because of the time at which it was written; None: its content shows it.
+
+    Args:
+        open_erasures: Those of which it may hold no rows.
+    """
+    was_read = content.no_rows or (content.lower is not None and not any(c.by_records for c in open_erasures))
+    return None if was_read else Uncovered(stray.path, "no snapshot names it, and it was written later than the purge")
+
+
+def assess_stray(stray: Stray, content: StrayContent, now: datetime) -> ErasureBlocker | Uncovered | None:
+    """What to do with an object that may hold rows of an erasure: it blocks the erasure, or the record names it. None: remove
+    it."""
+    if not content.is_data and not stray.run:
+        return Uncovered(stray.path, "no snapshot names it, and it is not known what it contains")
+    if content.by_name and stray.in_batch:
+        return Uncovered(stray.path, "no snapshot names it, and it may be a batch: a marker of a batch lies beside it")
     young = stray.modified + UNPUBLISHED_FOR
     name = without_values(stray.path)
     if young > now:
@@ -133,7 +195,7 @@ def assess_stray(stray: Stray, content: StrayContent, now: datetime) -> ErasureB
         return None
     until = stray.modified + OTHERS_FOR
     if not content.of_table:
-        why = "no snapshot names it, and its content is unknown. Delete it, or remove orphan files"
+        why = "no snapshot names it, and its content cannot be read. Delete it, or remove orphan files"
         return ErasureBlocker(BlockerKind.OBJECT, name, None, why)
     if until > now:
         return ErasureBlocker(
@@ -192,18 +254,11 @@ def _may_have_written(writer: Writer, open_erasure: OpenErasure) -> bool:
     return writer.may_write(open_erasure) or (open_erasure.by_records and before)
 
 
-def _of_others(paths: Iterable[str], locations: Locations) -> list[Place]:
-    """The folders below the locations that do not belong to this table: batches, and other tables."""
-    found: list[Place] = []
+def _of_other_tables(paths: Iterable[str], locations: Locations) -> list[Place]:
+    """The folders below the locations that belong to other tables: their metadata is in them."""
     own, metadata = {place(u) for u in locations.own}, [place(u) for u in locations.metadata]
-    for path in paths:
-        at = place(path)
-        if not at.names:
-            continue
-        if at.names[-1] == names.SUCCESS_MARKER:
-            found.append(Place(at.root, at.names[:-1]))
-        elif path.endswith(TABLE_FILES) and not any(_below(m, at) for m in metadata):
-            found.append(Place(at.root, at.names[:-2]))
+    tables = (at for path in paths if path.endswith(TABLE_FILES) and (at := place(path)).names)
+    found = {Place(at.root, at.names[:-2]) for at in tables if not any(_below(m, at) for m in metadata)}
     return [f for f in found if f not in own and not any(_below(f, o) for o in own)]
 
 
@@ -217,12 +272,6 @@ def _run_of(at: Place, data: Iterable[Place]) -> str:
 
 def _is_own(at: Place, locations: Locations) -> bool:
     return any(_below(place(u), at) for u in locations.own)
-
-
-def _is_hidden(at: Place, roots: Iterable[Place]) -> bool:
-    rests = [at.names[len(r.names) :] for r in roots if _below(r, at)]
-    # A partition folder may be called `_x=1`.
-    return any(part.startswith(("_", ".")) and "=" not in part for rest in rests for part in rest)
 
 
 def _below(outer: Place, inner: Place) -> bool:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
+import fastavro
 from pyiceberg.io import FileIO
 from pyiceberg.manifest import ManifestFile
 from pyiceberg.table import Table
@@ -54,12 +55,13 @@ def locations_of(table: Table, remembered: Iterable[Location] = ()) -> KnownLoca
     folders = {f"{location}/metadata" for location in own} | {
         p[names.METADATA_PROPERTY].rstrip("/") for _, p in states if p.get(names.METADATA_PROPERTY)
     }
-    shared = {uri for uri in data if not any(surely_contains(o, uri) for o in own)}
+    folders |= {file.rpartition("/")[0] for file in (table.metadata_location, *files)}
+    shared = {uri for uri in (*data, *folders) if not any(surely_contains(o, uri) for o in own)}
     return KnownLocations(Locations(*(tuple(sorted(uris)) for uris in (own, shared, folders, data))), tuple(unread))
 
 
 def of_this_table(table: Table, io: FileIO, locations: Locations, listed: Iterable[tuple[str, datetime]]) -> Locations:
-    """The locations without those where another table has metadata: files there may belong to that table.
+    """The locations without those in which another table has metadata: files there may belong to that table.
 
     Args:
         listed: The files below the locations, with the times of writing.
@@ -98,8 +100,9 @@ def _state(io: FileIO, file: str) -> Location | None:
 
 
 def _uuid(io: FileIO, file: str) -> str | None:
+    """The table's UUID in a metadata file; None: the file is unreadable, or no metadata of a table."""
     found = metadata_document(io, file)
-    return None if found is None else str(found.get("table-uuid"))
+    return str(found["table-uuid"]) if found is not None and found.get("table-uuid") else None
 
 
 def metadata_document(io: FileIO, file: str) -> Mapping[str, Any] | None:
@@ -133,6 +136,32 @@ def reachable(table: Table) -> set[str]:
         for files in pool.map(lambda m: _files(table, m), manifests.values()):
             found.update(files)
     return found
+
+
+def reached_by(io: FileIO, document: Mapping[str, Any]) -> set[str]:
+    """The URIs of all metadata files that the metadata of a table names. Does not fail: of what is unreadable, only the name is
+    known.
+
+    Args:
+        document: The parsed metadata.
+    """
+    found = {str(e.get("metadata-file")) for e in document.get("metadata-log") or ()}
+    for kind in ("statistics", "partition-statistics"):
+        found |= {str(s.get("statistics-path")) for s in document.get(kind) or ()}
+    lists = [str(s["manifest-list"]) for s in document.get("snapshots") or () if s.get("manifest-list")]
+    with ThreadPoolExecutor(PARALLEL_READS) as pool:
+        for manifests in pool.map(lambda uri: _manifests_in(io, uri), lists):
+            found.update(manifests)
+    return found.union(lists)
+
+
+def _manifests_in(io: FileIO, uri: str) -> list[str]:
+    try:
+        with io.new_input(uri).open() as stream:
+            return [str(m["manifest_path"]) for m in fastavro.reader(stream)]
+    except Exception as e:
+        log.info("a manifest list cannot be read: %s", type(e).__name__)
+        return []
 
 
 def _files(table: Table, manifest: ManifestFile) -> set[str]:

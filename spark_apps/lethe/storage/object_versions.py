@@ -82,7 +82,8 @@ class Storage(Protocol):
         ...
 
     def under(self, folder: str) -> Iterator[tuple[str, datetime]]:
-        """The objects below a folder and when each was written. Includes deleted objects that still have versions."""
+        """All objects below a folder, whatever their names, and when each was written. Includes deleted objects that still have
+        versions, links to folders, and folders that cannot be read."""
         ...
 
     def cannot_list(self, folder: str) -> str | None:
@@ -132,6 +133,9 @@ class UnversionedFiles:
         self.calls["delete"] += 1
         try:
             self._io.delete(remain.path)
+            if self._listable:  # the checksum that Hadoop writes beside a local file
+                path = Path(local_path(remain.path))
+                path.with_name(f".{path.name}.crc").unlink(missing_ok=True)
         except FileNotFoundError:
             return None
         except PermissionError:
@@ -148,14 +152,19 @@ class UnversionedFiles:
             return
         self.calls["list"] += 1
         root = Path(local_path(folder))
-        for at, _, files in os.walk(root):
-            # Hadoop writes a checksum file beside each local file. It contains no values of rows.
-            for name in (f for f in files if not (f.startswith(".") and f.endswith(".crc"))):
+        unread: list[str] = []
+        for at, folders, files in os.walk(root, onerror=lambda e: unread.append(str(e.filename))):
+            links = [f for f in folders if Path(at, f).is_symlink()]
+            for name in (*files, *links):
                 path = Path(at, name)
                 try:
-                    modified = datetime.fromtimestamp(path.stat().st_mtime, UTC)
+                    modified = datetime.fromtimestamp(path.lstat().st_mtime, UTC)
                 except FileNotFoundError:  # deleted since its folder was read
                     continue
+                yield f"{folder.rstrip('/')}/{path.relative_to(root).as_posix()}", modified
+        for path in map(Path, unread):
+            if path != root and path.is_dir():
+                modified = datetime.fromtimestamp(path.stat().st_mtime, UTC)
                 yield f"{folder.rstrip('/')}/{path.relative_to(root).as_posix()}", modified
 
     def cannot_list(self, folder: str) -> str | None:

@@ -67,6 +67,11 @@ def check_erasures(story: Story, limits: SnapshotLimits | None = None, **at: Cal
     return story.run(an_erasure_check(story, limits), **at)
 
 
+def next_attempt(spec: RunSpec) -> RunSpec:
+    """The same run once more, told that its attempts until now have ended."""
+    return spec.model_copy(update={"attempt": spec.attempt + 1, "ended_attempts": tuple(range(1, spec.attempt + 1))})
+
+
 def the_erasure(story: Story) -> Erasure:
     """The one that is open."""
     (erasure,) = story.ledger().open_erasures

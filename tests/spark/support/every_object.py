@@ -10,6 +10,7 @@ from typing import Any
 from urllib.parse import quote, quote_plus
 
 import fastavro
+import pyarrow.orc as orc
 import pyarrow.parquet as pq
 
 from tests.support.servers.s3 import S3
@@ -50,6 +51,8 @@ def _taken_apart(name: str, content: bytes) -> bytes:
     if content.startswith(b"PAR1"):
         table = pq.ParquetFile(io.BytesIO(content))
         return f"{table.metadata.to_dict()}\n{table.read().to_pylist()}".encode()
+    if content.startswith(b"ORC"):
+        return f"{orc.ORCFile(io.BytesIO(content)).read().to_pylist()}".encode()
     if name.endswith(".gz") or content.startswith(b"\x1f\x8b"):
         return gzip.decompress(content)
     return b""

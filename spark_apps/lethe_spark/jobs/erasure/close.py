@@ -43,7 +43,9 @@ class Seen:
     # A commit added a snapshot that this check has not seen and that may hold rows, so nothing was closed.
     is_outdated: bool = False
     locations: tuple[str, ...] = ()  # the folders that were listed
+    metadata_folders: tuple[str, ...] = ()  # the folders of the table's metadata files, as far as they can be listed
     not_covered: tuple[str, ...] = ()  # what this check could not see, as sentences
+    uncovered: set[str] = field(default_factory=set)  # objects that it neither read nor removed, with the reason
 
     @property
     def free(self) -> list[str]:
@@ -68,6 +70,7 @@ def verification_of(context: Run, seen: Seen, storage: Storage) -> Verification:
         leftovers=seen.leftovers,
         locations=seen.locations,
         not_covered=seen.not_covered,
+        uncovered=tuple(seen.uncovered),
     )
 
 

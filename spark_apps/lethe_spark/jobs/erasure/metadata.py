@@ -21,9 +21,10 @@ from lethe.erasure.metadata import (
     with_versions_before,
 )
 from lethe.erasure.progress import OpenErasure, open_erasures_of
+from lethe.erasure.strays import Uncovered
 from lethe.iceberg.delete_entries import added_by, dangling
 from lethe.iceberg.history import Manifests
-from lethe.iceberg.locations import metadata_document
+from lethe.iceberg.locations import metadata_document, reached_by
 from lethe.ledger.erasure import BlockerKind, ErasureBlocker
 from lethe.ledger.ledger import Delta
 from lethe.storage.object_versions import Storage, VersionsDenied
@@ -123,13 +124,14 @@ def clear_metadata(context: Run, table: IcebergTable, seen: Seen, storage: Stora
         return
     statistics = forget_statistics(table)
     try:
-        listed = dict(_listed(table, storage))
+        listed = dict(_listed(table, storage, seen.metadata_folders))
     except VersionsDenied as e:
         seen.block(free, _unseen(e))
         return
     # Read the table after the listing: then its metadata names the files of commits in between.
     base = observe_base(context, table)
-    named = _named(base)
+    # Data files, too: a table may have its metadata in a folder above them.
+    named = metadata_files(base) | {place(path) for path in (*seen.history.files, *seen.files)}
     files = {path: at for path, at in listed.items() if place(path) not in named}
     files |= {path: datetime.min.replace(tzinfo=UTC) for path in statistics if place(path) not in named}
     try:
@@ -146,7 +148,12 @@ def clear_metadata(context: Run, table: IcebergTable, seen: Seen, storage: Stora
     check = _MetadataCheck(base, seen, modified, states, frozenset(statistics))
     going: dict[str, set[str]] = {}
     for path, remain in there.items():
+        if check.belongs_to_another(path):
+            seen.uncovered.add(str(Uncovered(path, "metadata of another table")))
+            continue
         keys = check.erasures_in(path, files[path], remain.current)
+        if not keys and not path.endswith(TABLE_FILES):
+            seen.uncovered.add(str(Uncovered(path, "no snapshot names it, and it was written later than the purge")))
         blocker = check.kept(path, files[path], remain.current) if keys else None
         if blocker is not None:
             seen.block(keys, blocker)
@@ -190,6 +197,20 @@ class _MetadataCheck:
         state = self.states.get(path)
         return state is not None and state.get("table-uuid") not in (None, self.base.facts.uuid)
 
+    @cached_property
+    def _of_others(self) -> frozenset[Place]:
+        """The metadata files that the newest known metadata of other tables names."""
+        newest: dict[str, Mapping[str, Any]] = {}
+        for path, state in self.states.items():
+            if state is not None and self.is_of_another(path):
+                uuid = str(state["table-uuid"])
+                newest[uuid] = max(state, newest.get(uuid, state), key=_age)
+        return frozenset(place(f) for s in newest.values() for f in reached_by(self.base.iceberg.io, s))
+
+    def belongs_to_another(self, path: str) -> bool:
+        """Whether a file is metadata of another table in the same folder."""
+        return self.is_of_another(path) or (bool(self._shared) and place(path) in self._of_others)
+
     def erasures_in(self, path: str, modified: datetime, current: bool) -> set[str]:
         """The keys of the erasures of which a file may contain values.
 
@@ -202,8 +223,9 @@ class _MetadataCheck:
             return set(self.free)
         if path.endswith(TABLE_FILES):
             state = self.states.get(path)
-            named = (k for k in self.free if state is None or names_partitions(state, self.seen.claims[k]))
-            return set(named) if not self.is_of_another(path) else set()
+            if state is None or state.get("table-uuid") != self.base.facts.uuid:
+                return set(self.free)  # it is no metadata of a table, so nothing says what it contains
+            return {k for k in self.free if names_partitions(state, self.seen.claims[k])}
         return {k for k in self.free if self._is_before(self.seen.claims[k], modified)}
 
     def _is_before(self, claim: OpenErasure, modified: datetime) -> bool:
@@ -224,9 +246,18 @@ class _MetadataCheck:
         return blocker_if_young(path, modified, datetime.now(UTC)) if current else None
 
 
-def _listed(table: IcebergTable, storage: Storage) -> Iterable[tuple[str, datetime]]:
-    """The files that Iceberg's writers have written to the table's metadata folders, and when they were written."""
+def _age(metadata: Mapping[str, Any]) -> tuple[int, int]:
+    return int(metadata.get("last-sequence-number") or 0), int(metadata.get("last-updated-ms") or 0)
+
+
+def _listed(table: IcebergTable, storage: Storage, known: Iterable[str]) -> Iterable[tuple[str, datetime]]:
+    """The files that Iceberg's writers have written to the table's metadata folders, and when they were written.
+
+    Args:
+        known: The folders of all its metadata files, earlier ones too.
+    """
     folders = {
+        *known,
         f"{table.location}/metadata",
         (table.properties.get(METADATA_PATH) or f"{table.location}/metadata").rstrip("/"),
         table.metadata_location.rpartition("/")[0],
@@ -238,7 +269,7 @@ def _listed(table: IcebergTable, storage: Storage) -> Iterable[tuple[str, dateti
                 yield path, modified
 
 
-def _named(base: Base) -> set[Place]:
+def metadata_files(base: Base) -> set[Place]:
     """The places of all metadata files that the table's current state names, except earlier metadata.json files."""
     metadata, io = base.iceberg.metadata, base.iceberg.io
     found = {place(base.iceberg.metadata_location)}

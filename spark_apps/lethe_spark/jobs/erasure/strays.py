@@ -1,40 +1,51 @@
-"""Finds files and unfinished uploads that no snapshot names and that may hold rows of an erasure, and the notes of runs that may
-still write such files. I/O; `lethe.erasure.strays` decides what to remove."""
+"""Finds objects and unfinished uploads that no snapshot names and that may hold rows of an erasure, and the notes of runs that
+may still write such files. I/O; `lethe.erasure.strays` decides what to remove."""
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Final
+from typing import BinaryIO, Final
 
+from lethe.base.errors import LetheError
 from lethe.erasure.strays import (
+    CHECKSUM_SUFFIX,
+    DATA_FILES,
+    OTHER,
+    SHARED,
     UNKNOWN,
     Locations,
     Stray,
     StrayContent,
+    Uncovered,
     UploadOrigin,
     assess_stray,
     assess_upload,
     find_strays,
+    late,
     may_hold,
     upload_origin,
 )
 from lethe.erasure.writers import Writer, writer_blockers
+from lethe.files.hadoop_version import version_of
 from lethe.iceberg.locations import KnownLocations, locations_of, of_this_table
 from lethe.ledger.erasure import BlockerKind, ErasureBlocker
-from lethe.search.stray_content import content_of
+from lethe.search.stray_content import NO_ROWS, checksum_content, content_of
+from lethe.storage.object_store import open_store
 from lethe.storage.object_versions import Storage
 from lethe.uri import place, without_values
 
 from lethe_spark.commit.table_state import Base, observe_base
 from lethe_spark.commit.writing import forget_old, writers_of
 from lethe_spark.jobs.erasure.close import Seen
+from lethe_spark.jobs.erasure.metadata import metadata_files
 from lethe_spark.jvm.table import IcebergTable
 from lethe_spark.run.context import Run, table_properties
 
 log = logging.getLogger(__name__)
 READ_AT_ONCE: Final = 8
+VERSION_HINT: Final = "version-hint.text"
 
 
 @dataclass(frozen=True)
@@ -80,28 +91,38 @@ def block_by_writers(seen: Seen, listing: Listing) -> None:
 
 
 def leftovers(context: Run, base: Base, seen: Seen, storage: Storage, listing: Listing) -> dict[str, set[str]]:
-    """Find the files that no snapshot names and that may hold rows of erasures. Files that must not be removed yet block these
-    erasures.
+    """Find the objects that no snapshot names and that may hold rows of erasures. Objects that must not be removed yet block
+    these erasures. Objects that are neither read nor removed are added to `seen.uncovered`.
 
-    Returns: the files to remove: by path, the keys of the erasures whose rows they may hold.
+    Returns: the objects to remove: by path, the keys of the erasures whose rows they may hold.
     """
     locations = listing.known.locations
-    named = {place(p) for p in seen.history.files} | {place(p) for p in seen.files}
+    named = {place(p) for p in seen.history.files} | {place(p) for p in seen.files} | metadata_files(base)
     writers = [w for w, _, _ in listing.writers]
     free, now = set(seen.free), datetime.now(UTC)
-    strays = find_strays(listing.files, named, locations, context.spec.buffer.uri, writers)
-    contents = _contents(storage, strays, base.field_id)
+    listed = find_strays(listing.files, named, locations, context.spec.buffer.uri, writers)
+    uncovered = [*listed.uncovered]
+    contents = _contents(storage, listed.strays, base, {path for path, _ in listing.files})
     found: dict[str, set[str]] = {}
-    for stray in strays:
+    for stray in listed.strays:
         content = contents[stray.path]
+        if stray.shared:
+            uncovered += [] if content.no_rows else [Uncovered(stray.path, SHARED)]
+            continue
         own = [w for w in writers if w.run == stray.run]
         keys = {k for k in free if may_hold(stray, content, seen.claims[k], own)}
         if not keys:
+            written_late = late(stray, content, [seen.claims[k] for k in free]) if not own else None
+            uncovered += [written_late] if written_late is not None else []
             continue
-        if (blocker := assess_stray(stray, content, now)) is not None:
-            seen.block(keys, blocker)
-        else:
-            found[stray.path] = keys
+        match assess_stray(stray, content, now):
+            case None:
+                found[stray.path] = keys
+            case Uncovered() as left:
+                uncovered.append(left)
+            case ErasureBlocker() as blocker:
+                seen.block(keys, blocker)
+    seen.uncovered.update(map(str, uncovered))
     seen.leftovers = len(found)
     return found
 
@@ -141,12 +162,6 @@ def end_uploads(seen: Seen, storage: Storage, listing: Listing) -> dict[str, str
 def not_covered(seen: Seen, storage: Storage, listing: Listing, uploads: Mapping[str, str]) -> tuple[str, ...]:
     """What this check could not see, as sentences for the erasure records."""
     found = [f"files that no snapshot names below {without_values(r)}: {why}" for r, why in listing.unlisted.items()]
-    found += [
-        f"files that no snapshot names below {without_values(uri)}, which other tables may share, except "
-        "files that are known to come from a run of Lethe"
-        for uri in listing.known.locations.shared
-        if uri not in listing.unlisted
-    ]
     found += [f"locations that only the metadata file {uri} named: it cannot be read" for uri in listing.known.unread]
     found += [f"unfinished uploads below {without_values(uri)}: {why}" for uri, why in uploads.items()]
     if not storage.tells_versions:
@@ -156,20 +171,59 @@ def not_covered(seen: Seen, storage: Storage, listing: Listing, uploads: Mapping
     return tuple(found)
 
 
-def _contents(storage: Storage, files: list[Stray], field_id: int) -> dict[str, StrayContent]:
+def name_buffer(context: Run, seen: Seen) -> tuple[str, ...]:
+    """Add the objects of the Dataset's buffer to `seen.uncovered`: its batches are the producers', and are not read.
+
+    Returns: that the buffer cannot be listed, as a sentence; empty: it was listed.
+    """
+    uri = context.spec.buffer.uri
+    try:
+        objects = [o.key for o in open_store(uri, context.catalog_properties).list(uri) if o.size]
+    except (LetheError, OSError) as e:
+        log.info("the buffer cannot be listed: %s", type(e).__name__)
+        return (f"the names of the objects in the buffer {without_values(uri)}, which cannot be listed",)
+    seen.uncovered.update(str(Uncovered(key, "an object of the buffer")) for key in objects)
+    return ()
+
+
+def _contents(
+    storage: Storage, strays: Sequence[Stray], base: Base, listed: Collection[str]
+) -> dict[str, StrayContent]:
+    schema = base.iceberg.schema()
+
     def read(stray: Stray) -> tuple[str, StrayContent]:
+        path = stray.path
+        folder, _, name = path.rpartition("/")
+        unreadable = UNKNOWN if path.endswith(DATA_FILES) or stray.run else OTHER
         try:
-            stream = storage.open(stray.path)
-            if stream is None:
-                return stray.path, UNKNOWN
+            if (stream := storage.open(path)) is None:
+                return path, unreadable
             with stream:
-                return stray.path, content_of(stream, stray.path, field_id)
+                if name.startswith(".") and name.endswith(CHECKSUM_SUFFIX):
+                    return path, _of_checksum(storage, stream, f"{folder}/{name[1:].removesuffix(CHECKSUM_SUFFIX)}")
+                if name == VERSION_HINT:
+                    return path, _of_hint(stream, [f for f in listed if f.startswith(f"{folder}/")])
+                return path, content_of(stream, path, base.field_id, schema)
         except OSError as e:
-            log.info("a file that no snapshot names cannot be read: %s", type(e).__name__)
-            return stray.path, UNKNOWN
+            log.info("an object that no snapshot names cannot be read: %s", type(e).__name__)
+            return path, unreadable
 
     with ThreadPoolExecutor(READ_AT_ONCE) as pool:
-        return dict(pool.map(read, files))
+        return dict(pool.map(read, strays))
+
+
+def _of_checksum(storage: Storage, stream: BinaryIO, file: str) -> StrayContent:
+    checked = storage.open(file)
+    if checked is None:
+        return OTHER
+    with checked:
+        return checksum_content(stream, checked)
+
+
+def _of_hint(stream: BinaryIO, beside: Iterable[str]) -> StrayContent:
+    """A file that says which of the metadata files beside it is the newest in a Hadoop table."""
+    versions = {str(version_of(path.rpartition("/")[2])) for path in beside}
+    return NO_ROWS if stream.read(20).decode("ascii", errors="replace").strip() in versions else OTHER
 
 
 def _is_within(path: str, locations: Locations) -> bool:

@@ -30,7 +30,14 @@ from lethe_spark.jobs.erasure.metadata import (
     drop_dangling_deletes,
     rewrite_manifests_of_erasures,
 )
-from lethe_spark.jobs.erasure.strays import block_by_writers, end_uploads, leftovers, list_storage, not_covered
+from lethe_spark.jobs.erasure.strays import (
+    block_by_writers,
+    end_uploads,
+    leftovers,
+    list_storage,
+    name_buffer,
+    not_covered,
+)
 from lethe_spark.jobs.finish.clean_up import anchor_head, expired
 from lethe_spark.jobs.finish.purged import for_erasures, note_purged
 from lethe_spark.jvm.commit import LedgerOnly
@@ -214,7 +221,8 @@ def _check_storage(context: Run, table: IcebergTable, manifests: Manifests, stor
     for path, blocker in sorted(kept.items()):
         seen.block(wanted[path], blocker)
     seen.locations = listing.known.locations.roots
-    seen.not_covered = not_covered(seen, storage, listing, uploads)
+    seen.metadata_folders = tuple(f for f in listing.known.locations.metadata if storage.cannot_list(f) is None)
+    seen.not_covered = (*not_covered(seen, storage, listing, uploads), *name_buffer(context, seen))
     return seen
 
 

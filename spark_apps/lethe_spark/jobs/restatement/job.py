@@ -59,7 +59,7 @@ def run(context: RunContext) -> RestatementGroupResult:
             any(r.searches for r in requests) and table.format_version >= NativeDeletes.DELETION_VECTORS.format_version
         )
         ids = unmasked_ids(context, table, [i for r in requests for i in r.batch_ids]) if native is not None else ()
-        with noted(context, table, None):
+        with noted_run(context, table, None):
             leave_lost_specs(context, table, ANY if searches else ids)
     masker = SparkMasker(context, table, native)
     eraser, listed = RowEraser(context, table), spec.restatement.listed_snapshot_id

@@ -6,15 +6,19 @@ from datetime import timedelta
 import pytest
 from lethe.erasure.progress import OpenErasure, open_erasures_of
 from lethe.erasure.strays import (
+    OTHER,
     UNKNOWN,
     Locations,
     Stray,
     StrayContent,
+    Strays,
+    Uncovered,
     Upload,
     UploadOrigin,
     assess_stray,
     assess_upload,
     find_strays,
+    late,
     may_hold,
     upload_origin,
 )
@@ -39,9 +43,12 @@ def a_claim(*ids: str, records: bool = False, purged_hours_ago: float = 0, purge
     return claim
 
 
+def listed(*paths: str, named: tuple[str, ...] = (), writers: tuple[Writer, ...] = ()) -> Strays:
+    return find_strays([(p, NOW) for p in paths], {place(n) for n in named}, LOCATIONS, BUFFER, writers)
+
+
 def found(*paths: str, named: tuple[str, ...] = (), writers: tuple[Writer, ...] = ()) -> dict[str, str]:
-    listed = [(p, NOW) for p in paths]
-    return {s.path: s.run for s in find_strays(listed, {place(n) for n in named}, LOCATIONS, BUFFER, writers)}
+    return {s.path: s.run for s in listed(*paths, named=named, writers=writers).strays}
 
 
 def a_writer(*ids: str, since: int = 5, run: str = RUN, folder: str = "") -> Writer:
@@ -51,41 +58,65 @@ def a_writer(*ids: str, since: int = 5, run: str = RUN, folder: str = "") -> Wri
 # --- which there are ------------------------------------------------------------------------------------------------
 
 
-def test_a_data_file_anywhere_below_a_location_that_no_snapshot_names_is_one() -> None:
-    own, foreign, old = f"{TABLE}/data/{RUN}/day=1/f.parquet", f"{TABLE}/data/f.orc", f"{TABLE}/old/{RUN}/f.avro"
-    hidden_partition = f"{TABLE}/data/_day=1/f.parquet"
-
-    assert found(own, foreign, old, hidden_partition) == {own: RUN, foreign: "", old: RUN, hidden_partition: ""}
-    assert found(own, foreign, named=(own.replace("s3:", "s3a:"),)) == {foreign: ""}
-
-
 @pytest.mark.parametrize(
     "path",
     [
-        f"{TABLE}/metadata/m.avro",
-        f"{TABLE}/_tombstones/00000001-x-batches.avro",
+        f"{TABLE}/data/f.orc",
+        f"{TABLE}/old/{RUN}/f.avro",
+        f"{TABLE}/data/_day=1/f.parquet",
         f"{TABLE}/data/.f.parquet.crc",
+        f"{TABLE}/data/.hidden.parquet",
+        f"{TABLE}/data/_temporary/0/task/part-0.parquet",
         f"{TABLE}/data/.tmp/f.parquet",
         f"{TABLE}/data/v.puffin",
-        "s3://lake/buffer/batch_id=A/f.parquet",
+        f"{TABLE}/data/_SUCCESS",
+        f"{TABLE}/data/no-extension",
+        f"{TABLE}/copy.zip",
+        f"{TABLE}/_tombstones/00000001-x-batches.avro",
+        f"{TABLE}/_runs/{RUN}-1-00000000-writing.json",
+        f"{TABLE}/_erasures/copy.parquet",
+        f"{TABLE}/metadata/version-hint.text",
+        f"{TABLE}/metadata/notes",
     ],
 )
-def test_what_is_no_data_file_of_the_table_is_none(path: str) -> None:
-    assert found(path) == {}
+def test_an_object_anywhere_below_a_location_that_no_snapshot_names_is_read_whatever_its_name(path: str) -> None:
+    """A marker of a batch beside it changes nothing."""
+    marker = f"{path.rpartition('/')[0]}/_SUCCESS"
+
+    assert path in found(path)
+    assert path in found(path, marker)
+    assert path not in found(path, named=(path.replace("s3:", "s3a:"),))
+    assert {s.in_batch for s in listed(path, marker).strays} == {True}
 
 
-def test_another_tables_files_and_batches_within_are_none() -> None:
-    other, batch = f"{TABLE}/data/nested", f"{TABLE}/data/batch_id=A"
-    paths = [f"{other}/metadata/v1.metadata.json", f"{other}/data/f.parquet", f"{batch}/_SUCCESS", f"{batch}/f.parquet"]
+@pytest.mark.parametrize("name", ["m.avro", "v.puffin", "x.parquet", "1.metadata.json", "sub/1.gz.metadata.json"])
+def test_what_icebergs_writers_put_into_a_metadata_folder_is_left_to_the_check_of_metadata(name: str) -> None:
+    assert listed(f"{TABLE}/metadata/{name}") == Strays()
 
-    assert found(*paths, f"{TABLE}/data/mine.parquet") == {f"{TABLE}/data/mine.parquet": ""}
+
+def test_objects_of_another_table_or_of_the_buffer_are_named_and_neither_read_nor_removed() -> None:
+    other, batch = f"{TABLE}/data/nested", f"{BUFFER}/batch_id=A/f.parquet"
+    metadata, data = f"{other}/metadata/v1.metadata.json", f"{other}/data/day=1/f.parquet"
+
+    strays = listed(metadata, data, batch, f"{TABLE}/data/mine.parquet")
+
+    assert [s.path for s in strays.strays] == [f"{TABLE}/data/mine.parquet"]
+    assert [str(u) for u in strays.uncovered] == [
+        f"{metadata}: another table has its metadata in this folder",
+        f"{other}/data/day=*/f.parquet: another table has its metadata in this folder",
+        f"{BUFFER}/batch_id=*/f.parquet: an object of the buffer",
+    ]
 
 
 def test_in_a_folder_that_tables_share_only_the_folders_of_known_runs_are_checked() -> None:
     ours, others = f"s3://lake/shared/{RUN}/f.parquet", f"s3://lake/shared/{OTHER_RUN}/f.parquet"
+    known = (a_writer(folder=f"s3://lake/shared/{RUN}"),)
 
     assert found(ours, others) == {}
-    assert found(ours, others, writers=(a_writer(folder=f"s3://lake/shared/{RUN}"),)) == {ours: RUN}
+    assert found(ours, others, writers=known) == {ours: RUN}
+    assert [str(u) for u in listed(ours, others, writers=known).uncovered] == [
+        f"{others}: other tables may use this folder"
+    ]
 
 
 def test_what_is_listed_once_is_below_no_other() -> None:
@@ -140,7 +171,7 @@ def test_what_a_run_writes_that_began_after_the_purge_holds_none() -> None:
 def test_a_young_file_holds_the_erasure_until_its_writer_can_no_longer_commit_it(run: str) -> None:
     blocker = assess_stray(Stray("s3://b/day=1/f.parquet", ago(hours=23), run), StrayContent(True), NOW)
 
-    assert blocker is not None
+    assert isinstance(blocker, ErasureBlocker)
     assert (blocker.name, blocker.until) == ("s3://b/day=*/f.parquet", NOW + timedelta(hours=1))
 
 
@@ -154,11 +185,37 @@ def test_an_old_file_of_another_writer_is_removed_only_if_it_was_written_for_thi
         assess_stray(Stray("f", ago(hours=h)), c, NOW) for h, c in ((48, of_table), (73, of_table), (999, UNKNOWN))
     )
 
-    assert young is not None
+    assert isinstance(young, ErasureBlocker)
     assert young.until == NOW + timedelta(hours=24)
     assert old is None
-    assert unknown is not None
+    assert isinstance(unknown, ErasureBlocker)
     assert (unknown.until, "Delete it" in unknown.why) == (None, True)
+
+
+@pytest.mark.parametrize("hours", [1, 999])
+def test_what_has_no_format_of_a_data_file_is_named_at_any_age(hours: int) -> None:
+    assessed = assess_stray(Stray("s3://b/day=1/notes", ago(hours=hours)), OTHER, NOW)
+
+    assert isinstance(assessed, Uncovered)
+    assert str(assessed) == "s3://b/day=*/notes: no snapshot names it, and it is not known what it contains"
+
+
+def test_of_the_files_beside_a_marker_those_without_field_ids_are_named_and_others_removed() -> None:
+    """The files of a batch in a buffer have no field ids."""
+    batch, beside = Stray("f", ago(hours=99), in_batch=True), StrayContent(True, "A", "A", by_name=True)
+
+    assert isinstance(assess_stray(batch, beside, NOW), Uncovered)
+    assert assess_stray(batch, replace(beside, by_name=False), NOW) is None
+    assert assess_stray(replace(batch, in_batch=False), beside, NOW) is None
+
+
+def test_what_only_its_time_clears_of_an_erasure_is_named() -> None:
+    stray, whole = Stray("f", ago(hours=23)), StrayContent(True, "A", "C")
+    batches, records = a_claim("X", purged_hours_ago=48), a_claim(records=True, purged_hours_ago=48)
+
+    assert [late(stray, whole, [c]) is None for c in (batches, records)] == [True, False]
+    assert [late(stray, UNKNOWN, [c]) is None for c in (batches, records)] == [False, False]
+    assert late(stray, StrayContent(no_rows=True), [records]) is None
 
 
 def test_an_unfinished_upload_holds_the_erasure_until_it_is_old_enough_to_be_aborted() -> None:

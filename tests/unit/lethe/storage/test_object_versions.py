@@ -13,7 +13,7 @@ IO = PyArrowFileIO()
 
 @pytest.mark.parametrize("scheme", ["file://", "file:", ""])
 def test_files_of_a_folder_are_found_listed_deleted_and_gone(tmp_path: Path, scheme: str) -> None:
-    """However their paths are written. What Hadoop writes beside each is none of them."""
+    """However their paths are written, and whatever their names. What Hadoop writes beside a file goes with it."""
     folder = tmp_path / "data" / "r"
     folder.mkdir(parents=True)
     for name in ("f.parquet", "g.parquet", ".f.parquet.crc"):
@@ -26,7 +26,8 @@ def test_files_of_a_folder_are_found_listed_deleted_and_gone(tmp_path: Path, sch
     kept = storage.remove(found[path], every_version=True)
 
     assert found == {path: Remain(path, True)}
-    assert set(listed) == {path, path.replace("f.parquet", "g.parquet")}
+    assert set(listed) == {path, path.replace("f.parquet", "g.parquet"), f"{scheme}{folder}/.f.parquet.crc"}
+    assert not (folder / ".f.parquet.crc").exists()
     assert all(abs((datetime.now(UTC) - at).total_seconds()) < 60 for at in listed.values())
     assert (kept, storage.find([path])) == (None, {})
     assert storage.remove(found[path], every_version=True) is None  # deleting twice does no harm

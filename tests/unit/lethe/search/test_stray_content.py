@@ -1,0 +1,140 @@
+"""What an object holds follows from its content, not from its name."""
+
+import hashlib
+import io
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import fastavro
+import pyarrow as pa
+import pyarrow.orc as orc
+import pyarrow.parquet as pq
+import pytest
+from lethe.contract.result import Progress
+from lethe.contract.run import RunKind
+from lethe.erasure.record import canonical
+from lethe.erasure.strays import OTHER, UNKNOWN, StrayContent
+from lethe.erasure.writers import Writer
+from lethe.ledger.avro import BATCHES
+from lethe.ledger.root import Root
+from lethe.search.own_documents import is_checksum, is_own
+from lethe.search.stray_content import NO_ROWS, content_of
+from pyiceberg.schema import Schema
+from pyiceberg.types import LongType, NestedField, StringType
+
+from tests.support.builders import NOW, RUN, a_batch, a_run, a_run_result
+
+FIELD = 2
+SCHEMA = Schema(NestedField(1, "v", LongType()), NestedField(FIELD, "batch_id", StringType()))
+TABLE = "s3://lake/t"
+
+
+def parquet(*ids: str | None, field_ids: bool = True, **more: list[Any]) -> bytes:
+    meta = {b"PARQUET:field_id": b"2"} if field_ids else None
+    fields = [pa.field("batch_id", pa.string(), metadata=meta), *(pa.field(n, pa.int64()) for n in more)]
+    sink = io.BytesIO()
+    pq.write_table(pa.table([list(ids), *more.values()], schema=pa.schema(fields)), sink)
+    return sink.getvalue()
+
+
+def avro(*fields: Mapping[str, Any]) -> bytes:
+    sink = io.BytesIO()
+    fastavro.writer(sink, {"type": "record", "name": "r", "fields": list(fields)}, [])
+    return sink.getvalue()
+
+
+def puffin(*kinds: str) -> bytes:
+    footer = json.dumps({"blobs": [{"type": k} for k in kinds]}).encode()
+    return b"PFA1" + b"x" * 40 + b"PFA1" + footer + len(footer).to_bytes(4, "little") + b"\0" * 4 + b"PFA1"
+
+
+def an_orc_file() -> bytes:
+    sink = io.BytesIO()
+    orc.write_table(pa.table({"batch_id": ["A"]}), sink)
+    return sink.getvalue()
+
+
+def content(data: bytes, name: str = "data/f", schema: Schema | None = SCHEMA) -> StrayContent:
+    return content_of(io.BytesIO(data), f"{TABLE}/{name}", FIELD, schema)
+
+
+@pytest.mark.parametrize("name", ["data/f.parquet", "data/.f", "_tombstones/f.avro", "data/f.txt"])
+def test_a_parquet_file_is_read_whatever_its_name(name: str) -> None:
+    assert content(parquet("A", "C"), name) == StrayContent(True, "A", "C")
+    assert content(parquet(), name) == NO_ROWS
+    assert content(parquet("A", v=[1], field_ids=False), name) == StrayContent(True, "A", "A", by_name=True)
+    assert content(parquet("A", other=[1], field_ids=False), name) == UNKNOWN
+    assert content(parquet("A", field_ids=False), name, schema=None) == UNKNOWN
+    assert content(parquet("A")[:-3], name) == UNKNOWN
+
+
+def test_other_formats_of_data_files_are_known_by_their_first_bytes() -> None:
+    batch = {"name": "b", "type": "string", "field-id": FIELD}
+
+    assert content(an_orc_file()) == UNKNOWN
+    assert content(avro(batch)) == StrayContent(of_table=True)
+    assert content(avro({**batch, "field-id": 9})) == UNKNOWN
+    assert content(b"Obj\x01 and no more") == UNKNOWN
+    assert content(b"not whole", "data/f.orc") == UNKNOWN
+
+
+@pytest.mark.parametrize(
+    ("data", "expected"),
+    [
+        (b"", NO_ROWS),
+        (puffin("deletion-vector-v1", "deletion-vector-v1"), NO_ROWS),
+        (puffin("deletion-vector-v1", "an-index"), OTHER),
+        (b"PFA1 and no more", OTHER),
+        (b"PK\x03\x04", OTHER),
+        (b"[" * 100_000, OTHER),
+        (b"some text", OTHER),
+    ],
+)
+def test_anything_else_is_empty_or_unknown(data: bytes, expected: StrayContent) -> None:
+    assert content(data) == expected
+
+
+def own_documents() -> dict[str, bytes]:
+    record = canonical(
+        {
+            **dict.fromkeys(("format-version", "table", "restatement", "request", "purge", "expired-snapshots"), 1),
+            **dict.fromkeys(("files", "files-count", "files-bytes", "files-sha256", "verified", "not-covered"), 1),
+        }
+    )
+    signature = dict.fromkeys(("format-version", "algorithm", "key-id", "statement", "signature"), "x")
+    progress = Progress(run_id=RUN, attempt=1, phase="Writing", updated_time=NOW)
+    results = {f"_runs/{k.name}.json": a_run_result(k).to_json().encode() for k in RunKind}
+    return {
+        f"_erasures/x-{hashlib.sha256(record).hexdigest()[:16]}.json": record,
+        "_erasures/x.json.sig": canonical(signature),
+        "_runs/a-1-00000000-writing.json": Writer(RUN, "s3://b", 1, frozenset("A"), 1).to_json(),
+        "_runs/run.json": a_run(RunKind.CONSOLIDATION).to_json().encode(),
+        "_runs/progress.json": progress.to_json().encode(),
+        "_runs/a-stage-1.json": json.dumps({"batches": [], "refused": [], "missing": {}}).encode(),
+        "_tombstones/1-root.json": Root("u", 1, RUN).encode(),
+        "_tombstones/1-batches.avro": BATCHES.encode([a_batch("A")]).content,
+        "_events/1.json": json.dumps({"format-version": 1, "table-uuid": "u", "dataset": "d"}).encode(),
+        **results,
+    }
+
+
+@pytest.mark.parametrize("name", own_documents())
+def test_what_lethe_writes_beside_a_table_is_recognized_by_its_form(name: str) -> None:
+    data, folder = own_documents()[name], name.partition("/")[0]
+
+    assert is_own(f"{TABLE}/{name}", data)
+    assert content(data, name) == NO_ROWS
+    assert not is_own(f"{TABLE}/data/{name.partition('/')[2]}", data)
+    assert not is_own(f"{TABLE}/{folder}/x.json", b'{"name": "somebody"}')
+    if data.startswith(b"{"):
+        changed = json.dumps({**json.loads(data), "name": "somebody"}).encode()
+        assert not is_own(f"{TABLE}/{name}", changed)
+
+
+def test_a_checksum_file_has_the_size_that_its_file_requires() -> None:
+    good = b"crc\0" + (512).to_bytes(4, "big") + b"1234" * 3
+
+    assert [is_checksum(good, size) for size in (1024, 1025, 1536, 1537)] == [False, True, True, False]
+    assert not is_checksum(b"crc\0 somebody", 1)
+    assert not is_checksum(b"crc\0" + bytes(4), 0)
