@@ -1,5 +1,6 @@
 """`lethe local` as its users run it: the operator, the committer and runs as processes, and the commands beside them."""
 
+import base64
 import json
 import signal
 from pathlib import Path
@@ -138,6 +139,30 @@ def test_values_to_erase_come_from_standard_input_and_are_never_printed(dataset:
     ] == ["gone"]
     for ended in (erased, made, again):
         assert "31337" not in ended.stdout + ended.stderr
+
+
+def test_after_an_erase_nothing_but_the_table_holds_the_value(dataset: Lake) -> None:
+    """The run got it from the Secret, which belongs to the Restatement. All is searched: logs, databases, volumes."""
+    value, before = 3133731337, dataset.batches()
+    dataset.put("person", value)
+    dataset.wait_until("promoted", lambda: dataset.promoted(before + 1))
+    location = Path(dataset.table().location().removeprefix("file://"))
+    encoded = base64.b64encode(str(value).encode())[:12]
+
+    def copies() -> list[str]:
+        files = (p for p in dataset.home.rglob("*") if p.is_file() and not p.is_relative_to(location))
+        return [str(p) for p in files if any(form in p.read_bytes() for form in (str(value).encode(), encoded))]
+
+    arguments = ("erase", "orders", "--column", "id", "--values", "-", "--name", "forget", "--wait")
+    erased = dataset.lethe(*arguments, told=f"{value}\n")
+    held = copies()
+    dataset.wait_until("ended", lambda: {Path(p).parent for p in copies()} == {dataset.home})
+    dataset.done("delete", "restatement", "forget")
+
+    assert erased.returncode == 0, erased.stdout + erased.stderr
+    assert held  # the Secret, at least, was there
+    dataset.wait_until("forgotten", lambda: not copies())
+    assert value not in dataset.ids()
 
 
 def test_after_a_kill_it_goes_on_where_it_was(dataset: Lake) -> None:

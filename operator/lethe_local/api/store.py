@@ -1,6 +1,9 @@
 """The objects of the API and their latest changes, in one SQLite file. I/O.
 
 Each write is one transaction, so the process may be killed at any moment. Versions of objects are the numbers of their changes.
+
+A Secret may hold values of an Erase. When it is changed or deleted, its former content leaves the file, too: the earlier changes
+of it are emptied, and SQLite overwrites what it frees.
 """
 
 import json
@@ -16,6 +19,7 @@ from typing import Any, Final
 Json = dict[str, Any]
 # Changes that are kept for watches. An older watch must list again.
 KEPT_CHANGES: Final = 20_000
+SECRETS: Final = "secrets"  # the key of the kind
 _SCHEMA: Final = """
 CREATE TABLE IF NOT EXISTS objects (
   kind TEXT, namespace TEXT, name TEXT, uid TEXT, body TEXT, PRIMARY KEY (kind, namespace, name)
@@ -55,7 +59,9 @@ class Store:
         self._connection = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
         self._connection.execute("PRAGMA journal_mode = WAL")
         self._connection.execute("PRAGMA synchronous = NORMAL")
+        self._connection.execute("PRAGMA secure_delete = ON")
         self._connection.executescript(_SCHEMA)
+        self._truncate_log()  # a process that was killed may have left it
         self._changed = threading.Condition(threading.RLock())
         self._closed = False
 
@@ -66,8 +72,11 @@ class Store:
             self._require_open()
             self._connection.execute("BEGIN IMMEDIATE")
             try:
-                yield Transaction(self._connection)
+                writing = Transaction(self._connection)
+                yield writing
                 self._connection.execute("COMMIT")
+                if writing.forgets:  # the log of the database has the former content, too
+                    self._truncate_log()
             except BaseException:
                 if self._connection.in_transaction:  # SQLite itself ends one for which there is no space
                     self._connection.execute("ROLLBACK")
@@ -101,6 +110,10 @@ class Store:
             self._changed.notify_all()
             self._connection.close()
 
+    def _truncate_log(self) -> None:
+        """Write the log of the database into its file, and empty it."""
+        self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+
     def _require_open(self) -> None:
         if self._closed:
             raise StoreClosed
@@ -122,6 +135,7 @@ class Transaction:
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
+        self.forgets = False  # whether it removes content that must not stay in the file
 
     def get(self, kind: str, namespace: str, name: str) -> Json | None:
         row = self._connection.execute(
@@ -156,6 +170,8 @@ class Transaction:
         stored = {**body, "metadata": metadata}
         text = json.dumps(stored)
         namespace = metadata.get("namespace", "")
+        if kind == SECRETS and type is not ChangeType.ADDED:
+            self._forget(kind, namespace, metadata["name"])
         self._connection.execute(
             "INSERT OR REPLACE INTO objects VALUES (?, ?, ?, ?, ?)",
             (kind, namespace, metadata["name"], metadata["uid"], text),
@@ -169,13 +185,35 @@ class Transaction:
         self._connection.execute(
             "DELETE FROM objects WHERE kind = ? AND namespace = ? AND name = ?", (kind, namespace, metadata["name"])
         )
-        self._note(kind, namespace, ChangeType.DELETED, json.dumps({**body, "metadata": metadata}))
+        last = {**body, "metadata": metadata}
+        if kind == SECRETS:
+            self._forget(kind, namespace, metadata["name"])
+            last = _emptied(last)
+        self._note(kind, namespace, ChangeType.DELETED, json.dumps(last))
+
+    def _forget(self, kind: str, namespace: str, name: str) -> None:
+        """Empty the earlier changes of an object."""
+        self.forgets = True
+        rows = self._connection.execute(
+            "SELECT version, body FROM changes WHERE kind = ? AND namespace = ?", (kind, namespace)
+        ).fetchall()
+        for version, text in rows:
+            body = json.loads(text)
+            if body["metadata"]["name"] == name:
+                emptied = json.dumps(_emptied(body))
+                self._connection.execute("UPDATE changes SET body = ? WHERE version = ?", (emptied, version))
 
     def _note(self, kind: str, namespace: str, type: ChangeType, text: str) -> None:
         cursor = self._connection.execute(
             "INSERT INTO changes (kind, namespace, type, body) VALUES (?, ?, ?, ?)", (kind, namespace, type.value, text)
         )
         self._connection.execute("DELETE FROM changes WHERE version <= ?", ((cursor.lastrowid or 0) - KEPT_CHANGES,))
+
+
+def _emptied(secret: Mapping[str, Any]) -> Json:
+    """A Secret without its content. Annotations may have a copy of it: that of `kubectl apply`."""
+    metadata = {k: v for k, v in secret["metadata"].items() if k != "annotations"}
+    return {**{k: v for k, v in secret.items() if k not in ("data", "stringData")}, "metadata": metadata}
 
 
 def _version(connection: sqlite3.Connection) -> int:

@@ -25,6 +25,8 @@ log = logging.getLogger(__name__)
 
 Json = dict[str, Any]
 LOOK_SECONDS: Final = 0.5
+KILLED_SECONDS: Final = 10.0  # a killed process is gone after milliseconds, unless its disk hangs
+KEPT: Final = frozenset({process.LOG_FILE, process.PID_FILE})  # of the folder of a pod that has ended
 _PACKAGES: Final = Path(__file__).resolve().parents[2]
 _MODULES: Final[Mapping[str, str]] = {"driver": "lethe_spark.apps.app", "warm-driver": "lethe_spark.warm_driver"}
 
@@ -47,9 +49,16 @@ class Node:
         self._by_name = {k.resource.name: k for k in kinds.values()}
 
     def recover(self) -> None:
-        """End what an earlier life has left. Its pods have failed."""
-        for pod in self.objects.list(self._pods, "")[0]:
-            process.kill_leftover(self._folder(pod))
+        """End what an earlier life has left, and remove what its pods got. Its pods have failed."""
+        pods = self.objects.list(self._pods, "")[0]
+        known = {self._folder(pod) for pod in pods}
+        for folder in self.runs.iterdir() if self.runs.exists() else ():
+            if folder not in known:  # its pod was removed, and its folder was not
+                _end_leftover(folder)
+                shutil.rmtree(folder, ignore_errors=True)
+        for pod in pods:
+            _end_leftover(self._folder(pod))
+            remove_inputs(self._folder(pod))
             if (pod.get("status") or {}).get("phase") in ("Pending", "Running"):
                 self._set_status(self._pods, pod, _ended(pod, 137, "The machine or `lethe local` was stopped."))
 
@@ -70,6 +79,8 @@ class Node:
         ends = time.monotonic() + process.GRACE_SECONDS
         for running in self._processes.values():
             running.wait(ends - time.monotonic())
+            running.kill()
+            remove_inputs(running.folder)
 
     def leave(self) -> None:
         self._leaving.set()
@@ -121,6 +132,7 @@ class Node:
         try:
             self._processes[pod["metadata"]["uid"]] = self._process(pod)
         except (VolumeMissing, OSError) as e:
+            remove_inputs(self._folder(pod))
             self._set_status(self._pods, pod, _ended(pod, 128, f"The process cannot be started: {e}"))
             return
         state = {
@@ -158,6 +170,7 @@ class Node:
                 return None
             if (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed"):
                 return pod
+            remove_inputs(self._folder(pod))
             return self._set_status(self._pods, pod, _ended(pod, 128, "The process was not started."))
         code = running.exit_code
         if code is None:
@@ -165,8 +178,7 @@ class Node:
                 running.stop()
             return pod
         running.kill()  # what the process has started and left
-        shutil.rmtree(running.folder / "scratch", ignore_errors=True)
-        shutil.rmtree(running.folder / "tmp", ignore_errors=True)
+        remove_inputs(running.folder)
         ended = self._set_status(self._pods, pod, _ended(pod, code))
         del self._processes[uid]  # not earlier: if the status cannot be written, the next look does it
         return ended
@@ -219,6 +231,23 @@ class Node:
 
     def _folder(self, pod: Json) -> Path:
         return self.runs / pod["metadata"]["name"]
+
+
+def _end_leftover(folder: Path) -> None:
+    process.kill_leftover(folder)
+    process.wait_for_leftover(folder, KILLED_SECONDS)
+
+
+def remove_inputs(folder: Path) -> None:
+    """Remove what a pod got and left, when it has ended: volumes with values of an Erase, keys and credentials, temporary files.
+    The log stays."""
+    for path in folder.iterdir() if folder.is_dir() else ():
+        if path.name in KEPT:
+            continue
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink(missing_ok=True)
 
 
 def node_environment(account: Path, port: int) -> dict[str, str]:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Final
 
 PID_FILE: Final = "pid"
+LOG_FILE: Final = "log"
 GRACE_SECONDS: Final = 30.0
 # Names the folder of the pod in the environment of its processes.
 FOLDER_VARIABLE: Final = "LETHE_POD_FOLDER"
@@ -60,7 +61,7 @@ class PodProcess:
 
 def start(command: Sequence[str], environ: Mapping[str, str], folder: Path) -> PodProcess:
     """Start a process whose output goes to `log` in its folder. Raises: OSError."""
-    with (folder / "log").open("ab") as log:
+    with (folder / LOG_FILE).open("ab") as log:
         process = subprocess.Popen(
             command,
             env={**environ, FOLDER_VARIABLE: str(folder)},
@@ -80,6 +81,13 @@ def kill_leftover(folder: Path) -> None:
     if pid is not None:
         _signal(pid, signal.SIGKILL)
     _kill_groups(folder)
+
+
+def wait_for_leftover(folder: Path, seconds: float) -> None:
+    """Wait until the processes that `kill_leftover` has killed are gone, so that they write no more files."""
+    ends = time.monotonic() + seconds
+    while time.monotonic() < ends and (is_running(folder) or any(_of_folder(folder))):
+        time.sleep(0.02)
 
 
 def is_running(folder: Path) -> bool:

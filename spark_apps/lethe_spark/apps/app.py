@@ -34,6 +34,7 @@ from pyspark.sql import SparkSession
 from lethe_spark.apps.scaling import RunSession
 from lethe_spark.run import arguments, progress, result
 from lethe_spark.run.context import Cancelled, RunContext, crash_point
+from lethe_spark.run.core_dumps import forbid_core_dumps
 from lethe_spark.run.foreign_errors import understood
 from lethe_spark.run.redact import RedactingFormatter, log_to_stderr, secrets_of
 
@@ -45,6 +46,7 @@ STOP_SECONDS: Final = 30
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Carry out the runs and return the exit code."""
+    forbid_core_dumps()
     formatter = log_to_stderr()
     tracing.start("lethe-run")
     given = arguments.parse(sys.argv[1:] if argv is None else argv, os.environ)

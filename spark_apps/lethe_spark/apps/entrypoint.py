@@ -12,6 +12,7 @@ Uses only the standard library, and nothing of Lethe.
 
 import glob
 import os
+import resource
 import sys
 from collections.abc import Mapping, Sequence
 from typing import Final
@@ -79,6 +80,9 @@ def _executor(environ: Mapping[str, str], jars: Sequence[str]) -> list[str]:
     return [
         JAVA,
         *(options[n] for n in sorted(options)),
+        # The memory of an executor holds values of rows. It must not get onto the disk of a node.
+        "-XX:-CreateCoredumpOnCrash",
+        "-XX:-HeapDumpOnOutOfMemoryError",
         f"-XX:SharedArchiveFile={SPARK_HOME}/jars/classes.jsa",
         "-Xlog:cds=off",
         "-Xlog:cds+dynamic=off",
@@ -102,6 +106,7 @@ def _executor(environ: Mapping[str, str], jars: Sequence[str]) -> list[str]:
 
 def main() -> None:
     clean = environment(os.environ)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # no core dumps, for the same reason
     wanted = command(sys.argv[1:], clean, glob.glob(f"{SPARK_HOME}/jars/*.jar"))
     os.execve(TINI, ["tini", "--", *wanted], clean)
 

@@ -32,6 +32,7 @@ from lethe_spark.apps.session import started_session
 from lethe_spark.jvm.gateway import heap_after_collection, is_jvm_alive
 from lethe_spark.jvm.scan_tasks import forget_staged
 from lethe_spark.run import arguments, result
+from lethe_spark.run.core_dumps import forbid_core_dumps
 from lethe_spark.run.foreign_errors import understood
 from lethe_spark.run.handover import ANSWERS, Handover, SessionAnswer
 from lethe_spark.run.launching import QUICK_START, with_java_options
@@ -50,6 +51,7 @@ ENDS_WITHIN_SECONDS: Final = 2.0
 
 def main() -> int:
     """Serve until the standard input ends or SIGTERM. Returns: the exit code."""
+    forbid_core_dumps()
     formatter = log_to_stderr()
     tracing.start("lethe-run")
     confs = with_java_options(arguments.parse(sys.argv[1:], {}).confs, OPTIONS)

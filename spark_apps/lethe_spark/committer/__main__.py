@@ -10,6 +10,7 @@ from lethe.decoder.process import prepare
 
 from lethe_spark.committer.serve import BROKEN, CommitterProcess, ServeSettings, end
 from lethe_spark.jvm.standalone_jvm import HEAP, SmallJvm
+from lethe_spark.run.core_dumps import forbid_core_dumps
 from lethe_spark.run.launching import launch_confs
 from lethe_spark.run.redact import log_to_stderr
 
@@ -17,6 +18,7 @@ log = logging.getLogger(__name__)
 
 
 def main() -> None:
+    forbid_core_dumps()
     formatter = log_to_stderr()
     tracing.start("lethe-committer")
     try:

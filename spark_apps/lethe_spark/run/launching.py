@@ -21,6 +21,8 @@ DEFAULT_JARS: Final = "~/.cache/lethe/jars"
 JAVA_OPTIONS: Final = "spark.driver.extraJavaOptions"
 # For a JVM that lives for seconds, or whose work Python does: Java's second compiler would take more time than it saves.
 QUICK_START: Final = "-XX:TieredStopAtLevel=1"
+# The memory of a run holds values of rows, also erased ones. It must not get onto a disk. See `lethe_spark.run.core_dumps`.
+NO_DUMPS: Final = ("-XX:-CreateCoredumpOnCrash", "-XX:-HeapDumpOnOutOfMemoryError")
 ARCHIVE: Final = "classes.jsa"  # in the folder of the jars; archive_classes.py makes it
 
 
@@ -52,7 +54,7 @@ def launch_confs(confs: Mapping[str, str], environ: Mapping[str, str]) -> dict[s
     folders = jar_folders(environ)
     wanted.setdefault("spark.driver.extraClassPath", os.pathsep.join(class_path(folders)))
     # user.home: if the uid has no passwd entry, Java sets it to "?", and libraries write to a folder of that name.
-    options = f"-Djava.io.tmpdir={scratch} -Duser.home={tempfile.gettempdir()} -Duser.timezone=UTC"
+    options = f"{' '.join(NO_DUMPS)} -Djava.io.tmpdir={scratch} -Duser.home={tempfile.gettempdir()} -Duser.timezone=UTC"
     if os.path.exists(archive := f"{folders[0]}/{ARCHIVE}"):
         options = f"{' '.join(archive_options(archive))} {options}"
     return with_java_options(wanted, options)

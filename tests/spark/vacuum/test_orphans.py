@@ -162,7 +162,9 @@ def test_litter_stays_while_it_is_young_and_behind_the_end_of_the_window_and_whe
 
     with story.table().transaction() as change:
         change.set_properties({"gc.enabled": "false"})
-    assert sweep(story, "2") == (0, set())
+    kept = maintain(story, key="2", remove_orphan_files=True)
+    assert (kept.orphan_files_removed, "the table property gc.enabled is not true" in kept.message) == (0, True)
+    assert set(below(story)) >= set(LITTER)
     with story.table().transaction() as change:
         change.remove_properties("gc.enabled")
     assert set(LITTER) <= sweep(story, "3")[1]

@@ -1,5 +1,6 @@
 """Objects behave as those of a Kubernetes API server: versions, conflicts, subresources, owners, watches, restarts."""
 
+import base64
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -7,6 +8,7 @@ from typing import Any
 
 import pytest
 from lethe_local.api.errors import ApiError
+from lethe_local.api.kinds import SECRETS
 from lethe_local.api.objects import Objects, merged
 from lethe_local.api.selectors import matches
 from lethe_local.api.store import KEPT_CHANGES, ChangeType, Store, StoreClosed
@@ -156,6 +158,33 @@ def test_the_state_is_there_after_a_restart(tmp_path: Path) -> None:
     after = again.patch("a", {"data": {"k": "new"}})
     assert int(after["metadata"]["resourceVersion"]) > int(before["metadata"]["resourceVersion"])
     first.close()
+
+
+@pytest.mark.parametrize("by", ["delete", "change"])
+def test_the_former_content_of_a_secret_leaves_the_files_of_the_database(tmp_path: Path, by: str) -> None:
+    """Also from the changes that are kept for watches, from the log of the database, and from freed pages."""
+    store = Store(tmp_path / "state.db")
+    client = Client(Objects(store), SECRETS)
+    value = base64.b64encode(b"passenger <7>" * 2000).decode()
+    applied = {"kubectl.kubernetes.io/last-applied-configuration": f'{{"data": "{value}"}}'}
+
+    def left() -> list[str]:
+        return [p.name for p in tmp_path.iterdir() if value[:40].encode() in p.read_bytes()]
+
+    client.create(named("erase-x", {"kind": "Secret", "metadata": {"annotations": applied}, "data": {"k": value}}))
+    client.create(named("other", {"kind": "Secret", "metadata": {}, "data": {"k": "b3RoZXI="}}))
+    before = left()
+    if by == "delete":
+        client.delete("erase-x")
+    else:
+        client.patch("erase-x", {"data": {"k": "bmV3"}, "metadata": {"annotations": None}})
+
+    assert before
+    assert left() == []
+    assert client.get("other")["data"] == {"k": "b3RoZXI="}
+    changes = store.changes("secrets", 0, 0)
+    assert changes is not None
+    assert [c.type for c in changes[0]] == ["ADDED", "ADDED", "DELETED" if by == "delete" else "MODIFIED"]
 
 
 def test_a_failed_transaction_changes_nothing(objects: Objects, maps: Client) -> None:

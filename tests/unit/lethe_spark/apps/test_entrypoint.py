@@ -73,6 +73,7 @@ def test_an_executor_gets_the_options_of_its_driver_in_their_order() -> None:
     assert wanted[wanted.index("--driver-url") + 1] == EXECUTOR["SPARK_DRIVER_URL"]
     assert wanted[wanted.index("--podName") + 1] == "flights-exec-3"
     assert {"-Xms900m", "-Xmx900m", "-Dspark.master=k8s://"} < set(wanted)
+    assert {"-XX:-CreateCoredumpOnCrash", "-XX:-HeapDumpOnOutOfMemoryError"} < set(wanted)
 
 
 def test_an_executor_whose_driver_left_something_out_does_not_start() -> None:
@@ -82,7 +83,7 @@ def test_an_executor_whose_driver_left_something_out_does_not_start() -> None:
 
 def test_nothing_of_the_pod_s_is_executed_before_the_variables_are_dropped(tmp_path: Path) -> None:
     """As the image starts it, with code that waits in a shell's start file and in Python's."""
-    (tmp_path / "tini").write_text("#!/bin/sh\nenv\n")
+    (tmp_path / "tini").write_text("#!/bin/sh\nenv\necho CORE=$(ulimit -c)\n")
     (tmp_path / "tini").chmod(0o755)
     for name in ("sitecustomize", "usercustomize", "glob"):
         (tmp_path / f"{name}.py").write_text("print('MINE')")
@@ -108,4 +109,4 @@ def test_nothing_of_the_pod_s_is_executed_before_the_variables_are_dropped(tmp_p
     seen = dict(line.partition("=")[::2] for line in done.stdout.splitlines())
     assert seen["PYTHONPATH"] == OWN["PYTHONPATH"]
     assert not {"BASH_ENV", "ENV", "PYTHONSTARTUP"} & seen.keys()
-    assert seen["APP_MODE"] == "x"
+    assert (seen["APP_MODE"], seen["CORE"]) == ("x", "0")

@@ -1,6 +1,10 @@
 """What a JVM is started with."""
 
+import ast
 import os
+import subprocess
+import sys
+from importlib.resources import files
 from pathlib import Path
 
 import pytest
@@ -31,6 +35,30 @@ def test_a_session_starts_without_the_catalogs_secrets_and_in_writable_places() 
     assert "-Djava.io.tmpdir=/scratch" in confs["spark.driver.extraJavaOptions"]
     assert confs["spark.driver.extraJavaOptions"].endswith("-Dx=y")
     assert "spark.driver.host" not in confs
+
+
+def test_the_memory_of_a_run_does_not_get_onto_the_disk() -> None:
+    """It holds values of rows, also erased ones. Python and all that it starts may write no core dump, and Java no heap."""
+    shown = "import resource; print(resource.getrlimit(resource.RLIMIT_CORE))"
+    script = (
+        "import subprocess, sys; from lethe_spark.run.core_dumps import forbid_core_dumps; forbid_core_dumps(); "
+        f"sys.exit(subprocess.call([sys.executable, '-c', {shown!r}]))"
+    )
+
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    options = launch_confs({}, {"SPARK_HOME": "/opt/spark"})["spark.driver.extraJavaOptions"].split()
+
+    assert done.stdout.strip() == "(0, 0)"
+    assert {"-XX:-CreateCoredumpOnCrash", "-XX:-HeapDumpOnOutOfMemoryError"} <= set(options)
+
+
+@pytest.mark.parametrize("module", ["apps.app", "apps.warm_session", "committer.__main__", "warm_driver.__main__"])
+def test_every_program_of_a_run_forbids_core_dumps_first(module: str) -> None:
+    path = files("lethe_spark").joinpath(f"{module.replace('.', '/')}.py")
+    (main,) = (n for n in ast.parse(path.read_text()).body if isinstance(n, ast.FunctionDef) and n.name == "main")
+    first = next(n for n in main.body if not (isinstance(n, ast.Expr) and isinstance(n.value, ast.Constant)))
+
+    assert ast.unparse(first) == "forbid_core_dumps()"
 
 
 def test_the_jars_are_named_one_by_one_in_an_order_of_their_own(image: dict[str, str]) -> None:
