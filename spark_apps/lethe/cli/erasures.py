@@ -1,5 +1,6 @@
 """`lethe erasures` lists, shows and verifies the erasures of a table and their records."""
 
+import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -114,8 +115,9 @@ def show(table: str, restatement: str, as_json: bool, batch_column: str) -> None
 @click.option(
     "--values",
     "values_file",
-    type=_FILE,
-    help="A file of values, one per line. With --storage: search every object for them. With --digest-key: compare their digest.",
+    type=click.Path(exists=True, dir_okay=False, allow_dash=True, path_type=Path),
+    help="A file of values, one per line, or - for the standard input. With --storage: search every object for them. With "
+    "--digest-key: compare their digest.",
 )
 @click.option(
     "--digest-key",
@@ -137,8 +139,9 @@ def verify(
     a problem.
 
     Compares each record with its hash in the ledger, with its erasure, and with its signature. With --storage, also lists every
-    location of the table: the removed files must be gone, and no Parquet file may contain rows of the erased batches. Lethe does
-    not keep the values of an Erase by records: give them with --values to search for them. The output contains no values.
+    location of the table: the removed files must be gone, and no data file may contain rows of the erased batches, whatever its
+    name. Lethe does not keep the values of an Erase by records: give them with --values to search every object for them. Objects
+    that cannot be searched are problems, too. The output contains no values.
     """
     given = _given(len(restatements), **files)
     with working("reading the records"):
@@ -199,8 +202,9 @@ def _given(
         )
     digest_key = _digest_key(digest_key_file) if digest_key_file is not None else b""
     keys = [key for f in key_files for key in load_known_keys(f.read_bytes(), str(f))]
-    values = _values(values_file) if values_file is not None else []
-    return GivenEvidence(keys, storage, values, values_file.read_bytes() if values_file else None, digest_key)
+    content = _content_of_values(values_file) if values_file is not None else None
+    values = _values(content, str(values_file)) if content is not None else []
+    return GivenEvidence(keys, storage, values, content, digest_key)
 
 
 def _verify_record(opened: Opened, erasure: KnownErasure, given: GivenEvidence) -> list[Problem]:
@@ -223,9 +227,7 @@ def _verify_storage(
     notes: list[str] = []
     if not listed.storage.tells_versions:
         notes.append("the storage cannot list older versions of objects")
-    other = sum(p.endswith((".orc", ".avro")) and "/metadata/" not in p for p in listed.own)
-    if other:
-        notes.append(f"{other} data files in ORC or Avro were not searched for batches")
+    unread: dict[str, str] = {}
     field_id = opened.facts.batch_field_id
     with progress() as bar:
         for erasure in chosen:
@@ -239,26 +241,28 @@ def _verify_storage(
                 if not values:
                     notes.append(f"{erasure.name}: Lethe does not keep its values: give --values to search for them")
                 continue
-            task = bar.add_task(erasure.name, total=len(listed.data))
+            task = bar.add_task(erasure.name, total=len(listed.own))
             column = storage_check.SearchedColumn(field_id, opened.table.schema().find_column_name(field_id) or "")
             rows = storage_check.files_with_batches(
                 listed, column, erasure.result.batch_ids, partial(bar.advance, task)
             )
-            found += _found_in_storage(erasure.name, "BatchIsThere", "data files with rows of its batches", rows)
+            found += _found_in_storage(
+                erasure.name, "BatchIsThere", "data files with rows of its batches", rows.holding
+            )
+            unread |= rows.unreadable
         if values:
-            task = bar.add_task("values", total=len(listed.own))
-            holding = storage_check.objects_with_values(listed, values, partial(bar.advance, task))
-            found += _found_in_storage("", "ValueIsThere", "objects with one of the values", holding)
+            task = bar.add_task("values", total=len(listed.paths))
+            objects = storage_check.objects_with_values(listed, values, partial(bar.advance, task))
+            found += _found_in_storage("", "ValueIsThere", "objects with one of the values", objects.holding)
+            unread |= objects.unreadable
+    found += (Problem("", "NotReadable", f"{path} cannot be searched: {why}.") for path, why in sorted(unread.items()))
     return found, notes
 
 
 def _found_in_storage(restatement: str, code: str, what: str, paths: Sequence[str]) -> Iterable[Problem]:
     if not paths:
         return ()
-    first = ", ".join(paths[: storage_check.MAX_NAMED_FILES])
-    rest = len(paths) - storage_check.MAX_NAMED_FILES
-    more = f" and {rest} more" if rest > 0 else ""
-    return (Problem(restatement, code, f"the storage contains {len(paths)} {what}: {first}{more}."),)
+    return (Problem(restatement, code, f"the storage contains {len(paths)} {what}: {', '.join(paths)}."),)
 
 
 def _digest_key(path: Path) -> bytes:
@@ -271,10 +275,14 @@ def _digest_key(path: Path) -> bytes:
     return key
 
 
-def _values(path: Path) -> list[str]:
+def _content_of_values(path: Path) -> bytes:
+    return sys.stdin.buffer.read() if str(path) == "-" else path.read_bytes()
+
+
+def _values(content: bytes, path: str) -> list[str]:
     """Raises: InputError (InvalidValues)."""
     try:
-        lines = path.read_text("utf-8-sig").split("\n")
+        lines = content.decode("utf-8-sig").split("\n")
     except UnicodeDecodeError:
         raise InputError("InvalidValues", f"{path} is not UTF-8 text.") from None
     found = sorted({line.removesuffix("\r") for line in lines if line.strip()})

@@ -90,5 +90,5 @@ def flights(catalog: Catalog) -> Kept:
 
 @pytest.fixture
 def lethe() -> Callable[..., Result]:
-    """Runs the command: arguments in, exit code and output out."""
-    return lambda *arguments: CliRunner().invoke(cli, [str(a) for a in arguments])
+    """Runs the command: arguments and a text for its standard input in, exit code and output out."""
+    return lambda *arguments, told=None: CliRunner().invoke(cli, [str(a) for a in arguments], input=told)

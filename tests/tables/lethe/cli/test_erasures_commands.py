@@ -1,12 +1,18 @@
 """`lethe erasures`, as an auditor runs it, on a real table without Spark: what was changed after the fact is found."""
 
+import gzip
+import io
 import json
 import shutil
+import zipfile
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import fastavro
+import pyarrow as pa
+import pyarrow.orc as orc
 import pyarrow.parquet as pq
 import pytest
 from click.testing import Result
@@ -238,6 +244,58 @@ def test_a_value_is_searched_for_in_every_object_and_not_printed(
     assert (clean.exit_code, codes(of_rows)) == (0, ["ValueIsThere"])
     assert (found.exit_code, "3 objects with one of the values" in found.output) == (1, True), found.output
     assert "Lovelace" not in found.output
+
+
+def test_every_object_that_holds_a_value_or_cannot_be_searched_is_named_whatever_its_name(
+    erased: Erased, lethe: Command
+) -> None:
+    """The value comes from the standard input. No message contains it."""
+    value = "Ada Lovelace"
+    folder = Path(erased.kept.table.location().removeprefix("file://"))
+    rows, text = pa.BufferOutputStream(), f"{value}\n".encode()
+    pq.write_table(pa.table({"x": [value]}), rows)
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("rows.parquet", rows.getvalue().to_pybytes())
+    holding = {
+        "data/.hidden.parquet": rows.getvalue().to_pybytes(),
+        "data/_temporary/0/part-0": rows.getvalue().to_pybytes(),
+        "_runs/leftover": gzip.compress(text),
+        "checkpoints/0/archive": gzip.compress(packed.getvalue()),
+        "metadata/old.metadata.json": json.dumps({"comment": value}).encode(),
+        "_erasures/copy.json": text,
+    }
+    unreadable = {"data/broken.parquet": b"PAR1 and no more", "data/secret.bin": bytes(range(256))}
+    for name, content in {**holding, **unreadable}.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(content)
+
+    found = lethe("erasures", "verify", NAME, "--storage", "--values", "-", "--json", told=f"{value}\n")
+
+    problems = json.loads(found.output)["problems"]
+    (there,) = (p["what"] for p in problems if p["code"] == "ValueIsThere")
+    assert found.exit_code == 1
+    assert f" {len(holding)} objects" in there
+    assert [n for n in holding if f"/{n}" not in there] == []
+    named = [p["what"].partition(" ")[0].rpartition("/")[2] for p in problems if p["code"] == "NotReadable"]
+    assert named == ["broken.parquet", "secret.bin"]
+    assert "Lovelace" not in found.output
+    assert "Ada" not in found.output
+
+
+def test_rows_of_a_batch_are_found_in_any_format_and_under_any_name(erased: Erased, lethe: Command) -> None:
+    data = erased.removed.parent
+    orc.write_table(pa.table({"batch_id": ["A"]}), data / ".rows")
+    with (data / "rows").open("wb") as stream:
+        schema = {"type": "record", "name": "r", "fields": [{"name": "batch_id", "type": "string"}]}
+        fastavro.writer(stream, schema, [{"batch_id": "A"}])
+    shutil.copy(erased.bin, data / "_temporary.bak")
+
+    found = lethe("erasures", "verify", NAME, "--storage", "--json")
+
+    (problem,) = json.loads(found.output)["problems"]
+    assert problem["code"] == "BatchIsThere"
+    assert problem["what"].startswith("the storage contains 3 data files")
 
 
 def test_the_digest_of_the_batches_is_compared(erased: Erased, lethe: Command, tmp_path: Path) -> None:  # noqa: ARG001

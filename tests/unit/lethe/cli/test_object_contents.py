@@ -1,0 +1,170 @@
+"""A value is found in whatever holds it, and what cannot be taken apart is said to be unreadable."""
+
+import base64
+import bz2
+import datetime
+import gzip
+import io
+import json
+import lzma
+import tarfile
+import uuid
+import zipfile
+from typing import Any
+
+import fastavro
+import pyarrow as pa
+import pyarrow.orc as orc
+import pyarrow.parquet as pq
+import pytest
+from lethe.cli import object_contents
+from lethe.cli.object_contents import Unreadable, Values, holds
+
+VALUE = "Zoë <7> Lovelace"
+TEXT = f"some text with {VALUE} in it\n".encode() * 50
+
+
+def parquet(column: Any, kind: pa.DataType | None = None) -> bytes:
+    sink = io.BytesIO()
+    pq.write_table(pa.table({"c": pa.array(column, kind)}), sink, compression="zstd", use_dictionary=False)
+    return sink.getvalue()
+
+
+def an_orc_file(column: Any) -> bytes:
+    sink = io.BytesIO()
+    orc.write_table(pa.table({"c": column}), sink, compression="zlib")
+    return sink.getvalue()
+
+
+def avro(value: Any, kind: str) -> bytes:
+    sink = io.BytesIO()
+    schema = {"type": "record", "name": "r", "fields": [{"name": "c", "type": {"type": "array", "items": kind}}]}
+    fastavro.writer(sink, schema, [{"c": [value]}], codec="deflate")
+    return sink.getvalue()
+
+
+def compressed(codec: str, content: bytes = TEXT) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.CompressedOutputStream(sink, codec) as stream:
+        stream.write(content)
+    return bytes(sink.getvalue().to_pybytes())
+
+
+def a_zip(content: bytes = TEXT, name: str = "x") -> bytes:
+    sink = io.BytesIO()
+    with zipfile.ZipFile(sink, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr(name, content)
+    return sink.getvalue()
+
+
+def a_tar(content: bytes = TEXT, mode: str = "w") -> bytes:
+    sink = io.BytesIO()
+    with tarfile.open(fileobj=sink, mode=mode) as archive:  # type: ignore[call-overload]
+        member = tarfile.TarInfo("x")
+        member.size = len(content)
+        archive.addfile(member, io.BytesIO(content))
+    return sink.getvalue()
+
+
+def puffin(blob: bytes, **more: str) -> bytes:
+    footer = {"blobs": [{"type": "index", "offset": 4, "length": len(blob), **more}]}
+    text = json.dumps(footer).encode()
+    return b"PFA1" + blob + b"PFA1" + text + len(text).to_bytes(4, "little") + b"\0" * 4 + b"PFA1"
+
+
+HOLDING = {
+    "text": TEXT,
+    "JSON": json.dumps({"comment": VALUE}).encode(),
+    "UTF-16": TEXT.decode().encode("utf-16"),
+    "Latin-1 in text": TEXT.decode().encode("latin-1"),
+    "Base64": json.dumps({"k": base64.b64encode(b"x" + TEXT).decode()}).encode(),
+    "Parquet": parquet([VALUE, None]),
+    "Parquet, nested": parquet([[{"a": [VALUE]}]]),
+    "Parquet, map": parquet([[("k", VALUE)]], pa.map_(pa.string(), pa.string())),
+    "Parquet, within a text": parquet([f"dear {VALUE}"]),
+    "Parquet, binary": parquet([VALUE.encode()], pa.binary()),
+    "Parquet, dictionary": parquet(pa.array([VALUE]).dictionary_encode()),
+    "ORC": an_orc_file([VALUE]),
+    "Avro": avro(VALUE, "string"),
+    "Avro, bytes": avro(VALUE.encode(), "bytes"),
+    "Puffin": puffin(TEXT),
+    "Puffin, compressed": puffin(compressed("zstd"), **{"compression-codec": "zstd"}),
+    "gzip": gzip.compress(TEXT),
+    "bzip2": bz2.compress(TEXT),
+    "xz": lzma.compress(TEXT),
+    "zstd": compressed("zstd"),
+    "lz4": compressed("lz4"),
+    "zip": a_zip(),
+    "zip, name of a member": a_zip(b"", VALUE),
+    "tar": a_tar(),
+    "archives in archives": a_zip(a_tar(gzip.compress(parquet([VALUE])), "w:gz")),
+}
+
+
+@pytest.mark.parametrize("name", HOLDING)
+def test_a_value_is_found_in(name: str) -> None:
+    assert holds("s3://b/no-extension", HOLDING[name], Values((VALUE,)))
+
+
+@pytest.mark.parametrize(
+    ("value", "column", "kind"),
+    [
+        ("4711", [4711], pa.int32()),
+        ("4711.5", [4711.5], pa.float64()),
+        ("4711", [4711.0], pa.float32()),
+        ("2026-03-01", [datetime.date(2026, 3, 1)], pa.date32()),
+        ("ab", ["ab"], pa.string()),
+        (
+            "123e4567-e89b-12d3-a456-426614174000",
+            [uuid.UUID("123e4567-e89b-12d3-a456-426614174000").bytes],
+            pa.binary(16),
+        ),
+    ],
+)
+def test_short_values_and_those_of_other_types_are_found_in_columns(value: str, column: Any, kind: pa.DataType) -> None:
+    assert holds("f", parquet(column, kind), Values((value,)))
+    assert not holds("f", parquet(column, kind), Values(("999", "cd", "other value")))
+
+
+@pytest.mark.parametrize("path", [f"s3://b/name={VALUE}/f", "s3://b/name=Zo%C3%AB%20%3C7%3E%20Lovelace/f"])
+def test_a_value_is_found_in_a_path(path: str) -> None:
+    assert holds(path, b"", Values((VALUE,)))
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"text", b"crc\0\0\0\2\0\xff\xfe\x01", parquet(["x"]), a_zip(b"x"), puffin(b"text")]
+)
+def test_what_is_read_completely_and_holds_no_value_is_clean(content: bytes) -> None:
+    assert not holds("f", content, Values((VALUE,)))
+
+
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        (bytes(range(256)), "its format is not known"),
+        (b"PAR1 and no more", "damaged"),
+        (parquet(["x"])[:-20], "damaged"),
+        (b"ORC and no more", "damaged"),
+        (b"Obj\x01 and no more", "damaged"),
+        (b"PFA1 and no more", "damaged"),
+        (gzip.compress(TEXT)[:-12], "damaged"),
+        (gzip.compress(bytes(range(256))), "its format is not known"),
+        (b"PARE", "encrypted"),
+    ],
+)
+def test_what_cannot_be_taken_apart_is_unreadable(content: bytes, why: str) -> None:
+    with pytest.raises(Unreadable, match=why) as refused:
+        holds("f", content, Values(("nobody at all",)))
+    assert "nobody" not in str(refused.value)
+
+
+def test_what_unpacks_to_too_much_or_is_nested_too_deeply_is_unreadable(monkeypatch: pytest.MonkeyPatch) -> None:
+    nested = TEXT
+    for _ in range(object_contents.MAX_DEPTH + 2):
+        nested = gzip.compress(nested)
+    with pytest.raises(Unreadable, match="nested"):
+        holds("f", nested, Values((VALUE,)))
+
+    monkeypatch.setattr(object_contents, "MAX_BYTES", 1000)
+    with pytest.raises(Unreadable, match="more than 1000 bytes"):
+        holds("f", gzip.compress(bytes(2000)), Values((VALUE,)))
