@@ -76,6 +76,20 @@ def test_of_very_many_files_the_first_are_listed_and_all_are_counted() -> None:
     assert (len(reported["files"]), reported["files-count"]) == (FILES_AT_MOST, FILES_AT_MOST + 1)
 
 
+def test_of_very_many_objects_that_were_not_read_the_first_are_named_and_all_are_counted() -> None:
+    objects = [f"s3://lake/t/{n:06}: an object of the buffer" for n in range(FILES_AT_MOST + 2)]
+
+    def named(*uncovered: str) -> list[str]:
+        made = record(CLAIM, TABLE, (), replace(SEEN, uncovered=uncovered), ())
+        return [n for n in json.loads(made.content)["not-covered"] if n.startswith("s3:") or "more objects" in n]
+
+    digest = hashlib.sha256("".join(f"{o}\n" for o in objects).encode()).hexdigest()
+    assert named(*reversed(objects[:3])) == objects[:3]
+    assert named(*objects)[:-1] == objects[:FILES_AT_MOST]
+    assert named(*objects)[-1].startswith("2 more objects; ")
+    assert named(*objects)[-1].endswith(digest)
+
+
 def test_it_records_the_requester_and_the_reason_if_the_object_has_them() -> None:
     asked = Provenance(
         reason="right to erasure",
