@@ -14,8 +14,8 @@ from lethe.iceberg.locations import reachable
 from lethe.iceberg.tenants import other_ledger, other_table, refused
 from lethe.storage.object_store import open_store
 from lethe.uri import contains
-from lethe.vacuum.ledger_files import named_files
 from lethe.vacuum.expiry import KEEPS_FILES, keeps_files
+from lethe.vacuum.ledger_files import named_files
 from lethe.vacuum.orphans import Folders, Orphans, OrphanScope, plan_orphans, shown
 
 from lethe_spark.commit.table_state import observe_base
