@@ -12,12 +12,12 @@ from typing import IO, Any
 import click
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyiceberg.expressions import parser, visitors
 
 from lethe.base.errors import InputError
 from lethe.cli.opening import Opened, open_table
 from lethe.cli.options import SnapshotOrTime, Time, table_argument
 from lethe.cli.output import print_table, progress, working
+from lethe.iceberg.conditions import Condition
 from lethe.read.scan import Scan, resolve_snapshot, scan, schema_of
 
 DEFAULT_LIMIT = 100  # rows, with --format table
@@ -99,15 +99,14 @@ def _scan(opened: Opened, how: dict[str, Any]) -> Scan:
     wanted: dict[str, Any] = {"columns": columns, "filter": None}
     if how["condition"]:
         try:
-            wanted["filter"] = parser.parse(how["condition"])
-            visitors.bind(schema, wanted["filter"], case_sensitive=True)
-        except Exception as e:
-            # The error's text repeats the condition, which may contain personal data.
+            Condition.of(schema, how["condition"])
+        except InputError as e:
             raise InputError(
                 "InvalidFilter",
-                f"--filter is not a valid condition on {opened.name} ({type(e).__name__}). Its columns are {', '.join(known)}. "
+                f"--filter is not a valid condition on {opened.name}: {e.message} Its columns are {', '.join(known)}. "
                 "Write, for example, carrier = 'UA' and delay > 30.",
             ) from e
+        wanted["filter"] = how["condition"]
     if how["since"] is not None:
         wanted |= {"since": how["since"], "until": how["until"], "rows": how["rows"] or "appended"}
     else:

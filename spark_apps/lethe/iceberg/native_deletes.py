@@ -8,7 +8,7 @@ PyIceberg does not read to which file a deletion vector applies, so this module 
 import json
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import fastavro
 from pyiceberg.io import FileIO
@@ -23,6 +23,8 @@ _EQUALITY: Final = 2  # the content of a file
 _FILE_PATH: Final = 2147483546  # the field id, in a file of position deletes, of the data file's path
 _POSITION: Final = 2147483545  # likewise, of the row's position
 _NONE: Final[frozenset[str]] = frozenset()
+# A deletion vector: the path of a Puffin file, and the offset there.
+Vector: TypeAlias = tuple[str, int]
 
 
 @dataclass(frozen=True)
@@ -108,6 +110,21 @@ def may_contain_values(content: int, columns: Collection[int]) -> bool:
     """The same, by the content type and the known field ids of a delete file: equality deletes contain values, and position
     deletes do if they have a copy of each row."""
     return content == _EQUALITY or not {_FILE_PATH, _POSITION}.issuperset(columns)
+
+
+def vectors(io: FileIO, manifests: Iterable[ManifestFile]) -> dict[str, frozenset[Vector]]:
+    """The deletion vectors in the manifests of a snapshot, by the path of their data file."""
+    found: dict[str, set[Vector]] = {}
+    for manifest in manifests:
+        if manifest.content is not ManifestContent.DELETES:
+            continue
+        with io.new_input(manifest.manifest_path).open() as stream:
+            files = [e["data_file"] for e in fastavro.reader(stream) if e["status"] != DELETED]
+        for file in files:
+            offset, path = file.get("content_offset"), referenced(file)
+            if offset is not None and path is not None:
+                found.setdefault(path, set()).add((str(file["file_path"]), int(offset)))
+    return {path: frozenset(of) for path, of in found.items()}
 
 
 def _frozen(deletes: Mapping[Any, set[str]]) -> dict[Any, frozenset[str]]:

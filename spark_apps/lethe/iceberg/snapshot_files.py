@@ -1,23 +1,35 @@
 """Lists the data files of a snapshot for reads and vacuums. I/O: reads manifests, no data."""
 
+import struct
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import assert_never
+from typing import TypeVar, assert_never
 
 from pyiceberg.expressions import AlwaysTrue, BooleanExpression
+from pyiceberg.expressions.visitors import ResidualEvaluator, residual_evaluator_of
 from pyiceberg.io import FileIO
-from pyiceberg.manifest import DataFileContent, ManifestContent, ManifestEntry, ManifestEntryStatus, ManifestFile
+from pyiceberg.manifest import (
+    DataFile,
+    DataFileContent,
+    FileFormat,
+    ManifestContent,
+    ManifestEntry,
+    ManifestEntryStatus,
+    ManifestFile,
+)
 from pyiceberg.schema import Schema
-from pyiceberg.table import FileScanTask, ManifestGroupPlanner, Table
+from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC
+from pyiceberg.table import ManifestGroupPlanner, Table
 from pyiceberg.table.metadata import TableMetadata
 
 from lethe.base.errors import InputError
 from lethe.files.bounds import FileBounds
 from lethe.files.increment import SnapshotFiles
 from lethe.iceberg.batch_column import BatchColumn
+from lethe.iceberg.conditions import Condition
 from lethe.iceberg.facts import bounds_of
-from lethe.iceberg.native_deletes import has_ours, is_ours
+from lethe.iceberg.native_deletes import Vector, has_ours, is_ours, vectors
 from lethe.iceberg.snapshots import schema_of
 from lethe.ledger.lineage import Resolution, Snapshot, is_gapless
 from lethe.vacuum.manifests import Manifest
@@ -28,7 +40,12 @@ class PlannedFile:
     """A data file to read."""
 
     bounds: FileBounds
-    task: FileScanTask  # of PyIceberg; includes deletes of other engines
+    data_file: DataFile
+    # Files of deletes by position that may apply to it, of any writer.
+    delete_files: frozenset[DataFile] = frozenset()
+    # Where its deletion vector is: the path of a Puffin file, and the offset there. Such a file may keep other vectors of the
+    # data file, which no longer apply.
+    vectors: frozenset[Vector] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -38,7 +55,7 @@ class SnapshotView:
     metadata: TableMetadata
     io: FileIO
     field_id: int | None  # of the batch column; None: there is none
-    filter: str | BooleanExpression
+    condition: Condition
 
     @classmethod
     def on(
@@ -48,10 +65,14 @@ class SnapshotView:
         columns_of: int | None = None,
         filter: str | BooleanExpression | None = None,
     ) -> "SnapshotView":
-        """`columns_of`: the snapshot whose schema the filter and the rows have; None: the current schema."""
+        """`columns_of`: the snapshot whose schema the filter and the rows have; None: the current schema.
+
+        Raises: InputError (InvalidRead), if the filter is not a condition on the rows.
+        """
+        schema = schema_of(table, columns_of)
         # PyIceberg binds filters to the current schema, even when it reads an older snapshot.
-        metadata = table.metadata.model_copy(update={"current_schema_id": schema_of(table, columns_of).schema_id})
-        return cls(metadata, table.io, field_id, AlwaysTrue() if filter is None else filter)
+        metadata = table.metadata.model_copy(update={"current_schema_id": schema.schema_id})
+        return cls(metadata, table.io, field_id, Condition.of(schema, filter))
 
     @property
     def schema(self) -> Schema:
@@ -63,12 +84,7 @@ class SnapshotView:
 
     @cached_property
     def _planner(self) -> ManifestGroupPlanner:
-        return ManifestGroupPlanner(self.metadata, self.io, self.filter)
-
-    @property
-    def row_filter(self) -> BooleanExpression:
-        """The filter, parsed."""
-        return self._planner.row_filter
+        return _CarefulPlanner(self.metadata, self.io, self.condition.pruning)
 
     def files(self, which: SnapshotFiles, snapshot_id: int) -> list[PlannedFile]:
         """The files that the filter does not exclude. Removed files are as they were before the snapshot.
@@ -162,8 +178,9 @@ class SnapshotView:
                 return False  # the ledger says the same, and PyIceberg does not read equality deletes
             return entry.data_file.content is not DataFileContent.DATA or wanted(entry)
 
+        manifests = list(manifests)
         try:
-            tasks = self._planner.plan_files(manifests, is_read)
+            tasks = list(self._planner.plan_files(manifests, is_read))
         except ValueError as e:
             if "equality deletes" not in str(e):
                 raise
@@ -172,7 +189,53 @@ class SnapshotView:
                 "another engine wrote equality deletes to this table, which PyIceberg cannot read. Use lethe_spark.read, or let "
                 "that engine compact the table first.",
             ) from e
-        return [PlannedFile(bounds_of(t.file, self._column), t) for t in tasks]
+        has_vectors = any(d.file_format == FileFormat.PUFFIN for t in tasks for d in t.delete_files)
+        of_file = vectors(self.io, manifests) if has_vectors else {}
+        return [
+            PlannedFile(
+                bounds_of(t.file, self._column),
+                t.file,
+                frozenset(t.delete_files),
+                of_file.get(t.file.file_path, frozenset()),
+            )
+            for t in tasks
+        ]
+
+
+class _CarefulPlanner(ManifestGroupPlanner):
+    """Skips files only where PyIceberg can tell that they have no row of the filter.
+
+    Bounds that PyIceberg cannot read, such as a text that is cut within a character, skip no file. What is left of a filter for
+    a file is never asked: PyIceberg compares the nulls of partitions, and fails.
+    """
+
+    def _build_manifest_evaluator(self, spec_id: int) -> Callable[[ManifestFile], bool]:
+        return _or_else_true(super()._build_manifest_evaluator(spec_id))
+
+    def _build_partition_evaluator(self, spec_id: int) -> Callable[[DataFile], bool]:
+        return _or_else_true(super()._build_partition_evaluator(spec_id))
+
+    def _build_metrics_evaluator(self) -> Callable[[DataFile], bool]:
+        return _or_else_true(super()._build_metrics_evaluator())
+
+    def _build_residual_evaluator(self, spec_id: int) -> Callable[[DataFile], ResidualEvaluator]:
+        nothing_left = residual_evaluator_of(
+            UNPARTITIONED_PARTITION_SPEC, AlwaysTrue(), self.case_sensitive, self.table_metadata.schema()
+        )
+        return lambda _: nothing_left
+
+
+Judged = TypeVar("Judged", ManifestFile, DataFile)
+
+
+def _or_else_true(may_match: Callable[[Judged], bool]) -> Callable[[Judged], bool]:
+    def careful(judged: Judged) -> bool:
+        try:
+            return may_match(judged)
+        except (ValueError, TypeError, ArithmeticError, struct.error):
+            return True
+
+    return careful
 
 
 def _is_data(manifest: ManifestFile) -> bool:

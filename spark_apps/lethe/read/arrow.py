@@ -1,22 +1,19 @@
 """Reads rows of planned data files as Arrow record batches. I/O: reads data."""
 
-import logging
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyiceberg.expressions import AlwaysTrue
-from pyiceberg.io.pyarrow import ArrowScan
-from pyiceberg.table import FileScanTask
+from pyiceberg.utils.concurrent import ExecutorFactory
 
 from lethe.files.bounds import IdIndex, split_by_bounds
 from lethe.files.read_plan import ReadPlan
 from lethe.iceberg.snapshot_files import PlannedFile, SnapshotView
+from lethe.read.data_file import Reading
+from lethe.read.deletes import Deleted, read_deletes
 
-# PyIceberg warns about each file of which a column is read as a dictionary, which `read` does on purpose.
-logging.getLogger("pyiceberg.io.pyarrow").addFilter(lambda r: "not have a dictionary type" not in r.getMessage())
-# PyIceberg reads all files of a call at once and keeps the rows in memory: this limits the memory.
+# So many files are read at once, and their rows kept in memory.
 PARALLEL_FILES = 16
 
 
@@ -24,7 +21,7 @@ PARALLEL_FILES = 16
 class ReadPart:
     """Files to read in the same way."""
 
-    tasks: tuple[FileScanTask, ...]
+    files: tuple[PlannedFile, ...]
     ids: frozenset[str] = frozenset()  # of batches
     of_ids: bool = False  # True: read the rows of these batches; False: read all other rows
 
@@ -34,26 +31,26 @@ class ReadPart:
 
 
 def all_of(files: Sequence[PlannedFile]) -> tuple[ReadPart, ...]:
-    return (ReadPart(tuple(f.task for f in files)),) if files else ()
+    return (ReadPart(tuple(files)),) if files else ()
 
 
 def filtered(files: Sequence[PlannedFile], plan: ReadPlan) -> tuple[ReadPart, ...]:
     """Read the files as the plan says."""
-    tasks = {f.bounds.path: f.task for f in files}
+    by_path = {f.bounds.path: f for f in files}
     parts = (
-        ReadPart(tuple(tasks[f.path] for f in plan.plain)),
-        ReadPart(tuple(tasks[f.path] for f in plan.filtered), plan.ids),
+        ReadPart(tuple(by_path[f.path] for f in plan.plain)),
+        ReadPart(tuple(by_path[f.path] for f in plan.filtered), plan.ids),
     )
-    return tuple(p for p in parts if p.tasks)
+    return tuple(p for p in parts if p.files)
 
 
 def of_batches(files: Sequence[PlannedFile], ids: Collection[str]) -> tuple[ReadPart, ...]:
     """Read only the rows of these batches, from the files that might hold some."""
     index = IdIndex(ids)
-    whole = tuple(f.task for f in files if index.must_hold(f.bounds))
-    mixed = tuple(f.task for f in files if index.might_hold(f.bounds) and not index.must_hold(f.bounds))
+    whole = tuple(f for f in files if index.must_hold(f.bounds))
+    mixed = tuple(f for f in files if index.might_hold(f.bounds) and not index.must_hold(f.bounds))
     parts = (ReadPart(whole), ReadPart(mixed, frozenset(ids), of_ids=True))
-    return tuple(p for p in parts if p.tasks)
+    return tuple(p for p in parts if p.files)
 
 
 def without_batches(files: Sequence[PlannedFile], ids: Collection[str]) -> tuple[ReadPart, ...]:
@@ -67,12 +64,12 @@ def read(view: SnapshotView, parts: Sequence[ReadPart], columns: Sequence[str]) 
     batch_column = view.schema.find_column_name(view.field_id) if view.field_id is not None else None
     for part in parts:
         if part.reads_all_rows or batch_column is None:
-            yield from _rows(view, part.tasks, columns)
+            yield from _rows(view, part.files, columns)
             continue
         needed = tuple(dict.fromkeys((*columns, batch_column)))
         ids = pa.array(sorted(part.ids), pa.string())
         # With a dictionary, each batch id is looked up once per record batch, not once per row.
-        for batch in _rows(view, part.tasks, needed, (batch_column,)):
+        for batch in _rows(view, part.files, needed, (batch_column,)):
             matches = _is_one_of(batch.column(batch_column), ids)
             kept = batch.filter(matches if part.of_ids else pc.invert(matches))
             if kept.num_rows:
@@ -100,21 +97,32 @@ def count(view: SnapshotView, parts: Sequence[ReadPart]) -> int:
     total = 0
     to_read: list[ReadPart] = []
     for part in parts:
-        unknown: list[FileScanTask] = []
-        for task in part.tasks:
-            if part.reads_all_rows and isinstance(task.residual, AlwaysTrue) and not task.delete_files:
-                total += task.file.record_count
+        unknown: list[PlannedFile] = []
+        for file in part.files:
+            if part.reads_all_rows and view.condition.is_always_true and not file.delete_files:
+                total += file.data_file.record_count
             else:
-                unknown.append(task)
+                unknown.append(file)
         to_read.append(ReadPart(tuple(unknown), part.ids, part.of_ids))
-    name = view.schema.find_column_name(view.field_id) if view.field_id is not None else view.schema.fields[0].name
-    return total + sum(b.num_rows for b in read(view, to_read, (name or "",)))
+    batch_column = view.schema.find_column_name(view.field_id) if view.field_id is not None else None
+    return total + sum(b.num_rows for b in read(view, to_read, (batch_column or view.schema.fields[0].name,)))
 
 
 def _rows(
-    view: SnapshotView, tasks: Sequence[FileScanTask], columns: Sequence[str], dictionaries: tuple[str, ...] = ()
+    view: SnapshotView, files: Sequence[PlannedFile], columns: Sequence[str], dictionaries: tuple[str, ...] = ()
 ) -> Iterator[pa.RecordBatch]:
-    projected = view.schema.select(*columns)
-    scan = ArrowScan(view.metadata, view.io, projected, view.row_filter, dictionary_columns=dictionaries)
-    for n in range(0, len(tasks), PARALLEL_FILES):
-        yield from scan.to_record_batches(tasks[n : n + PARALLEL_FILES])
+    """These columns of the rows that are not deleted natively, and for which the filter of the view is true."""
+    by_name = {f.name: f for f in view.schema.fields}
+    wanted = tuple(by_name[name] for name in dict.fromkeys((*columns, *view.condition.columns)))
+    metadata = view.metadata
+    reading = Reading(wanted, view.condition, metadata.name_mapping(), metadata.specs(), dictionaries)
+    executor = ExecutorFactory.get_or_create()
+    for n in range(0, len(files), PARALLEL_FILES):
+        some = files[n : n + PARALLEL_FILES]
+        deleted = read_deletes(view.io, some)
+
+        def rows_of(file: PlannedFile, deleted: Deleted = deleted) -> list[pa.RecordBatch]:
+            return list(reading.rows(view.io, file.data_file, deleted.get(file.bounds.path)))
+
+        for batches in executor.map(rows_of, some):
+            yield from (rows.select(list(columns)) for rows in batches)

@@ -64,7 +64,7 @@ def held_ids(
         wanted = frozenset(rest.within(f.bounds)) - found
         if not wanted:
             continue
-        for batch in arrow.read(view, [ReadPart((f.task,), wanted, of_ids=True)], (column,)):
+        for batch in arrow.read(view, [ReadPart((f,), wanted, of_ids=True)], (column,)):
             found |= frozenset(pc.unique(batch.column(column)).to_pylist())
     return found
 
@@ -75,5 +75,5 @@ def _within(index: IdIndex, files: Collection[FileBounds]) -> frozenset[str]:
 
 def _bytes(file: PlannedFile, field_id: int) -> int:
     """The bytes to read or hold for the batch column of a file."""
-    stored = (file.task.file.column_sizes or {}).get(field_id, file.bounds.size)
+    stored = (file.data_file.column_sizes or {}).get(field_id, file.bounds.size)
     return max(int(stored), _BYTES_PER_ROW * file.bounds.records)

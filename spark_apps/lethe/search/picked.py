@@ -104,7 +104,7 @@ def _in_files(table: Table, copy: Snapshot, field_id: int) -> dict[str, BatchEnt
         run = _RUN.search(file.bounds.path)
         if run is None or column is None:
             continue
-        for batch in arrow.read(view, [arrow.ReadPart((file.task,))], (column,)):
+        for batch in arrow.read(view, [arrow.ReadPart((file,))], (column,)):
             for counted in pc.value_counts(batch.column(column)).to_pylist():
                 if counted["values"] is not None:
                     rows[counted["values"]] += counted["counts"]

@@ -1,0 +1,649 @@
+"""Conditions on rows, with the three-valued logic of SQL. Pure: schemas, expressions and Arrow arrays in, booleans out.
+
+PyIceberg's own evaluation of expressions treats a null as a value in some places, and knows no order of NaN. So its expressions
+are only parsed here, and used to skip files where that is right (`Condition.pruning`). A comparison with a null is unknown, and
+only rows for which the condition is true are read. `-0.0` equals `0.0`. NaN equals NaN, and is greater than all other numbers.
+"""
+
+import math
+import struct
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from decimal import ROUND_FLOOR, Decimal, localcontext
+from functools import cached_property, reduce
+from typing import Any, Final, TypeAlias
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyiceberg.expressions import (
+    AlwaysFalse,
+    AlwaysTrue,
+    And,
+    BooleanExpression,
+    EqualTo,
+    GreaterThan,
+    GreaterThanOrEqual,
+    In,
+    IsNaN,
+    IsNull,
+    LessThan,
+    LessThanOrEqual,
+    LiteralPredicate,
+    Not,
+    NotEqualTo,
+    NotIn,
+    NotNaN,
+    NotNull,
+    NotStartsWith,
+    Or,
+    Reference,
+    SetPredicate,
+    StartsWith,
+    UnaryPredicate,
+    UnboundPredicate,
+    parser,
+)
+from pyiceberg.expressions.literals import (
+    DateLiteral,
+    DecimalLiteral,
+    DoubleLiteral,
+    FloatLiteral,
+    Literal,
+    LongLiteral,
+    TimeLiteral,
+    TimestampLiteral,
+)
+from pyiceberg.io.pyarrow import schema_to_pyarrow
+from pyiceberg.schema import Schema
+from pyiceberg.types import (
+    DateType,
+    DecimalType,
+    DoubleType,
+    FloatType,
+    IcebergType,
+    IntegerType,
+    ListType,
+    LongType,
+    MapType,
+    NestedField,
+    PrimitiveType,
+    StringType,
+    StructType,
+    TimestampNanoType,
+    TimestampType,
+    TimestamptzNanoType,
+    TimestamptzType,
+    TimeType,
+    UUIDType,
+)
+
+from lethe.base.errors import InputError
+
+_ORDERED: Final = {LessThan: "<", LessThanOrEqual: "<=", GreaterThan: ">", GreaterThanOrEqual: ">="}
+_OPPOSITE: Final = {"=": "!=", "!=": "=", "<": ">=", "<=": ">", ">": "<=", ">=": "<"}
+_PREDICATES: Final[dict[str, type[LiteralPredicate]]] = {
+    "=": EqualTo,
+    "<": LessThan,
+    "<=": LessThanOrEqual,
+    ">": GreaterThan,
+    ">=": GreaterThanOrEqual,
+}
+_COMPARE: Final[dict[str, Callable[[Any, Any], Any]]] = {
+    "=": pc.equal,
+    "!=": pc.not_equal,
+    "<": pc.less,
+    "<=": pc.less_equal,
+    ">": pc.greater,
+    ">=": pc.greater_equal,
+}
+_FLOATS: Final = (FloatType, DoubleType)
+_WHOLE: Final = {IntegerType: 32, LongType: 64}
+_LITERALS: Final[tuple[tuple[type[IcebergType], type[Literal[Any]]], ...]] = (
+    (IntegerType, LongLiteral),
+    (LongType, LongLiteral),
+    (DateType, DateLiteral),
+    (TimeType, TimeLiteral),
+    (TimestampType, TimestampLiteral),
+    (TimestamptzType, TimestampLiteral),
+    (FloatType, FloatLiteral),
+    (DoubleType, DoubleLiteral),
+    (DecimalType, DecimalLiteral),
+)
+_F32: Final = struct.Struct("<f")
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column, or a field of nested structs."""
+
+    # From the top-level field to the field itself.
+    fields: tuple[NestedField, ...]
+    # As PyIceberg finds it in the schema.
+    name: str
+
+    @property
+    def type(self) -> IcebergType:
+        return self.fields[-1].field_type
+
+    @property
+    def top(self) -> NestedField:
+        return self.fields[0]
+
+    @property
+    def is_nested(self) -> bool:
+        return len(self.fields) > 1
+
+    def of(self, rows: pa.RecordBatch) -> pa.Array:
+        """Its values. A field of a null struct is null."""
+        values = rows.column(rows.schema.names.index(self.top.name))
+        if pa.types.is_dictionary(values.type):
+            values = values.dictionary_decode()
+        for parent, field in zip(self.fields, self.fields[1:], strict=False):
+            parent_type = parent.field_type
+            assert isinstance(parent_type, StructType)
+            values = pc.struct_field(values, [parent_type.fields.index(field)])
+        return values.storage if isinstance(values, pa.ExtensionArray) else values
+
+
+class _Node:
+    """A part of a condition."""
+
+    def columns(self) -> Iterator[Column]:
+        raise NotImplementedError
+
+    def true_in(self, rows: pa.RecordBatch) -> pa.Array:
+        """For each row true, false, or null for unknown."""
+        raise NotImplementedError
+
+    def opposite(self) -> "_Node":
+        """The condition that is true where this one is false, and unknown where this one is."""
+        raise NotImplementedError
+
+    def pruning(self) -> BooleanExpression:
+        """What is true for a file that has a row for which this is true. `AlwaysTrue`, if PyIceberg might skip such a file."""
+        raise NotImplementedError
+
+    def of_groups(self, exact: Callable[[Column], bool]) -> pc.Expression | None:
+        """The same for row groups of a Parquet file, as Arrow understands it. None: any row group might have such a row.
+
+        Args:
+            exact: Whether the file has a top-level column, with the type that the table has.
+        """
+        return None
+
+
+@dataclass(frozen=True)
+class _Constant(_Node):
+    value: bool
+
+    def columns(self) -> Iterator[Column]:
+        return iter(())
+
+    def true_in(self, rows: pa.RecordBatch) -> pa.Array:
+        return pa.repeat(pa.scalar(self.value), rows.num_rows)
+
+    def opposite(self) -> _Node:
+        return _Constant(not self.value)
+
+    def pruning(self) -> BooleanExpression:
+        return AlwaysTrue() if self.value else AlwaysFalse()
+
+
+@dataclass(frozen=True)
+class _Both(_Node):
+    left: _Node
+    right: _Node
+
+    def columns(self) -> Iterator[Column]:
+        yield from self.left.columns()
+        yield from self.right.columns()
+
+    def true_in(self, rows: pa.RecordBatch) -> pa.Array:
+        return pc.and_kleene(self.left.true_in(rows), self.right.true_in(rows))
+
+    def opposite(self) -> _Node:
+        return _Either(self.left.opposite(), self.right.opposite())
+
+    def pruning(self) -> BooleanExpression:
+        return And(self.left.pruning(), self.right.pruning())
+
+    def of_groups(self, exact: Callable[[Column], bool]) -> pc.Expression | None:
+        known = [e for e in (self.left.of_groups(exact), self.right.of_groups(exact)) if e is not None]
+        return reduce(lambda a, b: a & b, known) if known else None
+
+
+@dataclass(frozen=True)
+class _Either(_Node):
+    left: _Node
+    right: _Node
+
+    def columns(self) -> Iterator[Column]:
+        yield from self.left.columns()
+        yield from self.right.columns()
+
+    def true_in(self, rows: pa.RecordBatch) -> pa.Array:
+        return pc.or_kleene(self.left.true_in(rows), self.right.true_in(rows))
+
+    def opposite(self) -> _Node:
+        return _Both(self.left.opposite(), self.right.opposite())
+
+    def pruning(self) -> BooleanExpression:
+        return Or(self.left.pruning(), self.right.pruning())
+
+    def of_groups(self, exact: Callable[[Column], bool]) -> pc.Expression | None:
+        left, right = self.left.of_groups(exact), self.right.of_groups(exact)
+        return left | right if left is not None and right is not None else None
+
+
+@dataclass(frozen=True)
+class _IsNull(_Node):
+    column: Column
+    wanted: bool = True
+
+    def columns(self) -> Iterator[Column]:
+        yield self.column
+
+    def true_in(self, rows: pa.RecordBatch) -> pa.Array:
+        values = self.column.of(rows)
+        return values.is_null() if self.wanted else values.is_valid()
+
+    def opposite(self) -> _Node:
+        return _IsNull(self.column, not self.wanted)
+
+    def pruning(self) -> BooleanExpression:
+        # The counts of nested columns may be those of their elements, or leave out the rows in which a parent is null.
+        if self.column.is_nested or not isinstance(self.column.type, PrimitiveType):
+            return AlwaysTrue()
+        return IsNull(self.column.name) if self.wanted else NotNull(self.column.name)
+
+
+@dataclass(frozen=True)
+class _IsNaN(_Node):
+    """False for a null, as in Iceberg and Spark."""
+
+    column: Column
+    wanted: bool = True
+
+    def columns(self) -> Iterator[Column]:
+        yield self.column
+
+    def true_in(self, rows: pa.RecordBatch) -> pa.Array:
+        values = self.column.of(rows)
+        if not isinstance(self.column.type, _FLOATS):
+            return pa.repeat(pa.scalar(not self.wanted), rows.num_rows)
+        found = pc.fill_null(pc.is_nan(values), False)
+        return found if self.wanted else pc.invert(found)
+
+    def opposite(self) -> _Node:
+        return _IsNaN(self.column, not self.wanted)
+
+    def pruning(self) -> BooleanExpression:
+        return IsNaN(self.column.name) if self.wanted and not self.column.is_nested else AlwaysTrue()
+
+
+@dataclass(frozen=True)
+class _Known(_Node):
+    """The same for every value, and unknown for a null: a comparison with what is not among the values of the type."""
+
+    column: Column
+    value: bool
+
+    def columns(self) -> Iterator[Column]:
+        yield self.column
+
+    def true_in(self, rows: pa.RecordBatch) -> pa.Array:
+        return _where_valid(self.column.of(rows), pa.repeat(pa.scalar(self.value), rows.num_rows))
+
+    def opposite(self) -> _Node:
+        return _Known(self.column, not self.value)
+
+    def pruning(self) -> BooleanExpression:
+        return _IsNull(self.column, wanted=False).pruning() if self.value else AlwaysFalse()
+
+
+@dataclass(frozen=True)
+class _Compare(_Node):
+    """Compares with a value of the column's type."""
+
+    column: Column
+    op: str
+    value: Any
+
+    def columns(self) -> Iterator[Column]:
+        yield self.column
+
+    def true_in(self, rows: pa.RecordBatch) -> pa.Array:
+        values = self.column.of(rows)
+        if isinstance(self.column.type, _FLOATS):
+            return self._of_floats(values)
+        if pa.types.is_boolean(values.type):
+            values = values.cast(pa.int8())
+        value = int(self.value) if isinstance(self.value, bool) else self.value
+        return _COMPARE[self.op](values, pa.scalar(value, values.type))
+
+    def _of_floats(self, values: pa.Array) -> pa.Array:
+        nan, op = pc.is_nan(values), self.op
+        if math.isnan(self.value):
+            if op in ("=", ">="):
+                return nan
+            if op in ("!=", "<"):
+                return pc.invert(nan)
+            return _where_valid(values, pa.repeat(pa.scalar(op == "<="), len(values)))
+        found = _COMPARE[op](values.cast(pa.float64()), pa.scalar(self.value, pa.float64()))
+        return pc.or_kleene(found, nan) if op in (">", ">=") else found
+
+    def opposite(self) -> _Node:
+        return _Compare(self.column, _OPPOSITE[self.op], self.value)
+
+    def pruning(self) -> BooleanExpression:
+        name, kind = self.column.name, self.column.type
+        if isinstance(kind, _FLOATS):
+            if math.isnan(self.value):
+                return _IsNaN(self.column).pruning() if self.op in ("=", ">=") else AlwaysTrue()
+            if isinstance(kind, FloatType) and FloatType.max < abs(self.value) < math.inf:
+                return AlwaysTrue()
+            # Bounds leave NaN out.
+            nan = _IsNaN(self.column).pruning() if self.op in (">", ">=") else AlwaysFalse()
+        elif isinstance(kind, UUIDType):
+            return AlwaysTrue()  # writers did not agree on their order
+        else:
+            nan = AlwaysFalse()
+        if self.op == "!=":
+            return AlwaysTrue()
+        return Or(_PREDICATES[self.op](name, _literal(self.value, kind)), nan)
+
+    def of_groups(self, exact: Callable[[Column], bool]) -> pc.Expression | None:
+        if self.op == "!=" or not _has_trusted_statistics(self.column) or not exact(self.column):
+            return None
+        field = pc.field(self.column.top.name)
+        return _COMPARE[self.op](field, pa.scalar(self.value, _arrow_type(self.column.type)))
+
+
+@dataclass(frozen=True)
+class _IsIn(_Node):
+    """Whether the value is one of others of the column's type, of which none is NaN."""
+
+    column: Column
+    values: tuple[Any, ...]
+    wanted: bool = True
+
+    def columns(self) -> Iterator[Column]:
+        yield self.column
+
+    def true_in(self, rows: pa.RecordBatch) -> pa.Array:
+        values = self.column.of(rows)
+        if isinstance(self.column.type, _FLOATS):
+            values = pc.add(values.cast(pa.float64()), 0.0)  # makes 0.0 of -0.0
+        found = pc.is_in(values, value_set=pa.array(self.values, values.type))
+        return _where_valid(values, found if self.wanted else pc.invert(found))
+
+    def opposite(self) -> _Node:
+        return _IsIn(self.column, self.values, not self.wanted)
+
+    def pruning(self) -> BooleanExpression:
+        if not self.wanted or isinstance(self.column.type, UUIDType):
+            return AlwaysTrue()
+        return In(self.column.name, [_literal(v, self.column.type) for v in self.values])
+
+    def of_groups(self, exact: Callable[[Column], bool]) -> pc.Expression | None:
+        if not self.wanted or not _has_trusted_statistics(self.column) or not exact(self.column):
+            return None
+        kind = _arrow_type(self.column.type)
+        return pc.field(self.column.top.name).isin(pa.array(self.values, kind))
+
+
+@dataclass(frozen=True)
+class _StartsWith(_Node):
+    column: Column
+    prefix: str
+    wanted: bool = True
+
+    def columns(self) -> Iterator[Column]:
+        yield self.column
+
+    def true_in(self, rows: pa.RecordBatch) -> pa.Array:
+        found = pc.starts_with(self.column.of(rows), self.prefix)
+        return found if self.wanted else pc.invert(found)
+
+    def opposite(self) -> _Node:
+        return _StartsWith(self.column, self.prefix, not self.wanted)
+
+    def pruning(self) -> BooleanExpression:
+        return StartsWith(self.column.name, self.prefix) if self.wanted else AlwaysTrue()
+
+
+@dataclass(frozen=True)
+class Condition:
+    """A condition on the rows of a schema."""
+
+    root: _Node
+    schema: Schema
+
+    @classmethod
+    def of(cls, schema: Schema, expression: str | BooleanExpression | None) -> "Condition":
+        """Raises: InputError (InvalidRead), if it is not a condition on rows of the schema. The text contains no values."""
+        if expression is None:
+            return cls(_Constant(True), schema)
+        try:
+            parsed = parser.parse(expression) if isinstance(expression, str) else expression
+        except Exception as e:  # of pyparsing; its text repeats the condition
+            raise InputError(
+                "InvalidRead", "the filter is not a condition in PyIceberg's syntax. Write, for example, v > 3."
+            ) from e
+        return cls(_node(schema, parsed), schema)
+
+    @property
+    def is_always_true(self) -> bool:
+        return isinstance(self.root, _Constant) and self.root.value
+
+    @cached_property
+    def columns(self) -> tuple[str, ...]:
+        """The names of the top-level columns that it needs."""
+        return tuple(dict.fromkeys(c.top.name for c in self.root.columns()))
+
+    @cached_property
+    def pruning(self) -> BooleanExpression:
+        """An expression for PyIceberg to skip files with: it is true for each file that has a row of the condition."""
+        return self.root.pruning()
+
+    def of_groups(self, exact: Callable[[Column], bool]) -> pc.Expression | None:
+        """An expression for Arrow to skip row groups with. None: read all.
+
+        Args:
+            exact: Whether the file has a top-level column, with the type that the table has.
+        """
+        return self.root.of_groups(exact)
+
+    def true_in(self, rows: pa.RecordBatch) -> pa.BooleanArray:
+        """Whether the condition is true for each row."""
+        return pc.fill_null(self.root.true_in(rows), False)
+
+
+# --- expressions ----------------------------------------------------------------------------------------------------
+
+_Leaf: TypeAlias = Callable[[Column], _Node]
+
+
+def _node(schema: Schema, expression: BooleanExpression) -> _Node:
+    match expression:
+        case AlwaysTrue():
+            return _Constant(True)
+        case AlwaysFalse():
+            return _Constant(False)
+        case And(left=left, right=right):
+            return _Both(_node(schema, left), _node(schema, right))
+        case Or(left=left, right=right):
+            return _Either(_node(schema, left), _node(schema, right))
+        case Not(child=child):
+            return _node(schema, child).opposite()
+        case UnboundPredicate():
+            return _predicate(_column(schema, expression), expression)
+    raise InputError("InvalidRead", f"the filter has a {type(expression).__name__}, which is not supported.")
+
+
+def _column(schema: Schema, predicate: UnboundPredicate) -> Column:
+    reference = predicate.term
+    assert isinstance(reference, Reference)
+    try:
+        field = schema.find_field(reference.name)
+    except ValueError:
+        known = ", ".join(f.name for f in schema.fields)
+        raise InputError(
+            "InvalidRead", f"the filter names the column {reference.name}, but the columns are {known}."
+        ) from None
+    path = _path(schema.fields, field.field_id)
+    if path is None:
+        raise InputError(
+            "InvalidRead", f"the filter names {reference.name}, which is a part of a list or a map: not supported."
+        )
+    return Column(path, reference.name)
+
+
+def _path(fields: tuple[NestedField, ...], field_id: int) -> tuple[NestedField, ...] | None:
+    """From a top-level field to the one of this id, through structs. None: there is none."""
+    for field in fields:
+        if field.field_id == field_id:
+            return (field,)
+        if isinstance(field.field_type, StructType):
+            rest = _path(field.field_type.fields, field_id)
+            if rest is not None:
+                return (field, *rest)
+    return None
+
+
+def _predicate(column: Column, predicate: UnboundPredicate) -> _Node:
+    match predicate:
+        case IsNull() | NotNull():
+            return _IsNull(column, isinstance(predicate, IsNull))
+        case IsNaN() | NotNaN():
+            return _IsNaN(column, isinstance(predicate, IsNaN))
+        case UnaryPredicate():
+            raise InputError("InvalidRead", f"the filter has a {type(predicate).__name__}, which is not supported.")
+    if isinstance(column.type, (StructType, ListType, MapType)):
+        raise InputError(
+            "InvalidRead", f"the filter compares {column.name}, a {_kind(column)}. Only IS NULL is supported for it."
+        )
+    match predicate:
+        case StartsWith() | NotStartsWith():
+            if not isinstance(column.type, StringType):
+                raise InputError("InvalidRead", f"the filter needs a prefix of {column.name}, a {_kind(column)}.")
+            return _StartsWith(column, str(predicate.literal.value), isinstance(predicate, StartsWith))
+        case SetPredicate():
+            found = _any_of(column, list(predicate.literals))
+            return found if isinstance(predicate, In) else found.opposite()
+        case NotEqualTo():
+            return _compared(column, "=", predicate.literal).opposite()
+        case LiteralPredicate():
+            return _compared(column, _ORDERED.get(type(predicate), "="), predicate.literal)
+    raise InputError("InvalidRead", f"the filter has a {type(predicate).__name__}, which is not supported.")
+
+
+def _any_of(column: Column, literals: list[Literal[Any]]) -> _Node:
+    nodes = [_compared(column, "=", literal) for literal in literals]
+    values = [n.value for n in nodes if isinstance(n, _Compare)]
+    numbers = tuple(v for v in values if not (isinstance(v, float) and math.isnan(v)))
+    found: _Node = _IsIn(column, numbers) if numbers else _Known(column, False)
+    has_nan = len(numbers) < len(values)
+    return _Either(found, _Compare(column, "=", math.nan)) if has_nan else found
+
+
+def _compared(column: Column, op: str, literal: Literal[Any]) -> _Node:
+    """A comparison that is exact also where the literal is not a value of the column's type."""
+    kind, value = column.type, literal.value
+    try:
+        if isinstance(kind, (IntegerType, LongType)) and not isinstance(value, str):
+            return _whole(column, op, value, _WHOLE[type(kind)])
+        if isinstance(kind, DecimalType) and not isinstance(value, bool):
+            return _decimal(column, op, Decimal(str(value)), kind)
+        if isinstance(kind, _FLOATS):
+            return _Compare(column, op, _float(value, kind))
+        if isinstance(kind, (TimestampNanoType, TimestamptzNanoType)):
+            plain = TimestamptzType() if isinstance(kind, TimestamptzNanoType) else TimestampType()
+            return _Compare(column, op, int(literal.to(plain).value) * 1000)
+        found = literal.to(kind)
+    except (ValueError, TypeError, ArithmeticError):
+        raise InputError(
+            "InvalidRead", f"the filter compares {column.name}, a {_kind(column)}, with a value that is none."
+        ) from None
+    if isinstance(kind, (IntegerType, LongType)):
+        return _whole(column, op, found.value, _WHOLE[type(kind)])
+    return _Compare(column, op, found.value)
+
+
+def _kind(column: Column) -> str:
+    return str(column.type).partition("<")[0]
+
+
+def _whole(column: Column, op: str, value: Any, bits: int) -> _Node:
+    if isinstance(value, bool):
+        raise TypeError
+    if isinstance(value, float) and not math.isfinite(value):
+        return _Known(column, op in (("<", "<=") if math.isnan(value) or value > 0 else (">", ">=")))
+    lower = math.floor(value)
+    if lower == value and -(2 ** (bits - 1)) <= lower < 2 ** (bits - 1):
+        return _Compare(column, op, lower)
+    return _beside(column, op, lower, lower < -(2 ** (bits - 1)), lower >= 2 ** (bits - 1))
+
+
+def _decimal(column: Column, op: str, value: Decimal, kind: DecimalType) -> _Node:
+    if not value.is_finite():
+        return _whole(column, op, float(value), 64)
+    with localcontext(prec=1000):
+        lower = value.quantize(Decimal((0, (1,), -kind.scale)), rounding=ROUND_FLOOR)
+        too_large = abs(lower) >= Decimal(10) ** (kind.precision - kind.scale)
+        if lower == value and not too_large:
+            return _Compare(column, op, lower)
+        return _beside(column, op, lower, too_large and lower < 0, too_large and lower > 0)
+
+
+def _beside(column: Column, op: str, lower: Any, is_below: bool, is_above: bool) -> _Node:
+    """A comparison with a value between two of the type, or outside of all of them.
+
+    Args:
+        lower: The largest value of the type that is less.
+        is_below, is_above: Whether all values of the type are greater, or less.
+    """
+    if op == "=":
+        return _Known(column, False)
+    if is_below or is_above:
+        return _Known(column, op in (("<", "<=") if is_above else (">", ">=")))
+    return _Compare(column, "<=" if op in ("<", "<=") else ">", lower)
+
+
+def _float(value: Any, kind: IcebergType) -> float:
+    """The number as a column of floats has it, if it can have it."""
+    if isinstance(value, bool) or not isinstance(value, (int, float, Decimal, str)):
+        raise TypeError
+    try:
+        number = float(value)
+    except OverflowError:  # of an int
+        number = math.inf if value > 0 else -math.inf  # type: ignore[operator]
+    if isinstance(kind, FloatType):
+        try:
+            return float(_F32.unpack(_F32.pack(number))[0])
+        except OverflowError:  # all floats but the infinite ones are on the same side of it
+            return number
+    return number
+
+
+# --- values ---------------------------------------------------------------------------------------------------------
+
+
+def _arrow_type(kind: IcebergType) -> pa.DataType:
+    found: Any = schema_to_pyarrow(kind, include_field_ids=False)
+    return found.storage_type if isinstance(found, pa.ExtensionType) else found
+
+
+def _where_valid(values: pa.Array, found: pa.Array) -> pa.Array:
+    return pc.if_else(values.is_valid(), found, pa.scalar(None, pa.bool_()))
+
+
+def _literal(value: Any, kind: IcebergType) -> Any:
+    """The value as a literal that PyIceberg does not convert to another."""
+    return next((literal(value) for of, literal in _LITERALS if isinstance(kind, of)), value)
+
+
+def _has_trusted_statistics(column: Column) -> bool:
+    """Whether bounds in a footer of Parquet hold for all values of such a column."""
+    kinds = (IntegerType, LongType, DateType, TimestampType, TimestamptzType, StringType, DecimalType)
+    return not column.is_nested and isinstance(column.type, kinds)
