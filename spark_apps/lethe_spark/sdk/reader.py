@@ -24,6 +24,7 @@ from pyspark.errors import AnalysisException, ParseException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
+from lethe_spark.jvm.float_filters import for_skipping
 from lethe_spark.jvm.scan_tasks import Tasks, plan_tasks, stage, without_our_deletes
 from lethe_spark.jvm.spark_table import SparkTable
 from lethe_spark.jvm.sql_expressions import quoted_path
@@ -180,7 +181,7 @@ def _snapshot(source: _Source, chosen: int, past: bool, filter: str | None) -> D
     files = view.bounds(SnapshotFiles.LIVE, chosen)
     if filter is not None and current:
         java = java or source.java()
-        tasks = plan_tasks(java, chosen, filter)
+        tasks = plan_tasks(java, chosen, for_skipping(source.at(chosen), filter) or filter)
         planned = frozenset(tasks.paths)
         files = [f for f in files if f.path in planned]
     with ledger_store.naming(source.facts, chosen):
@@ -303,10 +304,18 @@ def _filtered(frame: DataFrame, filter: str | None, pushed: bool = True) -> Data
     if filter is None:
         return frame
     try:
-        return frame.filter(filter) if pushed else frame.filter(F.coalesce(F.expr(filter), F.lit(False)))
+        if not pushed:
+            return _judged(frame, filter)
+        weaker = for_skipping(frame, filter)
+        return frame.filter(filter) if weaker is None else _judged(frame.filter(weaker), filter)
     except (AnalysisException, ParseException) as e:
         first = str(e).strip().splitlines()[0][:300]
         raise InputError("InvalidRead", f"filter={filter!r} is not a condition on the table's rows: {first}") from e
+
+
+def _judged(frame: DataFrame, filter: str) -> DataFrame:
+    """The rows that satisfy a condition, which Spark does not push down to Iceberg."""
+    return frame.filter(F.coalesce(F.expr(filter), F.lit(False)))
 
 
 def _union(frames: list[DataFrame]) -> DataFrame | None:
