@@ -371,10 +371,12 @@ class _IsIn(_Node):
         yield self.column
 
     def true_in(self, rows: pa.RecordBatch) -> pa.Array:
-        values = self.column.of(rows)
+        values, wanted = self.column.of(rows), self.values
         if isinstance(self.column.type, _FLOATS):
-            values = pc.add(values.cast(pa.float64()), 0.0)  # makes 0.0 of -0.0
-        found = pc.is_in(values, value_set=pa.array(self.values, values.type))
+            values = values.cast(pa.float64())
+            # Arrow tells one zero from the other here.
+            wanted = (*wanted, 0.0, -0.0) if 0.0 in wanted else wanted
+        found = pc.is_in(values, value_set=pa.array(wanted, values.type))
         return _where_valid(values, found if self.wanted else pc.invert(found))
 
     def opposite(self) -> _Node:

@@ -59,7 +59,7 @@ def _deletes(file: DataFile, number: int, at: _Partition, oldest: dict[_Partitio
     Args:
         of_table: The partition spec of the deletes has no partitions.
     """
-    if file.content is _EQUALITY:
+    if file.content == _EQUALITY:
         known = oldest.values() if of_table else [oldest[at]] if at in oldest else []
         return any(n < number for n in known)
     return at in oldest and oldest[at] <= number

@@ -251,7 +251,8 @@ def live_entries(io: FileIO, manifest: ManifestFile) -> Iterator[ManifestEntry]:
         read_enums={0: ManifestEntryStatus, 101: FileFormat, 134: DataFileContent},
     ) as entries:
         for entry in entries:
-            if entry.status is ManifestEntryStatus.DELETED or entry.data_file.content is not DataFileContent.DATA:
+            # Manifests of format version 1 do not say that they are of data, and PyIceberg puts a number there.
+            if entry.status is ManifestEntryStatus.DELETED or entry.data_file.content != DataFileContent.DATA:
                 continue
             if entry.snapshot_id is None and manifest.added_snapshot_id is not None:
                 entry.snapshot_id = manifest.added_snapshot_id

@@ -97,7 +97,7 @@ def refs_of(table: Table, facts: TableFacts) -> tuple[Ref, ...]:
 def _data(io: FileIO, manifest: ManifestFile, column: BatchColumn) -> Iterator[tuple[bool, HeldFile]]:
     """The files of a manifest, and whether each is live. The others were removed."""
     for entry in manifest.fetch_manifest_entry(io, discard_deleted=False):
-        if entry.data_file.content is not DataFileContent.DATA:
+        if entry.data_file.content != DataFileContent.DATA:
             continue
         f = bounds_of(entry.data_file, column)
         is_live = entry.status is not ManifestEntryStatus.DELETED

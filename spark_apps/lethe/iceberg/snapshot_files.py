@@ -176,7 +176,7 @@ class SnapshotView:
         def is_read(entry: ManifestEntry) -> bool:
             if is_ours(int(entry.data_file.content), entry.data_file.file_path):
                 return False  # the ledger says the same, and PyIceberg does not read equality deletes
-            return entry.data_file.content is not DataFileContent.DATA or wanted(entry)
+            return entry.data_file.content != DataFileContent.DATA or wanted(entry)
 
         manifests = list(manifests)
         try:
