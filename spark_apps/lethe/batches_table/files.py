@@ -69,7 +69,7 @@ def files_of(table: Table) -> list[TrackingFile]:
     head = table.current_snapshot()
     found: list[TrackingFile] = []
     for manifest in head.manifests(table.io) if head is not None else ():
-        if manifest.content is not ManifestContent.DATA:
+        if manifest.content != ManifestContent.DATA:
             continue
         for entry in manifest.fetch_manifest_entry(table.io, discard_deleted=True):
             bounds = bounds_of(entry.data_file, BatchColumn(BATCH_ID))

@@ -81,7 +81,7 @@ def _unsorted(opened: Opened) -> frozenset[str]:
     return frozenset(
         entry.data_file.file_path
         for manifest in head.manifests(table.io)
-        if manifest.content is ManifestContent.DATA
+        if manifest.content == ManifestContent.DATA
         for entry in manifest.fetch_manifest_entry(table.io, discard_deleted=True)
         if entry.data_file.sort_order_id != order.order_id
     )

@@ -37,7 +37,7 @@ def dangling(table: Table, snapshot_id: int | None) -> list[tuple[str, int]]:
     snapshot = table.metadata.snapshot_by_id(snapshot_id) if snapshot_id is not None else None
     manifests = snapshot.manifests(table.io) if snapshot is not None else []
     entries = [
-        (m, e) for m in manifests if m.content is ManifestContent.DELETES for e in m.fetch_manifest_entry(table.io)
+        (m, e) for m in manifests if m.content == ManifestContent.DELETES for e in m.fetch_manifest_entry(table.io)
     ]
     deletes = [(_number(m, e), _partition(m, e.data_file), e.data_file) for m, e in entries if _has_values(e.data_file)]
     if not deletes:

@@ -242,7 +242,7 @@ def _live(table: Table, snapshot_id: int | None, field_id: int, after: int = -1)
 
 def live_entries(io: FileIO, manifest: ManifestFile) -> Iterator[ManifestEntry]:
     """Yield the live data files of a manifest, which may be tens of thousands. None for a manifest of deletes."""
-    if manifest.content is not ManifestContent.DATA:
+    if manifest.content != ManifestContent.DATA:
         return
     with AvroFile[ManifestEntry](
         io.new_input(manifest.manifest_path),
@@ -252,7 +252,7 @@ def live_entries(io: FileIO, manifest: ManifestFile) -> Iterator[ManifestEntry]:
     ) as entries:
         for entry in entries:
             # Manifests of format version 1 do not say that they are of data, and PyIceberg puts a number there.
-            if entry.status is ManifestEntryStatus.DELETED or entry.data_file.content != DataFileContent.DATA:
+            if entry.status == ManifestEntryStatus.DELETED or entry.data_file.content != DataFileContent.DATA:
                 continue
             if entry.snapshot_id is None and manifest.added_snapshot_id is not None:
                 entry.snapshot_id = manifest.added_snapshot_id

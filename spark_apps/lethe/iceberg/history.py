@@ -69,7 +69,7 @@ class Manifests:
 
     def _read(self, io: FileIO, manifests: Iterable[ManifestFile], column: BatchColumn) -> None:
         def read(manifest: ManifestFile) -> tuple[str, list[tuple[bool, HeldFile]]]:
-            of_data = manifest.content is ManifestContent.DATA
+            of_data = manifest.content == ManifestContent.DATA
             return manifest.manifest_path, list(_data(io, manifest, column) if of_data else _deletes(io, manifest))
 
         with ThreadPoolExecutor(PARALLEL_READS) as pool:
@@ -100,7 +100,7 @@ def _data(io: FileIO, manifest: ManifestFile, column: BatchColumn) -> Iterator[t
         if entry.data_file.content != DataFileContent.DATA:
             continue
         f = bounds_of(entry.data_file, column)
-        is_live = entry.status is not ManifestEntryStatus.DELETED
+        is_live = entry.status != ManifestEntryStatus.DELETED
         yield is_live, HeldFile(f.path, f.size, DATA, entry.file_sequence_number, f.lower, f.upper)
 
 

@@ -50,7 +50,7 @@ def native_deletes(io: FileIO, manifests: Iterable[ManifestFile], with_ours: boo
     of_spec: dict[int, set[str]] = {}
     of_any: set[str] = set()
     for manifest in manifests:
-        if manifest.content is not ManifestContent.DELETES:
+        if manifest.content != ManifestContent.DELETES:
             continue
         with io.new_input(manifest.manifest_path).open() as stream:
             reader = fastavro.reader(stream)
@@ -90,7 +90,7 @@ def has_ours(io: FileIO, manifests: Iterable[ManifestFile]) -> bool:
     return any(
         is_ours(int(e.data_file.content), e.data_file.file_path)
         for m in manifests
-        if m.content is ManifestContent.DELETES
+        if m.content == ManifestContent.DELETES
         for e in m.fetch_manifest_entry(io)
     )
 
@@ -116,7 +116,7 @@ def vectors(io: FileIO, manifests: Iterable[ManifestFile]) -> dict[str, frozense
     """The deletion vectors in the manifests of a snapshot, by the path of their data file."""
     found: dict[str, set[Vector]] = {}
     for manifest in manifests:
-        if manifest.content is not ManifestContent.DELETES:
+        if manifest.content != ManifestContent.DELETES:
             continue
         with io.new_input(manifest.manifest_path).open() as stream:
             files = [e["data_file"] for e in fastavro.reader(stream) if e["status"] != DELETED]

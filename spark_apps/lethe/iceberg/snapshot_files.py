@@ -159,7 +159,7 @@ class SnapshotView:
         for m in self._manifests(snapshot_id):
             if _is_data(m) and m.added_snapshot_id == snapshot_id:
                 for e in m.fetch_manifest_entry(self.io, discard_deleted=False):
-                    if e.status is ManifestEntryStatus.DELETED and e.snapshot_id == snapshot_id:
+                    if e.status == ManifestEntryStatus.DELETED and e.snapshot_id == snapshot_id:
                         yield e
 
     def _parent(self, snapshot_id: int) -> int | None:
@@ -239,7 +239,8 @@ def _or_else_true(may_match: Callable[[Judged], bool]) -> Callable[[Judged], boo
 
 
 def _is_data(manifest: ManifestFile) -> bool:
-    return manifest.content is ManifestContent.DATA
+    # PyIceberg puts a number there, where lists of manifests of format version 1 say nothing.
+    return manifest.content == ManifestContent.DATA
 
 
 def data_manifests(table: Table, snapshot_id: int | None, field_id: int) -> list[Manifest]:
@@ -251,6 +252,6 @@ def data_manifests(table: Table, snapshot_id: int | None, field_id: int) -> list
         if not _is_data(m):
             continue
         entries = m.fetch_manifest_entry(table.io, discard_deleted=False)
-        live = tuple(bounds_of(e.data_file, column) for e in entries if e.status is not ManifestEntryStatus.DELETED)
+        live = tuple(bounds_of(e.data_file, column) for e in entries if e.status != ManifestEntryStatus.DELETED)
         found.append(Manifest(m.manifest_path, m.partition_spec_id, m.manifest_length, len(entries), live))
     return found

@@ -40,7 +40,7 @@ def candidates(table: Table, snapshot_id: int | None, wanted: Mapping[str, AnyWa
     deletes = native_deletes(table.io, manifests)
     found: list[CandidateFile] = []
     for manifest in manifests:
-        if manifest.content is not ManifestContent.DATA:
+        if manifest.content != ManifestContent.DATA:
             continue
         for entry in manifest.fetch_manifest_entry(table.io):
             f = entry.data_file

@@ -121,7 +121,7 @@ class LiveSuspects:
         """Update `found` (by path), `small` and, the first time, `sort_drift`. Raises: what the storage raises."""
         if head.foreign is None:
             self._forget()
-        data = [m for m in head.manifests if m.content is ManifestContent.DATA]
+        data = [m for m in head.manifests if m.content == ManifestContent.DATA]
         paths = frozenset(m.manifest_path for m in data)
         self._observe_deletes(head)
         gone = self._read - paths
@@ -147,7 +147,7 @@ class LiveSuspects:
         self._read = paths
 
     def _observe_deletes(self, head: Head) -> None:
-        manifests = [m for m in head.manifests if m.content is ManifestContent.DELETES]
+        manifests = [m for m in head.manifests if m.content == ManifestContent.DELETES]
         paths = frozenset(m.manifest_path for m in manifests)
         if paths == self._deletes_read:
             return

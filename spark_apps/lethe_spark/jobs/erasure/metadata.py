@@ -92,9 +92,9 @@ def rewrite_manifests_of_erasures(context: Run, table: IcebergTable, manifests: 
         if not naming:
             return NothingToCommit(None)
         listed = [m for m in base.manifests() if m.manifest_path in naming]
-        data = [m.manifest_path for m in listed if m.content is ManifestContent.DATA]
+        data = [m.manifest_path for m in listed if m.content == ManifestContent.DATA]
         of_deletes = {
-            m.manifest_path: added_by(base.iceberg.io, m) for m in listed if m.content is ManifestContent.DELETES
+            m.manifest_path: added_by(base.iceberg.io, m) for m in listed if m.content == ManifestContent.DELETES
         }
         deletes = without_removed(table, head, of_deletes) if of_deletes else DeleteManifests()
         written.append(deletes)
