@@ -31,7 +31,6 @@ from pyiceberg.expressions import (
     LiteralPredicate,
     Not,
     NotEqualTo,
-    NotIn,
     NotNaN,
     NotNull,
     NotStartsWith,

@@ -18,10 +18,11 @@ from pyiceberg.manifest import (
     ManifestEntryStatus,
     ManifestFile,
 )
-from pyiceberg.schema import Schema
 from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC
+from pyiceberg.schema import Schema
 from pyiceberg.table import ManifestGroupPlanner, Table
 from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.types import DoubleType
 
 from lethe.base.errors import InputError
 from lethe.files.bounds import FileBounds
@@ -208,6 +209,13 @@ class _CarefulPlanner(ManifestGroupPlanner):
     Bounds that PyIceberg cannot read, such as a text that is cut within a character, skip no file. What is left of a filter for
     a file is never asked: PyIceberg compares the nulls of partitions, and fails.
     """
+
+    def _build_partition_projection(self, spec_id: int) -> BooleanExpression:
+        spec, schema = self.table_metadata.specs()[spec_id], self.table_metadata.schema()
+        # PyIceberg reads doubles in partitions as floats, so they may be other numbers.
+        if any(isinstance(f.field_type, DoubleType) for f in spec.partition_type(schema).fields):
+            return AlwaysTrue()
+        return super()._build_partition_projection(spec_id)
 
     def _build_manifest_evaluator(self, spec_id: int) -> Callable[[ManifestFile], bool]:
         return _or_else_true(super()._build_manifest_evaluator(spec_id))

@@ -84,9 +84,7 @@ class Reading:
         """The values of the file's partition, by the ids of the columns that have them."""
         spec = self.specs.get(file.spec_id or 0)
         fields = enumerate(spec.fields if spec is not None else ())
-        return {
-            f.source_id: file.partition[n] for n, f in fields if isinstance(f.transform, IdentityTransform)
-        }
+        return {f.source_id: file.partition[n] for n, f in fields if isinstance(f.transform, IdentityTransform)}
 
     def _promising(self, fragment: Any, physical: pa.Schema, known: Sequence[FileField]) -> Any:
         """Without the row groups that hold no row of the condition, by the statistics in the footer."""

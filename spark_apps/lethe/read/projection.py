@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.table.name_mapping import MappedField, NameMapping
-from pyiceberg.types import IcebergType, ListType, MapType, NestedField, StructType
+from pyiceberg.types import DoubleType, IcebergType, ListType, MapType, NestedField, StructType
 
 _ID_KEYS: Final = (b"PARQUET:field_id", b"iceberg.id")  # of Parquet, of ORC
 _DOC: Final = "doc"
@@ -151,6 +151,11 @@ class Projection:
                 stays = is_kept or _is_large(found, arrow_type(field.field_type))
                 columns.append((needed.index(place), _same if stays else _step(file[place], field)))
             elif field.field_id in constants:
+                if isinstance(field.field_type, DoubleType) and constants[field.field_id] is not None:
+                    # PyIceberg reads such a number as a float.
+                    raise Unprojectable(
+                        f"it lacks the column {field.name}, and only Spark reads a double of its partition. Use lethe_spark.read"
+                    )
                 columns.append((None, _scalar(constants[field.field_id], field)))
             else:
                 columns.append((None, _default(field)))
@@ -199,7 +204,9 @@ def _step(file: FileField, wanted: NestedField) -> Step:
         case MapType() if pa.types.is_map(file.type):
             return _map(file, kind, target)
         case StructType() | ListType() | MapType():
-            raise Unprojectable(f"its column {wanted.name} is {_name(file.type)}, which cannot be read as {_kind(kind)}")
+            raise Unprojectable(
+                f"its column {wanted.name} is {_name(file.type)}, which cannot be read as {_kind(kind)}"
+            )
     return _plain(file.type, target, wanted)
 
 
@@ -306,7 +313,9 @@ def _microseconds(array: pa.Array) -> pa.Array:
 def _default(field: NestedField) -> pa.Scalar:
     """What a file has that was written before the field was added. Raises: Unprojectable."""
     if field.initial_default is None and field.required:
-        raise Unprojectable(f"it lacks the column {field.name}, which the table requires and has no initial default for")
+        raise Unprojectable(
+            f"it lacks the column {field.name}, which the table requires and has no initial default for"
+        )
     return _scalar(field.initial_default, field)
 
 

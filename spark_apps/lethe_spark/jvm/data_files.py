@@ -37,7 +37,6 @@ class DataFile:
 
 def described(table: IcebergTable, files: Iterable[Any]) -> tuple[DataFile, ...]:
     """Data files with their partitions and bounds. Costs one call into the JVM per file, for its JSON form."""
-    parser = table.jvm.org.apache.iceberg.ContentFileParser
     field_id = table.java.properties().get(names.BATCH_COLUMN)
     specs = table.java.specs()
     types: dict[int, tuple[Any, list[str]]] = {}
@@ -48,7 +47,7 @@ def described(table: IcebergTable, files: Iterable[Any]) -> tuple[DataFile, ...]
             spec = specs.get(spec_id)
             types[spec_id] = (spec, [str(f.type().toString()) for f in each(spec.partitionType().fields())])
         spec, names_of_types = types[spec_id]
-        known = json.loads(parser.toJson(java, spec))
+        known = json.loads(json_of(table, java, spec))
         found.append(
             DataFile(
                 path=known["file-path"],
@@ -61,6 +60,23 @@ def described(table: IcebergTable, files: Iterable[Any]) -> tuple[DataFile, ...]
             )
         )
     return tuple(found)
+
+
+def json_of(table: IcebergTable, java: Any, spec: Any) -> str:
+    """Iceberg's JSON of a data file.
+
+    Args:
+        spec: The partition spec of the file.
+    """
+    api = table.jvm.org.apache.iceberg
+    fields = int(spec.fields().size())
+    if not fields or not bool(spec.isUnpartitioned()):
+        return str(api.ContentFileParser.toJson(java, spec))
+    # In format version 1, a field that is dropped from a spec stays as `void`. A spec of such fields only counts as one without
+    # fields, for which Iceberg's writer refuses the nulls of the file's partition.
+    plain = api.DataFiles.builder(spec).copy(java).build()
+    known = json.loads(api.ContentFileParser.toJson(plain, spec))
+    return json.dumps(known | {"partition": [None] * fields})
 
 
 def _bound(file: Mapping[str, Any], which: str, field_id: str | None) -> str | None:

@@ -17,7 +17,7 @@ from lethe.vacuum.one_by_one import ROW_IDS_SINCE, is_sorted, one_by_one
 from pyiceberg.types import DoubleType, FloatType
 
 from lethe_spark.commit.table_state import Base
-from lethe_spark.jvm.data_files import DataFile, described
+from lethe_spark.jvm.data_files import DataFile, described, json_of
 from lethe_spark.jvm.errors import reading
 from lethe_spark.jvm.gateway import each
 from lethe_spark.jvm.registration import data_files
@@ -125,7 +125,7 @@ def described_for_workers(
     Raises: TransientError.
     """
     places = writing_as(table, context.run_id).locationProvider()
-    parser, specs = table.jvm.org.apache.iceberg.ContentFileParser, table.java.specs()
+    specs = table.java.specs()
     found = []
     for number, file in enumerate(files):
         spec = specs.get(int(file.java.specId()))
@@ -135,7 +135,7 @@ def described_for_workers(
             if spec.isUnpartitioned()
             else places.newDataLocation(spec, file.java.partition(), name)
         )
-        found.append(Described(str(to), str(parser.toJson(file.java, spec)), _row_ids(file.java)))
+        found.append(Described(str(to), json_of(table, file.java, spec), _row_ids(file.java)))
     return found
 
 
