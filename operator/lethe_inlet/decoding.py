@@ -17,13 +17,13 @@ from lethe.decoder.child import ChildLink
 from lethe.decoder.limits import TOO_COSTLY, Limits
 from lethe.decoder.process import Death
 from lethe.decoder.supervisor import Unit, is_certain, limits_here, supervise
-from lethe.ingest.avro_format import columns_of_record, rows_of_records
+from lethe.ingest.avro_format import UNICODE_ERRORS, Records
 from lethe.ingest.buffer_files import decoded_rows, encoded_rows
 from lethe.ingest.buffer_store import BadFile, FileTask
-from lethe.ingest.costs import Nesting
 from lethe.ingest.fitting import Fitting, Piece
+from lethe.ingest.json_format import open_json
 from lethe.ingest.schema_fit import Fits, Lacks, Misfit, Rules, compare, known_columns
-from lethe.ingest.text_formats import open_json
+from lethe.ingest.text_blocks import TextFile
 from lethe_operator.resources.source import Framing, KafkaSource, MessageFormat, UnknownFields
 
 from lethe_inlet.messages import Decoded, Message, Refused
@@ -62,7 +62,7 @@ class Target:
             case Fits():
                 pass
         target = pa.schema([f for f in columns.values() if f.name != self.batch_column])
-        fitting = Fitting(self.batch_column, self.required, null_is_absent=True, target=target)
+        fitting = Fitting(self.batch_column, self.required, null_is_absent=True, target=target, finite=not typed)
         return fitting.fitted([Piece(FileTask(batch_id, batch_id, 0), rows)])
 
 
@@ -227,33 +227,26 @@ class MessageWork:
 
     def _from_json(self, values: Sequence[bytes]) -> pa.Table:
         joined = b"\n".join(map(_one_line, values)) + b"\n"
-        try:
-            joined.decode()  # Arrow does not check it
-        except UnicodeDecodeError:
-            raise BadFile("UnreadableMessage", "the message is not UTF-8") from None
-        Nesting(self.limits.nesting).check(joined)
-        opened = open_json(io.BytesIO(joined), self.target.columns)
-        return self._fitted(pa.concat_tables(opened.tables, promote_options="default"), typed=False)
+        ignore = self.source.unknown_fields is UnknownFields.IGNORE
+        opened = open_json(
+            TextFile(io.BytesIO(joined), nesting=self.limits.nesting), self.target.columns, ignore_unknown=ignore
+        )
+        rows = pa.concat_tables(opened.tables, promote_options="default")
+        return self.target.fitted(rows, self.batch_id, typed=False)
 
     def _from_avro(self, values: Sequence[bytes], number: int) -> pa.Table:
-        schema = self.schemas[number]
-        columns, uuids = columns_of_record(schema, self.target.columns)
-        records = [_record(v, schema) for v in values]
-        try:
-            rows = rows_of_records(records, columns, uuids)
-        except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError) as e:
-            raise BadFile("UnreadableMessage", f"its values cannot be read ({type(e).__name__})") from None
-        return self._fitted(rows, typed=True)
-
-    def _fitted(self, rows: pa.Table, typed: bool) -> pa.Table:
+        records = Records.of(self.schemas[number], self.target.columns)
+        rows = records.rows([_record(v, records.physical) for v in values])
         if self.source.unknown_fields is UnknownFields.IGNORE:
             rows = rows.select([n for n in rows.column_names if n in self.target.columns.names])
-        return self.target.fitted(rows, self.batch_id, typed)
+        return self.target.fitted(rows, self.batch_id, typed=True)
 
 
 def _why(error: Exception) -> str:
     if isinstance(error, BadFile):
-        return f"{error.reason}: {error.message}"
+        # A message is no file, and has one row.
+        reason = "UnreadableMessage" if error.reason == "UnreadableFile" else error.reason
+        return f"{reason}: {error.message.removeprefix('row 0: ')}"
     return f"UnreadableMessage: its values cannot be read ({type(error).__name__})"
 
 
@@ -274,7 +267,7 @@ def _one_line(value: bytes) -> bytes:
 def _record(value: bytes, schema: Mapping[str, Any]) -> Any:
     stream = io.BytesIO(value)
     try:
-        found: Any = fastavro.schemaless_reader(stream, schema)
+        found: Any = fastavro.schemaless_reader(stream, schema, handle_unicode_errors=UNICODE_ERRORS)
     except MemoryError:
         raise
     except Exception as e:  # of any kind: the bytes are someone else's

@@ -92,7 +92,7 @@ class BufferFolder:
 
     def sources(self) -> list[BatchSource]:
         """What a consolidation would read, listed as it lists."""
-        return [BatchSource(b.id, b.data_objects) for b in batches_in(self.uri)]
+        return [BatchSource(b.id, b.data_objects, b.folder) for b in batches_in(self.uri)]
 
 
 @dataclass

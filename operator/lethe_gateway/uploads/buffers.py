@@ -29,6 +29,7 @@ from lethe_operator.resources.boundaries import Boundaries
 from lethe_operator.resources.common import InvalidSpec
 from lethe_operator.resources.dataset import Dataset, parse_dataset
 from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
+from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC, PartitionSpec
 from pyiceberg.schema import Schema
 
 from lethe_gateway.problems import Kind, Problem
@@ -50,6 +51,7 @@ class KnownTable:
 
     schema: Schema
     ledger: Ledger
+    spec: PartitionSpec = UNPARTITIONED_PARTITION_SPEC
 
     def entry(self, batch_id: str) -> BatchEntry | None:
         return get_many(self.ledger.batches, [batch_id]).get(batch_id)
@@ -162,7 +164,7 @@ class Buffers:
             )
         facts = observe(table, spec.batch_column, spec.table.name)
         ledger = ledger_store.load(table.io, facts).ledger
-        return facts.uuid, KnownTable(table.schema(), ledger)
+        return facts.uuid, KnownTable(table.schema(), ledger, table.spec())
 
 
 def _known(found: tuple[str, KnownTable] | None) -> KnownTable | None:

@@ -5,12 +5,15 @@ from collections.abc import Mapping
 from typing import Final
 
 from lethe.base.errors import InputError
+from lethe.contract.csv_dialect import CsvDialect
 from lethe.contract.result import RefusedBatch
 from lethe.contract.settings import ConsolidationMode, SchemaEvolution
 from lethe.decoder.process import NoDecoder
 from lethe.ingest.buffer_files import ReadSettings
 from lethe.ingest.buffer_store import BufferAway, FileTask
 from lethe.ingest.checking import Whole, check_files, columns_of
+from lethe.ingest.folder_values import named_folders
+from lethe.ingest.path_limits import path_columns
 
 from lethe_gateway.problems import Kind, Problem
 from lethe_gateway.uploads.buffers import STORE_AWAY, Buffer
@@ -41,9 +44,19 @@ def rejection(buffer: Buffer, batch_id: str, files: Mapping[str, tuple[int, str]
         columns = columns_of(table.schema)
     except InputError:
         return None, False  # a type that only Spark reads
-    tasks = [FileTask(batch_id, uri, size, etag) for uri, (size, etag) in sorted(files.items())]
+    tasks = [
+        FileTask(batch_id, uri, size, etag, named_folders(uri, _folder(spec.buffer.uri, uri)))
+        for uri, (size, etag) in sorted(files.items())
+    ]
     add_columns = spec.schema_evolution is SchemaEvolution.ADD_COLUMNS
-    settings = ReadSettings(spec.batch_column, dict(buffer.properties), spec.buffer.format, add_columns)
+    settings = ReadSettings(
+        spec.batch_column,
+        dict(buffer.properties),
+        spec.buffer.format,
+        add_columns,
+        csv=spec.buffer.csv or CsvDialect(),
+        path_columns=path_columns(table.schema, table.spec),
+    )
     of = buffer.dataset.meta
     try:
         with _TURNS.turn(of.namespace, of.name, WAIT_SECONDS):
@@ -59,3 +72,9 @@ def rejection(buffer: Buffer, batch_id: str, files: Mapping[str, tuple[int, str]
         return None, False
     # Whether files can be registered unchanged is decided by the run.
     return checked.refusal, spec.consolidation.mode is ConsolidationMode.REWRITE or checked.refusal is not None
+
+
+def _folder(buffer: str, uri: str) -> str:
+    """The folder directly in the buffer that a file is in: with the layout Directory, that of its batch."""
+    prefix = buffer.rstrip("/") + "/"
+    return prefix + uri.removeprefix(prefix).partition("/")[0]

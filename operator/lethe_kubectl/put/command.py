@@ -145,11 +145,12 @@ def _checked(of: Dataset, table: Table, upload: Upload, folder: Path) -> int:
     with progress() as bar:
         task = bar.add_task("checking", total=len(files))
         return check_local_files(
-            table.schema(),
+            table,
             of.spec.batch_column,
             upload.batch_id,
             files,
-            of.spec.buffer.format,
+            folder,
+            of.spec.buffer,
             of.spec.schema_evolution is SchemaEvolution.ADD_COLUMNS,
             lambda: bar.advance(task),
         )

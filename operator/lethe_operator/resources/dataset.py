@@ -7,8 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from lethe.contract.csv_dialect import CsvDialect
 from lethe.contract.settings import BufferLayout, ConsolidationMode, Deletes, FileFormat, SchemaEvolution
-from pydantic import Field
+from pydantic import ConfigDict, Field
 
 from lethe_operator.resources.common import Meta, Spec, parse_meta, parse_spec
 from lethe_operator.resources.launcher import Launcher
@@ -42,10 +43,17 @@ class EventsSpec(Spec):
     resync_seconds: int = 900  # time between two listings of the whole buffer
 
 
+class CsvSpec(CsvDialect):
+    """Ignores unknown fields, as `Spec` does."""
+
+    model_config = ConfigDict(extra="ignore")
+
+
 class BufferSpec(Spec):
     uri: str
     format: FileFormat = FileFormat.PARQUET
     layout: BufferLayout = BufferLayout.DIRECTORY
+    csv: CsvSpec | None = None  # how the files of the format CSV are written; None: as RFC 4180 says
     adopt: bool = False  # claim the buffer although it contains objects that are not batches
     retention_seconds: int = 86_400  # how long the objects of a batch stay after its promotion
     events: EventsSpec | None = None  # None: the operator lists the buffer

@@ -14,7 +14,7 @@ from lethe.base.errors import InputError
 MAX_BATCH_ID_LENGTH = 256
 # The extensions of batch files. A batch id may contain dots, so any other ending is part of the id.
 FORMAT_EXTENSIONS: Final = (".parquet", ".orc", ".avro", ".json", ".jsonl", ".ndjson", ".csv")
-GZIP_EXTENSION: Final = ".gz"
+COMPRESSION_EXTENSIONS: Final = (".gz", ".zst", ".bz2", ".lz4")
 
 
 def batch_folder(column: str, batch_id: str) -> str:
@@ -37,7 +37,7 @@ def batch_file(batch_id: str, extension: str) -> str:
     """The name of a file that is a whole batch: `<percent-encoded id><extension>`. It never begins with `_` or `.`.
 
     Args:
-        extension: One of `FORMAT_EXTENSIONS`, with or without `.gz` after it.
+        extension: One of `FORMAT_EXTENSIONS`, with or without one of `COMPRESSION_EXTENSIONS` after it.
     """
     encoded = quote(batch_id, safe="")
     if encoded.startswith(("_", ".")):
@@ -46,11 +46,11 @@ def batch_file(batch_id: str, extension: str) -> str:
 
 
 def batch_id_of_file(name: str) -> str:
-    """The batch id in a file name, which is the name without `.gz` and without a known extension.
+    """The batch id in a file name, which is the name without the extensions of a compression and of a format.
 
     Raises: InputError (`InvalidBatchId`), as `batch_id_of_folder`.
     """
-    stem = _without(name, (GZIP_EXTENSION,))
+    stem = _without(name, COMPRESSION_EXTENSIONS)
     return _batch_id(_without(stem, FORMAT_EXTENSIONS), f"the file {name[:80]!r}")
 
 

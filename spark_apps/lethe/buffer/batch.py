@@ -5,8 +5,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
+from typing import Final
 
 from lethe.ledger.ledger import BufferedObject
+
+_FOLDER_MARKER: Final = "_$folder$"  # of Hadoop's S3 clients, also that of EMR
 
 
 @dataclass(frozen=True)
@@ -61,11 +64,13 @@ def fingerprint(objects: Iterable[BufferedObject]) -> str:
 
 def is_data(key: str, folder: str = "") -> bool:
     """Whether an object is a data file. By the convention of Hadoop and Spark, names that begin with `_` or `.` are markers or
-    unfinished files.
+    unfinished files, and so are objects that stand for an empty folder.
 
     Args:
         folder: Subfolders of this folder with such names are excluded as well; "": only the file name counts.
     """
+    if key.endswith(_FOLDER_MARKER):
+        return False
     names_ = key.removeprefix(folder) if folder else key.rsplit("/", 1)[-1]
     return not (names_.startswith(("_", ".")) or "/_" in names_ or "/." in names_)
 

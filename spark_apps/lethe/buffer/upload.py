@@ -8,8 +8,8 @@ from typing import assert_never
 from lethe.base import names
 from lethe.base.errors import InputError
 from lethe.base.ids import (
+    COMPRESSION_EXTENSIONS,
     FORMAT_EXTENSIONS,
-    GZIP_EXTENSION,
     batch_file,
     batch_folder,
 )
@@ -81,7 +81,7 @@ def plan_upload(
 
 def _extension(path: str) -> str:
     name = path.rpartition("/")[2].lower()
-    packed = GZIP_EXTENSION if name.endswith(GZIP_EXTENSION) else ""
+    packed = next((e for e in COMPRESSION_EXTENSIONS if name.endswith(e)), "")
     stem = name.removesuffix(packed)
     return next((e for e in FORMAT_EXTENSIONS if stem.endswith(e)), "") + packed
 

@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
 from lethe.base.ids import kube_name
+from lethe.contract.csv_dialect import CsvDialect
 from lethe.contract.kind import RunFamily, RunKind
 from lethe.contract.operation import Operation
 from lethe.contract.settings import BufferLayout, ConsolidationMode, Deletes, FileFormat, SchemaEvolution
@@ -108,6 +109,7 @@ class BufferRef(Document):
     uri: str
     format: FileFormat = FileFormat.PARQUET
     layout: BufferLayout = BufferLayout.DIRECTORY
+    csv: CsvDialect | None = None  # how the files of the format CSV are written; None: as RFC 4180 says
     adopt: bool = False  # claim the buffer although it contains objects that are not batches
 
 

@@ -1,13 +1,25 @@
-"""Reads Avro files as Arrow tables, with fastavro. Only types that Arrow has are supported."""
+"""Reads Avro files as Arrow tables, with fastavro. Only types that Arrow has are supported.
 
+fastavro decodes the physical types, and Arrow converts them to the logical ones: fastavro would round decimals with too many digits, and
+has no times outside the years 1 to 9999, so that the row and the column of such a value would be unknown.
+"""
+
+import io
+import json
+import zlib
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Context, Decimal
 from itertools import islice
 from typing import Any, Final
 
 import fastavro
 import pyarrow as pa
 
-from lethe.ingest.buffer_store import BadFile
+from lethe.ingest.arrow_types import shown
+from lethe.ingest.buffer_store import BadFile, Damaged
+from lethe.ingest.exact_values import Flaw, converted, first_flaw, nested
+from lethe.ingest.hybrid_calendar import HybridCalendar, calendar_of
 from lethe.ingest.opened_file import ROWS_PER_BATCH, OpenedFile
 
 _PRIMITIVE: Final[Mapping[str, pa.DataType]] = {
@@ -30,36 +42,283 @@ _LOGICAL: Final[Mapping[tuple[str, str], pa.DataType]] = {
     ("long", "timestamp-nanos"): pa.timestamp("ns", "UTC"),
     ("long", "local-timestamp-millis"): pa.timestamp("ms"),
     ("long", "local-timestamp-micros"): pa.timestamp("us"),
-    ("string", "uuid"): pa.string(),
+    ("long", "local-timestamp-nanos"): pa.timestamp("ns"),
 }
+_HEADER: Final = fastavro.parse_schema(
+    {
+        "type": "record",
+        "name": "Header",
+        "fields": [
+            {"name": "magic", "type": {"type": "fixed", "name": "Magic", "size": 4}},
+            {"name": "meta", "type": {"type": "map", "values": "bytes"}},
+            {"name": "sync", "type": {"type": "fixed", "name": "Sync", "size": 16}},
+        ],
+    }
+)
+_SCHEMA: Final = "avro.schema"
+_CODEC: Final = "avro.codec"
+# fastavro needs no other package for these.
+_OF_FASTAVRO: Final = ("null", "deflate", "bzip2", "xz")
+_OF_ARROW: Final = ("snappy", "zstandard")
+_SNAPPY_RATIO: Final = 64  # more than the format can compress
+_DIGITS_AT_MOST: Final = 38
+# Of a text that is not UTF-8, so that its column can be found: lone surrogates, which Arrow refuses.
+UNICODE_ERRORS: Final = "surrogateescape"
 
 
 def open_avro(file: Any, table: pa.Schema) -> OpenedFile:
     """Open an Avro file. Raises: BadFile, if its schema is not a record, or Arrow does not have the type of a column."""
-    reader = fastavro.reader(_UpToItsEnd(file))
-    written: Any = reader.writer_schema
+    stream = _UpToItsEnd(file)
+    header: Any = fastavro.schemaless_reader(stream, _HEADER)  # type: ignore[call-arg]
+    meta: dict[str, bytes] = header["meta"]
+    codec = meta.get(_CODEC, b"null").decode(errors="replace")
+    if codec not in _OF_FASTAVRO + _OF_ARROW:
+        raise BadFile(
+            "UnreadableFile",
+            f"its codec {shown(codec)} is not supported, expected one of {', '.join(_OF_FASTAVRO + _OF_ARROW)}",
+        )
+    written: Any = fastavro.parse_schema(json.loads(meta[_SCHEMA]))
     if not isinstance(written, dict) or written.get("type") != "record":
         raise BadFile(
             "SchemaMismatch", "its Avro schema is not a record, expected a record with the table's columns as fields"
         )
-    schema, uuids = columns_of_record(written, table)
-    return OpenedFile(schema, _tables(reader, schema, uuids))
+    records = Records.of(written, table)
+    plain = {_SCHEMA: json.dumps(records.physical).encode(), _CODEC: b"null" if codec in _OF_ARROW else codec.encode()}
+    head = io.BytesIO()
+    fastavro.schemaless_writer(head, _HEADER, {**header, "meta": {**meta, **plain}})
+    blocks = _Decompressed(stream, codec, header["sync"]) if codec in _OF_ARROW else stream
+    calendar = calendar_of({k.encode(): v for k, v in meta.items()})
+    return OpenedFile(records.schema, _tables(_Joined(head.getvalue(), blocks), records, calendar))
 
 
-def columns_of_record(written: Mapping[str, Any], table: pa.Schema) -> tuple[pa.Schema, list[str]]:
-    """The Arrow columns of an Avro record, and which of them are UUIDs. Raises: BadFile, if Arrow does not have a type."""
-    known: dict[str, Any] = {}
-    fields = enumerate(written["fields"], 1)
-    schema = pa.schema([_field(f, known, f["name"] if f["name"] in table.names else f"number {n}") for n, f in fields])
-    return schema, [f["name"] for f in written["fields"] if _is_uuid(f["type"])]
+def _tables(stream: Any, records: "Records", calendar: HybridCalendar | None) -> Iterator[pa.Table]:
+    """The rows. Raises: BadFile; Damaged."""
+    row = 0
+    try:
+        reader = iter(fastavro.reader(stream, handle_unicode_errors=UNICODE_ERRORS))
+        while found := list(islice(reader, ROWS_PER_BATCH)):
+            rows = records.rows(found, row)
+            if calendar is not None and calendar.datetimes:
+                calendar.check(rows, row)
+            yield rows
+            row += len(found)
+    except (BadFile, Damaged, MemoryError, pa.ArrowException, GeneratorExit):
+        raise
+    except Exception as e:  # of any kind: the bytes are someone else's
+        raise Damaged(f"a block after row {row} is damaged or cut off" if row else "it is damaged or cut off") from e
 
 
-def rows_of_records(records: list[Any], schema: pa.Schema, uuids: Sequence[str]) -> pa.Table:
-    """Records as fastavro decodes them, as rows of these columns. Changes the records."""
-    for name in uuids:
-        for record in records:
-            record[name] = None if record[name] is None else str(record[name])
-    return pa.Table.from_pylist(records, schema=schema)
+# --- Types ------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Records:
+    """The records of one Avro schema, as rows."""
+
+    schema: pa.Schema  # the columns
+    physical: Any  # the schema for fastavro, without logical types
+    _raw: pa.Schema  # the columns as fastavro decodes them
+
+    @classmethod
+    def of(cls, written: Mapping[str, Any], table: pa.Schema) -> "Records":
+        """The columns of a record that fastavro has parsed. Raises: BadFile, if Arrow does not have a type."""
+        names = set(table.names)
+        fields = [
+            (f, f["name"] if f["name"] in names else _of_file(f["name"], n)) for n, f in enumerate(written["fields"], 1)
+        ]
+        of_types, of_raw = _Types(logical=True), _Types(logical=False)
+        schema = pa.schema([pa.field(f["name"], of_types.of(f["type"], column)) for f, column in fields])
+        raw = pa.schema([pa.field(f["name"], of_raw.of(f["type"], column)) for f, column in fields])
+        return cls(schema, _physical(written), raw)
+
+    def rows(self, records: Sequence[Any], first_row: int = 0) -> pa.Table:
+        """Records as fastavro decodes them with the schema `physical`, as rows of these columns. Raises: BadFile.
+
+        Args:
+            first_row: Of these records, for messages.
+        """
+        try:
+            raw = pa.Table.from_pylist(records, schema=self._raw)
+        except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError, UnicodeEncodeError):
+            raise _refusal(self._flaw(records), first_row) from None
+        columns = [
+            self._column(values, field, first_row) for values, field in zip(raw.columns, self.schema, strict=True)
+        ]
+        return pa.table(columns, schema=self.schema)
+
+    def _column(self, values: pa.ChunkedArray, field: pa.Field, first_row: int) -> pa.ChunkedArray:
+        if values.type == field.type:
+            return values
+        try:
+            return pa.chunked_array([converted(chunk, field.type, _logical) for chunk in values.chunks], field.type)
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+            raise _refusal(first_flaw(values, lambda some: _problem(some, field)), first_row) from None
+
+    def _flaw(self, records: Sequence[Any]) -> Flaw:
+        """The first value that Arrow cannot hold."""
+        for row, record in enumerate(records):
+            for field in self._raw:
+                try:
+                    pa.array([record[field.name]], field.type)
+                except UnicodeEncodeError:
+                    path = _path_of_text(record[field.name], field.type, field.name)
+                    return Flaw(row, path, "holds text that is not UTF-8")
+                except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):
+                    return Flaw(row, field.name, f"holds a value that is not of type {field.type}")
+        return Flaw(0, "", "holds a value that cannot be read")
+
+
+def _refusal(flaw: Flaw, first_row: int) -> BadFile:
+    return BadFile("SchemaMismatch", f"row {flaw.row + first_row}: column {flaw.path} {flaw.problem}")
+
+
+def _of_file(name: str, number: int) -> str:
+    """A column that the table does not have, for messages."""
+    return name if shown(name) == name else f"number {number}"
+
+
+class _Types:
+    """The Arrow types of one Avro schema: with the logical types, or without."""
+
+    def __init__(self, logical: bool) -> None:
+        self._logical = logical
+        self._known: dict[str, pa.DataType] = {}  # the named types that were defined before
+
+    def of(self, avro: Any, column: str) -> pa.DataType:
+        """`column`: its path, for error messages."""
+        if isinstance(avro, list):
+            others = [t for t in avro if t != "null"]
+            if len(others) > 1:
+                raise BadFile(
+                    "SchemaMismatch", f"column {column} is a union of several Avro types, expected one type or null"
+                )
+            return self.of(others[0], column) if others else pa.null()
+        if isinstance(avro, str):
+            if avro not in _PRIMITIVE and avro not in self._known:
+                raise BadFile("SchemaMismatch", f"column {column} has a recursive Avro type")
+            return _PRIMITIVE.get(avro) or self._known[avro]
+        return self._complex(avro, column)
+
+    def _complex(self, avro: Mapping[str, Any], column: str) -> pa.DataType:
+        kind, logical = avro["type"], avro.get("logicalType") if self._logical else None
+        if kind == "array":
+            return pa.list_(self.of(avro["items"], f"{column}.element"))
+        if kind == "map":
+            return pa.map_(pa.string(), self.of(avro["values"], f"{column}.value"))
+        if kind == "record":
+            made: pa.DataType = self._struct(avro, column)
+        elif logical == "decimal" and kind in ("bytes", "fixed"):
+            made = _decimal(avro, column)
+        elif logical and isinstance(kind, str) and (kind, logical) in _LOGICAL:
+            made = _local(avro) or _LOGICAL[kind, logical]
+        elif kind == "fixed":
+            made = pa.binary(avro["size"])
+        elif kind == "enum":
+            made = pa.string()
+        else:  # readers must ignore unknown logical types
+            made = self.of(kind, column)
+        if "name" in avro:
+            self._known[avro["name"]] = made
+        return made
+
+    def _struct(self, avro: Mapping[str, Any], column: str) -> pa.DataType:
+        if not avro["fields"]:
+            raise BadFile(
+                "SchemaMismatch", f"column {column} is an Avro record without fields, which a table cannot have"
+            )
+        return pa.struct([(f["name"], self.of(f["type"], f"{column}.{shown(f['name'])}")) for f in avro["fields"]])
+
+
+def _decimal(avro: Mapping[str, Any], column: str) -> pa.DataType:
+    precision, scale = avro["precision"], avro.get("scale", 0)
+    if not 0 <= scale <= precision <= _DIGITS_AT_MOST or precision < 1:
+        raise BadFile(
+            "SchemaMismatch",
+            f"column {column} is decimal({precision},{scale}), expected at most {_DIGITS_AT_MOST} digits",
+        )
+    return pa.decimal128(precision, scale)
+
+
+def _local(avro: Mapping[str, Any]) -> pa.DataType | None:
+    """The type of a timestamp with `adjust-to-utc: false`, which Iceberg and Spark write for a local time. None: another type."""
+    unit = {"timestamp-millis": "ms", "timestamp-micros": "us", "timestamp-nanos": "ns"}.get(avro["logicalType"])
+    return pa.timestamp(unit) if unit and avro.get("adjust-to-utc") is False else None
+
+
+def _physical(avro: Any) -> Any:
+    """A parsed schema without its logical types."""
+    if isinstance(avro, list):
+        return [_physical(t) for t in avro]
+    if not isinstance(avro, dict):
+        return avro
+    plain = {k: v for k, v in avro.items() if k in ("name", "aliases", "symbols", "size", "default")}
+    plain["type"] = _physical(avro["type"])
+    for key in ("items", "values"):
+        if key in avro:
+            plain[key] = _physical(avro[key])
+    if "fields" in avro:
+        plain["fields"] = [{"name": f["name"], "type": _physical(f["type"])} for f in avro["fields"]]
+    return plain
+
+
+def _logical(array: pa.Array, wanted: pa.DataType) -> pa.Array:
+    """Physical values as those of a logical type."""
+    if not pa.types.is_decimal(wanted):
+        return array.cast(wanted)
+    context = Context(prec=_DIGITS_AT_MOST + 1)
+    return pa.array(
+        [
+            None if v is None else Decimal(int.from_bytes(v, "big", signed=True)).scaleb(-wanted.scale, context)
+            for v in array.to_pylist()
+        ],
+        wanted,
+    )
+
+
+def _problem(array: pa.Array, field: pa.Field) -> tuple[str, str] | None:
+    try:
+        converted(array, field.type, _logical)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+        return _path(array, field.type, field.name)
+    return None
+
+
+def _path(array: pa.Array, wanted: pa.DataType, path: str) -> tuple[str, str]:
+    """The first part of a value that is not of its logical type."""
+    if pa.types.is_nested(wanted):
+        for name, field, part, _ in nested(array, wanted):
+            try:
+                converted(part, field.type, _logical)
+            except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+                return _path(part, field.type, f"{path}.{name}")
+    if pa.types.is_decimal(wanted):
+        return path, f"holds a number with too many digits, expected decimal({wanted.precision},{wanted.scale})"
+    return path, f"holds a value that is not of type {wanted}"
+
+
+def _path_of_text(value: Any, t: pa.DataType, path: str) -> str:
+    """The path of the first text that is not UTF-8."""
+    if pa.types.is_struct(t) and isinstance(value, dict):
+        parts = [(value[f.name], f.type, f"{path}.{f.name}") for f in t]
+    elif pa.types.is_map(t) and isinstance(value, dict):
+        parts = [(k, t.key_type, f"{path}.key") for k in value] + [
+            (v, t.item_type, f"{path}.value") for v in value.values()
+        ]
+    elif pa.types.is_list(t) and isinstance(value, list):
+        parts = [(v, t.value_type, f"{path}.element") for v in value]
+    else:
+        return path
+    for part, of_type, name in parts:
+        try:
+            pa.array([part], of_type)
+        except UnicodeEncodeError:
+            return _path_of_text(part, of_type, name)
+        except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):
+            continue
+    return path
+
+
+# --- Streams ----------------------------------------------------------------------------------------------------------
 
 
 class _UpToItsEnd:
@@ -76,67 +335,96 @@ class _UpToItsEnd:
         return found
 
 
-def _tables(reader: Any, schema: pa.Schema, uuids: list[str]) -> Iterator[pa.Table]:
-    records = iter(reader)
-    while rows := list(islice(records, ROWS_PER_BATCH)):
-        yield rows_of_records(rows, schema, uuids)
+class _Joined:
+    """Some bytes, and then those of a stream."""
+
+    def __init__(self, head: bytes, rest: Any) -> None:
+        self._head = io.BytesIO(head)
+        self._rest = rest
+
+    def read(self, size: int = -1) -> bytes:
+        found = self._head.read(size)
+        if size >= 0 and len(found) == size:
+            return found
+        return found + bytes(self._rest.read(size if size < 0 else size - len(found)))
 
 
-def _field(field: Mapping[str, Any], known: dict[str, Any], column: str) -> pa.Field:
-    return pa.field(field["name"], _type(field["type"], known, column))
+class _Decompressed:
+    """The blocks of an Avro file without their compression, for codecs that Arrow has."""
+
+    def __init__(self, stream: _UpToItsEnd, codec: str, sync: bytes) -> None:
+        self._stream = stream
+        self._codec = codec
+        self._sync = sync
+        self._block = io.BytesIO()
+
+    def read(self, size: int = -1) -> bytes:
+        parts: list[bytes] = []
+        while size != 0:
+            found = self._block.read(size)
+            if not found:
+                content = self._next()
+                if not content:
+                    break
+                self._block = io.BytesIO(content)
+                continue
+            parts.append(found)
+            size -= len(found) if size > 0 else 0
+        return b"".join(parts)
+
+    def _next(self) -> bytes:
+        """The next block: the number of its records, its size, its records and the marker behind them. Empty: there is none."""
+        count = self._varint()
+        if count is None:
+            return b""
+        size = self._varint()
+        content = self._stream.read(size >> 1) if size is not None else b""
+        if size is None or len(content) < size >> 1 or self._stream.read(16) != self._sync:
+            raise Damaged("a block is damaged or cut off")
+        plain = self._plain(content)
+        return _as_varint(count) + _as_varint(len(plain) << 1) + plain + self._sync
+
+    def _plain(self, content: bytes) -> bytes:
+        try:
+            if self._codec == "zstandard":
+                with pa.CompressedInputStream(pa.BufferReader(content), "zstd") as stream:
+                    return bytes(stream.read())
+            packed, checksum = content[:-4], content[-4:]
+            # The block begins with the size of its content, in the form of Protocol Buffers.
+            size = _first_varint(packed)
+            if size > len(packed) * _SNAPPY_RATIO:
+                raise Damaged("a block is damaged")
+            plain = pa.Codec("snappy").decompress(packed, size, asbytes=True)
+        except (OSError, pa.ArrowException) as e:
+            raise Damaged(f"a block cannot be decompressed by {self._codec}: it is damaged or cut off") from e
+        if zlib.crc32(plain).to_bytes(4, "big") != checksum:
+            raise Damaged("a block does not match its checksum: the file is damaged")
+        return bytes(plain)
+
+    def _varint(self) -> int | None:
+        """A number as it is stored, with the sign in its last bit. None: the stream is at its end."""
+        value = shift = 0
+        while byte := self._stream.read(1):
+            value |= (byte[0] & 127) << shift
+            if byte[0] < 128:
+                return value
+            shift += 7
+        return None
 
 
-def _type(avro: Any, known: dict[str, Any], column: str) -> pa.DataType:
-    """The Arrow type of an Avro type.
-
-    Args:
-        known: The named types that were defined before.
-        column: For error messages.
-    """
-    if isinstance(avro, list):
-        others = [t for t in avro if t != "null"]
-        if len(others) > 1:
-            raise BadFile(
-                "SchemaMismatch", f"column {column} is a union of several Avro types, expected one type or null"
-            )
-        return _type(others[0], known, column) if others else pa.null()
-    if isinstance(avro, str):
-        if avro not in _PRIMITIVE and known.get(avro) is None:
-            raise BadFile("SchemaMismatch", f"column {column} has a recursive Avro type")
-        return _PRIMITIVE.get(avro) or known[avro]
-    return _complex(avro, known, column)
+def _first_varint(content: bytes) -> int:
+    value = shift = 0
+    for byte in content[:10]:
+        value |= (byte & 127) << shift
+        if byte < 128:
+            break
+        shift += 7
+    return value
 
 
-def _complex(avro: Mapping[str, Any], known: dict[str, Any], column: str) -> pa.DataType:
-    kind, logical = avro["type"], avro.get("logicalType")
-    if kind == "array":
-        return pa.list_(_type(avro["items"], known, column))
-    if kind == "map":
-        return pa.map_(pa.string(), _type(avro["values"], known, column))
-    if kind == "record":
-        made: pa.DataType = pa.struct([_field(f, known, column) for f in avro["fields"]])
-    elif logical == "decimal":
-        made = pa.decimal128(avro["precision"], avro.get("scale", 0))
-    elif logical and (kind, logical) in _LOGICAL:
-        made = _local(avro) or _LOGICAL[kind, logical]
-    elif kind == "fixed":
-        made = pa.binary(avro["size"])
-    elif kind == "enum":
-        made = pa.string()
-    else:  # readers must ignore unknown logical types
-        made = _type(kind, known, column)
-    if "name" in avro:
-        known[avro["name"]] = made
-    return made
-
-
-def _local(avro: Mapping[str, Any]) -> pa.DataType | None:
-    """The type of a timestamp with `adjust-to-utc: false`, which Iceberg and Spark write for a local time. None: another type."""
-    unit = {"timestamp-millis": "ms", "timestamp-micros": "us", "timestamp-nanos": "ns"}.get(avro["logicalType"])
-    return pa.timestamp(unit) if unit and avro.get("adjust-to-utc") is False else None
-
-
-def _is_uuid(avro: Any) -> bool:
-    if isinstance(avro, list):
-        return any(_is_uuid(t) for t in avro)
-    return isinstance(avro, dict) and avro.get("logicalType") == "uuid" and avro["type"] == "string"
+def _as_varint(value: int) -> bytes:
+    found = bytearray()
+    while value > 127:
+        found.append(value & 127 | 128)
+        value >>= 7
+    return bytes([*found, value])

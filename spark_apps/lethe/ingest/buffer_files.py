@@ -14,6 +14,7 @@ from typing import Any, Final, TypeAlias
 
 import pyarrow as pa
 
+from lethe.contract.csv_dialect import CsvDialect
 from lethe.contract.result import RefusedBatch
 from lethe.contract.settings import FileFormat
 from lethe.decoder.child import SEVERAL, ChildLink, RemoteFile
@@ -22,12 +23,13 @@ from lethe.decoder.process import Death
 from lethe.decoder.supervisor import Unit, is_certain, limits_here, supervise
 from lethe.ingest.buffer_store import BadFile, BufferedFiles, Bytes, FileTask, Peek, Unread
 from lethe.ingest.change_rows import KEYS_AT_MOST, Keyed, encoded, too_many
-from lethe.ingest.costs import Spent, check_announced, checked_text
+from lethe.ingest.costs import Spent, check_announced
 from lethe.ingest.file_formats import FORMATS, opened
 from lethe.ingest.fitting import Fitting, Piece
+from lethe.ingest.folder_values import values_of, with_values
 from lethe.ingest.opened_file import ROWS_PER_BATCH, OpenedFile
 from lethe.ingest.schema_fit import Fits, Lacks, Misfit, Rules, compare, known_columns
-from lethe.ingest.text_formats import BLOCK_BYTES
+from lethe.ingest.text_blocks import BLOCK_BYTES
 
 # The reason for a file that would fit a table with more columns. The message then contains the encoded columns.
 COLUMNS_WANTED: Final = "ColumnsWanted"
@@ -97,6 +99,9 @@ class ReadSettings:
     format: FileFormat = FileFormat.PARQUET  # of all files
     add_columns: bool = False  # optional columns may be missing, and files with additional columns are reported as such
     keyed: dict[str, Keyed] = field(default_factory=dict)  # the batches that are change data, by id
+    csv: CsvDialect = CsvDialect()  # how CSV files are written
+    # Columns whose values become names of folders, each with the maximum length of its part of the name, in bytes.
+    path_columns: tuple[tuple[str, int], ...] = ()
 
 
 class Reader:
@@ -188,13 +193,20 @@ class Reader:
         keyed = self.settings.keyed.get(task.batch_id)
         if task.size == 0:
             raise BadFile("UnreadableFile", f"the file is empty (0 bytes), expected {self.format.name}")
-
-        def text(file: Any) -> Any:
-            return checked_text(file, task.size, limits, self.settings.format is FileFormat.JSON)
-
-        columns = self.target if keyed is None else keyed.to_read(self.target)
-        file = opened(source.file, self.settings.format, columns, text)
+        spent = Spent(task.size, limits)
+        file = opened(
+            source.file,
+            self.settings.format,
+            self.target if keyed is None else keyed.to_read(self.target),
+            self.settings.csv,
+            self.settings.batch_column,
+            lambda size: spent.add(0, size),
+            limits.nesting,
+        )
         check_announced(file, task.size, limits)
+        if task.folders:
+            values = values_of(task.folders, self.target, self.settings.batch_column, task.batch_id)
+            file = with_values(file, values, self.target, self.format.null_is_absent)
         self._check_schema(file.schema if keyed is None else keyed.without_op(file.schema))
         return file
 
@@ -237,7 +249,7 @@ class _Reading:
             elif task.batch_id in self._costly:
                 self._end(task, FileOutcome())  # the batch is refused, whatever is in this file
             else:
-                of = {"batch": task.batch_id, "uri": task.uri, "skip": 0}
+                of = {"batch": task.batch_id, "uri": task.uri, "folders": task.folders, "skip": 0}
                 yield Unit(of, source.content, task.size, task.uri, partial(source.range, task.uri), (task, 0))
 
     def _end(self, task: FileTask, outcome: FileOutcome) -> None:
@@ -284,7 +296,7 @@ class FileWork:
             document, contents = link.receive()
             of_units = iter(contents)
             for number, size, is_whole, of in document["units"]:
-                task = FileTask(of["batch"], of["uri"], size)
+                task = FileTask(of["batch"], of["uri"], size, folders=of["folders"])
                 source = next(of_units) if is_whole else io.BufferedReader(RemoteFile(link, number, size), PIECE_BYTES)
                 decoding.decode(number, task, Bytes(source), of["skip"])
             if document["flush"]:
@@ -301,7 +313,12 @@ class _Decoding:
         self._reader, self._work, self._link = work.reader, work, link
         reader = work.reader
         self._fitting = Fitting(
-            reader.settings.batch_column, reader.rules.required, reader.format.null_is_absent, reader.target
+            reader.settings.batch_column,
+            reader.rules.required,
+            reader.format.null_is_absent,
+            reader.target,
+            reader.format.finite,
+            reader.settings.path_columns,
         )
         self._waiting = Waiting()
         self._outcomes: dict[tuple[str, str], FileOutcome] = {}  # without a result yet
@@ -325,12 +342,12 @@ class _Decoding:
                     self._reader.opened(task, source, self._work.limits)
             else:
                 for rows in self._reader.rows(task, source, self._fitting, self._work.limits, keys):
-                    decoded += rows.num_rows
-                    self._link.advance(decoded)
                     passed = min(skip, rows.num_rows)
                     skip -= passed
                     if passed < rows.num_rows or not rows.num_rows:
-                        self._waiting.add(Piece(task, rows.slice(passed) if passed else rows))
+                        self._waiting.add(Piece(task, rows.slice(passed) if passed else rows, decoded + passed))
+                    decoded += rows.num_rows
+                    self._link.advance(decoded)
                     if self._waiting.is_full:
                         self._send_waiting()
                         self._link.mark(number)

@@ -4,11 +4,12 @@ Runs in Spark's Python workers. If the store fails, it raises BufferAway, so tha
 """
 
 import json
+import re
 import threading
 from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from functools import cached_property
 from typing import Any, Final
 
@@ -23,6 +24,7 @@ TRANSIENT_MARKER: Final = "LETHE-BUFFER-AWAY"
 WHOLE_FILE_BYTES: Final = 32 * 1024 * 1024  # files up to this size are fetched in one request
 _CAUSES: Final = {
     "crypt": "it is encrypted",
+    "crc checksum": "a page does not match its checksum: the file is damaged",
     "out of range": "a value is out of range",
     "overflow": "a value is out of range",
 }
@@ -46,10 +48,11 @@ class FileTask:
     uri: str
     size: int  # in bytes
     etag: str = ""  # "": unknown; then only the size shows whether the file has changed
+    folders: str = ""  # those that name values of columns, see `lethe.ingest.folder_values.named_folders`
 
     @staticmethod
     def encode(tasks: Sequence["FileTask"]) -> str:
-        return json.dumps([[t.batch_id, t.uri, t.size, t.etag] for t in tasks])
+        return json.dumps([astuple(t) for t in tasks])
 
     @staticmethod
     def decode(text: str) -> "list[FileTask]":
@@ -63,6 +66,10 @@ class BadFile(Exception):
         super().__init__(message)
         self.reason = reason
         self.message = message
+
+
+class Damaged(Exception):
+    """What was read is not a whole file. The text says why, and contains no value."""
 
 
 class Unread(BadFile):
@@ -178,8 +185,14 @@ def _denied(uri: str, error: Exception) -> Unread:
 
 def _why(error: Exception) -> str:
     """The cause in fixed words, because the text of a library's error may contain values of the file."""
+    if isinstance(error, Damaged):
+        return str(error)
     text = str(error).lower()
-    return next((cause for found, cause in _CAUSES.items() if found in text), type(error).__name__)
+    if codec := re.search(r"(?:codec|compression type) '?(lzo|lz4_hadoop|[a-z0-9_]+)'? (?:not built|is not|not)", text):
+        return f"its compression {codec[1].upper()} is not supported"
+    if isinstance(error, NotImplementedError):
+        return "it uses a feature that is not supported"
+    return next((cause for found, cause in _CAUSES.items() if found in text), "it is damaged or cut off")
 
 
 class Bytes:

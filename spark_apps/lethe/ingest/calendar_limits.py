@@ -19,3 +19,8 @@ def allow_days(first: int, last: int) -> bool:
 def allow_microseconds(first: int, last: int) -> bool:
     """Whether both timestamps are in these years. They are counted in microseconds from 1970-01-01."""
     return allow_days(first // _MICROSECONDS, last // _MICROSECONDS)
+
+
+def allow_seconds(first: int, last: int) -> bool:
+    """Whether both timestamps are in these years. They are counted in seconds from 1970-01-01."""
+    return allow_microseconds(first * 1_000_000, last * 1_000_000)

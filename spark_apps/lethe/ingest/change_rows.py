@@ -10,6 +10,7 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lethe.ingest.arrow_types import is_text, plain_type
 from lethe.ingest.buffer_store import BadFile
 from lethe.ingest.fitting import Fitting
 
@@ -43,7 +44,7 @@ class Keyed:
                 "SchemaMismatch", f"column {self.op}, spec.replacement.opColumn, must be in the file exactly once"
             )
         found = file.field(self.op).type
-        if not (pa.types.is_null(found) or _is_text(found)):
+        if not (pa.types.is_null(found) or is_text(plain_type(found))):
             raise BadFile("SchemaMismatch", f"column {self.op}, spec.replacement.opColumn, is {found}, expected string")
         return file.remove(file.get_field_index(self.op))
 
@@ -114,9 +115,3 @@ def encoded(keys: pa.Table) -> bytes:
 
 def decoded(keys: bytes) -> pa.Table:
     return pa.ipc.open_stream(keys).read_all()
-
-
-def _is_text(found: pa.DataType) -> bool:
-    if pa.types.is_dictionary(found):
-        found = found.value_type
-    return bool(pa.types.is_string(found) or pa.types.is_large_string(found))

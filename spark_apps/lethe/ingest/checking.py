@@ -50,7 +50,7 @@ def columns_of(schema: Schema) -> pa.Schema:
             found.append(column)
             continue
         fixed = pa.types.is_fixed_size_binary(column.type)
-        type_ = pa.binary() if fixed else as_column(column.type)
+        type_ = pa.binary() if fixed else as_column(column.type, keep_required=True)
         if type_ is None:
             raise InputError(
                 "UnsupportedColumn",

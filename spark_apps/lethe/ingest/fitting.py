@@ -4,7 +4,7 @@ Invariant: a value is never changed. If a value cannot be converted exactly, the
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Final
 
@@ -12,9 +12,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lethe.ingest import calendar_limits
 from lethe.ingest.buffer_store import BadFile, FileTask
-from lethe.ingest.schema_fit import kind_of
+from lethe.ingest.exact_values import Flaw, exact
+from lethe.ingest.path_limits import too_long
 
 # The type of the batch column in converted rows. A text for each row would take more space and time.
 BATCH_IDS: Final = pa.dictionary(pa.int32(), pa.string())
@@ -26,11 +26,20 @@ class Piece:
 
     task: FileTask
     rows: pa.Table
+    first_row: int = 0  # of the file, counted from 0; for messages
 
     @property
     def bytes(self) -> int:
         """The size in memory. `nbytes` would read every buffer, which takes as long as decoding a column."""
         return int(self.rows.get_total_buffer_size())
+
+
+class BadValue(BadFile):
+    """A value that cannot be stored exactly."""
+
+    def __init__(self, flaw: Flaw) -> None:
+        super().__init__("SchemaMismatch", str(flaw))
+        self.flaw = flaw
 
 
 @dataclass(frozen=True)
@@ -41,6 +50,12 @@ class Fitting:
     required: frozenset[str]  # columns that must not contain nulls
     null_is_absent: bool  # True: a null in the batch column of a file is accepted, as if the column were missing
     target: pa.Schema  # the columns of the table
+    finite: bool = (
+        False  # True: the format has no NaN and no infinite numbers, so that one shows a number that is too large
+    )
+
+    # Columns whose values become names of folders, each with the maximum length of its part of the name, in bytes.
+    path_columns: tuple[tuple[str, int], ...] = ()
 
     @cached_property
     def schema(self) -> pa.Schema:
@@ -53,8 +68,11 @@ class Fitting:
 
         Raises: BadFile, if a value in any piece cannot be converted. To find the piece, call this with one piece at a time.
         """
+        first = pieces[0]
         try:
-            return self._fitted(pa.concat_tables(p.rows for p in pieces), _ids(pieces), pieces[0].task.batch_id)
+            return self._fitted(pa.concat_tables(p.rows for p in pieces), _ids(pieces), first.task.batch_id)
+        except BadValue as e:
+            raise BadFile("SchemaMismatch", str(replace(e.flaw, row=e.flaw.row + first.first_row))) from e
         except pa.ArrowInvalid as e:
             raise BadFile("UnreadableFile", f"its values cannot be read ({type(e).__name__})") from e
 
@@ -69,23 +87,18 @@ class Fitting:
                 columns.append(pa.nulls(rows.num_rows, field.type))
             else:
                 columns.append(self.column(rows.column(field.name), field))
-        return pa.Table.from_arrays(columns, schema=self.schema)
+        fitted = pa.Table.from_arrays(columns, schema=self.schema)
+        for name, limit in self.path_columns:
+            if flaw := too_long(fitted, name, limit):
+                raise BadValue(flaw)
+        return fitted
 
     def column(self, values: pa.ChunkedArray, field: pa.Field) -> pa.ChunkedArray:
-        """Convert one column to the table's type. Raises: BadFile."""
-        if field.name in self.required and values.null_count:
-            raise BadFile("SchemaMismatch", f"column {field.name} holds nulls, but the table requires values")
-        try:
-            fitting = values if values.type == field.type else values.cast(field.type, safe=True)
-        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as e:
-            raise BadFile(
-                "SchemaMismatch",
-                f"column {field.name} is {kind_of(values.type)} and holds a value that cannot be converted to "
-                f"{field.type} without loss",
-            ) from e
-        if not _within_calendar(fitting):
-            raise BadFile("SchemaMismatch", f"column {field.name} holds a {field.type} outside the years 1 to 9999")
-        return fitting
+        """Convert one column to the table's type. Raises: BadValue."""
+        found = exact(values, field.with_nullable(field.name not in self.required), self.finite)
+        if isinstance(found, Flaw):
+            raise BadValue(found)
+        return found
 
     def _check_batch_id(self, values: pa.ChunkedArray, ids: pa.DictionaryArray, first_id: str) -> None:
         same = pc.equal(values.cast(pa.string()), ids.cast(pa.string()))
@@ -103,14 +116,3 @@ def _ids(pieces: Sequence[Piece]) -> pa.DictionaryArray:
     of_pieces = [codes.setdefault(p.task.batch_id, len(codes)) for p in pieces]
     of_rows = np.repeat(np.array(of_pieces, np.int32), [p.rows.num_rows for p in pieces])
     return pa.DictionaryArray.from_arrays(of_rows, pa.array(list(codes), pa.string()))
-
-
-def _within_calendar(values: pa.ChunkedArray) -> bool:
-    if pa.types.is_timestamp(values.type):
-        within, plain = calendar_limits.allow_microseconds, pa.int64()
-    elif pa.types.is_date32(values.type):
-        within, plain = calendar_limits.allow_days, pa.int32()
-    else:
-        return True
-    found = pc.min_max(values.cast(plain)).as_py()
-    return found["min"] is None or within(found["min"], found["max"])

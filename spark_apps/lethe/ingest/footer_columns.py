@@ -24,7 +24,7 @@ from pyiceberg.types import (
     TimestampType,
     TimestamptzType,
 )
-from pyiceberg.utils.truncate import truncate_upper_bound_binary_string, truncate_upper_bound_text_string
+from pyiceberg.utils.truncate import truncate_upper_bound_binary_string
 
 _ARROW_SCHEMA: Final = b"ARROW:schema"
 _TIMES: Final = (DateType, TimestampType, TimestamptzType)
@@ -116,7 +116,7 @@ class FooterColumn:
         width = self.collector.mode.length
         value = column.upper
         if value is not None and width is not None and isinstance(self.kind, StringType):
-            value = truncate_upper_bound_text_string(value, width)
+            value = _text_above(value, width)
         elif value is not None and width is not None and isinstance(self.kind, BinaryType):
             value = truncate_upper_bound_binary_string(value, width)
         return self._bytes(value)
@@ -124,6 +124,20 @@ class FooterColumn:
     def _bytes(self, value: Any) -> bytes | None:
         assert isinstance(self.kind, PrimitiveType)
         return None if value is None else to_bytes(self.kind, value)
+
+
+def _text_above(value: str, width: int) -> str | None:
+    """The text, or a text of at most `width` characters above it; None: there is none. PyIceberg's function makes half of a surrogate
+    pair of U+D7FF, which is no character."""
+    if len(value) <= width:
+        return value
+    for end in range(width - 1, -1, -1):
+        after = ord(value[end]) + 1
+        if 0xD800 <= after <= 0xDFFF:
+            after = 0xE000
+        if after <= 0x10FFFF:
+            return value[:end] + chr(after)
+    return None
 
 
 def _joined(of: FooterColumn, parts: list[tuple[int, int | None, Any, Any]], size: int) -> Column:

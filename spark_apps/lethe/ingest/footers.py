@@ -97,11 +97,8 @@ class FooterReader:
             return error_of(task, e)
 
     def _fetched(self, store: BufferedFiles, task: FileTask) -> bytes:
-        if "?" in task.uri or "#" in task.uri:
-            raise BadFile(
-                "NameNotReadable",
-                "its name contains ? or #, and readers of Iceberg tables cut a path there; rename the file",
-            )
+        if problem := name_problem(task.uri):
+            raise BadFile("NameNotReadable", problem)
         if task.size == 0:
             raise BadFile("UnreadableFile", f"the file is empty (0 bytes), expected {FORMAT}")
         try:
@@ -131,7 +128,7 @@ class _Reading:
             if isinstance(tail, FileError):
                 self._add(place, error=tail)
             else:
-                of = {"batch": task.batch_id, "uri": task.uri, "size": task.size}
+                of = {"batch": task.batch_id, "uri": task.uri, "size": task.size, "folders": task.folders}
                 yield Unit(of, tail, len(tail), task.uri, of=place)
 
     def _add(self, place: int, described: Described | None = None, error: FileError | None = None) -> None:
@@ -171,7 +168,9 @@ class FooterWork:
             footers = []
             for (number, size, _, of), tail in zip(document["units"], tails, strict=True):
                 link.begin(number, size)
-                footers.append(self._footer(FileTask(of["batch"], of["uri"], of["size"]), tail).encode())
+                footers.append(
+                    self._footer(FileTask(of["batch"], of["uri"], of["size"], folders=of["folders"]), tail).encode()
+                )
             link.rest()
             link.send({"kind": "result", "settled": [u[0] for u in document["units"]], "footers": footers})
             link.send({"kind": "ready"})
@@ -184,10 +183,25 @@ class FooterWork:
                     raise BadFile(
                         TOO_COSTLY, f"it has {metadata.num_columns} columns, expected at most {self.limits.columns}"
                     )
-                described = describe(metadata, task.uri, task.size, task.batch_id, self.target)
+                described = describe(metadata, task.uri, task.size, task.batch_id, self.target, task.folders)
         except BadFile as e:
             return Footer(task.batch_id, task.uri, task.size, error=error_of(task, e))
         return Footer(task.batch_id, task.uri, task.size, described)
+
+
+def name_problem(uri: str) -> str | None:
+    """Why readers of Iceberg tables could not open a data file of this name; None: they can."""
+    if "?" in uri or "#" in uri:
+        return "its name contains ? or #, and readers of Iceberg tables cut a path there; rename the file"
+    if not all(c.isprintable() for c in uri):
+        return (
+            "its name contains a line break or another character that is not printable, and Spark cannot open such a path; "
+            "rename the file"
+        )
+    steps = uri.partition("://")[2].split("/")[1:]
+    if "" in steps or "." in steps or ".." in steps:
+        return "its path contains //, /./ or /../, which readers of Iceberg tables shorten; rename the file"
+    return None
 
 
 def tail_of(last: Callable[[int], bytes], size: int, footer_bytes_at_most: int | None = None) -> bytes:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any, Final
 
+import pyarrow as pa
 from pyiceberg.conversions import to_json
 from pyiceberg.io.pyarrow import (
     MetricModeTypes,
@@ -22,7 +23,7 @@ from pyiceberg.io.pyarrow import (
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
-from pyiceberg.transforms import VoidTransform
+from pyiceberg.transforms import IdentityTransform, VoidTransform
 from pyiceberg.types import (
     BinaryType,
     DateType,
@@ -37,12 +38,18 @@ from pyiceberg.types import (
 from lethe.files.partitions import partition_text
 from lethe.ingest import calendar_limits
 from lethe.ingest.buffer_store import BadFile
+from lethe.ingest.folder_values import values_of
 from lethe.ingest.footer_columns import Column, FileSchema, SchemaKey, footer_columns, schema_key
+from lethe.ingest.hybrid_calendar import calendar_of
 from lethe.ingest.parquet_types import misfit
+from lethe.ingest.path_limits import NAME_BYTES, encoded_bytes
+from lethe.ingest.path_limits import problem as too_long_problem
 
 _METRICS_MODE: Final = "write.metadata.metrics.default"
 _METRICS_OF: Final = "write.metadata.metrics.column."
 _DEFAULT_METRICS_MODE: Final = "truncate(16)"
+# Those of Parquet's Java library, as pyarrow names them.
+_CODECS: Final = ("UNCOMPRESSED", "SNAPPY", "GZIP", "ZSTD", "LZ4")
 # Thousands of these documents go to the JVM at once.
 _COMPACT: Final = (",", ":")
 # Schemas of files, of which a worker remembers what follows from them.
@@ -136,21 +143,25 @@ class Described:
     partition: str | None = None  # as `partition_text` writes it; None: no rows, or a value that it cannot write
 
 
-def describe(metadata: Any, uri: str, size: int, batch_id: str, target: Target) -> Described:
+def describe(metadata: Any, uri: str, size: int, batch_id: str, target: Target, folders: str = "") -> Described:
     """Decide whether one file can be registered.
 
     Args:
         metadata: pyarrow's `FileMetaData`.
         uri: The path of the data file.
         size: Of the file, in bytes.
-    Raises: BadFile (SchemaMismatch, StatisticsMissing, BatchIdMismatch, SpansPartitions).
+        folders: Those of the file that name values, see `lethe.ingest.folder_values`.
+    Raises: BadFile (SchemaMismatch, StatisticsMissing, BatchIdMismatch, SpansPartitions, CodecNotReadable).
     """
     schema = target.schema_of(metadata)
     if schema.problem is not None:
         raise BadFile("SchemaMismatch", schema.problem)
     if not metadata.num_rows:
         return Described(0)
+    _check_codecs(metadata)
     columns = _read(metadata, schema)
+    _check_folders(columns, folders, batch_id, target)
+    _check_calendar(metadata, columns, target)
     _check_batch_id(columns[target.field_id], batch_id, target)
     _check_values(columns, target)
     values = [_partition_value(field, columns.get(field.source_id), target) for field in target.spec.fields]
@@ -180,6 +191,72 @@ def _batch_column_missing(file: Any, target: Target) -> str | None:
     if name in (file.column(n).path for n in range(len(file))):
         return None
     return f"column {name}, the batch column, is missing; a registered file holds the batch's id in every row"
+
+
+def _check_codecs(metadata: Any) -> None:
+    """Raises: BadFile, if a column is compressed by a codec that Parquet's Java library lacks without further packages."""
+    for n in range(metadata.num_row_groups):
+        group = metadata.row_group(n)
+        for column in range(group.num_columns):
+            codec = group.column(column).compression
+            if codec not in _CODECS:
+                raise BadFile(
+                    "CodecNotReadable",
+                    f"it is compressed by {codec}, which not every engine reads; expected one of {', '.join(_CODECS)}",
+                )
+
+
+def _check_folders(columns: Mapping[int, Column], folders: str, batch_id: str, target: Target) -> None:
+    """Raises: BadFile, if a folder names a value that the file does not hold: readers of a registered file do not read its folders."""
+    if not folders:
+        return
+    by_name = {f.name: f.field_id for f in target.schema.fields}
+    table = target.schema.as_arrow()
+    for name, value in values_of(folders, table, target.name(target.field_id), batch_id).items():
+        column = columns.get(by_name[name])
+        if column is None:
+            raise BadFile(
+                "SchemaMismatch",
+                f"its folder names a value of column {name}, and the file lacks the column; a registered file must hold it in every row",
+            )
+        if not value.is_valid:
+            differs = not column.all_null
+        else:
+            plain = value.as_py() if pa.types.is_string(value.type) else _plain(value)
+            differs = column.all_null or (
+                plain is not None and column.lower is not None and not column.lower == column.upper == plain
+            )
+        if differs:
+            raise BadFile("SchemaMismatch", f"column {name} holds another value than its folder names")
+
+
+def _plain(value: pa.Scalar) -> int | None:
+    """A value in Iceberg's units; None: its type has others."""
+    if pa.types.is_date32(value.type):
+        return int(value.cast(pa.int32()).as_py())
+    is_whole = pa.types.is_integer(value.type) or pa.types.is_timestamp(value.type)
+    return int(value.cast(pa.int64()).as_py()) if is_whole else None
+
+
+def _check_calendar(metadata: Any, columns: Mapping[int, Column], target: Target) -> None:
+    """Raises: BadFile, if a column may hold days of the hybrid calendar, as readers of Iceberg tables do not convert them."""
+    calendar = calendar_of(metadata.metadata)
+    if calendar is None or not calendar.datetimes:
+        return
+    for field_id, column in columns.items():
+        if column.all_null or not isinstance(column.of.kind, (DateType, TimestampType, TimestamptzType)):
+            continue
+        is_date = isinstance(column.of.kind, DateType)
+        if column.lower is None:
+            raise BadFile(
+                "StatisticsMissing",
+                f"its footer has no statistics of column {target.name(field_id)}, and the file is of {calendar.writer}, which counts days "
+                "before 1582-10-15 in the hybrid calendar, so it is unknown whether it has such days",
+            )
+        first = calendar.first_day if is_date else calendar.first_micros
+        if column.lower < first:
+            since = "1582-10-15" if is_date or calendar.utc else "1900"
+            raise BadFile("SchemaMismatch", f"column {target.name(field_id)} {calendar.problem(since)}")
 
 
 def _check_batch_id(column: Column, batch_id: str, target: Target) -> None:
@@ -243,6 +320,9 @@ def _partition_value(field: PartitionField, column: Column | None, target: Targe
         raise BadFile("SpansPartitions", f"the file spans partitions by {by}: some values are null, and others are not")
     transform = target.transform_of(field)
     lower, upper = transform(column.lower), transform(column.upper)
+    if isinstance(field.transform, IdentityTransform) and isinstance(lower, (str, bytes)):
+        if encoded_bytes(lower) > NAME_BYTES - len(field.name) - 1:
+            raise BadFile("SchemaMismatch", f"column {source} {too_long_problem(lower)}")
     ordered = field.transform.preserves_order
     if lower != upper or (not ordered and column.lower != column.upper):
         raise BadFile(

@@ -1,7 +1,8 @@
 """Decides whether the columns of a file fit a table, and which columns the table would need. Pure: Arrow schemas in, a sentence
 or the needed columns out.
 
-Sentences contain only names of the table's columns: names that only the file has may be confidential, like its values.
+Sentences do not contain names of columns that only the file has: these may be confidential, like its values. Of nested fields that only
+the file has, `lethe.ingest.arrow_types.shown` says which names are shown.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -9,7 +10,7 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from lethe.ingest.arrow_types import as_column, fits, promotes
+from lethe.ingest.arrow_types import as_column, fits, kind_of, mismatch, promotes
 
 OPTION = "spec.schemaEvolution: AddColumns"
 # In the metadata of a column of a table: the type of the column in the table, which Lethe does not know.
@@ -67,10 +68,11 @@ def compare(file: pa.Schema, table: pa.Schema, rules: Rules) -> Fits | Lacks | M
                 return Misfit(missing)
             continue
         actual = file.field(column.name).type
-        if fits(actual, column.type):
+        odd = mismatch(actual, column.type)
+        if odd is None:
             continue
         wider = as_column(actual)
-        text = f"column {column.name} is {kind_of(actual)}, expected {column.type}"
+        text = f"column {column.name}{odd.path} {odd.text}"
         if wider is None or not promotes(column.type, wider) or column.name == rules.batch_column:
             return Misfit(f"{text}; {OPTION} cannot change this")
         if not rules.add_columns:
@@ -136,15 +138,6 @@ def _taken_over(name: str, file: pa.Schema, table: pa.Schema, rules: Rules) -> l
 def _clash(name: str, known: Sequence[str]) -> str | None:
     """A known name that differs only in case, which Spark does not distinguish; None: there is none."""
     return next((k for k in known if k != name and k.lower() == name.lower()), None)
-
-
-def kind_of(actual: pa.DataType) -> str:
-    """The type of a column in a file as text, without the names of nested fields."""
-    if pa.types.is_struct(actual):
-        return "a struct"
-    if pa.types.is_map(actual):
-        return "a map"
-    return "a list" if pa.types.is_nested(actual) else str(actual)
 
 
 def _listed(names: list[str]) -> str:

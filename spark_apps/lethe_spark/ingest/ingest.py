@@ -26,10 +26,14 @@ from lethe.ingest.buffer_files import (
 from lethe.ingest.buffer_store import FileTask
 from lethe.ingest.change_rows import Keyed
 from lethe.ingest.checking import with_unknown_types
+from lethe.ingest.folder_values import named_folders
+from lethe.ingest.path_limits import path_columns
 from lethe.ingest.schema_fit import unknown_type
 from lethe.ledger.ledger import BufferedObject
 from lethe.writing.blocks import BlockFacts
 from lethe.writing.layout import TableLayout
+from pyiceberg.partitioning import PartitionSpec
+from pyiceberg.schema import Schema
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StringType
 
@@ -46,6 +50,7 @@ class BatchSource:
 
     id: str
     objects: tuple[BufferedObject, ...]  # its data files
+    folder: str = ""  # the URI of the folder of these; "": unknown
 
 
 @dataclass(frozen=True)
@@ -95,9 +100,10 @@ def write_batches(
         raise InputError("BatchColumnType", f"the batch column {batch_column} is {found}, expected string")
     columns = with_unknown_types(to_arrow_schema(schema), table.schema)
     _require_writable(table, columns)
+    settings = replace(settings, path_columns=_path_columns(table))
     reader = Reader(columns, settings)
     layout = layout_of(table, reader.target, batch_column, table_properties, run_id, target_file_size_bytes)
-    tasks = [FileTask(s.id, o.key, o.size, o.etag) for s in sources for o in s.objects]
+    tasks = [FileTask(s.id, o.key, o.size, o.etag, named_folders(o.key, s.folder)) for s in sources for o in s.objects]
     size = sum(t.size for t in tasks)
     groups = _groups(tasks, table.spark.sparkContext.defaultParallelism, layout)
     with read_files(table.spark, groups, reader, layout) as rows:
@@ -124,6 +130,18 @@ def _require_writable(table: SparkTable, columns: pa.Schema) -> None:
                 f"{table.full_name}: column {column.name} is required and has the type {kind}, which Lethe does not write. "
                 "Nothing was committed. Make the column optional, or drop it.",
             )
+
+
+def _path_columns(table: SparkTable) -> tuple[tuple[str, int], ...]:
+    """See `lethe.ingest.path_limits`. Empty if PyIceberg does not know all of the table's types."""
+    api = table.jvm.org.apache.iceberg
+    try:
+        schema = Schema.model_validate_json(str(api.SchemaParser.toJson(table.java.schema())))
+        return path_columns(
+            schema, PartitionSpec.model_validate_json(str(api.PartitionSpecParser.toJson(table.java.spec())))
+        )
+    except ValueError:
+        return ()
 
 
 def _groups(tasks: Sequence[FileTask], parallelism: int, layout: TableLayout | None) -> list[Group]:

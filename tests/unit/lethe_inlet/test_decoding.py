@@ -99,7 +99,7 @@ def test_line_breaks_between_tokens_are_no_lines() -> None:
         (b"[1]", "UnreadableMessage"),
         (b'{"v": 1} {"v": 2}', "UnreadableMessage"),
         (b'{"v": 1}\n{"v": 2}', "UnreadableMessage"),
-        (b'{"v": 1}}', "UnreadableFile"),
+        (b'{"v": 1}}', "UnreadableMessage"),
         (b'{"v": 1, "name": "line\nbreak"}', "UnreadableMessage"),
         (b'{"v": 1, "name": "\xff"}', "UnreadableMessage"),
         (b'{"v": "one"}', "SchemaMismatch"),

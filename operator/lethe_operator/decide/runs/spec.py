@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping
 from lethe.base.ids import run_id
 from lethe.buffer.digest import WaitingBatch
 from lethe.buffer.notifications import Written
+from lethe.contract.csv_dialect import CsvDialect
 from lethe.contract.kind import RunFamily
 from lethe.contract.run import (
     AcceptedHead,
@@ -187,7 +188,11 @@ def _run(dataset: Dataset, kind: RunKind, keys: Iterable[str]) -> RunSpec:
         ),
         batch_column=spec.batch_column,
         buffer=BufferRef(
-            uri=spec.buffer.uri, format=spec.buffer.format, layout=spec.buffer.layout, adopt=spec.buffer.adopt
+            uri=spec.buffer.uri,
+            format=spec.buffer.format,
+            layout=spec.buffer.layout,
+            csv=spec.buffer.csv and CsvDialect(**dict(spec.buffer.csv)),
+            adopt=spec.buffer.adopt,
         ),
         schema_evolution=spec.schema_evolution,
         snapshots=limits_of(dataset),

@@ -70,7 +70,7 @@ def _write(context: RunContext, table: SparkTable, base: Base, batch_ids: Iterab
     gathered = gather(context, base, batch_ids)
     found = gathered.batches
     missing = dict(gathered.missing)
-    sources = [BatchSource(b.id, b.data_objects) for b in found.values()]
+    sources = [BatchSource(b.id, b.data_objects, b.folder) for b in found.values()]
     size = sum(b.bytes for b in found.values())
     context.reporter.phase(Phase.WRITING, f"{len(found)} batches, {size} bytes")
     done = write_into(context, table, sources, base.batch_column, spec.consolidation.target_file_size_bytes)

@@ -19,6 +19,7 @@ from lethe.contract.result import RefusedBatch
 from lethe.contract.settings import FileFormat, SchemaEvolution
 from lethe.ingest.buffer_files import refusal_of
 from lethe.ingest.buffer_store import FileTask
+from lethe.ingest.folder_values import named_folders
 from lethe.ingest.footers import Footer, FooterReader
 from lethe.ingest.name_mapping import mapping_to_set
 from lethe.ingest.reading_errors import check_some_were_read, why_unread
@@ -97,7 +98,9 @@ def _by_batch(
     read: ReadFooters, reader: FooterReader, batches: Iterable[BufferedBatch]
 ) -> Mapping[str, Sequence[Footer]]:
     """The footers of all files, by batch. Raises: the errors of `read`."""
-    tasks = [FileTask(b.id, o.key, o.size, o.etag) for b in batches for o in b.data_objects]
+    tasks = [
+        FileTask(b.id, o.key, o.size, o.etag, named_folders(o.key, b.folder)) for b in batches for o in b.data_objects
+    ]
     footers = read(reader, tasks)
     if len(footers) != len(tasks):
         raise RuntimeError(f"expected {len(tasks)} footers, found {len(footers)}")

@@ -67,7 +67,12 @@ def find_replacements(
     found = replacement_files.find_replacements(
         requests, spec.table.catalog, context.catalog_properties, spec.buffer.uri
     )
-    return [(r, f if isinstance(f, RequestResult) else BatchSource(_new_batch(r), f)) for r, f in found]
+    return [(r, f if isinstance(f, RequestResult) else BatchSource(_new_batch(r), f, _folder(r))) for r, f in found]
+
+
+def _folder(request: RestatementRequest) -> str:
+    assert request.replacement is not None
+    return request.replacement.uri
 
 
 def _new_batch(request: RestatementRequest) -> str:

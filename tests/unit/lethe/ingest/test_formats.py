@@ -185,7 +185,7 @@ def test_dates_outside_the_calendar_are_refused_and_its_ends_are_not(tmp_path: P
         tmp_path, "parquet", of(-719_162), of(2_932_896), of(-719_163), of(2_932_897), schema=schema, apart=True
     )
     assert [r["d"] for r in rows] == [date(1, 1, 1), date(9999, 12, 31)]
-    assert [m for _, m in refused] == ["column d holds a date32[day] outside the years 1 to 9999"] * 2
+    assert [m for _, m in refused] == ["row 0: column d holds a date32[day] outside the years 1 to 9999"] * 2
 
 
 @pytest.mark.parametrize(
@@ -197,7 +197,7 @@ def test_dates_outside_the_calendar_are_refused_and_its_ends_are_not(tmp_path: P
         ({"type": "map", "values": "int"}, "column x is a map, expected int64"),
         (
             {"type": "record", "name": "N", "fields": [{"name": "next", "type": ["null", "N"]}]},
-            "column x has a recursive Avro type",
+            "column x.next has a recursive Avro type",
         ),
     ],
 )

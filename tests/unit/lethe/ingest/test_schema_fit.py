@@ -93,7 +93,7 @@ def test_with_leave_columns_and_wider_types_are_wanted_and_optional_ones_may_be_
         ),
         ([V, ("day", pa.float64())], "column day is double, expected int32"),
         ([("v", pa.uint64()), DAY], "column v is uint64, expected int64"),
-        ([V, DAY, ("x", pa.uint64())], "spec.schemaEvolution: AddColumns cannot add a column of type uint64"),
+        ([V, DAY, ("x", pa.time64("us"))], "spec.schemaEvolution: AddColumns cannot add a column of type time64[us]"),
         ([V, DAY, ("Day", pa.int32())], "it cannot be added, because its name differs from day only in case"),
         (
             [V, DAY, ("x", pa.int8()), ("x", pa.int8())],

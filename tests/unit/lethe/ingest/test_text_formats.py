@@ -46,17 +46,17 @@ def test_a_key_that_json_lacks_is_null_unless_the_table_requires_it(tmp_path: Pa
         {"v": 2, "day": 3, "batch_id": "A"},
     ]
     _, refused = read(tmp_path, "json", b'{"day":1}\n', schema=required)
-    assert refused == [("SchemaMismatch", "column v holds nulls, but the table requires values")]
+    assert refused == [("SchemaMismatch", "row 0: column v holds a null, but the table requires a value")]
 
 
 @pytest.mark.parametrize(
     ("format_name", "content", "said"),
     [
-        ("json", b'{"v":"secret","day":1}', "column v holds a string, expected a number in every row"),
-        ("json", b'{"v":1,"day":1}\n{"v":1.5,"day":1}', "column v holds a value that is not of type int64"),
-        ("json", b'{"v":1,"day":3000000000}', "column day holds a value that is not of type int32"),
-        ("csv", b"v,day\n1,1\nsecret,1\n", "row 3: column v holds a value that is not of type int64"),
-        ("csv", b"v,day\n1,3000000000\n", "row 2: column day holds a value that is not of type int32"),
+        ("json", b'{"v":"secret","day":1}', "row 0: column v holds a string, expected int64"),
+        ("json", b'{"v":1,"day":1}\n{"v":1.5,"day":1}', "row 1: column v holds a value that is not of type int64"),
+        ("json", b'{"v":1,"day":3000000000}', "row 0: column day holds a value that is not of type int32"),
+        ("csv", b"v,day\n1,1\nsecret,1\n", "row 1: column v holds a value that is not of type int64"),
+        ("csv", b"v,day\n1,3000000000\n", "row 0: column day holds a value that is not of type int32"),
     ],
 )
 def test_a_value_that_does_not_fit_is_named_by_its_column_and_not_repeated(
@@ -121,7 +121,7 @@ def test_a_column_of_a_type_that_text_cannot_hold_is_refused(
     _, [(reason, message)] = read(tmp_path, format_name, content, schema=schema)
 
     assert reason == "SchemaMismatch"
-    assert message.startswith("column x is ")
+    assert "column x " in message
 
 
 def test_csv_may_begin_with_a_byte_order_mark_and_put_its_columns_in_any_order(tmp_path: Path) -> None:
@@ -133,11 +133,11 @@ def test_csv_may_begin_with_a_byte_order_mark_and_put_its_columns_in_any_order(t
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        (b"v,day\n1,1\n2,2,secret\n", "row 3: it has 3 fields, but the header has 2"),
+        (b"v,day\n1,1\n2,2,secret\n", "row 1: it has 3 fields, but the header has 2"),
         (b"v,v,day\n1,1,1\n", "column v is in the file 2 times"),
-        (b"v;day\n1;1\n", "column v (int64) is missing"),
-        (b"1,1\n2,2\n", "column v (int64) is missing"),
-        (b"v,day\n1,\xff\n", "row 2: column day holds a value that is not of type int32"),
+        (b"v;day\n1;1\n", "its header is separated by the character semicolon, expected comma"),
+        (b"1,2\n2,2\n", "column v (int64) is missing"),
+        (b"v,day\n1,\xff\n", "row 0: column day holds a value that is not of type int32"),
     ],
 )
 def test_csv_that_is_none_is_refused_with_the_row(tmp_path: Path, content: bytes, said: str) -> None:
