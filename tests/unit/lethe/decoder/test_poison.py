@@ -37,7 +37,6 @@ MANY = Limits(rows=10**12, expanded_bytes=10**12)
 # By what it is: its format, the file, the limits (None: those that are documented), and what the refusal says.
 POISONS: dict[str, tuple[str, Callable[[], bytes], Limits | None, str]] = {
     "deep JSON": ("json", lambda: poison.deep_json(20_000), None, "nests deeper than 100 levels"),
-    "deep JSON in lines": ("json", lambda: poison.deep_json(20_000, True), None, "nests deeper than 100 levels"),
     "JSON that crashes": ("json", lambda: poison.deep_json(20_000), ANY_DEPTH, "it ends the decoder (SIG"),
     "expanding JSON": ("json", lambda: poison.blank_lines(8 * 1024**2), LITTLE, "it expands to at least"),
     "rows of no bytes": ("avro", poison.rows_of_no_bytes, None, "it has at least"),
