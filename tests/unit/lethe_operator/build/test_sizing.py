@@ -41,6 +41,14 @@ def test_heap_and_the_rest_fit_into_the_limit(memory: str) -> None:
         assert pod.memory // 4 <= pod.heap <= pod.memory - 384 * MIB
 
 
+@pytest.mark.parametrize(("memory", "mib"), [("2Gi", 512), ("16Gi", 2048)])
+def test_decoders_of_larger_pods_may_use_more_memory(memory: str, mib: int) -> None:
+    driver = size(0, RunTemplate.model_validate({"driver": {"memory": memory}})).driver
+
+    assert driver.decoder_memory == mib * MIB
+    assert bool(driver.decoder_variables) == (mib > 512)
+
+
 def test_a_driver_with_hardly_any_memory_still_gets_a_heap() -> None:
     assert size(0, a_template(driver={"memory": "300Mi"})).driver.heap == 75 * MIB
 
