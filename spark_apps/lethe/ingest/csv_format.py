@@ -9,6 +9,7 @@ Invariant: errors name the row and the column, but never contain a value, or a n
 import csv
 import io
 import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -293,21 +294,17 @@ class _CsvReader:
         self._table = table
         self._records = records
         self._row = 0  # of the next record
-        self._kept = [n for n in dict.fromkeys(names) if n not in dialect.ignore_columns]
-        self._types = {n: self._type_of(n) for n in self._kept}
+        counts, wanted = Counter(names), {f.name: f.type for f in table}
+        self._kept = [n for n in counts if n not in dialect.ignore_columns]
         # Of a table's column that CSV cannot hold, only empty fields are accepted.
-        known = [n for n in self._kept if n in table.names]
-        self._unreadable = [n for n in known if pa.types.is_nested(t := table.field(n).type) or pa.types.is_binary(t)]
-        twice = next((n for n in self._kept if names.count(n) > 1), None)
+        self._unreadable = [
+            n for n in self._kept if n in wanted and (pa.types.is_nested(wanted[n]) or pa.types.is_binary(wanted[n]))
+        ]
+        self._types = {n: wanted.get(n, pa.string()) for n in self._kept} | dict.fromkeys(self._unreadable, pa.string())
+        twice = next((n for n in self._kept if counts[n] > 1), None)
         if twice is not None:
-            which = f"column {twice}" if twice in table.names else f"column number {names.index(twice) + 1}"
-            raise BadFile("SchemaMismatch", f"{which} is in the file {names.count(twice)} times")
-
-    def _type_of(self, name: str) -> pa.DataType:
-        if name not in self._table.names:
-            return pa.string()
-        wanted = self._table.field(name).type
-        return pa.string() if pa.types.is_nested(wanted) or pa.types.is_binary(wanted) else wanted
+            which = f"column {twice}" if twice in wanted else f"column number {names.index(twice) + 1}"
+            raise BadFile("SchemaMismatch", f"{which} is in the file {counts[twice]} times")
 
     def table(self, block: bytes) -> pa.Table:
         """The columns of whole records. Raises: BadFile."""

@@ -77,16 +77,17 @@ class Fitting:
             raise BadFile("UnreadableFile", f"its values cannot be read ({type(e).__name__})") from e
 
     def _fitted(self, rows: pa.Table, ids: pa.DictionaryArray, first_id: str) -> pa.Table:
-        if self.batch_column in rows.column_names:
+        at = {name: n for n, name in enumerate(rows.column_names)}
+        if self.batch_column in at:
             self._check_batch_id(rows.column(self.batch_column), ids, first_id)
         columns: list[Any] = []
         for field in self.target:
             if field.name == self.batch_column:
                 columns.append(ids)
-            elif field.name not in rows.column_names:
+            elif field.name not in at:
                 columns.append(pa.nulls(rows.num_rows, field.type))
             else:
-                columns.append(self.column(rows.column(field.name), field))
+                columns.append(self.column(rows.column(at[field.name]), field))
         fitted = pa.Table.from_arrays(columns, schema=self.schema)
         for name, limit in self.path_columns:
             if flaw := too_long(fitted, name, limit):

@@ -157,13 +157,13 @@ class _JsonLines:
 
     def _parsed(self, rows: pa.Table) -> pa.Table:
         """Dates and times in the types of the table."""
-        for field in self._columns.parsed:
-            at = rows.schema.get_field_index(field.name)
-            try:
-                rows = rows.set_column(at, field, converted_column(rows.column(at), field.type))
-            except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
-                self._refuse()
-        return rows
+        columns: dict[str, Any] = dict(zip(rows.column_names, rows.columns, strict=True))
+        try:
+            for field in self._columns.parsed:
+                columns[field.name] = converted_column(columns[field.name], field.type)
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+            self._refuse()
+        return pa.table(columns)
 
     def _refuse_line(self, before: bytes, problem: str, reason: str = "UnreadableFile") -> NoReturn:
         row = self._row + len(_LINE.findall(before[: before.rfind(b"\n") + 1]))

@@ -5,6 +5,7 @@ Sentences do not contain names of columns that only the file has: these may be c
 the file has, `lethe.ingest.arrow_types.shown` says which names are shown.
 """
 
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -54,8 +55,10 @@ class Misfit:
 def compare(file: pa.Schema, table: pa.Schema, rules: Rules) -> Fits | Lacks | Misfit:
     """Compare a file's columns with the table's, by name."""
     wanted: list[pa.Field] = []
+    # pyarrow makes the list of names anew each time, and a table may have thousands.
+    counts, names = Counter(file.names), frozenset(table.names)
     for column in table:
-        found = file.names.count(column.name)
+        found = counts[column.name]
         if (unknown := unknown_type(column)) is not None:
             if found or column.name in rules.required:
                 where = "in the file" if found else "missing; the table requires it"
@@ -78,7 +81,7 @@ def compare(file: pa.Schema, table: pa.Schema, rules: Rules) -> Fits | Lacks | M
         if not rules.add_columns:
             return Misfit(f"{text}; with {OPTION}, Lethe would widen the table's column")
         wanted.append(pa.field(column.name, wider))
-    for name in dict.fromkeys(n for n in file.names if n not in table.names):
+    for name in (n for n in counts if n not in names):
         taken = _taken_over(name, file, table, rules)
         if isinstance(taken, str):
             return Misfit(taken)
