@@ -4,7 +4,7 @@ These checks are stricter than those for files that are rewritten: a rewrite cas
 """
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Set
 from typing import Any, Final
 
 import pyarrow as pa
@@ -56,15 +56,16 @@ def misfit(file: Any, table: Schema, wanted: Mapping[str, int], may_lack: bool) 
     if len(leaves) < len(file):
         return "two of its columns have the same name"
     known = {f.name for f in table.fields}
+    in_file, in_table = _by_column(leaves, known), _by_column(wanted, known)
     for number, path in enumerate(leaves, 1):
-        if path not in wanted and not any(_is_of(path, name) for name in known):
+        if _column_of(path, known) is None:
             return (
                 f"the file has a column that the table does not have (number {number} of {len(leaves)}, "
                 f"counting the fields of nested columns); the table has {', '.join(sorted(known))}; add the "
                 "column to the table first, or remove it from the file"
             )
     for field in table.fields:
-        here = {path for path in leaves if _is_of(path, field.name)}
+        here = in_file.get(field.name, set())
         if not here:
             if field.required:
                 return f"column {field.name} ({field.field_type}) is missing; the table requires it"
@@ -72,23 +73,35 @@ def misfit(file: Any, table: Schema, wanted: Mapping[str, int], may_lack: bool) 
                 would = "with spec.schemaEvolution: AddColumns, Lethe reads it as null"
                 return f"column {field.name} ({field.field_type}) is missing; {would}"
             continue
-        paths = {path: i for path, i in wanted.items() if _is_of(path, field.name)}
-        if here != paths.keys():
-            lacking, more = sorted(paths.keys() - here), len(here - paths.keys())
+        paths = in_table.get(field.name, set())
+        if here != paths:
+            lacking, more = sorted(paths - here), len(here - paths)
             odd = f"{lacking[0]} is only in the table" if lacking else f"{more} parts of it are only in the file"
             return (
                 f"column {field.name} is not a {field.field_type}: {odd} (lists and maps must have the three "
                 "levels of the Parquet specification)"
             )
-        for path, field_id in paths.items():
-            if problem := _type_misfit(leaves[path], table.find_type(field_id)):
+        for path in sorted(paths):
+            if problem := _type_misfit(leaves[path], table.find_type(wanted[path])):
                 return problem
     return _declared_misfit(file.to_arrow_schema(), table)
 
 
-def _is_of(path: str, column: str) -> bool:
-    """Whether a path is that of a column or of a part of it."""
-    return path == column or path.startswith(f"{column}.")
+def _column_of(path: str, columns: Set[str]) -> str | None:
+    """The column that a path is of; None: there is none. Names of columns may contain dots."""
+    while path not in columns:
+        path, dot, _ = path.rpartition(".")
+        if not dot:
+            return None
+    return path
+
+
+def _by_column(paths: Iterable[str], columns: Set[str]) -> dict[str, set[str]]:
+    found: dict[str, set[str]] = {}
+    for path in paths:
+        if (column := _column_of(path, columns)) is not None:
+            found.setdefault(column, set()).add(path)
+    return found
 
 
 def _type_misfit(leaf: Any, wanted: IcebergType) -> str | None:
@@ -158,8 +171,9 @@ def _declared_misfit(file: pa.Schema, table: Schema) -> str | None:
 
 
 def _ids(file: pa.Schema, table: Schema) -> Iterator[tuple[str, int | None, int]]:
+    names = frozenset(file.names)
     for field in table.fields:
-        if field.name in file.names:
+        if field.name in names:
             yield from _ids_of(field.name, file.field(field.name), field.field_id, field.field_type)
 
 
@@ -173,8 +187,9 @@ def _ids_of(name: str, file: pa.Field, field_id: int, wanted: IcebergType) -> It
 def _loose(file: pa.Schema, table: Schema) -> Iterator[str]:
     """Names of columns and nested fields that are required in the table and optional in the file. Primitive top-level columns
     are not included: the number of their nulls is checked instead."""
+    names = frozenset(file.names)
     for field in table.fields:
-        if field.name in file.names:
+        if field.name in names:
             found = file.field(field.name)
             if field.required and not field.field_type.is_primitive and found.nullable:
                 yield field.name
