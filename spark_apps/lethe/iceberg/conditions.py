@@ -162,7 +162,7 @@ class _Node:
         """What is true for a file that has a row for which this is true. `AlwaysTrue`, if PyIceberg might skip such a file."""
         raise NotImplementedError
 
-    def of_groups(self, exact: Callable[[Column], bool]) -> pc.Expression | None:
+    def of_groups(self, exact: Callable[[Column], bool]) -> pc.Expression | None:  # noqa: ARG002
         """The same for row groups of a Parquet file, as Arrow understands it. None: any row group might have such a row.
 
         Args:

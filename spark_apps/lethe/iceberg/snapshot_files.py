@@ -226,7 +226,7 @@ class _CarefulPlanner(ManifestGroupPlanner):
     def _build_metrics_evaluator(self) -> Callable[[DataFile], bool]:
         return _or_else_true(super()._build_metrics_evaluator())
 
-    def _build_residual_evaluator(self, spec_id: int) -> Callable[[DataFile], ResidualEvaluator]:
+    def _build_residual_evaluator(self, spec_id: int) -> Callable[[DataFile], ResidualEvaluator]:  # noqa: ARG002
         nothing_left = residual_evaluator_of(
             UNPARTITIONED_PARTITION_SPEC, AlwaysTrue(), self.case_sensitive, self.table_metadata.schema()
         )

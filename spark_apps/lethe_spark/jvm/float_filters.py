@@ -1,7 +1,7 @@
 """Conditions by which Iceberg may skip files of columns with NaN and zeros.
 
-Iceberg's bounds leave NaN out, although Spark orders it above all numbers, and they tell -0.0 from 0.0, although Spark does not. So
-a condition such as `x >= 0.0` that is pushed down skips files with rows for which it is true. A weaker condition skips none.
+Iceberg's bounds leave NaN out, although Spark orders it above all numbers, and they tell -0.0 from 0.0, although Spark does not.
+So a condition such as `x >= 0.0` that is pushed down skips files with rows for which it is true. A weaker condition skips none.
 """
 
 from collections.abc import Iterator

@@ -1,0 +1,182 @@
+"""`lethe.scan` finds every value as it was written: nested ones, special numbers, and those of files that are older than a column."""
+
+import math
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import lethe
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from lethe.base.errors import InputError
+from lethe.iceberg.facts import data_files
+from pyiceberg.catalog import Catalog
+from pyiceberg.expressions import EqualTo
+from pyiceberg.table import Table
+from pyiceberg.types import IntegerType, StringType
+
+from tests.support.tables import new_table, revert
+
+PART = pa.struct([("x", pa.int64()), ("t", pa.string())])
+NESTED = pa.schema(
+    [
+        ("n", pa.int32()),
+        ("l", pa.list_(PART)),
+        ("m", pa.map_(pa.string(), PART)),
+        ("s", pa.struct([("a", pa.int32()), ("l", pa.list_(PART))])),
+        ("batch_id", pa.string()),
+    ]
+)
+X = {"x": 1, "t": "a"}
+ROWS: list[dict[str, Any]] = [
+    {"n": 0, "l": None, "m": None, "s": None, "batch_id": "A"},
+    {"n": 1, "l": [], "m": [], "s": {"a": None, "l": None}, "batch_id": "A"},
+    {"n": 2, "l": [X], "m": [("k", X)], "s": {"a": 1, "l": []}, "batch_id": "A"},
+    {"n": 3, "l": [None, X], "m": [("k", None)], "s": {"a": 2, "l": [None]}, "batch_id": "A"},
+]
+
+
+def add(table: Table, folder: Path, rows: Iterable[dict[str, Any]], schema: pa.Schema) -> None:
+    """A file of a writer that knows no field ids. PyIceberg itself writes a null list of structs as an empty one."""
+    path = folder / f"{len(list(folder.iterdir()))}.parquet"
+    pq.write_table(pa.Table.from_pylist(list(rows), schema), path)
+    table.add_files([f"file://{path}"])
+
+
+@pytest.fixture
+def nested(catalog: Catalog, tmp_path: Path) -> Table:
+    folder = tmp_path / "files"
+    folder.mkdir()
+    table = new_table(catalog, "air.nested", NESTED)
+    add(table, folder, ROWS, NESTED)
+    return table
+
+
+def numbers(table: Table, condition: str | None = None) -> list[int]:
+    return sorted(lethe.scan(table, filter=condition, columns=["n"]).to_arrow()["n"].to_pylist())
+
+
+def by_number(table: Table) -> list[dict[str, Any]]:
+    return lethe.scan(table).to_arrow().sort_by("n").to_pylist()
+
+
+def test_null_empty_and_null_elements_of_nested_columns_are_told_apart(nested: Table) -> None:
+    assert by_number(nested) == ROWS
+    assert [numbers(nested, f"{c} is null") for c in ("l", "m", "s", "s.a")] == [[0], [0], [0], [0, 1]]
+    assert lethe.scan(nested, filter="l is not null").count() == 3
+    assert lethe.scan(nested).to_reader().read_all().sort_by("n")["l"].to_pylist() == [r["l"] for r in ROWS]
+
+
+def test_fields_that_were_added_within_structs_are_null_in_older_rows(nested: Table) -> None:
+    with nested.update_schema() as update:
+        for path in (("l", "element"), ("m", "value"), ("s",), ("s", "l", "element")):
+            update.add_column((*path, "new"), IntegerType())
+        update.rename_column(("l", "element", "t"), "text")
+
+    found = by_number(nested)
+
+    new = {"x": 1, "text": "a", "new": None}
+    assert [r["l"] for r in found] == [None, [], [new], [None, new]]
+    assert [r["m"] for r in found] == [None, [], [("k", X | {"new": None})], [("k", None)]]
+    assert [r["s"] for r in found] == [
+        None,
+        {"a": None, "l": None, "new": None},
+        {"a": 1, "l": [], "new": None},
+        {"a": 2, "l": [None], "new": None},
+    ]
+
+
+SPECIAL = (math.nan, 0.0, -0.0, 1.0, 3.0, math.inf, -math.inf, None)
+
+
+@pytest.mark.parametrize("one_file", [True, False])
+@pytest.mark.parametrize("partitioned", [False, True])
+def test_filters_on_special_numbers_find_the_same_rows_whatever_their_files(
+    catalog: Catalog, one_file: bool, partitioned: bool
+) -> None:
+    schema = pa.schema([("n", pa.int32()), ("d", pa.float64()), ("batch_id", pa.string())])
+    table = new_table(catalog, "air.numbers", schema)
+    if partitioned:
+        with table.update_spec() as spec:
+            spec.add_identity("d")
+    rows = pa.table({"n": range(8), "d": SPECIAL, "batch_id": ["A"] * 8}).cast(schema)
+    for n in range(1 if one_file else 8):
+        table.append(rows if one_file else rows.slice(n, 1))
+
+    wanted = {
+        "d = 0.0": [1, 2],
+        "d in (0.0, 2.0)": [1, 2],
+        "d not in (3.0, 1.0)": [0, 1, 2, 5, 6],
+        "d > 1.0": [0, 4, 5],
+        "not (d <= 1.0)": [0, 4, 5],
+        "d >= 0.0 and d is not nan": [1, 2, 3, 4, 5],
+        "d <= 0.0": [1, 2, 6],
+        "d is nan": [0],
+        "d is null": [7],
+        "d != 3.0 or n = 4": [0, 1, 2, 3, 4, 5, 6],
+    }
+    assert {c: numbers(table, c) for c in wanted} == wanted
+    assert {c: lethe.scan(table, filter=c).count() for c in wanted} == {c: len(w) for c, w in wanted.items()}
+
+
+def test_a_filter_on_a_partition_with_nulls_is_judged_like_any_other(catalog: Catalog) -> None:
+    schema = pa.schema([("n", pa.int32()), ("day", pa.int32()), ("batch_id", pa.string())])
+    table = new_table(catalog, "air.days", schema)
+    with table.update_spec() as spec:
+        spec.add_identity("day")
+    table.append(pa.table({"n": [0, 1, 2], "day": [1, None, 2], "batch_id": ["A"] * 3}).cast(schema))
+
+    assert numbers(table, "day != 1") == [2]
+    assert lethe.scan(table, filter="day != 1").count() == 1
+    assert numbers(table, "day < 2 or n = 1") == [0, 1]
+
+
+def test_doubles_in_partitions_keep_all_their_digits(catalog: Catalog) -> None:
+    schema = pa.schema([("n", pa.int32()), ("d", pa.float64()), ("batch_id", pa.string())])
+    table = new_table(catalog, "air.doubles", schema)
+    with table.update_spec() as spec:
+        spec.add_identity("d")
+    table.append(pa.table({"n": [0, 1], "d": [0.1, 1e300], "batch_id": ["A"] * 2}).cast(schema))
+
+    assert numbers(table, "d = 0.1") == [0]
+    assert lethe.scan(table, filter=EqualTo("d", 1e300)).to_arrow()["n"].to_pylist() == [1]
+
+
+def test_files_of_format_version_1_are_listed_after_an_upgrade(catalog: Catalog) -> None:
+    """Their manifests do not say that they hold data files. A vacuum that did not see them dropped their tombstones."""
+    table = new_table(catalog, "air.old", **{"format-version": "1"})
+    table.append(pa.table({"v": [0, 1], "batch_id": ["A", "B"]}))
+    with table.transaction() as transaction:
+        transaction.upgrade_table_version(2)
+    table.append(pa.table({"v": [2], "batch_id": ["C"]}))
+    revert(table, "A")
+    field_id = table.schema().find_field("batch_id").field_id
+    head = table.current_snapshot()
+    assert head is not None
+
+    assert sorted(f.records for f in data_files(table, head.snapshot_id, field_id)) == [1, 2]
+    assert sorted(lethe.scan(table).to_arrow()["v"].to_pylist()) == [1, 2]
+
+
+def test_a_file_that_cannot_be_read_as_the_table_is_named(catalog: Catalog, tmp_path: Path) -> None:
+    table = new_table(catalog, "air.bare")
+    table.append(pa.table({"v": [0], "batch_id": ["A"]}))
+    (file,) = data_files(table, table.current_snapshot().snapshot_id, 2)  # type: ignore[union-attr]
+    path = file.path.removeprefix("file://")
+    pq.write_table(pa.table({"v": [0], "batch_id": ["A"]}), path)
+
+    with pytest.raises(InputError, match="has no field ids") as refused:
+        lethe.scan(table).to_arrow()
+
+    assert refused.value.reason == "UnreadableFile"
+    assert path in refused.value.message
+
+
+def test_a_column_that_is_dropped_and_added_again_is_another_one(nested: Table) -> None:
+    with nested.update_schema(allow_incompatible_changes=True) as update:
+        update.delete_column("l")
+    with nested.update_schema() as update:
+        update.add_column("l", StringType())
+
+    assert [r["l"] for r in by_number(nested)] == [None] * 4

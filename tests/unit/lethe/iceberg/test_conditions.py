@@ -1,0 +1,159 @@
+"""Conditions on rows follow SQL: a comparison with a null is unknown, -0.0 equals 0.0, and NaN is greater than all numbers."""
+
+import struct
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from lethe.base.errors import InputError
+from lethe.iceberg.conditions import Condition
+from pyiceberg.expressions import And, BooleanExpression, EqualTo, GreaterThan, In, LessThan, Not, NotEqualTo, NotIn
+from pyiceberg.schema import Schema
+from pyiceberg.types import (
+    BooleanType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    FloatType,
+    IntegerType,
+    ListType,
+    LongType,
+    NestedField,
+    StringType,
+    StructType,
+)
+
+NAN, OTHER_NAN = struct.unpack("<dd", bytes.fromhex("000000000000f87f010000000000f8ff"))
+INF = float("inf")
+NUMBERS = (NAN, OTHER_NAN, 0.0, -0.0, 1.0, 3.0, INF, -INF, None)
+SCHEMA = Schema(
+    NestedField(1, "d", DoubleType()),
+    NestedField(2, "f", FloatType()),
+    NestedField(3, "i", IntegerType()),
+    NestedField(4, "n", DecimalType(5, 2)),
+    NestedField(
+        5, "s", StructType(NestedField(6, "x", IntegerType(), required=True), NestedField(7, "t", StringType()))
+    ),
+    NestedField(8, "l", ListType(9, StructType(NestedField(10, "y", LongType())))),
+    NestedField(11, "day", DateType()),
+    NestedField(12, "b", BooleanType()),
+)
+
+
+def holds(condition: str | BooleanExpression, column: str, values: Any, kind: pa.DataType) -> list[int]:
+    """The places of the values for which the condition is true."""
+    rows = pa.record_batch({column: pa.array(values, kind)})
+    found = Condition.of(SCHEMA, condition).true_in(rows).to_pylist()
+    return [n for n, is_true in enumerate(found) if is_true]
+
+
+@pytest.mark.parametrize("column", ["d", "f"])
+@pytest.mark.parametrize(
+    ("condition", "wanted"),
+    [
+        ("{} = 0.0", [2, 3]),
+        ("{} in (0.0, 2.0)", [2, 3]),
+        ("{} not in (3.0, 1.0)", [0, 1, 2, 3, 6, 7]),
+        ("{} < 1.0", [2, 3, 7]),
+        ("{} <= 0.0", [2, 3, 7]),
+        ("{} > 1.0", [0, 1, 5, 6]),
+        ("{} >= 3.0", [0, 1, 5, 6]),
+        ("not ({} < 1.0)", [0, 1, 4, 5, 6]),
+        ("not ({} = 1.0 or {} > 3.0)", [2, 3, 5, 7]),
+        ("{} != 1.0", [0, 1, 2, 3, 5, 6, 7]),
+        ("{} is nan", [0, 1]),
+        ("{} is not nan", [2, 3, 4, 5, 6, 7, 8]),
+        ("{} is null or {} = 3.0", [5, 8]),
+        ("{} = 'NaN'", [0, 1]),
+        ("{} >= 'NaN'", [0, 1]),
+        ("{} < 'NaN'", [2, 3, 4, 5, 6, 7]),
+        ("{} > 'NaN'", []),
+        ("{} <= 'NaN'", [0, 1, 2, 3, 4, 5, 6, 7]),
+        ("{} in ('NaN', '1')", [0, 1, 4]),
+        ("{} not in ('NaN', '-0.0')", [4, 5, 6, 7]),
+        ("{} = 'Infinity'", [6]),
+        ("{} > 'Infinity'", [0, 1]),
+    ],
+)
+def test_floating_point_numbers(column: str, condition: str, wanted: list[int]) -> None:
+    kind = pa.float64() if column == "d" else pa.float32()
+
+    assert holds(condition.replace("{}", column), column, NUMBERS, kind) == wanted
+
+
+@pytest.mark.parametrize(
+    ("condition", "wanted"),
+    [
+        ("i < 1.5", [0, 1]),
+        ("i >= 1.5", [2, 3]),
+        ("i = 1.5", []),
+        ("i != 1.5", [0, 1, 2, 3]),
+        ("i in (1, 1.5)", [1]),
+        ("i < 3000000000", [0, 1, 2, 3]),
+        ("i != 3000000000", [0, 1, 2, 3]),
+        ("i > -3000000000", [0, 1, 2, 3]),
+        ("i in (2, 3000000000)", [2]),
+        ("not (i in (3000000000, 4000000000))", [0, 1, 2, 3]),
+        ("not (i = 1)", [0, 2, 3]),
+    ],
+)
+def test_whole_numbers_are_compared_with_any_number_and_nulls_with_none(condition: str, wanted: list[int]) -> None:
+    """PyIceberg rounds 1.5, and takes a comparison with a number that is too large as true of nulls."""
+    condition = condition.replace("(1, 1.5)", "(1.0, 1.5)")
+
+    assert holds(condition, "i", [-1, 1, 2, 2**31 - 1, None], pa.int32()) == wanted
+
+
+def test_decimals_are_compared_with_numbers_of_any_scale() -> None:
+    values = [Decimal("1.25"), Decimal("999.99"), Decimal("-3.00"), None]
+    kind = pa.decimal128(5, 2)
+
+    assert holds("n = 1.250", "n", values, kind) == [0]
+    assert holds("n > 1.249", "n", values, kind) == [0, 1]
+    assert holds("n < 1.251 and n != 5.0", "n", values, kind) == [0, 2]
+    assert holds("n < 1000000.0", "n", values, kind) == [0, 1, 2]
+    assert holds(NotIn("n", [Decimal("-3"), Decimal("1.2500")]), "n", values, kind) == [1]
+
+
+def test_null_structs_and_lists_are_null_and_so_are_their_fields() -> None:
+    structs = [{"x": 1, "t": "a"}, None, {"x": 2, "t": None}]
+    kind = pa.struct([("x", pa.int32()), ("t", pa.string())])
+    lists, of_longs = [[{"y": 1}], [], None], pa.list_(pa.struct([("y", pa.int64())]))
+
+    assert holds("s is null", "s", structs, kind) == [1]
+    assert holds("s.x is null", "s", structs, kind) == [1]
+    assert holds("not (s.x = 1)", "s", structs, kind) == [2]
+    assert holds("s.t not like 'b%'", "s", structs, kind) == [0]
+    assert holds("l is null", "l", lists, of_longs) == [2]
+    assert holds("l is not null", "l", lists, of_longs) == [0, 1]
+
+
+def test_other_values() -> None:
+    assert holds("day >= '1970-01-02'", "day", [0, 1, None], pa.date32()) == [1]
+    assert holds(And(NotEqualTo("b", True), Not(EqualTo("b", True))), "b", [True, False, None], pa.bool_()) == [1]
+    assert holds(GreaterThan("b", False), "b", [True, False, None], pa.bool_()) == [0]
+
+
+@pytest.mark.parametrize(
+    "condition",
+    ["secret_column = 1", "l.element.y = 1", "l = 1", "i = 'secret'", "day = 'secret'", "i like 'a%'", "i ="],
+)
+def test_what_is_no_condition_is_refused_without_its_values(condition: str) -> None:
+    with pytest.raises(InputError) as refused:
+        Condition.of(SCHEMA, condition)
+
+    assert refused.value.reason == "InvalidRead"
+    assert "'secret'" not in refused.value.message
+
+
+def test_files_are_skipped_only_by_what_bounds_show() -> None:
+    def pruning(condition: str | BooleanExpression) -> str:
+        return str(Condition.of(SCHEMA, condition).pruning)
+
+    assert "IsNaN" in pruning(GreaterThan("d", 1.0))
+    assert "IsNaN" not in pruning(LessThan("d", 1.0))
+    assert pruning(NotEqualTo("i", 1)) == "AlwaysTrue()"
+    assert pruning("s.x is null") == "AlwaysTrue()"
+    assert pruning("l is not null") == "AlwaysTrue()"
+    assert pruning(In("i", [2**40, 2**41])) == "AlwaysFalse()"
