@@ -1,7 +1,7 @@
 """Random tables with columns of any type, their evolution, and a model of their rows. Pure.
 
-The model knows fields by keys that never change. A row is a dict of the values that were written, by key; a struct is such a dict,
-too. What a reader must find follows from the row and the columns of today: see `Shape.seen`.
+The model knows fields by keys that never change. A row is a dict of the values that were written, by key; a struct is such a
+dict, too. What a reader must find follows from the row and the columns of today: see `seen`.
 """
 
 import random
@@ -72,19 +72,6 @@ class Field:
     name: str
     kind: Kind
     default: Value = None
-
-
-@dataclass(frozen=True)
-class Path:
-    """From a column to a field, through structs, and parts of lists and maps."""
-
-    names: tuple[str, ...]
-    kind: Kind
-    keys: tuple[int | str, ...]
-
-    @property
-    def text(self) -> str:
-        return ".".join(self.names)
 
 
 @dataclass
@@ -272,7 +259,7 @@ def _places(kind: Kind, at: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], 
             yield from _places(kind.parts[1], (*at, "value"))
 
 
-def named_fields(fields: Sequence[Field], within: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Kind, int]]:
+def named_fields(fields: Sequence[Field]) -> Iterator[tuple[tuple[str, ...], Kind, int]]:
     """Each field that has a name of its own, and how many there are beside it."""
     for names, kind in places(fields):
         for f in kind.fields:

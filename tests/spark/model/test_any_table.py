@@ -1,4 +1,4 @@
-"""A model, Spark, `lethe.scan` and `lethe_spark.read` agree on every row of random tables of any type, before and after each rewrite.
+"""A model, Spark, `lethe.scan` and `lethe_spark.read` agree on every row of random tables, before and after each rewrite.
 
 Iceberg itself skips files with NaN and -0.0 for some conditions that are true for them, so Spark SQL is asked for all rows only.
 """

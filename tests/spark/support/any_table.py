@@ -48,7 +48,7 @@ _ARROW = {
     "date": pa.date32(), "timestamptz": pa.timestamp("us", "UTC"), "timestamp": pa.timestamp("us"),
     "string": pa.string(), "binary": pa.binary(),
 }  # fmt: skip
-_EPOCH = datetime(1970, 1, 1)
+_EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001
 
 
 # --- types and values, as Spark and Arrow have them -----------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""`lethe.scan` finds every value as it was written: nested ones, special numbers, and those of files that are older than a column."""
+"""`lethe.scan` finds every value as it was written: nested ones, special numbers, and those of files older than a column."""
 
 import math
 from collections.abc import Iterable
@@ -159,7 +159,7 @@ def test_files_of_format_version_1_are_listed_after_an_upgrade(catalog: Catalog)
     assert sorted(lethe.scan(table).to_arrow()["v"].to_pylist()) == [1, 2]
 
 
-def test_a_file_that_cannot_be_read_as_the_table_is_named(catalog: Catalog, tmp_path: Path) -> None:
+def test_a_file_that_cannot_be_read_as_the_table_is_named(catalog: Catalog) -> None:
     table = new_table(catalog, "air.bare")
     table.append(pa.table({"v": [0], "batch_id": ["A"]}))
     (file,) = data_files(table, table.current_snapshot().snapshot_id, 2)  # type: ignore[union-attr]
