@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from lethe.base.errors import InputError
-from lethe.contract.csv_dialect import CsvDialect
+from lethe.contract.csv_dialect import RFC_4180
 from lethe.contract.result import RefusedBatch
 from lethe.contract.settings import ConsolidationMode, SchemaEvolution
 from lethe.decoder.process import NoDecoder
@@ -54,7 +54,7 @@ def rejection(buffer: Buffer, batch_id: str, files: Mapping[str, tuple[int, str]
         dict(buffer.properties),
         spec.buffer.format,
         add_columns,
-        csv=spec.buffer.csv or CsvDialect(),
+        csv=spec.buffer.csv or RFC_4180,
         path_columns=path_columns(table.schema, table.spec),
     )
     of = buffer.dataset.meta

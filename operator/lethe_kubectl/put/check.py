@@ -4,7 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from lethe.base.errors import InputError
-from lethe.contract.csv_dialect import CsvDialect
+from lethe.contract.csv_dialect import RFC_4180
 from lethe.decoder.process import NoDecoder
 from lethe.ingest.buffer_files import ReadSettings
 from lethe.ingest.buffer_store import FileTask
@@ -46,7 +46,7 @@ def check_local_files(
         {},
         buffer.format,
         add_columns,
-        csv=buffer.csv or CsvDialect(),
+        csv=buffer.csv or RFC_4180,
         path_columns=path_columns(table.schema(), table.spec()),
     )
     try:

@@ -1,5 +1,7 @@
 """`spec.buffer.csv`: how the CSV files of a buffer are written. Pure."""
 
+from typing import Final
+
 from pydantic import BaseModel, ConfigDict
 from pydantic.alias_generators import to_camel
 
@@ -17,3 +19,6 @@ class CsvDialect(BaseModel):
     null_text: str | None = None
     header: bool = True  # False: the columns are those of the table, in its order, without the batch column
     ignore_columns: tuple[str, ...] = ()  # by their names in the header; "" is a column without a name
+
+
+RFC_4180: Final = CsvDialect()

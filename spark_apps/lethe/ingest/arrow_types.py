@@ -162,6 +162,6 @@ _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_$-]{0,63}")
 
 
 def shown(name: str) -> str:
-    """The name of a nested field that only a file has, for messages. Keys of JSON objects may be data, so a name that does not look
-    like that of a field is not shown."""
+    """The name of a nested field that only a file has, for messages. Keys of JSON objects may be data, so a name that does not
+    look like that of a field is not shown."""
     return name if _NAME.fullmatch(name) else "<field>"

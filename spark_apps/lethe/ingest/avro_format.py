@@ -1,7 +1,7 @@
 """Reads Avro files as Arrow tables, with fastavro. Only types that Arrow has are supported.
 
-fastavro decodes the physical types, and Arrow converts them to the logical ones: fastavro would round decimals with too many digits, and
-has no times outside the years 1 to 9999, so that the row and the column of such a value would be unknown.
+fastavro decodes the physical types, and Arrow converts them to the logical ones: fastavro would round decimals with too many
+digits, and has no times outside the years 1 to 9999, so that the row and the column of such a value would be unknown.
 """
 
 import io
@@ -69,7 +69,7 @@ UNICODE_ERRORS: Final = "surrogateescape"
 def open_avro(file: Any, table: pa.Schema) -> OpenedFile:
     """Open an Avro file. Raises: BadFile, if its schema is not a record, or Arrow does not have the type of a column."""
     stream = _UpToItsEnd(file)
-    header: Any = fastavro.schemaless_reader(stream, _HEADER)  # type: ignore[call-arg]
+    header: Any = fastavro.schemaless_reader(stream, _HEADER)
     meta: dict[str, bytes] = header["meta"]
     codec = meta.get(_CODEC, b"null").decode(errors="replace")
     if codec not in _OF_FASTAVRO + _OF_ARROW:

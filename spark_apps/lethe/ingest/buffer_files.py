@@ -14,7 +14,7 @@ from typing import Any, Final, TypeAlias
 
 import pyarrow as pa
 
-from lethe.contract.csv_dialect import CsvDialect
+from lethe.contract.csv_dialect import RFC_4180, CsvDialect
 from lethe.contract.result import RefusedBatch
 from lethe.contract.settings import FileFormat
 from lethe.decoder.child import SEVERAL, ChildLink, RemoteFile
@@ -99,7 +99,7 @@ class ReadSettings:
     format: FileFormat = FileFormat.PARQUET  # of all files
     add_columns: bool = False  # optional columns may be missing, and files with additional columns are reported as such
     keyed: dict[str, Keyed] = field(default_factory=dict)  # the batches that are change data, by id
-    csv: CsvDialect = CsvDialect()  # how CSV files are written
+    csv: CsvDialect = RFC_4180  # how CSV files are written
     # Columns whose values become names of folders, each with the maximum length of its part of the name, in bytes.
     path_columns: tuple[tuple[str, int], ...] = ()
 

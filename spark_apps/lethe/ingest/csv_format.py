@@ -1,7 +1,8 @@
 r"""Reads CSV as Arrow tables, each column with the type of the table's column.
 
-The default is RFC 4180 with a header, in UTF-8; `CsvDialect` describes other dialects. Arrow parses blocks of whole records. Before that
-every quote is checked: Arrow would also accept text after a closing quote and a quote without end, and change the values around it.
+The default is RFC 4180 with a header, in UTF-8; `CsvDialect` describes other dialects. Arrow parses blocks of whole records.
+Before that every quote is checked: Arrow would also accept text after a closing quote and a quote without end, and change
+the values around it.
 
 Invariant: errors name the row and the column, but never contain a value, or a name that only the file has.
 """
@@ -20,7 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as pa_csv
 
-from lethe.contract.csv_dialect import CsvDialect
+from lethe.contract.csv_dialect import RFC_4180, CsvDialect
 from lethe.ingest.arrow_types import kind_of
 from lethe.ingest.buffer_store import BadFile
 from lethe.ingest.exact_values import Flaw
@@ -34,9 +35,7 @@ _HEX: Final = r"^\s*[+-]?0[xX]"
 _DELIMITERS: Final = {",": "comma", ";": "semicolon", "\t": "tab", "|": "vertical bar", ":": "colon"}
 
 
-def open_csv(
-    file: Any, table: pa.Schema, dialect: CsvDialect = CsvDialect(), positional: Sequence[str] = ()
-) -> OpenedFile:
+def open_csv(file: Any, table: pa.Schema, dialect: CsvDialect = RFC_4180, positional: Sequence[str] = ()) -> OpenedFile:
     """Open a CSV file. An empty field is null, or an empty text in a text column, unless the dialect has a text for nulls.
 
     Args:
@@ -197,7 +196,7 @@ class _Records:
         options = {"quotechar": quote} if quote else {"quoting": csv.QUOTE_NONE}
         try:
             lines = io.StringIO(text, newline="")
-            names = next(csv.reader(lines, delimiter=self.dialect.delimiter, **options), [])  # type: ignore[arg-type]
+            names = next(csv.reader(lines, delimiter=self.dialect.delimiter, **options), [])
         except csv.Error:
             raise BadFile("UnreadableFile", "it is not readable as CSV (check the header)") from None
         return names, block[len(head) :]
@@ -243,8 +242,8 @@ class _Grammar:
         )
 
     def as_rfc(self, records: bytes) -> bytes:
-        """The same records without escapes: RFC 4180 writes a quote within a quoted field twice. Only a quote and the escape itself
-        are escaped; elsewhere, the escape is an ordinary character, as for Spark."""
+        """The same records without escapes: RFC 4180 writes a quote within a quoted field twice. Only a quote and the escape
+        itself are escaped; elsewhere, the escape is an ordinary character, as for Spark."""
         pair = re.compile(rb"%b([%b%b])" % (re.escape(self.escape), re.escape(self.escape), re.escape(self.quote)))
 
         def plain(found: re.Match[bytes]) -> bytes:
@@ -275,7 +274,10 @@ class _Grammar:
         hint = ""
         if not self.escape and found[0][:-1].endswith(b"\\"):
             hint = "; if its producer escapes quotes by a backslash, as Spark does, set spec.buffer.csv.escape"
-        return f"there is text after a closing quote; expected RFC 4180, in which a quote within a quoted field is written twice{hint}"
+        return (
+            "there is text after a closing quote; expected RFC 4180, in which a quote within a quoted field is written "
+            f"twice{hint}"
+        )
 
 
 def _where(row: int) -> str:

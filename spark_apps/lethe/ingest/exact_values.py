@@ -1,7 +1,7 @@
 """Converts columns to the table's types and checks each value, also within structs, lists and maps. Pure: Arrow in, Arrow out.
 
-Whole columns are converted and checked at once. Only if that fails, the first row with an unusable value is searched for, and in it
-the path of the value, such as `s.c`, `l.element.a` or `m.key`.
+Whole columns are converted and checked at once. Only if that fails, the first row with an unusable value is searched for,
+and in it the path of the value, such as `s.c`, `l.element.a` or `m.key`.
 """
 
 from collections.abc import Callable, Iterator
@@ -236,8 +236,8 @@ def _walk_is_sound(array: pa.Array, t: pa.DataType) -> bool:
 
 
 def nested(array: pa.Array, t: pa.DataType) -> Iterator[tuple[str, pa.Field, pa.Array, int]]:
-    """The nested fields of a type: the name of each in paths, the field, its values, and how many of them are null because the outer
-    value is."""
+    """The nested fields of a type: the name of each in paths, the field, its values, and how many of them are null because the
+    outer value is."""
     if pa.types.is_struct(t):
         names = [f.name for f in array.type]
         children = array.flatten()

@@ -12,7 +12,7 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.orc as orc
 
-from lethe.contract.csv_dialect import CsvDialect
+from lethe.contract.csv_dialect import RFC_4180, CsvDialect
 from lethe.contract.settings import FileFormat
 from lethe.decoder.limits import Limits
 from lethe.ingest.avro_format import open_avro
@@ -71,7 +71,7 @@ def opened(
     file: Any,
     format_: FileFormat,
     table: pa.Schema,
-    csv: CsvDialect = CsvDialect(),
+    csv: CsvDialect = RFC_4180,
     batch_column: str = "",
     on_text: Callable[[int], object] = lambda _: None,
     nesting: int = Limits.nesting,

@@ -1,5 +1,5 @@
-"""Reads the values of columns in the names of a batch's folders, such as `dt=2024-02-03/`, which producers that partition by a column
-leave out of the files. Pure.
+"""Reads the values of columns in the names of a batch's folders, such as `dt=2024-02-03/`, which producers that partition by a
+column leave out of the files. Pure.
 
 Invariant: such a value is never dropped. It fills the column; if the file has the column, all its rows must agree.
 """

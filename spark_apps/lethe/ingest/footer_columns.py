@@ -127,8 +127,8 @@ class FooterColumn:
 
 
 def _text_above(value: str, width: int) -> str | None:
-    """The text, or a text of at most `width` characters above it; None: there is none. PyIceberg's function makes half of a surrogate
-    pair of U+D7FF, which is no character."""
+    """The text, or a text of at most `width` characters above it; None: there is none. PyIceberg's function makes half of a
+    surrogate pair of U+D7FF, which is no character."""
     if len(value) <= width:
         return value
     for end in range(width - 1, -1, -1):

@@ -1,8 +1,8 @@
 """Finds days of the hybrid calendar, in files whose metadata says that they may have some. Pure.
 
-Spark 2, Hive before version 4 and ORC's Java writer count days before 1582-10-15 in the Julian calendar. Iceberg counts all days in the
-Gregorian calendar. The same number is another day in each of them, and timestamps before 1900 may be some minutes off. Such values are
-refused: whether a reader converts them depends on the reader.
+Spark 2, Hive before version 4 and ORC's Java writer count days before 1582-10-15 in the Julian calendar. Iceberg counts all
+days in the Gregorian calendar. The same number is another day in each of them, and timestamps before 1900 may be some
+minutes off. Such values are refused: whether a reader converts them depends on the reader.
 """
 
 import re
@@ -75,7 +75,8 @@ class HybridCalendar:
 
     def problem(self, first: str) -> str:
         return (
-            f"holds a day before {first}, and the file is of {self.writer}, which counts such days in the hybrid calendar; expected the "
+            f"holds a day before {first}, and the file is of {self.writer}, which counts such days in the hybrid "
+            "calendar; expected the "
             "proleptic Gregorian calendar. Write the file again with it"
         )
 

@@ -1,11 +1,11 @@
 """Reads JSON, one object per line, as Arrow tables, each column with the type of the table's column.
 
-Arrow parses blocks of lines. What Arrow would accept and change is searched for in the block and in the result: lines that are not
-one object, and keys of structs that the table does not have. `Fitting.finite` finds numbers that overflow, NaN and Infinity. Only if something is wrong, Python parses the lines
-again, to find the row and the column.
+Arrow parses blocks of lines. What Arrow would accept and change is searched for in the block and in the result: lines that
+are not one object, and keys of structs that the table does not have. `Fitting.finite` finds numbers that overflow, NaN and
+Infinity. Only if something is wrong, Python parses the lines again, to find the row and the column.
 
-Invariants: a time without a zone offset is not read as an instant, and a time with one is not read as a local time. Errors name the
-row and the column, but never contain a value.
+Invariants: a time without a zone offset is not read as an instant, and a time with one is not read as a local time. Errors
+name the row and the column, but never contain a value.
 """
 
 import json
@@ -64,7 +64,8 @@ class _Columns:
     def __init__(self, table: pa.Schema, ignore_unknown: bool) -> None:
         self.table = table
         self.ignore_unknown = ignore_unknown
-        # Of the table's columns, those that JSON can hold. Dates and times are read as text, as Arrow does not check zone offsets.
+        # Of the table's columns, those that JSON can hold. Dates and times are read as text, as Arrow does not check zone
+        # offsets.
         self.read = pa.schema([pa.field(f.name, _read_type(f.type)) for f in table if _in_json(f.type)])
         self.parse = pa_json.ParseOptions(
             explicit_schema=self.read, unexpected_field_behavior="ignore" if ignore_unknown else "infer"
@@ -179,7 +180,8 @@ class _JsonLines:
             if any(key not in known for key, _ in _pairs(line)):
                 raise BadFile(
                     "SchemaMismatch",
-                    f"row {row}: the line has a column that the table does not have; the table has {', '.join(self._columns.table.names)}",
+                    f"row {row}: the line has a column that the table does not have; the table has "
+                    + ", ".join(self._columns.table.names),
                 )
 
     def _refuse(self, arrow: str = "") -> NoReturn:

@@ -63,7 +63,8 @@ def _checked(tables: Iterator[pa.Table], calendar: HybridCalendar) -> Iterator[p
 
 
 def _is_described(t: pa.DataType) -> bool:
-    """Whether an Arrow type says all of the Parquet type. Arrow shows an INT96 as nanoseconds without a zone, and an ENUM as bytes."""
+    """Whether an Arrow type says all of the Parquet type. Arrow shows an INT96 as nanoseconds without a "
+    "zone, and an ENUM as bytes."""
     if isinstance(t, pa.BaseExtensionType):
         return True
     if pa.types.is_nested(t):
@@ -104,8 +105,9 @@ def _meaning(t: pa.DataType, columns: Iterator[Any], wanted: pa.DataType | None)
 def _int96_tables(file: Any, schema: pa.Schema) -> Iterator[pa.Table]:
     """The rows of a file with columns of the type INT96, as microseconds. Raises: BadFile, if these do not hold a value exactly.
 
-    Arrow cuts off digits and lets the number overflow. So the columns are also read as nanoseconds and as seconds: microseconds are
-    exact if they are the same nanoseconds (of which an overflow is the same in both), and do not overflow if the seconds do not.
+    Arrow cuts off digits and lets the number overflow. So the columns are also read as nanoseconds and as seconds:
+    microseconds are exact if they are the same nanoseconds (of which an overflow is the same in both), and do not overflow
+    if the seconds do not.
     """
     names = [f.name for f in schema if not _is_described(f.type)]
     files = [

@@ -1,6 +1,7 @@
 """Checks that values which become names of folders are not too long for a file store. Pure.
 
-A partition by a column itself gets a folder `column=value`, the value percent-encoded. File systems accept at most 255 bytes in a name.
+A partition by a column itself gets a folder `column=value`, the value percent-encoded. File systems accept at most 255 bytes
+in a name.
 """
 
 import base64
@@ -37,7 +38,8 @@ def encoded_bytes(value: str | bytes) -> int:
 
 def problem(value: str | bytes) -> str:
     return (
-        f"holds a value of {len(value)} {'bytes' if isinstance(value, bytes) else 'characters'}; the table is partitioned by it, and the "
+        f"holds a value of {len(value)} {'bytes' if isinstance(value, bytes) else 'characters'}; the table is "
+        "partitioned by it, and the "
         f"name of a partition's folder has at most {NAME_BYTES} bytes"
     )
 

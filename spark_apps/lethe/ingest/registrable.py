@@ -207,7 +207,8 @@ def _check_codecs(metadata: Any) -> None:
 
 
 def _check_folders(columns: Mapping[int, Column], folders: str, batch_id: str, target: Target) -> None:
-    """Raises: BadFile, if a folder names a value that the file does not hold: readers of a registered file do not read its folders."""
+    """Raises: BadFile, if a folder names a value that the file does not hold: readers of a registered "
+    "file do not read its folders."""
     if not folders:
         return
     by_name = {f.name: f.field_id for f in target.schema.fields}
@@ -217,7 +218,8 @@ def _check_folders(columns: Mapping[int, Column], folders: str, batch_id: str, t
         if column is None:
             raise BadFile(
                 "SchemaMismatch",
-                f"its folder names a value of column {name}, and the file lacks the column; a registered file must hold it in every row",
+                f"its folder names a value of column {name}, and the file lacks the column; a registered file must "
+                "hold it in every row",
             )
         if not value.is_valid:
             differs = not column.all_null
@@ -250,7 +252,8 @@ def _check_calendar(metadata: Any, columns: Mapping[int, Column], target: Target
         if column.lower is None:
             raise BadFile(
                 "StatisticsMissing",
-                f"its footer has no statistics of column {target.name(field_id)}, and the file is of {calendar.writer}, which counts days "
+                f"its footer has no statistics of column {target.name(field_id)}, and the file is of "
+                f"{calendar.writer}, which counts days "
                 "before 1582-10-15 in the hybrid calendar, so it is unknown whether it has such days",
             )
         first = calendar.first_day if is_date else calendar.first_micros
@@ -320,9 +323,9 @@ def _partition_value(field: PartitionField, column: Column | None, target: Targe
         raise BadFile("SpansPartitions", f"the file spans partitions by {by}: some values are null, and others are not")
     transform = target.transform_of(field)
     lower, upper = transform(column.lower), transform(column.upper)
-    if isinstance(field.transform, IdentityTransform) and isinstance(lower, (str, bytes)):
-        if encoded_bytes(lower) > NAME_BYTES - len(field.name) - 1:
-            raise BadFile("SchemaMismatch", f"column {source} {too_long_problem(lower)}")
+    is_name = isinstance(field.transform, IdentityTransform) and isinstance(lower, (str, bytes))
+    if is_name and encoded_bytes(lower) > NAME_BYTES - len(field.name) - 1:
+        raise BadFile("SchemaMismatch", f"column {source} {too_long_problem(lower)}")
     ordered = field.transform.preserves_order
     if lower != upper or (not ordered and column.lower != column.upper):
         raise BadFile(

@@ -1,8 +1,8 @@
 """Decides whether the columns of a file fit a table, and which columns the table would need. Pure: Arrow schemas in, a sentence
 or the needed columns out.
 
-Sentences do not contain names of columns that only the file has: these may be confidential, like its values. Of nested fields that only
-the file has, `lethe.ingest.arrow_types.shown` says which names are shown.
+Sentences do not contain names of columns that only the file has: these may be confidential, like its values. Of nested
+fields that only the file has, `lethe.ingest.arrow_types.shown` says which names are shown.
 """
 
 from collections import Counter

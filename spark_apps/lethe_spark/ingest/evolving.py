@@ -11,7 +11,7 @@ from dataclasses import replace
 from types import MappingProxyType
 
 from lethe.base.errors import TransientError
-from lethe.contract.csv_dialect import CsvDialect
+from lethe.contract.csv_dialect import RFC_4180
 from lethe.contract.result import Phase, RefusedBatch
 from lethe.contract.settings import SchemaEvolution
 from lethe.ingest.buffer_files import ReadSettings
@@ -52,7 +52,7 @@ def write_into(
         spec.buffer.format,
         spec.schema_evolution is SchemaEvolution.ADD_COLUMNS,
         dict(keyed),
-        spec.buffer.csv or CsvDialect(),
+        spec.buffer.csv or RFC_4180,
     )
     io_properties = table_properties(context)
     first = write_batches(table, sources, settings, spec.run_id, target_file_size_bytes, io_properties)
