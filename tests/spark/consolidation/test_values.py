@@ -114,9 +114,7 @@ def test_register_takes_what_spark_can_open_and_refuses_the_rest_by_name(spark: 
     put(story, "lacking", "day=1/f.parquet", parquet(None, v=whole["v"], batch_id="lacking"))
     ids = ("plain", "lz4", "named", "brotli", "newline", "other", "lacking")
 
-    result = story.run(
-        story.registration(*ids).model_copy(update={"schema_evolution": SchemaEvolution.ADD_COLUMNS})
-    )
+    result = story.run(story.registration(*ids).model_copy(update={"schema_evolution": SchemaEvolution.ADD_COLUMNS}))
 
     said = {r.batch_id: r.message for r in result.refused}
     assert said.keys() == {"brotli", "newline", "other", "lacking"}

@@ -294,7 +294,8 @@ def test_after_another_process_has_acted_the_cursor_is_read_again(lake: Lake, pu
     """Otherwise it would take a number of a cursor that the other process has written and removed."""
     lake.history().commit(a_batch("A"))
     lake.seen(publisher)
-    wait_for(lambda: len(lake.sink.received) == 2)
+    # Until the cursor is written, which is after the events were sent: else another process would send them again.
+    wait_for(lambda: len(lake.sink.received) == 2 and publisher.lags()[0].seconds == 0)
 
     publisher.forget_all(["other"])
     assert publisher.lags() != []
