@@ -46,7 +46,7 @@ def arrow_type(kind: IcebergType) -> pa.DataType:
             return pa.list_(arrow_field(kind.element_field))
         case MapType():
             return pa.map_(arrow_field(kind.key_field), arrow_field(kind.value_field))
-    found: pa.DataType = schema_to_pyarrow(kind, include_field_ids=False)  # type: ignore[assignment]
+    found: pa.DataType = schema_to_pyarrow(kind, include_field_ids=False)
     if pa.types.is_large_string(found):
         return pa.string()
     return pa.binary() if pa.types.is_large_binary(found) else found
@@ -218,10 +218,7 @@ def _struct(file: FileField, fields: Sequence[NestedField], target: pa.DataType)
         steps.append((None, _default(field)) if place is None else (place, _step(file.parts[place], field)))
 
     def project(array: pa.Array) -> pa.Array:
-        children = [
-            _repeated(step, len(array)) if place is None else step(array.field(place))  # type: ignore[operator]
-            for place, step in steps
-        ]
+        children = [_repeated(step, len(array)) if place is None else step(array.field(place)) for place, step in steps]
         mask = array.is_null() if array.null_count else None
         return pa.StructArray.from_arrays(children, fields=list(target), mask=mask)
 

@@ -20,8 +20,8 @@ from tests.support.buffer_formats import columns, read
 from tests.support.lake import CATALOG, Lake
 
 SCHEMA = (
-    "id BIGINT, text STRING, ts TIMESTAMP, bin BINARY, emb ARRAY<FLOAT>, u DECIMAL(20,0), st STRUCT<a: BIGINT NOT NULL, b: STRING>, "
-    "l ARRAY<STRUCT<a: BIGINT>>, m MAP<STRING, BIGINT>, dt DATE, country STRING"
+    "id BIGINT, text STRING, ts TIMESTAMP, bin BINARY, emb ARRAY<FLOAT>, u DECIMAL(20,0), "
+    "st STRUCT<a: BIGINT NOT NULL, b: STRING>, l ARRAY<STRUCT<a: BIGINT>>, m MAP<STRING, BIGINT>, dt DATE, country STRING"
 )
 MOMENT = datetime(2024, 5, 1, 12, tzinfo=UTC)
 TEXT = "z" * 15 + "\ud7ff" + "tail"
@@ -40,7 +40,11 @@ def bytes_as_text(raw: bytes) -> pa.Array:
 
 
 GOOD: dict[str, tuple[str, bytes, dict[str, Any]]] = {
-    "int96": ("f", parquet({"use_deprecated_int96_timestamps": True}, id=1, ts=pa.array([MOMENT], pa.timestamp("us"))), {"ts": MOMENT}),
+    "int96": (
+        "f",
+        parquet({"use_deprecated_int96_timestamps": True}, id=1, ts=pa.array([MOMENT], pa.timestamp("us"))),
+        {"ts": MOMENT},
+    ),
     "nanos": ("f", parquet(id=1, ts=pa.array([MOMENT], pa.timestamp("ns", "UTC"))), {"ts": MOMENT}),
     "uuid": ("f", parquet(id=1, bin=pa.array([b"0123456789abcdef"], pa.uuid())), {"bin": b"0123456789abcdef"}),
     "embedding": ("f", parquet(id=1, emb=pa.array([[1.0, 2.0]], pa.list_(pa.float32(), 2))), {"emb": [1.0, 2.0]}),
@@ -50,7 +54,7 @@ GOOD: dict[str, tuple[str, bytes, dict[str, Any]]] = {
     "empty": ("f", parquet(id=1, l=pa.array([[]], pa.list_(pa.struct([("a", pa.int64())])))), {"l": [], "m": None}),
     "bound": ("f", parquet(id=1, text=TEXT), {"text": TEXT}),
     "folder": ("dt=2024-02-03/country=a%2Fb/f", parquet(id=1), {"dt": date(2024, 2, 3), "country": "a/b"}),
-}  # fmt: skip
+}
 BAD: dict[str, tuple[str, bytes, str]] = {
     "nanosrest": ("f", parquet(id=1, ts=pa.array([1], pa.timestamp("ns", "UTC"))), "row 0: column ts "),
     "latin1": ("f", parquet(id=1, text=bytes_as_text(b"caf\xe9")), "row 0: column text holds text that is not UTF-8"),
@@ -59,8 +63,12 @@ BAD: dict[str, tuple[str, bytes, str]] = {
     "faraway": ("f", parquet(id=1, dt=pa.array([3_700_000], pa.int32()).cast(pa.date32())), "row 0: column dt holds"),
     "long": ("f", parquet(id=1, country="x" * 300), "row 0: column country holds a value of 300 characters"),
     "folders": ("dt=2024-02-03/f", parquet(id=1, dt=date(2024, 1, 1)), "row 0: column dt holds another value"),
-    "hybrid": ("f", parquet(None, {"org.apache.spark.version": "2.4.8"}, id=1, dt=date(1500, 1, 1)), "row 0: column dt holds a day before"),
-}  # fmt: skip
+    "hybrid": (
+        "f",
+        parquet(None, {"org.apache.spark.version": "2.4.8"}, id=1, dt=date(1500, 1, 1)),
+        "row 0: column dt holds a day before",
+    ),
+}
 
 
 def put(story: Story, batch_id: str, name: str, content: bytes) -> None:

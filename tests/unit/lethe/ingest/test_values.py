@@ -1,4 +1,7 @@
-"""Each value is stored exactly, or its file is refused with the row and the path of the column. Through the reader of the runs."""
+"""Each value is stored exactly, or its file is refused with the row and the path of the column.
+
+They go through the reader of the runs.
+"""
 
 import bz2
 import gzip
@@ -100,9 +103,17 @@ def raw_text(*values: bytes) -> pa.Array:
         (DoubleType(), b'{"x":-Infinity}\n', "row 0: column x holds NaN, or a number that is too large"),
         (DoubleType(), b'{"x":1e400}\n', "row 0: column x holds a value that is not of type double"),
         (FloatType(), b'{"x":1e39}\n', "row 0: column x holds NaN, or a number that is too large for the type float"),
-        (ArrayType(FloatType()), b'{"x":[1,3.5e38]}\n', "row 0: column x.element holds NaN, or a number that is too large"),
+        (
+            ArrayType(FloatType()),
+            b'{"x":[1,3.5e38]}\n',
+            "row 0: column x.element holds NaN, or a number that is too large",
+        ),
         (DecimalType(5, 2), b'{"x":1.234}\n', "row 0: column x holds a value that is not of type decimal(5,2)"),
-        (DecimalType(5, 2), b'{"x":1234.5}\n', "row 0: column x holds a number with too many digits, expected decimal(5,2)"),
+        (
+            DecimalType(5, 2),
+            b'{"x":1234.5}\n',
+            "row 0: column x holds a number with too many digits, expected decimal(5,2)",
+        ),
         (S, b'{"x":"caf\xe9"}\n', "row 0: it is not UTF-8"),
         (S, b'{"x":"a"}\n\n{"x":"\xff"}\n', "row 1: it is not UTF-8"),
         (S, b'{"x":"\\ud800"}\n', "row 0: column x holds half of a surrogate pair"),
@@ -111,11 +122,19 @@ def raw_text(*values: bytes) -> pa.Array:
         (S, '{"x":"a"}\n'.encode("utf-16"), "it is UTF-16, expected UTF-8"),
         (L, b'{"x":' + b"[" * 5000 + b"]" * 5000 + b"}\n", "row 0: it nests deeper than 100 levels"),
         (L, b'{"x":1}\n{"y":' + b'{"a":' * 200 + b"1" + b"}" * 201 + b"\n", "row 1: it nests deeper than 100 levels"),
-        (DateType(), b'{"x":"2024-02-03"}\n{"x":"2024-02-30"}\n', "row 1: column x holds a value that is not of type date32"),
-        (ArrayType(TimestampType()), b'{"x":["2024-02-03T00:00:00"]}\n', "row 0: column x.element holds a value that is not of"),
+        (
+            DateType(),
+            b'{"x":"2024-02-03"}\n{"x":"2024-02-30"}\n',
+            "row 1: column x holds a value that is not of type date32",
+        ),
+        (
+            ArrayType(TimestampType()),
+            b'{"x":["2024-02-03T00:00:00"]}\n',
+            "row 0: column x.element holds a value that is not of",
+        ),
         (L, b'{"x":1}\n{"x":1,"z":{}}\n{"z":2}\n', "row 1: the line has a column that the table does not have"),
     ],
-)  # fmt: skip
+)
 def test_a_json_line_that_is_not_exactly_a_row_is_refused(
     tmp_path: Path, type_: DataType | str, content: bytes, said: str
 ) -> None:
@@ -178,7 +197,7 @@ SPARK = CsvDialect(escape="\\", null_text="")
         (S, "x,y\na,1\n".encode("utf-16-le"), "NUL bytes"),
         (S, "x,y\na,1\n".encode("utf-16"), "UTF-16"),
     ],
-)  # fmt: skip
+)
 def test_csv_with_more_than_one_meaning_is_refused(tmp_path: Path, type_: DataType, content: bytes, said: str) -> None:
     rows, [(_, message)] = read(tmp_path, "csv", content, schema=columns(x=type_, y="long"), add_columns=True)
 
@@ -213,7 +232,11 @@ def test_csv_that_has_one_meaning_is_read(tmp_path: Path, content: bytes, value:
     ("dialect", "content", "rows"),
     [
         (SPARK, b'x,y\n"say \\"hi\\" now",1\n', [('say "hi" now', 1)]),
-        (SPARK, b'x,y\n"a \\\\ b, \\"c\\"",1\nC:\\new,2\n"C:\\new, x",3\n', [('a \\ b, "c"', 1), ("C:\\new", 2), ("C:\\new, x", 3)]),
+        (
+            SPARK,
+            b'x,y\n"a \\\\ b, \\"c\\"",1\nC:\\new,2\n"C:\\new, x",3\n',
+            [('a \\ b, "c"', 1), ("C:\\new", 2), ("C:\\new, x", 3)],
+        ),
         (SPARK, b'x,y\n,\n"",2\n', [(None, None), ("", 2)]),
         (CsvDialect(null_text="\\N"), b'x,y\n\\N,1\n"\\N",\\N\n,2\n', [(None, 1), ("\\N", None), ("", 2)]),
         (CsvDialect(delimiter="\t", quote=""), b'x\ty\n"a\t1\n', [('"a', 1)]),
@@ -222,7 +245,7 @@ def test_csv_that_has_one_meaning_is_read(tmp_path: Path, content: bytes, value:
         (CsvDialect(ignore_columns=("",)), b",x,y\n0,a,1\n1,b,2\n", [("a", 1), ("b", 2)]),
         (CsvDialect(ignore_columns=("z", "")), b"z,x,,y\nnot a number,a,\xff,1\n", [("a", 1)]),
     ],
-)  # fmt: skip
+)
 def test_a_dialect_is_read_as_it_is_declared(
     tmp_path: Path, dialect: CsvDialect, content: bytes, rows: list[Any]
 ) -> None:
@@ -306,16 +329,25 @@ A = pa.struct([("a", pa.int64())])
         (DecimalType(20, 0), pa.array([2**64 - 1], pa.uint64()), Decimal(2**64 - 1)),
         (ArrayType(DecimalType(38, 2)), pa.array([[7]], pa.list_(pa.uint64())), [Decimal("7.00")]),
         (INNER, pa.array([{"b": "t", "a": 1}], pa.struct([("b", pa.string()), ("a", pa.int64())])), {"a": 1, "b": "t"}),
-        (ArrayType(INNER), pa.array([[{"b": "t", "a": 1}], None, []], pa.list_(pa.struct([("b", pa.string()), ("a", pa.int32())]))),
-         [[{"a": 1, "b": "t"}], None, []]),
-        (MapType(S, INNER), pa.array([None, [], [("k", {"b": "t", "a": 1})], [("n", None)]], pa.map_(pa.string(), pa.struct([("b", pa.string()), ("a", pa.int64())]))),
-         [None, [], [("k", {"a": 1, "b": "t"})], [("n", None)]]),
+        (
+            ArrayType(INNER),
+            pa.array([[{"b": "t", "a": 1}], None, []], pa.list_(pa.struct([("b", pa.string()), ("a", pa.int32())]))),
+            [[{"a": 1, "b": "t"}], None, []],
+        ),
+        (
+            MapType(S, INNER),
+            pa.array(
+                [None, [], [("k", {"b": "t", "a": 1})], [("n", None)]],
+                pa.map_(pa.string(), pa.struct([("b", pa.string()), ("a", pa.int64())])),
+            ),
+            [None, [], [("k", {"a": 1, "b": "t"})], [("n", None)]],
+        ),
         (S, pa.array(["a", "b"]).dictionary_encode(), ["a", "b"]),
         (StructType([StructField("a", L, False)]), pa.array([None, {"a": 1}], A), [None, {"a": 1}]),
         (ArrayType(L, False), pa.array([None, [1]]), [None, [1]]),
         (S, pa.array(["z" * 15 + "\ud7ff" + "tail"]), "z" * 15 + "\ud7ff" + "tail"),
     ],
-)  # fmt: skip
+)
 def test_parquet_that_holds_the_same_values_in_another_form_is_read(
     tmp_path: Path, type_: DataType, values: pa.Array, found: Any
 ) -> None:
@@ -329,25 +361,67 @@ def far(days: int) -> pa.Array:
 @pytest.mark.parametrize(
     ("type_", "values", "said"),
     [
-        (TimestampType(), pa.array([0, 1], pa.timestamp("ns", "UTC")), "row 1: column x is timestamp[ns, tz=UTC] and holds a value that cannot"),
-        (ArrayType(TimestampNTZType()), pa.array([[0], [0, 1]], pa.list_(pa.timestamp("ns", "UTC"))).cast(pa.list_(pa.timestamp("ns"))), "row 1: column x.element"),
+        (
+            TimestampType(),
+            pa.array([0, 1], pa.timestamp("ns", "UTC")),
+            "row 1: column x is timestamp[ns, tz=UTC] and holds a value that cannot",
+        ),
+        (
+            ArrayType(TimestampNTZType()),
+            pa.array([[0], [0, 1]], pa.list_(pa.timestamp("ns", "UTC"))).cast(pa.list_(pa.timestamp("ns"))),
+            "row 1: column x.element",
+        ),
         (S, raw_text(b"a", b"caf\xe9"), "row 1: column x holds text that is not UTF-8"),
-        (StructType([StructField("a", S)]), pa.StructArray.from_arrays([raw_text(b"a", b"\xff")], ["a"]), "row 1: column x.a holds text that is not UTF-8"),
-        (MapType(S, L), pa.MapArray.from_arrays([0, 1, 2], raw_text(b"a", b"\xff"), pa.array([1, 2])), "row 1: column x.key holds text that is not UTF-8"),
-        (ArrayType(S), pa.ListArray.from_arrays([0, 0, 1], pa.DictionaryArray.from_arrays(pa.array([0], pa.int32()), raw_text(b"\xff"))), "row 1: column x.element holds text that is not UTF-8"),
-        (StructType([StructField("a", L, False)]), pa.array([{"a": 1}, {"a": None}], A), "row 1: column x.a holds a null"),
+        (
+            StructType([StructField("a", S)]),
+            pa.StructArray.from_arrays([raw_text(b"a", b"\xff")], ["a"]),
+            "row 1: column x.a holds text that is not UTF-8",
+        ),
+        (
+            MapType(S, L),
+            pa.MapArray.from_arrays([0, 1, 2], raw_text(b"a", b"\xff"), pa.array([1, 2])),
+            "row 1: column x.key holds text that is not UTF-8",
+        ),
+        (
+            ArrayType(S),
+            pa.ListArray.from_arrays(
+                [0, 0, 1], pa.DictionaryArray.from_arrays(pa.array([0], pa.int32()), raw_text(b"\xff"))
+            ),
+            "row 1: column x.element holds text that is not UTF-8",
+        ),
+        (
+            StructType([StructField("a", L, False)]),
+            pa.array([{"a": 1}, {"a": None}], A),
+            "row 1: column x.a holds a null",
+        ),
         (ArrayType(L, False), pa.array([[1], [None]]), "row 1: column x.element holds a null"),
-        (MapType(S, L, False), pa.array([[("a", None)]], pa.map_(pa.string(), pa.int64())), "row 0: column x.value holds a null"),
+        (
+            MapType(S, L, False),
+            pa.array([[("a", None)]], pa.map_(pa.string(), pa.int64())),
+            "row 0: column x.value holds a null",
+        ),
         (DateType(), far(3_700_000), "row 1: column x holds a date32[day] outside the years 1 to 9999"),
-        (StructType([StructField("d", DateType())]), pa.StructArray.from_arrays([far(-800_000)], ["d"]), "row 1: column x.d holds a date32[day] outside"),
-        (ArrayType(DateType()), pa.ListArray.from_arrays([0, 1, 2], far(3_700_000)), "row 1: column x.element holds a date32[day] outside"),
+        (
+            StructType([StructField("d", DateType())]),
+            pa.StructArray.from_arrays([far(-800_000)], ["d"]),
+            "row 1: column x.d holds a date32[day] outside",
+        ),
+        (
+            ArrayType(DateType()),
+            pa.ListArray.from_arrays([0, 1, 2], far(3_700_000)),
+            "row 1: column x.element holds a date32[day] outside",
+        ),
         (INNER, pa.array([{"a": 1, "c": 2}]), "column x.c is only in the file"),
         (INNER, pa.array([{"a": 1}]), "column x.b is missing"),
         (ArrayType(INNER), pa.array([[{"a": "s", "b": "t"}]]), "column x.element.a is string, expected int64"),
         (L, pa.array([1], pa.uint64()), "column x is uint64, expected int64"),
-        (TimestampType(), pa.array([1], pa.timestamp("us")), "column x is timestamp[us], expected timestamp[us, tz=UTC]"),
+        (
+            TimestampType(),
+            pa.array([1], pa.timestamp("us")),
+            "column x is timestamp[us], expected timestamp[us, tz=UTC]",
+        ),
     ],
-)  # fmt: skip
+)
 def test_parquet_values_that_the_column_cannot_hold_are_refused(
     tmp_path: Path, type_: DataType, values: pa.Array, said: str
 ) -> None:
@@ -572,16 +646,41 @@ DEC = {"type": "bytes", "logicalType": "decimal", "precision": 4, "scale": 2}
     [
         ({"type": "enum", "name": "E", "symbols": ["a", "b"]}, S, "b", "b"),
         ({"type": "fixed", "name": "F", "size": 3}, BinaryType(), b"abc", b"abc"),
-        ({"type": "fixed", "name": "D", "size": 12, "logicalType": "duration"}, BinaryType(), b"0123456789ab", b"0123456789ab"),
+        (
+            {"type": "fixed", "name": "D", "size": 12, "logicalType": "duration"},
+            BinaryType(),
+            b"0123456789ab",
+            b"0123456789ab",
+        ),
         (UUID, S, "0f4b5f0a-0000-4000-8000-000000000001", "0f4b5f0a-0000-4000-8000-000000000001"),
-        ({"type": "array", "items": UUID}, ArrayType(S), ["0f4b5f0a-0000-4000-8000-000000000001"], ["0f4b5f0a-0000-4000-8000-000000000001"]),
+        (
+            {"type": "array", "items": UUID},
+            ArrayType(S),
+            ["0f4b5f0a-0000-4000-8000-000000000001"],
+            ["0f4b5f0a-0000-4000-8000-000000000001"],
+        ),
         (DEC, DecimalType(4, 2), Decimal("-12.34"), Decimal("-12.34")),
-        (["null", {"type": "fixed", "name": "F", "size": 4, "logicalType": "decimal", "precision": 9, "scale": 2}], DecimalType(9, 2), Decimal("1.50"), Decimal("1.50")),
-        ({"type": "map", "values": DEC}, MapType(S, DecimalType(4, 2)), {"k": Decimal("0.01")}, [("k", Decimal("0.01"))]),
+        (
+            ["null", {"type": "fixed", "name": "F", "size": 4, "logicalType": "decimal", "precision": 9, "scale": 2}],
+            DecimalType(9, 2),
+            Decimal("1.50"),
+            Decimal("1.50"),
+        ),
+        (
+            {"type": "map", "values": DEC},
+            MapType(S, DecimalType(4, 2)),
+            {"k": Decimal("0.01")},
+            [("k", Decimal("0.01"))],
+        ),
         ({"type": "long", "logicalType": "timestamp-millis"}, TimestampType(), MOMENT, MOMENT),
-        ({"type": "array", "items": ["null", {"type": "int", "logicalType": "date"}]}, ArrayType(DateType()), [None, FIRST], [None, FIRST]),
+        (
+            {"type": "array", "items": ["null", {"type": "int", "logicalType": "date"}]},
+            ArrayType(DateType()),
+            [None, FIRST],
+            [None, FIRST],
+        ),
     ],
-)  # fmt: skip
+)
 def test_avro_values_are_read_exactly(tmp_path: Path, avro_type: Any, type_: DataType, value: Any, found: Any) -> None:
     assert one(tmp_path, "avro", avro(avro_type, value), type_) == found
 
@@ -594,18 +693,38 @@ def record(*fields: tuple[str, Any]) -> dict[str, Any]:
     ("avro_type", "type_", "value", "said"),
     [
         (record(), INNER, {}, "column x is an Avro record without fields"),
-        ({"type": "array", "items": record()}, ArrayType(INNER), [{}], "column x.element is an Avro record without fields"),
+        (
+            {"type": "array", "items": record()},
+            ArrayType(INNER),
+            [{}],
+            "column x.element is an Avro record without fields",
+        ),
         (["int", "string"], L, 1, "column x is a union of several Avro types"),
         (record(("a", ["long", "string", "null"])), INNER, {"a": 1}, "column x.a is a union of several Avro types"),
-        ({"type": "long", "logicalType": "timestamp-micros"}, TimestampType(), 4 * 10**17, "row 0: column x holds a timestamp[us, tz=UTC] outside"),
-        ({"type": "array", "items": {"type": "int", "logicalType": "date"}}, ArrayType(DateType()), [3_700_000], "row 0: column x.element holds a date32[day] outside"),
-        ({"type": "bytes", "logicalType": "decimal", "precision": 50}, DecimalType(38, 0), b"\x01", "column x is decimal(50,0), expected at most 38 digits"),
+        (
+            {"type": "long", "logicalType": "timestamp-micros"},
+            TimestampType(),
+            4 * 10**17,
+            "row 0: column x holds a timestamp[us, tz=UTC] outside",
+        ),
+        (
+            {"type": "array", "items": {"type": "int", "logicalType": "date"}},
+            ArrayType(DateType()),
+            [3_700_000],
+            "row 0: column x.element holds a date32[day] outside",
+        ),
+        (
+            {"type": "bytes", "logicalType": "decimal", "precision": 50},
+            DecimalType(38, 0),
+            b"\x01",
+            "column x is decimal(50,0), expected at most 38 digits",
+        ),
     ],
-)  # fmt: skip
+)
 def test_avro_that_the_column_cannot_hold_is_refused(
     tmp_path: Path, avro_type: Any, type_: DataType, value: Any, said: str
 ) -> None:
-    plain = {k: v for k, v in avro_type.items()} if isinstance(avro_type, dict) else avro_type
+    plain = dict(avro_type.items()) if isinstance(avro_type, dict) else avro_type
 
     assert said in one(tmp_path, "avro", avro(plain, value), type_)
 
@@ -640,10 +759,16 @@ def test_an_avro_decimal_with_more_digits_than_declared_is_refused_and_not_round
     ("avro_type", "as_bytes", "value", "type_", "path"),
     [
         ("string", "bytes", b"\xff", S, "x"),
-        ({"type": "array", "items": "string"}, {"type": "array", "items": "bytes"}, [b"a", b"\xff"], ArrayType(S), "x.element"),
+        (
+            {"type": "array", "items": "string"},
+            {"type": "array", "items": "bytes"},
+            [b"a", b"\xff"],
+            ArrayType(S),
+            "x.element",
+        ),
         (record(("a", "string")), record(("a", "bytes")), {"a": b"\xff"}, StructType([StructField("a", S)]), "x.a"),
     ],
-)  # fmt: skip
+)
 def test_avro_text_that_is_not_utf_8_is_refused_by_its_path(
     tmp_path: Path, avro_type: Any, as_bytes: Any, value: Any, type_: DataType, path: str
 ) -> None:
@@ -712,14 +837,34 @@ def test_the_folder_of_nulls_is_null(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("path", "content", "said"),
     [
-        ("dt=2024-02-03/f", row({"id": 1, "country": "x", "dt": OLD}), "row 0: column dt holds another value than its folder names"),
-        ("dt=2024-02-03/f", row({"id": 1, "country": "x", "dt": None}), "row 0: column dt holds another value than its folder names"),
-        ("dt=2024-02-31/f", row({"id": 1, "country": "x"}), "its folder names a value of column dt that is not of type date32[day]"),
-        ("id=0x1F/f", row({"country": "x", "dt": OLD}), "its folder names a value of column id that is not of type int64"),
-        ("hour=3/f", row({"id": 1, "country": "x", "dt": OLD}), "its folder names the column hour, which the table does not have"),
+        (
+            "dt=2024-02-03/f",
+            row({"id": 1, "country": "x", "dt": OLD}),
+            "row 0: column dt holds another value than its folder names",
+        ),
+        (
+            "dt=2024-02-03/f",
+            row({"id": 1, "country": "x", "dt": None}),
+            "row 0: column dt holds another value than its folder names",
+        ),
+        (
+            "dt=2024-02-31/f",
+            row({"id": 1, "country": "x"}),
+            "its folder names a value of column dt that is not of type date32[day]",
+        ),
+        (
+            "id=0x1F/f",
+            row({"country": "x", "dt": OLD}),
+            "its folder names a value of column id that is not of type int64",
+        ),
+        (
+            "hour=3/f",
+            row({"id": 1, "country": "x", "dt": OLD}),
+            "its folder names the column hour, which the table does not have",
+        ),
         ("batch_id=B/f", row({"id": 1, "country": "x", "dt": OLD}), "its folder names another batch_id"),
     ],
-)  # fmt: skip
+)
 def test_folders_that_contradict_the_file_or_the_table_are_refused(
     tmp_path: Path, path: str, content: bytes, said: str
 ) -> None:
