@@ -96,8 +96,10 @@ def _with_own_ids(field: pa.Field) -> FileField:
 
 def _with_mapped_ids(field: pa.Field, name: str, mapped: Iterable[MappedField]) -> FileField:
     found = next((m for m in mapped if name in m.names), None)
-    parts = tuple(_with_mapped_ids(f, part, found.fields if found else ()) for part, f in _parts(field.type))
-    return FileField(found.field_id if found else None, field.type, parts)
+    if found is None:
+        return FileField(None, field.type)
+    parts = tuple(_with_mapped_ids(f, part, found.fields) for part, f in _parts(field.type))
+    return FileField(found.field_id, field.type, parts)
 
 
 def _parts(kind: pa.DataType) -> list[tuple[str, pa.Field]]:

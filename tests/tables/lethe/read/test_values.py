@@ -100,11 +100,13 @@ def test_filters_on_special_numbers_find_the_same_rows_whatever_their_files(
     if partitioned:
         with table.update_spec() as spec:
             spec.add_identity("d")
+    # PyIceberg writes no partition of NaN.
+    first = 1 if partitioned else 0
     rows = pa.table({"n": range(8), "d": SPECIAL, "batch_id": ["A"] * 8}).cast(schema)
-    for n in range(1 if one_file else 8):
-        table.append(rows if one_file else rows.slice(n, 1))
+    for n in range(first, 8 if not one_file else first + 1):
+        table.append(rows.slice(first) if one_file else rows.slice(n, 1))
 
-    wanted = {
+    of_all = {
         "d = 0.0": [1, 2],
         "d in (0.0, 2.0)": [1, 2],
         "d not in (3.0, 1.0)": [0, 1, 2, 5, 6],
@@ -116,6 +118,7 @@ def test_filters_on_special_numbers_find_the_same_rows_whatever_their_files(
         "d is null": [7],
         "d != 3.0 or n = 4": [0, 1, 2, 3, 4, 5, 6],
     }
+    wanted = {c: [n for n in found if n >= first] for c, found in of_all.items()}
     assert {c: numbers(table, c) for c in wanted} == wanted
     assert {c: lethe.scan(table, filter=c).count() for c in wanted} == {c: len(w) for c, w in wanted.items()}
 
