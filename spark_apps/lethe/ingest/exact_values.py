@@ -173,6 +173,36 @@ def leaves(array: pa.Array, path: str) -> Iterator[tuple[str, pa.Array]]:
         yield path, array
 
 
+def writable(array: pa.Array, wanted: pa.DataType) -> pa.Array:
+    """The values in the type of a Parquet file's column. Arrow writes no null where a field is required, even if the null is
+    that of an optional struct around it. So such a field gets some value, which Arrow does not write."""
+    array = converted(array, wanted)
+    return _without_hidden_nulls(array, wanted) if _has_required(wanted) else array
+
+
+def _without_hidden_nulls(array: pa.Array, t: pa.DataType, required: bool = False) -> pa.Array:
+    """Args:
+    required: No value may be null. Nulls are only those of values around this one.
+    """
+    if not pa.types.is_nested(t):
+        if not required or not array.null_count:
+            return array
+        return pa.Array.from_buffers(t, len(array), [None, *array.buffers()[1:]], 0, array.offset)
+    mask = array.is_null() if array.null_count and not required else None
+    if pa.types.is_struct(t):
+        parts = [_without_hidden_nulls(array.field(n), f.type, not f.nullable) for n, f in enumerate(t)]
+        return pa.StructArray.from_arrays(parts, fields=list(t), mask=mask)
+    offsets, _, elements = _elements(array)
+    parts = [_without_hidden_nulls(e, f.type, not f.nullable) for e, f in zip(elements, _fields(t), strict=True)]
+    made = pa.MapArray if pa.types.is_map(t) else pa.ListArray
+    return made.from_arrays(offsets, *parts, type=t, mask=mask)
+
+
+@lru_cache(1000)
+def _has_required(t: pa.DataType) -> bool:
+    return any(_requires(t, f) or _has_required(f.type) for f in _fields(t))
+
+
 # --- Checks -----------------------------------------------------------------------------------------------------------
 
 

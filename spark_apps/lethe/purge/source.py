@@ -9,6 +9,7 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from lethe.ingest.exact_values import writable
 from lethe.ingest.parquet_types import FIELD_ID, misfit
 from lethe.ingest.registrable import Target
 from lethe.purge import footer, row_ids
@@ -100,7 +101,7 @@ class Source:
 
     def _with_schema(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         columns = [
-            column if pa.types.is_dictionary(column.type) else column.cast(field.type)
+            column if pa.types.is_dictionary(column.type) else writable(column, field.type)
             for field, column in zip(self.schema, rows.columns, strict=True)
         ]
         fields = [f.with_type(c.type) for f, c in zip(self.schema, columns, strict=True)]

@@ -13,6 +13,7 @@ from pyiceberg.io import load_file_io
 from pyiceberg.table.locations import load_location_provider
 
 from lethe.guards.properties import without_location_providers
+from lethe.ingest.exact_values import writable
 from lethe.ingest.registrable import by_field_id, columns_of, data_file_document
 from lethe.writing.dictionaries import without_unused
 from lethe.writing.layout import GROUP_BYTES, TableLayout, float_columns, parquet_options, row_group_bytes
@@ -175,7 +176,10 @@ class _OpenFile:
     def write(self, rows: pa.Table) -> None:
         """Write one row group."""
         rows = without_unused(rows)
-        columns = [rows.column(f.name).cast(f.type) for f in self._columns]
+        columns = [
+            pa.chunked_array([writable(chunk, f.type) for chunk in rows.column(f.name).chunks], f.type)
+            for f in self._columns
+        ]
         table = pa.Table.from_arrays(columns, schema=self._columns)
         for field_id, path in float_columns(self._columns):
             self._nans[field_id] += nans_in(table, path)

@@ -105,6 +105,12 @@ def test_one_run_promotes_all_values_that_are_exact_and_refuses_the_others(spark
         found = {k: tuple(v) if k == "st" and v else v for k, v in found.items()}
         assert found == wanted, batch_id
 
+    story.revert("empty")
+    story.vacuum()
+
+    assert {r["batch_id"]: r["st"] for r in spark.table(story.full_name).collect()}["absent"] is None
+    assert story.states()["absent"] == "promoted"
+
 
 def test_register_takes_what_spark_can_open_and_refuses_the_rest_by_name(spark: SparkSession, lake: Lake) -> None:
     story = begin(spark, lake, partition_by=())

@@ -21,6 +21,8 @@ from lethe.storage.local_store import LocalStore
         ("s3://lake/b/x/.y/a.parquet", "s3://lake/b", False),
         ("s3://lake/b/x/y_z.w/a.parquet", "s3://lake/b", True),
         ("s3://lake/b/_SUCCESS", "s3://lake/b", False),
+        ("s3://lake/b/day=1_$folder$", "s3://lake/b", False),
+        ("s3://lake/b_$folder$", "", False),
         ("s3://lake/a.parquet", "s3://lake/a.parquet", True),  # the layout File
     ],
 )

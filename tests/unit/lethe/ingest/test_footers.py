@@ -233,3 +233,14 @@ def test_a_store_that_does_not_answer_is_no_fault_of_the_file() -> None:
 
     with pytest.raises(BufferAway):
         list(FooterReader(TARGET, nowhere).read(FileTask.encode([away])))
+
+
+@pytest.mark.parametrize("name", ["a\nb.parquet", "a\tb.parquet", "a\u2028b.parquet", "a\x7f.parquet"])
+def test_a_name_that_spark_cannot_open_is_refused(tmp_path: Path, name: str) -> None:
+    path = tmp_path / name
+    pq.write_table(rows(), path)
+
+    reason, message = error_of(path)
+
+    assert reason == "NameNotReadable"
+    assert "its name contains a line break or another character that is not printable" in message

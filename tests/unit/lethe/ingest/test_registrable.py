@@ -435,3 +435,108 @@ def test_what_a_target_has_found_out_is_not_sent_to_workers() -> None:
     assert copy == target
     assert set(vars(copy)) == {"schema_json", "spec_json", "properties", "field_id", "may_lack"}
     assert judged(copy, {"c": [1]}) == judged(target, {"c": [1]})
+
+
+@pytest.mark.parametrize("codec", ["none", "snappy", "gzip", "zstd", "lz4"])
+def test_files_of_the_codecs_of_every_engine_are_registered(codec: str) -> None:
+    assert judged(a_target(LongType()), {"c": [1]}, compression=codec).records == 1
+
+
+def test_a_codec_that_not_every_engine_has_is_refused_by_name() -> None:
+    reason, message = refused(a_target(LongType()), {"c": [1]}, compression={"batch_id": "snappy", "c": "brotli"})
+
+    assert reason == "CodecNotReadable"
+    assert "compressed by BROTLI" in message
+
+
+@pytest.mark.parametrize(
+    ("text", "upper"),
+    [
+        ("z" * 15 + "\ud7ff" + "tail", "z" * 15 + "\ue000"),
+        ("z" * 15 + "\U0010ffff" + "tail", "z" * 14 + "{"),
+        ("\U0010ffff" * 17, None),
+        ("z" * 16, "z" * 16),
+    ],
+)
+def test_an_upper_bound_is_cut_to_a_text_above_it(text: str, upper: str | None) -> None:
+    found = json.loads(judged(a_target(StringType()), {"c": [text]}).document)
+
+    bounds = dict(zip(found["upper-bounds"]["keys"], found["upper-bounds"]["values"], strict=True))
+    lower = dict(zip(found["lower-bounds"]["keys"], found["lower-bounds"]["values"], strict=True))
+    assert bounds.get(2) == (None if upper is None else upper.encode().hex().upper())
+    assert lower[2] == text[:16].encode().hex().upper()
+
+
+@pytest.mark.parametrize("value", ["x" * 300, "\u00e9" * 100])
+def test_a_partition_value_too_long_for_a_folder_is_refused(value: str) -> None:
+    reason, message = refused(a_target(StringType(), partition_by="identity"), {"c": [value]})
+
+    assert reason == "SchemaMismatch"
+    assert message.startswith(f"column c holds a value of {len(value)} characters")
+
+
+@pytest.mark.parametrize(
+    ("days", "metadata", "said"),
+    [
+        (
+            [-141_428],
+            {"org.apache.spark.version": "2.4.8"},
+            "column c holds a day before 1582-10-15, and the file is of Spark 2.4",
+        ),
+        ([-141_427], {"org.apache.spark.version": "2.4.8"}, None),
+        ([-141_428], {"org.apache.spark.version": "3.5.1"}, None),
+    ],
+)
+def test_days_of_the_hybrid_calendar_are_not_registered(
+    days: list[int], metadata: dict[str, str], said: str | None
+) -> None:
+    rows = pa.table({"c": pa.array(days, pa.int32()).cast(pa.date32()), "batch_id": ["A"]}).replace_schema_metadata(
+        metadata
+    )
+
+    if said is None:
+        assert judged(a_target(DateType()), rows).records == 1
+    else:
+        assert said in refused(a_target(DateType()), rows)[1]
+
+
+def test_without_statistics_it_is_unknown_whether_days_are_of_the_hybrid_calendar() -> None:
+    rows = pa.table({"c": pa.array([0], pa.int32()).cast(pa.date32()), "batch_id": ["A"]})
+    rows = rows.replace_schema_metadata({"org.apache.spark.version": "2.4.8"})
+
+    reason, message = refused(a_target(DateType()), rows, write_statistics=["batch_id"])
+
+    assert reason == "StatisticsMissing"
+    assert "column c" in message
+
+
+@pytest.mark.parametrize(
+    ("folders", "said"),
+    [
+        ("c=7", None),
+        ("c=8", "column c holds another value than its folder names"),
+        ("c=__HIVE_DEFAULT_PARTITION__", "column c holds another value than its folder names"),
+        ("d=7", "its folder names the column d, which the table does not have"),
+        ("batch_id=B", "its folder names another batch_id"),
+    ],
+)
+def test_a_registered_file_holds_what_its_folders_name(folders: str, said: str | None) -> None:
+    out = io.BytesIO()
+    pq.write_table(pa.table({"c": [7, 7], "batch_id": ["A", "A"]}), out)
+    metadata = pq.read_metadata(pa.BufferReader(out.getvalue()))
+
+    if said is None:
+        assert describe(metadata, "f", 1, "A", a_target(LongType()), folders).records == 2
+        return
+    with pytest.raises(BadFile) as raised:
+        describe(metadata, "f", 1, "A", a_target(LongType()), folders)
+    assert said in raised.value.message
+
+
+def test_a_registered_file_must_have_the_columns_that_its_folders_name() -> None:
+    out = io.BytesIO()
+    pq.write_table(pa.table({"batch_id": ["A"]}), out)
+    metadata = pq.read_metadata(pa.BufferReader(out.getvalue()))
+
+    with pytest.raises(BadFile, match="its folder names a value of column c, and the file lacks the column"):
+        describe(metadata, "f", 1, "A", a_target(LongType(), may_lack=True), "c=7")

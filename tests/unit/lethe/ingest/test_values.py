@@ -892,3 +892,36 @@ def test_a_partition_value_too_long_for_a_folder_is_refused_with_its_length(tmp_
     else:
         assert found.startswith(f"row 1: column x holds a value of {len(value)} characters")
     assert one(tmp_path, "json", json.dumps({"x": accepted}).encode(), S, path_columns=limits) == accepted
+
+
+REQUIRED = pa.struct(
+    [
+        pa.field("a", pa.int64(), nullable=False),
+        pa.field("s", pa.string(), nullable=False),
+        pa.field(
+            "n",
+            pa.struct([pa.field("l", pa.list_(pa.field("element", pa.int64(), nullable=False)), nullable=False)]),
+            nullable=False,
+        ),
+    ]
+)
+WHOLE = {"a": 1, "s": "x", "n": {"l": [3, 4]}}
+
+
+@pytest.mark.parametrize(
+    ("type_", "values"),
+    [
+        (REQUIRED, [None, WHOLE, None]),
+        (pa.list_(pa.field("element", REQUIRED)), [[None], None, [WHOLE, None]]),
+        (pa.map_(pa.string(), pa.field("value", REQUIRED)), [[("k", None)], None, [("q", WHOLE)]]),
+    ],
+)
+def test_a_null_struct_with_required_fields_can_be_written(type_: pa.DataType, values: list[Any]) -> None:
+    from lethe.ingest.exact_values import writable
+
+    whole = pa.array(values, type_)
+    for array in (whole, whole.slice(1)):
+        out = io.BytesIO()
+        pq.write_table(pa.Table.from_arrays([writable(array, type_)], schema=pa.schema([("x", type_)])), out)
+
+        assert pq.read_table(pa.BufferReader(out.getvalue())).column("x").to_pylist() == array.to_pylist()
