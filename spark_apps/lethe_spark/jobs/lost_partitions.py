@@ -133,10 +133,8 @@ class _Moving:
         removed = tuple(DataFile.of(t.file()) for t in tasks)
         change = Rewrite(removed, added, base.facts.head_id, tuple(dangling.values()), deletes.added)
         log.info("%s: %d files leave a partition spec whose column was dropped", table.full_name, len(tasks))
-        native = self._by_position if deletes.added or dangling else None
-        return Intent(
-            delta, change, None, native=native, masks_everything=base.is_masked and not again, unfinished=True
-        )
+        # The commit has no `native`: for increments it is a rewrite, after which the same rows are hidden.
+        return Intent(delta, change, None, masks_everything=base.is_masked and not again, unfinished=True)
 
     def _masked(self, files: list[FileBounds]) -> list[Tombstone]:
         """The tombstones with native deletes that may have rows in these files."""
