@@ -253,8 +253,7 @@ class _IsNull(_Node):
         # The counts of nested columns may be those of their elements, or leave out the rows in which a parent is null.
         if self.column.is_nested or not isinstance(self.column.type, PrimitiveType):
             return AlwaysTrue()
-        test = IsNull if self.wanted else NotNull
-        return test(Reference(self.column.name))  # type: ignore[call-arg]  # mypy's plugin sees only pydantic's fields
+        return IsNull(self.column.name) if self.wanted else NotNull(self.column.name)  # type: ignore[call-arg]
 
 
 @dataclass(frozen=True)
@@ -278,7 +277,7 @@ class _IsNaN(_Node):
         return _IsNaN(self.column, not self.wanted)
 
     def pruning(self) -> BooleanExpression:
-        return IsNaN(Reference(self.column.name)) if self.wanted and not self.column.is_nested else AlwaysTrue()  # type: ignore[call-arg]
+        return IsNaN(self.column.name) if self.wanted and not self.column.is_nested else AlwaysTrue()  # type: ignore[call-arg]
 
 
 @dataclass(frozen=True)

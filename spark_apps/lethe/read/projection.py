@@ -96,10 +96,8 @@ def _with_own_ids(field: pa.Field) -> FileField:
 
 def _with_mapped_ids(field: pa.Field, name: str, mapped: Iterable[MappedField]) -> FileField:
     found = next((m for m in mapped if name in m.names), None)
-    if found is None:
-        return FileField(None, field.type)
-    parts = tuple(_with_mapped_ids(f, part, found.fields) for part, f in _parts(field.type))
-    return FileField(found.field_id, field.type, parts)
+    own, of_parts = (None, []) if found is None else (found.field_id, found.fields)
+    return FileField(own, field.type, tuple(_with_mapped_ids(f, part, of_parts) for part, f in _parts(field.type)))
 
 
 def _parts(kind: pa.DataType) -> list[tuple[str, pa.Field]]:
