@@ -1,5 +1,6 @@
 """A table of a Spark session: load and create it, and read its columns as Spark sees them."""
 
+import logging
 import uuid
 from collections.abc import Mapping
 from typing import Any, Final, assert_never
@@ -33,6 +34,7 @@ from lethe_spark.jvm.errors import (
     is_a,
     is_away,
     is_caused_by,
+    java_class,
     java_message,
     says_no_such_table,
     transient,
@@ -51,6 +53,7 @@ NEW_TABLE: Mapping[str, str] = {
 }
 
 # Types of Spark that Iceberg stores, and that Lethe reads and writes.
+log = logging.getLogger(__name__)
 _KNOWN: Final = (
     BinaryType,
     BooleanType,
@@ -177,7 +180,8 @@ class SparkTable(IcebergTable):
 
 
 def _location_beside(builder: Any) -> str | None:
-    """A location without files beside the one that the catalog proposes for a new table. None: that has no files.
+    """A location without files beside the one that the catalog proposes for a new table, if that has files or cannot be listed:
+    some catalogs vend credentials only for a table that exists. None: the proposed one has no files.
 
     Args:
         builder: Iceberg's builder of the table.
@@ -190,7 +194,7 @@ def _location_beside(builder: Any) -> str | None:
     except JvmError as e:
         if is_caused_by(e, "java.io.FileNotFoundException"):  # the local file system has no such folder
             return None
-        raise
+        log.info("%s cannot be listed (%s)", location, java_class(e))
     return f"{location}-{uuid.uuid4().hex[:8]}"
 
 
