@@ -57,6 +57,8 @@ def too_long(rows: pa.Table, column: str, limit: int) -> Flaw | None:
     values: Any = rows.column(name)
     for part in nested:
         values = pc.struct_field(values, part)
+    if pa.types.is_dictionary(values.type):  # the ids of batches
+        values = values.cast(values.type.value_type)
     longest = pc.max(pc.binary_length(values)).as_py()
     if longest is None or longest * _ENCODED <= limit:
         return None
