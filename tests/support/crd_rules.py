@@ -43,6 +43,16 @@ ACCEPTED = {
     "a table in a nested namespace": dataset_manifest(table={"catalog": "main", "name": "a.b.c"}),
     "a local buffer": dataset_manifest(buffer={"uri": "file:///data/buffer"}),
     "a buffer of another format": dataset_manifest(buffer={"uri": "s3://l/b", "format": "avro"}),
+    "a buffer of another dialect of CSV": dataset_manifest(
+        buffer={
+            "uri": "s3://l/b",
+            "format": "csv",
+            "csv": {"delimiter": "\t", "quote": "'", "escape": "\\", "nullText": "", "ignoreColumns": ["", "index"]},
+        }
+    ),
+    "CSV without quotes and a header": dataset_manifest(
+        buffer={"uri": "s3://l/b", "format": "csv", "csv": {"quote": "", "header": False}}
+    ),
     "a buffer of files": dataset_manifest(buffer={"uri": "s3://l/b", "format": "csv", "layout": "File"}),
     "files that are registered": dataset_manifest(consolidation={"mode": "Register"}),
     "a buffer with events": dataset_manifest(buffer={"uri": "s3://l/b", "events": QUEUE}),
@@ -154,6 +164,30 @@ REFUSED = {
     "a table without a namespace": (dataset_manifest(table={"catalog": "main", "name": "flights"}), "spec.table.name"),
     "a batch column with a dot": (dataset_manifest(batchColumn="a.b"), "spec.batchColumn"),
     "a buffer that is no URI": (dataset_manifest(buffer={"uri": "/data/buffer"}), "spec.buffer.uri"),
+    "a dialect of CSV for another format": (
+        dataset_manifest(buffer={"uri": "s3://l/b", "csv": {}}),
+        "csv needs format csv",
+    ),
+    "a delimiter that is also the quote": (
+        dataset_manifest(buffer={"uri": "s3://l/b", "format": "csv", "csv": {"delimiter": '"'}}),
+        "delimiter, quote and escape must differ",
+    ),
+    "an escape that is also the quote": (
+        dataset_manifest(buffer={"uri": "s3://l/b", "format": "csv", "csv": {"escape": '"'}}),
+        "delimiter, quote and escape must differ",
+    ),
+    "an escape without a quote": (
+        dataset_manifest(buffer={"uri": "s3://l/b", "format": "csv", "csv": {"escape": "\\", "quote": ""}}),
+        "escape needs quote",
+    ),
+    "columns to ignore without a header": (
+        dataset_manifest(buffer={"uri": "s3://l/b", "format": "csv", "csv": {"header": False, "ignoreColumns": ["x"]}}),
+        "ignoreColumns needs header",
+    ),
+    "a delimiter of two characters": (
+        dataset_manifest(buffer={"uri": "s3://l/b", "format": "csv", "csv": {"delimiter": "||"}}),
+        "spec.buffer.csv.delimiter",
+    ),
     "events of a local buffer": (
         dataset_manifest(buffer={"uri": "file:///data/buffer", "events": QUEUE}),
         "events needs a buffer in S3",
