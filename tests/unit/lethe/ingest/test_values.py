@@ -887,6 +887,8 @@ def test_a_partition_value_too_long_for_a_folder_is_refused_with_its_length(tmp_
     else:
         assert found.startswith(f"row 1: column x holds a value of {len(value)} characters")
     assert one(tmp_path, "json", json.dumps({"x": accepted}).encode(), S, path_columns=limits) == accepted
+    of_batches = (("batch_id", NAME_BYTES - len("batch_id=")),)
+    assert one(tmp_path, "json", json.dumps({"x": "a"}).encode(), S, path_columns=of_batches) == "a"
 
 
 REQUIRED = pa.struct(
