@@ -230,6 +230,8 @@ def test_the_depth_of_json_is_known_however_it_is_written(rows: list[Any], at_mo
         is_deep = False
     except BadFile as e:
         is_deep = e.reason == TOO_COSTLY
+    except pa.ArrowInvalid:  # of the values of a column that no table has
+        is_deep = False
 
     deepest = max(map(depth, rows))
     assert is_deep == (deepest > at_most) or deepest == at_most + 1
