@@ -33,7 +33,6 @@ from lethe.ledger.ledger import BufferedObject
 from lethe.writing.blocks import BlockFacts
 from lethe.writing.layout import TableLayout
 from pyiceberg.partitioning import PartitionSpec
-from pyiceberg.schema import Schema
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StringType
 
@@ -133,15 +132,9 @@ def _require_writable(table: SparkTable, columns: pa.Schema) -> None:
 
 
 def _path_columns(table: SparkTable) -> tuple[tuple[str, int], ...]:
-    """See `lethe.ingest.path_limits`. Empty if PyIceberg does not know all of the table's types."""
-    api = table.jvm.org.apache.iceberg
-    try:
-        schema = Schema.model_validate_json(str(api.SchemaParser.toJson(table.java.schema())))
-        return path_columns(
-            schema, PartitionSpec.model_validate_json(str(api.PartitionSpecParser.toJson(table.java.spec())))
-        )
-    except ValueError:
-        return ()
+    """See `lethe.ingest.path_limits`."""
+    text = str(table.jvm.org.apache.iceberg.PartitionSpecParser.toJson(table.java.spec()))
+    return path_columns(table.schema, PartitionSpec.model_validate_json(text))
 
 
 def _groups(tasks: Sequence[FileTask], parallelism: int, layout: TableLayout | None) -> list[Group]:
