@@ -214,21 +214,3 @@ def test_a_restatement_that_died_is_finished_by_its_repetition(story: Native, st
     assert result.succeeded
     assert sum(story.keys(s).get("lethe.run-id") == run.run_id for s in story.snapshots()) == 1
     assert (story.hidden_rows(), story.plain()) == (4, all_of(but=("A",)))
-
-
-def test_a_vector_that_an_undo_replaced_hides_nothing_although_its_puffin_file_stays(
-    spark: SparkSession, lake: Lake
-) -> None:
-    """Reverts of one run write their vectors to one file. It stays as long as one of them applies."""
-    story = Native.of(Story.begin(spark, lake, partition_by=()), VECTORS)
-    story.put(*ALL)
-    story.consolidate("A", "B")
-    story.consolidate("D", "E")
-    group(story, a_request("one", batch_ids=("A",)), a_request("two", batch_ids=("D",)))
-    assert len({path for _, path, _ in story.deletes_now()}) == 1
-
-    story.undo("two")
-
-    spark.catalog.clearCache()
-    assert story.plain() == of_batches("B", "D", "E")
-    assert of_arrow(lethe.scan(story.full_name).to_arrow()) == of_batches("B", "D", "E")
