@@ -334,7 +334,10 @@ class _Decoding:
         self._numbers[key], self._outcomes[key] = number, FileOutcome()
         self._bytes += task.size if source.content is not None else 0
         keys: list[bytes] = []
-        decoded = 0
+        decoded, has_all = (
+            0,
+            task.batch_id not in self._reader.settings.keyed,
+        )  # of change data, only some rows are added
         self._link.begin(number, min(task.size, BLOCK_BYTES) if self._work.columns_only else task.size)
         try:
             if self._work.columns_only:
@@ -345,7 +348,8 @@ class _Decoding:
                     passed = min(skip, rows.num_rows)
                     skip -= passed
                     if passed < rows.num_rows or not rows.num_rows:
-                        self._waiting.add(Piece(task, rows.slice(passed) if passed else rows, decoded + passed))
+                        first_row = decoded + passed if has_all else None
+                        self._waiting.add(Piece(task, rows.slice(passed) if passed else rows, first_row))
                     decoded += rows.num_rows
                     self._link.advance(decoded)
                     if self._waiting.is_full:

@@ -26,7 +26,8 @@ class Piece:
 
     task: FileTask
     rows: pa.Table
-    first_row: int = 0  # of the file, counted from 0; for messages
+    # The number of the first row in the file, from 0, for messages. None: the rows do not follow one another in the file.
+    first_row: int | None = 0
 
     @property
     def bytes(self) -> int:
@@ -72,6 +73,8 @@ class Fitting:
         try:
             return self._fitted(pa.concat_tables(p.rows for p in pieces), _ids(pieces), first.task.batch_id)
         except BadValue as e:
+            if first.first_row is None:
+                raise BadFile("SchemaMismatch", f"column {e.flaw.path} {e.flaw.problem}") from e
             raise BadFile("SchemaMismatch", str(replace(e.flaw, row=e.flaw.row + first.first_row))) from e
         except pa.ArrowInvalid as e:
             raise BadFile("UnreadableFile", f"its values cannot be read ({type(e).__name__})") from e

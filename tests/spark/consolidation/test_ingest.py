@@ -177,7 +177,7 @@ def test_a_null_in_a_required_column_is_refused_and_the_rest_is_written(
     ingest = write_batches(flights.table, buffer.sources(), ReadSettings("batch_id", {}), "run-1")
 
     assert (refusals(ingest), sum(f.records for f in ingest.files)) == ({"bad": "SchemaMismatch"}, 2)
-    assert "column v holds nulls" in ingest.refused[0].message
+    assert "row 1: column v holds a null" in ingest.refused[0].message
 
 
 @pytest.mark.long
