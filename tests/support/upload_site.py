@@ -32,7 +32,7 @@ def parquet(*values: Any, column: str = "v", kind: pa.DataType | None = None) ->
     return out.getvalue()
 
 
-GOOD = {"part-0.parquet": parquet(1, 2), "day=1/part-1.parquet": parquet(3)}
+GOOD = {"part-0.parquet": parquet(1, 2), "day-1/part-1.parquet": parquet(3)}
 
 
 def entries(files: dict[str, bytes] = GOOD, hashed: bool = True) -> list[FileEntry]:

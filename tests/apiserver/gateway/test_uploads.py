@@ -100,7 +100,7 @@ def put(request: dict[str, Any], content: bytes) -> httpx.Response:
 
 
 def test_files_go_to_the_store_and_completing_them_makes_a_batch(lake: Lake) -> None:
-    batch_id, files = lake.new_id(), {"a.parquet": parquet(1, 2), "day=1/b c.parquet": parquet(3)}
+    batch_id, files = lake.new_id(), {"a.parquet": parquet(1, 2), "day-1/b c.parquet": parquet(3)}
     with lake.client() as client:
         upload = lake.open(client, batch_id, files)
         for file in upload["files"]:
@@ -224,9 +224,9 @@ def test_a_refused_batch_names_the_file_and_the_column_and_stays_open(lake: Lake
 
 def test_the_python_client_uploads_a_folder_and_repeats_it_safely(lake: Lake, tmp_path: Path) -> None:
     batch_id, sent = lake.new_id(), []
-    (tmp_path / "day=1").mkdir()
+    (tmp_path / "day-1").mkdir()
     (tmp_path / "a.parquet").write_bytes(parquet(*range(2_000_000)))
-    (tmp_path / "day=1/b.parquet").write_bytes(parquet(1))
+    (tmp_path / "day-1/b.parquet").write_bytes(parquet(1))
     (tmp_path / "_SUCCESS").touch()
     with lake.ingest() as ingest:
         done = ingest.put(batch_id, tmp_path, sent.append)

@@ -82,7 +82,7 @@ def test_completing_compares_the_checksums_and_names_the_file(lake_site: Site, s
     assert len(other) == len(GOOD["part-0.parquet"])
     bucket = lake_site.uri.removeprefix("s3://").partition("/")[0]
     s3.put(bucket, "buffer/batch_id=2026%2F03%2F03/part-0.parquet", other)
-    sent = httpx.put(view.files[1].url, content=GOOD["day=1/part-1.parquet"], headers=dict(view.files[1].headers))
+    sent = httpx.put(view.files[1].url, content=GOOD["day-1/part-1.parquet"], headers=dict(view.files[1].headers))
     assert sent.status_code == 200
 
     found = problem(Kind.CONTENT_DIFFERS, lake_site.complete)

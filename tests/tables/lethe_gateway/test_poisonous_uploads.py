@@ -53,7 +53,8 @@ def test_ten_of_them_leave_a_place_to_another_dataset_and_end_nothing(
         others = [rejected(site, "b", "flights", good) for _ in range(5)]
 
         assert not all(s.done() for s in slow)
-        assert {s.result() for s in slow} == {"FileTooCostly"}
+        # Those that wait too long behind the others are told to come back.
+        assert "FileTooCostly" in {s.result() for s in slow} <= {"FileTooCostly", Kind.OVERLOADED.name}
     assert others == [""] * 5
 
 

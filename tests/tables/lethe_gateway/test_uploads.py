@@ -45,7 +45,7 @@ def test_a_batch_is_complete_when_its_upload_is_and_not_before(site: Site) -> No
 
 def test_the_same_request_again_finds_the_same_upload(site: Site) -> None:
     first, _ = site.open()
-    site.uploads.put(site.buffer(), UPLOAD, 1, GOOD["day=1/part-1.parquet"])
+    site.uploads.put(site.buffer(), UPLOAD, 1, GOOD["day-1/part-1.parquet"])
 
     second, new = site.open(list(reversed(entries())))
 
@@ -104,7 +104,7 @@ def test_missing_and_different_files_are_named(site: Site) -> None:
 
     assert [(e.field, e.message.partition(",")[0]) for e in found.errors] == [
         ("part-0.parquet", "has 5 bytes"),
-        ("day=1/part-1.parquet", "is missing"),
+        ("day-1/part-1.parquet", "is missing"),
     ]
     assert not (at / "_SUCCESS").exists()
 

@@ -51,7 +51,7 @@ def write(site: Site, path: str, content: bytes) -> None:
 def test_a_file_with_another_content_than_announced_is_named_and_the_upload_stays_open(site: Site) -> None:
     site.open()
     write(site, FIRST, OTHER)
-    write(site, "day=1/part-1.parquet", GOOD["day=1/part-1.parquet"])
+    write(site, "day-1/part-1.parquet", GOOD["day-1/part-1.parquet"])
 
     found = problem(Kind.CONTENT_DIFFERS, site.complete)
 
