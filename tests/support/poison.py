@@ -9,10 +9,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 
-def deep_json(levels: int, breaks: bool = False) -> bytes:
-    """A row with a value that is nested so deep. `breaks`: with a line for each level."""
-    opening = b'{"a":\n' if breaks else b'{"a":'
-    return b'{"v":1,"day":1,"x":' + opening * levels + b"1" + b"}" * levels + b"}\n"
+def deep_json(levels: int) -> bytes:
+    """A row with a value that is nested so deep."""
+    return b'{"v":1,"day":1,"x":' + b'{"a":' * levels + b"1" + b"}" * levels + b"}\n"
 
 
 def rows_of_no_bytes(rows: int = 10**15) -> bytes:

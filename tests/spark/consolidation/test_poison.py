@@ -12,7 +12,7 @@ from tests.support.lake import CATALOG, ROWS, Lake
 
 GOOD = tuple("abcde")
 POISONS = {
-    "json": {"deep": poison.deep_json(20_000), "lines": poison.deep_json(20_000, breaks=True)},
+    "json": {"deep": poison.deep_json(20_000)},
     "avro": {"endless": poison.rows_of_no_bytes()},
     "parquet": {"columns": poison.many_columns(10_001)},
 }
