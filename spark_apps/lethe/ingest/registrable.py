@@ -207,13 +207,18 @@ def _check_codecs(metadata: Any) -> None:
 
 
 def _check_folders(columns: Mapping[int, Column], folders: str, batch_id: str, target: Target) -> None:
-    """Raises: BadFile, if a folder names a value that the file does not hold: readers of a registered "
-    "file do not read its folders."""
+    """Check the folders of a file. Readers of a registered file do not read them.
+
+    A folder of a column that the table does not have is only a place: Spark makes such folders of the column by which a producer
+    divides rows among files.
+
+    Raises: BadFile, if a folder names a value that the file does not hold.
+    """
     if not folders:
         return
     by_name = {f.name: f.field_id for f in target.schema.fields}
     table = target.schema.as_arrow()
-    for name, value in values_of(folders, table, target.name(target.field_id), batch_id).items():
+    for name, value in values_of(folders, table, target.name(target.field_id), batch_id, only_known=True).items():
         column = columns.get(by_name[name])
         if column is None:
             raise BadFile(
