@@ -1,8 +1,8 @@
 """Brings the batch of a completed upload into the buffer. I/O: the object store of the buffer, and its table.
 
-Whoever finds that an upload was decided to be complete calls `finish`: the request that decided it may have been interrupted at
-any step. Only when the batch is complete in the buffer, or the ledger shows that it was, `finish` notes so, and only then an
-upload is `Complete`.
+A caller that finds that an upload was decided to be complete calls `finish`: the request that decided it may have been
+interrupted at any step. Only when the batch is complete in the buffer, or the ledger shows that it was, `finish` notes so, and
+only then an upload is `Complete`.
 """
 
 from lethe.buffer.upload import has_files_of

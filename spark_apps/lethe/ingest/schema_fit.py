@@ -55,7 +55,7 @@ class Misfit:
 def compare(file: pa.Schema, table: pa.Schema, rules: Rules) -> Fits | Lacks | Misfit:
     """Compare a file's columns with the table's, by name."""
     wanted: list[pa.Field] = []
-    # pyarrow makes the list of names anew each time, and a table may have thousands.
+    # pyarrow makes a new list of names at each call, and a table may have thousands.
     counts, names = Counter(file.names), frozenset(table.names)
     for column in table:
         found = counts[column.name]

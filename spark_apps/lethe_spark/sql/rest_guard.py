@@ -94,7 +94,7 @@ class RestGuard:
             return error(400, "BadRequestException", str(e))
 
     def _filtered(self, content: bytes) -> bytes:
-        """An answer with nothing that configures a client. It is written anew, so that no two parsers read it differently.
+        """An answer with nothing that configures a client. It is written again, so that no two parsers read it differently.
 
         Raises: ValueError, if it is not JSON; InputError (`UnsafeProperty`).
         """
