@@ -7,7 +7,6 @@ and ends with the last process that has its socket.
 
 import gc
 import importlib
-import io
 import math
 import mmap
 import os
@@ -23,6 +22,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any, Final, NoReturn, Protocol
 
+from lethe.base.ranged_file import RangedFile
 from lethe.decoder.limits import Limits
 from lethe.decoder.link import Closed, Link, Message
 
@@ -102,35 +102,18 @@ class ChildLink(Link):
         return message
 
 
-class RemoteFile(io.RawIOBase):
+class RemoteFile(RangedFile):
     """A file of which the parent reads ranges."""
 
     def __init__(self, link: ChildLink, unit: int, size: int) -> None:
-        self._link, self._unit, self._size, self._at = link, unit, size, 0
+        super().__init__(size)
+        self._link, self._unit = link, unit
 
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        self._at = offset + {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._size}[whence]
-        return self._at
-
-    def tell(self) -> int:
-        return self._at
-
-    def readinto(self, buffer: Any) -> int:
+    def read_part(self, start: int, size: int) -> memoryview:
         """Raises: Closed."""
-        wanted = min(len(buffer), self._size - self._at)
-        if wanted <= 0:
-            return 0
-        self._link.send({"kind": "read", "unit": self._unit, "offset": self._at, "size": wanted})
+        self._link.send({"kind": "read", "unit": self._unit, "offset": start, "size": size})
         _, (content,) = self._link.receive()
-        buffer[: len(content)] = content
-        self._at += len(content)
-        return len(content)
+        return content
 
 
 def serve(control: socket.socket) -> None:

@@ -189,7 +189,9 @@ class _Constant(_Node):
 
 
 @dataclass(frozen=True)
-class _Both(_Node):
+class _Pair(_Node):
+    """Two conditions, combined."""
+
     left: _Node
     right: _Node
 
@@ -197,6 +199,8 @@ class _Both(_Node):
         yield from self.left.columns()
         yield from self.right.columns()
 
+
+class _Both(_Pair):
     def true_in(self, rows: pa.RecordBatch) -> pa.Array:
         return pc.and_kleene(self.left.true_in(rows), self.right.true_in(rows))
 
@@ -211,15 +215,7 @@ class _Both(_Node):
         return reduce(lambda a, b: a & b, known) if known else None
 
 
-@dataclass(frozen=True)
-class _Either(_Node):
-    left: _Node
-    right: _Node
-
-    def columns(self) -> Iterator[Column]:
-        yield from self.left.columns()
-        yield from self.right.columns()
-
+class _Either(_Pair):
     def true_in(self, rows: pa.RecordBatch) -> pa.Array:
         return pc.or_kleene(self.left.true_in(rows), self.right.true_in(rows))
 

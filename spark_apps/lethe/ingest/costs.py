@@ -16,9 +16,14 @@ def check_announced(file: OpenedFile, size: int, limits: Limits) -> None:
     Args:
         size: Of the file, in bytes.
     """
-    if len(file.schema) > limits.columns:
-        raise BadFile(TOO_COSTLY, f"it has {len(file.schema)} columns, expected at most {limits.columns}")
+    check_columns(len(file.schema), limits)
     Spent(size, limits).add(file.rows or 0, file.expanded or 0)
+
+
+def check_columns(count: int, limits: Limits) -> None:
+    """Raises: BadFile, if a file has too many columns."""
+    if count > limits.columns:
+        raise BadFile(TOO_COSTLY, f"it has {count} columns, expected at most {limits.columns}")
 
 
 @dataclass

@@ -18,6 +18,7 @@ from lethe.decoder.process import Death
 from lethe.decoder.supervisor import Unit, is_certain, limits_here, supervise
 from lethe.ingest.buffer_files import FileError, error_of
 from lethe.ingest.buffer_store import BadFile, BufferedFiles, Bytes, FileTask, Unread
+from lethe.ingest.costs import check_columns
 from lethe.ingest.registrable import Described, Target, describe
 from lethe.uri import is_local
 
@@ -179,10 +180,7 @@ class FooterWork:
         try:
             with Bytes(tail).faults(FORMAT):
                 metadata = metadata_of(tail)
-                if metadata.num_columns > self.limits.columns:
-                    raise BadFile(
-                        TOO_COSTLY, f"it has {metadata.num_columns} columns, expected at most {self.limits.columns}"
-                    )
+                check_columns(metadata.num_columns, self.limits)
                 described = describe(metadata, task.uri, task.size, task.batch_id, self.target, task.folders)
         except BadFile as e:
             return Footer(task.batch_id, task.uri, task.size, error=error_of(task, e))

@@ -19,6 +19,7 @@ from botocore.exceptions import ClientError
 from pyiceberg.io import FileIO
 
 from lethe.base.errors import TransientError
+from lethe.base.ranged_file import RangedFile
 from lethe.erasure.strays import Upload
 from lethe.ledger.erasure import BlockerKind, ErasureBlocker
 from lethe.storage.s3 import s3_client
@@ -362,37 +363,19 @@ class S3Objects:
             self.calls[name] += 1
 
 
-class _Ranged(io.RawIOBase):
+class _Ranged(RangedFile):
     """A version of an object, read in ranges, because callers need only the end of a large file."""
 
     def __init__(self, client: Any, named: Mapping[str, str], size: int) -> None:
-        self._client, self._named, self._size, self._at = client, named, size, 0
+        super().__init__(size)
+        self._client, self._named = client, named
 
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        self._at = offset + {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._size}[whence]
-        return self._at
-
-    def tell(self) -> int:
-        return self._at
-
-    def readinto(self, buffer: Any) -> int:
-        wanted = min(len(buffer), self._size - self._at)
-        if wanted <= 0:
-            return 0
+    def read_part(self, start: int, size: int) -> bytes:
         try:
-            answer = self._client.get_object(**self._named, Range=f"bytes={self._at}-{self._at + wanted - 1}")
+            answer = self._client.get_object(**self._named, Range=f"bytes={start}-{start + size - 1}")
         except ClientError as e:
             raise OSError(_code(e)) from e
-        content = answer["Body"].read()
-        buffer[: len(content)] = content
-        self._at += len(content)
-        return len(content)
+        return bytes(answer["Body"].read())
 
 
 def _unanswered(error: ClientError, what: str) -> TransientError:

@@ -1,6 +1,5 @@
 """S3, Google Cloud Storage and Azure as an object store, through obstore. I/O."""
 
-import io
 import logging
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -16,6 +15,7 @@ from obstore.exceptions import (
 )
 
 from lethe.base.errors import InputError
+from lethe.base.ranged_file import RangedFile
 from lethe.buffer.batch import ListedObject, hidden_folder
 from lethe.erasure.retention_lock import Retention
 from lethe.ledger.ledger import BufferedObject
@@ -289,33 +289,14 @@ class RemoteStore:
             return self._clients[bucket, attempts]
 
 
-class _RemoteReader(ObjectReader):
+class _RemoteReader(RangedFile, ObjectReader):
     def __init__(self, client: Client, uri: str, key: str, found: ListedObject) -> None:
-        self._client, self._uri, self._key, self._at = client, uri, key, 0
-        self.size, self.etag = found.size, found.etag
+        super().__init__(found.size)
+        self._client, self._uri, self._key, self.etag = client, uri, key, found.etag
 
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        self._at = offset + {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self.size}[whence]
-        return self._at
-
-    def tell(self) -> int:
-        return self._at
-
-    def readinto(self, buffer: Any) -> int:
-        wanted = min(len(buffer), self.size - self._at)
-        if wanted <= 0:
-            return 0
+    def read_part(self, start: int, size: int) -> bytes:
         with store_errors(self._uri):
-            content = _range(self._client, self._key, self._at, wanted, self.etag)
-        buffer[: len(content)] = content
-        self._at += len(content)
-        return len(content)
+            return _range(self._client, self._key, start, size, self.etag)
 
 
 def _range(client: Client, key: str, start: int, size: int, etag: str = "") -> bytes:

@@ -1,0 +1,49 @@
+"""A file that is read in ranges. Pure, apart from what a subclass does to read one."""
+
+import io
+from abc import abstractmethod
+from typing import Any
+
+
+class RangedFile(io.RawIOBase):
+    """A file of a known size, open for reading. Subclasses define `read_part`."""
+
+    def __init__(self, size: int) -> None:
+        """Args:
+        size: In bytes.
+        """
+        self.size = size
+        self._at = 0
+
+    @abstractmethod
+    def read_part(self, start: int, size: int) -> Any:
+        """Read a range that does not end after the file.
+
+        Args:
+            start: Offset in bytes.
+            size: In bytes, at least 1.
+        Returns: As many bytes, or fewer.
+        """
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        self._at = offset + {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self.size}[whence]
+        return self._at
+
+    def tell(self) -> int:
+        return self._at
+
+    def readinto(self, buffer: Any) -> int:
+        """Raises: what `read_part` raises."""
+        wanted = min(len(buffer), self.size - self._at)
+        if wanted <= 0:
+            return 0
+        content = self.read_part(self._at, wanted)
+        buffer[: len(content)] = content
+        self._at += len(content)
+        return len(content)
