@@ -58,7 +58,8 @@ class _Entry:
     read_time: datetime | None = None  # of the same look
     failed: float | None = None  # monotonic time of the last look that failed, after the last that succeeded
     problem: Problem | None = None  # why it failed
-    used: float = 0  # monotonic time of the last request
+    used: float = 0  # monotonic time of the end of the last request
+    requests: int = 0  # the requests that are being answered from it
     rows: int = 0  # read by the refresh that is going on
     refresh: Future[None] | None = None
     is_removed: bool = False  # nothing knows the entry any more, so its next index would stay on the disk
@@ -136,17 +137,17 @@ class IndexedTables:
     @contextmanager
     def view(self, target: Target) -> Iterator[IndexView]:
         """Raises: Problem."""
-        entry = self._fresh(target)
-        try:
-            with ExitStack() as stack:
+        with self._in_use(target) as entry, ExitStack() as stack:
+            self._freshen(entry)
+            try:
                 connection, state = self._opened(stack, entry)
                 yield IndexView(connection, state, _freshness(state, entry.read_time), entry.io, target)
-        except (sqlite3.ProgrammingError, sqlite3.InterfaceError):
-            raise  # the question is wrong, not the index
-        except sqlite3.Error as e:
-            log.warning("the index of %s cannot be read (%s) and is built again", target, type(e).__name__)
-            self._forget(entry)
-            raise building(0) from e
+            except (sqlite3.ProgrammingError, sqlite3.InterfaceError):
+                raise  # the question is wrong, not the index
+            except sqlite3.Error as e:
+                log.warning("the index of %s cannot be read (%s) and is built again", target, type(e).__name__)
+                self._forget(entry)
+                raise building(0) from e
 
     def _opened(self, stack: ExitStack, entry: _Entry) -> tuple[sqlite3.Connection, IndexState]:
         """Raises: sqlite3.Error, if the index is damaged."""
@@ -176,17 +177,18 @@ class IndexedTables:
             total += size
             if now - entry.used > self._settings.idle_seconds or (total > self._settings.max_bytes and size < total):
                 with self._lock:
+                    if entry.requests:
+                        continue  # the next round may remove it
                     self._entries.pop(entry.target, None)
                     entry.is_removed = True
                 self._forget(entry)
                 total -= size
 
-    def _fresh(self, target: Target) -> _Entry:
-        """The entry of a table, once its index may be shown."""
-        entry = self._entry(target)
-        entry.used = now = self._clock()
+    def _freshen(self, entry: _Entry) -> None:
+        """Return once the index may be shown. Raises: Problem."""
+        now = self._clock()
         if entry.looked is not None and now - entry.looked <= self._settings.fresh_seconds:
-            return entry
+            return
         if entry.failed is None or now - entry.failed > RETRY_SECONDS:
             showable = entry.looked is not None and entry.path is not None
             refresh = self._refresh(entry)
@@ -195,16 +197,24 @@ class IndexedTables:
         if entry.looked is not None and entry.path is not None:
             is_away = entry.problem is None or entry.problem.kind is Kind.CATALOG_AWAY
             if is_away and self._clock() - entry.looked <= self._settings.stale_seconds:
-                return entry
+                return
         raise entry.problem or building(entry.rows)
 
-    def _entry(self, target: Target) -> _Entry:
+    @contextmanager
+    def _in_use(self, target: Target) -> Iterator[_Entry]:
+        """The entry of a table, whose index stays until the request is answered."""
         with self._lock:
             entry = self._entries.get(target)
             if entry is None:
                 key = hashlib.sha256(json.dumps(astuple(target)).encode()).hexdigest()[:32]
                 entry = self._entries[target] = _Entry(target, key, path=self._found.pop(key, None))
-            return entry
+            entry.requests += 1
+        try:
+            yield entry
+        finally:
+            with self._lock:
+                entry.requests -= 1
+                entry.used = self._clock()
 
     def _refresh(self, entry: _Entry) -> Future[None]:
         """The look that is going on, or a new one."""

@@ -170,12 +170,36 @@ def test_with_too_many_indexes_those_used_longest_ago_are_removed(
 
 
 @pytest.mark.usefixtures("table")
-def test_a_reader_goes_on_while_its_index_is_removed(tables: IndexedTables, clock: ManualClock) -> None:
+def test_an_index_stays_while_a_request_uses_it(tmp_path: Path, tables: IndexedTables, clock: ManualClock) -> None:
     with tables.view(TARGET) as view:
         clock.now = 1000
         tables.housekeeping()
 
+        assert list((tmp_path / "indexes").glob("*.db"))
         assert {b.batch_id for b in view.batches(BatchQuery(), 100)} == STATES.keys()
+    clock.now = 1101
+    tables.housekeeping()
+    assert not list((tmp_path / "indexes").glob("*.db*"))
+
+
+@pytest.mark.usefixtures("table")
+def test_an_index_stays_while_a_request_waits_for_its_refresh(
+    tmp_path: Path, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The look took longer than an index may be idle."""
+    tables = IndexedTables(tmp_path / "waiting", SETTINGS.model_copy(update={"idle_seconds": 1}), clock)
+
+    def slow(target: Target) -> Any:
+        seen = look(target)
+        clock.now += 2
+        tables.housekeeping()
+        return seen
+
+    monkeypatch.setattr(indexed, "look", slow)
+    try:
+        assert ids(tables) == STATES.keys()
+    finally:
+        tables.close()
 
 
 @pytest.mark.usefixtures("table")
