@@ -15,8 +15,7 @@ from lethe.base.errors import TransientError
 from lethe.contract.settings import SchemaEvolution
 from lethe.decoder.child import ChildLink
 from lethe.decoder.limits import TOO_COSTLY, Limits
-from lethe.decoder.process import Death
-from lethe.decoder.supervisor import Unit, is_certain, limits_here, supervise
+from lethe.decoder.supervisor import Unit, limits_here, supervise
 from lethe.ingest.avro_format import UNICODE_ERRORS, Records
 from lethe.ingest.buffer_files import decoded_rows, encoded_rows
 from lethe.ingest.buffer_store import BadFile, FileTask
@@ -109,7 +108,7 @@ class _Decoding:
         self._work = MessageWork(decoder.source, target, batch_id, schemas, limits)
 
     def decoded(self) -> Decoded:
-        found = list(supervise(self._work, self._units(), self._used, self._died))
+        found = list(supervise(self._work, self._units(), self._used, self._refuse, self._halves))
         rows = pa.concat_tables(found, promote_options="permissive") if found else pa.table({})
         return Decoded(rows, [Refused(self._messages[n], why) for n, why in sorted(self._refused.items())])
 
@@ -155,15 +154,13 @@ class _Decoding:
         for content in contents:
             yield decoded_rows(content)
 
-    def _died(self, unit: Unit, death: Death) -> Sequence[Unit]:
+    def _halves(self, unit: Unit) -> Sequence[Unit]:
         places = unit.of
-        if len(places) > 1:
-            half = len(places) // 2
-            return [self._unit(places[:half]), self._unit(places[half:])]
-        if not is_certain(unit, death):
-            return [unit]
-        self._refused[places[0]] = f"{TOO_COSTLY}: {death.message(self._work.limits, unit.size)}"
-        return []
+        half = len(places) // 2
+        return [self._unit(places[:half]), self._unit(places[half:])] if half else []
+
+    def _refuse(self, unit: Unit, why: str) -> None:
+        self._refused[unit.of[0]] = f"{TOO_COSTLY}: {why}"
 
 
 @dataclass(frozen=True)

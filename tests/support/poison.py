@@ -7,6 +7,7 @@ import random
 import fastavro
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pyarrow.parquet.encryption as pe
 
 
 def deep_json(levels: int) -> bytes:
@@ -74,3 +75,31 @@ def mutated(content: bytes, seed: int) -> bytes:
                 found[at:at] = chance.randbytes(chance.randrange(1, 9))
         found = found or bytearray(b"x")
     return bytes(found)
+
+
+class _OneKey(pe.KmsClient):
+    """One key for everything, wrapped in nothing."""
+
+    def wrap_key(self, key_bytes: bytes, _: str) -> bytes:
+        return key_bytes
+
+    def unwrap_key(self, wrapped_key: bytes, _: str) -> bytes:
+        return wrapped_key
+
+
+def encrypted(rows: pa.Table, plaintext_footer: bool) -> bytes:
+    """A Parquet file. With a plain footer, pyarrow aborts the process that reads the metadata of a column."""
+    factory = pe.CryptoFactory(lambda _: _OneKey())
+    config = pe.EncryptionConfiguration(
+        footer_key="k", column_keys={"k": rows.column_names}, plaintext_footer=plaintext_footer
+    )
+    properties = factory.file_encryption_properties(pe.KmsConnectionConfig(), config)
+    out = io.BytesIO()
+    with pq.ParquetWriter(out, rows.schema, encryption_properties=properties) as writer:
+        writer.write_table(rows)
+    return out.getvalue()
+
+
+def many_lists(count: int = 10_000_000) -> bytes:
+    """JSON that takes 24 times its size in memory."""
+    return b"[" + b"[]," * count + b"[]]"

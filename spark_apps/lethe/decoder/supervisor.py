@@ -1,8 +1,8 @@
 """Lets decoders decode units, such as files, one after another, whatever becomes of the decoders. I/O.
 
-Invariant: the result of each unit is used once. If a decoder ends, the units without a result go to the next decoder, except the
-one that it was decoding: `on_death` says what becomes of that. If rows of several units were being converted together, these are
-decoded again, each alone.
+Invariant: the result of each unit is used once. If a decoder ends, the units without a result go to the next decoder. The one
+that it was decoding is divided, or decoded once more, alone, or refused. If rows of several units were being converted together,
+these are decoded again, each alone.
 """
 
 import os
@@ -41,8 +41,10 @@ class Unit:
 
 # Uses a result: the document, its contents, and the units by number. What it returns is returned by `supervise`.
 OnResult = Callable[[dict[str, Any], list[memoryview], dict[int, Unit]], Iterable[T]]
-# What comes in the place of a unit that has ended a decoder.
-OnDeath = Callable[[Unit, Death], Sequence[Unit]]
+# Uses a unit that has no result because it ends decoders. The text says how.
+OnRefusal = Callable[[Unit, str], None]
+# The parts of a unit that has ended a decoder, to decode in its place; none: it cannot be divided.
+Divide = Callable[[Unit], Sequence[Unit]]
 
 
 def limits_here() -> Limits:
@@ -50,20 +52,20 @@ def limits_here() -> Limits:
     return Limits.from_environment(os.environ)
 
 
-def is_certain(unit: Unit, death: Death) -> bool:
-    """Whether the unit is the cause of the death. Somebody else may have killed the decoder, and other units may have had its
-    memory, so a unit is decoded once more."""
-    return death.cause is Cause.TIME or unit.deaths > 1
-
-
-def supervise(work: Work, units: Iterable[Unit], on_result: OnResult[T], on_death: OnDeath) -> Iterator[T]:
+def supervise(
+    work: Work,
+    units: Iterable[Unit],
+    on_result: OnResult[T],
+    on_refusal: OnRefusal,
+    divide: Divide = lambda _: (),
+) -> Iterator[T]:
     """Decode all units in their order.
 
     Args:
         units: Are asked for when they are needed.
-    Raises: NoDecoder; the errors of `Unit.read` and of the two functions.
+    Raises: NoDecoder; the errors of `Unit.read` and of the functions.
     """
-    supervision = _Supervision(work, iter(units), on_death)
+    supervision = _Supervision(work, iter(units), on_refusal, divide)
     try:
         while supervision.send():
             while (found := supervision.result()) is not None:
@@ -75,8 +77,8 @@ def supervise(work: Work, units: Iterable[Unit], on_result: OnResult[T], on_deat
 
 
 class _Supervision:
-    def __init__(self, work: Work, units: Iterator[Unit], on_death: OnDeath) -> None:
-        self._work, self._units, self._on_death = work, units, on_death
+    def __init__(self, work: Work, units: Iterator[Unit], on_refusal: OnRefusal, divide: Divide) -> None:
+        self._work, self._units, self._on_refusal, self._divide = work, units, on_refusal, divide
         self._waiting: deque[Unit] = deque()
         self.sent: dict[int, Unit] = {}  # those without a result, in their order
         self._numbers = count()
@@ -171,9 +173,20 @@ class _Supervision:
         again: list[Unit] = []
         for unit in unsettled:
             if unit is culprit:
-                unit.deaths += 1
-                again += self._on_death(unit, death)
+                again += self._after_death(unit, death)
             else:
                 unit.alone = unit.alone or death.unit == SEVERAL
                 again.append(unit)
         self._waiting.extendleft(reversed(again))
+
+    def _after_death(self, unit: Unit, death: Death) -> Sequence[Unit]:
+        """What to decode in the place of a unit that has ended a decoder."""
+        unit.deaths += 1
+        if parts := self._divide(unit):
+            return parts
+        # Somebody else may have killed the decoder, and other units may have had its memory, so a unit is decoded once more.
+        if death.cause is not Cause.TIME and unit.deaths == 1:
+            unit.alone = True
+            return [unit]
+        self._on_refusal(unit, death.message(self._work.limits, unit.size))
+        return ()

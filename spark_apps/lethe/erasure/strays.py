@@ -77,6 +77,7 @@ class StrayContent:
     )
     by_name: bool = False  # it has no field ids, so only the names of its columns say that it was written for the table
     is_data: bool = True  # it has the format or the extension of a data file
+    costly: str = ""  # how it ends whatever reads it, so nothing is known of it
 
 
 UNKNOWN: Final = StrayContent()
@@ -193,6 +194,8 @@ def assess_stray(stray: Stray, content: StrayContent, now: datetime) -> ErasureB
         return ErasureBlocker(BlockerKind.OBJECT, name, young.replace(microsecond=0), why)
     if stray.run:
         return None
+    if content.costly:
+        return Uncovered(stray.path, f"no snapshot names it, and {content.costly}")
     until = stray.modified + OTHERS_FOR
     if not content.of_table:
         why = "no snapshot names it, and its content cannot be read. Delete it, or remove orphan files"

@@ -19,8 +19,7 @@ from lethe.contract.result import RefusedBatch
 from lethe.contract.settings import FileFormat
 from lethe.decoder.child import SEVERAL, ChildLink, RemoteFile
 from lethe.decoder.limits import TOO_COSTLY, Limits
-from lethe.decoder.process import Death
-from lethe.decoder.supervisor import Unit, is_certain, limits_here, supervise
+from lethe.decoder.supervisor import Unit, limits_here, supervise
 from lethe.ingest.buffer_store import BadFile, BufferedFiles, Bytes, FileTask, Peek, Unread
 from lethe.ingest.change_rows import KEYS_AT_MOST, Keyed, encoded, too_many
 from lethe.ingest.costs import Spent, check_announced
@@ -239,7 +238,7 @@ class _Reading:
         self._costly: set[str] = set()  # batches with a file that has ended a decoder
 
     def tables(self, tasks: Sequence[FileTask]) -> Iterator[pa.Table]:
-        yield from supervise(self._work, self._units(tasks), self._used, self._died)
+        yield from supervise(self._work, self._units(tasks), self._used, self._refused)
 
     def _units(self, tasks: Sequence[FileTask]) -> Iterator[Unit]:
         store = BufferedFiles(self._reader.settings.io_properties, RANGE_BYTES if self._columns_only else None)
@@ -271,14 +270,10 @@ class _Reading:
         for content in contents[: document["tables"]]:
             yield decoded_rows(content)
 
-    def _died(self, unit: Unit, death: Death) -> Sequence[Unit]:
-        if not is_certain(unit, death):
-            unit.alone = True
-            return [unit]
+    def _refused(self, unit: Unit, why: str) -> None:
         task, rows = unit.of
         self._costly.add(task.batch_id)
-        self._end(task, FileOutcome(rows, FileError(task.uri, TOO_COSTLY, death.message(self._work.limits, task.size))))
-        return ()
+        self._end(task, FileOutcome(rows, FileError(task.uri, TOO_COSTLY, why)))
 
 
 @dataclass(frozen=True)

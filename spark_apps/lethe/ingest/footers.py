@@ -14,8 +14,7 @@ import pyarrow.parquet as pq
 
 from lethe.decoder.child import ChildLink
 from lethe.decoder.limits import TOO_COSTLY, Limits
-from lethe.decoder.process import Death
-from lethe.decoder.supervisor import Unit, is_certain, limits_here, supervise
+from lethe.decoder.supervisor import Unit, limits_here, supervise
 from lethe.ingest.buffer_files import FileError, error_of
 from lethe.ingest.buffer_store import BadFile, BufferedFiles, Bytes, FileTask, Unread
 from lethe.ingest.costs import check_columns
@@ -121,7 +120,7 @@ class _Reading:
         self._returned = 0
 
     def footers(self) -> Iterator[Footer]:
-        yield from supervise(self._work, self._units(), self._used, self._died)
+        yield from supervise(self._work, self._units(), self._used, self._refused)
         yield from self._in_order()
 
     def _units(self) -> Iterator[Unit]:
@@ -147,13 +146,8 @@ class _Reading:
             self._add(units[number].of, footer.described, footer.error)
         yield from self._in_order()
 
-    def _died(self, unit: Unit, death: Death) -> Sequence[Unit]:
-        if not is_certain(unit, death):
-            unit.alone = True
-            return [unit]
-        message = f"its footer: {death.message(self._work.limits, unit.size)}"
-        self._add(unit.of, error=FileError(unit.name, TOO_COSTLY, message))
-        return ()
+    def _refused(self, unit: Unit, why: str) -> None:
+        self._add(unit.of, error=FileError(unit.name, TOO_COSTLY, f"its footer: {why}"))
 
 
 @dataclass(frozen=True)

@@ -1,10 +1,13 @@
 """Reads from an object which rows of a table it holds, without the table's metadata. I/O: reads a footer, or a small file.
 
-The first and the last bytes say what an object is, not its name. Only a few formats are read; all others are unknown.
+The first and the last bytes say what an object is, not its name. Only a few formats are read; all others are unknown. Anyone may
+have written an object, so a decoder reads it (`lethe.decoder`).
 """
 
 import io
 import json
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass
 from typing import Any, BinaryIO, Final
 
 import fastavro
@@ -12,6 +15,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyiceberg.schema import Schema
 
+from lethe.decoder.objects import ObjectWork, Open, Unreadable, read_objects
+from lethe.decoder.supervisor import limits_here
 from lethe.erasure.strays import DATA_FILES, OTHER, UNKNOWN, StrayContent
 from lethe.search.own_documents import BYTES_AT_MOST, is_checksum, is_own
 
@@ -24,6 +29,42 @@ _POSITIONS: Final = ["file_path", "pos"]
 _FIELD_ID: Final = b"PARQUET:field_id"
 _HEADER_BYTES: Final = 4 * 2**20
 _DELETION_VECTOR: Final = "deletion-vector-v1"
+
+
+@dataclass(frozen=True)
+class StrayWork(ObjectWork):
+    """What a decoder does with objects that no snapshot names."""
+
+    field_id: int  # of the batch column
+    schema: Schema
+
+    def bytes_read(self, size: int) -> int:
+        return min(size, BYTES_AT_MOST)
+
+    def read(self, stream: BinaryIO, path: str) -> Any:
+        try:
+            return asdict(content_of(stream, path, self.field_id, self.schema))
+        except MemoryError:
+            raise
+        except Exception:  # of any kind: the bytes are someone else's
+            return asdict(UNKNOWN)
+
+
+def contents_of(
+    paths: Iterable[str], open_object: Open, field_id: int, schema: Schema
+) -> Iterator[tuple[str, StrayContent | None]]:
+    """What objects contain; None: an object could not be fetched.
+
+    Args:
+        field_id: Of the batch column.
+        schema: Of the table.
+    Raises: NoDecoder; what `open_object` raises, unless it is an OSError.
+    """
+    for path, found in read_objects(StrayWork(limits_here(), field_id, schema), paths, open_object):
+        if not isinstance(found, Unreadable):
+            yield path, StrayContent(**found)
+        else:
+            yield path, StrayContent(costly=found.why) if found.why else None
 
 
 def content_of(stream: BinaryIO, path: str, field_id: int, schema: Schema | None = None) -> StrayContent:

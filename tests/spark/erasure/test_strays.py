@@ -4,6 +4,7 @@ import os
 import time
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
@@ -22,6 +23,7 @@ from tests.spark.support.erasures import (
 )
 from tests.spark.support.story import Story, local
 from tests.support.lake import Lake
+from tests.support.poison import encrypted, many_lists
 from tests.support.steps import Killed, die
 
 RUN = "0" * 32
@@ -201,6 +203,20 @@ def test_the_record_lists_what_was_checked_and_what_was_not(story: Story) -> Non
     assert [Path(local(uri)) for uri in record["verified"]["locations"]] == [Path(local(story.table().location()))]
     assert "older versions of objects, because the storage cannot list them" in record["not-covered"]
     assert any(n.startswith("writers other than Lethe") for n in record["not-covered"])
+
+
+def test_what_ends_its_reader_neither_ends_a_check_nor_holds_the_erasure_and_the_record_names_it(story: Story) -> None:
+    rows = pa.Table.from_pylist([{"v": 1, "day": 1, "batch_id": "A"}], schema=story.table().schema().as_arrow())
+    crash = leave(data(story) / "crash.parquet", 25, encrypted(rows, plaintext_footer=True))
+    bomb = leave(data(story) / "bomb", 25, many_lists())
+    lost = leave(data(story) / "lost.parquet", 80, a_data_file(story, "A"))
+    erase(story, "A")
+
+    result = story.vacuum()
+
+    named = [n for n in the_record(result)["not-covered"] if "no snapshot names it" in n]
+    assert sorted(Path(n.partition(": ")[0]).name for n in named) == ["bomb", "crash.parquet"]
+    assert (crash.exists(), bomb.exists(), lost.exists()) == (True, True, False)
 
 
 @pytest.mark.parametrize("hours", some([1, 25], 1))

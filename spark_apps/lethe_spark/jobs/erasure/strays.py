@@ -3,12 +3,12 @@ may still write such files. I/O; `lethe.erasure.strays` decides what to remove."
 
 import logging
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import BinaryIO, Final
 
-from lethe.base.errors import LetheError
+from lethe.base.errors import LetheError, TransientError
+from lethe.decoder.process import NoDecoder
 from lethe.erasure.strays import (
     CHECKSUM_SUFFIX,
     DATA_FILES,
@@ -31,7 +31,7 @@ from lethe.erasure.writers import Writer, writer_blockers
 from lethe.files.hadoop_version import version_of
 from lethe.iceberg.locations import KnownLocations, locations_of, of_this_table
 from lethe.ledger.erasure import BlockerKind, ErasureBlocker
-from lethe.search.stray_content import NO_ROWS, checksum_content, content_of
+from lethe.search.stray_content import NO_ROWS, checksum_content, contents_of
 from lethe.storage.object_store import open_store
 from lethe.storage.object_versions import Storage
 from lethe.uri import place, without_values
@@ -95,6 +95,7 @@ def leftovers(context: Run, base: Base, seen: Seen, storage: Storage, listing: L
     these erasures. Objects that are neither read nor removed are added to `seen.uncovered`.
 
     Returns: the objects to remove: by path, the keys of the erasures whose rows they may hold.
+    Raises: TransientError (`ReadingFailed`).
     """
     locations = listing.known.locations
     named = {place(p) for p in seen.history.files} | {place(p) for p in seen.files} | metadata_files(base)
@@ -189,27 +190,35 @@ def name_buffer(context: Run, seen: Seen) -> tuple[str, ...]:
 def _contents(
     storage: Storage, strays: Sequence[Stray], base: Base, listed: Collection[str]
 ) -> dict[str, StrayContent]:
-    schema = base.iceberg.schema()
+    """Raises: TransientError (`ReadingFailed`)."""
+    known = {stray.path: _of_small_file(storage, stray.path, listed) for stray in strays}
+    found = {path: content for path, content in known.items() if content is not None}
+    unreadable = {s.path: UNKNOWN if s.path.endswith(DATA_FILES) or s.run else OTHER for s in strays}
+    others = [path for path in known if path not in found]
+    try:
+        for path, content in contents_of(others, storage.open, base.field_id, base.iceberg.schema()):
+            found[path] = content if content is not None else unreadable[path]
+    except NoDecoder as e:
+        raise TransientError("ReadingFailed", f"{e}. The erasures were not checked.") from e
+    return found
 
-    def read(stray: Stray) -> tuple[str, StrayContent]:
-        path = stray.path
-        folder, _, name = path.rpartition("/")
-        unreadable = UNKNOWN if path.endswith(DATA_FILES) or stray.run else OTHER
-        try:
-            if (stream := storage.open(path)) is None:
-                return path, unreadable
-            with stream:
-                if name.startswith(".") and name.endswith(CHECKSUM_SUFFIX):
-                    return path, _of_checksum(storage, stream, f"{folder}/{name[1:].removesuffix(CHECKSUM_SUFFIX)}")
-                if name == VERSION_HINT:
-                    return path, _of_hint(stream, [f for f in listed if f.startswith(f"{folder}/")])
-                return path, content_of(stream, path, base.field_id, schema)
-        except OSError as e:
-            log.info("an object that no snapshot names cannot be read: %s", type(e).__name__)
-            return path, unreadable
 
-    with ThreadPoolExecutor(READ_AT_ONCE) as pool:
-        return dict(pool.map(read, strays))
+def _of_small_file(storage: Storage, path: str, listed: Collection[str]) -> StrayContent | None:
+    """The content of a file with the name of a checksum file or of a version hint; None: it has neither."""
+    folder, _, name = path.rpartition("/")
+    is_checksum = name.startswith(".") and name.endswith(CHECKSUM_SUFFIX)
+    if not is_checksum and name != VERSION_HINT:
+        return None
+    try:
+        if (stream := storage.open(path)) is None:
+            return OTHER
+        with stream:
+            if is_checksum:
+                return _of_checksum(storage, stream, f"{folder}/{name[1:].removesuffix(CHECKSUM_SUFFIX)}")
+            return _of_hint(stream, [f for f in listed if f.startswith(f"{folder}/")])
+    except OSError as e:
+        log.info("an object that no snapshot names cannot be read: %s", type(e).__name__)
+        return OTHER
 
 
 def _of_checksum(storage: Storage, stream: BinaryIO, file: str) -> StrayContent:

@@ -12,8 +12,8 @@ import pytest
 from lethe.decoder import process
 from lethe.decoder.child import SEVERAL, ChildLink
 from lethe.decoder.limits import Limits
-from lethe.decoder.process import Cause, Death, NoDecoder, Process
-from lethe.decoder.supervisor import Unit, is_certain, supervise
+from lethe.decoder.process import NoDecoder, Process
+from lethe.decoder.supervisor import Unit, supervise
 
 LIMITS = Limits(memory_bytes=256 * 1024**2, cpu_seconds=0.5, wall_factor=1)
 
@@ -73,50 +73,62 @@ def unit(name: str, what: str = "") -> Unit:
     return Unit({"name": name, "act": what}, b"x", 1, name)
 
 
-def supervised(units: Sequence[Unit], work: Acting = Acting()) -> tuple[list[str], dict[str, Death]]:
-    """The names with a result, and the deaths that units caused."""
-    deaths: dict[str, Death] = {}
+def supervised(units: Sequence[Unit], work: Acting = Acting()) -> tuple[list[str], dict[str, str]]:
+    """The names with a result, and how the others end decoders."""
+    refused: dict[str, str] = {}
 
-    def died(of: Unit, death: Death) -> Sequence[Unit]:
-        if not is_certain(of, death):
-            of.alone = True
-            return [of]
-        deaths[of.name] = death
-        return ()
+    def refuse(of: Unit, why: str) -> None:
+        refused[of.name] = why
 
-    found = list(supervise(work, units, lambda document, _c, _u: document["names"], died))
-    return found, deaths
+    found = list(supervise(work, units, lambda document, _c, _u: document["names"], refuse))
+    return found, refused
 
 
 @pytest.mark.parametrize(
-    ("what", "cause", "signal_name"),
+    ("what", "why"),
     [
-        ("segmentation fault", Cause.CRASH, "SIGSEGV"),
-        ("abort", Cause.CRASH, "SIGABRT"),
-        ("abort late", Cause.CRASH, "SIGABRT"),
-        ("exit", Cause.CRASH, "exit code 3"),
-        ("memory", Cause.MEMORY, ""),
-        ("never end", Cause.TIME, ""),
-        ("hang", Cause.TIME, ""),
+        ("segmentation fault", "it ends the decoder (SIGSEGV)"),
+        ("abort", "it ends the decoder (SIGABRT)"),
+        ("abort late", "it ends the decoder (SIGABRT)"),
+        ("exit", "it ends the decoder (exit code 3)"),
+        ("memory", "decoding it takes more than 256 MiB of memory"),
+        ("never end", "decoding its 1 bytes takes more than 1 s of processor time"),
+        ("hang", "decoding its 1 bytes takes more than 1 s of processor time"),
     ],
 )
-def test_a_unit_that_ends_its_decoder_is_named_and_the_others_have_results(
-    what: str, cause: Cause, signal_name: str
-) -> None:
+def test_a_unit_that_ends_its_decoder_is_named_and_the_others_have_results(what: str, why: str) -> None:
     units = [unit(f"{n}", what if n == 4 else "") for n in range(10)]
     # Enough time for what ends for another cause, whatever else the machine does.
-    limits = LIMITS if cause is Cause.TIME else replace(LIMITS, cpu_seconds=60)
+    limits = replace(LIMITS, cpu_seconds=1 if "time" in why else 60)
 
-    found, deaths = supervised(units, Acting(limits=limits))
+    found, refused = supervised(units, Acting(limits=limits))
 
     assert found == [f"{n}" for n in range(10) if n != 4]
-    assert {k: (d.cause, d.signal) for k, d in deaths.items()} == {"4": (cause, signal_name)}
+    assert refused == {"4": why}
 
 
 def test_every_unit_may_end_its_decoder() -> None:
-    found, deaths = supervised([unit(f"{n}", "abort") for n in range(5)])
+    found, refused = supervised([unit(f"{n}", "abort") for n in range(5)])
 
-    assert (found, list(deaths)) == ([], [f"{n}" for n in range(5)])
+    assert (found, list(refused)) == ([], [f"{n}" for n in range(5)])
+
+
+def test_of_a_unit_that_ends_its_decoder_the_parts_are_decoded_in_its_place() -> None:
+    """A part that ends a decoder, too, is divided again, until it is found."""
+    refused: list[str] = []
+
+    def of(names: str) -> Unit:
+        return unit(names, "abort" if "x" in names else "")
+
+    def halves(whole: Unit) -> Sequence[Unit]:
+        names = whole.document["name"]
+        half = len(names) // 2
+        return [of(names[:half]), of(names[half:])] if half else ()
+
+    units = [of("ab"), of("cdexf"), of("g")]
+    found = list(supervise(Acting(), units, lambda d, _c, _u: d["names"], lambda u, _: refused.append(u.name), halves))
+
+    assert (found, refused) == (["ab", "cd", "e", "f", "g"], ["x"])
 
 
 def test_no_unit_needs_no_decoder(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -139,10 +151,10 @@ def test_decoders_that_are_killed_at_any_moment_lose_and_repeat_nothing(seed: in
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Process, "receive", receive)
         patch.setattr("lethe.decoder.supervisor._IDLE_DEATHS_AT_MOST", 1000)
-        found, deaths = supervised([unit(f"{n}") for n in range(count)], Acting(group))
+        found, refused = supervised([unit(f"{n}") for n in range(count)], Acting(group))
 
-    assert found == [f"{n}" for n in range(count) if f"{n}" not in deaths]
-    assert all(d.signal == "SIGKILL" for d in deaths.values())
+    assert found == [f"{n}" for n in range(count) if f"{n}" not in refused]
+    assert all("SIGKILL" in why for why in refused.values())
 
 
 def test_a_decoder_that_ends_before_it_begins_is_no_fault_of_a_unit(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -200,6 +200,18 @@ def test_what_has_no_format_of_a_data_file_is_named_at_any_age(hours: int) -> No
     assert str(assessed) == "s3://b/day=*/notes: no snapshot names it, and it is not known what it contains"
 
 
+def test_an_object_that_ends_its_reader_is_named_when_no_writer_can_commit_it_any_more() -> None:
+    """It neither ends the check again, nor holds the erasure for ever. What is in the folder of a run is removed unread."""
+    costly = StrayContent(costly="it ends the decoder (SIGABRT)")
+
+    young = assess_stray(Stray("s3://b/f.parquet", ago(hours=23)), costly, NOW)
+    old = assess_stray(Stray("s3://b/f.parquet", ago(hours=25)), costly, NOW)
+
+    assert isinstance(young, ErasureBlocker)
+    assert str(old) == "s3://b/f.parquet: no snapshot names it, and it ends the decoder (SIGABRT)"
+    assert assess_stray(Stray("f", ago(hours=25), RUN), costly, NOW) is None
+
+
 def test_of_the_files_beside_a_marker_those_without_field_ids_are_named_and_others_removed() -> None:
     """The files of a batch in a buffer have no field ids."""
     batch, beside = Stray("f", ago(hours=99), in_batch=True), StrayContent(True, "A", "A", by_name=True)

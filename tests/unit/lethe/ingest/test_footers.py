@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-import pyarrow.parquet.encryption as pe
 import pytest
 from lethe.buffer.batch import file_etag
 from lethe.ingest.buffer_store import BufferAway, FileTask
@@ -15,6 +14,8 @@ from lethe.ledger.ledger import BufferedObject
 from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC
 from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField, StringType
+
+from tests.support.poison import encrypted
 
 SCHEMA = Schema(NestedField(1, "v", LongType()), NestedField(2, "batch_id", StringType()))
 TARGET = Target(SCHEMA.model_dump_json(), UNPARTITIONED_PARTITION_SPEC.model_dump_json(), {}, 2, False)
@@ -103,27 +104,11 @@ def test_an_empty_file_is_refused(tmp_path: Path) -> None:
     assert error_of(path) == ("UnreadableFile", "the file is empty (0 bytes), expected Parquet")
 
 
-class Keys(pe.KmsClient):
-    """One key for everything, wrapped in nothing."""
-
-    def wrap_key(self, key_bytes: bytes, _: str) -> bytes:
-        return key_bytes
-
-    def unwrap_key(self, wrapped_key: bytes, _: str) -> bytes:
-        return wrapped_key
-
-
 @pytest.mark.parametrize("plaintext_footer", [True, False])
 def test_an_encrypted_file_is_refused(tmp_path: Path, plaintext_footer: bool) -> None:
     """Nobody who reads the table would have its keys. With a plain footer, pyarrow would abort the process."""
     path = tmp_path / "p"
-    factory = pe.CryptoFactory(lambda _: Keys())
-    config = pe.EncryptionConfiguration(
-        footer_key="k", column_keys={"k": ["v", "batch_id"]}, plaintext_footer=plaintext_footer
-    )
-    properties = factory.file_encryption_properties(pe.KmsConnectionConfig(), config)
-    with pq.ParquetWriter(path, rows().schema, encryption_properties=properties) as writer:
-        writer.write_table(rows())
+    path.write_bytes(encrypted(rows(), plaintext_footer))
 
     reason, message = error_of(path)
 
