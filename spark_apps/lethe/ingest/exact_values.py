@@ -137,13 +137,10 @@ def _is_wrapped(t: pa.DataType) -> bool:
 def _elements(array: pa.Array) -> tuple[pa.Array, pa.Array | None, list[pa.Array]]:
     """The elements of a list or a map: offsets from 0, which rows are null, and the elements of all rows that are not null."""
     t = array.type
-    if pa.types.is_list_view(t) or pa.types.is_large_list_view(t):
-        array = array.cast(pa.list_(t.value_field))
     mask = array.is_null() if array.null_count else None
-    if pa.types.is_fixed_size_list(t):
-        counts = np.full(len(array), t.list_size, np.int64)
-        if mask is not None:
-            counts[mask.to_numpy(zero_copy_only=False)] = 0
+    # Of views, too: Arrow's own cast of one loses its last element.
+    if not (pa.types.is_list(t) or pa.types.is_large_list(t) or pa.types.is_map(t)):
+        counts = pc.list_value_length(array).cast(pa.int64()).fill_null(0).to_numpy()
         return _offsets(counts), mask, [array.flatten()]
     ends: Ints = array.offsets.to_numpy()
     first, last = (int(ends[0]), int(ends[-1])) if len(ends) else (0, 0)
@@ -153,6 +150,12 @@ def _elements(array: pa.Array) -> tuple[pa.Array, pa.Array | None, list[pa.Array
         kept = np.repeat(hidden == 0, counts)
         parts, counts = [p.filter(pa.array(kept)) for p in parts], counts - hidden
     return _offsets(counts), mask, parts
+
+
+def plain_list(array: pa.Array) -> pa.Array:
+    """Lists of a fixed size, or views of lists, as lists with offsets."""
+    offsets, mask, (values,) = _elements(array)
+    return pa.ListArray.from_arrays(offsets, values, type=pa.list_(array.type.value_field), mask=mask)
 
 
 def _offsets(counts: Ints) -> pa.Array:

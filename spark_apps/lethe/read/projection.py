@@ -19,6 +19,9 @@ from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.table.name_mapping import MappedField, NameMapping
 from pyiceberg.types import DoubleType, IcebergType, ListType, MapType, NestedField, StructType
 
+from lethe.ingest.arrow_types import is_list
+from lethe.ingest.exact_values import plain_list
+
 _ID_KEYS: Final = (b"PARQUET:field_id", b"iceberg.id")  # of Parquet, of ORC
 _DOC: Final = "doc"
 Step: TypeAlias = Callable[[pa.Array], pa.Array]
@@ -105,11 +108,7 @@ def _parts(kind: pa.DataType) -> list[tuple[str, pa.Field]]:
         return [(f.name, f) for f in kind]
     if pa.types.is_map(kind):
         return [("key", kind.key_field), ("value", kind.item_field)]
-    return [("element", kind.value_field)] if _is_list(kind) else []
-
-
-def _is_list(kind: pa.DataType) -> bool:
-    return pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)
+    return [("element", kind.value_field)] if is_list(kind) else []
 
 
 # --- the projection -------------------------------------------------------------------------------------------------
@@ -199,7 +198,7 @@ def _step(file: FileField, wanted: NestedField) -> Step:
     match kind:
         case StructType(fields=fields) if pa.types.is_struct(file.type):
             return _struct(file, fields, target)
-        case ListType() if _is_list(file.type):
+        case ListType() if is_list(file.type):
             return _list(file, kind, target)
         case MapType() if pa.types.is_map(file.type):
             return _map(file, kind, target)
@@ -229,8 +228,8 @@ def _list(file: FileField, kind: ListType, target: pa.DataType) -> Step:
     step = _step(file.parts[0], kind.element_field)
 
     def project(array: pa.Array) -> pa.Array:
-        if pa.types.is_fixed_size_list(array.type):
-            array = array.cast(pa.list_(array.type.value_field))
+        if not (pa.types.is_list(array.type) or pa.types.is_large_list(array.type)):
+            array = plain_list(array)
         values = step(array.values)
         made = pa.large_list if pa.types.is_large_list(array.type) else pa.list_
         found = _rebuilt(array, made(target.value_field), [values])

@@ -68,6 +68,22 @@ def test_null_empty_and_null_elements_of_nested_columns_are_told_apart(nested: T
     assert lethe.scan(nested).to_reader().read_all().sort_by("n")["l"].to_pylist() == [r["l"] for r in ROWS]
 
 
+@pytest.mark.parametrize("kind", [pa.list_view(PART), pa.large_list_view(PART), pa.large_list(PART), pa.list_(PART, 1)])
+def test_lists_are_read_whatever_form_the_writer_gave_them(catalog: Catalog, tmp_path: Path, kind: pa.DataType) -> None:
+    """Arrow notes the form in the file, and gives it back."""
+    table = new_table(catalog, "air.lists", NESTED)
+    rows = [{"n": n, "l": parts, "m": None, "s": None, "batch_id": "A"} for n, parts in enumerate(([X], None, [X]))]
+    folder = tmp_path / "files"
+    folder.mkdir()
+    add(table, folder, rows, NESTED)
+    (file,) = folder.iterdir()
+    pq.write_table(
+        pa.Table.from_pylist(rows, NESTED.set(1, pa.field("l", kind))), file
+    )  # PyIceberg refuses to add some
+
+    assert by_number(table) == rows
+
+
 def test_fields_that_were_added_within_structs_are_null_in_older_rows(nested: Table) -> None:
     with nested.update_schema() as update:
         for path in (("l", "element"), ("m", "value"), ("s",), ("s", "l", "element")):

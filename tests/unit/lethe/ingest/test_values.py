@@ -323,6 +323,7 @@ A = pa.struct([("a", pa.int64())])
         (ArrayType(S), pa.ListArray.from_arrays([0, 1], pa.array(["{}"], pa.json_())), ["{}"]),
         (ArrayType(FloatType()), pa.array([[1.0, 2.0]], pa.list_(pa.float32(), 2)), [1.0, 2.0]),
         (ArrayType(FloatType()), pa.array([None, [1.0, 2.0]], pa.list_(pa.float32(), 2)), [None, [1.0, 2.0]]),
+        (ArrayType(L), pa.array([[1], None, [2, 3]], pa.list_view(pa.int64())), [[1], None, [2, 3]]),
         (DecimalType(20, 0), pa.array([2**64 - 1], pa.uint64()), Decimal(2**64 - 1)),
         (ArrayType(DecimalType(38, 2)), pa.array([[7]], pa.list_(pa.uint64())), [Decimal("7.00")]),
         (INNER, pa.array([{"b": "t", "a": 1}], pa.struct([("b", pa.string()), ("a", pa.int64())])), {"a": 1, "b": "t"}),
