@@ -18,6 +18,7 @@ from lethe.base.errors import LetheError
 from lethe.guards.boundary import outside_topics
 from lethe.iceberg import catalogs
 from lethe.iceberg.facts import observe
+from lethe.iceberg.views import TableIsView
 from lethe.ingest.checking import columns_of
 from lethe.ledger.parts import get_many
 from lethe.ledger_store import store as ledger_store
@@ -297,7 +298,7 @@ class _Reading:
         spec = self._source.dataset.spec
         try:
             table = catalogs.load(spec.table.catalog).load_table(spec.table.name)
-        except (NoSuchTableError, NoSuchNamespaceError):
+        except (NoSuchTableError, NoSuchNamespaceError, TableIsView):
             raise troubles.NO_TABLE from None
         if table.properties.get(names.CLAIM) != self._source.dataset.claim:
             raise troubles.NO_TABLE

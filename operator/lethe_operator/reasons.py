@@ -48,8 +48,8 @@ class Reason(StrEnum):
     )
     UNSAFE_PROPERTY = (
         "UnsafeProperty",
-        "The catalog answered with a host that the configuration does not name, or a run refused a table because of a property "
-        "that names a class or a host. The message names the property. `docs/catalogs.md` has the rules.",
+        "The catalog answered with a host that the configuration does not name, or the table has a property that names a class "
+        "or a host. The message names the property. `docs/catalogs.md` has the rules.",
     )
     CATALOG_UNAVAILABLE = "CatalogUnavailable", "The catalog does not answer. The operator retries."
     STORAGE_UNAVAILABLE = "StorageUnavailable", "The object store or file system does not answer. The operator retries."
@@ -57,6 +57,7 @@ class Reason(StrEnum):
         "TableNotFound",
         "The table does not exist, and spec.table.create is not set.",
     )
+    TABLE_IS_VIEW = "TableIsView", "spec.table.name is a view in the catalog. A Dataset needs a table."
     BATCH_COLUMN_MISSING = "BatchColumnMissing", "The table has no column named spec.batchColumn."
     TABLE_CLAIMED = "TableClaimed", "Another Dataset has claimed the table."
     TABLE_HOLDS_BATCHES = (

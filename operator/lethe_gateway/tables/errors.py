@@ -1,6 +1,7 @@
 """What the errors of tables mean for a caller. Pure."""
 
 from lethe.base.errors import InputError, LetheError, TransientError
+from lethe.iceberg.views import TableIsView
 from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
 
 from lethe_gateway.problems import Kind, Problem
@@ -11,7 +12,7 @@ def problem_of(error: Exception, target: Target) -> Problem:
     """Errors of catalogs and stores appear with their type only: their messages may contain credentials."""
     if isinstance(error, Problem):
         return error
-    if isinstance(error, NoSuchTableError | NoSuchNamespaceError):
+    if isinstance(error, NoSuchTableError | NoSuchNamespaceError | TableIsView):
         return no_table(target)
     if isinstance(error, InputError) and error.reason == "UnknownCatalog":  # its message names all others
         return Problem(

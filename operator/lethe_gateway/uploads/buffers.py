@@ -19,6 +19,7 @@ from lethe.guards.claim import Owner
 from lethe.guards.rejections import Contents, buffer_rejection
 from lethe.iceberg import catalogs
 from lethe.iceberg.facts import observe
+from lethe.iceberg.views import TableIsView
 from lethe.ledger.ledger import BatchEntry, Ledger
 from lethe.ledger.parts import get_many
 from lethe.ledger_store import store as ledger_store
@@ -153,7 +154,7 @@ class Buffers:
         spec = dataset.spec
         try:
             table = catalogs.load(spec.table.catalog).load_table(spec.table.name)
-        except (NoSuchTableError, NoSuchNamespaceError):
+        except (NoSuchTableError, NoSuchNamespaceError, TableIsView):
             return None
         held = table.properties.get(names.CLAIM)
         if held is None:

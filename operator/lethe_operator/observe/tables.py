@@ -20,6 +20,7 @@ from lethe.buffer.digest import BufferDigest
 from lethe.contract.run import RunPointer
 from lethe.guards import rejections as guards
 from lethe.guards.boundary import PATH_PROPERTIES
+from lethe.guards.properties import require_safe_table
 from lethe.iceberg import catalogs, facts, run_documents
 from lethe.ledger.ledger import BatchEntry
 from lethe.ledger.lineage import Resolution, Snapshot, last_ledger, shows_again
@@ -89,6 +90,8 @@ class TableReader:
         self._views: dict[str, _CachedTable] = {}
         # The metadata location of the view that was returned last, if the catalog was not asked; None in it: there is no table.
         self._as_polled: dict[str, str | None] = {}
+        # The Datasets of which the catalog has said that there is neither a table nor a view.
+        self._absent: set[str] = set()
         self._batches: dict[str, _ShownBatches] = {}
         self.pointers = Pointers(self._limiter, self._opened, checks or IdleChecks())
         self.listings = listings or Listings()
@@ -270,13 +273,14 @@ class TableReader:
         self.events.forget(dataset)
         self.pointers.forget(dataset)
         self._views.pop(dataset, None)
+        self._absent.discard(dataset)
         self._as_polled.pop(dataset, None)
         self._batches.pop(dataset, None)
 
     def _cached(self, dataset: Dataset, pointer: Pointer, properties: dict[str, str]) -> TableView | NoTable | None:
         """What is known of the table at this pointer; None: it must be loaded."""
         if pointer.location is None:
-            return NoTable(properties.get("warehouse", ""))
+            return NoTable(properties.get("warehouse", "")) if dataset.meta.full_name in self._absent else None
         kept = self._views.get(dataset.meta.full_name)
         return kept.view if kept is not None and kept.found == (dataset.meta.uid, pointer.location) else None
 
@@ -296,8 +300,10 @@ class TableReader:
             table = self._opened.get(dataset.spec.table.catalog, properties).load_table(dataset.spec.table.name)
         except (NoSuchTableError, NoSuchNamespaceError):
             self.pointers.record(dataset, Pointer(None, asked))
+            self._absent.add(dataset.meta.full_name)
             return NoTable(properties.get("warehouse", ""))
         self.pointers.record(dataset, Pointer(table.metadata_location, asked))
+        self._absent.discard(dataset.meta.full_name)
         found = (dataset.meta.uid, table.metadata_location)
         kept = self._views.get(dataset.meta.full_name)
         if kept is not None and kept.found == found:
@@ -355,7 +361,17 @@ def view_of(found: facts.TableFacts, io: Any) -> TableView:
         write_paths={p: found.properties[p] for p in PATH_PROPERTIES if found.properties.get(p)},
         keeps_files=keeps_files(found.properties),
         ledger_uri=loaded.resolution.pointer,
+        unsafe=_unsafe(found),
     )
+
+
+def _unsafe(found: facts.TableFacts) -> str | None:
+    """What a run would say about a property of the table that its JVM would follow; None: there is none."""
+    try:
+        require_safe_table(found.name, found.location, found.properties)
+    except InputError as e:
+        return e.message
+    return None
 
 
 def _ancestry(found: facts.TableFacts) -> dict[int, Snapshot]:

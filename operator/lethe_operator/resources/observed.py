@@ -103,6 +103,8 @@ class TableView:
     keeps_files: bool = False
     # URI of the ledger's root; None: the empty ledger.
     ledger_uri: str | None = None
+    # Why no run may open it: the message about a property that names a class or a host; None: there is no such property.
+    unsafe: str | None = None
 
     @property
     def places(self) -> tuple[str, ...]:

@@ -6,7 +6,7 @@ connects. A property `spark.X` is for Spark only, and overrides X there.
 
 import os
 import stat
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, cast
@@ -20,7 +20,7 @@ from pyiceberg.utils.config import Config, merge_config
 
 from lethe.base.errors import InputError
 from lethe.hadoop import catalog as folder_catalog
-from lethe.iceberg import file_io, unknown_types
+from lethe.iceberg import file_io, unknown_types, views
 from lethe.storage.vended import VendingCatalog
 from lethe.uri import Backend, backend_of
 from lethe.uri import is_local as is_local_uri
@@ -36,6 +36,8 @@ _VENDED_CREDENTIALS = ("header.X-Iceberg-Access-Delegation", "vended-credentials
 # the way of authentication and the signature (SigV4).
 _OF_REST = ("credential", "token", "oauth2-server-uri", "scope", "audience", "resource", "prefix")
 _OF_REST_BY_PREFIX = ("header.", "rest.")
+# Properties that are maps in PyIceberg's configuration, which reads them from the file itself.
+_NESTED = ("ssl.", "auth.")
 # The credentials that sign requests to a REST catalog (SigV4): PyIceberg's names, and those of Iceberg's Java library.
 _OF_SIGNER = {
     "client.access-key-id": "rest.access-key-id",
@@ -103,7 +105,16 @@ def _parsed(file: Path, _version: tuple[int, int, int]) -> dict[str, dict[str, s
         _version: The inode, the time of the last change in nanoseconds, and the size of the file.
     """
     known: dict[str, Any] = (yaml.safe_load(file.read_text()) or {}).get("catalog") or {}
-    return {name: {k: _text(v) for k, v in (own or {}).items()} for name, own in known.items()}
+    return {name: dict(_flat(own or {})) for name, own in known.items()}
+
+
+def _flat(own: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, str]]:
+    """The properties, with the names of those within others joined by dots: `ssl.client.cert`."""
+    for name, value in own.items():
+        if isinstance(value, dict):
+            yield from _flat(value, f"{above}{name}.")
+        else:
+            yield f"{above}{name}", _text(value)
 
 
 def _text(value: Any) -> str:
@@ -111,10 +122,12 @@ def _text(value: Any) -> str:
 
 
 def load(name: str, path: Path | None = None) -> Catalog:
-    """Open a catalog with PyIceberg. Raises: InputError (UnknownCatalog, UnsupportedCatalog); what the catalog raises if
-    unavailable."""
+    """Open a catalog with PyIceberg. Its `load_table` refuses views by name (`lethe.iceberg.views`).
+
+    Raises: InputError (UnknownCatalog, UnsupportedCatalog); what the catalog raises if unavailable.
+    """
     unknown_types.install()
-    own = {k: v for k, v in properties(name, path).items() if not k.startswith("spark.")}
+    own = {k: v for k, v in properties(name, path).items() if not k.startswith(("spark.", *_NESTED))}
     if is_folder(own):
         return folder_catalog.FolderCatalog(name, **{**_TIMEOUTS, **own})
     if own.get("uri", "").startswith("postgresql"):
@@ -126,7 +139,7 @@ def load(name: str, path: Path | None = None) -> Catalog:
         defaults = {**_TIMEOUTS, PY_IO_IMPL: file_io.IMPLEMENTATION, "init_catalog_tables": "false"}
         catalog = _without_tables_properties(load_catalog(name, **{**defaults, **own}))
     _refuse_nessie(name, catalog.properties)
-    return catalog
+    return views.refuse_views(catalog)
 
 
 def _without_tables_properties(catalog: Catalog) -> Catalog:

@@ -3,21 +3,27 @@
 from datetime import datetime
 
 from pyiceberg.catalog import Catalog
+from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 
 from lethe.base.errors import InputError
 from lethe.iceberg import catalogs
 from lethe.iceberg.facts import TableFacts
+from lethe.iceberg.views import require_no_view
 
 
 def load_table(name: str, catalog: Catalog | None = None) -> Table:
     """Load `catalog.namespace.table`, or `namespace.table` of the given catalog.
 
-    Raises: InputError (InvalidRead, UnknownCatalog); what the catalog raises if unavailable.
+    Raises: InputError (InvalidRead, UnknownCatalog, TableIsView); what the catalog raises if unavailable.
     """
     if catalog is not None:
-        return catalog.load_table(name)
+        try:
+            return catalog.load_table(name)
+        except NoSuchTableError:
+            require_no_view(catalog, name)
+            raise
     catalog_name, dot, rest = name.partition(".")
     if not dot or "." not in rest:
         raise InputError("InvalidRead", f"{name!r} is not a table name: expected catalog.namespace.table.")

@@ -3,6 +3,7 @@
 from lethe.base import names
 from lethe.base.errors import InputError
 from lethe.iceberg import catalogs
+from lethe.iceberg.views import require_no_view
 
 from lethe_spark.commit.table_checks import check_and_observe, has_recorded_start, is_settled
 from lethe_spark.commit.table_state import check_table
@@ -16,7 +17,7 @@ def open_table(context: RunContext, prepare: bool = True) -> SparkTable:
 
     Args:
         prepare: False: only check the table, and change nothing.
-    Raises: InputError: TableNotFound, TableHoldsBatches, TableClaimed, TableNotPrepared, BatchColumnMissing,
+    Raises: InputError: TableNotFound, TableIsView, TableHoldsBatches, TableClaimed, TableNotPrepared, BatchColumnMissing,
         BufferOverlapsTable, FormatVersionTooOld, InvalidTableDefinition. TableError (TableReplaced).
     """
     wanted = context.spec.table
@@ -24,6 +25,7 @@ def open_table(context: RunContext, prepare: bool = True) -> SparkTable:
     claim = {names.CLAIM: context.spec.dataset.claim}
     table = SparkTable.load(context.spark, wanted.catalog, wanted.name)
     if table is None:
+        require_no_view(catalogs.load(wanted.catalog), wanted.name)
         check_table(context, None)
         if wanted.create is None or not prepare:
             raise InputError(

@@ -1,5 +1,6 @@
 """A reconcile of a Dataset whose table and buffer are real, on SQLite and local files."""
 
+import sqlite3
 import threading
 from collections import Counter
 from pathlib import Path
@@ -26,7 +27,7 @@ from lethe_operator.settings import Settings
 from tests.support.builders import NOW, a_batch
 from tests.support.fake_cluster import Client, watched
 from tests.support.resources import a_restatement, a_restatement_body
-from tests.support.small_lake import FLIGHTS, SmallLake
+from tests.support.small_lake import FLIGHTS, SmallLake, claimed_table
 
 
 @pytest.fixture
@@ -88,6 +89,59 @@ def test_before_there_is_a_table_everything_waits(bare: SmallLake) -> None:
 
     assert isinstance(world.table, NoTable)
     assert told(world) == (["A", "B"], 0, [])
+
+
+def condition(lake: SmallLake, kind: str) -> dict[str, str]:
+    found: dict[str, str] = next(c for c in lake.status()["conditions"] if c["type"] == kind)
+    return found
+
+
+def test_a_table_whose_properties_configure_a_jvm_stops_its_dataset_until_they_are_gone(lake: SmallLake) -> None:
+    """No run starts, only to be refused."""
+    name = "write.location-provider.impl"
+    with lake.table.transaction() as change:
+        change.set_properties({name: "evil.Class"})
+    operator = lake.operator()
+
+    operator(FLIGHTS)
+    stalled, jobs = condition(lake, "Stalled"), lake.jobs()
+    with lake.table.transaction() as change:
+        change.remove_properties(name)
+    operator(FLIGHTS)
+
+    assert (stalled["status"], stalled["reason"]) == ("True", "UnsafeProperty")
+    assert f"the table property {name} names a class" in stalled["message"]
+    assert "evil" not in stalled["message"]
+    assert jobs == []
+    assert condition(lake, "Stalled")["status"] == "False"
+    assert len(lake.jobs()) == 1
+
+
+def test_a_view_in_the_place_of_the_table_stops_the_dataset_until_it_is_gone(bare: SmallLake) -> None:
+    """Whether or not the Dataset would create its table, and whether the catalog was polled before."""
+    tables = TableReader()
+    assert isinstance(seen(bare, tables).table, NoTable)
+    tables.forget("ns/flights")
+    as_view(bare)
+
+    first, second = seen(bare, tables).table, seen(bare, tables).table
+    with sqlite3.connect(bare.home / "c.db") as database:
+        database.execute("DELETE FROM iceberg_tables")
+    database.close()
+
+    for found in (first, second):
+        assert isinstance(found, Unavailable)
+        assert (found.reason, found.transient) == ("TableIsView", False)
+        assert "air.flights is a view in the catalog lite" in found.message
+    assert isinstance(seen(bare, tables).table, NoTable)
+
+
+def as_view(lake: SmallLake) -> None:
+    """Let the catalog have a view of that name, as Iceberg's Java library would write it."""
+    claimed_table(lake.catalog)
+    with sqlite3.connect(lake.home / "c.db") as database:
+        database.execute("UPDATE iceberg_tables SET iceberg_type = 'VIEW'")
+    database.close()
 
 
 def test_nothing_is_listed_while_the_promoted_batches_are_unknown(lake: SmallLake, tmp_path: Path) -> None:

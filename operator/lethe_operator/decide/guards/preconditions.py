@@ -184,6 +184,8 @@ def _with_table(dataset: Dataset, view: TableView, world: World) -> RunBlocker |
     other = _another(dataset, world)
     if other is not None:
         return other
+    if view.unsafe is not None:
+        return RunBlocker(Reason.UNSAFE_PROPERTY, f"Dataset {name}: {view.unsafe}", transient=False)
     stopped = rollback.stopped(dataset, view)
     if stopped:
         return RunBlocker(Reason.TABLE_ROLLED_BACK, stopped, transient=False)
