@@ -5,31 +5,26 @@ and sends the credentials of the configuration to hosts in it. Only a Java class
 talks to a server of this process, which sends on each request as it is, and leaves in the answer only what
 `lethe.guards.properties` allows.
 
-A catalog whose requests are signed (SigV4) is asked directly: the signature covers the name of the host.
+This server also signs requests (SigV4), and uses the proxy and the certificates of the configuration (`rest_upstream`).
 """
 
 import json
 import logging
-import os
 import threading
 from collections.abc import Mapping
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-import certifi
-import urllib3
 from lethe.base.errors import InputError
 from lethe.guards import properties as allowed
 from lethe.iceberg import catalogs
 from urllib3.exceptions import HTTPError
 
 from lethe_spark.sql.loopback import TOKEN, Answer, LoopbackServer, NoAnswer, Request, error
+from lethe_spark.sql.rest_upstream import AUTH_TYPE, OF_CONNECTION, SIGNED, SIGV4, Upstream
 
 log = logging.getLogger(__name__)
 
-# Seconds to connect, and until the catalog sends something. The client has limits of its own.
-_TIMEOUTS: Final = urllib3.Timeout(connect=5.0, read=300.0)
-_CONNECTIONS: Final = 16  # that are kept
 # Of one connection, and what both ends set themselves.
 _HOP_BY_HOP: Final = frozenset(
     {
@@ -37,11 +32,13 @@ _HOP_BY_HOP: Final = frozenset(
         *("host", "content-length", "content-encoding", "accept-encoding", "expect", TOKEN.lower()),
     }
 )
-# Properties with which the client would not reach this server, or not with a signature that the catalog accepts.
-_DIRECT: Final = ("rest.sigv4-enabled", "rest.client.proxy.", "rest.client.tls.")
 # What Iceberg reads of the answers that hold metadata or credentials, besides `config` and `storage-credentials`.
 _OF_TABLES: Final = ("metadata-location", "metadata")
 _OF_CONFIG: Final = ("endpoints", "idempotency-key-lifetime")
+
+
+TOKENS: Final = "oauth2-server-uri"
+TOKENS_PATH: Final = "/_lethe/tokens"  # on the guard
 
 
 class RestGuard:
@@ -49,13 +46,18 @@ class RestGuard:
 
     def __init__(self, name: str, uri: str, properties: Mapping[str, str]) -> None:
         """Args:
-        uri: Of the catalog.
-        properties: As the configuration file has them.
+            uri: Of the catalog.
+            properties: As the configuration file has them.
+        Raises: InputError (`UnsupportedCatalog`).
         """
         self.name = name
         self._uri = uri.rstrip("/")
         self._own = {**properties, "uri": uri}
-        self._pool = _pool_of(uri)
+        self._upstream = Upstream(name, uri, self._own)
+        # Tokens may come from another host, which the proxy and the certificates of the configuration are for, too.
+        self._tokens = tokens_elsewhere(self._own)
+        without_signature = {k: v for k, v in self._own.items() if k not in (SIGNED, AUTH_TYPE)}
+        self._of_tokens = Upstream(name, self._tokens, without_signature) if self._tokens else None
         self._server = LoopbackServer(self._answered, f"lethe-rest-guard-{name}")
 
     @property
@@ -71,15 +73,14 @@ class RestGuard:
 
     def _answered(self, request: Request) -> Answer:
         """Raises: NoAnswer, if the catalog gave none."""
+        headers = {**_end_to_end(request.headers), "Accept-Encoding": "gzip"}
         try:
-            answer = self._pool.urlopen(  # does not change the path, which may have encoded dots and slashes
-                request.method,
-                f"{urlsplit(self._uri).path}{request.path}",
-                body=request.body or None,
-                headers={**_end_to_end(request.headers), "Accept-Encoding": "gzip"},
-                retries=False,
-                redirect=False,
-            )
+            if self._of_tokens is not None and request.path == TOKENS_PATH:
+                answer = self._of_tokens.send(request.method, self._tokens, request.body, headers)
+            else:
+                answer = self._upstream.send(request.method, f"{self._uri}{request.path}", request.body, headers)
+        except InputError as e:
+            return error(400, "BadRequestException", str(e))
         except HTTPError as e:
             log.warning("catalog %s: %s after %s", self.name, type(e).__name__, request.method)
             raise NoAnswer from e
@@ -126,16 +127,11 @@ class RestGuard:
         ]
         if config or credentials:
             # Of the FileIO, which asks for new credentials in executors too, where this server is not.
+            config |= {k: v for k, v in self._own.items() if k.startswith(OF_CONNECTION)}
             config |= {"uri": self._uri, f"header.{TOKEN}": ""}
+            config |= {TOKENS: self._tokens} if self._tokens else {}
         kept = {k: document[k] for k in _OF_TABLES if k in document}
         return {**kept, "config": config, "storage-credentials": credentials}
-
-
-def _pool_of(uri: str) -> Any:
-    """Connections to the host of a URI, which trust the certificates that PyIceberg trusts."""
-    trusted = os.environ.get("REQUESTS_CA_BUNDLE") or os.environ.get("CURL_CA_BUNDLE") or certifi.where()
-    manager = urllib3.PoolManager(maxsize=_CONNECTIONS, timeout=_TIMEOUTS)
-    return manager.connection_from_url(uri, {"ca_certs": trusted} if urlsplit(uri).scheme == "https" else None)
 
 
 def _end_to_end(headers: Mapping[str, str]) -> dict[str, str]:
@@ -154,11 +150,30 @@ def spark_properties(name: str, properties: Mapping[str, str]) -> dict[str, str]
     conf = catalogs.spark_properties(name, properties)
     prefix = f"spark.sql.catalog.{name}."
     own = {k.removeprefix(prefix): v for k, v in conf.items() if k.startswith(prefix)}
-    if own.get("type") != "rest" or any(k.startswith(_DIRECT) for k in own):
+    if own.get("type") != "rest":
         return conf
     with _LOCK:
         known = _GUARDS.get(name)
         if known is None or known[0] != properties:
             # The guard of the old properties goes on: a run of another thread may be using it.
             known = _GUARDS[name] = (dict(properties), RestGuard(name, own["uri"], {**properties, **own}))
-    return {**conf, f"{prefix}uri": known[1].uri, f"{prefix}header.{TOKEN}": known[1].token}
+    to_guard = {"uri": known[1].uri, f"header.{TOKEN}": known[1].token, **_authentication(own)}
+    if tokens_elsewhere(own):
+        to_guard[TOKENS] = f"{known[1].uri}{TOKENS_PATH}"
+    kept = {k: v for k, v in own.items() if not k.startswith(OF_CONNECTION)}
+    others = {k: v for k, v in conf.items() if not k.startswith(prefix)}
+    return {**others, **{f"{prefix}{k}": v for k, v in {**kept, **to_guard}.items()}}
+
+
+def tokens_elsewhere(own: Mapping[str, str]) -> str:
+    """The URI of the service that gives tokens for the catalog; "": the catalog does, or none are needed."""
+    found = own.get(TOKENS, "")
+    return found if urlsplit(found).scheme in ("http", "https") else ""
+
+
+def _authentication(own: Mapping[str, str]) -> dict[str, str]:
+    """How the client authenticates besides the signature. Empty: as its other properties say."""
+    kind = own.get(AUTH_TYPE)
+    if kind == SIGV4:
+        kind = own.get("rest.auth.sigv4.delegate-auth-type")
+    return {AUTH_TYPE: kind} if kind else {}

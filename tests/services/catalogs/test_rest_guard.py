@@ -1,13 +1,23 @@
 """The server between Iceberg's Java client and a REST catalog: it forwards requests as they are, and filters answers."""
 
+import hashlib
+import hmac
 import json
+import ssl
+import subprocess
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qsl, quote
 
 import pytest
 import requests
+from lethe.base.errors import InputError
+from lethe.iceberg import catalogs
 from lethe_spark.sql import rest_guard
 from lethe_spark.sql.loopback import TOKEN
 from lethe_spark.sql.rest_guard import RestGuard
@@ -205,17 +215,193 @@ def test_a_rest_catalog_has_one_guard_until_its_properties_change(monkeypatch: p
     )
 
 
-@pytest.mark.parametrize(
-    "own",
-    [
-        {"type": "sql", "uri": "sqlite:////c.db"},
-        {"type": "glue", "glue.region": "eu"},
-        {"type": "rest", "uri": "https://glue.eu.amazonaws.com/iceberg", "rest.sigv4-enabled": "true"},
-        {"type": "rest", "uri": "https://catalog.example", "spark.rest.client.proxy.hostname": "proxy.example"},
-    ],
-)
-def test_other_catalogs_and_signed_requests_have_none(own: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("own", [{"type": "sql", "uri": "sqlite:////c.db"}, {"type": "glue", "glue.region": "eu"}])
+def test_other_catalogs_have_none(own: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rest_guard, "_GUARDS", {})
 
     assert rest_guard.spark_properties("main", own).get("spark.sql.catalog.main.uri", "") != "http://127.0.0.1"
     assert rest_guard._GUARDS == {}
+
+
+def test_the_client_leaves_its_connection_to_the_guard(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else it would sign for the address of the guard, or look for it behind the proxy."""
+    monkeypatch.setattr(rest_guard, "_GUARDS", {})
+    of_connection = {
+        "rest.auth.type": "sigv4",
+        "rest.auth.sigv4.delegate-auth-type": "oauth2",
+        "rest.sigv4-enabled": "true",
+        "spark.rest.client.proxy.hostname": "proxy.example",
+        "spark.rest.client.tls.configurer-impl": "evil.Class",
+    }
+    own = {"type": "rest", "uri": "https://glue.eu.amazonaws.com/iceberg", "client.region": "eu", "token": "t"}
+
+    own |= {"oauth2-server-uri": "https://login.example/token"}
+    found = rest_guard.spark_properties("main", {**own, **of_connection})
+
+    of_rest = {k.removeprefix("spark.sql.catalog.main."): v for k, v in found.items() if ".main.rest." in k}
+    assert of_rest == {"rest.auth.type": "oauth2"}
+    assert found["spark.sql.catalog.main.uri"].startswith("http://127.0.0.1:")
+    tokens = found["spark.sql.catalog.main.oauth2-server-uri"]
+    assert tokens == f"{found['spark.sql.catalog.main.uri']}{rest_guard.TOKENS_PATH}"
+
+
+# --- the connection to the catalog ------------------------------------------------------------------------------------
+
+SIGNING = {
+    "rest.sigv4-enabled": "true",
+    "rest.signing-region": "eu-central-1",
+    "rest.signing-name": "glue",
+    "client.access-key-id": "AKIDEXAMPLE",
+    "client.secret-access-key": "of-the-signer",
+}
+
+
+def signature(method: str, path: str, headers: dict[str, str], body: bytes, secret: str) -> str:
+    """That of Amazon's description of the algorithm, for the headers that the request says are signed."""
+    names = headers["authorization"].split("SignedHeaders=")[1].split(",")[0]
+    scope = headers["authorization"].split("Credential=")[1].split(",")[0].partition("/")[2]
+    address, _, query = path.partition("?")
+    pairs = sorted((quote(k, safe=""), quote(v, safe="")) for k, v in parse_qsl(query, keep_blank_values=True))
+    canonical = "\n".join(
+        [
+            *(method, quote(address), "&".join(f"{k}={v}" for k, v in pairs)),
+            *(f"{name}:{headers[name].strip()}" for name in names.split(";")),
+            *("", names, hashlib.sha256(body).hexdigest()),
+        ]
+    )
+    text = "\n".join(["AWS4-HMAC-SHA256", headers["x-amz-date"], scope, hashlib.sha256(canonical.encode()).hexdigest()])
+    key = f"AWS4{secret}".encode()
+    for part in (*scope.split("/"), text):
+        key = hmac.digest(key, part.encode(), "sha256")
+    return key.hex()
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body"),
+    [
+        ("GET", "/v1/config?warehouse=arn%3Aaws%3As3tables%3Aeu%3A1%3Abucket%2Fb&empty=", b""),
+        ("POST", "/v1/a%2Fb/namespaces/x%1Fy/tables/t", b'{"a": 1}'),
+    ],
+)
+def test_a_request_is_signed_for_the_host_of_the_catalog(catalog: Catalog, method: str, path: str, body: bytes) -> None:
+    with guarding(catalog, **SIGNING) as guard:
+        headers = {"X-Tenant": "a", "Authorization": "Bearer own"}
+        assert ask(guard, path, method, data=body, headers=headers).status_code == 200
+
+    ((heard_method, heard_path, heard, heard_body),) = catalog.heard
+    assert (heard_method, heard_path, heard_body) == (method, f"/api{path}", body)
+    assert heard["authorization"].startswith("AWS4-HMAC-SHA256 Credential=AKIDEXAMPLE/")
+    assert "/eu-central-1/glue/aws4_request" in heard["authorization"]
+    assert heard["authorization"].endswith(f"Signature={signature(method, heard_path, heard, body, 'of-the-signer')}")
+    assert {"host", "x-tenant"} <= set(heard["authorization"].split("SignedHeaders=")[1].split(",")[0].split(";"))
+    assert heard["original-authorization"] == "Bearer own"
+
+
+def test_answers_to_signed_requests_are_filtered_and_files_can_ask_for_new_credentials(catalog: Catalog) -> None:
+    catalog.answers(metadata={}, config={**canaries(NOWHERE, "refused", "configuration"), **VENDED})
+    with guarding(catalog, **SIGNING) as guard:
+        found = ask(guard, "/v1/namespaces/a/tables/t").json()
+
+    of_signer = {k: v for k, v in SIGNING.items() if k == "rest.sigv4-enabled"}
+    assert found["config"] == {**VENDED, **of_signer, "uri": f"{catalog.proxy.endpoint}/api", f"header.{TOKEN}": ""}
+
+
+def test_requests_without_a_region_to_sign_for_are_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("AWS_DEFAULT_REGION", "AWS_REGION"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("AWS_CONFIG_FILE", "/nowhere")
+    without = {k: v for k, v in SIGNING.items() if k != "rest.signing-region"}
+
+    with pytest.raises(InputError, match="main: requests are signed, and no region is known"):
+        RestGuard("main", "https://catalog.example", without)
+
+
+def test_requests_go_through_the_proxy_of_the_configuration(catalog: Catalog) -> None:
+    host, port = catalog.proxy.endpoint.removeprefix("http://").split(":")
+    proxy = {"hostname": host, "port": port, "username": "u", "password": "p"}
+    guard = RestGuard("main", "http://catalog.example/api", {f"rest.client.proxy.{k}": v for k, v in proxy.items()})
+    try:
+        assert ask(guard, "/v1/a%2Fb/namespaces").status_code == 200
+    finally:
+        guard.close()
+
+    ((_, path, heard, _),) = catalog.heard
+    assert path == "http://catalog.example/api/v1/a%2Fb/namespaces"
+    assert (heard["host"], heard["proxy-authorization"]) == ("catalog.example", "Basic dTpw")
+
+
+def test_tokens_of_another_service_come_through_the_guard_and_without_a_signature(catalog: Catalog) -> None:
+    """The client does not know the proxy, and the service must not learn the token of the guard."""
+    catalog.answers(access_token="t", token_type="bearer")
+    tokens = f"{catalog.proxy.endpoint}/login/token?x=1"
+    with guarding(catalog, **SIGNING, **{rest_guard.TOKENS: tokens}) as guard:
+        found = ask(guard, rest_guard.TOKENS_PATH, "POST", data=b"grant_type=client_credentials").json()
+        catalog.answers(metadata={}, config=VENDED)
+        table = ask(guard, "/v1/namespaces/a/tables/t").json()
+
+    (method, path, heard, body), _ = catalog.heard
+    assert (method, path, body) == ("POST", "/login/token?x=1", b"grant_type=client_credentials")
+    assert {"authorization", TOKEN.lower()}.isdisjoint(heard)
+    assert found["access-token"] == "t"
+    assert table["config"][rest_guard.TOKENS] == tokens
+
+
+@pytest.fixture
+def https(tmp_path: Path) -> Iterator[tuple[str, str, str]]:
+    """A catalog with a certificate of its own, which asks for the same certificate of its clients: URI, certificate, key."""
+    certificate, key = str(tmp_path / "tls.crt"), str(tmp_path / "tls.key")
+    made = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "1", "-subj", "/CN=localhost"]
+    names = ["-addext", "subjectAltName=DNS:localhost", "-keyout", key, "-out", certificate]
+    subprocess.run([*made, *names], check=True, capture_output=True)
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response_only(200)
+            self.send_header("Content-Length", "2")
+            self.end_headers()
+            self.wfile.write(b"{}")
+
+        def log_message(self, *_: Any) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=certificate)
+    tls.load_cert_chain(certificate, key)
+    tls.verify_mode = ssl.CERT_REQUIRED
+    server.socket = tls.wrap_socket(server.socket, server_side=True)
+    server.daemon_threads = True
+    threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
+    yield f"https://localhost:{server.server_port}", certificate, key
+    server.shutdown()
+    server.server_close()
+
+
+def test_the_guard_has_the_certificates_of_the_configuration(https: tuple[str, str, str]) -> None:
+    uri, certificate, key = https
+    for own, is_trusted in (
+        ({"ssl.cabundle": certificate, "ssl.client.cert": certificate, "ssl.client.key": key}, True),
+        ({"ssl.cabundle": certificate}, False),
+        ({"ssl.client.cert": certificate, "ssl.client.key": key}, False),
+    ):
+        guard = RestGuard("main", uri, own)
+        try:
+            if is_trusted:
+                assert ask(guard, "/v1/config").json() == {}
+            else:
+                with pytest.raises(requests.exceptions.ConnectionError):
+                    ask(guard, "/v1/config")
+        finally:
+            guard.close()
+
+
+def test_properties_within_others_are_read_from_the_configuration_file(tmp_path: Path) -> None:
+    """PyIceberg has its certificates there."""
+    file = tmp_path / ".pyiceberg.yaml"
+    file.write_text("catalog: {main: {uri: 'https://c', ssl: {cabundle: /ca.pem, client: {cert: /c, key: /k}}}}")
+
+    assert catalogs.properties("main", file) == {
+        "uri": "https://c",
+        "ssl.cabundle": "/ca.pem",
+        "ssl.client.cert": "/c",
+        "ssl.client.key": "/k",
+    }
