@@ -101,6 +101,8 @@ def _scan(opened: Opened, how: dict[str, Any]) -> Scan:
         try:
             Condition.of(schema, how["condition"])
         except InputError as e:
+            if e.reason == "UnknownType":
+                raise
             raise InputError(
                 "InvalidFilter",
                 f"--filter is not a valid condition on {opened.name}: {e.message} Its columns are {', '.join(known)}. "

@@ -77,6 +77,7 @@ from pyiceberg.types import (
 )
 
 from lethe.base.errors import InputError
+from lethe.iceberg.unknown_types import require_known
 
 _ORDERED: Final = {LessThan: "<", LessThanOrEqual: "<=", GreaterThan: ">", GreaterThanOrEqual: ">="}
 _OPPOSITE: Final = {"=": "!=", "!=": "=", "<": ">=", "<=": ">", ">": "<=", ">=": "<"}
@@ -418,7 +419,8 @@ class Condition:
 
     @classmethod
     def of(cls, schema: Schema, expression: str | BooleanExpression | None) -> "Condition":
-        """Raises: InputError (InvalidRead), if it is not a condition on rows of the schema. The text contains no values."""
+        """Raises: InputError (InvalidRead, UnknownType), if it is not a condition on rows of the schema. The text contains no
+        values."""
         if expression is None:
             return cls(_Constant(True), schema)
         try:
@@ -488,6 +490,7 @@ def _column(schema: Schema, predicate: UnboundPredicate) -> Column:
         raise InputError(
             "InvalidRead", f"the filter names the column {reference.name}, but the columns are {known}."
         ) from None
+    require_known(schema, [reference.name], "the filter")
     path = _path(schema.fields, field.field_id)
     if path is None:
         raise InputError(

@@ -10,7 +10,7 @@ from lethe.base.errors import InputError
 from lethe_spark.jvm.spark_table import SparkTable
 from pyspark.sql import SparkSession
 
-from tests.spark.parameters import some
+from tests.spark.parameters import some, tuples
 from tests.spark.support.story import Story, of_arrow, of_batches, of_spark
 from tests.support.lake import Lake
 
@@ -84,6 +84,52 @@ def test_values_of_such_a_column_survive_a_vacuum(spark: SparkSession, lake: Lak
 
     (found,) = spark.sql(f"SELECT v, to_json(shape) AS shape FROM {story.full_name}").collect()
     assert (found["v"], found["shape"]) == (8, '{"a":2}')
+
+
+@pytest.mark.parametrize(
+    ("kind", "shreds"),
+    tuples(
+        [("variant", False), ("variant", True), ("struct<a: int, b: array<variant>>", False)],
+        ("variant", True),
+    ),
+)
+def test_files_with_values_of_such_a_column_are_read_without_them(
+    spark: SparkSession, lake: Lake, kind: str, shreds: bool
+) -> None:
+    """While the table has the column, and after it was dropped. Also where the values are stored as columns of their own."""
+    story = Story.begin(spark, lake, format_version=3)
+    story.put("A")
+    story.consolidate("A")
+    before = story.head().snapshot_id
+    if shreds:
+        spark.sql(f"ALTER TABLE {story.full_name} SET TBLPROPERTIES ('write.parquet.shred-variants' = 'true')")
+    spark.sql(f"ALTER TABLE {story.full_name} ADD COLUMN shape {kind}")
+    shape = (
+        """parse_json('{"x": 1, "y": ["a"]}')"""
+        if kind == "variant"
+        else "struct(1 AS a, array(parse_json('[1]')) AS b)"
+    )
+    spark.sql(f"INSERT INTO {story.full_name} SELECT 7, 1, 'B', {shape}")
+    others = [{"v": 7, "day": 1, "batch_id": "B"}]
+
+    def read(**how: Any) -> list[dict[str, Any]]:
+        found = lethe.scan(story.full_name, columns=("v", "day", "batch_id"), filter="batch_id = 'B'", **how)
+        return found.to_arrow().to_pylist()
+
+    assert read() == others
+    with pytest.raises(InputError, match="the filter: column shape has the type"):
+        lethe.scan(story.full_name, columns=("v",), filter="shape IS NULL")
+    assert lethe_spark.read(spark, story.full_name, filter="shape IS NOT NULL").select("v").collect() == [(7,)]
+
+    spark.sql(f"ALTER TABLE {story.full_name} DROP COLUMN shape")
+
+    assert read() == others
+    assert read(since=before) == others
+    assert of_arrow(lethe.scan(story.full_name).to_arrow()) == of_batches("A") + Counter([("B", 7, 1)])
+    assert story.revert("A").succeeded
+    assert lethe.scan(story.full_name).to_arrow().to_pylist() == others
+    with pytest.raises(InputError, match="shape"):
+        lethe_spark.read(spark, story.full_name, filter="shape IS NULL")
 
 
 def test_a_required_column_of_such_a_type_stops_batches_and_names_itself(spark: SparkSession, lake: Lake) -> None:
