@@ -1,6 +1,5 @@
 """Other writers, which do not know ledgers: Spark SQL, PyIceberg, and Iceberg's Java library. I/O."""
 
-import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -12,6 +11,7 @@ from pyiceberg.table import Table
 
 from tests.model.rows import COLUMNS, Rows, as_arrow
 from tests.spark.model.dataset import Dataset
+from tests.spark.support.streaming_writer import delete_by_equality
 
 
 @dataclass(frozen=True)
@@ -40,36 +40,10 @@ class Strangers:
 
     def _delete_by_equality(self, v: int) -> None:
         """Commit a global equality delete of one value of `v`, as a streaming writer does."""
-        java = self._java()
         jvm = self.dataset.spark.sparkContext._jvm
         assert jvm is not None
-        api = jvm.org.apache.iceberg
-        field = java.schema().findField("v")
-        factory = api.data.GenericAppenderFactory(
-            java.schema(),
-            api.PartitionSpec.unpartitioned(),
-            _ints(jvm, [field.fieldId()]),
-            java.schema().select("v"),
-            None,
-        )
-        path = f"{java.location()}/data/{uuid.uuid4()}-eq-deletes.parquet"
-        output = java.io().newOutputFile(path)
-        unpartitioned = next(s for s in java.specs().values() if s.isUnpartitioned())
-        writer = api.deletes.EqualityDeleteWriter(
-            factory.newAppender(output, api.FileFormat.PARQUET),
-            api.FileFormat.PARQUET,
-            path,
-            unpartitioned,
-            None,
-            None,
-            None,
-            _ints(jvm, [field.fieldId()]),
-        )
-        record = api.data.GenericRecord.create(java.schema().select("v"))
-        record.setField("v", jvm.java.lang.Long(v))
-        writer.write(record)
-        writer.close()
-        java.newRowDelta().addDeletes(writer.toDeleteFile()).commit()
+        spec_id = next(s.specId() for s in self._java().specs().values() if s.isUnpartitioned())
+        delete_by_equality(self.dataset, "v", jvm.java.lang.Long(v), spec_id)
 
     # --- layout ---------------------------------------------------------------------------------------------------
 
@@ -191,11 +165,3 @@ class Strangers:
             yield
         finally:
             self._sql(f"ALTER TABLE {{t}} UNSET TBLPROPERTIES ('{name}')")
-
-
-def _ints(jvm: object, values: list[int]) -> object:
-    api = jvm  # py4j makes the array
-    array = api.java.lang.reflect.Array.newInstance(api.java.lang.Integer.TYPE, len(values))  # type: ignore[attr-defined]
-    for n, value in enumerate(values):
-        array[n] = value
-    return array

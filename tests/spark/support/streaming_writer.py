@@ -2,20 +2,30 @@
 
 import itertools
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Protocol
 
 from lethe_spark.jvm.spark_table import SparkTable
-
-from tests.spark.support.story import Story
+from pyspark.sql import SparkSession
 
 _NUMBERS = itertools.count(1)
 
 
-def delete_by_equality(story: Story, column: str, value: Any, spec_id: int, partition: Sequence[Any] = ()) -> str:
+class Place(Protocol):
+    """A table of a Spark session."""
+
+    @property
+    def spark(self) -> SparkSession: ...
+    @property
+    def catalog(self) -> str: ...
+    @property
+    def name(self) -> str: ...
+
+
+def delete_by_equality(story: Place, column: str, value: Any, spec_id: int, partition: Sequence[Any] = ()) -> str:
     """Delete the older rows with this value, in one partition of a spec. Returns: the path of the delete file.
 
     Args:
-        column: Of type string or int.
+        column: Of type string, int or boolean; of another type, `value` is a Java object.
         partition: The values of the partition; those that are left out are null.
     """
     found = SparkTable.load(story.spark, story.catalog, story.name)
