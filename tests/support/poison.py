@@ -3,6 +3,7 @@
 import gzip
 import io
 import random
+from collections.abc import Sequence
 
 import fastavro
 import pyarrow as pa
@@ -15,9 +16,9 @@ def deep_json(levels: int) -> bytes:
     return b'{"v":1,"day":1,"x":' + b'{"a":' * levels + b"1" + b"}" * levels + b"}\n"
 
 
-def rows_of_no_bytes(rows: int = 10**15) -> bytes:
+def rows_of_no_bytes(rows: int = 10**15, names: Sequence[str] = ("v", "day")) -> bytes:
     """An Avro file with a block of rows that take no bytes."""
-    schema = {"type": "record", "name": "row", "fields": [{"name": n, "type": "null"} for n in ("v", "day")]}
+    schema = {"type": "record", "name": "row", "fields": [{"name": n, "type": "null"} for n in names]}
     out = io.BytesIO()
     fastavro.writer(out, schema, [], sync_marker=b"s" * 16)
     return out.getvalue() + _varint(rows) + _varint(0) + b"s" * 16

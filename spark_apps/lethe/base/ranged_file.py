@@ -2,7 +2,9 @@
 
 import io
 from abc import abstractmethod
-from typing import Any
+from typing import Any, Final
+
+_PART_BYTES: Final = 8 * 1024**2
 
 
 class RangedFile(io.RawIOBase):
@@ -37,6 +39,17 @@ class RangedFile(io.RawIOBase):
 
     def tell(self) -> int:
         return self._at
+
+    def readall(self) -> bytes:
+        """The rest, in few parts; Python's own method reads a few KiB at a time. Raises: what `read_part` raises."""
+        parts: list[bytes] = []
+        while self._at < self.size:
+            part = bytes(self.read_part(self._at, min(self.size - self._at, _PART_BYTES)))
+            if not part:
+                break
+            self._at += len(part)
+            parts.append(part)
+        return b"".join(parts)
 
     def readinto(self, buffer: Any) -> int:
         """Raises: what `read_part` raises."""

@@ -252,7 +252,8 @@ def _verify_storage(
             unread |= rows.unreadable
         if values:
             task = bar.add_task("values", total=len(listed.paths))
-            objects = storage_check.objects_with_values(listed, values, partial(bar.advance, task))
+            schemas = [*opened.table.schemas().values()]
+            objects = storage_check.objects_with_values(listed, values, schemas, partial(bar.advance, task))
             found += _found_in_storage("", "ValueIsThere", "objects with one of the values", objects.holding)
             unread |= objects.unreadable
     found += (Problem("", "NotReadable", f"{path} cannot be searched: {why}.") for path, why in sorted(unread.items()))

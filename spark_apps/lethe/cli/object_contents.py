@@ -13,10 +13,10 @@ import lzma
 import tarfile
 import uuid
 import zipfile
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, BinaryIO, Final
+from typing import Any, BinaryIO, Final, TypeAlias
 from urllib.parse import quote, quote_plus
 
 import fastavro
@@ -24,6 +24,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyarrow import orc
+
+from lethe.ingest.arrow_types import is_list
 
 MIN_VALUE_BYTES: Final = 5  # almost every compressed file contains a shorter value by chance
 MAX_DEPTH: Final = 5  # archives in archives
@@ -37,18 +39,34 @@ class Unreadable(Exception):
 
 
 @dataclass(frozen=True)
+class Bound:
+    """A value of a column in a manifest: the least or the greatest of a file."""
+
+    field_id: int
+    value: bytes
+
+
+Part: TypeAlias = bytes | pa.Array | Bound
+
+
+@dataclass(frozen=True)
 class Values:
     """Values to search for, in all forms in which files have them."""
 
     texts: tuple[str, ...]
+    bounds: Mapping[int, frozenset[bytes]] = field(
+        default_factory=dict, repr=False
+    )  # by field id, as manifests have them
     _forms: tuple[bytes, ...] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         forms = {form for text in self.texts for form in _forms_of(text) if len(form) >= MIN_VALUE_BYTES}
         object.__setattr__(self, "_forms", tuple(sorted(forms)))
 
-    def are_in(self, part: bytes | pa.Array) -> bool:
+    def are_in(self, part: Part) -> bool:
         """Whether one of the values is in a part of an object: anywhere in bytes, or as a value of a column or within one."""
+        if isinstance(part, Bound):
+            return part.value in self.bounds.get(part.field_id, ())
         if isinstance(part, bytes):
             return any(form in part for form in self._forms)
         return any(self._is_in_leaf(leaf) for leaf in _leaves(part))
@@ -100,7 +118,7 @@ def holds_batch(stream: BinaryIO, column: str, field_id: int, batch_ids: Collect
     return any(pc.any(pc.is_in(pc.cast(ids, pa.large_string()), value_set=wanted)).as_py() for ids in found)
 
 
-def parts(content: bytes, depth: int = 0) -> Iterator[bytes | pa.Array]:
+def parts(content: bytes, depth: int = 0) -> Iterator[Part]:
     """The content as it is, and all that is encoded or compressed in it. Raises: Unreadable."""
     yield content
     if not content or content.startswith(_KNOWN):
@@ -116,7 +134,7 @@ def parts(content: bytes, depth: int = 0) -> Iterator[bytes | pa.Array]:
         raise Unreadable("its format is not known")
 
 
-def _of_parquet(content: bytes, _: int) -> Iterator[bytes | pa.Array]:
+def _of_parquet(content: bytes, _: int) -> Iterator[Part]:
     file = pq.ParquetFile(io.BytesIO(content))
     yield repr(file.metadata.metadata).encode()
     for batch in file.iter_batches():
@@ -129,20 +147,20 @@ def _of_orc(content: bytes, _: int) -> Iterator[pa.Array]:
         yield from file.read_stripe(stripe).columns
 
 
-def _of_avro(content: bytes, _: int) -> Iterator[bytes | pa.Array]:
+def _of_avro(content: bytes, _: int) -> Iterator[Part]:
     reader: Any = fastavro.reader(io.BytesIO(content))
     yield repr(reader.metadata).encode()
     for record in reader:
         scalars: list[str] = []
         for value in _scalars(record):
-            if isinstance(value, bytes):
+            if isinstance(value, bytes | Bound):
                 yield value
             else:
                 scalars.append(str(value))
         yield pa.array(scalars, pa.large_string())
 
 
-def _of_puffin(content: bytes, depth: int) -> Iterator[bytes | pa.Array]:
+def _of_puffin(content: bytes, depth: int) -> Iterator[Part]:
     """The blobs, as they are or unpacked. The types of blobs that Iceberg defines have no values of columns."""
     size = int.from_bytes(content[-12:-8], "little")
     footer = json.loads(content[-12 - size : -12])
@@ -156,30 +174,30 @@ def _of_puffin(content: bytes, depth: int) -> Iterator[bytes | pa.Array]:
             yield from parts(data, depth + 1)
 
 
-def _of_gzip(content: bytes, depth: int) -> Iterator[bytes | pa.Array]:
+def _of_gzip(content: bytes, depth: int) -> Iterator[Part]:
     with gzip.open(io.BytesIO(content)) as stream:
         yield from parts(_limited(stream), depth + 1)
 
 
-def _of_bz2(content: bytes, depth: int) -> Iterator[bytes | pa.Array]:
+def _of_bz2(content: bytes, depth: int) -> Iterator[Part]:
     with bz2.open(io.BytesIO(content)) as stream:
         yield from parts(_limited(stream), depth + 1)
 
 
-def _of_xz(content: bytes, depth: int) -> Iterator[bytes | pa.Array]:
+def _of_xz(content: bytes, depth: int) -> Iterator[Part]:
     with lzma.open(io.BytesIO(content)) as stream:
         yield from parts(_limited(stream), depth + 1)
 
 
-def _of_zstd(content: bytes, depth: int) -> Iterator[bytes | pa.Array]:
+def _of_zstd(content: bytes, depth: int) -> Iterator[Part]:
     yield from parts(_inflated(content, "zstd"), depth + 1)
 
 
-def _of_lz4(content: bytes, depth: int) -> Iterator[bytes | pa.Array]:
+def _of_lz4(content: bytes, depth: int) -> Iterator[Part]:
     yield from parts(_inflated(content, "lz4"), depth + 1)
 
 
-def _of_zip(content: bytes, depth: int) -> Iterator[bytes | pa.Array]:
+def _of_zip(content: bytes, depth: int) -> Iterator[Part]:
     with zipfile.ZipFile(io.BytesIO(content)) as archive:
         for member in archive.infolist():
             yield member.filename.encode()
@@ -187,7 +205,7 @@ def _of_zip(content: bytes, depth: int) -> Iterator[bytes | pa.Array]:
                 yield from parts(_limited(stream), depth + 1)
 
 
-def _of_tar(content: bytes, depth: int) -> Iterator[bytes | pa.Array]:
+def _of_tar(content: bytes, depth: int) -> Iterator[Part]:
     with tarfile.open(fileobj=io.BytesIO(content)) as archive:
         for member in archive:
             yield f"{member.name}\n{member.linkname}".encode()
@@ -195,11 +213,11 @@ def _of_tar(content: bytes, depth: int) -> Iterator[bytes | pa.Array]:
                 yield from parts(_limited(stream), depth + 1)
 
 
-def _encrypted(_: bytes, __: int) -> Iterator[bytes | pa.Array]:
+def _encrypted(_: bytes, __: int) -> Iterator[Part]:
     raise Unreadable("it is encrypted")
 
 
-_Unpack = Callable[[bytes, int], Iterator[bytes | pa.Array]]
+_Unpack = Callable[[bytes, int], Iterator[Part]]
 _FORMATS: Final[tuple[tuple[Callable[[bytes], bool], _Unpack], ...]] = (
     (lambda c: c.startswith(b"PAR1"), _of_parquet),
     (lambda c: c.startswith(b"PARE"), _encrypted),
@@ -216,7 +234,7 @@ _FORMATS: Final[tuple[tuple[Callable[[bytes], bool], _Unpack], ...]] = (
 )
 
 
-def _guarded(found: Iterator[bytes | pa.Array]) -> Iterator[bytes | pa.Array]:
+def _guarded(found: Iterator[Part]) -> Iterator[Part]:
     while True:
         try:
             part = next(found)
@@ -291,7 +309,7 @@ def _leaves(array: pa.Array) -> Iterator[pa.Array]:
     elif pa.types.is_map(kind):
         yield from _leaves(array.keys)
         yield from _leaves(array.items)
-    elif pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
+    elif is_list(kind):
         yield from _leaves(array.flatten())
     else:
         yield array
@@ -299,6 +317,9 @@ def _leaves(array: pa.Array) -> Iterator[pa.Array]:
 
 def _scalars(value: Any) -> Iterator[Any]:
     if isinstance(value, dict):
+        # Avro has no maps with keys of numbers, so a manifest has lists of such pairs.
+        if value.keys() == {"key", "value"} and isinstance(value["key"], int) and isinstance(value["value"], bytes):
+            yield Bound(value["key"], value["value"])
         for key, inner in value.items():
             yield key
             yield from _scalars(inner)

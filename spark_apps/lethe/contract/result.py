@@ -134,6 +134,10 @@ class RequestResult(Recorded):
     batch_ids_sha256: str | None = None  # of a list by reference; None: there is none
     already_deleted_batch_ids_count: int = 0  # batches that earlier requests had deleted
     replacement_withheld: bool | None = None  # True: its rows are not added; an earlier request deleted its batch id
+    replacement_uri: str | None = (
+        None  # of the folder whose rows it added; None: it added none, or an older version did
+    )
+    replacement_batch_id: str | None = None  # of these rows
     operation: RecordedOperation = None
     batch_ids: tuple[str, ...] = ()
     ledger_version: int | None = None  # of its commit; it orders requests; None: committed by an older version of Lethe

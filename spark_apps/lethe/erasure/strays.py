@@ -7,11 +7,11 @@ The caller must list the storage before it reads the table's metadata: then the 
 """
 
 import re
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import Enum
-from typing import Final
+from typing import Any, Final
 
 from lethe.base import names
 from lethe.erasure.metadata import WRITTEN
@@ -149,6 +149,21 @@ def find_strays(
 def _is_small(at: Place) -> bool:
     """Whether it is worth reading an object of a shared folder: most objects with such names contain nothing of a table."""
     return at.names[-2:-1] in _RECORD_NAMES or at.names[-1].endswith(CHECKSUM_SUFFIX) or at.names[-1:] == _MARKER
+
+
+def replacement_folders(
+    requests: Iterable[Mapping[str, Any]], open_erasures: Collection[OpenErasure]
+) -> tuple[str, ...]:
+    """The URIs of the folders from which Replays have read rows of the erasures. Of records, of which nothing is kept, those of
+    all Replays.
+
+    Args:
+        requests: The results of all requests, as the ledger has them.
+    """
+    erased = frozenset(i for e in open_erasures for i in e.result.batch_ids)
+    all_ = any(e.by_records for e in open_erasures)
+    found = ((str(r.get("replacementUri") or ""), r.get("replacementBatchId")) for r in requests)
+    return tuple(sorted({uri for uri, batch_id in found if uri and (all_ or batch_id in erased)}))
 
 
 def may_hold(stray: Stray, content: StrayContent, open_erasure: OpenErasure, writers: Sequence[Writer]) -> bool:

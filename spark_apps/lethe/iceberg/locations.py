@@ -11,13 +11,14 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
-import fastavro
 from pyiceberg.io import FileIO
 from pyiceberg.manifest import ManifestFile
 from pyiceberg.table import Table
 
 from lethe.base import names
+from lethe.decoder.objects import Unreadable
 from lethe.erasure.strays import TABLE_FILES, Locations
+from lethe.iceberg.found_metadata import documents_of, manifests_in
 from lethe.ledger.root import Location
 from lethe.uri import contains, place, surely_contains
 from lethe.vacuum.orphans import key_of
@@ -65,22 +66,18 @@ def of_this_table(table: Table, io: FileIO, locations: Locations, listed: Iterab
 
     Args:
         listed: The files below the locations, with the times of writing.
+    Raises: NoDecoder.
     """
     ours = {place(table.metadata_location), *(place(e.metadata_file) for e in table.metadata.metadata_log)}
-    of_folder: dict[str, list[str]] = {}
-    for path, _ in sorted(listed, key=lambda one: one[1], reverse=True):
+    folders: dict[str, list[str]] = {}  # of each metadata file that is not ours, the locations that it is in
+    for path, _ in listed:
         if path.endswith(TABLE_FILES) and place(path) not in ours:
-            for own in locations.own:
-                if contains(f"{own}/metadata", path):
-                    of_folder.setdefault(own, []).append(path)
-    known = (None, str(table.metadata.table_uuid))
-    with ThreadPoolExecutor(PARALLEL_READS) as pool:
-        # A metadata file of another table anywhere among them is enough, however many newer ones this table has left.
-        taken = {
-            own
-            for own, files in of_folder.items()
-            if any(u not in known for u in pool.map(lambda f: _uuid(io, f), files))
-        }
+            found = [own for own in locations.own if contains(f"{own}/metadata", path)]
+            if found:
+                folders[path] = found
+    # One metadata file of another table is enough, however many newer ones this table has left.
+    read = documents_of(io, folders)
+    taken = {own for path, found in folders.items() if _is_of_another(table, read[path]) for own in found}
     if not taken:
         return locations
     return Locations(
@@ -99,10 +96,11 @@ def _state(io: FileIO, file: str) -> Location | None:
     return found["location"], {str(k): str(v) for k, v in (found.get("properties") or {}).items()}
 
 
-def _uuid(io: FileIO, file: str) -> str | None:
-    """The table's UUID in a metadata file; None: the file is unreadable, or no metadata of a table."""
-    found = metadata_document(io, file)
-    return str(found["table-uuid"]) if found is not None and found.get("table-uuid") else None
+def _is_of_another(table: Table, document: Mapping[str, Any] | Unreadable | None) -> bool:
+    """Whether a metadata file may be that of another table. A damaged file is not."""
+    if isinstance(document, Unreadable):
+        return bool(document.why)
+    return document is not None and document.get("table-uuid") not in (None, str(table.metadata.table_uuid))
 
 
 def metadata_document(io: FileIO, file: str) -> Mapping[str, Any] | None:
@@ -139,29 +137,17 @@ def reachable(table: Table) -> set[str]:
 
 
 def reached_by(io: FileIO, document: Mapping[str, Any]) -> set[str]:
-    """The URIs of all metadata files that the metadata of a table names. Does not fail: of what is unreadable, only the name is
-    known.
+    """The URIs of all metadata files that the metadata of a table names. Of what is unreadable, only the name is known.
 
     Args:
         document: The parsed metadata.
+    Raises: NoDecoder.
     """
     found = {str(e.get("metadata-file")) for e in document.get("metadata-log") or ()}
     for kind in ("statistics", "partition-statistics"):
         found |= {str(s.get("statistics-path")) for s in document.get(kind) or ()}
     lists = [str(s["manifest-list"]) for s in document.get("snapshots") or () if s.get("manifest-list")]
-    with ThreadPoolExecutor(PARALLEL_READS) as pool:
-        for manifests in pool.map(lambda uri: _manifests_in(io, uri), lists):
-            found.update(manifests)
-    return found.union(lists)
-
-
-def _manifests_in(io: FileIO, uri: str) -> list[str]:
-    try:
-        with io.new_input(uri).open() as stream:
-            return [str(m["manifest_path"]) for m in fastavro.reader(stream)]
-    except Exception as e:
-        log.info("a manifest list cannot be read: %s", type(e).__name__)
-        return []
+    return found.union(lists, manifests_in(io, lists))
 
 
 def _files(table: Table, manifest: ManifestFile) -> set[str]:

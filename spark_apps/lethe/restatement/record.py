@@ -15,8 +15,11 @@ def remembered(
     ledger: Ledger, request: RestatementRequest, result: RequestResult, run: str, now: datetime
 ) -> RequestEntry:
     """The entry of a request in the next version of this ledger."""
+    replacement = None if result.replacement_withheld else request.replacement
     kept = result.model_copy(
         update={
+            "replacement_uri": replacement.uri if replacement is not None else None,
+            "replacement_batch_id": replacement.batch_id if replacement is not None else None,
             "operation": request.operation,
             "batch_ids": tuple(dict.fromkeys(request.batch_ids)),
             "ledger_version": ledger.version + 1,
@@ -41,9 +44,8 @@ def recalled(entry: RequestEntry) -> RequestResult:
 def reported(result: RequestResult) -> RequestResult:
     """The result as a run reports it: without the fields that are only for the ledger. The list of batch ids may be long, and the
     user knows it."""
-    return result.model_copy(
-        update={"batch_ids": (), "values_digest": None, "ledger_version": None, "provenance": None}
-    )
+    only_in_ledger = ("values_digest", "ledger_version", "provenance", "replacement_uri", "replacement_batch_id")
+    return result.model_copy(update={"batch_ids": (), **dict.fromkeys(only_in_ledger)})
 
 
 def name_of(key: str) -> str:

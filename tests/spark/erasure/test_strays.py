@@ -1,5 +1,6 @@
 """An erasure is not verified while a file of its rows lies anywhere that the table's files ever lay, named or not."""
 
+import gzip
 import os
 import time
 from pathlib import Path
@@ -217,6 +218,33 @@ def test_what_ends_its_reader_neither_ends_a_check_nor_holds_the_erasure_and_the
     named = [n for n in the_record(result)["not-covered"] if "no snapshot names it" in n]
     assert sorted(Path(n.partition(": ")[0]).name for n in named) == ["bomb", "crash.parquet"]
     assert (crash.exists(), bomb.exists(), lost.exists()) == (True, True, False)
+
+
+def test_a_metadata_file_that_ends_its_reader_does_not_end_a_check(story: Story) -> None:
+    """It may be that of another table, so files beside it are only named. As the metadata of no table it is removed."""
+    location = Path(local(story.table().location()))
+    bomb = leave(location / "metadata" / "00000-bomb.metadata.json.gz", 25, gzip.compress(many_lists(), 1))
+    lost = leave(data(story) / "lost.parquet", 80, a_data_file(story, "A"))
+    erase(story, "A")
+
+    record = the_record(story.vacuum())
+
+    assert any("lost.parquet: other tables may use this folder" in n for n in record["not-covered"])
+    assert (bomb.exists(), lost.exists()) == (False, True)
+
+
+def test_objects_of_a_replacement_folder_with_rows_of_the_erasure_are_named(story: Story) -> None:
+    story.replay("A", by="R")
+    named: list[list[str]] = []
+
+    for batch in ("D", "R"):
+        erase(story, batch, name=f"erase-{batch.lower()}")
+        record = the_record(story.vacuum(key=batch))
+        named.append([n for n in record["not-covered"] if n.endswith(": an object of a replacement folder")])
+
+    assert named[0] == []
+    (of_r,) = named[1]
+    assert "/restated/" in of_r
 
 
 @pytest.mark.parametrize("hours", some([1, 25], 1))

@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from functools import cached_property
 from typing import Any, Final
 
+from lethe.decoder.objects import Unreadable
 from lethe.erasure.metadata import (
     TABLE_FILES,
     WRITTEN,
@@ -23,8 +24,9 @@ from lethe.erasure.metadata import (
 from lethe.erasure.progress import OpenErasure, open_erasures_of
 from lethe.erasure.strays import Uncovered
 from lethe.iceberg.delete_entries import added_by, dangling
+from lethe.iceberg.found_metadata import documents_of
 from lethe.iceberg.history import Manifests
-from lethe.iceberg.locations import metadata_document, reached_by
+from lethe.iceberg.locations import reached_by
 from lethe.ledger.erasure import BlockerKind, ErasureBlocker
 from lethe.ledger.ledger import Delta
 from lethe.storage.object_versions import Storage, VersionsDenied
@@ -140,11 +142,8 @@ def clear_metadata(context: Run, table: IcebergTable, seen: Seen, storage: Stora
         seen.block(free, _unseen(e))
         return
     modified = {place(path): at for path, at in listed.items()}
-    states = {
-        path: metadata_document(base.iceberg.io, path)
-        for path, r in there.items()
-        if r.current and path.endswith(TABLE_FILES)
-    }
+    found = documents_of(base.iceberg.io, [p for p, r in there.items() if r.current and p.endswith(TABLE_FILES)])
+    states = {path: None if isinstance(document, Unreadable) else document for path, document in found.items()}
     check = _MetadataCheck(base, seen, modified, states, frozenset(statistics))
     going: dict[str, set[str]] = {}
     for path, remain in there.items():

@@ -7,8 +7,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import BinaryIO, Final
 
-from lethe.base.errors import LetheError, TransientError
-from lethe.decoder.process import NoDecoder
+from lethe.base.errors import LetheError
 from lethe.erasure.strays import (
     CHECKSUM_SUFFIX,
     DATA_FILES,
@@ -25,6 +24,7 @@ from lethe.erasure.strays import (
     find_strays,
     late,
     may_hold,
+    replacement_folders,
     upload_origin,
 )
 from lethe.erasure.writers import Writer, writer_blockers
@@ -95,7 +95,7 @@ def leftovers(context: Run, base: Base, seen: Seen, storage: Storage, listing: L
     these erasures. Objects that are neither read nor removed are added to `seen.uncovered`.
 
     Returns: the objects to remove: by path, the keys of the erasures whose rows they may hold.
-    Raises: TransientError (`ReadingFailed`).
+    Raises: NoDecoder.
     """
     locations = listing.known.locations
     named = {place(p) for p in seen.history.files} | {place(p) for p in seen.files} | metadata_files(base)
@@ -177,29 +177,39 @@ def name_buffer(context: Run, seen: Seen) -> tuple[str, ...]:
 
     Returns: that the buffer cannot be listed, as a sentence; empty: it was listed.
     """
-    uri = context.spec.buffer.uri
+    return _name_objects(context, seen, context.spec.buffer.uri, "the buffer")
+
+
+def name_replacements(context: Run, base: Base, seen: Seen) -> tuple[str, ...]:
+    """Add the objects of replacement folders with rows of the erasures to `seen.uncovered`: they are users', and are not read.
+
+    Returns: the folders that cannot be listed, as sentences.
+    """
+    results = (entry.result for entry in base.ledger.requests.values())
+    folders = replacement_folders(results, [seen.claims[key] for key in seen.free])
+    return tuple(s for uri in folders for s in _name_objects(context, seen, uri, "a replacement folder"))
+
+
+def _name_objects(context: Run, seen: Seen, uri: str, what: str) -> tuple[str, ...]:
     try:
         objects = [o.key for o in open_store(uri, context.catalog_properties).list(uri) if o.size]
     except (LetheError, OSError) as e:
-        log.info("the buffer cannot be listed: %s", type(e).__name__)
-        return (f"the names of the objects in the buffer {without_values(uri)}, which cannot be listed",)
-    seen.uncovered.update(str(Uncovered(key, "an object of the buffer")) for key in objects)
+        log.info("%s cannot be listed: %s", what, type(e).__name__)
+        return (f"the names of the objects in {what} {without_values(uri)}, which cannot be listed",)
+    seen.uncovered.update(str(Uncovered(key, f"an object of {what}")) for key in objects)
     return ()
 
 
 def _contents(
     storage: Storage, strays: Sequence[Stray], base: Base, listed: Collection[str]
 ) -> dict[str, StrayContent]:
-    """Raises: TransientError (`ReadingFailed`)."""
+    """Raises: NoDecoder."""
     known = {stray.path: _of_small_file(storage, stray.path, listed) for stray in strays}
     found = {path: content for path, content in known.items() if content is not None}
     unreadable = {s.path: UNKNOWN if s.path.endswith(DATA_FILES) or s.run else OTHER for s in strays}
     others = [path for path in known if path not in found]
-    try:
-        for path, content in contents_of(others, storage.open, base.field_id, base.iceberg.schema()):
-            found[path] = content if content is not None else unreadable[path]
-    except NoDecoder as e:
-        raise TransientError("ReadingFailed", f"{e}. The erasures were not checked.") from e
+    for path, content in contents_of(others, storage.open, base.field_id, base.iceberg.schema()):
+        found[path] = content if content is not None else unreadable[path]
     return found
 
 

@@ -9,9 +9,10 @@ import logging
 from datetime import UTC, datetime, timedelta
 from typing import Final, TypeVar
 
-from lethe.base.errors import ConflictError
+from lethe.base.errors import ConflictError, TransientError
 from lethe.contract.result import ErasureCheckResult, Phase, RunOutcome, VacuumResult
 from lethe.contract.run import RunKind, SnapshotLimits
+from lethe.decoder.process import NoDecoder
 from lethe.erasure.holders import holders, losing_ledger, property_blocker, snapshot_blockers, to_expire
 from lethe.erasure.progress import open_erasures_of
 from lethe.iceberg.history import Manifests, refs_of
@@ -36,6 +37,7 @@ from lethe_spark.jobs.erasure.strays import (
     leftovers,
     list_storage,
     name_buffer,
+    name_replacements,
     not_covered,
 )
 from lethe_spark.jobs.finish.clean_up import anchor_head, expired
@@ -78,8 +80,15 @@ def settle(context: Run, table: IcebergTable, result: V) -> V:
     """Check the erasures and close those that are verified.
 
     Returns: the run's result with the erasures.
-    Raises: ConflictError, UnknownCommitState, TransientError, LedgerError; what the storage raises.
+    Raises: ConflictError, UnknownCommitState, TransientError (`ReadingFailed` among them), LedgerError; what the storage raises.
     """
+    try:
+        return _settle(context, table, result)
+    except NoDecoder as e:
+        raise TransientError("ReadingFailed", f"{e}. The erasures were not checked.") from e
+
+
+def _settle(context: Run, table: IcebergTable, result: V) -> V:
     ledger = observe_base(context, table).ledger
     count = len(ledger.open_erasures)
     if not count and not len(ledger.purged_files):
@@ -222,7 +231,11 @@ def _check_storage(context: Run, table: IcebergTable, manifests: Manifests, stor
         seen.block(wanted[path], blocker)
     seen.locations = listing.known.locations.roots
     seen.metadata_folders = tuple(f for f in listing.known.locations.metadata if storage.cannot_list(f) is None)
-    seen.not_covered = (*not_covered(seen, storage, listing, uploads), *name_buffer(context, seen))
+    seen.not_covered = (
+        *not_covered(seen, storage, listing, uploads),
+        *name_buffer(context, seen),
+        *name_replacements(context, observe_base(context, table), seen),
+    )
     return seen
 
 

@@ -7,8 +7,11 @@ import shutil
 import zipfile
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from datetime import date, datetime
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import fastavro
 import pyarrow as pa
@@ -30,6 +33,7 @@ from lethe.ledger.ledger import Delta
 from lethe.restatement.record import recalled
 from lethe.restatement.values_digest import values_digest
 from pyiceberg.catalog import Catalog
+from pyiceberg.types import UUIDType
 
 from tests.support.builders import NOW, RUN, a_request_entry
 from tests.support.tables import SCHEMA, new_table, summary_of
@@ -244,6 +248,69 @@ def test_a_value_is_searched_for_in_every_object_and_not_printed(
     assert (clean.exit_code, codes(of_rows)) == (0, ["ValueIsThere"])
     assert (found.exit_code, "3 objects with one of the values" in found.output) == (1, True), found.output
     assert "Lovelace" not in found.output
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "text"),
+    [
+        (pa.int32(), 4711, "4711"),
+        (pa.int64(), 4711, "4711"),
+        (pa.float64(), 4711.5, "4711.5"),
+        (pa.decimal128(9, 2), Decimal("47.11"), "47.11"),
+        (pa.date32(), date(1998, 3, 1), "1998-03-01"),
+        (pa.timestamp("us"), datetime(1998, 3, 1, 10), "1998-03-01T10:00:00"),  # noqa: DTZ001
+        (pa.string(), "Ada", "Ada"),
+        (pa.binary(16), UUID("123e4567-e89b-12d3-a456-426614174000").bytes, "123e4567-e89b-12d3-a456-426614174000"),
+    ],
+)
+def test_a_value_is_found_in_the_bounds_of_its_column_in_a_manifest(
+    erased: Erased, lethe: Command, tmp_path: Path, kind: pa.DataType, value: Any, text: str
+) -> None:
+    """The data file is gone, and the manifest that an expired snapshot has left still has the least value of its column."""
+    table = erased.kept.table
+    if text.count("-") == 4:
+        with table.update_schema() as change:
+            change.add_column("secret", UUIDType())
+    else:
+        with table.update_schema() as change:
+            change.union_by_name(pa.schema([("secret", kind)]))
+    rows = pa.table({"v": [1], "batch_id": ["B"], "secret": pa.array([value], kind)})
+    table.append(rows if text.count("-") != 4 else rows.cast(table.schema().as_arrow()))
+    for file in Path(table.location().removeprefix("file://"), "data").rglob("*.parquet"):
+        if "secret" in pq.read_schema(file).names:
+            file.unlink()
+    (tmp_path / "values").write_text(f"{text}\n")
+    (tmp_path / "others").write_text("4712\n1998-03-02\nBob\n47.12\n")
+
+    found = lethe("erasures", "verify", NAME, "--storage", "--values", tmp_path / "values", "--json")
+    clean = lethe("erasures", "verify", NAME, "--storage", "--values", tmp_path / "others", "--json")
+
+    assert codes(found) == ["ValueIsThere"]
+    assert ".avro" in found.output
+    assert codes(clean) == []
+
+
+def test_a_folder_that_only_an_old_metadata_file_names_is_searched(
+    erased: Erased, lethe: Command, tmp_path: Path
+) -> None:
+    """The metadata log is shorter than the history, and no commit of Lethe has seen the folder."""
+    table, folder = erased.kept.table, tmp_path / "elsewhere"
+    with table.transaction() as change:
+        change.set_properties({"write.metadata.previous-versions-max": "1", "write.data.path": f"file://{folder}"})
+    with table.transaction() as change:
+        change.remove_properties("write.data.path")
+    for n in range(3):
+        with table.transaction() as change:
+            change.set_properties({"n": str(n)})
+    folder.mkdir()
+    shutil.copy(erased.bin, folder / "left.parquet")
+    (tmp_path / "values").write_text("Ada Lovelace\n")
+    (folder / "notes").write_text("Ada Lovelace")
+
+    found = lethe("erasures", "verify", NAME, "--storage", "--values", tmp_path / "values", "--json")
+
+    assert codes(found) == ["ValueIsThere"]
+    assert f"{folder}/notes" in found.output
 
 
 def test_every_object_that_holds_a_value_or_cannot_be_searched_is_named_whatever_its_name(

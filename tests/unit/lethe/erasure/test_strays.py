@@ -20,6 +20,7 @@ from lethe.erasure.strays import (
     find_strays,
     late,
     may_hold,
+    replacement_folders,
     upload_origin,
 )
 from lethe.erasure.writers import Writer, note_name, run_of_note, writer_blockers
@@ -210,6 +211,18 @@ def test_an_object_that_ends_its_reader_is_named_when_no_writer_can_commit_it_an
     assert isinstance(young, ErasureBlocker)
     assert str(old) == "s3://b/f.parquet: no snapshot names it, and it ends the decoder (SIGABRT)"
     assert assess_stray(Stray("f", ago(hours=25), RUN), costly, NOW) is None
+
+
+def test_replacement_folders_are_those_that_rows_of_the_erasures_came_from() -> None:
+    requests = [
+        {"replacementUri": "s3://b/one", "replacementBatchId": "A"},
+        {"replacementUri": "s3://b/two", "replacementBatchId": "C"},
+        {"operation": "Revert"},
+    ]
+
+    assert replacement_folders(requests, [a_claim("A", "B")]) == ("s3://b/one",)
+    assert replacement_folders(requests, [a_claim("D")]) == ()
+    assert replacement_folders(requests, [a_claim("D"), a_claim(records=True)]) == ("s3://b/one", "s3://b/two")
 
 
 def test_of_the_files_beside_a_marker_those_without_field_ids_are_named_and_others_removed() -> None:

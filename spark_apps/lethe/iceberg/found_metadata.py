@@ -1,0 +1,80 @@
+"""Reads metadata files that lie beside a table and that its own metadata does not name. I/O.
+
+Anyone may have written them, so decoders read them (`lethe.decoder`).
+"""
+
+import gzip
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any, BinaryIO, Final
+
+import fastavro
+from pyiceberg.io import FileIO
+
+from lethe.decoder.objects import ObjectWork, Unreadable, read_objects
+from lethe.decoder.supervisor import limits_here
+from lethe.erasure.metadata import PARTITION_SUMMARY
+
+_PLAIN: Final = ("table-uuid", "last-sequence-number", "last-updated-ms")
+_LISTS: Final = {
+    "metadata-log": ("metadata-file",),
+    "statistics": ("statistics-path",),
+    "partition-statistics": ("statistics-path",),
+    "snapshots": ("sequence-number", "manifest-list"),
+}
+
+
+class MetadataWork(ObjectWork):
+    """Reads metadata.json files: which table they are of, which files they name, and which summaries name partitions."""
+
+    def read(self, stream: BinaryIO, path: str) -> Any:
+        """See `ObjectWork`. None: it is no metadata of a table, or it is damaged."""
+        del path
+        try:
+            content = stream.read()
+            document = json.loads(gzip.decompress(content) if content[:2] == b"\x1f\x8b" else content)
+            return _needed(document) if isinstance(document, dict) else None
+        except MemoryError:
+            raise
+        except Exception:  # of any kind: the bytes are someone else's
+            return None
+
+
+class ManifestListWork(ObjectWork):
+    """Reads which manifests a manifest list names."""
+
+    def read(self, stream: BinaryIO, path: str) -> Any:
+        """See `ObjectWork`. Without any, if it is none, or it is damaged."""
+        del path
+        try:
+            return [str(m["manifest_path"]) for m in fastavro.reader(stream)]  # type: ignore[index, call-overload]
+        except MemoryError:
+            raise
+        except Exception:  # of any kind: the bytes are someone else's
+            return []
+
+
+def documents_of(io: FileIO, paths: Iterable[str]) -> dict[str, Mapping[str, Any] | Unreadable | None]:
+    """What is needed of metadata files, by path; None: one is damaged, or no metadata of a table; `Unreadable`: it could not be
+    fetched, or ends its reader.
+
+    Raises: NoDecoder.
+    """
+    return dict(read_objects(MetadataWork(limits_here()), paths, lambda path: io.new_input(path).open()))  # type: ignore[arg-type, return-value]
+
+
+def manifests_in(io: FileIO, manifest_lists: Iterable[str]) -> set[str]:
+    """The manifests that readable lists name. Raises: NoDecoder."""
+    found = read_objects(ManifestListWork(limits_here()), manifest_lists, lambda path: io.new_input(path).open())  # type: ignore[arg-type, return-value]
+    return {manifest for _, named in found if not isinstance(named, Unreadable) for manifest in named}
+
+
+def _needed(document: Mapping[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = {k: document[k] for k in _PLAIN if document.get(k) is not None}
+    for name, keys in _LISTS.items():
+        entries = [e for e in document.get(name) or () if isinstance(e, dict)]
+        found[name] = [{k: e[k] for k in keys if k in e} for e in entries]
+        if name == "snapshots":
+            for kept, entry in zip(found[name], entries, strict=True):
+                kept["summary"] = {k: "" for k in entry.get("summary") or () if k.startswith(PARTITION_SUMMARY)}
+    return found
