@@ -53,7 +53,7 @@ def step_of(reason: Reason) -> Step:
         case (
             Reason.NOT_SUPPORTED | Reason.INVALID_SPEC | Reason.OUTSIDE_BOUNDARY | Reason.INVALID_TABLE_DEFINITION
             | Reason.POD_TEMPLATE_NOT_ALLOWED | Reason.UNKNOWN_CATALOG | Reason.UNSUPPORTED_CATALOG
-            | Reason.UNSAFE_PROPERTY
+            | Reason.UNSAFE_PROPERTY | Reason.TABLE_IS_VIEW
             | Reason.TABLE_NOT_FOUND | Reason.BATCH_COLUMN_MISSING | Reason.TABLE_CLAIMED | Reason.TABLE_HOLDS_BATCHES
             | Reason.TABLE_NOT_PREPARED | Reason.FORMAT_VERSION_MISMATCH | Reason.BUFFER_OVERLAPS_TABLE
             | Reason.BUFFER_LOCAL | Reason.BUFFER_HOLDS_TABLE | Reason.BUFFER_HOLDS_OTHER_OBJECTS

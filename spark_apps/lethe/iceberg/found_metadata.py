@@ -47,7 +47,7 @@ class ManifestListWork(ObjectWork):
         """See `ObjectWork`. Without any, if it is none, or it is damaged."""
         del path
         try:
-            return [str(m["manifest_path"]) for m in fastavro.reader(stream)]  # type: ignore[index, call-overload]
+            return [str(m["manifest_path"]) for m in fastavro.reader(stream)]
         except MemoryError:
             raise
         except Exception:  # of any kind: the bytes are someone else's
@@ -60,12 +60,12 @@ def documents_of(io: FileIO, paths: Iterable[str]) -> dict[str, Mapping[str, Any
 
     Raises: NoDecoder.
     """
-    return dict(read_objects(MetadataWork(limits_here()), paths, lambda path: io.new_input(path).open()))  # type: ignore[arg-type, return-value]
+    return dict(read_objects(MetadataWork(limits_here()), paths, lambda path: io.new_input(path).open()))  # type: ignore[arg-type]
 
 
 def manifests_in(io: FileIO, manifest_lists: Iterable[str]) -> set[str]:
     """The manifests that readable lists name. Raises: NoDecoder."""
-    found = read_objects(ManifestListWork(limits_here()), manifest_lists, lambda path: io.new_input(path).open())  # type: ignore[arg-type, return-value]
+    found = read_objects(ManifestListWork(limits_here()), manifest_lists, lambda path: io.new_input(path).open())  # type: ignore[arg-type]
     return {manifest for _, named in found if not isinstance(named, Unreadable) for manifest in named}
 
 
