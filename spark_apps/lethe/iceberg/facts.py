@@ -284,12 +284,11 @@ def bounds_of(
 
 def _partition(spec_id: int, values: tuple[Any, ...]) -> str | None:
     """The text of a partition tuple of physical values: days and hours are numbers."""
-    if any(type(v) is bool for v in values):
-        return partition_text(spec_id, values)  # not cached: the cache would confuse it with an equal number
-    try:
+    if all(v is None or type(v) in (int, str) for v in values):
         return _known_partition(spec_id, values)
-    except TypeError:  # not hashable, so of a type without a text
-        return partition_text(spec_id, values)
+    return partition_text(
+        spec_id, values
+    )  # not cached: the cache would confuse a boolean or a float with an equal number
 
 
 # Cached, so that the many files of a partition share one text.

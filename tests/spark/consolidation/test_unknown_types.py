@@ -132,6 +132,25 @@ def test_files_with_values_of_such_a_column_are_read_without_them(
         lethe_spark.read(spark, story.full_name, filter="shape IS NULL")
 
 
+def test_a_field_of_such_a_type_that_was_dropped_from_a_struct_is_left_out(spark: SparkSession, lake: Lake) -> None:
+    """Also if another column has the name of a dropped one by now."""
+    story = Story.begin(spark, lake, format_version=3)
+    story.put("A")
+    story.consolidate("A")
+    spark.sql(f"ALTER TABLE {story.full_name} ADD COLUMNS (shape variant, s struct<a: int, b: variant, c: string>)")
+    of_b = "parse_json('[1]'), struct(1 AS a, parse_json('{}') AS b, 'x' AS c)"
+    spark.sql(f"INSERT INTO {story.full_name} SELECT 7, 1, 'B', {of_b}")
+    spark.sql(f"ALTER TABLE {story.full_name} DROP COLUMN s.b")
+    spark.sql(f"ALTER TABLE {story.full_name} DROP COLUMN shape")
+    spark.sql(f"ALTER TABLE {story.full_name} ADD COLUMN shape int")
+    assert story.revert("A").succeeded
+
+    found = lethe.scan(story.full_name, filter="s.a = 1 and shape is null").to_arrow().to_pylist()
+
+    assert found == [{"v": 7, "day": 1, "batch_id": "B", "s": {"a": 1, "c": "x"}, "shape": None}]
+    assert lethe_spark.read(spark, story.full_name).toArrow().to_pylist() == found
+
+
 def test_a_required_column_of_such_a_type_stops_batches_and_names_itself(spark: SparkSession, lake: Lake) -> None:
     story = Story.begin(spark, lake, format_version=3)
     story.put("A")

@@ -4,15 +4,16 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from lethe.iceberg.batch_column import BatchColumn
-from lethe.iceberg.facts import observe
+from lethe.iceberg.facts import data_files, observe
 from lethe.ledger.tombstone import META_PARTITIONS, Tombstone
 from lethe.search.live_suspects import Head, LiveSuspects
 from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 
-from tests.support.tables import head, in_days, new_table, partitioned, rows, tombstone, vacuum
+from tests.support.tables import SCHEMA, head, in_days, new_table, partitioned, rows, tombstone, vacuum
 
 
 @dataclass
@@ -143,3 +144,22 @@ def test_small_files_that_hold_nothing_are_kept_apart(table: Table) -> None:
     live.observe(a_head(table))
 
     assert sorted(s.bounds.lower or "" for s in live.small.values()) == ["C", "D"]
+
+
+@pytest.mark.parametrize("kinds", [(pa.float64(), pa.int32()), (pa.int32(), pa.float64())])
+def test_a_number_of_one_table_is_no_equal_number_of_another_type_in_another_table(
+    catalog: Catalog, kinds: tuple[pa.DataType, pa.DataType]
+) -> None:
+    """One process reads both. A partition of doubles has no text, so any partition may have its rows."""
+    number = 4711 + kinds.index(pa.int32())  # no other test has this partition
+    texts: list[str | None] = []
+    for n, kind in enumerate(kinds):
+        value = number if kind == pa.int32() else float(number)
+        made = new_table(catalog, f"air.of_{n}", SCHEMA.append(pa.field("day", kind)))
+        with made.update_spec() as change:
+            change.add_identity("day")
+        made.append(rows("A").append_column("day", pa.array([value], kind)))
+        (file,) = data_files(made, head(made), 2)
+        texts.append(file.partition)
+
+    assert texts == [f"1/[{number}]" if kind == pa.int32() else None for kind in kinds]
