@@ -1,6 +1,7 @@
 """Sends requests to a REST catalog as its configuration says: with which certificates, through which proxy, and signed. I/O.
 
-PyIceberg has the same properties, apart from those of the proxy, whose names are those of Iceberg's Java library.
+PyIceberg has the same properties, apart from those of the proxy, whose names are those of Iceberg's Java library. Without these,
+the proxy is that of the environment, as for PyIceberg.
 """
 
 import hashlib
@@ -16,6 +17,13 @@ from botocore.auth import SigV4Auth
 from botocore.awsrequest import AWSRequest
 from botocore.exceptions import BotoCoreError
 from lethe.base.errors import InputError
+from requests.utils import (
+    get_auth_from_url,
+    get_environ_proxies,
+    prepend_scheme_if_needed,
+    select_proxy,
+    urldefragauth,
+)
 
 AUTH_TYPE: Final = "rest.auth.type"
 SIGV4: Final = "sigv4"
@@ -43,13 +51,11 @@ class Upstream:
         if urlsplit(uri).scheme == "https":
             settings |= _certificates(properties)
         self._through_proxy: dict[str, str] | None = None  # headers, if the proxy reads the requests
-        proxy = {k.removeprefix(_PROXY): v for k, v in properties.items() if k.startswith(_PROXY)}
-        if not proxy.get("hostname"):
+        address, login = _proxy(uri, properties)
+        if not address:
             self._pool: Any = urllib3.PoolManager(**settings).connection_from_url(uri)
             return
-        login = f"{proxy['username']}:{proxy.get('password', '')}" if "username" in proxy else None
         headers = urllib3.make_headers(proxy_basic_auth=login)
-        address = f"http://{proxy['hostname']}:{proxy.get('port', '80')}"
         self._pool = urllib3.ProxyManager(address, proxy_headers=headers, **settings).connection_from_url(uri)
         if urlsplit(uri).scheme != "https":
             self._through_proxy = dict(headers)
@@ -91,6 +97,21 @@ class Upstream:
 def is_signed(properties: Mapping[str, str]) -> bool:
     """Whether requests to a catalog are signed (SigV4)."""
     return properties.get(SIGNED, "").lower() == "true" or properties.get(AUTH_TYPE) == SIGV4
+
+
+def _proxy(uri: str, properties: Mapping[str, str]) -> tuple[str, str | None]:
+    """The proxy for a URI, and the login for it: that of the catalog's properties, else that of the process's environment, which
+    PyIceberg uses. "": there is none."""
+    own = {k.removeprefix(_PROXY): v for k, v in properties.items() if k.startswith(_PROXY)}
+    if own.get("hostname"):
+        login = f"{own['username']}:{own.get('password', '')}" if "username" in own else None
+        return f"http://{own['hostname']}:{own.get('port', '80')}", login
+    found = select_proxy(uri, get_environ_proxies(uri))
+    if not found:
+        return "", None
+    address = prepend_scheme_if_needed(found, "http")
+    user, password = get_auth_from_url(address)
+    return urldefragauth(address), f"{user}:{password}" if user else None
 
 
 def _certificates(properties: Mapping[str, str]) -> dict[str, Any]:

@@ -3,11 +3,12 @@
 import hashlib
 import hmac
 import json
+import socket
 import ssl
 import subprocess
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -346,6 +347,27 @@ def test_tokens_of_another_service_come_through_the_guard_and_without_a_signatur
     assert table["config"][rest_guard.TOKENS] == tokens
 
 
+@pytest.mark.parametrize("excluded", [False, True])
+def test_without_one_there_they_go_through_the_proxy_of_the_environment(
+    catalog: Catalog, monkeypatch: pytest.MonkeyPatch, excluded: bool
+) -> None:
+    host = catalog.proxy.endpoint.removeprefix("http://")
+    monkeypatch.setenv("http_proxy", f"http://u:p%40@{host}")
+    monkeypatch.setenv("no_proxy", "catalog.invalid" if excluded else "")
+    guard = RestGuard("main", "http://catalog.invalid/api", {})
+    try:
+        if excluded:
+            with pytest.raises(requests.exceptions.ConnectionError):
+                ask(guard, "/v1/namespaces")
+        else:
+            assert ask(guard, "/v1/namespaces").status_code == 200
+    finally:
+        guard.close()
+
+    heard = [(path, headers["proxy-authorization"]) for _, path, headers, _ in catalog.heard]
+    assert heard == ([] if excluded else [("http://catalog.invalid/api/v1/namespaces", "Basic dTpwQA==")])
+
+
 @pytest.fixture
 def https(tmp_path: Path) -> Iterator[tuple[str, str, str]]:
     """A catalog with a certificate of its own, which asks for the same certificate of its clients: URI, certificate, key."""
@@ -392,6 +414,46 @@ def test_the_guard_has_the_certificates_of_the_configuration(https: tuple[str, s
                     ask(guard, "/v1/config")
         finally:
             guard.close()
+
+
+def test_a_proxy_tunnels_what_is_encrypted(https: tuple[str, str, str]) -> None:
+    uri, certificate, key = https
+    heard: list[tuple[str, str | None]] = []
+
+    class Tunnel(BaseHTTPRequestHandler):
+        def do_CONNECT(self) -> None:
+            heard.append((self.path, self.headers.get("Proxy-Authorization")))
+            with socket.create_connection(("127.0.0.1", int(self.path.rpartition(":")[2]))) as there:
+                self.send_response_only(200)
+                self.end_headers()
+                back = threading.Thread(target=pump, args=(there, self.connection), daemon=True)
+                back.start()
+                pump(self.connection, there)
+                back.join(10)
+
+        def log_message(self, *_: Any) -> None:
+            pass
+
+    def pump(source: socket.socket, target: socket.socket) -> None:
+        with suppress(OSError):
+            while content := source.recv(65536):
+                target.sendall(content)
+            target.shutdown(socket.SHUT_WR)
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Tunnel)
+    server.daemon_threads = True
+    threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
+    proxy = {"hostname": "127.0.0.1", "port": str(server.server_port), "username": "u"}
+    own = {"ssl.cabundle": certificate, "ssl.client.cert": certificate, "ssl.client.key": key}
+    guard = RestGuard("main", uri, {**own, **{f"rest.client.proxy.{k}": v for k, v in proxy.items()}})
+    try:
+        assert ask(guard, "/v1/config").json() == {}
+    finally:
+        guard.close()
+        server.shutdown()
+        server.server_close()
+
+    assert heard == [(uri.removeprefix("https://"), "Basic dTo=")]
 
 
 def test_properties_within_others_are_read_from_the_configuration_file(tmp_path: Path) -> None:
