@@ -6,7 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from lethe.erasure.signature import load_signer
+from lethe.iceberg import catalogs
 from pyiceberg.utils.config import Config
 
 from tests.services.chart.chart import CATALOGS, of_kind, refused, render, secrets_called
@@ -29,6 +31,17 @@ def test_the_catalogs_are_in_every_namespace_that_reads_them() -> None:
 
     assert [secret["metadata"]["namespace"] for secret in secrets] == ["lethe-system", "a", "b"]
     assert len({secret["data"][".pyiceberg.yaml"] for secret in secrets}) == 1
+
+
+def test_certificates_for_a_catalog_reach_the_file_as_pyiceberg_has_them(tmp_path: Path) -> None:
+    ssl = {"cabundle": "/ca.pem", "client": {"cert": "/tls.crt", "key": "/tls.key"}}
+    (secret,) = secrets_called("lethe-catalogs", {"catalogs": {"main": {"uri": "https://c", "ssl": ssl}}})
+    file = tmp_path / ".pyiceberg.yaml"
+    file.write_bytes(base64.b64decode(secret["data"][".pyiceberg.yaml"]))
+
+    assert yaml.safe_load(file.read_text())["catalog"]["main"]["ssl"] == ssl
+    assert catalogs.properties("main", file)["ssl.client.key"] == "/tls.key"
+    assert "ssl" in refused({"catalogs": {"main": {"ssl": {"verify": False}}}})
 
 
 def test_each_watched_namespace_has_a_key_for_digests_of_values_that_outlives_the_release() -> None:
