@@ -352,9 +352,10 @@ def test_without_one_there_they_go_through_the_proxy_of_the_environment(
     catalog: Catalog, monkeypatch: pytest.MonkeyPatch, excluded: bool
 ) -> None:
     host = catalog.proxy.endpoint.removeprefix("http://")
-    monkeypatch.setenv("http_proxy", f"http://u:p%40@{host}")
-    monkeypatch.setenv("no_proxy", "catalog.invalid" if excluded else "")
-    guard = RestGuard("main", "http://catalog.invalid/api", {})
+    with monkeypatch.context() as environment:  # not of the requests to the guard
+        environment.setenv("http_proxy", f"http://u:p%40@{host}")
+        environment.setenv("no_proxy", "catalog.invalid" if excluded else "")
+        guard = RestGuard("main", "http://catalog.invalid/api", {})
     try:
         if excluded:
             with pytest.raises(requests.exceptions.ConnectionError):
