@@ -35,7 +35,7 @@ def test_the_catalogs_are_in_every_namespace_that_reads_them() -> None:
 
 def test_certificates_for_a_catalog_reach_the_file_as_pyiceberg_has_them(tmp_path: Path) -> None:
     ssl = {"cabundle": "/ca.pem", "client": {"cert": "/tls.crt", "key": "/tls.key"}}
-    (secret,) = secrets_called("lethe-catalogs", {"catalogs": {"main": {"uri": "https://c", "ssl": ssl}}})
+    secret, *_ = secrets_called("lethe-catalogs", {"catalogs": {"main": {"uri": "https://c", "ssl": ssl}}})
     file = tmp_path / ".pyiceberg.yaml"
     file.write_bytes(base64.b64decode(secret["data"][".pyiceberg.yaml"]))
 
