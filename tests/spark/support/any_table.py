@@ -13,6 +13,7 @@ import lethe
 import lethe_spark
 import pyarrow as pa
 import pyarrow.parquet as pq
+from lethe.contract.settings import Deletes
 from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyspark.sql import SparkSession
 
@@ -32,10 +33,12 @@ from tests.model.shapes import (
     seen,
     steps,
 )
+from tests.spark.support.native_deletes import Native
 from tests.spark.support.story import Story, local
 from tests.support.lake import Lake
 
 BATCH, NUMBER = Field(0, "batch_id", Kind("string")), Field(-1, "n", Kind("int"))
+BESIDE = "Z"
 PINNED = frozenset({"batch_id", "n"})
 Row = dict[int, Any]
 Found = Counter[tuple[Any, ...]]
@@ -122,6 +125,11 @@ def rows_of(fields: Sequence[Field], table: pa.Table) -> Found:
     return Counter(comparable_row(fields, dict(zip(keys, r, strict=True))) for r in zip(*columns, strict=True))
 
 
+def lowest_version(deletes: Deletes) -> int:
+    """The lowest format version of a table in this mode of deletes."""
+    return 2 if deletes.native is None else deletes.native.format_version
+
+
 # --- the table ------------------------------------------------------------------------------------------------------
 
 
@@ -129,7 +137,7 @@ def rows_of(fields: Sequence[Field], table: pa.Table) -> Found:
 class AnyTable:
     """One table, its writers, and its rows as the model has them."""
 
-    story: Story
+    story: Native
     maker: Maker
     fields: tuple[Field, ...]
     rows: list[Row] = field(default_factory=list)
@@ -140,9 +148,13 @@ class AnyTable:
     used: set[int] = field(default_factory=set)  # keys of the columns by which it was ever partitioned
 
     @classmethod
-    def begin(cls, spark: SparkSession, lake: Lake, seed: int, format_version: int) -> "AnyTable":
+    def begin(
+        cls, spark: SparkSession, lake: Lake, seed: int, format_version: int, deletes: Deletes = Deletes.LEDGER
+    ) -> "AnyTable":
         maker = Maker(random.Random(seed))
-        story = Story.begin(spark, lake, format_version=max(2, format_version))
+        begun = Story.begin(spark, lake)
+        version = max(lowest_version(deletes), format_version)
+        story = Native(spark, lake, begun.name, begun.partition_by, begun.catalog, version, deletes)
         fields = (BATCH, NUMBER, *(maker.field() for _ in range(maker.luck.randint(2, 4))))
         made = cls(story, maker, fields, format_version=format_version)
         columns = ", ".join(f"{quoted(f.name)} {sql_type(f.kind)}" for f in fields)
@@ -173,8 +185,13 @@ class AnyTable:
     # --- writers ---
 
     def write(self, batch_id: str, writer: str, number: int = 6) -> list[Row]:
-        """Rows of a batch, by `spark`, `arrow` (PyIceberg) or `lethe`, a consolidation."""
+        """Rows of a batch, by `spark`, `arrow` (PyIceberg) or `lethe`, a consolidation.
+
+        Other engines write one row of another batch beside them, so that native deletes cannot drop the whole file.
+        """
         made = [self.maker.row(self.fields) | {0: batch_id, -1: len(self.rows) + n} for n in range(number)]
+        if writer != "lethe":
+            made[-1][0] = BESIDE
         table = self.as_arrow(made, self.fields)
         self.log.append(f"write {batch_id} by {writer}")
         match writer:
@@ -221,10 +238,11 @@ class AnyTable:
         return self._jvm.spark.Spark3Util.loadIcebergTable(self.story.spark._jsparkSession, self.name)
 
     def upgrade(self) -> None:
-        """To format version 2, which Lethe needs."""
-        if self.format_version == 1:
-            self.format_version = 2
-            self.sql(f"ALTER TABLE {self.name} SET TBLPROPERTIES ('format-version' = '2')")
+        """To the format version that Lethe or the mode of deletes needs."""
+        wanted = lowest_version(self.story.deletes)
+        if self.format_version < wanted:
+            self.format_version = wanted
+            self.sql(f"ALTER TABLE {self.name} SET TBLPROPERTIES ('format-version' = '{wanted}')")
 
     def refresh(self) -> None:
         self.story.spark.sql(f"REFRESH TABLE {self.name}")
@@ -340,8 +358,13 @@ class AnyTable:
         self.hidden.add(batch_id)
 
     def undo(self, batch_id: str, name: str) -> None:
-        self.done(f"undo {batch_id}", self.story.undo(name))
-        self.hidden.remove(batch_id)
+        result = self.story.undo(name)
+        self.done(f"undo {batch_id}", result)
+        if result.succeeded:
+            self.hidden.remove(batch_id)
+        else:
+            # Files that held nothing else were dropped.
+            assert (result.reason, self.hides_natively) == ("AlreadyPurged", True)
 
     def done(self, what: str, result: object) -> None:
         self.log.append(f"{what}: {result!r}"[:600])
@@ -365,10 +388,19 @@ class AnyTable:
         """What Spark SQL finds, which knows no ledger."""
         return self.story.spark.table(self.name).toArrow()
 
-    def check_plain(self, who: str) -> None:
-        """Spark SQL finds the rows of the model. Only where no ledger hides any."""
-        wanted = self.wanted(r for r in self.rows if r[0] not in self.hidden)
-        self.same(rows_of(self.fields, self.plain()), wanted, who)
+    @property
+    def hides_natively(self) -> bool:
+        """Whether readers that know no ledger miss the rows of reverted batches before a vacuum."""
+        return self.story.deletes.native is not None
+
+    def check_plain(self, when: str) -> None:
+        """Spark SQL finds the rows of the model, and PyIceberg those of its columns that never change. Only where no ledger hides
+        any rows."""
+        self.same(rows_of(self.fields, self.plain()), self.wanted(), f"Spark {when}")
+        found = self.story.table().scan(selected_fields=("batch_id", "n")).to_arrow()
+        fixed = (BATCH, NUMBER)
+        wanted = Counter(comparable_row(fixed, r) for r in self.visible)
+        self.same(rows_of(fixed, found.select(["batch_id", "n"])), wanted, f"PyIceberg {when}")
 
     def check(self, conditions: Sequence[Condition] = (), spark_conditions: int = 1) -> None:
         """Each reader finds the rows of the model."""
