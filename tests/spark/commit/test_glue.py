@@ -6,13 +6,17 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 
 import lethe
+import lethe_spark
 import pytest
+from lethe.base.errors import InputError
 from lethe.contract.run import BufferRef, RestatementRequest
 from lethe_spark.apps.session import make_session
 from lethe_spark.jvm.gateway import jvm
 from pyspark.sql import SparkSession
 
-from tests.spark.support.story import ALL_GONE, Row, Story, of_arrow, of_batches, put_on
+from tests.spark.parameters import some
+from tests.spark.support.story import ALL_GONE, Row, Story, of_arrow, of_batches, of_spark, put_on
+from tests.spark.support.unknown_types import KINDS, add_column
 from tests.support.builders import a_request
 from tests.support.lake import Lake
 from tests.support.servers import glue as servers
@@ -53,8 +57,8 @@ def glue(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Glue]:
 
 
 @pytest.fixture
-def glued(spark: SparkSession, lake: Lake, glue: Glue) -> Iterator[Glued]:
-    """Batches A and B are in the table.
+def glued(spark: SparkSession, lake: Lake, glue: Glue, request: pytest.FixtureRequest) -> Iterator[Glued]:
+    """Batches A and B are in the table. The parameter is its format version.
 
     Glue's client in Java has the credentials of its process: on EKS those of the pod's role, here two system properties.
     """
@@ -69,7 +73,9 @@ def glued(spark: SparkSession, lake: Lake, glue: Glue) -> Iterator[Glued]:
         style = {"s3.path-style-access": "true"}
         lake.add_catalog(catalog, warehouse=place.at("wh"), **glue.properties, **place.properties, **style)
         make_session(catalog)
-        found = Glued(Story.begin(spark, lake, catalog=catalog), glue, place)
+        found = Glued(
+            Story.begin(spark, lake, catalog=catalog, format_version=getattr(request, "param", 2)), glue, place
+        )
         found.consolidate("A", "B")
         yield found
 
@@ -99,6 +105,33 @@ def test_of_two_restatements_at_one_moment_none_is_lost(glued: Glued) -> None:
     assert glued.glue.refused > refused
     assert set(glued.story.ledger().requests) == {"ns/mine/0", "ns/theirs/0"}
     assert glued.rows() == Counter()
+
+
+@pytest.mark.parametrize("glued", [3], indirect=True)
+@pytest.mark.parametrize("kind", some(KINDS, "variant", "geometry"))
+def test_batches_go_on_beside_a_column_of_a_type_that_lethe_does_not_know_and_after_it(glued: Glued, kind: str) -> None:
+    """Glue's client of PyIceberg loads the table from its metadata, and that of Java tells Glue the columns of each commit."""
+    story, columns = glued.story, ("v", "day", "batch_id")
+
+    def rows() -> Counter[Row]:
+        found = of_arrow(lethe.scan(story.full_name, columns=columns).to_arrow())
+        assert of_spark(lethe_spark.read(story.spark, story.full_name).select(*columns)) == found
+        return found
+
+    add_column(story, kind)
+
+    glued.consolidate("D")
+    assert glued.restate(a_request("revert", batch_ids=["A"]))
+    assert rows() == of_batches("B", "D")
+    assert story.run(story.vacuuming(ALL_GONE, buffer=glued.buffer)).tombstones_purged == 1
+    assert rows() == of_batches("B", "D")
+    with pytest.raises(InputError, match=f"column shape has the type {kind}"):
+        lethe.scan(story.full_name)
+
+    story.spark.sql(f"ALTER TABLE {story.full_name} DROP COLUMN shape")
+
+    glued.consolidate("E")
+    assert glued.rows() == of_batches("B", "D", "E")
 
 
 @pytest.mark.long

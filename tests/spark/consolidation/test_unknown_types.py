@@ -7,35 +7,12 @@ import lethe
 import lethe_spark
 import pytest
 from lethe.base.errors import InputError
-from lethe_spark.jvm.spark_table import SparkTable
 from pyspark.sql import SparkSession
 
 from tests.spark.parameters import some, tuples
 from tests.spark.support.story import Story, of_arrow, of_batches, of_spark
+from tests.spark.support.unknown_types import KINDS, add_column
 from tests.support.lake import Lake
-
-KINDS = ("variant", "geometry", "geography")
-
-
-def java(story: Story) -> Any:
-    found = SparkTable.load(story.spark, story.catalog, story.name)
-    assert found is not None
-    return found
-
-
-def add_column(story: Story, kind: str, name: str = "shape", required: bool = False) -> None:
-    table = java(story)
-    types = table.jvm.org.apache.iceberg.types.Types
-    made = {
-        "variant": types.VariantType.get,
-        "geometry": types.GeometryType.crs84,
-        "geography": types.GeographyType.crs84,
-    }[kind]()
-    update = table.java.updateSchema()
-    if required:
-        update.allowIncompatibleChanges().addRequiredColumn(name, made).commit()
-    else:
-        update.addColumn(name, made).commit()
 
 
 def rows_without(story: Story) -> Counter[Any]:
