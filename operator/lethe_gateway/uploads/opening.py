@@ -174,6 +174,6 @@ def removal_order(name: str) -> int:
 
 
 def _record(buffer: Buffer, manifest: Manifest) -> Record:
-    """Raises: InputError (`NoDataFiles`, `SeveralFiles`)."""
+    """Raises: InputError (`NoDataFiles`, `SeveralFiles`, `NameTooLong`)."""
     spec = buffer.dataset.spec
     return Record(buffer, manifest, places_of(buffer.uri, spec.buffer.layout, spec.batch_column, manifest))

@@ -16,6 +16,7 @@ from lethe.base.ids import (
 from lethe.buffer.batch import ListedObject, is_data
 from lethe.contract.settings import BufferLayout
 from lethe.ledger.ledger import BatchEntry, BatchState
+from lethe.uri import KEY_BYTES, NAME_BYTES, bucket_and_key, is_local
 
 
 @dataclass(frozen=True)
@@ -55,7 +56,7 @@ def data_files(files: Iterable[LocalFile]) -> list[LocalFile]:
 def plan_upload(
     buffer_uri: str, layout: BufferLayout, batch_column: str, batch_id: str, files: Sequence[LocalFile]
 ) -> Upload:
-    """Say which file becomes which object. Raises: InputError (`NoDataFiles`, `SeveralFiles`)."""
+    """Say which file becomes which object. Raises: InputError (`NoDataFiles`, `SeveralFiles`, `NameTooLong`)."""
     if not files:
         raise InputError(
             "NoDataFiles", "the folder has no data file. Names that begin with _ or . are markers and unfinished files."
@@ -65,6 +66,7 @@ def plan_upload(
         case BufferLayout.DIRECTORY:
             folder = f"{root}/{batch_folder(batch_column, batch_id)}"
             objects = {f"{folder}/{f.path}": f for f in files}
+            _require_short_names([*objects, f"{folder}/{names.SUCCESS_MARKER}"])
             return Upload(batch_id, folder, objects, f"{folder}/{names.SUCCESS_MARKER}")
         case BufferLayout.FILE:
             if len(files) > 1:
@@ -74,9 +76,30 @@ def plan_upload(
                     "file. Join them, or put each file from a folder of its own.",
                 )
             uri = f"{root}/{batch_file(batch_id, _extension(files[0].path))}"
+            _require_short_names([uri])
             return Upload(batch_id, uri, {uri: files[0]}, "")
         case _:
             assert_never(layout)
+
+
+def _require_short_names(uris: Iterable[str]) -> None:
+    """Raises: InputError (`NameTooLong`), if a store cannot have an object of such a name, so that nothing is written before."""
+    for uri in uris:
+        if is_local(uri):
+            longest, what, most = max(uri.split("/"), key=_bytes_of), "name of a file or folder", NAME_BYTES
+        else:
+            longest, what, most = bucket_and_key(uri)[1], "key of an object", KEY_BYTES
+        if _bytes_of(longest) > most:
+            raise InputError(
+                "NameTooLong",
+                f"{uri[:80]}…: the {what} has {_bytes_of(longest)} bytes, expected at most {most}. In the buffer, the batch id "
+                "is percent-encoded: a character that is not a letter, digit or one of _.-~ becomes 3 bytes for each of its "
+                "own. Use a shorter batch id or shorter names of files.",
+            )
+
+
+def _bytes_of(name: str) -> int:
+    return len(name.encode("utf-8", "surrogatepass"))
 
 
 def _extension(path: str) -> str:

@@ -16,8 +16,8 @@ from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import BinaryType, StringType
 
 from lethe.ingest.exact_values import Flaw
+from lethe.uri import NAME_BYTES
 
-NAME_BYTES: Final = 255
 _ENCODED: Final = 3  # a byte becomes at most so many
 
 

@@ -42,8 +42,9 @@ from lethe.ingest.folder_values import values_of
 from lethe.ingest.footer_columns import Column, FileSchema, SchemaKey, footer_columns, schema_key
 from lethe.ingest.hybrid_calendar import calendar_of
 from lethe.ingest.parquet_types import misfit
-from lethe.ingest.path_limits import NAME_BYTES, encoded_bytes
+from lethe.ingest.path_limits import encoded_bytes
 from lethe.ingest.path_limits import problem as too_long_problem
+from lethe.uri import NAME_BYTES
 
 _METRICS_MODE: Final = "write.metadata.metrics.default"
 _METRICS_OF: Final = "write.metadata.metrics.column."

@@ -42,6 +42,44 @@ def test_a_folder_that_is_no_batch_is_refused() -> None:
         an_upload("a.csv", "b.csv", layout=BufferLayout.FILE)
 
 
+LONGEST = "\U0001f600" * 256  # 1,024 bytes
+
+
+@pytest.mark.parametrize("layout", BufferLayout)
+@pytest.mark.parametrize(
+    ("root", "batch", "name", "message"),
+    [
+        ("s3://lake/buffer", LONGEST, "p.csv", "the key of an object has 3[01][0-9]{2} bytes, expected at most 1024"),
+        (
+            "abfss://lake@x/buffer",
+            "é" * 170,
+            "p.csv",
+            "the key of an object has 10[0-9]{2} bytes, expected at most 1024",
+        ),
+        (
+            "file:///lake/buffer",
+            "x" * 256,
+            "p.csv",
+            "the name of a file or folder has 26[0-9] bytes, expected at most 255",
+        ),
+        ("/lake/buffer", "é" * 50, "p.csv", "the name of a file or folder has 30[0-9] bytes, expected at most 255"),
+    ],
+)
+def test_a_name_that_the_store_cannot_have_is_refused_before_anything_is_written(
+    layout: BufferLayout, root: str, batch: str, name: str, message: str
+) -> None:
+    with pytest.raises(InputError, match=f"NameTooLong: .*{message}.*Use a shorter batch id"):
+        plan_upload(root, layout, "batch_id", batch, [LocalFile(name, 5)])
+
+
+def test_the_longest_names_are_accepted() -> None:
+    """The key of the longest object has 1,024 bytes, and the longest name of a folder 255."""
+    key = 1024 - len("buffer/batch_id=/_SUCCESS")
+    assert plan_upload(ROOT, BufferLayout.DIRECTORY, "batch_id", "x" * 256, [LocalFile("p", 5)]).marker
+    assert plan_upload(ROOT, BufferLayout.DIRECTORY, "batch_id", "é" * (key // 6), [LocalFile("p", 5)]).marker
+    assert plan_upload("/lake", BufferLayout.DIRECTORY, "batch_id", "x" * (255 - len("batch_id=")), [LocalFile("p", 5)])
+
+
 def test_markers_and_unfinished_files_are_left_out() -> None:
     files = [LocalFile(n, 1) for n in ("b.csv", "_SUCCESS", ".a.csv.crc", "_temporary/c.csv", "a.csv")]
 

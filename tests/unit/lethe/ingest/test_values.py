@@ -19,7 +19,7 @@ import pytest
 from lethe.contract.csv_dialect import CsvDialect
 from lethe.ingest.avro_format import _HEADER
 from lethe.ingest.folder_values import named_folders
-from lethe.ingest.path_limits import NAME_BYTES
+from lethe.uri import NAME_BYTES
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
