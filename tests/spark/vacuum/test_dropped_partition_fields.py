@@ -6,16 +6,20 @@ from typing import Any
 import lethe
 import lethe_spark
 import pytest
+from lethe.base.errors import InputError
 from lethe.contract.settings import Deletes
 from lethe.iceberg.delete_entries import dangling
-from lethe_spark.jvm.data_files import deletes_in_use
+from lethe_spark.jvm.data_files import deletes_in_use, tasks_of
+from lethe_spark.jvm.deletes import write_position_deletes
 from lethe_spark.jvm.spark_table import SparkTable
+from pyroaring import FrozenBitMap64
 from pyspark.sql import SparkSession
 
 from tests.spark.support.all_types import alone
 from tests.spark.support.native_deletes import Native
 from tests.spark.support.story import Row, Story, of_batches, of_spark, some_rows
 from tests.spark.support.streaming_writer import delete_by_equality
+from tests.support.builders import a_request
 from tests.support.lake import SCHEMA, Lake
 
 
@@ -91,6 +95,7 @@ def test_deletes_of_a_void_spec_are_not_taken_for_unused_while_iceberg_applies_t
     assert deletes_in_use(table, head) == {used}
 
 
+POSITIONS = Deletes.POSITION_DELETES
 MODES = ["Ledger", "PositionDeletes", "DeletionVectors", "EqualityDeletes"]
 
 
@@ -171,3 +176,37 @@ def test_a_vacuum_of_some_files_does_not_lose_the_deletes_of_others(spark: Spark
     check(story, "B", "D")
     assert story.undo("one").succeeded
     check(story, "A", "B", "D")
+
+
+def delete_first_row(story: Native, path: str) -> None:
+    """As an engine does that writes a position delete for a file of the dropped field."""
+    table = SparkTable.load(story.spark, story.catalog, story.name)
+    assert table is not None
+    tasks = tasks_of(table, [path], story.head().snapshot_id)
+    written = write_position_deletes(table, tasks, {path: FrozenBitMap64([0])}, (), "another-engine")
+    delta = table.java.newRowDelta()
+    for file in written.added:
+        delta = delta.addDeletes(file)
+    delta.commit()
+
+
+def test_deletes_that_another_engine_wrote_for_such_files_are_reported_and_end_with_a_rollback(
+    spark: SparkSession, lake: Lake
+) -> None:
+    """Iceberg refuses to plan any scan of such a snapshot, and no run may go on as if the catalog were away."""
+    story = drop_day(Native.of(Story.begin(spark, lake), Deletes.LEDGER).filled())
+    before = story.head().snapshot_id
+    delete_first_row(story, next(iter(story.files())))
+    after = story.head().snapshot_id
+
+    for run in (story.vacuuming(), story.restatement(a_request("one", batch_ids=("A",)), deletes=POSITIONS)):
+        with pytest.raises(InputError, match="Roll the table back to a snapshot before these writes") as refused:
+            story.run(run)
+        assert refused.value.reason == "PartitionsLost"
+        assert story.head().snapshot_id == after
+
+    spark.sql(f"CALL {story.catalog}.system.rollback_to_snapshot('{story.name}', {before})")
+
+    assert story.revert("A").succeeded
+    assert story.vacuum().outcome == "Committed"
+    check(story, "B", "D", "E")
