@@ -80,6 +80,26 @@ def test_the_memory_that_a_listing_takes_does_not_grow_with_the_buffer(
     assert peak < max_bytes
 
 
+def test_a_folder_of_a_million_files_takes_no_more_memory_than_the_largest_batch() -> None:
+    """It is named as no batch. The largest one takes 65 MiB."""
+
+    def a_folder() -> Iterator[ListedObject]:
+        for n in range(1_000_000):
+            yield listed(
+                f"{ROOT}/batch_id=huge/part-{n:07}.parquet", 1000, f"an-etag-has-thirty-two-chars{n:07}", ago()
+            )
+
+    tracemalloc.start()
+    try:
+        made = digest(folders_of(a_folder(), ROOT, Directories("batch_id")), lambda _: {}, 2000, 3600, NOW)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+    assert (made.batches, made.invalid) == (0, 1)
+    assert peak < 128 * MIB
+
+
 def test_a_buffer_four_times_as_large_takes_no_more_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(finding, "BUFFERED_AT_MOST", 1000)
 

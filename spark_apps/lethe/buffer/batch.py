@@ -9,6 +9,8 @@ from typing import Final
 
 from lethe.ledger.ledger import BufferedObject
 
+# In the folder of a batch, so that listings, runs and the ledger have bounded memory: about 650 bytes for each object.
+OBJECTS_AT_MOST: Final = 100_000
 _FOLDER_MARKER: Final = "_$folder$"  # of Hadoop's S3 clients, also that of EMR
 
 

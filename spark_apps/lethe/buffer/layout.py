@@ -3,13 +3,13 @@
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC
-from itertools import groupby
+from itertools import chain, groupby, islice
 from typing import Final, Protocol, assert_never
 
 from lethe.base import names
 from lethe.base.errors import InputError
 from lethe.base.ids import batch_id_of_file, batch_id_of_folder
-from lethe.buffer.batch import BufferedBatch, ListedObject, NoBatch, is_data
+from lethe.buffer.batch import OBJECTS_AT_MOST, BufferedBatch, ListedObject, NoBatch, is_data
 from lethe.contract.settings import BufferLayout
 from lethe.guards.table_files import is_table_data, is_table_metadata
 from lethe.ledger.ledger import BufferedObject
@@ -73,9 +73,14 @@ class Directories:
             batch_id = self.id_of(name)
         except InputError as e:
             return NoBatch(name, e.message, table=any(is_table_metadata(o.key) for o in listed))
-        objects = sorted(listed, key=lambda o: o.key)
-        if any(is_table_metadata(o.key) for o in objects):
+        remaining = iter(listed)
+        objects = sorted(islice(remaining, OBJECTS_AT_MOST), key=lambda o: o.key)
+        more = next(remaining, None)
+        if any(is_table_metadata(o.key) for o in chain(objects, filter(None, [more]), remaining)):
             return NoBatch(name, f"the folder {name[:80]!r} {_TABLE}", table=True)
+        if more is not None:
+            text = f"the folder {name[:80]!r} has more than {OBJECTS_AT_MOST} objects; divide it into several batches"
+            return NoBatch(name, text)
         return BufferedBatch(
             id=batch_id,
             folder=uri,

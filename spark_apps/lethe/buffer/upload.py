@@ -13,7 +13,7 @@ from lethe.base.ids import (
     batch_file,
     batch_folder,
 )
-from lethe.buffer.batch import ListedObject, is_data
+from lethe.buffer.batch import OBJECTS_AT_MOST, ListedObject, is_data
 from lethe.contract.settings import BufferLayout
 from lethe.ledger.ledger import BatchEntry, BatchState
 from lethe.uri import KEY_BYTES, NAME_BYTES, bucket_and_key, is_local
@@ -56,10 +56,19 @@ def data_files(files: Iterable[LocalFile]) -> list[LocalFile]:
 def plan_upload(
     buffer_uri: str, layout: BufferLayout, batch_column: str, batch_id: str, files: Sequence[LocalFile]
 ) -> Upload:
-    """Say which file becomes which object. Raises: InputError (`NoDataFiles`, `SeveralFiles`, `NameTooLong`)."""
+    """Say which file becomes which object.
+
+    Raises: InputError (`NoDataFiles`, `TooManyFiles`, `SeveralFiles`, `NameTooLong`).
+    """
     if not files:
         raise InputError(
             "NoDataFiles", "the folder has no data file. Names that begin with _ or . are markers and unfinished files."
+        )
+    if len(files) >= OBJECTS_AT_MOST:
+        raise InputError(
+            "TooManyFiles",
+            f"the folder has {len(files)} data files, and a batch has at most {OBJECTS_AT_MOST} objects with its marker. Join "
+            "files, or divide them into several batches.",
         )
     root = buffer_uri.rstrip("/")
     match layout:

@@ -82,6 +82,28 @@ def files(*keys: str) -> Listing:
     return Listing.of(folders_of([listed(f"{ROOT}/{k}") for k in keys], ROOT, Files()))
 
 
+@pytest.mark.parametrize("sizes", [{"A": 3, "B": 4, "D": 5, "E": 1}])
+def test_a_folder_with_too_many_objects_is_no_batch_and_those_after_it_are(
+    sizes: dict[str, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("lethe.buffer.layout.OBJECTS_AT_MOST", 3)
+
+    found = grouped(*(f"batch_id={i}/p{n}.csv" for i, count in sizes.items() for n in range(count)))
+
+    assert [b.id for b in found.batches] == ["A", "E"]
+    says = "has more than 3 objects; divide it into several batches"
+    assert found.invalid == {f"batch_id={i}": f"the folder 'batch_id={i}' {says}" for i in "BD"}
+
+
+def test_a_table_is_found_beyond_the_objects_of_a_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("lethe.buffer.layout.OBJECTS_AT_MOST", 3)
+    files = [f"a{n}.csv" for n in range(9)]
+
+    found = grouped(*(f"batch_id=A/{f}" for f in (*files, "metadata/v1.metadata.json")))
+
+    assert "is part of an Iceberg table" in found.invalid["batch_id=A"]
+
+
 def test_with_the_layout_file_each_object_is_a_whole_batch() -> None:
     found = listed(f"{ROOT}/2013-01-01.UA.parquet", 20, "e2", ago(hours=1))
 

@@ -72,6 +72,16 @@ def test_a_name_that_the_store_cannot_have_is_refused_before_anything_is_written
         plan_upload(root, layout, "batch_id", batch, [LocalFile(name, 5)])
 
 
+def test_more_files_than_a_batch_may_have_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("lethe.buffer.upload.OBJECTS_AT_MOST", 3)
+
+    assert an_upload("a.csv", "b.csv").marker
+    with pytest.raises(
+        InputError, match="TooManyFiles: the folder has 3 data files, and a batch has at most 3 objects"
+    ):
+        an_upload("a.csv", "b.csv", "c.csv")
+
+
 def test_the_longest_names_are_accepted() -> None:
     """The key of the longest object has 1,024 bytes, and the longest name of a folder 255."""
     key = 1024 - len("buffer/batch_id=/_SUCCESS")
