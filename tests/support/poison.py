@@ -24,6 +24,11 @@ def rows_of_no_bytes(rows: int = 10**15, names: Sequence[str] = ("v", "day")) ->
     return out.getvalue() + _varint(rows) + _varint(0) + b"s" * 16
 
 
+def endless_array(items: int = 10**15) -> bytes:
+    """An Avro array of nulls, which take no bytes."""
+    return _varint(items) + _varint(0)
+
+
 def _varint(value: int) -> bytes:
     left, found = value << 1, b""  # zigzag
     while left > 0x7F:

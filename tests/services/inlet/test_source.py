@@ -1,15 +1,20 @@
 """The inlet reads each message of a real broker into exactly one batch, whatever stops it, and reports what it cannot read."""
 
+import io
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
+import fastavro
 import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import NewPartitions
+from lethe.decoder.limits import Limits
 from lethe_inlet.state import SourceState
 from lethe_operator.reasons import Reason
 
+from tests.support import poison
 from tests.support.servers import kafka
 from tests.support.servers.kafka import PASSWORD, USER, Broker
 from tests.support.streams import Stream, row
@@ -198,6 +203,75 @@ def test_messages_that_are_no_rows_are_set_aside_with_offset_and_reason(stream: 
         (4, "SchemaMismatch"),
     ]
     assert (stream.states[-1].counts.rows, stream.states[-1].counts.refused) == (2, 3)
+
+
+ENDLESS = {
+    "type": "record",
+    "name": "row",
+    "fields": [{"name": "v", "type": "long"}, {"name": "pad", "type": {"type": "array", "items": "null"}}],
+}
+
+
+def endless_rows(*numbers: int) -> list[bytes]:
+    """Avro messages: of each number a row, of a number below zero one that takes all memory of its reader."""
+    rows = []
+    for number in numbers:
+        out = io.BytesIO()
+        fastavro.schemaless_writer(out, fastavro.parse_schema(ENDLESS), {"v": number, "pad": []})
+        rows.append(out.getvalue() if number >= 0 else out.getvalue()[:-1] + poison.endless_array())
+    return rows
+
+
+def deep_rows(*numbers: int) -> list[bytes]:
+    """JSON messages: of each number a row, of a number below zero one with deep nesting."""
+    return [row(n) if n >= 0 else b'{"v":' + b"[" * 100_000 + b"]" * 100_000 + b"}" for n in numbers]
+
+
+@pytest.mark.parametrize(
+    ("made", "of", "why"),
+    [
+        (deep_rows, {"format": "JSON"}, "it nests deeper than 100 levels"),
+        (
+            endless_rows,
+            {"format": "Avro", "schema": json.dumps(ENDLESS), "unknownFields": "Ignore"},
+            "decoding it takes more than 64 MiB of memory",
+        ),
+    ],
+    ids=["nesting", "memory"],
+)
+def test_a_poisonous_message_in_each_partition_is_set_aside_once_and_the_others_arrive(
+    stream: Stream,
+    monkeypatch: pytest.MonkeyPatch,
+    made: Callable[..., list[bytes]],
+    of: dict[str, Any],
+    why: str,
+) -> None:
+    """Also if the process is killed while it has them: the next one says the same of them, and reads on behind them."""
+    monkeypatch.setattr("lethe_inlet.decoding.limits_here", lambda: Limits(memory_bytes=64 * 1024**2))
+    stream.spec = of
+    for partition in (0, 1):
+        numbers = range(10 * partition, 10 * partition + 4)
+        stream.produce(made(*numbers, -1, 10 * partition + 4), partition)
+    stream.killed_at("written")
+    stream.read(10)
+    refused = stream.refused
+
+    stream.produce(made(5))
+    stream.read(11)
+
+    assert stream.values == [*range(6), *range(10, 15)]
+    assert [(r["partition"], r["offset"], r["reason"]) for r in refused] == [
+        (0, 4, f"FileTooCostly: {why}"),
+        (1, 4, f"FileTooCostly: {why}"),
+    ]
+    assert stream.refused == refused
+    assert sorted(stream.batches) == [
+        f"{stream.topic}-0-{0:012d}-{5:012d}",
+        f"{stream.topic}-0-{6:012d}-{6:012d}",
+        f"{stream.topic}-1-{0:012d}-{5:012d}",
+    ]
+    stream.wait(lambda: stream.states[-1].lag == 0)
+    assert (stream.states[-1].counts.rows, stream.states[-1].counts.refused) == (11, 2)
 
 
 # --- what stops it ----------------------------------------------------------------------------------------------------
