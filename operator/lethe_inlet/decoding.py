@@ -20,7 +20,7 @@ from lethe.ingest.avro_format import UNICODE_ERRORS, Records
 from lethe.ingest.buffer_files import decoded_rows, encoded_rows
 from lethe.ingest.buffer_store import BadFile, FileTask
 from lethe.ingest.fitting import Fitting, Piece
-from lethe.ingest.json_format import open_json
+from lethe.ingest.json_format import open_json, refuse_other_value
 from lethe.ingest.schema_fit import Fits, Lacks, Misfit, Rules, compare, known_columns
 from lethe.ingest.text_blocks import TextFile
 from lethe_operator.resources.source import Framing, KafkaSource, MessageFormat, UnknownFields
@@ -241,9 +241,9 @@ class MessageWork:
 
 def _why(error: Exception) -> str:
     if isinstance(error, BadFile):
-        # A message is no file, and has one row.
+        # A message is no file, and has one row and no lines.
         reason = "UnreadableMessage" if error.reason == "UnreadableFile" else error.reason
-        return f"{reason}: {error.message.removeprefix('row 0: ')}"
+        return f"{reason}: {error.message.removeprefix('row 0: ').removesuffix(' per line')}"
     return f"UnreadableMessage: its values cannot be read ({type(error).__name__})"
 
 
@@ -251,7 +251,7 @@ def _one_line(value: bytes) -> bytes:
     """A JSON object as one line. Raises: BadFile, if it is certainly none."""
     text = value.strip()
     if not (text.startswith(b"{") and text.endswith(b"}")):
-        raise BadFile("UnreadableMessage", "the message is not a JSON object")
+        refuse_other_value(text)
     if b"\n" not in text and b"\r" not in text:
         return text
     try:

@@ -250,6 +250,13 @@ def _in_json(wanted: pa.DataType) -> bool:
 # --- Finding the line, the column and the problem ---------------------------------------------------------------------
 
 
+def refuse_other_value(line: bytes) -> NoReturn:
+    """Say what a line is that is not an object. Raises: BadFile."""
+    found = _line_problem(line, pa.schema([]), ignore_unknown=True)
+    found = found or _Problem("it is not readable as JSON, expected one object per line", "UnreadableFile")
+    raise BadFile(found.reason, found.text)
+
+
 @dataclass(frozen=True)
 class _Problem:
     text: str
