@@ -106,7 +106,8 @@ async def _invalid(request: Request, error: Exception) -> Response:
     """Names parameters and what was expected, and never repeats values."""
     assert isinstance(error, RequestValidationError)
     errors = tuple(
-        FieldError(field=".".join(str(part) for part in e["loc"]), message=str(e["msg"])) for e in error.errors()
+        FieldError(field=".".join(str(part) for part in e["loc"]), message=str(e["msg"]).removeprefix("Value error, "))
+        for e in error.errors()
     )
     first = f"{errors[0].field}: {errors[0].message}" if errors else "the request"
     return _failure(request, Problem(Kind.INVALID_REQUEST, f"Correct the parameters. {first}.", errors=errors))

@@ -3,12 +3,12 @@
 from datetime import datetime
 
 from lethe.base.ids import MAX_BATCH_ID_LENGTH
-from pydantic import ConfigDict, Field
+from pydantic import ConfigDict, Field, field_validator
 from pydantic.alias_generators import to_camel
 
 from lethe_gateway.api.documents import Page
 from lethe_gateway.document import Document
-from lethe_gateway.uploads.manifest import MAX_PATH_LENGTH, PATH, SHA256, FileEntry
+from lethe_gateway.uploads.manifest import MAX_PATH_LENGTH, PATH, SHA256, FileEntry, is_path
 from lethe_gateway.uploads.records import FileState, FileView, PartUrl, UploadState, UploadView
 
 MAX_FILE_BYTES = 5 * 2**40
@@ -22,14 +22,16 @@ class Request(Document):
     model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, frozen=True, extra="forbid")
 
 
+_NAMES = "Names begin with a letter or a digit, and consist of letters, digits, spaces and ._=+,@-"
+
+
 class AnnouncedFile(Request):
     """A file that will be uploaded."""
 
     path: str = Field(
         pattern=PATH,
         max_length=MAX_PATH_LENGTH,
-        description="Its path below the folder of the batch. Names begin with a letter or a digit, and consist of letters, "
-        "digits, spaces and ._=+,@-",
+        description=f"Its path below the folder of the batch. {_NAMES}",
     )
     size: int = Field(ge=0, le=MAX_FILE_BYTES, description="In bytes.")
     sha256: str = Field(
@@ -38,6 +40,14 @@ class AnnouncedFile(Request):
         description="In hex. Then no other content is accepted. If a file is sent in parts, better announce that of each part: "
         "the whole file is read again to compare it.",
     )
+
+    @field_validator("path", mode="before")
+    @classmethod
+    def _say_what_names_are_possible(cls, path: object) -> object:
+        """Whoever uploads a folder reads no pattern."""
+        if isinstance(path, str) and 0 < len(path) <= MAX_PATH_LENGTH and not is_path(path):
+            raise ValueError(f"the file cannot have this name. {_NAMES}. Rename it")
+        return path
 
 
 class UploadRequest(Request):

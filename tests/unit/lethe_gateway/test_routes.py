@@ -234,6 +234,17 @@ def test_long_requests_of_one_tenant_leave_places_for_others(route: str, method:
     assert held.active == 1
 
 
+def test_a_file_with_an_impossible_name_is_told_which_names_are_possible() -> None:
+    files = [{"path": "a.parquet", "size": 1}, {"path": "secret\n.parquet", "size": 1}]
+
+    answer = parts().client().post(f"{DATASET}/uploads", json={"batchId": "B", "files": files})
+
+    (error,) = answer.json()["errors"]
+    assert (answer.status_code, error["field"]) == (400, "body.files.1.path")
+    assert error["message"].startswith("the file cannot have this name. Names begin with a letter or a digit")
+    assert "secret" not in answer.text
+
+
 @pytest.mark.parametrize("length", ["99999999999999999999999", "1048577", "-1", "abc"])
 def test_a_declared_length_that_is_too_large_or_none_ends_the_request(length: str) -> None:
     answer = parts().client().get(DATASET, headers={"Content-Length": length})
