@@ -15,7 +15,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
@@ -39,9 +39,15 @@ log = logging.getLogger(__name__)
 
 # A decoder that works for longer is mentioned in the log, each time after as many seconds.
 NOTICED_SECONDS: Final = 30.0
+# How often whoever waits for a decoder is asked whether it still does.
+ASKED_SECONDS: Final = 0.1
 # The variables that a decoder's server gets. Others may be credentials.
 _VARIABLES: Final = frozenset({"PATH", "LANG", "TZ", "TMPDIR"})
 _PREFIXES: Final = ("PYTHON", "LD_", "DYLD_", "LC_", "ARROW_")
+
+
+# Called while a decoder works.
+OnWait = Callable[[float], object]
 
 
 class NoDecoder(RuntimeError):
@@ -98,19 +104,26 @@ class Process:
         except Closed:
             raise self._death() from None
 
-    def receive(self, name: Any = None) -> Message:
-        """The next message. Raises: Death, NoDecoder.
+    def receive(self, name: Any = None, on_wait: OnWait | None = None) -> Message:
+        """The next message. Raises: Death, NoDecoder; what `on_wait` raises.
 
         Args:
             name: Gives the name of a unit, for the log.
+            on_wait: Called often while the decoder works, with the processor time that it has taken, in seconds.
         """
         begun = time.monotonic()
+        noticed = begun + NOTICED_SECONDS
         waiting = select.poll()
         waiting.register(self._link.fileno(), select.POLLIN)
-        while not waiting.poll(NOTICED_SECONDS * 1000):
+        while not waiting.poll(1000 * (NOTICED_SECONDS if on_wait is None else ASKED_SECONDS)):
+            if on_wait is not None:
+                on_wait(self._cpu_seconds(begun))
+            if (now := time.monotonic()) < noticed:
+                continue
+            noticed = now + NOTICED_SECONDS
             unit, rows = MARK.unpack_from(self._mark)
             if name is not None and unit >= 0:
-                log.info("%s: still decoding, %d rows, %d s", name(unit), rows, time.monotonic() - begun)
+                log.info("%s: still decoding, %d rows, %d s", name(unit), rows, now - begun)
         try:
             document, contents = self._link.receive()
         except Closed:
@@ -118,6 +131,15 @@ class Process:
         if document["kind"] == "failed":
             raise NoDecoder(f"the process that decodes files failed ({document['error']})")
         return document, contents
+
+    def _cpu_seconds(self, begun: float) -> float:
+        """The processor time of the decoder; where the system does not tell, the time since it was waited for."""
+        try:
+            with open(f"/proc/{self._pid}/stat") as file:
+                fields = file.read().rpartition(")")[2].split()
+        except OSError:
+            return time.monotonic() - begun
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
     def close(self) -> None:
         """End the decoder."""

@@ -15,7 +15,7 @@ from typing import Any, Final, TypeVar
 from lethe.decoder.child import NOTHING, SEVERAL, Work
 from lethe.decoder.limits import Limits
 from lethe.decoder.link import Content
-from lethe.decoder.process import Cause, Death, NoDecoder, Process
+from lethe.decoder.process import Cause, Death, NoDecoder, OnWait, Process
 
 T = TypeVar("T")
 UNITS_AT_ONCE: Final = 64
@@ -58,14 +58,17 @@ def supervise(
     on_result: OnResult[T],
     on_refusal: OnRefusal,
     divide: Divide = lambda _: (),
+    on_wait: OnWait | None = None,
 ) -> Iterator[T]:
     """Decode all units in their order.
 
     Args:
         units: Are asked for when they are needed.
+        on_wait: Called often while a decoder works, with its processor time so far, in seconds. If it raises,
+            the decoder is ended.
     Raises: NoDecoder; the errors of `Unit.read` and of the functions.
     """
-    supervision = _Supervision(work, iter(units), on_refusal, divide)
+    supervision = _Supervision(work, iter(units), on_refusal, divide, on_wait)
     try:
         while supervision.send():
             while (found := supervision.result()) is not None:
@@ -77,8 +80,11 @@ def supervise(
 
 
 class _Supervision:
-    def __init__(self, work: Work, units: Iterator[Unit], on_refusal: OnRefusal, divide: Divide) -> None:
+    def __init__(
+        self, work: Work, units: Iterator[Unit], on_refusal: OnRefusal, divide: Divide, on_wait: OnWait | None
+    ) -> None:
         self._work, self._units, self._on_refusal, self._divide = work, units, on_refusal, divide
+        self._on_wait = on_wait
         self._waiting: deque[Unit] = deque()
         self.sent: dict[int, Unit] = {}  # those without a result, in their order
         self._numbers = count()
@@ -121,7 +127,7 @@ class _Supervision:
         """The next result. None: the decoder needs more units, or another decoder does."""
         while self._process is not None:
             try:
-                document, contents = self._process.receive(self._name)
+                document, contents = self._process.receive(self._name, self._on_wait)
                 match document["kind"]:
                     case "result":
                         return document, contents

@@ -19,6 +19,7 @@ from lethe.contract.result import RefusedBatch
 from lethe.contract.settings import FileFormat
 from lethe.decoder.child import SEVERAL, ChildLink, RemoteFile
 from lethe.decoder.limits import TOO_COSTLY, Limits
+from lethe.decoder.process import OnWait
 from lethe.decoder.supervisor import Unit, limits_here, supervise
 from lethe.ingest.buffer_store import BadFile, BufferedFiles, Bytes, FileTask, Peek, Unread
 from lethe.ingest.change_rows import KEYS_AT_MOST, Keyed, encoded, too_many
@@ -134,6 +135,7 @@ class Reader:
         outcomes: dict[tuple[str, str], FileOutcome],
         on_file: Callable[[], object] = lambda: None,
         rows: bool = True,
+        on_wait: OnWait | None = None,
     ) -> Iterator[pa.Table]:
         """Read files in their order, as rows of the table. A decoder reads them (`lethe.decoder`).
 
@@ -141,24 +143,27 @@ class Reader:
             outcomes: Gets the outcome of each file, by batch id and URI.
             on_file: Called when the outcome of a file is known.
             rows: False: read them, and return none of them.
-        Raises: BufferAway; NoDecoder.
+            on_wait: Called often while a decoder works, with its processor time so far, in seconds.
+        Raises: BufferAway; NoDecoder; what `on_wait` raises.
         """
-        yield from _Reading(self, outcomes, on_file, rows).tables(tasks)
+        yield from _Reading(self, outcomes, on_file, rows, on_wait=on_wait).tables(tasks)
 
     def compare_columns(
         self,
         tasks: Sequence[FileTask],
         outcomes: dict[tuple[str, str], FileOutcome],
         on_file: Callable[[], object] = lambda: None,
+        on_wait: OnWait | None = None,
     ) -> None:
         """Whether the columns of files fit, without reading their rows.
 
         Args:
             outcomes: Gets the outcome of each file, by batch id and URI.
             on_file: Called when the outcome of a file is known.
-        Raises: BufferAway; NoDecoder.
+            on_wait: Called often while a decoder works, with its processor time so far, in seconds.
+        Raises: BufferAway; NoDecoder; what `on_wait` raises.
         """
-        for _ in _Reading(self, outcomes, on_file, rows=False, columns_only=True).tables(tasks):
+        for _ in _Reading(self, outcomes, on_file, rows=False, columns_only=True, on_wait=on_wait).tables(tasks):
             pass
 
     # --- in a decoder ---
@@ -231,14 +236,15 @@ class _Reading:
         on_file: Callable[[], object],
         rows: bool,
         columns_only: bool = False,
+        on_wait: OnWait | None = None,
     ) -> None:
-        self._reader, self._outcomes, self._on_file = reader, outcomes, on_file
+        self._reader, self._outcomes, self._on_file, self._on_wait = reader, outcomes, on_file, on_wait
         self._columns_only = columns_only
         self._work = FileWork(reader.without_credentials(), limits_here(), rows, columns_only)
         self._costly: set[str] = set()  # batches with a file that has ended a decoder
 
     def tables(self, tasks: Sequence[FileTask]) -> Iterator[pa.Table]:
-        yield from supervise(self._work, self._units(tasks), self._used, self._refused)
+        yield from supervise(self._work, self._units(tasks), self._used, self._refused, on_wait=self._on_wait)
 
     def _units(self, tasks: Sequence[FileTask]) -> Iterator[Unit]:
         store = BufferedFiles(self._reader.settings.io_properties, RANGE_BYTES if self._columns_only else None)

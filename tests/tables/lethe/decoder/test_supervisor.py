@@ -185,24 +185,41 @@ def test_an_error_of_the_decoder_itself_is_raised_without_values() -> None:
         supervised([Unit({"name": "0"}, b"x", 1, "0")])
 
 
-def test_no_decoder_is_left_when_its_parent_stops_early() -> None:
+@pytest.mark.parametrize("impatient", [False, True])
+def test_no_decoder_is_left_when_its_parent_stops_early(impatient: bool) -> None:
+    """Either the results are not asked for any more, or who waits for one that takes long gives up."""
     pids: list[int] = []
+    got: list[str] = []
     original = Process.__init__
 
     def begin(self: Process, work: Any) -> None:
         original(self, work)
         pids.append(self._pid)
 
+    def give_up(_: float) -> None:
+        if got:
+            raise Impatient
+
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Process, "__init__", begin)
-        results = supervise(Acting(1), [unit("0"), unit("1", "hang")], lambda d, _c, _u: d["names"], lambda *_: ())
-        assert next(results) == "0"
-        results.close()  # type: ignore[attr-defined]
+        units = [unit("0"), unit("1", "hang")]
+        results = supervise(Acting(1), units, lambda d, _c, _u: d["names"], lambda *_: (), give_up)
+        got.append(next(results))
+        if impatient:
+            with pytest.raises(Impatient):
+                next(results)
+        else:
+            results.close()  # type: ignore[attr-defined]
 
+    assert got == ["0"]
     until = time.monotonic() + 20
     while os.path.exists(f"/proc/{pids[0]}") and time.monotonic() < until:
         time.sleep(0.01)
     assert not os.path.exists(f"/proc/{pids[0]}")
+
+
+class Impatient(Exception):
+    pass
 
 
 def test_a_decoder_has_no_credentials_no_core_and_no_output() -> None:
