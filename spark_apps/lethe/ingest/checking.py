@@ -3,7 +3,7 @@
 It finds what the files alone show. A consolidation also compares batches with each other, and the table may change meanwhile.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -11,6 +11,7 @@ from pyiceberg.schema import Schema
 
 from lethe.base.errors import InputError
 from lethe.contract.result import RefusedBatch
+from lethe.decoder.process import OnWait
 from lethe.iceberg.unknown_types import is_required, unknown_columns
 from lethe.ingest.arrow_types import as_column
 from lethe.ingest.buffer_files import (
@@ -79,6 +80,7 @@ def check_files(
     settings: ReadSettings,
     whole: Whole | None = None,
     on_file: Callable[[], object] = lambda: None,
+    on_wait: OnWait | None = None,
 ) -> Checked:
     """Check the files of one batch.
 
@@ -86,9 +88,10 @@ def check_files(
         columns: Of the table, see `columns_of`.
         whole: Of other files only the columns are compared; None: all rows of all files are read.
         on_file: Called after each file.
-    Raises: BufferAway, if the store fails; NoDecoder.
+        on_wait: Called often while a decoder works, with its processor time so far, in seconds. If it raises,
+            the decoder is ended.
+    Raises: BufferAway, if the store fails; NoDecoder; what the functions raise.
     """
-    outcomes: dict[tuple[str, str], FileOutcome] = {}
     reader = Reader(columns, settings)
     completely: list[FileTask] = []
     others: list[FileTask] = []
@@ -99,23 +102,46 @@ def check_files(
         else:
             read_bytes += task.size
             completely.append(task)
-    for _ in reader.tables(completely, outcomes, on_file, rows=False):
-        pass
-    reader.compare_columns(others, outcomes, on_file)
-    errors = [o.error for o in outcomes.values() if o.error is not None]
-    refusal = _refusal(reader.target, tasks[0].batch_id, errors) if errors else None
+    outcomes = _read(reader, completely, on_file, on_wait)
+    reader.compare_columns(others, outcomes, on_file, on_wait)
+    errors = _errors(outcomes)
+    if errors and all(e.reason == COLUMNS_WANTED for e in errors):
+        # As a run does it: the table gets the columns, and then the files are read.
+        evolution = plan_evolution(
+            reader.target, {tasks[0].batch_id: [(e.uri, decode_columns(e.message)) for e in errors]}
+        )
+        errors = [FileError(uri, "SchemaMismatch", text) for uri, text in evolution.refused.values()]
+        if not errors:
+            wanting = [t for t in completely if outcomes[t.batch_id, t.uri].error is not None]
+            evolved = Reader(_evolved(columns, evolution.columns), settings)
+            outcomes |= _read(evolved, wanting, lambda: None, on_wait)
+            errors = _errors({(t.batch_id, t.uri): outcomes[t.batch_id, t.uri] for t in completely})
+    refusal = refusal_of(tasks[0].batch_id, errors) if errors else None
     rows = None if others or refusal is not None else sum(o.rows for o in outcomes.values())
     return Checked(rows, refusal)
 
 
-def _refusal(target: pa.Schema, batch_id: str, errors: list[FileError]) -> RefusedBatch | None:
-    """None: the files fit once the columns that they want are added."""
-    if any(e.reason != COLUMNS_WANTED for e in errors):
-        return refusal_of(batch_id, errors)
-    wanted = [(e.uri, decode_columns(e.message)) for e in errors]
-    refused = plan_evolution(target, {batch_id: wanted}).refused
-    return (
-        refusal_of(batch_id, [FileError(uri, "SchemaMismatch", text) for uri, text in refused.values()])
-        if refused
-        else None
-    )
+def _read(
+    reader: Reader,
+    tasks: Sequence[FileTask],
+    on_file: Callable[[], object],
+    on_wait: OnWait | None,
+) -> dict[tuple[str, str], FileOutcome]:
+    """Read all rows of files. Returns: the outcome of each, by batch id and URI."""
+    outcomes: dict[tuple[str, str], FileOutcome] = {}
+    for _ in reader.tables(tasks, outcomes, on_file, rows=False, on_wait=on_wait):
+        pass
+    return outcomes
+
+
+def _errors(outcomes: Mapping[tuple[str, str], FileOutcome]) -> list[FileError]:
+    return [o.error for o in outcomes.values() if o.error is not None]
+
+
+def _evolved(columns: pa.Schema, wanted: pa.Schema) -> pa.Schema:
+    """The columns of a table after some are added or widened: new ones are optional, widened ones stay required."""
+    found = {f.name: f for f in columns}
+    for column in wanted:
+        known = found.get(column.name)
+        found[column.name] = column.with_nullable(known is None or known.nullable)
+    return pa.schema(list(found.values()))
