@@ -32,7 +32,7 @@ _STREAM: Final = re.compile(r"/v1/namespaces/[^/]+/changes")
 _FILE: Final = re.compile(r".*/uploads/[0-9a-f]+/files/\d+")
 _NAME: Final = re.compile(r"[a-z0-9][a-z0-9.-]{0,252}")
 # It looks at each file of the upload.
-_COMPLETE: Final = re.compile(r".*/uploads/[0-9a-f]+:complete")
+_COMPLETE: Final = re.compile(r"(/v1/namespaces/[^/]+/datasets/[^/]+)/uploads/[0-9a-f]+:complete")
 _OF_NAMESPACE: Final = re.compile(r"/v1/namespaces/([^/]+)/.*")
 BUSY_SECONDS: Final = 1.0
 HEADER_BYTES: Final = 32_768
@@ -47,6 +47,8 @@ class _Bounds:
     seconds: float | None  # until the answer is complete; None: as long as the client wishes
     body_bytes: int
     is_long: bool = False  # it may take minutes, so it also counts for the namespace: a tenant may have many callers
+    # The path of a Dataset, which may have a quarter of the places of a caller, because all of its uploads may take long.
+    dataset: str = ""
 
 
 def _name(part: object) -> str:
@@ -115,14 +117,16 @@ class Guard:
         uploads = services.settings.uploads
         if scope["method"] == "PUT" and _FILE.fullmatch(scope["path"]):
             return _Bounds(services.sending, uploads.seconds, uploads.through_bytes, is_long=True)
-        if scope["method"] == "POST" and _COMPLETE.fullmatch(scope["path"]):
-            return _Bounds(services.completing, uploads.seconds, limits.body_bytes, is_long=True)
+        if scope["method"] == "POST" and (completed := _COMPLETE.fullmatch(scope["path"])):
+            return _Bounds(services.completing, uploads.seconds, limits.body_bytes, True, completed[1])
         return _Bounds(services.requests, limits.request_seconds, limits.body_bytes)
 
     async def _carry_out(self, scope: Scope, receive: Receive, sending: "_Sending", bounds: _Bounds, key: str) -> None:
         keys = (key, *self._namespace_key(scope)) if bounds.is_long else (key,)
+        fewer = {f"\0\0{bounds.dataset}": max(1, bounds.places.per_key // 4)} if bounds.dataset else {}
+        keys = (*keys, *fewer)
         try:
-            bounds.places.enter(*keys)
+            bounds.places.enter(*keys, fewer=fewer)
             # A task of its own: a thread cannot be stopped, so a request that takes too long keeps its place until it has ended.
             task = asyncio.ensure_future(self._app(scope, receive, sending))
             task.add_done_callback(lambda _: bounds.places.leave(*keys))
@@ -134,11 +138,11 @@ class Guard:
             if not task.done():
                 raise TimeoutError
             task.result()
-        except CallerBusy:
+        except CallerBusy as e:
             raise Problem(
                 Kind.TOO_MANY_REQUESTS,
-                f"You have {bounds.places.per_key} requests of this kind at the same time, the most that one caller"
-                f"{', or one namespace,' if len(keys) > 1 else ''} may have. Wait for one to end.",
+                f"You have {e.most} requests of this kind at the same time, the most that one caller"
+                f"{', one namespace or one Dataset' if len(keys) > 1 else ''} may have. Wait for one to end.",
                 retry_after_seconds=BUSY_SECONDS,
             ) from None
         except AllBusy:

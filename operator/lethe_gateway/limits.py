@@ -5,6 +5,7 @@ The numbers of callers that are remembered are bounded: the one that was seen lo
 
 import threading
 from collections import OrderedDict
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -53,8 +54,11 @@ class RateLimit:
         return bucket
 
 
+@dataclass
 class CallerBusy(Exception):
-    """This caller has as many at the same time as one may have."""
+    """This caller, or another one of the keys, has as many at the same time as one may have."""
+
+    most: int
 
 
 class AllBusy(Exception):
@@ -75,11 +79,17 @@ class Concurrency:
     def active(self) -> int:
         return self._all
 
-    def enter(self, *keys: str) -> None:
-        """Take one place, which counts for each of the keys. Raises: CallerBusy, AllBusy."""
+    def enter(self, *keys: str, fewer: Mapping[str, int] = {}) -> None:
+        """Take one place, which counts for each of the keys.
+
+        Args:
+            fewer: Keys that may have another number of places than the others.
+        Raises: CallerBusy, AllBusy.
+        """
         with self._lock:
-            if any(self._of.get(key, 0) >= self.per_key for key in keys):
-                raise CallerBusy
+            for key in keys:
+                if self._of.get(key, 0) >= (most := fewer.get(key, self.per_key)):
+                    raise CallerBusy(most)
             if self._all >= self._total:
                 raise AllBusy
             for key in keys:

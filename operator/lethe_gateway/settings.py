@@ -60,7 +60,7 @@ class UploadSettings(Spec):
     part_bytes: Bytes = Field(default=64 * MIB, ge=5 * MIB)  # the size of each part but the last
     through_bytes: Bytes = Field(default=16 * MIB, ge=0)  # the largest file that is sent through the gateway
     through_at_once: int = Field(default=4, ge=1)  # files that are sent through the gateway at the same time
-    complete_at_once: int = Field(default=8, ge=1)  # uploads that are completed at the same time
+    complete_at_once: int = Field(default=32, ge=1)  # uploads that are completed at the same time
     open_per_dataset: int = Field(default=1000, ge=1)  # open uploads of one Dataset
     open_per_caller: int = Field(default=200, ge=1)  # open uploads of one caller in one Dataset
     hashed_bytes: Bytes = Field(

@@ -23,9 +23,9 @@ from lethe_gateway.uploads.turns import Busy, Turns
 # costs one or two requests.
 WHOLE_BYTES: Final = 8 * 1024 * 1024
 ALL_BYTES: Final = 64 * 1024 * 1024
-# Uploads that are checked at once. Each has a decoder, with the memory of `lethe.decoder.limits`. A Dataset whose files take long
-# leaves a place to the others of its namespace, and a namespace to the others.
-_TURNS: Final = Turns(places=3, of_namespace=2, of_dataset=1)
+# Uploads that are checked at once. Each has a decoder, with the memory of `lethe.decoder.limits`. A namespace leaves a place to
+# the others. A check that takes longer than `quick_seconds` may have to give way and begin again, see `Turns`.
+_TURNS: Final = Turns(places=3, of_namespace=2, of_dataset=2, quick_seconds=0.3)
 WAIT_SECONDS: Final = 60.0
 log = logging.getLogger(__name__)
 
@@ -59,11 +59,17 @@ def rejection(buffer: Buffer, batch_id: str, files: Mapping[str, tuple[int, str]
     )
     of = buffer.dataset.meta
     try:
-        with _TURNS.turn(of.namespace, of.name, WAIT_SECONDS):
-            checked = check_files(columns, tasks, settings, Whole(WHOLE_BYTES, ALL_BYTES))
+        checked = _TURNS.carry_out(
+            of.namespace,
+            of.name,
+            WAIT_SECONDS,
+            lambda require: check_files(columns, tasks, settings, Whole(WHOLE_BYTES, ALL_BYTES), on_wait=require),
+        )
     except Busy:
         raise Problem(
-            Kind.OVERLOADED, "Other uploads are being checked. Complete this one again soon.", retry_after_seconds=10
+            Kind.OVERLOADED,
+            "Other uploads are being checked. Complete this one again soon.",
+            retry_after_seconds=10,
         ) from None
     except BufferAway as e:
         raise Problem(Kind.CATALOG_AWAY, STORE_AWAY.format(kind="BufferAway"), retry_after_seconds=5) from e

@@ -22,8 +22,9 @@ from lethe_gateway.problems import FieldError, Kind, Problem
 from lethe_gateway.uploads.manifest import FileEntry
 
 REMEMBERED_AT_MOST: Final = 20_000
-AT_ONCE: Final = 8
-_PIECE_BYTES: Final = 4 * 1024 * 1024
+# Of one upload. All uploads that are completed at once may do that.
+AT_ONCE: Final = 4
+_PIECE_BYTES: Final = 2 * 1024 * 1024
 # The algorithms of RFC 9530 that are safe against a client that chooses the content. Others are ignored, as the RFC says.
 _ALGORITHMS: Final = {"sha-256": hashlib.sha256, "sha-512": hashlib.sha512}
 _MEMBER: Final = re.compile(r"\s*([a-z*][a-z0-9_.*-]*)=:([A-Za-z0-9+/=]*):\s*")

@@ -8,6 +8,7 @@ import pytest
 from lethe.decoder.limits import Limits
 from lethe_gateway.problems import Kind, Problem
 from lethe_gateway.uploads import check
+from lethe_gateway.uploads.turns import Turns
 
 from tests.support import poison
 from tests.support.buffer_formats import some_rows, written
@@ -60,5 +61,8 @@ def test_ten_of_them_leave_a_place_to_another_dataset_and_end_nothing(
 
 def test_who_waits_too_long_is_told_to_come_back(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(check, "WAIT_SECONDS", 0.0)
-    with check._TURNS.turn("a", "flights", 0):
-        assert rejected(site, "a", "flights", SLOW) == Kind.OVERLOADED.name
+    monkeypatch.setattr(check, "_TURNS", Turns(places=1, of_namespace=1, of_dataset=1, quick_seconds=60))
+
+    answer = check._TURNS.carry_out("a", "flights", 0, lambda _: rejected(site, "a", "flights", SLOW))
+
+    assert answer == Kind.OVERLOADED.name

@@ -63,3 +63,14 @@ def test_places_are_limited_for_each_key_and_for_all() -> None:
     for key in "aac":
         places.leave(key)
     assert places.active == 0
+
+
+def test_a_key_may_have_fewer_places_than_others() -> None:
+    places = Concurrency(per_key=3, total=9)
+    places.enter("caller", "dataset", fewer={"dataset": 1})
+
+    with pytest.raises(CallerBusy) as busy:
+        places.enter("caller", "dataset", fewer={"dataset": 1})
+
+    assert busy.value.most == 1
+    places.enter("caller", "other", fewer={"other": 1})
