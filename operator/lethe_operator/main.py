@@ -17,7 +17,6 @@ from lethe_operator import kube as kubernetes
 from lethe_operator.apply.dataset_objects import DatasetObjects
 from lethe_operator.apply.leader import Leadership
 from lethe_operator.apply.leases import Claims, LeaseHolder
-from lethe_operator.apply.offers import Offers
 from lethe_operator.apply.versions import RunVersions
 from lethe_operator.decide.leadership import LEADER
 from lethe_operator.handlers.relist import RELIST_SECONDS, Relists
@@ -38,7 +37,7 @@ from lethe_operator.reconcile import Reconciler
 from lethe_operator.schedule import Intervals, Key, Priority
 from lethe_operator.settings import Settings, from_environment, with_files
 from lethe_operator.watching import NoMemories, kopf_settings, watch
-from lethe_operator.work_queue import RESERVED, SHARED_RUNS, WORKERS, WorkQueue
+from lethe_operator.work_queue import RESERVED, WORKERS, WorkQueue
 
 log = logging.getLogger(__name__)
 
@@ -56,7 +55,6 @@ class Runtime:
     health: OperatorHealth
     queue: WorkQueue
     tables: TableReader
-    offers: Offers
     objects: Objects
     dataset_objects: DatasetObjects
     leadership: Leadership
@@ -99,7 +97,6 @@ def registry(kinds: Iterable[ResourceKind] = WATCHED) -> kopf.OperatorRegistry:
         runtime: Runtime = memo.runtime
         settings, queue = runtime.settings, runtime.queue
         add = queue.from_threads()
-        runtime.offers.on_offer = lambda namespace: add(Key(SHARED_RUNS, namespace, ""))
         for source in (runtime.tables.events, runtime.tables.pointers):
             source.on_change = lambda of: add(Key("Dataset", of.namespace, of.name))
         runtime.tables.listings.on_change = lambda of, is_news: add(
@@ -236,7 +233,6 @@ def runtime_of(settings: Settings) -> Runtime:
     tables.pointers.on_query = metrics.catalog_query
     metrics.overdue_listings(tables.listings.overdue_seconds)
     tables.events.on_messages = lambda of, outcome, number: metrics.messages(of.namespace, of.name, outcome, number)
-    offers = Offers()
     objects = Objects(settings.committer.name if settings.committer.enabled else "", kinds_of(settings))
     kube.answers = objects
     leadership = leadership_of(settings, metrics)
@@ -249,7 +245,6 @@ def runtime_of(settings: Settings) -> Runtime:
         tables,
         settings,
         metrics,
-        offers,
         versions=RunVersions(metrics, settings.spark_image),
         acts_in=leadership.acts_in,
         publishers=publishers,
@@ -270,7 +265,6 @@ def runtime_of(settings: Settings) -> Runtime:
         health,
         queue,
         tables,
-        offers,
         objects,
         reconcile.dataset_objects,
         leadership,

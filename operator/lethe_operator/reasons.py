@@ -250,11 +250,6 @@ class Reason(StrEnum):
         "The Job or SparkApplication of a run was deleted before it ended. What the run committed stays. If it is still due, it "
         "starts again.",
     )
-    SHARED_RUN_ENDED = (
-        "SharedRunEnded",
-        "A driver shared by several Datasets ended before the run of this Dataset started. The run is retried with its own "
-        "driver.",
-    )
     COMMITTER_AWAY = (
         "CommitterAway",
         "The committer of the namespace became unavailable after it received a run. A Job carries out the run instead.",

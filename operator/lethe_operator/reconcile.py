@@ -21,10 +21,7 @@ from lethe_operator.apply.carry_out import (
     write_statuses,
 )
 from lethe_operator.apply.dataset_objects import DatasetObjects
-from lethe_operator.apply.launch import delete_shared
-from lethe_operator.apply.offers import Offers
 from lethe_operator.apply.places import Places
-from lethe_operator.apply.share import start_gathered
 from lethe_operator.apply.versions import RunVersions
 from lethe_operator.apply.warm_driver import replace_outdated
 from lethe_operator.decide import conditions
@@ -33,7 +30,6 @@ from lethe_operator.decide.dataset import decide, without_dataset
 from lethe_operator.decide.idle import is_idle
 from lethe_operator.decide.policy_match import selects
 from lethe_operator.decide.runs import history as run_history
-from lethe_operator.decide.runs.driver_sharing import forgotten
 from lethe_operator.decide.runs.version_skew import ended_versions
 from lethe_operator.decide.vacuum import policy_status
 from lethe_operator.kube import (
@@ -46,7 +42,7 @@ from lethe_operator.kube import (
 )
 from lethe_operator.metrics import Metrics, numbers_of
 from lethe_operator.observe.id_lists import IdLists
-from lethe_operator.observe.jobs import shared_jobs, vacuum_jobs
+from lethe_operator.observe.jobs import vacuum_jobs
 from lethe_operator.observe.objects import Objects
 from lethe_operator.observe.tables import TableReader
 from lethe_operator.observe.world import Observed, Sources, observe
@@ -56,7 +52,7 @@ from lethe_operator.resources.dataset import Dataset
 from lethe_operator.resources.observed import Invalid, NoTable, TableView, Unavailable
 from lethe_operator.schedule import Key, Next
 from lethe_operator.settings import Settings
-from lethe_operator.work_queue import SHARED_RUNS
+from lethe_operator.work_queue import WARM_DRIVER
 
 log = logging.getLogger(__name__)
 
@@ -83,7 +79,6 @@ class Reconciler:
     tables: TableReader
     settings: Settings
     metrics: Metrics = field(default_factory=Metrics)
-    offers: Offers = field(default_factory=Offers)
     lists: IdLists = field(default_factory=IdLists)
     places: Places = field(default_factory=Places)
     dataset_objects: DatasetObjects = field(default_factory=DatasetObjects)
@@ -111,10 +106,9 @@ class Reconciler:
     def _reconcile(self, key: Key) -> Next | None:
         if key.kind == "VacuumPolicy":
             return self.policy(key)
-        if key.kind == SHARED_RUNS:
-            return self.shared_runs(key)
-        with self.offers.reconciling(key.namespace, key.name):
-            return self.dataset(key)
+        if key.kind == WARM_DRIVER:
+            return self.warm_driver(key)
+        return self.dataset(key)
 
     def _leave(self, key: Key) -> Next:
         """Another process acts in the namespace: stop reading the Dataset's queue and buffer, and remove its metrics. When this
@@ -125,7 +119,6 @@ class Reconciler:
 
     def _forget(self, key: Key) -> None:
         """Drop everything about a Dataset."""
-        self.offers.withdraw(key.namespace, key.name)
         self.tables.forget(f"{key.namespace}/{key.name}")
         self.lists.forget(key.namespace, key.name)
         self.dataset_objects.forget(key.namespace, key.name)
@@ -133,20 +126,15 @@ class Reconciler:
         if self.publishers is not None:
             self.publishers.forget(f"{key.namespace}/{key.name}")
 
-    def shared_runs(self, key: Key) -> Next:
-        """Start the offered runs of a namespace, and delete shared Jobs that no Dataset needs."""
+    def warm_driver(self, key: Key) -> Next:
+        """Replace the warm driver of a namespace if it has other settings or another image."""
         self.objects.ensure(self.kube, key.namespace)
         if self.settings.warm_drivers.enabled:
             replace_outdated(self.kube, self.objects.job(key.namespace, self.settings.warm_drivers.name), self.settings)
-        jobs = shared_jobs(self.objects, key.namespace)
-        if any(j.over for j in jobs):
-            for name in forgotten(jobs, {d.uid for d in self.objects.dataset_metas(key.namespace)}):
-                delete_shared(self.kube, key.namespace, name)
-        again = start_gathered(self.kube, key.namespace, self.offers, jobs, self.clock(), self.settings)
-        return Next(again, idle=again is None and all(j.over for j in jobs))
+        return Next(idle=True)
 
     def dataset(self, key: Key) -> Next | None:
-        """Reconcile a Dataset and its Restatements; the caller holds it, see `Offers.reconciling`."""
+        """Reconcile a Dataset and its Restatements."""
         found, actions, now = self._decided(key)
         for invalid in found.invalid:
             self._report_invalid(key.namespace, invalid, now)
@@ -162,7 +150,7 @@ class Reconciler:
             numbers["lethe_listing_pause_seconds"] = pause
         self.metrics.show(key.namespace, key.name, status_now, numbers, batches)
         jobs = partial(vacuum_jobs, self.objects)
-        effects = Effects(self.kube, self.settings, self.offers, self.places, jobs, self.dataset_objects)
+        effects = Effects(self.kube, self.settings, self.places, jobs, self.dataset_objects)
         again = carry_out(effects, found.dataset, found.world, actions, now)
         runs_before, runs_now = found.dataset.status.get("runs") or (), status_now.get("runs") or ()
         for kind, outcome in run_history.ended(runs_before, runs_now):

@@ -30,15 +30,6 @@ class InvalidSettings(ValueError):
     """An environment variable has an invalid value; the message names it."""
 
 
-class SharedRuns(Spec):
-    """When small Datasets share a driver."""
-
-    enabled: bool = False
-    gather_seconds: float = Field(default=5, gt=0)  # how long the first due run waits for others
-    max_datasets: int = Field(default=20, ge=2, le=100)  # of one driver
-    max_bytes_per_dataset: Bytes = Field(default=64 * MIB, gt=0)  # a run that reads more gets its own driver
-
-
 class CommitterSettings(Spec):
     """The committer of each watched namespace, which carries out runs that write no data files."""
 
@@ -110,7 +101,6 @@ class Settings:
     # Defaults for spec.runTemplate of Datasets.
     run_template: RunTemplate = field(default_factory=RunTemplate)
     run_limits: RunLimits = field(default_factory=RunLimits)
-    shared_runs: SharedRuns = field(default_factory=SharedRuns)
     committer: CommitterSettings = field(default_factory=CommitterSettings)
     idle_checks: IdleChecks = field(default_factory=IdleChecks)
     # Whether Kubeflow's Spark operator is installed, so that runs may be SparkApplications.
@@ -200,7 +190,6 @@ def from_environment(env: Mapping[str, str] = os.environ) -> Settings:
     shard = _shard(env, "LETHE_SHARD")
     template = _document(RunTemplate, env, "LETHE_RUN_TEMPLATE", "a Dataset's spec.runTemplate")
     limits = _document(RunLimits, env, "LETHE_RUN_LIMITS", "the chart's value runLimits")
-    shared_runs = _document(SharedRuns, env, "LETHE_SHARED_RUNS", "the chart's value sharedRuns")
     committer = _document(CommitterSettings, env, "LETHE_COMMITTER", "the chart's value committer")
     idle_checks = _document(IdleChecks, env, "LETHE_IDLE_CHECKS", "the chart's value idleChecks")
     warm_drivers = _document(WarmDriverSettings, env, "LETHE_WARM_DRIVERS", "the chart's value warmDrivers")
@@ -214,7 +203,6 @@ def from_environment(env: Mapping[str, str] = os.environ) -> Settings:
         catalogs_secret=env.get("LETHE_CATALOGS_SECRET") or default.catalogs_secret,
         run_template=template,
         run_limits=limits,
-        shared_runs=shared_runs,
         committer=committer,
         idle_checks=idle_checks,
         spark_applications=_flag(env, "LETHE_SPARK_APPLICATIONS"),

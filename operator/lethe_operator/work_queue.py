@@ -30,8 +30,8 @@ GATHER_SECONDS: Final = 0.3
 # of the time.
 LONG_SECONDS: Final = 1.0
 REST_AT_MOST_SECONDS: Final = 5.0
-# The kind of a key for all offered runs of a namespace. Its name is empty.
-SHARED_RUNS: Final = "SharedRuns"
+# The kind of a key for the warm driver of a namespace. Its name is empty.
+WARM_DRIVER: Final = "WarmDriver"
 
 
 class AddKey(Protocol):

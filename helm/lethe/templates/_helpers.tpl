@@ -305,6 +305,9 @@ from:
 {{- if ne (len .Values.watchNamespaces) (len (uniq .Values.watchNamespaces)) -}}
 {{- fail "watchNamespaces names a namespace twice. Remove one of the entries." -}}
 {{- end -}}
+{{- if hasKey .Values "sharedRuns" -}}
+{{- fail "sharedRuns is not a value of this chart. Set warmDrivers.enabled=true: a driver that stays up carries out small runs." -}}
+{{- end -}}
 {{- range $name, $properties := .Values.catalogs -}}
 {{- if not $properties -}}
 {{- fail (printf "catalogs.%s has no properties. Set at least type and uri." $name) -}}

@@ -21,12 +21,10 @@ from lethe_operator.apply import events, status, warm_driver
 from lethe_operator.apply.dataset_objects import DatasetObjects, NameTaken
 from lethe_operator.apply.dispatch import cancel, dispatch, remind, withdraw
 from lethe_operator.apply.intent import NoPlaceForRun
-from lethe_operator.apply.launch import launch, prepare
-from lethe_operator.apply.offers import Offer, Offers
+from lethe_operator.apply.launch import launch
 from lethe_operator.apply.places import Places
 from lethe_operator.apply.signatures import sign
 from lethe_operator.build import names
-from lethe_operator.build.sharing import company
 from lethe_operator.decide.actions import Actions, Event, Launch
 from lethe_operator.decide.vacuum import policy_status
 from lethe_operator.kube import (
@@ -43,7 +41,6 @@ from lethe_operator.kube import (
 from lethe_operator.reasons import Reason
 from lethe_operator.resources.dataset import Dataset
 from lethe_operator.resources.engine import Engine
-from lethe_operator.resources.members import member_label
 from lethe_operator.resources.observed import Attempt, VacuumJob, World
 from lethe_operator.resources.restatement import Restatement
 from lethe_operator.resources.vacuum_policy import VacuumPolicy
@@ -61,8 +58,6 @@ class Effects:
 
     kube: Kube
     settings: Settings
-    # Where a run waits for others to share a driver with.
-    offers: Offers
     # Where a vacuum reserves its place.
     places: Places
     # Returns the current vacuum Jobs of a namespace.
@@ -163,10 +158,8 @@ def changes_anything(dataset: Dataset, world: World, actions: Actions) -> bool:
 
 
 def _start(effects: Effects, dataset: Dataset, world: World, launches: Iterable[Launch], now: datetime) -> _Started:
-    """Start runs, or offer them to share a driver."""
     namespace, name = dataset.meta.namespace, dataset.meta.name
     outcome = _Started()
-    offered = False
     for wanted in launches:
         try:
             with tracing.span(f"start {wanted.run.family}", span_attributes(wanted.run)):
@@ -176,7 +169,7 @@ def _start(effects: Effects, dataset: Dataset, world: World, launches: Iterable[
                     "ended_attempts": earlier.ended_attempts if earlier is not None else (),
                 }
                 run = wanted.run.model_copy(update=known)
-                offered |= _start_one(effects, dataset, world, replace(wanted, run=run), now, outcome)
+                _start_one(effects, dataset, world, replace(wanted, run=run), now, outcome)
         except (NameTaken, NoPlaceForRun) as e:
             outcome.events.append(
                 Event("Dataset", name, getattr(e, "reason", Reason.LAUNCH_FAILED), str(e), warning=True)
@@ -188,15 +181,12 @@ def _start(effects: Effects, dataset: Dataset, world: World, launches: Iterable[
             outcome.failures.append(e)
         except Exception as e:  # for example of the storage: the other runs still start
             outcome.failures.append(e)
-    if not offered:
-        effects.offers.withdraw(namespace, name)
     return outcome
 
 
 def _start_one(
     effects: Effects, dataset: Dataset, world: World, wanted: Launch, now: datetime, outcome: _Started
-) -> bool:
-    """Returns: whether it was offered."""
+) -> None:
     kube, settings = effects.kube, effects.settings
     namespace, name = dataset.meta.namespace, dataset.meta.name
     if wanted.engine is not Engine.JOB:
@@ -205,23 +195,15 @@ def _start_one(
         outcome.events.append(Event("Dataset", name, Reason.RUN_STARTED, text))
         if not _start_for(kube, namespace, wanted.engine, world, settings):
             outcome.again = now + SOON
-        return False
+        return
     with effects.places.taking(effects.vacuum_jobs, namespace, wanted.place, dataset.meta.uid) as free:
         if not free:
             outcome.again = now + SOON
-            return False
-        prepared = prepare(kube, dataset, wanted, world.table, settings, effects.dataset_objects)
-        with_whom = company(
-            wanted.run, wanted.bytes, prepared.size, prepared.template, world.runs, settings.shared_runs
-        )
-        if with_whom is not None:
-            effects.offers.put(namespace, Offer(prepared, with_whom, now))
-            return True
-        launched = launch(kube, prepared, settings)
+            return
+        launched = launch(kube, dataset, wanted, world.table, settings, effects.dataset_objects)
     if launched.created:
         text = f"{wanted.run.family} {launched.job} started: {wanted.why}."
         outcome.events.append(Event("Dataset", name, Reason.RUN_STARTED, text))
-    return False
 
 
 def _start_for(kube: Kube, namespace: str, engine: Engine, world: World, settings: Settings) -> bool:
@@ -271,17 +253,10 @@ def _set_entry(kube: Kube, policy: VacuumPolicy, entry: Mapping[str, Any]) -> No
 
 
 def _delete_run(kube: Kube, dataset: Dataset, job: str, attempt: Attempt | None) -> None:
-    """Delete the object that launched a run. From a shared Job, remove only this Dataset's label; the Job is deleted when it has
-    no such label left."""
-    if attempt is None or not attempt.shared:
-        kind = KIND_OF[attempt.launcher] if attempt is not None else JOBS
-        # In the foreground: the object stays visible until its driver has terminated.
-        kube.delete(kind, dataset.meta.namespace, job, policy="Foreground")
-        return
-    try:
-        kube.patch(JOBS, dataset.meta.namespace, job, {"metadata": {"labels": {member_label(dataset.meta.uid): None}}})
-    except NotFound:
-        return
+    """Delete the object that launched a run."""
+    kind = KIND_OF[attempt.launcher] if attempt is not None else JOBS
+    # In the foreground: the object stays visible until its driver has terminated.
+    kube.delete(kind, dataset.meta.namespace, job, policy="Foreground")
 
 
 def _drop_keys(kube: Kube, dataset: Dataset, keys: tuple[str, ...]) -> None:

@@ -7,7 +7,7 @@ import hashlib
 import json
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -16,7 +16,6 @@ from lethe.contract.run import DatasetRef
 from lethe_operator.build.dataset_objects import dataset_objects, marks_to_set
 from lethe_operator.kube import BY_NAME, SERVICE_ACCOUNTS, AlreadyExists, Kube
 from lethe_operator.reasons import Reason
-from lethe_operator.resources.boundaries import ServiceAccountMarks
 from lethe_operator.settings import Settings
 
 # How long the objects of a Dataset are not looked at again. Somebody else's change of them lasts at most this long.
@@ -52,7 +51,7 @@ class DatasetObjects:
             certainly: Look at them also if they were as wanted a short time ago.
         Raises: NameTaken, KubeError.
         """
-        marks = account_marks(dataset, settings)
+        marks = settings.boundaries.of(dataset.namespace).service_accounts
         documents = dataset_objects(dataset, settings.reporters, with_executors, marks)
         digest = hashlib.sha256(json.dumps(documents, sort_keys=True).encode()).hexdigest()
         key, now = (dataset.namespace, dataset.name), self._clock()
@@ -62,7 +61,7 @@ class DatasetObjects:
         if until.get(digest, now) > now and not certainly:
             return
         self.forget(*key)
-        ensure(kube, documents, [dataset])
+        _ensure(kube, documents, dataset)
         valid = {d: t for d, t in until.items() if t > now and not certainly}
         with self._lock:
             self._known[key] = _Known(dataset.uid, {**valid, digest: now + AGAIN_SECONDS})
@@ -78,18 +77,8 @@ class DatasetObjects:
             self._known = {key: known for key, known in self._known.items() if key[0] not in namespaces}
 
 
-def account_marks(dataset: DatasetRef, settings: Settings) -> ServiceAccountMarks:
-    """The annotations and labels that the boundary of the Dataset's namespace gives ServiceAccounts."""
-    return settings.boundaries.of(dataset.namespace).service_accounts
-
-
-def ensure(kube: Kube, documents: Iterable[Mapping[str, Any]], datasets: Sequence[DatasetRef]) -> None:
-    """Create objects, or correct them if they were changed.
-
-    Args:
-        datasets: The owners of each object.
-    Raises: NameTaken, KubeError.
-    """
+def _ensure(kube: Kube, documents: Iterable[Mapping[str, Any]], dataset: DatasetRef) -> None:
+    """Create the objects of a Dataset, or correct them if they were changed. Raises: NameTaken, KubeError."""
     for document in documents:
         kind, name = BY_NAME[document["kind"]], document["metadata"]["name"]
         namespace = document["metadata"]["namespace"]
@@ -98,8 +87,7 @@ def ensure(kube: Kube, documents: Iterable[Mapping[str, Any]], datasets: Sequenc
             continue
         except AlreadyExists:
             found = kube.get(kind, namespace, name)
-        for dataset in datasets:
-            require_owner(found, dataset)
+        require_owner(found, dataset)
         for field in ("rules", "subjects", "automountServiceAccountToken"):
             if field in document and not _same(found.get(field), document[field]):
                 kube.patch(kind, namespace, name, {field: document[field]})

@@ -1,13 +1,13 @@
-"""The objects with the rights of runs: those of each Dataset, and those of a driver that several Datasets share. Pure.
+"""The objects with the rights of a Dataset's runs. Pure.
 
-A driver may read and write the ConfigMaps of its own Datasets. Only a driver with executors may start pods.
+A driver may read and write the ConfigMap of its Dataset. Only a driver with executors may start pods.
 """
 
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from lethe.contract.run import DatasetRef, RunSpec
+from lethe.contract.run import DatasetRef
 
 from lethe_operator.build import names
 from lethe_operator.resources.boundaries import AccountMarks, ServiceAccountMarks
@@ -31,13 +31,13 @@ def dataset_objects(
         marks: Annotations and labels of the ServiceAccounts, from the boundary of the namespace.
     """
     name, reports, scaled = names.shared(dataset.name), names.reports(dataset.name), names.scaled(dataset.name)
-    of = _Maker((dataset,), names.dataset_labels(dataset.name, dataset.uid))
+    of = _Maker(dataset, names.dataset_labels(dataset.name, dataset.uid))
     return (
         of.object("v1", "ConfigMap", name, data={}),
         of.account(name, marks.driver),
-        of.role(name, [name]),
+        of.role(name, name),
         of.binding(name, name, name),
-        *((of.role(reports, [name]), of.binding(reports, reports, *reporters)) if reporters else ()),
+        *((of.role(reports, name), of.binding(reports, reports, *reporters)) if reporters else ()),
         *(
             (
                 of.account(scaled, marks.driver),
@@ -48,17 +48,6 @@ def dataset_objects(
             if with_executors
             else ()
         ),
-    )
-
-
-def shared_job_objects(runs: Sequence[RunSpec], marks: ServiceAccountMarks = NO_MARKS) -> tuple[dict[str, Any], ...]:
-    """The objects of a Job that several Datasets share, under its name. Its driver may report only into their ConfigMaps."""
-    name = names.shared_job(runs)
-    of = _Maker([r.dataset for r in runs], names.shared_labels(runs))
-    return (
-        of.account(name, marks.driver),
-        of.role(name, [names.shared(r.dataset.name) for r in runs]),
-        of.binding(name, name, name),
     )
 
 
@@ -82,14 +71,14 @@ def marks_to_set(found: Mapping[str, Any], wanted: Mapping[str, Any]) -> dict[st
 
 
 class _Maker:
-    """Makes objects that Kubernetes deletes together with the last of their Datasets."""
+    """Makes objects that Kubernetes deletes together with their Dataset."""
 
-    def __init__(self, datasets: Sequence[DatasetRef], labels: dict[str, str]) -> None:
-        self.namespace = datasets[0].namespace
+    def __init__(self, dataset: DatasetRef, labels: dict[str, str]) -> None:
+        self.namespace = dataset.namespace
         self._metadata = {
             "namespace": self.namespace,
             "labels": labels,
-            "ownerReferences": names.owners(*datasets),
+            "ownerReferences": names.owners(dataset),
         }
 
     def object(self, api_version: str, kind: str, name: str, **fields: Any) -> dict[str, Any]:
@@ -103,12 +92,12 @@ class _Maker:
         made["metadata"]["annotations"] = {**marks.annotations, ANNOTATION_MARKS: keys}
         return made
 
-    def role(self, name: str, config_maps: Sequence[str]) -> dict[str, Any]:
-        """The right to report into these ConfigMaps, and no other."""
+    def role(self, name: str, config_map: str) -> dict[str, Any]:
+        """The right to report into this ConfigMap, and no other."""
         rule = {
             "apiGroups": [""],
             "resources": ["configmaps"],
-            "resourceNames": [*config_maps],
+            "resourceNames": [config_map],
             "verbs": ["get", "patch"],
         }
         return self.object(f"{_RBAC}/v1", "Role", name, rules=[rule])

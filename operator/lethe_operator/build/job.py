@@ -1,6 +1,6 @@
-"""The Job of a run, and the one Job of several Datasets' runs. Pure."""
+"""The Job of a run. Pure."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -8,7 +8,6 @@ from lethe.contract.run import RunSpec
 
 from lethe_operator.build import names, pod
 from lethe_operator.build.sizing import Size
-from lethe_operator.resources import members
 from lethe_operator.resources.common import (
     ANNOTATION_DATASET,
     ANNOTATION_FAILURES,
@@ -76,35 +75,6 @@ def metadata_of(run: RunSpec, record: AttemptRecord, queue: str = "") -> dict[st
         },
         "ownerReferences": names.owners(run.dataset),
     }
-
-
-def shared_job(
-    runs: Sequence[tuple[RunSpec, int]], size: Size, template: Mapping[str, Any], settings: Settings
-) -> dict[str, Any]:
-    """The Job of one attempt each of several consolidations of one namespace, in this order.
-
-    Args:
-        runs: Each with the current generation of its Dataset.
-        size: Of a driver without executors.
-        template: The allowed additions of chart and Datasets, merged; the same for all.
-    """
-    specs = [run for run, _ in runs]
-    named = members.written(
-        [
-            members.Member(
-                dataset=r.dataset.name, uid=r.dataset.uid, run_id=r.run_id, attempt=r.attempt, generation=generation
-            )
-            for r, generation in runs
-        ]
-    )
-    metadata = {
-        "name": names.shared_job(specs),
-        "namespace": specs[0].dataset.namespace,
-        "labels": names.shared_labels(specs),
-        "annotations": {members.ANNOTATION_MEMBERS: named},
-        "ownerReferences": names.owners(*(r.dataset for r in specs)),
-    }
-    return _job(metadata, pod.driver(pod.shared_runs(specs, named, size), size, template, settings), settings)
 
 
 def _job(metadata: dict[str, Any], template: dict[str, Any], settings: Settings) -> dict[str, Any]:

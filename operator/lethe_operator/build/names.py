@@ -1,11 +1,8 @@
 """Names, labels and owner references of all objects that Lethe creates. Pure: the same run always gets the same names."""
 
-import hashlib
-from collections.abc import Iterable
 from typing import Any
 
 from lethe.base.ids import kube_name
-from lethe.contract.kind import RunFamily
 from lethe.contract.run import DatasetRef, RunSpec
 
 from lethe_operator.resources.common import (
@@ -19,7 +16,6 @@ from lethe_operator.resources.common import (
     MANAGED_LABELS,
     RUN_LABELS,
 )
-from lethe_operator.resources.members import LABEL_SHARED, member_label
 
 # Spark appends `-exec-<n>` to this and refuses prefixes over 47 characters.
 EXECUTOR_PREFIX_AT_MOST = 45
@@ -50,12 +46,6 @@ def reports(dataset: str) -> str:
     return kube_name(dataset, "reports")
 
 
-def shared_job(runs: Iterable[RunSpec]) -> str:
-    """The Job of several Datasets' runs. The name depends only on the attempts, not on their order."""
-    attempts = sorted(f"{r.run_id}/{r.attempt}" for r in runs)
-    return kube_name("shared-consolidation", hashlib.sha256("\n".join(attempts).encode()).hexdigest()[:12])
-
-
 def executor_prefix(run: RunSpec) -> str:
     return kube_name(run.dataset.name, run.run_id[:8], str(run.attempt), limit=EXECUTOR_PREFIX_AT_MOST)
 
@@ -84,23 +74,16 @@ def run_labels(run: RunSpec) -> dict[str, str]:
     }
 
 
-def shared_labels(runs: Iterable[RunSpec]) -> dict[str, str]:
-    """One label for each of the Datasets."""
-    members = {member_label(r.dataset.uid): r.run_id for r in runs}
-    return {**RUN_LABELS, LABEL_SHARED: "true", LABEL_KIND: RunFamily.CONSOLIDATION.value, **members}
-
-
-def owners(*datasets: DatasetRef) -> list[dict[str, Any]]:
-    """Owner references, so that Kubernetes deletes an object together with the last of its Datasets. They never block the
-    deletion of a Dataset. An object has at most one controller, so a shared object has none."""
+def owners(dataset: DatasetRef) -> list[dict[str, Any]]:
+    """The owner reference with which Kubernetes deletes an object together with its Dataset. It never blocks the deletion of the
+    Dataset."""
     return [
         {
             "apiVersion": API_VERSION,
             "kind": "Dataset",
             "name": dataset.name,
             "uid": dataset.uid,
-            "controller": len(datasets) == 1,
+            "controller": True,
             "blockOwnerDeletion": False,
         }
-        for dataset in datasets
     ]

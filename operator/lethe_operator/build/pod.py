@@ -4,12 +4,11 @@ Both comply with the Pod Security Standard `restricted` and have a read-only roo
 adds.
 """
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, assert_never
 
-from lethe.contract.run import RunKind, RunMember, RunSpec
+from lethe.contract.run import RunKind, RunSpec
 
 from lethe_operator.build import names, spark_conf
 from lethe_operator.build.sizing import Pod, Size
@@ -24,7 +23,6 @@ from lethe_operator.resources.common import (
     RUN_KEY,
 )
 from lethe_operator.resources.dataset import GIB, MIB
-from lethe_operator.resources.members import ANNOTATION_MEMBERS
 from lethe_operator.resources.restatement import SecretFile
 from lethe_operator.settings import RunLimits, Settings, catalogs_secret_of
 
@@ -90,32 +88,6 @@ def _writes_records(kind: RunKind) -> bool:
             return False
         case _:
             assert_never(kind)
-
-
-def shared_runs(runs: Sequence[RunSpec], members: str, size: Size) -> Assignment:
-    """Runs of several Datasets, one after the other. If a Dataset was deleted, the document of its run is missing, and the others
-    still start.
-
-    Args:
-        members: The value of the annotation that names the runs.
-    """
-    documents: list[RunMember] = []
-    sources: list[dict[str, Any]] = []
-    for number, run in enumerate(runs):
-        prefix, config_map = names.key_prefix(run.run_id), names.shared(run.dataset.name)
-        path = f"{number}.run.json"
-        documents.append(RunMember(run_file=f"{RUN_PATH}/{path}", config_map=config_map, prefix=prefix))
-        items = [{"key": f"{prefix}{RUN_KEY}", "path": path}]
-        sources.append({"configMap": {"name": config_map, "items": items, "optional": True}})
-    return Assignment(
-        namespace=runs[0].dataset.namespace,
-        account=names.shared_job(runs),
-        labels=names.shared_labels(runs),
-        annotations={ANNOTATION_MEMBERS: members},
-        confs=spark_conf.alone(names.shared_job(runs), size),
-        env=[{"name": "LETHE_RUN_MEMBERS", "value": json.dumps([m.model_dump(by_alias=True) for m in documents])}],
-        runs={"projected": {"sources": sources}},
-    )
 
 
 def driver(assignment: Assignment, size: Size, template: Mapping[str, Any], settings: Settings) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from typing import Final, Protocol
 
 from lethe_operator.kube import Kube, KubeError
 from lethe_operator.schedule import Key
-from lethe_operator.work_queue import SHARED_RUNS, WorkQueue
+from lethe_operator.work_queue import WARM_DRIVER, WorkQueue
 
 log = logging.getLogger(__name__)
 
@@ -30,7 +30,7 @@ def all_keys(known: KnownNames, namespaces: Sequence[str]) -> list[Key]:
     """Everything that is reconciled."""
     found: list[Key] = []
     for namespace in namespaces:
-        found.append(Key(SHARED_RUNS, namespace, ""))
+        found.append(Key(WARM_DRIVER, namespace, ""))
         found += (Key("Dataset", namespace, name) for name in known.dataset_names(namespace))
         found += (Key("VacuumPolicy", namespace, name) for name in known.policy_names(namespace))
     return found

@@ -7,7 +7,6 @@ from typing import Any, Protocol
 from lethe_operator.health import OperatorHealth
 from lethe_operator.kube import DATASETS, LEASES, RESTATEMENTS, VACUUM_POLICIES, ResourceKind
 from lethe_operator.resources.common import ANNOTATION_DATASET
-from lethe_operator.resources.members import members_of
 from lethe_operator.resources.restatement import dataset_name_of
 from lethe_operator.schedule import Key, Priority
 from lethe_operator.work_queue import WorkQueue
@@ -71,4 +70,4 @@ def datasets_of(body: Body) -> frozenset[str]:
     if owners:
         return frozenset(str(o["name"]) for o in owners)
     name = (metadata.get("annotations") or {}).get(ANNOTATION_DATASET)
-    return frozenset([name] if name else (m.dataset for m in members_of(metadata)))
+    return frozenset([name] if name else ())

@@ -1,4 +1,4 @@
-"""The Jobs of a namespace that concern several Datasets: vacuums, and Jobs that Datasets share. Pure."""
+"""The vacuums of a namespace, which concern all its Datasets. Pure."""
 
 from lethe.contract.kind import RunFamily, RunKind
 
@@ -9,7 +9,6 @@ from lethe_operator.resources.common import (
     ANNOTATION_FOR_UID,
     LABEL_DATASET_UID,
 )
-from lethe_operator.resources.members import SharedJob, members_of, needed_by
 from lethe_operator.resources.observed import AttemptState, VacuumJob, kind_of
 
 
@@ -30,15 +29,3 @@ def vacuum_jobs(objects: Objects, namespace: str) -> tuple[VacuumJob, ...]:
             )
         )
     return tuple(found)
-
-
-def shared_jobs(objects: Objects, namespace: str) -> tuple[SharedJob, ...]:
-    return tuple(
-        SharedJob(
-            name=job.name,
-            over=job.state is not AttemptState.ACTIVE,
-            members=members_of(job.metadata),
-            needed_by=needed_by(job.metadata),
-        )
-        for job in objects.shared_jobs(namespace)
-    )

@@ -40,7 +40,6 @@ from lethe_operator.observe.watched import SELECTORS, is_watched
 from lethe_operator.resources.common import LABEL_DATASET_UID, LABEL_KIND, InvalidSpec, Meta, parse_meta
 from lethe_operator.resources.dataset import Dataset, parse_dataset
 from lethe_operator.resources.launcher import Launcher
-from lethe_operator.resources.members import LABEL_SHARED, MEMBER_PREFIX
 from lethe_operator.resources.observed import Invalid
 from lethe_operator.resources.vacuum_policy import VacuumPolicy, parse_vacuum_policy
 
@@ -316,7 +315,7 @@ class Objects:
         return self._policies.names(namespace)
 
     def launchers_of(self, namespace: str, dataset_uid: str) -> tuple[RunObject, ...]:
-        """The Jobs of a Dataset, those that it shares, and its SparkApplications; each kind by name."""
+        """The Jobs of a Dataset and its SparkApplications; each kind by name."""
         return self._launchers(namespace, dataset_uid)
 
     def pods_of(self, namespace: str, dataset_uid: str) -> tuple[Document, ...]:
@@ -331,9 +330,6 @@ class Objects:
 
     def pods_of_job(self, namespace: str, job: str) -> tuple[Document, ...]:
         return self._pods.find(namespace, f"{POD_LABELS[Launcher.JOB]}={job}")
-
-    def shared_jobs(self, namespace: str) -> tuple[RunObject, ...]:
-        return self._launchers(namespace, LABEL_SHARED)
 
     def _launchers(self, namespace: str, key: str) -> tuple[RunObject, ...]:
         jobs, applications = self._jobs.find(namespace, key), self._applications.find(namespace, key)
@@ -379,17 +375,13 @@ def _of_queue(url: str) -> str:
 
 
 def _keys_of_run_object(document: Document) -> Iterator[str]:
-    """The UIDs of its Datasets, the object that launched it, its family, and whether it is shared."""
+    """The UID of its Dataset, the object that launched it, and its family."""
     labels: Mapping[str, Any] = document["metadata"].get("labels") or {}
     for label, value in labels.items():
         if label == LABEL_DATASET_UID:
             yield value
-        elif label.startswith(MEMBER_PREFIX):
-            yield label.removeprefix(MEMBER_PREFIX)
         elif label == LABEL_KIND:
             yield _of_family(value)
-        elif label == LABEL_SHARED and value == "true":
-            yield LABEL_SHARED
         elif label in POD_LABELS.values():
             yield f"{label}={value}"
 

@@ -32,7 +32,6 @@ from lethe_operator.resources.common import (
 from lethe_operator.resources.dispatch import Dispatch
 from lethe_operator.resources.engine import Engine
 from lethe_operator.resources.launcher import Launcher
-from lethe_operator.resources.members import Member, members_of
 from lethe_operator.resources.observed import Attempt, AttemptState, Failures, ObservedRun, WorkerView, kind_of
 
 # The names of the driver's container in the pods of Jobs and of SparkApplications.
@@ -54,17 +53,15 @@ D = TypeVar("D", bound=RunDocument)
 
 
 def runs_of(
-    uid: str,
     objects: Iterable[RunObject],
     pods: Iterable[Json],
     data: Mapping[str, str],
     documents: Documents,
     workers: Mapping[Engine, WorkerView] | None = None,
 ) -> tuple[ObservedRun, ...]:
-    """Every run of a Dataset that has an object, a part of a Job, a note for such a process or an intent, with its attempts.
+    """Every run of a Dataset that has an object, a note for such a process or an intent, with its attempts.
 
     Args:
-        uid: Of the Dataset.
         objects: The Jobs and SparkApplications of its runs.
         data: Of the Dataset's ConfigMap.
         workers: The processes that take runs from a mailbox, as observed before that ConfigMap; None: there are none.
@@ -81,12 +78,6 @@ def runs_of(
     attempts: dict[str, list[Attempt]] = {}
     for one in objects:
         labels = one.metadata.get("labels") or {}
-        members = members_of(one.metadata)
-        if members:
-            for member in (m for m in members if m.uid == uid):
-                part = part_of(one, member, len(members), drivers.get(one.name), data, documents)
-                attempts.setdefault(part.run_id, []).append(part)
-            continue
         if LABEL_RUN_ID not in labels or labels.get(LABEL_KIND) not in set(RunFamily):
             continue
         helpers = executors.get((labels[LABEL_RUN_ID], labels.get(LABEL_ATTEMPT, "")), [])
@@ -162,39 +153,6 @@ def _failures(text: str) -> Failures:
     """Zero if unreadable; the pauses between attempts then start again at the shortest."""
     run, _, infrastructure = text.partition("/")
     return Failures(int(run), int(infrastructure)) if run.isdecimal() and infrastructure.isdecimal() else Failures()
-
-
-def part_of(
-    one: RunObject, member: Member, datasets: int, pod: Json | None, data: Mapping[str, str], documents: Documents
-) -> Attempt:
-    """One Dataset's part of a Job that several share. The end of the driver counts only for parts without a result, and
-    running out of memory only for the part that had begun.
-
-    Args:
-        datasets: How many share the Job.
-    """
-    progress, result = _written(data, member.run_id, RunKind.CONSOLIDATION, member.attempt, documents)
-    part = Attempt(
-        job=one.name,
-        run_id=member.run_id,
-        kind=RunKind.CONSOLIDATION,
-        number=member.attempt,
-        state=AttemptState.FAILED if one.state is AttemptState.SUCCEEDED else one.state,
-        created=time_of(one.metadata["creationTimestamp"]),
-        started=one.started,
-        finished=time_of(one.ended) if one.ended else None,
-        generation=member.generation,
-        oom=progress is not None and _terminated(pod).get("reason") == "OOMKilled",
-        job_reason=one.reason,
-        job_message=one.message,
-        suspended=one.suspended,
-        waiting=_waiting(pod, one),
-        deleting="deletionTimestamp" in one.metadata,
-        datasets=datasets,
-        progress=progress,
-        result=result,
-    )
-    return part if result is None else _ended_as(part, result)
 
 
 def dispatched(

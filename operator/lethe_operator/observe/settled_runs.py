@@ -95,7 +95,7 @@ class RunReader:
         data = config_map.get("data") or {} if uid in owners else {}
         launchers, pods = self.objects.launchers_of(namespace, uid), self.objects.pods_of(namespace, uid)
         try:
-            return runs_of(uid, launchers, pods, data, self.documents, workers)
+            return runs_of(launchers, pods, data, self.documents, workers)
         except Exception as e:
             raise UnreadableDocument(unavailable(e, "The document of a run", {}, storage=True)) from e
 

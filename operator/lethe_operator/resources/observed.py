@@ -241,8 +241,6 @@ class Attempt:
     # Why pods of executors do not run yet; "": none waits.
     executors_waiting: str = ""
     deleting: bool = False
-    # How many Datasets share the Job.
-    datasets: int = 1
     engine: Engine = Engine.JOB
     # Of earlier attempts of the run, counted at launch.
     failures_before: Failures = NO_FAILURES
@@ -250,15 +248,6 @@ class Attempt:
     progress: Progress | None = None
     # None: there is none, or none of this attempt.
     result: AnyRunResult | None = None
-
-    @property
-    def shared(self) -> bool:
-        return self.datasets > 1
-
-    @property
-    def reached(self) -> bool:
-        """Whether the driver has started this run. In a shared Job, a run may wait until the runs before it have ended."""
-        return not self.shared or self.progress is not None or self.result is not None
 
 
 @dataclass(frozen=True)

@@ -336,14 +336,6 @@ class ResultPointer(RunPointer):
     attempt: int
 
 
-class RunMember(Document):
-    """One of several runs that share a driver."""
-
-    run_file: str  # path of its `run.json`
-    config_map: str  # name of the ConfigMap for its progress and result
-    prefix: str  # of the keys in that ConfigMap
-
-
 class MailboxEntry(Document):
     """A run for the committer or the warm driver of the namespace: the value of one key of its mailbox.
 

@@ -1,15 +1,11 @@
 """The entry point of all applications: arguments -> run.json -> a job -> result and exit code. I/O.
 
-    python -m lethe_spark.apps.app [--run FILE …] [--conf k=v …]
+    python -m lethe_spark.apps.app [--run FILE] [--conf k=v …]
 
 Exit codes: 0 done, or nothing to do; 10 permanent error, the user has to change something; 20 transient error or SIGTERM, try
 again. Stack traces go to the log on stderr, with the catalog's secrets redacted; never into a result.
-
-Several runs are carried out one after the other in one session. Each delivers its result when it ends, independent of the
-others. The exit code is the highest of the runs.
 """
 
-import gc
 import logging
 import os
 import signal
@@ -45,19 +41,14 @@ STOP_SECONDS: Final = 30
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Carry out the runs and return the exit code."""
+    """Carry out the run and return the exit code."""
     forbid_core_dumps()
     formatter = log_to_stderr()
     tracing.start("lethe-run")
-    given = arguments.parse(sys.argv[1:] if argv is None else argv, os.environ)
+    invocation, given = arguments.parse(sys.argv[1:] if argv is None else argv, os.environ)
     cancelled = threading.Event()
     cancel_on_sigterm(cancelled)
-    codes: list[int] = []
-    for invocation in given.runs:
-        if codes:
-            release()
-        codes.append(carry_out(invocation, given, cancelled, formatter).code)
-    return max(codes)
+    return carry_out(invocation, given, cancelled, formatter).code
 
 
 @dataclass(frozen=True)
@@ -75,7 +66,7 @@ def carry_out(
     formatter: RedactingFormatter,
     on_error: Callable[[], object] = lambda: None,
 ) -> RunEnd:
-    """Carry out one run. Its file is read now, not at the start: it is missing if the Dataset was deleted in the meantime.
+    """Carry out one run.
 
     Args:
         on_error: Called when the run has failed, before its result is reported.
@@ -128,18 +119,6 @@ def _work(
     if session is not None:
         session.close()
     return RunEnd(code, _deliver(spec, done, reporter, invocation.environ, code))
-
-
-def release() -> None:
-    """Free the memory of the previous run, in Python and in the JVM."""
-    gc.collect()  # references from Python keep objects of the JVM alive
-    session = SparkSession.getActiveSession()
-    if session is None:
-        return
-    try:
-        session.catalog.clearCache()
-    except Exception as e:  # if the JVM has ended, the next run fails and reports it
-        log.warning("clearing the session's caches: %s", type(e).__name__)
 
 
 def job_of(kind: RunKind) -> Callable[[RunContext], RunResult]:

@@ -54,7 +54,7 @@ def main() -> int:
     forbid_core_dumps()
     formatter = log_to_stderr()
     tracing.start("lethe-run")
-    confs = with_java_options(arguments.parse(sys.argv[1:], {}).confs, OPTIONS)
+    confs = with_java_options(arguments.parse(sys.argv[1:], {})[1].confs, OPTIONS)
     cancelled = threading.Event()
     with os.fdopen(int(os.environ[ANSWERS]), "w", buffering=1) as answers:
         base = started_session(confs)
@@ -126,7 +126,7 @@ def _carry_out(
         log.info("%s%s", BEGINNING, spec.attempt_name)
         done = app.carry_out(
             arguments.RunInvocation(path, environ),
-            arguments.Arguments((), {}, fresh=True),
+            arguments.Arguments({}, fresh=True),
             cancelled,
             formatter,
             on_error=lambda: _end_with_jvm(base),

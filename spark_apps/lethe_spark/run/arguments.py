@@ -8,7 +8,6 @@ import argparse
 import hashlib
 import json
 import logging
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from json import JSONDecodeError
@@ -16,7 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from lethe.base.errors import InputError, TransientError
-from lethe.contract.run import CONTRACT_VERSION, RunIdentity, RunMember, RunPointer, RunSpec, is_pointer, parse_run
+from lethe.contract.run import CONTRACT_VERSION, RunIdentity, RunPointer, RunSpec, is_pointer, parse_run
 from lethe.iceberg import catalogs
 from lethe.version import version
 from pydantic import ValidationError
@@ -25,7 +24,6 @@ from pyiceberg.io import load_file_io
 log = logging.getLogger(__name__)
 
 RUN_FILE: Final = "LETHE_RUN_FILE"
-RUN_MEMBERS: Final = "LETHE_RUN_MEMBERS"
 DEFAULT_RUN_FILE: Final = "/etc/lethe/run/run.json"
 # What pydantic finds in a document with a field, or a value of a closed set, that only another version of Lethe has.
 OF_NEWER_VERSION: Final = frozenset({"extra_forbidden", "enum"})
@@ -50,25 +48,19 @@ class Scaling:
 
 @dataclass(frozen=True)
 class Arguments:
-    """The parsed command line."""
+    """How a driver carries out its runs."""
 
-    runs: tuple[RunInvocation, ...]  # at least one; carried out one after the other
     confs: Mapping[str, str]  # Spark settings
     scaling: Scaling | None = None  # None: the settings decide whether there are executors, and nothing else does
     fresh: bool = False  # each run gets a new session, without the settings and views of earlier runs of the process
 
 
-def parse(argv: Sequence[str], environ: Mapping[str, str]) -> Arguments:
-    """Parse `[--run FILE …] [--conf k=v …] [--alone-cores N …]`. Exits with code 2 if they are wrong, as argparse does."""
+def parse(argv: Sequence[str], environ: Mapping[str, str]) -> tuple[RunInvocation, Arguments]:
+    """Parse `[--run FILE] [--conf k=v …] [--alone-cores N …]`. Exits with code 2 if they are wrong, as argparse does."""
     parser = argparse.ArgumentParser(
-        prog="python -m lethe_spark.apps.app", description="Carry out runs: consolidations, restatements, vacuums."
+        prog="python -m lethe_spark.apps.app", description="Carry out a run: a consolidation, restatement or vacuum."
     )
-    parser.add_argument(
-        "--run",
-        metavar="FILE",
-        action="append",
-        help=f"a run.json (default: ${RUN_FILE}, {DEFAULT_RUN_FILE}); may be repeated: one run after the other",
-    )
+    parser.add_argument("--run", metavar="FILE", help=f"a run.json (default: ${RUN_FILE}, {DEFAULT_RUN_FILE})")
     parser.add_argument("--conf", metavar="K=V", action="append", default=[], help="a Spark setting; may be repeated")
     parser.add_argument(
         "--alone-cores", metavar="N", type=int, help="the run may have executors; threads of the driver without them"
@@ -90,33 +82,11 @@ def parse(argv: Sequence[str], environ: Mapping[str, str]) -> Arguments:
     for key, equals, _ in pairs:
         if not equals or not key.startswith("spark."):
             parser.error(f"--conf {key}: expected spark.<name>=<value>")
-    if not known.run and environ.get(RUN_MEMBERS):
-        runs = _members(environ)
-    else:
-        files = known.run or [environ.get(RUN_FILE) or DEFAULT_RUN_FILE]
-        runs = tuple(RunInvocation(Path(f), environ) for f in files)
+    run = RunInvocation(Path(known.run or environ.get(RUN_FILE) or DEFAULT_RUN_FILE), environ)
     scaling = None
     if known.alone_cores is not None:
         scaling = Scaling(known.alone_cores, known.executor_wait, known.executors_by_plan)
-    return Arguments(runs, {k: v for k, _, v in pairs}, scaling)
-
-
-def _members(environ: Mapping[str, str]) -> tuple[RunInvocation, ...]:
-    """The runs of a driver that several Datasets share. Each has its own ConfigMap, and none writes the termination message of
-    the pod."""
-    members = [RunMember.model_validate(m) for m in json.loads(environ[RUN_MEMBERS])]
-    return tuple(
-        RunInvocation(
-            Path(m.run_file),
-            {
-                **environ,
-                "LETHE_STATUS_CONFIGMAP": m.config_map,
-                "LETHE_STATUS_PREFIX": m.prefix,
-                "LETHE_TERMINATION_LOG": os.devnull,
-            },
-        )
-        for m in members
-    )
+    return run, Arguments({k: v for k, _, v in pairs}, scaling)
 
 
 def load_run(path: Path) -> RunSpec:

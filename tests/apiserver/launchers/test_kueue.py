@@ -162,7 +162,7 @@ def the_job(server: ApiServerProcess, run: RunSpec) -> dict[str, Any]:
 
 
 def attempt(server: ApiServerProcess, run: RunSpec) -> Attempt:
-    (found,) = runs_of(run.dataset.uid, [of_job(the_job(server, run))], [], {}, Documents(lambda _: b""))
+    (found,) = runs_of([of_job(the_job(server, run))], [], {}, Documents(lambda _: b""))
     assert found.last is not None
     return found.last
 

@@ -84,7 +84,7 @@ def attempt(server: ApiServerProcess, name: str) -> Attempt:
     body = server.kube.get(SPARK_APPLICATIONS, NAMESPACE, name)
     uid = body["metadata"]["labels"]["lethe.dev/dataset-uid"]
     pods = server.kube.list(PODS, NAMESPACE, f"lethe.dev/dataset-uid={uid}")
-    (found,) = runs_of(uid, [of_spark_application(body)], pods, {}, Documents(lambda _: b""))
+    (found,) = runs_of([of_spark_application(body)], pods, {}, Documents(lambda _: b""))
     assert found.last is not None
     return found.last
 

@@ -12,7 +12,6 @@ from lethe_operator.settings import (
     PodTemplateAllowed,
     RunLimits,
     Settings,
-    SharedRuns,
     from_environment,
 )
 
@@ -77,17 +76,6 @@ def test_numbers_reach_the_operator_as_numbers() -> None:
     assert (settings.resync_seconds, settings.resync_max_seconds) == (1_000_000, 4_000_000)
     assert settings.retry == BackOff(0.5, 3_000_000)
     assert settings.infrastructure_retry == BackOff(0.25, 2_000_000)
-
-
-def test_runs_are_shared_when_asked_for_and_no_account_waits_for_them() -> None:
-    """Each shared Job has an account of its own, which the operator makes."""
-    documents = render({"sharedRuns": {"enabled": True, "maxBytesPerDataset": 200_000_000}})
-
-    settings = from_environment(environment(documents)).shared_runs
-    assert (settings.enabled, settings.max_bytes_per_dataset, settings.max_datasets) == (True, 200_000_000, 20)
-    (only,) = of_kind(documents, "ServiceAccount")
-    assert only["metadata"]["namespace"] == "lethe-system"
-    assert from_environment(environment(render())).shared_runs == SharedRuns()
 
 
 def test_the_operators_idle_checks_are_those_of_the_values() -> None:
@@ -176,8 +164,7 @@ def test_the_operators_namespace_cannot_be_watched() -> None:
         ({"idleChecks": {"seconds": 5}}, "seconds"),
         ({"resyncMaxSeconds": 0}, "resyncMaxSeconds"),
         ({"idleChecks": {"listingCoreShare": 2}}, "listingCoreShare"),
-        ({"sharedRuns": {"maxDatasets": 1}}, "maxDatasets"),
-        ({"sharedRuns": {"maxBytes": "1Mi"}}, "maxBytes"),
+        ({"sharedRuns": {"enabled": True}}, "Set warmDrivers.enabled=true"),
         ({"events": {"enabled": True}}, "nothing to publish to"),
         ({"events": {"http": {"url": "http://a"}, "kafka": {"bootstrapServers": "b:1", "topic": "t"}}}, "both set"),
         ({"events": {"http": {"url": "ftp://a"}}}, "url"),

@@ -6,12 +6,13 @@ from typing import Any
 
 import pytest
 from lethe_operator.kube import JOBS, SPARK_APPLICATIONS
+from lethe_operator.settings import Settings
 from pyiceberg.catalog import Catalog
 
 from tests.support.resources import condition
-from tests.unit.lethe_operator.tenant import SETTINGS, Tenant
+from tests.unit.lethe_operator.tenant import Tenant
 
-KUBEFLOW = replace(SETTINGS, spark_applications=True)
+KUBEFLOW = replace(Settings(), spark_applications=True)
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""A namespace whose Datasets may share a driver: tables and buffers are real, drivers are played."""
+"""A namespace with an operator: tables and buffers are real, drivers are played."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -10,37 +10,31 @@ from lethe.base import names
 from lethe.contract.result import Phase, Progress, RunResult
 from lethe.contract.run import RunSpec, parse_run
 from lethe.ledger.ledger import BatchEntry, BatchState, Delta
-from lethe_operator.kube import CONFIG_MAPS, DATASETS, EVENTS, JOBS, RESTATEMENTS, Away, Document, Refused, ResourceKind
+from lethe_operator.kube import CONFIG_MAPS, DATASETS, EVENTS, JOBS, Document, Refused, ResourceKind
 from lethe_operator.observe.listing import Listings
 from lethe_operator.observe.tables import TableReader
 from lethe_operator.resources.common import RUN_KEY
-from lethe_operator.settings import Settings, SharedRuns
-from lethe_operator.work_queue import SHARED_RUNS, Key
+from lethe_operator.settings import Settings
+from lethe_operator.work_queue import Key
 from pyiceberg.catalog import Catalog
 
 from tests.support.fake_cluster import FakeCluster, an_operator
 from tests.support.small_lake import claimed_table, eager_dataset, put_batches
 from tests.support.tables import SCHEMA, summary_of
 
-SETTINGS = Settings(shared_runs=SharedRuns(enabled=True, gather_seconds=5))
 ENDED_AT = "2026-03-01T12:00:09Z"
 
 
 class Unreliable(FakeCluster):
-    """Refuses Jobs, or creates them and does not say so, as often as `refuses` and `loses` say."""
+    """Refuses Jobs as often as `refuses` says."""
 
     refuses = 0
-    loses = 0
 
     def create(self, kind: ResourceKind, namespace: str, document: Mapping[str, Any]) -> Document:
         if kind is JOBS and self.refuses:
             self.refuses -= 1
             raise Refused(403, "Forbidden", "exceeded quota")
-        made = super().create(kind, namespace, document)
-        if kind is JOBS and self.loses:
-            self.loses -= 1
-            raise Away(0, "NoAnswer", "POST")
-        return made
+        return super().create(kind, namespace, document)
 
 
 @dataclass
@@ -51,7 +45,7 @@ class Tenant:
     home: Path
     cluster: Unreliable = field(default_factory=Unreliable)
     now: datetime = field(default_factory=lambda: datetime.now(UTC))
-    settings: Settings = SETTINGS
+    settings: Settings = field(default_factory=Settings)
 
     def __post_init__(self) -> None:
         self.start_operator()
@@ -70,23 +64,12 @@ class Tenant:
     def put(self, name: str, *batches: str) -> None:
         put_batches(self.home / "buffers" / name, *batches)
 
-    def revert(self, name: str, batch: str) -> None:
-        metadata = {"namespace": "ns", "name": "r", "uid": "uid-r", "generation": 1, "creationTimestamp": ENDED_AT}
-        spec = {"datasetRef": {"name": name}, "operation": "Revert", "batchIds": [batch]}
-        self.cluster.create(RESTATEMENTS, "ns", {"metadata": metadata, "spec": spec})
-
     def look_at(self, *datasets: str) -> None:
         for name in datasets:
             self.reconcile(Key("Dataset", "ns", name))
 
     def wait(self, time: timedelta) -> None:
         self.now += time
-
-    def gather(self, after_seconds: float = 0) -> datetime | None:
-        self.now += timedelta(seconds=after_seconds)
-        again = self.reconcile(Key(SHARED_RUNS, "ns", ""))
-        assert again is not None
-        return again.time
 
     def jobs(self) -> list[Document]:
         return self.cluster.list(JOBS, "ns")
@@ -140,11 +123,6 @@ class Tenant:
             **failure,
         )
         self._tell(name, "result.json", result.to_json())
-
-    def end_job(self, type: str = "Complete") -> None:
-        (job,) = [j for j in self.jobs() if not j.get("status")]
-        ended = {"type": type, "status": "True", "lastTransitionTime": self.now.isoformat()}
-        self.cluster.patch(JOBS, "ns", job["metadata"]["name"], {"status": {"conditions": [ended]}})
 
     def _tell(self, name: str, suffix: str, document: str) -> None:
         prefix = self.run(name).run_id[:12]

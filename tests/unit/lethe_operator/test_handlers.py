@@ -3,14 +3,15 @@
 import asyncio
 from typing import Any
 
+import pytest
 from lethe_operator.handlers.resync import all_keys, resync
-from lethe_operator.handlers.watch_events import WatchEvents
+from lethe_operator.handlers.watch_events import WatchEvents, datasets_of
 from lethe_operator.health import OperatorHealth
 from lethe_operator.kube import DATASETS, RESTATEMENTS, VACUUM_POLICIES, WATCHED
 from lethe_operator.main import registry
 from lethe_operator.observe.objects import Objects
 from lethe_operator.schedule import Priority
-from lethe_operator.work_queue import SHARED_RUNS, Key, WorkQueue
+from lethe_operator.work_queue import WARM_DRIVER, Key, WorkQueue
 
 from tests.support.fake_cluster import FakeCluster, watched
 from tests.support.resources import a_dataset_body, a_restatement_body
@@ -61,7 +62,7 @@ def test_what_is_reconciled_periodically_includes_datasets_that_only_restatement
 
     found = all_keys(objects, ["ns"])
 
-    assert set(found) == {Key(SHARED_RUNS, "ns", ""), FLIGHTS, Key("Dataset", "ns", "nobody")}
+    assert set(found) == {Key(WARM_DRIVER, "ns", ""), FLIGHTS, Key("Dataset", "ns", "nobody")}
 
 
 def test_a_version_is_news_once_and_a_listing_is_less_urgent_than_a_change() -> None:
@@ -104,7 +105,7 @@ def test_a_resync_adds_what_the_queue_does_not_know() -> None:
 
     asyncio.run(asyncio.wait_for(until_it_adds(), 10))
 
-    assert set(queue.added) == {Key(SHARED_RUNS, "ns", "")}
+    assert set(queue.added) == {Key(WARM_DRIVER, "ns", "")}
     assert set(queue.priorities) == {Priority.PERIODIC}
 
 
@@ -114,3 +115,17 @@ def test_no_handler_needs_a_finalizer() -> None:
 
     assert {kind for kind, found in handlers.items() if list(found)} == {"_activities", "_watching"}
     assert [h.id for h in handlers["_watching"]] == [f"on_{kind.plural}" for kind in WATCHED]
+
+
+@pytest.mark.parametrize(
+    ("metadata", "found"),
+    [
+        ({"ownerReferences": [{"kind": "Dataset", "name": "a"}]}, {"a"}),
+        ({"ownerReferences": [{"kind": "Job", "name": "j"}], "annotations": {"lethe.dev/dataset": "a"}}, {"a"}),
+        ({"ownerReferences": [{"kind": "Job", "name": "j"}]}, set()),
+        ({}, set()),
+    ],
+    ids=["a Job", "a driver's pod", "somebody's pod", "nothing"],
+)
+def test_an_event_wakes_the_dataset_that_the_object_belongs_to(metadata: Any, found: set[str]) -> None:
+    assert datasets_of({"metadata": metadata}) == found

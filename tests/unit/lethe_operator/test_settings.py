@@ -32,16 +32,6 @@ def test_metrics_are_served_when_a_port_is_named() -> None:
     assert [from_environment({"LETHE_METRICS_PORT": p}).metrics_port for p in ("9090", "")] == [9090, None]
 
 
-def test_sharing_is_for_those_who_ask_and_its_limits_are_the_charts() -> None:
-    asked = from_environment(
-        {"LETHE_SHARED_RUNS": '{"enabled": true, "gatherSeconds": 2, "maxDatasets": 9, "maxBytesPerDataset": "1Mi"}'}
-    ).shared_runs
-
-    assert not from_environment({}).shared_runs.enabled
-    assert (asked.enabled, asked.gather_seconds, asked.max_datasets) == (True, 2, 9)
-    assert asked.max_bytes_per_dataset == 1024 * 1024
-
-
 @pytest.mark.parametrize(
     "env",
     [
@@ -49,9 +39,7 @@ def test_sharing_is_for_those_who_ask_and_its_limits_are_the_charts() -> None:
         {"LETHE_WATCH_NAMESPACES": "*"},
         {"LETHE_RUN_TEMPLATE": "{"},
         {"LETHE_RUN_TEMPLATE": '{"driver": {"memory": "much"}}'},
-        {"LETHE_SHARED_RUNS": '{"maxDatasets": 1}'},
         {"LETHE_IDLE_CHECKS": '{"pointerSeconds": 0}'},
-        {"LETHE_SHARED_RUNS": '{"gatherSeconds": 0}'},
         {"LETHE_RESYNC_SECONDS": "0"},
         {"LETHE_RESYNC_MAX_SECONDS": "0"},
         {"LETHE_RETRY_BASE_SECONDS": "soon"},

@@ -27,7 +27,7 @@ class Cause(Enum):
 
 def cause(attempt: Attempt) -> Cause:
     """The cause of a failed attempt."""
-    if attempt.oom or not attempt.reached or _never_started(attempt):
+    if attempt.oom or _never_started(attempt):
         return Cause.INFRASTRUCTURE
     if attempt.job_reason == "DeadlineExceeded":
         return Cause.RUN
@@ -70,11 +70,6 @@ def back_off_seconds(failures: int, back_off: BackOff) -> float:
 
 def failure(attempt: Attempt) -> tuple[str, str]:
     """Reason and message of a failed attempt, from the most reliable source that is available."""
-    if not attempt.reached:
-        text = (
-            f"{attempt.job}, which {attempt.datasets} Datasets share, ended before it started the run of this Dataset."
-        )
-        return Reason.SHARED_RUN_ENDED, text
     if attempt.oom:
         return Reason.OOM_KILLED, f"The driver of {attempt.job} exceeded its memory limit and was killed."
     result = attempt.result

@@ -97,8 +97,6 @@ def entry(attempt: Attempt, committed: bool, now: datetime, ended: str | None = 
                 document.update(reason=Reason.RUN_SUSPENDED.value, message=attempt.suspended[:MESSAGE_AT_MOST])
             elif attempt.waiting and long:
                 document.update(reason=Reason.POD_WAITING.value, message=attempt.waiting[:MESSAGE_AT_MOST])
-            elif not attempt.reached:
-                document["message"] = f"Waiting for its turn in a run that {attempt.datasets} Datasets share."
             elif missing := executors_missing(attempt, long):
                 document.update(reason=Reason.EXECUTORS_MISSING.value, message=missing[:MESSAGE_AT_MOST])
             elif progress is not None and (progress.message or progress.rows):

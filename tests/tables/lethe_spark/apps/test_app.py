@@ -9,13 +9,12 @@ from threading import Event
 import pytest
 from lethe.base.errors import ConflictError, InputError, LetheError
 from lethe.contract.result import RefusedBatch, RequestResult, RestatementGroupResult
-from lethe.contract.run import INLINE_BYTES_AT_MOST, ResultPointer, RunKind, RunMember, RunPointer, TableRef
+from lethe.contract.run import INLINE_BYTES_AT_MOST, ResultPointer, RunKind, RunPointer, TableRef
 from lethe.iceberg import run_documents
 from lethe.version import version
 from lethe_spark.apps import app
 from lethe_spark.run import arguments, result
 from lethe_spark.run.foreign_errors import understood
-from lethe_spark.run.kube import StatusConfigMap
 from lethe_spark.run.redact import RedactingFormatter, secrets_of
 from pyiceberg.catalog import load_catalog
 from pyiceberg.schema import Schema
@@ -110,7 +109,7 @@ def test_a_run_of_a_newer_operator_is_not_carried_out_and_reports_the_version_of
 
     ended = app.carry_out(
         arguments.RunInvocation(run_file, where),
-        arguments.Arguments((), {}),
+        arguments.Arguments({}),
         Event(),
         RedactingFormatter(),
     )
@@ -127,9 +126,7 @@ def test_a_run_of_a_newer_operator_is_not_carried_out_and_reports_the_version_of
 def test_a_file_that_names_no_run_has_no_result(run_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run_file.write_text('{"kind": "Consolidation"}')
 
-    ended = app.carry_out(
-        arguments.RunInvocation(run_file, {}), arguments.Arguments((), {}), Event(), RedactingFormatter()
-    )
+    ended = app.carry_out(arguments.RunInvocation(run_file, {}), arguments.Arguments({}), Event(), RedactingFormatter())
 
     assert (ended.code, ended.delivered) == (10, False)
     assert "InvalidRun" in capsys.readouterr().err
@@ -141,30 +138,12 @@ def test_a_missing_run_file_is_the_launchers_to_correct(tmp_path: Path) -> None:
 
 
 def test_settings_are_pairs_and_sparks() -> None:
-    given = arguments.parse(["--conf", "spark.a=1=2", "--run", "x"], {})
-    assert (dict(given.confs), files(given)) == ({"spark.a": "1=2"}, ["x"])
-    assert files(arguments.parse([], {"LETHE_RUN_FILE": "/r"})) == ["/r"]
-    assert files(arguments.parse(["--run", "x", "--run", "y"], {"LETHE_RUN_FILE": "/r"})) == ["x", "y"]
+    run, given = arguments.parse(["--conf", "spark.a=1=2", "--run", "x"], {"LETHE_RUN_FILE": "/r"})
+    assert (dict(given.confs), str(run.run_file)) == ({"spark.a": "1=2"}, "x")
+    assert str(arguments.parse([], {"LETHE_RUN_FILE": "/r"})[0].run_file) == "/r"
     for wrong in ("spark.a", "hadoop.a=1"):
         with pytest.raises(SystemExit):
             arguments.parse(["--conf", wrong], {})
-
-
-def test_each_member_of_a_shared_driver_reports_into_its_own_dataset() -> None:
-    """And none into the termination message, which would say of the pod what is true of one of them."""
-    members = [RunMember(run_file=f"/r/{n}", config_map=f"{n}-runs", prefix=f"p{n}") for n in ("a", "b")]
-    environ = {"LETHE_RUN_MEMBERS": json.dumps([m.model_dump(by_alias=True) for m in members]), "POD_NAMESPACE": "ns"}
-
-    given = arguments.parse([], {**environ, "KUBERNETES_SERVICE_HOST": "10.0.0.1"})
-
-    assert files(given) == ["/r/a", "/r/b"]
-    maps = [StatusConfigMap.from_environment(reported.environ) for reported in given.runs]
-    assert [(m.api.namespace, m.name, m.prefix) for m in maps if m] == [("ns", "a-runs", "pa"), ("ns", "b-runs", "pb")]
-    assert {reported.environ["LETHE_TERMINATION_LOG"] for reported in given.runs} == {"/dev/null"}
-
-
-def files(given: arguments.Arguments) -> list[str]:
-    return [str(reported.run_file) for reported in given.runs]
 
 
 @pytest.mark.parametrize(

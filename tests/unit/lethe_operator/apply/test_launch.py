@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from lethe_operator.apply.dataset_objects import NameTaken
-from lethe_operator.apply.launch import launch, prepare
+from lethe_operator.apply.launch import launch
 from lethe_operator.decide.actions import Launch
 from lethe_operator.kube import BY_NAME, JOBS, ROLE_BINDINGS, ROLES
 from lethe_operator.resources.dataset import Dataset
@@ -27,8 +27,7 @@ def start(server: FakeCluster, dataset: Dataset = FLIGHTS) -> str:
     """The name of the Job."""
     run = a_consolidation(dataset=dataset)
     wanted = Launch(run, bytes=10, generation=1, why="a test")
-    prepared = prepare(server, dataset, wanted, a_table(), SETTINGS)  # type: ignore[arg-type]
-    return launch(server, prepared, SETTINGS).job  # type: ignore[arg-type]
+    return launch(server, dataset, wanted, a_table(), SETTINGS).job  # type: ignore[arg-type]
 
 
 def a_stranger(kind: str, name: str, **metadata: Any) -> FakeCluster:

@@ -3,9 +3,8 @@
 from typing import Any
 
 from lethe_operator.apply.dataset_objects import DatasetObjects
-from lethe_operator.apply.launch import launch, prepare
+from lethe_operator.apply.launch import launch
 from lethe_operator.build import pod
-from lethe_operator.build.dataset_objects import shared_job_objects
 from lethe_operator.build.sizing import size
 from lethe_operator.decide.actions import Launch
 from lethe_operator.kube import JOBS, SERVICE_ACCOUNTS
@@ -47,8 +46,6 @@ def test_each_account_has_the_annotations_and_labels_of_its_kind() -> None:
         assert metadata(server, account)["labels"]["team"] == "a"
         assert metadata(server, account)["labels"]["lethe.dev/dataset"] == "flights"
     assert metadata(server, "flights-executors")["annotations"][ROLE] == "executor"
-    shared = shared_job_objects([RUN], settings(serviceAccounts=MARKED).boundaries.of("ns").service_accounts)
-    assert shared[0]["metadata"]["annotations"][ROLE] == "driver"
 
 
 def test_a_role_that_the_boundary_does_not_name_any_more_is_taken_away_and_what_others_set_stays() -> None:
@@ -70,7 +67,7 @@ def test_pods_have_the_labels_by_which_a_webhook_finds_them() -> None:
     wanted = Launch(RUN, bytes=10, generation=1, why="a test")
     server = FakeCluster()
 
-    job = launch(server, prepare(server, FLIGHTS, wanted, a_table(), asked), asked).job  # type: ignore[arg-type]
+    job = launch(server, FLIGHTS, wanted, a_table(), asked).job  # type: ignore[arg-type]
 
     labels = server.get(JOBS, "ns", job)["spec"]["template"]["metadata"]["labels"]
     assert (labels["identity"], labels["lethe.dev/role"]) == ("driver", "driver")
@@ -84,7 +81,7 @@ def test_a_run_mounts_the_catalogs_secret_of_its_namespace() -> None:
 
     def mounted(asked: Settings) -> str:
         server = FakeCluster()
-        job = launch(server, prepare(server, FLIGHTS, wanted, a_table(), asked), asked).job  # type: ignore[arg-type]
+        job = launch(server, FLIGHTS, wanted, a_table(), asked).job  # type: ignore[arg-type]
         volumes = server.get(JOBS, "ns", job)["spec"]["template"]["spec"]["volumes"]
         return next(str(v["secret"]["secretName"]) for v in volumes if v["name"] == "catalogs")
 

@@ -216,33 +216,28 @@ def test_jobs_and_pods_are_found_by_what_they_belong_to() -> None:
         body = a_body(name, version, labels={k.replace("__", "/").replace("_", "."): v for k, v in labels.items()})
         objects.record_event(kind, "MODIFIED", body)
 
-    shared = {"lethe.dev/shared": "true", "member.lethe.dev/u": "run", "member.lethe.dev/v": "run"}
-    objects.record_event(JOBS, "ADDED", a_body("shared", 4, labels=shared))
+    objects.record_event(JOBS, "ADDED", a_body("other", 4, labels={"lethe.dev/dataset-uid": "v"}))
     vacuum = {"lethe.dev/dataset-uid": "u", "lethe.dev/kind": "Vacuum"}
     objects.record_event(JOBS, "ADDED", a_body("vacuum", 5, labels=vacuum))
     objects.record_event(PODS, "ADDED", a_body("pod", 6, labels={"batch.kubernetes.io/job-name": "vacuum", **vacuum}))
 
     assert (names(objects.launchers_of("ns", "u")), names(objects.launchers_of("ns", "v"))) == (
-        ["shared", "vacuum"],
-        ["shared"],
+        ["vacuum"],
+        ["other"],
     )
-    assert (names(objects.vacuum_jobs("ns")), names(objects.shared_jobs("ns"))) == (["vacuum"], ["shared"])
+    assert names(objects.vacuum_jobs("ns")) == ["vacuum"]
     assert names(objects.pods_of("ns", "u")) == ["pod"]
     application = a_body("application", 6, labels=vacuum)
     objects.record_event(SPARK_APPLICATIONS, "ADDED", application)
-    assert names(objects.launchers_of("ns", "u")) == ["shared", "vacuum", "application"]
+    assert names(objects.launchers_of("ns", "u")) == ["vacuum", "application"]
     assert names(objects.vacuum_jobs("ns")) == ["vacuum", "application"]
     objects.record_event(SPARK_APPLICATIONS, "DELETED", application)
     assert objects.launchers_of("other", "u") == ()
 
-    objects.record_event(JOBS, "MODIFIED", a_body("shared", 7, labels={"lethe.dev/shared": "true"}))
+    objects.record_event(JOBS, "MODIFIED", a_body("other", 7))
     objects.record_event(JOBS, "DELETED", a_body("vacuum", 8, labels=vacuum))
 
-    assert (objects.launchers_of("ns", "u"), objects.vacuum_jobs("ns"), names(objects.shared_jobs("ns"))) == (
-        (),
-        (),
-        ["shared"],
-    )
+    assert (objects.launchers_of("ns", "u"), objects.launchers_of("ns", "v"), objects.vacuum_jobs("ns")) == ((), (), ())
 
 
 def test_a_policy_is_known_with_its_version() -> None:

@@ -38,7 +38,7 @@ def a_driver(name: str, **status: Any) -> dict[str, Any]:
 
 
 def attempt_of(kind: Launcher, body: dict[str, Any], *pods: dict[str, Any]) -> Attempt:
-    (run,) = runs_of(SPEC.dataset.uid, [run_object_of(kind, body)], pods, {}, never)
+    (run,) = runs_of([run_object_of(kind, body)], pods, {}, never)
     assert run.last is not None
     return run.last
 

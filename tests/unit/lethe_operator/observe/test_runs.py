@@ -65,7 +65,7 @@ def terminated(**state: Any) -> dict[str, Any]:
 
 
 def only(jobs: list[Any], pods: list[Any], data: dict[str, str] | None = None) -> Attempt:
-    (run,) = runs_of(UID, map(of_job, jobs), pods, data or {}, never)
+    (run,) = runs_of(map(of_job, jobs), pods, data or {}, never)
     assert run.last is not None
     return run.last
 
@@ -119,7 +119,6 @@ def test_only_a_reported_end_proves_that_an_attempt_writes_no_more() -> None:
     known = SPEC.model_copy(update={"ended_attempts": (0,)})
 
     (run,) = runs_of(
-        UID,
         map(of_job, jobs),
         [a_pod(first, **terminated(exitCode=137))],
         {f"{PREFIX}.run.json": known.to_json(), f"{PREFIX}.result.json": written},
@@ -149,14 +148,14 @@ def test_documents_of_another_attempt_or_unreadable_ones_are_passed_over() -> No
 def test_attempts_are_in_order_and_keys_belong_to_their_run() -> None:
     data = {f"{PREFIX}.run.json": SPEC.to_json(), f"{PREFIX}.executor.yaml": "{}", "stranger": "x"}
 
-    (run,) = runs_of(UID, map(of_job, [a_job(3), a_job(1), a_job(2)]), [], data, never)
+    (run,) = runs_of(map(of_job, [a_job(3), a_job(1), a_job(2)]), [], data, never)
 
     assert [a.number for a in run.attempts] == [1, 2, 3]
     assert (SPEC, (f"{PREFIX}.executor.yaml", f"{PREFIX}.run.json")) == (run.intent, run.keys)
 
 
 def test_an_intent_without_a_job_is_a_run() -> None:
-    (run,) = runs_of(UID, [], [], {f"{PREFIX}.run.json": SPEC.to_json()}, never)
+    (run,) = runs_of([], [], {f"{PREFIX}.run.json": SPEC.to_json()}, never)
 
     assert ObservedRun(SPEC.run_id, SPEC.kind, SPEC, (), (f"{PREFIX}.run.json",)) == run
 
@@ -172,7 +171,7 @@ def test_an_intent_of_a_newer_operator_is_a_run() -> None:
     document = {**json.loads(SPEC.to_json()), "newer": {"a": 1}}
     document["consolidation"]["newer"] = True
 
-    (run,) = runs_of(UID, [], [], {f"{PREFIX}.run.json": json.dumps(document)}, never)
+    (run,) = runs_of([], [], {f"{PREFIX}.run.json": json.dumps(document)}, never)
 
     assert run.intent == SPEC
 
@@ -187,7 +186,7 @@ def test_a_pointer_is_followed_once() -> None:
 
     documents, data = Documents(read), {f"{PREFIX}.run.json": a_pointer(SPEC.to_json()).to_json()}
     for _ in range(3):
-        (run,) = runs_of(UID, map(of_job, [a_job()]), [], data, documents)
+        (run,) = runs_of(map(of_job, [a_job()]), [], data, documents)
         assert run.intent == SPEC
 
     assert asked == [a_pointer(SPEC.to_json())]
@@ -197,7 +196,7 @@ def test_a_pointer_is_followed_once() -> None:
 def test_what_a_pointer_does_not_lead_to_is_not_known_and_stops_nothing(content: bytes | None) -> None:
     data = {f"{PREFIX}.run.json": a_pointer(SPEC.to_json()).to_json()}
 
-    (run,) = runs_of(UID, map(of_job, [a_job()]), [], data, Documents(lambda _: content))
+    (run,) = runs_of(map(of_job, [a_job()]), [], data, Documents(lambda _: content))
 
     assert (run.intent, len(run.attempts)) == (None, 1)
 
@@ -207,7 +206,7 @@ def test_a_storage_that_is_away_is_no_missing_document() -> None:
         raise ConnectionError("S3")
 
     with pytest.raises(ConnectionError):
-        runs_of(UID, [], [], {f"{PREFIX}.run.json": a_pointer(SPEC.to_json()).to_json()}, Documents(away))
+        runs_of([], [], {f"{PREFIX}.run.json": a_pointer(SPEC.to_json()).to_json()}, Documents(away))
 
 
 def test_a_large_result_is_read_from_its_pointer_but_not_that_of_another_attempt() -> None:
@@ -216,8 +215,8 @@ def test_a_large_result_is_read_from_its_pointer_but_not_that_of_another_attempt
     data = {f"{PREFIX}.result.json": pointer.to_json()}
     documents = Documents(lambda _: result.to_json().encode())
 
-    (second,) = runs_of(UID, map(of_job, [a_job(2, **complete())]), [], data, documents)
-    (third,) = runs_of(UID, map(of_job, [a_job(3, **complete())]), [], data, never)
+    (second,) = runs_of(map(of_job, [a_job(2, **complete())]), [], data, documents)
+    (third,) = runs_of(map(of_job, [a_job(3, **complete())]), [], data, never)
 
     assert second.attempts[0].result == result
     assert third.attempts[0].result is None
@@ -226,7 +225,7 @@ def test_a_large_result_is_read_from_its_pointer_but_not_that_of_another_attempt
 def test_jobs_of_others_are_not_ours() -> None:
     stranger = {"metadata": {"name": "x", "labels": {"lethe.dev/kind": "Dance", "lethe.dev/run-id": "1"}}}
 
-    assert runs_of(UID, map(of_job, [stranger, {"metadata": {"name": "y"}}]), [], {}, never) == ()
+    assert runs_of(map(of_job, [stranger, {"metadata": {"name": "y"}}]), [], {}, never) == ()
 
 
 @pytest.mark.parametrize(

@@ -66,10 +66,10 @@ def opened(run: Any, run_bytes: int, tmp_path: Path, wait: float = 60, **templat
     chosen = size(run_bytes, RunTemplate.model_validate({"executors": template}))
     settings = Settings()
     words = spark_conf.arguments(spark_conf.confs(run, chosen, settings), spark_conf.scaling(run, chosen))
-    given = arguments.parse([w.replace("$(POD_IP)", "10.0.0.1") for w in words[1:]], {})
+    _, given = arguments.parse([w.replace("$(POD_IP)", "10.0.0.1") for w in words[1:]], {})
     if given.scaling is not None:
         given = arguments.Arguments(
-            given.runs, given.confs, arguments.Scaling(given.scaling.alone_cores, wait, given.scaling.by_plan)
+            given.confs, arguments.Scaling(given.scaling.alone_cores, wait, given.scaling.by_plan)
         )
     (tmp_path / "executor.yaml").write_text(json.dumps(pod.executor(run, chosen, {}, settings)))
     reported: list[Progress] = []

@@ -10,7 +10,7 @@ from lethe.base import names
 from lethe.buffer.batch import BufferedBatch
 from lethe.contract.result import RequestResult
 from lethe.ledger.lineage import Snapshot
-from lethe_operator.apply.launch import launch, prepare
+from lethe_operator.apply.launch import launch
 from lethe_operator.decide.actions import Actions
 from lethe_operator.decide.dataset import decide
 from lethe_operator.decide.restatement.row_search_gate import wants_listing
@@ -270,8 +270,7 @@ def test_the_pod_finds_the_values_of_each_in_a_file_of_its_own_and_a_missing_sec
     server = FakeCluster()
     (wanted,) = decided(an_erase("one"), an_erase("two", secret="erase-18"), a_restatement("other")).launches
 
-    prepared = prepare(server, a_dataset(), wanted, a_table(), SETTINGS)  # type: ignore[arg-type]
-    launch(server, prepared, SETTINGS)  # type: ignore[arg-type]
+    launch(server, a_dataset(), wanted, a_table(), SETTINGS)  # type: ignore[arg-type]
 
     (job,) = server.list(JOBS, "ns")
     pod = job["spec"]["template"]["spec"]
@@ -297,7 +296,7 @@ def test_a_run_that_erases_nothing_mounts_nothing() -> None:
     server = FakeCluster()
     (wanted,) = decided(a_restatement()).launches
 
-    launch(server, prepare(server, a_dataset(), wanted, a_table(), SETTINGS), SETTINGS)  # type: ignore[arg-type]
+    launch(server, a_dataset(), wanted, a_table(), SETTINGS)  # type: ignore[arg-type]
 
     (job,) = server.list(JOBS, "ns")
     assert {"erase", "digest-key"}.isdisjoint(v["name"] for v in job["spec"]["template"]["spec"]["volumes"])

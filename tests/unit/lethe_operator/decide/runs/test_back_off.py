@@ -57,7 +57,6 @@ def failed(number: int = 1, **changes: Any) -> Attempt:
         ({"exit_code": 137}, Cause.INFRASTRUCTURE, "RunFailed"),
         ({"exit_code": 143}, Cause.INFRASTRUCTURE, "RunFailed"),
         ({"exit_code": 137, "oom": True}, Cause.INFRASTRUCTURE, "OOMKilled"),
-        ({"datasets": 3}, Cause.INFRASTRUCTURE, "SharedRunEnded"),
         ({"exit_code": 20, "result": said("CatalogOrStorageAway")}, Cause.INFRASTRUCTURE, "CatalogOrStorageAway"),
         ({"exit_code": 20, "result": said("Cancelled")}, Cause.INFRASTRUCTURE, "Cancelled"),
         ({"exit_code": 20, "result": said("LedgerMoved")}, Cause.INFRASTRUCTURE, "LedgerMoved"),

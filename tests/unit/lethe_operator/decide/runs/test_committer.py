@@ -236,11 +236,7 @@ def started(server: FakeCluster, spec: RunSpec) -> None:
 def attempts(server: FakeCluster, view: WorkerView | None) -> list[Attempt]:
     data = server.get(CONFIG_MAPS, "ns", "flights-runs")["data"]
     inline = Documents(lambda _: pytest.fail("nothing lies beside the table"))
-    return [
-        a
-        for r in runs_of("uid-flights", (), (), data, inline, {Engine.COMMITTER: view} if view else None)
-        for a in r.attempts
-    ]
+    return [a for r in runs_of((), (), data, inline, {Engine.COMMITTER: view} if view else None) for a in r.attempts]
 
 
 def test_what_was_asked_for_is_under_way_until_its_result_is_there() -> None:
