@@ -1,4 +1,4 @@
-"""Measure reverts, reads and vacuums with each kind of deletes: the ledger alone, vectors, position deletes, equality deletes.
+"""Measure reverts, reads and vacuums with each kind of deletes: the ledger alone, vectors, position deletes.
 
     python -m bench.deletes [--scale tiny|small|full] [--only reverts,reads,vacuums] [--out docs/benchmarks]
 
@@ -14,7 +14,7 @@ from typing import Any
 from lethe.contract.settings import Deletes
 
 from bench import deletes_plots, deletes_report
-from bench.deletes_kinds import ARROW, NOTHING_DELETED, PLAIN, READERS, SPARK, VERSIONS, Subject
+from bench.deletes_kinds import NOTHING_DELETED, PLAIN, READERS, SPARK, VERSIONS, Subject
 from bench.deletes_scales import SCALES, DeletesScale
 from bench.lake import Lake
 from bench.rivals import Untouched
@@ -48,7 +48,7 @@ def reverts(lake: Lake, scale: DeletesScale) -> dict[str, Any]:
 
 
 def reads(lake: Lake, scale: DeletesScale) -> dict[str, Any]:
-    """Each reader on a table of each kind, in turns. `rows`: how many it sees; `refused`: why it reads nothing."""
+    """Each reader on a table of each kind, in turns. `rows`: how many it sees."""
     size, name = scale.table, base(lake, scale.table, ordered=True)
     untouched = Untouched(lake, name)
 
@@ -56,18 +56,14 @@ def reads(lake: Lake, scale: DeletesScale) -> dict[str, Any]:
         return Sample(seconds_of(lambda: untouched.read().write.format("noop").mode("overwrite").save()))
 
     cases = [Case({"kind": NOTHING_DELETED, "reader": PLAIN, "rows": size.all_rows}, plainly, scale.read_rounds)]
-    refused = []
     for kind in VERSIONS:
         subject = Subject.of(lake, name, size, kind)
         problem = _prepared(subject, scale)
         for reader in READERS:
             labels = {"kind": kind, "reader": reader, "rows": expected(subject, reader, scale.deleted)}
-            if reader == ARROW and (reason := subject.refusal()):
-                refused.append({**labels, "refused": reason})
-                continue
             error = problem or wrong(subject, scale.deleted, [reader])
             cases.append(Case(labels, partial(_timed, subject, reader), scale.read_rounds, error=error))
-    return {**_table(scale), "deleted": scale.deleted, "results": [*in_turns(cases), *refused]}
+    return {**_table(scale), "deleted": scale.deleted, "results": in_turns(cases)}
 
 
 def vacuums(lake: Lake, scale: DeletesScale) -> dict[str, Any]:

@@ -11,7 +11,6 @@ from typing import Final
 
 import lethe
 import lethe_spark
-from lethe.base.errors import InputError
 from lethe.contract.result import VacuumResult
 from lethe.contract.run import RunKind, VacuumSpec
 from lethe.contract.settings import Deletes
@@ -27,7 +26,6 @@ VERSIONS: Final[Mapping[Deletes, int]] = {d: d.native.format_version if d.native
 NOTHING_DELETED: Final = "nothing deleted"
 ARROW, SPARK, PLAIN = "lethe.scan", "lethe_spark.read", "plain Spark"
 READERS: Final = (ARROW, SPARK, PLAIN)
-UNREADABLE: Final = "EqualityDeletes"  # the reason that it gives
 
 
 @dataclass(frozen=True)
@@ -72,16 +70,6 @@ class Subject:
         if reader == ARROW:
             return lethe.scan(self.table.full_name).count()
         return self._frame(reader).count()
-
-    def refusal(self) -> str:
-        """Why `lethe.scan` refuses the table; empty if it does not. PyIceberg does not support equality deletes."""
-        try:
-            self.rows(ARROW)
-        except InputError as e:
-            if e.reason != UNREADABLE:
-                raise
-            return e.reason
-        return ""
 
     def read(self, reader: str) -> None:
         """All rows and columns, from the table's name to the last row."""

@@ -11,7 +11,6 @@ COLOURS: Final = {
     "Ledger": "#1b6ca8",
     "DeletionVectors": "#5a8f3d",
     "PositionDeletes": "#d98e04",
-    "EqualityDeletes": "#7a4f9e",
 }
 OTHER: Final = "#888888"
 

@@ -156,7 +156,7 @@ def test_everything_goes_on_once_the_deletes_are_changed(
     story = with_impossible_deletes
     cluster.wait_for_condition(story.dataset, "Stalled", reason="FormatVersionMismatch", within_seconds=SOON)
 
-    cluster.patch(story.dataset, {"spec": {"deletes": "EqualityDeletes"}})
+    cluster.patch(story.dataset, {"spec": {"deletes": "PositionDeletes"}})
 
     story.wait_for_status(batches_promoted=1)
     story.wait_for_success("early")

@@ -159,18 +159,3 @@ def test_a_replay_and_an_undo_by_position_deletes_are_seen_by_pyiceberg(position
     positions.expected += rows_of("d", a_table_of(ROWS["d"], day=2))
     assert positions.lake.plain_rows(positions.table) == positions.expected
     assert positions.lake.rows(positions.table) == positions.expected
-
-
-@pytest.mark.long
-def test_equality_deletes_hide_a_revert_and_a_replay_from_spark(stories: Callable[[str], ClusterStory]) -> None:
-    """Of a table of format version 2, which cannot have deletion vectors. PyIceberg does not read equality deletes."""
-    story = begun(stories("equality"), 2, "EqualityDeletes")
-    before = data_files(story)
-
-    revert(story, "revert", "a", "whole")
-    after = data_files(story)
-    replay(story, "b")
-
-    assert rows_by_spark(story.cluster, story.lake.services, story.table) == story.expected
-    assert after < before
-    assert {"a", "b"} <= {t["id"] for t in story.lake.tombstones(story.table)}

@@ -67,7 +67,6 @@ ACCEPTED = {
         table={"catalog": "main", "name": "air.flights", "create": {"schema": "id INT", "formatVersion": 3}},
     ),
     "position deletes": dataset_manifest(deletes="PositionDeletes"),
-    "equality deletes": dataset_manifest(deletes="EqualityDeletes"),
     "bytes as a number": dataset_manifest(consolidation={"minBytes": 1000}),
     "bytes as a quantity": dataset_manifest(consolidation={"minBytes": "1Gi"}),
     "a topic of JSON messages": dataset_manifest(source={"kafka": KAFKA}),
@@ -226,7 +225,11 @@ REFUSED = {
     ),
     "an unknown kind of deletes": (
         dataset_manifest(deletes="CopyOnWrite"),
-        'supported values: "Ledger", "DeletionVectors", "PositionDeletes", "EqualityDeletes"',
+        'supported values: "Ledger", "DeletionVectors", "PositionDeletes"',
+    ),
+    "equality deletes": (
+        dataset_manifest(deletes="EqualityDeletes"),
+        'supported values: "Ledger", "DeletionVectors", "PositionDeletes"',
     ),
     "files of another format that are registered": (
         dataset_manifest(buffer={"uri": "s3://l/b", "format": "orc"}, consolidation={"mode": "Register"}),

@@ -68,8 +68,6 @@ TRACKING_LISTED: Final = "lethe.tracking.listed-time"
 TRACKING_TOTAL: Final = "lethe.tracking.{what}.{state}"
 
 # --- files under the table location --------------------------------------------------------------------------------
-# Prefix of the names of Lethe's equality deletes, so that readers with the ledger can ignore them.
-EQUALITY_DELETES_PREFIX: Final = "lethe-tombstones-"
 # The end of the names of Lethe's position deletes, before the extension, which distinguishes them from those of other writers.
 POSITION_DELETES_SUFFIX: Final = "lethe-deletes"
 # The leading underscore hides them from Iceberg's clean-up of orphan files.

@@ -43,28 +43,16 @@ class NativeDeletes(StrEnum):
 
     DELETION_VECTORS = "DeletionVectors"
     POSITION_DELETES = "PositionDeletes"
-    EQUALITY_DELETES = "EqualityDeletes"
 
     @property
     def format_version(self) -> int:
         """The version of Iceberg's format that a table needs for them. Version 3 replaced the position deletes of version 2 by
-        deletion vectors. Lethe writes equality deletes only for tables without deletion vectors."""
+        deletion vectors."""
         match self:
             case NativeDeletes.DELETION_VECTORS:
                 return 3
-            case NativeDeletes.POSITION_DELETES | NativeDeletes.EQUALITY_DELETES:
+            case NativeDeletes.POSITION_DELETES:
                 return 2
-            case _:
-                assert_never(self)
-
-    @property
-    def by_position(self) -> bool:
-        """Whether they name rows by their data file and position. If not, they name batches by their id."""
-        match self:
-            case NativeDeletes.DELETION_VECTORS | NativeDeletes.POSITION_DELETES:
-                return True
-            case NativeDeletes.EQUALITY_DELETES:
-                return False
             case _:
                 assert_never(self)
 
@@ -75,7 +63,6 @@ class Deletes(StrEnum):
     LEDGER = "Ledger"  # only in the ledger
     DELETION_VECTORS = NativeDeletes.DELETION_VECTORS.value
     POSITION_DELETES = NativeDeletes.POSITION_DELETES.value
-    EQUALITY_DELETES = NativeDeletes.EQUALITY_DELETES.value
 
     @property
     def native(self) -> NativeDeletes | None:
@@ -87,7 +74,5 @@ class Deletes(StrEnum):
                 return NativeDeletes.DELETION_VECTORS
             case Deletes.POSITION_DELETES:
                 return NativeDeletes.POSITION_DELETES
-            case Deletes.EQUALITY_DELETES:
-                return NativeDeletes.EQUALITY_DELETES
             case _:
                 assert_never(self)

@@ -88,8 +88,8 @@ def plan_positions(
         found: By path, the rows of the batches.
         native: The kind of the new masks.
     """
-    mask = masking.mask.keys() if native is not None and native.by_position else frozenset[str]()
-    lift = {i for i, t in masking.lift.items() if t.is_masked_by_position}
+    mask = masking.mask.keys() if native is not None else frozenset[str]()
+    lift = masking.lift.keys()
     after: dict[str, PositionsAfter] = {}
     deleted, still_hidden = Counter[str](), Counter[str]()
     for path, old in before.items():
@@ -100,7 +100,7 @@ def plan_positions(
         if new.ours != old.ours or new.taken_over:
             after[path] = new
         still_hidden.update({i: n for i in rows.keys() & lift if (n := len(rows[i] & new.still_hidden))})
-    known = {i: m.rows for i, m in masking.known.items() if m.by.by_position}
+    known = {i: m.rows for i, m in masking.known.items()}
     return PositionsPlan(after, frozenset(i for i, n in deleted.items() if n != known.get(i, 0)), still_hidden)
 
 

@@ -11,7 +11,6 @@ from enum import IntFlag, StrEnum, auto
 
 from lethe.base import names
 from lethe.base.errors import InputError
-from lethe.contract.settings import NativeDeletes
 from lethe.ledger.lineage import ERASED, Snapshot, shows_again
 
 
@@ -46,7 +45,6 @@ class Range:
     )  # that set or removed native deletes by position -> their parents
     order: Mapping[int, int] = field(default_factory=dict)  # snapshot id -> its position in the range
     undoes: bool = True  # False: no row that was hidden at `since` became visible again
-    rewrites: tuple[int, ...] = ()  # by which another writer moved rows into other files
 
 
 @dataclass(frozen=True)
@@ -65,9 +63,6 @@ class Tombstoned:
         default_factory=dict
     )  # whose rows a snapshot no longer hides by position
     masked_since: frozenset[str] = frozenset()  # those of `since` whose rows were hidden by position at the start
-    # Of each rewrite by another writer: the batches of which equality deletes of Lethe hid rows. The rewrite left out these rows
-    # and kept the others.
-    rewritten: Mapping[int, frozenset[str]] = field(default_factory=dict)
 
     def hidden(self, after: int | None, order: Mapping[int, int]) -> frozenset[str]:
         """The batches whose rows are hidden at the end but were in a file of the snapshot `after` (None: of the start): they are
@@ -118,7 +113,6 @@ def plan_range(snapshots: Mapping[int, Snapshot], since: int, until: int, table:
         {s.id: s.parent_id for s in walked if kinds[s.id] & _Kind.MASK and s.parent_id is not None},
         {s.id: n for n, s in enumerate(walked)},
         any(map(shows_again, walked)),
-        tuple(i for i, kind in kinds.items() if kind & _Kind.REWRITE),
     )
 
 
@@ -129,7 +123,6 @@ class _Kind(IntFlag):
     APPEND = auto()
     VACUUM = auto()
     MASK = auto()
-    REWRITE = auto()
 
 
 def _kind(snapshot: Snapshot, table: str) -> _Kind:
@@ -137,16 +130,14 @@ def _kind(snapshot: Snapshot, table: str) -> _Kind:
     operation = snapshot.summary.get("operation", "")
     if snapshot.ledger is not None and names.DELETES in snapshot.summary:
         # A restatement: it may have added replacements, and dropped whole files.
-        if NativeDeletes(snapshot.summary[names.DELETES]).by_position:
-            return _Kind.APPEND | _Kind.MASK
-        return _Kind.APPEND | (_Kind.VACUUM if names.TOMBSTONE_VACUUM_FILE in snapshot.summary else _Kind.NOTHING)
+        return _Kind.APPEND | _Kind.MASK
     if snapshot.ledger is not None and names.TOMBSTONE_VACUUM_FILE in snapshot.summary:
         return _Kind.VACUUM
     if operation == "append":
         return _Kind.APPEND
     if operation == "replace":
-        # The same rows in other files, except rows that native deletes hid.
-        return _Kind.REWRITE if snapshot.ledger is None else _Kind.NOTHING
+        # The same rows in other files, except rows that native deletes hid, which count where they were hidden.
+        return _Kind.NOTHING
     if snapshot.ledger is not None:
         raise InputError(
             "ErasedBetween",
@@ -180,18 +171,11 @@ def appended(within: Range, ids: Tombstoned) -> tuple[Rows, ...]:
         for u, shown in ids.lifted.items()
     ]
     again = Rows(SnapshotFiles.LIVE, within.since, visible_again.difference(first), of_ids=True)
-    return (*added, *(r for r in (*lifted, again, *_rewritten(SnapshotFiles.ADDED, within, ids)) if r.ids))
+    return (*added, *(r for r in (*lifted, again) if r.ids))
 
 
 def _visible_again(within: Range, ids: Tombstoned) -> frozenset[str]:
     return ids.since - ids.hidden(None, within.order) if within.undoes else frozenset()
-
-
-def _rewritten(files: SnapshotFiles, within: Range, ids: Tombstoned) -> list[Rows]:
-    """The rows of batches under equality deletes in the files that a rewrite removed or added. They count as deleted in removed
-    files and as appended in added files, so the rows that the rewrite left out are deleted, and the others cancel out."""
-    uncounted = ids.since - _visible_again(within, ids)
-    return [Rows(files, r, ids.rewritten.get(r, frozenset()) - uncounted, of_ids=True) for r in within.rewrites]
 
 
 def _lifted_first(within: Range, ids: Tombstoned, wanted: frozenset[str]) -> dict[str, int]:
@@ -205,7 +189,7 @@ def _lifted_first(within: Range, ids: Tombstoned, wanted: frozenset[str]) -> dic
 
 def deleted(within: Range, ids: Tombstoned) -> tuple[Rows, ...]:
     """The deleted rows: tombstoned in the range and still in files, or purged by its vacuums, or hidden by its deletes by
-    position, or left out by a rewrite."""
+    position."""
     found = [Rows(SnapshotFiles.LIVE, within.until, ids.until - ids.since, of_ids=True)]
     found += [
         Rows(SnapshotFiles.REMOVED, v, ids.vacuumed.get(v, frozenset()) - ids.since, of_ids=True)
@@ -215,5 +199,4 @@ def deleted(within: Range, ids: Tombstoned) -> tuple[Rows, ...]:
         Rows(SnapshotFiles.LIVE, before, ids.masked.get(m, frozenset()) - ids.since, True)
         for m, before in within.position_changes.items()
     ]
-    found += _rewritten(SnapshotFiles.REMOVED, within, ids)
     return tuple(r for r in found if r.ids)

@@ -36,10 +36,6 @@ class Masking:
     def is_empty(self) -> bool:
         return not (self.mask or self.lift)
 
-    def masked_otherwise(self, native: NativeDeletes) -> frozenset[str]:
-        """The batches that get a mask of this kind beside native deletes that name them in another way, which stay."""
-        return frozenset(i for i, m in self.known.items() if m.by.by_position != native.by_position)
-
 
 def plan_masking(
     ledger: Ledger, delta: Delta, field_id: int, native: NativeDeletes | None, all_masked: bool

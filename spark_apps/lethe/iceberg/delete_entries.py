@@ -9,7 +9,7 @@ from pyiceberg.manifest import DataFile, DataFileContent, ManifestContent, Manif
 from pyiceberg.table import Table
 
 from lethe.iceberg.facts import live_entries
-from lethe.iceberg.native_deletes import DELETED, is_ours, is_unpartitioned, may_contain_values
+from lethe.iceberg.native_deletes import DELETED, is_unpartitioned, may_contain_values
 
 _Partition = tuple[int, str]  # spec id, and the values as text
 _EQUALITY: Final = DataFileContent.EQUALITY_DELETES
@@ -67,7 +67,7 @@ def _deletes(file: DataFile, number: int, at: _Partition, oldest: dict[_Partitio
 
 def _has_values(file: DataFile) -> bool:
     columns = {*(file.value_counts or {}), *(file.lower_bounds or {})}
-    return may_contain_values(int(file.content), columns) and not is_ours(int(file.content), file.file_path)
+    return may_contain_values(int(file.content), columns)
 
 
 def _number(manifest: ManifestFile, entry: ManifestEntry) -> int:

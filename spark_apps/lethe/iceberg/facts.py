@@ -230,7 +230,7 @@ def _live(table: Table, snapshot_id: int | None, field_id: int, after: int = -1)
     if snapshot is None:
         return
     manifests = snapshot.manifests(table.io)
-    deletes = native_deletes(table.io, manifests, with_ours=False)
+    deletes = native_deletes(table.io, manifests)
     column = BatchColumn.of(table.specs(), field_id)
     for manifest in manifests:
         for entry in live_entries(table.io, manifest):

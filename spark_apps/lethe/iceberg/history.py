@@ -18,7 +18,7 @@ from lethe.erasure.holders import Ref
 from lethe.erasure.progress import DATA, DELETES, HeldFile, History
 from lethe.iceberg.batch_column import BatchColumn
 from lethe.iceberg.facts import TableFacts, bounds_of
-from lethe.iceberg.native_deletes import DELETED, holds_values, is_ours, native_deletes, referenced
+from lethe.iceberg.native_deletes import DELETED, holds_values, native_deletes, referenced
 from lethe.ledger.erasure import BlockerKind
 
 PARALLEL_READS = 8
@@ -42,7 +42,7 @@ class Manifests:
         column = BatchColumn.of(table.specs(), field_id)
         self._read(table.io, [m for path, m in manifests.items() if path not in self.known], column)
         head = listed.get(facts.head_id, ()) if facts.head_id is not None else ()
-        deletes = native_deletes(table.io, head, with_ours=False)
+        deletes = native_deletes(table.io, head)
         files = {f.path: f for path in manifests for f in self.known[path]}
         for m in head:
             for f in self.known[m.manifest_path]:
@@ -118,6 +118,6 @@ def _deletes(io: FileIO, manifest: ManifestFile) -> Iterator[tuple[bool, HeldFil
             DELETES,
             added,
             of=referenced(file),
-            values=holds_values(file) and not is_ours(file["content"], path),
+            values=holds_values(file),
         )
         yield entry["status"] != DELETED, held

@@ -16,8 +16,6 @@ from pyiceberg.manifest import ManifestContent, ManifestFile
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.transforms import VoidTransform
 
-from lethe.base import names
-
 DELETED: Final = 2  # the status of an entry
 _EQUALITY: Final = 2  # the content of a file
 _FILE_PATH: Final = 2147483546  # the field id, in a file of position deletes, of the data file's path
@@ -40,12 +38,8 @@ class NativeDeleteFiles:
         return self.of_file.get(path, _NONE) | self.of_spec.get(spec_id, _NONE) | self.of_any
 
 
-def native_deletes(io: FileIO, manifests: Iterable[ManifestFile], with_ours: bool = True) -> NativeDeleteFiles:
-    """Read the deletes in the manifests of a snapshot.
-
-    Args:
-        with_ours: Include equality deletes of Lethe, which repeat the ledger.
-    """
+def native_deletes(io: FileIO, manifests: Iterable[ManifestFile]) -> NativeDeleteFiles:
+    """Read the deletes in the manifests of a snapshot."""
     of_file: dict[str, set[str]] = {}
     of_spec: dict[int, set[str]] = {}
     of_any: set[str] = set()
@@ -58,8 +52,6 @@ def native_deletes(io: FileIO, manifests: Iterable[ManifestFile], with_ours: boo
             of_table = _is_of_unpartitioned_spec(reader.metadata)
         for file in (e["data_file"] for e in entries):
             name, path = _name(file), referenced(file)
-            if not with_ours and is_ours(file["content"], str(file["file_path"])):
-                continue
             if path is not None:
                 of_file.setdefault(path, set()).add(name)
             elif file["content"] == _EQUALITY and of_table:
@@ -83,21 +75,6 @@ def _is_of_unpartitioned_spec(header: Mapping[str, str]) -> bool:
         return all(f["transform"] == "void" for f in fields)
     except (KeyError, TypeError, ValueError):
         return True
-
-
-def has_ours(io: FileIO, manifests: Iterable[ManifestFile]) -> bool:
-    """Whether the manifests of a snapshot contain equality deletes of Lethe."""
-    return any(
-        is_ours(int(e.data_file.content), e.data_file.file_path)
-        for m in manifests
-        if m.content == ManifestContent.DELETES
-        for e in m.fetch_manifest_entry(io)
-    )
-
-
-def is_ours(content: int, path: str) -> bool:
-    """Whether a file contains equality deletes that Lethe wrote for tombstones."""
-    return content == _EQUALITY and path.rpartition("/")[2].startswith(names.EQUALITY_DELETES_PREFIX)
 
 
 def holds_values(file: Mapping[str, Any]) -> bool:

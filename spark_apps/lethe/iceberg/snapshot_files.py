@@ -30,7 +30,7 @@ from lethe.files.increment import SnapshotFiles
 from lethe.iceberg.batch_column import BatchColumn
 from lethe.iceberg.conditions import Condition
 from lethe.iceberg.facts import bounds_of
-from lethe.iceberg.native_deletes import Vector, has_ours, is_ours, vectors
+from lethe.iceberg.native_deletes import Vector, vectors
 from lethe.iceberg.snapshots import schema_of
 from lethe.ledger.lineage import Resolution, Snapshot, is_gapless
 from lethe.vacuum.manifests import Manifest
@@ -131,10 +131,6 @@ class SnapshotView:
             case _:
                 assert_never(which)
 
-    def has_our_deletes(self, snapshot_id: int) -> bool:
-        """Whether a snapshot has equality deletes of Lethe."""
-        return has_ours(self.io, self._manifests(snapshot_id))
-
     def foreign(
         self, snapshot_id: int, resolution: Resolution, snapshots: Mapping[int, Snapshot]
     ) -> frozenset[str] | None:
@@ -175,8 +171,6 @@ class SnapshotView:
         self, manifests: Iterable[ManifestFile], wanted: Callable[[ManifestEntry], bool] = lambda _: True
     ) -> list[PlannedFile]:
         def is_read(entry: ManifestEntry) -> bool:
-            if is_ours(int(entry.data_file.content), entry.data_file.file_path):
-                return False  # the ledger says the same, and PyIceberg does not read equality deletes
             return entry.data_file.content != DataFileContent.DATA or wanted(entry)
 
         manifests = list(manifests)

@@ -53,16 +53,6 @@ class Tombstone:
         return (self.namespace, self.id)
 
     @property
-    def is_masked_by_id(self) -> bool:
-        """Whether equality deletes hide its rows."""
-        return self.mask is not None and not self.mask.by.by_position
-
-    @property
-    def is_masked_by_position(self) -> bool:
-        """Whether deletion vectors or position deletes hide its rows."""
-        return self.mask is not None and self.mask.by.by_position
-
-    @property
     def restatements(self) -> tuple[str, ...]:
         return tuple(r for r in self.meta.get(META_RESTATEMENTS, "").split("\n") if r)
 

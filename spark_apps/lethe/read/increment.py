@@ -84,9 +84,9 @@ def _involved(within: Range, which: Which) -> list[tuple[SnapshotFiles, int]]:
     """The files that the rows may be in, whatever the ledgers say."""
     if which == "deleted":
         before = [(SnapshotFiles.LIVE, parent) for parent in within.position_changes.values()]
-        removed = [(SnapshotFiles.REMOVED, v) for v in (*within.vacuums, *within.rewrites)]
+        removed = [(SnapshotFiles.REMOVED, v) for v in within.vacuums]
         return [(SnapshotFiles.LIVE, within.until), *removed, *before]
-    added = [(SnapshotFiles.ADDED, a) for a in (*within.appends, *within.rewrites)]
+    added = [(SnapshotFiles.ADDED, a) for a in within.appends]
     again = [(SnapshotFiles.LIVE, within.since), *((SnapshotFiles.LIVE, m) for m in within.position_changes)]
     return [*added, *again] if within.undoes else added
 
@@ -110,7 +110,7 @@ def _tombstoned(view: SnapshotView, facts: TableFacts, within: Range, files: Seq
     def lifted(snapshot_id: int, before: int) -> frozenset[str]:
         if facts.snapshots[snapshot_id].summary.get(names.TOMBSTONE_DELETED, "0") == "0":
             return frozenset()
-        return _masked_by_position(at(before)) - _ids(at(snapshot_id))
+        return _masked(at(before)) - _ids(at(snapshot_id))
 
     since = at(within.since)
     return Tombstoned(
@@ -119,8 +119,7 @@ def _tombstoned(view: SnapshotView, facts: TableFacts, within: Range, files: Seq
         {v: applied(v) for v in within.vacuums},
         {m: applied(m) for m in within.position_changes},
         {m: ids for m, before in within.position_changes.items() if (ids := lifted(m, before))},
-        _masked_by_position(since),
-        {r: _ids(t for t in at(r) if t.is_masked_by_id) for r in within.rewrites},
+        _masked(since),
     )
 
 
@@ -128,8 +127,8 @@ def _ids(tombstones: Iterable[Tombstone]) -> frozenset[str]:
     return frozenset(t.id for t in tombstones)
 
 
-def _masked_by_position(tombstones: Iterable[Tombstone]) -> frozenset[str]:
-    return _ids(t for t in tombstones if t.is_masked_by_position)
+def _masked(tombstones: Iterable[Tombstone]) -> frozenset[str]:
+    return _ids(t for t in tombstones if t.mask is not None)
 
 
 def _bounds(file: PlannedFile | FileBounds) -> FileBounds:

@@ -151,7 +151,7 @@ class LiveSuspects:
         paths = frozenset(m.manifest_path for m in manifests)
         if paths == self._deletes_read:
             return
-        self._deletes = native_deletes(head.io, manifests, with_ours=False)
+        self._deletes = native_deletes(head.io, manifests)
         self._deletes_read = paths
         for files in (self.found, self.small):
             for path, s in files.items():

@@ -11,7 +11,6 @@ from pyiceberg.table import Table
 from lethe.contract.result import VacuumPlanned
 from lethe.contract.run import VacuumSpec
 from lethe.files.bounds import FileBounds
-from lethe.iceberg.native_deletes import has_ours
 from lethe.ledger.ledger import Ledger
 from lethe.ledger.parts import get_many
 from lethe.ledger.tombstone import Tombstone
@@ -76,7 +75,7 @@ def survey(
     plan = plan_vacuum(scanned, estimate, PurgeDeadlines(due_by, erase_by), spec.max_bytes)
     if not tombstones and not plan.rewrite:
         return None
-    expected = _expected(head, table, [live.found[f.path] for f in plan.rewrite], estimate, target)
+    expected = _expected(table, [live.found[f.path] for f in plan.rewrite], estimate, target)
     planned = _planned(plan, estimate, live.sort_drift, rows, erase_by)
     planned = planned.model_copy(update={"bytes_to_copy": expected.copied, "bytes_to_encode": expected.encoded})
     return Survey(tombstones, live, rows, due_by, erase_by, plan, planned)
@@ -101,14 +100,10 @@ def candidate(file: Suspect, loses: int | None) -> Candidate:
     return Candidate(file.bounds, file.format_name, file.spec_id, loses, file.groups, file.sort_order_id)
 
 
-def _expected(
-    head: Head, table: TableTraits, files: Sequence[Suspect], estimate: Estimate, target: int
-) -> ExpectedBytes:
+def _expected(table: TableTraits, files: Sequence[Suspect], estimate: Estimate, target: int) -> ExpectedBytes:
     """Estimate what becomes of the bytes of the files to rewrite."""
     found = [candidate(s, round(estimate.rows_in(s.bounds))) for s in files]
     filtered = one_by_one(table, found, target)
-    if filtered and has_ours(head.io, head.manifests):  # then the run filters no files
-        filtered = []
     return expected_bytes(estimate, found, filtered)
 
 

@@ -10,16 +10,14 @@ these rows there. The rows of the table stay the same, also for an Undo.
 
 import logging
 from collections.abc import Collection
-from dataclasses import replace
 from typing import Any, Final
 
 from lethe.contract.result import Phase
 from lethe.contract.settings import NativeDeletes
 from lethe.files.bounds import FileBounds, IdIndex
-from lethe.iceberg.native_deletes import is_ours
 from lethe.ingest.name_mapping import field_ids
 from lethe.ledger.ledger import Delta
-from lethe.ledger.tombstone import Mask, Tombstone
+from lethe.ledger.tombstone import Tombstone
 from lethe.search.candidates import CandidateFile
 from pyiceberg.manifest import ManifestContent
 from pyroaring import FrozenBitMap64
@@ -111,7 +109,7 @@ class _Moving:
         by_id = {t.id for t in masked}
         context.reporter.phase(Phase.WRITING, f"{len(tasks)} files of a dropped partition field")
         # Lethe's own deletes hide rows that an Undo must find. Those of others are applied for good.
-        ours_off = [with_deletes(table, t, [d for d in each(t.deletes()) if not _is_lethes(d)]) for t in tasks]
+        ours_off = [with_deletes(table, t, [d for d in each(t.deletes()) if not is_by_lethe(d)]) for t in tasks]
         with scan_tasks(table, tasks) as shown, scan_tasks(table, ours_off) as every:
             frame = anti_join(shown.frame, base.batch_column, by_id)
             if by_id:
@@ -121,20 +119,15 @@ class _Moving:
             added = write_uncommitted(table, frame, context.run_id)
         written += [f.path for f in added]
         require_written(table.full_name, counts.kept, added)
-        deletes = self._deletes(added, frozenset(t.id for t in masked if t.is_masked_by_position))
+        deletes = self._deletes(added, frozenset(by_id))
         written += deletes.paths
         dangling = {_key(d): d for t in tasks for d in each(t.deletes()) if is_of_one_file(table, d)}
-        # Lethe's equality deletes do not apply to the new files. The tombstones get new ones, as those without deletes do.
-        again = tuple(
-            t.masked(Mask(t.mask.by, t.mask.rows, whole=False)) for t in masked if t.is_masked_by_id and t.mask
-        )
-        moved = base.moved(Delta(context.run_id), [f.partition for f in files], added)
-        delta = replace(moved, add_tombstones=(*moved.add_tombstones, *again))  # the newest mask counts
+        delta = base.moved(Delta(context.run_id), [f.partition for f in files], added)
         removed = tuple(DataFile.of(t.file()) for t in tasks)
         change = Rewrite(removed, added, base.facts.head_id, tuple(dangling.values()), deletes.added)
         log.info("%s: %d files leave a partition spec whose column was dropped", table.full_name, len(tasks))
         # The commit has no `native`: for increments it is a rewrite, after which the same rows are hidden.
-        return Intent(delta, change, None, masks_everything=base.is_masked and not again, unfinished=True)
+        return Intent(delta, change, None, masks_everything=base.is_masked, unfinished=True)
 
     def _masked(self, files: list[FileBounds]) -> list[Tombstone]:
         """The tombstones with native deletes that may have rows in these files."""
@@ -175,10 +168,6 @@ def _task_of(table: SparkTable, file: DataFile) -> Any:
     schema = api.SchemaParser.toJson(table.java.schema())
     none = table.gateway.new_array(api.DeleteFile, 0)
     return api.BaseFileScanTask(file.java, none, schema, api.PartitionSpecParser.toJson(spec), everything)
-
-
-def _is_lethes(deletes: Any) -> bool:
-    return is_by_lethe(deletes) or is_ours(int(deletes.content().id()), str(deletes.location()))
 
 
 def _key(deletes: Any) -> tuple[str, str]:

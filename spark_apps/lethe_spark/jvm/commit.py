@@ -88,7 +88,7 @@ class Overwrite:
 class RowDelta:
     """Rows are deleted by native deletes, and files are added and removed."""
 
-    # Equality deletes, or deletes by position. Deletion vectors contain all deleted rows of their files.
+    # Deletion vectors contain all deleted rows of their files.
     deletes: DeleteChanges
     # New files, to which the deletes do not apply.
     add: tuple[DataFile, ...]

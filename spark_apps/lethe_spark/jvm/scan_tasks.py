@@ -13,10 +13,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from lethe.base.errors import ConflictError
-from lethe.iceberg.native_deletes import is_ours
 from pyspark.sql import DataFrame, SparkSession
 
-from lethe_spark.jvm.data_files import with_deletes
 from lethe_spark.jvm.errors import JvmError, reading, transient
 from lethe_spark.jvm.gateway import each, java_list, jvm, table_cache
 from lethe_spark.jvm.rewrite import SCAN_SET
@@ -74,19 +72,6 @@ def plan_tasks(table: SparkTable, snapshot_id: int, where: str | None = None) ->
     if len(paths) != int(java.size()):  # another version of Iceberg may have another text
         paths = tuple(str(task.file().location()) for task in each(java))
     return Tasks(java, paths)
-
-
-@reading("planning a scan")
-def without_our_deletes(table: SparkTable, tasks: Tasks) -> Tasks:
-    """The same tasks without Lethe's equality deletes, for readers that apply the ledger."""
-    kept = java_list(table.jvm, ())
-    for task in each(tasks.java):
-        deletes = list(each(task.deletes()))
-        others = [d for d in deletes if not is_ours(int(d.content().id()), str(d.location()))]
-        if len(others) < len(deletes):
-            task = with_deletes(table, task, others)
-        kept.add(task)
-    return Tasks(kept, tasks.paths)
 
 
 def _condition(table: SparkTable, where: str) -> Any | None:

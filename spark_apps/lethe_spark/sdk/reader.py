@@ -25,7 +25,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from lethe_spark.jvm.float_filters import for_skipping
-from lethe_spark.jvm.scan_tasks import Tasks, plan_tasks, stage, without_our_deletes
+from lethe_spark.jvm.scan_tasks import Tasks, plan_tasks, stage
 from lethe_spark.jvm.spark_table import SparkTable
 from lethe_spark.jvm.sql_expressions import quoted_path
 from lethe_spark.sql.folder_server import require_served
@@ -235,8 +235,7 @@ def _increment(source: _Source, since: SnapshotOrTime, until: SnapshotOrTime | N
     java = source.java()
 
     def plan(at: int) -> Tasks:
-        tasks = plan_tasks(java, at)
-        return without_our_deletes(java, tasks) if view.has_our_deletes(at) else tasks
+        return plan_tasks(java, at)
 
     planned: dict[int, Tasks] = {within.until: plan(within.until)}
     frames: list[DataFrame] = []

@@ -11,6 +11,5 @@ pytestmark = pytest.mark.long
 for name in (
     on_a_cluster.test_deletion_vectors_hide_a_revert_from_all_readers.__name__,
     on_a_cluster.test_position_deletes_hide_a_revert_from_all_readers_on_version_2.__name__,
-    on_a_cluster.test_equality_deletes_hide_a_revert_and_a_replay_from_spark.__name__,
 ):
     del globals()[name]

@@ -150,11 +150,7 @@ class Seen:
 
     def has_foreign_equality_deletes(self, snapshot_id: int | None = None) -> bool:
         """Whether a snapshot, by default the head, has equality deletes of other writers. Only Spark reads such a snapshot."""
-        return any(
-            f.content is DataFileContent.EQUALITY_DELETES
-            and not f.file_path.rpartition("/")[2].startswith(names.EQUALITY_DELETES_PREFIX)
-            for f, _ in self.entries(snapshot_id)
-        )
+        return any(f.content is DataFileContent.EQUALITY_DELETES for f, _ in self.entries(snapshot_id))
 
     def has_dropped_columns_of(self, snapshot_id: int) -> bool:
         """Whether columns of a snapshot were dropped later. Spark cannot read an increment that ends at it."""

@@ -134,7 +134,7 @@ class World:
 
     def read_plainly(self, seen: Seen) -> Rows:
         """The rows of the head as read by engines that do not know ledgers: PyIceberg, or Spark if PyIceberg refuses."""
-        if self.setup.deletes == "EqualityDeletes" or seen.has_foreign_equality_deletes():
+        if seen.has_foreign_equality_deletes():
             return of_spark(self.dataset.spark.sql(f"SELECT * FROM {self.name}"))
         return of_arrow(seen.table.scan())
 

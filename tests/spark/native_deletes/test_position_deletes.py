@@ -10,8 +10,6 @@ import lethe
 import pyarrow.parquet as pq
 import pytest
 from lethe.base import names
-from lethe.contract.settings import Deletes
-from lethe.ledger.tombstone import Mask
 from lethe_spark.jobs.vacuum.compaction import compact_small_files
 from lethe_spark.jobs.vacuum.manifests import rewrite_manifests
 from lethe_spark.jvm.data_files import tasks_of
@@ -191,51 +189,6 @@ def test_maintenance_leaves_them_in_place_so_that_an_undo_is_possible(story: Nat
     story.check_native(of_batches("B", "D", "E", *more), since=story.head().snapshot_id)
     assert story.undo().succeeded
     assert (story.deletes_now(), story.plain()) == ([], of_batches("A", "B", "D", "E", *more))
-
-
-@pytest.mark.long
-def test_a_batch_with_deletes_of_two_kinds_cannot_be_undone(story: Native) -> None:
-    """Rows arrived after it was masked, and the mode has changed since. The first mask stays."""
-    story.revert("A")
-    story.append_as_foreign_writer("A")
-
-    story.run(story.restatement(a_request("other", batch_ids=("B",)), deletes="EqualityDeletes"))
-
-    assert story.masks().keys() == {"A", "B"}
-    assert {i: m.by for i, m in story.masks().items() if m is not None} == dict.fromkeys("AB", "EqualityDeletes")
-    assert story.plain() == of_batches("D", "E")
-    assert story.undo().reason == "AlreadyPurged"
-    assert story.undo("other", name="undo-other").succeeded
-    assert story.plain() == of_batches("B", "D", "E")
-
-
-@pytest.mark.long
-def test_the_mode_can_change_between_positions_and_ids(story: Native) -> None:
-    """Each tombstone keeps the mask that it has, and an Undo removes it, whichever it is."""
-    story.revert("A", name="by-position")
-
-    story.run(story.restatement(a_request("by-id", batch_ids=("B",)), deletes="EqualityDeletes"))
-
-    assert story.masks() == {"A": Mask(Deletes(POSITIONS).native, 4), "B": Mask(Deletes("EqualityDeletes").native, 4)}
-    assert story.plain() == of_batches("D", "E")
-    story.run(
-        story.restatement(
-            a_request("undo-a", "Undo", batch_ids=(), undoes="ns/by-position/0"),
-            a_request("d", batch_ids=("D",)),
-            deletes="EqualityDeletes",
-        )
-    )
-    assert story.keys()["lethe.deletes"] == POSITIONS
-    assert story.plain() == of_batches("A", "E")
-    story.undo("by-id", name="undo-b")
-    story.undo("d", name="undo-d")
-    assert story.deletes_now() == []
-    first, *_, head = (s.snapshot_id for s in story.snapshots()[::-1])
-    assert story.plain(head) == of_batches("A", "B", "D", "E")
-    came, went = (
-        of_arrow(lethe.scan(story.full_name, since=first, rows=r).to_arrow()) for r in ("appended", "deleted")
-    )
-    assert story.plain(first) + came == story.plain(head) + went
 
 
 @pytest.mark.long

@@ -55,7 +55,7 @@ def everywhere(story: Story) -> list[Counter[Row]]:
     return [of_arrow(lethe.scan(story.full_name).to_arrow()), of_spark(lethe_spark.read(story.spark, story.full_name))]
 
 
-@pytest.mark.parametrize("deletes", some(["DeletionVectors", "PositionDeletes", "EqualityDeletes"], "PositionDeletes"))
+@pytest.mark.parametrize("deletes", some(["DeletionVectors", "PositionDeletes"], "PositionDeletes"))
 def test_a_reverted_batch_of_a_partition_is_hidden_from_every_engine(
     spark: SparkSession, lake: Lake, tmp_path: Path, deletes: Any
 ) -> None:

@@ -102,12 +102,6 @@ def position_deletes(story: Story) -> tuple[Story, Counter[Row]]:
     return native, of_batches("B", "D")
 
 
-def equality_deletes(story: Story) -> tuple[Story, Counter[Row]]:
-    native = Native.of(story, "EqualityDeletes").filled()
-    native.revert("A", "E")
-    return native, of_batches("B", "D")
-
-
 def erased_records(story: Story) -> tuple[Story, Counter[Row]]:
     named = Names.of(story, 3).filled()
     named.revert("D")
@@ -133,7 +127,6 @@ UNCHANGED = some(
         compacted,
         deletion_vectors,
         position_deletes,
-        equality_deletes,
     ),
     restated,
     deletion_vectors,

@@ -57,15 +57,6 @@ class Native(Story):
             found[r["at"]][(r["batch_id"], r["v"], r["day"])] += 1
         return found
 
-    def rows_at(self, snapshot_id: int | None = None) -> Counter[Row]:
-        """By PyIceberg alone, or by Spark SQL where PyIceberg refuses to read."""
-        return super().rows_at(snapshot_id) if self.suits_pyiceberg else self.plain(snapshot_id)
-
-    @property
-    def suits_pyiceberg(self) -> bool:
-        """PyIceberg reads no table with equality deletes."""
-        return self.deletes != "EqualityDeletes"
-
     def check_native(self, wanted: Counter[Row], since: int | None = None) -> None:
         """Whoever knows nothing of ledgers finds the same rows as Lethe's readers, at the head and at each snapshot; and what
         came and went between two snapshots is the difference of their rows.
@@ -83,8 +74,7 @@ class Native(Story):
         rows = self.plain_at_each(newest_first)
         for i in newest_first:
             assert of_arrow(lethe.scan(self.full_name, snapshot_id=i).to_arrow()) == rows[i]
-            if self.suits_pyiceberg:
-                assert of_arrow(self.table().scan(snapshot_id=i).to_arrow()) == rows[i]
+            assert of_arrow(self.table().scan(snapshot_id=i).to_arrow()) == rows[i]
         for later, earlier in pairwise(newest_first):
             self.check_range(earlier, later, rows)
         self.check_range(newest_first[-1], newest_first[0], rows, with_spark=True)

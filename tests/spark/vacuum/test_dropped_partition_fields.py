@@ -96,7 +96,7 @@ def test_deletes_of_a_void_spec_are_not_taken_for_unused_while_iceberg_applies_t
 
 
 POSITIONS = Deletes.POSITION_DELETES
-MODES = ["Ledger", "PositionDeletes", "DeletionVectors", "EqualityDeletes"]
+MODES = ["Ledger", "PositionDeletes", "DeletionVectors"]
 
 
 def without_day(rows: Counter[Row]) -> Counter[tuple[str | None, int]]:

@@ -160,7 +160,7 @@ def test_a_file_with_deletes_of_another_engine_is_left_to_spark(story: Story, fi
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("deletes", ["DeletionVectors", "PositionDeletes", "EqualityDeletes"])
+@pytest.mark.parametrize("deletes", ["DeletionVectors", "PositionDeletes"])
 def test_tables_with_native_deletes_of_lethe_are_left_to_spark(
     spark: SparkSession, lake: Lake, filtered: list[str], deletes: Any
 ) -> None:

@@ -9,7 +9,7 @@ from tests.spark.support.story import Story, avro, of_batches
 from tests.spark.vacuum.test_steps import in_steps, tombstones
 from tests.support.lake import Lake
 
-MODES = "DeletionVectors", "PositionDeletes", "EqualityDeletes"
+MODES = "DeletionVectors", "PositionDeletes"
 
 
 @pytest.fixture

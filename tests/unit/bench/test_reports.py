@@ -7,8 +7,6 @@ import pytest
 
 from bench import (
     consolidation_report,
-    deletes_kinds,
-    deletes_report,
     ledger_report,
     page,
     rivals,
@@ -39,28 +37,6 @@ def test_a_goal_that_was_not_measured_is_not_met() -> None:
     found = ledger_report.goals({"reverts-full": {"table": {"rows": 10}, "results": [failed, vectors]}})
 
     assert {(g["measured"], g["met"]) for g in found} == {(None, page.UNKNOWN)}
-
-
-def test_a_table_that_a_reader_refuses_is_told_as_that_and_not_as_a_failure() -> None:
-    """PyIceberg reads no equality deletes: that is what a user has to know."""
-    labels = {"kind": "EqualityDeletes", "reader": deletes_kinds.ARROW, "rows": 90}
-    part = {
-        "table": {"rows": 100, "batches": 10, "files": 1},
-        "deleted": 1,
-        "results": [{**labels, "refused": "Because"}],
-    }
-    machine = dict.fromkeys(("commit", "cores", "processor", "memory_gib", "master", "driver_memory", "catalog"), "")
-    document = {
-        "command": "x",
-        "scale": "tiny",
-        "machine": {**machine, "versions": {}, "load_before": [0]},
-        "took_seconds": 0,
-        "parts": {"reads": part},
-    }
-
-    text = deletes_report.section(document, {}, "benchmarks")
-
-    assert "| lethe.scan | EqualityDeletes | 90 | refuses | Because |" in text
 
 
 def test_growth_is_told_by_the_pace_of_the_machine_where_that_is_known() -> None:

@@ -186,7 +186,7 @@ class RowEraser:
                 wanted[path] = hidden
         files = [f for f in base.files() if f.path in wanted]
         active = base.ledger.tombstones_within(base.field_id, [(f.lower, f.upper) for f in files]) if files else []
-        masked = frozenset(t.id for t in active if t.is_masked_by_position)
+        masked = frozenset(t.id for t in active if t.mask is not None)
         if not masked:
             return frozenset()
         values = Values(ValueKind(ValueType.STRING), tuple(sorted(masked)))

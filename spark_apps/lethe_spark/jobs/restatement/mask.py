@@ -5,14 +5,14 @@ Each file is searched once. Rows of a file never change, so after a conflict onl
 
 import logging
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias, assert_never
 
 from lethe.base.errors import InputError, LetheError
 from lethe.contract.result import Phase
 from lethe.contract.settings import NativeDeletes
-from lethe.files.bounds import BoundsSplit, FileBounds, IdIndex
+from lethe.files.bounds import BoundsSplit, IdIndex
 from lethe.files.deleted_positions import PositionsPlan, plan_positions
 from lethe.files.native_deletes import (
     Masked,
@@ -25,7 +25,6 @@ from lethe.files.native_deletes import (
 from lethe.files.values import ValueKind, Values, ValueType
 from lethe.ingest.name_mapping import field_ids
 from lethe.ledger.ledger import Delta
-from lethe.ledger.parts import get_many
 from lethe.search.candidates import candidates, values_if_absent
 from lethe.search.positions import Wanted
 from pyroaring import FrozenBitMap64
@@ -44,7 +43,6 @@ from lethe_spark.jvm.deletes import (
     write_position_deletes,
     write_vectors,
 )
-from lethe_spark.jvm.equality import our_equality_deletes, partitions_of_files, write_equality_deletes
 from lethe_spark.jvm.spark_table import SparkTable
 from lethe_spark.run.context import RunContext, table_properties
 from lethe_spark.sql.searching import BatchSearch, search_batches
@@ -53,7 +51,6 @@ log = logging.getLogger(__name__)
 _BATCHES: Final = "batches"
 _VECTORS: Final = NativeDeletes.DELETION_VECTORS
 _POSITIONS: Final = NativeDeletes.POSITION_DELETES
-_EQUALITY: Final = NativeDeletes.EQUALITY_DELETES
 Found: TypeAlias = Mapping[str, Mapping[str, FrozenBitMap64]]  # positions by the path of a file, then by batch id
 
 
@@ -82,34 +79,26 @@ class SparkMasker:
             refuse_to_lift(masking, lifts)
         split = files_to_mask(base.files(), masking)
         dropped = frozenset(f.path for f in split.must)
-        by_position = native is not None and native.by_position
-        searched = frozenset(masking.lift) | (frozenset(masking.mask) if by_position else frozenset())
+        searched = frozenset(masking.lift) | frozenset(masking.mask)
         found, unsure = self._searched(base, searched, dropped)
-        tasks = self._tasks(base, masking, native, found, split)
+        tasks = self._tasks(base, found, split)
         before = deleted_of(self.table, [tasks[p] for p in found.keys() & tasks.keys()]) if tasks else {}
         planned = plan_positions({p: of.by_position for p, of in before.items()}, found, masking, native)
         check_lifts(masking, lifts, found, unsure, planned.still_hidden)
         positions = self._positions(planned, before, tasks)
         dangling = DeleteChanges(replaced=position_deletes_of(self.table, [tasks[p] for p in dropped]))
-        deletes = positions.along_with(dangling).along_with(self._equality(base, masking, native, split.might, tasks))
-        if by_position or native is None:
-            counted = counts(found)
-            for f in split.must:
-                counted[f.lower or ""] += f.records
-        else:
-            # The files are not searched. An Undo is refused if it finds another number of rows.
-            counted = Counter({i: b.rows or 0 for i, b in get_many(base.ledger.batches, masking.mask).items()})
-        beside = planned.beside | (masking.masked_otherwise(native) if native is not None else frozenset())
-        masked = Masked(counted, {f.lower or "" for f in split.must}, beside, unsure)
+        deletes = positions.along_with(dangling)
+        counted = counts(found)
+        for f in split.must:
+            counted[f.lower or ""] += f.records
+        masked = Masked(counted, {f.lower or "" for f in split.must}, planned.beside, unsure)
         marked = with_masks(delta, masking, masked, native)
         by_id = {t.id: t for t in marked.add_tombstones if t.namespace == base.field_id}
-        ours = masking.mask if by_position else masked.dropped
-        applied = tuple(by_id[i] for i in sorted(ours) if counted[i] or i in masked.dropped)
+        applied = tuple(by_id[i] for i in sorted(masking.mask) if counted[i] or i in masked.dropped)
         wrote = bool(dropped or deletes.added or deletes.replaced)
-        kind = self._by_position if by_position or positions.added or positions.replaced else _EQUALITY
         return Masks(
             delta=marked,
-            native=kind if wrote else None,
+            native=self._by_position if wrote else None,
             deletes=deletes,
             dropped=tuple(DataFile.of(tasks[p].file()) for p in sorted(dropped)),
             applied=applied if wrote and applied else None,
@@ -155,16 +144,10 @@ class SparkMasker:
             unsure |= dict.fromkeys(index.within(bounds[path]), self._unsure[path])
         return {path: by_id for path, by_id in found.items() if by_id}, unsure
 
-    def _tasks(
-        self, base: Base, masking: Masking, native: NativeDeletes | None, found: Found, split: BoundsSplit
-    ) -> dict[str, Any]:
+    def _tasks(self, base: Base, found: Found, split: BoundsSplit) -> dict[str, Any]:
         """The scan tasks of all files that are dropped or whose native deletes change, by path."""
         assert base.facts.head_id is not None
-        changing = {i for i, t in masking.lift.items() if t.is_masked_by_position}
-        changing |= masking.mask.keys() if native is not None and native.by_position else set()
-        paths = {path for path, by_id in found.items() if not changing.isdisjoint(by_id)}
-        paths |= {f.path for f in split.must}
-        paths |= {f.path for f in split.might} if native is _EQUALITY else set()
+        paths = {*found, *(f.path for f in split.must)}
         if not paths:
             return {}
         return {str(t.file().location()): t for t in tasks_of(self.table, paths, base.facts.head_id)}
@@ -187,33 +170,6 @@ class SparkMasker:
         self.written += written.paths
         return written
 
-    def _equality(
-        self,
-        base: Base,
-        masking: Masking,
-        native: NativeDeletes | None,
-        might: Iterable[FileBounds],
-        tasks: Mapping[str, Any],
-    ) -> DeleteChanges:
-        """New equality deletes, one file for each partition that might hold one of the batches. They replace the equality deletes
-        of batches that are shown again."""
-        assert base.facts.head_id is not None
-        lift = {i for i, t in masking.lift.items() if t.is_masked_by_id}
-        io = base.iceberg.io
-        ours = our_equality_deletes(self.table, io, base.manifests(), base.facts.head_id) if lift else []
-        replaced = [f for f in ours if not lift.isdisjoint(f.ids)]
-        wanted = [(f.java, f.ids - lift) for f in replaced]
-        if native is _EQUALITY:
-            index = IdIndex(masking.mask)
-            wanted += [(tasks[f.path].file(), frozenset(index.within(f))) for f in might]
-        if not wanted:
-            return DeleteChanges()
-        made = write_equality_deletes(
-            self.table, io, base.field_id, partitions_of_files(wanted), replaced, self.context.run_id
-        )
-        self.written += made.paths
-        return made
-
 
 def require_format(table: SparkTable, native: NativeDeletes | None) -> None:
     """Check that a table of this format version can have such deletes. Raises: InputError (`FormatVersionMismatch`)."""
@@ -223,8 +179,8 @@ def require_format(table: SparkTable, native: NativeDeletes | None) -> None:
             return
         case NativeDeletes.DELETION_VECTORS:
             fits = version >= native.format_version
-            remedy = f"Set spec.deletes to {_POSITIONS} or {_EQUALITY}, or set the table property format-version to 3."
-        case NativeDeletes.POSITION_DELETES | NativeDeletes.EQUALITY_DELETES:
+            remedy = f"Set spec.deletes to {_POSITIONS}, or set the table property format-version to 3."
+        case NativeDeletes.POSITION_DELETES:
             fits = version == native.format_version
             remedy = f"Set spec.deletes to {_VECTORS}."
         case _:

@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from lethe.files.bounds import FileBounds
-from lethe.iceberg.native_deletes import has_ours
 from lethe.ingest.registrable import Target
 from lethe.purge.filtering import FileToFilter, Filter, Filtered, Loss
 from lethe.purge.row_ids import RowIds, with_row_ids
@@ -44,10 +43,6 @@ def filterable(
         candidates.append(candidate(known[f.path], None if loss is None else loss.rows))
     traits = traits_of(base.iceberg, base.field_id)
     found = {c.bounds.path: is_sorted(traits, c) for c in one_by_one(traits, candidates, target)}
-    # Equality deletes apply only to files that are older than they are. Spark applies them while it rewrites a file. Looking for
-    # them reads all manifests of deletes, so this is asked last.
-    if found and has_ours(base.iceberg.io, base.manifests()):
-        return {}
     return {path: replace(losses[path], in_order=in_order) for path, in_order in found.items()}
 
 

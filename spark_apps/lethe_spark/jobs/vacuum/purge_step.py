@@ -8,9 +8,8 @@ from typing import Any, Final
 from lethe.base.errors import ConflictError
 from lethe.files.bounds import FileBounds
 from lethe.iceberg.native_deletes import native_deletes
-from lethe.ledger.parts import get_many
 from lethe.purge.filtering import Loss
-from lethe.vacuum.plan import PlanAgain, Purge, VacuumPlan, plan_purge
+from lethe.vacuum.plan import PlanAgain, VacuumPlan, plan_purge
 
 from lethe_spark.commit.ledger_commit import Attempts, Intent, NothingToCommit
 from lethe_spark.commit.table_state import Base
@@ -19,7 +18,6 @@ from lethe_spark.jobs.vacuum.filtering import filter_files, kept_metrics
 from lethe_spark.jvm.commit import Change, DeleteFiles, LedgerOnly, Rewrite, RowDelta
 from lethe_spark.jvm.data_files import DataFile, tasks_of
 from lethe_spark.jvm.deletes import DeleteChanges
-from lethe_spark.jvm.equality import our_equality_deletes
 from lethe_spark.jvm.manifests import delete_files_at
 from lethe_spark.jvm.rewrite import scan_tasks, write_uncommitted
 from lethe_spark.jvm.spark_table import SparkTable
@@ -116,10 +114,7 @@ def intent(
     if isinstance(planned, PlanAgain):
         return NothingToCommit(Outcome(planned.why))
     change: Change
-    dangling = (
-        *_equality_deletes_without_rows(table, base, planned),
-        *_position_deletes_of(table, base, step.removed),
-    )
+    dangling = _position_deletes_of(table, base, step.removed)
     if plan.rewrite:
         change = Rewrite(step.removed, step.added, plan.snapshot_id, dangling)
     elif dangling and base.facts.head_id is not None:
@@ -142,16 +137,6 @@ def _position_deletes_of(table: SparkTable, base: Base, removed: Iterable[DataFi
     deletes = native_deletes(base.iceberg.io, base.manifests()).of_file
     paths = frozenset[str]().union(*(deletes[f.path] for f in removed if f.path in deletes))
     return delete_files_at(table, base.facts.head_id, paths) if paths else ()
-
-
-def _equality_deletes_without_rows(table: SparkTable, base: Base, purge: Purge) -> tuple[Any, ...]:
-    """The equality deletes of Lethe for batches that have no rows left after this purge."""
-    if base.facts.head_id is None:
-        return ()
-    ours = our_equality_deletes(table, base.iceberg.io, base.manifests(), base.facts.head_id)
-    keys = {(base.field_id, i) for f in ours for i in f.ids}
-    left = {i for _, i in get_many(base.ledger.tombstones, keys).keys() - purge.delta.remove_tombstones}
-    return tuple(f.java for f in ours if left.isdisjoint(f.ids))
 
 
 def _largest_partition(files: Iterable[FileBounds]) -> int:

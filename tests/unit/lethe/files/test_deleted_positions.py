@@ -8,7 +8,7 @@ from pyroaring import FrozenBitMap64
 
 from tests.support.builders import a_tombstone
 
-DELETION_VECTORS, POSITION_DELETES, EQUALITY_DELETES = NativeDeletes
+DELETION_VECTORS, POSITION_DELETES = NativeDeletes
 
 
 def rows(*positions: int) -> FrozenBitMap64:
@@ -55,13 +55,12 @@ def test_a_plan_names_the_files_that_change_and_the_batches_that_other_deletes_c
         "moved": DeletedPositions(shared=rows(1)),
     }
     found = {
-        "mask": {"partly deleted": rows(0, 1), "masked by id": rows(2)},
+        "mask": {"partly deleted": rows(0, 1)},
         "again": {"masked": rows(0, 1)},
-        "lift": {"undone": rows(3, 4), "masked by id": rows(7)},
+        "lift": {"undone": rows(3, 4)},
         "moved": {"merged away": rows(1)},
     }
     lifted = {i: a_tombstone(i).masked(Mask(POSITION_DELETES, 2)) for i in ("undone", "merged away")}
-    lifted["masked by id"] = a_tombstone("masked by id").masked(Mask(EQUALITY_DELETES, 2))
     masked = {i: a_tombstone(i) for i in ("partly deleted", "masked")}
     masking = Masking(masked, lifted, {"masked": Mask(DELETION_VECTORS, 2)})
 
@@ -72,12 +71,11 @@ def test_a_plan_names_the_files_that_change_and_the_batches_that_other_deletes_c
     assert plan.still_hidden == {"merged away": 1}
 
 
-def test_other_kinds_hide_nothing_by_position_but_an_undo_shows_rows() -> None:
+def test_the_ledger_alone_hides_nothing_by_position_but_an_undo_shows_rows() -> None:
     lift = {"A": a_tombstone("A").masked(Mask(POSITION_DELETES, 1))}
     masking = Masking({"B": a_tombstone("B")}, lift)
     before, found = {"f": DeletedPositions(rows(0))}, {"f": {"A": rows(0), "B": rows(1)}}
 
-    for native in (None, EQUALITY_DELETES):
-        plan = plan_positions(before, found, masking, native)
+    plan = plan_positions(before, found, masking, None)
 
-        assert ({p: a.ours for p, a in plan.after.items()}, plan.beside) == ({"f": rows()}, frozenset())
+    assert ({p: a.ours for p, a in plan.after.items()}, plan.beside) == ({"f": rows()}, frozenset())

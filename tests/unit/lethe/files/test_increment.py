@@ -33,7 +33,7 @@ def test_each_snapshot_counts_as_what_it_did() -> None:
 
     within = plan_range(history, 1, 7)
 
-    assert (within.appends, within.vacuums, within.rewrites) == ((2, 3, 7), (5, 6), (4,))
+    assert (within.appends, within.vacuums) == ((2, 3, 7), (5, 6))
     assert plan_range(history, 7, 7).appends == ()
 
 
@@ -91,14 +91,12 @@ Row = tuple[str, int]  # batch id, number of the row
 
 @dataclass(frozen=True)
 class State:
-    """Of one snapshot. `hidden`: rows that deletion vectors hide; `masked`: of active batches, how many rows they hid;
-    `deleted`: active batches under equality deletes."""
+    """Of one snapshot. `hidden`: rows that deletion vectors hide; `masked`: of active batches, how many rows they hid."""
 
     files: dict[int, tuple[Row, ...]]
     active: frozenset[str]
     hidden: frozenset[Row]
     masked: dict[str, int]
-    deleted: frozenset[str]
 
     def shown(self) -> dict[int, tuple[Row, ...]]:
         """The files as they are read: without what deletion vectors hide."""
@@ -114,9 +112,6 @@ class Memory:
     purged: frozenset[str] = frozenset()  # in part at least: what an undo may not bring back
     hidden: frozenset[Row] = frozenset()
     masked: dict[str, int] = field(default_factory=dict)
-    deleted: dict[str, frozenset[Row]] = field(
-        default_factory=dict
-    )  # by equality deletes, which Lethe's readers do not apply
     history: list[Snapshot] = field(default_factory=list)
     states: list[State] = field(default_factory=list)
     vacuumed: dict[int, frozenset[str]] = field(default_factory=dict)
@@ -127,10 +122,7 @@ class Memory:
         parent = id - 1 if id else None
         self.history.append(a_snapshot(id, parent, ledger=f"L{id}" if ledger else None, operation=operation, **keys))
         self.masked = {b: n for b, n in self.masked.items() if b in self.active}
-        self.deleted = {b: rows for b, rows in self.deleted.items() if b in self.active}
-        self.states.append(
-            State(dict(self.files), self.active, self.hidden, dict(self.masked), frozenset(self.deleted))
-        )
+        self.states.append(State(dict(self.files), self.active, self.hidden, dict(self.masked)))
 
     def add(self, rows: list[Row]) -> None:
         self.numbers += 1
@@ -153,8 +145,6 @@ class Memory:
         self.active |= ids
         self.vacuumed[len(self.history)] = ids
         self.masked |= {b: len(self.rows_of(b)) for b in ids}
-        # A tombstone has one mask, the newest.
-        self.deleted = {b: rows for b, rows in self.deleted.items() if b not in ids}
         for n, rows in list(self.files.items()) if drop else ():
             if {b for b, _ in rows} <= ids:
                 del self.files[n]
@@ -164,13 +154,6 @@ class Memory:
         self.add([(b, self.numbers * 100) for b in bring if b not in self.active])
         keys = {"lethe__deletes": BY_POSITION[len(self.history) % 2], "tombstone__vacuum__file": "v"}
         self.commit("delete", tombstone__metrics__deleted__count="0", **keys)
-
-    def delete(self, batches: str) -> None:
-        """Take batches back by equality deletes too."""
-        ids = frozenset(batches) - self.masked.keys()
-        self.active |= ids
-        self.deleted |= {b: frozenset(self.rows_of(b)) for b in ids}
-        self.commit("delete", tombstone__metrics__deleted__count="0", lethe__deletes="EqualityDeletes")
 
     def rows_of(self, batch: str) -> list[Row]:
         return [r for rows in self.files.values() for r in rows if r[0] == batch]
@@ -184,16 +167,11 @@ class Memory:
                 return  # refused
             self.hidden -= set(self.rows_of(batch))
             keys["lethe__deletes"] = BY_POSITION[len(self.history) % 2]
-        if batch in self.deleted:
-            if self.deleted[batch] != set(self.rows_of(batch)):
-                return  # refused
-            keys["lethe__deletes"] = "EqualityDeletes"
         self.active -= {batch}
         self.commit("overwrite" if keys else "append", tombstone__metrics__deleted__count="1", **keys)
 
     def compact(self) -> None:
-        gone = self.hidden.union(*self.deleted.values())
-        rows = [r for f in self.files.values() for r in f if r not in gone]
+        rows = [r for f in self.files.values() for r in f if r not in self.hidden]
         self.files.clear()
         self.add(rows)
         self.commit("replace", ledger=False)
@@ -240,7 +218,6 @@ class Memory:
             {m: self.vacuumed.get(m, frozenset()) for m in within.position_changes},
             {m: frozenset(up) for m, up in lifted.items() if up},
             frozenset(first.masked),
-            {r: self.states[r - 1].deleted for r in within.rewrites},
         )
         came, went = appended(within, ids), deleted(within, ids)
         plus = sum((self.read(r) for r in came), Counter())
@@ -281,9 +258,8 @@ STORIES = {
     "masked before it came, masked again, undone": ["mask A", "append A", "mask A", "undo A", "append B"],
     "masked beside another that is undone": ["append AB", "mask A", "mask B", "undo A", "vacuum B"],
     "masked, then compacted by another": ["append AB", "mask A", "compact", "undo A"],
-    "deleted, then compacted by another": ["append AB", "delete A", "compact", "append C"],
-    "deleted, late rows, then compacted by another": ["append AB", "delete A", "foreign A", "compact", "vacuum A"],
-    "deleted and undone, compacted by another": ["append AB", "delete A", "undo A", "compact", "delete A", "compact"],
+    "masked, late rows, then compacted by another": ["append AB", "mask A", "foreign A", "compact", "vacuum A"],
+    "masked and undone, compacted by another": ["append AB", "mask A", "undo A", "compact", "mask A", "compact"],
     "replaced": ["append AB", "replay A", "mask C", "undo C"],
     "compacted, then undone": ["append AB", "foreign A", "revert A", "compact", "undo A", "compact"],
 }
@@ -301,8 +277,6 @@ def play(story: list[str]) -> Memory:
                 memory.revert(batches)
             case "mask" | "mask-drop":
                 memory.mask(batches, drop=verb == "mask-drop")
-            case "delete":
-                memory.delete(batches)
             case "replay":
                 memory.mask(batches, drop=True, bring="C")
             case "undo":
@@ -327,7 +301,7 @@ def test_the_increment_makes_up_the_difference_in_every_range_of(story: list[str
 
 some = st.text("ABC", min_size=1, max_size=3)
 verbs = st.sampled_from(
-    ["append", "foreign", "revert", "undo", "vacuum", "vacuum-one", "compact", "mask", "mask-drop", "replay", "delete"]
+    ["append", "foreign", "revert", "undo", "vacuum", "vacuum-one", "compact", "mask", "mask-drop", "replay"]
 )
 
 

@@ -19,7 +19,7 @@ from lethe.ledger.tombstone import META_PURGED_BY, Mask, Tombstone, merge
 
 from tests.support.builders import FIELD, RUN, a_file, a_ledger, a_tombstone, on_files
 
-DELETION_VECTORS, POSITION_DELETES, EQUALITY_DELETES = NativeDeletes
+DELETION_VECTORS, POSITION_DELETES = NativeDeletes
 WHOLE = Mask(DELETION_VECTORS, 3)
 
 
@@ -31,9 +31,7 @@ def adding(*tombstones: Tombstone | str) -> Delta:
     return Delta(RUN, add_tombstones=tuple(a_tombstone(t) if isinstance(t, str) else t for t in tombstones))
 
 
-@pytest.mark.parametrize(
-    "mask", [WHOLE, Mask(POSITION_DELETES, 2), Mask(EQUALITY_DELETES, 0), Mask(DELETION_VECTORS, 12, whole=False)]
-)
+@pytest.mark.parametrize("mask", [WHOLE, Mask(POSITION_DELETES, 0), Mask(DELETION_VECTORS, 12, whole=False)])
 def test_a_mask_is_read_as_it_was_written(mask: Mask) -> None:
     assert Mask.parse(str(mask)) == mask
 
@@ -64,18 +62,6 @@ def test_what_others_left_unmasked_is_masked_along() -> None:
 
     assert masking.mask.keys() == {"B", "C", "D"}
     assert masking.known == {"C": replace(WHOLE, whole=False)}
-
-
-def test_a_batch_that_gets_a_second_kind_of_mask_is_noticed() -> None:
-    """A position delete of version 2 becomes part of a vector of version 3. Equality deletes stay beside either."""
-    some = replace(WHOLE, whole=False)
-    marked = [("V", DELETION_VECTORS), ("P", POSITION_DELETES), ("E", EQUALITY_DELETES)]
-    ledger = a_ledger("N", *(masked(i, replace(some, by=kind)) for i, kind in marked))
-
-    def noticed(kind: NativeDeletes) -> frozenset[str]:
-        return plan_masking(ledger, Delta(RUN), FIELD, kind, all_masked=False).masked_otherwise(kind)
-
-    assert [noticed(kind) for kind in NativeDeletes] == [{"E"}, {"E"}, {"V", "P"}]
 
 
 def test_in_the_ledger_alone_nothing_is_masked_but_an_undo_lifts() -> None:

@@ -35,7 +35,6 @@ def creating(format_version: int) -> dict[str, Any]:
         ({"consolidation": {"mode": "Register"}}, a_table()),
         ({"deletes": "DeletionVectors"}, a_table(format_version=3)),
         ({"deletes": "PositionDeletes"}, a_table(format_version=2)),
-        ({"deletes": "EqualityDeletes"}, a_table(format_version=2)),
         ({"deletes": "Ledger"}, a_table(format_version=3)),
         ({"deletes": "DeletionVectors", "table": creating(3)}, NoTable()),
         ({"deletes": "DeletionVectors", "table": creating(2)}, a_table(format_version=3)),  # it was raised since
@@ -141,15 +140,10 @@ def test_datasets_with_buffers_side_by_side_do_not_hinder_each_other() -> None:
             "DeletionVectors",
             a_table(format_version=2),
             "the table air.flights has 2. Set the table property format-version to 3, which cannot be undone, or set "
-            "spec.deletes to PositionDeletes, EqualityDeletes or Ledger.",
+            "spec.deletes to PositionDeletes or Ledger.",
         ),
         (
-            "EqualityDeletes",
-            a_table(format_version=3),
-            "the table air.flights has 3. Set spec.deletes to DeletionVectors or Ledger.",
-        ),
-        (
-            "EqualityDeletes",
+            "PositionDeletes",
             a_table(format_version=1),
             "the table air.flights has 1. Set the table property format-version to 2, which cannot be undone, or set "
             "spec.deletes to Ledger.",
@@ -157,8 +151,7 @@ def test_datasets_with_buffers_side_by_side_do_not_hinder_each_other() -> None:
         (
             "DeletionVectors",
             NoTable(),
-            "spec.table.create.formatVersion is 2. Set that to 3, or set spec.deletes to PositionDeletes, EqualityDeletes or "
-            "Ledger.",
+            "spec.table.create.formatVersion is 2. Set that to 3, or set spec.deletes to PositionDeletes or Ledger.",
         ),
         (
             "PositionDeletes",
@@ -166,7 +159,7 @@ def test_datasets_with_buffers_side_by_side_do_not_hinder_each_other() -> None:
             "the table air.flights has 3. Set spec.deletes to DeletionVectors or Ledger.",
         ),
     ],
-    ids=["vectors on 2", "equality on 3", "equality on 1", "vectors on a table to be made", "positions on 3"],
+    ids=["vectors on 2", "positions on 1", "vectors on a table to be made", "positions on 3"],
 )
 def test_deletes_that_do_not_go_with_the_format_version_stop_all_runs_and_name_the_remedy(
     mode: str, found: TableView | NoTable, remedy: str
@@ -184,8 +177,8 @@ def test_deletes_that_do_not_go_with_the_format_version_stop_all_runs_and_name_t
     )
 
 
-def test_equality_deletes_of_a_table_that_would_be_made_with_version_3_are_refused() -> None:
-    dataset = a_dataset(deletes="EqualityDeletes", table=creating(3))
+def test_position_deletes_of_a_table_that_would_be_made_with_version_3_are_refused() -> None:
+    dataset = a_dataset(deletes="PositionDeletes", table=creating(3))
 
     stopped = blocker(dataset, a_world(table=NoTable()), SETTINGS)
 

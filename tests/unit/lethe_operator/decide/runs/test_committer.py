@@ -89,7 +89,7 @@ def test_else_all_of_them_go_to_a_job(world: dict[str, Any]) -> None:
     assert (engines(actions), len(members(actions))) == ([Engine.JOB], 3)
 
 
-@pytest.mark.parametrize("mode", ["DeletionVectors", "PositionDeletes", "EqualityDeletes"])
+@pytest.mark.parametrize("mode", ["DeletionVectors", "PositionDeletes"])
 def test_deletes_of_icebergs_own_are_written_by_a_job(mode: str) -> None:
     """Where the rows of a batch lie is read from the data files."""
     dataset = a_dataset(deletes=mode)
@@ -102,7 +102,7 @@ def test_deletes_of_icebergs_own_are_written_by_a_job(mode: str) -> None:
 
 def test_after_a_change_of_the_mode_a_job_waits_for_what_the_committer_is_at() -> None:
     """The mode of a live Dataset may be changed at any time; the order of Restatements of one batch holds."""
-    dataset = a_dataset(deletes="EqualityDeletes")
+    dataset = a_dataset(deletes="PositionDeletes")
     again = a_restatement("again", batchIds=list(R[0].batch_ids), meta={"creationTimestamp": NOW.isoformat()})
     world = a_world(restatements=(R[0], again), runs=(asked(a_group(R[0])),), committer=ALIVE)
 
