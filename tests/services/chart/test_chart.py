@@ -1,6 +1,10 @@
 """The chart renders what the operator reads, refuses what cannot work, and grants no more than is needed."""
 
 import json
+import shutil
+import subprocess
+import tarfile
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,6 +22,7 @@ from lethe_operator.settings import (
 from tests.services.chart.chart import (
     CATALOGS,
     CHART,
+    HELM,
     ROOT,
     container,
     environment,
@@ -214,6 +219,29 @@ def test_a_rendered_definition_is_the_source_but_for_its_metadata() -> None:
     sources = [yaml.safe_load(path.read_text()) for path in (ROOT / "crds").glob("*.yaml")]
 
     assert {source["metadata"]["name"]: source["spec"] for source in sources} == rendered
+
+
+def test_a_package_of_the_chart_contains_the_definitions(tmp_path: Path) -> None:
+    """In the checkout they are behind a link, which a package replaces by files."""
+    assert HELM is not None
+    subprocess.run([HELM, "package", CHART, "--destination", tmp_path], check=True, capture_output=True, timeout=60)
+    (archive,) = tmp_path.glob("*.tgz")
+    with tarfile.open(archive) as files:
+        found = {m.name: m.isfile() for m in files if m.name.startswith("lethe/files/crds/")}
+
+    assert found == {f"lethe/files/crds/{path.name}": True for path in (ROOT / "crds").glob("*.yaml")}
+
+
+def test_a_copy_of_the_chart_without_the_definitions_is_refused(tmp_path: Path) -> None:
+    """As Git makes one on a file system without links: then the link is a text file."""
+    chart = tmp_path / "lethe"
+    shutil.copytree(CHART, chart, symlinks=True)
+    (chart / "files/crds").unlink()
+    (chart / "files/crds").write_text("../../../crds")
+
+    done = helm("template", "lethe", str(chart), "--namespace", "lethe-system")
+
+    assert "this copy of the chart has no definitions" in done.stderr
 
 
 def test_the_run_template_has_the_datasets_shape() -> None:

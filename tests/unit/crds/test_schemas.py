@@ -126,12 +126,8 @@ def test_inline_batch_ids_fit_an_apply() -> None:
     assert (ids["maxItems"], ids["items"]["maxLength"], ids["x-kubernetes-list-type"]) == (1000, 256, "set")
 
 
-@every_definition
-def test_the_chart_installs_the_same_definition(path: Path) -> None:
-    """The chart carries a copy, since `helm package` does not reach outside it: `cp crds/*.yaml helm/lethe/files/crds/`."""
-    assert path.read_text() == (ROOT / "helm/lethe/files/crds" / path.name).read_text()
+def test_the_chart_has_the_definitions_by_a_link() -> None:
+    """`helm` follows it: a package contains the files, and none of them can be stale."""
+    link = ROOT / "helm/lethe/files/crds"
 
-
-def test_the_chart_installs_nothing_else() -> None:
-    """A definition that was renamed must not stay behind."""
-    assert {path.name for path in SOURCES} == {path.name for path in (ROOT / "helm/lethe/files/crds").iterdir()}
+    assert (link.is_symlink(), link.resolve()) == (True, (ROOT / "crds").resolve())
