@@ -6,12 +6,13 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Literal
 
+import pyarrow as pa
 from lethe_spark.jvm.spark_table import SparkTable
 from pyiceberg.table import Table
 
 from tests.model.rows import COLUMNS, Rows, as_arrow
 from tests.spark.model.dataset import Dataset
-from tests.spark.support.streaming_writer import delete_by_equality
+from tests.spark.support.streaming_writer import delete_values
 
 
 @dataclass(frozen=True)
@@ -40,10 +41,7 @@ class Strangers:
 
     def _delete_by_equality(self, v: int) -> None:
         """Commit a global equality delete of one value of `v`, as a streaming writer does."""
-        jvm = self.dataset.spark.sparkContext._jvm
-        assert jvm is not None
-        spec_id = next(s.specId() for s in self._java().specs().values() if s.isUnpartitioned())
-        delete_by_equality(self.dataset, "v", jvm.java.lang.Long(v), spec_id)
+        delete_values(self.dataset, pa.table({"v": pa.array([v], pa.int64())}))
 
     # --- layout ---------------------------------------------------------------------------------------------------
 

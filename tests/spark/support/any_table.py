@@ -189,7 +189,8 @@ class AnyTable:
 
         Other engines write one row of another batch beside them, so that native deletes cannot drop the whole file.
         """
-        made = [self.maker.row(self.fields) | {0: batch_id, -1: len(self.rows) + n} for n in range(number)]
+        first = max((r[-1] for r in self.rows), default=-1) + 1
+        made = [self.maker.row(self.fields) | {0: batch_id, -1: first + n} for n in range(number)]
         if writer != "lethe":
             made[-1][0] = BESIDE
         table = self.as_arrow(made, self.fields)
