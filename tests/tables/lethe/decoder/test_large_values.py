@@ -75,10 +75,10 @@ def check(folder: Path, kind: str) -> str:
 def test_a_text_above_the_limit_is_refused_by_name_and_the_files_beside_it_are_read(
     kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """20 MiB in one row: longer than a line may be, and more than these limits allow."""
+    """40 MiB in one row: longer than a line may be, and more than these limits allow."""
     if WRITERS[kind][2] == TOO_COSTLY:
         monkeypatch.setattr(buffer_files, "limits_here", lambda: Limits(expanded_bytes=4 * MIB, expanded_per_byte=0))
-    for name, size in (("first", 10), ("huge", 20 * MIB), ("last", 10)):
+    for name, size in (("first", 10), ("huge", 40 * MIB), ("last", 10)):
         WRITERS[kind][1](tmp_path / name, size)
 
     check(tmp_path, kind)
