@@ -3,6 +3,7 @@
 `-s` prints what was measured.
 """
 
+import gzip
 import statistics
 import threading
 import time
@@ -101,9 +102,10 @@ def _is_healthy(client: httpx.Client) -> bool:
 
 @pytest.mark.parametrize("datasets", [1, POISONS])
 def test_another_dataset_is_completed_within_a_second(gateway: Gateway, datasets: int) -> None:
-    """While ten uploads, to one Dataset or to ten, take all the time that the gateway gives them."""
-    content = poison.blank_lines(400_000_000)
-    opened = [gateway.open(f"poisoned-{n % datasets}", f"B{n}", "a.json", content) for n in range(POISONS)]
+    """While ten uploads, to one Dataset or to ten, take half a minute of processor time each, expand a hundredfold or nest."""
+    contents = [poison.blank_lines(400_000_000)] * (POISONS - 2)
+    contents += [gzip.compress(b'{"v":1}\n' * 15_000_000, 1), poison.deep_json(100_000)]
+    opened = [gateway.open(f"poisoned-{n % datasets}", f"B{n}", "a.json", c) for n, c in enumerate(contents)]
     good = [gateway.open("good", f"G{n}", "a.json", GOOD) for n in range(UPLOADS)]
     ended = threading.Event()
     with ThreadPoolExecutor(POISONS) as pool:
@@ -128,6 +130,7 @@ def test_another_dataset_is_completed_within_a_second(gateway: Gateway, datasets
     )
     assert p95 <= P95_SECONDS
     assert min(under_way) > 0
+    assert statuses[-1] in (422, 429, 503)  # refused for its depth, unless it never had its turn
     assert all(healthy)
     assert gateway.process.process.poll() is None
 

@@ -8,7 +8,7 @@ from lethe.base.errors import InputError
 from lethe.contract.csv_dialect import RFC_4180
 from lethe.contract.result import RefusedBatch
 from lethe.contract.settings import ConsolidationMode, SchemaEvolution
-from lethe.decoder.process import NoDecoder
+from lethe.decoder.process import QUICK_SECONDS, NoDecoder
 from lethe.ingest.buffer_files import ReadSettings
 from lethe.ingest.buffer_store import BufferAway, FileTask
 from lethe.ingest.checking import Whole, check_files, columns_of
@@ -25,7 +25,7 @@ WHOLE_BYTES: Final = 8 * 1024 * 1024
 ALL_BYTES: Final = 64 * 1024 * 1024
 # Uploads that are checked at once. Each has a decoder, with the memory of `lethe.decoder.limits`. A namespace leaves a place to
 # the others. A check that takes longer than `quick_seconds` may have to give way and begin again, see `Turns`.
-_TURNS: Final = Turns(places=3, of_namespace=2, of_dataset=2, quick_seconds=0.3)
+_TURNS: Final = Turns(places=3, of_namespace=2, of_dataset=2, quick_seconds=QUICK_SECONDS)
 WAIT_SECONDS: Final = 60.0
 log = logging.getLogger(__name__)
 

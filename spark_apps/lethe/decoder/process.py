@@ -40,7 +40,10 @@ log = logging.getLogger(__name__)
 # A decoder that works for longer is mentioned in the log, each time after as many seconds.
 NOTICED_SECONDS: Final = 30.0
 # How often whoever waits for a decoder is asked whether it still does.
-ASKED_SECONDS: Final = 0.1
+ASKED_SECONDS: Final = 0.05
+# Of processor time. A decoder that has used more, and for which somebody waits, lets other processes go first.
+QUICK_SECONDS: Final = 0.3
+_LOWER_PRIORITY: Final = 19
 # The variables that a decoder's server gets. Others may be credentials.
 _VARIABLES: Final = frozenset({"PATH", "LANG", "TZ", "TMPDIR"})
 _PREFIXES: Final = ("PYTHON", "LD_", "DYLD_", "LC_", "ARROW_")
@@ -117,7 +120,11 @@ class Process:
         waiting.register(self._link.fileno(), select.POLLIN)
         while not waiting.poll(1000 * (NOTICED_SECONDS if on_wait is None else ASKED_SECONDS)):
             if on_wait is not None:
-                on_wait(self._cpu_seconds(begun))
+                cpu_seconds = self._cpu_seconds(begun)
+                if cpu_seconds > QUICK_SECONDS:  # others share the processor with it
+                    with suppress(OSError):
+                        os.setpriority(os.PRIO_PROCESS, self._pid, _LOWER_PRIORITY)
+                on_wait(cpu_seconds)
             if (now := time.monotonic()) < noticed:
                 continue
             noticed = now + NOTICED_SECONDS
