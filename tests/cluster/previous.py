@@ -10,8 +10,8 @@ import pytest
 
 from tests.cluster.operators import ROOT
 
-# The last version with one operator and without a leader. dev/images.sh reads this line.
-PREVIOUS = "344da101780b7d05e46c678c367c31ed25054e77"
+# dev/images.sh reads this line.
+PREVIOUS = "e619913913e99636788763ae6b0bb37b68ff876a"
 
 
 def unpack(folder: Path) -> Path:

@@ -18,9 +18,6 @@ from tests.cluster.story import RUN_SECONDS, ClusterStory, a_name
 
 pytestmark = [pytest.mark.cluster, pytest.mark.long]
 
-# Of the chart, values that the previous version did not have.
-NEW_VALUES = ("gateway", "inlet", "replicas", "resyncMaxSeconds", "warmDrivers")
-
 
 @pytest.fixture
 def gate(cluster: Cluster, lake: ClusterLake) -> Iterator[Gate]:
@@ -69,7 +66,7 @@ def test_runs_survive_an_upgrade_of_the_chart_a_rollback_and_another_upgrade(
     chart, values = unpack(tmp_path) / "helm/lethe", values_of(lake.services)
     before = definitions(cluster)
     assert helm(cluster, "uninstall", RELEASE, "-n", SYSTEM, "--wait").returncode == 0
-    install_chart(cluster, chart, {k: v for k, v in values.items() if k not in NEW_VALUES} | {"image": older})
+    install_chart(cluster, chart, {**values, "image": older})
     story.apply(story.a_dataset(snapshots={"maxAgeSeconds": 3600, "minToKeep": 10}))
 
     # The run of the old version ends after the upgrade.

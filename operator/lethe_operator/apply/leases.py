@@ -187,10 +187,7 @@ class Claims:
         where = f"see the Lease {CLAIM_LEASE}"
         if lease.held():
             log.info("namespace %s: this release (%s) acts here, %s", namespace, self.own, where)
-        elif holder == self.own:
-            text = "namespace %s: an operator of an older version of this release may still act here, %s. Waiting for it to end."
-            log.info(text, namespace, where)
-        else:
+        elif holder != self.own:
             log.warning(
                 "namespace %s: the operator %s acts here, %s. This operator (%s) does nothing in it. Remove the namespace from "
                 "the chart's value watchNamespaces of one of the two releases.",

@@ -40,9 +40,6 @@ CLAIM: Final = LeaseTerms(180, 120, 60, 5)
 CLAIM_LEASE: Final = "lethe-operator"
 # How often an operator reads the Lease of a namespace that another one holds.
 CLAIM_READ_SECONDS: Final = 10.0
-# The duration that operators without an elected leader wrote. They have the name of their release, too, so that a Lease with this
-# duration belongs to an operator of an older version, which may still run during an upgrade.
-WITHOUT_LEADER_SECONDS: Final = 45
 
 
 class Turn(StrEnum):
@@ -72,10 +69,10 @@ def turn(lease: Mapping[str, Any], own: str, unchanged_seconds: float, terms: Le
         own: The identity of this operator.
         unchanged_seconds: For how long this operator has read the same version of the Lease.
     """
-    holder, duration = holder_of(lease), duration_of(lease, terms)
-    if holder == own and duration != WITHOUT_LEADER_SECONDS:
+    holder = holder_of(lease)
+    if holder == own:
         return Turn.RENEW
-    return Turn.TAKE if not holder or unchanged_seconds >= duration else Turn.WAIT
+    return Turn.TAKE if not holder or unchanged_seconds >= duration_of(lease, terms) else Turn.WAIT
 
 
 def read_in(unchanged_seconds: float, terms: LeaseTerms) -> float:

@@ -20,4 +20,4 @@ class Dispatch(Spec):
     generation: int  # the Dataset's when the operator wrote the record
     for_uid: str = ""  # as in the annotation ANNOTATION_FOR_UID of a Job
     created_time: datetime
-    engine: Engine = Engine.COMMITTER  # which process; earlier versions knew only the committer
+    engine: Engine  # which process

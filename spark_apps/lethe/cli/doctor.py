@@ -5,13 +5,11 @@ from datetime import UTC, datetime, timedelta
 
 import click
 
-from lethe.cli import moved_files
-from lethe.cli.diagnosis import Finding, Level, diagnose, is_healthy
+from lethe.cli.diagnosis import Level, diagnose, is_healthy
 from lethe.cli.examination import examine
 from lethe.cli.opening import open_table
 from lethe.cli.options import batch_column_option, json_option, table_argument
 from lethe.cli.output import print_json, working
-from lethe.iceberg import catalogs
 
 
 @click.command()
@@ -30,11 +28,12 @@ def doctor(context: click.Context, table: str, grace_hours: float, as_json: bool
     """Examine a table, and say what to do about each problem. Exit code 1 if there is an error or a warning.
 
     Looks for: bare heads; lost ledgers; missing and orphaned ledger files; a dropped or renamed batch column; unsorted data
-    files and data files without exact bounds; too many snapshots; table files that an earlier version moved to `_refused/`, with
-    the commands that copy them back. To check the content of the ledgers, use `lethe ledger verify`.
+    files and data files without exact bounds; too many snapshots. To check the content of the ledgers, use
+    `lethe ledger verify`.
     """
     with working(f"examining {table}"):
-        findings = _findings(table, batch_column, timedelta(hours=grace_hours))
+        found = examine(open_table(table, batch_column), batch_column)
+        findings = diagnose(found, datetime.now(UTC), timedelta(hours=grace_hours))
     if as_json:
         print_json({"table": table, "healthy": is_healthy(findings), "findings": [asdict(f) for f in findings]})
     else:
@@ -44,18 +43,3 @@ def doctor(context: click.Context, table: str, grace_hours: float, as_json: bool
             if f.do:
                 click.echo(f"    {f.do}")
     context.exit(0 if is_healthy(findings) else 1)
-
-
-def _findings(table: str, batch_column: str, grace: timedelta) -> tuple[Finding, ...]:
-    """Raises: what the catalog or the storage raises, unless moved files explain why the table cannot be opened."""
-    try:
-        opened = open_table(table, batch_column)
-    except FileNotFoundError as e:
-        location = moved_files.location_of(e)
-        properties = catalogs.properties(table.partition(".")[0])
-        moved = moved_files.findings(moved_files.find(location, properties)) if location is not None else ()
-        if not moved:
-            raise
-        return moved
-    found = diagnose(examine(opened, batch_column), datetime.now(UTC), grace)
-    return (*moved_files.findings(moved_files.find(opened.facts.location, opened.properties)), *found)

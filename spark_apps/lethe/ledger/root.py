@@ -14,7 +14,6 @@ from lethe.base.errors import LedgerError
 
 FORMAT_VERSION = 1
 PARTS = ("tombstones", "batches", "requests", "erasures", "carriers", "purged-files")
-OPTIONAL_PARTS = frozenset({"purged-files"})  # roots of earlier versions of Lethe do not have them
 
 # A table location, and the properties that put data or metadata elsewhere.
 Location: TypeAlias = tuple[str, Mapping[str, str]]
@@ -172,5 +171,4 @@ def decode_root(content: bytes, uri: str, table_uuid: str) -> Root:
 
 
 def _chunks(parts: Mapping[str, Any], name: str) -> tuple[Chunk, ...]:
-    found = parts.get(name, ()) if name in OPTIONAL_PARTS else parts[name]
-    return tuple(map(Chunk.of_json, found))
+    return tuple(map(Chunk.of_json, parts[name]))

@@ -1,11 +1,9 @@
 """The guards of buffers on a real S3 server: tables around a URI, claims, and files of a table that were moved."""
 
-import shlex
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from lethe.cli import moved_files
 from lethe.guards.claim import Claim, Owner
 from lethe.storage.object_store import Folder
 from lethe.storage.surroundings import read_claim, tables_around, take_claim
@@ -55,23 +53,3 @@ def test_of_two_datasets_that_race_for_a_buffer_on_s3_one_gets_it(
 
     assert first == second == read_claim(uri, s3.properties())
     assert first in (Claim(A), Claim(B))
-
-
-def test_table_files_on_s3_that_an_earlier_version_set_aside_are_found_and_can_be_copied_back(
-    s3: S3, bucket: str
-) -> None:
-    before = s3.keys(bucket)
-    location = "warehouse/sales/orders"
-    for key in [k for k in before if k.endswith(".metadata.json")]:
-        name = key.rpartition("/")[2]
-        s3.put(bucket, f"{location}/metadata/_refused/{name}/0123456789ab/{name}", b"content")
-        s3.client.delete_object(Bucket=bucket, Key=key)
-
-    moved = moved_files.find(f"s3://{bucket}/{location}", s3.properties())
-
-    for one in moved:
-        program, _, _, source, target = shlex.split(one.command)
-        assert program == "aws"
-        (_, _, from_bucket, from_key), (_, _, to_bucket, to_key) = source.split("/", 3), target.split("/", 3)
-        s3.client.copy_object(Bucket=to_bucket, Key=to_key, CopySource={"Bucket": from_bucket, "Key": from_key})
-    assert before == [k for k in s3.keys(bucket) if "/_refused/" not in k]

@@ -2,10 +2,7 @@
 
 import json
 import os
-import shutil
-import subprocess
 from collections.abc import Callable
-from pathlib import Path
 
 from click.testing import Result
 from lethe.base import names
@@ -136,31 +133,3 @@ def test_a_table_that_is_empty_and_was_never_written_is_no_error(flights: Kept, 
     assert flights.table.current_snapshot() is None
 
     assert findings(lethe)[0] == 0
-
-
-def test_table_files_that_an_earlier_version_moved_to_refused_are_found_and_copied_back(
-    flights: Kept, lethe: Lethe, catalog: Catalog
-) -> None:
-    """The commands that it prints are carried out as they are."""
-    prepare(flights)
-    flights.append("A")
-    metadata = Path(flights.table.metadata_location.removeprefix("file://")).parent
-    before = {p.name: p.read_bytes() for p in metadata.iterdir() if p.is_file()}
-    for name in before:
-        area = metadata / "_refused" / name / "0123456789ab"
-        area.mkdir(parents=True)
-        (metadata / name).rename(area / name)
-        (area / "_REFUSED.json").write_text("{}")
-
-    result = lethe("doctor", NAME)
-
-    commands = [line.strip() for line in result.output.splitlines() if line.strip().startswith("cp ")]
-    assert (result.exit_code, len(commands)) == (1, len(before))
-    assert "TableFilesSetAside" in result.output
-    for command in commands:
-        subprocess.run(command, shell=True, check=True)
-    assert before == {p.name: p.read_bytes() for p in metadata.iterdir() if p.is_file()}
-    assert catalog.load_table("air.flights").scan().to_arrow().num_rows == 1
-    assert "TableFilesSetAside" in findings(lethe)[1]  # until the copies are deleted
-    shutil.rmtree(metadata / "_refused")
-    assert "TableFilesSetAside" not in findings(lethe)[1]

@@ -8,11 +8,9 @@ import pytest
 from lethe_operator.apply.leases import Claims, LeaseHolder
 from lethe_operator.decide.leadership import (
     CLAIM,
-    CLAIM_LEASE,
     CLAIM_READ_SECONDS,
     LEADER,
     SOON_SECONDS,
-    WITHOUT_LEADER_SECONDS,
     LeaseTerms,
 )
 from lethe_operator.kube import DATASETS, LEASES, OF_LEASES, Away, Refused
@@ -292,32 +290,6 @@ def test_the_next_leader_of_a_release_acts_at_once(clock: ManualClock) -> None:
     again.renew()
 
     assert again.acts_in("ns")
-
-
-def test_an_operator_of_the_version_without_leaders_is_waited_for(clock: ManualClock) -> None:
-    """It has the name of the release, too, and knows nothing of the release's Lease: an upgrade may start the new pods first."""
-    server = FakeCluster()
-    old = {"holderIdentity": "a/one", "leaseDurationSeconds": WITHOUT_LEADER_SECONDS, "leaseTransitions": 1}
-    body = {
-        "apiVersion": "coordination.k8s.io/v1",
-        "kind": "Lease",
-        "metadata": {"name": CLAIM_LEASE, "namespace": "ns"},
-    }
-    server.create(LEASES, "ns", {**body, "spec": old})
-    new = release(server, "a/one", clock)
-
-    for _ in range(12):  # the old one renews every ten seconds
-        new.renew()
-        assert not new.acts_in("ns")
-        clock.now += 10
-        server.patch(LEASES, "ns", CLAIM_LEASE, {"spec": {"renewTime": str(clock.now)}})
-    ended = clock.now
-    while not new.acts_in("ns"):
-        new.renew()
-        clock.now += 1
-
-    assert WITHOUT_LEADER_SECONDS < clock.now - ended < WITHOUT_LEADER_SECONDS + CLAIM_READ_SECONDS + 2
-    assert lease(server, "ns")["leaseDurationSeconds"] == CLAIM.lease_seconds
 
 
 def test_a_release_that_does_not_act_starts_no_run_and_writes_no_status(

@@ -51,13 +51,6 @@ def test_a_root_whose_writer_counted_no_rows_is_read(counted: dict[str, Any]) ->
     assert decoded.statistics.tombstoned_rows is None
 
 
-def test_a_root_from_before_there_were_purged_files_has_none() -> None:
-    parts = json.loads(ROOT.encode())["parts"]
-    del parts["purged-files"]
-
-    assert decode_root(changed(parts=parts), "r.json", "uuid-1").parts["purged-files"] == ()
-
-
 REFUSED = {
     "too new": (changed(**{"format-version": FORMAT_VERSION + 1}), "LedgerTooNew", "Upgrade"),
     "of another table": (changed(**{"table-uuid": "uuid-2"}), "LedgerOfAnotherTable", "uuid-2"),
