@@ -36,10 +36,6 @@ class Draft:
     name: str = ""  # "": made from the content
     errors: Mapping[str, str] = field(default_factory=dict)  # by field: what was expected
 
-    @property
-    def takes_ids(self) -> bool:
-        return self.operation in (Operation.REVERT, Operation.ERASE, Operation.REPLAY)
-
 
 def draft_of(form: Mapping[str, Sequence[str]]) -> Draft:
     """Read a form, and say what is wrong with it."""

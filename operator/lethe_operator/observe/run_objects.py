@@ -6,7 +6,7 @@ Each kind has one function here; nothing else depends on the kind.
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Final, assert_never
+from typing import Any, Final
 
 from lethe_operator.resources.launcher import LABEL_QUEUE, Launcher
 from lethe_operator.resources.observed import AttemptState
@@ -88,17 +88,6 @@ def of_spark_application(body: Json) -> RunObject:
         reason,
         _cause(str(application.get("errorMessage", ""))),
     )
-
-
-def run_object_of(launcher: Launcher, body: Json) -> RunObject:
-    """The object of a kind."""
-    match launcher:
-        case Launcher.JOB:
-            return of_job(body)
-        case Launcher.SPARK_APPLICATION:
-            return of_spark_application(body)
-        case _:
-            assert_never(launcher)
 
 
 def launched_by(pod: Json) -> str:

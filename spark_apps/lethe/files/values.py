@@ -71,9 +71,6 @@ class Values:
             return None
         return bisect_left(self.items, value)
 
-    def hold(self, value: Any) -> bool:
-        return self.index_of(value) is not None
-
     def might_be_in(self, lower: bytes | None, upper: bytes | None) -> bool:
         """The same, with bounds in the binary form of manifests."""
         return self.might_lie_in(self._bound(lower), self._bound(upper))

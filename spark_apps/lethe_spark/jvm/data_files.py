@@ -87,11 +87,6 @@ def _bound(file: Mapping[str, Any], which: str, field_id: str | None) -> str | N
     return bytes.fromhex(bounds["values"][bounds["keys"].index(int(field_id))]).decode()
 
 
-def find_files(table: IcebergTable, paths: Iterable[str], snapshot_id: int) -> tuple[DataFile, ...]:
-    """The data files of a snapshot with these paths, in planning order. Raises as `tasks_of`."""
-    return tuple(DataFile.of(task.file()) for task in tasks_of(table, paths, snapshot_id))
-
-
 def with_deletes(table: IcebergTable, task: Any, deletes: Collection[Any]) -> Any:
     """A scan task of the same rows of the same file, with other deletes.
 

@@ -10,13 +10,12 @@ from lethe_spark.commit.table_state import observe_base
 from lethe_spark.jvm import ancestry
 from lethe_spark.jvm.ancestry import Expectation
 from lethe_spark.jvm.commit import Append, DeleteFiles, LedgerOnly, Rewrite, commit
-from lethe_spark.jvm.data_files import find_files
 from lethe_spark.jvm.errors import JvmError, is_away
 from lethe_spark.jvm.rewrite import scan_files, write_uncommitted
 from lethe_spark.jvm.spark_table import SparkTable
 from pyiceberg.table import update
 
-from tests.spark.support.flights import Flights
+from tests.spark.support.flights import Flights, find_files
 
 
 def pointing_to(ledger: str, **more: str) -> dict[str, str]:

@@ -7,12 +7,11 @@ from lethe.base import names
 from lethe.base.errors import ConflictError, InputError
 from lethe_spark.jvm.ancestry import Expectation
 from lethe_spark.jvm.commit import Append, DeleteFiles, LedgerOnly, commit, find_staged, stage
-from lethe_spark.jvm.data_files import find_files
 from lethe_spark.jvm.removal import expire, remove_files
 from lethe_spark.jvm.rewrite import scan_files
 from lethe_spark.jvm.run_folder import run_folder
 
-from tests.spark.support.flights import Flights
+from tests.spark.support.flights import Flights, find_files
 
 
 def local(uri: str) -> Path:

@@ -2,7 +2,7 @@
 
 import itertools
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -19,7 +19,7 @@ from lethe.iceberg.facts import data_files
 from lethe.ledger.ledger import Delta
 from lethe_spark.commit.ledger_commit import Intent, commit_on_ledger
 from lethe_spark.jvm.commit import Append, Change, LedgerOnly
-from lethe_spark.jvm.data_files import DataFile
+from lethe_spark.jvm.data_files import DataFile, tasks_of
 from lethe_spark.jvm.rewrite import write_uncommitted
 from lethe_spark.jvm.spark_table import SparkTable
 from lethe_spark.run.context import RunContext
@@ -30,6 +30,11 @@ from tests.support.builders import a_run, a_tombstone
 from tests.support.lake import CATALOG, SCHEMA, Lake, Recorder
 
 _NUMBERS = itertools.count(1)
+
+
+def find_files(table: SparkTable, paths: Iterable[str], snapshot_id: int) -> tuple[DataFile, ...]:
+    """The data files of a snapshot with these paths, in planning order."""
+    return tuple(DataFile.of(task.file()) for task in tasks_of(table, paths, snapshot_id))
 
 
 @dataclass(frozen=True)

@@ -95,7 +95,7 @@ def test_a_single_value_of_a_partition_or_a_default_is_compared_in_either_form(
     assert kind is not None
     values = parse_values(content.encode(), kind, "c", "ns/e")
 
-    assert [values.hold(v) for v in (there, other, None)] == [True, False, False]
+    assert [values.index_of(v) is not None for v in (there, other, None)] == [True, False, False]
 
 
 def test_values_do_not_show_themselves() -> None:
