@@ -89,7 +89,7 @@ HOLDING = {
     "Avro, bytes": avro(VALUE.encode(), "bytes"),
     "Puffin": puffin(TEXT),
     "Puffin, compressed": puffin(compressed("zstd"), **{"compression-codec": "zstd"}),
-    "gzip": gzip.compress(TEXT),
+    "gzip": gzip.compress(TEXT, mtime=0),
     "bzip2": bz2.compress(TEXT),
     "xz": lzma.compress(TEXT),
     "zstd": compressed("zstd"),
