@@ -88,7 +88,8 @@ def test_a_promotion_that_a_reconcile_sees_is_published(lake: SmallLake, publish
     assert data["table"] == {"catalog": "lite", "name": "air.flights", "uuid": str(lake.table.metadata.table_uuid)}
     assert publishing.condition()["reason"] == "EventsDelivered"
     folder = lake.home / "wh/air/flights" / names.EVENTS_FOLDER / str(lake.table.metadata.table_uuid) / "ns.flights"
-    assert sorted(p.suffix for p in folder.iterdir()) == [".json"] * 2
+    # A cursor that is being written has another name until it is whole.
+    wait_for(lambda: [p.suffix for p in folder.iterdir()] == [".json"] * 2)
 
 
 def test_a_table_that_existed_when_events_were_enabled_starts_at_its_head(
