@@ -43,18 +43,15 @@ class Driver:
     lake: Lake
     folder: Path
 
-    def run(self, *specs: RunSpec, crash_at: str | None = None, within_seconds: int = 180) -> Ended:
-        """Carry out one attempt of each run. With `crash_at` the driver dies at that step, as if it were killed."""
-        process = self.start(*specs, environment={"LETHE_CRASH_AT": crash_at} if crash_at else {})
+    def run(self, spec: RunSpec, crash_at: str | None = None, within_seconds: int = 180) -> Ended:
+        """Carry out one attempt of a run. With `crash_at` the driver dies at that step, as if it were killed."""
+        process = self.start(spec, environment={"LETHE_CRASH_AT": crash_at} if crash_at else {})
         return self.end(process, within_seconds)
 
-    def start(self, *specs: RunSpec, environment: dict[str, str] | None = None) -> "subprocess.Popen[str]":
-        files: list[str] = []
-        for spec in specs:
-            path = self.file_of(spec)
-            path.write_text(spec.to_json())
-            files += ["--run", str(path)]
-        return self.start_files(*files, environment=environment)
+    def start(self, spec: RunSpec, environment: dict[str, str] | None = None) -> "subprocess.Popen[str]":
+        path = self.file_of(spec)
+        path.write_text(spec.to_json())
+        return self.start_files("--run", str(path), environment=environment)
 
     def file_of(self, spec: RunSpec) -> Path:
         return self.folder / f"{spec.run_id[:12]}.run.json"
