@@ -12,8 +12,8 @@ from typing import Any, Final
 import lethe
 import pyarrow as pa
 import pyarrow.parquet as pq
+from lethe import ledger_store
 from lethe.base import names
-from lethe.ledger_store import store as ledger_store
 
 from bench.site import Site
 from bench.timing import say

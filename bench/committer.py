@@ -12,9 +12,9 @@ import uuid
 from pathlib import Path
 from typing import Final
 
-from lethe.contract.kind import RunFamily
 from lethe.contract.result import ConsolidationResult
 from lethe.contract.run import BufferRef, ConsolidationMode, ConsolidationSpec, RunSpec, TableRef
+from lethe.contract.settings import RunFamily
 
 from bench.lake import CATALOG, DATASET, Lake
 from bench.registration import TABLE, put, register

@@ -14,9 +14,9 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Final
 
-from lethe.contract.kind import RunFamily
 from lethe.contract.result import ConsolidationResult
 from lethe.contract.run import BufferRef, ConsolidationSpec, CreateTable, RunSpec, TableRef
+from lethe.contract.settings import RunFamily
 
 from bench.lake import CATALOG, DATASET
 from bench.processes import Watch

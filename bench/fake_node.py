@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from lethe.contract.kind import RunFamily
 from lethe.contract.result import RunOutcome, RunResult
+from lethe.contract.settings import RunFamily
 from lethe_operator.kube import PODS, Kube, KubeError, ResourceKind
 from lethe_operator.resources.common import ANNOTATION_DATASET, CONTAINER, LABEL_ATTEMPT, LABEL_KIND, LABEL_RUN_ID
 

@@ -17,17 +17,16 @@ from typing import Any, Final
 from urllib.parse import urlencode
 
 import yaml
+from lethe import batches_table as tracking
+from lethe import ledger_store
 from lethe.base import names
-from lethe.batches_table import table as tracking
-from lethe.contract.refusal import Refusal
 from lethe.contract.result import RequestResult
+from lethe.contract.settings import Refusal
 from lethe.iceberg import catalogs
 from lethe.iceberg.facts import observe
 from lethe.ledger.ledger import BatchEntry, BatchState, Delta, RequestEntry
-from lethe.ledger.summary import summary
-from lethe.ledger_store import store as ledger_store
-from lethe_local.api.kinds import Kind
-from lethe_local.api.objects import Objects
+from lethe.ledger.lineage import summary
+from lethe_local.api.objects import Kind, Objects
 from lethe_local.api.server import ApiServer
 from lethe_local.api.store import Store
 from lethe_local.folder import NAMESPACE, Folder

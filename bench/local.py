@@ -24,7 +24,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from lethe_local.cli.client import client, folder_of
+from lethe_local.cli import client, folder_of
 from lethe_local.folder import NAMESPACE
 from lethe_operator.kube import DATASETS, RESTATEMENTS, Kube
 from pyiceberg.catalog import load_catalog

@@ -10,11 +10,11 @@ from typing import Any, Final, TypeVar
 from lethe.contract.run import CreateTable, RunKind
 from lethe.ledger.ledger import BatchState, Delta
 from lethe_spark.commit.ledger_commit import Intent, commit_on_ledger
-from lethe_spark.jobs.finish.clean_up import anchor_and_expire
+from lethe_spark.jobs.clean_up import anchor_and_expire
 from lethe_spark.jvm.commit import Append
 from lethe_spark.jvm.data_files import DataFile
 from lethe_spark.jvm.gateway import jvm
-from lethe_spark.jvm.rewrite import write_uncommitted
+from lethe_spark.jvm.scan_tasks import write_uncommitted
 from lethe_spark.jvm.spark_table import SparkTable
 from lethe_spark.run.context import RunContext
 

@@ -9,12 +9,12 @@ import sys
 import time
 from typing import Any
 
+from lethe import ledger_store
 from lethe.contract.run import VacuumSpec
 from lethe.iceberg.facts import observe
-from lethe.ledger_store import store as ledger_store
 from lethe.uri import as_file_uri
 from lethe_spark.commit.table_state import Base
-from lethe_spark.jobs.vacuum.scan import survey
+from lethe_spark.jobs.vacuum.job import survey
 from pyiceberg.table import StaticTable
 
 from bench.scales import BATCH_COLUMN

@@ -15,9 +15,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from lethe.base import names
 from lethe.base.ids import batch_folder
-from lethe.contract.kind import RunFamily
 from lethe.contract.result import Phase
 from lethe.contract.run import BufferRef, ConsolidationMode, ConsolidationSpec, CreateTable, RunSpec, TableRef
+from lethe.contract.settings import RunFamily
 from lethe.iceberg import catalogs
 from lethe_spark.jobs.consolidation import job as consolidate
 from lethe_spark.run.context import RunContext

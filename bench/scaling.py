@@ -21,7 +21,7 @@ from lethe.ledger.ledger import BatchState, Delta
 from lethe.ledger.tombstone import META_RESTATEMENTS, META_RUN, Tombstone
 from lethe.uri import local_path
 from lethe_spark.jvm.commit import LedgerOnly, Register
-from lethe_spark.jvm.registration import data_files
+from lethe_spark.jvm.data_files import data_files
 from lethe_spark.jvm.spark_table import SparkTable
 
 from bench import scaling_report

@@ -19,13 +19,13 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from lethe.batches_table import change as tracking_change
-from lethe.batches_table import table as tracking
+from lethe import batches_table as tracking
+from lethe import batches_table as tracking_change
+from lethe import ledger_store
 from lethe.iceberg import catalogs
 from lethe.iceberg.facts import observe
 from lethe.ledger.ledger import BatchEntry, BatchState, BufferedObject, Delta
-from lethe.ledger.summary import summary
-from lethe.ledger_store import store as ledger_store
+from lethe.ledger.lineage import summary
 from pyiceberg.catalog import Catalog
 from pyiceberg.schema import Schema
 from pyiceberg.types import NestedField, StringType

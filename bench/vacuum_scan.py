@@ -17,7 +17,7 @@ from typing import Any, Final
 from lethe.ledger.ledger import Delta
 from lethe.ledger.tombstone import META_RESTATEMENTS, META_RUN, Tombstone
 from lethe_spark.jvm.commit import LedgerOnly, Register
-from lethe_spark.jvm.registration import data_files
+from lethe_spark.jvm.data_files import data_files
 
 from bench.lake import Lake, commit, our_properties
 from bench.machine import ROOT

@@ -10,7 +10,7 @@ from urllib.parse import quote, urlsplit
 
 import boto3
 from botocore.config import Config
-from lethe_local.demo.flights import BATCH_COLUMN, Batch
+from lethe_local.demo.story import BATCH_COLUMN, Batch
 from pyarrow.fs import S3FileSystem
 from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError

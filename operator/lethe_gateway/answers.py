@@ -7,8 +7,7 @@ from fastapi import Request, Response
 from fastapi.responses import JSONResponse
 
 from lethe_gateway import etags
-from lethe_gateway.document import Document
-from lethe_gateway.problems import MEDIA_TYPE, Kind, Problem, ProblemDocument
+from lethe_gateway.problems import MEDIA_TYPE, Document, Kind, Problem, ProblemDocument
 
 # A cache may keep an answer for its caller, and asks each time whether it is current.
 _HEADERS: Final = {"Cache-Control": "private, no-cache", "Vary": "Authorization"}

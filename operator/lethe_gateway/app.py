@@ -12,7 +12,8 @@ from starlette.exceptions import HTTPException
 from starlette.responses import PlainTextResponse
 
 from lethe_gateway.answers import PROBLEM_SCHEMA
-from lethe_gateway.api import batches, changes, datasets, restatements, uploads
+from lethe_gateway.api import batches, datasets, restatements, uploads
+from lethe_gateway.api import datasets as changes
 from lethe_gateway.console import routes as console
 from lethe_gateway.failures import failure
 from lethe_gateway.guard import Guard
@@ -50,7 +51,7 @@ def routes() -> FastAPI:
         redoc_url=None,
         generate_unique_id_function=lambda route: to_camel(route.name),
     )
-    for router in (datasets.router, restatements.router, batches.router, uploads.router, changes.router):
+    for router in (datasets.router, restatements.router, batches.router, uploads.router, changes.changes_router):
         app.include_router(router)
     return app
 

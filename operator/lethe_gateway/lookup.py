@@ -7,12 +7,12 @@ from typing import Any
 from lethe_operator.kube import DATASETS, ResourceKind
 
 from lethe_gateway import paging
-from lethe_gateway.freshness import ResourceFreshness
+from lethe_gateway.etags import ResourceFreshness
 from lethe_gateway.identity.caller import Caller, Right
 from lethe_gateway.problems import Kind, Problem, not_found
-from lethe_gateway.resources import scan
+from lethe_gateway.resources import client
 from lethe_gateway.services import Services
-from lethe_gateway.tables.target import Target, target_of
+from lethe_gateway.tables.records import Target, target_of
 
 
 def authenticated(services: Services, address: str, token: str) -> Caller:
@@ -72,8 +72,8 @@ def scanned(
     limit, cursor, filters = asked
     require_namespace(services, namespace)
     question = {"kind": kind.plural, "namespace": namespace, **filters}
-    start = scan.Position(*paging.decode(cursor, question, str, str, int)) if cursor else scan.Position()
-    found = scan.page(
+    start = client.Position(*paging.decode(cursor, question, str, str, int)) if cursor else client.Position()
+    found = client.page(
         lambda after, size: services.resources.page(caller, kind, namespace, after, size), results, start, limit
     )
     following = found.next

@@ -15,10 +15,8 @@ from lethe_operator.kube import TimeLimits
 
 from lethe_gateway.app import create_app
 from lethe_gateway.identity.caller import Identity
-from lethe_gateway.identity.kubernetes import KubernetesIdentity
-from lethe_gateway.identity.one_token import OneToken
-from lethe_gateway.resources.reader import KubeReader
-from lethe_gateway.resources.writer import KubeWriter
+from lethe_gateway.identity.kubernetes import KubernetesIdentity, OneToken
+from lethe_gateway.resources.client import KubeReader, KubeWriter
 from lethe_gateway.server import server
 from lethe_gateway.services import Services
 from lethe_gateway.settings import Settings, from_environment, with_files

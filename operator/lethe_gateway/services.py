@@ -6,10 +6,8 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from lethe_gateway.identity.caller import Identity
-from lethe_gateway.limits import Concurrency, RateLimit
-from lethe_gateway.metrics import GatewayMetrics
-from lethe_gateway.resources.reader import ResourceReader
-from lethe_gateway.resources.writer import ResourceWriter
+from lethe_gateway.limits import Concurrency, GatewayMetrics, RateLimit
+from lethe_gateway.resources.client import ResourceReader, ResourceWriter
 from lethe_gateway.settings import Settings
 from lethe_gateway.tables.store import TableStore
 from lethe_gateway.uploads.buffers import Buffers

@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from lethe_operator.resources.boundaries import UNLIMITED, Boundaries, parse_boundaries
-from lethe_operator.resources.common import Spec
-from lethe_operator.resources.quantity import Bytes
+from lethe_operator.resources.common import Bytes, Spec
 from pydantic import Field, ValidationError
 
 S = TypeVar("S", bound=Spec)

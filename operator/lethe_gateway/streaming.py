@@ -20,7 +20,7 @@ from starlette.types import Receive, Scope, Send
 from lethe_gateway.identity.caller import Caller, Right
 from lethe_gateway.problems import Kind, Problem, not_found
 from lethe_gateway.resources.changes import KINDS, Place, Reported, events_of, heartbeat, text_of
-from lethe_gateway.resources.reader import Watched
+from lethe_gateway.resources.client import Watched
 from lethe_gateway.services import Services
 
 log = logging.getLogger(__name__)

@@ -12,9 +12,8 @@ from lethe.version import version
 from lethe_operator import kube
 from lethe_operator.kube import KubeError
 
-from lethe_inlet import clusters
-from lethe_inlet.metrics import InletMetrics
-from lethe_inlet.serving import LOOK_SECONDS, Hangs, Serving
+from lethe_inlet import settings as clusters
+from lethe_inlet.serving import LOOK_SECONDS, Hangs, InletMetrics, Serving
 from lethe_inlet.settings import InvalidSettings, from_environment
 
 log = logging.getLogger("lethe_inlet")

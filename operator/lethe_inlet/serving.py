@@ -1,26 +1,84 @@
 """Serves all Datasets of a namespace that have a source: one thread for each. I/O: the API server.
 
 It reads Datasets, and writes `status.source` of each. The operator makes a condition of it.
+
+Prometheus metrics of the inlet: which sources are being read. I/O: a port.
+
+The operator has the lag and the counts of each source, because the Dataset's status shows them.
 """
 
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Final, Protocol
 
+from lethe.metrics_server import serve_metrics
 from lethe_operator.decide import conditions
 from lethe_operator.kube import DATASETS, KubeError, NotFound, ResourceKind
+from lethe_operator.reasons import Reason
 from lethe_operator.resources.common import InvalidSpec
-from lethe_operator.resources.dataset import Dataset, parse_dataset
-from lethe_operator.resources.source import KafkaSource
+from lethe_operator.resources.dataset import Dataset, KafkaSource, parse_dataset
+from prometheus_client import CollectorRegistry, ProcessCollector
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
 
-from lethe_inlet.clusters import Cluster
-from lethe_inlet.metrics import SourceSeen
+from lethe_inlet.settings import Cluster
 from lethe_inlet.source import Source
 from lethe_inlet.state import SourceState
+
+_OF_DATASET: Final = ("namespace", "dataset")
+
+
+@dataclass(frozen=True)
+class SourceSeen:
+    """What the process knows of a source."""
+
+    namespace: str
+    dataset: str
+    reason: str  # as in `status.source`
+    silent_seconds: float  # since its thread last said something
+
+
+class InletMetrics(Collector):
+    """One per process.
+
+    Args:
+        sources: Those that are served now. Any thread may call it.
+    """
+
+    def __init__(self, sources: Callable[[], list[SourceSeen]]) -> None:
+        self._sources = sources
+        self.registry = CollectorRegistry()
+        ProcessCollector(registry=self.registry)
+        self.registry.register(self)
+
+    def collect(self) -> Iterator[Metric]:
+        reading = GaugeMetricFamily(
+            "lethe_inlet_source_reading",
+            "1 while a Dataset's source is read, 0 while it is not; the label reason says why.",
+            labels=(*_OF_DATASET, "reason"),
+        )
+        silent = GaugeMetricFamily(
+            "lethe_inlet_source_silent_seconds",
+            "How long ago the thread of a Dataset's source last reported anything.",
+            labels=_OF_DATASET,
+        )
+        for seen in self._sources():
+            key = (seen.namespace, seen.dataset)
+            reading.add_metric((*key, seen.reason), seen.reason == Reason.SOURCE_READ)
+            silent.add_metric(key, seen.silent_seconds)
+        yield reading
+        yield silent
+
+    def serve(self, port: int | None) -> None:
+        """Serve `/metrics` on a port, in a thread; None: do not. Raises: OSError, if the port is in use."""
+        if port is not None:
+            serve_metrics(port, self.registry)
+
 
 log = logging.getLogger(__name__)
 

@@ -1,8 +1,17 @@
-"""The settings of the inlet, from environment variables. Pure."""
+"""The settings of the inlet, from environment variables. Pure.
+
+The Kafka clusters that an administrator has configured, from `kafka.yaml` of a Secret. I/O: reads the file.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+
+import yaml
+from lethe.base.errors import InputError
+from lethe_operator.resources.common import Spec
+from pydantic import Field, ValidationError
 
 
 class InvalidSettings(ValueError):
@@ -36,4 +45,46 @@ def from_environment(environ: Mapping[str, str]) -> Settings:
         level.upper(),
         int(port) or None,
         environ.get("LETHE_LOG_FORMAT", ""),
+    )
+
+
+class Registry(Spec):
+    """A schema registry that speaks Confluent's protocol."""
+
+    url: str = Field(pattern=r"^https?://")
+    username: str = ""  # for basic authentication; "": none
+    password: str = ""
+    ca_file: str = ""  # the certificates to trust; "": those of the system
+
+
+class Cluster(Spec):
+    """A Kafka cluster."""
+
+    properties: Mapping[str, str | int | bool]  # of librdkafka: bootstrap.servers, security.protocol, sasl.…, ssl.…
+    schema_registry: Registry | None = None  # None: there is none
+    topics: tuple[str, ...] | None = None  # patterns of "cluster/topic" that the namespace may read; None: every topic
+
+
+class _File(Spec):
+    clusters: Mapping[str, Cluster] = Field(default_factory=dict)
+
+
+def read(file: Path) -> Mapping[str, Cluster]:
+    """The clusters by name. Raises: InputError (`InvalidKafkaFile`), which names fields and no values."""
+    try:
+        found: Any = yaml.safe_load(file.read_text()) or {}
+        return _File.model_validate(found).clusters
+    except ValidationError as e:
+        fields = sorted({".".join(map(str, p["loc"])) for p in e.errors(include_input=False)})
+        raise _invalid(file, f"these fields are wrong: {', '.join(fields[:5])}") from None
+    except OSError as e:
+        raise _invalid(file, f"it cannot be read ({e.strerror})") from None
+    except yaml.YAMLError:
+        raise _invalid(file, "it is not YAML") from None
+
+
+def _invalid(file: Path, why: str) -> InputError:
+    return InputError(
+        "InvalidKafkaFile",
+        f"{file}: {why}. Correct the Secret of the chart's value inlet.clusters; docs/inlet.md shows it.",
     )

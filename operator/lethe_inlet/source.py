@@ -2,39 +2,49 @@
 
 An epoch has four steps: read messages, record the epoch in the log, write its batches, record that it is complete. A process that
 ends between them leaves an epoch whose offsets are fixed; the next process reads those offsets again and writes the same batches.
+
+Writes the batches of an epoch into the buffer. I/O: the object store.
+
+Invariant: nothing that exists is overwritten. A batch is complete when `_SUCCESS` is there, which is written last.
+
+The epoch log in `_inlet/` of a buffer. I/O: the object store of the buffer.
+
+Invariant: of two processes that write the same epoch only one succeeds, and the other one reads it. So each offset is part of one
+batch, however many processes read the topic.
 """
 
+import io
+import json
 import logging
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Final
 
+import pyarrow as pa
+import pyarrow.parquet as pq
+from lethe import ledger_store
 from lethe.base import names
 from lethe.base.errors import LetheError
+from lethe.base.ids import batch_folder
 from lethe.guards.boundary import outside_topics
 from lethe.iceberg import catalogs
 from lethe.iceberg.facts import observe
 from lethe.iceberg.views import TableIsView
 from lethe.ingest.checking import columns_of
-from lethe.ledger.parts import get_many
-from lethe.ledger_store import store as ledger_store
+from lethe.ledger.ledger import get_many
 from lethe.logs import about
-from lethe.storage.object_store import ObjectStore, open_store
+from lethe.storage.object_store import Folder, ObjectStore, open_store
 from lethe_operator.reasons import Reason
-from lethe_operator.resources.dataset import Dataset
-from lethe_operator.resources.source import KafkaSource, LostOffsets, StartingOffsets
+from lethe_operator.resources.dataset import Dataset, KafkaSource, LostOffsets, StartingOffsets
 from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
 from pyiceberg.table import Table
 
-from lethe_inlet import troubles
-from lethe_inlet.batches import Batches
-from lethe_inlet.clusters import Cluster
-from lethe_inlet.decoding import Decoder, Target
-from lethe_inlet.epoch_log import EpochLog
+from lethe_inlet import state as troubles
+from lethe_inlet.decoding import Decoder, Schemas, Target
 from lethe_inlet.epochs import (
     Counts,
     Epoch,
@@ -43,14 +53,131 @@ from lethe_inlet.epochs import (
     UnreadableLog,
     Watermarks,
     batch_id,
+    decode,
+    encode,
     ends_of,
     gaps,
     lag_of,
     split,
 )
-from lethe_inlet.registry import Schemas
+from lethe_inlet.messages import Decoded, refusals
+from lethe_inlet.settings import Cluster
 from lethe_inlet.state import SourceState
 from lethe_inlet.topics import Described, Expired, Read, Topics
+
+DATA_FILE: Final = "messages.parquet"
+REFUSED_FOLDER: Final = "_refused"
+REFUSED_FILE: Final = "messages.jsonl"
+
+
+@dataclass(frozen=True)
+class Batches:
+    """The batches of one Dataset's buffer."""
+
+    store: ObjectStore
+    buffer_uri: str
+    batch_column: str
+
+    def write(self, partition: Partition, offsets: Range, decoded: Decoded) -> Counts:
+        """Write the rows of a partition as a batch, and the refused messages beside the buffer's batches.
+
+        Raises: StoreError, InputError (`UnsupportedStorage`).
+        """
+        folder = batch_folder(self.batch_column, batch_id(partition, offsets))
+        if decoded.refused:
+            uri = f"{self._root}/{REFUSED_FOLDER}/{folder}/{REFUSED_FILE}"
+            self.store.put_if_absent(uri, refusals(partition, decoded.refused))
+        if decoded.rows.num_rows:
+            self.store.put_if_absent(f"{self._root}/{folder}/{DATA_FILE}", _parquet(decoded.rows))
+            self.store.put_if_absent(f"{self._root}/{folder}/{names.SUCCESS_MARKER}", b"")
+        return Counts(rows=decoded.rows.num_rows, refused=len(decoded.refused))
+
+    def are_there(self, ids: Iterable[str]) -> frozenset[str]:
+        """Which of these batches are complete in the buffer. Raises: StoreError."""
+        return frozenset(i for i in ids if self.store.head(f"{self._folder(i)}/{names.SUCCESS_MARKER}") is not None)
+
+    @property
+    def _root(self) -> str:
+        return self.buffer_uri.rstrip("/")
+
+    def _folder(self, id: str) -> str:
+        return f"{self._root}/{batch_folder(self.batch_column, id)}"
+
+
+def _parquet(rows: pa.Table) -> bytes:
+    file = io.BytesIO()
+    pq.write_table(rows, file, compression="zstd", write_page_index=False)
+    return file.getvalue()
+
+
+FOLDER: Final = "_inlet"
+_DIGITS: Final = 12
+_EPOCH: Final = "epoch-"
+_DONE: Final = "done-"
+# Entries that are kept below the newest one, for people who look.
+KEPT: Final = 10
+
+
+class EpochLog:
+    """The log of one Dataset."""
+
+    def __init__(self, store: ObjectStore, buffer_uri: str) -> None:
+        self._folder = Folder(store, f"{buffer_uri.rstrip('/')}/{FOLDER}")
+
+    @property
+    def uri(self) -> str:
+        return self._folder.uri
+
+    def newest(self) -> Epoch | None:
+        """The epoch with the highest number; None: nothing was ever read. Raises: UnreadableLog, StoreError."""
+        while True:
+            numbers = self._numbers(_EPOCH)
+            if not numbers:
+                return None
+            name = _name(_EPOCH, max(numbers))
+            content = self._folder.read(name)
+            if content is not None:
+                return decode(content, f"{self.uri}/{name}")
+            # Another process has removed it after it wrote many others: look again.
+
+    def create(self, epoch: Epoch) -> bool:
+        """Add an epoch. Returns: whether it is the newest one. If not, another process reads the topic. Raises: StoreError."""
+        if not self._folder.create(_name(_EPOCH, epoch.number), encode(epoch)):
+            return False
+        if max(self._numbers(_EPOCH)) == epoch.number:
+            return True
+        # This process was stopped for so long that others have removed the entry of this number.
+        self._folder.delete(_name(_EPOCH, epoch.number))
+        return False
+
+    def counts(self, number: int) -> Counts | None:
+        """What was read up to this epoch; None: the epoch is not complete. Raises: UnreadableLog, StoreError."""
+        name = _name(_DONE, number)
+        content = self._folder.read(name)
+        if content is None:
+            return None
+        try:
+            found = json.loads(content)
+            return Counts(int(found["rows"]), int(found["refused"]), int(found["lost"]))
+        except (ValueError, KeyError, TypeError) as e:
+            raise UnreadableLog(f"{self.uri}/{name} does not count what was read. Delete it.") from e
+
+    def complete(self, number: int, counts: Counts) -> None:
+        """Record that all batches of an epoch are written, and remove old entries. Raises: StoreError."""
+        self._folder.create(_name(_DONE, number), (json.dumps(counts.as_document()) + "\n").encode())
+        for prefix in (_EPOCH, _DONE):
+            for old in self._numbers(prefix):
+                if old < number - KEPT:
+                    self._folder.delete(_name(prefix, old))
+
+    def _numbers(self, prefix: str) -> list[int]:
+        names = (n.removeprefix(prefix).removesuffix(".json") for n in self._folder.names(prefix))
+        return [int(n) for n in names if n.isdigit()]
+
+
+def _name(prefix: str, number: int) -> str:
+    return f"{prefix}{number:0{_DIGITS}d}.json"
+
 
 log = logging.getLogger(__name__)
 

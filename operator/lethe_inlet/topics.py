@@ -12,12 +12,12 @@ from typing import Any, Final
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient
 from lethe_operator.brokers import DENIED
-from lethe_operator.resources.source import EpochSpec
+from lethe_operator.resources.dataset import EpochSpec
 
-from lethe_inlet.clusters import Cluster
 from lethe_inlet.epochs import Partition, Range, Watermarks
 from lethe_inlet.messages import Message
-from lethe_inlet.troubles import of_kafka
+from lethe_inlet.settings import Cluster
+from lethe_inlet.state import of_kafka
 
 _SECONDS: Final = 15.0
 _POLL_SECONDS: Final = 0.2

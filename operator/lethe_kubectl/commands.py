@@ -12,8 +12,8 @@ from lethe_operator.kube import DATASETS, RESTATEMENTS, VACUUM_POLICIES, Already
 from lethe_operator.resources import manifests
 from lethe_operator.resources.manifests import Note
 
-from lethe_kubectl import completion
-from lethe_kubectl import runs as run_rows
+from lethe_kubectl import lookup
+from lethe_kubectl import status as run_rows
 from lethe_kubectl.following import follow, same_as
 from lethe_kubectl.lookup import find, one
 from lethe_kubectl.options import change_options, note_options, target_options
@@ -49,7 +49,7 @@ def status(choice: Choice, output: str) -> None:
 
 
 @click.command()
-@click.argument("dataset", required=False, shell_complete=completion.datasets)
+@click.argument("dataset", required=False, shell_complete=lookup.datasets)
 @click.option("--active", is_flag=True, help="Only runs that have not ended.")
 @target_options
 @click.option("-o", "--output", type=click.Choice(["table", "wide", "json", "yaml", "name"]), default="table")
@@ -65,12 +65,12 @@ def runs(choice: Choice, dataset: str | None, active: bool, output: str) -> None
             click.echo("".join(f"{run['name']}\n" for run in found), nl=False)
         case _:
             wide = output == "wide"
-            headers = run_rows.HEADERS + run_rows.WIDE if wide else run_rows.HEADERS
-            print_table(headers, run_rows.rows(found, datetime.now(UTC), wide))
+            headers = run_rows.RUN_HEADERS + run_rows.WIDE_RUN_HEADERS if wide else run_rows.RUN_HEADERS
+            print_table(headers, run_rows.run_rows(found, datetime.now(UTC), wide))
 
 
 @click.command()
-@click.argument("resource", nargs=-1, required=True, shell_complete=completion.resources)
+@click.argument("resource", nargs=-1, required=True, shell_complete=lookup.resources)
 @target_options
 @click.option("-o", "--output", type=click.Choice(["text", "json", "yaml"]), default="text")
 def why(choice: Choice, resource: tuple[str, ...], output: str) -> None:
@@ -94,7 +94,7 @@ def why(choice: Choice, resource: tuple[str, ...], output: str) -> None:
 
 
 @click.command()
-@click.argument("dataset", shell_complete=completion.datasets)
+@click.argument("dataset", shell_complete=lookup.datasets)
 @click.argument("batch", nargs=-1, required=True)
 @note_options
 @change_options
@@ -105,7 +105,7 @@ def revert(dataset: str, batch: tuple[str, ...], note: Note, **how: Any) -> None
 
 
 @click.command()
-@click.argument("restatement", shell_complete=completion.restatements)
+@click.argument("restatement", shell_complete=lookup.restatements)
 @note_options
 @change_options
 @target_options
@@ -117,7 +117,7 @@ def undo(restatement: str, note: Note, choice: Choice, **how: Any) -> None:
 
 
 @click.command()
-@click.argument("dataset", shell_complete=completion.datasets)
+@click.argument("dataset", shell_complete=lookup.datasets)
 @click.argument("batch", nargs=-1)
 @click.option("--with", "new_batch", required=True, help="The id of the new batch. It must never have been used.")
 @click.option("--uri", required=True, help="The folder with the files of the new batch, outside the buffer.")
@@ -135,7 +135,7 @@ def replay(
 
 
 @click.command()
-@click.argument("dataset", shell_complete=completion.datasets)
+@click.argument("dataset", shell_complete=lookup.datasets)
 @click.argument("batch", nargs=-1)
 @click.option("--column", default="", help="Erase the records with certain values in this column.")
 @click.option("--values", type=click.File("r"), help="A file with the values, one per line; - reads standard input.")

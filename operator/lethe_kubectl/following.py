@@ -10,8 +10,8 @@ from lethe.cli.output import working
 from lethe_operator.kube import DATASETS, RESTATEMENTS
 
 from lethe_kubectl.logs import last_lines
+from lethe_kubectl.status import vacuum_ended
 from lethe_kubectl.target import Connection
-from lethe_kubectl.vacuum_outcome import vacuum_ended
 
 LOOK_SECONDS: Final = 0.5
 _VACUUM: Final = "Vacuum"  # the kind in status.runs

@@ -11,16 +11,16 @@ from typing import Any, Final
 
 import click
 from lethe.base.errors import InputError
-from lethe.contract.run_log import lines_of_run
-from lethe_local.log import LAST_LINES, log_lines, log_of, warm_lines
+from lethe.contract.result import lines_of_run
+from lethe_local.folder import LAST_LINES, log_lines, log_of, warm_lines
 from lethe_operator.kube import DATASETS, PODS, KubeError, NotFound
-from lethe_operator.observe.run_objects import POD_LABELS, launched_by
+from lethe_operator.observe.runs import POD_LABELS, launched_by
 from lethe_operator.resources.common import CONTAINER, LABEL_ATTEMPT, LABEL_RUN_ID, SPARK_CONTAINER
 
-from lethe_kubectl import completion
+from lethe_kubectl import lookup
 from lethe_kubectl.lookup import unknown
 from lethe_kubectl.options import target_options
-from lethe_kubectl.runs import runs_of
+from lethe_kubectl.status import runs_of
 from lethe_kubectl.target import Choice, Connection, connected
 
 Document = Mapping[str, Any]
@@ -30,7 +30,7 @@ SHOWN_OF_A_FAILURE: Final = 10
 
 
 @click.command()
-@click.argument("run", shell_complete=completion.runs)
+@click.argument("run", shell_complete=lookup.runs)
 @click.option("-f", "--follow", is_flag=True, help="Go on until the run has ended, or until Ctrl-C.")
 @click.option("-p", "--previous", is_flag=True, help="The attempt before this one.")
 @click.option("--tail", default=LAST_LINES, show_default=True, help="The number of last lines; 0: all.")

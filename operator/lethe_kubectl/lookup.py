@@ -1,13 +1,26 @@
-"""Finds the resource that a user names. The choice is pure; the reading is I/O."""
+"""Finds the resource that a user names. The choice is pure; the reading is I/O.
+
+Finds the table of a Dataset, and the catalogs with which this machine opens it. I/O.
+
+The names of resources that a shell completes. I/O: one short request; without an answer there are no names, and no message.
+"""
 
 import difflib
-from collections.abc import Mapping, Sequence
+import os
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
 from typing import Any, Final
 
+import click
 from lethe.base.errors import InputError
-from lethe_operator.kube import DATASETS, RESTATEMENTS, VACUUM_POLICIES, NotFound, ResourceKind
+from lethe.cli.opening import DatasetTable
+from lethe.iceberg import catalogs
+from lethe_operator.kube import DATASETS, RESTATEMENTS, VACUUM_POLICIES, NotFound, ResourceKind, TimeLimits
 
-from lethe_kubectl.target import Connection
+from lethe_kubectl.options import is_plugin
+from lethe_kubectl.status import runs_of
+from lethe_kubectl.target import Choice, Connection, connected
 
 Document = dict[str, Any]
 KINDS: Final[Mapping[str, ResourceKind]] = {
@@ -62,3 +75,85 @@ def unknown(name: str, known: Sequence[str], what: str, namespace: str) -> Input
     near = difflib.get_close_matches(name, known, 1)
     hint = f"Do you mean {near[0]}?" if near else f"There are {', '.join(sorted(known)[:10]) or 'none'}."
     return InputError("UnknownName", f"namespace {namespace} has no {what} {name[:100]}. {hint}")
+
+
+def table_of(
+    name: str, folder: Path | None, kubeconfig: Path | None, context_name: str, namespace: str
+) -> DatasetTable:
+    """The table of a Dataset. Raises: InputError (`UnknownName`, `UnknownCatalog`)."""
+    with connected(Choice(folder, kubeconfig, context_name, namespace, is_plugin())) as at:
+        document = one(at, "dataset", name)
+        use_catalogs(at, document)
+    spec = document["spec"]
+    return DatasetTable(f"{spec['table']['catalog']}.{spec['table']['name']}", str(spec["batchColumn"]))
+
+
+def use_catalogs(at: Connection, dataset: dict[str, Any]) -> None:
+    """Let this process use the catalogs of `lethe local`, or for a cluster those of the caller.
+
+    Raises: InputError (`UnknownCatalog`).
+    """
+    if at.local is not None:
+        os.environ["PYICEBERG_HOME"] = str(at.local.path)
+    catalog = str(dataset["spec"]["table"]["catalog"])
+    known = catalogs.every()
+    if catalog in known:
+        return
+    file = at.local.catalogs if at.local is not None else catalogs.config_files()[0]
+    raise InputError(
+        "UnknownCatalog",
+        f"dataset/{dataset['metadata']['name']} has its table in the catalog {catalog}, and {catalogs.CONFIG_FILE} of this "
+        f"machine has {', '.join(sorted(known)) or 'none'}. Commands that read tables use your own configuration and "
+        f"credentials: add the catalog {catalog} to {file}.",
+    )
+
+
+Complete = Callable[[click.Context, click.Parameter, str], list[str]]
+# A person has pressed a key and looks at the prompt.
+_LIMITS: Final = TimeLimits(connect_seconds=0.5, read_seconds=2, retries=0)
+
+
+def _silent(names: Callable[[Connection, str], list[str]]) -> Complete:
+    """The names that begin with what was typed; none, if they cannot be read."""
+
+    def complete(context: click.Context, _parameter: click.Parameter, typed: str) -> list[str]:
+        try:
+            with _connection(context) as at:
+                return [name for name in names(at, typed) if name.startswith(typed)]
+        except Exception:
+            return []  # a message would end up in the line that the user types
+
+    return complete
+
+
+def _connection(context: click.Context) -> AbstractContextManager[Connection]:
+    given = context.params
+    where = given.get("context") or given.get("context_name") or ""
+    namespace = given.get("namespace") or ""
+    return connected(
+        Choice(given.get("folder"), given.get("kubeconfig"), where, namespace, is_plugin(context)), _LIMITS
+    )
+
+
+def _names(at: Connection, kind: ResourceKind) -> list[str]:
+    return sorted(str(d["metadata"]["name"]) for d in at.kube.page(kind, at.namespace, metadata_only=True).items)
+
+
+def _resources(at: Connection, typed: str) -> list[str]:
+    """KIND/NAME; without a slash also the kinds, and names."""
+    kind, slash, _ = typed.partition("/")
+    if slash:
+        return [f"{kind}/{name}" for name in _names(at, KINDS[kind])]
+    return [f"{kind}/" for kind in KINDS] + _names(at, DATASETS) + _names(at, RESTATEMENTS)
+
+
+def _runs(at: Connection, _typed: str) -> list[str]:
+    """The names of runs and of Datasets."""
+    documents: list[dict[str, Any]] = list(at.kube.page(DATASETS, at.namespace).items)
+    return [str(d["metadata"]["name"]) for d in documents] + [str(run["name"]) for run in runs_of(documents)]
+
+
+datasets: Final = _silent(lambda at, _typed: _names(at, DATASETS))
+restatements: Final = _silent(lambda at, _typed: _names(at, RESTATEMENTS))
+resources: Final = _silent(_resources)
+runs: Final = _silent(_runs)

@@ -7,8 +7,7 @@ from typing import Any, TypeVar
 import click
 from lethe_operator.resources.manifests import Note
 
-from lethe_kubectl.gateway import Gateway
-from lethe_kubectl.target import Choice
+from lethe_kubectl.target import Choice, Gateway
 
 _OUTPUT = "yaml, json: print the resource for Git, and change nothing."
 

@@ -2,6 +2,8 @@
 
 The rule: 1. --dir, --kubeconfig or --context. 2. The variable KUBECONFIG. 3. `lethe local`, if it runs in LETHE_LOCAL or
 ~/.lethe. 4. ~/.kube/config. `kubectl lethe` skips 3. `lethe status` prints the choice.
+
+Where the gateway is, as the command line says it. I/O: reads the token.
 """
 
 import fcntl
@@ -20,6 +22,28 @@ from lethe_local.folder import HOME_ENV, Folder
 from lethe_operator.kube import Kube, KubeError, NotFound, ResourceKind, TimeLimits
 
 from lethe_kubectl.errors import Place, explained
+
+TOKEN: Final = "LETHE_GATEWAY_TOKEN"
+
+
+@dataclass(frozen=True)
+class Gateway:
+    """Where the gateway is, and how to speak to it."""
+
+    url: str
+    token_file: Path | None = None  # None: the variable LETHE_GATEWAY_TOKEN
+    ca_file: Path | None = None  # None: the system's certificates
+
+    def token(self) -> str:
+        """Read for each request, because tokens of pods are renewed in their files. Raises: InputError (`NoToken`)."""
+        found = self.token_file.read_text().strip() if self.token_file is not None else os.environ.get(TOKEN, "")
+        if not found:
+            raise InputError(
+                "NoToken",
+                f"set {TOKEN}, or name a file with --token-file, such as one that `kubectl create token` has written.",
+            )
+        return found
+
 
 # A person waits: a server that does not answer is an error soon.
 LIMITS: Final = TimeLimits(connect_seconds=5, connect_to_write_seconds=5, read_seconds=30, retries=0)

@@ -11,7 +11,7 @@ from lethe_operator.kube import DATASETS
 from lethe_operator.resources import manifests
 from lethe_operator.resources.common import APPROVE, VACUUM_NOW
 
-from lethe_kubectl import completion
+from lethe_kubectl import lookup
 from lethe_kubectl.following import follow_vacuum
 from lethe_kubectl.lookup import one
 from lethe_kubectl.options import change_options, target_options
@@ -19,7 +19,7 @@ from lethe_kubectl.target import Choice, Connection, connected
 
 
 @click.command("vacuum-now")
-@click.argument("dataset", shell_complete=completion.datasets)
+@click.argument("dataset", shell_complete=lookup.datasets)
 @click.option("--batch", "batches", multiple=True, help="Purge only the rows of this batch. Repeatable.")
 @change_options
 @target_options
@@ -32,7 +32,7 @@ def vacuum_now(dataset: str, batches: tuple[str, ...], choice: Choice, **how: An
 
 
 @click.command()
-@click.argument("dataset", shell_complete=completion.datasets)
+@click.argument("dataset", shell_complete=lookup.datasets)
 @click.option("--plan", "digest", default="", help="Approve only the plan with this digest. Default: ask.")
 @change_options
 @target_options

@@ -1,13 +1,184 @@
-"""What a resource waits for, and the next command. Pure."""
+"""What a resource waits for, and the next command. Pure.
 
+The next step of a user for each reason of a condition. Pure.
+"""
+
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from enum import StrEnum
+from typing import Any, Final, assert_never
 
 from lethe_operator.reasons import Reason
 
 from lethe_kubectl.errors import Place
-from lethe_kubectl.next_commands import Step, Subject, command, step_of, subject_of
+
+
+class Step(StrEnum):
+    """What a user does next."""
+
+    NOTHING = "nothing"  # all is well, or the resource has ended
+    WAIT = "wait"  # Lethe goes on by itself
+    EDIT = "edit"  # the spec of the resource needs a change
+    DESCRIBE = "describe"  # events say more; what is wrong is outside the resource
+    LOGS = "logs"  # the log of the last run says more
+    UNPAUSE = "unpause"
+    RESUME = "resume"  # spec.suspend
+    ACCEPT_HEAD = "accept-head"  # the table was changed from outside
+    APPROVE = "approve"
+    VACUUM = "vacuum"
+    DATASET = "dataset"  # the Dataset of the resource says more
+    DATASETS = "datasets"  # other Datasets or all resources say more
+    POLICIES = "policies"
+    UNDONE = "undone"  # the Restatement that an Undo names
+    NEW = "new"  # the Restatement can never succeed; a new one can
+    RENEW = "renew"  # the annotation lethe.dev/vacuum-now needs another value
+
+
+def step_of(reason: Reason) -> Step:
+    match reason:
+        case (
+            Reason.AVAILABLE | Reason.NOT_PAUSED | Reason.HEAD_ACCEPTED | Reason.QUEUE_READ | Reason.RUN_SUCCEEDED
+            | Reason.HEAD_REANCHORED | Reason.SUCCEEDED | Reason.CANCELLED | Reason.ERASED | Reason.ERASURE_UNDONE
+            | Reason.EXPIRED | Reason.IN_FORCE | Reason.BELOW_TRIGGERS | Reason.NOTHING_LEFT | Reason.ON_TIME
+            | Reason.TIE_WON | Reason.NOTHING_WAITS | Reason.EVENTS_DELIVERED | Reason.SOURCE_READ
+        ):  # fmt: skip
+            return Step.NOTHING
+        case (
+            Reason.WAITING_FOR_FIRST_BATCH | Reason.BUFFER_BEING_LISTED | Reason.ENOUGH_BATCHES | Reason.ENOUGH_BYTES
+            | Reason.OLD_ENOUGH | Reason.PAUSE_BETWEEN_COMMITS | Reason.QUEUE_NOT_ASKED | Reason.RUN_STARTED
+            | Reason.COMMITTER_AWAY | Reason.WARM_DRIVER_AWAY | Reason.COMMIT_NOT_SEEN
+            | Reason.RUN_DELETED | Reason.RUNNING | Reason.CANCELLING | Reason.EVICT_BY_NEAR | Reason.TOO_MANY_TOMBSTONES
+            | Reason.TOO_MANY_HIDDEN_ROWS | Reason.TOMBSTONE_TOO_OLD | Reason.VACUUM_NOW | Reason.WINDOW_CLOSED
+            | Reason.SOURCE_STARTING | Reason.TABLE_NOT_READY | Reason.CREATES_TABLE
+        ):  # fmt: skip
+            return Step.WAIT
+        case (
+            Reason.NOT_SUPPORTED | Reason.INVALID_SPEC | Reason.OUTSIDE_BOUNDARY | Reason.INVALID_TABLE_DEFINITION
+            | Reason.POD_TEMPLATE_NOT_ALLOWED | Reason.UNKNOWN_CATALOG | Reason.UNSUPPORTED_CATALOG
+            | Reason.UNSAFE_PROPERTY | Reason.TABLE_IS_VIEW
+            | Reason.TABLE_NOT_FOUND | Reason.BATCH_COLUMN_MISSING | Reason.TABLE_CLAIMED | Reason.TABLE_HOLDS_BATCHES
+            | Reason.TABLE_NOT_PREPARED | Reason.FORMAT_VERSION_MISMATCH | Reason.BUFFER_OVERLAPS_TABLE
+            | Reason.BUFFER_LOCAL | Reason.BUFFER_HOLDS_TABLE | Reason.BUFFER_HOLDS_OTHER_OBJECTS
+            | Reason.BUFFER_CLAIMED | Reason.TABLE_IN_OTHER_TABLE | Reason.BUFFER_SHARED | Reason.QUEUE_NOT_FOUND
+            | Reason.QUEUE_SHARED | Reason.OOM_KILLED | Reason.LAUNCHER_NOT_AVAILABLE | Reason.INVALID_WINDOW
+            | Reason.WINDOW_NEVER_OPENS | Reason.SOURCE_SUSPENDED | Reason.CLUSTER_NOT_FOUND | Reason.TOPIC_NOT_FOUND
+            | Reason.OFFSETS_LOST | Reason.INVALID_SCHEMA
+        ):  # fmt: skip
+            return Step.EDIT
+        case (
+            Reason.CATALOG_UNAVAILABLE | Reason.STORAGE_UNAVAILABLE | Reason.NAME_TAKEN | Reason.QUEUE_UNAVAILABLE
+            | Reason.QUEUE_ACCESS_DENIED | Reason.QUEUE_OVER_LIMIT | Reason.POD_WAITING | Reason.RUN_SUSPENDED
+            | Reason.SUBMISSION_FAILED | Reason.EXECUTORS_MISSING | Reason.LAUNCH_FAILED | Reason.VERSION_SKEW
+            | Reason.LIST_NOT_FOUND | Reason.LIST_NOT_ALLOWED | Reason.RECORD_NOT_SIGNED | Reason.ERASURE_BLOCKED
+            | Reason.GC_DISABLED | Reason.ERASURE_OVERDUE | Reason.SINK_UNAVAILABLE | Reason.SINK_DENIED | Reason.SINK_NOT_FOUND
+            | Reason.MESSAGE_TOO_LARGE | Reason.MESSAGE_REFUSED | Reason.CURSOR_UNREADABLE | Reason.INLET_SILENT
+            | Reason.BROKER_AWAY | Reason.SOURCE_DENIED | Reason.SOURCE_REPLACED | Reason.REGISTRY_AWAY
+            | Reason.NO_SCHEMA_REGISTRY | Reason.EPOCH_LOG_UNREADABLE | Reason.SOURCE_FAILED
+        ):  # fmt: skip
+            return Step.DESCRIBE
+        case (
+            Reason.PAUSE_AFTER_RUN | Reason.RUN_RETRYING | Reason.RUN_FAILED | Reason.DEADLINE_EXCEEDED
+            | Reason.DRIVER_LOST
+        ):  # fmt: skip
+            return Step.LOGS
+        case Reason.PAUSED:
+            return Step.UNPAUSE
+        case Reason.SUSPENDED:
+            return Step.RESUME
+        case Reason.TABLE_ROLLED_BACK | Reason.TABLE_REPLACED | Reason.TABLE_DROPPED | Reason.LEDGER_LOST:
+            return Step.ACCEPT_HEAD
+        case Reason.NEEDS_APPROVAL:
+            return Step.APPROVE
+        case (
+            Reason.ROWS_IN_TABLE | Reason.ERASURE_NOT_VERIFIED | Reason.EVICT_BY_INFEASIBLE | Reason.EVICT_BY_MISSED
+            | Reason.ERASURE_NOT_WATCHED
+        ):  # fmt: skip
+            return Step.VACUUM
+        case Reason.QUEUED | Reason.WAITS_FOR_BATCHES | Reason.ROLLED_BACK | Reason.DATASET_NOT_READY:
+            return Step.DATASET
+        case Reason.DATASET_NOT_FOUND | Reason.WAITING_FOR_RESTATEMENT | Reason.WAITS_FOR_OTHER_VACUUMS:
+            return Step.DATASETS
+        case Reason.PLANNED:
+            return Step.NEW
+        case Reason.NO_VACUUM_POLICY | Reason.LESS_SPECIFIC | Reason.TIE_LOST:
+            return Step.POLICIES
+        case Reason.UNDONE_RESTATEMENT_NOT_FOUND:
+            return Step.UNDONE
+        case (
+            Reason.SECRET_NOT_ALLOWED | Reason.UNDONE_RESTATEMENT_NOT_COMMITTED | Reason.REPLACEMENT_IN_BUFFER
+            | Reason.PLACE_IN_TABLE | Reason.PLACE_LOCAL | Reason.INVALID_ID_LIST | Reason.LIST_CHANGED
+            | Reason.VALUES_CHANGED | Reason.VALUES_NOT_COMPARABLE
+        ):  # fmt: skip
+            return Step.NEW
+        case Reason.INVALID_VACUUM_NOW:
+            return Step.RENEW
+        case _:
+            assert_never(reason)
+
+
+@dataclass(frozen=True)
+class Subject:
+    """The resource that a command is about."""
+
+    kind: str  # dataset, restatement or vacuumpolicy
+    name: str
+    dataset: str  # the Dataset that it belongs to; "": none
+    run: str = ""  # the last run; "": none
+    undoes: str = ""  # the Restatement that an Undo names; "": none
+
+
+def command(step: Step, subject: Subject, place: Place) -> str:
+    """The command of a step; "": there is none."""
+    name, dataset = shlex.quote(subject.name), shlex.quote(subject.dataset)
+    match step:
+        case Step.NOTHING:
+            return ""
+        case Step.WAIT:
+            return place.run(f"why {subject.kind}/{name}")
+        case Step.EDIT:
+            return f"{place.kubectl} edit {subject.kind} {name}"
+        case Step.DESCRIBE:
+            return f"{place.kubectl} describe {subject.kind} {name}"
+        case Step.LOGS:
+            if not subject.run:
+                return f"{place.kubectl} describe {subject.kind} {name}"
+            return place.run(f"logs {subject.run}")
+        case Step.UNPAUSE:
+            return f"{place.kubectl} annotate {subject.kind} {name} lethe.dev/paused-"
+        case Step.RESUME:
+            return f'{place.kubectl} patch {subject.kind} {name} --type merge -p \'{{"spec":{{"suspend":false}}}}\''
+        case Step.ACCEPT_HEAD:
+            # The message of the condition names the value: accepting is a decision, not a formality.
+            value = "<the value that the message names>"
+            return f"{place.kubectl} annotate dataset {dataset} --overwrite lethe.dev/accept-head={value}"
+        case Step.APPROVE:
+            return place.run(f"approve {dataset}")
+        case Step.VACUUM:
+            return place.run(f"vacuum-now {dataset}")
+        case Step.DATASET:
+            return place.run(f"why dataset/{dataset}")
+        case Step.DATASETS:
+            return place.run("status")
+        case Step.POLICIES:
+            return f"{place.kubectl} get vacuumpolicies"
+        case Step.UNDONE:
+            return place.run(f"why restatement/{shlex.quote(subject.undoes)}")
+        case Step.NEW:
+            return f"{place.kubectl} get {subject.kind} {name} -o yaml"
+        case Step.RENEW:
+            return place.run(f"vacuum-now {dataset}")
+        case _:
+            assert_never(step)
+
+
+def subject_of(kind: str, document: Mapping[str, Any], runs: Any = ()) -> Subject:
+    """The subject for a resource; `runs` are the runs of its Dataset, the newest first."""
+    spec, name = document.get("spec") or {}, str(document["metadata"]["name"])
+    dataset = name if kind == "dataset" else str((spec.get("datasetRef") or {}).get("name") or "")
+    run = next((str(r["name"]) for r in runs if r.get("phase") == "Failed"), "")
+    return Subject(kind, name, dataset, run, undoes=str((spec.get("undoes") or {}).get("name") or ""))
+
 
 Document = Mapping[str, Any]
 # Conditions in which True is bad news, or no news; of all others, False and Unknown are.

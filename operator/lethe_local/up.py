@@ -17,15 +17,13 @@ from typing import Any, Final
 
 from lethe.base.errors import TransientError
 
-from lethe_local.api import errors
-from lethe_local.api.kinds import Kind
-from lethe_local.api.objects import Objects
+from lethe_local import node as process
+from lethe_local.api import objects
+from lethe_local.api.objects import Kind, Objects
 from lethe_local.api.server import HOST, ApiServer
 from lethe_local.api.store import Store
 from lethe_local.folder import NAMESPACE, WARM_DRIVER, Folder
-from lethe_local.node import process
-from lethe_local.node.node import Node, node_environment
-from lethe_local.node.process import PodProcess
+from lethe_local.node import Node, PodProcess, node_environment
 
 log = logging.getLogger(__name__)
 
@@ -246,7 +244,7 @@ class Local:
     def _create(self, kind: str, namespace: str, document: dict[str, Any]) -> None:
         try:
             self.objects.create(self._kind(kind), namespace, {**document, "kind": kind})
-        except errors.ApiError as e:
+        except objects.ApiError as e:
             if e.reason != "AlreadyExists":
                 raise
 

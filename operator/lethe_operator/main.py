@@ -15,23 +15,18 @@ from lethe.version import version
 
 from lethe_operator import kube as kubernetes
 from lethe_operator.apply.dataset_objects import DatasetObjects
-from lethe_operator.apply.leader import Leadership
-from lethe_operator.apply.leases import Claims, LeaseHolder
-from lethe_operator.apply.versions import RunVersions
+from lethe_operator.apply.launch import RunVersions
+from lethe_operator.apply.leader import Claims, Leadership, LeaseHolder
 from lethe_operator.decide.leadership import LEADER
-from lethe_operator.handlers.relist import RELIST_SECONDS, Relists
-from lethe_operator.handlers.resync import all_keys, resync, wait_until_listed
-from lethe_operator.handlers.watch_events import WatchEvents, keys_of
-from lethe_operator.health import OperatorHealth
+from lethe_operator.handlers import RELIST_SECONDS, Relists, WatchEvents, all_keys, keys_of, resync, wait_until_listed
 from lethe_operator.kube import LEASES, SPARK_APPLICATIONS, WATCHED, ResourceKind
 from lethe_operator.metrics import Metrics
-from lethe_operator.observe.cluster import cluster_id
 from lethe_operator.observe.condition_metrics import ConditionMetrics
-from lethe_operator.observe.listing import Listings
-from lethe_operator.observe.listing_schedule import ListingLimits
+from lethe_operator.observe.listing import ListingLimits, Listings
 from lethe_operator.observe.objects import Objects
 from lethe_operator.observe.tables import TableReader
-from lethe_operator.probes import ProbeAnswer, probes
+from lethe_operator.observe.world import cluster_id
+from lethe_operator.probes import OperatorHealth, ProbeAnswer, probes
 from lethe_operator.publish.assembly import Publishers, publishers_of
 from lethe_operator.reconcile import Reconciler
 from lethe_operator.schedule import Intervals, Key, Priority

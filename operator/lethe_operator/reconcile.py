@@ -11,7 +11,8 @@ from lethe import tracing
 from lethe.buffer.batch_rows import Totals
 from lethe.buffer.digest import BufferDigest
 
-from lethe_operator.apply import events, status
+from lethe_operator.apply import status
+from lethe_operator.apply import status as events
 from lethe_operator.apply.carry_out import (
     Effects,
     carry_out,
@@ -21,29 +22,19 @@ from lethe_operator.apply.carry_out import (
     write_statuses,
 )
 from lethe_operator.apply.dataset_objects import DatasetObjects
-from lethe_operator.apply.places import Places
-from lethe_operator.apply.versions import RunVersions
-from lethe_operator.apply.warm_driver import replace_outdated
+from lethe_operator.apply.launch import Places, RunVersions, replace_outdated
 from lethe_operator.decide import conditions
 from lethe_operator.decide.actions import Actions, Event, earliest
-from lethe_operator.decide.dataset import decide, without_dataset
-from lethe_operator.decide.idle import is_idle
+from lethe_operator.decide.dataset import decide, is_idle, without_dataset
 from lethe_operator.decide.policy_match import selects
 from lethe_operator.decide.runs import history as run_history
-from lethe_operator.decide.runs.version_skew import ended_versions
-from lethe_operator.decide.vacuum import policy_status
-from lethe_operator.kube import (
-    DATASETS,
-    RESTATEMENTS,
-    VACUUM_POLICIES,
-    Kube,
-    NotLeading,
-    ResourceKind,
-)
+from lethe_operator.decide.runs.history import ended_versions
+from lethe_operator.decide.vacuum import status as policy_status
+from lethe_operator.kube import DATASETS, RESTATEMENTS, VACUUM_POLICIES, Kube, NotLeading, ResourceKind
 from lethe_operator.metrics import Metrics, numbers_of
-from lethe_operator.observe.id_lists import IdLists
-from lethe_operator.observe.jobs import vacuum_jobs
 from lethe_operator.observe.objects import Objects
+from lethe_operator.observe.restatements import IdLists
+from lethe_operator.observe.settled_runs import vacuum_jobs
 from lethe_operator.observe.tables import TableReader
 from lethe_operator.observe.world import Observed, Sources, observe
 from lethe_operator.publish.assembly import Publishers

@@ -11,17 +11,14 @@ from typing import TypeVar
 
 from lethe import tracing
 from lethe.base.errors import InputError
-from lethe.erasure.retention_lock import Retention, parse_retention
-from lethe.erasure.signature import PublicKey, Signer, load_known_keys, load_signer
+from lethe.base.retention_lock import Retention, parse_retention
+from lethe.erasure.record import PublicKey, Signer, load_known_keys, load_signer
 from pydantic import Field, ValidationError
 
 from lethe_operator.resources.boundaries import UNLIMITED, Boundaries, parse_boundaries
-from lethe_operator.resources.common import Spec
+from lethe_operator.resources.common import ONLY_SHARD, Bytes, Launcher, Shard, Spec
 from lethe_operator.resources.dataset import GIB, MIB, PodSize, RunTemplate
-from lethe_operator.resources.launcher import Launcher
 from lethe_operator.resources.publishing import EventsSettings
-from lethe_operator.resources.quantity import Bytes
-from lethe_operator.resources.shard import ONLY_SHARD, Shard
 
 S = TypeVar("S", bound=Spec)
 

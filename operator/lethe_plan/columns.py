@@ -4,14 +4,14 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Final
 
-from lethe.buffer.batch import BufferedBatch
 from lethe.buffer.digest import BufferDigest
+from lethe.buffer.layout import BufferedBatch
 from lethe.contract.settings import FileFormat, SchemaEvolution
 from lethe.ingest.buffer_files import COLUMNS_WANTED, FileOutcome, Reader, ReadSettings, decode_columns
 from lethe.ingest.buffer_store import BufferAway, FileTask
 from lethe.ingest.checking import with_unknown_types
 from lethe.ingest.schema_fit import plan_evolution
-from lethe.storage.buffer import open_buffer
+from lethe.storage.surroundings import open_buffer
 from lethe_operator.resources.dataset import Dataset
 
 from lethe_plan.tables import ReadTable

@@ -10,17 +10,15 @@ from lethe.cli.output import print_document, print_table, working
 from lethe_kubectl.lookup import KINDS
 from lethe_kubectl.options import target_options
 from lethe_kubectl.target import Choice, Connection, connected, no_such_path
-from lethe_local.api.kinds import kinds
-from lethe_local.cli.documents import parsed
-from lethe_local.cli.main import files_option
+from lethe_local.admission import Definition
+from lethe_local.api.objects import kinds
+from lethe_local.cli import files_option, parsed
 from lethe_local.folder import NAMESPACE
-from lethe_local.schema.definition import Definition
 from lethe_operator.kube import NotFound
 
 from lethe_plan import report
-from lethe_plan.changes import Change, change_of
+from lethe_plan.changes import Change, Document, Manifest, Manifests, Target, change_of, manifests
 from lethe_plan.effects import Effects
-from lethe_plan.manifests import Document, Manifest, Manifests, Target, manifests
 from lethe_plan.report import Planned
 
 EXIT_PROBLEM: Final = 1

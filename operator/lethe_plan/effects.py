@@ -9,32 +9,28 @@ from lethe.base.errors import LetheError
 from lethe.buffer.digest import BufferDigest
 from lethe.contract.result import RequestResult
 from lethe.contract.run import RestatementRequest
-from lethe.ledger.ledger import BufferedObject
-from lethe.ledger.parts import get_many
+from lethe.ledger.ledger import BufferedObject, get_many
 from lethe_kubectl.target import Connection, no_such_path
 from lethe_operator.decide.guards.preconditions import RunBlocker, blocker
 from lethe_operator.decide.policy_match import match
-from lethe_operator.decide.restatement.assess import RestatementContext, assess
-from lethe_operator.decide.restatement.run_outcomes import NEVER_TRIED
-from lethe_operator.decide.restatement.undo import undone
+from lethe_operator.decide.restatement.assess import RestatementContext, assess, undone
+from lethe_operator.decide.restatement.outcome import NEVER_TRIED
 from lethe_operator.decide.runs import spec as run_specs
 from lethe_operator.decide.vacuum.decide import decide_vacuum
 from lethe_operator.kube import CONFIG_MAPS, DATASETS, RESTATEMENTS, VACUUM_POLICIES, NotFound, Refused, ResourceKind
-from lethe_operator.observe.id_lists import listed
+from lethe_operator.observe.restatements import listed
 from lethe_operator.resources.dataset import Dataset, RunTemplate, parse_dataset
 from lethe_operator.resources.observed import NoTable, Unavailable
 from lethe_operator.resources.restatement import NoList, Restatement, parse_restatement
 from lethe_operator.resources.vacuum_policy import VacuumPolicy, parse_vacuum_policy
 from lethe_operator.settings import Settings
-from lethe_spark.commit.id_lists import with_ids
-from lethe_spark.commit.replacement_files import find_replacements
+from lethe_spark.commit.replacement_files import find_replacements, with_ids
 
 from lethe_plan import datasets, policies, restatements
-from lethe_plan.changes import Change
+from lethe_plan.changes import Change, Document
 from lethe_plan.columns import new_columns
 from lethe_plan.datasets import DatasetFacts
 from lethe_plan.effect import NO_EFFECT, Effect
-from lethe_plan.manifests import Document
 from lethe_plan.policies import Decided
 from lethe_plan.restatements import RestatedTable
 from lethe_plan.surroundings import After, Surroundings

@@ -5,18 +5,17 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
-from lethe.contract.operation import Operation
 from lethe.contract.result import RequestResult
 from lethe.contract.run import RestatementRequest
+from lethe.contract.settings import Operation
 from lethe.files.bounds import FileBounds, split_by_bounds
-from lethe.ledger.ledger import BatchState, BufferedObject, Ledger
-from lethe.ledger.parts import get_many
-from lethe.restatement.dry_run import plan_dry_run
+from lethe.ledger.ledger import BatchState, BufferedObject, Ledger, get_many
+from lethe.restatement.group import plan_dry_run
 from lethe.restatement.plan import PlanScope
-from lethe.vacuum.expiry import KEEPS_FILES
-from lethe_operator.decide.restatement.assessment import Assessment
+from lethe.vacuum.housekeeping import KEEPS_FILES
+from lethe_operator.decide.restatement.outcome import Assessment
 from lethe_operator.reasons import Reason
-from lethe_operator.resources.quantity import written
+from lethe_operator.resources.common import written
 from lethe_operator.resources.restatement import Restatement
 from lethe_operator.resources.vacuum_policy import VacuumPolicy
 

@@ -6,26 +6,23 @@ from datetime import datetime
 from functools import cached_property
 from pathlib import Path
 
+from lethe import ledger_store
 from lethe.base.errors import InputError
 from lethe.buffer.digest import BufferDigest, digest
 from lethe.contract.result import VacuumPlanned
 from lethe.contract.run import VacuumSpec
 from lethe.files.bounds import FileBounds
-from lethe.guards import rejections as guards
+from lethe.guards import claim as guards
 from lethe.iceberg import catalogs
 from lethe.iceberg.facts import TableFacts, data_files, observe
-from lethe.ledger.ledger import EMPTY, Ledger
+from lethe.ledger.ledger import EMPTY, Ledger, get_many
 from lethe.ledger.lineage import Resolution
-from lethe.ledger.parts import get_many
-from lethe.ledger_store import store as ledger_store
-from lethe.search.held_ids import held_ids
-from lethe.search.live_suspects import head_of
-from lethe.search.vacuum_survey import survey, traits_of
+from lethe.search.candidates import head_of, held_ids, survey, traits_of
 from lethe.storage import surroundings
-from lethe.storage.buffer import open_buffer
-from lethe_operator.observe.catalog_places import catalog_places
-from lethe_operator.observe.failures import unavailable
+from lethe.storage.surroundings import open_buffer
 from lethe_operator.observe.tables import view_of
+from lethe_operator.observe.time_limit import unavailable
+from lethe_operator.observe.world import catalog_places
 from lethe_operator.resources.dataset import Dataset
 from lethe_operator.resources.observed import CatalogPlace, NoTable, NotListed, TableView, Unavailable
 from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError

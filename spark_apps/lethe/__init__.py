@@ -16,7 +16,7 @@ if TYPE_CHECKING:
         TransientError,
         UnknownCommitState,
     )
-    from lethe.client.ingest import Ingest
+    from lethe.client import Ingest
     from lethe.read.scan import Scan, scan
 
 __all__ = [
@@ -30,7 +30,7 @@ __all__ = [
     "UnknownCommitState",
     "scan",
 ]
-_MODULES = {"Ingest": "lethe.client.ingest", "Scan": "lethe.read.scan", "scan": "lethe.read.scan"}
+_MODULES = {"Ingest": "lethe.client", "Scan": "lethe.read.scan", "scan": "lethe.read.scan"}
 
 
 def __getattr__(name: str) -> Any:

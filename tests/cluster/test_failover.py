@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from lethe_operator.resources.shard import Shard
+from lethe_operator.resources.common import Shard
 
 from tests.cluster.install import apply_definitions
 from tests.cluster.kube import Cluster

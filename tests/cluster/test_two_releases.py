@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import kubernetes.client
 import kubernetes.config
 import pytest
-from lethe_operator.apply.leases import Claims
+from lethe_operator.apply.leader import Claims
 from lethe_operator.decide.leadership import CLAIM, CLAIM_LEASE
 from lethe_operator.kube import LEASES, Kube
 

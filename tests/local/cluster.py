@@ -14,7 +14,7 @@ from typing import Any
 
 import requests
 import yaml
-from lethe_local.cli.client import kind_of
+from lethe_local.cli import kind_of
 
 from tests.cluster.kube import Cluster, Object, Refused
 from tests.support.clock import wait_until

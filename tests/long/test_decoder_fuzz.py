@@ -13,7 +13,7 @@ from lethe.ingest.buffer_store import FileTask
 from lethe.ingest.checking import Whole, check_files
 from lethe_inlet.decoding import Decoder, Target
 from lethe_inlet.messages import Message
-from lethe_operator.resources.source import KafkaSource, MessageFormat
+from lethe_operator.resources.dataset import KafkaSource, MessageFormat
 
 from tests.support import poison
 from tests.support.buffer_formats import FORMATS, some_rows, written

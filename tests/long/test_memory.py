@@ -7,13 +7,12 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import pytest
 from lethe.buffer import selection as finding
-from lethe.buffer.batch import ListedObject
 from lethe.buffer.digest import digest
-from lethe.buffer.layout import Directories, Files, Layout, folders_of
+from lethe.buffer.layout import Directories, Files, Layout, ListedObject, folders_of
 from lethe.ledger.ledger import BatchEntry
 from lethe_operator.decide.dataset import decide
 from lethe_operator.decide.restatement import status as restatement_status
-from lethe_operator.decide.restatement.assessment import Assessment, RestatementPhase
+from lethe_operator.decide.restatement.outcome import Assessment, RestatementPhase
 from lethe_operator.observe.restatements import RestatementCache
 
 from tests.support.builders import NOW, a_batch, ago, listed

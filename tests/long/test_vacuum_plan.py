@@ -7,12 +7,9 @@ from dataclasses import replace
 from datetime import timedelta
 
 import pytest
-from lethe.files.bounds import FileBounds
-from lethe.files.tombstone_index import Suspects
+from lethe.files.bounds import FileBounds, Suspects
 from lethe.ledger.tombstone import META_PARTITIONS, Tombstone
-from lethe.vacuum.estimate import Drift, Estimate, in_vain_percent
-from lethe.vacuum.plan import ScannedSnapshot, VacuumPlan, plan_vacuum
-from lethe.vacuum.priority import PurgeDeadlines
+from lethe.vacuum.plan import Drift, Estimate, PurgeDeadlines, ScannedSnapshot, VacuumPlan, in_vain_percent, plan_vacuum
 
 from tests.support.builders import NOW, a_tombstone
 

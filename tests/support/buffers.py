@@ -3,9 +3,9 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from lethe.buffer.batch import BufferedBatch, NoBatch
+from lethe.buffer.layout import BufferedBatch, NoBatch
 from lethe.contract.settings import BufferLayout
-from lethe.storage.buffer import Buffer, open_buffer
+from lethe.storage.surroundings import Buffer, open_buffer
 
 
 @dataclass(frozen=True)

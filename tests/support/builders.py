@@ -6,8 +6,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from lethe.base import names
-from lethe.buffer.batch import ListedObject
-from lethe.contract.refusal import Refusal
+from lethe.buffer.layout import ListedObject
 from lethe.contract.result import AnyRunResult, RequestResult, RunOutcome, RunResult, parse_result, result_model
 from lethe.contract.run import (
     BufferRef,
@@ -23,6 +22,7 @@ from lethe.contract.run import (
     TableRef,
     VacuumSpec,
 )
+from lethe.contract.settings import Refusal
 from lethe.files.bounds import FileBounds
 from lethe.ledger.ledger import (
     BatchEntry,
@@ -30,6 +30,7 @@ from lethe.ledger.ledger import (
     BufferedObject,
     Carrier,
     Delta,
+    Interval,
     Ledger,
     RequestEntry,
     counted,
@@ -37,7 +38,6 @@ from lethe.ledger.ledger import (
     settled_request,
 )
 from lethe.ledger.lineage import Snapshot
-from lethe.ledger.parts import Interval
 from lethe.ledger.tombstone import META_RESTATEMENTS, Tombstone
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)

@@ -6,22 +6,20 @@ from datetime import UTC, datetime
 from typing import Any
 
 from lethe.buffer.batch_rows import STATES, Total, Totals
-from lethe.contract.kind import RunFamily
 from lethe.contract.result import RunOutcome, RunResult
-from lethe_gateway.metrics import GatewayMetrics
-from lethe_inlet.metrics import InletMetrics, SourceSeen
+from lethe.contract.settings import RunFamily
+from lethe_gateway.limits import GatewayMetrics
+from lethe_inlet.serving import InletMetrics, SourceSeen
 from lethe_operator.decide import conditions
 from lethe_operator.kube import DATASETS, RESTATEMENTS, VACUUM_POLICIES
 from lethe_operator.metrics import GAUGES, Metrics
 from lethe_operator.observe.condition_metrics import ConditionMetrics
 from lethe_operator.observe.objects import Objects
-from lethe_operator.publish.metrics import PublishingMetrics
-from lethe_operator.publish.publisher import Lag
+from lethe_operator.publish.publisher import Lag, PublishingMetrics
 from lethe_operator.reasons import Reason
 from lethe_operator.schedule import Key, Priority, Schedule
-from lethe_spark.committer.heartbeat import CommitterHealth
-from lethe_spark.committer.metrics import CommitterMetrics
-from lethe_spark.mailbox.entries import Mailbox
+from lethe_spark.committer.reports import CommitterHealth, CommitterMetrics
+from lethe_spark.mailbox import Mailbox
 from lethe_spark.warm_driver.metrics import WarmDriverMetrics
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families

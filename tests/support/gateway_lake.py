@@ -6,7 +6,7 @@ from typing import Any
 
 from lethe.base import names
 from lethe.buffer.batch_rows import BUFFERED, BatchRow
-from lethe.contract.refusal import Refusal
+from lethe.contract.settings import Refusal
 from lethe.ledger.erasure import BlockerKind, Erasure, ErasureBlocker
 from lethe.ledger.ledger import BatchState, Delta
 from pyiceberg.catalog import Catalog

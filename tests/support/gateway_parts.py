@@ -10,14 +10,13 @@ from typing import Any
 from fastapi.testclient import TestClient
 from lethe.buffer.batch_rows import BatchRow
 from lethe_gateway.app import create_app
-from lethe_gateway.freshness import TableFreshness
+from lethe_gateway.etags import TableFreshness
 from lethe_gateway.identity.caller import Caller, Right
 from lethe_gateway.problems import Kind, Problem, not_found, unauthenticated
-from lethe_gateway.resources.reader import ResourcePage
+from lethe_gateway.resources.client import ResourcePage
 from lethe_gateway.services import Services
 from lethe_gateway.settings import Settings
-from lethe_gateway.tables.records import BatchFacts, BatchQuery, KnownErasure, micros
-from lethe_gateway.tables.target import Target
+from lethe_gateway.tables.records import BatchFacts, BatchQuery, KnownErasure, Target, micros
 from lethe_operator.kube import ResourceKind
 
 from tests.support.builders import NOW

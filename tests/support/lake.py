@@ -14,7 +14,7 @@ from lethe.base import names
 from lethe.base.ids import batch_folder
 from lethe.contract.result import Progress
 from lethe.iceberg import catalogs
-from lethe_spark.ingest.ingest import BatchSource
+from lethe_spark.ingest import BatchSource
 from pyiceberg.catalog import Catalog
 
 from tests.support.buffers import batches_in

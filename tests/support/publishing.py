@@ -6,20 +6,18 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow  # noqa: F401 - PyIceberg's FileIO
+from lethe import ledger_store
 from lethe.iceberg.facts import TableFacts
 from lethe.ledger.ledger import BatchEntry, Delta, RequestEntry
 from lethe.ledger.lineage import Snapshot
 from lethe.ledger.tombstone import Tombstone
-from lethe.ledger_store import store as ledger_store
 from lethe.storage.local_store import LocalStore
-from lethe_operator.decide.publishing.cloud_event import CloudEvent
-from lethe_operator.decide.publishing.event_types import EventType, TableOf
-from lethe_operator.decide.publishing.moves import line_of
-from lethe_operator.decide.publishing.numbering import Origin
+from lethe_operator.decide.publishing.cursor import line_of
+from lethe_operator.decide.publishing.events import CloudEvent, EventType, Origin, TableOf
 from lethe_operator.publish.cursor_files import CursorFiles
 from lethe_operator.publish.feed import Feed, FeedState, OpenTable
 from lethe_operator.publish.ledger_changes import LedgerVersions
-from lethe_operator.publish.sinks.sink import SinkError
+from lethe_operator.publish.sinks.http import SinkError
 from lethe_operator.resources.publishing import StartedFrom
 from pyiceberg.io import FileIO, load_file_io
 

@@ -5,8 +5,8 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from lethe.buffer.batch import BufferedBatch
 from lethe.buffer.digest import BufferDigest, digest
+from lethe.buffer.layout import BufferedBatch
 from lethe.contract.result import AnyRunResult, RequestResult
 from lethe.contract.run import RunSpec, VacuumSpec
 from lethe.ledger.ledger import BufferedObject, Ledger

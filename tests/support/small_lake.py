@@ -8,20 +8,20 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+from lethe import ledger_store
 from lethe.base import names
-from lethe.buffer.batch import BufferedBatch
+from lethe.buffer.layout import BufferedBatch
 from lethe.contract.result import RequestResult, RestatementPlan
 from lethe.contract.run import RunPointer, RunSpec, is_pointer, parse_run
 from lethe.iceberg import run_documents
 from lethe.iceberg.facts import observe
 from lethe.ledger.ledger import BatchEntry, Delta, Ledger
-from lethe.ledger_store import store as ledger_store
 from lethe_operator.build.names import shared
 from lethe_operator.kube import CONFIG_MAPS, DATASETS, JOBS, RESTATEMENTS, Document
 from lethe_operator.reconcile import Reconciler, utc_now
 from lethe_operator.resources.common import KEY_PREFIX_LENGTH, LABEL_RUN_ID, RESULT_KEY, RUN_KEY
 from lethe_operator.work_queue import Key
-from lethe_spark.run.result import for_config_map
+from lethe_spark.run.progress import for_config_map
 from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 

@@ -10,7 +10,7 @@ from typing import Any
 import yaml
 from lethe.contract.result import Phase, Progress, RequestResult, RestatementPlan
 from lethe_operator.decide.dataset import decide, without_dataset
-from lethe_operator.decide.vacuum.policy_status import own
+from lethe_operator.decide.vacuum.status import own
 from lethe_operator.resources.dataset import Dataset
 from lethe_operator.resources.observed import Attempt, AttemptState, NoTable, ObservedRun, Unavailable
 from lethe_operator.resources.restatement import NoList, Restatement

@@ -12,8 +12,8 @@ import pyarrow.parquet as pq
 from confluent_kafka import Producer, TopicPartition
 from lethe.base import names
 from lethe.base.ids import batch_id_of_folder
-from lethe_inlet.clusters import Cluster, Registry
 from lethe_inlet.serving import _kafka
+from lethe_inlet.settings import Cluster, Registry
 from lethe_inlet.source import Source
 from lethe_inlet.state import SourceState
 from lethe_operator.resources.dataset import parse_dataset

@@ -8,11 +8,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import yaml
+from lethe import ledger_store
 from lethe.iceberg.facts import TableFacts, observe
 from lethe.ledger.ledger import BatchEntry, Delta
-from lethe.ledger.summary import summary
+from lethe.ledger.lineage import summary
 from lethe.ledger.tombstone import META_PARTITIONS, Tombstone
-from lethe.ledger_store import store as ledger_store
 from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.io.pyarrow import _dataframe_to_data_files
 from pyiceberg.table import Table

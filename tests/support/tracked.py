@@ -4,11 +4,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from lethe.batches_table import files as tracking_files
-from lethe.batches_table import table as tracking
+from lethe import batches_table as tracking
+from lethe import batches_table as tracking_files
+from lethe import ledger_store
 from lethe.buffer.batch_rows import row_of
 from lethe.iceberg.facts import observe
-from lethe.ledger_store import store as ledger_store
 from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 

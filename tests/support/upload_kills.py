@@ -14,8 +14,7 @@ from lethe.storage.object_store import open_store
 from lethe_gateway.problems import Kind, Problem
 from lethe_gateway.uploads import check
 from lethe_gateway.uploads.buffers import Buffer, Buffers, KnownTable
-from lethe_gateway.uploads.manifest import FileEntry, upload_id
-from lethe_gateway.uploads.records import UploadState
+from lethe_gateway.uploads.manifest import FileEntry, UploadState, upload_id
 from lethe_gateway.uploads.store import Uploads
 
 from tests.support.buffers import batches_in

@@ -13,8 +13,7 @@ import pytest
 from lethe_gateway.problems import Kind, Problem
 from lethe_gateway.settings import UploadSettings
 from lethe_gateway.uploads.buffers import Buffer, Buffers
-from lethe_gateway.uploads.manifest import FileEntry, upload_id
-from lethe_gateway.uploads.records import FileState, UploadView
+from lethe_gateway.uploads.manifest import FileEntry, FileState, UploadView, upload_id
 from lethe_gateway.uploads.store import Uploads
 from lethe_operator.resources.boundaries import Boundaries
 from pyiceberg.catalog import Catalog

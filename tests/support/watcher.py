@@ -13,11 +13,10 @@ from typing import Any
 
 import kopf
 import kubernetes.client
-from lethe_operator.handlers.relist import Relists
-from lethe_operator.handlers.watch_events import WatchEvents
-from lethe_operator.health import OperatorHealth
+from lethe_operator.handlers import Relists, WatchEvents
 from lethe_operator.kube import RESTATEMENTS, Kube, ResourceKind
 from lethe_operator.observe.objects import Objects
+from lethe_operator.probes import OperatorHealth
 from lethe_operator.watching import NoMemories, kopf_settings, watch
 from lethe_operator.work_queue import Key, WorkQueue
 

@@ -8,13 +8,21 @@ from typing import Any
 
 import pytest
 import yaml
-from lethe.contract.kind import RunFamily, RunKind
-from lethe.contract.operation import Operation
 from lethe.contract.result import RequestResult
 from lethe.contract.run import AllowedOperation, parse_run
-from lethe.contract.settings import BufferLayout, ConsolidationMode, Deletes, FileFormat, NativeDeletes, SchemaEvolution
-from lethe_operator.decide.restatement.assessment import RestatementPhase
-from lethe_operator.resources.launcher import Launcher
+from lethe.contract.settings import (
+    BufferLayout,
+    ConsolidationMode,
+    Deletes,
+    FileFormat,
+    NativeDeletes,
+    Operation,
+    RunFamily,
+    RunKind,
+    SchemaEvolution,
+)
+from lethe_operator.decide.restatement.outcome import RestatementPhase
+from lethe_operator.resources.common import Launcher
 from lethe_operator.resources.observed import kind_of
 
 from tests.support.builders import a_run

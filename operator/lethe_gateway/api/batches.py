@@ -16,30 +16,27 @@ from lethe_gateway.answers import answer, responses
 from lethe_gateway.api.documents import (
     BatchAnswer,
     BatchPage,
-    ErasureAnswer,
-    ErasurePage,
-    ErasureRecord,
-    batch_answer,
-    batch_summary,
-    erasure_summary,
-)
-from lethe_gateway.api.parameters import (
     CallerOf,
     Cursor,
     DatasetName,
+    ErasureAnswer,
+    ErasurePage,
+    ErasureRecord,
     Limit,
     Namespace,
     ResourceName,
     ServicesOf,
+    batch_answer,
+    batch_summary,
+    erasure_summary,
     utc,
 )
 from lethe_gateway.lookup import readable
 from lethe_gateway.problems import Kind, not_found
 from lethe_gateway.services import Services
-from lethe_gateway.tables.records import BatchQuery, KnownErasure, Position, micros
+from lethe_gateway.tables.records import BatchQuery, KnownErasure, Position, Target, micros
 from lethe_gateway.tables.schema import BatchState
 from lethe_gateway.tables.store import TableView
-from lethe_gateway.tables.target import Target
 
 router = APIRouter(tags=["batches"])
 MAX_RECORD_BYTES: Final = 16 << 20

@@ -1,34 +1,36 @@
-"""Routes of namespaces, Datasets, their runs and their vacuums. All information is in resources."""
+"""Routes of namespaces, Datasets, their runs and their vacuums. All information is in resources.
+
+The route of changes: server-sent events.
+"""
 
 from collections.abc import Mapping
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Query, Request
+from fastapi import APIRouter, Header, Query, Request, Response
 from lethe_operator.kube import DATASETS, VACUUM_POLICIES
 
 from lethe_gateway.answers import answer, responses
 from lethe_gateway.api.documents import (
+    CallerOf,
+    Cursor,
     DatasetAnswer,
+    DatasetName,
     DatasetPage,
+    Limit,
+    Namespace,
     NamespaceList,
     RunPage,
+    ServicesOf,
     VacuumPage,
     VacuumPolicyPage,
 )
-from lethe_gateway.api.parameters import (
-    CallerOf,
-    Cursor,
-    DatasetName,
-    Limit,
-    Namespace,
-    ServicesOf,
-)
 from lethe_gateway.identity.caller import Right
-from lethe_gateway.lookup import dataset_resource, resource_freshness, scanned
+from lethe_gateway.lookup import dataset_resource, require_namespace, resource_freshness, scanned
 from lethe_gateway.problems import Kind
-from lethe_gateway.resources.datasets import dataset_of, summary_of
-from lethe_gateway.resources.runs import is_active, runs_of
+from lethe_gateway.resources.changes import KINDS, Place, place_of, text_of
+from lethe_gateway.resources.datasets import dataset_of, is_active, runs_of, summary_of
 from lethe_gateway.resources.vacuums import policy_of, vacuum_of
+from lethe_gateway.streaming import ChangeStream, EventStreamResponse
 
 router = APIRouter(tags=["datasets"])
 _LIST = responses(Kind.CURSOR_EXPIRED)
@@ -131,3 +133,37 @@ def list_vacuum_policies(
     """List the VacuumPolicies of a namespace: windows, approval, and when vacuums ran."""
     found = scanned(services, caller, VACUUM_POLICIES, namespace, (limit, cursor, {}), lambda d: [policy_of(d)])
     return answer(request, VacuumPolicyPage(**found))  # type: ignore[return-value]
+
+
+changes_router = APIRouter(tags=["changes"])
+_RESPONSES = {
+    **{k: v for k, v in responses().items() if k != 304},
+    200: {
+        "description": "Events: `ready`, `dataset`, `restatement`, `run`, `reset`, `end`.",
+        "content": {"text/event-stream": {"schema": {"type": "string"}}},
+    },
+}
+
+
+@changes_router.get("/v1/namespaces/{namespace}/changes", response_class=Response, responses=_RESPONSES)
+def follow_changes(
+    services: ServicesOf,
+    caller: CallerOf,
+    namespace: Namespace,
+    dataset: Annotated[str, Query(max_length=253, description="Only what concerns this Dataset.")] = "",
+    last_event_id: Annotated[
+        str, Header(alias="Last-Event-ID", max_length=41, description="Continue after this event.")
+    ] = "",
+) -> Response:
+    """Follow the changes of Datasets, Restatements and runs of a namespace.
+
+    Needs the rights to list and watch Datasets and Restatements. The stream begins with the event `ready`. A new stream continues
+    after the id of this or a later event.
+    """
+    require_namespace(services, namespace)
+    place = place_of(last_event_id) if last_event_id else None
+    # Also with a place to continue from: now is the time to answer 404.
+    versions = [services.resources.page(caller, kind, namespace, "", 1).version for kind in KINDS]
+    place = place or Place(*versions)
+    stream = ChangeStream(services, caller, namespace, dataset, place)
+    return EventStreamResponse(stream, text_of("ready", {"namespace": namespace}, place.id))

@@ -7,13 +7,14 @@ from fastapi import APIRouter, Query, Request
 from lethe_operator.kube import RESTATEMENTS
 
 from lethe_gateway.answers import answer, responses
-from lethe_gateway.api.documents import RestatementAnswer, RestatementPage
-from lethe_gateway.api.parameters import (
+from lethe_gateway.api.documents import (
     CallerOf,
     Cursor,
     Limit,
     Namespace,
     ResourceName,
+    RestatementAnswer,
+    RestatementPage,
     ServicesOf,
 )
 from lethe_gateway.lookup import require_namespace, resource_freshness, scanned

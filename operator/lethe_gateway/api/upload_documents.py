@@ -7,9 +7,19 @@ from pydantic import ConfigDict, Field, field_validator
 from pydantic.alias_generators import to_camel
 
 from lethe_gateway.api.documents import Page
-from lethe_gateway.document import Document
-from lethe_gateway.uploads.manifest import MAX_PATH_LENGTH, PATH, SHA256, FileEntry, is_path
-from lethe_gateway.uploads.records import FileState, FileView, PartUrl, UploadState, UploadView
+from lethe_gateway.problems import Document
+from lethe_gateway.uploads.manifest import (
+    MAX_PATH_LENGTH,
+    PATH,
+    SHA256,
+    FileEntry,
+    FileState,
+    FileView,
+    PartUrl,
+    UploadState,
+    UploadView,
+    is_path,
+)
 
 MAX_FILE_BYTES = 5 * 2**40
 FILES_AT_MOST = 10_000

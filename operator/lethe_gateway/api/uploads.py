@@ -9,7 +9,7 @@ from starlette.concurrency import run_in_threadpool
 
 from lethe_gateway import paging
 from lethe_gateway.answers import responses
-from lethe_gateway.api.parameters import CallerOf, Cursor, DatasetName, Limit, Namespace, ServicesOf
+from lethe_gateway.api.documents import CallerOf, Cursor, DatasetName, Limit, Namespace, ServicesOf
 from lethe_gateway.api.upload_documents import (
     CompleteRequest,
     PartsRequest,
@@ -21,10 +21,9 @@ from lethe_gateway.api.upload_documents import (
     summary_of,
     upload_of,
 )
-from lethe_gateway.document import Document
 from lethe_gateway.identity.caller import Caller, Right
 from lethe_gateway.lookup import dataset_resource, require
-from lethe_gateway.problems import FieldError, Kind, Problem
+from lethe_gateway.problems import Document, FieldError, Kind, Problem
 from lethe_gateway.services import Services
 from lethe_gateway.uploads.buffers import Buffer, problem_of
 from lethe_gateway.uploads.manifest import UPLOAD_ID

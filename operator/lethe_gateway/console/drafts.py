@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from lethe.contract.operation import Operation
+from lethe.contract.settings import Operation
 from lethe_operator.resources import manifests
 from lethe_operator.resources.manifests import Note
 

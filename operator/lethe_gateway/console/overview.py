@@ -7,7 +7,7 @@ from typing import Annotated, Final, Literal
 from fastapi import APIRouter, Query, Request, Response
 from lethe_operator.kube import DATASETS, RESTATEMENTS
 
-from lethe_gateway.api.parameters import CallerOf, Cursor, Namespace, ServicesOf
+from lethe_gateway.api.documents import CallerOf, Cursor, Namespace, ServicesOf
 from lethe_gateway.console import attention, pages
 from lethe_gateway.console.attention import Attention
 from lethe_gateway.identity.caller import Caller, Right

@@ -1,17 +1,19 @@
 """Pages from templates, and the headers that every page has. I/O: templates, which are read once.
 
 A page works without JavaScript. With it, the part `#live` of a page that shows something in progress is fetched again.
+
+Reads forms. I/O: the body of a request.
 """
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from http import HTTPStatus
 from importlib.resources import files
-from typing import Any, Final
-from urllib.parse import quote, urlencode
+from typing import Annotated, Any, Final
+from urllib.parse import parse_qs, quote, urlencode
 
+from fastapi import Depends, Request
 from jinja2 import Environment, PackageLoader, StrictUndefined
-from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.types import Scope
 
@@ -19,6 +21,29 @@ from lethe_gateway.console import sessions, text
 from lethe_gateway.identity.caller import Caller
 from lethe_gateway.problems import Kind, Problem
 from lethe_gateway.services import Services
+
+Form = Mapping[str, Sequence[str]]
+_TYPE: Final = "application/x-www-form-urlencoded"
+FIELDS_AT_MOST: Final = 2_000
+
+
+async def form_of(request: Request) -> Form:
+    """The fields of a form. Raises: Problem (`invalid-request`, `forbidden`)."""
+    caller: Caller | None = request.scope.get("lethe.caller")
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    try:
+        if kind != _TYPE:
+            raise ValueError
+        body = (await request.body()).decode("ascii")
+        found = parse_qs(body, keep_blank_values=True, errors="strict", max_num_fields=FIELDS_AT_MOST)
+    except ValueError:
+        raise Problem(Kind.INVALID_REQUEST, "The form cannot be read. Load the page again.") from None
+    sessions.require_own_form(request.scope, found, caller.token if caller is not None else None)
+    return found
+
+
+FormOf = Annotated[Form, Depends(form_of)]
+
 
 # Everything comes from this server, and nothing in a page is a script or a style.
 CONTENT_SECURITY_POLICY: Final = (

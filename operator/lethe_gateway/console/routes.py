@@ -2,7 +2,9 @@
 
 from typing import Final
 
-from lethe_gateway.console import batches, datasets, erasures, login, overview, restatements, vacuums
+from lethe_gateway.console import datasets, login, overview, restatements, vacuums
+from lethe_gateway.console import datasets as batches
+from lethe_gateway.console import restatements as erasures
 
 ROUTERS: Final = (
     login.router,

@@ -12,8 +12,7 @@ from ipaddress import ip_address
 from typing import Final
 from urllib.parse import urlsplit
 
-from starlette.requests import Request
-from starlette.responses import Response
+from fastapi import Request, Response
 from starlette.types import Scope
 
 from lethe_gateway.addresses import is_from_proxy

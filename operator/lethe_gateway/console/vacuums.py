@@ -8,9 +8,9 @@ from lethe_operator.kube import DATASETS, VACUUM_POLICIES
 from lethe_operator.resources.common import APPROVE, VACUUM_NOW
 from lethe_operator.resources.manifests import vacuum_now
 
-from lethe_gateway.api.parameters import CallerOf, Cursor, DatasetName, Namespace, ServicesOf
+from lethe_gateway.api.documents import CallerOf, Cursor, DatasetName, Namespace, ServicesOf
 from lethe_gateway.console import pages
-from lethe_gateway.console.forms import FormOf
+from lethe_gateway.console.pages import FormOf
 from lethe_gateway.identity.caller import Caller, Right
 from lethe_gateway.lookup import dataset_resource, scanned
 from lethe_gateway.problems import Kind, Problem

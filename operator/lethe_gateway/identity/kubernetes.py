@@ -1,14 +1,20 @@
-"""Identity by TokenReview, rights by SubjectAccessReview. I/O: the API server, as the gateway's own ServiceAccount."""
+"""Identity by TokenReview, rights by SubjectAccessReview. I/O: the API server, as the gateway's own ServiceAccount.
 
+Identity for `lethe local`: one token, in a file that only its owner can read. Its owner may do everything. I/O: the file.
+"""
+
+import hmac
+import stat
 import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any, TypeAlias
 
 from lethe_operator.kube import ACCESS_REVIEWS, TOKEN_REVIEWS, Document, Kube, KubeError
 
-from lethe_gateway.identity.cache import ShortCache
-from lethe_gateway.identity.caller import GROUP, Caller, Right, digest_of
+from lethe_gateway.identity.caller import GROUP, Caller, Right, ShortCache, digest_of
 from lethe_gateway.problems import Kind, Problem, unauthenticated
+from lethe_gateway.settings import InvalidSettings
 
 # What was rejected is asked again sooner: a right may just have been granted.
 REJECTED_SECONDS = 2.0
@@ -114,3 +120,41 @@ class KubernetesIdentity:
                 retry_after_seconds=2,
             ) from e
         return dict(answer.get("status") or {})
+
+
+class OneToken:
+    """Reads the file for each request, so a new token counts at once."""
+
+    def __init__(self, file: Path) -> None:
+        """Raises: InvalidSettings, if the file cannot be read, is empty, or can be read by others."""
+        self._file = file
+        try:
+            mode = file.stat().st_mode
+            token = self._token()
+        except OSError as e:
+            raise InvalidSettings(
+                f"LETHE_GATEWAY_TOKEN_FILE names {file}, which cannot be read ({e.strerror})"
+            ) from None
+        if mode & (stat.S_IRWXG | stat.S_IRWXO):
+            raise InvalidSettings(f"LETHE_GATEWAY_TOKEN_FILE: others can read {file}. Run: chmod 600 {file}")
+        if not token:
+            raise InvalidSettings(f"LETHE_GATEWAY_TOKEN_FILE: {file} is empty. Write a token into it.")
+
+    def authenticate(self, token: str) -> Caller:
+        """Raises: Problem (`unauthenticated`)."""
+        try:
+            valid = self._token()
+        except OSError:
+            raise unauthenticated() from None
+        if not valid or not hmac.compare_digest(token.encode("utf-8", "surrogateescape"), valid.encode()):
+            raise unauthenticated()
+        return Caller("lethe-local", token=token)
+
+    def remembered(self, token: str) -> Caller | None:  # noqa: ARG002
+        return None
+
+    def may(self, caller: Caller, right: Right) -> bool:  # noqa: ARG002
+        return True
+
+    def _token(self) -> str:
+        return self._file.read_text().strip()

@@ -12,10 +12,9 @@ from typing import Any, Final
 
 from lethe_operator.kube import DATASETS, RESTATEMENTS, ResourceKind
 
-from lethe_gateway.document import Document
-from lethe_gateway.problems import Kind, Problem
+from lethe_gateway.problems import Document, Kind, Problem
 from lethe_gateway.resources import datasets, restatements
-from lethe_gateway.resources.runs import Run, is_active, runs_of
+from lethe_gateway.resources.datasets import Run, is_active, runs_of
 
 KINDS: Final = (DATASETS, RESTATEMENTS)
 _ID: Final = re.compile(r"([0-9]{1,20})-([0-9]{1,20})")

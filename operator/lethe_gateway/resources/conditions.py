@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic import Field
 
-from lethe_gateway.document import Document
+from lethe_gateway.problems import Document
 
 
 class Condition(Document):

@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic import Field
 
-from lethe_gateway.document import Document
+from lethe_gateway.problems import Document
 from lethe_gateway.resources.conditions import Condition, conditions_of
 
 

@@ -25,14 +25,13 @@ from lethe.base import names
 from lethe.buffer.batch_rows import BatchRow
 from pyiceberg.io import FileIO
 
-from lethe_gateway.freshness import TableFreshness, commits_behind
+from lethe_gateway.etags import TableFreshness, commits_behind
 from lethe_gateway.problems import Kind, Problem
 from lethe_gateway.settings import IndexSettings, InvalidSettings
-from lethe_gateway.tables import reading, writing
-from lethe_gateway.tables.errors import building, problem_of
-from lethe_gateway.tables.looking import bring_up_to_date, look
-from lethe_gateway.tables.records import BatchFacts, BatchQuery, IndexState, KnownErasure
-from lethe_gateway.tables.target import Target
+from lethe_gateway.tables import reading
+from lethe_gateway.tables import reading as writing
+from lethe_gateway.tables.looking import bring_up_to_date, building, look, problem_of
+from lethe_gateway.tables.records import BatchFacts, BatchQuery, IndexState, KnownErasure, Target
 
 log = logging.getLogger(__name__)
 

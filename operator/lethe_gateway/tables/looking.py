@@ -1,4 +1,7 @@
-"""Looks at a table, its table of batches and its ledger, and lets an index show what they say. I/O."""
+"""Looks at a table, its table of batches and its ledger, and lets an index show what they say. I/O.
+
+What the errors of tables mean for a caller. Pure.
+"""
 
 import gc
 import sqlite3
@@ -8,22 +11,72 @@ from pathlib import Path
 from typing import Final
 
 import pyarrow as pa
+from lethe import batches_table as tracking
+from lethe import ledger_store
 from lethe.base import names
-from lethe.base.errors import InputError
-from lethe.batches_table import table as tracking
-from lethe.batches_table.files import TrackingFile, files_of
+from lethe.base.errors import InputError, LetheError, TransientError
+from lethe.batches_table import TrackingFile, files_of
 from lethe.iceberg import catalogs
 from lethe.iceberg.facts import TableFacts, observe
+from lethe.iceberg.views import TableIsView
 from lethe.ledger.ledger import Ledger
-from lethe.ledger_store import store as ledger_store
 from pyiceberg.catalog import Catalog
+from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
 from pyiceberg.io import FileIO
 from pyiceberg.table import Table
 
-from lethe_gateway.tables import reading, writing
-from lethe_gateway.tables.errors import no_table, not_tracked
-from lethe_gateway.tables.records import IndexState
-from lethe_gateway.tables.target import Target
+from lethe_gateway.problems import Kind, Problem
+from lethe_gateway.tables import reading
+from lethe_gateway.tables import reading as writing
+from lethe_gateway.tables.records import IndexState, Target
+
+
+def problem_of(error: Exception, target: Target) -> Problem:
+    """Errors of catalogs and stores appear with their type only: their messages may contain credentials."""
+    if isinstance(error, Problem):
+        return error
+    if isinstance(error, NoSuchTableError | NoSuchNamespaceError | TableIsView):
+        return no_table(target)
+    if isinstance(error, InputError) and error.reason == "UnknownCatalog":  # its message names all others
+        return Problem(
+            Kind.TABLE_UNREADABLE,
+            f"The gateway has no catalog {target.catalog!r}. Correct spec.table.catalog, or ask the administrator to add it.",
+        )
+    if isinstance(error, InputError):
+        return Problem(Kind.TABLE_UNREADABLE, f"{error.reason}: {error.message}")
+    if isinstance(error, LetheError) and not isinstance(error, TransientError):
+        return Problem(Kind.TABLE_UNREADABLE, f"{error.reason}: {error.message}")
+    return Problem(
+        Kind.CATALOG_AWAY,
+        f"The catalog or the store of {target} does not answer ({type(error).__name__}). Try again later.",
+        retry_after_seconds=5,
+    )
+
+
+def no_table(target: Target) -> Problem:
+    """The same for a table that does not exist and for that of another Dataset: the author of a Dataset may name any table."""
+    return Problem(
+        Kind.NO_TABLE,
+        f"The table {target} does not exist, or does not belong to this Dataset (table property lethe.dataset). It does after "
+        "the first run of the Dataset; the condition Ready of the Dataset says what prevents one.",
+    )
+
+
+def not_tracked(target: Target, why: str) -> Problem:
+    return Problem(
+        Kind.NOT_TRACKED,
+        f"{why} The runs of the Dataset create and update {target}_batches, unless spec.batchTracking.enabled is false. "
+        f"`lethe track {target}` does it at once.",
+    )
+
+
+def building(rows: int) -> Problem:
+    return Problem(
+        Kind.INDEX_BUILDING,
+        f"The first request for a table builds an index of its batches; {rows:,} are in it so far. Try again soon.",
+        retry_after_seconds=5,
+    )
+
 
 # With so many new rows, building the index again is faster than changing it.
 REBUILD_ROWS: Final = 400_000

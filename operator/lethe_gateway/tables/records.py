@@ -1,13 +1,51 @@
-"""What an index says of batches, restatements and erasures. Pure."""
+"""What an index says of batches, restatements and erasures. Pure.
 
+The table of a Dataset, as a value. Pure.
+
+The history of one batch, from what the table of batches and the ledger say. Pure.
+
+A ledger keeps the last state of a batch, the Restatement that set it, and its tombstone. Times of commits and of vacuums come
+from the snapshots that the table retains. Of what has expired, the time is unknown, and absent.
+"""
+
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Final
+from enum import StrEnum
+from typing import Any, Final, assert_never
 
-from lethe.buffer.batch_rows import BatchRow
+from lethe.buffer.batch_rows import BUFFERED, BatchRow
 from lethe.contract.result import RequestResult
 from lethe.ledger.erasure import Erasure
-from pydantic import BaseModel, ConfigDict
+from lethe.ledger.ledger import BatchState
+from lethe.restatement.record import name_of
+from pydantic import BaseModel, ConfigDict, Field
+
+from lethe_gateway.problems import Document, Kind, Problem
+
+
+@dataclass(frozen=True)
+class Target:
+    """Which table to open, and whose it must be."""
+
+    catalog: str
+    name: str  # "namespace.table"
+    claim: str  # "<kubernetes namespace>/<Dataset>": the value of the table property lethe.dataset
+    batch_column: str
+
+    def __str__(self) -> str:
+        return f"{self.catalog}.{self.name}"
+
+
+def target_of(dataset: Mapping[str, Any]) -> Target:
+    """Raises: Problem (`no-table`), for a spec that names no table."""
+    metadata, spec = dataset["metadata"], dataset.get("spec") or {}
+    table = spec.get("table") or {}
+    if not all(isinstance(table.get(k), str) for k in ("catalog", "name")):
+        raise Problem(Kind.NO_TABLE, "spec.table of the Dataset names no table. Correct the Dataset.")
+    claim = f"{metadata.get('namespace', '')}/{metadata['name']}"
+    return Target(table["catalog"], table["name"], claim, str(spec.get("batchColumn") or "batch_id"))
+
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)
@@ -97,3 +135,201 @@ class BatchFacts:
     request: RequestResult | None  # of the Restatement that set its state; None: none did
     erasure: Erasure | None  # open, of that Restatement; None: there is none
     shows_head: bool = True  # False: the state of the batch and the tombstone are of different ledgers
+
+
+class RestatementRef(Document):
+    """The Restatement that set the state of a batch."""
+
+    namespace: str = Field(description="The Kubernetes namespace.")
+    name: str = Field(description="The name of the Restatement. The resource may have been deleted.")
+    operation: str | None = Field(default=None, description="Replay, Revert, Erase or Undo.")
+    reason: str | None = Field(default=None, description="Why it was requested.")
+    ticket: str | None = Field(default=None, description="Where it was requested.")
+
+
+class PurgeState(StrEnum):
+    NONE = "None"  # nothing is to be purged
+    PENDING = "Pending"  # its rows are hidden, and still in data files
+    PARTLY = "Partly"  # a vacuum has removed some of them
+    DONE = "Done"  # no data file of the head has one of its rows
+    UNKNOWN = "Unknown"  # the table of batches does not show the ledger of the head
+
+
+class Purge(Document):
+    """Whether the rows of the batch have left the data files of the table."""
+
+    state: PurgeState = Field(description="None, Pending, Partly, Done or Unknown.")
+    evict_by_time: datetime | None = Field(default=None, description="When its bytes must be gone.")
+    time: datetime | None = Field(
+        default=None, description="When the vacuum was committed that purged it. Absent if that snapshot has expired."
+    )
+    snapshot_id: int | None = Field(default=None, description="The snapshot of that vacuum.")
+
+
+class ErasureState(StrEnum):
+    ROWS_IN_TABLE = "RowsInTable"  # data files of the head contain rows of it
+    BLOCKED = "Blocked"  # something keeps files with rows of it
+    NOT_VERIFIED = "NotVerified"  # it is purged; the storage has not been checked
+    VERIFIED = "Verified"  # a check found none of the files in the storage
+
+
+class BatchErasure(Document):
+    """Whether the bytes are gone from the storage, of a batch with a deadline."""
+
+    state: ErasureState = Field(description="RowsInTable, Blocked, NotVerified or Verified.")
+    due_time: datetime | None = Field(default=None, description="When the bytes must be gone.")
+    blocked_by: list[str] = Field(default_factory=list, description="The first things that keep files.")
+    blocked_by_count: int = Field(default=0, description="How many things keep files.")
+    verified_time: datetime | None = Field(default=None, description="When a check found none of the files.")
+    record: str | None = Field(default=None, description="The URI of the erasure record.")
+    record_sha256: str | None = Field(default=None, description="The SHA-256 of the record.")
+
+
+class EventType(StrEnum):
+    BUFFERED = "Buffered"
+    REFUSED = "Refused"
+    PROMOTED = "Promoted"
+    REVERTED = "Reverted"
+    REPLACED = "Replaced"
+    ERASED = "Erased"
+    PURGED = "Purged"
+    ERASURE_VERIFIED = "ErasureVerified"
+
+
+class Event(Document):
+    """One thing that happened to a batch."""
+
+    type: EventType = Field(description="What happened.")
+    time: datetime | None = Field(default=None, description="When. Absent if the snapshot with the time has expired.")
+    snapshot_id: int | None = Field(default=None, description="The commit.")
+    run_id: str | None = Field(default=None, description="The run.")
+    restatement: RestatementRef | None = Field(default=None, description="The Restatement that asked for it.")
+    replaced_by: str | None = Field(default=None, description="The batch that replaced it.")
+    reason: str | None = Field(default=None, description="Why it was refused, as one CamelCase word.")
+    message: str | None = Field(default=None, description="The same in words.")
+
+
+def restatement_ref(facts: BatchFacts) -> RestatementRef | None:
+    """None: no Restatement set the state of the batch."""
+    key = facts.row.restatement
+    if key is None:
+        return None
+    namespace, _, name = name_of(key).partition("/")
+    request = facts.request
+    provenance = request.provenance if request is not None else None
+    return RestatementRef(
+        namespace=namespace,
+        name=name,
+        operation=request.operation if request is not None else None,
+        reason=provenance.reason or None if provenance is not None else None,
+        ticket=provenance.ticket or None if provenance is not None else None,
+    )
+
+
+def purge_of(facts: BatchFacts) -> Purge:
+    row, tombstone = facts.row, facts.tombstone
+    if tombstone is not None:
+        state = PurgeState.PARTLY if tombstone.partly else PurgeState.PENDING
+        return Purge(state=state, evict_by_time=tombstone.evict_by or row.evict_by)
+    if not _is_taken_back(row) or row.rows is None:
+        return Purge(state=PurgeState.NONE, evict_by_time=row.evict_by)
+    if not facts.shows_head:  # an Undo or a rollback may have brought the rows back
+        return Purge(state=PurgeState.UNKNOWN, evict_by_time=row.evict_by)
+    by = facts.purge
+    return Purge(
+        state=PurgeState.DONE,
+        evict_by_time=row.evict_by,
+        time=by.time if by is not None else None,
+        snapshot_id=by.snapshot_id if by is not None else None,
+    )
+
+
+def erasure_of(facts: BatchFacts) -> BatchErasure | None:
+    """None: no Restatement asked for the erasure of its bytes."""
+    pending, request = facts.erasure, facts.request
+    if pending is not None:
+        return BatchErasure(
+            state=open_state(pending),
+            due_time=pending.evict_by,
+            blocked_by=[str(b) for b in pending.blockers],
+            blocked_by_count=pending.blockers_count,
+        )
+    outcome = request.erasure if request is not None else None
+    if outcome is None or outcome.verified_time is None:
+        return None
+    return BatchErasure(
+        state=ErasureState.VERIFIED,
+        due_time=facts.row.evict_by,
+        verified_time=outcome.verified_time,
+        record=outcome.record or None,
+        record_sha256=outcome.record_sha256 or None,
+    )
+
+
+def open_state(pending: Erasure) -> ErasureState:
+    if not pending.is_purged:
+        return ErasureState.ROWS_IN_TABLE
+    return ErasureState.BLOCKED if pending.blockers_count else ErasureState.NOT_VERIFIED
+
+
+def history_of(facts: BatchFacts) -> list[Event]:
+    """What happened to a batch, the oldest first."""
+    row, by = facts.row, restatement_ref(facts)
+    if row.state == BUFFERED:
+        return [Event(type=EventType.BUFFERED, time=row.state_time)]
+    found: list[Event] = []
+    match BatchState(row.state):
+        case BatchState.REFUSED:
+            found.append(
+                Event(
+                    type=EventType.REFUSED,
+                    time=row.state_time,
+                    run_id=row.run_id,
+                    reason=row.refusal_reason,
+                    message=row.refusal_message,
+                )
+            )
+        case BatchState.PROMOTED:
+            time = facts.promoted_time or row.state_time
+            found.append(
+                Event(
+                    type=EventType.PROMOTED, time=time, snapshot_id=row.snapshot_id, run_id=row.run_id, restatement=by
+                )
+            )
+        case BatchState.REVERTED | BatchState.REPLACED | BatchState.ERASED as state:
+            if row.rows is not None:  # otherwise it was taken back before it could be promoted
+                found.append(Event(type=EventType.PROMOTED, time=facts.promoted_time, snapshot_id=row.snapshot_id))
+            found.append(
+                Event(
+                    type=EventType(state.value.capitalize()),
+                    time=row.state_time,
+                    snapshot_id=_snapshot_of_request(facts),
+                    run_id=row.run_id,
+                    restatement=by,
+                    replaced_by=row.replaced_by,
+                )
+            )
+            found += _after_taken_back(facts)
+        case _ as never:
+            assert_never(never)
+    return found
+
+
+def _after_taken_back(facts: BatchFacts) -> list[Event]:
+    found: list[Event] = []
+    purge, erasure = purge_of(facts), erasure_of(facts)
+    if purge.state is PurgeState.DONE:
+        found.append(Event(type=EventType.PURGED, time=purge.time, snapshot_id=purge.snapshot_id))
+    if erasure is not None and erasure.state is ErasureState.VERIFIED:
+        found.append(Event(type=EventType.ERASURE_VERIFIED, time=erasure.verified_time))
+    return found
+
+
+def _snapshot_of_request(facts: BatchFacts) -> int | None:
+    if facts.request is not None:
+        return facts.request.snapshot_id
+    return facts.row.snapshot_id if facts.row.rows is None else None
+
+
+def _is_taken_back(row: BatchRow) -> bool:
+    return row.state in (BatchState.REVERTED, BatchState.REPLACED, BatchState.ERASED)

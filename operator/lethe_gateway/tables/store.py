@@ -6,9 +6,8 @@ from typing import Protocol
 
 from lethe.buffer.batch_rows import BatchRow
 
-from lethe_gateway.freshness import TableFreshness
-from lethe_gateway.tables.records import BatchFacts, BatchQuery, KnownErasure
-from lethe_gateway.tables.target import Target
+from lethe_gateway.etags import TableFreshness
+from lethe_gateway.tables.records import BatchFacts, BatchQuery, KnownErasure, Target
 
 
 class TableView(Protocol):

@@ -11,18 +11,16 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from lethe import ledger_store
 from lethe.base import names
 from lethe.base.errors import InputError, LetheError
-from lethe.guards import rejections as guards
+from lethe.guards import claim as guards
 from lethe.guards.boundary import Outside, outside_names, outside_uri
-from lethe.guards.claim import Owner
-from lethe.guards.rejections import Contents, buffer_rejection
+from lethe.guards.claim import Contents, Owner, buffer_rejection
 from lethe.iceberg import catalogs
 from lethe.iceberg.facts import observe
 from lethe.iceberg.views import TableIsView
-from lethe.ledger.ledger import BatchEntry, Ledger
-from lethe.ledger.parts import get_many
-from lethe.ledger_store import store as ledger_store
+from lethe.ledger.ledger import BatchEntry, Ledger, get_many
 from lethe.storage.object_store import ObjectStore, open_store
 from lethe.storage.surroundings import around
 from lethe.uri import names_place

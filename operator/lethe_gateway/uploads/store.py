@@ -16,21 +16,31 @@ from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from lethe.base.errors import InputError
-from lethe.buffer.batch import ListedObject
+from lethe.buffer.layout import ListedObject
 from lethe.buffer.upload import Known, judge_entry
-from lethe.storage.s3_uploads import S3Uploads, part_bytes_of, part_sizes
+from lethe.storage.s3 import S3Uploads, part_bytes_of, part_sizes
 from lethe.uri import Backend, backend_of
 
 from lethe_gateway.problems import FieldError, Kind, Problem, not_found
 from lethe_gateway.settings import UploadSettings
 from lethe_gateway.uploads import check, opening, stored
 from lethe_gateway.uploads.buffers import Buffer
-from lethe_gateway.uploads.checksums import Checksums, differing_digest
-from lethe_gateway.uploads.counting import OpenUploads
-from lethe_gateway.uploads.finishing import finish
-from lethe_gateway.uploads.manifest import DATA, OUTCOME, PUBLISHED, FileEntry, Outcome, expires, record_folder
-from lethe_gateway.uploads.opening import Record
-from lethe_gateway.uploads.records import FileState, FileView, PartUrl, UploadState, UploadView
+from lethe_gateway.uploads.manifest import (
+    DATA,
+    OUTCOME,
+    PUBLISHED,
+    FileEntry,
+    FileState,
+    FileView,
+    Outcome,
+    PartUrl,
+    UploadState,
+    UploadView,
+    expires,
+    record_folder,
+)
+from lethe_gateway.uploads.opening import OpenUploads, Record
+from lethe_gateway.uploads.stored import Checksums, differing_digest, finish
 
 log = logging.getLogger(__name__)
 

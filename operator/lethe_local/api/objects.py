@@ -1,23 +1,170 @@
 """What requests do to objects: names, versions, merge patches, subresources, owners. I/O: the store.
 
 As the Kubernetes API server does it, as far as Lethe and kubectl need it.
+
+Answers of the API that are errors, as the Kubernetes API server gives them. Pure.
+
+The kinds of objects that the API has. Pure, apart from reading the definitions of Lethe's own kinds.
+
+Label selectors of requests: `a=b,c!=d,e,!f,g in (x,y)`. Pure.
 """
 
 import json
+import re
 import secrets
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Final
+from importlib.resources import files
+from typing import Any, Final
 
-from lethe_operator.kube import JOBS, PODS
+import yaml
+from lethe_operator.kube import (
+    CONFIG_MAPS,
+    EVENTS,
+    JOBS,
+    LEASES,
+    NAMESPACES,
+    PODS,
+    ROLE_BINDINGS,
+    ROLES,
+    SERVICE_ACCOUNTS,
+    ResourceKind,
+)
 
-from lethe_local.api import errors
-from lethe_local.api.kinds import Kind, kinds
-from lethe_local.api.merge import merged
-from lethe_local.api.selectors import matches
+from lethe_local.admission import Definition, Invalid, Undecodable, admitted, definition_of
+from lethe_local.api.patches import merged
 from lethe_local.api.store import ChangeType, Json, Store, Transaction
-from lethe_local.schema.admission import Invalid, Undecodable, admitted
+
+
+class ApiError(Exception):
+    """An answer with a status of 400 or more."""
+
+    def __init__(self, status: int, reason: str, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+        self.reason = reason
+        self.message = message
+
+    @property
+    def document(self) -> dict[str, Any]:
+        """The body of the answer: an object of kind Status."""
+        return {
+            "kind": "Status",
+            "apiVersion": "v1",
+            "metadata": {},
+            "status": "Failure",
+            "message": self.message,
+            "reason": self.reason,
+            "code": self.status,
+        }
+
+
+def not_found(kind: str, name: str) -> ApiError:
+    return ApiError(404, "NotFound", f'{kind} "{name}" not found')
+
+
+def already_exists(kind: str, name: str) -> ApiError:
+    return ApiError(409, "AlreadyExists", f'{kind} "{name}" already exists')
+
+
+def conflict(kind: str, name: str, why: str) -> ApiError:
+    return ApiError(409, "Conflict", f'Operation cannot be fulfilled on {kind} "{name}": {why}')
+
+
+def expired(version: int) -> ApiError:
+    return ApiError(410, "Expired", f"too old resource version: {version}")
+
+
+def bad_request(message: str) -> ApiError:
+    return ApiError(400, "BadRequest", message)
+
+
+def invalid(message: str) -> ApiError:
+    return ApiError(422, "Invalid", message)
+
+
+def unavailable(message: str) -> ApiError:
+    return ApiError(503, "ServiceUnavailable", message)
+
+
+SECRETS: Final = ResourceKind("/api/v1", "secrets", "Secret")
+_OF_KUBERNETES: Final = (
+    CONFIG_MAPS,
+    EVENTS,
+    JOBS,
+    LEASES,
+    NAMESPACES,
+    PODS,
+    ROLE_BINDINGS,
+    ROLES,
+    SECRETS,
+    SERVICE_ACCOUNTS,
+)
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of objects."""
+
+    resource: ResourceKind
+    definition: Definition | None = None  # None: its documents are not checked
+
+    @property
+    def api_version(self) -> str:
+        return self.resource.api.removeprefix("/apis/").removeprefix("/api/")
+
+    @property
+    def namespaced(self) -> bool:
+        return self.resource != NAMESPACES
+
+    @property
+    def key(self) -> str:
+        """The name of the collection in messages and in the store: datasets.lethe.dev."""
+        group, _, version = self.api_version.rpartition("/")
+        return f"{self.resource.plural}.{group}" if group and version else self.resource.plural
+
+
+def kinds() -> tuple[Kind, ...]:
+    """All kinds."""
+    return (*(Kind(r) for r in _OF_KUBERNETES), *_of_lethe())
+
+
+def _of_lethe() -> Iterator[Kind]:
+    for path in sorted(files("lethe_local").joinpath("crds").iterdir(), key=lambda p: p.name):
+        if path.name.endswith(".yaml"):
+            definition = definition_of(yaml.safe_load(path.read_text()))
+            api = f"/apis/{definition.group}/{definition.version}"
+            yield Kind(ResourceKind(api, definition.plural, definition.kind), definition)
+
+
+_SET: Final = re.compile(r"\s*(\S+)\s+(in|notin)\s+\(([^)]*)\)\s*")
+_COMMA: Final = re.compile(r",(?![^(]*\))")
+
+
+def matches(selector: str, labels: Mapping[str, str]) -> bool:
+    """Whether labels match all parts of a selector. An empty one matches everything."""
+    return all(_matches(part, labels) for part in _parts(selector))
+
+
+def _parts(selector: str) -> Iterator[str]:
+    return (p.strip() for p in _COMMA.split(selector) if p.strip())
+
+
+def _matches(part: str, labels: Mapping[str, str]) -> bool:
+    if found := _SET.fullmatch(part):
+        key, operator, values = found.groups()
+        is_in = key in labels and labels[key] in {v.strip() for v in values.split(",")}
+        return is_in if operator == "in" else not is_in
+    if "!=" in part:
+        key, _, value = part.partition("!=")
+        return labels.get(key.strip()) != value.strip()
+    if "=" in part:
+        key, _, value = part.partition("=")
+        return labels.get(key.strip()) == value.lstrip("=").strip()
+    return part[1:].strip() not in labels if part.startswith("!") else part in labels
+
 
 STATUS: Final = "status"
 # A delete of these only sets deletionTimestamp. What runs them removes them once their process has ended.
@@ -47,7 +194,7 @@ class Objects:
     def create(self, kind: Kind, namespace: str, document: Json, strict: bool = False, dry_run: bool = False) -> Json:
         metadata = dict(document.get("metadata") or {})
         if metadata.get("namespace", namespace) != namespace:
-            raise errors.bad_request("the namespace of the object does not match the namespace of the request")
+            raise bad_request("the namespace of the object does not match the namespace of the request")
         if "generateName" in metadata and not metadata.get("name"):
             metadata["name"] = f"{metadata['generateName']}{secrets.token_hex(3)}"
         metadata |= {
@@ -60,14 +207,14 @@ class Objects:
         of_kind = {"apiVersion": kind.api_version, "kind": kind.resource.name}
         if {k: document.get(k, v) for k, v in of_kind.items()} != of_kind:
             wanted = f"{document.get('apiVersion')} {document.get('kind')}"
-            raise errors.bad_request(f"the object is a {wanted}; expected {kind.api_version} {kind.resource.name}")
+            raise bad_request(f"the object is a {wanted}; expected {kind.api_version} {kind.resource.name}")
         new = {**document, **of_kind, "metadata": metadata}
         if kind.definition is not None:
             new.pop(STATUS, None)
         new = _checked(kind, new, None, strict)
         with self.store.transaction() as t:
             if t.get(kind.key, namespace, metadata["name"]) is not None:
-                raise errors.already_exists(kind.key, metadata["name"])
+                raise already_exists(kind.key, metadata["name"])
             return new if dry_run else t.put(kind.key, new, ChangeType.ADDED)
 
     def patch(
@@ -103,7 +250,7 @@ class Objects:
         with self.store.transaction() as t:
             old = _existing(t, kind, namespace, name)
             if uid and old["metadata"]["uid"] != uid:
-                raise errors.conflict(
+                raise conflict(
                     kind.key, name, f"the UID in the precondition ({uid}) does not match the UID of the object"
                 )
             if not dry_run:
@@ -125,7 +272,7 @@ class Objects:
         name, version = old["metadata"]["name"], metadata.get("resourceVersion")
         if version and version != old["metadata"]["resourceVersion"]:
             why = "the object has been modified; please apply your changes to the latest version and try again"
-            raise errors.conflict(kind.key, name, why)
+            raise conflict(kind.key, name, why)
         kept = {k: old["metadata"][k] for k in _FIXED if k in old["metadata"]}
         if subresource == STATUS:
             new = {**old, STATUS: document.get(STATUS)}
@@ -156,7 +303,7 @@ class Objects:
 def _existing(t: Transaction, kind: Kind, namespace: str, name: str) -> Json:
     found = t.get(kind.key, namespace, name)
     if found is None:
-        raise errors.not_found(kind.key, name)
+        raise not_found(kind.key, name)
     return found
 
 
@@ -166,9 +313,9 @@ def _checked(kind: Kind, new: Json, old: Json | None, strict: bool) -> Json:
     try:
         return admitted(kind.definition, new, old, strict)
     except Invalid as e:
-        raise errors.invalid(str(e)) from None
+        raise invalid(str(e)) from None
     except Undecodable as e:
-        raise errors.bad_request(str(e)) from None
+        raise bad_request(str(e)) from None
 
 
 def _now() -> str:

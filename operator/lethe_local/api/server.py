@@ -1,24 +1,165 @@
-"""Serves the objects over HTTPS on the loopback, as a Kubernetes API server does. I/O: a port, threads."""
+"""Serves the objects over HTTPS on the loopback, as a Kubernetes API server does. I/O: a port, threads.
+
+Objects as rows, with the columns that their definition names (additionalPrinterColumns). Pure.
+
+What the API says about itself: groups, versions and kinds, for kopf and kubectl. Pure.
+"""
 
 import json
+import re
 import sqlite3
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import parse_qsl, urlsplit
 
 from lethe.http_server import BoundedHandler, BoundedServer, Limits, Rejected, is_same_secret, start, wrap_tls
 
-from lethe_local.api import errors
-from lethe_local.api.columns import table_of
-from lethe_local.api.discovery import discovered
-from lethe_local.api.kinds import Kind
-from lethe_local.api.objects import Objects
-from lethe_local.api.selectors import matches
+from lethe_local.api import objects as errors
+from lethe_local.api.objects import Kind, Objects, matches
 from lethe_local.api.store import Change, ChangeType, StoreClosed
+
+_PART: Final = re.compile(r"\.(\w+)|\[(\d+)\]|\[\?\(@\.(\w+)==\"([^\"]*)\"\)\]")
+# Cells are text already.
+_TABLE_TYPES: Final = {"date": "string", "integer": "string"}
+_AGE: Final = {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"}
+
+
+@dataclass(frozen=True)
+class Rows:
+    """A table of objects."""
+
+    headers: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    right: frozenset[str]  # headers of numbers
+
+
+def rows_of(kind: Kind, objects: Iterable[Mapping[str, Any]], now: datetime, wide: bool = False) -> Rows:
+    """The name of each object, and its columns.
+
+    Args:
+        wide: Whether columns with a priority above 0 are shown.
+    """
+    columns = kind.definition.columns if kind.definition is not None else (_AGE,)
+    shown = [c for c in columns if wide or not c.get("priority")]
+    rows = [[o["metadata"]["name"], *(_cell(c, o, now) for c in shown)] for o in objects]
+    headers = ["NAME", *(c["name"].upper() for c in shown)]
+    return Rows(headers, rows, frozenset(c["name"].upper() for c in shown if c["type"] == "integer"))
+
+
+def table_of(
+    kind: Kind, objects: Sequence[Mapping[str, Any]], metadata: Mapping[str, Any], now: datetime
+) -> dict[str, Any]:
+    """The objects as a Table of meta.k8s.io, which kubectl asks for.
+
+    Args:
+        metadata: Of the list.
+    """
+    columns = kind.definition.columns if kind.definition is not None else (_AGE,)
+    plain = {"format": "", "description": "", "priority": 0}
+    shown = [{**plain, **c, "type": _TABLE_TYPES.get(c["type"], c["type"])} for c in columns]
+    of_all = {"apiVersion": "meta.k8s.io/v1", "kind": "PartialObjectMetadata"}
+    rows = zip(rows_of(kind, objects, now, wide=True).rows, objects, strict=True)
+    return {
+        "apiVersion": "meta.k8s.io/v1",
+        "kind": "Table",
+        "metadata": metadata,
+        "columnDefinitions": [
+            {**plain, "name": "Name", "type": "string", "format": "name"},
+            *({k: v for k, v in c.items() if k != "jsonPath"} for c in shown),
+        ],
+        "rows": [{"cells": cells, "object": {**of_all, "metadata": o["metadata"]}} for cells, o in rows],
+    }
+
+
+def value_at(document: Any, path: str) -> Any:
+    """The value at a JSONPath of the kinds `.a.b`, `[0]` and `[?(@.type=="Ready")]`; None: there is none."""
+    value = document
+    for name, index, key, wanted in _PART.findall(path):
+        if name:
+            value = value.get(name) if isinstance(value, Mapping) else None
+        elif index:
+            value = value[int(index)] if isinstance(value, list) and int(index) < len(value) else None
+        else:
+            value = next((v for v in value or () if v.get(key) == wanted), None)
+    return value
+
+
+def age(since: datetime, now: datetime) -> str:
+    """How long ago something was, as kubectl shows it: 45s, 12m, 3h, 9d."""
+    seconds = max(int((now - since) / timedelta(seconds=1)), 0)
+    for unit, size in (("d", 86400), ("h", 3600), ("m", 60)):
+        if seconds >= 2 * size:
+            return f"{seconds // size}{unit}"
+    return f"{seconds}s"
+
+
+def _cell(column: Mapping[str, Any], document: Mapping[str, Any], now: datetime) -> str:
+    value = value_at(document, column["jsonPath"])
+    if value is None:
+        return ""
+    return age(datetime.fromisoformat(value), now) if column["type"] == "date" else str(value)
+
+
+VERSION = {"major": "1", "minor": "36", "gitVersion": "v1.36.0-lethe-local", "platform": "local"}
+_OPENAPI: Final = "/openapi/v3"
+_VERBS = ["create", "delete", "get", "list", "patch", "update", "watch"]
+
+
+def discovered(path: str, kinds: Iterable[Kind]) -> Mapping[str, Any] | None:
+    """The answer to a request for discovery; None: the path is another one."""
+    every = tuple(kinds)
+    if path == "/version":
+        return VERSION
+    if path == "/api":
+        return {"kind": "APIVersions", "versions": ["v1"], "serverAddressByClientCIDRs": []}
+    if path == "/apis":
+        return {"kind": "APIGroupList", "apiVersion": "v1", "groups": _groups(every)}
+    if path == _OPENAPI:
+        return {"paths": {k.resource.api[1:]: {"serverRelativeURL": f"{_OPENAPI}{k.resource.api}"} for k in every}}
+    if path.startswith(_OPENAPI):
+        return _openapi([k for k in every if k.resource.api == path.removeprefix(_OPENAPI)])
+    here = [k for k in every if k.resource.api == path]
+    if not here:
+        return None
+    resources = [r for k in here for r in _resources(k)]
+    return {"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": here[0].api_version, "resources": resources}
+
+
+def _openapi(kinds: Iterable[Kind]) -> dict[str, Any]:
+    """Only what kubectl asks before it applies: whether the server checks the fields of an object itself."""
+    checks = [{"name": "fieldValidation", "in": "query", "schema": {"type": "string"}}]
+    paths = {}
+    for k in kinds:
+        group, _, version = k.api_version.rpartition("/")
+        of = {"group": group, "version": version, "kind": k.resource.name}
+        path = f"{k.resource.api}/namespaces/{{namespace}}/{k.resource.plural}/{{name}}"
+        paths[path] = {"patch": {"parameters": checks, "responses": {}, "x-kubernetes-group-version-kind": of}}
+    return {"openapi": "3.0.0", "info": {"title": "lethe local", "version": VERSION["gitVersion"]}, "paths": paths}
+
+
+def _groups(kinds: Iterable[Kind]) -> list[dict[str, Any]]:
+    versions = dict.fromkeys(k.api_version for k in kinds if "/" in k.api_version)
+    found = []
+    for group_version in versions:
+        group, _, version = group_version.partition("/")
+        named = {"groupVersion": group_version, "version": version}
+        found.append({"name": group, "versions": [named], "preferredVersion": named})
+    return found
+
+
+def _resources(kind: Kind) -> list[dict[str, Any]]:
+    name = kind.resource.plural
+    short = list(kind.definition.short_names) if kind.definition else []
+    of_all = {"namespaced": kind.namespaced, "kind": kind.resource.name}
+    found = [{"name": name, "singularName": kind.resource.name.lower(), "verbs": _VERBS, "shortNames": short, **of_all}]
+    if kind.definition is not None:
+        found.append({"name": f"{name}/status", "singularName": "", "verbs": ["get", "patch", "update"], **of_all})
+    return found
+
 
 HOST: Final = "127.0.0.1"
 MAX_BODY_BYTES: Final = 3 << 20  # as the API server

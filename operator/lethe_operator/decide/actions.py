@@ -10,8 +10,7 @@ from lethe.contract.run import RunSpec
 from lethe.guards.claim import Owner
 from lethe.ledger.ledger import BufferedObject
 
-from lethe_operator.resources.engine import Engine
-from lethe_operator.resources.observed import NO_FAILURES, Attempt, Failures, VacuumLimit
+from lethe_operator.resources.observed import NO_FAILURES, Attempt, Engine, Failures, VacuumLimit
 from lethe_operator.resources.restatement import SecretFile
 
 

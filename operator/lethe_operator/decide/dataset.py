@@ -3,54 +3,64 @@
 - Runs of one Dataset that write data and commit never overlap. After a commit, other writers of the table get time to commit.
 - Restatements go before consolidation, but not twice before the same batches.
 - A vacuum, and Reverts, Undos and Erases by the committer, which change only metadata, may run at the same time as either.
+
+Whether only a change, or a rare look, can find something to do for a Dataset, so that the time between its reconciles grows.
+Pure.
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any, Final, assert_never
 
 from lethe.buffer.digest import BufferDigest
-from lethe.buffer.retention import Sweep, plan_sweep
+from lethe.buffer.promotion import Sweep, plan_sweep
 from lethe.contract.run import RunKind
 
-from lethe_operator.decide import conditions, dataset_status, source_status
-from lethe_operator.decide.actions import Actions, Event, Launch, earliest
-from lethe_operator.decide.consolidation.reanchor import decide_reanchor
-from lethe_operator.decide.consolidation.trigger import (
+from lethe_operator.decide import conditions, dataset_status
+from lethe_operator.decide import dataset_status as source_status
+from lethe_operator.decide.actions import Actions, Decision, Event, Launch, earliest
+from lethe_operator.decide.consolidation import (
     ConsolidationDecision,
     ConsolidationVerdict,
     decide_consolidation,
+    decide_reanchor,
 )
-from lethe_operator.decide.erasure.check import ErasuresVerdict, decide_erasures
-from lethe_operator.decide.guards import buffer as buffer_guard
+from lethe_operator.decide.erasure import ErasuresVerdict, decide_erasures
+from lethe_operator.decide.guards import preconditions as buffer_guard
 from lethe_operator.decide.guards.preconditions import RunBlocker, blocker
-from lethe_operator.decide.restatement import cancellation as withdrawn
+from lethe_operator.decide.restatement import assess as withdrawn
 from lethe_operator.decide.restatement import status as restatement_status
 from lethe_operator.decide.restatement.assess import RestatementContext, assess
-from lethe_operator.decide.restatement.assessment import Assessment, RestatementPhase
-from lethe_operator.decide.restatement.launch import bytes_of, restatements_launch
-from lethe_operator.decide.restatement.order import in_order
-from lethe_operator.decide.restatement.outcome import finished_before
-from lethe_operator.decide.restatement.queue import PAUSE_BETWEEN_COMMITS, RestatementQueue, Standings, queue, start
-from lethe_operator.decide.restatement.run_outcomes import Trials
-from lethe_operator.decide.restatement.ttl import expired
-from lethe_operator.decide.runs import committer
+from lethe_operator.decide.restatement.outcome import Assessment, RestatementPhase, Trials, finished_before
+from lethe_operator.decide.restatement.queue import (
+    PAUSE_BETWEEN_COMMITS,
+    RestatementQueue,
+    Standings,
+    bytes_of,
+    in_order,
+    queue,
+    restatements_launch,
+    start,
+)
+from lethe_operator.decide.restatement.status import expired
+from lethe_operator.decide.runs import engine
 from lethe_operator.decide.runs import history as run_history
-from lethe_operator.decide.runs.completion import after_failures, in_cluster, seeing, within_boundary
+from lethe_operator.decide.runs.engine import care, with_engine
 from lethe_operator.decide.runs.retry import Again, Fresh, GivenUp
-from lethe_operator.decide.runs.warm_driver import care, with_engine
+from lethe_operator.decide.runs.spec import after_failures, in_cluster, seeing, within_boundary
 from lethe_operator.decide.vacuum import status as vacuum_status
 from lethe_operator.decide.vacuum.decide import VacuumVerdict, decide_vacuum
 from lethe_operator.reasons import Reason
-from lethe_operator.resources.common import ACCEPT_HEAD
+from lethe_operator.resources.common import ACCEPT_HEAD, Meta
 from lethe_operator.resources.dataset import Dataset
-from lethe_operator.resources.engine import Engine
 from lethe_operator.resources.observed import (
     Attempt,
     AttemptState,
+    Engine,
     LostLedger,
+    NotListed,
     ObservedRun,
     TableView,
     Unavailable,
@@ -58,6 +68,58 @@ from lethe_operator.resources.observed import (
 )
 from lethe_operator.resources.restatement import Restatement
 from lethe_operator.settings import Settings
+
+
+def is_idle(dataset: Dataset, world: World, status: Mapping[str, Any]) -> bool:
+    """Whether nothing runs or is due, and nothing waits that only time reveals. A time at which a decision changes by itself
+    (`Actions.look_again`) does not matter: the Dataset is reconciled then in any case.
+
+    Args:
+        status: Of the Dataset, as decided. It and the statuses of the Restatements are already shown.
+    """
+    if any(r.active for r in world.runs) or any(map(_waits, world.restatements)):
+        return False
+    decisions = {str((status.get(subject) or {}).get("decision", "")) for subject in ("consolidation", "vacuum")}
+    if decisions & {Decision.DUE, Decision.RUNNING}:
+        return False
+    if world.events is not None and world.events.in_flight:
+        return False
+    if dataset.paused:
+        return True
+    if _is(status, conditions.READY) != conditions.TRUE or _is(status, conditions.EVICTION_ON_TIME) == conditions.FALSE:
+        return False
+    if isinstance(world.buffer, NotListed):
+        return True  # the end of the first listing is reported
+    if isinstance(world.buffer, Unavailable):
+        return False
+    # The time at which a batch below the triggers is old enough is known, and a listing shows the batches that come before.
+    waits = world.buffer.batches > 0 and (status.get("consolidation") or {}).get("reason") != Reason.BELOW_TRIGGERS
+    return not (waits and not dataset.spec.consolidation.suspend) and not world.buffer.more_expired
+
+
+def is_unsettled(meta: Meta, status: Mapping[str, Any]) -> bool:
+    """Whether a Dataset has an edit that its status does not show, or an active run: a new leader looks at it first.
+
+    Args:
+        status: Of the Dataset, as it is shown.
+    """
+    if meta.deleting or status.get("observedGeneration") != meta.generation:
+        return True
+    return any("finishTime" not in run for run in status.get("runs") or ())
+
+
+def _waits(restatement: Restatement) -> bool:
+    """Whether a Restatement continues without an action of a user."""
+    status = restatement.status
+    if status.get("phase") == RestatementPhase.SUSPENDED or _is(status, conditions.STALLED) == conditions.TRUE:
+        return False
+    return _is(status, conditions.SUCCEEDED) in (conditions.UNKNOWN, None)
+
+
+def _is(status: Mapping[str, Any], condition: str) -> str | None:
+    """The status of a condition; None: there is no such condition."""
+    return conditions.find(status, condition).get("status")
+
 
 # Clocks of machines differ by less, unless one is wrong.
 CLOCKS_DIFFER_BY: Final = timedelta(minutes=1)
@@ -120,7 +182,7 @@ def decide(dataset: Dataset, world: World, now: datetime, settings: Settings) ->
         (r, assess(RestatementContext(r, dataset, world, held, trials.of(r), now, settings)))
         for r in in_order(r for r in world.restatements if not r.meta.deleting)
     ]
-    with_committer = committer.may_ask(dataset, world)
+    with_committer = engine.may_ask(dataset, world)
     queued = queue(dataset, standings, lambda r: bytes_of(r, world), False if with_committer else None)
     quick = queue(dataset, standings, lambda _: 0, True) if with_committer else RestatementQueue()
     standings = [(r, _in_queue(r, s, queued, quick)) for r, s in standings]
@@ -130,7 +192,7 @@ def decide(dataset: Dataset, world: World, now: datetime, settings: Settings) ->
     erasures = decide_erasures(dataset, world, held, now, settings)
     may_start = held is None and not dataset.meta.deleting
     group = None if _committing(world) else restatements_launch(dataset, world, queued)
-    asked = None if committer.is_asked(world) else restatements_launch(dataset, world, quick, Engine.COMMITTER)
+    asked = None if engine.is_asked(world) else restatements_launch(dataset, world, quick, Engine.COMMITTER)
     verdicts = _Verdicts(consolidation, reanchor, vacuum, erasures, _Group(queued, group), _Group(quick, asked))
     if may_start:
         turns = _turns(dataset, world, verdicts, now, settings.cluster)
@@ -171,8 +233,8 @@ def decide(dataset: Dataset, world: World, now: datetime, settings: Settings) ->
         restatement_statuses=changed.statuses,
         policy_entries=vacuum.entries,
         launches=tuple(within_boundary(with_engine(x, dataset, world, settings), settings) for x in turns.launches),
-        remind=(*committer.forgotten(world), *cared.remind) if may_start else (),
-        withdraw=(*committer.withdrawn(world), *cared.withdraw),
+        remind=(*engine.forgotten(world), *cared.remind) if may_start else (),
+        withdraw=(*engine.withdrawn(world), *cared.withdraw),
         cancel=cared.cancel,
         start_warm_driver=cared.start and may_start,
         sweep=sweep.delete,

@@ -1,22 +1,26 @@
-"""The status of a Dataset. Pure."""
+"""The status of a Dataset. Pure.
+
+What a Dataset's status says about its source. Pure.
+
+The inlet writes `status.source`; the operator leaves it as it is, and makes the condition SourceRead of it.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Final, assert_never
 
 from lethe.buffer.digest import BufferDigest
-from lethe.contract.refusal import Refusal
 from lethe.contract.result import LISTED_AT_MOST
+from lethe.contract.settings import Refusal
 from lethe.ledger.ledger import BatchEntry, BatchState, Ledger
 
-from lethe_operator.decide import conditions, source_status
-from lethe_operator.decide.conditions import Condition, timestamp
-from lethe_operator.decide.consolidation.trigger import ConsolidationDecision
-from lethe_operator.decide.erasure import status as erasure_status
-from lethe_operator.decide.guards import rollback
-from lethe_operator.decide.guards.preconditions import RunBlocker
-from lethe_operator.decide.guards.table_identity import another_table, is_accepted
+from lethe_operator.decide import conditions
+from lethe_operator.decide import erasure as erasure_status
+from lethe_operator.decide.conditions import Condition, parsed_time, timestamp
+from lethe_operator.decide.consolidation import ConsolidationDecision
+from lethe_operator.decide.guards import preconditions
+from lethe_operator.decide.guards.preconditions import RunBlocker, accepts_other_table, another_table
 from lethe_operator.decide.runs.retry import Again, Ended, Fresh, GivenUp, Going, Verdict
 from lethe_operator.decide.vacuum.decide import VacuumVerdict
 from lethe_operator.reasons import Reason
@@ -24,6 +28,42 @@ from lethe_operator.resources.common import ACCEPT_HEAD
 from lethe_operator.resources.dataset import Dataset
 from lethe_operator.resources.observed import EventsView, NoTable, TableView, Unavailable, World
 from lethe_operator.resources.publishing import PublishingView
+
+# The inlet reports at least every minute.
+SILENT_AFTER: Final = timedelta(minutes=3)
+_WAITING: Final = frozenset({Reason.SOURCE_STARTING, Reason.TABLE_NOT_READY})
+
+
+def kept(dataset: Dataset) -> dict[str, Any]:
+    """The part of the status that the inlet writes."""
+    source = dataset.status.get("source")
+    return {"source": source} if source and dataset.spec.source.kafka is not None else {}
+
+
+def condition(dataset: Dataset, now: datetime) -> tuple[Condition, ...]:
+    """The condition SourceRead; none: the Dataset has no source. Batches of the buffer are promoted whatever its value."""
+    if dataset.spec.source.kafka is None:
+        return ()
+    source: Mapping[str, Any] = dataset.status.get("source") or {}
+    seen = parsed_time(source.get("observedTime"))
+    if seen is None or now - seen > SILENT_AFTER:
+        text = "The inlet has not reported for some minutes." if seen else "The inlet has never reported."
+        return (Condition(conditions.SOURCE_READ, conditions.UNKNOWN, Reason.INLET_SILENT, text),)
+    reason, message = str(source.get("reason") or ""), str(source.get("message") or "")
+    if reason == Reason.SOURCE_READ:
+        return (Condition(conditions.SOURCE_READ, conditions.TRUE, reason, message),)
+    state = conditions.UNKNOWN if reason in _WAITING else conditions.FALSE
+    return (Condition(conditions.SOURCE_READ, state, reason or Reason.SOURCE_FAILED, message),)
+
+
+def look_again(dataset: Dataset, now: datetime) -> datetime | None:
+    """When the condition changes unless the inlet reports; None: it does not change by itself."""
+    if dataset.spec.source.kafka is None:
+        return None
+    seen = parsed_time((dataset.status.get("source") or {}).get("observedTime"))
+    at = seen + SILENT_AFTER + timedelta(seconds=1) if seen is not None else None
+    return at if at is not None and at > now else None
+
 
 # A single killed pod is normal. From this number of consecutive failures on, the Dataset is not ready.
 FAILURES_UNTIL_NOT_READY: Final = 3
@@ -58,7 +98,7 @@ def status(dataset: Dataset, world: World, decided: DatasetVerdicts, now: dateti
         ),
         "runs": list(decided.runs),
         "vacuum": dict(vacuum.status),
-        **source_status.kept(dataset),
+        **kept(dataset),
     }
     if consolidation is not None:
         document["consolidation"] = consolidation.as_status()
@@ -73,12 +113,12 @@ def status(dataset: Dataset, world: World, decided: DatasetVerdicts, now: dateti
     ledger = Ledger()
     if isinstance(view, TableView):
         ledger = view.ledger
-        document["table"] = rollback.table_status(dataset, view, _table(view), another)
+        document["table"] = preconditions.table_status(dataset, view, _table(view), another)
         document["tombstones"] = _tombstones(ledger)
         document["erasures"] = erasure_status.of_dataset(ledger, now)
     elif isinstance(view, Unavailable):
         document.update({k: old[k] for k in ("table", "tombstones", "erasures") if k in old})
-    elif another is None and is_accepted(dataset, view):
+    elif another is None and accepts_other_table(dataset, view):
         document["table"] = {"acceptedHead": dataset.meta.annotations[ACCEPT_HEAD]}
     elif "table" in old:
         document["table"] = old["table"]  # a table that comes back is compared with it
@@ -104,7 +144,7 @@ def _conditions(dataset: Dataset, world: World, decided: DatasetVerdicts, now: d
         *_events(world.events),
         *_eviction(dataset, world, decided.vacuum),
         *_publishing(world.publishing),
-        *source_status.condition(dataset, now),
+        *condition(dataset, now),
     ]
 
 

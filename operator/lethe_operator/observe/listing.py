@@ -3,40 +3,368 @@
 A reconcile waits for the listing of a small buffer, but not for that of a large one. Between reconciles, `listing_schedule` says
 which buffer is listed, and a Dataset is reported if its buffer has changed. A thread cannot be killed: a listing that is no
 longer needed ends at its next object.
+
+Finds tables at and above buffers, and shares what it finds between buffers of the same parent folders. I/O.
+
+10,000 buffers below one folder have the same parents. If a folder holds no table, that counts for a while and for all of them; if
+it holds one, it is checked again each time, so that the removal of the table is noticed at once.
+
+Decides which buffer is listed next, and how long it rests afterwards. Pure: the caller gives the time.
+
+- A buffer that has just changed is listed again soon. While nothing changes, its pauses grow to that of an idle buffer.
+- The pauses of idle buffers follow from the cost of all listings, so that together they keep within a budget. Expensive listings
+  are rarer than cheap ones: pauses in proportion to the square root of the cost have the smallest mean within the budget.
+- The longest overdue buffer is next. Urgent ones go first. Each store has a limited number of listings at the same time.
+
+What is known of a buffer, and what a listing of it depends on. Values; `Listings` changes them under its lock.
 """
 
+import heapq
 import logging
 import random
 import threading
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
+from math import sqrt
 from typing import Final
 from urllib.parse import urlsplit
 
 from lethe.base.errors import InputError
-from lethe.buffer.arrivals import Folders, with_folders
-from lethe.buffer.batch import BufferedBatch
-from lethe.buffer.digest import BufferDigest, digest
-from lethe.buffer.layout import layout_of
-from lethe.guards.rejections import Around
+from lethe.buffer.digest import BufferDigest, Folders, digest, with_folders
+from lethe.buffer.layout import BufferedBatch, NoBatch, layout_of
+from lethe.guards.claim import Around
 from lethe.iceberg import catalogs
-from lethe.ledger.ledger import BatchEntry
-from lethe.ledger.parts import get_many
+from lethe.ledger.ledger import BatchEntry, get_many
 from lethe.storage import surroundings
-from lethe.storage.buffer import Buffer
 from lethe.storage.object_store import open_store
+from lethe.storage.surroundings import Buffer
 
-from lethe_operator.observe.failures import unavailable
-from lethe_operator.observe.listed_buffer import ListedBuffer, ListingContext, ListingRequest, PlannedListing
-from lethe_operator.observe.listing_schedule import ListingBudget, ListingCost, ListingLimits, ListingSchedule
-from lethe_operator.observe.tables_around import TablesAround
-from lethe_operator.observe.time_limit import Threads, TookTooLong
+from lethe_operator.observe.time_limit import Threads, TookTooLong, unavailable
 from lethe_operator.resources.common import ACCEPT_HEAD, Meta
 from lethe_operator.resources.dataset import Dataset
 from lethe_operator.resources.observed import NotListed, Unavailable
+
+# How often to check a folder again. It costs two requests.
+AGAIN_SECONDS: Final = 600.0
+
+Properties = frozenset[tuple[str, str]]
+
+
+@dataclass
+class _Check:
+    """Whether a folder holds a table."""
+
+    result: Future[bool] = field(default_factory=Future)
+    until: float = float("inf")  # by the clock, in seconds
+
+
+class TablesAround:
+    """One per operator, shared by its threads. `clock` returns seconds."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._checks: defaultdict[Properties, dict[str, _Check]] = defaultdict(dict)
+        self._sweep_at = clock() + AGAIN_SECONDS
+
+    def of(self, uri: str, properties: Mapping[str, str]) -> tuple[str, ...]:
+        """The folders at and above a URI that hold a table, as `surroundings.tables_around`. A folder is checked by one thread at
+        a time, and the others wait for its result.
+
+        Args:
+            properties: Of the catalog. Other credentials may see other folders, so they share nothing.
+        Raises: errors of the store.
+        """
+        key = frozenset(properties.items())
+        mine: dict[str, _Check] = {}
+        checks: dict[str, _Check] = {}
+        with self._lock:
+            now = self._clock()
+            self._sweep(now)
+            known = self._checks[key]
+            for place in surroundings.places_around(uri):
+                if place not in known or known[place].until <= now:
+                    known[place] = mine[place] = _Check()
+                checks[place] = known[place]
+        self._look(mine, properties)  # before waiting for others, which may wait for these
+        return tuple(place for place, check in checks.items() if check.result.result())
+
+    def _look(self, mine: Mapping[str, _Check], properties: Mapping[str, str]) -> None:
+        try:
+            holding = set(surroundings.holding_tables(tuple(mine), properties))
+        except BaseException as e:
+            self._keep(mine, not_these=set(mine))
+            for check in mine.values():
+                check.result.set_exception(e)
+            raise
+        self._keep(mine, not_these=holding)
+        for place, check in mine.items():
+            check.result.set_result(place in holding)
+
+    def _keep(self, mine: Mapping[str, _Check], not_these: set[str]) -> None:
+        with self._lock:
+            for place, check in mine.items():
+                check.until = self._clock() + (0 if place in not_these else AGAIN_SECONDS)
+
+    def _sweep(self, now: float) -> None:
+        """Drop what no longer counts, now and then: buffers and credentials go."""
+        if now < self._sweep_at:
+            return
+        self._sweep_at = now + AGAIN_SECONDS
+        for key, known in list(self._checks.items()):
+            self._checks[key] = kept = {place: check for place, check in known.items() if check.until > now}
+            if not kept:
+                del self._checks[key]
+
+
+# The pause after a listing, as a multiple of its duration, and at least this long, because watch events come in bursts.
+REST: Final = 2.0
+REST_AT_LEAST_SECONDS: Final = 5.0
+# Listings of one store at the same time. A long one gives up its place after some time, so that large buffers do not delay small
+# ones; but a store that hangs has a limited number of threads.
+AT_ONCE: Final = 4
+LONG_SECONDS: Final = 5.0
+AT_MOST: Final = 16
+_OBJECTS_PER_REQUEST: Final = 1000
+
+
+@dataclass(frozen=True)
+class ListingCost:
+    """The cost of one listing."""
+
+    took_seconds: float = 0.0
+    core_seconds: float = 0.0  # of the operator's processor
+    objects: int = 0
+
+    @property
+    def requests(self) -> float:
+        """To the store: pages, and the claim."""
+        return 2 + self.objects // _OBJECTS_PER_REQUEST
+
+
+@dataclass(frozen=True)
+class ListingLimits:
+    """What limits the pauses of idle buffers."""
+
+    # In seconds. The longest pause wins over the budget.
+    shortest_seconds: float = 15.0
+    longest_seconds: float = 300.0
+    # The budget: of one core, and requests to stores.
+    core_share: float = 0.05
+    requests_per_second: float = 20.0
+
+
+@dataclass
+class ListingBudget:
+    """The costs of all buffers, and the pauses that follow."""
+
+    limits: ListingLimits = ListingLimits()
+    _costs: dict[str, ListingCost] = field(default_factory=dict)  # of the last listing, by Dataset
+    # Sums of the square roots of all costs.
+    _core: float = 0.0
+    _requests: float = 0.0
+
+    def record(self, name: str, cost: ListingCost | None) -> None:
+        """Set the cost of a Dataset's last listing. None: it has no buffer any more."""
+        for sign, of in ((-1, self._costs.pop(name, None)), (1, cost)):
+            if of is not None:
+                self._core += sign * sqrt(of.core_seconds)
+                self._requests += sign * sqrt(of.requests)
+        if cost is not None:
+            self._costs[name] = cost
+
+    def pause(self, name: str, unchanged: int | None, within_seconds: float = float("inf")) -> float:
+        """Seconds between the last listing of a Dataset's buffer and the next.
+
+        Args:
+            unchanged: How many listings found no change since the last change; None: no listing has found a change.
+            within_seconds: How long a new batch may wait, which also limits the pause of an idle buffer.
+        """
+        cost = self._costs.get(name, ListingCost())
+        shortest = max(REST * cost.took_seconds, REST_AT_LEAST_SECONDS)
+        idle = max(
+            self.limits.shortest_seconds,
+            sqrt(cost.core_seconds) * self._core / self.limits.core_share,
+            sqrt(cost.requests) * self._requests / self.limits.requests_per_second,
+        )
+        longest = min(self.limits.longest_seconds, max(within_seconds, self.limits.shortest_seconds))
+        idle = max(min(idle, longest), shortest)
+        return idle if unchanged is None else min(shortest * 2.0 ** min(unchanged, 30), idle)
+
+
+@dataclass
+class _Store:
+    """The buffers of one store."""
+
+    # Not urgent, due, a number that makes entries distinct, name.
+    waiting: list[tuple[bool, float, int, str]] = field(default_factory=list)
+    began: list[float] = field(default_factory=list)  # of running listings
+
+    def free_in(self, now: float) -> float | None:
+        """Seconds until another listing may start; None: when one ends."""
+        quick = sorted(b for b in self.began if now - b < LONG_SECONDS)
+        if len(self.began) >= AT_MOST:
+            return None
+        return quick[-AT_ONCE] + LONG_SECONDS - now if len(quick) >= AT_ONCE else 0.0
+
+
+@dataclass
+class ListingSchedule:
+    """The order of listings."""
+
+    _stores: dict[str, _Store] = field(default_factory=dict)
+    _places: dict[str, tuple[str, int]] = field(default_factory=dict)  # store and number of the valid entry, by Dataset
+    _number: int = 0
+
+    def put(self, name: str, store: str, due: float, urgent: bool = False) -> None:
+        """List a Dataset's buffer at this time. Replaces an earlier time."""
+        self._number += 1
+        self._places[name] = (store, self._number)
+        heapq.heappush(self._stores.setdefault(store, _Store()).waiting, (not urgent, due, self._number, name))
+
+    def drop(self, name: str) -> None:
+        self._places.pop(name, None)
+
+    def take(self, now: float) -> str | None:
+        """The Dataset whose buffer is listed now; None: none may be. The caller reports when it has ended."""
+        ready = [
+            (top, name)
+            for name, store in self._stores.items()
+            if (top := self._top(name)) is not None and top[1] <= now and store.free_in(now) == 0
+        ]
+        if not ready:
+            return None
+        (_, _, _, name), of = min(ready)
+        heapq.heappop(self._stores[of].waiting)
+        del self._places[name]
+        self._stores[of].began.append(now)
+        return name
+
+    def ended(self, store: str, began: float) -> None:
+        """Record that a listing of this store ended, which `take` returned at the time `began`."""
+        self._stores[store].began.remove(began)
+
+    def next_in(self, now: float) -> float | None:
+        """Seconds until `take` may return a Dataset; None: when a listing ends or another one is put."""
+        waits = [w for name in self._stores if (w := self._next_in(name, now)) is not None]
+        return min(waits, default=None)
+
+    def overdue_seconds(self, now: float) -> float:
+        """How long the longest overdue listing has been due; 0: none is."""
+        tops = (self._top(name) for name in self._stores)
+        return max((now - top[1] for top in tops if top is not None and top[1] < now), default=0.0)
+
+    def _next_in(self, name: str, now: float) -> float | None:
+        top, free = self._top(name), self._stores[name].free_in(now)
+        return None if top is None or free is None else max(top[1] - now, free, 0.0)
+
+    def _top(self, store: str) -> tuple[bool, float, int, str] | None:
+        waiting = self._stores[store].waiting
+        while waiting and self._places.get(waiting[0][3]) != (store, waiting[0][2]):
+            heapq.heappop(waiting)  # another time replaced it
+        return waiting[0] if waiting else None
+
+
+_BEGINNING: Final = datetime.min.replace(tzinfo=UTC)
+
+
+@dataclass(frozen=True)
+class ListingRequest:
+    """What a reconcile needs of a listing."""
+
+    # List now, without the pause, for example because a run has just ended.
+    at_once: bool = False
+    # The minimum pause between listings, in seconds, while notifications report changes.
+    rest_seconds: float = 0.0
+    # UIDs of the Restatements that need to know which batches arrived before them. Horizons of others are forgotten.
+    searching: Collection[str] = ()
+
+
+@dataclass(frozen=True)
+class ListingContext:
+    """What a listing depends on, as of the last reconcile."""
+
+    dataset: Dataset
+    # The batches of the ledger that the listing is compared with. Only its thread uses them.
+    entries: Mapping[str, BatchEntry]
+    # Of the catalog.
+    properties: Mapping[str, str]
+    request: ListingRequest
+    # The snapshot of that ledger; None: there is none.
+    head_id: int | None
+
+
+@dataclass
+class PlannedListing:
+    """A listing that is planned or runs."""
+
+    since: float  # when it was planned, then when it began, by the clock, in seconds
+    last_object: float  # when the store returned the last object; before that, as `since`
+    urgent: bool = False  # it does not wait for the end of the pause
+    requested: bool = False  # a reconcile needs it; False: only its time has come
+    awaited: bool = False  # a reconcile waits for it now
+    searching: frozenset[str] = frozenset()  # UIDs of the Restatements that existed before it began
+    stop: threading.Event = field(default_factory=threading.Event)
+    done: threading.Event = field(default_factory=threading.Event)
+
+
+@dataclass
+class ListedBuffer:
+    """What is known of one Dataset's buffer."""
+
+    identity: tuple[str, ...]
+    store: str
+    context: ListingContext
+    digest: BufferDigest | NotListed | Unavailable = field(default_factory=NotListed)
+    # What the last listing found, to notice changes.
+    found: BufferDigest | Unavailable | None = None
+    # When the last listing ended, and when the next one is due.
+    ended: float = float("-inf")
+    due: float = float("-inf")
+    # Listings without a change since the last change; None: no listing has found a change.
+    unchanged: int | None = None
+    # The next listing; None: one is running, or the table cannot be read.
+    planned: PlannedListing | None = None
+    # The running listing; None: there is none.
+    running: PlannedListing | None = None
+    # A listing was requested at once after the running one had begun.
+    again: bool = False
+    # It is not listed until the next reconcile that can use the result.
+    suspended: bool = False
+    # Of the last successful listing; None: there was none.
+    last_cost: ListingCost | None = None
+    # Folders that were read since the running listing began, and the ledger's entries of their batches.
+    meanwhile: dict[str, tuple[BufferedBatch | NoBatch | None, BatchEntry | None]] = field(default_factory=dict)
+    # As of `BufferDigest`.
+    horizons: dict[str, datetime] = field(default_factory=dict)
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether the digest shows all batches that wait or have expired."""
+        return isinstance(self.digest, BufferDigest) and not self.digest.is_cut and not self.digest.more_expired
+
+    def with_horizons(self, found: BufferDigest, searching: Iterable[str]) -> BufferDigest:
+        """The digest with the horizons of the Restatements that existed before its listing began."""
+        for uid in searching:
+            self.horizons.setdefault(uid, found.youngest_time or _BEGINNING)
+        return replace(found, horizons=dict(self.horizons))
+
+    def take(self, found: BufferDigest | Unavailable) -> bool:
+        """Keep what a listing found. Returns: whether it differs from what the last one found."""
+        comparable = found.swept() if isinstance(found, BufferDigest) else found
+        first, changed = self.found is None, self.found != comparable
+        self.digest, self.found = found, comparable
+        if changed and not (first and isinstance(found, BufferDigest)):
+            self.unchanged = 0
+        elif not changed and self.unchanged is not None:
+            self.unchanged += 1
+        return changed
+
 
 log = logging.getLogger(__name__)
 

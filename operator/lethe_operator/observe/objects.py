@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final, Protocol
 
-from lethe.contract.kind import RunFamily
+from lethe.contract.settings import RunFamily
 from lethe.uri import index_keys, overlap_keys
 
-from lethe_operator.decide.idle import is_unsettled
+from lethe_operator.decide.dataset import is_unsettled
 from lethe_operator.kube import (
     CONFIG_MAPS,
     DATASETS,
@@ -30,16 +30,12 @@ from lethe_operator.kube import (
     NotFound,
     ResourceKind,
 )
-from lethe_operator.observe.changes import changes_since, newest
-from lethe_operator.observe.object_store import ObjectStore, Seen
-from lethe_operator.observe.relist import Finds, Listing, RelistedStore
+from lethe_operator.observe.object_cache import Finds, Listing, ObjectStore, RelistedStore, Seen, changes_since, newest
 from lethe_operator.observe.restatements import RestatementCache
-from lethe_operator.observe.run_objects import POD_LABELS, RunObject, of_job, of_spark_application
-from lethe_operator.observe.trimmed import Body, trimmed, trimmed_resource
-from lethe_operator.observe.watched import SELECTORS, is_watched
-from lethe_operator.resources.common import LABEL_DATASET_UID, LABEL_KIND, InvalidSpec, Meta, parse_meta
+from lethe_operator.observe.runs import POD_LABELS, RunObject, of_job, of_spark_application
+from lethe_operator.observe.watched import SELECTORS, Body, is_watched, trimmed, trimmed_resource
+from lethe_operator.resources.common import LABEL_DATASET_UID, LABEL_KIND, InvalidSpec, Launcher, Meta, parse_meta
 from lethe_operator.resources.dataset import Dataset, parse_dataset
-from lethe_operator.resources.launcher import Launcher
 from lethe_operator.resources.observed import Invalid
 from lethe_operator.resources.vacuum_policy import VacuumPolicy, parse_vacuum_policy
 

@@ -1,19 +1,27 @@
-"""Reconstructs runs from Jobs, their pods and the Dataset's ConfigMap. Pure, apart from reading documents beside the table."""
+"""Reconstructs runs from Jobs, their pods and the Dataset's ConfigMap. Pure, apart from reading documents beside the table.
+
+Reads documents of runs that are stored beside the table. Each is read once: the content of a pointer never changes. I/O.
+
+What Jobs and SparkApplications say about an attempt of a run, in one form. Pure.
+
+Each kind has one function here; nothing else depends on the kind.
+"""
 
 import json
-from collections.abc import Iterable, Mapping
-from dataclasses import replace
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
 from typing import Any, Final, TypeVar
 
 from lethe.base.errors import EXIT_DONE, EXIT_INPUT, EXIT_TRANSIENT
-from lethe.contract.kind import RunFamily, RunKind
 from lethe.contract.result import AnyRunResult, Progress, RunOutcome, result_model
+from lethe.contract.run import Document, ResultPointer, RunPointer, RunSpec, is_pointer
 from lethe.contract.run import Document as RunDocument
-from lethe.contract.run import ResultPointer, RunPointer, RunSpec, is_pointer
+from lethe.contract.settings import RunFamily, RunKind
 from pydantic import ValidationError
 
-from lethe_operator.observe.documents import Documents
-from lethe_operator.observe.run_objects import RunObject, launched_by, time_of
 from lethe_operator.resources.common import (
     ANNOTATION_FAILURES,
     ANNOTATION_FOR_UID,
@@ -23,16 +31,173 @@ from lethe_operator.resources.common import (
     KEY_PREFIX_LENGTH,
     LABEL_ATTEMPT,
     LABEL_KIND,
+    LABEL_QUEUE,
     LABEL_RUN_ID,
     PROGRESS_KEY,
     RESULT_KEY,
     RUN_KEY,
     SPARK_CONTAINER,
+    Launcher,
 )
-from lethe_operator.resources.dispatch import Dispatch
-from lethe_operator.resources.engine import Engine
-from lethe_operator.resources.launcher import Launcher
-from lethe_operator.resources.observed import Attempt, AttemptState, Failures, ObservedRun, WorkerView, kind_of
+from lethe_operator.resources.observed import (
+    Attempt,
+    AttemptState,
+    Dispatch,
+    Engine,
+    Failures,
+    ObservedRun,
+    WorkerView,
+    kind_of,
+)
+
+Stored = TypeVar("Stored", bound=Document)
+
+# A Dataset whose group of Restatements is halved repeatedly has about twenty documents, each with up to megabytes.
+KEPT: Final = 64
+
+
+class Documents:
+    """One per operator, shared by its threads.
+
+    Args:
+        read: Returns the content of a pointer; None: it does not exist. Its exceptions are passed on.
+    """
+
+    def __init__(self, read: Callable[[RunPointer], bytes | None]) -> None:
+        self._read = read
+        self._lock = threading.Lock()
+        self._kept: OrderedDict[tuple[type[Any], str], Any] = OrderedDict()
+
+    def get(self, model: type[Stored], pointer: RunPointer) -> Stored | None:
+        """The document; None: it does not exist, or it is invalid, which must not stop the operator."""
+        key = (model, pointer.sha256)
+        with self._lock:
+            if key in self._kept:
+                self._kept.move_to_end(key)
+                found: Stored = self._kept[key]
+                return found
+        content = self._read(pointer)
+        if content is None:
+            return None
+        try:
+            document = model.model_validate_json(content, extra="ignore")
+        except ValidationError:
+            return None
+        with self._lock:
+            self._kept[key] = document
+            while len(self._kept) > KEPT:
+                self._kept.popitem(last=False)
+        return document
+
+
+Json = Mapping[str, Any]
+# The label of a pod with the name of the object that launched its run. Executors of Jobs have none.
+POD_LABELS: Final[Mapping[Launcher, str]] = {
+    Launcher.JOB: "batch.kubernetes.io/job-name",
+    Launcher.SPARK_APPLICATION: "sparkoperator.k8s.io/app-name",
+}
+MESSAGE_AT_MOST: Final = 300  # characters
+SUBMISSION_FAILED: Final = "SubmissionFailed"
+
+
+@dataclass(frozen=True)
+class RunObject:
+    """A Job or a SparkApplication."""
+
+    launcher: Launcher
+    metadata: Json
+    state: AttemptState
+    # When it ended; "": it has not.
+    ended: str = ""
+    # Why it ended; "": unknown, or it has not.
+    reason: str = ""
+    message: str = ""
+    # Why it may not start a pod now; "": it may.
+    suspended: str = ""
+    # Since when it may start a pod; None: since it was created.
+    started: datetime | None = None
+
+    @property
+    def name(self) -> str:
+        return str(self.metadata["name"])
+
+
+def of_job(body: Json) -> RunObject:
+    """A Job."""
+    status = body.get("status") or {}
+    started = status.get("startTime")
+    for c in status.get("conditions") or ():
+        if c.get("status") == "True" and c.get("type") in ("Complete", "Failed"):
+            state = AttemptState.SUCCEEDED if c["type"] == "Complete" else AttemptState.FAILED
+            ended = status.get("completionTime") or c.get("lastTransitionTime") or ""
+            return RunObject(Launcher.JOB, body["metadata"], state, ended, c.get("reason", ""), c.get("message", ""))
+    return RunObject(
+        Launcher.JOB,
+        body["metadata"],
+        AttemptState.ACTIVE,
+        suspended=_suspended(body),
+        started=time_of(started) if started else None,
+    )
+
+
+def of_spark_application(body: Json) -> RunObject:
+    """A SparkApplication, by Kubeflow's operator."""
+    status = body.get("status") or {}
+    application = status.get("applicationState") or {}
+    state = {"COMPLETED": AttemptState.SUCCEEDED, "FAILED": AttemptState.FAILED}.get(
+        application.get("state", ""), AttemptState.ACTIVE
+    )
+    submitted = status.get("lastSubmissionAttemptTime")
+    if state is AttemptState.ACTIVE:
+        return RunObject(
+            Launcher.SPARK_APPLICATION,
+            body["metadata"],
+            state,
+            suspended=_suspended(body),
+            started=time_of(submitted) if submitted else None,
+        )
+    # Without an execution there was no driver: spark-submit failed, for example because the API server refused the pod.
+    reason = SUBMISSION_FAILED if state is AttemptState.FAILED and not status.get("executionAttempts") else ""
+    ended = status.get("terminationTime") or submitted or body["metadata"]["creationTimestamp"]
+    return RunObject(
+        Launcher.SPARK_APPLICATION,
+        body["metadata"],
+        state,
+        ended,
+        reason,
+        _cause(str(application.get("errorMessage", ""))),
+    )
+
+
+def launched_by(pod: Json) -> str:
+    """The name of the object that launched this driver's pod; "": it is not a driver's."""
+    labels = pod["metadata"].get("labels") or {}
+    if labels.get("spark-role") == "executor":
+        return ""
+    return next((str(labels[key]) for key in (*POD_LABELS.values(), "job-name") if labels.get(key)), "")
+
+
+def _suspended(body: Json) -> str:
+    if not (body.get("spec") or {}).get("suspend"):
+        return ""
+    queue = (body["metadata"].get("labels") or {}).get(LABEL_QUEUE)
+    if queue:
+        return f"It waits until Kueue admits it to the queue {queue}. Its Workload shows why it waits."
+    return "It is suspended (spec.suspend), so it starts no pod."
+
+
+def _cause(text: str) -> str:
+    """The line of an error of spark-submit that says most: the API server's message, or the last exception."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    said = [line.partition("Message: ")[2] for line in lines if "Message: " in line]
+    thrown = [line for line in lines if "Exception" in line and not line.startswith("at ")]
+    return (said or thrown or lines or [""])[-1 if said or thrown else 0][:MESSAGE_AT_MOST]
+
+
+def time_of(text: str) -> datetime:
+    """A time as Kubernetes writes it."""
+    return datetime.fromisoformat(text.replace("Z", "+00:00"))
+
 
 # The names of the driver's container in the pods of Jobs and of SparkApplications.
 DRIVER_CONTAINERS: Final = frozenset({CONTAINER, SPARK_CONTAINER})
@@ -48,7 +213,6 @@ _TROUBLES: Final = frozenset(
         "RunContainerError",
     }
 )
-Json = Mapping[str, Any]
 D = TypeVar("D", bound=RunDocument)
 
 

@@ -3,6 +3,8 @@
 Jobs, pods, mailboxes and the Dataset's ConfigMap have separate watches, so the end of a run may be known before its
 result. A run that has ended, and that `status.runs` does not show as ended, is therefore decided on its ConfigMap and pods as the
 API server has them after the end was seen. The table is read after all of these.
+
+The vacuums of a namespace, which concern all its Datasets. Pure.
 """
 
 from collections.abc import Iterable, Mapping
@@ -11,22 +13,49 @@ from datetime import datetime, timedelta
 from typing import Any, assert_never
 
 from lethe.contract.run import MailboxEntry
+from lethe.contract.settings import RunFamily, RunKind
 from pydantic import ValidationError
 
 from lethe_operator.build import names
 from lethe_operator.decide.conditions import timestamp
 from lethe_operator.decide.runs.history import ENDED_PHASES, KEPT_OF_A_KIND
 from lethe_operator.kube import Kube
-from lethe_operator.observe.documents import Documents
-from lethe_operator.observe.failures import unavailable
 from lethe_operator.observe.objects import Objects
-from lethe_operator.observe.run_objects import of_job
-from lethe_operator.observe.runs import runs_of
-from lethe_operator.resources.common import KEY_PREFIX_LENGTH
+from lethe_operator.observe.runs import Documents, of_job, runs_of, time_of
+from lethe_operator.observe.time_limit import unavailable
+from lethe_operator.resources.common import ANNOTATION_DATASET, ANNOTATION_FOR_UID, KEY_PREFIX_LENGTH, LABEL_DATASET_UID
 from lethe_operator.resources.dataset import Dataset
-from lethe_operator.resources.engine import Engine
-from lethe_operator.resources.observed import Attempt, AttemptState, ObservedRun, Unavailable, WorkerView
+from lethe_operator.resources.observed import (
+    Attempt,
+    AttemptState,
+    Engine,
+    ObservedRun,
+    Unavailable,
+    VacuumJob,
+    WorkerView,
+    kind_of,
+)
 from lethe_operator.settings import Settings
+
+
+def vacuum_jobs(objects: Objects, namespace: str) -> tuple[VacuumJob, ...]:
+    """The vacuums that purge, whatever launched them. A run that only checks erasures needs no place."""
+    found = []
+    for one in objects.vacuum_jobs(namespace):
+        metadata = one.metadata
+        annotations = metadata.get("annotations") or {}
+        if kind_of(RunFamily.VACUUM, annotations.get(ANNOTATION_FOR_UID, "")) is not RunKind.VACUUM:
+            continue
+        found.append(
+            VacuumJob(
+                dataset=annotations.get(ANNOTATION_DATASET, ""),
+                uid=metadata["labels"].get(LABEL_DATASET_UID, ""),
+                active=one.state is AttemptState.ACTIVE,
+                finished=time_of(one.ended) if one.ended else None,
+            )
+        )
+    return tuple(found)
+
 
 Workers = Mapping[Engine, WorkerView]
 

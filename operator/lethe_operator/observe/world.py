@@ -2,40 +2,50 @@
 
 Objects of Kubernetes come from the operator's store. The order matters: if a run is observed as ended, its result and its commit
 must be observed too. So `settled_runs` reads results again, and the table is read after the runs.
+
+Observes the locations of the operator's catalogs. I/O.
+
+The id of the cluster, for the claim of a buffer. I/O.
 """
 
-from collections.abc import Sequence
+import hashlib
+import logging
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, assert_never
+from pathlib import Path
+from typing import Any, Final, assert_never
 
+from lethe.base.errors import InputError
 from lethe.buffer.digest import BufferDigest
 from lethe.contract.result import RunOutcome
 from lethe.contract.run import RunKind
+from lethe.iceberg import catalogs
+from lethe.uri import is_local, names_place
 
-from lethe_operator.decide.erasure.status import digests
+from lethe_operator.decide.erasure import digests
 from lethe_operator.decide.guards import boundaries
-from lethe_operator.decide.guards.buffer import own_places
-from lethe_operator.decide.guards.preconditions import other_reader
-from lethe_operator.decide.guards.references import named_uris
-from lethe_operator.decide.guards.rollback import rolled_back
-from lethe_operator.decide.guards.table_identity import doubts_restatements
+from lethe_operator.decide.guards.preconditions import (
+    doubts_restatements,
+    named_uris,
+    other_reader,
+    own_places,
+    rolled_back,
+)
 from lethe_operator.decide.policy_match import match
-from lethe_operator.decide.restatement.row_search_gate import searching, wants_listing
-from lethe_operator.kube import Kube
-from lethe_operator.observe.catalog_places import catalog_places
-from lethe_operator.observe.id_lists import IdLists
-from lethe_operator.observe.jobs import vacuum_jobs
-from lethe_operator.observe.ledgers import asked_by
+from lethe_operator.decide.restatement.assess import searching, wants_listing
+from lethe_operator.kube import NAMESPACES, Kube, KubeError
 from lethe_operator.observe.listing import ListingRequest
 from lethe_operator.observe.objects import Objects
-from lethe_operator.observe.settled_runs import RunReader, just_ended
-from lethe_operator.observe.tables import TableReader
+from lethe_operator.observe.restatements import IdLists
+from lethe_operator.observe.settled_runs import RunReader, just_ended, vacuum_jobs
+from lethe_operator.observe.tables import TableReader, asked_by
 from lethe_operator.reasons import Reason
 from lethe_operator.resources.dataset import Dataset
-from lethe_operator.resources.engine import Engine
 from lethe_operator.resources.observed import (
     Attempt,
+    CatalogPlace,
+    Engine,
     Invalid,
     NoTable,
     NotListed,
@@ -47,6 +57,47 @@ from lethe_operator.resources.observed import (
 from lethe_operator.resources.restatement import Restatement
 from lethe_operator.resources.vacuum_policy import VacuumPolicy
 from lethe_operator.settings import Settings
+
+
+def catalog_places(path: Path | None = None) -> Mapping[str, CatalogPlace]:
+    """The store and the folder of tables of each catalog of PyIceberg's configuration.
+
+    Args:
+        path: Its file; None: where PyIceberg looks for it.
+    """
+    try:
+        known = catalogs.every(path)
+    except (InputError, OSError, ValueError):
+        return {}
+    return {
+        name: CatalogPlace(p.get("s3.endpoint", ""), _folder(p.get("warehouse", "")), catalogs.is_local(p))
+        for name, p in known.items()
+    }
+
+
+def _folder(warehouse: str) -> str:
+    """The URI of a warehouse; "": only the catalog's service knows its location."""
+    is_place = names_place(warehouse) or "://" in warehouse
+    return warehouse if is_place and (not is_local(warehouse) or len(warehouse) > 1) else ""
+
+
+log = logging.getLogger(__name__)
+
+# The certificate of the cluster's certificate authority, which Kubernetes mounts into every pod.
+AUTHORITY: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount/ca.crt")
+
+
+def cluster_id(kube: Kube, authority: Path = AUTHORITY) -> str:
+    """The UID of the namespace kube-system, which exists as long as the cluster. If the operator may not read it, a digest of the
+    cluster's certificate authority; "": neither is available."""
+    try:
+        return str(kube.get(NAMESPACES, "", "kube-system")["metadata"]["uid"])
+    except KubeError as e:
+        log.info("cannot read the UID of the namespace kube-system: %s", e)
+    try:
+        return f"ca-{hashlib.sha256(authority.read_bytes()).hexdigest()[:32]}"
+    except OSError:
+        return ""
 
 
 @dataclass(frozen=True)

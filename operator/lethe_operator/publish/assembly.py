@@ -6,14 +6,11 @@ from dataclasses import dataclass, field
 from prometheus_client import CollectorRegistry
 
 from lethe_operator.kube import Kube
-from lethe_operator.observe.open_catalogs import OpenCatalogs
+from lethe_operator.observe.pointers import OpenCatalogs
 from lethe_operator.observe.time_limit import Limiter
-from lethe_operator.publish.enabled import EnabledTimes
-from lethe_operator.publish.metrics import PublishingMetrics
-from lethe_operator.publish.opening import TableOpener
-from lethe_operator.publish.publisher import Publisher
-from lethe_operator.publish.sinks.http import HttpSink, raw
-from lethe_operator.publish.sinks.sink import Sink
+from lethe_operator.publish.feed import TableOpener
+from lethe_operator.publish.publisher import EnabledTimes, Publisher, PublishingMetrics
+from lethe_operator.publish.sinks.http import HttpSink, Sink, raw
 from lethe_operator.resources.common import Meta
 from lethe_operator.resources.dataset import Dataset
 from lethe_operator.resources.observed import NoTable, TableView, Unavailable

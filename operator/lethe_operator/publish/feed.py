@@ -2,6 +2,12 @@
 
 What happens when this process dies is decided by the order: the cursor names a step before its first event is sent, and moves on
 after its last one is delivered. So events are repeated, with the same ids, and never lost.
+
+RunEvents of OpenLineage, from the same steps as status events. I/O: reads the ledger.
+
+They have a cursor and a sink of their own, so neither holds up the other.
+
+Opens a table for its publisher. I/O.
 """
 
 import itertools
@@ -9,18 +15,79 @@ import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Final, Protocol
 
-from lethe.base.errors import LedgerError
+from lethe import ledger_store
+from lethe.base import names
+from lethe.base.errors import InputError, LedgerError
+from lethe.contract.settings import RunFamily
+from lethe.iceberg import catalogs
+from lethe.iceberg.facts import observe
+from lethe.storage.object_store import open_store
+from lethe.storage.vended import of_table
+from lethe.uri import backend_of
+from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
 
-from lethe_operator.decide.publishing import moves
-from lethe_operator.decide.publishing.cloud_event import CloudEvent
-from lethe_operator.decide.publishing.cursor import Cursor, Move, Position, Step, generator_of, started
-from lethe_operator.decide.publishing.moves import Carried, Line
-from lethe_operator.decide.publishing.numbering import Origin
+from lethe_operator.decide.publishing import cursor as moves
+from lethe_operator.decide.publishing.changes import LineageCommit, run_event
+from lethe_operator.decide.publishing.cursor import (
+    Carried,
+    Cursor,
+    Line,
+    Move,
+    Position,
+    Step,
+    generator_of,
+    line_of,
+    started,
+)
+from lethe_operator.decide.publishing.events import CloudEvent, Origin, TableOf, identity
+from lethe_operator.observe.pointers import OpenCatalogs, service_of
+from lethe_operator.observe.tables import TABLE_SECONDS
+from lethe_operator.observe.time_limit import Limiter
 from lethe_operator.publish.cursor_files import CursorFiles, CursorMoved, Numbered
-from lethe_operator.publish.sinks.sink import Sink, SinkError
+from lethe_operator.publish.ledger_changes import LedgerVersions
+from lethe_operator.publish.sinks.http import Sink, SinkError
 from lethe_operator.resources.publishing import StartedFrom
+
+TYPE: Final = "io.openlineage.run-event"
+# The folder of the cursor, below that of status events.
+FOLDER: Final = f"{names.EVENTS_FOLDER}/openlineage"
+
+
+@dataclass(frozen=True)
+class LineageVersions:
+    """The versions of the ledger of one table, with one event for each commit of a run."""
+
+    versions: LedgerVersions
+    namespace: str  # of the jobs, in OpenLineage
+    buffer: str  # URI
+
+    def events(self, cursor: Cursor, origin: Origin) -> Iterator[CloudEvent]:
+        """At most one: versions in between that are gone have none, and neither has a commit of no run."""
+        step = cursor.step
+        assert step is not None
+        snapshot = self.versions.facts.snapshots.get(step.to.snapshot_id or -1)
+        if step.move is Move.START or snapshot is None or names.RUN_ID not in snapshot.summary:
+            return
+        commit = LineageCommit(
+            namespace=self.namespace,
+            kube_namespace=origin.namespace,
+            dataset=origin.name,
+            run_id=snapshot.summary[names.RUN_ID],
+            family=RunFamily(snapshot.summary.get(names.RUN_KIND, RunFamily.VACUUM)),
+            unfinished=names.UNFINISHED in snapshot.summary,
+            time=datetime.fromtimestamp(snapshot.timestamp_ms / 1000, UTC),
+            snapshot_id=snapshot.id,
+            table=self.versions.table.name,
+            catalog=self.versions.table.catalog,
+            location=self.versions.facts.location,
+            buffer=self.buffer,
+        )
+        contents = self.versions.contents(cursor) if step.move is Move.NEXT else ()
+        yield identity(cursor, origin, 0, TYPE, "", run_event(commit, contents))
+
 
 log = logging.getLogger(__name__)
 
@@ -240,3 +307,76 @@ def _is_readable(table: OpenTable, position: Position) -> bool:
     except LedgerError:
         return False
     return True
+
+
+@dataclass(frozen=True)
+class Target:
+    """A Dataset whose events are published."""
+
+    namespace: str
+    name: str
+    catalog: str
+    table: str  # namespace.table
+    batch_column: str
+    claim: str  # the value of the table property by which the Dataset claims its table
+    location: str  # URI of the table, as last seen
+    uuid: str  # of the table, as last seen
+    buffer: str  # URI
+
+    @property
+    def full_name(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+
+@dataclass(frozen=True)
+class TableOpener:
+    """Opens tables, with the catalogs of the operator."""
+
+    opened: OpenCatalogs
+    limiter: Limiter  # of its own: a catalog that hangs must not use up the calls of reconciles
+    max_event_bytes: int
+    lineage: str | None = None  # the namespace of jobs in OpenLineage; None: status events
+
+    def __call__(self, target: Target) -> OpenTable | None:
+        """None: there is no such table, or another Dataset has claimed it.
+
+        Raises: LedgerError, if the head has lost its ledger; InputError, UnsupportedStorage among them; TookTooLong; what the
+            catalog raises.
+        """
+        call = f"events of {target.full_name}"
+        return self.limiter.call(call, TABLE_SECONDS, lambda: self._open(target), service_of(target.catalog))
+
+    def _open(self, target: Target) -> OpenTable | None:
+        properties = catalogs.properties(target.catalog)
+        try:
+            table = self.opened.get(target.catalog, properties).load_table(target.table)
+        except (NoSuchTableError, NoSuchNamespaceError):
+            return None
+        facts = observe(table, target.batch_column)
+        if facts.claim != target.claim:
+            return None
+        loaded = ledger_store.load(table.io, facts)
+        name = TableOf(catalog=target.catalog, name=target.table, uuid=facts.uuid)
+        versions = LedgerVersions(table.io, facts, name, self.max_event_bytes)
+        return OpenTable(
+            facts.uuid,
+            line_of(facts.snapshots, facts.head_id, loaded.resolution),
+            versions,
+            versions if self.lineage is None else LineageVersions(versions, self.lineage, target.buffer),
+            self._cursors(target, facts.location, facts.uuid),
+        )
+
+    def cursors(self, target: Target) -> CursorFiles:
+        """The cursor of the table where it was last seen. Raises: InputError."""
+        return self._cursors(target, target.location, target.uuid)
+
+    def _cursors(self, target: Target, location: str, uuid: str) -> CursorFiles:
+        if backend_of(location) is None:
+            raise InputError(
+                "UnsupportedStorage",
+                f"{location}: status events need a store in which Lethe creates files atomically: S3, Google Cloud Storage, "
+                "Azure, or local folders.",
+            )
+        store = open_store(location, of_table(catalogs.properties(target.catalog), target.table))
+        folder = names.EVENTS_FOLDER if self.lineage is None else FOLDER
+        return CursorFiles(store, location, uuid, target.full_name, folder)

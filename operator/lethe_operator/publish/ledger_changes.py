@@ -8,27 +8,27 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, TypeVar, assert_never
 
+from lethe import ledger_store
 from lethe.iceberg.facts import TableFacts
-from lethe.ledger.ledger import EMPTY, BatchEntry, Ledger, RequestEntry
-from lethe.ledger.parts import apart, get_many
+from lethe.ledger.ledger import EMPTY, BatchEntry, Ledger, RequestEntry, apart, get_many
 from lethe.ledger.root import Root
-from lethe.ledger_store import store as ledger_store
-from lethe.ledger_store.diff import TooDifferent, all_entries, differing
+from lethe.ledger_store import TooDifferent, all_entries, differing
 from pyiceberg.io import FileIO
 
 from lethe_operator.decide.publishing import changes
 from lethe_operator.decide.publishing.changes import Common, Versions
-from lethe_operator.decide.publishing.cloud_event import CloudEvent
 from lethe_operator.decide.publishing.cursor import Cursor, Move, Position
-from lethe_operator.decide.publishing.event_types import (
+from lethe_operator.decide.publishing.events import (
+    CloudEvent,
     EventData,
     GapReason,
     HistoryGap,
+    Origin,
     PublishingStarted,
     TableOf,
     TableRolledBack,
+    numbered,
 )
-from lethe_operator.decide.publishing.numbering import Origin, numbered
 from lethe_operator.resources.publishing import StartedFrom
 
 # After a gap without the earlier version, the present state of what is newer than it is published. Clocks of runs may differ.

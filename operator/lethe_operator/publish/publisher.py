@@ -2,32 +2,174 @@
 
 A reconcile reports which ledger it saw, which costs a look into a dictionary. Only if that ledger is not published yet, a thread
 opens the table. So an idle Dataset costs nothing, and a sink that hangs holds up nothing but these threads.
+
+When which Dataset is published: the oldest due first, with pauses after failures. No I/O, no locks: the caller has one.
+
+A sink that fails for all is tried by one Dataset at a time. Otherwise ten thousand Datasets would each wait for its time limit.
+
+When status events were first enabled for a namespace. I/O.
+
+A ConfigMap in the namespace has the time. It is created once and never changed, so that a table that was created while no
+publisher ran is published from its beginning.
+
+Prometheus metrics of the publishers. They exist only if status events are enabled.
 """
 
+import heapq
 import logging
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from random import Random
 from typing import Final, Protocol
 
 from lethe.iceberg import catalogs
+from prometheus_client import CollectorRegistry, Counter
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
 
-from lethe_operator.decide.publishing.cloud_event import CloudEvent
 from lethe_operator.decide.publishing.cursor import UnreadableCursor
-from lethe_operator.decide.publishing.numbering import Origin
-from lethe_operator.kube import NotLeading
-from lethe_operator.observe.failures import unavailable
+from lethe_operator.decide.publishing.events import CloudEvent, Origin
+from lethe_operator.kube import CONFIG_MAPS, AlreadyExists, Document, NotFound, NotLeading, ResourceKind
+from lethe_operator.observe.time_limit import unavailable
 from lethe_operator.publish.cursor_files import CursorFiles, CursorMoved
-from lethe_operator.publish.feed import Feed, FeedState, OpenTable
-from lethe_operator.publish.opening import Target
-from lethe_operator.publish.pacing import TROUBLE_SECONDS, Pacing
-from lethe_operator.publish.sinks.sink import Scope, Sink, SinkError
+from lethe_operator.publish.feed import Feed, FeedState, OpenTable, Target
+from lethe_operator.publish.sinks.http import Scope, Sink, SinkError
 from lethe_operator.reasons import Reason
-from lethe_operator.resources.common import Meta
+from lethe_operator.resources.common import MANAGED_LABELS, Meta
 from lethe_operator.resources.dataset import Dataset
 from lethe_operator.resources.observed import NoTable, TableView, Unavailable
 from lethe_operator.resources.publishing import NO_TROUBLE, EventsSettings, PublishingView
+
+# A sink that does not answer is reported after this time, so not after one lost connection.
+TROUBLE_SECONDS: Final = 10.0
+
+
+@dataclass
+class Pacing:
+    """The due times of Datasets, as `namespace/name`. Times are in seconds, of a monotonic clock."""
+
+    base_seconds: float  # the pause after a first failure
+    max_seconds: float  # the longest pause
+    random: Random = field(default_factory=Random)
+    _due: dict[str, float] = field(default_factory=dict)
+    _heap: list[tuple[float, str]] = field(default_factory=list)
+    _failures: dict[str, int] = field(default_factory=dict)  # in a row, of Datasets
+    _sink_failures: int = 0  # in a row, of the sink
+    _closed_until: float = 0.0  # nothing is sent before
+
+    def add(self, name: str, time: float) -> None:
+        """Publish a Dataset at this time, or earlier if this was asked for before."""
+        if name not in self._due or time < self._due[name]:
+            self._due[name] = time
+            heapq.heappush(self._heap, (time, name))
+
+    def is_planned(self, name: str) -> bool:
+        return name in self._due
+
+    def remove(self, name: str) -> None:
+        self._due.pop(name, None)
+        self._failures.pop(name, None)
+
+    def take(self, now: float) -> str | None:
+        """The next Dataset; None: none is due, or the sink is given a pause."""
+        if now < self._closed_until:
+            return None
+        while self._heap and self._heap[0][0] <= now:
+            time, name = heapq.heappop(self._heap)
+            if self._due.get(name) == time:
+                del self._due[name]
+                return name
+        return None
+
+    def next_time(self) -> float | None:
+        """When something may be due; None: nothing is planned."""
+        while self._heap and self._due.get(self._heap[0][1]) != self._heap[0][0]:
+            heapq.heappop(self._heap)  # replaced or removed
+        return max(self._heap[0][0], self._closed_until) if self._heap else None
+
+    def succeeded(self, name: str) -> None:
+        self._failures.pop(name, None)
+        self._sink_failures = 0
+
+    def failed(self, name: str, now: float, error: Exception) -> None:
+        """Plan the next attempt."""
+        self._failures[name] = self._failures.get(name, 0) + 1
+        pause = self._pause(self._failures[name])
+        if isinstance(error, SinkError) and error.scope is Scope.SINK:
+            self._sink_failures += 1
+            closed = max(self._pause(self._sink_failures), error.retry_after_seconds or 0.0)
+            self._closed_until = max(self._closed_until, now + closed)
+        self.add(name, now + pause)
+
+    def _pause(self, failures: int) -> float:
+        pause: float = min(self.max_seconds, self.base_seconds * 2 ** min(failures - 1, 20))
+        return pause * self.random.uniform(0.9, 1.1)
+
+
+NAME: Final = "lethe-events"
+KEY: Final = "enabledTime"
+# Clocks of runs and of the operator may differ. Too early is harmless: more is published.
+CLOCKS_DIFFER_BY: Final = timedelta(minutes=10)
+
+
+class KubeObjects(Protocol):
+    """The part of `Kube` that this needs."""
+
+    def get(self, kind: ResourceKind, namespace: str, name: str) -> Document: ...
+
+    def create(self, kind: ResourceKind, namespace: str, document: Document) -> Document: ...
+
+
+class EnabledTimes:
+    """Reads or creates the ConfigMap of each namespace once. Thread-safe."""
+
+    def __init__(self, kube: KubeObjects, clock: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
+        self._kube = kube
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._known: dict[str, int] = {}
+
+    def of(self, namespace: str) -> int:
+        """In milliseconds since 1970, a little early. Raises: KubeError, NotLeading."""
+        with self._lock:
+            if namespace not in self._known:
+                found = datetime.fromisoformat(self._read(namespace)) - CLOCKS_DIFFER_BY
+                self._known[namespace] = int(found.timestamp() * 1000)
+            return self._known[namespace]
+
+    def _read(self, namespace: str) -> str:
+        try:
+            return _time(self._kube.get(CONFIG_MAPS, namespace, NAME))
+        except NotFound:
+            pass
+        document = {
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "metadata": {"name": NAME, "namespace": namespace, "labels": dict(MANAGED_LABELS)},
+            "data": {KEY: self._clock().isoformat(timespec="seconds")},
+        }
+        try:
+            return _time(self._kube.create(CONFIG_MAPS, namespace, document))
+        except AlreadyExists:
+            return _time(self._kube.get(CONFIG_MAPS, namespace, NAME))
+
+
+def _time(document: Document) -> str:
+    """Nothing, or something that is no time, counts as the beginning of time: then everything is published."""
+    text = str((document.get("data") or {}).get(KEY, ""))
+    try:
+        return text if datetime.fromisoformat(text).tzinfo is not None else _BEGINNING
+    except ValueError:
+        return _BEGINNING
+
+
+_BEGINNING: Final = "1970-01-02T00:00:00+00:00"
+
 
 log = logging.getLogger(__name__)
 
@@ -358,3 +500,61 @@ def _properties(target: Target) -> dict[str, str]:
         return catalogs.properties(target.catalog)
     except Exception:
         return {}
+
+
+_OF_DATASET: Final = ("namespace", "dataset", "output")
+
+
+class PublishingMetrics(Collector):
+    """One per operator. The lag is computed when metrics are collected."""
+
+    def __init__(self, registry: CollectorRegistry, publishers: Mapping[str, Publisher]) -> None:
+        """Args:
+        publishers: By the value of the label `output`.
+        """
+        self._publishers = publishers
+        self._sent = Counter(
+            "lethe_status_events_total",
+            "Events that the receiver has accepted, repeated ones included.",
+            _OF_DATASET,
+            registry=registry,
+        )
+        self._failures = Counter(
+            "lethe_status_events_failures_total",
+            "Attempts to deliver events that failed, by reason.",
+            ("output", "reason"),
+            registry=registry,
+        )
+        registry.register(self)
+        for output, publisher in publishers.items():
+            publisher.on_sent = partial(self._on_sent, output)
+            publisher.on_failure = partial(self._on_failure, output)
+            publisher.on_forget = partial(self._on_forget, output)
+
+    def _on_sent(self, output: str, namespace: str, dataset: str, number: int) -> None:
+        self._sent.labels(namespace, dataset, output).inc(number)
+
+    def _on_failure(self, output: str, reason: Reason) -> None:
+        self._failures.labels(output, str(reason)).inc()
+
+    def _on_forget(self, output: str, namespace: str, dataset: str) -> None:
+        """Remove the numbers of a deleted Dataset."""
+        self._sent.remove_by_labels({"namespace": namespace, "dataset": dataset, "output": output})
+
+    def collect(self) -> Iterator[Metric]:
+        seconds = GaugeMetricFamily(
+            "lethe_status_events_lag_seconds",
+            "How long ago the oldest commit was made whose events are not delivered; 0 if there is none.",
+            labels=_OF_DATASET,
+        )
+        waiting = GaugeMetricFamily(
+            "lethe_status_events_waiting",
+            "Events of the oldest such commit that are not delivered; of a large commit, only the next ones.",
+            labels=_OF_DATASET,
+        )
+        for output, publisher in self._publishers.items():
+            for lag in publisher.lags():
+                seconds.add_metric((lag.namespace, lag.name, output), lag.seconds)
+                waiting.add_metric((lag.namespace, lag.name, output), lag.events)
+        yield seconds
+        yield waiting

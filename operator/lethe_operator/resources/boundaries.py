@@ -11,7 +11,7 @@ from lethe.contract.run import AllowedOperation, RunBoundary
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic.alias_generators import to_camel
 
-from lethe_operator.resources.quantity import Bytes, Cpus
+from lethe_operator.resources.common import Bytes, Cpus
 
 
 class InvalidBoundaries(ValueError):

@@ -1,11 +1,103 @@
-"""What all resources have in common: metadata, the base class of specs, names of annotations and labels. Pure."""
+"""What all resources have in common: metadata, the base class of specs, names of annotations and labels. Pure.
 
-from collections.abc import Mapping
+Kubernetes quantities as numbers. Pure.
+
+The kinds of objects that launch the driver of a run. Pure.
+
+Which of several operators of a release watches a namespace. Pure.
+"""
+
+import hashlib
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Final, TypeVar
+from decimal import Decimal, InvalidOperation
+from enum import StrEnum
+from typing import Annotated, Any, Final, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 from pydantic.alias_generators import to_camel
+
+_SUFFIXES: Final = {
+    "n": Decimal("1e-9"),
+    "u": Decimal("1e-6"),
+    "m": Decimal("1e-3"),
+    "": Decimal(1),
+    "k": Decimal(10**3),
+    "M": Decimal(10**6),
+    "G": Decimal(10**9),
+    "T": Decimal(10**12),
+    "P": Decimal(10**15),
+    "E": Decimal(10**18),
+    "Ki": Decimal(2**10),
+    "Mi": Decimal(2**20),
+    "Gi": Decimal(2**30),
+    "Ti": Decimal(2**40),
+    "Pi": Decimal(2**50),
+    "Ei": Decimal(2**60),
+}
+
+
+def parse_quantity(text: Any) -> Decimal:
+    """Parse a number, or a text such as `128Mi`, `500m` or `1e3`. Raises: ValueError; the message quotes the text."""
+    if isinstance(text, int | float):
+        return Decimal(str(text))
+    stripped = str(text).strip()
+    number = stripped.rstrip("numkKMGTPEi")
+    try:
+        return Decimal(number) * _SUFFIXES[stripped[len(number) :]]
+    except (InvalidOperation, KeyError):
+        raise ValueError(f"{text!r} is not a quantity; expected one such as 128Mi or 500m") from None
+
+
+def parse_bytes(text: Any) -> int:
+    return math.ceil(parse_quantity(text))
+
+
+def written(size: int) -> str:
+    """A size in bytes for messages, such as `12Mi` or `1.5Gi`."""
+    value, suffix = float(size), ""
+    for larger in ("Ki", "Mi", "Gi", "Ti", "Pi", "Ei"):
+        if value < 1024:
+            break
+        value, suffix = value / 1024, larger
+    return f"{value:.1f}".removesuffix(".0") + suffix
+
+
+Bytes = Annotated[int, BeforeValidator(parse_bytes)]
+Cpus = Annotated[float, BeforeValidator(lambda v: float(parse_quantity(v)))]
+
+
+# Kueue admits objects with this label, and reserves their resources in this LocalQueue.
+LABEL_QUEUE: Final = "kueue.x-k8s.io/queue-name"
+
+
+class Launcher(StrEnum):
+    """The kind of the object that launches the driver of a run."""
+
+    JOB = "Job"
+    SPARK_APPLICATION = "SparkApplication"  # of the Kubeflow Spark operator
+
+
+@dataclass(frozen=True)
+class Shard:
+    """One of the parts into which a release divides its watched namespaces."""
+
+    index: int  # from 0
+    count: int  # of all shards
+
+    def of(self, namespaces: Iterable[str]) -> tuple[str, ...]:
+        """The namespaces of this shard. The answer for a namespace depends on its name and the number of shards alone."""
+        return tuple(n for n in namespaces if _number(n) % self.count == self.index)
+
+
+ONLY_SHARD: Final = Shard(0, 1)
+
+
+def _number(namespace: str) -> int:
+    return int.from_bytes(hashlib.sha256(namespace.encode()).digest()[:8])
+
 
 GROUP: Final = "lethe.dev"
 VERSION: Final = "v1alpha1"

@@ -1,4 +1,11 @@
-"""What the operator observes of the cluster and a table at one moment, as frozen values: the input of every decision. Pure."""
+"""What the operator observes of the cluster and a table at one moment, as frozen values: the input of every decision. Pure.
+
+What carries out an attempt of a run. Pure.
+
+The record of an attempt that the operator gave to a process of the namespace, in the Dataset's ConfigMap. Pure.
+
+An attempt by the committer or the warm driver has no Job. This record holds what the labels and annotations of a Job would say.
+"""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -9,20 +16,38 @@ from typing import Any, Final, assert_never
 
 from lethe.buffer.digest import EMPTY_BUFFER, BufferDigest
 from lethe.buffer.notifications import Written
-from lethe.contract.kind import RunFamily, RunKind
 from lethe.contract.result import AnyRunResult, Progress
 from lethe.contract.run import RestatementRequest, RunSpec
+from lethe.contract.settings import RunFamily, RunKind
 from lethe.ledger.erasure import Erasure
 from lethe.ledger.ledger import EMPTY, Ledger
 from lethe.ledger.lineage import Snapshot
+from pydantic import Field
 
-from lethe_operator.resources.common import FOR_ERASURES, FOR_HEAD, Meta
+from lethe_operator.resources.common import FOR_ERASURES, FOR_HEAD, Launcher, Meta, Spec
 from lethe_operator.resources.dataset import Dataset
-from lethe_operator.resources.engine import Engine
-from lethe_operator.resources.launcher import Launcher
 from lethe_operator.resources.publishing import PublishingView
 from lethe_operator.resources.restatement import Restatement
 from lethe_operator.resources.vacuum_policy import VacuumPolicy
+
+
+class Engine(StrEnum):
+    """What carries out an attempt of a run. The notes about attempts contain these names, so they must not change."""
+
+    JOB = "Job"  # a pod of its own, or one that several Datasets share
+    COMMITTER = "Committer"  # the namespace's process for runs that write no data files
+    WARM_DRIVER = "WarmDriver"  # the namespace's driver that stays up between small runs
+
+
+class Dispatch(Spec):
+    name: str  # the name that a Job of this attempt would have
+    run_id: str
+    family: RunFamily = Field(alias="kind")
+    attempt: int
+    generation: int  # the Dataset's when the operator wrote the record
+    for_uid: str = ""  # as in the annotation ANNOTATION_FOR_UID of a Job
+    created_time: datetime
+    engine: Engine  # which process
 
 
 @dataclass(frozen=True)
@@ -171,7 +196,7 @@ class WorkerView:
 
 @dataclass(frozen=True)
 class Failures:
-    """Numbers of failed attempts, by cause (`lethe_operator.decide.runs.failures.Cause`)."""
+    """Numbers of failed attempts, by cause (`lethe_operator.decide.runs.retry.Cause`)."""
 
     run: int = 0  # cause RUN
     infrastructure: int = 0  # cause INFRASTRUCTURE

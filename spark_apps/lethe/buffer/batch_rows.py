@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import Final
 
 from lethe.base import names
-from lethe.buffer.batch import BufferedBatch
+from lethe.buffer.layout import BufferedBatch
 from lethe.ledger.ledger import BatchEntry, BatchState
 
 BUFFERED: Final = "buffered"

@@ -12,9 +12,8 @@ from urllib.parse import unquote_plus
 
 from lethe.base import names
 from lethe.base.errors import InputError
-from lethe.buffer.batch import BufferedBatch, is_data
 from lethe.buffer.digest import BufferState, state_of
-from lethe.buffer.layout import Layout
+from lethe.buffer.layout import BufferedBatch, Layout, is_data
 from lethe.ledger.ledger import BatchEntry, BufferedObject
 
 _CREATED: Final = "ObjectCreated:"

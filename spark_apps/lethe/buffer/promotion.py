@@ -1,12 +1,26 @@
-"""Decides which batches of a run may be promoted on the current ledger. Pure."""
+"""Decides which batches of a run may be promoted on the current ledger. Pure.
 
+Plans how a refused batch is moved out of the buffer: which objects, where to, in which order. Pure.
+
+Invariant: only objects that were checked are moved. If a folder contains other data files, or if its `_SUCCESS` marker was
+written again, the producer is changing it and nothing in it is moved or deleted.
+
+Decides which objects of the buffer may be deleted: only those that were promoted and are unchanged since. Pure.
+
+How many files a registering run of the committer may have. The operator asks within these limits, and the committer checks
+them. Pure.
+"""
+
+import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
+from typing import Final
 
-from lethe.contract.refusal import Refusal
-from lethe.ledger.ledger import BatchEntry, BatchState, BufferedObject, Delta, Ledger
-from lethe.ledger.parts import get_many
+from lethe.base import names
+from lethe.buffer.layout import BufferedBatch, ListedObject, fingerprint, is_data
+from lethe.contract.settings import Refusal
+from lethe.ledger.ledger import BatchEntry, BatchState, BufferedObject, Delta, Ledger, get_many
 
 
 @dataclass(frozen=True)
@@ -123,3 +137,169 @@ def _is_news(known: BatchEntry | None, found: JudgedBatch) -> bool:
     if known is None:
         return True
     return not known.blocks_promotion and (known.refusal, known.objects) != (found.refusal, found.objects)
+
+
+_DIGITS = 12  # of a fingerprint: one batch id is refused a handful of times, not millions
+
+
+@dataclass(frozen=True)
+class Removal:
+    """The steps, in this order: copy all objects, write the reason, delete the marker, delete the objects. Each step may be
+    repeated. The marker is deleted before the objects, so that the rest of the folder is not a complete batch."""
+
+    batch_id: str
+    copies: tuple[tuple[BufferedObject, str], ...]  # each object and the URI of its copy
+    reason_uri: str
+    reason: str  # the content of the reason file
+    marker: BufferedObject | None  # None: it does not exist, or was deleted before
+
+    @property
+    def objects(self) -> tuple[BufferedObject, ...]:
+        return tuple(o for o, _ in self.copies)
+
+
+def folder_of(buffer_uri: str, entry: BatchEntry) -> str:
+    """The URI of the refused batch's folder or file, with the name that the producer gave it."""
+    prefix = buffer_uri.rstrip("/") + "/"
+    return prefix + entry.objects[0].key.removeprefix(prefix).partition("/")[0]
+
+
+def is_file(buffer_uri: str, entry: BatchEntry) -> bool:
+    """Whether the refused batch is a single file, not a folder."""
+    return entry.objects[0].key == folder_of(buffer_uri, entry)
+
+
+def refused_folder(buffer_uri: str, entry: BatchEntry) -> str:
+    """The URI of the folder that the batch is moved to. It depends on the objects, so a second refusal overwrites nothing."""
+    judged = folder_of(buffer_uri, entry).rpartition("/")[2]
+    return f"{buffer_uri.rstrip('/')}/{names.REFUSED_FOLDER}/{judged}/{fingerprint(entry.objects)[:_DIGITS]}"
+
+
+def reason_uri(buffer_uri: str, entry: BatchEntry) -> str:
+    return f"{refused_folder(buffer_uri, entry)}/{names.REFUSAL_FILE}"
+
+
+def plan_removal(
+    buffer_uri: str, entry: BatchEntry, listed: Iterable[ListedObject], until: datetime | None = None
+) -> Removal | None:
+    """Plan how to move a refused batch out of the buffer.
+
+    Args:
+        listed: The current objects of its folder; for a file, the file if it exists.
+        until: The time of the refusal: objects written later were not checked, even if their content is the same. None: this
+            run itself checked the objects.
+    Returns: None, if there is nothing to move, or the producer is changing the folder.
+    """
+    if entry.state is not BatchState.REFUSED or not entry.objects:
+        return None
+    folder = folder_of(buffer_uri, entry)
+    there = list(listed)
+    data = [o for o in there if is_data(o.key, folder)]
+    marker = next((o for o in there if o.key == f"{folder}/{names.SUCCESS_MARKER}"), None)
+    judged = [o for o in data if _plain(o) in entry.objects]
+    ours = [o for o in (*data, *([marker] if marker else ())) if until is None or o.modified <= until]
+    if not judged or len(judged) < len(data) or len(ours) < len(data) + (marker is not None):
+        return None
+    target = refused_folder(buffer_uri, entry)
+    above = folder.rpartition("/")[0] if is_file(buffer_uri, entry) else folder
+    return Removal(
+        batch_id=entry.id,
+        copies=tuple((_plain(o), target + o.key.removeprefix(above)) for o in judged),
+        reason_uri=f"{target}/{names.REFUSAL_FILE}",
+        reason=reason_document(entry),
+        marker=_plain(marker) if marker else None,
+    )
+
+
+def reason_document(entry: BatchEntry) -> str:
+    """The content of the reason file. It does not depend on the run that writes it."""
+    refusal = entry.refusal or Refusal("", "")
+    document = {
+        "batch": entry.id,
+        "reason": refusal.reason,
+        "message": refusal.message,
+        "run": entry.run,
+        "refusedTime": entry.time.astimezone(UTC).isoformat().replace("+00:00", "Z"),
+        "objects": [{"key": o.key, "size": o.size, "etag": o.etag} for o in entry.objects],
+    }
+    return json.dumps(document, ensure_ascii=False, indent=2) + "\n"
+
+
+def is_left(batch: BufferedBatch, entry: BatchEntry | None) -> bool:
+    """Whether the buffer still contains refused objects, because their removal is not finished. Objects written after the
+    refusal do not count, even if their content is the same."""
+    if entry is None or entry.state is not BatchState.REFUSED or batch.oldest_time > entry.time:
+        return False
+    return not set(batch.data_objects).isdisjoint(entry.objects)
+
+
+def is_judged(batch: BufferedBatch, entry: BatchEntry | None) -> bool:
+    """Whether a run that is still moving the refused batch may move objects of this batch at any moment: objects that existed
+    at the refusal, or all objects, if their content is the same. A run must not register such objects as table files."""
+    if entry is None or entry.state is not BatchState.REFUSED:
+        return False
+    return is_left(batch, entry) or set(batch.data_objects) <= set(entry.objects)
+
+
+def is_mixed(batch: BufferedBatch, entry: BatchEntry | None) -> bool:
+    """Whether a batch contains both refused and new objects. If its removal had begun, it is unknown whether the producer
+    still relies on the refused ones."""
+    return is_left(batch, entry) and not set(batch.data_objects) <= set(entry.objects if entry else ())
+
+
+def _plain(o: ListedObject) -> BufferedObject:
+    return BufferedObject(o.key, o.size, o.etag)
+
+
+def mixed_message(entry: BatchEntry, buffer_uri: str) -> str:
+    """Why a batch with both refused and new objects is refused."""
+    return (
+        f"{folder_of(buffer_uri, entry)} holds new files of this batch and files that were refused before. "
+        f"The refused batch is in {refused_folder(buffer_uri, entry)}. Write the whole batch again, _SUCCESS "
+        "last"
+    )
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """The objects of promoted batches that retention deletes or reports."""
+
+    delete: tuple[BufferedObject, ...] = ()
+    unexpected: tuple[BufferedObject, ...] = ()  # not promoted with their batch: reported, never deleted
+
+
+def plan_sweep(batches: Iterable[BufferedBatch], ledger: Ledger, retention_seconds: int, now: datetime) -> Sweep:
+    """Plan the deletion of objects whose batches were promoted longer ago than the retention."""
+    sweeps = [
+        sweep_of(batch, entry, retention_seconds, now)
+        for batch in batches
+        if (entry := ledger.batches.get(batch.id)) is not None
+    ]
+    return Sweep(tuple(o for s in sweeps for o in s.delete), tuple(o for s in sweeps for o in s.unexpected))
+
+
+def sweep_of(batch: BufferedBatch, entry: BatchEntry, retention_seconds: int, now: datetime) -> Sweep:
+    """Decide which objects of one batch may be deleted.
+
+    An object is deleted only if its key, size and ETag are those recorded at promotion. The `_SUCCESS` marker of a folder is
+    deleted together with the last object. The objects of batches that were reverted or replaced after promotion are deleted
+    in the same way. Nothing of a registered batch is deleted, whatever the Dataset's current mode: its objects are data files
+    of the table, and only the expiry of snapshots shows that they are no longer needed.
+    """
+    if entry.state is BatchState.REFUSED or not entry.objects:
+        return Sweep()
+    recorded = {o.key: o for o in entry.objects}
+    data = [o for o in batch.objects if not o.key.endswith(f"/{names.SUCCESS_MARKER}")]
+    unexpected = tuple(o for o in data if recorded.get(o.key) != o)
+    if entry.registered or entry.time + timedelta(seconds=retention_seconds) > now:
+        return Sweep((), unexpected)
+    delete = [o for o in data if recorded.get(o.key) == o]
+    if not unexpected:
+        delete += [o for o in batch.objects if o.key.endswith(f"/{names.SUCCESS_MARKER}")]
+    return Sweep(tuple(delete), unexpected)
+
+
+# Data files of the batches of a run. A Spark Job, too, reads the footers of so many files in its driver.
+FILES_AT_MOST: Final = 1000
+# Objects in the buffer, which the run lists completely: some seconds of one core.
+OBJECTS_AT_MOST: Final = 20_000

@@ -7,10 +7,10 @@ grow with the size of the buffer.
 from collections.abc import Container, Iterable
 from dataclasses import dataclass, field
 
-from lethe.buffer.batch import BufferedBatch, NoBatch
 from lethe.buffer.batch_rows import BUFFERED_AT_MOST, BatchRow, buffered_row
 from lethe.buffer.digest import LookUp, pieces
-from lethe.buffer.refusals import is_left
+from lethe.buffer.layout import BufferedBatch, NoBatch
+from lethe.buffer.promotion import is_left
 from lethe.ledger.ledger import BatchEntry
 
 

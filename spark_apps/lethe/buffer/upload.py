@@ -13,7 +13,7 @@ from lethe.base.ids import (
     batch_file,
     batch_folder,
 )
-from lethe.buffer.batch import OBJECTS_AT_MOST, ListedObject, is_data
+from lethe.buffer.layout import OBJECTS_AT_MOST, ListedObject, is_data
 from lethe.contract.settings import BufferLayout
 from lethe.ledger.ledger import BatchEntry, BatchState
 from lethe.uri import KEY_BYTES, NAME_BYTES, bucket_and_key, is_local

@@ -5,17 +5,25 @@ from typing import Any, Final
 
 import click
 
+from lethe import batches_table as tracking
 from lethe.base.errors import InputError
-from lethe.batches_table import table as tracking
-from lethe.batches_table.files import read_rows
+from lethe.batches_table import read_rows
 from lethe.buffer.batch_rows import STATES, BatchRow, row_of
-from lethe.cli.named_table import table_or_dataset
-from lethe.cli.opening import Opened, open_table
-from lethe.cli.options import batch_column_option, json_option, output_option, table_argument
-from lethe.cli.output import number_text, print_document, print_pairs, print_table, time_text, working
+from lethe.cli.opening import Opened, open_table, table_or_dataset
+from lethe.cli.output import (
+    batch_column_option,
+    json_option,
+    number_text,
+    output_option,
+    print_document,
+    print_pairs,
+    print_table,
+    table_argument,
+    time_text,
+    working,
+)
 from lethe.iceberg import catalogs
-from lethe.ledger.ledger import Ledger
-from lethe.ledger.parts import get_many
+from lethe.ledger.ledger import Ledger, get_many
 
 _HEADERS: Final = ("BATCH", "STATE", "ROWS", "TIME", "SNAPSHOT", "TOMBSTONED", "BY")
 _WIDE: Final = ("BYTES", "OBJECTS", "RUN")

@@ -1,15 +1,107 @@
-"""`lethe doctor` reports what is wrong with a table, and what to do."""
+"""`lethe doctor` reports what is wrong with a table, and what to do.
+
+Reads what `doctor` needs: metadata, manifests, ledger roots, and the list of ledger files. I/O.
+"""
 
 from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 
 import click
+from pyiceberg.manifest import ManifestContent
 
-from lethe.cli.diagnosis import Level, diagnose, is_healthy
-from lethe.cli.examination import examine
-from lethe.cli.opening import open_table
-from lethe.cli.options import batch_column_option, json_option, table_argument
-from lethe.cli.output import print_json, working
+from lethe import batches_table as tracking
+from lethe import ledger_store
+from lethe.base import names
+from lethe.base.errors import InputError, LedgerError
+from lethe.cli.diagnosis import DEFAULT_METRICS, Examined, ExaminedBatches, Level, ListedFile, diagnose, is_healthy
+from lethe.cli.ledger import name_of, roots_of
+from lethe.cli.opening import Opened, open_table
+from lethe.cli.output import batch_column_option, json_option, print_json, table_argument, working
+from lethe.files.bounds import FileBounds
+from lethe.iceberg import catalogs
+from lethe.iceberg.facts import data_files
+from lethe.ledger.ledger import get_many
+from lethe.storage.object_store import open_store
+
+
+def examine(opened: Opened, wanted_column: str) -> Examined:
+    """Raises: what the catalog or the storage raises if unavailable. A damaged ledger raises nothing: it is in the answer."""
+    facts, table = opened.facts, opened.table
+    column = table.schema().find_column_name(facts.batch_field_id) if facts.batch_field_id is not None else None
+    mode_key = names.METRICS_MODE.format(column=column or wanted_column)
+    default = facts.properties.get("write.metadata.metrics.default", DEFAULT_METRICS)
+    files = data_files(table, facts.head_id, facts.batch_field_id) if facts.batch_field_id is not None else []
+    roots = roots_of(opened)
+    folder = ledger_store.ledger_folder(facts.location)
+    listed = open_store(folder, opened.properties).list(folder)
+    return Examined(
+        table=opened.name,
+        location=facts.location,
+        format_version=facts.format_version,
+        head_id=facts.head_id,
+        snapshots=facts.snapshots,
+        wanted_column=wanted_column,
+        remembered_field_id=facts.remembered_field_id,
+        batch_field_id=facts.batch_field_id,
+        column=column,
+        sorted_by_batch=facts.sorted_by_batch,
+        metrics_mode=facts.properties.get(mode_key, default),
+        claim=facts.claim,
+        ledger_since=facts.ledger_since,
+        files=tuple(files),
+        unsorted=_unsorted(opened),
+        known_bounds=_known_bounds(opened, files),
+        lost=roots.lost,
+        unreadable=tuple(roots.broken.values()),
+        needed=roots.files,
+        listed=tuple(ListedFile(name_of(o.key), o.modified) for o in listed),
+        batches=_batches(opened),
+    )
+
+
+def _batches(opened: Opened) -> ExaminedBatches | None:
+    catalog, _, table_name = opened.name.partition(".")
+    name = tracking.name_of(opened.name)
+    try:
+        table = tracking.find(catalogs.load(catalog), table_name)
+    except InputError as e:
+        return ExaminedBatches(name, conflict=e.message)
+    if table is None:
+        return None
+    shown = tracking.shown(table)
+    if shown is None:
+        return ExaminedBatches(name)
+    try:
+        loaded = opened.load_ledger()
+    except LedgerError:
+        return ExaminedBatches(name, version=shown.version)  # `Roots` says what is wrong with it
+    current = (shown.table_uuid, shown.ledger) == (opened.facts.uuid, loaded.resolution.pointer or "")
+    agrees = shown.totals.agree_with(loaded.ledger.states)
+    return ExaminedBatches(name, current=current, version=shown.version, agrees=agrees)
+
+
+def _unsorted(opened: Opened) -> frozenset[str]:
+    """The head's data files whose sort order id is not the table's."""
+    table = opened.table
+    order, head = table.sort_order(), table.current_snapshot()
+    if not order.fields or head is None:
+        return frozenset()
+    return frozenset(
+        entry.data_file.file_path
+        for manifest in head.manifests(table.io)
+        if manifest.content == ManifestContent.DATA
+        for entry in manifest.fetch_manifest_entry(table.io, discard_deleted=True)
+        if entry.data_file.sort_order_id != order.order_id
+    )
+
+
+def _known_bounds(opened: Opened, files: list[FileBounds]) -> frozenset[str]:
+    """The bounds of files that are ids of batches in the ledger."""
+    bounds = {b for f in files for b in (f.lower, f.upper) if b is not None}
+    try:
+        return frozenset(get_many(opened.ledger().batches, bounds))
+    except LedgerError:
+        return frozenset()  # `Roots` says what is wrong with it
 
 
 @click.command()

@@ -1,11 +1,74 @@
-"""Makes a log of the snapshots of a table, newest first. Pure."""
+"""Makes a log of the snapshots of a table, newest first. Pure.
 
-from collections.abc import Mapping
+Counts the entries of many lists of chunks that share most of their chunks. Pure.
+
+The ledgers of two successive commits differ by one or two chunks. Merging every list from its start would read the whole
+ledger for each snapshot. Here, counting a list compares its chunks pairwise and keeps the comparisons; comparing two lists
+reads the chunks that only one of them has.
+"""
+
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from lethe.base import names
 from lethe.ledger.lineage import Snapshot
+from lethe.ledger.root import Chunk
+
+
+@dataclass(frozen=True)
+class ChunkKeys:
+    """The keys of a chunk's entries."""
+
+    keys: frozenset[Hashable]
+    lower: str | None = None  # the smallest text of a key; None: the chunk is empty
+    upper: str | None = None  # the greatest text of a key; None: the chunk is empty
+
+    def overlaps(self, other: "ChunkKeys") -> bool:
+        if self.lower is None or self.upper is None or other.lower is None or other.upper is None:
+            return False
+        return self.lower <= other.upper and other.lower <= self.upper
+
+
+class Layers:
+    """Counts lists of chunks, each ordered oldest first, by the keys in their files."""
+
+    def __init__(self, files: Mapping[str, ChunkKeys]) -> None:
+        self._files = files
+        self._shared_keys: dict[tuple[str, str], frozenset[Hashable]] = {}
+
+    def has_read(self, chunks: Sequence[Chunk]) -> bool:
+        """Whether the files of all these chunks are readable."""
+        return all(c.file in self._files for c in chunks)
+
+    def size(self, chunks: Sequence[Chunk]) -> int:
+        """Count the keys that are set: of each chunk, those that no later chunk sets or removes."""
+        total = 0
+        for n, chunk in enumerate(chunks):
+            if chunk.removes:
+                continue
+            later = [self._shared(chunk.file, c.file) for c in chunks[n + 1 :]]
+            superseded = frozenset().union(*(s for s in later if s)) if any(later) else ()
+            total += len(self._files[chunk.file].keys) - len(superseded)
+        return total
+
+    def changed(self, before: Sequence[Chunk], after: Sequence[Chunk]) -> tuple[int, int]:
+        """Count the keys that are set only in `after`, and those that are set only in `before`."""
+        common = {c.file for c in before} & {c.file for c in after}
+        keys = {k for c in (*before, *after) if c.file not in common for k in self._files[c.file].keys}
+        are_set = [(self._is_set(before, k), self._is_set(after, k)) for k in keys]
+        return sum(now and not then for then, now in are_set), sum(then and not now for then, now in are_set)
+
+    def _is_set(self, chunks: Sequence[Chunk], key: Hashable) -> bool:
+        last = next((c for c in reversed(chunks) if key in self._files[c.file].keys), None)
+        return last is not None and not last.removes
+
+    def _shared(self, older: str, newer: str) -> frozenset[Hashable]:
+        pair = (older, newer)
+        if pair not in self._shared_keys:
+            one, other = self._files[older], self._files[newer]
+            self._shared_keys[pair] = one.keys & other.keys if one.overlaps(other) else frozenset()
+        return self._shared_keys[pair]
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ import click
 from rich.console import Console
 
 from lethe.jars import download
-from lethe.jars.listed import Scope, listed
+from lethe.jars.download import Scope, listed
 from lethe.jars.provide import fetch, folder_of
 
 

@@ -1,17 +1,246 @@
-"""`lethe ledger`: show, log and verify the ledgers of a table."""
+"""`lethe ledger`: show, log and verify the ledgers of a table.
 
-from dataclasses import asdict
+Reads the ledger root of every retained snapshot. I/O.
+
+Reads all entries of all ledgers of a table and compares them with the roots and the snapshot summaries. I/O.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import click
+from pyiceberg.io import FileIO
 
+from lethe import ledger_store
+from lethe.base import names
+from lethe.base.errors import LedgerError
 from lethe.cli import history
+from lethe.cli.history import ChunkKeys, Layers, count
 from lethe.cli.opening import Opened, open_table
-from lethe.cli.options import batch_column_option, json_option, table_argument
-from lethe.cli.output import number_text, print_json, print_pairs, print_table, progress, time_text, working
-from lethe.cli.roots import roots_of
-from lethe.cli.verification import verify as verify_ledgers
-from lethe.ledger.root import PARTS
+from lethe.cli.output import (
+    batch_column_option,
+    json_option,
+    number_text,
+    print_json,
+    print_pairs,
+    print_table,
+    progress,
+    table_argument,
+    time_text,
+    working,
+)
+from lethe.ledger import format
+from lethe.ledger.ledger import Carrier
+from lethe.ledger.lineage import Snapshot, resolve
+from lethe.ledger.root import PARTS, Chunk, Root
+from lethe.ledger_store import read_file
+
+PARALLEL_READS = 8
+
+
+@dataclass(frozen=True)
+class Roots:
+    """The ledger roots of a table."""
+
+    pointer_of: Mapping[int, str | None] = field(
+        default_factory=dict
+    )  # snapshot id -> URI of its root; None: empty ledger
+    found: Mapping[str, Root] = field(default_factory=dict)  # by URI
+    broken: Mapping[str, str] = field(default_factory=dict)  # URI -> what is wrong with the root
+    lost: Mapping[int, str] = field(default_factory=dict)  # snapshot id -> why its ledger is unknown
+    vacuum_files: tuple[str, ...] = ()  # URIs
+
+    @property
+    def files(self) -> frozenset[str]:
+        """The names, without folder, of all files that the snapshots need: roots, chunks, and the files of vacuums."""
+        chunks = {c.file for root in self.found.values() for part in root.parts.values() for c in part}
+        return frozenset(map(name_of, (*self.found, *self.broken, *self.vacuum_files))) | chunks
+
+
+def name_of(uri: str) -> str:
+    return uri.rpartition("/")[2]
+
+
+def roots_of(opened: Opened, tick: Callable[[], object] = lambda: None) -> Roots:
+    """Read the root of each retained snapshot's ledger; call `tick` after each."""
+    facts = opened.facts
+    own = dict.fromkeys(s.ledger for s in facts.snapshots.values() if s.ledger is not None)
+    found, broken = _read(opened, own, tick)
+    carriers = _carriers(opened)
+    pointer_of: dict[int, str | None] = {}
+    lost: dict[int, str] = {}
+    for snapshot_id in facts.snapshots:
+        try:
+            pointer_of[snapshot_id] = resolve(
+                facts.snapshots, snapshot_id, carriers, facts.name, facts.ledger_since
+            ).pointer
+        except LedgerError as e:
+            lost[snapshot_id] = e.message
+    further = dict.fromkeys(p for p in pointer_of.values() if p is not None and p not in own)
+    more, also_broken = _read(opened, further, tick)
+    vacuums = tuple(
+        v for s in facts.snapshots.values() if (v := s.summary.get(names.TOMBSTONE_VACUUM_FILE)) is not None
+    )
+    return Roots(pointer_of, found | more, broken | also_broken, lost, vacuums)
+
+
+def _read(
+    opened: Opened, pointers: Iterable[str], tick: Callable[[], object]
+) -> tuple[dict[str, Root], dict[str, str]]:
+    def one(pointer: str) -> Root | LedgerError:
+        try:
+            return ledger_store.read_root(opened.table.io, opened.facts, pointer)
+        except LedgerError as e:
+            return e
+
+    found: dict[str, Root] = {}
+    broken: dict[str, str] = {}
+    wanted = list(pointers)
+    with ThreadPoolExecutor(PARALLEL_READS) as pool:
+        for pointer, root in zip(wanted, pool.map(one, wanted), strict=True):
+            if isinstance(root, LedgerError):
+                broken[pointer] = root.message
+            else:
+                found[pointer] = root
+            tick()
+    return found, broken
+
+
+def _carriers(opened: Opened) -> tuple[Carrier, ...]:
+    """The carriers list of the newest ledger; () if it is unreadable, which `_read` reports."""
+    try:
+        return ledger_store.newest_carriers(opened.table.io, opened.facts)
+    except LedgerError:
+        return ()
+
+
+@dataclass(frozen=True)
+class Verified:
+    """How much was verified, and one line for each problem."""
+
+    snapshots: int
+    ledgers: int
+    files: int
+    problems: tuple[str, ...]
+
+
+def verify_ledgers(opened: Opened, roots: Roots, tick: Callable[[int], object]) -> Verified:
+    """Read each chunk of each root once. Calls `tick` with the number of files to read, then with 0 after each."""
+    io = opened.table.io
+    problems = [f"snapshot {i}: {why}" for i, why in sorted(roots.lost.items())]
+    problems += [f"{_needed_by(opened, roots, p)}: {why}" for p, why in sorted(roots.broken.items())]
+    chunks = {(part, c.file): None for r in roots.found.values() for part, cs in r.parts.items() for c in cs}
+    folder = ledger_store.ledger_folder(opened.facts.location)
+    tick(len(chunks))
+    read: dict[str, ChunkKeys] = {}
+    with ThreadPoolExecutor(PARALLEL_READS) as pool:
+        for (_, file), found in zip(chunks, pool.map(lambda c: _keys(io, folder, *c), chunks), strict=True):
+            if isinstance(found, str):
+                needed = [p for p, r in roots.found.items() if file in r.files]
+                problems.append(f"{_needed_by(opened, roots, *needed)}: {found}")
+            else:
+                read[file] = found
+            tick(0)
+    layers = Layers(read)
+    for pointer, root in sorted(roots.found.items()):
+        problems += _root(pointer, root, read, layers)
+    problems += _summaries(opened, roots, layers)
+    files = len(chunks) + len(roots.vacuum_files)
+    return Verified(len(opened.facts.snapshots), len(roots.found) + len(roots.broken), files, tuple(problems))
+
+
+def _keys(io: FileIO, folder: str, part: str, file: str) -> ChunkKeys | str:
+    """The keys of a chunk's entries, or what is wrong with the chunk. A key may not occur twice."""
+    uri, form = f"{folder}/{file}", format.FORMATS[part]
+    try:
+        entries = form.decode(read_file(io, uri))
+    except LedgerError as e:
+        return e.message
+    except Exception as e:  # fastavro raises a dozen types for a damaged file
+        return f"{uri} is not readable as {part} ({type(e).__name__})."
+    found = frozenset(form.key(e) for e in entries)
+    if len(found) != len(entries):
+        return f"{uri} holds {len(entries)} {part} under {len(found)} keys."
+    texts = [form.text(k) for k in found]
+    return ChunkKeys(found, min(texts, default=None), max(texts, default=None))
+
+
+def _root(pointer: str, root: Root, read: Mapping[str, ChunkKeys], layers: Layers) -> Iterator[str]:
+    """Compare a root with its chunks, each and in total."""
+    name = name_of(pointer)
+    for part, chunks in root.parts.items():
+        for chunk in chunks:
+            found = read.get(chunk.file)
+            if found is None:
+                continue  # `verify` has reported it
+            if chunk.records != len(found.keys):
+                yield f"{name}: {chunk.file} holds {len(found.keys)} {part}; the root says {chunk.records}."
+            if (chunk.lower, chunk.upper) != (found.lower, found.upper):
+                yield f"{name}: the bounds of the keys in {chunk.file} differ from those in the root."
+    recorded = root.statistics
+    for part, number in (
+        ("tombstones", recorded.tombstones),
+        ("batches", recorded.batches),
+        ("requests", recorded.requests),
+    ):
+        chunks = root.parts.get(part, ())
+        if layers.has_read(chunks) and (actual := layers.size(chunks)) != number:
+            yield f"{name}: its chunks hold {actual} {part} in total; the root says {number}."
+    if sum(recorded.states.values()) != recorded.batches:
+        yield f"{name}: the root counts {sum(recorded.states.values())} batches by state, and {recorded.batches} in total."
+
+
+def _summaries(opened: Opened, roots: Roots, layers: Layers) -> Iterator[str]:
+    """Compare the summary of each snapshot with the files that it points to."""
+
+    def active(pointer: str | None) -> tuple[Chunk, ...] | None:
+        """The chunks of its tombstones; None: a file is unreadable, so they are unknown."""
+        if pointer is None:
+            return ()
+        root = roots.found.get(pointer)
+        return root.parts["tombstones"] if root is not None and layers.has_read(root.parts["tombstones"]) else None
+
+    for s in sorted(opened.facts.snapshots.values(), key=lambda s: s.sequence_number):
+        after = active(s.ledger) if s.ledger is not None else None
+        if after is None:
+            continue
+        expected = {names.TOMBSTONE_TOTAL: layers.size(after)}
+        if s.parent_id is None or s.parent_id in roots.pointer_of:
+            before = active(roots.pointer_of[s.parent_id] if s.parent_id is not None else None)
+            if before is not None:
+                added, deleted = layers.changed(before, after)
+                expected |= {names.TOMBSTONE_ADDED: added, names.TOMBSTONE_DELETED: deleted}
+        for key, actual in expected.items():
+            if count(s.summary, key) != actual:
+                yield f"snapshot {s.id}: {key} is {s.summary.get(key, 'missing')}, but the files hold {actual}."
+        yield from _vacuum(opened, s)
+
+
+def _vacuum(opened: Opened, snapshot: Snapshot) -> Iterator[str]:
+    uri = snapshot.summary.get(names.TOMBSTONE_VACUUM_FILE)
+    if uri is None:
+        return
+    folder, _, file = uri.rpartition("/")
+    found = _keys(opened.table.io, folder, "tombstones", file)
+    if isinstance(found, str):
+        yield f"snapshot {snapshot.id}: {found}"
+    elif count(snapshot.summary, names.TOMBSTONE_VACUUM_COUNT) != len(found.keys):
+        recorded = snapshot.summary.get(names.TOMBSTONE_VACUUM_COUNT, "missing")
+        yield (
+            f"snapshot {snapshot.id}: {names.TOMBSTONE_VACUUM_COUNT} is {recorded}, but {file} holds {len(found.keys)}."
+        )
+
+
+def _needed_by(opened: Opened, roots: Roots, *pointers: str) -> str:
+    wanted = frozenset(pointers)
+    ids = sorted(i for i, p in roots.pointer_of.items() if p in wanted)
+    if not ids:
+        return "a ledger that no snapshot points to"
+    head = " (one is the head)" if opened.facts.head_id in ids and len(ids) > 1 else ""
+    few = ", ".join(map(str, ids[:3])) + (f" and {len(ids) - 3} more" if len(ids) > 3 else "")
+    return f"snapshot{'s' if len(ids) > 1 else ''} {few}{head}"
 
 
 @click.group()

@@ -15,8 +15,7 @@ import pyarrow.parquet as pq
 
 from lethe.base.errors import InputError
 from lethe.cli.opening import Opened, open_table
-from lethe.cli.options import SnapshotOrTime, Time, table_argument
-from lethe.cli.output import print_table, progress, working
+from lethe.cli.output import SnapshotOrTime, Time, print_table, progress, table_argument, working
 from lethe.iceberg.conditions import Condition
 from lethe.read.scan import Scan, resolve_snapshot, scan, schema_of
 

@@ -1,15 +1,23 @@
-"""The run contract: the progress and the result of a run. Pure. The input is in `lethe.contract.run`."""
+"""The run contract: the progress and the result of a run. Pure. The input is in `lethe.contract.run`.
 
+What the lines of a run's log and the spans of its trace say about it. Pure.
+
+The part of a warm driver's log that is about one run. Pure.
+
+The warm driver writes a line at the beginning of each run. It carries out one run at a time, so the lines up to the next
+beginning are of this run.
+"""
+
+import json
+from collections.abc import Iterable, Iterator
 from datetime import datetime
 from enum import Enum, StrEnum
-from typing import ClassVar, TypeAlias, assert_never
+from typing import ClassVar, Final, TypeAlias, assert_never
 
 from pydantic import Field
 
-from lethe.contract.kind import RunFamily, RunKind
-from lethe.contract.operation import RecordedOperation
-from lethe.contract.refusal import Refusal
-from lethe.contract.run import CONTRACT_VERSION, Provenance, Recorded
+from lethe.contract.run import CONTRACT_VERSION, Provenance, Recorded, RunSpec
+from lethe.contract.settings import RecordedOperation, Refusal, RunFamily, RunKind
 
 TERMINATION_MESSAGE_BYTES = 4096  # Kubernetes truncates longer messages
 LISTED_AT_MOST = 20  # entries of a list that may be long; its full length is in another field
@@ -124,7 +132,7 @@ class RequestResult(Recorded):
     rows_added: int = 0
     rows_erased: int = 0  # found in data files by values or keys, including rows that tombstones hide
     requested_time: datetime | None = None  # of an Erase by records: the creation of its Restatement
-    values_digest: str | None = None  # of its values (`lethe.restatement.values_digest`); None: unknown
+    values_digest: str | None = None  # of its values (`lethe.restatement.record`); None: unknown
     group_size: int = 1  # requests that the commit carried out, including this one; 0: this one was not committed
     unknown_batch_ids_count: int = 0
     unknown_batch_ids: tuple[
@@ -324,3 +332,66 @@ def result_model(kind: RunKind) -> type[AnyRunResult]:
 def parse_result(text: str, kind: RunKind) -> AnyRunResult:
     """Parse the `result.json` or the termination message of a run. Raises: pydantic.ValidationError."""
     return result_model(kind).model_validate_json(text)
+
+
+# At most this many names of Restatements are in a line: a run may carry out thousands.
+NAMES_AT_MOST: Final = 20
+
+
+def log_fields(spec: RunSpec) -> dict[str, object]:
+    """The fields for `lethe.logs`: of several Restatements, their names divided by commas, and their number."""
+    names = [r.name.rpartition("/")[2] for r in spec.restatement.requests] if spec.restatement is not None else []
+    return {
+        "namespace": spec.dataset.namespace,
+        "dataset": spec.dataset.name,
+        "run": spec.run_id,
+        "attempt": spec.attempt,
+        "kind": spec.family.value,
+        "restatement": ",".join(names[:NAMES_AT_MOST]),
+        "restatements": len(names),
+        "trace": _trace_id(spec.traceparent),
+    }
+
+
+def span_attributes(spec: RunSpec) -> dict[str, str | int]:
+    """The attributes of spans of a run."""
+    return {
+        "k8s.namespace.name": spec.dataset.namespace,
+        "lethe.dataset": spec.dataset.name,
+        "lethe.table": spec.table.name,
+        "lethe.run.id": spec.run_id,
+        "lethe.run.kind": spec.family.value,
+        "lethe.run.attempt": spec.attempt,
+        "lethe.restatements": len(spec.restatement.requests) if spec.restatement is not None else 0,
+    }
+
+
+def _trace_id(traceparent: str) -> str:
+    """The second of its four fields."""
+    fields = traceparent.split("-")
+    return fields[1] if len(fields) == 4 else ""
+
+
+# Before the name of the attempt, at the end of the line.
+BEGINNING: Final = "The run begins: "
+
+
+def lines_of_run(lines: Iterable[str], attempt_name: str) -> Iterator[str]:
+    """The lines of a run, by the name of its attempt."""
+    is_of_run = False
+    for line in lines:
+        _, beginning, name = _message(line).rpartition(BEGINNING)
+        if beginning:
+            is_of_run = name.strip() == attempt_name
+        if is_of_run:
+            yield line
+
+
+def _message(line: str) -> str:
+    """The message of a line in JSON, or the line."""
+    if not line.startswith("{") or BEGINNING not in line:
+        return line
+    try:
+        return str(json.loads(line)["message"])
+    except (ValueError, KeyError, TypeError):
+        return line

@@ -12,10 +12,17 @@ from pydantic import BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
 from lethe.base.ids import kube_name
-from lethe.contract.csv_dialect import CsvDialect
-from lethe.contract.kind import RunFamily, RunKind
-from lethe.contract.operation import Operation
-from lethe.contract.settings import BufferLayout, ConsolidationMode, Deletes, FileFormat, SchemaEvolution
+from lethe.contract.settings import (
+    BufferLayout,
+    ConsolidationMode,
+    CsvDialect,
+    Deletes,
+    FileFormat,
+    Operation,
+    RunFamily,
+    RunKind,
+    SchemaEvolution,
+)
 
 CONTRACT_VERSION = "lethe.dev/run/v1"
 # A ConfigMap holds 1 MiB, and all runs of a Dataset share one. Larger documents are files beside the table.
@@ -156,7 +163,7 @@ class RowsRef(Document):
     values_file: str  # path in the pod; one value per line
     secret: str = ""  # the source of the file, for messages
     secret_key: str = ""  # the source of the file, for messages
-    values_digest: str = ""  # `lethe.restatement.values_digest`; the run sets it; "": unknown
+    values_digest: str = ""  # `lethe.restatement.record`; the run sets it; "": unknown
 
 
 class Manager(Recorded):

@@ -14,7 +14,7 @@ from typing import Any, BinaryIO, Final, Protocol
 
 from lethe.decoder.child import ChildLink, RemoteFile
 from lethe.decoder.limits import Limits
-from lethe.decoder.supervisor import Unit, supervise
+from lethe.decoder.process import Unit, supervise
 from lethe.uri import without_values
 
 log = logging.getLogger(__name__)

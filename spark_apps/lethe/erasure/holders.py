@@ -7,12 +7,12 @@ from typing import Final
 
 from lethe.base import names
 from lethe.contract.result import LISTED_AT_MOST
-from lethe.erasure.metadata import mentioned_in, named_in_summaries
 from lethe.erasure.progress import History, OpenErasure
+from lethe.erasure.strays import mentioned_in, named_in_summaries
 from lethe.ledger.erasure import BlockerKind, Erasure, ErasureBlocker, PurgedFile
 from lethe.ledger.ledger import Carrier
 from lethe.ledger.lineage import Snapshot
-from lethe.vacuum.expiry import STAGED_GRACE_SECONDS
+from lethe.vacuum.housekeeping import STAGED_GRACE_SECONDS
 
 RUN_RECHECK_SECONDS: Final = 1800  # a run takes minutes, and its end triggers no check
 

@@ -1,10 +1,27 @@
-"""Decides from metadata whether a data file cannot hold tombstoned rows, might hold some, or holds only such rows. Pure."""
+"""Decides from metadata whether a data file cannot hold tombstoned rows, might hold some, or holds only such rows. Pure.
 
+Finds the partitions that a batch may have rows in, as texts for the ledger. Pure.
+
+A text is `<spec id>/<JSON list of the partition tuple>`, with Iceberg's physical values: a day is the number of days since 1970.
+Texts are only compared. A partition without an exact text counts as any partition: a wrong text would show deleted rows, while a
+missing text only makes a reader filter a file needlessly.
+
+Finds which data files might hold rows of which tombstones, by bounds of the batch column and by partitions. Pure.
+
+A search takes O(log n) per file. A tombstone excludes a file by partition only if all its partitions are of the file's spec and
+none is the file's: rows written under another spec may have been rewritten into any partition of this spec.
+"""
+
+import json
 from bisect import bisect_left, bisect_right
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, date, datetime
+from functools import cached_property
 from itertools import accumulate
 from typing import Protocol
+
+from lethe.ledger.tombstone import Tombstone
 
 
 class Bounded(Protocol):
@@ -28,7 +45,7 @@ class FileBounds:
     upper: str | None  # bound of the batch column; None: unknown
     null_count: int | None  # of the batch column; None: unknown
     deletes: frozenset[str] = frozenset()  # the names of native deletes that may apply to it
-    partition: str | None = None  # as text (`lethe.files.partitions`); None: it has none
+    partition: str | None = None  # as text (`lethe.files.bounds`); None: it has none
     added_by: int | None = None  # id of the snapshot that added it; None: unknown
 
 
@@ -115,3 +132,220 @@ def split_by_bounds(files: Iterable[FileBounds], ids: Collection[str]) -> Bounds
         else:
             might.append(f)
     return BoundsSplit(tuple(cannot), tuple(might), tuple(must))
+
+
+# The ledger lists at most this many partitions of a batch. A longer list would cost each commit more than it saves readers.
+MAX_PARTITIONS = 64
+_EPOCH = date(1970, 1, 1).toordinal()
+
+
+class Partitioned(Bounded, Protocol):
+    """A data file with bounds of the batch column and the text of its partition."""
+
+    @property
+    def partition(self) -> str | None: ...
+
+
+def partition_text(spec_id: int, values: Iterable[object]) -> str | None:
+    """The canonical text of a partition tuple.
+
+    Args:
+        values: Iceberg's physical values, in the order of the spec's fields.
+    Returns: None, if a value is not an integer, string, boolean or null.
+    """
+    plain = list(values)
+    if not all(v is None or type(v) in (int, str, bool) for v in plain):
+        return None
+    text = json.dumps(plain, ensure_ascii=False, separators=(",", ":"))
+    # Libraries write lone surrogates differently, and the replacement character may replace anything.
+    return None if any("\ud800" <= c <= "\udfff" or c == "\ufffd" for c in text) else f"{spec_id}/{text}"
+
+
+def partition_text_of_json(spec_id: int, types: Iterable[str], values: Iterable[object]) -> str | None:
+    """The same text from Iceberg's JSON single-value form, in which a date is `2013-01-31`.
+
+    Args:
+        types: The names of the partition fields' Iceberg types, as many as `values`.
+    """
+    return partition_text(spec_id, [_physical(t, v) for t, v in zip(types, values, strict=True)])
+
+
+def _physical(type_name: str, value: object) -> object:
+    match type_name, value:
+        case _, None:
+            return None
+        case ("int" | "long", int()) | ("string", str()) | ("boolean", bool()):
+            return value
+        case "date", str():
+            try:
+                return date.fromisoformat(value).toordinal() - _EPOCH
+            except ValueError:  # Python supports only the years 1 to 9999
+                return 0.0
+    return 0.0  # a type without a text
+
+
+def spec_of(partition: str) -> str:
+    """The spec id in a text."""
+    return partition.partition("/")[0]
+
+
+def partitions_of_batches(
+    files: Iterable[Partitioned], batch_ids: Collection[str]
+) -> dict[str, tuple[str, ...] | None]:
+    """The partitions that each batch may have rows in, by the files that its rows were written to.
+
+    A superset: a file counts for every batch between its bounds.
+
+    Args:
+        files: All files that hold rows of these batches, with bounds of the batch column.
+    Returns: For each id, the sorted texts. None (any partition), if there are more than 64, if a file has no text, or if no file
+        can hold the batch.
+    """
+    index = IdIndex(batch_ids)
+    found: dict[str, set[str] | None] = {i: set() for i in batch_ids}
+    for f in files:
+        for i in index.within(f):
+            known = found[i]
+            if known is None:
+                continue
+            if f.partition is None:
+                found[i] = None
+                continue
+            known.add(f.partition)
+            if len(known) > MAX_PARTITIONS:
+                found[i] = None
+    return {i: tuple(sorted(texts)) if texts else None for i, texts in found.items()}
+
+
+def widened(
+    partitions: Mapping[str, tuple[str, ...] | None], foreign_files: Iterable[Partitioned]
+) -> dict[str, tuple[str, ...] | None]:
+    """Add partitions of files in which another writer may have added rows of known batches.
+
+    Args:
+        partitions: By batch id, the partitions in the ledger; None: any.
+        foreign_files: The files that bare snapshots added.
+    Returns: Only the ids whose value changes, with the new value.
+    """
+    limited = {i: known for i, known in partitions.items() if known is not None}
+    index = IdIndex(limited)
+    more: dict[str, set[str] | None] = {}
+    for f in foreign_files:
+        for i in index.within(f):
+            seen = more.setdefault(i, set(limited[i]))
+            if seen is None:
+                continue
+            if f.partition is None:
+                more[i] = None
+            else:
+                seen.add(f.partition)
+    changed: dict[str, tuple[str, ...] | None] = {}
+    for i, texts in more.items():
+        now = tuple(sorted(texts)) if texts is not None and len(texts) <= MAX_PARTITIONS else None
+        if now != limited[i]:
+            changed[i] = now
+    return changed
+
+
+NEVER = datetime.max.replace(tzinfo=UTC)
+
+
+class Layer:
+    """Tombstones that apply to the same files, in the order of their ids."""
+
+    def __init__(self, tombstones: Iterable[Tombstone]) -> None:
+        self.tombstones = sorted(tombstones, key=lambda t: t.id)
+        self.index = IdIndex([t.id for t in self.tombstones])
+
+    @cached_property
+    def deadlines(self) -> "Deadlines":
+        return Deadlines([t.evict_by for t in self.tombstones])
+
+
+class Suspects:
+    """An index of tombstones of the batch column, to find the files that might hold their rows."""
+
+    def __init__(self, tombstones: Iterable[Tombstone]) -> None:
+        every = list(tombstones)
+        anywhere: list[Tombstone] = []
+        in_partition: dict[str, list[Tombstone]] = {}
+        of_spec: dict[str, list[Tombstone]] = {}
+        for t in every:
+            partitions = t.partitions
+            specs = {spec_of(p) for p in partitions or ()}
+            if partitions is None or len(specs) != 1:
+                anywhere.append(t)
+                continue
+            of_spec.setdefault(specs.pop(), []).append(t)
+            for p in partitions:
+                in_partition.setdefault(p, []).append(t)
+        self.ids = IdIndex([t.id for t in every])
+        self._anywhere = [Layer(anywhere)] if anywhere else []
+        self._in_partition = {p: Layer(ts) for p, ts in in_partition.items()}
+        self._of_spec = {s: Layer(ts) for s, ts in of_spec.items()}
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    @property
+    def layers(self) -> list[Layer]:
+        """All layers. A tombstone may be in several, which apply to different files."""
+        return [*self._anywhere, *self._in_partition.values(), *self._of_spec.values()]
+
+    def layers_of(self, file: FileBounds) -> list[Layer]:
+        """The layers that the file's partition does not exclude. Each tombstone is in at most one of them."""
+        if file.partition is None:
+            return [*self._anywhere, *self._of_spec.values()]
+        spec = spec_of(file.partition)
+        found = self._anywhere + [layer for s, layer in self._of_spec.items() if s != spec]
+        here = self._in_partition.get(file.partition)
+        return found if here is None else [*found, here]
+
+    def might_hold(self, file: FileBounds) -> bool:
+        return any(layer.index.might_hold(file) for layer in self.layers_of(file))
+
+    def must_hold(self, file: FileBounds) -> bool:
+        """Whether all its rows are tombstoned, by the bounds. The partitions do not matter then."""
+        return self.ids.must_hold(file)
+
+    def within(self, file: FileBounds) -> list[str]:
+        """The ids that the file might hold."""
+        return [i for layer in self.layers_of(file) for i in layer.index.within(file)]
+
+    def covered(self, files: Iterable[FileBounds]) -> set[str]:
+        """The ids that one of the files might hold. O(files x log ids + ids), however wide their bounds are."""
+        by_layer: dict[int, tuple[Layer, list[FileBounds]]] = {}
+        for f in files:
+            for layer in self.layers_of(f):
+                by_layer.setdefault(id(layer), (layer, []))[1].append(f)
+        return set[str]().union(*(layer.index.covered(of) for layer, of in by_layer.values()))
+
+    def earliest(self, file: FileBounds) -> datetime:
+        """The earliest deadline of the tombstones whose rows the file might hold; `NEVER`: there is none."""
+        return min((layer.deadlines.within(*layer.index.span(file)) for layer in self.layers_of(file)), default=NEVER)
+
+
+class Deadlines:
+    """Finds the earliest time in any part of a sequence in O(log n), with a tree of minima."""
+
+    def __init__(self, times: Sequence[datetime | None]) -> None:
+        self._size = len(times) if any(t is not None for t in times) else 0
+        self._tree = [NEVER] * self._size + [t or NEVER for t in times[: self._size]]
+        for n in range(self._size - 1, 0, -1):
+            self._tree[n] = min(self._tree[2 * n], self._tree[2 * n + 1])
+
+    def within(self, start: int, end: int) -> datetime:
+        """The earliest time from position `start` up to, and without, `end`."""
+        found = NEVER
+        if not self._size:
+            return found
+        start, end = start + self._size, end + self._size
+        while start < end:
+            if start % 2:
+                found = min(found, self._tree[start])
+                start += 1
+            if end % 2:
+                end -= 1
+                found = min(found, self._tree[end])
+            start, end = start // 2, end // 2
+        return found

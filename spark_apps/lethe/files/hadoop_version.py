@@ -63,7 +63,7 @@ def outdated(names: Iterable[str], version: int, keep: int) -> tuple[str, ...]:
     """The versions to delete, oldest first, when `version` was committed and `keep` versions before it stay.
 
     In this order, no version is deleted before an older one. A commit that all kept versions have overtaken detects that by this
-    order (`lethe.hadoop.metadata_folder`).
+    order (`lethe.hadoop`).
     """
     found = [(number, name) for name in names if (number := version_of(name)) is not None and number < version - keep]
     return tuple(name for _, name in sorted(found))

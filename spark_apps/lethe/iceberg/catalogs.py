@@ -2,28 +2,85 @@
 
 I/O: reads `.pyiceberg.yaml` (in PYICEBERG_HOME, the home directory or the working directory, as PyIceberg does) and
 connects. A property `spark.X` is for Spark only, and overrides X there.
+
+PyIceberg's FileIO with clients that all tables of a catalog share. I/O: creates clients.
+
+PyIceberg makes a FileIO for each table that it loads, and a SQL catalog another one for the table's metadata, each with a client
+of its own. The constructor of Arrow's S3 client waits for all S3 requests of the process that are in flight, so that many tables
+would be loaded one after the other.
 """
 
 import os
 import stat
-from collections.abc import Iterator, Mapping
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Final, TypeAlias, cast
 from urllib.parse import parse_qsl, unquote, urlencode, urlsplit
 
 import yaml
+from pyarrow.fs import FileSystem
 from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.io import PY_IO_IMPL, FileIO, load_file_io
+from pyiceberg.io.pyarrow import PyArrowFileIO
 from pyiceberg.typedef import EMPTY_DICT, Properties
 from pyiceberg.utils.config import Config, merge_config
 
+from lethe import hadoop as folder_catalog
 from lethe.base.errors import InputError
-from lethe.hadoop import catalog as folder_catalog
-from lethe.iceberg import file_io, unknown_types, views
+from lethe.iceberg import metadata_file, views
 from lethe.storage.vended import VendingCatalog
 from lethe.uri import Backend, backend_of
 from lethe.uri import is_local as is_local_uri
+
+# For PyIceberg's property `py-io-impl`.
+IMPLEMENTATION: Final = f"{__name__}.SharedFileIO"
+KEPT_AT_MOST: Final = 32
+# Scheme, host or bucket, and the properties of files.
+_Key: TypeAlias = tuple[str, str | None, frozenset[tuple[str, str]]]
+
+
+class _Clients:
+    """Threads may share it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._kept: OrderedDict[_Key, Future[FileSystem]] = OrderedDict()
+
+    def get(self, key: _Key, create: Callable[[], FileSystem]) -> FileSystem:
+        """The client of a key. One thread creates it, and others that need it wait. Raises: what `create` raises."""
+        with self._lock:
+            found = self._kept.get(key)
+            mine = found is None
+            if found is None:
+                found = self._kept[key] = Future()
+            self._kept.move_to_end(key)
+            while len(self._kept) > KEPT_AT_MOST:
+                self._kept.popitem(last=False)
+        if mine:
+            try:
+                found.set_result(create())
+            except BaseException as e:
+                with self._lock:
+                    if self._kept.get(key) is found:
+                        del self._kept[key]
+                found.set_exception(e)
+        return found.result()
+
+
+_clients: Final = _Clients()
+
+
+class SharedFileIO(PyArrowFileIO):
+    """Two FileIO with the same properties share their clients."""
+
+    def _initialize_fs(self, scheme: str, netloc: str | None = None) -> FileSystem:
+        key = (scheme, netloc, frozenset(self.properties.items()))
+        return _clients.get(key, lambda: super(SharedFileIO, self)._initialize_fs(scheme, netloc))
+
 
 CONFIG_FILE = ".pyiceberg.yaml"
 # A property in the configuration that Nessie's REST catalog returns.
@@ -126,7 +183,7 @@ def load(name: str, path: Path | None = None) -> Catalog:
 
     Raises: InputError (UnknownCatalog, UnsupportedCatalog); what the catalog raises if unavailable.
     """
-    unknown_types.install()
+    metadata_file.install()
     own = {k: v for k, v in properties(name, path).items() if not k.startswith(("spark.", *_NESTED))}
     if is_folder(own):
         return folder_catalog.FolderCatalog(name, **{**_TIMEOUTS, **own})
@@ -136,7 +193,7 @@ def load(name: str, path: Path | None = None) -> Catalog:
         conf = merge_config(Config().get_catalog_config(name) or {}, {**_TIMEOUTS, **own})
         catalog: Catalog = VendingCatalog(name, **cast(dict[str, str], conf))
     else:
-        defaults = {**_TIMEOUTS, PY_IO_IMPL: file_io.IMPLEMENTATION, "init_catalog_tables": "false"}
+        defaults = {**_TIMEOUTS, PY_IO_IMPL: IMPLEMENTATION, "init_catalog_tables": "false"}
         catalog = _without_tables_properties(load_catalog(name, **{**defaults, **own}))
     _refuse_nessie(name, catalog.properties)
     return views.refuse_views(catalog)
@@ -224,7 +281,7 @@ def spark_properties(name: str, catalog_properties: Mapping[str, str]) -> dict[s
     """The Spark configuration (`spark.sql.catalog.<name>…`) of the same catalog.
 
     The name must be the same on both sides, because SQL catalogs store it. A catalog of type hadoop does not use Spark's own
-    type, which commits by a rename: `lethe_spark.sql.folder_server` serves it to Spark.
+    type, which commits by a rename: `lethe_spark.sql.rest_guard` serves it to Spark.
     Raises: InputError (`UnsupportedCatalog`), for a `type` that Spark does not have.
     """
     kind = _kind(catalog_properties)

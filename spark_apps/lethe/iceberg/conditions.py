@@ -77,7 +77,7 @@ from pyiceberg.types import (
 )
 
 from lethe.base.errors import InputError
-from lethe.iceberg.unknown_types import require_known
+from lethe.iceberg.metadata_file import require_known
 
 _ORDERED: Final = {LessThan: "<", LessThanOrEqual: "<=", GreaterThan: ">", GreaterThanOrEqual: ">="}
 _OPPOSITE: Final = {"=": "!=", "!=": "=", "<": ">=", "<=": ">", ">": "<=", ">=": "<"}

@@ -12,8 +12,8 @@ import fastavro
 from pyiceberg.io import FileIO
 
 from lethe.decoder.objects import ObjectWork, Unreadable, read_objects
-from lethe.decoder.supervisor import limits_here
-from lethe.erasure.metadata import PARTITION_SUMMARY
+from lethe.decoder.process import limits_here
+from lethe.erasure.strays import PARTITION_SUMMARY
 
 _PLAIN: Final = ("table-uuid", "last-sequence-number", "last-updated-ms")
 _LISTS: Final = {

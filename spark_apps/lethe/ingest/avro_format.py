@@ -16,11 +16,9 @@ from typing import Any, Final
 import fastavro
 import pyarrow as pa
 
-from lethe.ingest.arrow_types import shown
 from lethe.ingest.buffer_store import BadFile, Damaged
-from lethe.ingest.exact_values import Flaw, converted, first_flaw, nested
-from lethe.ingest.hybrid_calendar import HybridCalendar, calendar_of
-from lethe.ingest.opened_file import ROWS_PER_BATCH, OpenedFile
+from lethe.ingest.exact_values import Flaw, HybridCalendar, calendar_of, converted, first_flaw, nested, shown
+from lethe.ingest.text_blocks import ROWS_PER_BATCH, OpenedFile
 
 _PRIMITIVE: Final[Mapping[str, pa.DataType]] = {
     "null": pa.null(),

@@ -1,6 +1,12 @@
 """Reads groups of buffered files as Arrow tables with the table's columns. Runs in Spark's Python workers, without Spark.
 
 It reports the outcome of each file separately. It also returns rows of a batch with an unusable file; the caller drops them.
+
+Checks what a file costs while it is decoded: rows, columns, expansion. Pure.
+
+It runs in a decoder, which also has limits of memory and time. These checks refuse a file earlier, and say why.
+
+What a run does about buffered files that could not be read: which errors it raises, and what it says. Pure.
 """
 
 import base64
@@ -14,22 +20,101 @@ from typing import Any, Final, TypeAlias
 
 import pyarrow as pa
 
-from lethe.contract.csv_dialect import RFC_4180, CsvDialect
+from lethe.base.errors import TransientError
 from lethe.contract.result import RefusedBatch
-from lethe.contract.settings import FileFormat
+from lethe.contract.settings import RFC_4180, CsvDialect, FileFormat
 from lethe.decoder.child import SEVERAL, ChildLink, RemoteFile
 from lethe.decoder.limits import TOO_COSTLY, Limits
-from lethe.decoder.process import OnWait
-from lethe.decoder.supervisor import Unit, limits_here, supervise
-from lethe.ingest.buffer_store import BadFile, BufferedFiles, Bytes, FileTask, Peek, Unread
+from lethe.decoder.process import NoDecoder, OnWait, Unit, limits_here, supervise
+from lethe.ingest.buffer_store import TRANSIENT_MARKER, BadFile, BufferedFiles, Bytes, FileTask, Peek, Unread
 from lethe.ingest.change_rows import KEYS_AT_MOST, Keyed, encoded, too_many
-from lethe.ingest.costs import Spent, check_announced
 from lethe.ingest.file_formats import FORMATS, opened
-from lethe.ingest.fitting import Fitting, Piece
-from lethe.ingest.folder_values import values_of, with_values
-from lethe.ingest.opened_file import ROWS_PER_BATCH, OpenedFile
-from lethe.ingest.schema_fit import Fits, Lacks, Misfit, Rules, compare, known_columns
-from lethe.ingest.text_blocks import BLOCK_BYTES
+from lethe.ingest.schema_fit import (
+    Fits,
+    Fitting,
+    Lacks,
+    Misfit,
+    Piece,
+    Rules,
+    compare,
+    known_columns,
+    values_of,
+    with_values,
+)
+from lethe.ingest.text_blocks import BLOCK_BYTES, ROWS_PER_BATCH, OpenedFile
+
+
+def check_announced(file: OpenedFile, size: int, limits: Limits) -> None:
+    """Check what the footer or the header of a file says. Raises: BadFile.
+
+    Args:
+        size: Of the file, in bytes.
+    """
+    check_columns(len(file.schema), limits)
+    Spent(size, limits).add(file.rows or 0, file.expanded or 0)
+
+
+def check_columns(count: int, limits: Limits) -> None:
+    """Raises: BadFile, if a file has too many columns."""
+    if count > limits.columns:
+        raise BadFile(TOO_COSTLY, f"it has {count} columns, expected at most {limits.columns}")
+
+
+@dataclass
+class Spent:
+    """What was decoded of a file."""
+
+    size: int  # of the file, in bytes
+    limits: Limits
+    rows: int = 0
+    bytes: int = 0
+
+    def add(self, rows: int, expanded: int) -> None:
+        """Raises: BadFile, if it is too much."""
+        self.rows, self.bytes = self.rows + rows, self.bytes + expanded
+        if self.rows > self.limits.rows_of(self.size):
+            raise BadFile(
+                TOO_COSTLY,
+                f"it has at least {self.rows} rows, expected at most {self.limits.rows_of(self.size)} in a file of "
+                f"{self.size} bytes. Write several files",
+            )
+        if self.bytes > self.limits.expanded_of(self.size):
+            raise BadFile(
+                TOO_COSTLY,
+                f"it expands to at least {self.bytes} bytes, expected at most {self.limits.expanded_of(self.size)} of a "
+                f"file of {self.size} bytes. Write several files",
+            )
+
+
+def reading_failure(error: BaseException) -> TransientError:
+    """The error for a failure to read files, here or in Spark's workers, as far as its text shows the cause."""
+    text = str(error)
+    if TRANSIENT_MARKER in text:
+        what = text.split(TRANSIENT_MARKER, 1)[1].splitlines()[0].strip(" :'\"")
+        return TransientError(
+            "BufferAway", f"a file of the buffer could not be read: {what[:300]}. Nothing was changed."
+        )
+    if isinstance(error, NoDecoder):
+        return TransientError("ReadingFailed", f"{error}. Nothing was changed.")
+    return TransientError(
+        "ReadingFailed", f"reading the buffered files failed in Spark ({type(error).__name__}); see the driver's log."
+    )
+
+
+def check_some_were_read(unread: Sequence[RefusedBatch], batches: int) -> None:
+    """Raises: TransientError, if every batch of the run has a file that could not be read.
+
+    Args:
+        batches: The number of batches of the run.
+    """
+    if unread and len(unread) == batches:
+        raise TransientError(unread[0].reason, f"{unread[0].message}. Nothing was changed.")
+
+
+def why_unread(batch: RefusedBatch) -> str:
+    """Why a batch waits, for the message of a run that continued without it."""
+    return f"could not be read ({batch.refusal})"
+
 
 # The reason for a file that would fit a table with more columns. The message then contains the encoded columns.
 COLUMNS_WANTED: Final = "ColumnsWanted"

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from lethe.decoder.link import Closed
+from lethe.decoder.child import Closed
 from lethe.ledger.ledger import BufferedObject
 from lethe.storage.object_store import DENIED, ObjectStore, StoreError, open_store
 from lethe.uri import Backend, backend_of, is_local
@@ -48,7 +48,7 @@ class FileTask:
     uri: str
     size: int  # in bytes
     etag: str = ""  # "": unknown; then only the size shows whether the file has changed
-    folders: str = ""  # those that name values of columns, see `lethe.ingest.folder_values.named_folders`
+    folders: str = ""  # those that name values of columns, see `lethe.ingest.schema_fit.named_folders`
 
     @staticmethod
     def encode(tasks: Sequence["FileTask"]) -> str:

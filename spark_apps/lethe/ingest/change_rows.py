@@ -10,9 +10,9 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lethe.ingest.arrow_types import is_text, plain_type
 from lethe.ingest.buffer_store import BadFile
-from lethe.ingest.fitting import Fitting
+from lethe.ingest.exact_values import is_text, plain_type
+from lethe.ingest.schema_fit import Fitting
 
 KEYS_AT_MOST: Final = 1_000_000  # per replacement, because the driver and each worker keep them in memory
 DELETE: Final = "D"

@@ -12,8 +12,7 @@ from pyiceberg.schema import Schema
 from lethe.base.errors import InputError
 from lethe.contract.result import RefusedBatch
 from lethe.decoder.process import OnWait
-from lethe.iceberg.unknown_types import is_required, unknown_columns
-from lethe.ingest.arrow_types import as_column
+from lethe.iceberg.metadata_file import is_required, unknown_columns
 from lethe.ingest.buffer_files import (
     COLUMNS_WANTED,
     FileError,
@@ -24,6 +23,7 @@ from lethe.ingest.buffer_files import (
     refusal_of,
 )
 from lethe.ingest.buffer_store import FileTask
+from lethe.ingest.exact_values import as_column
 from lethe.ingest.schema_fit import of_unknown_type, plan_evolution, unknown_type
 
 

@@ -21,13 +21,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as pa_csv
 
-from lethe.contract.csv_dialect import RFC_4180, CsvDialect
-from lethe.ingest.arrow_types import kind_of
+from lethe.contract.settings import RFC_4180, CsvDialect
 from lethe.ingest.buffer_store import BadFile
-from lethe.ingest.exact_values import Flaw
+from lethe.ingest.exact_values import Flaw, kind_of
 from lethe.ingest.json_format import zone_hint
-from lethe.ingest.opened_file import OpenedFile
-from lethe.ingest.text_blocks import BLOCK_BYTES, TextFile
+from lethe.ingest.text_blocks import BLOCK_BYTES, OpenedFile, TextFile
 
 _TRUE, _FALSE = ["true", "True", "TRUE"], ["false", "False", "FALSE"]
 _INFINITY: Final = r"^\s*[+-]?(?i:inf|infinity)\s*$"

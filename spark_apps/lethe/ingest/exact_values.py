@@ -2,9 +2,24 @@
 
 Whole columns are converted and checked at once. Only if that fails, the first row with an unusable value is searched for,
 and in it the path of the value, such as `s.c`, `l.element.a` or `m.key`.
+
+Decides which column types of a buffered file fit a table's column type, and which type a new column gets. Pure.
+
+The types may differ in representation only: an allowed conversion keeps every value.
+
+Checks that dates and timestamps are in the years 1 to 9999, the range of SQL and Python. Pure.
+
+Iceberg can store other values, but readers then fail.
+
+Finds days of the hybrid calendar, in files whose metadata says that they may have some. Pure.
+
+Spark 2, Hive before version 4 and ORC's Java writer count days before 1582-10-15 in the Julian calendar. Iceberg counts all
+days in the Gregorian calendar. The same number is another day in each of them, and timestamps before 1900 may be some
+minutes off. Such values are refused: whether a reader converts them depends on the reader.
 """
 
-from collections.abc import Callable, Iterator
+import re
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final, TypeAlias
@@ -13,8 +28,186 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lethe.ingest import calendar_limits
-from lethe.ingest.arrow_types import is_bytes, is_list, is_text, kind_of
+from lethe.ingest.buffer_store import BadFile
+
+_UINT64_DIGITS: Final = 20
+_WIDER: Final = {
+    pa.int8(): {pa.int8(), pa.int16(), pa.int32(), pa.int64()},
+    pa.int16(): {pa.int16(), pa.int32(), pa.int64()},
+    pa.int32(): {pa.int32(), pa.int64()},
+    pa.uint8(): {pa.int16(), pa.int32(), pa.int64()},
+    pa.uint16(): {pa.int32(), pa.int64()},
+    pa.uint32(): {pa.int64()},
+    pa.float16(): {pa.float32(), pa.float64()},
+    pa.float32(): {pa.float64()},
+}
+_COLUMN: Final = {
+    **dict.fromkeys((pa.int8(), pa.int16(), pa.int32(), pa.uint8(), pa.uint16()), pa.int32()),
+    **dict.fromkeys((pa.int64(), pa.uint32()), pa.int64()),
+    **dict.fromkeys((pa.float16(), pa.float32()), pa.float32()),
+    **{t: t for t in (pa.float64(), pa.bool_(), pa.date32())},
+    pa.uint64(): pa.decimal128(_UINT64_DIGITS, 0),
+}
+
+
+@dataclass(frozen=True)
+class Mismatch:
+    """A type in a file that the table's type does not fit."""
+
+    path: str  # below the column, such as `.a` or `.element`; "": the column itself
+    text: str
+
+
+def fits(actual: pa.DataType, wanted: pa.DataType) -> bool:
+    """Whether values of type `actual` can be converted to type `wanted`. The cast of a value that is out of range still fails."""
+    return mismatch(actual, wanted) is None
+
+
+def mismatch(actual: pa.DataType, wanted: pa.DataType, path: str = "") -> Mismatch | None:
+    """The first nested type that does not fit; None: all fit. Fields of structs are matched by name."""
+    actual = plain_type(actual)
+    if actual == wanted or pa.types.is_null(actual):
+        return None
+    if pa.types.is_struct(actual) and pa.types.is_struct(wanted):
+        return _struct_mismatch(actual, wanted, path)
+    if is_list(actual) and is_list(wanted):
+        return mismatch(actual.value_type, wanted.value_type, f"{path}.element")
+    if pa.types.is_map(actual) and pa.types.is_map(wanted):
+        key = mismatch(actual.key_type, wanted.key_type, f"{path}.key")
+        return key or mismatch(actual.item_type, wanted.item_type, f"{path}.value")
+    return None if _leaf_fits(actual, wanted) else Mismatch(path, f"is {kind_of(actual)}, expected {kind_of(wanted)}")
+
+
+def _struct_mismatch(actual: pa.DataType, wanted: pa.DataType, path: str) -> Mismatch | None:
+    names = [f.name for f in actual]
+    for name in names:
+        if wanted.get_field_index(name) < 0:
+            return Mismatch(f"{path}.{shown(name)}", "is only in the file, expected no such field")
+        if names.count(name) > 1:
+            return Mismatch(f"{path}.{name}", f"is in the file {names.count(name)} times")
+    for field in wanted:
+        if field.name not in names:
+            return Mismatch(f"{path}.{field.name}", f"is missing, expected {kind_of(field.type)}")
+        if found := mismatch(actual.field(field.name).type, field.type, f"{path}.{field.name}"):
+            return found
+    return None
+
+
+def _leaf_fits(actual: pa.DataType, wanted: pa.DataType) -> bool:
+    if is_text(actual) and is_text(wanted):
+        return True
+    if is_bytes(actual) and is_bytes(wanted):
+        return True
+    if pa.types.is_timestamp(actual) and pa.types.is_timestamp(wanted):
+        # A timestamp without a zone is a local time, one with a zone is an instant. They cannot be converted into each other.
+        return (actual.tz is None) == (wanted.tz is None)
+    if pa.types.is_decimal(wanted):
+        if pa.types.is_decimal(actual):
+            return actual.scale == wanted.scale and actual.precision <= wanted.precision
+        return actual == pa.uint64() and wanted.precision - wanted.scale >= _UINT64_DIGITS
+    return wanted in _WIDER.get(actual, ())
+
+
+def plain_type(t: pa.DataType) -> pa.DataType:
+    """The type of the values of a dictionary, of runs, or of an extension type such as a UUID."""
+    if isinstance(t, pa.BaseExtensionType):
+        return plain_type(t.storage_type)
+    return plain_type(t.value_type) if pa.types.is_dictionary(t) or pa.types.is_run_end_encoded(t) else t
+
+
+def promotes(table: pa.DataType, wider: pa.DataType) -> bool:
+    """Whether Iceberg can promote a column from the first type to the second without rewriting existing files."""
+    if pa.types.is_decimal(table) and pa.types.is_decimal(wider):
+        return table.scale == wider.scale and table.precision < wider.precision
+    return (table, wider) in ((pa.int32(), pa.int64()), (pa.float32(), pa.float64()))
+
+
+def as_column(t: pa.DataType, keep_required: bool = False) -> pa.DataType | None:
+    """The column type of a table that fits every value of type `t`; None: there is none.
+
+    Args:
+        keep_required: Nested fields that are not nullable stay so. False: all are nullable.
+    """
+    t = plain_type(t)
+    if is_text(t):
+        return pa.string()
+    if is_bytes(t):
+        return pa.binary()
+    if pa.types.is_timestamp(t):
+        return pa.timestamp("us", "UTC" if t.tz else None)
+    if pa.types.is_decimal(t):
+        return pa.decimal128(t.precision, t.scale) if t.precision <= 38 and t.scale >= 0 else None
+    if pa.types.is_struct(t):
+        fields = [_as_field(f.name, f, keep_required) for f in t]
+        return pa.struct(fields) if fields and all(fields) else None  # a table's struct has fields
+    if is_list(t):
+        element = _as_field("element", t.value_field, keep_required)
+        return element and pa.list_(element)
+    if pa.types.is_map(t):
+        key, item = as_column(t.key_type, keep_required), _as_field("value", t.item_field, keep_required)
+        return pa.map_(key, item) if key and item else None
+    return _COLUMN.get(t)
+
+
+def _as_field(name: str, field: pa.Field, keep_required: bool) -> pa.Field | None:
+    found = as_column(field.type, keep_required)
+    return found and pa.field(name, found, field.nullable or not keep_required)
+
+
+def is_text(t: pa.DataType) -> bool:
+    return bool(pa.types.is_string(t) or pa.types.is_large_string(t) or pa.types.is_string_view(t))
+
+
+def is_bytes(t: pa.DataType) -> bool:
+    fixed = pa.types.is_fixed_size_binary(t) and not pa.types.is_decimal(t)
+    return bool(pa.types.is_binary(t) or pa.types.is_large_binary(t) or pa.types.is_binary_view(t) or fixed)
+
+
+def is_list(t: pa.DataType) -> bool:
+    is_view = pa.types.is_list_view(t) or pa.types.is_large_list_view(t)
+    return bool(pa.types.is_list(t) or pa.types.is_large_list(t) or pa.types.is_fixed_size_list(t) or is_view)
+
+
+def kind_of(t: pa.DataType) -> str:
+    """A type as text, without the names of nested fields."""
+    if pa.types.is_struct(t):
+        return "a struct"
+    if pa.types.is_map(t):
+        return "a map"
+    if pa.types.is_decimal(t):
+        return f"decimal({t.precision},{t.scale})"
+    return "a list" if is_list(t) else "a union" if pa.types.is_union(t) else str(t)
+
+
+_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_$-]{0,63}")
+
+
+def shown(name: str) -> str:
+    """The name of a nested field that only a file has, for messages. Keys of JSON objects may be data, so a name that does not
+    look like that of a field is not shown."""
+    return name if _NAME.fullmatch(name) else "<field>"
+
+
+# 0001-01-01 and 9999-12-31, in days since 1970-01-01.
+_FIRST_DAY: Final = -719_162
+_LAST_DAY: Final = 2_932_896
+_MICROSECONDS: Final = 86_400_000_000  # per day
+
+
+def allow_days(first: int, last: int) -> bool:
+    """Whether both days are in these years. They are counted from 1970-01-01."""
+    return first >= _FIRST_DAY and last <= _LAST_DAY
+
+
+def allow_microseconds(first: int, last: int) -> bool:
+    """Whether both timestamps are in these years. They are counted in microseconds from 1970-01-01."""
+    return allow_days(first // _MICROSECONDS, last // _MICROSECONDS)
+
+
+def allow_seconds(first: int, last: int) -> bool:
+    """Whether both timestamps are in these years. They are counted in seconds from 1970-01-01."""
+    return allow_microseconds(first * 1_000_000, last * 1_000_000)
+
 
 Ints: TypeAlias = "np.ndarray[Any, np.dtype[np.int64]]"
 _FAILURES: Final = (pa.ArrowInvalid, pa.ArrowNotImplementedError)
@@ -88,7 +281,7 @@ def converted_column(values: pa.ChunkedArray, wanted: pa.DataType) -> pa.Chunked
 
 
 def converted(array: pa.Array, wanted: pa.DataType, cast: Cast = _safe_cast) -> pa.Array:
-    """The values in another type that `lethe.ingest.arrow_types.fits` allows. Fields of structs are matched by name.
+    """The values in another type that `lethe.ingest.exact_values.fits` allows. Fields of structs are matched by name.
 
     Args:
         cast: Converts primitive values.
@@ -284,9 +477,9 @@ def nested(array: pa.Array, t: pa.DataType) -> Iterator[tuple[str, pa.Field, pa.
 def is_within_calendar(values: pa.Array | pa.ChunkedArray) -> bool:
     """Whether all dates or timestamps are in the years 1 to 9999. Other types are always."""
     if pa.types.is_timestamp(values.type):
-        within, plain = calendar_limits.allow_microseconds, pa.int64()
+        within, plain = allow_microseconds, pa.int64()
     elif pa.types.is_date32(values.type):
-        within, plain = calendar_limits.allow_days, pa.int32()
+        within, plain = allow_days, pa.int32()
     else:
         return True
     found = pc.min_max(values.cast(plain)).as_py()
@@ -355,3 +548,157 @@ def _names(t: pa.DataType) -> list[str]:
     if pa.types.is_struct(t):
         return [f.name for f in t]
     return ["key", "value"] if pa.types.is_map(t) else ["element"]
+
+
+_DAY_MICROS: Final = 86_400_000_000
+_FIRST_GREGORIAN_DAY: Final = -141_427  # 1582-10-15
+_FIRST_DAY_OF_1900: Final = -25_567
+_SPARK_VERSION: Final = b"org.apache.spark.version"
+_UTC: Final = (b"UTC", b"Etc/UTC", b"Z", b"GMT", b"+00:00")
+_MICROS: Final = {"s": 1_000_000, "ms": 1000, "us": 1}
+
+
+@dataclass(frozen=True)
+class HybridCalendar:
+    """What a file says of its calendar."""
+
+    writer: str  # for messages
+    utc: bool = True  # timestamps were written in UTC
+    datetimes: bool = True  # False: only columns of the type INT96 are in the hybrid calendar
+
+    @property
+    def first_day(self) -> int:
+        """The first day that is the same in both calendars, counted from 1970-01-01."""
+        return _FIRST_GREGORIAN_DAY
+
+    @property
+    def first_micros(self) -> int:
+        """The first timestamp that is the same, in microseconds from 1970-01-01."""
+        return (_FIRST_GREGORIAN_DAY if self.utc else _FIRST_DAY_OF_1900) * _DAY_MICROS
+
+    def check(self, rows: pa.Table, first_row: int) -> None:
+        """Raises: BadFile, if a day or a timestamp is before the first that is the same in both calendars.
+
+        Args:
+            rows: As read.
+            first_row: Of these rows, in the file.
+        """
+        for field in rows.schema:
+            if not holds_times(field.type):
+                continue
+            column, name = rows.column(field.name), field.name
+            if any(self._problem(chunk, name) for chunk in column.chunks):
+                flaw = first_flaw(column, lambda some, name=name: self._problem(some, name))  # type: ignore[misc]
+                raise BadFile("SchemaMismatch", f"row {flaw.row + first_row}: column {flaw.path} {flaw.problem}")
+
+    def _problem(self, array: pa.Array, name: str) -> tuple[str, str] | None:
+        for path, values in leaves(array, name):
+            if pa.types.is_date(values.type):
+                first, plain = self.first_day, values.cast(pa.date32()).cast(pa.int32())
+            elif pa.types.is_timestamp(values.type):
+                first, plain = self._in_unit(values.type.unit), values.cast(pa.int64())
+            else:
+                continue
+            lowest = pc.min(plain).as_py()
+            if lowest is not None and lowest < first:
+                return path, self.problem("1582-10-15" if self.utc or pa.types.is_date(values.type) else "1900")
+        return None
+
+    def _in_unit(self, unit: str) -> int:
+        return self.first_micros * 1000 if unit == "ns" else self.first_micros // _MICROS[unit]
+
+    def problem(self, first: str) -> str:
+        return (
+            f"holds a day before {first}, and the file is of {self.writer}, which counts such days in the hybrid "
+            "calendar; expected the "
+            "proleptic Gregorian calendar. Write the file again with it"
+        )
+
+
+def holds_times(t: pa.DataType) -> bool:
+    """Whether values of this type contain days."""
+    if isinstance(t, pa.BaseExtensionType):
+        return holds_times(t.storage_type)
+    if pa.types.is_nested(t):
+        return any(holds_times(t.field(n).type) for n in range(t.num_fields))
+    if pa.types.is_dictionary(t):
+        return holds_times(t.value_type)
+    return bool(pa.types.is_date(t) or pa.types.is_timestamp(t))
+
+
+def calendar_of(metadata: Mapping[bytes, Any] | None) -> HybridCalendar | None:
+    """What the metadata of a Parquet or an Avro file says of its calendar. None: it is the proleptic Gregorian calendar."""
+    if not metadata:
+        return None
+    utc = metadata.get(b"org.apache.spark.timeZone", b"") in _UTC
+    for key in (b"writer.date.proleptic", b"writer.proleptic"):
+        if metadata.get(key) == b"false":
+            return HybridCalendar("Hive", metadata.get(b"writer.time.zone", b"") in _UTC)
+    version = metadata.get(_SPARK_VERSION)
+    if version is None:
+        # Spark names its version since 2.4.6.
+        is_spark = b"org.apache.spark.sql.parquet.row.metadata" in metadata
+        return HybridCalendar("Spark before 2.4.6", utc) if is_spark else None
+    found = re.match(rb"(\d+)\.(\d+)", version)
+    number = (int(found[1]), int(found[2])) if found else (0, 0)
+    spark = f"Spark {number[0]}.{number[1]}"
+    if number < (3, 0):
+        return HybridCalendar(spark, utc)
+    if b"org.apache.spark.legacyDateTime" in metadata:
+        return HybridCalendar(f"{spark} with datetimeRebaseModeInWrite LEGACY", utc)
+    if number < (3, 1):
+        return HybridCalendar(spark, utc, datetimes=False)
+    if b"org.apache.spark.legacyINT96" in metadata:
+        return HybridCalendar(f"{spark} with int96RebaseModeInWrite LEGACY", utc, datetimes=False)
+    return None
+
+
+# --- ORC --------------------------------------------------------------------------------------------------------------
+
+_FOOTER: Final = 2  # of a file tail
+_CALENDAR: Final = 11  # of a footer
+_PROLEPTIC: Final = 2
+
+
+def calendar_of_orc(tail: bytes) -> HybridCalendar | None:
+    """What the file tail of an ORC file says of its calendar. Files that do not say it count as hybrid, as for ORC's Java reader.
+
+    Args:
+        tail: `FileTail` of orc_proto.proto, as pyarrow's `serialized_file_tail` returns it.
+    """
+    footer = _message(_message(tail).get(_FOOTER, b""))
+    if footer.get(_CALENDAR) == _PROLEPTIC:
+        return None
+    said = "a writer that does not say its calendar" if _CALENDAR not in footer else "a writer with the hybrid calendar"
+    return HybridCalendar(said)
+
+
+def _message(content: Any) -> dict[int, Any]:
+    """The last value of each field of a Protocol Buffers message: an integer, or bytes."""
+    found: dict[int, Any] = {}
+    at = 0
+    while at < len(content):
+        key, at = _varint(content, at)
+        match key & 7:
+            case 0:
+                found[key >> 3], at = _varint(content, at)
+            case 1:
+                at += 8
+            case 2:
+                size, at = _varint(content, at)
+                found[key >> 3], at = content[at : at + size], at + size
+            case 5:
+                at += 4
+            case _:
+                break
+    return found
+
+
+def _varint(content: bytes, at: int) -> tuple[int, int]:
+    value, shift = 0, 0
+    while at < len(content):
+        byte = content[at]
+        value, shift, at = value | (byte & 127) << shift, shift + 7, at + 1
+        if byte < 128:
+            break
+    return value, at

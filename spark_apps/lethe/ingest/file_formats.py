@@ -2,6 +2,10 @@
 
 Invariant: types of the table's columns are never inferred. Formats with declared types are read with these types; JSON and CSV
 are read with the types of the table. A damaged file raises BadFile, or an error of the decoder.
+
+Opens Parquet files as Arrow tables. I/O on an open file.
+
+Invariant: what Parquet knows and Arrow's types do not say is kept: an INT96 is an instant, and an ENUM is text.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -10,19 +14,158 @@ from types import MappingProxyType
 from typing import Any, Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.orc as orc
+import pyarrow.parquet as pq
 
-from lethe.contract.csv_dialect import RFC_4180, CsvDialect
-from lethe.contract.settings import FileFormat
+from lethe.contract.settings import RFC_4180, CsvDialect, FileFormat
 from lethe.decoder.limits import Limits
+from lethe.ingest import exact_values
 from lethe.ingest.avro_format import open_avro
 from lethe.ingest.buffer_store import BadFile
 from lethe.ingest.csv_format import open_csv
-from lethe.ingest.hybrid_calendar import calendar_of_orc, holds_times
+from lethe.ingest.exact_values import (
+    HybridCalendar,
+    calendar_of,
+    calendar_of_orc,
+    first_flaw,
+    holds_times,
+    is_bytes,
+    is_list,
+    leaves,
+)
 from lethe.ingest.json_format import open_json
-from lethe.ingest.opened_file import OpenedFile
-from lethe.ingest.parquet_format import open_parquet
-from lethe.ingest.text_blocks import HEAD_BYTES, TextFile, compression_of
+from lethe.ingest.text_blocks import HEAD_BYTES, ROWS_PER_BATCH, OpenedFile, TextFile, compression_of
+
+# The last schema that Arrow's types describe completely. Most files of a producer have the same.
+_described: list[pa.Schema] = []
+
+
+def open_parquet(file: Any, table: pa.Schema) -> OpenedFile:
+    """Open a Parquet file. Checksums of pages are verified, if there are any."""
+    parquet = pq.ParquetFile(file, page_checksum_verification=True)
+    schema, calendar = parquet.schema_arrow, calendar_of(parquet.metadata.metadata)
+    if _described and schema.equals(_described[0]):
+        shown, nanos = schema, False
+    elif all(map(_is_described, schema.types)):
+        _described[:] = [schema]
+        shown, nanos = schema, False
+    else:
+        columns = [parquet.schema.column(n) for n in range(len(parquet.schema))]
+        nanos = any(c.physical_type == "INT96" for c in columns)
+        shown = _shown(schema, iter(columns), table)
+    tables = _int96_tables(file, schema) if nanos else _tables(parquet)
+    if calendar is not None and (calendar.datetimes or nanos):
+        tables = _checked(tables, calendar)
+    footer = parquet.metadata
+    expanded = sum(footer.row_group(n).total_byte_size for n in range(footer.num_row_groups))
+    return OpenedFile(shown, tables, footer.num_rows, expanded)
+
+
+def _tables(parquet: pq.ParquetFile) -> Iterator[pa.Table]:
+    if parquet.metadata.num_rows <= ROWS_PER_BATCH:
+        # Without threads: for a small file they cost more than reading.
+        yield parquet.read(use_threads=False)
+        return
+    for batch in parquet.iter_batches(ROWS_PER_BATCH):
+        yield pa.Table.from_batches([batch])
+
+
+def _checked(tables: Iterator[pa.Table], calendar: HybridCalendar) -> Iterator[pa.Table]:
+    row = 0
+    for rows in tables:
+        calendar.check(rows, row)
+        yield rows
+        row += rows.num_rows
+
+
+# --- What Arrow's types do not say ------------------------------------------------------------------------------------
+
+
+def _is_described(t: pa.DataType) -> bool:
+    """Whether an Arrow type says all of the Parquet type. Arrow shows an INT96 as nanoseconds without a "
+    "zone, and an ENUM as bytes."""
+    if isinstance(t, pa.BaseExtensionType):
+        return True
+    if pa.types.is_nested(t):
+        return all(_is_described(t.field(n).type) for n in range(t.num_fields))
+    if pa.types.is_dictionary(t):
+        return _is_described(t.value_type)
+    return not (is_bytes(t) or (pa.types.is_timestamp(t) and t.unit == "ns" and t.tz is None))
+
+
+def _shown(schema: pa.Schema, columns: Iterator[Any], table: pa.Schema) -> pa.Schema:
+    """The columns with their meaning. `columns`: of pyarrow's `ParquetSchema`, in their order."""
+    names = set(table.names)
+    return pa.schema(
+        [f.with_type(_meaning(f.type, columns, table.field(f.name).type if f.name in names else None)) for f in schema]
+    )
+
+
+def _meaning(t: pa.DataType, columns: Iterator[Any], wanted: pa.DataType | None) -> pa.DataType:
+    if pa.types.is_struct(t):
+        inner = {f.name: f.type for f in wanted} if wanted is not None and pa.types.is_struct(wanted) else {}
+        return pa.struct([f.with_type(_meaning(f.type, columns, inner.get(f.name))) for f in t])
+    if is_list(t):
+        inner_type = wanted.value_type if wanted is not None and is_list(wanted) else None
+        return pa.list_(t.value_field.with_type(_meaning(t.value_type, columns, inner_type)))
+    if pa.types.is_map(t):
+        key, item = (
+            (wanted.key_type, wanted.item_type) if wanted is not None and pa.types.is_map(wanted) else (None, None)
+        )
+        return pa.map_(_meaning(t.key_type, columns, key), t.item_field.with_type(_meaning(t.item_type, columns, item)))
+    column = next(columns)
+    if column.physical_type == "INT96":
+        # An instant for Spark, Impala and Trino. Hive writes local times.
+        local = wanted is not None and pa.types.is_timestamp(wanted) and wanted.tz is None
+        return pa.timestamp("us", None if local else "UTC")
+    return pa.string() if column.logical_type.type == "ENUM" else t
+
+
+def _int96_tables(file: Any, schema: pa.Schema) -> Iterator[pa.Table]:
+    """The rows of a file with columns of the type INT96, as microseconds. Raises: BadFile, if these do not hold a value exactly.
+
+    Arrow cuts off digits and lets the number overflow. So the columns are also read as nanoseconds and as seconds:
+    microseconds are exact if they are the same nanoseconds (of which an overflow is the same in both), and do not overflow
+    if the seconds do not.
+    """
+    names = [f.name for f in schema if not _is_described(f.type)]
+    files = [
+        pq.ParquetFile(file, page_checksum_verification=True, coerce_int96_timestamp_unit=unit)
+        for unit in ("us", "ns", "s")
+    ]
+    batches = zip(
+        files[0].iter_batches(ROWS_PER_BATCH),
+        *(f.iter_batches(ROWS_PER_BATCH, columns=names) for f in files[1:]),
+        strict=True,
+    )
+    row = 0
+    for micros, nanos, seconds in batches:
+        for name in names:
+            of_units = [batch.column(name) for batch in (micros, nanos, seconds)]
+            if _int96_problem(pa.StructArray.from_arrays(of_units, ["us", "ns", "s"]), name):
+                joined = pa.chunked_array([pa.StructArray.from_arrays(of_units, ["us", "ns", "s"])])
+                flaw = first_flaw(joined, lambda some, name=name: _int96_problem(some, name))  # type: ignore[misc]
+                raise BadFile("SchemaMismatch", f"row {flaw.row + row}: column {flaw.path} {flaw.problem}")
+        yield pa.Table.from_batches([micros])
+        row += micros.num_rows
+
+
+def _int96_problem(units: pa.Array, name: str) -> tuple[str, str] | None:
+    """Whether a column, read in three units, is exact in microseconds."""
+    micros, nanos, seconds = units.flatten()
+    for (path, us), (_, ns), (_, s) in zip(*(list(leaves(a, name)) for a in (micros, nanos, seconds)), strict=True):
+        if not pa.types.is_timestamp(us.type) or us.type.unit != "us":
+            continue
+        found = pc.min_max(s.cast(pa.int64())).as_py()
+        if found["min"] is not None and not exact_values.allow_seconds(found["min"], found["max"]):
+            return path, "holds a timestamp outside the years 1 to 9999"
+        if (
+            ns.type.unit == "ns"
+            and not pc.all(pc.equal(pc.multiply(us.cast(pa.int64()), 1000), ns.cast(pa.int64())), min_count=0).as_py()
+        ):
+            return path, "holds a timestamp with nanoseconds, which cannot be converted to microseconds without loss"
+    return None
 
 
 @dataclass(frozen=True)

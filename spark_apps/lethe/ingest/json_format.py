@@ -20,11 +20,9 @@ import pyarrow as pa
 import pyarrow.json as pa_json
 
 from lethe.decoder.limits import TOO_COSTLY
-from lethe.ingest.arrow_types import kind_of, shown
 from lethe.ingest.buffer_store import BadFile
-from lethe.ingest.exact_values import converted_column
-from lethe.ingest.opened_file import OpenedFile
-from lethe.ingest.text_blocks import BLOCK_BYTES, TextFile
+from lethe.ingest.exact_values import converted_column, kind_of, shown
+from lethe.ingest.text_blocks import BLOCK_BYTES, OpenedFile, TextFile
 
 _OTHER_LINE: Final = re.compile(rb"\n(?!\{|\Z)")
 _OBJECT: Final = re.compile(rb"^[ \t\r]*\{", re.MULTILINE)

@@ -2,16 +2,251 @@
 or the needed columns out.
 
 Sentences do not contain names of columns that only the file has: these may be confidential, like its values. Of nested
-fields that only the file has, `lethe.ingest.arrow_types.shown` says which names are shown.
+fields that only the file has, `lethe.ingest.exact_values.shown` says which names are shown.
+
+Reads and creates the name mapping of a table, which assigns field ids to columns of files without field ids. Pure.
+
+Checks that values which become names of folders are not too long for a file store. Pure.
+
+A partition by a column itself gets a folder `column=value`, the value percent-encoded. File systems accept at most 255 bytes
+in a name.
+
+Reads the values of columns in the names of a batch's folders, such as `dt=2024-02-03/`, which producers that partition by a
+column leave out of the files. Pure.
+
+Invariant: such a value is never dropped. It fills the column; if the file has the column, all its rows must agree.
+
+Converts the rows of files to rows of the table: its columns, their types, the batch id. Pure: Arrow in, Arrow out.
+
+Invariant: a value is never changed. If a value cannot be converted exactly, the file is not used.
 """
 
+import base64
+import re
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any, Final
+from urllib.parse import quote_plus, unquote
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
+from pyiceberg.partitioning import PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.table.name_mapping import MappedField, create_mapping_from_schema, parse_mapping_from_json
+from pyiceberg.transforms import IdentityTransform
+from pyiceberg.types import BinaryType, StringType
 
-from lethe.ingest.arrow_types import as_column, fits, kind_of, mismatch, promotes
+from lethe.base.errors import InputError
+from lethe.ingest.buffer_store import BadFile, FileTask
+from lethe.ingest.exact_values import Flaw, as_column, exact, fits, kind_of, mismatch, promotes, shown
+from lethe.ingest.text_blocks import OpenedFile
+from lethe.uri import NAME_BYTES
+
+PROPERTY: Final = "schema.name-mapping.default"
+
+
+def mapping_to_set(schema: Schema, properties: Mapping[str, str], table_name: str) -> dict[str, str]:
+    """The table property to set before files without field ids are registered; empty: it is set already. Iceberg updates the
+    mapping when columns are added or renamed later.
+
+    Raises: InputError (`NameMappingIncomplete`), if the existing mapping does not map every column to its field id.
+    """
+    if PROPERTY not in properties:
+        return {PROPERTY: create_mapping_from_schema(schema).model_dump_json()}
+    mapped = dict(_mapped(parse_mapping_from_json(properties[PROPERTY]).root))
+    for name in schema.column_names:
+        if mapped.get(name) != schema.find_field(name).field_id:
+            raise InputError(
+                "NameMappingIncomplete",
+                f"{table_name}: the table property {PROPERTY} does not map the column {name} to its field id, "
+                "so readers would not find the column in a producer's files. Add it to the property. If no "
+                "file of the table needs the property, unset it; then the next run sets it.",
+            )
+    return {}
+
+
+def field_ids(properties: Mapping[str, str]) -> dict[str, int] | None:
+    """The field ids of top-level columns, by every name that they may have in a file; None: the table has no mapping."""
+    if PROPERTY not in properties:
+        return None
+    mapped = parse_mapping_from_json(properties[PROPERTY]).root
+    return {name: f.field_id for f in mapped for name in f.names if f.field_id is not None}
+
+
+def _mapped(fields: Iterable[MappedField], outer: str = "") -> Iterator[tuple[str, int | None]]:
+    """Every full name that a column may have in a file, such as `outer.inner`, and its field id."""
+    for mapped in fields:
+        for name in mapped.names:
+            yield f"{outer}{name}", mapped.field_id
+            yield from _mapped(mapped.fields, f"{outer}{name}.")
+
+
+_ENCODED: Final = 3  # a byte becomes at most so many
+
+
+def path_columns(schema: Schema, spec: PartitionSpec) -> tuple[tuple[str, int], ...]:
+    """The columns whose texts become names of folders, each with the maximum length of its part of the name, in bytes."""
+    return tuple(
+        (schema.find_column_name(f.source_id) or "", NAME_BYTES - len(quote_plus(f.name)) - 1)
+        for f in spec.fields
+        if isinstance(f.transform, IdentityTransform)
+        and isinstance(schema.find_type(f.source_id), (StringType, BinaryType))
+    )
+
+
+def encoded_bytes(value: str | bytes) -> int:
+    """The length of a value in the name of a folder, in bytes."""
+    return len(quote_plus(base64.b64encode(value) if isinstance(value, bytes) else value))
+
+
+def problem(value: str | bytes) -> str:
+    return (
+        f"holds a value of {len(value)} {'bytes' if isinstance(value, bytes) else 'characters'}; the table is "
+        "partitioned by it, and the "
+        f"name of a partition's folder has at most {NAME_BYTES} bytes"
+    )
+
+
+def too_long(rows: pa.Table, column: str, limit: int) -> Flaw | None:
+    """The first value of a column that is too long for the name of a folder; None: there is none.
+
+    Args:
+        column: Its name; of a nested field, its path.
+        limit: In bytes.
+    """
+    name, *nested = column.split(".")
+    if name not in rows.column_names:
+        return None
+    values: Any = rows.column(name)
+    for part in nested:
+        values = pc.struct_field(values, part)
+    if pa.types.is_dictionary(values.type):  # the ids of batches
+        values = values.cast(values.type.value_type)
+    longest = pc.max(pc.binary_length(values)).as_py()
+    if longest is None or longest * _ENCODED <= limit:
+        return None
+    for value in pc.unique(values).to_pylist():
+        if value is not None and encoded_bytes(value) > limit:
+            return Flaw(pc.index(values, pa.scalar(value, values.type)).as_py(), column, problem(value))
+    return None
+
+
+_NULL: Final = "__HIVE_DEFAULT_PARTITION__"
+
+
+def named_folders(uri: str, folder: str) -> str:
+    """The folders of a file that name values, such as `dt=2024-02-03/country=DE`; "": there are none.
+
+    Args:
+        folder: The URI of the batch's folder. "": unknown.
+    """
+    prefix = folder.rstrip("/") + "/"
+    if not folder or not uri.startswith(prefix):
+        return ""
+    return "/".join(step for step in uri.removeprefix(prefix).split("/")[:-1] if "=" in step)
+
+
+def values_of(
+    folders: str, table: pa.Schema, batch_column: str, batch_id: str, only_known: bool = False
+) -> dict[str, pa.Scalar]:
+    """The values that folders name, by column, in the types of the table.
+
+    Args:
+        folders: See `named_folders`.
+        only_known: Leave out columns that the table does not have.
+    Raises: BadFile, for a column that the table does not have, and for a value that is not of its type.
+    """
+    found: dict[str, pa.Scalar] = {}
+    for step in folders.split("/"):
+        name, _, text = step.partition("=")
+        name, value = unquote(name), None if text == _NULL else unquote(text)
+        if name == batch_column:
+            if value != batch_id:
+                raise BadFile(
+                    "BatchIdMismatch", f"its folder names another {batch_column} than the batch's id {batch_id!r}"
+                )
+            continue
+        if name not in table.names:
+            if only_known:
+                continue
+            raise BadFile(
+                "SchemaMismatch",
+                f"its folder names the column {shown(name)}, which the table does not have; add it to the table, or name the "
+                "folder without =",
+            )
+        wanted = table.field(name).type
+        scalar = pa.scalar(None, wanted) if value is None else _parsed(value, wanted)
+        if scalar is None or not found.get(name, scalar).equals(scalar):
+            raise BadFile(
+                "SchemaMismatch", f"its folder names a value of column {name} that is not of type {kind_of(wanted)}"
+            )
+        found[name] = scalar
+    return found
+
+
+def _parsed(text: str, wanted: pa.DataType) -> pa.Scalar | None:
+    """None: the text is not a value of this type."""
+    if pa.types.is_nested(wanted) or pa.types.is_binary(wanted):
+        return None
+    if pa.types.is_integer(wanted) and not re.fullmatch(r"[+-]?\d+", text):
+        return None
+    try:
+        return pa.scalar(text).cast(wanted)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, UnicodeEncodeError):
+        return None
+
+
+def with_values(
+    file: OpenedFile, values: Mapping[str, pa.Scalar], table: pa.Schema, null_is_absent: bool
+) -> OpenedFile:
+    """The file with the values of its folders.
+
+    Args:
+        null_is_absent: A null in the file is accepted, as if the column were missing.
+    """
+    missing = [n for n in values if n not in file.schema.names]
+    schema = file.schema
+    for name in missing:
+        schema = schema.append(table.field(name))
+    for name in values.keys() - set(missing):
+        if schema.names.count(name) == 1:  # otherwise the file is refused for it
+            schema = schema.set(schema.get_field_index(name), table.field(name))
+    return OpenedFile(schema, _filled(file, values, table, null_is_absent))
+
+
+def _filled(
+    file: OpenedFile, values: Mapping[str, pa.Scalar], table: pa.Schema, null_is_absent: bool
+) -> Iterator[pa.Table]:
+    first_row = 0
+    for rows in file.tables:
+        filled: Any = rows
+        for name, value in values.items():
+            field = table.field(name)
+            column = pa.chunked_array([pa.repeat(value, rows.num_rows)])
+            at = rows.schema.get_field_index(name)
+            if at < 0:
+                filled = filled.append_column(field, column)
+                continue
+            _check(rows.column(at), value, field, null_is_absent, first_row)
+            filled = filled.set_column(at, field, column)
+        yield filled
+        first_row += rows.num_rows
+
+
+def _check(values: pa.ChunkedArray, value: pa.Scalar, field: pa.Field, null_is_absent: bool, first_row: int) -> None:
+    """Raises: BadFile, if a row has another value than the folder."""
+    found = exact(values, field)
+    if isinstance(found, Flaw):
+        raise BadFile("SchemaMismatch", str(Flaw(found.row + first_row, found.path, found.problem)))
+    same = pc.is_null(found) if not value.is_valid else pc.fill_null(pc.equal(found, value), null_is_absent)
+    if (row := pc.index(same, False).as_py()) >= 0:
+        raise BadFile(
+            "SchemaMismatch", str(Flaw(row + first_row, field.name, "holds another value than its folder names"))
+        )
+
 
 OPTION = "spec.schemaEvolution: AddColumns"
 # In the metadata of a column of a table: the type of the column in the table, which Lethe does not know.
@@ -205,3 +440,109 @@ def _unite(
         )
     taken[column.name] = column.type
     return None
+
+
+# The type of the batch column in converted rows. A text for each row would take more space and time.
+BATCH_IDS: Final = pa.dictionary(pa.int32(), pa.string())
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Some or all rows of one file."""
+
+    task: FileTask
+    rows: pa.Table
+    # The number of the first row in the file, from 0, for messages. None: the rows do not follow one another in the file.
+    first_row: int | None = 0
+
+    @property
+    def bytes(self) -> int:
+        """The size in memory. `nbytes` would read every buffer, which takes as long as decoding a column."""
+        return int(self.rows.get_total_buffer_size())
+
+
+class BadValue(BadFile):
+    """A value that cannot be stored exactly."""
+
+    def __init__(self, flaw: Flaw) -> None:
+        super().__init__("SchemaMismatch", str(flaw))
+        self.flaw = flaw
+
+
+@dataclass(frozen=True)
+class Fitting:
+    """How rows of files are converted."""
+
+    batch_column: str
+    required: frozenset[str]  # columns that must not contain nulls
+    null_is_absent: bool  # True: a null in the batch column of a file is accepted, as if the column were missing
+    target: pa.Schema  # the columns of the table
+    finite: bool = (
+        False  # True: the format has no NaN and no infinite numbers, so that one shows a number that is too large
+    )
+
+    # Columns whose values become names of folders, each with the maximum length of its part of the name, in bytes.
+    path_columns: tuple[tuple[str, int], ...] = ()
+
+    @cached_property
+    def schema(self) -> pa.Schema:
+        """The columns of converted rows: those of the table, with the batch column of type `BATCH_IDS`."""
+        at = self.target.get_field_index(self.batch_column)
+        return self.target.set(at, self.target.field(at).with_type(BATCH_IDS)) if at >= 0 else self.target
+
+    def fitted(self, pieces: Sequence[Piece]) -> pa.Table:
+        """Convert the rows of all pieces, which must have the same columns.
+
+        Raises: BadFile, if a value in any piece cannot be converted. To find the piece, call this with one piece at a time.
+        """
+        first = pieces[0]
+        try:
+            return self._fitted(pa.concat_tables(p.rows for p in pieces), _ids(pieces), first.task.batch_id)
+        except BadValue as e:
+            if first.first_row is None:
+                raise BadFile("SchemaMismatch", f"column {e.flaw.path} {e.flaw.problem}") from e
+            raise BadFile("SchemaMismatch", str(replace(e.flaw, row=e.flaw.row + first.first_row))) from e
+        except pa.ArrowInvalid as e:
+            raise BadFile("UnreadableFile", f"its values cannot be read ({type(e).__name__})") from e
+
+    def _fitted(self, rows: pa.Table, ids: pa.DictionaryArray, first_id: str) -> pa.Table:
+        at = {name: n for n, name in enumerate(rows.column_names)}
+        if self.batch_column in at:
+            self._check_batch_id(rows.column(self.batch_column), ids, first_id)
+        columns: list[Any] = []
+        for column in self.target:
+            if column.name == self.batch_column:
+                columns.append(ids)
+            elif column.name not in at:
+                columns.append(pa.nulls(rows.num_rows, column.type))
+            else:
+                columns.append(self.column(rows.column(at[column.name]), column))
+        fitted = pa.Table.from_arrays(columns, schema=self.schema)
+        for name, limit in self.path_columns:
+            if flaw := too_long(fitted, name, limit):
+                raise BadValue(flaw)
+        return fitted
+
+    def column(self, values: pa.ChunkedArray, field: pa.Field) -> pa.ChunkedArray:
+        """Convert one column to the table's type. Raises: BadValue."""
+        found = exact(values, field.with_nullable(field.name not in self.required), self.finite)
+        if isinstance(found, Flaw):
+            raise BadValue(found)
+        return found
+
+    def _check_batch_id(self, values: pa.ChunkedArray, ids: pa.DictionaryArray, first_id: str) -> None:
+        same = pc.equal(values.cast(pa.string()), ids.cast(pa.string()))
+        if self.null_is_absent:
+            same = same.drop_null()
+        if same.null_count or not pc.all(same, min_count=0).as_py():
+            raise BadFile(
+                "BatchIdMismatch", f"column {self.batch_column} holds values other than the batch's id {first_id!r}"
+            )
+
+
+def _ids(pieces: Sequence[Piece]) -> pa.DictionaryArray:
+    """The batch id of every row."""
+    codes: dict[str, int] = {}
+    of_pieces = [codes.setdefault(p.task.batch_id, len(codes)) for p in pieces]
+    of_rows = np.repeat(np.array(of_pieces, np.int32), [p.rows.num_rows for p in pieces])
+    return pa.DictionaryArray.from_arrays(of_rows, pa.array(list(codes), pa.string()))

@@ -1,9 +1,11 @@
 """Reads JSON and CSV files in blocks, decompressed. I/O on an open file.
 
 Invariant: no byte is lost. A compressed file that ends early, or is damaged, raises Damaged.
+
+An open buffered file of any format. Pure values.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -11,6 +13,19 @@ import pyarrow as pa
 
 from lethe.decoder.limits import Limits
 from lethe.ingest.buffer_store import BadFile, Damaged
+
+ROWS_PER_BATCH: Final = 65_536
+
+
+@dataclass(frozen=True)
+class OpenedFile:
+    """The columns and rows of a file."""
+
+    schema: pa.Schema  # known before any row is read
+    tables: Iterable[pa.Table]  # the rows in pieces with this schema, read lazily
+    rows: int | None = None  # all, if the file announces it
+    expanded: int | None = None  # bytes without compression, if the file announces it
+
 
 BLOCK_BYTES: Final = 8 * 1024 * 1024  # decoded at once; also the maximum length of a line
 _BOM: Final = b"\xef\xbb\xbf"

@@ -10,8 +10,7 @@ import os
 import sys
 from pathlib import Path
 
-from lethe.jars.download import DownloadFailed, download, remove_other_versions, repository, wrong
-from lethe.jars.listed import Scope, listed
+from lethe.jars.download import DownloadFailed, Scope, download, listed, remove_other_versions, repository, wrong
 
 
 def main() -> None:

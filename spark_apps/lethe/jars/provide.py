@@ -11,7 +11,7 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, Trans
 
 from lethe.base.errors import InputError, TransientError
 from lethe.jars import download
-from lethe.jars.listed import Jar, Scope, listed
+from lethe.jars.download import Jar, Scope, listed
 
 FOLDER_ENV: Final = "LETHE_JARS"  # a folder that has all jars of scope `local`
 CACHE_ENV: Final = "XDG_CACHE_HOME"

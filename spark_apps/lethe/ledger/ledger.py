@@ -2,21 +2,96 @@
 
 Each snapshot that Lethe commits points to a ledger: the active tombstones, all batches that were ever promoted, reverted or
 refused, the restatements, the open erasures, and the carriers of retained bare snapshots.
+
+The large parts of a ledger as mappings, which may be read piece by piece. Pure: `lethe.ledger_store` reads them.
+
+A part is any Mapping. One that can look up many keys, or a range of keys, with less reading has the methods of `Part`.
 """
 
+from bisect import bisect_right
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Protocol, TypeAlias, TypeVar, runtime_checkable
 
-from lethe.contract.refusal import Refusal
+from lethe.contract.settings import Refusal
 from lethe.ledger.erasure import Erasure, PurgedFile, purged_after
-from lethe.ledger.parts import Interval, get_many, within
 from lethe.ledger.root import Statistics
 from lethe.ledger.tombstone import Tombstone, merged
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+# Both ends inclusive, None: open.
+Interval: TypeAlias = tuple[str | None, str | None]
+
+
+@runtime_checkable
+class Part(Protocol):
+    """A mapping in files: `len`, `in` and get are cheap; iterating reads everything."""
+
+    def get_many(self, keys: Iterable) -> dict: ...
+
+    def within(self, intervals: Sequence[Interval]) -> list: ...
+
+    def apart(self) -> Mapping: ...
+
+
+def get_many(mapping: Mapping[K, V], keys: Iterable[K]) -> dict[K, V]:
+    """The values of those keys that the mapping has."""
+    if isinstance(mapping, Part):
+        return mapping.get_many(keys)
+    return {k: mapping[k] for k in keys if k in mapping}
+
+
+def apart(mapping: Mapping[K, V]) -> Mapping[K, V]:
+    """A copy of the part for looking up very many keys in another thread: it shares no mutable state and caches no answers."""
+    return mapping.apart() if isinstance(mapping, Part) else mapping
+
+
+def within(mapping: Mapping[K, V], intervals: Sequence[Interval], text: Callable[[K], str]) -> list[V]:
+    """The values whose keys are in one of the intervals. `text` gives the text of a key."""
+    if isinstance(mapping, Part):
+        return mapping.within(intervals)
+    ranges = Ranges(intervals)
+    return [v for k, v in mapping.items() if text(k) in ranges]
+
+
+class Ranges:
+    """A set of intervals, searched in O(log n)."""
+
+    def __init__(self, intervals: Iterable[Interval]) -> None:
+        self.intervals = _united(intervals)
+        self._lowers = [lo or "" for lo, _ in self.intervals]  # nothing sorts before the empty text
+
+    def __contains__(self, text: str) -> bool:
+        at = bisect_right(self._lowers, text) - 1
+        if at < 0:
+            return False
+        upper = self.intervals[at][1]
+        return upper is None or text <= upper
+
+    @property
+    def is_everything(self) -> bool:
+        return self.intervals == ((None, None),)
+
+
+def _united(intervals: Iterable[Interval]) -> tuple[Interval, ...]:
+    """The same set as disjoint intervals, in order."""
+    found: list[Interval] = []
+    for lo, hi in sorted(intervals, key=lambda i: (i[0] is not None, i[0] or "")):
+        if found:
+            last_lo, last_hi = found[-1]
+            if last_hi is None:
+                break
+            if lo is None or lo <= last_hi:
+                found[-1] = (last_lo, None if hi is None else max(last_hi, hi))
+                continue
+        found.append((lo, hi))
+    return tuple(found)
 
 
 class BatchState(StrEnum):
@@ -58,7 +133,7 @@ class BatchEntry:
     snapshot_id: int | None = None  # of the commit that promoted it; filled in when it is read
     objects: tuple[BufferedObject, ...] = ()
     refusal: Refusal | None = None  # None: not refused
-    # That its rows may be in, as lethe.files.partitions writes them; None: any.
+    # That its rows may be in, as lethe.files.bounds writes them; None: any.
     partitions: tuple[str, ...] | None = None
     evict_by: datetime | None = None  # of a deleted batch: when its bytes must be gone; None: no deadline
     registered: bool = False  # its objects are data files of the table, so retention does not delete them

@@ -10,7 +10,7 @@ from lethe.contract.settings import NativeDeletes
 META_RESTATEMENTS = "restatements"
 META_REASON = "reason"
 META_RUN = "run"
-# The partitions that rows of the batch may be in, one per line, as `lethe.files.partitions` writes them: a superset.
+# The partitions that rows of the batch may be in, one per line, as `lethe.files.bounds` writes them: a superset.
 META_PARTITIONS = "partitions"
 # The run of a vacuum that removed some files with such rows. A tombstone that is purged in part cannot be undone.
 META_PURGED_BY = "purgedBy"

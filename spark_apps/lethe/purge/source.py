@@ -1,26 +1,179 @@
-"""Decides whether a data file may be filtered, by its footer, and knows how its rows are to be encoded. I/O."""
+"""Decides whether a data file may be filtered, by its footer, and knows how its rows are to be encoded. I/O.
 
+The ids of rows in tables of format version 3. Pure.
+
+A row keeps its id, and the sequence number of its last update, when it moves to another file. Files store both in two reserved
+columns, which may be missing, or null. Then a row inherits them from the file's entry: the id of the first row plus the row's
+position, and the data sequence number (https://iceberg.apache.org/spec/#row-lineage). So a file that loses rows must store both
+for the others.
+
+Which columns of a file have dictionaries. Pure.
+
+Texts that a file has in a dictionary are read as numbers into it: filtering them and writing them again needs no text of a row.
+"""
+
+import json
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
 from io import BytesIO
 from typing import Any, Final
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from pyiceberg.schema import Schema
+from pyiceberg.types import LongType, NestedField
 
+from lethe.base.names import ROW_ID_COLUMNS
 from lethe.ingest.exact_values import writable
 from lethe.ingest.parquet_types import FIELD_ID, misfit
 from lethe.ingest.registrable import Target
-from lethe.purge import footer, row_ids
-from lethe.purge.dictionaries import dictionary_columns
+from lethe.purge import footer
 from lethe.purge.footer import Listed, Struct, Unreadable
-from lethe.purge.row_ids import RowIds
-from lethe.purge.splicing import footer_of
+from lethe.purge.splicing import add_columns, footer_of, groups_of
 from lethe.writing.layout import Unsupported, parquet_options
 
-_ROWS_AT_ONCE: Final = 131_072
+ROW_ID: Final = NestedField(2147483540, ROW_ID_COLUMNS[0], LongType(), required=False)
+LAST_UPDATED: Final = NestedField(2147483539, ROW_ID_COLUMNS[1], LongType(), required=False)
+NAMES: Final = ROW_ID_COLUMNS
+_FIELDS: Final = tuple(
+    pa.field(f.name, pa.int64(), metadata={FIELD_ID: str(f.field_id).encode()}) for f in (ROW_ID, LAST_UPDATED)
+)
+# Iceberg's writer keeps the file's schema under this key, and Arrow under the other one.
+_ICEBERG_SCHEMA: Final = b"iceberg.schema"
 _ARROW_SCHEMA: Final = b"ARROW:schema"
+
+
+@dataclass(frozen=True)
+class RowIds:
+    """What the rows of a file inherit from its entry."""
+
+    # The id of the first row. The row at position n has the id `first` + n.
+    first: int
+    # The data sequence number of the file: that of the last update of its rows.
+    sequence_number: int
+
+
+def with_row_ids(target: Target) -> Target:
+    """The target of files that may store row ids."""
+    schema = target.schema
+    extended = Schema(
+        *schema.fields,
+        ROW_ID,
+        LAST_UPDATED,
+        schema_id=schema.schema_id,
+        identifier_field_ids=schema.identifier_field_ids,
+    )
+    return replace(target, schema_json=extended.model_dump_json())
+
+
+def with_fields(schema: pa.Schema) -> pa.Schema:
+    """A schema with both columns at its end."""
+    return pa.schema([*schema, *_FIELDS])
+
+
+def filled(rows: pa.RecordBatch, position: int, ids: RowIds) -> pa.RecordBatch:
+    """The rows with both columns, at the end if they were not there, and without nulls: these mean that a row inherits.
+
+    Args:
+        position: Of the first row in its file.
+    """
+    for field, value in zip(_FIELDS, _inherited(position, rows.num_rows, ids), strict=True):
+        at = rows.schema.get_field_index(field.name)
+        if at < 0:
+            rows = rows.append_column(field, value)
+        else:
+            rows = rows.set_column(at, rows.schema.field(at), pc.coalesce(rows.column(at), value))
+    return rows
+
+
+def inherited(position: int, count: int, ids: RowIds) -> pa.Table:
+    """Both columns of so many rows that store nothing.
+
+    Args:
+        position: Of the first of these rows in their file.
+    """
+    return pa.table(list(_inherited(position, count, ids)), schema=pa.schema(_FIELDS))
+
+
+def add_to(found: Struct) -> None:
+    """Add both columns to the footer of a file. Its row groups do not get them. Raises: Unreadable, ValueError."""
+    empty = BytesIO()
+    pq.write_table(inherited(0, 0, RowIds(0, 0)), empty, store_schema=False)
+    add_columns(found, footer_of(empty, empty.tell()))
+    if footer.PROPERTIES not in found.fields:
+        return
+    properties = found[footer.PROPERTIES]
+    # Arrow's schema would have too few columns. It says no more than that of the file: `lethe.purge.source` compares them.
+    properties.items = [p for p in properties.items if p[footer.KEY] != _ARROW_SCHEMA]
+    for one in properties.items:
+        if one[footer.KEY] == _ICEBERG_SCHEMA:
+            one.change(footer.VALUE, _with_both(one[footer.VALUE]))
+
+
+def options_for(with_dictionaries: Iterable[str]) -> dict[str, Any]:
+    """More options of Arrow's writer.
+
+    Args:
+        with_dictionaries: The paths of columns that may have dictionaries.
+    """
+    # A dictionary of ids, which are all different, would only add to their size. Delta encoding would make them much smaller, but
+    # not all readers of row ids know it.
+    return {"use_dictionary": sorted({*with_dictionaries, LAST_UPDATED.name} - {ROW_ID.name})}
+
+
+def _inherited(position: int, count: int, ids: RowIds) -> tuple[pa.Array, pa.Array]:
+    first = ids.first + position
+    return pa.array(np.arange(first, first + count)), pa.repeat(pa.scalar(ids.sequence_number, pa.int64()), count)
+
+
+def _with_both(schema: bytes) -> bytes:
+    """Iceberg's JSON of a schema with both columns."""
+    document = json.loads(schema)
+    document["fields"] += [f.model_dump(by_alias=True, mode="json", exclude_none=True) for f in (ROW_ID, LAST_UPDATED)]
+    return json.dumps(document, separators=(",", ":")).encode()
+
+
+# Numbers of parquet.thrift.
+_DATA_PAGES: Final = (0, 3)
+_DICTIONARY_ENCODINGS: Final = (2, 8)
+
+
+@dataclass(frozen=True)
+class DictionaryColumns:
+    """Columns by their encoding. Paths."""
+
+    # All pages of these refer to a dictionary.
+    whole: frozenset[str]
+    # At least one page of these may refer to one.
+    some: frozenset[str]
+
+
+def dictionary_columns(found: Struct) -> DictionaryColumns:
+    """The columns of a footer that have dictionaries. Unless it counts the pages by encoding, they are unknown."""
+    whole: dict[str, bool] = {}
+    some: dict[str, bool] = {}
+    for group in groups_of(found):
+        for chunk in group[footer.COLUMNS].items:
+            data = chunk[footer.CHUNK_DATA]
+            path = b".".join(data[footer.PATH].items).decode()
+            encodings = set(_encodings(data))
+            whole[path] = whole.get(path, True) and bool(encodings) and encodings <= set(_DICTIONARY_ENCODINGS)
+            some[path] = some.get(path, False) or not encodings or not encodings.isdisjoint(_DICTIONARY_ENCODINGS)
+    return DictionaryColumns(*(frozenset(p for p, has in of.items() if has) for of in (whole, some)))
+
+
+def _encodings(data: Struct) -> Iterator[int]:
+    """Of the data pages of a column chunk."""
+    counts = data.get(footer.ENCODING_STATS)
+    for one in counts.items if counts is not None else ():
+        if one[footer.PAGE_TYPE] in _DATA_PAGES and one[footer.PAGE_COUNT]:
+            yield one[footer.PAGE_ENCODING]
+
+
+_ROWS_AT_ONCE: Final = 131_072
 _WHOLE_INTEGER: Final = re.compile(r"(?<=\S) \(Int\(bitWidth=(?:32|64), isSigned=true\)\)(?=;$)")
 
 
@@ -63,9 +216,9 @@ class Source:
         # The places of these columns in a new file.
         self.ids_at = (width, width + 1)
         if ids is not None and not self.stores_ids:
-            self.schema = row_ids.with_fields(self.schema)
+            self.schema = with_fields(self.schema)
             try:
-                row_ids.add_to(self.footer)
+                add_to(self.footer)
             except Unreadable as e:
                 raise Unsuitable(str(e)) from None
         dictionaries = dictionary_columns(self.footer)
@@ -73,7 +226,7 @@ class Source:
             # What was not worth a dictionary before is not worth the attempt.
             self.options |= {"use_dictionary": sorted(dictionaries.some)}
         else:
-            self.options |= row_ids.options_for(dictionaries.some)
+            self.options |= options_for(dictionaries.some)
         texts = [f.name for f in self.schema if pa.types.is_string(f.type) and f.name in dictionaries.whole]
         # Reads these columns as dictionaries.
         self._reader = pq.ParquetFile(stream, metadata=self.parquet.metadata, read_dictionary=texts)
@@ -83,7 +236,7 @@ class Source:
         """The paths of the file's columns and of the innermost fields of nested ones, without its own row ids."""
         schema = self.parquet.metadata.schema
         paths = (schema.column(n).path for n in range(len(schema)))
-        return tuple(path for path in paths if path not in row_ids.NAMES)
+        return tuple(path for path in paths if path not in NAMES)
 
     def rows_of(self, group: int, position: int, with_dictionaries: bool = True) -> Iterator[pa.RecordBatch]:
         """The rows of a row group with the schema of a new file, their row ids included.
@@ -95,7 +248,7 @@ class Source:
         reader = self._reader if with_dictionaries else self.parquet
         for rows in reader.iter_batches(_ROWS_AT_ONCE, row_groups=[group], use_threads=False):
             if self.ids is not None:
-                rows = row_ids.filled(rows, position, self.ids)
+                rows = filled(rows, position, self.ids)
                 position += rows.num_rows
             yield self._with_schema(rows)
 
@@ -110,7 +263,7 @@ class Source:
     def may_copy(self, group: int) -> bool:
         """Whether a row group can be copied: its row ids are complete, or in its last columns, which can be replaced."""
         names = self.schema.names
-        return self.ids is None or set(names[-2:]) == set(row_ids.NAMES) or self._has_all_ids(group)
+        return self.ids is None or set(names[-2:]) == set(NAMES) or self._has_all_ids(group)
 
     def ids_of(self, group: int, position: int) -> pa.Table | None:
         """The row ids of a row group that is copied, in the order of the new file's columns. None: the row group has them.
@@ -121,11 +274,11 @@ class Source:
         if self.ids is None or self._has_all_ids(group):
             return None
         if not self.stores_ids:
-            return row_ids.inherited(position, self.parquet.metadata.row_group(group).num_rows, self.ids)
+            return inherited(position, self.parquet.metadata.row_group(group).num_rows, self.ids)
         wanted = pa.schema(list(self.schema)[-2:])
         found = []
         for rows in self.parquet.iter_batches(row_groups=[group], columns=wanted.names, use_threads=False):
-            found.append(row_ids.filled(rows, position, self.ids).select(wanted.names).cast(wanted))
+            found.append(filled(rows, position, self.ids).select(wanted.names).cast(wanted))
             position += rows.num_rows
         return pa.Table.from_batches(found, wanted)
 
@@ -133,7 +286,7 @@ class Source:
         """Whether each row of a row group stores its id and the number of its last update."""
         if not self.stores_ids:
             return False
-        statistics = [self._statistics(group, name) for name in row_ids.NAMES]
+        statistics = [self._statistics(group, name) for name in NAMES]
         return all(s is not None and s.has_null_count and s.null_count == 0 for s in statistics)
 
     def bounds_of(self, group: int) -> GroupBounds:
@@ -179,7 +332,7 @@ def suitable_schema(source: pq.ParquetFile, target: Target) -> pa.Schema:
 
 def stores_ids(schema: pa.Schema) -> bool:
     """Whether a file has both columns of row ids. Raises: Unsuitable, if it has only one."""
-    has = [name in schema.names for name in row_ids.NAMES]
+    has = [name in schema.names for name in NAMES]
     if any(has) and not all(has):
         raise Unsuitable("it has only one of the two columns of row ids")
     return all(has)

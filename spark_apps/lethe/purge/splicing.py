@@ -10,8 +10,7 @@ from itertools import pairwise
 from typing import Any, Final
 
 from lethe.purge import footer
-from lethe.purge.footer import Listed, Struct, Unreadable
-from lethe.purge.sinks import Sink
+from lethe.purge.footer import Listed, Sink, Struct, Unreadable
 
 # Early versions left the header of the dictionary out of the size of a column (PARQUET-816).
 _WRONG_SIZES: Final = re.compile(rb"parquet-mr version 1\.[0-7]\b")

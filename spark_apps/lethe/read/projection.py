@@ -19,8 +19,7 @@ from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.table.name_mapping import MappedField, NameMapping
 from pyiceberg.types import DoubleType, IcebergType, ListType, MapType, NestedField, StructType
 
-from lethe.ingest.arrow_types import is_list
-from lethe.ingest.exact_values import plain_list
+from lethe.ingest.exact_values import is_list, plain_list
 
 _ID_KEYS: Final = (b"PARQUET:field_id", b"iceberg.id")  # of Parquet, of ORC
 _DOC: Final = "doc"

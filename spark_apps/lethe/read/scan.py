@@ -2,12 +2,16 @@
 
 `scan` plans the files first, then loads only the tombstones within the bounds of these files. It filters only files that might
 hold tombstoned rows, and does not open files in which all rows are tombstoned.
+
+Finds the rows that were appended or deleted between two snapshots. I/O: reads manifests and ledgers;
+`lethe.files.increment` decides.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
+from typing import Final, Generic, Literal, TypeAlias, TypeVar, assert_never
 
 import pyarrow as pa
 from pyiceberg.catalog import Catalog
@@ -15,17 +19,149 @@ from pyiceberg.expressions import BooleanExpression
 from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.table import Table
 
+from lethe import ledger_store
+from lethe.base import names
 from lethe.base.errors import InputError
-from lethe.files.increment import Range, SnapshotFiles
-from lethe.files.read_plan import covered_by, plan_read, unsure_of
+from lethe.files.bounds import FileBounds, IdIndex
+from lethe.files.increment import (
+    Range,
+    Rows,
+    SnapshotFiles,
+    Tombstoned,
+    appended,
+    covered_by,
+    deleted,
+    plan_range,
+    plan_read,
+    unsure_of,
+)
 from lethe.iceberg.facts import TableFacts, column_dropped, observe
-from lethe.iceberg.snapshot_files import SnapshotView
-from lethe.iceberg.snapshots import load_table, resolve_snapshot, schema_of
-from lethe.iceberg.unknown_types import require_known
-from lethe.ledger_store import store as ledger_store
-from lethe.read import arrow
-from lethe.read.arrow import ReadPart
-from lethe.read.increment import SnapshotOrTime, Which, find_rows, resolve_range
+from lethe.iceberg.metadata_file import require_known
+from lethe.iceberg.snapshot_files import PlannedFile, SnapshotView, load_table, resolve_snapshot, schema_of
+from lethe.ledger.ledger import Ranges
+from lethe.ledger.tombstone import Tombstone
+from lethe.read import data_file
+from lethe.read.data_file import ReadPart
+
+SnapshotOrTime: TypeAlias = int | datetime
+Which: TypeAlias = Literal["appended", "deleted"]
+WHICH: Final = ("appended", "deleted")
+
+
+F = TypeVar("F", PlannedFile, FileBounds)
+
+
+@dataclass(frozen=True)
+class FoundRows(Generic[F]):
+    """Rows to read, and the files that may hold them."""
+
+    rows: Rows
+    files: tuple[F, ...]
+
+
+def resolve_range(facts: TableFacts, table: Table, since: SnapshotOrTime, until: SnapshotOrTime | None) -> Range | None:
+    """Resolve the ends of a range; None: the table has no snapshots. Raises: InputError, as `plan_range`."""
+    start = _resolve(facts, table, since, "since")
+    end = _resolve(facts, table, until, "until")
+    return None if start is None or end is None else plan_range(facts.snapshots, start, end, facts.name)
+
+
+def find_rows(
+    view: SnapshotView,
+    facts: TableFacts,
+    within: Range,
+    which: Which,
+    files_of: Callable[[SnapshotFiles, int], list[F]],
+) -> tuple[FoundRows[F], ...]:
+    """Find the rows that were appended or deleted in a range.
+
+    Args:
+        files_of: `view.files` or `view.bounds`.
+    Raises: InputError (InvalidRead); LedgerError, if a ledger of the range is unreadable.
+    """
+    if which not in WHICH:
+        raise InputError("InvalidRead", f"rows={which!r}: expected one of {', '.join(WHICH)}.")
+    if view.field_id is None:
+        added = tuple(Rows(SnapshotFiles.ADDED, a, frozenset(), of_ids=False) for a in within.appends)
+        return tuple(FoundRows(r, tuple(files_of(r.files, r.snapshot_id))) for r in added if which == "appended")
+    files = {w: files_of(*w) for w in _involved(within, which)}
+    tombstoned = _tombstoned(view, facts, within, [_bounds(f) for found in files.values() for f in found])
+    match which:
+        case "appended":
+            rows = appended(within, tombstoned)
+        case "deleted":
+            rows = deleted(within, tombstoned)
+        case _:
+            assert_never(which)
+    found: list[FoundRows[F]] = []
+    for r in rows:
+        index = IdIndex(r.ids)
+        matching = [f for f in files[r.files, r.snapshot_id] if not r.of_ids or index.might_hold(_bounds(f))]
+        if matching:
+            found.append(FoundRows(r, tuple(matching)))
+    return tuple(found)
+
+
+def _involved(within: Range, which: Which) -> list[tuple[SnapshotFiles, int]]:
+    """The files that the rows may be in, whatever the ledgers say."""
+    if which == "deleted":
+        before = [(SnapshotFiles.LIVE, parent) for parent in within.position_changes.values()]
+        removed = [(SnapshotFiles.REMOVED, v) for v in within.vacuums]
+        return [(SnapshotFiles.LIVE, within.until), *removed, *before]
+    added = [(SnapshotFiles.ADDED, a) for a in within.appends]
+    again = [(SnapshotFiles.LIVE, within.since), *((SnapshotFiles.LIVE, m) for m in within.position_changes)]
+    return [*added, *again] if within.undoes else added
+
+
+def _tombstoned(view: SnapshotView, facts: TableFacts, within: Range, files: Sequence[FileBounds]) -> Tombstoned:
+    """Load the tombstones within the bounds of the files: others hide no row of them."""
+    assert view.field_id is not None
+    intervals = covered_by(files)
+    ranges = Ranges(intervals)
+
+    def at(snapshot_id: int) -> list[Tombstone]:
+        ledger = ledger_store.load(view.io, facts, snapshot_id).ledger
+        assert view.field_id is not None
+        return ledger.tombstones_within(view.field_id, intervals)
+
+    def applied(snapshot_id: int) -> frozenset[str]:
+        uri = facts.snapshots[snapshot_id].summary.get(names.TOMBSTONE_VACUUM_FILE)
+        named = ledger_store.read_tombstones(view.io, facts, uri) if uri is not None else []
+        return frozenset(t.id for t in named if t.namespace == view.field_id and t.id in ranges)
+
+    def lifted(snapshot_id: int, before: int) -> frozenset[str]:
+        if facts.snapshots[snapshot_id].summary.get(names.TOMBSTONE_DELETED, "0") == "0":
+            return frozenset()
+        return _masked(at(before)) - _ids(at(snapshot_id))
+
+    since = at(within.since)
+    return Tombstoned(
+        _ids(since),
+        _ids(at(within.until)),
+        {v: applied(v) for v in within.vacuums},
+        {m: applied(m) for m in within.position_changes},
+        {m: ids for m, before in within.position_changes.items() if (ids := lifted(m, before))},
+        _masked(since),
+    )
+
+
+def _ids(tombstones: Iterable[Tombstone]) -> frozenset[str]:
+    return frozenset(t.id for t in tombstones)
+
+
+def _masked(tombstones: Iterable[Tombstone]) -> frozenset[str]:
+    return _ids(t for t in tombstones if t.mask is not None)
+
+
+def _bounds(file: PlannedFile | FileBounds) -> FileBounds:
+    return file.bounds if isinstance(file, PlannedFile) else file
+
+
+def _resolve(facts: TableFacts, table: Table, end: SnapshotOrTime | None, parameter: str) -> int | None:
+    if isinstance(end, datetime):
+        return resolve_snapshot(facts, table, None, end, parameters=(parameter, parameter))
+    return resolve_snapshot(facts, table, end, None)
+
 
 __all__ = ["Scan", "resolve_snapshot", "scan", "schema_of"]
 
@@ -59,7 +195,7 @@ class Scan:
 
     def to_batches(self) -> Iterator[pa.RecordBatch]:
         """The rows as record batches, none empty, in no particular order; the table need not fit into memory."""
-        for batch in arrow.read(self.view, self.parts, self.columns):
+        for batch in data_file.read(self.view, self.parts, self.columns):
             if batch.num_rows:
                 yield batch.select(list(self.columns))
 
@@ -70,7 +206,7 @@ class Scan:
 
     def count(self) -> int:
         """The number of rows. Does not open files that need no filter."""
-        return arrow.count(self.view, self.parts)
+        return data_file.count(self.view, self.parts)
 
 
 def scan(
@@ -148,13 +284,13 @@ def _of_snapshot(view: SnapshotView, facts: TableFacts, snapshot_id: int | None)
     def plan() -> tuple[ReadPart, ...]:
         files = view.files(SnapshotFiles.LIVE, snapshot_id)
         if view.field_id is None or not files:
-            return arrow.all_of(files)
+            return data_file.all_of(files)
         with ledger_store.naming(facts, snapshot_id):
             tombstones = loaded.ledger.tombstones_within(view.field_id, covered_by(f.bounds for f in files))
         if not tombstones:
-            return arrow.all_of(files)
+            return data_file.all_of(files)
         foreign = view.foreign(snapshot_id, loaded.resolution, facts.snapshots)
-        return arrow.filtered(files, plan_read(unsure_of([f.bounds for f in files], foreign), tombstones))
+        return data_file.filtered(files, plan_read(unsure_of([f.bounds for f in files], foreign), tombstones))
 
     return plan
 
@@ -170,9 +306,9 @@ def _of_range(
         parts: list[ReadPart] = []
         for f in found:
             if f.rows.of_ids:
-                parts += arrow.of_batches(f.files, f.rows.ids)
+                parts += data_file.of_batches(f.files, f.rows.ids)
             else:
-                parts += arrow.without_batches(f.files, f.rows.ids)
+                parts += data_file.without_batches(f.files, f.rows.ids)
         return tuple(parts)
 
     return plan

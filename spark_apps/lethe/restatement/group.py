@@ -1,21 +1,172 @@
 """Plans many requests as one commit. Each is planned on the ledger that the requests before it make. Pure.
 
-Invariant: the result is the same as if the requests were committed one after another, in the order of `lethe.restatement.order`.
+Invariant: the result is the same as if the requests were committed one after another, in the order of `lethe.restatement.group`.
 A refused or postponed request changes nothing, and does not affect others, except those that depend on it.
+
+Sorts the requests for one table. Pure. The operator and the runs use the same order.
+
+A request comes after those that it depends on: a replacement before the request that restates it, a restatement before its Undo.
+Otherwise the oldest request comes first.
+
+Parses a list of batch ids by reference, with one id per line. Pure. The operator and the runs both use it.
+
+Plans a dry run: what a request would change if a run carried it out now, by itself. Pure.
 """
 
-from collections.abc import Mapping, Sequence
+import hashlib
+from collections import Counter
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import datetime
+from heapq import heappop, heappush
+from typing import Final, Protocol, TypeAlias, TypeVar
 
 from lethe.base.errors import InputError, LedgerError, LetheError, TableError
-from lethe.contract.result import RequestResult
+from lethe.base.ids import MAX_BATCH_ID_LENGTH
+from lethe.contract.result import RequestResult, RestatementPlan
 from lethe.contract.run import RestatementRequest
-from lethe.ledger.ledger import Delta, Ledger, RequestEntry
+from lethe.files.bounds import FileBounds, split_by_bounds
+from lethe.ledger.ledger import Delta, Ledger, RequestEntry, get_many
 from lethe.ledger.overlay import Folding
-from lethe.ledger.parts import get_many
-from lethe.restatement.order import Dependencies, Thing, in_order, place_of
 from lethe.restatement.plan import ErasedRows, PlanScope, ReplacementRows, Restated, plan_restatement
 from lethe.restatement.record import name_of, recalled
+
+T = TypeVar("T")
+Thing: TypeAlias = Hashable
+
+
+@dataclass(frozen=True)
+class Dependencies:
+    """What the place of a request in the order depends on."""
+
+    created: datetime
+    name: str
+    brings: Collection[Thing]  # the batches and requests that exist after it
+    needs: Collection[Thing]  # the batches and requests that must exist before it, if another request brings them
+
+
+def place(
+    created: datetime, name: str, key: str, batch_ids: Iterable[str], replacement: str | None, undoes: str | None
+) -> Dependencies:
+    """The dependencies of a Restatement.
+
+    Args:
+        key: Identifies it, as `undoes` of another Restatement does: a name or a request key.
+        replacement: The id of the batch that it adds; None: it adds none.
+        undoes: None or "": it is not an Undo.
+    """
+    brings: list[Thing] = [("request", key)]
+    if replacement is not None:
+        brings.append(("batch", replacement))
+    needs: set[Thing] = {("batch", i) for i in batch_ids}
+    if undoes:
+        needs.add(("request", undoes))
+    return Dependencies(created, name, brings, needs)
+
+
+def place_of(request: RestatementRequest) -> Dependencies:
+    made = request.replacement.batch_id if request.replacement else None
+    return place(request.creation_time, request.name, request.key, request.batch_ids, made, request.undoes)
+
+
+def in_order(requests: Iterable[T], place: Callable[[T], Dependencies]) -> tuple[T, ...]:
+    """Sort by dependency, then by creation time, then by name. O(n log n).
+
+    If several requests bring the same thing, such as two replacements with one id, all of them come before those that need it.
+    """
+    placed = sorted(((r, place(r)) for r in requests), key=lambda pair: (pair[1].created, pair[1].name))
+    to_come = Counter(thing for _, p in placed for thing in p.brings)
+    awaited = [{thing for thing in p.needs if thing in to_come}.difference(p.brings) for _, p in placed]
+    awaiting: dict[Thing, list[int]] = {}
+    for n, things in enumerate(awaited):
+        for thing in things:
+            awaiting.setdefault(thing, []).append(n)
+    free = [n for n, things in enumerate(awaited) if not things]  # sorted, so a heap
+    left = dict.fromkeys(range(len(placed)))
+    ordered: list[T] = []
+    while left:
+        # The rest depends on each other in a circle, so the oldest comes next.
+        chosen = heappop(free) if free else next(iter(left))
+        if chosen not in left:
+            continue
+        del left[chosen]
+        request, its = placed[chosen]
+        ordered.append(request)
+        for thing in its.brings:
+            to_come[thing] -= 1
+            for n in awaiting.get(thing, ()) if not to_come[thing] else ():
+                awaited[n].discard(thing)
+                if not awaited[n] and n in left:
+                    heappush(free, n)
+    return tuple(ordered)
+
+
+LISTED_IDS_AT_MOST: Final = 100_000
+# Every id has the maximum length, every character four bytes, and every line ends with CR LF.
+LIST_BYTES_AT_MOST: Final = LISTED_IDS_AT_MOST * (4 * MAX_BATCH_ID_LENGTH + 2)
+_BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
+
+
+@dataclass(frozen=True)
+class IdList:
+    ids: tuple[str, ...]  # without duplicates, in the order of the list
+    sha256: str  # of the bytes, as `sha256sum` prints it
+
+
+def parse_ids(content: bytes, where: str) -> IdList:
+    """Parse a list. Ignores empty lines and duplicates. Only LF or CR LF ends a line, because other line separators may be part
+    of an id.
+
+    Args:
+        where: The name of the list, for messages. Messages do not quote the content, because it may not be a list of ids.
+    Raises: InputError (`InvalidIdList`): not UTF-8, no id, too many ids, or an id that is too long or begins or ends with
+        whitespace.
+    """
+    if len(content) > LIST_BYTES_AT_MOST:
+        raise _invalid(where, f"the list has more than {LIST_BYTES_AT_MOST} bytes")
+    try:
+        text = content.removeprefix(_BYTE_ORDER_MARK).decode()
+    except UnicodeDecodeError as e:
+        raise _invalid(where, f"the list is not UTF-8 at byte {e.start}") from None
+    ids: dict[str, None] = {}
+    for number, line in enumerate(text.split("\n"), 1):
+        batch_id = line.removesuffix("\r")
+        if not batch_id:
+            continue
+        if len(batch_id) > MAX_BATCH_ID_LENGTH:
+            raise _invalid(
+                where, f"line {number} has {len(batch_id)} characters, expected at most {MAX_BATCH_ID_LENGTH}"
+            )
+        if batch_id != batch_id.strip():
+            raise _invalid(where, f"line {number} begins or ends with a blank")
+        ids[batch_id] = None
+    if not ids:
+        raise _invalid(where, "the list contains no batch id")
+    if len(ids) > LISTED_IDS_AT_MOST:
+        raise _invalid(where, f"the list has {len(ids)} batch ids, expected at most {LISTED_IDS_AT_MOST}")
+    return IdList(tuple(ids), hashlib.sha256(content).hexdigest())
+
+
+def _invalid(where: str, what: str) -> InputError:
+    text = f"{where}: {what}. Write one batch id per line, in UTF-8, and create a new Restatement."
+    return InputError("InvalidIdList", text)
+
+
+def changed(where: str, before: str, found: str) -> InputError:
+    """The error for a list that has changed since it was first read.
+
+    Args:
+        where: The name of the list.
+        before: SHA-256 when it was first read.
+        found: SHA-256 now.
+    """
+    return InputError(
+        "ListChanged",
+        f"{where}: the list has changed since it was first read (SHA-256 {before[:12]}… then, {found[:12]}… "
+        "now), so it is unknown which version is meant. Nothing was changed. Create a new Restatement for "
+        "the new list.",
+    )
+
 
 # Stands for a replacement whose rows are not written yet. The requests after it can be planned without their number.
 _TO_COME = ReplacementRows(0, 0)
@@ -175,3 +326,46 @@ def _with_size(delta: Delta, keys: Sequence[str], size: int) -> Delta:
         return replace(entry, result={**entry.result, "groupSize": size}) if entry.key in mine else entry
 
     return replace(delta, set_requests=tuple(map(sized, delta.set_requests)))
+
+
+class Sized(Protocol):
+    """A data file with a known size."""
+
+    @property
+    def size(self) -> int: ...  # in bytes
+
+
+def plan_dry_run(
+    ledger: Ledger,
+    request: RestatementRequest,
+    files: Sequence[FileBounds],
+    scope: PlanScope,
+    searched: Sequence[Sized] | None = None,
+) -> RequestResult:
+    """The result that the request would have on this ledger, with a plan and without a commit. O(files x log ids).
+
+    Args:
+        files: The live data files of the head.
+        searched: For an Erase by records: the data files that may contain one of the values; None: any other request.
+    Returns: a successful result with `plan`, or a result with the reason why the request would be refused.
+    Raises: LedgerError, TableError: an error that no request causes.
+    """
+    try:
+        planned = plan_restatement(ledger, request, scope)
+    except (LedgerError, TableError):
+        raise
+    except InputError as e:
+        return set_aside(request, e)
+    if searched is not None:
+        plan = RestatementPlan(files=len(searched), bytes=sum(f.size for f in searched), whole_files=0)
+        return _untouched(planned.result, plan)
+    undone = ledger.requests.get(request.undoes) if request.undoes else None
+    ids = recalled(undone).batch_ids if undone is not None else request.batch_ids
+    found = split_by_bounds(files, ids)
+    touched = (*found.might, *found.must)
+    plan = RestatementPlan(files=len(touched), bytes=sum(f.size for f in touched), whole_files=len(found.must))
+    return _untouched(planned.result, plan)
+
+
+def _untouched(result: RequestResult, plan: RestatementPlan) -> RequestResult:
+    return result.model_copy(update={"plan": plan, "committed_time": None, "group_size": 0})

@@ -1,18 +1,68 @@
-"""Finds the data files of a snapshot that might hold rows with given values. I/O: reads manifests, no data."""
+"""Finds the data files of a snapshot that might hold rows with given values. I/O: reads manifests, no data.
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
-from typing import Any
+Finds the data files of a table's head that might hold tombstoned rows, and keeps the answer current as the head moves. I/O:
+reads manifests, no data.
 
-from pyiceberg.manifest import DataFile, ManifestContent
+Manifests are immutable, and each is read once: observing a new head reads only new manifests. For a file that cannot hold
+tombstoned rows, only the bounds are kept, and only during the call.
+
+Finds which batches have rows in a snapshot, without Spark. I/O: reads manifests, and the batch column up to a limit.
+
+Reads the batch column of the files whose bounds allow one of the ids. Above the limit, the bounds alone decide: then every id
+between the bounds of a file counts as present.
+
+SCAN: finds the tombstones of a vacuum and the files that might hold their rows, and plans the run. I/O: reads the ledger and
+manifests, no data.
+"""
+
+import logging
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from typing import Any, Final, TypeAlias
+
+import pyarrow.compute as pc
+from pyiceberg.io import FileIO
+from pyiceberg.manifest import DataFile, ManifestContent, ManifestFile
 from pyiceberg.table import Table
 
-from lethe.files.partitions import partition_text
+from lethe.base.errors import InputError
+from lethe.contract.result import VacuumPlanned
+from lethe.contract.run import VacuumSpec
+from lethe.files.bounds import FileBounds, IdIndex, Suspects, partition_text
+from lethe.files.increment import SnapshotFiles
 from lethe.files.values import Values
-from lethe.iceberg.batch_column import identity_positions
-from lethe.iceberg.native_deletes import native_deletes
-from lethe.search.keys import AnyWanted, columns_of
-from lethe.search.positions import Wanted
+from lethe.iceberg.batch_column import BatchColumn, identity_positions
+from lethe.iceberg.facts import TableFacts, bounds_of, live_entries
+from lethe.iceberg.native_deletes import NativeDeleteFiles, native_deletes
+from lethe.iceberg.snapshot_files import PlannedFile, SnapshotView
+from lethe.ledger.ledger import Ledger, get_many
+from lethe.ledger.lineage import Resolution, is_gapless
+from lethe.ledger.tombstone import Tombstone
+from lethe.read import data_file
+from lethe.read.data_file import ReadPart
+from lethe.search.positions import AnyWanted, Wanted, columns_of
+from lethe.vacuum.plan import (
+    SMALL_PART,
+    Candidate,
+    Drift,
+    Estimate,
+    ExpectedBytes,
+    PurgeDeadlines,
+    ScannedSnapshot,
+    TableTraits,
+    VacuumPlan,
+    by_priority,
+    earliest_deadline,
+    expected_bytes,
+    in_vain_percent,
+    one_by_one,
+    plan_vacuum,
+    target_bytes,
+    tombstones_to_purge,
+    unpurged_record_erasures,
+)
 
 
 @dataclass(frozen=True)
@@ -22,7 +72,7 @@ class CandidateFile:
     path: str
     size: int  # bytes
     format_name: str  # PARQUET, ORC or AVRO
-    partition: str | None  # as `lethe.files.partitions` writes it; None: unknown
+    partition: str | None  # as `lethe.files.bounds` writes it; None: unknown
     deletes: frozenset[str]  # names of the native deletes that may apply to it
     keys: frozenset[str]  # of the searches that have to read it
     if_absent: frozenset[str]  # those of `keys` that match every row if the file lacks their column
@@ -89,3 +139,338 @@ def _absent(table: Table, file: DataFile, field_id: int) -> Any:
     if at is not None:
         return file.partition[at]
     return next((f.initial_default for f in table.schema().fields if f.field_id == field_id), None)
+
+
+_PARALLEL_READS: Final = 4
+# Small files without tombstoned rows are kept, because a vacuum can merge them with others; at most this many.
+_MAX_SMALL_FILES: Final = 10_000
+
+
+@dataclass(frozen=True)
+class Head:
+    """A snapshot to observe."""
+
+    io: FileIO
+    snapshot_id: int
+    manifests: Sequence[ManifestFile]
+    column: BatchColumn
+    # Ids of the snapshots that no ledger covers yet: their files may hold rows of a batch in a partition that its tombstone does
+    # not list. None: any file may be such a file.
+    foreign: frozenset[int] | None = frozenset()
+
+
+def head_of(table: Table, facts: TableFacts, resolution: Resolution, field_id: int) -> Head | None:
+    """The head of a table; None: the table is empty. Reads its list of manifests.
+
+    Args:
+        resolution: How the ledger of the head was found.
+        field_id: Of the batch column.
+    """
+    head = table.metadata.snapshot_by_id(facts.head_id) if facts.head_id is not None else None
+    if head is None:
+        return None
+    foreign = frozenset(resolution.bare) if is_gapless(facts.snapshots, resolution) else None
+    column = BatchColumn.of(table.specs(), field_id)
+    return Head(table.io, head.snapshot_id, head.manifests(table.io), column, foreign)
+
+
+@dataclass(frozen=True, slots=True)
+class Suspect:
+    """A live data file that might hold tombstoned rows."""
+
+    bounds: FileBounds
+    must: bool  # all its rows are tombstoned
+    format_name: str  # as Iceberg writes it
+    spec_id: int
+    manifest: str
+    # Row groups; 0: its entry does not say where they begin.
+    groups: int = 0
+    sort_order_id: int | None = None  # None: its entry names none
+
+
+# Of a manifest: its suspects, its other small files, and the bounds of all its files.
+_Read: TypeAlias = "tuple[list[Suspect], list[Suspect], list[FileBounds]]"
+
+
+class LiveSuspects:
+    """Observes heads of one table, each the same as the one before or a descendant of it.
+
+    Args:
+        erasing: Files with native deletes are suspects too, whatever their bounds.
+        small_bytes: `small` keeps smaller files that hold no tombstoned rows.
+    """
+
+    def __init__(self, tombstones: Iterable[Tombstone], erasing: bool = False, small_bytes: int = 0) -> None:
+        self.erasing = erasing
+        self._small_bytes = small_bytes
+        self._known = {t.key: t for t in tombstones}
+        self.suspects = Suspects(self._known.values())
+        self._forget()
+
+    def _forget(self) -> None:
+        self.found: dict[str, Suspect] = {}
+        self.small: dict[str, Suspect] = {}
+        self.sort_drift: float | None = None
+        self._read: frozenset[str] = frozenset()
+        self._deletes_read: frozenset[str] = frozenset()
+        self._deletes = NativeDeleteFiles({}, {})
+
+    def use(self, tombstones: Iterable[Tombstone]) -> None:
+        """Use these tombstones from now on. If one of them may have rows in more files than before, the next `observe` reads all
+        manifests again."""
+        new = {t.key: t for t in tombstones}
+        before = {k: t.partitions for k, t in self._known.items()}
+        if {k: t.partitions for k, t in new.items()} == before:
+            return
+        self._known = new
+        self.suspects = Suspects(new.values())
+        if any(k not in before or before[k] != t.partitions for k, t in new.items()):
+            self._forget()
+            return
+        assessed = ((p, s, self._must(s.bounds)) for p, s in self.found.items())
+        self.found = {p: replace(s, must=must) for p, s, must in assessed if must is not None}
+
+    def _must(self, file: FileBounds) -> bool | None:
+        """True: all rows are tombstoned; False: some might be; None: no row can be."""
+        must = self.suspects.must_hold(file)
+        return must if must or self.suspects.might_hold(file) or (self.erasing and file.deletes) else None
+
+    def observe(self, head: Head) -> None:
+        """Update `found` (by path), `small` and, the first time, `sort_drift`. Raises: what the storage raises."""
+        if head.foreign is None:
+            self._forget()
+        data = [m for m in head.manifests if m.content == ManifestContent.DATA]
+        paths = frozenset(m.manifest_path for m in data)
+        self._observe_deletes(head)
+        gone = self._read - paths
+        if gone:
+            self.found = {p: s for p, s in self.found.items() if s.manifest not in gone}
+            self.small = {p: s for p, s in self.small.items() if s.manifest not in gone}
+        first, drift = not self._read, Drift()
+        new = [m for m in data if m.manifest_path not in self._read]
+
+        def read(manifest: ManifestFile) -> _Read:
+            return self._read_manifest(head, manifest, keep_all=first)
+
+        with ThreadPoolExecutor(max_workers=_PARALLEL_READS) as pool:
+            # A few at a time, to free the memory of one group before reading the next.
+            for at in range(0, len(new), _PARALLEL_READS):
+                for found, small, every in pool.map(read, new[at : at + _PARALLEL_READS]):
+                    self.found |= {s.bounds.path: s for s in found}
+                    self.small |= {s.bounds.path: s for s in small[: _MAX_SMALL_FILES - len(self.small)]}
+                    for f in every:
+                        drift.add(f)
+        if first:
+            self.sort_drift = drift.mean_depth()
+        self._read = paths
+
+    def _observe_deletes(self, head: Head) -> None:
+        manifests = [m for m in head.manifests if m.content == ManifestContent.DELETES]
+        paths = frozenset(m.manifest_path for m in manifests)
+        if paths == self._deletes_read:
+            return
+        self._deletes = native_deletes(head.io, manifests)
+        self._deletes_read = paths
+        for files in (self.found, self.small):
+            for path, s in files.items():
+                now = self._deletes.on(path, s.spec_id)
+                if now != s.bounds.deletes:
+                    files[path] = replace(s, bounds=replace(s.bounds, deletes=now))
+
+    def _read_manifest(self, head: Head, manifest: ManifestFile, keep_all: bool) -> _Read:
+        found: list[Suspect] = []
+        small: list[Suspect] = []
+        every: list[FileBounds] = []
+        spec_id = manifest.partition_spec_id
+        for entry in live_entries(head.io, manifest):
+            deletes = self._deletes.on(entry.data_file.file_path, spec_id)
+            f = bounds_of(entry.data_file, head.column, deletes, entry.snapshot_id)
+            if keep_all:
+                every.append(f)
+            if head.foreign is None or f.added_by in head.foreign:
+                f = replace(f, partition=None)
+            must = self._must(f)
+            if must is None and f.size >= self._small_bytes:
+                continue
+            data = entry.data_file
+            groups, order = len(data.split_offsets or ()), data.sort_order_id
+            file = Suspect(f, bool(must), data.file_format.value, spec_id, manifest.manifest_path, groups, order)
+            (small if must is None else found).append(file)
+        return found, small, every
+
+
+log = logging.getLogger(__name__)
+
+MAX_READ_BYTES: Final = 64 * 1024 * 1024
+# Memory for one row of a dictionary-encoded column: its index.
+_BYTES_PER_ROW: Final = 4
+
+
+def held_ids(
+    table: Table,
+    snapshot_id: int,
+    field_id: int,
+    ids: Sequence[str],
+    max_bytes: int = MAX_READ_BYTES,
+    paths: Collection[str] | None = None,
+) -> frozenset[str]:
+    """The ids of which the snapshot's data files hold rows, tombstoned or not.
+
+    Args:
+        field_id: Of the batch column.
+        max_bytes: Limit for reading that column: stored size or memory, whichever is larger.
+        paths: Of the data files to search; None: all of the snapshot.
+    """
+    index = IdIndex(ids)
+
+    def is_wanted(file: FileBounds) -> bool:
+        return (paths is None or file.path in paths) and index.might_hold(file)
+
+    view = SnapshotView.on(table, field_id)
+    column = view.schema.find_column_name(field_id)
+    try:
+        files = [f for f in view.files(SnapshotFiles.LIVE, snapshot_id) if is_wanted(f.bounds)]
+    except InputError as e:  # equality deletes, which PyIceberg does not read
+        log.info("searching for batch ids by bounds alone: %s", e.reason)
+        return _within(index, [f for f in view.bounds(SnapshotFiles.LIVE, snapshot_id) if is_wanted(f)])
+    sure = {f.bounds.lower for f in files if index.must_hold(f.bounds) and not f.bounds.deletes}
+    found = frozenset(i for i in sure if i is not None)
+    rest = IdIndex(frozenset(ids) - found)
+    read = [f for f in files if rest.might_hold(f.bounds)]
+    size = sum(_bytes(f, field_id) for f in read)
+    if column is None or size > max_bytes:
+        log.info("searching for batch ids by bounds alone: %d files, %d bytes of the batch column", len(read), size)
+        return found | _within(rest, [f.bounds for f in read])
+    for f in read:
+        wanted = frozenset(rest.within(f.bounds)) - found
+        if not wanted:
+            continue
+        for batch in data_file.read(view, [ReadPart((f,), wanted, of_ids=True)], (column,)):
+            found |= frozenset(pc.unique(batch.column(column)).to_pylist())
+    return found
+
+
+def _within(index: IdIndex, files: Collection[FileBounds]) -> frozenset[str]:
+    return frozenset(index.covered(files))
+
+
+def _bytes(file: PlannedFile, field_id: int) -> int:
+    """The bytes to read or hold for the batch column of a file."""
+    stored = (file.data_file.column_sizes or {}).get(field_id, file.bounds.size)
+    return max(int(stored), _BYTES_PER_ROW * file.bounds.records)
+
+
+_LOOKED_UP_AT_ONCE: Final = 5_000
+
+
+@dataclass(frozen=True)
+class Survey:
+    """The tombstones at the start of a run, and the files that might hold their rows."""
+
+    tombstones: tuple[Tombstone, ...]
+    live: LiveSuspects  # these files; the run updates it to later heads
+    rows: Mapping[str, int]  # the number of rows by batch id; missing: the ledger does not know it
+    due_by: datetime  # only deadlines up to this time count
+    erase_by: datetime | None  # the deadline of rows under native deletes; None: there is none
+    plan: VacuumPlan  # of the whole run, by bounds
+    planned: VacuumPlanned  # the plan as the run's result reports it
+
+    def in_order(self, files: Sequence[FileBounds]) -> list[FileBounds]:
+        """The files by priority: the vacuum purges the first ones first."""
+        suspects = self.live.suspects
+        estimate = Estimate(suspects, files, self.rows)
+        return by_priority(files, suspects, estimate, PurgeDeadlines(self.due_by, self.erase_by))
+
+
+def survey(
+    head: Head, ledger: Ledger, field_id: int, table: TableTraits, spec: VacuumSpec, now: datetime
+) -> Survey | None:
+    """Survey the head.
+
+    Args:
+        ledger: Of the head.
+        field_id: Of the batch column.
+    Returns: None, if no tombstone is active and no erasure has rows left to purge.
+    """
+    tombstones = tombstones_to_purge(ledger, field_id, spec.batch_ids)
+    erasures = () if spec.batch_ids else unpurged_record_erasures(ledger, field_id)
+    if not tombstones and not erasures:
+        return None
+    target = target_bytes(spec.target_file_size_bytes, table.properties)
+    live = LiveSuspects(tombstones, bool(erasures), small_bytes=target // SMALL_PART)
+    live.observe(head)
+    rows = _rows_of(ledger, [t.id for t in tombstones])
+    might = [s.bounds for s in live.found.values() if not s.must]
+    must = [s.bounds for s in live.found.values() if s.must]
+    estimate, erase_by = Estimate(live.suspects, might, rows), earliest_deadline(erasures)
+    due_by = now + timedelta(seconds=spec.evict_by_lead_seconds)
+    scanned = ScannedSnapshot(head.snapshot_id, tombstones, live.suspects, must, might)
+    plan = plan_vacuum(scanned, estimate, PurgeDeadlines(due_by, erase_by), spec.max_bytes)
+    if not tombstones and not plan.rewrite:
+        return None
+    expected = _expected(table, [live.found[f.path] for f in plan.rewrite], estimate, target)
+    planned = _planned(plan, estimate, live.sort_drift, rows, erase_by)
+    planned = planned.model_copy(update={"bytes_to_copy": expected.copied, "bytes_to_encode": expected.encoded})
+    return Survey(tombstones, live, rows, due_by, erase_by, plan, planned)
+
+
+def traits_of(table: Table, field_id: int) -> TableTraits:
+    """What decides whether files of a table are purged one by one.
+
+    Args:
+        field_id: Of the batch column.
+    """
+    metadata = table.metadata
+    names = table.schema().column_names
+    by_batch = {o.order_id for o in metadata.sort_orders if [f.source_id for f in o.fields[:1]] == [field_id]}
+    return TableTraits(
+        metadata.format_version, metadata.default_spec_id, frozenset(names), metadata.properties, frozenset(by_batch)
+    )
+
+
+def candidate(file: Suspect, loses: int | None) -> Candidate:
+    """A file that might be purged one by one, and the rows that it loses. None: unknown."""
+    return Candidate(file.bounds, file.format_name, file.spec_id, loses, file.groups, file.sort_order_id)
+
+
+def _expected(table: TableTraits, files: Sequence[Suspect], estimate: Estimate, target: int) -> ExpectedBytes:
+    """Estimate what becomes of the bytes of the files to rewrite."""
+    found = [candidate(s, round(estimate.rows_in(s.bounds))) for s in files]
+    filtered = one_by_one(table, found, target)
+    return expected_bytes(estimate, found, filtered)
+
+
+def _rows_of(ledger: Ledger, ids: list[str]) -> dict[str, int]:
+    """The number of rows of the batches, if the ledger knows it. Reads some entries at a time to save memory."""
+    found: dict[str, int] = {}
+    for at in range(0, len(ids), _LOOKED_UP_AT_ONCE):
+        entries = get_many(ledger.batches, ids[at : at + _LOOKED_UP_AT_ONCE])
+        found |= {i: b.rows for i, b in entries.items() if b.rows is not None}
+    return found
+
+
+def _planned(
+    plan: VacuumPlan, estimate: Estimate, sort_drift: float | None, rows: Mapping[str, int], erase_by: datetime | None
+) -> VacuumPlanned:
+    vain = in_vain_percent(estimate, plan.rewrite)
+    deadlines = [t.evict_by for t in plan.applied if t.evict_by is not None]
+    if erase_by is not None and any(f.deletes for f in plan.rewrite):
+        deadlines.append(erase_by)
+    return VacuumPlanned(
+        digest=plan.digest,
+        snapshot_id=plan.snapshot_id,
+        files=len(plan.rewrite),
+        bytes=_size(plan.rewrite),
+        whole_files=len(plan.delete),
+        tombstones=len(plan.applied),
+        rows=sum(rows.get(t.id, 0) for t in plan.applied),
+        files_left=len(plan.postponed),
+        bytes_left=_size(plan.postponed),
+        in_vain_percent=None if vain is None else round(vain, 1),
+        sort_drift=None if sort_drift is None else round(sort_drift, 2),
+        next_evict_by=min(deadlines, default=None),
+    )
+
+
+def _size(files: Sequence[FileBounds]) -> int:
+    return sum(f.size for f in files)

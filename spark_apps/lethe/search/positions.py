@@ -2,21 +2,160 @@
 
 A position is that of Iceberg's position deletes: the number of the row in the file, from 0, whether the row is deleted or not. If
 the answer is not certain, `Unsure` is raised. Errors contain no values.
+
+Reads single columns of a data file, in row order, by Iceberg field ids. I/O: reads one data file.
+
+Reads Parquet, ORC and Avro, which are all formats of Iceberg data files. Only top-level columns.
+
+Finds the positions of rows with given keys in a data file. A key is the values of several columns together. I/O: reads one
+column at a time, with Arrow, without Spark.
+
+As in `lethe.search.positions`, `Unsure` is raised if the answer is not certain, and errors contain no values.
+
+Finds the positions of the rows of batches in a data file. I/O: reads the batch column, with Arrow, without Spark.
+
+Positions are as in `lethe.search.positions`. The search works for any order of rows. It is fastest for sorted files, which
+have one run of rows for each batch.
 """
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, assert_never
+from datetime import date, datetime
+from itertools import accumulate, islice
+from typing import Any, Final, TypeAlias, assert_never
+from uuid import UUID
 
+import fastavro
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.orc as orc
+import pyarrow.parquet as pq
 from pyiceberg.io import FileIO
 from pyroaring import BitMap64, FrozenBitMap64
 
-from lethe.files.values import Values, ValueType
-from lethe.search.columns import Columns, Unsure, open_columns
+from lethe.files.values import ValueKind, Values, ValueType
+
+_ROWS_PER_PIECE: Final = 65_536
+
+
+class Unsure(Exception):
+    """The file cannot be searched with certainty. The text says why, and contains no values."""
+
+
+@dataclass(frozen=True)
+class Columns:
+    """An open data file."""
+
+    names: Mapping[int, str]  # of columns, by the field ids in the file; empty: the file has no field ids
+    known: tuple[str, ...]  # the names of all top-level columns
+    rows: int  # the number of rows
+    # Pieces of the column of this name, each with the position of its first row. Leaves out pieces that hold none of the values,
+    # by the statistics of the file.
+    read: Callable[[str, Iterable[Values]], Iterator[tuple[int, pa.ChunkedArray]]]
+
+
+def open_columns(stream: Any, format_name: str) -> Columns:
+    """Open a file of the format `PARQUET`, `ORC` or `AVRO`. Raises: Unsure; what the decoder and the storage raise."""
+    match format_name:
+        case "PARQUET":
+            return _parquet(stream)
+        case "ORC":
+            return _orc(stream)
+        case "AVRO":
+            return _avro(stream)
+        case _:
+            raise Unsure(f"Lethe does not read files of the format {format_name}")
+
+
+def _ids(schema: pa.Schema, key: bytes) -> dict[int, str]:
+    return {int(f.metadata[key]): f.name for f in schema if f.metadata and key in f.metadata}
+
+
+# --- Parquet --------------------------------------------------------------------------------------------------------
+
+
+def _parquet(stream: Any) -> Columns:
+    opened = pq.ParquetFile(stream)
+    schema = opened.schema_arrow
+    paths = [opened.schema.column(n).path for n in range(len(opened.schema))]
+
+    def read(name: str, wanted: Iterable[Values]) -> Iterator[tuple[int, pa.ChunkedArray]]:
+        # Arrow selects columns by path: a column named `a.b` has the same path as the field `b` of `a`.
+        if paths.count(name) != 1 or schema.names.count(name) != 1 or any(p.startswith(f"{name}.") for p in paths):
+            raise Unsure("several columns have this name, or the column is nested")
+        texts = [name] if pa.types.is_string(schema.field(name).type) else []
+        parquet = pq.ParquetFile(stream, metadata=opened.metadata, read_dictionary=texts)
+        return _row_groups(parquet, name, tuple(wanted))
+
+    return Columns(_ids(schema, b"PARQUET:field_id"), tuple(schema.names), opened.metadata.num_rows, read)
+
+
+def _row_groups(
+    parquet: pq.ParquetFile, column: str, wanted: tuple[Values, ...]
+) -> Iterator[tuple[int, pa.ChunkedArray]]:
+    metadata = parquet.metadata
+    sizes = [metadata.row_group(n).num_rows for n in range(metadata.num_row_groups)]
+    for n, start in enumerate(accumulate(sizes[:-1], initial=0) if sizes else ()):
+        if any(_might_hold(metadata.row_group(n), column, values) for values in wanted):
+            yield start, parquet.read_row_group(n, columns=[column], use_threads=False).column(0)
+
+
+def _might_hold(group: Any, column: str, values: Values) -> bool:
+    at = next(n for n in range(group.num_columns) if group.column(n).path_in_schema == column)
+    statistics = group.column(at).statistics
+    if statistics is None or not statistics.has_min_max:
+        return True
+    lower, upper = statistics.min, statistics.max
+    match values.kind.type:
+        case ValueType.STRING if isinstance(lower, str) and isinstance(upper, str):
+            return values.might_lie_in(lower, upper)
+        case ValueType.INT | ValueType.LONG if isinstance(lower, int) and isinstance(upper, int):
+            return values.might_lie_in(lower, upper)
+        case ValueType.DATE if isinstance(lower, date) and isinstance(upper, date) and not isinstance(lower, datetime):
+            return values.might_lie_in(_day(lower), _day(upper))
+        case _:
+            return True
+
+
+def _day(moment: date) -> int:
+    return (moment - date(1970, 1, 1)).days
+
+
+# --- ORC and Avro ---------------------------------------------------------------------------------------------------
+
+
+def _orc(stream: Any) -> Columns:
+    opened = orc.ORCFile(stream)
+
+    def read(name: str, _: Iterable[Values]) -> Iterator[tuple[int, pa.ChunkedArray]]:
+        start = 0
+        for n in range(opened.nstripes):
+            stripe = opened.read_stripe(n, columns=[name])
+            yield start, pa.chunked_array([stripe.column(0)])
+            start += stripe.num_rows
+
+    return Columns(_ids(opened.schema, b"iceberg.id"), tuple(opened.schema.names), opened.nrows, read)
+
+
+def _avro(stream: Any) -> Columns:
+    rows = sum(block.num_records for block in fastavro.block_reader(stream))
+    stream.seek(0)
+    fields: list[dict[str, Any]] = fastavro.reader(stream).writer_schema["fields"]
+
+    def read(name: str, _: Iterable[Values]) -> Iterator[tuple[int, pa.ChunkedArray]]:
+        stream.seek(0)
+        values = (_plain(record[name]) for record in fastavro.reader(stream))
+        for start in range(0, rows, _ROWS_PER_PIECE):
+            yield start, pa.chunked_array([pa.array(list(islice(values, _ROWS_PER_PIECE)))])
+
+    names = {int(f["field-id"]): str(f["name"]) for f in fields if "field-id" in f}
+    return Columns(names, tuple(str(f["name"]) for f in fields), rows, read)
+
+
+def _plain(value: Any) -> Any:
+    return value.bytes if isinstance(value, UUID) else value
 
 
 @dataclass(frozen=True)
@@ -158,3 +297,213 @@ def plain(values: pa.Array, wanted: Wanted) -> pa.Array:
 
 def _cast(values: pa.Array, wanted: pa.DataType) -> pa.Array:
     return values if values.type == wanted else values.cast(wanted)
+
+
+_AT: Final = "at"
+
+
+@dataclass(frozen=True, eq=False)
+class WantedKeys:
+    """The keys to search for."""
+
+    columns: tuple[Wanted, ...]  # the distinct values of each key column
+    rows: pa.Table = field(repr=False)  # the sorted keys; its columns are named 0, 1, … in the order of `columns`
+
+    @classmethod
+    def of(cls, columns: Sequence[tuple[int, ValueKind]], keys: pa.Table) -> "WantedKeys":
+        """Args:
+        columns: Iceberg field id and kind of each column of `keys`.
+        keys: Without nulls, in Spark's types for these kinds.
+        """
+        arrays = {str(n): _as_stored(keys.column(n), kind) for n, (_, kind) in enumerate(columns)}
+        wanted = tuple(
+            Wanted.of(field_id, Values(kind, _distinct(arrays[str(n)], kind)))
+            for n, (field_id, kind) in enumerate(columns)
+        )
+        rows = pa.table(arrays)
+        return cls(wanted, rows.sort_by([(name, "ascending") for name in rows.column_names]))
+
+    @classmethod
+    def none(cls, columns: Sequence[tuple[int, ValueKind]]) -> "WantedKeys":
+        """No keys."""
+        empty = [as_arrow(Values(kind, ())) for _, kind in columns]
+        return cls.of(columns, pa.table(empty, names=[str(n) for n in range(len(empty))]))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, WantedKeys) and self.columns == other.columns and self.rows.equals(other.rows)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    @property
+    def field_id(self) -> int:
+        """The field id of the first column."""
+        return self.columns[0].field_id
+
+
+AnyWanted: TypeAlias = Wanted | WantedKeys
+
+
+def columns_of(wanted: AnyWanted) -> tuple[Wanted, ...]:
+    """Each column to search, with its values."""
+    return wanted.columns if isinstance(wanted, WantedKeys) else (wanted,)
+
+
+def find_keys(
+    searched: SearchedFile,
+    wanted: Mapping[str, WantedKeys],
+    absent: Mapping[str, Sequence[int | None]] | None = None,
+) -> dict[str, FrozenBitMap64]:
+    """Find the positions of the rows with the wanted keys, as `lethe.search.positions.find` does for values.
+
+    Args:
+        absent: By the key of a search, for each of its columns: the index of the value that all rows hold if the file lacks
+            that column; None: no wanted value.
+    Raises: Unsure; what the storage raises.
+    """
+    found: dict[str, FrozenBitMap64] = {}
+    with searched.open() as (file, ids):
+        for key, w in wanted.items():
+            positions = BitMap64()
+            for start, columns in _pieces(file, ids, w, (absent or {}).get(key, ()), searched.format_name):
+                positions.update(matches_keys(columns, w) + np.uint64(start))
+            if positions:
+                found[key] = frozen(positions)
+    return found
+
+
+def _pieces(
+    file: Columns, names: Mapping[int, str], wanted: WantedKeys, absent: Sequence[int | None], format_name: str
+) -> Iterator[tuple[int, list[pa.Array]]]:
+    """The pieces of the key columns in which each column might hold a wanted value, each with the position of its first row."""
+    held = {w.field_id: at for w, at in zip(wanted.columns, absent, strict=False) if w.field_id not in names}
+    present = [w for w in wanted.columns if w.field_id in names]
+    if any(held.get(w.field_id) is None for w in wanted.columns if w.field_id not in names):
+        return
+    constants = {w.field_id: w.array[held[w.field_id]] for w in wanted.columns if w.field_id not in names}
+    if not present:
+        yield 0, [pa.repeat(constants[w.field_id], file.rows) for w in wanted.columns]
+        return
+    read = (file.read(names[w.field_id], [w.values]) for w in present)
+    # An Avro file is read from its start for each column.
+    columns = [iter(list(pieces)) if format_name == "AVRO" else pieces for pieces in read]
+    for start, parts in aligned(columns):
+        found = {w.field_id: part.combine_chunks() for w, part in zip(present, parts, strict=True)}
+        rows = len(parts[0])
+        yield start, [found.get(w.field_id, _repeated(constants.get(w.field_id), rows)) for w in wanted.columns]
+
+
+def _repeated(value: pa.Scalar | None, rows: int) -> pa.Array:
+    return pa.nulls(rows) if value is None else pa.repeat(value, rows)
+
+
+def aligned(
+    columns: Sequence[Iterator[tuple[int, pa.ChunkedArray]]],
+) -> Iterator[tuple[int, list[pa.ChunkedArray]]]:
+    """The pieces of several columns that begin at the same row; skips pieces that another column leaves out."""
+    heads = [next(c, None) for c in columns]
+    while True:
+        now = [h for h in heads if h is not None]
+        if len(now) < len(heads):
+            return
+        start = max(at for at, _ in now)
+        if all(at == start for at, _ in now):
+            yield start, [piece for _, piece in now]
+            start += 1
+        heads = [h if h[0] >= start else next(c, None) for h, c in zip(now, columns, strict=True)]
+
+
+def matches_keys(columns: Sequence[pa.Array], wanted: WantedKeys) -> np.ndarray[Any, Any]:
+    """The positions, from 0 and in order, of the rows with one of the keys. Nulls match nothing.
+
+    Raises: pa.ArrowException, if a column is not of its values' kind. Its text may contain a value.
+    """
+    hits: Any = is_one_of(columns[0], wanted.columns[0])
+    for column, w in zip(columns[1:], wanted.columns[1:], strict=True):
+        hits = pc.and_(hits, is_one_of(column, w))
+    at = np.flatnonzero(hits.to_numpy(zero_copy_only=False)).astype(np.uint64)
+    if len(columns) == 1 or not at.size:
+        return at
+    # Each value belongs to a key, but not necessarily to the same key.
+    rows = {str(n): plain(c.take(pa.array(at)), wanted.columns[n]) for n, c in enumerate(columns)}
+    found = pa.table({**rows, _AT: pa.array(at)}).join(
+        wanted.rows, list(rows), join_type="left semi", use_threads=False
+    )
+    return np.sort(found.column(_AT).to_numpy())
+
+
+def _as_stored(column: pa.ChunkedArray, kind: ValueKind) -> pa.ChunkedArray:
+    wanted = as_arrow(Values(kind, ())).type
+    if kind.type is ValueType.UUID and pa.types.is_string(column.type):
+        return pa.chunked_array([pa.array([UUID(text).bytes for text in column.to_pylist()], wanted)])
+    return column if column.type == wanted else column.cast(wanted)
+
+
+def _distinct(column: pa.ChunkedArray, kind: ValueKind) -> tuple[Any, ...]:
+    found = pc.unique(column)
+    match kind.type:
+        case ValueType.DATE:
+            found = found.cast(pa.int32())
+        case ValueType.TIMESTAMP | ValueType.TIMESTAMPTZ:
+            found = found.cast(pa.int64())
+        case ValueType.UUID:
+            return tuple(sorted(UUID(bytes=v) for v in found.to_pylist()))
+        case ValueType.STRING | ValueType.INT | ValueType.LONG | ValueType.DECIMAL:
+            pass
+        case _:
+            assert_never(kind.type)
+    return tuple(sorted(found.to_pylist()))
+
+
+def find_batches(
+    searched: SearchedFile,
+    field_id: int,
+    ids: Collection[str],
+    if_absent: str | None = None,
+    must_have: bool = False,
+) -> dict[str, FrozenBitMap64]:
+    """Find the positions of the rows of these batches.
+
+    Args:
+        field_id: Of the batch column.
+        if_absent: The batch of all rows if the file lacks that column, by the table's metadata; None: no batch, or unknown.
+        must_have: Raise `Unsure` for a file without that column if `if_absent` is None.
+    Returns: Positions by batch id; only batches with rows.
+    Raises: Unsure; what the storage raises.
+    """
+    wanted = sorted(ids)
+    values, array = Values(ValueKind(ValueType.STRING), tuple(wanted)), pa.array(wanted, pa.string())
+    found: dict[str, BitMap64] = {}
+    with searched.open() as (file, columns):
+        if field_id not in columns:
+            if if_absent is not None:
+                every = BitMap64(range(file.rows)) if if_absent in set(wanted) else BitMap64()
+                return {if_absent: frozen(every)} if every else {}
+            if must_have:
+                raise Unsure("the file lacks the batch column")
+            return {}
+        for start, piece in file.read(columns[field_id], [values]):
+            for chunk in piece.chunks:
+                for at, first, end in _runs(_indexes(chunk, array)):
+                    found.setdefault(wanted[at], BitMap64()).add_range(start + first, start + end)
+                start += len(chunk)
+    return {i: frozen(positions) for i, positions in found.items()}
+
+
+def _indexes(chunk: pa.Array, wanted: pa.Array) -> "np.ndarray[tuple[int], np.dtype[np.int32]]":
+    """For each row, the index of its id in `wanted`; -1: not one of them."""
+    if pa.types.is_dictionary(chunk.type):
+        known = pc.index_in(chunk.dictionary.cast(wanted.type), value_set=wanted)
+        indexes = known.take(chunk.indices)
+    else:
+        indexes = pc.index_in(chunk.cast(wanted.type), value_set=wanted)
+    return np.asarray(pc.fill_null(indexes, -1).to_numpy(zero_copy_only=False), dtype=np.int32)
+
+
+def _runs(indexes: "np.ndarray[tuple[int], np.dtype[np.int32]]") -> list[tuple[int, int, int]]:
+    """(index, first row, end) of each longest run of equal indexes that are not negative."""
+    if not len(indexes):
+        return []
+    starts = np.concatenate(([0], np.flatnonzero(np.diff(indexes)) + 1))
+    ends = np.concatenate((starts[1:], [len(indexes)]))
+    kept = indexes[starts] >= 0
+    return [(int(n), int(a), int(b)) for n, a, b in zip(indexes[starts][kept], starts[kept], ends[kept], strict=True)]

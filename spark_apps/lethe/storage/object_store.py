@@ -20,8 +20,8 @@ from datetime import datetime
 from typing import Final, Protocol
 
 from lethe.base.errors import InputError, TransientError
-from lethe.buffer.batch import ListedObject
-from lethe.erasure.retention_lock import Retention
+from lethe.base.retention_lock import Retention
+from lethe.buffer.layout import ListedObject
 from lethe.ledger.ledger import BufferedObject
 from lethe.uri import Backend, backend_of, scheme_of
 
@@ -234,8 +234,7 @@ class _RemoteStores:
         self._kept: dict[tuple[object, ...], tuple[float, ObjectStore]] = {}
 
     def get(self, backend: Backend, properties: Mapping[str, str]) -> ObjectStore:
-        from lethe.storage.remote_store import RemoteStore
-        from lethe.storage.s3_store import S3Store
+        from lethe.storage.remote_store import RemoteStore, S3Store
 
         # Clients read the environment when they are made. A child process must not use the connections of its parent.
         key = (os.getpid(), backend, frozenset(properties.items()), tuple(map(os.environ.get, _READ_BY_CLIENTS)))

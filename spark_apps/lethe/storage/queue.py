@@ -12,7 +12,7 @@ from typing import Any, Final
 from botocore.exceptions import BotoCoreError, ClientError
 
 from lethe.base.errors import TransientError
-from lethe.storage import aws
+from lethe.storage import s3
 
 AT_A_TIME: Final = 10  # messages per request to receive or delete; a limit of SQS
 LONGEST_POLL_SECONDS: Final = 20
@@ -48,7 +48,7 @@ class Queue:
     def __init__(self, url: str, properties: Mapping[str, str]) -> None:
         self.url = url
         # A long poll without messages answers only after its whole wait time.
-        self._sqs = aws.client("sqs", properties, attempts=2, read_timeout_seconds=LONGEST_POLL_SECONDS + 10)
+        self._sqs = s3.client("sqs", properties, attempts=2, read_timeout_seconds=LONGEST_POLL_SECONDS + 10)
 
     def receive(self, at_most: int, wait_seconds: float, hidden_seconds: int) -> tuple[Message, ...]:
         """Receive messages. Returns as soon as there is one.

@@ -1,26 +1,39 @@
-"""S3, Google Cloud Storage and Azure as an object store, through obstore. I/O."""
+"""S3, Google Cloud Storage and Azure as an object store, through obstore. I/O.
+
+What obstore and its credential providers raise, as errors of Lethe. Pure.
+
+obstore's errors may contain signed URLs and answers of servers, so their text never leaves this module.
+
+Buckets of an S3 server as an object store: obstore, and boto3 for the requests that obstore cannot make. I/O.
+"""
 
 import logging
+import re
 import threading
+import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from datetime import datetime
+from contextlib import contextmanager
+from datetime import UTC, datetime
 from typing import Any, Final
 
 from obstore.exceptions import (
     AlreadyExistsError,
     BaseError,
+    InvalidPathError,
     PermissionDeniedError,
     PreconditionError,
+    UnauthenticatedError,
 )
 
 from lethe.base.errors import InputError
 from lethe.base.ranged_file import RangedFile
-from lethe.buffer.batch import ListedObject, hidden_folder
-from lethe.erasure.retention_lock import Retention
+from lethe.base.retention_lock import Retention
+from lethe.buffer.layout import ListedObject, hidden_folder
 from lethe.ledger.ledger import BufferedObject
 from lethe.storage.clients import Client, client_of
 from lethe.storage.object_store import (
+    DENIED,
     NO_BUCKET,
     Content,
     ObjectReader,
@@ -29,8 +42,76 @@ from lethe.storage.object_store import (
     not_created,
     not_retained,
 )
-from lethe.storage.remote_errors import code_of, is_nameable, status_of, store_errors
+from lethe.storage.s3 import S3Requests
 from lethe.uri import Backend, bucket_and_key
+
+_STATUS: Final = re.compile(r"status code: (\d{3})")
+_CODE: Final = re.compile(r"<Code>(\w+)</Code>")
+_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
+
+
+class UnsupportedName(InputError):
+    """A key that obstore's paths exclude."""
+
+    def __init__(self, uri: str) -> None:
+        super().__init__(
+            "UnsupportedName",
+            f"{uri}: an object's name has an empty segment, a segment `.` or `..`, or a control character. Rename or delete it.",
+        )
+
+
+def is_nameable(uri: str) -> bool:
+    """Whether obstore can express the key of a URI."""
+    _, key = bucket_and_key(uri)
+    parts = key.split("/")
+    return not (any(p in ("", ".", "..") for p in parts) or _CONTROL.search(key))
+
+
+@contextmanager
+def store_errors(uri: str, missing: str = "") -> Iterator[None]:
+    """Turn errors of obstore, its credential providers and boto3 into StoreErrors, without their text.
+
+    Args:
+        missing: The code for a 404 response; "": FileNotFoundError is not converted.
+    """
+    try:
+        yield
+    except FileNotFoundError as e:
+        if not missing:
+            raise
+        raise StoreError(uri, code_of(e, missing)) from None
+    except InvalidPathError:
+        raise UnsupportedName(uri) from None
+    except BaseError as e:
+        raise StoreError(uri, code_of(e, missing)) from None
+    except ValueError as e:
+        if "path" not in str(e).lower():
+            raise
+        raise UnsupportedName(uri) from None
+
+
+def code_of(error: Exception, missing: str = "") -> str:
+    text, status = str(error), status_of(error)
+    if isinstance(error, PermissionDeniedError):
+        return DENIED
+    if isinstance(error, UnauthenticatedError) and not status:
+        return "nothing (no credentials were found)"
+    if status in (401, 403):
+        return DENIED
+    if isinstance(error, FileNotFoundError) or status == 404:
+        return missing or "404"
+    found = _CODE.search(text)
+    if found:
+        return found[1]
+    if status:
+        return str(status)
+    return "nothing (no connection, or no answer in time)"
+
+
+def status_of(error: Exception) -> int:
+    found = _STATUS.search(str(error))
+    return int(found[1]) if found else 0
+
 
 log = logging.getLogger(__name__)
 
@@ -327,3 +408,86 @@ def _before(prefix: str) -> str:
         return ""
     before = chr(ord(prefix[-1]) - 1)
     return prefix[:-1] + before if before.isalnum() or before in ",-_" else ""
+
+
+class S3Store(RemoteStore):
+    """Buckets of any S3 server. boto3 makes the requests that obstore cannot: conditional copies and deletes, object locks, and
+    keys that obstore's paths exclude (`a//b`, control characters)."""
+
+    def __init__(self, properties: Mapping[str, str]) -> None:
+        super().__init__(Backend.S3, properties)
+        self._requests = S3Requests(properties)
+
+    def _pages(self, uri: str, bucket: str, prefix: str, after: str) -> Iterator[Sequence[ListedObject]]:
+        last = after
+        try:
+            for page in super()._pages(uri, bucket, prefix, after):
+                yield page
+                last = page[-1].key if page else last
+        except UnsupportedName:
+            log.info("%s: an object's name is outside of what obstore can express; listed by boto3", uri)
+            with store_errors(uri, missing=NO_BUCKET):
+                yield from self._requests.pages(bucket, prefix, last, PAGE)
+
+    def head(self, uri: str) -> ListedObject | None:
+        return super().head(uri) if is_nameable(uri) else self._requests.head(uri)
+
+    def read(self, uri: str) -> Content | None:
+        return super().read(uri) if is_nameable(uri) else self._requests.read(uri)
+
+    def remove(self, uri: str) -> None:
+        if is_nameable(uri):
+            super().remove(uri)
+        else:
+            with store_errors(uri):
+                self._requests.delete(uri)
+
+    def put_if_absent(self, uri: str, content: bytes, retention: Retention | None = None) -> bool:
+        self._require_conditions(uri)
+        if retention is None:
+            return super().put_if_absent(uri, content)
+        return self._requests.put_locked(uri, content, retention, datetime.now(UTC))
+
+    def retained_until(self, uri: str) -> datetime | None:
+        return self._requests.retained_until(uri)
+
+    def copy(self, source: BufferedObject, target: str) -> bool:
+        with store_errors(source.key):
+            return self._requests.copy(source.key, source.etag, target)
+
+    def delete_unchanged(self, listed: BufferedObject) -> bool:
+        found = self.head(listed.key)
+        if found is None:
+            return True
+        if not is_unchanged(found, listed):
+            return False
+        with store_errors(listed.key):
+            return self._requests.delete_if_match(listed.key, listed.etag)
+
+    def _require_conditions(self, uri: str) -> None:
+        """Check that the server supports conditional writes. One that does not overwrites silently, so no table would be safe.
+
+        Raises: InputError (UnsupportedStorage).
+        """
+        folder, _, _ = uri.rpartition("/")
+        store = (self._properties.get("s3.endpoint", ""), bucket_and_key(uri)[0])
+        if store in _KEEPS_CONDITIONS:
+            return
+        trial = f"{folder}/.lethe-{uuid.uuid4().hex}"
+        created = super().put_if_absent(trial, b"1")
+        try:
+            refused = not (created and super().put_if_absent(trial, b"2"))
+        finally:
+            self.remove(trial)
+        if not refused:
+            raise InputError(
+                "UnsupportedStorage",
+                f"{folder}: the store overwrites an object that a request asked it not to (If-None-Match: *), so writers "
+                "of a table would overwrite each other's commits. Use a catalog of type sql or rest, or a store that keeps "
+                "to conditional writes.",
+            )
+        _KEEPS_CONDITIONS.add(store)
+
+
+# Endpoints and buckets that support conditional writes.
+_KEEPS_CONDITIONS: Final[set[tuple[str, str]]] = set()

@@ -1,16 +1,86 @@
-"""The boto3 client of S3, and the requests that obstore cannot make. I/O."""
+"""The boto3 client of S3, and the requests that obstore cannot make. I/O.
 
-from collections.abc import Iterator, Mapping
+Creates boto3 clients of S3 and SQS, configured by the properties of a catalog. I/O.
+
+A property of the service (`sqs.region`) takes precedence over the one of S3 (`s3.region`). All access key properties are taken
+from the same service. Each service has its own endpoint property; without it, boto3's default applies.
+
+Presigned URLs and multipart uploads of S3. I/O: boto3. Presigning itself sends no request.
+
+A URL is valid for one object, one size and, if given, one checksum: the store rejects other content. It creates the object and
+never overwrites one (`If-None-Match: *`).
+
+Creates an object of S3 from bytes that are sent and from ranges of another object that the server copies. I/O: boto3.
+
+The object is made of the parts of a multipart upload. A part is sent or copied, and each but the last has at least 5 MiB. So a
+range that is too short is read and sent, and so is the beginning of a range that comes after too few bytes.
+"""
+
+import base64
+import hashlib
+import logging
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
+from types import TracebackType
 from typing import Any, Final
 
+import boto3
+import botocore.session
+from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
-from lethe.buffer.batch import ListedObject
-from lethe.erasure.retention_lock import Retention
-from lethe.storage import aws
+from lethe.base.names import VENDED_FOR
+from lethe.base.retention_lock import Retention
+from lethe.buffer.layout import ListedObject
 from lethe.storage.object_store import DENIED, NO_BUCKET, Content, StoreError, WriteUnknown, not_created, not_retained
 from lethe.uri import bucket_and_key
+
+# boto3 creates clients from a session that all threads share. Creating a client is not thread-safe.
+_ONE_AT_A_TIME: Final = threading.Lock()
+
+
+def client(service: str, properties: Mapping[str, str], attempts: int, read_timeout_seconds: int, **config: Any) -> Any:
+    """A boto3 client. The connection timeout is 5 seconds.
+
+    Args:
+        service: "s3" or "sqs".
+        attempts: How often a request is sent before it counts as failed.
+        config: Further arguments of botocore's Config.
+    """
+    credentials = None
+    if service == "s3" and VENDED_FOR in properties:
+        from lethe.storage.vended import for_boto3  # imports PyIceberg's catalog, which few callers need
+
+        properties, credentials = for_boto3(properties)
+    keys = service if f"{service}.access-key-id" in properties else "s3"
+    settings = Config(
+        connect_timeout=5,
+        read_timeout=read_timeout_seconds,
+        retries={"total_max_attempts": attempts, "mode": "standard"},
+        **config,
+    )
+    with _ONE_AT_A_TIME:
+        if credentials is not None:
+            session = botocore.session.get_session()
+            session._credentials = credentials  # botocore has no public way to set refreshable credentials
+            return boto3.Session(botocore_session=session).client(
+                service,
+                endpoint_url=properties.get(f"{service}.endpoint"),
+                region_name=properties.get(f"{service}.region") or properties.get("client.region"),
+                config=settings,
+            )
+        return boto3.client(
+            service,
+            endpoint_url=properties.get(f"{service}.endpoint"),
+            region_name=properties.get(f"{service}.region") or properties.get("s3.region"),
+            aws_access_key_id=properties.get(f"{keys}.access-key-id"),
+            aws_secret_access_key=properties.get(f"{keys}.secret-access-key"),
+            aws_session_token=properties.get(f"{keys}.session-token"),
+            config=settings,
+        )
+
 
 _NOT_THERE: Final = ("404", "412", "NoSuchKey", "NotFound", "PreconditionFailed")
 _DENIED: Final = ("AccessDenied", "403", "Forbidden")
@@ -23,7 +93,7 @@ def s3_client(properties: Mapping[str, str], attempts: int = 4) -> Any:
         attempts: How often a request is sent before it counts as failed.
     """
     style = "path" if properties.get("s3.endpoint") else "auto"
-    return aws.client("s3", properties, attempts, read_timeout_seconds=20, s3={"addressing_style": style})
+    return client("s3", properties, attempts, read_timeout_seconds=20, s3={"addressing_style": style})
 
 
 class S3Requests:
@@ -159,3 +229,377 @@ def store_error_of(uri: str, error: Exception) -> StoreError:
     if code in _DENIED:
         code = DENIED
     return StoreError(uri, NO_BUCKET if code == "NoSuchBucket" else code)
+
+
+# Limits of S3.
+PARTS_AT_MOST: Final = 10_000
+_MIB: Final = 1024 * 1024
+PART_BYTES_AT_LEAST: Final = 5 * _MIB
+_GONE: Final = ("NoSuchUpload", "404", "NoSuchKey")
+_EXISTS: Final = ("PreconditionFailed", "412", "ConditionalRequestConflict", "409")
+
+
+@dataclass(frozen=True)
+class Presigned:
+    """A request that a client without credentials may send."""
+
+    url: str
+    headers: Mapping[str, str]  # must be sent as they are, and Content-Length, which every client sends
+
+
+@dataclass(frozen=True)
+class Part:
+    """A part that the store has."""
+
+    number: int  # from 1
+    size: int  # in bytes
+    etag: str
+
+
+class S3Uploads:
+    """Uploads to the buckets of one server. Methods raise StoreError."""
+
+    def __init__(self, properties: Mapping[str, str], public_endpoint: str = "") -> None:
+        """Args:
+        public_endpoint: How clients reach the server; "": as `s3.endpoint` says.
+        """
+        self._client = _uploads_client(properties)
+        self._public = (
+            _uploads_client({**properties, "s3.endpoint": public_endpoint}) if public_endpoint else self._client
+        )
+
+    def put(self, uri: str, size: int, sha256: str, seconds: int) -> Presigned:
+        """A PUT that creates the object.
+
+        Args:
+            sha256: Of the content, in hex; "": any content of this size.
+            seconds: How long the URL is valid.
+        """
+        checksum = {"ChecksumSHA256": _base64(sha256)} if sha256 else {}
+        bucket, key = bucket_and_key(uri)
+        asked = {"Bucket": bucket, "Key": key, "ContentLength": size, "IfNoneMatch": "*", **checksum}
+        return self._presigned("put_object", asked, {"If-None-Match": "*"}, sha256, seconds)
+
+    def begin(self, uri: str) -> str:
+        """Begin a multipart upload. Returns: its id."""
+        bucket, key = bucket_and_key(uri)
+        try:
+            return str(self._client.create_multipart_upload(Bucket=bucket, Key=key)["UploadId"])
+        except (ClientError, BotoCoreError) as e:
+            raise store_error_of(uri, e) from None
+
+    def part(self, uri: str, upload: str, number: int, size: int, sha256: str, seconds: int) -> Presigned:
+        """A PUT of one part. As `put`; a part may be sent again, and the last one counts."""
+        bucket, key = bucket_and_key(uri)
+        checksum = {"ChecksumSHA256": _base64(sha256)} if sha256 else {}
+        asked = {
+            "Bucket": bucket,
+            "Key": key,
+            "UploadId": upload,
+            "PartNumber": number,
+            "ContentLength": size,
+            **checksum,
+        }
+        return self._presigned("upload_part", asked, {}, sha256, seconds)
+
+    def parts(self, uri: str, upload: str) -> list[Part] | None:
+        """The parts that the store has, by number; None: there is no such upload, because it was completed or aborted."""
+        bucket, key = bucket_and_key(uri)
+        try:
+            pages = self._client.get_paginator("list_parts").paginate(Bucket=bucket, Key=key, UploadId=upload)
+            return [Part(p["PartNumber"], p["Size"], p["ETag"]) for page in pages for p in page.get("Parts", ())]
+        except (ClientError, BotoCoreError) as e:
+            if code_of(e) in _GONE:
+                return None
+            raise store_error_of(uri, e) from None
+
+    def complete(self, uri: str, upload: str, parts: Sequence[Part]) -> bool:
+        """Create the object from its parts. False: the object exists already, or the upload does not."""
+        bucket, key = bucket_and_key(uri)
+        of = [{"PartNumber": p.number, "ETag": p.etag} for p in parts]
+        try:
+            self._client.complete_multipart_upload(
+                Bucket=bucket, Key=key, UploadId=upload, MultipartUpload={"Parts": of}, IfNoneMatch="*"
+            )
+        except (ClientError, BotoCoreError) as e:
+            if code_of(e) in (*_GONE, *_EXISTS):
+                return False
+            raise store_error_of(uri, e) from None
+        return True
+
+    def abort(self, uri: str, upload: str) -> None:
+        bucket, key = bucket_and_key(uri)
+        try:
+            self._client.abort_multipart_upload(Bucket=bucket, Key=key, UploadId=upload)
+        except (ClientError, BotoCoreError) as e:
+            if code_of(e) not in _GONE:
+                raise store_error_of(uri, e) from None
+
+    def sha256(self, uri: str, etag: str) -> str | None:
+        """The SHA-256 of an object, in hex, if the store knows it: it was sent with the object, and the store compared it.
+
+        Args:
+            etag: Of the object that is meant, without quotes.
+        """
+        bucket, key = bucket_and_key(uri)
+        try:
+            found = self._client.head_object(Bucket=bucket, Key=key, ChecksumMode="ENABLED")
+        except (ClientError, BotoCoreError) as e:
+            if code_of(e) in (*_GONE, "NotFound"):
+                return None
+            raise store_error_of(uri, e) from None
+        known = str(found.get("ChecksumSHA256", ""))
+        # That of an object with parts is a checksum of checksums, like `<base64>-3`.
+        if (
+            found["ETag"].strip('"') != etag
+            or found.get("ChecksumType", "FULL_OBJECT") != "FULL_OBJECT"
+            or "-" in known
+        ):
+            return None
+        return base64.b64decode(known).hex() or None
+
+    def _presigned(
+        self, method: str, asked: Mapping[str, Any], headers: dict[str, str], sha256: str, seconds: int
+    ) -> Presigned:
+        if sha256:
+            headers["x-amz-checksum-sha256"] = _base64(sha256)
+        try:
+            url = self._public.generate_presigned_url(method, Params=dict(asked), ExpiresIn=seconds)
+        except BotoCoreError as e:
+            raise StoreError(f"s3://{asked['Bucket']}/{asked['Key']}", type(e).__name__) from None
+        return Presigned(url, headers)
+
+
+def _uploads_client(properties: Mapping[str, str]) -> Any:
+    style = {"addressing_style": "path" if properties.get("s3.endpoint") else "auto"}
+    return client(
+        "s3",
+        properties,
+        attempts=4,
+        read_timeout_seconds=20,
+        s3=style,
+        signature_version="s3v4",
+        request_checksum_calculation="when_required",  # a client that gets a URL sends no other checksum than the announced one
+    )
+
+
+def part_sizes(size: int, part_bytes: int) -> Iterator[int]:
+    """The sizes of the parts of an object, in bytes. Pure."""
+    for begin in range(0, size, part_bytes):
+        yield min(part_bytes, size - begin)
+
+
+def part_bytes_of(size: int, wanted: int) -> int:
+    """The size of each part but the last: `wanted`, or more, so that there are not too many. Pure."""
+    needed = -(-size // PARTS_AT_MOST)
+    return max(wanted, PART_BYTES_AT_LEAST, -(-needed // _MIB) * _MIB)
+
+
+def _base64(hexadecimal: str) -> str:
+    return base64.b64encode(bytes.fromhex(hexadecimal)).decode()
+
+
+log = logging.getLogger(__name__)
+_OTHER_SOURCE: Final = ("PreconditionFailed", "412")
+# In a larger object there might be too many parts.
+BYTES_AT_MOST: Final = PARTS_AT_MOST * PART_BYTES_AT_LEAST // 2
+
+
+@dataclass(frozen=True)
+class PartSizes:
+    """How large parts are, in bytes."""
+
+    # Each but the last.
+    at_least: int = PART_BYTES_AT_LEAST
+    # One that is sent while more follows. After it `at_least` bytes wait, so that they are a part if a range follows.
+    sent: int = 16 * _MIB
+    # A copy takes less time than the client waits for an answer.
+    copied: int = 64 * _MIB
+
+
+@dataclass(frozen=True)
+class Source:
+    """An object to copy from."""
+
+    uri: str
+    # In bytes.
+    size: int
+    # As the server gave it.
+    etag: str
+    # Reads so many bytes from a position, without the server's copies. It raises what it likes.
+    read: Callable[[int, int], bytes]
+
+
+class ComposedObject:
+    """A new object. A context manager: the object exists when its block has ended, and if that fails, there is no upload either.
+
+    Methods raise StoreError, and what `Source.read` raises.
+    """
+
+    def __init__(self, client: Any, uri: str, source: Source, sizes: PartSizes | None = None) -> None:
+        """Args:
+        client: Of boto3, for both objects.
+        """
+        bucket, key = bucket_and_key(uri)
+        self._client, self._uri, self._source, self._sizes = client, uri, source, sizes or PartSizes()
+        self._to = {"Bucket": bucket, "Key": key}
+        self._parts: list[dict[str, Any]] = []
+        self._waiting = bytearray()
+        self._range: tuple[int, int] | None = None  # the begin and the end of one that was not copied yet
+        # Numbers of bytes.
+        self.sent = self.copied = 0
+        # Why the server copies nothing; empty: it does.
+        self.refused = ""
+        try:
+            self._upload = str(client.create_multipart_upload(**self._to)["UploadId"])
+        except (ClientError, BotoCoreError) as e:
+            raise store_error_of(uri, e) from None
+
+    def write(self, content: bytes) -> None:
+        self._copy_range()
+        self._wait(content)
+
+    def copy(self, start: int, size: int) -> None:
+        """Append a range of the source."""
+        if self._range is not None and self._range[1] == start:
+            self._range = (self._range[0], start + size)
+        else:
+            self._copy_range()
+            self._range = (start, start + size)
+
+    def __enter__(self) -> "ComposedObject":
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        if error is not None:
+            self._abort()
+            return
+        try:
+            self._complete()
+        except BaseException:
+            self._abort()
+            raise
+
+    def _copy_range(self) -> None:
+        if self._range is None:
+            return
+        (start, end), self._range = self._range, None
+        before = max(0, self._sizes.at_least - len(self._waiting)) if self._waiting else 0
+        if self.refused or end - start < before + self._sizes.at_least:
+            self._read(start, end)
+            return
+        self._read(start, start + before)
+        if self._waiting:
+            self._send(len(self._waiting))
+        for begin, until in _pieces(start + before, end, self._sizes.copied):
+            if self.refused or not self._copied(begin, until):
+                self._read(begin, until)
+
+    def _copied(self, start: int, end: int) -> bool:
+        """Let the server copy a part. False: it refuses. Raises: StoreError, if the source is not the same any more."""
+        bucket, key = bucket_and_key(self._source.uri)
+        try:
+            answer = self._client.upload_part_copy(
+                **self._named(),
+                CopySource={"Bucket": bucket, "Key": key},
+                CopySourceIfMatch=self._source.etag,
+                CopySourceRange=f"bytes={start}-{end - 1}",
+            )
+        except (ClientError, BotoCoreError) as e:
+            if code_of(e) in _OTHER_SOURCE:
+                raise store_error_of(self._source.uri, e) from None
+            self.refused = code_of(e)
+            log.warning("%s: the store copies no ranges (%s). They are read and sent.", self._uri, self.refused)
+            return False
+        self._add(answer["CopyPartResult"]["ETag"])
+        self.copied += end - start
+        return True
+
+    def _read(self, start: int, end: int) -> None:
+        step = self._sizes.sent // 2
+        for begin in range(start, end, step):
+            self._wait(self._source.read(begin, min(step, end - begin)))
+
+    def _wait(self, content: bytes) -> None:
+        self._waiting += content
+        while len(self._waiting) >= self._sizes.sent + self._sizes.at_least:
+            self._send(self._sizes.sent)
+
+    def _send(self, size: int) -> None:
+        """Send the first of what waits as a part."""
+        body = bytes(self._waiting[:size])
+        digest = base64.b64encode(hashlib.md5(body, usedforsecurity=False).digest()).decode()
+        try:
+            answer = self._client.upload_part(**self._named(), Body=body, ContentMD5=digest)
+        except (ClientError, BotoCoreError) as e:
+            raise store_error_of(self._uri, e) from None
+        self._add(answer["ETag"])
+        self.sent += len(body)
+        del self._waiting[:size]
+
+    def _complete(self) -> None:
+        self._copy_range()
+        if self._waiting or not self._parts:
+            self._send(len(self._waiting))
+        try:
+            self._client.complete_multipart_upload(
+                **self._to, UploadId=self._upload, MultipartUpload={"Parts": self._parts}
+            )
+        except (ClientError, BotoCoreError) as e:
+            raise store_error_of(self._uri, e) from None
+
+    def _abort(self) -> None:
+        try:
+            self._client.abort_multipart_upload(**self._to, UploadId=self._upload)
+        except (ClientError, BotoCoreError) as e:
+            log.warning("%s: the store did not abort upload %s: %s", self._uri, self._upload, code_of(e))
+
+    def _named(self) -> dict[str, Any]:
+        """The next part."""
+        return {**self._to, "UploadId": self._upload, "PartNumber": len(self._parts) + 1}
+
+    def _add(self, etag: str) -> None:
+        self._parts.append({"PartNumber": len(self._parts) + 1, "ETag": etag})
+
+
+def compose(
+    properties: Mapping[str, str], uri: str, source_uri: str, size: int, read: Callable[[int, int], bytes]
+) -> ComposedObject | None:
+    """Begin a new object. None: the store does not let this process do it with boto3.
+
+    Args:
+        properties: PyIceberg's, of the FileIO of both objects.
+        size: Of the source, in bytes.
+        read: As `Source.read`.
+    """
+    bucket, key = bucket_and_key(source_uri)
+    try:
+        client = _client(properties)
+        found = client.head_object(Bucket=bucket, Key=key)
+        if found["ContentLength"] != size:
+            log.warning("%s has %d bytes, expected %d: it is read and sent", source_uri, found["ContentLength"], size)
+            return None
+        # Without an ETag, the store cannot tell whether the source changes meanwhile. A gateway to a file system knows none of a
+        # file that was put there beside it.
+        if not (etag := found.get("ETag")):
+            log.warning("%s has no ETag: it is read and sent", source_uri)
+            return None
+        return ComposedObject(client, uri, Source(source_uri, size, etag, read))
+    except (ClientError, BotoCoreError, ValueError) as e:  # ValueError: boto3 does not understand the endpoint
+        log.warning("%s: the store copies no ranges (%s)", source_uri, code_of(e))
+    except StoreError as e:
+        log.warning("%s: the store begins no upload (%s)", uri, e.code)
+    return None
+
+
+def _client(properties: Mapping[str, str]) -> Any:
+    style = {"addressing_style": "path" if properties.get("s3.endpoint") else "auto"}
+    # A checksum that the store requires of each part would be missing for those that it copies.
+    return client("s3", properties, 4, read_timeout_seconds=60, s3=style, request_checksum_calculation="when_required")
+
+
+def _pieces(start: int, end: int, at_most: int) -> Iterator[tuple[int, int]]:
+    """Divide a range into similar ones."""
+    count = -(-(end - start) // at_most)
+    for n in range(count):
+        yield start + (end - start) * n // count, start + (end - start) * (n + 1) // count

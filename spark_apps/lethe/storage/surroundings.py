@@ -2,10 +2,12 @@
 
 The search is bounded: it lists a few pages of names of each folder above. It skips folders that the credentials may not list and
 raises other errors of the store.
+
+Lists the batches in a buffer and deletes their objects. I/O.
 """
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -14,14 +16,59 @@ from typing import Final
 
 from lethe.base import names
 from lethe.base.errors import InputError
+from lethe.buffer.layout import BufferedBatch, Layout, ListedObject, NoBatch, folders_of, is_of_batch, layout_of
 from lethe.contract.settings import BufferLayout
 from lethe.guards import claim as claims
-from lethe.guards import rejections as guards
-from lethe.guards.claim import Claim, Holder, Owner, holder_of
-from lethe.guards.rejections import Around
-from lethe.guards.table_files import is_table_metadata
+from lethe.guards import claim as guards
+from lethe.guards.claim import Around, Claim, Holder, Owner, holder_of, is_table_metadata
+from lethe.ledger.ledger import BufferedObject
 from lethe.storage.object_store import NO_BUCKET, NOT_VISIBLE, ObjectStore, StoreError, open_folder, open_store
 from lethe.uri import backend_of, is_local, is_root, local_path, parents, spellings
+
+
+class Buffer:
+    """The buffer of one Dataset."""
+
+    def __init__(self, uri: str, layout: Layout, store: ObjectStore) -> None:
+        self.uri = uri
+        self._layout = layout
+        self._store = store
+
+    def folders(self, on_object: Callable[[], None]) -> Iterator[BufferedBatch | NoBatch]:
+        """List batches, complete or not, and other folders and files, in the order of the store. Duplicate ids are not detected.
+
+        Args:
+            on_object: Called for each object that the store lists. An exception from it ends the listing.
+        """
+
+        def objects() -> Iterator[ListedObject]:
+            for found in self._store.list(self.uri, hidden=False):
+                on_object()
+                yield found
+
+        return folders_of(objects(), self.uri, self._layout)
+
+    def folder(self, name: str) -> BufferedBatch | NoBatch | None:
+        """Return the folder or file of this name; None: it does not exist."""
+        uri = f"{self.uri.rstrip('/')}/{name}"
+        objects = filter(None, (self._store.head(uri),)) if self._layout.of_files else self._store.list(uri)
+        return next(folders_of(objects, self.uri, self._layout), None)
+
+    def delete(self, objects: Iterable[BufferedObject]) -> int:
+        """Delete the objects that belong to batches and are unchanged since the listing. Return how many no longer exist."""
+        return self._store.delete([o for o in objects if self.is_of_batch(o.key)])
+
+    def is_of_batch(self, key: str) -> bool:
+        """Whether, with the declared layout, only an object of a batch can have this name."""
+        return is_of_batch(key, self.uri, self._layout)
+
+
+def open_buffer(
+    uri: str, batch_column: str, properties: Mapping[str, str], layout: BufferLayout = BufferLayout.DIRECTORY
+) -> Buffer:
+    """Raises: InputError (`UnsupportedScheme`)."""
+    return Buffer(uri, layout_of(layout, batch_column), open_store(uri, properties))
+
 
 PLACE_IN_TABLE: Final = "PlaceInTable"
 _NAMES_AT_MOST: Final = 1000  # of one folder

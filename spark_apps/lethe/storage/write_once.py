@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from pyiceberg.io import FileIO
 
 from lethe.base.errors import InputError
-from lethe.erasure.retention_lock import Retention
+from lethe.base.retention_lock import Retention
 from lethe.storage.object_store import not_retained, open_store
 from lethe.uri import backend_of, scheme_of
 

@@ -9,8 +9,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
-from lethe.files.bounds import FileBounds, IdIndex
-from lethe.files.partitions import spec_of
+from lethe.files.bounds import FileBounds, IdIndex, spec_of
 
 # Fraction of the target size below which a file is small.
 SMALL: Final = 0.5

@@ -1,21 +1,309 @@
-"""Plans a vacuum: which files to rewrite or delete, by bounds, and at each commit, which tombstones to remove. Pure."""
+"""Plans a vacuum: which files to rewrite or delete, by bounds, and at each commit, which tombstones to remove. Pure.
+
+Estimates how many tombstoned rows a data file holds, from metadata alone. Pure.
+
+Bounds only say that a file might hold a batch. Where files overlap, several might, but few do: a batch is written in one piece,
+so its rows are in as few files as they fit into. The estimate only decides the order of files.
+
+Orders the files of a vacuum, and divides them by a budget. Pure.
+
+Files with a deadline come first, the earliest deadline before the others. Then come the files from which readers gain most:
+those with the most expected deleted rows per byte to rewrite, because readers have to filter each row of a file that might hold
+deleted rows. Files with a similar gain are ordered by partition and batch.
+
+Decides by metadata which files a vacuum purges one by one, and estimates how many bytes it then copies. Pure.
+
+The run reads the footers of these files, too, and leaves to Spark what does not fit (`lethe.purge.source`).
+"""
 
 import hashlib
 import json
-from collections.abc import Collection, Iterable, Mapping
+from bisect import bisect_left, bisect_right
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from itertools import accumulate
+from math import exp, frexp, log1p
 from typing import Final
 
+from lethe.base.names import ROW_ID_COLUMNS
 from lethe.contract.run import VacuumSpec
-from lethe.files.bounds import FileBounds, outdated
-from lethe.files.tombstone_index import Suspects
+from lethe.files.bounds import NEVER, FileBounds, Layer, Suspects, outdated
 from lethe.ledger.erasure import Erasure
-from lethe.ledger.ledger import Delta, Ledger
-from lethe.ledger.parts import get_many
+from lethe.ledger.ledger import Delta, Ledger, get_many
 from lethe.ledger.tombstone import META_PURGED_BY, Tombstone
-from lethe.vacuum.estimate import Estimate
-from lethe.vacuum.priority import PurgeDeadlines, by_priority, within_budget
+
+_LOG_IMPOSSIBLE = -1e9  # the logarithm of a probability of almost 0
+
+
+class Estimate:
+    """Estimates, for files that might hold tombstoned rows, how many they hold.
+
+    Args:
+        files: All these files.
+        rows: The number of rows by batch id; a batch that is missing counts as one row.
+    """
+
+    def __init__(self, suspects: Suspects, files: Iterable[FileBounds], rows: Mapping[str, int]) -> None:
+        self._suspects = suspects
+        by_layer: dict[int, tuple[Layer, list[FileBounds]]] = {}
+        for f in files:
+            for layer in suspects.layers_of(f):
+                by_layer.setdefault(id(layer), (layer, []))[1].append(f)
+        self._of = {key: _Expected(layer, of, rows) for key, (layer, of) in by_layer.items()}
+
+    def rows_in(self, file: FileBounds) -> float:
+        """The expected number of tombstoned rows in the file."""
+        return sum(self._of[id(layer)].rows(*layer.index.span(file)) for layer in self._suspects.layers_of(file))
+
+    def batches_in(self, file: FileBounds) -> float:
+        """The expected number of tombstoned batches that the file holds rows of."""
+        return sum(self._of[id(layer)].batches(*layer.index.span(file)) for layer in self._suspects.layers_of(file))
+
+    def none_in(self, file: FileBounds) -> float:
+        """The probability that no row of the file is tombstoned."""
+        return exp(
+            sum(self._of[id(layer)].log_none(*layer.index.span(file)) for layer in self._suspects.layers_of(file))
+        )
+
+
+class _Expected:
+    """Prefix sums over the tombstones of a layer: of their expected rows in one file, of the probability that a file holds some,
+    and of the logarithm of the probability that it holds none."""
+
+    def __init__(self, layer: Layer, files: Sequence[FileBounds], rows: Mapping[str, int]) -> None:
+        edges = [0] * (len(layer.tombstones) + 1)
+        for f in files:
+            start, end = layer.index.span(f)
+            edges[start] += 1
+            edges[end] -= 1
+        rows_in_a_file = max(1.0, sum(f.records for f in files) / len(files))
+        each = [0.0]
+        some = [0.0]
+        none = [0.0]
+        for t, depth in zip(layer.tombstones, accumulate(edges), strict=False):
+            known = _rows_of(t, rows)
+            files_needed = max(1.0, known / rows_in_a_file)
+            held = min(1.0, files_needed / max(depth, 1))
+            each.append(known / max(depth, 1))
+            some.append(held)
+            none.append(_LOG_IMPOSSIBLE if held >= 1.0 else log1p(-held))
+        self._rows, self._some, self._none = (list(accumulate(sums)) for sums in (each, some, none))
+
+    def rows(self, start: int, end: int) -> float:
+        return self._rows[end] - self._rows[start]
+
+    def batches(self, start: int, end: int) -> float:
+        return self._some[end] - self._some[start]
+
+    def log_none(self, start: int, end: int) -> float:
+        return self._none[end] - self._none[start]
+
+
+def _rows_of(tombstone: Tombstone, rows: Mapping[str, int]) -> float:
+    """The expected rows in each partition that the batch may have rows in."""
+    return max(rows.get(tombstone.id, 1), 1) / max(len(tombstone.partitions or ()), 1)
+
+
+def in_vain_percent(estimate: Estimate, files: Iterable[FileBounds]) -> float | None:
+    """The expected share of the files' bytes, in percent, that is in files without tombstoned rows; None: there are no files.
+    Files with native deletes certainly hold deleted rows."""
+    known = list(files)
+    total = sum(f.size for f in known)
+    return 100 * sum(f.size * estimate.none_in(f) for f in known if not f.deletes) / total if total else None
+
+
+class Drift:
+    """Measures how much the files of a partition overlap in batch order."""
+
+    def __init__(self) -> None:
+        self._bounds: dict[str | None, tuple[list[str], list[str], list[str]]] = {}
+
+    def add(self, file: FileBounds) -> None:
+        """Add a file; O(1). Keeps only the bounds."""
+        lowers, uppers, single = self._bounds.setdefault(file.partition, ([], [], []))
+        if file.lower is not None and file.lower == file.upper:
+            single.append(file.lower)
+            return
+        lowers.append(file.lower or "")  # nothing sorts before the empty text
+        if file.upper is not None:
+            uppers.append(file.upper)
+
+    def mean_depth(self) -> float | None:
+        """The average number of files of a partition, including the file itself, whose range contains the lower bound of a file.
+        1.0: files share at most the last batch of one and the first of the next. None: there are no files. O(n log n)."""
+        total = files = 0
+        for lowers, uppers, single in self._bounds.values():
+            lowers.sort()
+            uppers.sort()
+            total += sum(bisect_right(lowers, lower) - bisect_right(uppers, lower) for lower in lowers)
+            # Files that hold only the same batch do not count as overlapping.
+            total += sum(1 + bisect_left(lowers, batch) - bisect_right(uppers, batch) for batch in single)
+            files += len(lowers) + len(single)
+        return total / files if files else None
+
+
+# Small files next to rewritten files are merged with them; at most this fraction of additional bytes.
+MERGED_SHARE = 0.02
+# A file is small if it is smaller than the target size divided by this.
+SMALL_PART = 8
+_TARGET = "write.target-file-size-bytes"
+_TARGET_BYTES = 512 * 1024 * 1024  # Iceberg's default
+_NOTHING = -10_000  # below the exponent of any number
+
+
+def target_bytes(requested: int | None, properties: Mapping[str, str]) -> int:
+    """The target size of data files: as requested, or else by the table's properties."""
+    return requested or int(properties.get(_TARGET, _TARGET_BYTES))
+
+
+def stays_large(file: FileBounds, rows: int, target: int) -> bool:
+    """Whether a file is not small without some of its rows, so that nothing is gained by merging it with others.
+
+    Args:
+        rows: The number of rows that it loses.
+        target: The target size of data files, in bytes.
+    """
+    left = file.size * (file.records - rows) // max(1, file.records)
+    return left >= target // SMALL_PART
+
+
+def apart(files: Iterable[FileBounds]) -> frozenset[str]:
+    """The paths of the files whose range of batches overlaps with that of no other file of their partition: they need not be
+    sorted together. Ranges may share a batch at their ends. Files with an unknown bound overlap."""
+    by_partition: dict[str | None, list[tuple[str, str, str]]] = {}
+    unknown: set[str | None] = set()
+    for f in files:
+        if f.lower is None or f.upper is None:
+            unknown.add(f.partition)
+        else:
+            by_partition.setdefault(f.partition, []).append((f.lower, f.upper, f.path))
+    found: set[str] = set()
+    for partition, ranges in by_partition.items():
+        if partition in unknown:
+            continue
+        ranges.sort()
+        ends = list(accumulate((upper for _, upper, _ in ranges), max))
+        for n, (lower, upper, path) in enumerate(ranges):
+            before = n == 0 or ends[n - 1] <= lower
+            after = n + 1 == len(ranges) or upper <= ranges[n + 1][0]
+            if before and after:
+                found.add(path)
+    return frozenset(found)
+
+
+@dataclass(frozen=True)
+class PurgeDeadlines:
+    """Which deadlines a vacuum considers."""
+
+    due_by: datetime | None = None  # only deadlines up to this time; None: none
+    erase_by: datetime | None = None  # the deadline of rows under native deletes; None: there is none
+
+
+def by_priority(
+    files: Iterable[FileBounds], suspects: Suspects, estimate: Estimate, deadlines: PurgeDeadlines
+) -> list[FileBounds]:
+    """Order the files that might hold tombstoned rows, or rows under native deletes."""
+    due_by, erase_by = deadlines.due_by, deadlines.erase_by
+
+    def rank(file: FileBounds) -> tuple[datetime, int, str, str, str]:
+        due = NEVER
+        if due_by is not None:
+            due = min(suspects.earliest(file), erase_by if erase_by is not None and file.deletes else NEVER)
+        rows = estimate.rows_in(file)
+        gain = frexp(rows / max(file.size, 1))[1] if rows else _NOTHING  # the exponent of 2
+        is_due = due_by is not None and due <= due_by
+        return (due if is_due else NEVER, -gain, file.partition or "", file.lower or "", file.path)
+
+    return sorted(files, key=rank)
+
+
+def within_budget(
+    files: Sequence[FileBounds], max_bytes: int | None, spent: int = 0
+) -> tuple[tuple[FileBounds, ...], tuple[FileBounds, ...]]:
+    """Split ordered files into those within the budget and those for the next vacuum. If nothing was spent before, the first file
+    is always within the budget: otherwise a file larger than the budget would never be purged.
+
+    Args:
+        max_bytes: The budget of a run; None: no limit.
+        spent: Bytes of the budget spent before.
+    """
+    if max_bytes is None:
+        return tuple(files), ()
+    taken: list[FileBounds] = []
+    left: list[FileBounds] = []
+    for f in files:
+        if spent + f.size <= max_bytes or not (taken or spent):
+            taken.append(f)
+            spent += f.size
+        else:
+            left.append(f)
+    return tuple(taken), tuple(left)
+
+
+def first_step(files: Sequence[FileBounds], step_bytes: int) -> tuple[FileBounds, ...]:
+    """The first files, of about `step_bytes` in total; at least one, if there is one."""
+    found: list[FileBounds] = []
+    size = 0
+    for f in files:
+        if found and size + f.size > step_bytes:
+            break
+        found.append(f)
+        size += f.size
+    return tuple(found)
+
+
+def small_neighbours(
+    rewritten: Sequence[FileBounds], small: Iterable[FileBounds], at_most: int | None = None
+) -> tuple[FileBounds, ...]:
+    """Choose small files without deleted rows to merge with the rewritten files: of the same partition, next to a
+    rewritten file in batch order or within its range. The smallest first, up to `MERGED_SHARE`.
+
+    Args:
+        at_most: A further limit in bytes; None: no further limit.
+    """
+    left = int(sum(f.size for f in rewritten) * MERGED_SHARE)
+    left = left if at_most is None else min(left, at_most)
+    by_partition: dict[str, list[FileBounds]] = {}
+    for f in rewritten:
+        if f.partition is not None:
+            by_partition.setdefault(f.partition, []).append(f)
+    beside: list[FileBounds] = []
+    small_of: dict[str, list[FileBounds]] = {}
+    for f in small:
+        if f.partition in by_partition:
+            small_of.setdefault(f.partition or "", []).append(f)
+    for partition, files in small_of.items():
+        beside += _adjacent(by_partition[partition], files)
+    found: list[FileBounds] = []
+    for f in sorted(beside, key=lambda f: (f.size, f.path)):
+        if f.size > left:
+            break
+        found.append(f)
+        left -= f.size
+    return tuple(found)
+
+
+def _adjacent(rewritten: Sequence[FileBounds], small: Sequence[FileBounds]) -> list[FileBounds]:
+    """The small files directly before or after a rewritten file, in the order of lower bounds."""
+    ranked = sorted(
+        [(f.lower or "", True, f) for f in rewritten] + [(f.lower or "", False, f) for f in small], key=_rank
+    )
+    found: list[FileBounds] = []
+    for at, (_, is_rewritten, f) in enumerate(ranked):
+        if is_rewritten:
+            continue
+        before = ranked[at - 1][1] if at else False
+        after = ranked[at + 1][1] if at + 1 < len(ranked) else False
+        if before or after:
+            found.append(f)
+    return found
+
+
+def _rank(entry: tuple[str, bool, FileBounds]) -> tuple[str, bool, str]:
+    lower, is_rewritten, file = entry
+    return lower, is_rewritten, file.path
+
 
 WINDOW_CLOSED: Final = "WindowClosed"
 MAX_RUN_SECONDS: Final = "MaxRunSeconds"
@@ -178,3 +466,123 @@ def out_of_time(spec: VacuumSpec, elapsed: timedelta, now: datetime) -> str:
     if spec.max_seconds is not None and elapsed >= timedelta(seconds=spec.max_seconds):
         return MAX_RUN_SECONDS
     return ""
+
+
+# The format version since which rows have ids.
+ROW_IDS_SINCE: Final = 3
+_FORMAT_VERSIONS: Final = (1, 2, 3)
+_FORMAT: Final = "write.format.default"
+_PARQUET: Final = "parquet"
+_ENCRYPTED: Final = "encryption.key-id"
+_BLOOM_FILTER_OF: Final = "write.parquet.bloom-filter-enabled.column."
+
+
+@dataclass(frozen=True)
+class TableTraits:
+    """What decides about all files of a table."""
+
+    format_version: int
+    # Id of the current partition spec.
+    spec_id: int
+    # Names of the columns.
+    columns: Collection[str]
+    properties: Mapping[str, str]
+    # Ids of its sort orders, old ones included, that begin with the batch column.
+    batch_orders: Collection[int]
+
+    @property
+    def are_files_filterable(self) -> bool:
+        plain = self.properties.get(_FORMAT, _PARQUET) == _PARQUET and _ENCRYPTED not in self.properties
+        readable = self.format_version in _FORMAT_VERSIONS and not any(n in self.columns for n in ROW_ID_COLUMNS)
+        return plain and readable and not has_bloom_filters(self.properties)
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A file that might be purged one by one."""
+
+    bounds: FileBounds
+    # As Iceberg writes it.
+    format_name: str
+    spec_id: int
+    # Rows that it loses; None: unknown.
+    loses: int | None
+    # Row groups of the file; 0: unknown.
+    groups: int = 0
+    # Id of the sort order that its writer has named; None: none.
+    sort_order_id: int | None = None
+
+
+def has_bloom_filters(properties: Mapping[str, str]) -> bool:
+    """Whether new files of a table have Bloom filters. Arrow does not write them as the table asks for."""
+    return any(k.startswith(_BLOOM_FILTER_OF) and v.lower() == "true" for k, v in properties.items())
+
+
+def one_by_one(table: TableTraits, files: Collection[Candidate], target: int) -> list[Candidate]:
+    """Those of the files to rewrite that stay large when they are purged one by one.
+
+    Sorted files that overlap are left: they are sorted together, so that the next vacuum finds fewer suspects. Unsorted files
+    have no order that could be restored.
+
+    Args:
+        target: The target size of data files, in bytes.
+    """
+    if not table.are_files_filterable:
+        return []
+    fitting = [f for f in files if _fits(table, f, target)]
+    unsorted = {f.bounds.path for f in fitting if not is_sorted(table, f)}
+    apart_ = apart(f.bounds for f in files if f.bounds.path not in unsorted)
+    return [f for f in fitting if f.bounds.path in unsorted or f.bounds.path in apart_]
+
+
+def is_sorted(table: TableTraits, file: Candidate) -> bool:
+    """Whether the writer of a file says that its rows are in the order of batches."""
+    return file.sort_order_id in table.batch_orders
+
+
+def _fits(table: TableTraits, file: Candidate, target: int) -> bool:
+    plain = file.format_name.lower() == _PARQUET and not file.bounds.deletes and file.spec_id == table.spec_id
+    return plain and file.loses is not None and stays_large(file.bounds, file.loses, target)
+
+
+@dataclass(frozen=True)
+class ExpectedBytes:
+    """What becomes of the bytes of files to rewrite. The rest is in files without deleted rows, which stay."""
+
+    # In row groups without deleted rows, which are copied.
+    copied: int = 0
+    # In other row groups, and in files that Spark rewrites.
+    encoded: int = 0
+
+
+def expected_bytes(
+    estimate: Estimate, files: Iterable[Candidate], filtered: Collection[Candidate] = ()
+) -> ExpectedBytes:
+    """Estimate how many bytes are copied and encoded.
+
+    A file that is purged one by one counts as in the order of batches if its batches do not overlap with those of others. The
+    estimate takes the row groups of such a file to be equally large, and counts each deleted batch as if it shared its row groups
+    with no other one. So rather too many bytes are encoded.
+
+    Args:
+        estimate: Of all these files.
+        filtered: Those that are purged one by one.
+    """
+    files = list(files)
+    in_order = {f.bounds.path for f in filtered} & apart(f.bounds for f in files)
+    copied = encoded = 0.0
+    for f in files:
+        rewritten = 1.0 if f.bounds.deletes else 1.0 - estimate.none_in(f.bounds)
+        share = rewritten
+        if f.bounds.path in in_order and f.groups > 1:
+            share = min(rewritten, _touched(estimate, f) / f.groups)
+        encoded += f.bounds.size * share
+        copied += f.bounds.size * (rewritten - share)
+    return ExpectedBytes(round(copied), round(encoded))
+
+
+def _touched(estimate: Estimate, file: Candidate) -> float:
+    """The expected number of row groups with deleted rows, if no two batches share one. A batch of n rows that begins anywhere
+    is in 1 + (n - 1) / r row groups of r rows, on average."""
+    batches, rows = estimate.batches_in(file.bounds), estimate.rows_in(file.bounds)
+    return batches + max(0.0, rows - batches) * file.groups / max(1, file.bounds.records)

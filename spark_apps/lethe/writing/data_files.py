@@ -1,24 +1,197 @@
-"""Writes the rows of partitions as data files: rows in order, files of about the target size. I/O."""
+"""Writes the rows of partitions as data files: rows in order, files of about the target size. I/O.
+
+Dictionaries of nothing but the values of their rows. Pure: Arrow in, Arrow out.
+
+Arrow writes a dictionary as it is, also the values that no row has.
+
+Puts rows into the table's sort order. Pure.
+
+Finds the partitions of rows. Pure: Arrow in, Arrow out.
+
+The transforms are those of `pyiceberg-core`, which computes whole columns.
+"""
 
 import json
 import uuid
-from collections.abc import Callable, Iterable, Iterator
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any, Final
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from pyiceberg.conversions import to_json
 from pyiceberg.io import load_file_io
 from pyiceberg.table.locations import load_location_provider
+from pyiceberg.transforms import VoidTransform
+from pyiceberg.typedef import Record
 
+from lethe.files.bounds import partition_text_of_json
 from lethe.guards.properties import without_location_providers
 from lethe.ingest.exact_values import writable
 from lethe.ingest.registrable import by_field_id, columns_of, data_file_document
-from lethe.writing.dictionaries import without_unused
-from lethe.writing.layout import GROUP_BYTES, TableLayout, float_columns, parquet_options, row_group_bytes
-from lethe.writing.order import in_order
-from lethe.writing.partitions import Partition, partitions_of, split
+from lethe.writing.layout import GROUP_BYTES, SortKey, TableLayout, float_columns, parquet_options, row_group_bytes
+
+
+def without_unused(rows: pa.Table) -> pa.Table:
+    """The rows, with dictionaries of nothing but their own values: a value of other rows must not be in a file."""
+    rows = rows.unify_dictionaries().combine_chunks()
+    for at, field in enumerate(rows.schema):
+        if pa.types.is_dictionary(field.type):
+            rows = rows.set_column(at, field, _without_unused(rows.column(at)))
+    return rows
+
+
+def _without_unused(column: pa.ChunkedArray) -> Any:
+    encoded = column.combine_chunks()
+    if isinstance(encoded, pa.ChunkedArray):  # no rows
+        return column
+    values, indices = encoded.dictionary, encoded.indices
+    known = indices.drop_null().to_numpy()
+    used = np.zeros(len(values), np.bool_)
+    used[known] = True
+    if used.all():
+        return column
+    moved = pa.array(np.cumsum(used, dtype=np.int32) - np.int32(1))
+    kept = pa.DictionaryArray.from_arrays(moved.take(indices), values.filter(pa.array(used)))
+    return kept.cast(column.type)
+
+
+def in_order(rows: pa.Table, keys: Sequence[SortKey]) -> pa.Table:
+    """The rows in this order; rows that are in it already are not moved. Equal rows stay in their order."""
+    if not keys or rows.num_rows < 2:
+        return rows
+    ranks = [_ranks(rows.column(key.name), key) for key in keys]
+    if _is_sorted(ranks):
+        return rows
+    return rows.take(pa.array(np.lexsort(ranks[::-1])))
+
+
+def _ranks(column: pa.ChunkedArray, key: SortKey) -> "np.ndarray[Any, np.dtype[np.int64]]":
+    """Integers in the order of the values."""
+    encoded = column if pa.types.is_dictionary(column.type) else column.dictionary_encode()
+    encoded = encoded.unify_dictionaries().combine_chunks()
+    count = len(encoded.dictionary)
+    sorting = pc.sort_indices(encoded.dictionary).to_numpy()
+    rank_of = np.empty(count + 1, np.int64)
+    rank_of[sorting] = np.arange(count)
+    if key.is_descending:
+        rank_of = -rank_of
+    rank_of[count] = -count - 1 if key.nulls_first else count + 1
+    return rank_of[encoded.indices.fill_null(count).to_numpy(zero_copy_only=False)]
+
+
+def _is_sorted(ranks: Sequence["np.ndarray[Any, np.dtype[np.int64]]"]) -> bool:
+    equal: Any = True
+    for values in ranks:
+        before, after = values[:-1], values[1:]
+        if bool(np.any(equal & (before > after))):
+            return False
+        equal = equal & (before == after)
+    return True
+
+
+@dataclass(frozen=True)
+class Partition:
+    """A partition of a table."""
+
+    # Iceberg's physical values, in the order of the spec's fields: a day is the number of days since 1970.
+    values: tuple[Any, ...]
+
+    @property
+    def hash(self) -> int:
+        """A number that is the same in each process."""
+        return zlib.crc32(repr(self.values).encode())
+
+    def path(self, layout: TableLayout) -> str:
+        """The folder of its files, relative to the table's data."""
+        return layout.target.spec.partition_to_path(Record(*self.values), layout.target.schema)
+
+    def json(self, layout: TableLayout) -> list[Any]:
+        """Iceberg's JSON of the values."""
+        values = zip(layout.partition_types, self.values, strict=True)
+        return [None if v is None else to_json(t, v) for t, v in values]  # type: ignore[arg-type]
+
+    def text(self, layout: TableLayout) -> str | None:
+        """The text by which the ledger knows it (`lethe.files.bounds`); None: it has none."""
+        types = [str(t) for t in layout.partition_types]
+        return partition_text_of_json(layout.target.spec.spec_id, types, self.json(layout))
+
+
+@dataclass(frozen=True)
+class PartitionedRows:
+    """Which partition each row is in."""
+
+    partitions: Sequence[Partition]
+    # Indices of `partitions`, one per row. None: all rows are in the first one.
+    index: "np.ndarray[Any, np.dtype[np.int64]] | None"
+
+
+def partitions_of(rows: pa.Table, layout: TableLayout) -> PartitionedRows:
+    """Find the partition of each row. There must be rows."""
+    index: np.ndarray[Any, np.dtype[np.int64]] | None = None
+    values: list[tuple[Any, ...]] = [()]
+    for one in layout.target.spec.fields:
+        if isinstance(one.transform, VoidTransform):
+            values = [(*v, None) for v in values]
+            continue
+        name, kind = layout.target.name(one.source_id), layout.target.schema.find_type(one.source_id)
+        column = rows.column(name)
+        if pa.types.is_dictionary(column.type):
+            column = column.cast(column.type.value_type)
+        of_rows = _physical(one.transform.pyarrow_transform(kind)(column.combine_chunks()))
+        encoded = of_rows.dictionary_encode(null_encoding="encode")
+        texts = encoded.dictionary.to_pylist()
+        if len(texts) == 1:
+            values = [(*v, texts[0]) for v in values]
+            continue
+        codes = encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
+        if index is None:
+            index, values = codes, [(*values[0], t) for t in texts]
+            continue
+        pairs, index = np.unique(index * len(texts) + codes, return_inverse=True)
+        values = [(*values[pair // len(texts)], texts[pair % len(texts)]) for pair in pairs]
+    return PartitionedRows([Partition(v) for v in values], index)
+
+
+def batches_of(ids: pa.ChunkedArray, rows: PartitionedRows) -> dict[str, set[int]]:
+    """Which partitions the rows of each batch are in.
+
+    Args:
+        ids: The batch of each row, as a dictionary (`lethe.ingest.schema_fit.BATCH_IDS`).
+    Returns: indices of `rows.partitions`, by batch id.
+    """
+    encoded = ids.unify_dictionaries().combine_chunks()
+    names, codes = encoded.dictionary.to_pylist(), encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
+    count = len(rows.partitions)
+    found: dict[str, set[int]] = {}
+    for pair in np.unique(codes if rows.index is None else codes * count + rows.index).tolist():
+        code, partition = (pair, 0) if rows.index is None else divmod(pair, count)
+        found.setdefault(names[code], set()).add(partition)
+    return found
+
+
+def _physical(values: pa.Array) -> pa.Array:
+    """Values as integers where Iceberg's are."""
+    if isinstance(values, pa.ChunkedArray):
+        values = values.combine_chunks()
+    if pa.types.is_date32(values.type):
+        return values.cast(pa.int32())
+    if pa.types.is_timestamp(values.type):
+        return values.cast(pa.int64())
+    return values
+
+
+def split(rows: pa.Table, index: "np.ndarray[Any, np.dtype[np.int64]]", count: int) -> list[pa.Table]:
+    """The rows of each index from 0 to `count` - 1, in their order."""
+    order = np.argsort(index.astype(np.uint16) if count <= 1 << 16 else index, kind="stable")
+    ends = np.cumsum(np.bincount(index, minlength=count))
+    moved = rows if bool(np.all(order[:-1] < order[1:])) else rows.take(pa.array(order))
+    return [moved.slice(end - size, size) for end, size in zip(ends, np.diff(ends, prepend=0), strict=True)]
+
 
 # Bytes in a file for each byte in memory, until the first row group of a file shows it.
 _FIRST_RATIO: Final = 0.25

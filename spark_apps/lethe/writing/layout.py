@@ -32,10 +32,10 @@ from pyiceberg.types import (
     TimestamptzType,
 )
 
-from lethe.ingest.fitting import BATCH_IDS
 from lethe.ingest.parquet_types import FIELD_ID
 from lethe.ingest.registrable import Target
-from lethe.vacuum.one_by_one import has_bloom_filters
+from lethe.ingest.schema_fit import BATCH_IDS
+from lethe.vacuum.plan import has_bloom_filters
 
 # The rows of a row group have at most so many bytes in memory before they are encoded.
 GROUP_BYTES: Final = 128 * 1024**2

@@ -18,21 +18,20 @@ from typing import Any, Final, assert_never
 
 from lethe import tracing
 from lethe.base.errors import EXIT_DONE, EXIT_INPUT, EXIT_TRANSIENT
-from lethe.contract.result import Phase, RunResult
+from lethe.contract.result import Phase, RunResult, log_fields, span_attributes
 from lethe.contract.run import RunKind, RunSpec
-from lethe.contract.run_fields import log_fields, span_attributes
 from lethe.guards.boundary import require_run_within
 from lethe.iceberg import catalogs
 from lethe.logs import process_is_about
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
-from lethe_spark.apps.scaling import RunSession
-from lethe_spark.run import arguments, progress, result
+from lethe_spark.apps.session import RunSession
+from lethe_spark.run import arguments, progress
+from lethe_spark.run import progress as result
 from lethe_spark.run.context import Cancelled, RunContext, crash_point
-from lethe_spark.run.core_dumps import forbid_core_dumps
 from lethe_spark.run.foreign_errors import understood
-from lethe_spark.run.redact import RedactingFormatter, log_to_stderr, secrets_of
+from lethe_spark.run.redact import RedactingFormatter, forbid_core_dumps, log_to_stderr, secrets_of
 
 log = logging.getLogger("lethe_spark")
 

@@ -22,8 +22,7 @@ from typing import Final, TextIO
 
 from lethe import tracing
 from lethe.base.errors import EXIT_TRANSIENT, LetheError
-from lethe.contract.run_fields import log_fields
-from lethe.contract.run_log import BEGINNING
+from lethe.contract.result import BEGINNING, log_fields
 from lethe.logs import process_is_about
 from pyspark.sql import SparkSession
 
@@ -31,12 +30,11 @@ from lethe_spark.apps import app
 from lethe_spark.apps.session import started_session
 from lethe_spark.jvm.gateway import heap_after_collection, is_jvm_alive
 from lethe_spark.jvm.scan_tasks import forget_staged
-from lethe_spark.run import arguments, result
-from lethe_spark.run.core_dumps import forbid_core_dumps
+from lethe_spark.run import arguments, progress
 from lethe_spark.run.foreign_errors import understood
 from lethe_spark.run.handover import ANSWERS, Handover, SessionAnswer
 from lethe_spark.run.launching import QUICK_START, with_java_options
-from lethe_spark.run.redact import RedactingFormatter, log_to_stderr
+from lethe_spark.run.redact import RedactingFormatter, forbid_core_dumps, log_to_stderr
 
 log = logging.getLogger("lethe_spark.apps.warm_session")  # not __name__, which is __main__ here
 
@@ -145,7 +143,7 @@ def _end_with_jvm(base: SparkSession) -> None:
 
 def _refused(handover: Handover, error: LetheError, environ: Mapping[str, str]) -> bool:
     """Deliver the result of a run whose document cannot be read. Returns: whether it was delivered."""
-    return result.deliver(result.failed(handover, error), environ)
+    return progress.deliver(progress.failed(handover, error), environ)
 
 
 @contextmanager

@@ -14,17 +14,15 @@ from lethe.base.errors import ConflictError, InputError, TransientError
 from lethe.contract.result import RequestResult, RestatementGroupResult, RunOutcome
 from lethe.contract.run import RestatementRequest, RunSpec
 from lethe.files.native_deletes import with_purged
-from lethe.ledger.ledger import Delta, Ledger
+from lethe.ledger.ledger import Delta, Ledger, get_many
 from lethe.ledger.lineage import shown_again_since
-from lethe.ledger.parts import get_many
 from lethe.restatement.group import GroupFindings, GroupPlan, plan_group, set_aside
 from lethe.restatement.plan import ErasedRows, PlanScope, ReplacementRows
 from lethe.restatement.record import recalled
 
-from lethe_spark.commit.ledger_commit import Attempts, Committed, Intent, NothingToCommit, commit_on_ledger
+from lethe_spark.commit.ledger_commit import Attempts, Committed, Intent, NothingToCommit, commit_on_ledger, discard
 from lethe_spark.commit.native_deletes import CannotLift, Lifts, Masker, Masks
 from lethe_spark.commit.table_state import Base, observe_base
-from lethe_spark.commit.unpublished import discard
 from lethe_spark.jvm.commit import Append, Change, LedgerOnly, Overwrite, RowDelta
 from lethe_spark.jvm.data_files import DataFile
 from lethe_spark.jvm.deletes import DeleteChanges

@@ -1,33 +1,181 @@
 """Change a table: plan on its newest ledger, write the next ledger, compare-and-set; plan again after a lost race.
 
 I/O. Each commit, of a run or of a user's Spark job, goes through `commit_on_ledger`.
+
+Notes of attempts of runs that write data files, stored beside the table. No erasure is verified while one may write. I/O.
+
+An attempt writes its note before it reads the ledger. If it does not see an erasure in the ledger, the erasure was committed
+later, so its verification finds the note. Only the attempt itself removes its note, or a later one that knows of its end.
+
+Update the table of batches after a commit of a run or of a user's Spark job. I/O; see `lethe.batches_table`.
+
+Delete data files that this process wrote and did not publish. I/O.
 """
 
 import itertools
 import logging
 import time
-from collections.abc import Callable, Collection
+import uuid
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 from typing import Final, Generic, TypeVar
 
-from lethe import tracing
+from lethe import batches_table as tracking
+from lethe import ledger_store, tracing
 from lethe.base import names
-from lethe.base.errors import ConflictError, UnknownCommitState
+from lethe.base.errors import ConflictError, InputError, LetheError, UnknownCommitState
+from lethe.buffer.batch_rows import BatchRow
 from lethe.contract.result import Phase
 from lethe.contract.settings import NativeDeletes
+from lethe.erasure.progress import Writer, note_name
+from lethe.iceberg import catalogs
 from lethe.ledger.ledger import Delta
-from lethe.ledger.lineage import needed_carriers
-from lethe.ledger.summary import summary
+from lethe.ledger.lineage import needed_carriers, summary
 from lethe.ledger.tombstone import Tombstone
-from lethe.ledger_store import store as ledger_store
+from lethe.storage.object_store import open_store
+from lethe.vacuum.housekeeping import UNPUBLISHED_FOR
+from pyiceberg.catalog import Catalog
+from pyiceberg.io import FileIO, load_file_io
 
 from lethe_spark.commit.table_state import Base, observe_base
-from lethe_spark.jvm.backoff import ATTEMPTS, wait_before
 from lethe_spark.jvm.commit import Change, commit
-from lethe_spark.jvm.table import IcebergTable
-from lethe_spark.run.context import Committer
+from lethe_spark.jvm.data_files import DataFile
+from lethe_spark.jvm.errors import ATTEMPTS, wait_before
+from lethe_spark.jvm.metadata import remove_files
+from lethe_spark.jvm.table import IcebergTable, run_folder
+from lethe_spark.run.context import Committer, Run, table_properties
 
 log = logging.getLogger(__name__)
+# A note says where a run that died may have left files.
+_KEPT_FOR: Final = timedelta(days=30) + UNPUBLISHED_FOR
+
+
+@contextmanager
+def noted_run(context: Run, table: IcebergTable, batch_ids: Iterable[str] | None) -> Iterator[None]:
+    """As `noted`, for a run with a `run.json`."""
+    with noted(context, table, batch_ids, context.spec.attempt, context.spec.ended_attempts):
+        yield
+
+
+@contextmanager
+def noted(
+    context: Committer,
+    table: IcebergTable,
+    batch_ids: Iterable[str] | None,
+    attempt: int = 0,
+    ended: Collection[int] = (),
+) -> Iterator[None]:
+    """Keep a note while an attempt of a run writes. The note stays if the process dies, or if its tasks may still be running.
+
+    Args:
+        batch_ids: The batches that the run may add from the buffer. None: it reads the table and writes rows of it.
+        attempt: The number of the attempt; 0: attempts are not numbered.
+        ended: The numbers of the attempts of this run whose processes are known to have ended. Their notes are removed too.
+    Raises: the errors of the storage and of the body.
+    """
+    table.refresh()
+    folder = run_folder(table, context.run_id)
+    ids = None if batch_ids is None else frozenset(batch_ids)
+    writer = Writer(context.run_id, folder, table.last_sequence_number, ids, attempt)
+    properties = table_properties(context)
+    uri = f"{_folder(table)}/{note_name(context.run_id, attempt, uuid.uuid4().hex[:8])}"
+    io = load_file_io(properties, uri)
+    with io.new_output(uri).create(overwrite=True) as stream:
+        stream.write(writer.to_json())
+    try:
+        yield
+    except InputError:  # its files were deleted, and none of its tasks is running
+        _forget(io, uri)
+        raise
+    _forget(io, uri)
+    if ended:
+        for earlier, _, path in writers_of(table, io, properties):
+            if earlier.run == context.run_id and earlier.attempt in ended:
+                _forget(io, path)
+
+
+def writers_of(table: IcebergTable, io: FileIO, properties: Mapping[str, str]) -> list[tuple[Writer, datetime, str]]:
+    """The attempts with a note, the time of the note, and its path. Raises: the errors of the storage."""
+    found: list[tuple[Writer, datetime, str]] = []
+    folder = _folder(table)
+    for o in open_store(folder, properties).list(folder):
+        name = o.key.rpartition("/")[2]
+        if not name.endswith(names.WRITER_SUFFIX):
+            continue
+        try:
+            with io.new_input(o.key).open() as stream:
+                content = bytes(stream.read())
+        except FileNotFoundError:  # the run ended in the meantime
+            continue
+        found.append((Writer.of_json(content, name), o.modified, o.key))
+    return found
+
+
+def forget_old(io: FileIO, writers: Iterable[tuple[Writer, datetime, str]], now: datetime) -> None:
+    """Remove notes that are so old that no files of their runs can remain."""
+    for _, at, uri in writers:
+        if at + _KEPT_FOR < now:
+            _forget(io, uri)
+
+
+def _folder(table: IcebergTable) -> str:
+    return f"{table.location}/{names.RUNS_FOLDER}"
+
+
+def _forget(io: FileIO, uri: str) -> None:
+    try:
+        io.delete(uri)
+    except Exception as e:  # then it counts as the note of a run that died
+        log.warning("could not delete the note of a run: %s: %s", uri, type(e).__name__)
+
+
+# How long an open catalog is used again: opening one costs requests, but what its server said when it was opened may change.
+# The credentials for files are not part of it. The catalog vends them with each table that is loaded.
+OPEN_SECONDS: Final = 60.0
+# By name: the properties in the configuration, when the catalog was opened by time.monotonic(), and the catalog.
+_open: Final[dict[str, tuple[dict[str, str], float, Catalog]]] = {}
+
+
+def keep_up(context: Committer, table: IcebergTable, *, create: bool, waiting: Sequence[BatchRow] | None = None) -> str:
+    """Update the table of batches. Never raises: the commit is done, and the next update includes it.
+
+    Args:
+        create: Create the table of batches if it does not exist.
+        waiting: The batches in the buffer. None: unknown.
+    Returns: why the update failed; empty if it succeeded, or the table of batches does not exist.
+    """
+    try:
+        done = tracking.bring_up_to_date(
+            _catalog(table.catalog),
+            table.name,
+            context.batch_column,
+            tracking.TrackingUpdate(create, waiting),
+            context.step,
+        )
+    except Exception as e:
+        _open.pop(table.catalog, None)  # its connection or its token may be the reason
+        log.warning("%s was not updated; the next run updates it: %s", tracking.name_of(table.full_name), safe_text(e))
+        return safe_text(e)
+    if done is not None and done.snapshot_id is not None:
+        log.info("%s shows version %d of the ledger", done.name, done.shown.version)
+    return ""
+
+
+def _catalog(name: str) -> Catalog:
+    """Open a catalog, or use one that was opened a moment ago. Raises: as `catalogs.load`."""
+    properties, now = catalogs.properties(name), time.monotonic()
+    kept = _open.get(name)
+    if kept is None or kept[0] != properties or now - kept[1] >= OPEN_SECONDS:
+        _open[name] = kept = (properties, now, catalogs.load(name))
+    return kept[2]
+
+
+def safe_text(error: Exception) -> str:
+    """The text of a LetheError. Of other errors only the type, because their text may contain a secret."""
+    return str(error) if isinstance(error, LetheError) else type(error).__name__
+
 
 # A run does not give up before this, in seconds, while other writers change the table. Beside a writer that commits every second,
 # most attempts fail, and twelve of them take only seconds.
@@ -148,3 +296,21 @@ def _try_once(context: Committer, table: IcebergTable, base: Base, wanted: Inten
         tracing.describe({"lethe.snapshot.id": snapshot_id})
     context.step("after-commit")
     return snapshot_id
+
+
+def discard(table: IcebergTable, files: Iterable[DataFile | str], attempts: Attempts) -> None:
+    """Delete files, given by path or as data files, that certainly no snapshot names or will name.
+
+    The caller must pass only files that this process wrote, did not stage, and tried to commit only in attempts that were
+    refused. After an attempt in doubt the files stay, because it may still succeed. A vacuum removes them later as orphan files.
+    """
+    paths = [f if isinstance(f, str) else f.path for f in files]
+    if not paths:
+        return
+    if attempts.in_doubt:
+        log.warning("%d files were not deleted, because it is unknown whether their commit succeeded", len(paths))
+        return
+    try:
+        remove_files(table, paths)
+    except LetheError as e:
+        log.warning("%d unpublished files could not be deleted: %s", len(paths), e)

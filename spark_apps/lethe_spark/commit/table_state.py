@@ -1,32 +1,85 @@
-"""Read a table and its ledger at one snapshot. I/O: reads."""
+"""Read a table and its ledger at one snapshot. I/O: reads.
+
+The metadata file that the JVM holds of a table, as PyIceberg reads it. I/O: reads.
+
+A metadata file never changes, so the newest one is read once per handle, however many steps of a run look at it.
+`lethe.iceberg.metadata_file` parses only the snapshots that are new in it.
+
+Check that a table is one that the runs of a Dataset can work on. I/O: reads its metadata.
+"""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import cached_property
+from typing import Final
+from weakref import WeakKeyDictionary
 
+from lethe import ledger_store
 from lethe.base import names
 from lethe.base.errors import InputError, LedgerError, TableError
-from lethe.files.bounds import FileBounds
-from lethe.files.partitions import Partitioned, partitions_of_batches, spec_of, widened
-from lethe.files.rearm import AddedFiles, rearmed
-from lethe.iceberg.facts import TableFacts, column_dropped, data_files, files_added_after, files_added_by
-from lethe.ledger.ledger import BatchEntry, Delta, Ledger
+from lethe.files.bounds import FileBounds, Partitioned, partitions_of_batches, spec_of, widened
+from lethe.files.native_deletes import AddedFiles, rearmed
+from lethe.guards.boundary import require_table_within
+from lethe.iceberg import metadata_file
+from lethe.iceberg.facts import TableFacts, column_dropped, data_files, files_added_after, files_added_by, observe
+from lethe.ledger.ledger import BatchEntry, Delta, Ledger, get_many
 from lethe.ledger.lineage import is_gapless, is_rolled_back, knows_files_up_to
 from lethe.ledger.overlay import Folding
-from lethe.ledger.parts import get_many
-from lethe.ledger_store import store as ledger_store
-from lethe.search.held_ids import held_ids
-from lethe.search.live_suspects import Head, head_of
-from lethe.search.picked import picked_batches
-from lethe.uri import as_file_uri
+from lethe.search.candidates import Head, head_of, held_ids
+from lethe.search.strays import picked_batches
+from lethe.uri import as_file_uri, overlap
 from pyiceberg.manifest import ManifestFile
 from pyiceberg.table import StaticTable
 
-from lethe_spark.commit.parsed_metadata import facts_of, static_table
-from lethe_spark.jvm.ancestry import Expectation
+from lethe_spark.jvm.commit import Expectation
 from lethe_spark.jvm.table import IcebergTable
-from lethe_spark.run.context import Committer, table_properties
+from lethe_spark.run.context import Committer, Run, table_properties
+
+
+@dataclass(frozen=True)
+class ParsedMetadata:
+    """One version of a table's metadata, and what was found in it."""
+
+    static: StaticTable
+    version: metadata_file.Version
+    # When this version was written, in milliseconds since 1970. A catalog on folders counts the names of its files, so a table
+    # that was dropped and created again has the same names.
+    updated_ms: int
+    # By the name of the batch column, and the name of the table in messages.
+    facts: dict[tuple[str, str], TableFacts] = field(default_factory=dict)
+
+
+_newest: Final[WeakKeyDictionary[IcebergTable, ParsedMetadata]] = WeakKeyDictionary()
+
+
+def static_table(table: IcebergTable, properties: Mapping[str, str]) -> StaticTable:
+    """PyIceberg's view of the metadata that the JVM holds.
+
+    Args:
+        properties: PyIceberg's properties of the catalog, with the credentials for this table.
+    """
+    return _parsed(table, properties).static
+
+
+def facts_of(table: IcebergTable, properties: Mapping[str, str], batch_column: str, name: str) -> TableFacts:
+    """What `lethe.iceberg.facts.observe` finds in that metadata. Raises: InputError, as `observe` does."""
+    parsed = _parsed(table, properties)
+    key = (batch_column, name)
+    if key not in parsed.facts:
+        parsed.facts[key] = observe(parsed.static, batch_column, name, parsed.version.snapshot_of)
+    return parsed.facts[key]
+
+
+def _parsed(table: IcebergTable, properties: Mapping[str, str]) -> ParsedMetadata:
+    current = table.java.operations().current()
+    updated_ms, location = int(current.lastUpdatedMillis()), str(current.metadataFileLocation())
+    location = as_file_uri(location)  # Java writes local paths as `file:/x`, which PyIceberg would not open
+    known = _newest.get(table)
+    if known is None or (known.static.metadata_location, known.updated_ms) != (location, updated_ms):
+        known = ParsedMetadata(*metadata_file.read(location, properties), updated_ms)
+        _newest[table] = known
+    return known
 
 
 @dataclass(frozen=True)
@@ -128,7 +181,10 @@ class Base:
         return {**mine, **widened(mine, others)}
 
     def rearmed(self, delta: Delta) -> Delta:
-        """The change, extended for the files of snapshots without a ledger: see `lethe.files.rearm`, `lethe.search.picked`."""
+        """The change, extended for the files of snapshots without a ledger.
+
+        See `lethe.files.native_deletes` and `lethe.search.strays`.
+        """
         now, found, head_id = datetime.now(UTC), self.loaded.resolution, self.facts.head_id
         delta = self._with_brought_back(delta)
         if is_gapless(self.facts.snapshots, found):
@@ -255,3 +311,44 @@ def no_batch_column(context: Committer, columns: tuple[str, ...]) -> InputError:
         f"{context.table_name} has no column {context.batch_column} (spec.batchColumn); its columns are "
         f"{', '.join(columns)}. Add a string column of that name, or correct spec.batchColumn.",
     )
+
+
+def check_and_observe(context: Run, table: IcebergTable) -> TableFacts:
+    """Check that the run may work on the table, prepared or not. Returns the facts of the table.
+
+    Raises: InputError: TableHoldsBatches, TableClaimed, BatchColumnMissing, BatchColumnDropped, BatchColumnType,
+        BufferOverlapsTable, FormatVersionTooOld, OutsideBoundary. TableError (TableReplaced).
+    """
+    require_table_within(context.spec, table.location, table.properties)
+    refuse_batches(table)
+    check_table(context, table.uuid)
+    check_claim(context, table.properties.get(names.CLAIM))
+    if table.field_id(context.spec.batch_column) is None and names.BATCH_COLUMN not in table.properties:
+        raise no_batch_column(context, table.schema_names)
+    if overlap(context.spec.buffer.uri, table.location):
+        raise InputError(
+            "BufferOverlapsTable",
+            f"the buffer {context.spec.buffer.uri} and the table's location {table.location} overlap. A clean-up of "
+            "one would delete the other. Set spec.buffer.uri to another location.",
+        )
+    facts = facts_of(table, table_properties(context), context.batch_column, context.table_name)
+    if facts.batch_field_id is None:
+        # Checked before preparing, which would make a new column of the old name the batch column.
+        raise column_dropped(facts, "the table")
+    if facts.format_version < 2:
+        raise InputError(
+            "FormatVersionTooOld",
+            f"{context.table_name} has Iceberg format version 1, which does not number its commits. Set the table property "
+            "format-version to 2.",
+        )
+    return facts
+
+
+def has_recorded_start(facts: TableFacts) -> bool:
+    """Whether the table records where its ledgers begin. Rows from before are readable, also after their snapshots expired."""
+    return facts.ledger_since is not None or any(s.ledger for s in facts.snapshots.values())
+
+
+def is_settled(context: Run, facts: TableFacts) -> bool:
+    """Whether the Dataset has claimed the table and it is prepared, so that a run need not change its properties."""
+    return facts.claim == context.claim and facts.prepared and has_recorded_start(facts)

@@ -10,9 +10,8 @@ from lethe.decoder.process import prepare
 
 from lethe_spark.committer.serve import BROKEN, CommitterProcess, ServeSettings, end
 from lethe_spark.jvm.standalone_jvm import HEAP, SmallJvm
-from lethe_spark.run.core_dumps import forbid_core_dumps
 from lethe_spark.run.launching import launch_confs
-from lethe_spark.run.redact import log_to_stderr
+from lethe_spark.run.redact import forbid_core_dumps, log_to_stderr
 
 log = logging.getLogger(__name__)
 
@@ -28,7 +27,7 @@ def main() -> None:
         end(e.message, EXIT_INPUT)
         return
     try:
-        prepare("lethe.ingest.footers")
+        prepare("lethe.ingest.registrable")
         jvm = SmallJvm.start(launch_confs({}, os.environ), os.environ.get("LETHE_COMMITTER_HEAP") or HEAP)
         CommitterProcess(settings, jvm, formatter).run()
     except Exception as e:

@@ -18,15 +18,10 @@ from typing import Final
 from lethe import tracing
 from lethe.base.errors import InputError
 
-from lethe_spark.committer.heartbeat import CommitterHealth, Heartbeat
-from lethe_spark.committer.metrics import CommitterMetrics
-from lethe_spark.committer.reports import Reporting
-from lethe_spark.committer.tables import OpenTables
-from lethe_spark.committer.work import Aftermath, Worker
+from lethe_spark.committer.reports import CommitterHealth, CommitterMetrics, Heartbeat, Reporting
+from lethe_spark.committer.work import Aftermath, OpenTables, Worker
 from lethe_spark.jvm.standalone_jvm import SmallJvm
-from lethe_spark.mailbox.entries import Mailbox, Post, Upkeep
-from lethe_spark.mailbox.metrics import metrics_port
-from lethe_spark.mailbox.watching import Watching
+from lethe_spark.mailbox import Mailbox, Post, Upkeep, Watching, metrics_port
 from lethe_spark.run.context import Cancelled
 from lethe_spark.run.kube import Api
 from lethe_spark.run.redact import RedactingFormatter

@@ -2,45 +2,266 @@
 
 The order matters: the key is removed after the result was delivered. If the process dies in between, the next one repeats the
 run and finds in the ledger that it is done.
+
+Which runs the committer can carry out. Pure.
+
+Open the tables of runs, through catalogs that stay open, and check them before a run changes anything. I/O.
+
+Carry out a consolidation of mode Register whose set of files is small, with the code of a Job. I/O.
+
+The process also serves other runs, so everything that grows with the buffer, the table or the files has a limit here. With four
+runs at a time, the limits keep the process and its JVM within their memory. Above a limit, a Job carries out the run.
 """
 
 import logging
 import threading
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field, replace
+from functools import partial
 from time import monotonic
 from typing import Final, assert_never
 
 from lethe import tracing
-from lethe.base.errors import LetheError
+from lethe.base.errors import InputError, LedgerError, LetheError, TableError, TransientError
 from lethe.buffer.batch_rows import BatchRow
-from lethe.contract.result import Phase, Progress, RunOutcome, RunResult
-from lethe.contract.run import MailboxEntry, RestatementRequest, RunKind, RunSpec
-from lethe.contract.run_fields import log_fields, span_attributes
-from lethe.contract.settings import NativeDeletes
+from lethe.buffer.promotion import FILES_AT_MOST, OBJECTS_AT_MOST
+from lethe.contract.result import (
+    ConsolidationResult,
+    Phase,
+    Progress,
+    RunOutcome,
+    RunResult,
+    log_fields,
+    span_attributes,
+)
+from lethe.contract.run import ConsolidationSpec, MailboxEntry, RestatementRequest, RunKind, RunSpec
+from lethe.contract.settings import ConsolidationMode, NativeDeletes
+from lethe.decoder.process import NoDecoder
 from lethe.files.native_deletes import plan_masking
 from lethe.guards.boundary import require_run_within
+from lethe.iceberg import catalogs
+from lethe.ingest.buffer_files import reading_failure
+from lethe.ingest.buffer_store import BufferAway, FileTask
+from lethe.ingest.registrable import FOOTER_TOO_LARGE, Footer, FooterReader
 from lethe.ledger.ledger import Delta
 from lethe.logs import about
-from lethe.search.held_ids import held_ids
+from lethe.search.candidates import held_ids
 from pydantic import ValidationError
 
 from lethe_spark.commit.group_commit import Erased, GroupCommit, Replacements, result_of
 from lethe_spark.commit.native_deletes import Lifts, Masks
-from lethe_spark.commit.table_state import Base
-from lethe_spark.committer.fitness import NeedsSpark, require_fit
-from lethe_spark.committer.registration import register_small_set
+from lethe_spark.commit.table_state import Base, check_and_observe, is_settled
 from lethe_spark.committer.reports import KEY as PROGRESS
 from lethe_spark.committer.reports import LoggedPhases, Reporting
-from lethe_spark.committer.tables import OpenTables
-from lethe_spark.jobs.finish.clean_up import finished
-from lethe_spark.jobs.finish.reanchor import anchored, reanchor
+from lethe_spark.jobs.clean_up import anchored, finished, reanchor
+from lethe_spark.jobs.consolidation.gather import WrittenBatches, claim_buffer
+from lethe_spark.jobs.consolidation.promote import promote, register
+from lethe_spark.jvm.standalone_jvm import JvmCatalog, SmallJvm
 from lethe_spark.jvm.table import IcebergTable
-from lethe_spark.mailbox.entries import Post
-from lethe_spark.run import arguments, result
+from lethe_spark.mailbox import Post
+from lethe_spark.run import arguments
+from lethe_spark.run import progress as result
 from lethe_spark.run.context import Cancelled, Reports, Run, crash_point
 from lethe_spark.run.foreign_errors import understood
 from lethe_spark.run.kube import Api, ApiError, StatusConfigMap
+from lethe_spark.run.redact import RedactingFormatter, secrets_of
+from lethe_spark.sql import rest_guard
+
+
+class NeedsSpark(TransientError):
+    """The run is not refused; it needs a Job."""
+
+    def __init__(self, why: str) -> None:
+        super().__init__("NeedsSpark", f"{why}. Nothing was changed. A Job carries out the run.")
+
+
+def require_fit(spec: RunSpec) -> None:
+    """Raises: NeedsSpark, for a run that writes data files, reads their rows, or registers many files."""
+    match spec.kind:
+        case RunKind.RESTATEMENT:
+            assert spec.restatement is not None
+            if spec.restatement.dry_run:
+                raise NeedsSpark("a dry run reads data files")
+            for request in spec.restatement.requests:
+                if request.replacement is not None or not request.operation.is_metadata_only:
+                    raise NeedsSpark(f"Restatement {request.name}: a {request.operation} writes data")
+                if request.rows is not None or request.batch_ids_uri:
+                    raise NeedsSpark(f"Restatement {request.name}: it needs more than metadata")
+        case RunKind.REANCHORING:
+            pass
+        case RunKind.CONSOLIDATION:
+            assert spec.consolidation is not None
+            _require_small_registration(spec.consolidation)
+        case RunKind.VACUUM | RunKind.ERASURE_CHECK:
+            raise NeedsSpark(f"a {spec.family} writes data")
+        case _:
+            assert_never(spec.kind)
+
+
+def _require_small_registration(spec: ConsolidationSpec) -> None:
+    if spec.mode is not ConsolidationMode.REGISTER:
+        raise NeedsSpark("a consolidation of mode Rewrite writes data")
+    if len(spec.batch_ids) > FILES_AT_MOST:
+        raise NeedsSpark(
+            f"the run has {len(spec.batch_ids)} batches, and the committer registers at most {FILES_AT_MOST} files"
+        )
+
+
+@dataclass
+class OpenTables:
+    """Opens tables by name. Safe to use from several threads."""
+
+    jvm: SmallJvm
+    formatter: RedactingFormatter
+    _opened: dict[str, tuple[Mapping[str, str], JvmCatalog]] = field(default_factory=dict)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def learn_secrets(self) -> None:
+        """Redact the current secrets of the configuration file from the log."""
+        found = [secrets_of(own) for own in catalogs.every().values()]
+        with self._lock:
+            self.formatter.secrets = self.formatter.secrets.union(*found)
+
+    def properties(self, name: str) -> dict[str, str]:
+        """PyIceberg's current properties of a catalog.
+
+        Raises: NeedsSpark, if the catalog is missing or cannot be opened here. A Job decides whether that is permanent.
+        """
+        try:
+            found = catalogs.properties(name)
+            if not catalogs.is_folder(found):
+                catalogs.spark_properties(name, found)
+        except InputError as e:
+            raise NeedsSpark(e.message.rstrip(".")) from e
+        if catalogs.is_folder(found):
+            raise NeedsSpark(f"catalog {name} has type hadoop, which is served to Spark sessions only")
+        return found
+
+    def open(self, context: Run) -> IcebergTable:
+        """The table of a run, if it needs no preparation.
+
+        Raises: NeedsSpark; InputError, as `check_and_observe`; TransientError.
+        """
+        wanted = context.spec.table
+        table = self._catalog(wanted.catalog, context.catalog_properties).load(wanted.name)
+        if table is None:
+            raise NeedsSpark(f"catalog {wanted.catalog} has no table {wanted.name} yet")
+        if table.format_version < 2:
+            raise NeedsSpark(f"{wanted.name} has Iceberg format version 1")
+        if not is_settled(context, check_and_observe(context, table)):
+            raise NeedsSpark(f"{wanted.name} is not claimed and prepared for Dataset {context.claim} yet")
+        return table
+
+    def _catalog(self, name: str, properties: Mapping[str, str]) -> JvmCatalog:
+        # Under the lock, so that only one thread at a time waits for a catalog that does not answer.
+        with self._lock:
+            known = self._opened.get(name)
+            if known is not None and known[0] == properties:
+                return known[1]
+            prefix = f"spark.sql.catalog.{name}."
+            conf = rest_guard.spark_properties(name, properties)
+            try:
+                catalogs.require_history(name, properties)
+            except Exception as e:
+                raise understood(e) from e
+            own = {k.removeprefix(prefix): v for k, v in conf.items() if k.startswith(prefix)}
+            # The catalog with the old properties is not closed: a run of another thread may be using it.
+            opened = self.jvm.open_catalog(name, own)
+            self._opened[name] = (properties, opened)
+            return opened
+
+
+# 32 footers are read at a time, and pyarrow needs several times as much for a parsed one.
+FOOTER_BYTES_AT_MOST: Final = 256 * 1024
+# Characters of JSON that describe the files to Iceberg. Java keeps about as many bytes until the commit.
+DOCUMENTS_AT_MOST: Final = 4 * 1024 * 1024
+# Live files of a table that other writers may have written to: the run compares its files with all of them.
+LIVE_FILES_AT_MOST: Final = 10_000
+# Bytes of refused files, which the run copies out of the buffer before it ends.
+REFUSED_BYTES_AT_MOST: Final = 1024**3
+# Reasons that the pod's credentials may have caused. A Job's pod may have others.
+_OF_CREDENTIALS: Final = frozenset({"AccessDenied", "BufferNotFound", "StorageRefused"})
+
+
+def register_small_set(context: Run, table: IcebergTable) -> tuple[ConsolidationResult, tuple[BatchRow, ...] | None]:
+    """Register the batches of a run. The result, and the batches that still wait, as `promote` returns them.
+
+    Raises: NeedsSpark, if the set is too large, or if anything is wrong with the buffer: this process may have other credentials
+        than a Job, so a Job decides whether that is permanent. TableError, LedgerError; otherwise as `promote`.
+    """
+    spec = context.spec.consolidation
+    assert spec is not None
+    try:
+        claim_buffer(context, table, _listing_limit())
+        return promote(context, table, spec.batch_ids, partial(_register, context, table))
+    except (TableError, LedgerError):
+        raise
+    except InputError as e:
+        raise NeedsSpark(e.message.rstrip(".")) from e
+    except TransientError as e:
+        if e.reason not in _OF_CREDENTIALS:
+            raise
+        raise NeedsSpark(e.message.removesuffix(" Nothing was changed.").rstrip(".")) from e
+
+
+def _register(context: Run, table: IcebergTable, base: Base, batch_ids: Iterable[str]) -> WrittenBatches:
+    require_few_live_files(base)
+    written = register(context, table, read_few, base, batch_ids, _listing_limit())
+    refused = sum(o.size for judged in written.refused.values() for o in judged.objects)
+    if refused > REFUSED_BYTES_AT_MOST:
+        raise NeedsSpark(f"{refused} bytes are refused, and the committer moves at most {REFUSED_BYTES_AT_MOST}")
+    return written
+
+
+def require_few_live_files(base: Base) -> None:
+    """Raises: NeedsSpark, if the run would have to look at too many files of the table."""
+    head = base.facts.snapshots.get(base.facts.head_id) if base.facts.head_id is not None else None
+    if head is None or not base.has_foreign_files:
+        return
+    total = head.summary.get("total-data-files", "")
+    if not total.isdecimal() or int(total) > LIVE_FILES_AT_MOST:
+        raise NeedsSpark(
+            f"other writers may have added files to {base.facts.name}, and the committer compares with at most "
+            f"{LIVE_FILES_AT_MOST} live files; the table has {total or 'an unknown number of'}"
+        )
+
+
+def read_few(reader: FooterReader, tasks: Sequence[FileTask]) -> list[Footer]:
+    """Read the footers of files. Raises: NeedsSpark; TransientError (`BufferAway`)."""
+    if len(tasks) > FILES_AT_MOST:
+        raise NeedsSpark(f"{len(tasks)} files wait, and the committer registers at most {FILES_AT_MOST}")
+    found: list[Footer] = []
+    size = 0
+    try:
+        # Closed at once, so that no further footers are read after an error.
+        with closing(replace(reader, footer_bytes_at_most=FOOTER_BYTES_AT_MOST).footers(tasks)) as footers:
+            for footer in footers:
+                if footer.error is not None and footer.error.reason in (*_OF_CREDENTIALS, FOOTER_TOO_LARGE):
+                    raise NeedsSpark(f"{footer.uri}: {footer.error.message}")
+                size += len(footer.described.document) if footer.described is not None else 0
+                if size > DOCUMENTS_AT_MOST:
+                    raise NeedsSpark(
+                        f"the metadata of the {len(tasks)} files has more than {DOCUMENTS_AT_MOST} characters"
+                    )
+                found.append(footer)
+    except (BufferAway, NoDecoder) as e:
+        raise reading_failure(e) from e
+    return found
+
+
+def _listing_limit() -> Callable[[], None]:
+    """To be called for each object of a listing. Raises: NeedsSpark, after OBJECTS_AT_MOST calls."""
+    count = 0
+
+    def seen() -> None:
+        nonlocal count
+        count += 1
+        if count > OBJECTS_AT_MOST:
+            raise NeedsSpark(f"the buffer holds more than {OBJECTS_AT_MOST} objects")
+
+    return seen
+
 
 log = logging.getLogger(__name__)
 

@@ -15,26 +15,24 @@ from typing import Any, Final
 from lethe.contract.result import Phase
 from lethe.contract.settings import NativeDeletes
 from lethe.files.bounds import FileBounds, IdIndex
-from lethe.ingest.name_mapping import field_ids
+from lethe.ingest.schema_fit import field_ids
 from lethe.ledger.ledger import Delta
 from lethe.ledger.tombstone import Tombstone
 from lethe.search.candidates import CandidateFile
 from pyiceberg.manifest import ManifestContent
 from pyroaring import FrozenBitMap64
 
-from lethe_spark.commit.ledger_commit import Attempts, Intent, NothingToCommit, commit_on_ledger
+from lethe_spark.commit.ledger_commit import Attempts, Intent, NothingToCommit, commit_on_ledger, discard
 from lethe_spark.commit.table_state import Base, observe_base
-from lethe_spark.commit.unpublished import discard
 from lethe_spark.jvm.commit import Rewrite
 from lethe_spark.jvm.data_files import DataFile, tasks_of, with_deletes
 from lethe_spark.jvm.deletes import DeleteChanges, is_by_lethe, is_of_one_file, write_position_deletes, write_vectors
 from lethe_spark.jvm.gateway import each
-from lethe_spark.jvm.rewrite import scan_tasks, write_uncommitted
+from lethe_spark.jvm.scan_tasks import scan_tasks, write_uncommitted
 from lethe_spark.jvm.spark_table import SparkTable
 from lethe_spark.run.context import RunContext, table_properties
-from lethe_spark.sql.frames import anti_join, semi_join
 from lethe_spark.sql.row_counts import RowCounts, count_of, require_every_row, require_written
-from lethe_spark.sql.searching import BatchSearch, search_batches
+from lethe_spark.sql.searching import BatchSearch, anti_join, search_batches, semi_join
 
 log = logging.getLogger(__name__)
 ANY: Final = None

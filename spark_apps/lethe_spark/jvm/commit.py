@@ -4,25 +4,203 @@ After each error of the catalog the table's history is read, because only the hi
 
 Invariant: ConflictError means that certainly nothing was committed. UnknownCommitState means that the commit may have
 succeeded or may succeed later: its files must not be deleted.
+
+The check that makes a commit a compare-and-set. Iceberg calls it on the metadata that an attempt starts from.
+
+Iceberg refreshes the table before each attempt, and would rebase a stale ledger over a newer one without an error. The
+validator reads the refreshed history, newest first, and accepts the attempt only if
+
+- the plan has read the added files of each snapshot before the first carrier, and
+- the first carrier points to the ledger of the plan.
+
+One attempt to commit new metadata of a table, in two steps: make the metadata, then submit it to the catalog.
+
+Iceberg's own `commit()` does both, and deletes the manifests of an attempt after each error that it takes for a refusal. But a
+catalog may answer 400, 403 or 404 to a commit that succeeded, and then the manifests of a live snapshot would be deleted. This
+module deletes the files of an attempt only if it certainly failed.
 """
 
+import logging
+import uuid
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any, Final, TypeAlias, assert_never
 
 from lethe.base import names
-from lethe.base.errors import ConflictError, LetheError, UnknownCommitState
+from lethe.base.errors import ConflictError, LetheError, TransientError, UnknownCommitState
 
-from lethe_spark.jvm.ancestry import MARKER, Expectation, LedgerCheck
-from lethe_spark.jvm.attempt import CommitAttempt, lost_the_race
-from lethe_spark.jvm.backoff import ATTEMPTS, wait_before
-from lethe_spark.jvm.data_files import DataFile, described
+from lethe_spark.jvm.data_files import DataFile, append_all, described
 from lethe_spark.jvm.deletes import DeleteChanges
-from lethe_spark.jvm.errors import ICEBERG, JvmError, is_a, java_class, java_message, reading
+from lethe_spark.jvm.errors import ATTEMPTS, ICEBERG, JvmError, is_a, java_class, java_message, reading, wait_before
 from lethe_spark.jvm.gateway import each, java_list, listen_for_callbacks
-from lethe_spark.jvm.manifests import DeleteManifests, rewriting
-from lethe_spark.jvm.registration import append_all
+from lethe_spark.jvm.metadata import DeleteManifests, rewriting
 from lethe_spark.jvm.table import IcebergTable
+
+MARKER: Final = "LETHE-LEDGER-MOVED"
+# The most snapshots that the check reads.
+FURTHEST: Final = 1_000_000
+
+
+@dataclass(frozen=True)
+class Expectation:
+    """The ledger and history that a plan was made on."""
+
+    # URI of the ledger's root. None: the table has no ledger.
+    pointer: str | None
+    # Ids of the snapshots after the carrier, without a ledger, whose files the plan has read.
+    bare: frozenset[int] = frozenset()
+    # Whether the carrier had expired before the plan, and its ledger was found in a list.
+    expired: bool = False
+
+
+@dataclass(frozen=True)
+class Ancestor:
+    """The part of a snapshot that the check reads."""
+
+    id: int
+    parent_id: int | None
+    ledger: str | None
+
+
+def objection(expected: Expectation, ancestry: Iterable[Ancestor]) -> str | None:
+    """Why a commit on this history (newest first) must be refused. None: it is allowed. Pure."""
+    last: Ancestor | None = None
+    for ancestor in ancestry:
+        if ancestor.ledger is not None:
+            if ancestor.ledger == expected.pointer:
+                return None
+            return f"planned on ledger {expected.pointer}, snapshot {ancestor.id} has set {ancestor.ledger} since then"
+        if ancestor.id not in expected.bare:
+            return f"snapshot {ancestor.id}, by another writer, was committed after the change was planned"
+        last = ancestor
+    at_the_root = last is None or last.parent_id is None
+    if expected.pointer is not None and at_the_root and not expected.expired:
+        return f"planned on ledger {expected.pointer}, and no snapshot of the current history carries a ledger"
+    # Otherwise the history ended at an expired parent, below snapshots that the plan had resolved.
+    return None
+
+
+class LedgerCheck:
+    """Iceberg's `SnapshotAncestryValidator` in Python. `error` keeps an exception of this code, which Java would swallow."""
+
+    def __init__(self, expected: Expectation) -> None:
+        self.expected = expected
+        self.objection: str | None = None
+        self.error: Exception | None = None
+
+    def validate(self, snapshots: Any) -> bool:
+        try:
+            self.objection = objection(self.expected, _ancestors(snapshots))
+        except Exception as e:
+            self.error = e
+            raise
+        return self.objection is None
+
+    def errorMessage(self) -> str:  # noqa: N802 - Java's name
+        return f"{MARKER}: {self.objection}"
+
+    class Java:
+        implements = ["org.apache.iceberg.SnapshotAncestryValidator"]
+
+
+def _ancestors(snapshots: Any) -> Iterable[Ancestor]:
+    iterator = snapshots.iterator()
+    for _ in range(FURTHEST):
+        if not iterator.hasNext():
+            return
+        snapshot = iterator.next()
+        parent, ledger = snapshot.parentId(), snapshot.summary().get(names.LEDGER)
+        yield Ancestor(
+            int(snapshot.snapshotId()), None if parent is None else int(parent), None if ledger is None else str(ledger)
+        )
+    raise RuntimeError(f"a history of more than {FURTHEST} snapshots without a ledger")
+
+
+log = logging.getLogger(__name__)
+
+# Iceberg refuses metadata that is older than the last by more than this. It does not say which clock is wrong.
+_CLOCKS_DIFFER_BY_MS: Final = 60_000
+
+_TAG: Final = "lethe-staged-{}"
+
+
+@dataclass(frozen=True)
+class CommitAttempt:
+    """New metadata that was not submitted to the catalog yet."""
+
+    table: IcebergTable
+    # The metadata that it was made from.
+    base: Any
+    made: Any
+
+    @classmethod
+    def make(cls, table: IcebergTable, change: Callable[[Any], None], staged: int | None = None) -> "CommitAttempt":
+        """Refresh the table and change its metadata, manifests included.
+
+        Args:
+            change: Applies its updates to a transaction.
+            staged: A snapshot that must exist until the catalog has accepted the change.
+        Raises: ConflictError (`DataMoved`), if the snapshot does not exist; TransientError (`ClockBehindTable`); JvmError.
+        """
+        transaction = table.java.newTransaction()
+        _check_clock(table, int(transaction.startMetadata().lastUpdatedMillis()))
+        if staged is not None and transaction.startMetadata().snapshot(staged) is None:
+            raise ConflictError(
+                "DataMoved",
+                f"{table.full_name}: another writer expired snapshot {staged}, which keeps the staged files of this run. Nothing "
+                "was committed. The run writes the files again.",
+            )
+        change(transaction)
+        if staged is not None:
+            # A REST catalog compares only what a commit names. It refuses a tag on a snapshot that does not exist.
+            tag = _TAG.format(uuid.uuid4().hex)
+            transaction.manageSnapshots().createTag(tag, staged).commit()
+            transaction.manageSnapshots().removeTag(tag).commit()
+        return cls(table, transaction.startMetadata(), transaction.currentMetadata())
+
+    def submit(self) -> None:
+        """Ask the catalog to replace the base by the new metadata. Raises: JvmError, in some cases although it succeeded."""
+        self.table.java.operations().commit(self.base, self.made)
+
+    def discard(self) -> None:
+        """Delete the manifests that it wrote. Call this only if the attempt certainly failed and cannot succeed later."""
+        try:
+            utility = self.table.jvm.org.apache.iceberg.CatalogUtil
+            paths = java_list(self.table.jvm, self._written())
+            utility.deleteFiles(self.table.java.io(), paths, "uncommitted manifests", True)
+        except JvmError as e:
+            log.warning("manifests of a refused commit could not be deleted: %s", type(e).__name__)
+
+    def _written(self) -> list[str]:
+        io, found = self.table.java.io(), []
+        for snapshot in each(self.made.snapshots()):
+            number = int(snapshot.snapshotId())
+            if self.base.snapshot(number) is not None:
+                continue
+            own = [m for m in each(snapshot.allManifests(io)) if m.snapshotId() == number]
+            found += [str(m.path()) for m in own] + [str(snapshot.manifestListLocation())]
+        return found
+
+
+def lost_the_race(table: IcebergTable, error: BaseException) -> bool:
+    """Whether the catalog reports that another commit came first, so that this one has failed."""
+    return is_a(table.jvm, error, ICEBERG + "CommitFailedException")
+
+
+def _check_clock(table: IcebergTable, last_updated_ms: int) -> None:
+    """Raises: TransientError (`ClockBehindTable`), if Iceberg would refuse each commit because of its time."""
+    now_ms = int(table.jvm.java.lang.System.currentTimeMillis())
+    if last_updated_ms - now_ms <= _CLOCKS_DIFFER_BY_MS:
+        return
+    last, now = (f"{datetime.fromtimestamp(ms // 1000, UTC):%Y-%m-%dT%H:%M:%SZ}" for ms in (last_updated_ms, now_ms))
+    raise TransientError(
+        "ClockBehindTable",
+        f"{table.full_name}: the last change of the table is of {last}, and the clock of this machine shows {now}. Iceberg "
+        "refuses a commit that is older than the last one. Compare the clocks of the machines that write the table, and "
+        "correct the one that is wrong. Nothing was committed; runs succeed once this clock has passed the last change.",
+    )
+
 
 # How often the history is read after an error.
 HISTORY_READS: Final = 3
@@ -41,7 +219,7 @@ class Append:
 class Register:
     """Data files that other programs wrote."""
 
-    # A Java list, as `lethe_spark.jvm.registration` makes it.
+    # A Java list, as `lethe_spark.jvm.data_files` makes it.
     files: Any
 
 
@@ -100,7 +278,7 @@ class RowDelta:
 
 @dataclass(frozen=True)
 class RewriteManifests:
-    """The same files in new manifests (`lethe.vacuum.manifests`). Operation `replace`."""
+    """The same files in new manifests (`lethe.vacuum.housekeeping`). Operation `replace`."""
 
     # Paths of the manifests that are replaced.
     replaced: frozenset[str]

@@ -1,16 +1,22 @@
-"""Data files of a table as objects of Iceberg, which a commit passes back to it, and the scan tasks of named files."""
+"""Data files of a table as objects of Iceberg, which a commit passes back to it, and the scan tasks of named files.
+
+Make Iceberg's objects for data files that other programs wrote: thousands of files in a few calls.
+
+A call from Python into the JVM takes at least a tenth of a millisecond, and building one data file needs twenty calls. So the
+files are sent as JSON, in the format of Iceberg's REST protocol, and Java parses them.
+"""
 
 import json
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from lethe.base import names
 from lethe.base.errors import ConflictError
-from lethe.files.partitions import partition_text_of_json
+from lethe.files.bounds import partition_text_of_json
 
 from lethe_spark.jvm.errors import reading
-from lethe_spark.jvm.gateway import each, each_of, java_list
+from lethe_spark.jvm.gateway import as_interface, each, each_of, java_list, method
 from lethe_spark.jvm.table import IcebergTable
 
 
@@ -24,7 +30,7 @@ class DataFile:
     bytes: int
     # Iceberg's object, which a commit passes back to it.
     java: Any = field(repr=False, compare=False)
-    # The text of the partition, as in `lethe.files.partitions`. None: unknown.
+    # The text of the partition, as in `lethe.files.bounds`. None: unknown.
     partition: str | None = None
     # Bounds of the batch column. None: unknown.
     lower: str | None = None
@@ -134,3 +140,50 @@ def tasks_of(
             f"of the plan, the first is {missing[0]}. Nothing was committed. The run plans again.",
         )
     return tasks
+
+
+# Characters of JSON per call, unless one file alone has more. A file has about two thousand; Java's parser needs ten times as
+# much memory.
+CHARACTERS_AT_ONCE: Final = 1024 * 1024
+
+
+@reading("making data files")
+def data_files(table: IcebergTable, documents: Sequence[str]) -> Any:
+    """A Java list of data files.
+
+    Args:
+        documents: JSON objects, as `ContentFileParser` of Iceberg writes them.
+    """
+    api = table.jvm
+    mapper = api.org.apache.iceberg.util.JsonUtil.mapper()
+    specs = table.gateway.new_array(api.java.lang.Object, 1)
+    specs[0] = table.java.specs()
+    parse = method(api, "org.apache.iceberg.ContentFileParser", "fromJson", "java.util.Map")
+    handles = api.java.lang.invoke.MethodHandles
+    parser = as_interface(api, "java.util.function.Function", handles.insertArguments(parse, 1, specs))
+    files = api.java.util.ArrayList(len(documents))
+    for chunk in chunks(documents):
+        nodes = mapper.readTree(f"[{','.join(chunk)}]")
+        stream = api.java.util.stream.StreamSupport.stream(nodes.spliterator(), False)
+        files.addAll(stream.map(parser).toList())
+    return files
+
+
+def append_all(table: IcebergTable, update: Any, files: Any) -> None:
+    """Add each file of a Java list to Iceberg's pending append."""
+    append = method(table.jvm, "org.apache.iceberg.AppendFiles", "appendFile", "org.apache.iceberg.DataFile")
+    files.forEach(as_interface(table.jvm, "java.util.function.Consumer", append.bindTo(update)))
+
+
+def chunks(documents: Sequence[str]) -> Iterator[list[str]]:
+    """Divide documents, in their order, into chunks of up to CHARACTERS_AT_ONCE. Pure."""
+    chunk: list[str] = []
+    size = 0
+    for document in documents:
+        if chunk and size + len(document) > CHARACTERS_AT_ONCE:
+            yield chunk
+            chunk, size = [], 0
+        chunk.append(document)
+        size += len(document)
+    if chunk:
+        yield chunk

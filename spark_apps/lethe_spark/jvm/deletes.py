@@ -12,14 +12,12 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from lethe.base import names
-from lethe.files.deleted_positions import NO_POSITIONS, DeletedPositions
+from lethe.files.native_deletes import NO_POSITIONS, DeletedPositions
 from pyroaring import FrozenBitMap64
 
 from lethe_spark.jvm.errors import reading
-from lethe_spark.jvm.gateway import each, java_list
-from lethe_spark.jvm.handles import as_interface, getter, method
-from lethe_spark.jvm.run_folder import writing_as
-from lethe_spark.jvm.table import IcebergTable
+from lethe_spark.jvm.gateway import as_interface, each, getter, java_list, method
+from lethe_spark.jvm.table import IcebergTable, writing_as
 
 # The format of a deletion vector: its length, these bytes, a portable 64-bit Roaring bitmap, a checksum.
 _MAGIC: Final = b"\xd1\xd3\x39\x64"

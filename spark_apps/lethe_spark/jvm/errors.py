@@ -2,8 +2,12 @@
 
 The text of a Java exception may contain a JDBC URL with a password. It is logged through `__cause__`, and never part of a
 message.
+
+Pauses between attempts of a writer that lost a race. I/O: it sleeps.
 """
 
+import random
+import time
 from collections.abc import Callable, Iterator
 from functools import wraps
 from typing import Any, Final, ParamSpec, TypeVar
@@ -153,3 +157,13 @@ def reading(doing: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
         return wrapped
 
     return decorate
+
+
+ATTEMPTS: Final = 12
+_FIRST_SECONDS: Final = 0.1
+_LONGEST_SECONDS: Final = 2.0
+
+
+def wait_before(attempt: int) -> None:
+    """Wait before the second or a later attempt. Full jitter, so that two writers that collided do not collide again."""
+    time.sleep(random.uniform(0, min(_LONGEST_SECONDS, _FIRST_SECONDS * 2 ** min(attempt - 2, 10))))

@@ -1,15 +1,199 @@
 """Make and change table metadata with Iceberg's Java code: documents in, documents out. No I/O except calls into the JVM.
 
 Also a setting of Iceberg's REST client, without which it changes documents.
+
+Rewrite manifests with Iceberg. Python decides which ones, and which file goes into which new manifest.
+
+Iceberg asks for each data file, from several threads. The answers are sent as one JSON document, and Java looks them up.
+
+Remove snapshots by id, unneeded files of the table, and statistics. I/O.
 """
 
 import json
+import uuid
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from lethe.base.errors import ConflictError, InputError
+from lethe.uri import local_path
 
-from lethe_spark.jvm.errors import ICEBERG, JvmError, is_a, java_message
-from lethe_spark.jvm.gateway import each
+from lethe_spark.jvm.errors import ICEBERG, JvmError, is_a, java_message, reading, transient
+from lethe_spark.jvm.gateway import as_interface, each, getter, java_class, java_list, method
+from lethe_spark.jvm.table import IcebergTable
+
+
+def rewriting(table: IcebergTable, target: Any, replaced: frozenset[str], manifest_of: Mapping[str, int]) -> Any:
+    """The pending update that moves the data files of some manifests into new ones. Nothing is read or written before the
+    commit. Manifests that no longer exist then are skipped, with the files that they list.
+
+    Args:
+        target: The table, or a transaction on it.
+        replaced: Paths of manifests.
+        manifest_of: A number for each live data file, by path. Files with the same number go into the same new manifest.
+    """
+    jvm = table.jvm
+    handles = jvm.java.lang.invoke.MethodHandles
+    mapper = jvm.org.apache.iceberg.util.JsonUtil.mapper()
+
+    def parsed(document: object, class_name: str) -> Any:
+        return mapper.readValue(json.dumps(document), java_class(jvm, class_name))
+
+    wanted = parsed(sorted(replaced), "java.util.HashSet")
+    contains = method(jvm, "java.util.Set", "contains", "java.lang.Object").bindTo(wanted)
+    numbers = parsed(dict(manifest_of), "java.util.HashMap")
+    look_up = method(jvm, "java.util.Map", "get", "java.lang.Object").bindTo(numbers)
+    is_wanted = handles.filterReturnValue(getter(jvm, "org.apache.iceberg.ManifestFile", "path"), contains)
+    number = handles.filterReturnValue(getter(jvm, "org.apache.iceberg.ContentFile", "location"), look_up)
+    return (
+        target.rewriteManifests()
+        .rewriteIf(as_interface(jvm, "java.util.function.Predicate", is_wanted))
+        .clusterBy(as_interface(jvm, "java.util.function.Function", number))
+    )
+
+
+@dataclass(frozen=True)
+class DeleteManifests:
+    """Manifests of delete files, to be replaced by others that list the same live files."""
+
+    # Iceberg's manifests to remove.
+    removed: tuple[Any, ...] = ()
+    # Iceberg's manifests to add.
+    added: tuple[Any, ...] = ()
+    # The paths of the added ones.
+    paths: tuple[str, ...] = ()
+
+
+@reading("writing manifests of deletes")
+def without_removed(
+    table: IcebergTable, snapshot_id: int, replaced: Mapping[str, Mapping[tuple[str, int | None], int]]
+) -> DeleteManifests:
+    """Rewrite manifests of delete files without the entries of removed files, and commit nothing.
+
+    Iceberg's own rewriting supports manifests of data files only.
+
+    Args:
+        replaced: The manifests of this snapshot to rewrite, by path. For each live delete file of it, by path and, for a
+            deletion vector, offset: the snapshot that added the file.
+    Raises: TransientError. Files that were written by then stay in storage.
+    """
+    api, io = table.jvm.org.apache.iceberg, table.java.io()
+    removed: list[Any] = []
+    added: list[Any] = []
+    for manifest in each(table.java.snapshot(snapshot_id).deleteManifests(io)):
+        added_by = replaced.get(str(manifest.path()))
+        if added_by is None:
+            continue
+        removed.append(manifest)
+        if not added_by:
+            continue
+        path = table.java.operations().metadataFileLocation(f"{uuid.uuid4()}-m0.avro")
+        spec = table.java.specs().get(manifest.partitionSpecId())
+        writer = api.ManifestFiles.writeDeleteManifest(table.format_version, spec, io.newOutputFile(path), None)
+        reader = api.ManifestFiles.readDeleteManifest(manifest, io, table.java.specs())
+        try:
+            for file in each(reader):
+                offset = file.contentOffset()
+                snapshot = added_by[str(file.location()), None if offset is None else int(offset)]
+                writer.existing(file.copy(), snapshot, file.dataSequenceNumber(), file.fileSequenceNumber())
+        finally:
+            reader.close()
+            writer.close()
+        added.append(writer.toManifestFile())
+    return DeleteManifests(tuple(removed), tuple(added), tuple(str(m.path()) for m in added))
+
+
+@reading("reading delete files")
+def delete_files_at(table: IcebergTable, snapshot_id: int, paths: Collection[str]) -> tuple[Any, ...]:
+    """Iceberg's objects of the live delete files of a snapshot with these paths."""
+    api, io = table.jvm.org.apache.iceberg, table.java.io()
+    found: list[Any] = []
+    for manifest in each(table.java.snapshot(snapshot_id).deleteManifests(io)):
+        reader = api.ManifestFiles.readDeleteManifest(manifest, io, table.java.specs())
+        try:
+            found += [file.copy() for file in each(reader) if str(file.location()) in paths]
+        finally:
+            reader.close()
+    return tuple(found)
+
+
+def expire(table: IcebergTable, snapshot_ids: Collection[int]) -> int:
+    """Expire exactly these snapshots, and delete the files that no remaining snapshot reaches.
+
+    Iceberg would also expire all snapshots older than five days. Setting the age limit to the epoch prevents that.
+
+    Returns: the number of expired snapshots.
+    Raises: ConflictError (`SnapshotReferenced`), if a tag or branch holds one of them; TransientError.
+    """
+    table.refresh()
+    existing = {int(s.snapshotId()) for s in each(table.java.snapshots())}
+    expiring = sorted(existing.intersection(snapshot_ids))
+    if not expiring:
+        return 0
+    update = table.java.expireSnapshots().expireOlderThan(0).cleanExpiredFiles(True)
+    for snapshot_id in expiring:
+        update = update.expireSnapshotId(snapshot_id)
+    try:
+        update.commit()
+    except JvmError as e:
+        if "referenced" in java_message(e):
+            raise ConflictError(
+                "SnapshotReferenced",
+                f"{table.full_name}: a tag or branch holds one of the snapshots to expire "
+                f"({java_message(e).splitlines()[0][:200]}). Nothing was expired.",
+            ) from e
+        raise transient(e, f"expiring {len(expiring)} snapshots of {table.full_name}") from e
+    table.refresh()
+    return len(expiring)
+
+
+def remove_files(table: IcebergTable, paths: Iterable[str]) -> int:
+    """Delete files through the table's FileIO. A file that does not exist is not an error.
+
+    Raises: InputError (`OutsideTable`), before anything is deleted, for a path outside the table's folders.
+    """
+    wanted = sorted(set(paths))
+    allowed = {table.location, table.properties.get("write.data.path", table.location)}
+    folders = tuple(f"{local_path(folder).rstrip('/')}/" for folder in allowed)
+    for path in wanted:
+        if not local_path(path).startswith(folders) or ".." in path.split("/"):
+            raise InputError(
+                "OutsideTable", f"{table.full_name}: did not delete {path}, because it is not below {table.location}"
+            )
+    try:
+        utility = table.jvm.org.apache.iceberg.CatalogUtil
+        utility.deleteFiles(table.java.io(), java_list(table.jvm, wanted), "unpublished", True)
+    except JvmError as e:
+        raise transient(e, f"deleting {len(wanted)} files of {table.full_name}") from e
+    return len(wanted)
+
+
+def forget_statistics(table: IcebergTable) -> tuple[str, ...]:
+    """Remove all statistics from the table's metadata, in one commit without a snapshot.
+
+    Returns: the paths of their files, which stay in storage.
+    Raises: TransientError.
+    """
+    table.refresh()
+    statistics = list(each(table.java.statisticsFiles()))
+    of_partitions = list(each(table.java.partitionStatisticsFiles()))
+    if not statistics and not of_partitions:
+        return ()
+    try:
+        transaction = table.java.newTransaction()
+        update = transaction.updateStatistics()
+        for file in statistics:
+            update = update.removeStatistics(file.snapshotId())
+        update.commit()
+        partitions = transaction.updatePartitionStatistics()
+        for file in of_partitions:
+            partitions = partitions.removePartitionStatistics(file.snapshotId())
+        partitions.commit()
+        transaction.commitTransaction()
+    except JvmError as e:
+        raise transient(e, f"dropping the statistics of {table.full_name}") from e
+    table.refresh()
+    return tuple(str(file.path()) for file in (*statistics, *of_partitions))
 
 
 class JvmMetadata:

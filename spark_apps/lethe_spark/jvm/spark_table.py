@@ -27,8 +27,8 @@ from pyspark.sql.types import (
     VarcharType,
 )
 
-from lethe_spark.jvm.backoff import ATTEMPTS, wait_before
 from lethe_spark.jvm.errors import (
+    ATTEMPTS,
     ICEBERG,
     JvmError,
     is_a,
@@ -40,6 +40,7 @@ from lethe_spark.jvm.errors import (
     transient,
     unknown_type,
     unparsed_type,
+    wait_before,
 )
 from lethe_spark.jvm.gateway import gateway, java_map, jvm
 from lethe_spark.jvm.sql_expressions import quoted_path

@@ -1,4 +1,7 @@
-"""An Iceberg table in a JVM: its facts, and the layout that Lethe needs. The JVM needs no Spark session."""
+"""An Iceberg table in a JVM: its facts, and the layout that Lethe needs. The JVM needs no Spark session.
+
+The folder of a run's data files. Each run has its own, so that all files it wrote can be listed, committed or not.
+"""
 
 import json
 from collections.abc import Mapping
@@ -99,7 +102,7 @@ class IcebergTable:
 
     @property
     def schema(self) -> Schema:
-        """The current schema, with placeholders for types that Lethe does not know (`lethe.iceberg.unknown_types`)."""
+        """The current schema, with placeholders for types that Lethe does not know (`lethe.iceberg.metadata_file`)."""
         schema = {"schema": json.loads(str(self.jvm.org.apache.iceberg.SchemaParser.toJson(self.java.schema())))}
         replace_unknown_types(schema)
         return Schema.model_validate(schema["schema"])
@@ -210,3 +213,25 @@ def layout_properties(batch_column: str, field_id: int, *, partitioned: bool) ->
         names.WAP_ENABLED: "true",
         names.BATCH_COLUMN: str(field_id),
     }
+
+
+DATA_PATH: Final = "write.data.path"
+
+
+def run_folder(table: IcebergTable, run_id: str) -> str:
+    """The folder of all data files that a run writes, committed or not."""
+    base = table.properties.get(DATA_PATH) or f"{table.location}/data"
+    return f"{base.rstrip('/')}/{run_id}"
+
+
+def writing_as(table: IcebergTable, run_id: str) -> Any:
+    """The Java table of a transaction that is never committed and puts new files into the run's folder.
+
+    Raises: TransientError.
+    """
+    try:
+        transaction = table.java.newTransaction()
+        transaction.updateProperties().set(DATA_PATH, run_folder(table, run_id)).commit()
+        return transaction.table()
+    except JvmError as e:
+        raise transient(e, f"preparing a write to {table.full_name}") from e

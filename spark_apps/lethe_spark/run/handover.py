@@ -8,7 +8,7 @@ import json
 from dataclasses import asdict, dataclass
 from typing import Final
 
-from lethe.contract.kind import RunFamily
+from lethe.contract.settings import RunFamily
 
 # The number of the pipe for answers.
 ANSWERS: Final = "LETHE_WARM_ANSWERS"

@@ -1,7 +1,12 @@
-"""Sets up the log of a process, and keeps secrets of catalogs out of it."""
+"""Sets up the log of a process, and keeps secrets of catalogs out of it.
 
+Keep the memory of a run off the disk: it holds values of rows, also erased ones. I/O: a limit of this process.
+"""
+
+import contextlib
 import logging
 import os
+import resource
 import sys
 from collections.abc import Mapping
 from urllib.parse import quote, unquote, urlsplit
@@ -48,3 +53,9 @@ def log_to_stderr() -> RedactingFormatter:
     logging.getLogger("lethe").setLevel(logging.INFO)
     logging.getLogger("py4j").setLevel(logging.ERROR)
     return formatter
+
+
+def forbid_core_dumps() -> None:
+    """Let this process and all that it starts write no core dump. A process may always lower its own limit."""
+    with contextlib.suppress(OSError, ValueError):
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))

@@ -2,32 +2,254 @@
 
 Invariant: exactly once. A batch id that the ledger knows is never written again. The ledger is checked before anything is
 written, and again in every attempt to commit.
+
+A user's Spark job as a writer, without operator and Dataset: find the table, and prepare it on first use. I/O.
+
+Convert a frame into the rows of one batch, and write them. I/O in `write_rows` only.
+
+The rows are checked while they are written, so Spark computes the frame only once.
+
+Invariant: a row with another batch id, or a null in a required column, fails the write before anything is committed.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+import logging
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, Final
 
+from lethe.base import names
 from lethe.base.errors import ConflictError, InputError, TransientError
 from lethe.base.ids import MAX_BATCH_ID_LENGTH, request_key, run_id
 from lethe.buffer.promotion import Publish, WrittenBatch, WrittenFiles, plan_publication
-from lethe.contract.operation import Operation
-from lethe.contract.run import Replacement, RestatementRequest
-from lethe.ledger.ledger import BatchState, Ledger
+from lethe.contract.result import Phase
+from lethe.contract.run import AcceptedHead, Replacement, RestatementRequest
+from lethe.contract.settings import Operation
+from lethe.files.bounds import IdIndex
+from lethe.iceberg import catalogs
+from lethe.iceberg.facts import TableFacts, column_dropped
+from lethe.ledger.ledger import BatchState, Ledger, get_many
 from lethe.restatement.plan import PlanScope, ReplacementRows, Restated, plan_restatement
-from pyspark.sql import DataFrame
+from lethe.storage.vended import of_table
+from pyspark.errors import AnalysisException, PySparkException
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.types import StringType, StructType
 
-from lethe_spark.commit.ledger_commit import Attempts, Intent, NothingToCommit, commit_on_ledger
-from lethe_spark.commit.table_state import Base, observe_base
-from lethe_spark.commit.tracking import keep_up
-from lethe_spark.commit.unpublished import discard
-from lethe_spark.commit.writing import noted
+from lethe_spark.commit.ledger_commit import (
+    Attempts,
+    Intent,
+    NothingToCommit,
+    commit_on_ledger,
+    discard,
+    keep_up,
+    noted,
+)
+from lethe_spark.commit.table_state import Base, facts_of, observe_base, refuse_batches
 from lethe_spark.jvm.commit import Append, LedgerOnly
 from lethe_spark.jvm.data_files import DataFile
+from lethe_spark.jvm.errors import JvmError
+from lethe_spark.jvm.scan_tasks import write_uncommitted
 from lethe_spark.jvm.spark_table import SparkTable
-from lethe_spark.sdk.batch_rows import rows_of_batch, write_rows
-from lethe_spark.sdk.sdk_writer import SdkWriter, find_table, ids_in_files, prepare_table
+from lethe_spark.run.context import crash_point
+from lethe_spark.sql.rest_guard import require_served
+from lethe_spark.sql.searching import named
+
+log = logging.getLogger(__name__)
+
+
+class LogReporter:
+    """Reports progress to the log only. The user watches the job."""
+
+    def phase(self, phase: Phase, message: str = "") -> None:
+        log.debug("%s %s", phase, message)
+
+
+@dataclass(frozen=True)
+class SdkWriter:
+    """A `Committer`. It may write a table that a Dataset claims: each commit is a compare-and-set, so neither loses the
+    other's changes."""
+
+    table_name: str
+    batch_column: str
+    run_id: str
+    run_kind: str
+    catalog_properties: Mapping[str, str]
+    reporter: LogReporter = field(default_factory=LogReporter)
+    claim: str | None = None
+    accepts: AcceptedHead | None = None
+    seen_table_uuid: str | None = None
+    seen_snapshot_id: int | None = None
+    seen_sequence_number: int | None = None
+
+    def step(self, name: str) -> None:
+        crash_point(name)
+
+
+def find_table(spark: SparkSession, table: str) -> tuple[SparkTable, dict[str, str]]:
+    """The table and PyIceberg's properties of its catalog.
+
+    Args:
+        table: `catalog.namespace.table`. The catalog must be configured in this session and in `.pyiceberg.yaml`.
+    Raises: InputError (InvalidName, UnknownCatalog, CatalogNotServed, TableNotFound, TableHoldsBatches), TableError,
+        TransientError.
+    """
+    catalog, dot, name = table.partition(".")
+    if not dot or "." not in name:
+        raise InputError("InvalidName", f"{table!r}: expected catalog.namespace.table.")
+    properties = catalogs.properties(catalog)
+    require_served(spark, catalog, name, properties)
+    if spark.conf.get(f"spark.sql.catalog.{catalog}", None) is None:
+        raise InputError(
+            "UnknownCatalog",
+            f"this Spark session has no catalog {catalog}. Make the session with lethe_spark.apps.session.make_session"
+            f"({catalog!r}), or set spark.sql.catalog.{catalog} and its properties.",
+        )
+    found = SparkTable.load(spark, catalog, name)
+    if found is None:
+        raise InputError("TableNotFound", f"catalog {catalog} has no table {name}; create it first.")
+    refuse_batches(found)
+    return found, properties
+
+
+def prepare_table(table: SparkTable, properties: Mapping[str, str], batch_column: str, wanted: bool) -> None:
+    """Set the properties that say where the table's ledgers begin and which column holds the batch ids. If the table is empty
+    or preparing is `wanted`, also set the sort order and exact bounds. Safe to repeat, and to run beside other writers.
+
+    Raises: InputError (BatchColumnMissing, BatchColumnDropped, BatchColumnType, FormatVersionTooOld), TransientError.
+    """
+    facts = facts_of(table, of_table(properties, table.name), batch_column, table.name)
+    if facts.format_version < 2:
+        raise InputError(
+            "FormatVersionTooOld",
+            f"{table.full_name} has Iceberg format version 1, which does not number its commits. Set the table property "
+            "format-version to 2.",
+        )
+    if facts.batch_field_id is None and facts.remembered_field_id is not None:
+        raise column_dropped(facts, "the table")
+    if facts.batch_field_id is None:
+        raise InputError(
+            "BatchColumnMissing",
+            f"{table.full_name} has no column {batch_column}; its columns are {', '.join(facts.columns)}. Add a string "
+            "column of that name, or pass the name of another with batch_column.",
+        )
+    missing: dict[str, str] = {}
+    if facts.ledger_since is None and not any(s.ledger for s in facts.snapshots.values()):
+        # The current rows are older than any ledger. They stay readable, also if the ancestors of the head have expired.
+        missing[names.LEDGER_SINCE] = str(facts.last_sequence_number)
+    if names.BATCH_COLUMN not in facts.properties:
+        missing[names.BATCH_COLUMN] = str(facts.batch_field_id)
+    column = table.column_name(facts.batch_field_id) or batch_column
+    if not facts.prepared and (wanted or _is_empty(facts)):
+        table.ensure_layout(column, missing)
+    elif missing:
+        table.set_properties(missing)
+    if not facts.prepared and not wanted and not _is_empty(facts):
+        log.warning(
+            "%s is not sorted by %s or has truncated metrics of it: reads and vacuums open more files than necessary. Write "
+            "once with prepare=True. `lethe doctor %s` shows the details.",
+            table.full_name,
+            column,
+            table.full_name,
+        )
+
+
+def _is_empty(facts: TableFacts) -> bool:
+    """Whether the head holds no rows. A head that does not record its number of rows counts as not empty."""
+    if facts.head_id is None:
+        return True
+    return facts.snapshots[facts.head_id].summary.get("total-records") == "0"
+
+
+def ids_in_files(base: Base, batch_ids: Collection[str]) -> frozenset[str]:
+    """The ids that the ledger does not know and that, by the bounds, some data file may hold. Reads manifests, no rows."""
+    known = get_many(base.ledger.batches, batch_ids)
+    unknown = [i for i in batch_ids if i not in known]
+    if not unknown:
+        return frozenset()
+    index = IdIndex(unknown)
+    return frozenset(i for f in base.files() for i in index.within(f))
+
+
+_OTHER_BATCH: Final = "LETHE-OTHER-BATCH-ID"
+_NULL: Final = "LETHE-NULL-IN-COLUMN:"
+
+
+def rows_of_batch(frame: DataFrame, schema: StructType, batch_column: str, batch_id: str) -> DataFrame:
+    """The frame with the table's columns in their order, each row with `batch_id` in the batch column.
+
+    Raises: InputError (`SchemaMismatch`), naming the column.
+    """
+    insensitive = frame.sparkSession.conf.get("spark.sql.caseSensitive", "false") != "true"
+
+    def plain(name: str) -> str:
+        return name.lower() if insensitive else name
+
+    given = {plain(f.name): f for f in frame.schema.fields}
+    if len(given) < len(frame.schema.fields):
+        raise InputError("SchemaMismatch", f"the frame has two columns with the same name: {', '.join(frame.columns)}.")
+    known = {plain(f.name) for f in schema.fields}
+    if extra := [f.name for f in frame.schema.fields if plain(f.name) not in known]:
+        raise InputError(
+            "SchemaMismatch",
+            f"the frame has columns that the table does not have: {', '.join(extra)}. The table has "
+            f"{', '.join(schema.names)}.",
+        )
+    columns: list[Column] = []
+    for column in schema.fields:
+        found = given.get(plain(column.name))
+        if column.name == batch_column:
+            columns.append(_batch_id(named(found.name) if found else None, batch_id).alias(column.name))
+        elif found is not None and not column.nullable and found.nullable:
+            columns.append(_not_null(named(found.name), column.name).alias(column.name))
+        elif found is not None:
+            columns.append(named(found.name).alias(column.name))
+        elif column.nullable:
+            columns.append(F.lit(None).cast(column.dataType).alias(column.name))
+        else:
+            raise InputError(
+                "SchemaMismatch", f"the frame has no column {column.name}, which the table requires in every row."
+            )
+    return frame.select(*columns)
+
+
+def write_rows(table: SparkTable, rows: DataFrame, run_id: str, batch_column: str) -> tuple[DataFile, ...]:
+    """Write the rows as data files of no snapshot.
+
+    Raises: InputError (BatchIdMismatch, NullInColumn, SchemaMismatch), and any error of computing the frame.
+    """
+    try:
+        return write_uncommitted(table, rows, run_id)
+    except AnalysisException as e:
+        raise InputError(
+            "SchemaMismatch", f"the frame does not fit {table.full_name}: {str(e).strip().splitlines()[0][:300]}"
+        ) from e
+    except (PySparkException, *JvmError) as e:
+        text = str(e)
+        if _OTHER_BATCH in text:
+            raise InputError(
+                "BatchIdMismatch",
+                f"the frame has rows whose {batch_column} is null or differs from the batch_id of this write. Nothing was "
+                "committed. Drop the column, or write one batch at a time.",
+            ) from e
+        if _NULL in text:
+            column = text.split(_NULL, 1)[1].split(":", 1)[0]
+            raise InputError(
+                "NullInColumn",
+                f"the frame has rows with a null in {column}, which {table.full_name} requires in every row.",
+            ) from e
+        raise
+
+
+def _batch_id(found: Column | None, batch_id: str) -> Column:
+    if found is None:
+        return F.lit(batch_id)
+    text = found.cast(StringType())
+    return F.when(text == F.lit(batch_id), text).otherwise(F.raise_error(_OTHER_BATCH))
+
+
+def _not_null(column: Column, name: str) -> Column:
+    return F.when(column.isNotNull(), column).otherwise(F.raise_error(f"{_NULL}{name}:"))
 
 
 @dataclass(frozen=True)

@@ -8,28 +8,25 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
+from lethe import ledger_store
 from lethe.base.errors import InputError
 from lethe.files.bounds import split_by_bounds
-from lethe.files.increment import SnapshotFiles
-from lethe.files.read_plan import ReadPlan, covered_by, plan_read, skipped_ranges, unsure_of
+from lethe.files.increment import ReadPlan, SnapshotFiles, covered_by, plan_read, skipped_ranges, unsure_of
 from lethe.guards.properties import require_safe_table
 from lethe.iceberg import catalogs
 from lethe.iceberg.facts import TableFacts, column_dropped, observe
-from lethe.iceberg.snapshot_files import SnapshotView
-from lethe.iceberg.snapshots import resolve_snapshot, schema_of
-from lethe.ledger_store import store as ledger_store
-from lethe.read.increment import SnapshotOrTime, Which, find_rows, resolve_range
+from lethe.iceberg.snapshot_files import SnapshotView, resolve_snapshot, schema_of
+from lethe.read.scan import SnapshotOrTime, Which, find_rows, resolve_range
 from pyiceberg.table import Table
 from pyspark.errors import AnalysisException, ParseException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
-from lethe_spark.jvm.float_filters import for_skipping
 from lethe_spark.jvm.scan_tasks import Tasks, plan_tasks, stage
 from lethe_spark.jvm.spark_table import SparkTable
-from lethe_spark.jvm.sql_expressions import quoted_path
-from lethe_spark.sql.folder_server import require_served
-from lethe_spark.sql.frames import anti_join, named, outside, semi_join
+from lethe_spark.jvm.sql_expressions import for_skipping, quoted_path
+from lethe_spark.sql.rest_guard import require_served
+from lethe_spark.sql.searching import anti_join, named, outside, semi_join
 
 # Conditions on the batch column keep Spark from opening files that hold only deleted rows. Each row is compared with each
 # condition, so there are at most this many.

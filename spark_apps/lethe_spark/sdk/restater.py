@@ -7,18 +7,17 @@ from datetime import UTC, datetime
 
 from lethe.base.errors import InputError
 from lethe.base.ids import request_key, run_id
-from lethe.contract.operation import Operation
 from lethe.contract.result import RequestResult
 from lethe.contract.run import Provenance, RestatementRequest
+from lethe.contract.settings import Operation
 from lethe.files.native_deletes import plan_masking, refuse_masked
 from lethe.restatement.plan import AlreadyDone, PlanScope, check_request, plan_restatement
 from pyspark.sql import SparkSession
 
-from lethe_spark.commit.ledger_commit import Intent, NothingToCommit, commit_on_ledger
+from lethe_spark.commit.ledger_commit import Intent, NothingToCommit, commit_on_ledger, keep_up
 from lethe_spark.commit.table_state import Base
-from lethe_spark.commit.tracking import keep_up
 from lethe_spark.jvm.commit import LedgerOnly
-from lethe_spark.sdk.sdk_writer import SdkWriter, find_table, ids_in_files, prepare_table
+from lethe_spark.sdk.batch_writer import SdkWriter, find_table, ids_in_files, prepare_table
 
 
 @dataclass(frozen=True)

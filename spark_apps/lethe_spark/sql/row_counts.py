@@ -13,8 +13,8 @@ from pyspark.sql import DataFrame
 
 from lethe_spark.jvm.data_files import DataFile, with_deletes
 from lethe_spark.jvm.errors import reading
-from lethe_spark.jvm.rewrite import ScannedFiles, scan_tasks
-from lethe_spark.sql.frames import named
+from lethe_spark.jvm.scan_tasks import ScannedFiles, scan_tasks
+from lethe_spark.sql.searching import named
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,7 @@ import sys
 
 from lethe.base.errors import EXIT_INPUT, InputError
 
-from lethe_spark.run.core_dumps import forbid_core_dumps
-from lethe_spark.run.redact import log_to_stderr
+from lethe_spark.run.redact import forbid_core_dumps, log_to_stderr
 from lethe_spark.warm_driver.serve import WarmDriver, WarmSettings, end
 
 

@@ -3,9 +3,8 @@
 import threading
 from typing import Any
 
-from lethe_spark.mailbox.entries import Mailbox
-from lethe_spark.mailbox.metrics import MailboxMetrics
-from lethe_spark.warm_driver.limits import SessionUse
+from lethe_spark.mailbox import Mailbox, MailboxMetrics
+from lethe_spark.warm_driver.delivery import SessionUse
 
 # The outcome of a run that has delivered its own result, which may be a failure.
 DELIVERED = "Delivered"

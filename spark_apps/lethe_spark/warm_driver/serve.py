@@ -19,13 +19,19 @@ from typing import Final
 from lethe.base.errors import InputError, LetheError
 from lethe.logs import about
 
-from lethe_spark.mailbox.entries import Mailbox, Post, Upkeep
-from lethe_spark.mailbox.metrics import metrics_port
-from lethe_spark.mailbox.watching import Watching
+from lethe_spark.mailbox import Mailbox, Post, Upkeep, Watching, metrics_port
 from lethe_spark.run.handover import Handover, SessionAnswer
 from lethe_spark.run.kube import Api
-from lethe_spark.warm_driver.delivery import Delivery, not_delivered, over_limit, session_ended, was_cancelled
-from lethe_spark.warm_driver.limits import SessionLimits, exceeded, keeps_too_much
+from lethe_spark.warm_driver.delivery import (
+    Delivery,
+    SessionLimits,
+    exceeded,
+    keeps_too_much,
+    not_delivered,
+    over_limit,
+    session_ended,
+    was_cancelled,
+)
 from lethe_spark.warm_driver.metrics import DELIVERED, STOPPED, WarmDriverMetrics
 from lethe_spark.warm_driver.session_process import COMMAND, SessionProcess
 

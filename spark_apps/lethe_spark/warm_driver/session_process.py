@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from lethe_spark.run.handover import ANSWERS, Handover, SessionAnswer
-from lethe_spark.warm_driver.limits import SessionUse, measured, processes
+from lethe_spark.warm_driver.delivery import SessionUse, measured, processes
 
 log = logging.getLogger(__name__)
 

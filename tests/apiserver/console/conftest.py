@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from lethe.batches_table import table as tracking
+from lethe import batches_table as tracking
 from lethe.ledger.ledger import BatchState
 from lethe_operator.kube import DATASETS, SERVICE_ACCOUNTS
 from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright

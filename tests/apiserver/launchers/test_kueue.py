@@ -14,13 +14,10 @@ from typing import Any
 import pytest
 import yaml
 from lethe.contract.run import RunSpec
-from lethe_operator.build.job import AttemptRecord
-from lethe_operator.build.launcher import run_object
-from lethe_operator.build.sizing import size
+from lethe_operator.build.job import AttemptRecord, run_object
+from lethe_operator.build.pod import size
 from lethe_operator.kube import JOBS, ResourceKind
-from lethe_operator.observe.documents import Documents
-from lethe_operator.observe.run_objects import of_job
-from lethe_operator.observe.runs import runs_of
+from lethe_operator.observe.runs import Documents, of_job, runs_of
 from lethe_operator.resources.dataset import RunTemplate
 from lethe_operator.resources.observed import Attempt, AttemptState
 from lethe_operator.settings import Settings

@@ -12,16 +12,13 @@ import pytest
 import yaml
 from kubernetes.utils.quantity import parse_quantity
 from lethe.contract.run import RunSpec
-from lethe_operator.build.job import AttemptRecord
-from lethe_operator.build.launcher import run_object
-from lethe_operator.build.sizing import size
-from lethe_operator.decide.runs.failures import failure
+from lethe_operator.build.job import AttemptRecord, run_object
+from lethe_operator.build.pod import size
+from lethe_operator.decide.runs.retry import failure
 from lethe_operator.kube import PODS, SPARK_APPLICATIONS, NotFound
-from lethe_operator.observe.documents import Documents
-from lethe_operator.observe.run_objects import of_spark_application
-from lethe_operator.observe.runs import runs_of
+from lethe_operator.observe.runs import Documents, of_spark_application, runs_of
+from lethe_operator.resources.common import Launcher
 from lethe_operator.resources.dataset import RunTemplate
-from lethe_operator.resources.launcher import Launcher
 from lethe_operator.resources.observed import Attempt, AttemptState
 from lethe_operator.settings import Settings
 from lethe_spark.apps import entrypoint

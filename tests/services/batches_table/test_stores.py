@@ -7,8 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from lethe.batches_table import table as tracking
-from lethe.batches_table import upkeep as tracking_upkeep
+from lethe import batches_table as tracking
+from lethe import batches_table as tracking_upkeep
 from lethe.iceberg import catalogs
 from lethe.ledger.ledger import BatchEntry, BatchState
 from pyiceberg.catalog import load_catalog

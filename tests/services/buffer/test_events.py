@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from lethe.ledger.ledger import BatchState
-from lethe.storage.buffer import Buffer
+from lethe.storage.surroundings import Buffer
 from lethe_operator.kube import CONFIG_MAPS, DATASETS, JOBS
 
 from tests.support.fake_cluster import FakeCluster

@@ -10,13 +10,13 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from lethe.buffer.batch import is_data
-from lethe.buffer.refusals import is_file, refused_folder
-from lethe.contract.refusal import Refusal
+from lethe.buffer.layout import is_data
+from lethe.buffer.promotion import is_file, refused_folder
 from lethe.contract.run import BufferRef
+from lethe.contract.settings import Refusal
 from lethe.ledger.ledger import BatchEntry, BatchState, BufferedObject
 from lethe.storage.object_store import open_store
-from lethe_spark.jobs.consolidation.refuse import set_one_aside
+from lethe_spark.jobs.consolidation.promote import set_one_aside
 from lethe_spark.run.progress import Reporter
 
 from tests.support.builders import RUN, a_run

@@ -13,7 +13,7 @@ from lethe.base import names as lethe_names
 from lethe.base.errors import InputError
 from lethe.iceberg import catalogs
 from lethe_gateway.tables.looking import bring_up_to_date, look
-from lethe_gateway.tables.target import Target
+from lethe_gateway.tables.records import Target
 from lethe_operator.observe.tables import TableReader
 from lethe_operator.resources.observed import TableView
 from pyiceberg.catalog import Catalog

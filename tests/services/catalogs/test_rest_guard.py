@@ -20,8 +20,7 @@ import requests
 from lethe.base.errors import InputError
 from lethe.iceberg import catalogs
 from lethe_spark.sql import rest_guard
-from lethe_spark.sql.loopback import TOKEN
-from lethe_spark.sql.rest_guard import RestGuard
+from lethe_spark.sql.rest_guard import TOKEN, RestGuard
 
 from tests.support.foreign_properties import canaries
 from tests.support.servers.canary import Canary

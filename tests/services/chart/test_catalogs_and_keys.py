@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import yaml
-from lethe.erasure.signature import load_signer
+from lethe.erasure.record import load_signer
 from lethe.iceberg import catalogs
 from pyiceberg.utils.config import Config
 

@@ -5,8 +5,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
-from lethe_operator.build import warm_driver
-from lethe_operator.build.spark_conf import BLOCK_MANAGER_PORT, DRIVER_PORT
+from lethe_operator.build import job
+from lethe_operator.build.pod import BLOCK_MANAGER_PORT, DRIVER_PORT
 from lethe_operator.settings import WarmDriverSettings
 
 from tests.services.chart.chart import environment, of_kind, render
@@ -37,7 +37,7 @@ def deployed(component: str) -> Pod:
 def warm_driver_pod() -> Pod:
     """As the operator starts it with the settings of the chart."""
     asked = WarmDriverSettings.model_validate_json(environment(render(WARM))["LETHE_WARM_DRIVERS"])
-    template = warm_driver.job("lake", "uid", replace(SETTINGS, warm_drivers=asked))["spec"]["template"]
+    template = job.warm_driver_job("lake", "uid", replace(SETTINGS, warm_drivers=asked))["spec"]["template"]
     ports = template["spec"]["containers"][0].get("ports", ())
     return Pod("lake", labels_of(template), {p["name"]: p["containerPort"] for p in ports})
 

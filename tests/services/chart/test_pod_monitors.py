@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
-from lethe_operator.build import warm_driver
+from lethe_operator.build import job as warm_driver
 from lethe_operator.settings import from_environment
 
 from tests.services.chart.chart import environment, render
@@ -27,7 +27,7 @@ def pods(documents: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
     }
     settings = from_environment(environment(documents))
     asked = settings.warm_drivers
-    jobs = {f"{n}/{asked.name}": warm_driver.job(n, "uid", settings) for n in EVERYTHING["watchNamespaces"]}
+    jobs = {f"{n}/{asked.name}": warm_driver.warm_driver_job(n, "uid", settings) for n in EVERYTHING["watchNamespaces"]}
     return found | {name: job["spec"]["template"] for name, job in jobs.items()}
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import httpx
 import pytest
 from lethe_gateway.problems import Kind
-from lethe_gateway.uploads.records import UploadState
+from lethe_gateway.uploads.manifest import UploadState
 
 from tests.support import gateway_lake
 from tests.support.servers.s3 import OWNER, S3

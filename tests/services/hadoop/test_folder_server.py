@@ -10,9 +10,8 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from lethe.base.errors import ConflictError, InputError
-from lethe.hadoop.catalog import FolderCatalog
-from lethe_spark.sql.folder_server import FolderServer, FolderTables
-from lethe_spark.sql.loopback import TOKEN
+from lethe.hadoop import FolderCatalog
+from lethe_spark.sql.rest_guard import TOKEN, FolderServer, FolderTables
 from pyiceberg.catalog.rest import CreateTableRequest, RestCatalog
 from pyiceberg.exceptions import (
     BadRequestError,

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 from lethe.base.errors import ConflictError, InputError, TransientError, UnknownCommitState
-from lethe.hadoop.catalog import FolderCatalog
-from lethe.hadoop.metadata_folder import MetadataFolder
-from lethe.storage import remote_store, s3_store
+from lethe.hadoop import FolderCatalog, MetadataFolder
+from lethe.storage import remote_store
+from lethe.storage import remote_store as s3_store
 from lethe.storage.object_store import Folder, open_folder
 from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC

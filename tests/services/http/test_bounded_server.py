@@ -14,9 +14,8 @@ from lethe_local.api.objects import Objects
 from lethe_local.api.server import MAX_BODY_BYTES, ApiServer
 from lethe_local.api.store import Store
 from lethe_local.folder import NAMESPACE, Folder
-from lethe_spark.sql.folder_server import FolderServer
-from lethe_spark.sql.loopback import LIMITS as FOLDER_LIMITS
-from lethe_spark.sql.loopback import TOKEN
+from lethe_spark.sql.rest_guard import LIMITS as FOLDER_LIMITS
+from lethe_spark.sql.rest_guard import TOKEN, FolderServer
 from prometheus_client import CollectorRegistry, Gauge
 
 from tests.support.raw_http import RawClient

@@ -9,8 +9,8 @@ import fastavro
 import pytest
 from lethe.base.errors import TransientError
 from lethe.ingest.buffer_store import BadFile
-from lethe_inlet.clusters import Registry
-from lethe_inlet.registry import Schemas
+from lethe_inlet.decoding import Schemas
+from lethe_inlet.settings import Registry
 from lethe_operator.reasons import Reason
 
 from tests.support.servers import kafka, registry

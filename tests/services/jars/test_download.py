@@ -11,8 +11,9 @@ import pytest
 from click.testing import CliRunner
 from lethe.base.errors import InputError, TransientError
 from lethe.cli.main import cli
-from lethe.jars import download, listed, provide
-from lethe.jars.listed import Scope
+from lethe.jars import download, provide
+from lethe.jars import download as listed
+from lethe.jars.download import Scope
 
 CLOSED = "http://127.0.0.1:9"  # a closed port
 

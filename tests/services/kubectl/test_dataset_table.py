@@ -4,7 +4,7 @@ import json
 
 import pytest
 import yaml
-from lethe.cli import named_table
+from lethe.cli import opening
 from lethe.iceberg import catalogs
 from lethe.ledger.ledger import BatchState
 
@@ -72,7 +72,7 @@ def test_an_unknown_dataset_is_an_error_with_a_suggestion(local: LocalApi) -> No
 def test_without_the_package_for_resources_a_table_can_still_be_named(
     local: LocalApi, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(named_table, "_RESOLVER", "a_package_that_is_missing")
+    monkeypatch.setattr(opening, "_RESOLVER", "a_package_that_is_missing")
 
     refused = local.lethe("batches", "flights")
 

@@ -14,9 +14,8 @@ from lethe.buffer.upload import LocalFile, plan_upload
 from lethe.iceberg import catalogs
 from lethe.ledger.ledger import BufferedObject
 from lethe.storage.local_store import LocalStore
-from lethe_kubectl.put import transfer as transfers
-from lethe_kubectl.put.command import id_of
-from lethe_kubectl.put.transfer import transfer
+from lethe_kubectl import put as transfers
+from lethe_kubectl.put import id_of, transfer
 from lethe_operator.resources.dataset import BufferLayout
 
 from tests.services.kubectl.conftest import LocalApi

@@ -8,7 +8,7 @@ from lethe.base.errors import InputError
 from lethe.buffer.upload import LocalFile, Upload, plan_upload
 from lethe.contract.settings import BufferLayout
 from lethe.storage.object_store import StoreError, open_store
-from lethe_kubectl.put.transfer import is_there, transfer
+from lethe_kubectl.put import is_there, transfer
 
 from tests.support.buffers import batches_in
 from tests.support.servers.s3 import READER, S3

@@ -7,7 +7,7 @@ from pathlib import Path
 from time import monotonic
 
 import pytest
-from lethe_spark.committer.heartbeat import (
+from lethe_spark.committer.reports import (
     HUNG_SECONDS,
     JVM_LIMIT_SECONDS,
     WATCH_LIMIT_SECONDS,

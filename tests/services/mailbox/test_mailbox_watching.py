@@ -7,7 +7,7 @@ from pathlib import Path
 from time import monotonic
 
 import pytest
-from lethe_spark.mailbox.watching import Watching
+from lethe_spark.mailbox import Watching
 
 from tests.support import api_server
 from tests.support.api_server import ApiServer

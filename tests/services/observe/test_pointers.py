@@ -9,9 +9,14 @@ from typing import Any
 import pytest
 import sqlalchemy
 from lethe.iceberg import catalogs
-from lethe_operator.observe.open_catalogs import OpenCatalogs
-from lethe_operator.observe.pointer_queries import TABLES_PER_QUERY, RestPointers, SqlPointers, source_of
-from lethe_operator.observe.pointers import Pointers
+from lethe_operator.observe.pointers import (
+    TABLES_PER_QUERY,
+    OpenCatalogs,
+    Pointers,
+    RestPointers,
+    SqlPointers,
+    source_of,
+)
 from lethe_operator.observe.tables import TableReader
 from lethe_operator.observe.time_limit import Limiter
 from lethe_operator.resources.observed import TableView, Unavailable

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from lethe_operator.handlers.relist import AFTER_LISTING_SECONDS
+from lethe_operator.handlers import AFTER_LISTING_SECONDS
 
 from tests.support.clock import wait_until
 from tests.support.large_api import LargeApi, large_api

@@ -7,9 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from lethe_operator.decide.publishing.cloud_event import CloudEvent
-from lethe_operator.publish.sinks.http import RETRY_AFTER_AT_MOST_SECONDS, HttpSink
-from lethe_operator.publish.sinks.sink import Scope, SinkError
+from lethe_operator.decide.publishing.events import CloudEvent
+from lethe_operator.publish.sinks.http import RETRY_AFTER_AT_MOST_SECONDS, HttpSink, Scope, SinkError
 from lethe_operator.reasons import Reason
 from lethe_operator.resources.publishing import ContentMode, HttpSinkSettings
 

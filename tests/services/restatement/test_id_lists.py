@@ -4,7 +4,7 @@ import uuid
 
 from lethe.contract.result import RequestResult
 from lethe.contract.run import RestatementRequest
-from lethe_spark.commit.id_lists import with_ids
+from lethe_spark.commit.replacement_files import with_ids
 
 from tests.support.builders import a_request
 from tests.support.servers.s3 import OWNER, READER, S3

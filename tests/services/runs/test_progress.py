@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from lethe.contract.result import AnyRunResult, Phase, Progress
 from lethe.contract.run import RunKind
-from lethe_spark.run import result
+from lethe_spark.run import progress
 from lethe_spark.run.kube import Api, StatusConfigMap
 from lethe_spark.run.progress import Reporter, sink_of
 
@@ -83,20 +83,20 @@ def test_a_result_is_sent_again_until_the_api_server_takes_it(api: ApiServer) ->
     log_file.touch()
     status = {"LETHE_STATUS_CONFIGMAP": NAME, "LETHE_STATUS_PREFIX": "0123456789ab"}
 
-    result.deliver(a_result(), {**api.environment, **status, "LETHE_TERMINATION_LOG": str(log_file)})
+    progress.deliver(a_result(), {**api.environment, **status, "LETHE_TERMINATION_LOG": str(log_file)})
 
-    assert result.of_this_version(a_result()) == read_result(api.data(NAME)["0123456789ab.result.json"])
-    assert result.of_this_version(a_result()) == read_result(log_file.read_text())
+    assert progress.of_this_version(a_result()) == read_result(api.data(NAME)["0123456789ab.result.json"])
+    assert progress.of_this_version(a_result()) == read_result(log_file.read_text())
 
 
 def test_from_a_shell_the_result_goes_to_stdout_and_progress_to_a_file(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    result.deliver(a_result(), {"LETHE_TERMINATION_LOG": str(tmp_path / "none")})
+    progress.deliver(a_result(), {"LETHE_TERMINATION_LOG": str(tmp_path / "none")})
     reporter = Reporter(a_run(), sink_of({"LETHE_PROGRESS_FILE": str(tmp_path / "progress.json")}))
     reporter.close(Phase.FAILED, "why")
 
-    assert result.of_this_version(a_result()) == read_result(capsys.readouterr().out)
+    assert progress.of_this_version(a_result()) == read_result(capsys.readouterr().out)
     reported = Progress.model_validate_json((tmp_path / "progress.json").read_text())
     assert (reported.phase, reported.message) == ("Failed", "why")
     assert [p.name for p in tmp_path.iterdir()] == ["progress.json"]

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 from lethe.base.errors import InputError, TransientError
-from lethe.buffer.batch import ListedObject
+from lethe.buffer.layout import ListedObject
 from lethe.ledger.ledger import BufferedObject
 from lethe.storage import remote_store
 from lethe.storage.object_store import NO_BUCKET, StoreError, WriteUnknown, open_store
-from lethe.storage.s3_store import S3Store
+from lethe.storage.remote_store import S3Store
 from lethe.uri import Backend
 
 from tests.support.servers.faulty_proxy import Fault, Proxy, before, forward_to

@@ -10,13 +10,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from lethe.base.errors import ConflictError
-from lethe.buffer.batch import BufferedBatch
+from lethe.buffer.layout import BufferedBatch
 from lethe.guards.claim import Claim, Owner
-from lethe.hadoop.metadata_folder import MetadataFolder
+from lethe.hadoop import MetadataFolder
 from lethe.ingest.buffer_store import BufferedFiles, Bytes, FileTask
-from lethe.storage.buffer import open_buffer
 from lethe.storage.object_store import open_folder
-from lethe.storage.surroundings import read_claim, tables_around, take_claim
+from lethe.storage.surroundings import open_buffer, read_claim, tables_around, take_claim
 from lethe.storage.write_once import read, write_once
 from lethe.uri import Backend
 from pyiceberg.io.pyarrow import PyArrowFileIO

@@ -11,13 +11,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from lethe.ingest.registrable import Target
-from lethe.purge import sinks
+from lethe.purge import footer
 from lethe.purge.filtering import FileToFilter, Filter, Filtered, Loss
-from lethe.purge.row_ids import RowIds, with_row_ids
+from lethe.purge.source import RowIds, with_row_ids
 from lethe.purge.splicing import Splice
 from lethe.storage.object_store import StoreError
-from lethe.storage.s3 import s3_client
-from lethe.storage.s3_composed import ComposedObject, Source, compose
+from lethe.storage.s3 import ComposedObject, Source, compose, s3_client
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.types import BinaryType, LongType, NestedField, StringType
@@ -151,7 +150,7 @@ def test_the_server_copies_nothing_of_a_file_that_was_put_beside_it_and_so_has_n
 def test_then_the_file_is_written_by_pyiceberg(
     s3: S3, bucket: str, content: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sinks, "compose", lambda *_: None)
+    monkeypatch.setattr(footer, "compose", lambda *_: None)
 
     done = purge(s3.properties(), bucket, {"B2"}, IN_GROUP)
 

@@ -5,7 +5,7 @@ import uuid
 
 import httpx
 import pytest
-from lethe.storage.s3_uploads import PART_BYTES_AT_LEAST, Presigned, S3Uploads
+from lethe.storage.s3 import PART_BYTES_AT_LEAST, Presigned, S3Uploads
 
 from tests.support.servers.s3 import S3
 

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from botocore.exceptions import ClientError
 from lethe.base.errors import InputError
-from lethe.erasure.retention_lock import LockMode, Retention
+from lethe.base.retention_lock import LockMode, Retention
 from lethe.storage.write_once import read, write_once
 from pyiceberg.io.pyarrow import PyArrowFileIO
 

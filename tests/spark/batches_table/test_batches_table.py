@@ -7,9 +7,9 @@ from typing import Any
 import lethe_spark
 import pyarrow as pa
 import pytest
+from lethe import batches_table as tracking_files
 from lethe.base import names
 from lethe.base.errors import InputError
-from lethe.batches_table import files as tracking_files
 from lethe.buffer.batch_rows import row_of
 from lethe.contract.run import RunKind, RunSpec
 from pyspark.sql import SparkSession

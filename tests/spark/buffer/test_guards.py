@@ -16,7 +16,7 @@ from lethe.guards.claim import Owner
 from lethe.iceberg import catalogs
 from lethe.storage.surroundings import read_claim, take_claim
 from lethe_spark.apps.app import job_of
-from lethe_spark.commit.id_lists import with_ids
+from lethe_spark.commit.replacement_files import with_ids
 from pyspark.sql import SparkSession
 
 from tests.spark.parameters import some, tuples

@@ -7,11 +7,10 @@ import pytest
 from lethe.base import names
 from lethe.base.errors import ConflictError, InputError, TransientError, UnknownCommitState
 from lethe_spark.commit.table_state import observe_base
-from lethe_spark.jvm import ancestry
-from lethe_spark.jvm.ancestry import Expectation
-from lethe_spark.jvm.commit import Append, DeleteFiles, LedgerOnly, Rewrite, commit
+from lethe_spark.jvm import commit as ancestry
+from lethe_spark.jvm.commit import Append, DeleteFiles, Expectation, LedgerOnly, Rewrite, commit
 from lethe_spark.jvm.errors import JvmError, is_away
-from lethe_spark.jvm.rewrite import scan_files, write_uncommitted
+from lethe_spark.jvm.scan_tasks import scan_files, write_uncommitted
 from lethe_spark.jvm.spark_table import SparkTable
 from pyiceberg.table import update
 

@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import pytest
+from lethe import ledger_store
 from lethe.base import names
 from lethe.iceberg.facts import observe
-from lethe.ledger_store import store as ledger_store
 from lethe_spark.apps.session import make_session
 from pyiceberg.exceptions import CommitFailedException
 from pyspark.sql import SparkSession

@@ -5,11 +5,10 @@ from pathlib import Path
 import pytest
 from lethe.base import names
 from lethe.base.errors import ConflictError, InputError
-from lethe_spark.jvm.ancestry import Expectation
-from lethe_spark.jvm.commit import Append, DeleteFiles, LedgerOnly, commit, find_staged, stage
-from lethe_spark.jvm.removal import expire, remove_files
-from lethe_spark.jvm.rewrite import scan_files
-from lethe_spark.jvm.run_folder import run_folder
+from lethe_spark.jvm.commit import Append, DeleteFiles, Expectation, LedgerOnly, commit, find_staged, stage
+from lethe_spark.jvm.metadata import expire, remove_files
+from lethe_spark.jvm.scan_tasks import scan_files
+from lethe_spark.jvm.table import run_folder
 
 from tests.spark.support.flights import Flights, find_files
 

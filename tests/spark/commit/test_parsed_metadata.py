@@ -6,7 +6,7 @@ from typing import Any
 import lethe_spark
 import pytest
 from lethe.iceberg import metadata_file
-from lethe_spark.commit.parsed_metadata import facts_of, static_table
+from lethe_spark.commit.table_state import facts_of, static_table
 from lethe_spark.jvm.table import IcebergTable
 from pyiceberg.table import StaticTable
 

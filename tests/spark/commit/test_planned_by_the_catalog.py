@@ -10,8 +10,8 @@ import pytest
 from lethe.base.errors import ConflictError
 from lethe.iceberg import catalogs
 from lethe_spark.apps.session import make_session
-from lethe_spark.jobs.vacuum import purge_step
-from lethe_spark.jvm.rewrite import ScannedFiles
+from lethe_spark.jobs.vacuum import purge
+from lethe_spark.jvm.scan_tasks import ScannedFiles
 from lethe_spark.sql import rest_guard
 from pyspark.sql import SparkSession
 
@@ -92,13 +92,13 @@ def test_a_rewrite_that_did_not_read_every_row_is_not_committed(
     story.consolidate("A", "B")
     assert story.revert("A").succeeded
     head, files = story.head().snapshot_id, story.data_folder()
-    original: Any = purge_step.scan_tasks
+    original: Any = purge.scan_tasks
 
     def without_a_row(*arguments: Any) -> ScannedFiles:
         scanned: ScannedFiles = original(*arguments)
         return replace(scanned, frame=scanned.frame.filter("v % 1000 <> 1"))
 
-    monkeypatch.setattr(purge_step, "scan_tasks", without_a_row)
+    monkeypatch.setattr(purge, "scan_tasks", without_a_row)
 
     with pytest.raises(ConflictError, match=r"have 8 rows by the table's metadata, and Spark read 6") as refused:
         story.vacuum()

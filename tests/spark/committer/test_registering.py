@@ -9,9 +9,8 @@ from lethe.base import names
 from lethe.base.ids import batch_folder
 from lethe.contract.run import BufferRef, RunSpec
 from lethe_spark.apps.session import make_session
-from lethe_spark.committer import registration
-from lethe_spark.committer.fitness import NeedsSpark
-from lethe_spark.committer.registration import register_small_set
+from lethe_spark.committer import work
+from lethe_spark.committer.work import NeedsSpark, register_small_set
 from lethe_spark.jvm.spark_table import SparkTable
 from lethe_spark.run.context import KILLED
 from pyspark.sql import SparkSession
@@ -201,7 +200,7 @@ def test_a_set_that_is_not_small_is_left_to_a_job(
     story: Registering, monkeypatch: pytest.MonkeyPatch, limit: str, value: int, why: str
 ) -> None:
     story.put("A")
-    monkeypatch.setattr(registration, limit, value)
+    monkeypatch.setattr(work, limit, value)
     if limit == "LIVE_FILES_AT_MOST":
         story.append_as_foreign_writer("x")
     if limit == "REFUSED_BYTES_AT_MOST":

@@ -12,8 +12,9 @@ from lethe.base.errors import InputError, TransientError
 from lethe.ingest.buffer_files import ReadSettings
 from lethe.ledger.ledger import BufferedObject
 from lethe.uri import local_path
-from lethe_spark.ingest import packing, writing
-from lethe_spark.ingest.ingest import BatchSource, Ingested, write_batches
+from lethe_spark import ingest as packing
+from lethe_spark import ingest as writing
+from lethe_spark.ingest import BatchSource, Ingested, write_batches
 
 from tests.spark.parameters import some
 from tests.spark.support.flights import Flights

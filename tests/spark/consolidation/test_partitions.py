@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 from lethe.base import names
-from lethe.files.partitions import partitions_of_batches
+from lethe.files.bounds import partitions_of_batches
 from lethe_spark.jvm.commit import find_staged, stage
-from lethe_spark.jvm.rewrite import write_uncommitted
+from lethe_spark.jvm.scan_tasks import write_uncommitted
 
 from tests.spark.parameters import named
 from tests.spark.support.flights import Flights

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from lethe_spark.apps.session import make_session
-from lethe_spark.jvm.attempt import CommitAttempt
+from lethe_spark.jvm.commit import CommitAttempt
 from pyspark.sql import SparkSession
 
 from tests.spark.parameters import some

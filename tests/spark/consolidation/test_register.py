@@ -11,10 +11,10 @@ import pyarrow.parquet as pq
 import pytest
 from lethe.base import names
 from lethe.base.errors import InputError
-from lethe.buffer.retention import plan_sweep
+from lethe.buffer.promotion import plan_sweep
 from lethe.contract.run import BufferRef, CreateTable, TableRef
-from lethe.ingest.name_mapping import PROPERTY
-from lethe_spark.ingest import footers
+from lethe.ingest.schema_fit import PROPERTY
+from lethe_spark import ingest
 from pyiceberg.table import Table
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812
@@ -193,12 +193,12 @@ def test_a_batch_that_was_rewritten_is_not_registered_as_well(story: Registering
 
 
 @pytest.mark.parametrize(
-    "in_driver", [pytest.param(0, id="tasks"), pytest.param(footers.IN_DRIVER, id="driver", marks=pytest.mark.long)]
+    "in_driver", [pytest.param(0, id="tasks"), pytest.param(ingest.IN_DRIVER, id="driver", marks=pytest.mark.long)]
 )
 def test_a_batch_with_one_bad_file_is_refused_whole_and_the_others_go_in(
     story: Registering, monkeypatch: pytest.MonkeyPatch, in_driver: int
 ) -> None:
-    monkeypatch.setattr(footers, "IN_DRIVER", in_driver)
+    monkeypatch.setattr(ingest, "IN_DRIVER", in_driver)
     story.put("good", "cut", "other", "spanning")
     whole = (story.folder("cut") / "day-2.parquet").read_bytes()
     (story.folder("cut") / "day-2.parquet").write_bytes(whole[: len(whole) // 2])

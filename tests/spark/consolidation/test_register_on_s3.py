@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 from lethe.base import names
 from lethe.base.ids import batch_folder
 from lethe.contract.run import BufferRef
-from lethe.ingest.footers import TAIL_BYTES
+from lethe.ingest.registrable import TAIL_BYTES
 from lethe_spark.apps.session import make_session
 from pyspark.sql import SparkSession
 

@@ -9,9 +9,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 from lethe.base import names
-from lethe.contract.csv_dialect import CsvDialect
 from lethe.contract.run import BufferRef, CreateTable, TableRef
-from lethe.contract.settings import FileFormat, SchemaEvolution
+from lethe.contract.settings import CsvDialect, FileFormat, SchemaEvolution
 from pyspark.sql import SparkSession
 
 from tests.spark.support.registering import begin

@@ -15,12 +15,12 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from lethe.files.partitions import MAX_PARTITIONS
+from lethe.files.bounds import MAX_PARTITIONS
 from lethe.ingest.buffer_files import ReadSettings
 from lethe.uri import local_path
 from lethe.writing.layout import TableLayout, Unsupported
-from lethe_spark.ingest import packing, writing
-from lethe_spark.ingest.ingest import Ingested, write_batches
+from lethe_spark import ingest
+from lethe_spark.ingest import Ingested, write_batches
 from lethe_spark.jvm.errors import JvmError
 
 from tests.spark.parameters import named, pairs
@@ -224,7 +224,7 @@ def test_rows_are_in_the_order_of_the_table(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Also if many tasks read them."""
-    monkeypatch.setattr(packing, "FILES_PER_GROUP", max(1, 8 // tasks))
+    monkeypatch.setattr(ingest, "FILES_PER_GROUP", max(1, 8 // tasks))
     for number, batch in enumerate(["C", "A", "ü", "B"]):
         buffer.put(batch, some_rows(number, 50), files=3)
     flights = make_flights(schema=SCHEMA, partition_by=("bucket(2, i)",))
@@ -314,7 +314,7 @@ def test_a_task_that_fails_leaves_no_file(
     folder = Path(local_path(f"{flights.table.location}/data/run-1"))
     folder.mkdir(parents=True)
     (folder / "day=4").write_text("a file is where a folder should be")
-    monkeypatch.setattr(writing, "plan", lambda *_: (defaultdict(int), 1))
+    monkeypatch.setattr(ingest, "plan", lambda *_: (defaultdict(int), 1))
 
     with pytest.raises(JvmError):
         write_batches(flights.table, buffer.sources(), ReadSettings("batch_id", {}), "run-1")

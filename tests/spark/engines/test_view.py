@@ -6,7 +6,7 @@ from pathlib import Path
 
 import duckdb
 import pytest
-from lethe.batches_table import table as tracking
+from lethe import batches_table as tracking
 from lethe.iceberg import catalogs
 from pyspark.sql import SparkSession
 

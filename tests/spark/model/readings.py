@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
+from lethe import ledger_store
 from lethe.base import names
 from lethe.iceberg.facts import observe
-from lethe.ledger_store import store as ledger_store
 from pyiceberg.manifest import DataFile, DataFileContent
 from pyiceberg.table import Table
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from lethe.files import rearm
+from lethe.files import native_deletes
 from pyspark.sql import SparkSession
 
 from tests.model.acts import (
@@ -166,7 +166,7 @@ def test_the_table_and_a_plain_model_of_it_agree_whatever_group_of_requests_come
 
 def test_a_rule_that_is_broken_is_noticed(begin: Begin, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without it, rows of a batch taken back could come in again by another writer, and stay."""
-    monkeypatch.setattr(rearm, "_armed_again", lambda *_: ())
+    monkeypatch.setattr(native_deletes, "_armed_again", lambda *_: ())
 
     with pytest.raises(AssertionError, match="a deleted batch has no tombstone"):
         play(begin(2), Append(("A", "B")), Revert(("A",)), Vacuum(), ForeignAppend(("A",)), Append(("C",)))

@@ -9,12 +9,12 @@ from typing import Any, Literal
 
 import lethe
 import lethe_spark
+from lethe import ledger_store
 from lethe.contract.result import Phase, RunResult
 from lethe.contract.run import RunSpec
 from lethe.erasure import holders as erasure_holders
-from lethe.ledger import merge
-from lethe.ledger_store import store as ledger_store
-from lethe.vacuum import expiry
+from lethe.ledger import overlay
+from lethe.vacuum import housekeeping
 from lethe_spark.apps.app import job_of
 from lethe_spark.run.foreign_errors import understood
 from pyspark.sql import SparkSession
@@ -52,7 +52,7 @@ class World:
     @classmethod
     def begin(cls, spark: SparkSession, lake: Lake, setup: Setup | None = None) -> "World":
         """Create an empty table, with a run without batches. Ledger chunks are small, so that small ledgers have many chunks."""
-        ledger_store.THRESHOLDS = merge.Thresholds(floor=2, cap=5)
+        ledger_store.THRESHOLDS = overlay.Thresholds(floor=2, cap=5)
         _let_go_of_staged_after(STAGED_SECONDS)
         world = cls(Dataset.prepared(spark, lake, setup or Setup()))
         world.create()
@@ -65,7 +65,7 @@ class World:
         folder = self.look().location()
         self.dataset.lake.catalog.drop_table(self.dataset.name)
         shutil.rmtree(folder)
-        ledger_store.THRESHOLDS = merge.Thresholds()
+        ledger_store.THRESHOLDS = overlay.Thresholds()
         _let_go_of_staged_after(86_400)
 
     @property
@@ -154,7 +154,7 @@ class World:
 
 
 def _let_go_of_staged_after(seconds: int) -> None:
-    for module in (expiry, erasure_holders):
+    for module in (housekeeping, erasure_holders):
         module.STAGED_GRACE_SECONDS = seconds
 
 

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 from lethe.base import names
 from lethe_spark.jobs.vacuum.compaction import compact_small_files
-from lethe_spark.jobs.vacuum.manifests import rewrite_manifests
+from lethe_spark.jobs.vacuum.maintenance import rewrite_manifests
 from lethe_spark.jvm.data_files import tasks_of
 from lethe_spark.jvm.deletes import write_position_deletes
 from pyiceberg.manifest import ManifestContent

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 from lethe.contract.run import RestatementRequest
-from lethe.restatement.id_list import LISTED_IDS_AT_MOST, parse_ids
+from lethe.restatement.group import LISTED_IDS_AT_MOST, parse_ids
 from pyspark.sql import SparkSession
 
 from tests.spark.parameters import some

@@ -11,8 +11,7 @@ from lethe.iceberg import catalogs
 from lethe.iceberg.facts import observe
 from lethe_operator.decide.actions import Actions
 from lethe_operator.decide.dataset import decide
-from lethe_operator.observe.ledgers import Lookup, asked_by
-from lethe_operator.observe.tables import view_of
+from lethe_operator.observe.tables import Lookup, asked_by, view_of
 from lethe_operator.resources.dataset import Dataset, parse_dataset
 from lethe_operator.resources.observed import TableView, World
 from lethe_operator.resources.restatement import Restatement, parse_restatement

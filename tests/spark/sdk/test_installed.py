@@ -12,7 +12,7 @@ from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
-from lethe.jars.listed import Scope, listed
+from lethe.jars.download import Scope, listed
 from lethe.jars.provide import folder_of
 
 ROOT = Path(__file__).parents[3]

@@ -15,7 +15,7 @@ from lethe_spark.jvm.gateway import gateway, jvm
 from lethe_spark.jvm.scan_tasks import held_now, plan_tasks, stage, staged_now
 from lethe_spark.jvm.sql_expressions import in_set
 from lethe_spark.sdk import reader
-from lethe_spark.sql import frames
+from lethe_spark.sql import searching
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
@@ -127,7 +127,7 @@ def test_the_rows_are_the_same_whichever_way_a_read_takes(
 ) -> None:
     """Rows without a batch stay, in files with tombstoned ones and in others."""
     monkeypatch.setattr(reader, "SPLIT_FROM", split_from)
-    monkeypatch.setattr(frames, "IN_SET_AT_MOST", in_set_at_most)
+    monkeypatch.setattr(searching, "IN_SET_AT_MOST", in_set_at_most)
 
     assert rows_of(lethe_spark.read(mixed.spark, mixed.full_name)) == expected(mixed, "A", "K")
     assert rows_of(lethe_spark.read(mixed.spark, mixed.full_name, filter="v > 4 AND day = 1")) == Counter(

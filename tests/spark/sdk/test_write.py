@@ -9,15 +9,15 @@ import lethe
 import lethe_spark
 import pytest
 from click.testing import CliRunner
+from lethe import ledger_store
 from lethe.base import names
 from lethe.base.errors import InputError
 from lethe.cli.main import cli
 from lethe.contract.run import CreateTable
 from lethe.iceberg.facts import observe
 from lethe.ledger.ledger import BatchState, Ledger
-from lethe.ledger_store import store as ledger_store
 from lethe_spark.jvm.spark_table import SparkTable
-from lethe_spark.sdk import sdk_writer as own_job
+from lethe_spark.sdk import batch_writer as own_job
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 

@@ -16,8 +16,7 @@ import lethe_spark
 import pytest
 from lethe.base.errors import InputError, TableError
 from lethe.contract.run import CreateTable, TableRef
-from lethe.hadoop.catalog import FolderCatalog
-from lethe.hadoop.metadata_folder import MetadataFolder
+from lethe.hadoop import FolderCatalog, MetadataFolder
 from lethe.iceberg import catalogs
 from lethe.storage.local_store import LocalStore
 from lethe.storage.object_store import Folder
@@ -25,8 +24,8 @@ from lethe_spark.apps.session import make_session
 from lethe_spark.jvm.gateway import gateway
 from lethe_spark.jvm.metadata import JvmMetadata
 from lethe_spark.jvm.spark_table import SparkTable
-from lethe_spark.sql import folder_server
-from lethe_spark.sql.folder_server import FolderTables
+from lethe_spark.sql import rest_guard
+from lethe_spark.sql.rest_guard import FolderTables
 from pyspark.sql import SparkSession
 
 from tests.spark.parameters import some
@@ -209,7 +208,7 @@ def losing(spark: SparkSession, table: str, monkeypatch: pytest.MonkeyPatch) -> 
     """The storage of `table`, as the catalog sees it."""
     assert table.startswith(f"{CATALOG}.")
     catalog = LosingCatalog(CATALOG, **catalogs.properties(CATALOG))
-    monkeypatch.setattr(folder_server._SERVERS[CATALOG], "tables", FolderTables(catalog, JvmMetadata(gateway(spark))))
+    monkeypatch.setattr(rest_guard._SERVERS[CATALOG], "tables", FolderTables(catalog, JvmMetadata(gateway(spark))))
     return Losing
 
 

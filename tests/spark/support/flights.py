@@ -20,7 +20,7 @@ from lethe.ledger.ledger import Delta
 from lethe_spark.commit.ledger_commit import Intent, commit_on_ledger
 from lethe_spark.jvm.commit import Append, Change, LedgerOnly
 from lethe_spark.jvm.data_files import DataFile, tasks_of
-from lethe_spark.jvm.rewrite import write_uncommitted
+from lethe_spark.jvm.scan_tasks import write_uncommitted
 from lethe_spark.jvm.spark_table import SparkTable
 from lethe_spark.run.context import RunContext
 from lethe_spark.run.progress import Reporter

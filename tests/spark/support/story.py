@@ -16,6 +16,7 @@ import lethe
 import lethe_spark
 import pyarrow as pa
 import pyarrow.parquet as pq
+from lethe import ledger_store
 from lethe.base.ids import batch_folder, run_id
 from lethe.contract.result import Phase, RequestResult, RunResult
 from lethe.contract.run import (
@@ -32,7 +33,6 @@ from lethe.contract.run import (
 from lethe.iceberg import catalogs
 from lethe.iceberg.facts import data_files, observe
 from lethe.ledger.ledger import Ledger
-from lethe.ledger_store import store as ledger_store
 from lethe_spark.apps.app import job_of
 from lethe_spark.run.progress import Reporter
 from pyiceberg.table import Table

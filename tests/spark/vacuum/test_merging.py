@@ -5,7 +5,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 from lethe_spark.jobs.vacuum import compaction
-from lethe_spark.jobs.vacuum.merging import MergedBins
+from lethe_spark.jobs.vacuum.compaction import MergedBins
 from pyspark.sql import SparkSession
 
 from tests.spark.support.all_types import COLUMNS, ROWS_OF_ALL_TYPES, data_file, differences, metrics, rows_of

@@ -8,7 +8,7 @@ import pytest
 from lethe.base.errors import InputError
 from lethe.contract.result import RunResult
 from lethe_spark.jobs.vacuum import job as vacuum
-from lethe_spark.jobs.vacuum import purge_step
+from lethe_spark.jobs.vacuum import purge
 from pyspark.sql import SparkSession
 
 from tests.spark.support.built_once import built_once
@@ -179,7 +179,7 @@ def test_rewritten_files_are_sorted_by_batch_whatever_the_size_of_a_partition(
     story.consolidate(*"ACE")
     story.consolidate(*"BDF")
     story.revert(*"CD", name="first")
-    monkeypatch.setattr(purge_step, "ONE_TASK_BYTES", 0)
+    monkeypatch.setattr(purge, "ONE_TASK_BYTES", 0)
 
     before = story.run(story.vacuuming_so()).plan
     story.revert("E", name="second")

@@ -5,7 +5,7 @@ from typing import Any
 import duckdb
 import pyarrow.parquet as pq
 import pytest
-from lethe_spark.ingest import ingest
+from lethe_spark import ingest
 from pyspark.sql import SparkSession
 
 from tests.spark.parameters import some

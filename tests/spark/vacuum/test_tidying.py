@@ -6,9 +6,9 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from lethe import ledger_store
 from lethe.contract.run import SnapshotLimits
 from lethe.iceberg.facts import observe
-from lethe.ledger_store import store as ledger_store
 from pyspark.sql import SparkSession
 
 from tests.spark.parameters import some

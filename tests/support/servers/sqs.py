@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote_plus
 
-from lethe.storage import aws
+from lethe.storage import s3
 
 from tests.support.servers import process as servers
 from tests.support.servers.postgres import free_port
@@ -41,7 +41,7 @@ class Sqs:
 
     @property
     def client(self) -> Any:
-        return aws.client("sqs", self.properties, attempts=2, read_timeout_seconds=30)
+        return s3.client("sqs", self.properties, attempts=2, read_timeout_seconds=30)
 
     def queue(self, name: str = "") -> "TestQueue":
         url = self.client.create_queue(QueueName=name or f"q-{uuid.uuid4().hex[:12]}")["QueueUrl"]

@@ -10,15 +10,15 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from lethe.batches_table.files import read_rows
+from lethe.batches_table import read_rows
 from lethe.buffer.batch_rows import STATES, BatchRow
 from lethe.contract.result import ErasureOutcome
 from lethe.ledger.ledger import BatchState, Delta
 from lethe_gateway.problems import Kind, Problem
-from lethe_gateway.tables import looking, reading, writing
+from lethe_gateway.tables import looking, reading
+from lethe_gateway.tables import reading as writing
 from lethe_gateway.tables.looking import Seen, bring_up_to_date, look
-from lethe_gateway.tables.records import BatchQuery, Position, micros
-from lethe_gateway.tables.target import Target
+from lethe_gateway.tables.records import BatchQuery, Position, Target, micros
 from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 
@@ -247,7 +247,7 @@ def test_a_table_that_may_not_be_shown_is_a_problem(catalog: Catalog, table: Tab
     with pytest.raises(Exception) as e:
         look(TARGET)
 
-    from lethe_gateway.tables.errors import problem_of
+    from lethe_gateway.tables.looking import problem_of
 
     assert problem_of(e.value, TARGET).kind is kind
 

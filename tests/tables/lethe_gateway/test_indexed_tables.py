@@ -7,14 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from lethe.batches_table import table as tracking
+from lethe import batches_table as tracking
 from lethe_gateway.problems import Kind, Problem
 from lethe_gateway.settings import IndexSettings
 from lethe_gateway.tables import indexed
 from lethe_gateway.tables.indexed import IndexedTables
 from lethe_gateway.tables.looking import look
-from lethe_gateway.tables.records import BatchQuery
-from lethe_gateway.tables.target import Target
+from lethe_gateway.tables.records import BatchQuery, Target
 from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 

@@ -8,7 +8,7 @@ import pytest
 from lethe.decoder.limits import Limits
 from lethe_gateway.problems import Kind, Problem
 from lethe_gateway.uploads import check
-from lethe_gateway.uploads.turns import Turns
+from lethe_gateway.uploads.check import Turns
 
 from tests.support import poison
 from tests.support.buffer_formats import some_rows, written

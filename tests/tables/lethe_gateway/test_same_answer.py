@@ -17,19 +17,16 @@ import pytest
 from lethe.base import names
 from lethe.base.errors import InputError
 from lethe.base.ids import batch_folder
-from lethe.contract.csv_dialect import RFC_4180
-from lethe.contract.settings import FileFormat, SchemaEvolution
+from lethe.contract.settings import RFC_4180, FileFormat, SchemaEvolution
 from lethe.ingest.buffer_files import COLUMNS_WANTED, FileOutcome, Reader, ReadSettings, decode_columns
 from lethe.ingest.buffer_store import FileTask
 from lethe.ingest.checking import columns_of
-from lethe.ingest.folder_values import named_folders
-from lethe.ingest.path_limits import path_columns
+from lethe.ingest.schema_fit import named_folders, path_columns
 from lethe_gateway.problems import Kind, Problem
 from lethe_inlet.decoding import Decoder, Target
 from lethe_inlet.messages import Message
-from lethe_kubectl.put.check import check_local_files
-from lethe_operator.resources.dataset import parse_dataset
-from lethe_operator.resources.source import KafkaSource, MessageFormat
+from lethe_kubectl.put import check_local_files
+from lethe_operator.resources.dataset import KafkaSource, MessageFormat, parse_dataset
 from pyiceberg.catalog import Catalog
 from pyiceberg.table.update.schema import UpdateSchema
 

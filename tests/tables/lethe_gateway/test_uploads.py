@@ -16,8 +16,7 @@ from lethe_gateway.problems import Kind
 from lethe_gateway.settings import UploadSettings
 from lethe_gateway.uploads import check
 from lethe_gateway.uploads.buffers import problem_of
-from lethe_gateway.uploads.manifest import FileEntry
-from lethe_gateway.uploads.records import FileState, UploadState
+from lethe_gateway.uploads.manifest import FileEntry, FileState, UploadState
 from lethe_operator.resources.boundaries import Boundaries, Boundary
 
 from tests.support.buffers import batches_in

@@ -10,7 +10,7 @@ from lethe.base import names
 from lethe.storage.local_store import LocalStore
 from lethe_gateway.problems import Kind, Problem
 from lethe_gateway.uploads import check
-from lethe_gateway.uploads.records import FileState, UploadState
+from lethe_gateway.uploads.manifest import FileState, UploadState
 
 from tests.support.buffers import batches_in
 from tests.support.upload_site import UPLOAD, Site, entries, parquet, problem, states

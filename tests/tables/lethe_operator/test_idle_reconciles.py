@@ -10,8 +10,7 @@ import pytest
 import sqlalchemy
 from lethe_operator.kube import DATASETS
 from lethe_operator.observe import pointers as pointers_module
-from lethe_operator.observe.listing import Listings
-from lethe_operator.observe.listing_schedule import ListingLimits
+from lethe_operator.observe.listing import ListingLimits, Listings
 from lethe_operator.observe.tables import TableReader
 from lethe_operator.reconcile import Reconciler
 from lethe_operator.resources.dataset import parse_dataset

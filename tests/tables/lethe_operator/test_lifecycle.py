@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from lethe.restatement.id_list import LISTED_IDS_AT_MOST, parse_ids
+from lethe.restatement.group import LISTED_IDS_AT_MOST, parse_ids
 from lethe_operator.kube import CONFIG_MAPS, JOBS, RESTATEMENTS
 
 from tests.support.fake_cluster import Client

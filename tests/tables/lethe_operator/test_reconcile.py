@@ -7,15 +7,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from lethe.batches_table import table as tracking
+from lethe import batches_table as tracking
 from lethe.buffer.digest import BufferDigest
 from lethe.ledger.ledger import BatchState
 from lethe_operator.apply import launch, status
 from lethe_operator.decide.restatement import status as restatement_status
-from lethe_operator.decide.restatement.assessment import Assessment, RestatementPhase
+from lethe_operator.decide.restatement.outcome import Assessment, RestatementPhase
 from lethe_operator.kube import CONFIG_MAPS, DATASETS, JOBS, RESTATEMENTS, VACUUM_POLICIES, Away, ResourceKind
-from lethe_operator.observe.id_lists import IdLists
 from lethe_operator.observe.listing import Listings
+from lethe_operator.observe.restatements import IdLists
 from lethe_operator.observe.tables import TableReader
 from lethe_operator.observe.world import Sources, observe
 from lethe_operator.reconcile import Reconciler, utc_now
@@ -403,7 +403,7 @@ def test_a_run_that_cannot_be_stored_does_not_prevent_status_writes(
     def away(*_: Any) -> str:
         raise ConnectionError("S3")
 
-    monkeypatch.setattr(launch.intent, "document", away)
+    monkeypatch.setattr(launch, "intent_document", away)
     with pytest.raises(ConnectionError):
         lake.operator()(FLIGHTS)
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from lethe.base import names
 from lethe_operator.decide.restatement import status as restatement_status
-from lethe_operator.handlers.watch_events import keys_of
+from lethe_operator.handlers import keys_of
 from lethe_operator.kube import DATASETS, JOBS, RESTATEMENTS, Document, ResourceKind
 from lethe_operator.observe.objects import Objects
 from lethe_operator.reconcile import Reconciler

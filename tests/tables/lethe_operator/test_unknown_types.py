@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from lethe_operator.observe.id_lists import IdLists
+from lethe_operator.observe.restatements import IdLists
 from lethe_operator.observe.tables import TableReader
 from lethe_operator.observe.world import Sources, observe
 from lethe_operator.reconcile import utc_now

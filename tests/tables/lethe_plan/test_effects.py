@@ -11,13 +11,12 @@ from lethe.base import names
 from lethe.ledger.ledger import BatchState
 from lethe_kubectl.errors import Place
 from lethe_kubectl.target import Connection
-from lethe_local.api.kinds import kinds
-from lethe_local.cli.three_way import applied
-from lethe_local.schema.admission import admitted
+from lethe_local.admission import admitted
+from lethe_local.api.objects import kinds
+from lethe_local.api.patches import applied
 from lethe_operator.kube import CONFIG_MAPS, DATASETS, RESTATEMENTS, VACUUM_POLICIES, Refused
-from lethe_plan.changes import change_of
+from lethe_plan.changes import Target, change_of, manifests
 from lethe_plan.effects import Effects
-from lethe_plan.manifests import Target, manifests
 from lethe_plan.report import Planned, changes_something, document, has_problems, rows, summary
 from pyiceberg.catalog import Catalog
 

@@ -8,8 +8,7 @@ import pytest
 from lethe.base import names
 from lethe.contract.result import RunOutcome
 from lethe.ledger.root import Chunk, Root, decode_root
-from lethe_operator.observe.run_objects import of_job
-from lethe_operator.observe.runs import attempt_of
+from lethe_operator.observe.runs import attempt_of, of_job
 from lethe_operator.resources.observed import AttemptState
 
 from bench import fake_node, operator, operator_report, page

@@ -17,10 +17,8 @@ import jsonschema
 import pytest
 import yaml
 from lethe.cli.main import cli
-from lethe_local.api.kinds import kinds
-from lethe_local.schema.admission import admitted
-from lethe_local.schema.fields import unknown_fields
-from lethe_local.schema.problems import problems
+from lethe_local.admission import admitted, problems, unknown_fields
+from lethe_local.api.objects import kinds
 
 from tests.unit.docs.blocks import ROOT, SHELLS, Block, all_blocks, blocks_of, commands, here_documents, script
 

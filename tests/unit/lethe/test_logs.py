@@ -8,8 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from lethe.contract.run_fields import NAMES_AT_MOST, log_fields
-from lethe.contract.run_log import BEGINNING, lines_of_run
+from lethe.contract.result import BEGINNING, NAMES_AT_MOST, lines_of_run, log_fields
 from lethe.logs import JSON, LineFormatter, about, process_is_about
 from lethe_spark.run.redact import RedactingFormatter
 from pydantic import TypeAdapter, ValidationError

@@ -10,7 +10,7 @@ import pytest
 from lethe.buffer import batch_rows
 from lethe_gateway import access_log, etags
 from lethe_gateway.app import routes
-from lethe_gateway.freshness import commits_behind
+from lethe_gateway.etags import commits_behind
 from lethe_gateway.problems import Kind, Problem, not_found
 from lethe_gateway.settings import InvalidSettings, Limits, from_environment
 from lethe_gateway.tables.schema import STATES

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from lethe_gateway.metrics import GatewayMetrics
+from lethe_gateway.limits import GatewayMetrics
 
 PAGE = Path(__file__).parents[3] / "docs/metrics.md"
 

@@ -7,8 +7,17 @@ from typing import Any
 from lethe.buffer.batch_rows import BatchRow
 from lethe.contract.result import ErasureOutcome, RequestResult
 from lethe.ledger.erasure import Erasure
-from lethe_gateway.tables.history import ErasureState, EventType, PurgeState, erasure_of, history_of, purge_of
-from lethe_gateway.tables.records import BatchFacts, PurgeFacts, TombstoneFacts
+from lethe_gateway.tables.records import (
+    BatchFacts,
+    ErasureState,
+    EventType,
+    PurgeFacts,
+    PurgeState,
+    TombstoneFacts,
+    erasure_of,
+    history_of,
+    purge_of,
+)
 
 from tests.support.builders import NOW
 

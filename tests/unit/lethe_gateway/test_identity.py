@@ -5,10 +5,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from lethe_gateway.identity.cache import ShortCache
-from lethe_gateway.identity.caller import Caller, Right
-from lethe_gateway.identity.kubernetes import KubernetesIdentity
-from lethe_gateway.identity.one_token import OneToken
+from lethe_gateway.identity.caller import Caller, Right, ShortCache
+from lethe_gateway.identity.kubernetes import KubernetesIdentity, OneToken
 from lethe_gateway.problems import Kind, Problem
 from lethe_gateway.settings import InvalidSettings
 from lethe_operator.kube import Away, Refused, ResourceKind

@@ -17,9 +17,8 @@ from lethe_gateway.identity.caller import Caller, Right
 from lethe_gateway.limits import Concurrency
 from lethe_gateway.problems import Kind, Problem
 from lethe_gateway.settings import Limits, Settings, UploadSettings
-from lethe_gateway.tables.errors import problem_of
-from lethe_gateway.tables.records import BatchFacts, KnownErasure
-from lethe_gateway.tables.target import Target
+from lethe_gateway.tables.looking import problem_of
+from lethe_gateway.tables.records import BatchFacts, KnownErasure, Target
 
 from tests.support.builders import NOW
 from tests.support.clock import wait_until

@@ -4,8 +4,8 @@ from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
-from lethe_gateway.resources import scan
-from lethe_gateway.resources.reader import ResourcePage
+from lethe_gateway.resources import client
+from lethe_gateway.resources.client import ResourcePage
 
 
 def resources(counts: list[int]) -> list[dict[str, Any]]:
@@ -29,10 +29,10 @@ def all_of(every: list[dict[str, Any]], limit: int, size: int, change: Any = lam
         return ResourcePage(rest[:size], rest[size - 1]["metadata"]["name"] if len(rest) > size else "", "7")
 
     found: list[list[str]] = []
-    at: scan.Position | None = scan.Position()
+    at: client.Position | None = client.Position()
     while at is not None:
         change()
-        page = scan.page(read, lambda r: list(r["results"]), at, limit)
+        page = client.page(read, lambda r: list(r["results"]), at, limit)
         found.append(page.items)
         at = page.next
     return found
@@ -64,5 +64,5 @@ def test_one_request_reads_a_bounded_number_of_pages() -> None:
 
     pages = all_of(every, 10, 1)
 
-    assert len(pages) == -(-101 // scan.REQUESTS_AT_MOST)
+    assert len(pages) == -(-101 // client.REQUESTS_AT_MOST)
     assert pages[-1] == ["r100.0"]

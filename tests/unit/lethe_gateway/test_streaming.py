@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from lethe_gateway.problems import Kind, Problem, not_found
 from lethe_gateway.resources.changes import Place, heartbeat
-from lethe_gateway.resources.reader import OnOpen, ResourcePage, Watched
+from lethe_gateway.resources.client import OnOpen, ResourcePage, Watched
 from lethe_gateway.services import Services
 from lethe_gateway.settings import Limits, Settings
 from lethe_gateway.streaming import ChangeStream

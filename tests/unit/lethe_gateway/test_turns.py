@@ -6,7 +6,7 @@ from threading import Event
 from typing import Any
 
 import pytest
-from lethe_gateway.uploads.turns import Busy, Require, Turns
+from lethe_gateway.uploads.check import Busy, Require, Turns
 
 from tests.support.clock import ManualClock, wait_until
 

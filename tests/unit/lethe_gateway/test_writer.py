@@ -2,7 +2,7 @@
 
 import pytest
 from lethe_gateway.problems import Kind
-from lethe_gateway.resources.writer import problem_of_change
+from lethe_gateway.resources.client import problem_of_change
 from lethe_operator.kube import AlreadyExists, Away, Conflict, KubeError, NotFound, Refused
 
 RIGHT = "create restatements.lethe.dev in the namespace ns"

@@ -17,7 +17,7 @@ from lethe.decoder.limits import Limits
 from lethe_inlet.decoding import AT_ONCE, Decoder, Target
 from lethe_inlet.epochs import Partition
 from lethe_inlet.messages import Decoded, Message, refusals
-from lethe_operator.resources.source import Framing, KafkaSource, MessageFormat, UnknownFields
+from lethe_operator.resources.dataset import Framing, KafkaSource, MessageFormat, UnknownFields
 
 COLUMNS = pa.schema(
     [

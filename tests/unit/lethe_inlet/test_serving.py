@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 from lethe_inlet import serving
-from lethe_inlet.metrics import InletMetrics
-from lethe_inlet.serving import Hangs, Serving
+from lethe_inlet.serving import Hangs, InletMetrics, Serving
 from lethe_inlet.state import SourceState
 from lethe_operator.kube import NotFound
 from lethe_operator.reasons import Reason

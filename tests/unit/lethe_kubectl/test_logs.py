@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from lethe.base.errors import InputError
-from lethe.contract.run_log import BEGINNING, lines_of_run
+from lethe.contract.result import BEGINNING, lines_of_run
 from lethe_kubectl.errors import Place
 from lethe_kubectl.logs import _before, _run_of, container_of, last_lines, lines_of
 from lethe_kubectl.target import Connection

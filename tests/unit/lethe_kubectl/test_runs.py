@@ -3,7 +3,7 @@
 from datetime import UTC, datetime
 from typing import Any
 
-from lethe_kubectl.runs import HEADERS, WIDE, rows, runs_of
+from lethe_kubectl.status import RUN_HEADERS, WIDE_RUN_HEADERS, run_rows, runs_of
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
@@ -36,16 +36,16 @@ def test_a_run_that_has_not_started_is_before_all_others() -> None:
 
 
 def test_a_row_has_the_time_since_the_start_and_the_time_it_took() -> None:
-    active, ended = rows(runs_of([a_dataset("ships", FAILED), a_dataset("flights", RUNNING)]), NOW, wide=False)
+    active, ended = run_rows(runs_of([a_dataset("ships", FAILED), a_dataset("flights", RUNNING)]), NOW, wide=False)
 
     assert active == ["flights-c-2", "flights", "Consolidation", "Writing", "12/40 tasks", "2", "90s", "90s", ""]
     assert ended == ["ships-v-1", "ships", "Vacuum", "Failed", "", "1", "2h", "5m", "OOMKilled"]
-    assert len(active) == len(HEADERS)
+    assert len(active) == len(RUN_HEADERS)
 
 
 def test_a_wide_row_has_executors_and_the_message() -> None:
-    (active,) = rows(runs_of([a_dataset("flights", RUNNING)]), NOW, wide=True)
-    (ended,) = rows(runs_of([a_dataset("ships", FAILED)]), NOW, wide=True)
+    (active,) = run_rows(runs_of([a_dataset("flights", RUNNING)]), NOW, wide=True)
+    (ended,) = run_rows(runs_of([a_dataset("ships", FAILED)]), NOW, wide=True)
 
     assert (active[-2:], ended[-2:]) == (["2/4", ""], ["", "Killed."])
-    assert len(active) == len(HEADERS + WIDE)
+    assert len(active) == len(RUN_HEADERS + WIDE_RUN_HEADERS)

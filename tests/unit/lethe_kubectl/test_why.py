@@ -4,8 +4,7 @@ from typing import Any
 
 import pytest
 from lethe_kubectl.errors import Place
-from lethe_kubectl.next_commands import Step, command, step_of, subject_of
-from lethe_kubectl.why import Related, why
+from lethe_kubectl.why import Related, Step, command, step_of, subject_of, why
 from lethe_operator.reasons import Reason
 
 PLACE = Place("context tests", "https://127.0.0.1:1", "air", "kubectl -n air", "lethe {} -n air")

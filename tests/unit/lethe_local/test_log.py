@@ -6,10 +6,9 @@ from pathlib import Path
 
 import pytest
 from lethe.base.errors import InputError
-from lethe.contract.run_log import BEGINNING
-from lethe_local.folder import WARM_DRIVER, Folder
-from lethe_local.log import lines_of, log_lines
-from lethe_local.node import process
+from lethe.contract.result import BEGINNING
+from lethe_local import node
+from lethe_local.folder import WARM_DRIVER, Folder, lines_of, log_lines
 
 
 def test_a_log_is_found_by_the_name_of_a_run_or_of_a_part(tmp_path: Path) -> None:
@@ -46,7 +45,7 @@ def test_following_ends_with_the_process_and_shows_its_last_line(tmp_path: Path)
     """The process writes its lines when it is asked to, half a line at a time."""
     os.mkfifo(tmp_path / "go")
     code = "print('begun', flush=True); open('go').read(); print('half', end='', flush=True); print(' and half')"
-    running = process.start([sys.executable, "-c", code], dict(os.environ), tmp_path)
+    running = node.start([sys.executable, "-c", code], dict(os.environ), tmp_path)
     lines = log_lines(tmp_path / "log", 10, follow=True)
 
     first = next(lines)

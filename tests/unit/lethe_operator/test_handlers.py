@@ -4,12 +4,11 @@ import asyncio
 from typing import Any
 
 import pytest
-from lethe_operator.handlers.resync import all_keys, resync
-from lethe_operator.handlers.watch_events import WatchEvents, datasets_of
-from lethe_operator.health import OperatorHealth
+from lethe_operator.handlers import WatchEvents, all_keys, datasets_of, resync
 from lethe_operator.kube import DATASETS, RESTATEMENTS, VACUUM_POLICIES, WATCHED
 from lethe_operator.main import registry
 from lethe_operator.observe.objects import Objects
+from lethe_operator.probes import OperatorHealth
 from lethe_operator.schedule import Priority
 from lethe_operator.work_queue import WARM_DRIVER, Key, WorkQueue
 

@@ -1,6 +1,6 @@
 """When the operator is no longer called alive."""
 
-from lethe_operator.health import OperatorHealth
+from lethe_operator.probes import OperatorHealth
 
 from tests.support.clock import ManualClock
 

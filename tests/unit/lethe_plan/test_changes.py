@@ -4,12 +4,10 @@ import json
 from typing import Any
 
 import pytest
-from lethe_local.api.kinds import kinds
-from lethe_local.api.merge import merged
-from lethe_local.cli.three_way import LAST_APPLIED, applied, patch_of
-from lethe_local.schema.admission import admitted
-from lethe_plan.changes import Action, Change, FieldChange, change_of
-from lethe_plan.manifests import Target, manifests
+from lethe_local.admission import admitted
+from lethe_local.api.objects import kinds
+from lethe_local.api.patches import LAST_APPLIED, applied, merged, patch_of
+from lethe_plan.changes import Action, Change, FieldChange, Target, change_of, manifests
 
 from tests.support.documents import Document, dataset_spec, resource
 

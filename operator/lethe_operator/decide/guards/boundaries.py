@@ -19,9 +19,9 @@ from lethe.guards.boundary import (
 )
 
 from lethe_operator.resources.boundaries import Boundary, ExecutorLimits, PodLimits
+from lethe_operator.resources.common import written
 from lethe_operator.resources.dataset import Dataset, ExecutorsSpec, PodSize
 from lethe_operator.resources.observed import TableView
-from lethe_operator.resources.quantity import written
 from lethe_operator.resources.restatement import Restatement
 
 

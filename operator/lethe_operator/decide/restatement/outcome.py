@@ -1,27 +1,346 @@
-"""Assesses finished Restatements, from the ledger, from the result of a dry run, or from an earlier status. Pure."""
+"""Assesses finished Restatements, from the ledger, from the result of a dry run, or from an earlier status. Pure.
 
-from collections.abc import Mapping
-from dataclasses import replace
-from datetime import datetime
-from typing import Any, assert_never
+The assessment of a Restatement, as a value. Pure.
 
-from lethe.contract.operation import Operation
-from lethe.contract.result import LISTED_AT_MOST, RequestResult
+Whether the list of batch ids in a Restatement's spec.batchIdsFrom is usable. Pure.
+
+Finds the request in a group that makes runs fail, by halving the group. Pure.
+
+A run reports a request that it refuses. But if a request makes the process fail, the run reports nothing, and it is unknown which
+request it was. So the group is halved until the request is alone: it delays n others by about log n runs, not forever. Alone, it
+gets a few more attempts.
+
+The outcomes of a Dataset's runs for each Restatement. Many Restatements may be members of one run. Pure.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import Any, Final, assert_never
+
+from lethe.base.errors import InputError
+from lethe.contract.result import LISTED_AT_MOST, RequestResult, RestatementGroupResult
+from lethe.contract.run import RestatementRequest, RunKind
+from lethe.contract.settings import Operation
+from lethe.restatement.group import IdList, changed
 from lethe.restatement.record import name_of
 from pydantic import ValidationError
 
-from lethe_operator.decide.conditions import ERASED, FALSE, SUCCEEDED, TRUE, Condition, find, parsed_time, timestamp
-from lethe_operator.decide.erasure.status import ErasureState
-from lethe_operator.decide.guards.rollback import rolled_back
-from lethe_operator.decide.guards.table_identity import forgets_restatements
-from lethe_operator.decide.restatement import id_list as id_lists
-from lethe_operator.decide.restatement.assessment import Assessment, RestatementPhase
-from lethe_operator.decide.restatement.run_outcomes import Trial
-from lethe_operator.decide.runs.retry import Ended
+from lethe_operator.decide.conditions import (
+    ERASED,
+    FALSE,
+    SUCCEEDED,
+    TRUE,
+    UNKNOWN,
+    Condition,
+    find,
+    parsed_time,
+    timestamp,
+)
+from lethe_operator.decide.erasure import ErasureState
+from lethe_operator.decide.guards.preconditions import forgets_restatements, rolled_back
+from lethe_operator.decide.runs.retry import Again, Ended, Fresh, GivenUp, Verdict, counted, judge, less_might_help
+from lethe_operator.decide.runs.spec import restatement_run_id
 from lethe_operator.reasons import Reason
 from lethe_operator.resources.dataset import Dataset
-from lethe_operator.resources.observed import TableView, World
-from lethe_operator.resources.restatement import Restatement
+from lethe_operator.resources.observed import (
+    NO_FAILURES,
+    Attempt,
+    AttemptState,
+    Failures,
+    ObservedRun,
+    TableView,
+    World,
+)
+from lethe_operator.resources.restatement import NoList, Restatement
+from lethe_operator.settings import Settings
+
+
+class RestatementPhase(StrEnum):
+    """`status.phase`, for people. Programs read the conditions."""
+
+    PENDING = "Pending"
+    QUEUED = "Queued"
+    RUNNING = "Running"
+    SUCCEEDED = "Succeeded"
+    FAILED = "Failed"
+    SUSPENDED = "Suspended"
+    CANCELLED = "Cancelled"
+    ROLLED_BACK = "RolledBack"
+
+
+@dataclass(frozen=True)
+class Ready:
+    """The Restatement may be a member of the next run."""
+
+    # Since when.
+    since: datetime
+    # Key of the request that an Undo takes back; "": it is not an Undo.
+    undoes: str = ""
+    # Id of the last run that it was a member of; "": there was none.
+    after: str = ""
+    # The largest number of members of the next run; None: no limit.
+    at_most: int | None = None
+    dry_run: bool = False
+    # The committer may carry it out.
+    quick: bool = False
+
+    @property
+    def company(self) -> tuple[str, int | None, bool]:
+        """Only Restatements with equal values may share a run."""
+        return self.after, self.at_most, self.dry_run
+
+
+@dataclass(frozen=True)
+class Assessment:
+    """The state of a Restatement, which its status shows."""
+
+    phase: RestatementPhase
+    # Status of the condition Succeeded.
+    succeeded: str
+    reason: str
+    message: str
+    # A user must act.
+    stalled: bool = False
+    # `status.result`; None: there is none.
+    result: Mapping[str, Any] | None = None
+    # For `status.plan`; None: nothing new.
+    plan: Mapping[str, Any] | None = None
+    # Phase and tasks of the active run; "": not shown.
+    progress: str = ""
+    # None: it cannot start now.
+    ready: Ready | None = None
+    # Its place in the queue, from 1; None: it is not in the queue.
+    position: int | None = None
+    # When the assessment changes by itself; None: at no known time.
+    look_again: datetime | None = None
+    # Name of the active Job to stop if no member of its run is wanted any more; None: there is none.
+    cancel_job: str | None = None
+    # When the condition Succeeded in the status last changed; None: the status has none, or it has not finished.
+    finished_time: datetime | None = None
+    # Key of the request that an Undo takes back; "": it is not an Undo, or the key is unknown.
+    undoes: str = ""
+    # Of its runs, once it has ended or stalled.
+    failures: Failures = NO_FAILURES
+    # The state of its erasure; None: its rows need not be erased, or the ledger was not read.
+    erasure: ErasureState | None = None
+    # It is in a run that has an object but has not started: the object is suspended.
+    has_run: bool = False
+    # The assessment was read from the status.
+    from_status: bool = False
+
+    @property
+    def finished(self) -> bool:
+        return self.succeeded != UNKNOWN
+
+    @property
+    def under_way(self) -> bool:
+        """Whether a run that has it may commit at any time."""
+        return self.phase is RestatementPhase.RUNNING or self.has_run
+
+    @property
+    def waits(self) -> bool:
+        """Whether it will continue without an action of a user. Others may depend on it."""
+        return not self.finished and not self.stalled
+
+
+def stalled(reason: str, message: str, final: bool = False) -> Assessment:
+    """The assessment of a Restatement for which a user must act.
+
+    Args:
+        final: It has failed, so the user must create another Restatement.
+    """
+    if final:
+        return Assessment(RestatementPhase.FAILED, FALSE, reason, message, stalled=True)
+    return Assessment(RestatementPhase.PENDING, UNKNOWN, reason, message, stalled=True)
+
+
+def without_list(restatement: Restatement, earlier: RestatementRequest | None, now: datetime) -> Assessment | None:
+    """The assessment of a Restatement whose list is missing, invalid or changed; None: the list is usable, or there is none.
+
+    Args:
+        earlier: Its request in the document of an earlier run, which has the list's digest even if the status was not written;
+            None: there is no earlier run.
+    """
+    found = restatement.listed
+    if isinstance(found, NoList):
+        if found.final:
+            return stalled(found.reason, found.message, final=True)
+        again = now + timedelta(seconds=found.again_seconds)
+        return Assessment(RestatementPhase.PENDING, UNKNOWN, found.reason, found.message, look_again=again)
+    first = restatement.list_sha256 or (earlier.batch_ids_sha256 if earlier is not None else "")
+    if found is None or not first or found.sha256 == first:
+        return None
+    error: InputError = changed(f"Restatement {restatement.meta.name}: spec.batchIdsFrom", first, found.sha256)
+    return stalled(error.reason, error.message, final=True)
+
+
+def seen(found: IdList | RestatementRequest | RequestResult | NoList | None) -> Mapping[str, Any]:
+    """The part of `status.plan` that identifies the list that was read; empty if none was read."""
+    match found:
+        case IdList():
+            return {"batchIds": {"count": len(found.ids), "sha256": found.sha256}}
+        case RestatementRequest() if found.batch_ids_sha256 and found.batch_ids:
+            return {"batchIds": {"count": len(found.batch_ids), "sha256": found.batch_ids_sha256}}
+        case RequestResult() if found.batch_ids_sha256:
+            return {"batchIds": {"count": found.batch_ids_count or 0, "sha256": found.batch_ids_sha256}}
+    return {}
+
+
+# More than one, because a single failure may be temporary.
+FAILURES_BEFORE_HALVING: Final = 2
+# Failures with cause RUN, after which a request that is alone is given up: each attempt delays the other requests in the queue.
+FAILURES_ALONE: Final = 5
+
+
+def at_most(runs: Iterable[ObservedRun], generation: int) -> int | None:
+    """The largest number of members of the next run; None: no limit.
+
+    Args:
+        runs: The runs that the request was a member of, oldest first.
+        generation: The Dataset's. Failures under other generations do not count, so an edit of the Dataset removes the limit.
+    """
+    failures, allowed = 0, None
+    for run in runs:
+        members = len(run.requests)
+        for attempt in run.attempts:
+            failed = attempt.state is AttemptState.FAILED and attempt.generation == generation
+            if not failed or not less_might_help(attempt):
+                continue
+            failures += 1
+            if failures >= FAILURES_BEFORE_HALVING:
+                allowed = max(1, (members + 1) // 2)
+    return allowed
+
+
+@dataclass(frozen=True)
+class Trial:
+    """The outcome of a Restatement's runs."""
+
+    verdict: Verdict
+    # The latest run that it was a member of; None: there was none.
+    run: ObservedRun | None = None
+    # The active attempt of that run; None: there is none.
+    going: Attempt | None = None
+    # The largest number of members of the next run; None: no limit.
+    at_most: int | None = None
+    # Attempts of all its runs.
+    tries: int = 0
+    # Of all its runs, since the Dataset was last edited.
+    failures: Failures = NO_FAILURES
+    # Key of the request to take back, in the document of the run; "": it is not an Undo.
+    undoes: str = ""
+    # Its request in the document of the run, if it has `undoes` or the digest of a list; None: not, or the request came from a
+    # deleted object of the same name.
+    earlier_request: RestatementRequest | None = None
+    # Results of the last attempt, by key.
+    _answers: Mapping[str, RequestResult] = field(default_factory=dict)
+
+    @property
+    def members(self) -> int:
+        """The number of members of the run."""
+        return max(1, len(self.run.requests)) if self.run is not None else 0
+
+    def answer(self, key: str) -> RequestResult | None:
+        """The result of a request in the last attempt; None: there is none."""
+        return self._answers.get(key)
+
+
+NEVER_TRIED = Trial(Fresh(1))
+
+
+class Trials:
+    """The outcomes for all Restatements of a Dataset. Judges each run only once, also if it has many members."""
+
+    def __init__(self, dataset: Dataset, runs: Iterable[ObservedRun], settings: Settings) -> None:
+        self._dataset, self._settings = dataset, settings
+        self._by_key: dict[str, list[ObservedRun]] = {}
+        self._requests: dict[str, dict[str, RestatementRequest]] = {}
+        self._without_intent: dict[str, ObservedRun] = {}
+        self._judged: dict[tuple[str, str, bool], Trial] = {}
+        for run in sorted((r for r in runs if r.kind is RunKind.RESTATEMENT), key=_age):
+            self._requests[run.run_id] = {r.key: r for r in run.requests}
+            for key in self._requests[run.run_id]:
+                self._by_key.setdefault(key, []).append(run)
+            if not run.requests:
+                self._without_intent[run.run_id] = run
+
+    def runs_of(self, restatement: Restatement) -> tuple[ObservedRun, ...]:
+        """The known runs that had this Restatement as a member, oldest first."""
+        found = tuple(self._by_key.get(restatement.key, ()))
+        if (
+            self._without_intent
+        ):  # without its document, a run is recognized by its id, and only if it had a single member
+            alone = self._without_intent.get(restatement_run_id(self._dataset, restatement))
+            found = found if alone is None else tuple(sorted((*found, alone), key=_age))
+        return found
+
+    def of(self, restatement: Restatement) -> Trial:
+        runs = self.runs_of(restatement)
+        if not runs:
+            return NEVER_TRIED
+        latest = next((r for r in reversed(runs) if r.active), runs[-1])
+        request = self._requests[latest.run_id].get(restatement.key)
+        grouped = len(latest.requests) > 1
+        # A Restatement that was deleted and created again starts from the beginning. In a run of its own, its UID tells the two
+        # objects apart; in a group, the creation time does.
+        same = request is None or not grouped or request.creation_time == restatement.created
+        of = (latest.run_id, "" if grouped else restatement.meta.uid, same)
+        if of not in self._judged:
+            self._judged[of] = self._judge(latest, runs, of[1], same)
+        trial = self._judged[of]
+        if request is None or not (request.undoes or request.batch_ids_sha256):
+            return trial
+        return replace(
+            trial,
+            undoes=request.undoes,
+            earlier_request=request if request.creation_time == restatement.created else None,
+        )
+
+    def _judge(self, latest: ObservedRun, runs: tuple[ObservedRun, ...], uid: str, same: bool) -> Trial:
+        generation = self._dataset.meta.generation
+        going = next((a for a in latest.attempts if a.state is AttemptState.ACTIVE), None)
+        if not same and going is None:
+            return Trial(Fresh(latest.last.number + 1 if latest.last else 1))
+        verdict = judge(latest, generation, self._settings, uid)
+        result = latest.last.result if latest.last is not None else None
+        answers = {r.key: r for r in result.requests} if isinstance(result, RestatementGroupResult) else {}
+        tries = sum(r.last.number for r in runs if r.last is not None)
+        failures = sum((_failures(r, generation, uid) for r in runs), NO_FAILURES)
+        found = Trial(verdict, latest, going, at_most(runs, generation), tries, failures, _answers=answers)
+        if found.members == 1 and isinstance(verdict, Again) and verdict.failures.run >= FAILURES_ALONE:
+            return replace(found, verdict=_given_up(verdict))
+        if found.at_most is not None and found.at_most < found.members:
+            return replace(found, verdict=_halved(verdict, found.at_most))
+        return found
+
+
+def _halved(verdict: Verdict, members: int) -> Verdict:
+    """The verdict for a group that must be halved. A smaller group is another run, so it starts without a delay."""
+    if (isinstance(verdict, GivenUp) and verdict.permanent) or not isinstance(verdict, Again | GivenUp):
+        return verdict
+    last = verdict.attempt
+    text = f"{verdict.message} The next run has at most {members} Restatements of this group."
+    return Again(last.finished or last.created, 1, verdict.reason, text, NO_FAILURES, last)
+
+
+def _given_up(verdict: Again) -> GivenUp:
+    how_often = f"It failed {verdict.failures.run} times in a run of its own."
+    remedy = "The operator retries it only after an edit of its Dataset, or if it is deleted and created again."
+    text = f"{verdict.message} {how_often} {remedy}"
+    return GivenUp(verdict.attempt, verdict.reason, text, permanent=False)
+
+
+def _failures(run: ObservedRun, generation: int, uid: str) -> Failures:
+    """The failures of a run. The UID counts only for a run with a single member."""
+    return counted(run.attempts, generation, uid if len(run.requests) <= 1 else "")
+
+
+def _age(run: ObservedRun) -> float:
+    """Sort key: the creation of the last Job. A run without a Job is the latest, because its document is stored after the runs
+    before it have ended."""
+    return run.last.created.timestamp() if run.last else float("inf")
 
 
 def finished_before(restatement: Restatement) -> Assessment | None:
@@ -78,7 +397,7 @@ def _means_the_same(restatement: Restatement, result: RequestResult, trial: Tria
     """Whether the request in the ledger is known to have the same values as this Restatement.
 
     The Secret of an Erase by records may have changed since. Only a run can read the Secret and compare the values
-    (`lethe.restatement.values_digest`). No comparison is needed if the request came from this same object."""
+    (`lethe.restatement.record`). No comparison is needed if the request came from this same object."""
     if restatement.spec.rows is None or result.requested_time == restatement.created:
         return True
     if find(restatement.status, SUCCEEDED).get("status") == TRUE:
@@ -161,7 +480,7 @@ def _plan(result: RequestResult, batches: int) -> Mapping[str, Any]:
     touched = result.plan.model_dump(by_alias=True) if result.plan is not None else {}
     return {
         "batches": batches,
-        **id_lists.seen(result),
+        **seen(result),
         **touched,
         "unknownBatchIdsCount": result.unknown_batch_ids_count,
         # An earlier version stored lines of lists in the ledger; the status must not show them.

@@ -1,11 +1,13 @@
-"""Makes `status.runs` of a Dataset and the events of its runs, and decides which Jobs to delete. Pure."""
+"""Makes `status.runs` of a Dataset and the events of its runs, and decides which Jobs to delete. Pure.
+
+Whether runs report another version of Lethe than the operator's. Pure.
+"""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final, assert_never
 
-from lethe.contract.kind import RunFamily
 from lethe.contract.result import (
     AnyRunResult,
     ConsolidationResult,
@@ -17,10 +19,11 @@ from lethe.contract.result import (
     RunOutcome,
     VacuumResult,
 )
+from lethe.contract.settings import RunFamily
 
 from lethe_operator.decide.actions import Event
 from lethe_operator.decide.conditions import timestamp
-from lethe_operator.decide.runs.failures import failure
+from lethe_operator.decide.runs.retry import failure
 from lethe_operator.reasons import Reason
 from lethe_operator.resources.common import EXECUTOR_KEY, RUN_KEY
 from lethe_operator.resources.observed import Attempt, AttemptState, ObservedRun, TableView
@@ -343,3 +346,26 @@ def prunable(runs: Iterable[ObservedRun], mirrored: Sequence[Mapping[str, Any]],
                 oldest = run.attempts[:-KEPT_OF_A_KIND]
                 jobs += [a.job for a in oldest if a.state is not AttemptState.ACTIVE and a.job in ended]
     return Prunable(tuple(jobs), tuple(keys))
+
+
+def ended_versions(
+    runs: Iterable[ObservedRun], old: Sequence[Mapping[str, Any]], new: Sequence[Mapping[str, Any]]
+) -> frozenset[str]:
+    """The versions of the runs that ended since the old status was written; "": of one that reported none.
+
+    Args:
+        old: Entries of status.runs, as they were.
+        new: The same, now.
+    """
+    names = ended_names(old, new)
+    return frozenset(a.result.version for r in runs for a in r.attempts if a.job in names and a.result is not None)
+
+
+def skew_event(dataset: str, reported: str, own: str, image: str) -> Event:
+    """Tell the user that an image does not match."""
+    text = (
+        f"A run reported version {reported or 'none (it is older)'} of Lethe, and the operator has {own}. Runs that started "
+        f"before an upgrade end with their old image. If new runs report it too, the image {image} of runs is not of the "
+        "operator's release: set the chart's values image.operator and image.spark to the same release."
+    )
+    return Event("Dataset", dataset, Reason.VERSION_SKEW, text, warning=True)

@@ -9,16 +9,19 @@ from lethe.contract.result import RunOutcome
 from lethe.contract.run import Maintenance, VacuumSpec
 
 from lethe_operator.decide.runs import spec as run_specs
-from lethe_operator.decide.vacuum.deadline import Deadline, deadline, first_evict_by
 from lethe_operator.decide.vacuum.history import VacuumHistory, state_of
-from lethe_operator.decide.vacuum.triggers import NotYet, fired
-from lethe_operator.decide.vacuum.window import Hours, hours
+from lethe_operator.decide.vacuum.triggers import Deadline, Hours, NotYet, deadline, fired, first_evict_by, hours
 from lethe_operator.reasons import Reason
 from lethe_operator.resources.common import APPROVE, VACUUM_NOW
 from lethe_operator.resources.dataset import Dataset
 from lethe_operator.resources.observed import AttemptState, ObservedRun, TableView
-from lethe_operator.resources.vacuum_now import InvalidVacuumNow, VacuumNow, parse_vacuum_now
-from lethe_operator.resources.vacuum_policy import VacuumPolicy, VacuumPolicySpec
+from lethe_operator.resources.vacuum_policy import (
+    InvalidVacuumNow,
+    VacuumNow,
+    VacuumPolicy,
+    VacuumPolicySpec,
+    parse_vacuum_now,
+)
 
 # A vacuum that an annotation requests, of a Dataset without a policy, follows the defaults.
 DEFAULT_RULES: Final = VacuumPolicySpec()

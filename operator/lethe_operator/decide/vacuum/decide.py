@@ -2,9 +2,16 @@
 
 The checks in order: is a vacuum wanted (`context`), is it approved (`approval`), is the window open (`window`), is a place free
 (`concurrency`).
+
+Whether a vacuum that needs approval may start. A run plans it first; the user approves the digest of that plan. Pure.
+
+Which Datasets of a VacuumPolicy with `limits.concurrentRuns` may start a vacuum. Pure.
+
+Datasets with an evictBy that is due go first, then those that have waited longest. A Dataset learns from the statuses of the
+others that they wait.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any, Final
@@ -12,24 +19,169 @@ from typing import Any, Final
 from lethe.contract.run import RunKind, RunSpec, VacuumSpec
 
 from lethe_operator.decide.actions import Decision, Launch, earliest
-from lethe_operator.decide.conditions import Condition, timestamp
+from lethe_operator.decide.conditions import Condition, parsed_time, timestamp
 from lethe_operator.decide.guards import boundaries
 from lethe_operator.decide.guards.preconditions import RunBlocker
 from lethe_operator.decide.policy_match import Match, match
 from lethe_operator.decide.runs import spec as run_specs
 from lethe_operator.decide.runs.retry import Again, Fresh, GivenUp, Going, Verdict, judge
 from lethe_operator.decide.vacuum import status as vacuum_status
-from lethe_operator.decide.vacuum.approval import Approved, AwaitApproval, approval, request
-from lethe_operator.decide.vacuum.concurrency import WaitingVacuum, place_of, turn_of
 from lethe_operator.decide.vacuum.context import Due, Later, VacuumContext, request_key, sentence
-from lethe_operator.decide.vacuum.history import VacuumHistory, history_of
+from lethe_operator.decide.vacuum.history import Plan, VacuumHistory, history_of
 from lethe_operator.decide.vacuum.status import VacuumDecision
-from lethe_operator.decide.vacuum.window import Unusable, hours
+from lethe_operator.decide.vacuum.triggers import Unusable, hours
 from lethe_operator.reasons import Reason
-from lethe_operator.resources.common import APPROVE, VACUUM_NOW
+from lethe_operator.resources.common import APPROVE, VACUUM_NOW, written
 from lethe_operator.resources.dataset import Dataset
-from lethe_operator.resources.observed import Attempt, ObservedRun, TableView, World
+from lethe_operator.resources.observed import Attempt, ObservedRun, TableView, VacuumLimit, World
+from lethe_operator.resources.vacuum_policy import VacuumPolicy
 from lethe_operator.settings import Settings
+
+# Tombstones may arrive continuously, people need time to read a plan, and each plan costs a Job.
+PLANNED_AGAIN_AFTER: Final = timedelta(minutes=10)
+
+
+@dataclass(frozen=True)
+class Approved:
+    digest: str
+
+
+@dataclass(frozen=True)
+class AwaitApproval:
+    plan: Plan
+    replan_time: datetime | None = None  # when a new plan replaces this outdated one; None: it is current
+
+
+@dataclass(frozen=True)
+class PlanFirst:
+    """There is no plan, or it is too old."""
+
+
+def approval(
+    dataset: Dataset, history: VacuumHistory, state: str, used: bool, now: datetime
+) -> Approved | AwaitApproval | PlanFirst:
+    """Whether a vacuum of this state of the ledger is approved.
+
+    Args:
+        state: See `history.state_of`.
+        used: The current approval has already led to a vacuum.
+    """
+    plan = history.plan
+    if plan is None:
+        return PlanFirst()
+    if not used and dataset.meta.annotations.get(APPROVE, "").strip() == plan.planned.digest:
+        return Approved(plan.planned.digest)  # even of an outdated plan: the run checks that its own plan is the same
+    if plan.state == state:
+        return AwaitApproval(plan)
+    replan_time = plan.finished + PLANNED_AGAIN_AFTER
+    return AwaitApproval(plan, replan_time) if replan_time > now else PlanFirst()
+
+
+def request(dataset: Dataset, plan: Plan) -> str:
+    """What the plan does, and how to approve it."""
+    p, meta = plan.planned, dataset.meta
+    left = f", and leaves {p.files_left} files ({written(p.bytes_left)}) for the next vacuum" if p.files_left else ""
+    return (
+        f"The plan applies {p.tombstones} tombstones: it rewrites {p.files} files ({written(p.bytes)}) and deletes "
+        f"{p.whole_files} whole files{left}. To approve it: kubectl annotate dataset {meta.name} -n {meta.namespace} "
+        f"--overwrite {APPROVE}={p.digest}"
+    )
+
+
+# A Dataset that could start and does not do so within this time no longer holds up the others.
+PASSED_OVER_AFTER: Final = timedelta(minutes=5)
+# How often a waiting Dataset looks for a place: the first ones at the shorter interval, each further group that much later.
+CHECK_INTERVAL, CHECK_INTERVAL_MAX = timedelta(seconds=15), timedelta(minutes=5)
+GROUP: Final = 20
+NAMED_AT_MOST: Final = 3
+
+
+@dataclass(frozen=True)
+class WaitingVacuum:
+    """A vacuum that is due and waits only for a place."""
+
+    dataset: str  # its name
+    since: datetime
+    urgent: bool  # an evictBy is due
+
+    @property
+    def rank(self) -> tuple[bool, datetime, str]:
+        return not self.urgent, self.since, self.dataset
+
+
+@dataclass(frozen=True)
+class Turn:
+    """Whether a vacuum may start now."""
+
+    # Why it waits, as a sentence; "": it may start.
+    waiting: str
+    # Number of waiting vacuums that go first.
+    before: int
+
+    @property
+    def look_again_in(self) -> timedelta:
+        """When thousands wait, the last ones need not look as often as the first ones."""
+        return min(CHECK_INTERVAL * (1 + self.before // GROUP), CHECK_INTERVAL_MAX)
+
+
+def place_of(dataset: Dataset, policy: VacuumPolicy | None, world: World) -> VacuumLimit | None:
+    """The places of the policy; None: it does not limit the number of vacuums."""
+    if policy is None or policy.spec.limits.concurrent_runs is None:
+        return None
+    decides = _decides(policy, world)
+    others = (d.meta.uid for d in _others(dataset, world) if decides(d))
+    return VacuumLimit(policy.meta.name, policy.spec.limits.concurrent_runs, frozenset((dataset.meta.uid, *others)))
+
+
+def turn_of(place: VacuumLimit, own: WaitingVacuum, dataset: Dataset, world: World, now: datetime) -> Turn:
+    """Whether the vacuum may start, or what it waits for."""
+    running = place.taken(world.vacuums, dataset.meta.uid)
+    free = place.at_most - len(running)
+    before = [c for c in _candidates(place, dataset, world) if c.rank < own.rank]
+    if free <= 0:
+        limit = f"VacuumPolicy {place.policy} allows {place.at_most} at a time (spec.limits.concurrentRuns)"
+        return Turn(f"Waiting for the running vacuum of {_named(running)}: {limit}.", len(before))
+    freed = max((j.finished for j in world.vacuums if j.finished is not None and j.uid in place.uids), default=None)
+    first = [c for c in before if now - max(c.since, freed or c.since) <= PASSED_OVER_AFTER]
+    if len(first) < free:
+        return Turn("", len(before))
+    names = [c.dataset for c in sorted(first, key=lambda c: c.rank)]
+    return Turn(f"Waiting because {_named(names)} may start first under VacuumPolicy {place.policy}.", len(before))
+
+
+def _others(dataset: Dataset, world: World) -> Iterable[Dataset]:
+    return (d for d in world.rivals if d.meta.name != dataset.meta.name and not d.meta.deleting)
+
+
+def _candidates(place: VacuumLimit, dataset: Dataset, world: World) -> list[WaitingVacuum]:
+    found = []
+    for other in _others(dataset, world):
+        shown = other.status.get("vacuum") or {}
+        since = parsed_time(shown.get("waitingSince"))
+        if since is not None and other.meta.uid in place.uids and not other.paused:
+            found.append(WaitingVacuum(other.meta.name, since, shown.get("dueReason") == Reason.EVICT_BY_NEAR))
+    return found
+
+
+def _decides(policy: VacuumPolicy, world: World) -> Callable[[Dataset], bool]:
+    """Whether the policy decides for a Dataset. Of thousands of Datasets many have the same labels."""
+    known: dict[frozenset[tuple[str, str]], bool] = {}
+
+    def decides(dataset: Dataset) -> bool:
+        labels = frozenset(dataset.meta.labels.items())
+        if labels not in known:
+            known[labels] = match(world.policies, dataset.meta.labels).decides == policy
+        return known[labels]
+
+    return decides
+
+
+def _named(names: Collection[str]) -> str:
+    """`Dataset a`, or `Datasets a, b, c and 4 more`."""
+    listed = list(names)
+    more = f" and {len(listed) - NAMED_AT_MOST} more" if len(listed) > NAMED_AT_MOST else ""
+    return f"Dataset{'s' if len(listed) > 1 else ''} {', '.join(listed[:NAMED_AT_MOST])}{more}"
+
 
 # Kubernetes stops a Job after the maximum duration of a run. A vacuum begins no step after this share of it.
 SHARE_OF_MAX_RUN: Final = 0.8

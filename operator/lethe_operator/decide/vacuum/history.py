@@ -12,7 +12,7 @@ from lethe.ledger.ledger import Ledger
 
 from lethe_operator.decide.conditions import parsed_time, timestamp
 from lethe_operator.decide.runs.history import MESSAGE_AT_MOST, outcome
-from lethe_operator.decide.vacuum.deadline import UNMEASURED, Measured
+from lethe_operator.decide.vacuum.triggers import UNMEASURED, Measured
 from lethe_operator.resources.observed import Attempt, AttemptState, ObservedRun, TableView
 
 # The pause after a vacuum that purged nothing; it doubles with each further one. A trigger may keep firing although no vacuum

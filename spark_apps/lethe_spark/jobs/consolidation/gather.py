@@ -1,27 +1,173 @@
-"""Finds the batches of a consolidation in the buffer. I/O: lists the buffer."""
+"""Finds the batches of a consolidation in the buffer. I/O: lists the buffer.
 
+Lists the buffer of a run, and explains why the store refuses to list it. I/O.
+
+Checks and claims the buffer before a run reads, moves or deletes anything in it. I/O.
+
+The run repeats the operator's checks, because the buffer may have changed since.
+"""
+
+import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from lethe.base import names
-from lethe.buffer.batch import BufferedBatch, NoBatch
+from lethe.base.errors import InputError, TransientError
 from lethe.buffer.batch_rows import BatchRow
-from lethe.buffer.promotion import JudgedBatch, WrittenBatch
-from lethe.buffer.refusals import is_mixed, mixed_message, reason_uri
+from lethe.buffer.layout import BufferedBatch, NoBatch
+from lethe.buffer.notifications import with_sequencer
+from lethe.buffer.promotion import JudgedBatch, WrittenBatch, is_mixed, mixed_message, reason_uri
 from lethe.buffer.selection import Found, find
-from lethe.contract.refusal import Refusal
 from lethe.contract.result import Phase
-from lethe.ledger.ledger import BatchEntry
-from lethe.ledger.parts import apart, get_many
-from lethe.storage.object_store import open_store
+from lethe.contract.run import SeenObject
+from lethe.contract.settings import Refusal
+from lethe.guards import claim as guards
+from lethe.guards.claim import (
+    BUFFER_CLAIMED,
+    BUFFER_HOLDS_TABLE,
+    BUFFER_LOCAL,
+    Contents,
+    Holder,
+    Owner,
+    buffer_rejection,
+    holder_of,
+    rejected,
+)
+from lethe.iceberg import catalogs
+from lethe.ledger.ledger import BatchEntry, apart, get_many
+from lethe.storage.object_store import DENIED, NO_BUCKET, StoreError, open_store
+from lethe.storage.surroundings import Adopted, around, open_buffer, read_claim, take_claim
+from lethe.uri import names_place
 
 from lethe_spark.commit.table_state import Base
-from lethe_spark.jobs.consolidation.claiming import table_found
-from lethe_spark.jobs.consolidation.listing import ignored, list_buffer
 from lethe_spark.jvm.commit import Append, Register
 from lethe_spark.jvm.data_files import DataFile
+from lethe_spark.jvm.table import IcebergTable
 from lethe_spark.run.context import Run
+
+_ADVICE = {
+    NO_BUCKET: ("BufferNotFound", "the bucket does not exist. Create it, or correct spec.buffer.uri"),
+    DENIED: ("AccessDenied", "the store does not let this run list it. Grant the run's credentials access"),
+}
+
+
+def ignored() -> None:
+    """The default of `on_object`: does nothing."""
+
+
+def list_buffer(context: Run, on_object: Callable[[], None] = ignored) -> Iterator[BufferedBatch | NoBatch]:
+    """List the batches in the run's buffer, complete or not. A folder that does not exist is an empty buffer.
+
+    Args:
+        on_object: Called for each object that the store lists. An exception from it ends the listing.
+    Raises: TransientError (BufferNotFound, AccessDenied), because users can fix both without a new run; what the store raises.
+    """
+    uri, layout = context.spec.buffer.uri, context.spec.buffer.layout
+    asked = context.spec.consolidation
+    seen = {o.key: o for o in asked.seen_objects} if asked else {}
+    with words_of(context):
+        buffer = open_buffer(uri, context.spec.batch_column, context.catalog_properties, layout)
+        for found in buffer.folders(on_object):
+            yield _with_seen(found, seen) if seen and isinstance(found, BufferedBatch) else found
+
+
+@contextmanager
+def words_of(context: Run) -> Iterator[None]:
+    """Turn known errors of the store into TransientError (BufferNotFound, AccessDenied) with an explanation."""
+    try:
+        yield
+    except StoreError as e:
+        reason, text = _ADVICE.get(e.code, ("", ""))
+        if not reason:
+            raise
+        message = f"the buffer {context.spec.buffer.uri}: {text}. Nothing was changed."
+        raise TransientError(reason, message) from e
+
+
+def _with_seen(batch: BufferedBatch, seen: Mapping[str, SeenObject]) -> BufferedBatch:
+    """The batch, its objects with the sequencers from the run's notifications."""
+    objects = tuple(
+        with_sequencer(o, notified.etag, notified.sequencer) if (notified := seen.get(o.key)) else o
+        for o in batch.objects
+    )
+    return replace(batch, objects=objects)
+
+
+log = logging.getLogger(__name__)
+NAMES_KEPT = 1000  # how many names of objects that are not batches are kept
+
+
+def claim_buffer(context: Run, table: IcebergTable, on_object: Callable[[], None] = ignored) -> None:
+    """Make sure that the buffer belongs to the Dataset. A buffer without a claim is listed completely and claimed, unless it
+    holds objects that are not batches and `spec.buffer.adopt` is false.
+
+    Args:
+        on_object: As in `list_buffer`.
+    Raises: InputError (BufferLocal, BufferHoldsTable, BufferHoldsOtherObjects, BufferClaimed, UnsupportedStorage);
+        TransientError.
+    """
+    spec, properties = context.spec, context.catalog_properties
+    uri, owner = spec.buffer.uri, Owner.of(spec.dataset, table.uuid)
+    local = guards.local("spec.buffer.uri", uri, spec.table.catalog, catalogs.is_local(properties))
+    if local is not None:
+        raise InputError(BUFFER_LOCAL, local)
+    with words_of(context):
+        seen = around(uri, properties)
+    contents = Contents()
+    if holder_of(seen.claim, owner) is Holder.NONE:
+        contents = _contents(context, on_object)
+    found = buffer_rejection(uri, owner, seen, contents, spec.buffer.adopt, _warehouses(context))
+    if found is not None:
+        raise found.error()
+    adopted = Adopted(contents.unrelated, tuple(contents.unrelated_names))
+    claim = take_claim(uri, properties, owner, spec.buffer.layout, adopted)
+    if holder_of(claim, owner) is not Holder.OURS:
+        raise InputError(BUFFER_CLAIMED, rejected(claim, uri))
+    context.step("after-claim")
+
+
+def require_claim(context: Run, table: IcebergTable) -> None:
+    """Check the claim again, right before something in the buffer is moved. Raises: InputError (BufferClaimed)."""
+    uri = context.spec.buffer.uri
+    claim = read_claim(uri, context.catalog_properties)
+    owner = Owner.of(context.spec.dataset, table.uuid)
+    if claim is None:
+        raise InputError(
+            BUFFER_CLAIMED, f"the buffer {uri} has lost its claim ({names.CLAIM_FILE}); the next run claims it again."
+        )
+    if holder_of(claim, owner) is not Holder.OURS:
+        raise InputError(BUFFER_CLAIMED, rejected(claim, uri))
+
+
+def table_found(context: Run, found: NoBatch) -> InputError:
+    """The error for a buffer in which a listing finds files of an Iceberg table."""
+    return InputError(
+        BUFFER_HOLDS_TABLE,
+        f"spec.buffer.uri {context.spec.buffer.uri} holds files of an Iceberg table ({found.folder}). Nothing "
+        "in it was moved or deleted. Use a location that does not overlap with a table.",
+    )
+
+
+def _contents(context: Run, on_object: Callable[[], None]) -> Contents:
+    count = 0
+    first: list[str] = []
+    tables: list[str] = []
+    for found in list_buffer(context, on_object):
+        if isinstance(found, NoBatch):
+            count += 1
+            if len(first) < NAMES_KEPT:
+                first.append(found.folder)
+            if found.table and len(tables) < NAMES_KEPT:
+                tables.append(found.folder)
+    return Contents(count, first, tables)
+
+
+def _warehouses(context: Run) -> tuple[str, ...]:
+    warehouse = context.catalog_properties.get("warehouse", "")
+    return (warehouse,) if names_place(warehouse) else ()
+
 
 NOT_THERE: Final = (
     f"are not in the buffer, have no {names.SUCCESS_MARKER} or have the same id as another folder or file there"

@@ -15,21 +15,15 @@ from lethe.base.errors import ConflictError
 from lethe.buffer.promotion import JudgedBatch, WrittenBatch, plan_promotion
 from lethe.contract.result import ConsolidationResult, Phase, ReanchoringResult
 from lethe.contract.settings import ConsolidationMode
-from lethe.ingest.reading_errors import check_some_were_read, why_unread
+from lethe.ingest.buffer_files import check_some_were_read, why_unread
 
-from lethe_spark.commit.ledger_commit import Attempts
+from lethe_spark.commit.ledger_commit import Attempts, discard
 from lethe_spark.commit.opening import open_table
 from lethe_spark.commit.table_state import Base, observe_base
-from lethe_spark.commit.unpublished import discard
-from lethe_spark.ingest.evolving import write_into
-from lethe_spark.ingest.footers import read_footers
-from lethe_spark.ingest.ingest import BatchSource
-from lethe_spark.jobs.consolidation.claiming import claim_buffer
-from lethe_spark.jobs.consolidation.gather import WrittenBatches, gather
-from lethe_spark.jobs.consolidation.promote import Write, promote
-from lethe_spark.jobs.consolidation.register import register
-from lethe_spark.jobs.finish.clean_up import finished
-from lethe_spark.jobs.finish.reanchor import anchored, reanchor
+from lethe_spark.ingest import BatchSource, read_footers, write_into
+from lethe_spark.jobs.clean_up import anchored, finished, reanchor
+from lethe_spark.jobs.consolidation.gather import WrittenBatches, claim_buffer, gather
+from lethe_spark.jobs.consolidation.promote import Write, promote, register
 from lethe_spark.jvm.commit import stage
 from lethe_spark.jvm.spark_table import SparkTable
 from lethe_spark.run.context import RunContext

@@ -3,36 +3,245 @@
 `lethe.buffer.promotion` decides which batches may be promoted. Each attempt continues earlier attempts of its run: batches that
 are in the ledger are done; files that an earlier attempt staged are published; only other batches are written, or registered.
 This module needs no Spark session.
+
+Moves refused batches out of the buffer, after the ledger records their refusal. I/O; `lethe.buffer.promotion` decides.
+
+Register mode: adds the producers' Parquet files to the table without rewriting them, and reads only their footers.
+
+I/O, without a Spark session: the caller reads the footers. A run writes no files, so it has nothing to stage, and nothing to
+delete after a conflict.
+Invariants: all files of a batch are added, or none; a file that is in the table is not added again; a batch whose objects were
+refused before is never registered, because another run may be moving these objects out of the buffer.
 """
 
 import json
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final, TypeAlias
 
 from lethe.base import names
-from lethe.base.errors import LetheError
+from lethe.base.errors import InputError, LetheError
 from lethe.buffer.batch_rows import BatchRow
-from lethe.buffer.promotion import JudgedBatch, Publish, WrittenBatch, WrittenFiles, plan_promotion, plan_publication
-from lethe.contract.refusal import Refusal
+from lethe.buffer.layout import BufferedBatch, is_of_batch, layout_of
+from lethe.buffer.promotion import (
+    JudgedBatch,
+    Publish,
+    WrittenBatch,
+    WrittenFiles,
+    folder_of,
+    is_file,
+    is_judged,
+    plan_promotion,
+    plan_publication,
+    plan_removal,
+)
 from lethe.contract.result import LISTED_AT_MOST, ConsolidationResult, RefusedBatch, RunOutcome
-from lethe.ledger.ledger import BufferedObject
+from lethe.contract.settings import FileFormat, Refusal, SchemaEvolution
+from lethe.ingest.buffer_files import check_some_were_read, refusal_of, why_unread
+from lethe.ingest.buffer_store import FileTask
+from lethe.ingest.registrable import Footer, FooterReader, Target
+from lethe.ingest.schema_fit import mapping_to_set, named_folders
+from lethe.ledger.ledger import BatchEntry, BatchState, BufferedObject, get_many
 from lethe.ledger.lineage import is_published
+from lethe.storage.object_store import ObjectStore, open_store
+from lethe.uri import place
 from pyiceberg.io import FileIO
 
-from lethe_spark.commit.ledger_commit import Attempts, Intent, NothingToCommit, commit_on_ledger
+from lethe_spark.commit.ledger_commit import Attempts, Intent, NothingToCommit, commit_on_ledger, noted_run
 from lethe_spark.commit.table_state import Base, observe_base
-from lethe_spark.commit.writing import noted_run
-from lethe_spark.jobs.consolidation.gather import WrittenBatches
-from lethe_spark.jobs.consolidation.refuse import set_aside
-from lethe_spark.jobs.consolidation.register import is_outdated
+from lethe_spark.jobs.consolidation.gather import GatheredBatches, WrittenBatches, gather, ignored, require_claim
 from lethe_spark.jvm.commit import LedgerOnly, find_staged
-from lethe_spark.jvm.removal import expire
+from lethe_spark.jvm.data_files import DataFile, data_files
+from lethe_spark.jvm.metadata import expire
 from lethe_spark.jvm.table import IcebergTable
-from lethe_spark.run.context import Run
+from lethe_spark.run.context import Cancelled, Run
 
 log = logging.getLogger(__name__)
+
+
+def set_aside(context: Run, table: IcebergTable, judged: Iterable[str], left: Iterable[str]) -> None:
+    """Move batches to the buffer's folder for refused batches, if the ledger says that they are refused.
+
+    A batch that cannot be moved stays, and the next run tries again.
+
+    Args:
+        judged: Ids of batches that this run has refused.
+        left: Ids of batches that earlier runs have refused, and of which the buffer still holds objects.
+    Raises: Cancelled.
+    """
+    mine, others = dict.fromkeys(judged), dict.fromkeys(left)
+    if not mine and not others:
+        return
+    try:
+        entries = get_many(observe_base(context, table).ledger.batches, (*mine, *others))
+        uri = context.spec.buffer.uri
+        require_claim(context, table)
+        store = open_store(uri, context.catalog_properties)
+        for entry in entries.values():
+            set_one_aside(context, store, entry, was_judged=entry.id in mine)
+    except Cancelled:
+        raise
+    except Exception as e:
+        log.warning("refused batches stay in the buffer until the next run (%s)", type(e).__name__)
+
+
+def set_one_aside(context: Run, store: ObjectStore, entry: BatchEntry, was_judged: bool) -> None:
+    """Move one batch. Each step is safe to repeat."""
+    if not entry.objects:
+        return
+    uri = context.spec.buffer.uri
+    layout = layout_of(context.spec.buffer.layout, context.spec.batch_column)
+    if not all(is_of_batch(o.key, uri, layout) for o in entry.objects):
+        return  # only an earlier version of Lethe took these objects for a batch
+    place = folder_of(uri, entry)
+    listed = filter(None, [store.head(place)]) if is_file(uri, entry) else store.list(place)
+    removal = plan_removal(uri, entry, listed, until=None if was_judged else entry.time)
+    if removal is None:
+        return
+    for source, target in removal.copies:
+        if not store.copy(source, target):
+            return  # the producer has changed the object
+    context.step("refused-copied")
+    store.put(removal.reason_uri, removal.reason.encode())
+    context.step("refused-explained")
+    if removal.marker is not None and not store.delete_unchanged(removal.marker):
+        return
+    context.step("refused-unmarked")
+    for o in removal.objects:
+        store.delete_unchanged(o)
+    log.info("moved the refused batch %r to %s", entry.id, removal.reason_uri.rpartition("/")[0])
+
+
+# Reads the footers of these files, in any order.
+ReadFooters: TypeAlias = Callable[[FooterReader, Sequence[FileTask]], Sequence[Footer]]
+JUDGED: Final = (
+    "hold files that were refused before; write the whole batch again, _SUCCESS last, or use another id if "
+    "no byte of it changes"
+)
+ADDED_BY_OTHERS: Final = "cannot be registered, but another writer has already added some of their files to the table"
+
+
+def register(
+    context: Run,
+    table: IcebergTable,
+    read: ReadFooters,
+    base: Base,
+    batch_ids: Iterable[str],
+    on_object: Callable[[], None] = ignored,
+) -> WrittenBatches:
+    """Read the footers of the batches' files and describe the files to Iceberg. Adds nothing to the table.
+
+    Args:
+        on_object: As in `list_buffer`.
+    Raises: the errors of `read`; InputError (`FormatNotRegistrable`, `NameMappingIncomplete`); TransientError, if the buffer
+        cannot be read.
+    """
+    spec = context.spec
+    if spec.buffer.format is not FileFormat.PARQUET:
+        raise InputError(
+            "FormatNotRegistrable",
+            "spec.consolidation.mode Register requires spec.buffer.format parquet, found "
+            f"{spec.buffer.format}. Only Parquet files can be added to a table without rewriting them. Set "
+            "the mode to Rewrite.",
+        )
+    if properties := mapping_to_set(base.iceberg.schema(), table.properties, table.full_name):
+        table.set_properties(properties)
+    gathered = gather(context, base, batch_ids, on_object)
+    judged = {i for i, b in gathered.batches.items() if is_judged(b, gathered.found.entries.get(i))}
+    batches = {i: b for i, b in gathered.batches.items() if i not in judged}
+    footers = _by_batch(read, _reader(context, base), batches.values())
+    context.step("after-read")
+    return _written(table, base, gathered, batches, judged, footers)
+
+
+def is_outdated(base: Base, written: WrittenBatches) -> bool:
+    """Whether the footers must be read again, because another writer has added one of the files in the meantime, or another run
+    has refused one of the batches."""
+    known = get_many(base.ledger.batches, written.batches)
+    if any(e.state is BatchState.REFUSED and e != written.refused_before.get(i) for i, e in known.items()):
+        return True
+    live = _live(base)
+    return bool(live) and any(place(f.path) in live for f in written.files)
+
+
+def _reader(context: Run, base: Base) -> FooterReader:
+    may_lack = context.spec.schema_evolution is SchemaEvolution.ADD_COLUMNS
+    return FooterReader(Target.of(base.iceberg, base.field_id, may_lack), dict(context.catalog_properties))
+
+
+def _by_batch(
+    read: ReadFooters, reader: FooterReader, batches: Iterable[BufferedBatch]
+) -> Mapping[str, Sequence[Footer]]:
+    """The footers of all files, by batch. Raises: the errors of `read`."""
+    tasks = [
+        FileTask(b.id, o.key, o.size, o.etag, named_folders(o.key, b.folder)) for b in batches for o in b.data_objects
+    ]
+    footers = read(reader, tasks)
+    if len(footers) != len(tasks):
+        raise RuntimeError(f"expected {len(tasks)} footers, found {len(footers)}")
+    found: dict[str, list[Footer]] = defaultdict(list)
+    for footer in footers:
+        found[footer.batch_id].append(footer)
+    return found
+
+
+def _written(
+    table: IcebergTable,
+    base: Base,
+    gathered: GatheredBatches,
+    batches: Mapping[str, BufferedBatch],
+    judged: set[str],
+    footers: Mapping[str, Sequence[Footer]],
+) -> WrittenBatches:
+    live = _live(base)
+    missing = dict(gathered.missing) | dict.fromkeys(sorted(judged), JUDGED)
+    refused: dict[str, JudgedBatch] = dict(gathered.mixed)
+    good: dict[str, WrittenBatch] = {}
+    files: list[DataFile] = []
+    documents: list[str] = []
+    unread: list[RefusedBatch] = []
+    for i, batch in batches.items():
+        errors = [f.error for f in footers[i] if f.error is not None]
+        if errors:
+            refusal = refusal_of(i, errors)
+            if any(e.unread for e in errors):
+                unread.append(refusal)
+                missing[i] = why_unread(refusal)
+            elif any(place(f.uri) in live for f in footers[i]):
+                missing[i] = ADDED_BY_OTHERS  # a refusal would move files of the table out of the buffer
+            else:
+                refused[i] = JudgedBatch(refusal.refusal, batch.data_objects)
+            continue
+        rows = 0
+        for f in sorted(footers[i], key=lambda f: f.uri):
+            assert f.described is not None
+            rows += f.described.records
+            if f.described.document and place(f.uri) not in live:
+                files.append(DataFile(f.uri, f.described.records, f.size, None, f.described.partition, i, i))
+                documents.append(f.described.document)
+        good[i] = WrittenBatch(i, rows, batch.bytes, batch.data_objects, registered=True)
+    check_some_were_read(unread, len(batches))
+    log.info("registering %d files of %d batches", len(files), len(good))
+    return WrittenBatches(
+        tuple(files),
+        good,
+        refused,
+        missing=missing,
+        left=(*gathered.found.left, *sorted(judged)),
+        registers=data_files(table, documents),
+        refused_before=gathered.found.entries,
+        waiting=gathered.found.waiting_but(good, refused),
+    )
+
+
+def _live(base: Base) -> frozenset[tuple[str, tuple[str, ...]]]:
+    """The places of all files of the table, if other writers may have added some; otherwise empty. For files that Lethe added
+    the ledger is enough: the path names the batch."""
+    return frozenset(place(f.path) for f in base.files()) if base.has_foreign_files else frozenset()
+
+
 # How often a run writes its batches, if other runs promote or revert some of them before it commits.
 WRITES: Final = 4
 # Writes or registers these batches, as planned on a state of the table, and commits nothing.

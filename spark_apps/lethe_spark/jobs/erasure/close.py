@@ -1,4 +1,10 @@
-"""Writes the records of verified erasures, and commits once to close them and to list what blocks the others. I/O."""
+"""Writes the records of verified erasures, and commits once to close them and to list what blocks the others. I/O.
+
+Lists in the ledger the files that may hold rows of open erasures, before the snapshots that name these files expire. I/O.
+
+After the expiry no metadata would name these files. The list is a separate commit on the current head. If the run crashes before
+it, nothing is lost, because the snapshots are still there.
+"""
 
 import os
 from collections.abc import Collection, Iterable, Mapping
@@ -7,11 +13,14 @@ from datetime import UTC, datetime
 from typing import Final
 
 from lethe.base import names
+from lethe.base.ids import run_id
+from lethe.base.retention_lock import parse_retention
 from lethe.contract.result import LISTED_AT_MOST, ErasureOutcome
+from lethe.contract.settings import RunFamily
 from lethe.erasure.holders import with_blockers
-from lethe.erasure.progress import History, OpenErasure, has_unseen, plan_closing
+from lethe.erasure.progress import History, OpenErasure, has_unseen, mark, open_erasures_of, plan_closing
 from lethe.erasure.record import Record, Verification, record
-from lethe.erasure.retention_lock import parse_retention
+from lethe.iceberg.snapshot_files import Manifests
 from lethe.ledger.erasure import Erasure, ErasureBlocker, PurgedFile
 from lethe.ledger.ledger import Delta, RequestEntry
 from lethe.storage.object_versions import Storage
@@ -19,11 +28,45 @@ from lethe.storage.write_once import write_once
 
 from lethe_spark.commit.ledger_commit import Intent, NothingToCommit, commit_on_ledger
 from lethe_spark.commit.table_state import Base, observe_base
-from lethe_spark.jobs.finish.purged import for_erasures
 from lethe_spark.jvm.commit import LedgerOnly
 from lethe_spark.jvm.table import IcebergTable
+from lethe_spark.run.arguments import batch_ids_digest
 from lethe_spark.run.context import Run, table_properties
-from lethe_spark.run.value_digests import batch_ids_digest
+
+
+def note_purged(context: Run, table: IcebergTable, manifests: Manifests) -> int | None:
+    """Record in the ledger which erasures have no rows in the head any more, and which files of older snapshots may hold some.
+
+    Returns: the id of the new snapshot; None: nothing changed.
+    Raises: ConflictError, UnknownCommitState, TransientError, LedgerError.
+    """
+    own = for_erasures(context, "note")
+
+    def plan(base: Base) -> Intent[None] | NothingToCommit[None]:
+        claimed = open_erasures_of(base.ledger, base.facts.snapshots, base.field_id)
+        if not claimed:
+            return NothingToCommit(None)
+        history = manifests.history(base.iceberg, base.facts, base.field_id)
+        marked = mark(claimed, history, base.ledger.purged_files, datetime.now(UTC))
+        if marked.is_empty:
+            return NothingToCommit(None)
+        delta = Delta(
+            own.run_id,
+            set_erasures=marked.erasures,
+            set_purged_files=marked.files,
+            forget_purged_files=marked.clean,
+        )
+        return Intent(delta, LedgerOnly(), None)
+
+    return commit_on_ledger(own, table, plan).snapshot_id
+
+
+def for_erasures(context: Run, step: str) -> Run:
+    """The context for an additional commit of a run, with its own run id: it must not count as the run's own commit."""
+    spec = context.spec
+    own = run_id(spec.dataset.uid, RunFamily.VACUUM, [f"erasures\n{step}\n{spec.run_id}\n{spec.attempt}"])
+    return replace(context, spec=spec.model_copy(update={"run_id": own, "family": RunFamily.VACUUM}))
+
 
 RETENTION_VARIABLE: Final = "LETHE_ERASURE_RECORD_RETENTION"  # MODE:DAYS, set by the operator
 CHECK_AGAIN_SECONDS: Final = 21_600  # the interval of checks for blockers in the storage, which no event reports

@@ -1,4 +1,4 @@
-"""Removes values of erased rows from a table's metadata. I/O; `lethe.erasure.metadata` decides which metadata may contain some.
+"""Removes values of erased rows from a table's metadata. I/O; `lethe.erasure.strays` decides which metadata may contain some.
 
 Rewrites manifests with entries of files that held erased rows, drops delete files that delete nothing any more, removes
 statistics, and deletes metadata files that the table does not use. Each step is safe to repeat.
@@ -12,21 +12,21 @@ from functools import cached_property
 from typing import Any, Final
 
 from lethe.decoder.objects import Unreadable
-from lethe.erasure.metadata import (
+from lethe.erasure.progress import OpenErasure, open_erasures_of
+from lethe.erasure.strays import (
     TABLE_FILES,
     WRITTEN,
+    Uncovered,
     blocker_if_young,
     clean_from,
     mentioned_in,
     names_partitions,
     with_versions_before,
 )
-from lethe.erasure.progress import OpenErasure, open_erasures_of
-from lethe.erasure.strays import Uncovered
 from lethe.iceberg.delete_entries import added_by, dangling
 from lethe.iceberg.found_metadata import documents_of
-from lethe.iceberg.history import Manifests
 from lethe.iceberg.locations import reached_by
+from lethe.iceberg.snapshot_files import Manifests
 from lethe.ledger.erasure import BlockerKind, ErasureBlocker
 from lethe.ledger.ledger import Delta
 from lethe.storage.object_versions import Storage, VersionsDenied
@@ -35,13 +35,11 @@ from pyiceberg.manifest import ManifestContent
 
 from lethe_spark.commit.ledger_commit import Attempts, Intent, NothingToCommit, commit_on_ledger
 from lethe_spark.commit.table_state import Base, observe_base
-from lethe_spark.jobs.erasure.close import Seen
-from lethe_spark.jobs.finish.purged import for_erasures
+from lethe_spark.jobs.erasure.close import Seen, for_erasures
 from lethe_spark.jvm.commit import RewriteManifests, RowDelta
 from lethe_spark.jvm.data_files import deletes_in_use
 from lethe_spark.jvm.deletes import DeleteChanges
-from lethe_spark.jvm.manifests import DeleteManifests, delete_files_at, without_removed
-from lethe_spark.jvm.removal import forget_statistics, remove_files
+from lethe_spark.jvm.metadata import DeleteManifests, delete_files_at, forget_statistics, remove_files, without_removed
 from lethe_spark.jvm.table import IcebergTable
 from lethe_spark.run.context import Run
 

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from typing import BinaryIO, Final
 
 from lethe.base.errors import LetheError
+from lethe.erasure.progress import Writer, writer_blockers
 from lethe.erasure.strays import (
     CHECKSUM_SUFFIX,
     DATA_FILES,
@@ -27,17 +28,16 @@ from lethe.erasure.strays import (
     replacement_folders,
     upload_origin,
 )
-from lethe.erasure.writers import Writer, writer_blockers
 from lethe.files.hadoop_version import version_of
 from lethe.iceberg.locations import KnownLocations, locations_of, of_this_table
 from lethe.ledger.erasure import BlockerKind, ErasureBlocker
-from lethe.search.stray_content import NO_ROWS, checksum_content, contents_of
+from lethe.search.strays import NO_ROWS, checksum_content, contents_of
 from lethe.storage.object_store import open_store
 from lethe.storage.object_versions import Storage
 from lethe.uri import place, without_values
 
+from lethe_spark.commit.ledger_commit import forget_old, writers_of
 from lethe_spark.commit.table_state import Base, observe_base
-from lethe_spark.commit.writing import forget_old, writers_of
 from lethe_spark.jobs.erasure.close import Seen
 from lethe_spark.jobs.erasure.metadata import metadata_files
 from lethe_spark.jvm.table import IcebergTable

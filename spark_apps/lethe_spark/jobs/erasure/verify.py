@@ -15,17 +15,17 @@ from lethe.contract.run import RunKind, SnapshotLimits
 from lethe.decoder.process import NoDecoder
 from lethe.erasure.holders import holders, losing_ledger, property_blocker, snapshot_blockers, to_expire
 from lethe.erasure.progress import open_erasures_of
-from lethe.iceberg.history import Manifests, refs_of
+from lethe.iceberg.snapshot_files import Manifests, refs_of
 from lethe.ledger.erasure import BlockerKind, ErasureBlocker
 from lethe.ledger.ledger import Delta
 from lethe.storage.object_versions import Storage, VersionsDenied, open_storage
 from lethe.uri import place, without_values
-from lethe.vacuum.expiry import keeps_files
+from lethe.vacuum.housekeeping import keeps_files
 
-from lethe_spark.commit.ledger_commit import Intent, commit_on_ledger
+from lethe_spark.commit.ledger_commit import Intent, commit_on_ledger, safe_text
 from lethe_spark.commit.table_state import observe_base
-from lethe_spark.commit.tracking import safe_text
-from lethe_spark.jobs.erasure.close import Seen, close, verification_of
+from lethe_spark.jobs.clean_up import anchor_head, expired
+from lethe_spark.jobs.erasure.close import Seen, close, for_erasures, note_purged, verification_of
 from lethe_spark.jobs.erasure.metadata import (
     clear_metadata,
     drop_dangling_deletes,
@@ -40,10 +40,8 @@ from lethe_spark.jobs.erasure.strays import (
     name_replacements,
     not_covered,
 )
-from lethe_spark.jobs.finish.clean_up import anchor_head, expired
-from lethe_spark.jobs.finish.purged import for_erasures, note_purged
 from lethe_spark.jvm.commit import LedgerOnly
-from lethe_spark.jvm.removal import expire
+from lethe_spark.jvm.metadata import expire
 from lethe_spark.jvm.table import IcebergTable
 from lethe_spark.run.context import Run, table_properties
 

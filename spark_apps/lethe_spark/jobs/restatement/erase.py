@@ -2,6 +2,10 @@
 
 Invariants: every row of a data file counts, also rows that a tombstone or a native delete hides. Values are only in files that
 are mounted into this pod, and in the memory of this run and its workers. No plan, path, message or log contains them.
+
+Checks that rows can be searched by a column: equality of its values must be well defined. Pure.
+
+Finds the key columns of replacements that are record-level change data, and the rows with their keys. Pure.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -14,30 +18,117 @@ from lethe.base.errors import ConflictError, InputError, TransientError
 from lethe.contract.result import Phase, RequestResult
 from lethe.contract.run import RestatementRequest
 from lethe.files.values import ValueKind, Values, ValueType, parse_values
-from lethe.ingest.name_mapping import field_ids
+from lethe.iceberg.metadata_file import type_of
+from lethe.ingest.change_rows import Keyed
+from lethe.ingest.schema_fit import field_ids
 from lethe.restatement.group import set_aside
 from lethe.restatement.plan import ErasedRows
 from lethe.search.candidates import CandidateFile, candidates, values_if_absent
-from lethe.search.keys import AnyWanted, columns_of
-from lethe.search.positions import Wanted
+from lethe.search.positions import AnyWanted, Wanted, WantedKeys, columns_of
+from pyiceberg.schema import Schema
 from pyroaring import FrozenBitMap64
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
 from lethe_spark.commit.group_commit import Erased, Replacements
-from lethe_spark.commit.ledger_commit import Attempts
+from lethe_spark.commit.ledger_commit import Attempts, discard
 from lethe_spark.commit.table_state import Base
-from lethe_spark.commit.unpublished import discard
-from lethe_spark.jobs.restatement.changes import wanted_keys
-from lethe_spark.jobs.restatement.searchable import ColumnUse, searchable_column
 from lethe_spark.jvm.data_files import DataFile, tasks_of
 from lethe_spark.jvm.deletes import Deleted, deleted_of, position_deletes_of, write_vectors
-from lethe_spark.jvm.rewrite import scan_files, write_uncommitted
+from lethe_spark.jvm.scan_tasks import scan_files, write_uncommitted
 from lethe_spark.jvm.spark_table import SparkTable
 from lethe_spark.run.context import RunContext, table_properties
-from lethe_spark.sql.frames import named
 from lethe_spark.sql.row_counts import count_of, require_every_row, require_written
-from lethe_spark.sql.searching import BatchSearch, Search, search, search_batches
+from lethe_spark.sql.searching import BatchSearch, Search, named, search, search_batches
+
+
+@dataclass(frozen=True)
+class ColumnUse:
+    """What a Restatement uses a column for, in the words of its messages."""
+
+    where: str  # the Restatement, and its field that names the column
+    done: str  # what did not happen, such as "erased"
+
+
+def searchable_column(
+    schema: Schema, batch_field_id: int, table: str, use: ColumnUse, name: str
+) -> tuple[int, ValueKind]:
+    """Iceberg field id and kind of a column, by its current name.
+
+    Args:
+        table: For messages: the name of the table.
+    Raises: InputError: ColumnNotFound, ColumnNotSearchable, InvalidSpec.
+    """
+    column = next((f for f in schema.fields if f.name == name), None)
+    if column is None:
+        raise InputError(
+            "ColumnNotFound",
+            f"{use.where} names {name}, but {table} has no such column; its columns are "
+            f"{', '.join(f.name for f in schema.fields)}. Nothing was {use.done}.",
+        )
+    if column.field_id == batch_field_id:
+        raise InputError(
+            "InvalidSpec",
+            f"{use.where} names the batch column {name}. To name whole batches, use spec.batchIds. Nothing was {use.done}.",
+        )
+    kind = ValueKind.of(str(column.field_type))
+    if kind is None:
+        raise InputError(
+            "ColumnNotSearchable",
+            f"{use.where} names {name}, which is {type_of(column)}; expected a column of type string, int, "
+            f"long, decimal, date, timestamp or UUID. Nothing was {use.done}.",
+        )
+    return column.field_id, kind
+
+
+def keyed_of(requests: Iterable[RestatementRequest]) -> dict[str, Keyed]:
+    """How to read the replacements that are change data, by batch id."""
+    found = (r.replacement for r in requests if r.by_keys)
+    return {r.batch_id: Keyed(r.key_columns, r.op_column) for r in found if r is not None}
+
+
+def unusable_keys(requests: Iterable[RestatementRequest], base: Base) -> dict[str, RequestResult]:
+    """Results of the requests whose key or operation columns cannot be used, by key."""
+    aside: dict[str, RequestResult] = {}
+    for request in requests:
+        try:
+            key_columns(request, base.iceberg.schema(), base.field_id, base.facts.name)
+        except InputError as e:
+            aside[request.key] = set_aside(request, e)
+    return aside
+
+
+def wanted_keys(request: RestatementRequest, base: Base, keys: pa.Table | None) -> WantedKeys:
+    """The rows with the keys of a replacement.
+
+    Args:
+        keys: None: the replacement has no keys, so no rows are wanted.
+    Raises: InputError, as `key_columns`.
+    """
+    columns = key_columns(request, base.iceberg.schema(), base.field_id, base.facts.name)
+    return WantedKeys.of(columns, keys) if keys is not None else WantedKeys.none(columns)
+
+
+def key_columns(
+    request: RestatementRequest, schema: Schema, batch_field_id: int, table: str
+) -> list[tuple[int, ValueKind]]:
+    """Iceberg field id and kind of each key column, by its current name; empty for a request without keys.
+
+    Raises: InputError: ColumnNotFound, ColumnNotSearchable, InvalidSpec.
+    """
+    replacement = request.replacement
+    if replacement is None or not request.by_keys:
+        return []
+    where = f"Restatement {request.name}: spec.replacement"
+    if any(f.name == replacement.op_column for f in schema.fields):
+        raise InputError(
+            "InvalidSpec",
+            f"{where}.opColumn names {replacement.op_column}, which is a column of {table}. The column of "
+            "operations must not be in the table. Use another name in the replacement. Nothing was changed.",
+        )
+    use = ColumnUse(f"{where}.keyColumns", "changed")
+    return [searchable_column(schema, batch_field_id, table, use, name) for name in replacement.key_columns]
+
 
 Positions = Mapping[str, FrozenBitMap64]  # by the path of a file
 _NOTHING: Final = FrozenBitMap64()

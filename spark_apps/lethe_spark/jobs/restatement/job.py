@@ -1,35 +1,98 @@
 """Restatement: carries out a group of requests in one snapshot, including the new data of Replays and the deletes of Erases. A
-dry run only reports what each request would do. I/O."""
+dry run only reports what each request would do. I/O.
 
-from collections.abc import Sequence
+Finds, checks and writes the replacements of a group of Replays together. I/O.
+
+Invariant: no row of an unusable replacement is written, and it stops only its own request.
+"""
+
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 
-from lethe.base.errors import InputError, TransientError
+from lethe.base.errors import InputError, LedgerError, TableError, TransientError
 from lethe.contract.result import Phase, RequestResult, RestatementGroupResult, RunOutcome
 from lethe.contract.run import RestatementRequest
 from lethe.contract.settings import NativeDeletes
 from lethe.files.bounds import IdIndex
-from lethe.restatement.dry_run import plan_dry_run
-from lethe.restatement.group import set_aside
-from lethe.restatement.plan import PlanScope
+from lethe.restatement.group import plan_dry_run, set_aside
+from lethe.restatement.plan import PlanScope, ReplacementRows
 from lethe.search.candidates import candidates
 from lethe.search.positions import Wanted
 
+from lethe_spark.commit import replacement_files
 from lethe_spark.commit.group_commit import GroupCommit, Replacements, result_of, unknown_ids_of
-from lethe_spark.commit.id_lists import with_ids
+from lethe_spark.commit.ledger_commit import noted_run
 from lethe_spark.commit.opening import open_table
+from lethe_spark.commit.replacement_files import not_now, refused, with_ids
 from lethe_spark.commit.table_state import Base, observe_base
-from lethe_spark.commit.writing import noted_run
-from lethe_spark.jobs.finish.clean_up import finished
+from lethe_spark.ingest import BatchSource, write_into
+from lethe_spark.jobs.clean_up import finished
 from lethe_spark.jobs.lost_partitions import ANY, leave_lost_specs, unmasked_ids
-from lethe_spark.jobs.restatement.erase import RowEraser, wanted_by
+from lethe_spark.jobs.restatement.erase import RowEraser, keyed_of, unusable_keys, wanted_by
 from lethe_spark.jobs.restatement.mask import SparkMasker, mask_rest, require_format
-from lethe_spark.jobs.restatement.replacements import find_replacements, write_replacements
-from lethe_spark.jvm.rewrite import scan_files
+from lethe_spark.jvm.scan_tasks import scan_files
 from lethe_spark.jvm.spark_table import SparkTable
+from lethe_spark.run.arguments import with_digests
 from lethe_spark.run.context import RunContext
-from lethe_spark.run.value_digests import with_digests
-from lethe_spark.sql.frames import named, semi_join
+from lethe_spark.sql.searching import named, semi_join
+
+
+def write_replacements(
+    context: RunContext, table: SparkTable, requests: Sequence[RestatementRequest], base: Base
+) -> Replacements:
+    """Read the replacements of these requests and write their rows as data files. Commits nothing.
+
+    Args:
+        requests: Their replacements have distinct batch ids.
+    Raises: as `write_into`; TransientError, if the store does not answer.
+    """
+    context.reporter.phase(Phase.READING, f"{len(requests)} replacements")
+    aside = unusable_keys(requests, base)
+    found = find_replacements(context, [r for r in requests if r.key not in aside])
+    aside |= {r.key: result for r, result in found if isinstance(result, RequestResult)}
+    sources = [(r, source) for r, source in found if isinstance(source, BatchSource)]
+    context.step("after-list")
+    if not sources:
+        return Replacements(aside=aside)
+    bytes_of = {s.id: sum(o.size for o in s.objects) for _, s in sources}
+    context.reporter.phase(Phase.WRITING, f"{len(sources)} replacements, {sum(bytes_of.values())} bytes")
+    try:
+        done = write_into(context, table, [s for _, s in sources], base.batch_column, keyed=keyed_of(requests))
+    except (LedgerError, TableError):
+        raise
+    except InputError as e:  # the table accepts none of the rows; requests that write no rows go on
+        return Replacements(aside=aside | {r.key: set_aside(r, e) for r, _ in sources})
+    context.reporter.rows(done.rows, sum(bytes_of.values()))
+    asked = {s.id: r for r, s in sources}
+    for bad in done.refused:
+        aside[asked[bad.batch_id].key] = refused(asked[bad.batch_id], bad.reason, bad.message)
+    for bad in done.unread:
+        aside[asked[bad.batch_id].key] = not_now(asked[bad.batch_id], bad.reason, bad.message)
+    context.step("after-write")
+    rows = {asked[i].key: ReplacementRows(n, bytes_of[i]) for i, n in done.rows_per_batch.items()}
+    keys = {asked[i].key: table_ for i, table_ in done.keys.items()}
+    return Replacements(done.files, rows, aside, keys)
+
+
+def find_replacements(
+    context: RunContext, requests: Iterable[RestatementRequest]
+) -> list[tuple[RestatementRequest, BatchSource | RequestResult]]:
+    """Find the replacements of Replays. Returns: each request with its replacement, or with its result if that cannot be used."""
+    spec = context.spec
+    found = replacement_files.find_replacements(
+        requests, spec.table.catalog, context.catalog_properties, spec.buffer.uri
+    )
+    return [(r, f if isinstance(f, RequestResult) else BatchSource(_new_batch(r), f, _folder(r))) for r, f in found]
+
+
+def _folder(request: RestatementRequest) -> str:
+    assert request.replacement is not None
+    return request.replacement.uri
+
+
+def _new_batch(request: RestatementRequest) -> str:
+    assert request.replacement is not None
+    return request.replacement.batch_id
 
 
 def run(context: RunContext) -> RestatementGroupResult:

@@ -13,26 +13,26 @@ from lethe.base.errors import InputError, LetheError
 from lethe.contract.result import Phase
 from lethe.contract.settings import NativeDeletes
 from lethe.files.bounds import BoundsSplit, IdIndex
-from lethe.files.deleted_positions import PositionsPlan, plan_positions
 from lethe.files.native_deletes import (
     Masked,
     Masking,
+    PositionsPlan,
     check_lifted,
     files_to_mask,
     plan_masking,
+    plan_positions,
     with_masks,
 )
 from lethe.files.values import ValueKind, Values, ValueType
-from lethe.ingest.name_mapping import field_ids
+from lethe.ingest.schema_fit import field_ids
 from lethe.ledger.ledger import Delta
 from lethe.search.candidates import candidates, values_if_absent
 from lethe.search.positions import Wanted
 from pyroaring import FrozenBitMap64
 
-from lethe_spark.commit.ledger_commit import Attempts, Intent, NothingToCommit, commit_on_ledger
+from lethe_spark.commit.ledger_commit import Attempts, Intent, NothingToCommit, commit_on_ledger, discard
 from lethe_spark.commit.native_deletes import CannotLift, Lifts, Masker, Masks
 from lethe_spark.commit.table_state import Base
-from lethe_spark.commit.unpublished import discard
 from lethe_spark.jvm.commit import LedgerOnly
 from lethe_spark.jvm.data_files import DataFile, tasks_of
 from lethe_spark.jvm.deletes import (

@@ -1,6 +1,8 @@
 """Vacuum: SCAN, PURGE DATA, PURGE METADATA, COMMIT, and the expiry of old snapshots. I/O.
 
-`lethe.vacuum.plan` decides which files and tombstones to purge, `lethe.vacuum.expiry` which snapshots to expire.
+`lethe.vacuum.plan` decides which files and tombstones to purge, `lethe.vacuum.housekeeping` which snapshots to expire.
+
+SCAN of a vacuum run. I/O: reads the ledger and manifests, no data.
 """
 
 import time
@@ -10,20 +12,28 @@ from datetime import UTC, datetime, timedelta
 
 from lethe.contract.result import ErasureCheckResult, Phase, RunOutcome, VacuumResult
 from lethe.contract.run import VacuumSpec
-from lethe.search.vacuum_survey import Survey
+from lethe.search.candidates import Survey, traits_of
+from lethe.search.candidates import survey as survey_of
 from lethe.vacuum.plan import out_of_time
 
+from lethe_spark.commit.ledger_commit import noted_run
 from lethe_spark.commit.opening import open_table
-from lethe_spark.commit.table_state import observe_base
-from lethe_spark.commit.writing import noted_run
+from lethe_spark.commit.table_state import Base, observe_base
+from lethe_spark.jobs.clean_up import expired, finished
 from lethe_spark.jobs.erasure import verify as erasure
-from lethe_spark.jobs.finish.clean_up import expired, finished
 from lethe_spark.jobs.lost_partitions import leave_lost_specs
 from lethe_spark.jobs.vacuum import compaction, maintenance
 from lethe_spark.jobs.vacuum.purge import PLANS, Purging, files_kept_changing
-from lethe_spark.jobs.vacuum.scan import survey
 from lethe_spark.jvm.spark_table import SparkTable
 from lethe_spark.run.context import RunContext
+
+
+def survey(base: Base, spec: VacuumSpec) -> Survey | None:
+    """Survey the head. Returns: None, if no tombstone is active and no erasure has rows left to purge."""
+    head = base.head()
+    if head is None:
+        return None
+    return survey_of(head, base.ledger, base.field_id, traits_of(base.iceberg, base.field_id), spec, datetime.now(UTC))
 
 
 def run(context: RunContext) -> VacuumResult:

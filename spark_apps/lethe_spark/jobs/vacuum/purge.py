@@ -3,38 +3,359 @@
 The run purges the tombstones that are active before its first step. The next vacuum purges later ones. Other writers may commit
 between two steps, so each step reads the head again. What a search found in a file stays true, because files never change: files
 without rows of these tombstones, and files that the run wrote, are not searched again.
+
+Searches files that might hold tombstoned rows: reads the batch column of each file, through executors. I/O.
+
+If files overlap, many of them might hold tombstoned rows by their bounds and hold none. Reading one column is cheap compared with
+rewriting a file. All rows of a file are read, also rows that native deletes hide.
+
+Purges files one by one in Spark's Python workers, without Spark's rows (`lethe.purge.filtering`). I/O through executors.
+
+Carries out one step of a vacuum: writes the remaining rows of its files to new files, then replaces the files and updates the
+tombstones in one commit. I/O; `lethe.vacuum.plan` decides what may be committed.
 """
 
 import logging
 import time
-from collections.abc import Callable, Collection, Iterable
-from dataclasses import dataclass, field
-from typing import Final
+import uuid
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
 
 from lethe.base.errors import ConflictError, InputError
 from lethe.contract.result import Phase
 from lethe.contract.run import VacuumSpec
 from lethe.files.bounds import FileBounds
-from lethe.ledger.ledger import Ledger
-from lethe.ledger.parts import get_many
+from lethe.iceberg.native_deletes import native_deletes
+from lethe.ingest.registrable import Target
+from lethe.ingest.schema_fit import field_ids
+from lethe.ledger.ledger import Ledger, get_many
 from lethe.ledger.tombstone import Tombstone
-from lethe.purge.filtering import Loss
-from lethe.search.live_suspects import Suspect
-from lethe.search.vacuum_survey import Survey
-from lethe.vacuum.plan import VacuumPlan, also_purged, still_active
-from lethe.vacuum.priority import first_step, small_neighbours, target_bytes
+from lethe.purge.filtering import FileToFilter, Filter, Filtered, Loss
+from lethe.purge.source import RowIds, with_row_ids
+from lethe.search.candidates import CandidateFile, Survey, Suspect, candidate, traits_of
+from lethe.vacuum.plan import (
+    ROW_IDS_SINCE,
+    PlanAgain,
+    VacuumPlan,
+    also_purged,
+    first_step,
+    is_sorted,
+    one_by_one,
+    plan_purge,
+    small_neighbours,
+    still_active,
+    target_bytes,
+)
+from pyiceberg.types import DoubleType, FloatType
 
-from lethe_spark.commit.ledger_commit import Attempts, Committed, Intent, NothingToCommit, commit_on_ledger
+from lethe_spark.commit.ledger_commit import Attempts, Committed, Intent, NothingToCommit, commit_on_ledger, discard
 from lethe_spark.commit.table_state import Base, observe_base
-from lethe_spark.commit.unpublished import discard
-from lethe_spark.jobs.vacuum import purge_step
-from lethe_spark.jobs.vacuum.filtering import filterable
-from lethe_spark.jobs.vacuum.purge_step import Outcome, Step
-from lethe_spark.jobs.vacuum.verify import SearchResults
+from lethe_spark.jvm.commit import Change, DeleteFiles, LedgerOnly, Rewrite, RowDelta
+from lethe_spark.jvm.data_files import DataFile, data_files, described, json_of, tasks_of
+from lethe_spark.jvm.deletes import DeleteChanges
+from lethe_spark.jvm.errors import reading
+from lethe_spark.jvm.gateway import each
+from lethe_spark.jvm.metadata import delete_files_at
+from lethe_spark.jvm.scan_tasks import scan_tasks, write_uncommitted
 from lethe_spark.jvm.spark_table import SparkTable
-from lethe_spark.run.context import RunContext
+from lethe_spark.jvm.table import writing_as
+from lethe_spark.run.context import RunContext, table_properties
+from lethe_spark.sql.row_counts import count_without_batches, require_every_row, require_written
+from lethe_spark.sql.searching import BatchSearch, anti_join, search_batches
 
 log = logging.getLogger(__name__)
+
+
+@dataclass
+class SearchResults:
+    """The results of the searches. Each file is searched once, because files never change."""
+
+    ids: frozenset[str]  # the batch ids to search for
+    rows: dict[str, Mapping[str, int]] = field(default_factory=dict)  # by path, the number of rows of each batch
+    unsure: set[str] = field(default_factory=set)  # paths of files that cannot be searched
+    missing: set[str] = field(default_factory=set)  # paths of files that the storage does not have
+
+    def __contains__(self, path: str) -> bool:
+        return path in self.rows or path in self.unsure or path in self.missing
+
+    def held(self, path: str, ids: Iterable[str]) -> set[str]:
+        """The ids of which a file holds rows; all of them, if the file cannot be searched."""
+        return set(ids) if path in self.unsure else self.rows.get(path, {}).keys() & set(ids)
+
+    def count(self, path: str, ids: Iterable[str]) -> int:
+        """The number of rows of these ids in a file; 0, if it cannot be searched."""
+        rows = self.rows.get(path, {})
+        return sum(rows.get(i, 0) for i in ids)
+
+    def search(self, context: RunContext, base: Base, files: Sequence[Suspect]) -> None:
+        """Search the files that were not searched before. Raises: what Spark raises."""
+        new = [s for s in files if s.bounds.path not in self]
+        if not new:
+            return
+        asked = BatchSearch(
+            base.field_id,
+            self.ids,
+            table_properties(context),
+            field_ids(base.iceberg.properties),
+            {s.bounds.path: (s.bounds.lower, s.bounds.upper) for s in new},
+            # Equal bounds give the batch of a file without the batch column: they come from its partition
+            # (`lethe.iceberg.batch_column`).
+            {
+                s.bounds.path: s.bounds.lower
+                for s in new
+                if s.bounds.lower is not None and s.bounds.lower == s.bounds.upper
+            },
+        )
+        result = search_batches(context.spark.sparkContext, asked, [_candidate(s) for s in new], strict=True)
+        self.rows |= {path: {i: len(p) for i, p in found.items()} for path, found in result.found.items()}
+        self.missing |= result.missing
+        for path, why in result.unsure.items():
+            log.info("a data file cannot be searched, so it is rewritten: %s", why)
+            self.unsure.add(path)
+
+
+def _candidate(file: Suspect) -> CandidateFile:
+    f = file.bounds
+    return CandidateFile(f.path, f.size, file.format_name, f.partition, f.deletes, frozenset(), frozenset())
+
+
+def filterable(
+    base: Base, files: Collection[FileBounds], known: Mapping[str, Suspect], losses: Mapping[str, Loss], target: int
+) -> dict[str, Loss]:
+    """What the files lose that are purged one by one. The others are rewritten by Spark, together.
+
+    Args:
+        known: By path.
+        losses: Of the files that could be searched, by path.
+        target: The target size of data files, in bytes.
+    """
+    candidates = []
+    for f in files:
+        loss = losses.get(f.path)
+        candidates.append(candidate(known[f.path], None if loss is None else loss.rows))
+    traits = traits_of(base.iceberg, base.field_id)
+    found = {c.bounds.path: is_sorted(traits, c) for c in one_by_one(traits, candidates, target)}
+    return {path: replace(losses[path], in_order=in_order) for path, in_order in found.items()}
+
+
+def kept_metrics(base: Base) -> tuple[str, ...]:
+    """The columns with metrics that a footer does not show: the numbers of NaNs."""
+    schema = base.iceberg.schema()
+    return tuple(n for n in schema.column_names if isinstance(schema.find_type(n), (FloatType, DoubleType)))
+
+
+@dataclass(frozen=True)
+class FilteredFiles:
+    """What became of the files."""
+
+    added: tuple[DataFile, ...]
+    # Paths of the files that the added ones replace.
+    replaced: frozenset[str]
+    # Bytes of row groups that were copied.
+    copied_bytes: int = 0
+
+
+def filter_files(
+    context: RunContext, table: SparkTable, base: Base, files: Collection[tuple[DataFile, Loss]]
+) -> FilteredFiles:
+    """Write each file without what it loses. Files for which this is not certain to be right are left to the caller.
+
+    Raises: TransientError, and the errors of the workers.
+    """
+    if not files:
+        return FilteredFiles((), frozenset())
+    files = sorted(files, key=lambda one: -one[0].bytes)  # the largest first, so that no task is alone at the end
+    target = Target.of(base.iceberg, base.field_id, may_lack=True)
+    if has_ids := base.iceberg.metadata.format_version >= ROW_IDS_SINCE:
+        target = with_row_ids(target)
+    places = described_for_workers(context, table, [file for file, _ in files], "purged")
+    tasks = [
+        FileToFilter(file.path, file.records, place.to, loss, place.document, place.row_ids)
+        for (file, loss), place in zip(files, places, strict=True)
+        if place.row_ids is not None or not has_ids
+    ]
+    if len(tasks) < len(files):
+        log.info("%d files are rewritten by Spark: their rows have no ids yet", len(files) - len(tasks))
+    if not tasks:
+        return FilteredFiles((), frozenset())
+    worker = Filter(target, table_properties(context))
+    done: list[Filtered] = context.spark.sparkContext.parallelize(tasks, len(tasks)).map(worker.attempt).collect()
+    for one in done:
+        if one.unsuitable:
+            log.info("%s is rewritten by Spark: %s", one.path, one.unsuitable)
+    written = [one for one in done if one.document]
+    copied, encoded = sum(one.copied for one in written), sum(one.encoded for one in written)
+    sent, by_store = sum(one.sent for one in written), sum(one.by_store for one in written)
+    log.info("%d files filtered: %d bytes copied, %d bytes encoded", len(written), copied, encoded)
+    log.info("%d bytes were sent by workers, and %d bytes copied by the store itself", sent, by_store)
+    added = described(table, each(data_files(table, [one.document for one in written])))
+    return FilteredFiles(added, frozenset(one.path for one in written), copied)
+
+
+@dataclass(frozen=True)
+class Described:
+    """What a worker must know of a file."""
+
+    # URI of a new file in the run's folder, and in the file's partition.
+    to: str
+    # Iceberg's JSON of the file.
+    document: str
+    row_ids: RowIds | None
+
+
+@reading("naming new data files")
+def described_for_workers(
+    context: RunContext, table: SparkTable, files: Collection[DataFile], what: str
+) -> list[Described]:
+    """Args:
+        what: A part of the names of new files.
+    Raises: TransientError.
+    """
+    places = writing_as(table, context.run_id).locationProvider()
+    specs = table.java.specs()
+    found = []
+    for number, file in enumerate(files):
+        spec = specs.get(int(file.java.specId()))
+        name = f"{number:05d}-{what}-{uuid.uuid4()}.parquet"
+        to = (
+            places.newDataLocation(name)
+            if spec.isUnpartitioned()
+            else places.newDataLocation(spec, file.java.partition(), name)
+        )
+        found.append(Described(str(to), json_of(table, file.java, spec), _row_ids(file.java)))
+    return found
+
+
+def _row_ids(file: Any) -> RowIds | None:
+    """What the rows of Iceberg's data file inherit. None: they have no ids. In a table that was upgraded to format version 3,
+    the next commit gives ids to them."""
+    first, sequence_number = file.firstRowId(), file.dataSequenceNumber()
+    return None if first is None or sequence_number is None else RowIds(int(first), int(sequence_number))
+
+
+# A partition up to this size is written by one task, in order. Spark may split a larger one among tasks, and not by batch.
+ONE_TASK_BYTES: Final = 128 * 1024**2
+
+
+@dataclass(frozen=True)
+class Step:
+    """A step, before and after its files are written."""
+
+    plan: VacuumPlan
+    merged: tuple[FileBounds, ...] = ()  # small files without deleted rows among the plan's files to rewrite
+    alone: Mapping[str, Loss] = field(default_factory=dict)  # what the files lose that are purged one by one, by path
+    more: bool = False  # whether the run has more to do after this step
+    removed: tuple[DataFile, ...] = ()  # the plan's files to delete and to rewrite, as objects of the JVM
+    added: tuple[DataFile, ...] = ()  # the new files that replace the rewritten ones
+    copied_bytes: int = 0  # of row groups that were copied into them
+    format_version: int = 0  # of the table when they were written
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of a step."""
+
+    plan_again: str = ""  # why the step must be planned again, because the table changed; empty: it need not
+    tombstones: int = 0  # the number of tombstones that were removed
+
+
+def write(context: RunContext, table: SparkTable, base: Base, step: Step, target_bytes: int) -> Step:
+    """PURGE DATA: write the remaining rows of the step's files. Returns: the step with the removed and the new files.
+
+    Args:
+        target_bytes: The size of a file.
+    Raises: ConflictError (`DataMoved`; `RowsDiffer`, if rows of the files were not read or not written). Then there are no new
+        files.
+    """
+    plan = step.plan
+    # Planning the scan tasks lists all files of the table, so it is done once for the whole step.
+    metrics_of = kept_metrics(base) if step.alone else ()
+    tasks = tasks_of(table, plan.touched, plan.snapshot_id, metrics_of) if plan.touched else []
+    found = {file.path: (file, task) for task in tasks for file in [DataFile.of(task.file())]}
+    # Which deletes apply to a file is what its scan task says. Only Spark applies them.
+    alone = [(found[path][0], loss) for path, loss in step.alone.items() if found[path][1].deletes().isEmpty()]
+    filtered = filter_files(context, table, base, alone)
+    added = filtered.added
+    rest = [f for f in plan.rewrite if f.path not in filtered.replaced]
+    if rest:
+        with scan_tasks(table, [found[f.path][1] for f in rest]) as scanned:
+            ids = {t.id for t in plan.applied}
+            counts = count_without_batches(scanned, base.batch_column, ids)
+            one_task = _largest_partition(rest) <= ONE_TASK_BYTES
+            survivors: tuple[DataFile, ...] = ()
+            try:
+                require_every_row(table.full_name, scanned.files, counts)
+                survivors = write_uncommitted(
+                    table,
+                    anti_join(scanned.frame, base.batch_column, ids),
+                    context.run_id,
+                    target_bytes,
+                    one_pass=one_task,
+                    by_range=not one_task,
+                )
+                require_written(table.full_name, counts.kept, survivors)
+            except ConflictError:
+                discard(table, (*added, *survivors), Attempts())
+                raise
+            added += survivors
+    context.step("after-write")
+    removed = tuple(file for file, _ in found.values())
+    return replace(
+        step, removed=removed, added=added, copied_bytes=filtered.copied_bytes, format_version=base.facts.format_version
+    )
+
+
+def intent(
+    table: SparkTable, base: Base, step: Step, run: str, files_now: Collection[FileBounds], cleared: Collection[str]
+) -> Intent[Outcome] | NothingToCommit[Outcome]:
+    """PURGE METADATA: plan the commit of a step. Called for each attempt to commit.
+
+    Args:
+        files_now, cleared: As `lethe.vacuum.plan.plan_purge`.
+    """
+    plan = step.plan
+    if (
+        base.facts.format_version != step.format_version
+    ):  # since version 3 rows have ids, which the files would have to store
+        return NothingToCommit(Outcome("the format version of the table has changed"))
+    planned = plan_purge(plan, base.ledger, files_now, run, cleared)
+    if isinstance(planned, PlanAgain):
+        return NothingToCommit(Outcome(planned.why))
+    change: Change
+    dangling = _position_deletes_of(table, base, step.removed)
+    if plan.rewrite:
+        change = Rewrite(step.removed, step.added, plan.snapshot_id, dangling)
+    elif dangling and base.facts.head_id is not None:
+        change = RowDelta(DeleteChanges(replaced=dangling), (), base.facts.head_id, step.removed)
+    elif plan.delete:
+        change = DeleteFiles(step.removed)
+    else:
+        change = LedgerOnly()
+    if isinstance(change, LedgerOnly) and planned.delta.is_empty:
+        return NothingToCommit(Outcome())
+    delta = base.moved(planned.delta, [f.partition for f in plan.rewrite], step.added)
+    outcome = Outcome(tombstones=len(delta.remove_tombstones))
+    return Intent(delta, change, outcome, planned.vacuumed, unfinished=step.more)
+
+
+def _position_deletes_of(table: SparkTable, base: Base, removed: Iterable[DataFile]) -> tuple[Any, ...]:
+    """The position deletes that apply to one of these data files, and to no other. Iceberg itself removes only vectors."""
+    if base.facts.head_id is None:
+        return ()
+    deletes = native_deletes(base.iceberg.io, base.manifests()).of_file
+    paths = frozenset[str]().union(*(deletes[f.path] for f in removed if f.path in deletes))
+    return delete_files_at(table, base.facts.head_id, paths) if paths else ()
+
+
+def _largest_partition(files: Iterable[FileBounds]) -> int:
+    """The total bytes of the files in the largest partition. Files of unknown partitions count as one partition."""
+    by_partition: dict[str | None, int] = {}
+    for f in files:
+        by_partition[f.partition] = by_partition.get(f.partition, 0) + f.size
+    return max(by_partition.values(), default=0)
+
+
 # How often a step is planned, if other writers rewrite its files in the meantime. Then the run ends, and is tried later.
 PLANS: Final = 3
 
@@ -152,7 +473,7 @@ class Purging:
         )
         self.left = (*rest, *self._not_approved())
         more = any(self._fits(f, size) for f in rest)
-        return purge_step.write(self.context, self.table, base, Step(plan, merged, alone, more), target)
+        return write(self.context, self.table, base, Step(plan, merged, alone, more), target)
 
     def _observe(self, base: Base) -> tuple[Tombstone, ...]:
         """Update the known files to the head. Returns: the run's tombstones that are still active, as this ledger has them."""
@@ -258,7 +579,7 @@ class Purging:
         self._observe(base)
         merged = (self.live.small.get(f.path) for f in step.merged)
         there = [s.bounds for s in (*self.live.found.values(), *merged) if s is not None]
-        return purge_step.intent(self.table, base, step, self.context.run_id, there, self.cleared)
+        return intent(self.table, base, step, self.context.run_id, there, self.cleared)
 
     # --- results --------------------------------------------------------------------------------------------------------
 

@@ -1,7 +1,7 @@
 """Several update the table of batches at once: it shows the newest ledger, and nobody tries for ever."""
 
 import pytest
-from lethe.batches_table import table as tracking
+from lethe import batches_table as tracking
 from lethe.ledger.ledger import BatchState
 from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table

@@ -4,17 +4,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from lethe import batches_table as tracking
+from lethe import batches_table as tracking_files
+from lethe import ledger_store
+from lethe import ledger_store as differences
 from lethe.base import names
 from lethe.base.errors import InputError
-from lethe.batches_table import files as tracking_files
-from lethe.batches_table import table as tracking
 from lethe.buffer.batch_rows import BUFFERED, BatchRow, row_of
 from lethe.iceberg import catalogs
 from lethe.iceberg.facts import observe
 from lethe.ledger.ledger import BatchState
-from lethe.ledger.merge import Thresholds
-from lethe.ledger_store import diff as differences
-from lethe.ledger_store import store as ledger_store
+from lethe.ledger.overlay import Thresholds
 from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 

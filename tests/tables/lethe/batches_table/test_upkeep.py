@@ -1,8 +1,8 @@
 """The table of batches costs what changed: old snapshots go, files stay as they are, and there are never many."""
 
 import pytest
-from lethe.batches_table import change as tracking_change
-from lethe.batches_table import upkeep as tracking_upkeep
+from lethe import batches_table as tracking_change
+from lethe import batches_table as tracking_upkeep
 from lethe.buffer.batch_rows import Sizes
 from lethe.ledger.ledger import BatchState
 from pyiceberg.catalog import Catalog

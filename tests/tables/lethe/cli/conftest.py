@@ -7,13 +7,12 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from click.testing import CliRunner, Result
+from lethe import ledger_store
 from lethe.cli.main import cli
 from lethe.iceberg.facts import observe
 from lethe.ledger.ledger import BatchEntry, Delta
-from lethe.ledger.lineage import needed_carriers
-from lethe.ledger.summary import summary
+from lethe.ledger.lineage import needed_carriers, summary
 from lethe.ledger.tombstone import Tombstone
-from lethe.ledger_store import store as ledger_store
 from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 

@@ -25,13 +25,11 @@ from lethe.cli.opening import open_table
 from lethe.contract.result import ErasureOutcome
 from lethe.contract.run import Provenance
 from lethe.erasure.progress import OpenErasure
-from lethe.erasure.record import Verification, record
-from lethe.erasure.signature import Signer, Statement
+from lethe.erasure.record import Signer, Statement, Verification, record
 from lethe.files.bounds import IdIndex
 from lethe.ledger.erasure import Erasure, PurgedFile
 from lethe.ledger.ledger import Delta
-from lethe.restatement.record import recalled
-from lethe.restatement.values_digest import values_digest
+from lethe.restatement.record import recalled, values_digest
 from pyiceberg.catalog import Catalog
 from pyiceberg.types import UUIDType
 

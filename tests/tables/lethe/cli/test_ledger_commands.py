@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 from click.testing import Result
-from lethe.ledger import avro
+from lethe.ledger import format
 from lethe.ledger.ledger import BatchState
 
 from tests.support.builders import NOW, RUN, a_batch, a_tombstone, ago
@@ -111,7 +111,7 @@ def test_verify_finds_a_file_that_holds_less_than_its_root_records(flights: Kept
     """The snapshot's own count disagrees, too, and each says so."""
     head = flights.commit("A", "B")
     file = flights.ledger_file("*-tombstones.avro")
-    file.write_bytes(avro.TOMBSTONES.encode([a_tombstone("A", namespace=2)]).content)
+    file.write_bytes(format.TOMBSTONES.encode([a_tombstone("A", namespace=2)]).content)
 
     result = lethe("ledger", "verify", NAME).output
 

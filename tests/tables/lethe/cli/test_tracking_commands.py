@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from click.testing import Result
-from lethe.batches_table import table as tracking
+from lethe import batches_table as tracking
 from lethe.buffer.batch_rows import BUFFERED, BatchRow
 from lethe.cli import batches as batches_command
 from lethe.ledger.ledger import BatchState

@@ -21,8 +21,8 @@ from lethe.ingest import buffer_files
 from lethe.ingest.buffer_files import FileOutcome, Reader, ReadSettings, fit
 from lethe.ingest.buffer_store import BadFile, FileTask
 from lethe.ingest.checking import Whole, check_files
-from lethe.ingest.fitting import Fitting, Piece
 from lethe.ingest.json_format import open_json
+from lethe.ingest.schema_fit import Fitting, Piece
 from lethe.ingest.text_blocks import TextFile
 
 from tests.support import poison
@@ -123,7 +123,7 @@ def test_a_check_before_the_batch_is_complete_says_the_same(
 def test_the_other_files_of_its_batch_are_not_read_afterwards(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A batch of a thousand such files costs the time of one."""
     limited(monkeypatch, ANY_DEPTH)
-    monkeypatch.setattr("lethe.decoder.supervisor.UNITS_AT_ONCE", 1)
+    monkeypatch.setattr("lethe.decoder.process.UNITS_AT_ONCE", 1)
     starts: list[int] = []
     original = Process.__init__
 
@@ -158,7 +158,7 @@ def test_a_decoder_that_is_killed_loses_and_repeats_no_row(
 ) -> None:
     """At any moment, also within a file of which some rows were sent."""
     chance = random.Random(format_)
-    monkeypatch.setattr("lethe.decoder.supervisor._IDLE_DEATHS_AT_MOST", 1000)
+    monkeypatch.setattr("lethe.decoder.process._IDLE_DEATHS_AT_MOST", 1000)
     monkeypatch.setattr(f"{__name__}.COLUMNS", COLUMNS.remove(2))
     original = Process.receive
     messages = 0

@@ -12,8 +12,7 @@ import pytest
 from lethe.decoder import process
 from lethe.decoder.child import SEVERAL, ChildLink
 from lethe.decoder.limits import Limits
-from lethe.decoder.process import NoDecoder, Process
-from lethe.decoder.supervisor import Unit, supervise
+from lethe.decoder.process import NoDecoder, Process, Unit, supervise
 
 LIMITS = Limits(memory_bytes=256 * 1024**2, cpu_seconds=0.5, wall_factor=1)
 
@@ -150,7 +149,7 @@ def test_decoders_that_are_killed_at_any_moment_lose_and_repeat_nothing(seed: in
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Process, "receive", receive)
-        patch.setattr("lethe.decoder.supervisor._IDLE_DEATHS_AT_MOST", 1000)
+        patch.setattr("lethe.decoder.process._IDLE_DEATHS_AT_MOST", 1000)
         found, refused = supervised([unit(f"{n}") for n in range(count)], Acting(group))
 
     assert found == [f"{n}" for n in range(count) if f"{n}" not in refused]

@@ -4,8 +4,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from lethe.iceberg import catalogs, file_io
-from lethe.iceberg.file_io import SharedFileIO
+from lethe.iceberg import catalogs
+from lethe.iceberg import catalogs as file_io
+from lethe.iceberg.catalogs import SharedFileIO
 from pyarrow.fs import FileSystem, LocalFileSystem
 from pyiceberg.io.pyarrow import PyArrowFileIO
 from pyiceberg.schema import Schema

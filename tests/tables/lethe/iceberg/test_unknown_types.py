@@ -13,7 +13,7 @@ from lethe.cli.main import cli
 from lethe.files.unknown_types import known_types_only
 from lethe.iceberg import catalogs, metadata_file
 from lethe.iceberg.facts import observe
-from lethe.iceberg.unknown_types import unknown_columns
+from lethe.iceberg.metadata_file import unknown_columns
 from lethe.ingest.checking import columns_of
 from lethe.ingest.schema_fit import Fits, Misfit, Rules, compare
 from lethe.storage.vended import _readable

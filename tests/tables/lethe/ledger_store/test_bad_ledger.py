@@ -8,10 +8,10 @@ from typing import Any
 import lethe
 import pyarrow as pa
 import pytest
+from lethe import ledger_store
 from lethe.base import names
 from lethe.base.errors import InputError, LedgerError
-from lethe.ledger import avro
-from lethe.ledger_store import chunks
+from lethe.ledger import format
 from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 from pyiceberg.table.update import SetCurrentSchemaUpdate
@@ -87,11 +87,11 @@ def of_other_bytes(path: Path) -> None:
 
 
 def of_fewer_entries(path: Path) -> None:
-    path.write_bytes(avro.TOMBSTONES.encode([a_tombstone("B")]).content)
+    path.write_bytes(format.TOMBSTONES.encode([a_tombstone("B")]).content)
 
 
 def of_another_schema(path: Path) -> None:
-    path.write_bytes(avro.BATCHES.encode([a_batch(i) for i in ("B", *MANY)]).content)
+    path.write_bytes(format.BATCHES.encode([a_batch(i) for i in ("B", *MANY)]).content)
 
 
 @pytest.mark.parametrize(
@@ -128,7 +128,7 @@ def test_a_damaged_ledger_stops_the_read_and_names_the_snapshot_and_the_file(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     if by_ranges:
-        monkeypatch.setattr(chunks, "WHOLE_UP_TO_BYTES", 0)  # as of a chunk that is too large to fetch whole
+        monkeypatch.setattr(ledger_store, "WHOLE_UP_TO_BYTES", 0)  # as of a chunk that is too large to fetch whole
     path = the_file(reverted, kind)
     damage(path)
 
@@ -146,7 +146,7 @@ def test_a_large_file_that_ends_between_two_blocks_is_not_taken_for_a_smaller_on
     reverted: Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Read by ranges, the blocks that are cut off would look like blocks without entries."""
-    monkeypatch.setattr(chunks, "WHOLE_UP_TO_BYTES", 0)
+    monkeypatch.setattr(ledger_store, "WHOLE_UP_TO_BYTES", 0)
     path = the_file(reverted, "tombstones.avro")
     (chunk,) = json.loads(the_file(reverted, "root.json").read_text())["parts"]["tombstones"]
     path.write_bytes(path.read_bytes()[: chunk["header-bytes"]])

@@ -9,11 +9,11 @@ from typing import Any
 import lethe
 import pyarrow as pa
 import pytest
+from lethe import ledger_store
 from lethe.base.errors import InputError
 from lethe.files.increment import SnapshotFiles
 from lethe.iceberg.facts import data_files, observe
 from lethe.iceberg.snapshot_files import SnapshotView
-from lethe.ledger_store import store as ledger_store
 from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 

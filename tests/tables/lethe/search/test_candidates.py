@@ -3,8 +3,7 @@
 import pyarrow as pa
 from lethe.files.values import ValueKind, Values, ValueType
 from lethe.search.candidates import candidates
-from lethe.search.keys import AnyWanted, WantedKeys
-from lethe.search.positions import Wanted
+from lethe.search.positions import AnyWanted, Wanted, WantedKeys
 from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 

@@ -4,7 +4,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from lethe.iceberg.facts import data_files, files_added_after, observe
-from lethe.search.held_ids import MAX_READ_BYTES, held_ids
+from lethe.search.candidates import MAX_READ_BYTES, held_ids
 from pyiceberg.expressions import EqualTo
 from pyiceberg.table import Table
 

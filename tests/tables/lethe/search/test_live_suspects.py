@@ -9,7 +9,7 @@ import pytest
 from lethe.iceberg.batch_column import BatchColumn
 from lethe.iceberg.facts import data_files, observe
 from lethe.ledger.tombstone import META_PARTITIONS, Tombstone
-from lethe.search.live_suspects import Head, LiveSuspects
+from lethe.search.candidates import Head, LiveSuspects
 from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 

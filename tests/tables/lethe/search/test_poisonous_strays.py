@@ -6,7 +6,7 @@ from typing import BinaryIO
 import pyarrow as pa
 import pyarrow.parquet as pq
 from lethe.erasure.strays import OTHER, UNKNOWN, StrayContent
-from lethe.search.stray_content import contents_of
+from lethe.search.strays import contents_of
 from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField, StringType
 

@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from lethe_operator.apply.leader import Leadership
-from lethe_operator.apply.leases import Claims, LeaseHolder
+from lethe_operator.apply.leader import Claims, Leadership, LeaseHolder
 from lethe_operator.decide.leadership import LEADER
 from lethe_operator.kube import LEASES, Away, NotLeading
 from lethe_operator.reconcile import Reconciler

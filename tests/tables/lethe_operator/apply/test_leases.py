@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from lethe_operator.apply.leases import Claims, LeaseHolder
+from lethe_operator.apply.leader import Claims, LeaseHolder
 from lethe_operator.decide.leadership import (
     CLAIM,
     CLAIM_READ_SECONDS,

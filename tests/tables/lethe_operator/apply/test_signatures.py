@@ -10,8 +10,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from lethe.contract.result import ErasureOutcome
 from lethe.erasure.progress import OpenErasure
-from lethe.erasure.record import Record, Verification, record
-from lethe.erasure.signature import Signer, Statement, fault, load_signer
+from lethe.erasure.record import Record, Signer, Statement, Verification, fault, load_signer, record
 from lethe.files.bounds import IdIndex
 from lethe.ledger.erasure import Erasure
 from lethe.ledger.ledger import Delta

@@ -11,18 +11,23 @@ from typing import Any
 import jsonschema
 import pytest
 from lethe.base import names
-from lethe_operator.decide.publishing.cloud_event import CloudEvent, structured
 from lethe_operator.decide.publishing.cursor import Cursor, Move, Position, Step
-from lethe_operator.decide.publishing.event_types import BatchReplaced, EventType, schema_file, schema_of
-from lethe_operator.decide.publishing.numbering import Origin, numbered
+from lethe_operator.decide.publishing.events import (
+    BatchReplaced,
+    CloudEvent,
+    EventType,
+    Origin,
+    numbered,
+    schema_file,
+    schema_of,
+    structured,
+)
 from lethe_operator.kube import CONFIG_MAPS, DATASETS
 from lethe_operator.observe.time_limit import Limiter
 from lethe_operator.publish.assembly import STATUS_EVENTS, Publishers, publishers_of
-from lethe_operator.publish.enabled import NAME, EnabledTimes
-from lethe_operator.publish.metrics import PublishingMetrics
-from lethe_operator.publish.opening import TableOpener
-from lethe_operator.publish.publisher import Publisher
-from lethe_operator.publish.sinks.sink import Scope, SinkError
+from lethe_operator.publish.feed import TableOpener
+from lethe_operator.publish.publisher import NAME, EnabledTimes, Publisher, PublishingMetrics
+from lethe_operator.publish.sinks.http import Scope, SinkError
 from lethe_operator.reasons import Reason
 from lethe_operator.reconcile import Reconciler
 from lethe_operator.resources.publishing import EventsSettings, HttpSinkSettings, KafkaSinkSettings, OpenLineageSettings

@@ -13,7 +13,7 @@ from lethe.contract.run import INLINE_BYTES_AT_MOST, ResultPointer, RunKind, Run
 from lethe.iceberg import run_documents
 from lethe.version import version
 from lethe_spark.apps import app
-from lethe_spark.run import arguments, result
+from lethe_spark.run import arguments, progress
 from lethe_spark.run.foreign_errors import understood
 from lethe_spark.run.redact import RedactingFormatter, secrets_of
 from pyiceberg.catalog import load_catalog
@@ -104,7 +104,7 @@ def test_a_run_of_a_newer_operator_is_not_carried_out_and_reports_the_version_of
 ) -> None:
     """It is transient: once the images are of one release, the next attempt succeeds without a change."""
     run_file.write_text(text)
-    where = {result.TERMINATION_LOG_ENV: str(tmp_path / "termination")}
+    where = {progress.TERMINATION_LOG_ENV: str(tmp_path / "termination")}
     (tmp_path / "termination").touch()
 
     ended = app.carry_out(
@@ -183,9 +183,9 @@ def test_a_result_is_cut_until_it_fits(run_file: Path) -> None:
     refused = tuple(RefusedBatch(batch_id=f"b{n}", reason="UnreadableFile", message="m" * 9000) for n in range(20))
     long = a_run_result(RunKind.CONSOLIDATION, refused=refused, refused_count=20)
 
-    small = read_result(result.bounded(long))
+    small = read_result(progress.bounded(long))
     assert small == long.model_copy(update={"refused": ()})
-    assert len(result.bounded(long).encode()) <= result.LARGEST
+    assert len(progress.bounded(long).encode()) <= progress.LARGEST
 
 
 @pytest.mark.parametrize(("bad", "reported"), [(3, 3), (3000, 93)])
@@ -200,11 +200,11 @@ def test_a_long_group_reports_the_requests_that_were_not_carried_out(run_file: P
     ]
     long = a_run_result(RunKind.RESTATEMENT, "Failed", requests=tuple(requests))
 
-    small = read_result(result.bounded(long))
+    small = read_result(progress.bounded(long))
 
     assert isinstance(small, RestatementGroupResult)
     assert small.requests == tuple(requests[:reported])
-    assert len(result.bounded(long).encode()) <= result.LARGEST
+    assert len(progress.bounded(long).encode()) <= progress.LARGEST
 
 
 def test_a_large_result_with_the_result_of_each_request_is_written_to_the_tables_folder(
@@ -226,9 +226,9 @@ def test_a_large_result_with_the_result_of_each_request_is_written_to_the_tables
     large = a_run_result(run.kind, "Failed", requests=tuple(answers))
 
     reported = ResultPointer.model_validate_json(
-        result.for_config_map(large, TableRef(catalog="lite", name="air.flights"))
+        progress.for_config_map(large, TableRef(catalog="lite", name="air.flights"))
     )
-    cut = read_result(result.for_config_map(large, TableRef(catalog="lite", name="air.gone")))
+    cut = read_result(progress.for_config_map(large, TableRef(catalog="lite", name="air.gone")))
 
     assert (reported.uri, reported.run_id, reported.attempt) == (
         f"{location}/_runs/{run.run_id}-result-1.json",

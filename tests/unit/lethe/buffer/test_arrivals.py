@@ -3,9 +3,8 @@
 from dataclasses import replace
 from datetime import timedelta
 
-from lethe.buffer.arrivals import Folders, with_folders
-from lethe.buffer.batch import BufferedBatch, NoBatch
-from lethe.buffer.digest import BufferDigest, digest
+from lethe.buffer.digest import BufferDigest, Folders, digest, with_folders
+from lethe.buffer.layout import BufferedBatch, NoBatch
 from lethe.ledger.ledger import BatchEntry, BatchState, BufferedObject
 
 from tests.support.builders import NOW, a_batch

@@ -1,8 +1,7 @@
 """A listing of the buffer is cut into batches; what is none is named with its reason."""
 
 import pytest
-from lethe.buffer.batch import fingerprint
-from lethe.buffer.layout import Directories, Files, Layout, folders_of, layout_of
+from lethe.buffer.layout import Directories, Files, Layout, fingerprint, folders_of, layout_of
 from lethe.contract.settings import BufferLayout
 
 from tests.support.buffers import Listing

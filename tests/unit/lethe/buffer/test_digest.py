@@ -7,9 +7,8 @@ from typing import Any
 
 import pytest
 from lethe.buffer import digest as module
-from lethe.buffer.batch import BufferedBatch, NoBatch
 from lethe.buffer.digest import BufferDigest, BufferState, digest, state_of
-from lethe.buffer.layout import Directories, Files, Layout, folders_of
+from lethe.buffer.layout import BufferedBatch, Directories, Files, Layout, NoBatch, folders_of
 from lethe.ledger.ledger import BatchEntry, BatchState, Ledger
 
 from tests.support.builders import NOW, a_batch, a_ledger, ago, an_object, listed

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from lethe.buffer.batch import is_data
+from lethe.buffer.layout import is_data
 from lethe.storage.local_store import LocalStore
 
 

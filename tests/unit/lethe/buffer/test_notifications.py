@@ -4,8 +4,7 @@ import json
 from typing import Any
 
 import pytest
-from lethe.buffer.batch import BufferedBatch
-from lethe.buffer.layout import Directories, Files
+from lethe.buffer.layout import BufferedBatch, Directories, Files
 from lethe.buffer.notifications import (
     Notice,
     Unreadable,

@@ -10,7 +10,7 @@ from lethe.buffer.promotion import (
     plan_promotion,
     plan_publication,
 )
-from lethe.contract.refusal import Refusal
+from lethe.contract.settings import Refusal
 from lethe.ledger.ledger import BatchState, Ledger
 
 from tests.support.builders import NOW, RUN, a_batch, a_ledger, an_object

@@ -4,8 +4,8 @@ import json
 from typing import Any
 
 import pytest
-from lethe.buffer.batch import BufferedBatch, ListedObject
-from lethe.buffer.refusals import is_judged, is_left, is_mixed, plan_removal, reason_uri, refused_folder
+from lethe.buffer.layout import BufferedBatch, ListedObject
+from lethe.buffer.promotion import is_judged, is_left, is_mixed, plan_removal, reason_uri, refused_folder
 from lethe.ledger.ledger import BatchEntry, BatchState, BufferedObject
 
 from tests.support.builders import NOW, a_batch, ago, listed

@@ -1,8 +1,8 @@
 """Retention deletes what was promoted, exactly as it was, and nothing else."""
 
 import pytest
-from lethe.buffer.batch import BufferedBatch
-from lethe.buffer.retention import Sweep, plan_sweep
+from lethe.buffer.layout import BufferedBatch
+from lethe.buffer.promotion import Sweep, plan_sweep
 from lethe.ledger.ledger import BatchState, BufferedObject
 
 from tests.support.builders import NOW, a_batch, a_ledger, ago, an_object

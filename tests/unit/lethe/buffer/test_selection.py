@@ -3,8 +3,8 @@
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime, timedelta
 
-from lethe.buffer.batch import BufferedBatch, NoBatch
 from lethe.buffer.batch_rows import BUFFERED
+from lethe.buffer.layout import BufferedBatch, NoBatch
 from lethe.buffer.selection import Found, find
 from lethe.ledger.ledger import BatchEntry, BatchState
 

@@ -2,8 +2,8 @@
 
 from hypothesis import given
 from hypothesis import strategies as st
-from lethe.cli.layers import ChunkKeys, Layers
-from lethe.ledger.merge import fold
+from lethe.cli.history import ChunkKeys, Layers
+from lethe.ledger.overlay import fold
 from lethe.ledger.root import Chunk
 
 chunk_lists = st.lists(st.tuples(st.booleans(), st.frozensets(st.sampled_from("abcdefgh"))), max_size=6)

@@ -17,8 +17,8 @@ import pyarrow as pa
 import pyarrow.orc as orc
 import pyarrow.parquet as pq
 import pytest
-from lethe.cli import object_contents
-from lethe.cli.object_contents import Unreadable, Values, holds
+from lethe.cli import storage_check
+from lethe.cli.storage_check import UnsearchableContent, Values, holds
 
 VALUE = "Zoë <7> Lovelace"
 TEXT = f"some text with {VALUE} in it\n".encode() * 50
@@ -153,18 +153,18 @@ def test_what_is_read_completely_and_holds_no_value_is_clean(content: bytes) -> 
     ],
 )
 def test_what_cannot_be_taken_apart_is_unreadable(content: bytes, why: str) -> None:
-    with pytest.raises(Unreadable, match=why) as refused:
+    with pytest.raises(UnsearchableContent, match=why) as refused:
         holds("f", content, Values(("nobody at all",)))
     assert "nobody" not in str(refused.value)
 
 
 def test_what_unpacks_to_too_much_or_is_nested_too_deeply_is_unreadable(monkeypatch: pytest.MonkeyPatch) -> None:
     nested = TEXT
-    for _ in range(object_contents.MAX_DEPTH + 2):
+    for _ in range(storage_check.MAX_DEPTH + 2):
         nested = gzip.compress(nested)
-    with pytest.raises(Unreadable, match="nested"):
+    with pytest.raises(UnsearchableContent, match="nested"):
         holds("f", nested, Values((VALUE,)))
 
-    monkeypatch.setattr(object_contents, "MAX_BYTES", 1000)
-    with pytest.raises(Unreadable, match="more than 1000 bytes"):
+    monkeypatch.setattr(storage_check, "MAX_BYTES", 1000)
+    with pytest.raises(UnsearchableContent, match="more than 1000 bytes"):
         holds("f", gzip.compress(bytes(2000)), Values((VALUE,)))

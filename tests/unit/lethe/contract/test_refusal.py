@@ -3,9 +3,9 @@
 from dataclasses import replace
 
 import pytest
-from lethe.contract.refusal import Refusal
 from lethe.contract.result import RefusedBatch, RequestOutcome, RequestResult
-from lethe.ledger.avro import BATCHES
+from lethe.contract.settings import Refusal
+from lethe.ledger.format import BATCHES
 from lethe.ledger.ledger import BatchState
 
 from tests.support.builders import a_batch

@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 from lethe.erasure.holders import holders
-from lethe.erasure.metadata import (
+from lethe.erasure.progress import DATA, DELETES, HeldFile, History, OpenErasure, mark, open_erasures_of
+from lethe.erasure.strays import (
     blocker_if_young,
     clean_from,
     mentioned_in,
@@ -13,7 +14,6 @@ from lethe.erasure.metadata import (
     names_partitions,
     with_versions_before,
 )
-from lethe.erasure.progress import DATA, DELETES, HeldFile, History, OpenErasure, mark, open_erasures_of
 from lethe.ledger.erasure import Erasure
 
 from tests.support.builders import FIELD, NOW, a_history, a_ledger, a_request_entry, a_snapshot, ago

@@ -4,7 +4,7 @@ from datetime import timedelta
 
 import pytest
 from lethe.base.errors import InputError
-from lethe.erasure.retention_lock import LockMode, Retention, parse_retention
+from lethe.base.retention_lock import LockMode, Retention, parse_retention
 
 from tests.support.builders import NOW
 

@@ -10,8 +10,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ec import SECP256R1, generate_private_key
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from lethe.base.errors import InputError
-from lethe.erasure.record import canonical
-from lethe.erasure.signature import Signer, Statement, fault, load_public_key, load_signer
+from lethe.erasure.record import Signer, Statement, canonical, fault, load_public_key, load_signer
 
 from tests.support.builders import NOW
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 from datetime import timedelta
 
 import pytest
-from lethe.erasure.progress import OpenErasure, open_erasures_of
+from lethe.erasure.progress import OpenErasure, Writer, note_name, open_erasures_of, run_of_note, writer_blockers
 from lethe.erasure.strays import (
     OTHER,
     UNKNOWN,
@@ -23,7 +23,6 @@ from lethe.erasure.strays import (
     replacement_folders,
     upload_origin,
 )
-from lethe.erasure.writers import Writer, note_name, run_of_note, writer_blockers
 from lethe.ledger.erasure import BlockerKind, Erasure, ErasureBlocker
 from lethe.uri import place
 

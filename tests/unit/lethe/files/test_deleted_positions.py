@@ -1,8 +1,7 @@
 """Which positions Lethe's native deletes name after a change, beside the deletes of other writers."""
 
 from lethe.contract.settings import NativeDeletes
-from lethe.files.deleted_positions import DeletedPositions, plan_positions, positions_after
-from lethe.files.native_deletes import Masking
+from lethe.files.native_deletes import DeletedPositions, Masking, plan_positions, positions_after
 from lethe.ledger.tombstone import Mask
 from pyroaring import FrozenBitMap64
 

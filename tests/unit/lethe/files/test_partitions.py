@@ -6,8 +6,7 @@ from decimal import Decimal
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from lethe.files.bounds import FileBounds
-from lethe.files.partitions import partition_text, partition_text_of_json, partitions_of_batches, widened
+from lethe.files.bounds import FileBounds, partition_text, partition_text_of_json, partitions_of_batches, widened
 
 from tests.support.builders import a_file
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from lethe.files.bounds import FileBounds
-from lethe.files.read_plan import SkippedRange, covered_by, plan_read, skipped_ranges, unsure_of
+from lethe.files.increment import SkippedRange, covered_by, plan_read, skipped_ranges, unsure_of
 from lethe.ledger.tombstone import META_PARTITIONS, Tombstone
 
 from tests.support.builders import a_file, a_tombstone

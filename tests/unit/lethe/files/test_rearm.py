@@ -6,7 +6,7 @@ from datetime import timedelta
 
 from lethe.contract.settings import NativeDeletes
 from lethe.files.bounds import FileBounds
-from lethe.files.rearm import AddedFiles, rearmed
+from lethe.files.native_deletes import AddedFiles, rearmed
 from lethe.ledger.ledger import BatchState, Delta, Ledger, apply
 from lethe.ledger.tombstone import META_PURGED_BY, Mask, Tombstone
 

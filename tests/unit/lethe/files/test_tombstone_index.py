@@ -5,8 +5,7 @@ from datetime import timedelta
 
 from hypothesis import given
 from hypothesis import strategies as st
-from lethe.files.bounds import FileBounds
-from lethe.files.tombstone_index import NEVER, Suspects
+from lethe.files.bounds import NEVER, FileBounds, Suspects
 from lethe.ledger.tombstone import META_PARTITIONS, Tombstone
 
 from tests.support.builders import NOW, a_file, a_tombstone

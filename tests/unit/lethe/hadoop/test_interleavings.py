@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from hypothesis import given
 from hypothesis import strategies as st
 from lethe.base.errors import ConflictError, UnknownCommitState
-from lethe.hadoop.metadata_folder import MetadataFolder
+from lethe.hadoop import MetadataFolder
 
 WRITERS, EACH = 3, 4
 

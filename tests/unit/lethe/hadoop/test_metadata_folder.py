@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from lethe.base.errors import ConflictError, LetheError, TableError, TransientError, UnknownCommitState
-from lethe.hadoop.metadata_folder import MetadataFolder, Version
+from lethe.hadoop import MetadataFolder, Version
 from lethe.storage.local_store import LocalStore
 from lethe.storage.object_store import Folder, open_folder
 from lethe.uri import local_path

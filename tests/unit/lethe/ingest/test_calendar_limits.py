@@ -2,7 +2,7 @@ from collections.abc import Callable
 from datetime import UTC, date, datetime, timedelta
 
 import pytest
-from lethe.ingest.calendar_limits import allow_days, allow_microseconds
+from lethe.ingest.exact_values import allow_days, allow_microseconds
 
 
 @pytest.mark.parametrize(

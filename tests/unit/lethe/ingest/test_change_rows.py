@@ -10,7 +10,7 @@ from lethe.ingest import change_rows
 from lethe.ingest.buffer_files import FileOutcome, Reader, ReadSettings
 from lethe.ingest.buffer_store import BadFile, FileTask
 from lethe.ingest.change_rows import Keyed, decoded, encoded
-from lethe.ingest.fitting import Fitting
+from lethe.ingest.schema_fit import Fitting
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from tests.support.buffer_formats import FORMATS, SCHEMA, some_rows, written

@@ -6,10 +6,9 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from lethe.buffer.batch import file_etag
+from lethe.buffer.layout import file_etag
 from lethe.ingest.buffer_store import BufferAway, FileTask
-from lethe.ingest.footers import FOOTER_TOO_LARGE, TAIL_BYTES, Footer, FooterReader
-from lethe.ingest.registrable import Target
+from lethe.ingest.registrable import FOOTER_TOO_LARGE, TAIL_BYTES, Footer, FooterReader, Target
 from lethe.ledger.ledger import BufferedObject
 from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC
 from pyiceberg.schema import Schema

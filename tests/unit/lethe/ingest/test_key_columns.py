@@ -5,7 +5,7 @@ from lethe.base.errors import InputError
 from lethe.contract.run import Replacement, RestatementRequest
 from lethe.files.values import ValueKind, ValueType
 from lethe.ingest.change_rows import Keyed
-from lethe_spark.jobs.restatement.changes import key_columns, keyed_of
+from lethe_spark.jobs.restatement.erase import key_columns, keyed_of
 from pyiceberg.schema import Schema
 from pyiceberg.types import DateType, DecimalType, DoubleType, LongType, NestedField, StringType, StructType
 

@@ -4,7 +4,7 @@ import json
 
 import pytest
 from lethe.base.errors import InputError
-from lethe.ingest.name_mapping import PROPERTY, field_ids, mapping_to_set
+from lethe.ingest.schema_fit import PROPERTY, field_ids, mapping_to_set
 from pyiceberg.schema import Schema
 from pyiceberg.types import ListType, LongType, NestedField, StringType, StructType
 

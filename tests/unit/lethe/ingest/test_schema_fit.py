@@ -6,10 +6,10 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from lethe.ingest.arrow_types import as_column, fits, promotes
 from lethe.ingest.buffer_files import COLUMNS_WANTED, decode_columns, encode_columns
+from lethe.ingest.exact_values import as_column, fits, promotes
 from lethe.ingest.schema_fit import Fits, Lacks, Misfit, Rules, compare, plan_evolution
-from lethe_spark.ingest.evolving import as_columns
+from lethe_spark.ingest import as_columns
 from pyspark.sql.types import StructType
 
 from tests.support.buffer_formats import FORMATS, read, some_rows, written

@@ -16,9 +16,9 @@ import pyarrow as pa
 import pyarrow.orc as orc
 import pyarrow.parquet as pq
 import pytest
-from lethe.contract.csv_dialect import CsvDialect
+from lethe.contract.settings import CsvDialect
 from lethe.ingest.avro_format import _HEADER
-from lethe.ingest.folder_values import named_folders
+from lethe.ingest.schema_fit import named_folders
 from lethe.uri import NAME_BYTES
 from pyspark.sql.types import (
     ArrayType,
@@ -563,7 +563,7 @@ def test_orc_that_does_not_say_the_proleptic_calendar_may_not_hold_old_days(tmp_
 
 
 def test_the_calendar_of_orc_is_read_from_its_footer() -> None:
-    from lethe.ingest.hybrid_calendar import calendar_of_orc
+    from lethe.ingest.exact_values import calendar_of_orc
 
     def tail(*fields: bytes) -> bytes:
         footer = b"\x08\x03" + b"".join(fields)

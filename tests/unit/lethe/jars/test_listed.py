@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from lethe.jars.listed import Scope, listed
+from lethe.jars.download import Scope, listed
 
 LINES = """
 image org.a:spark:1 aa

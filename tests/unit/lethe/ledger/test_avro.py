@@ -9,8 +9,8 @@ import fastavro
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from lethe.contract.refusal import Refusal
-from lethe.ledger import avro
+from lethe.contract.settings import Refusal
+from lethe.ledger import format
 from lethe.ledger.erasure import BlockerKind, Erasure, ErasureBlocker, PurgedFile
 from lethe.ledger.ledger import BatchEntry, BatchState, BufferedObject, Carrier, RequestEntry
 from lethe.ledger.tombstone import Tombstone
@@ -49,39 +49,39 @@ erasures = st.builds(Erasure, text, st.integers(0, 2**31 - 1), st.none() | times
 carriers = st.builds(Carrier, longs, longs, text, st.lists(longs, max_size=3).map(tuple))
 
 
-def by_key(part: avro.PartFormat[Any, Any], entries: list[Any]) -> list[Any]:
+def by_key(part: format.PartFormat[Any, Any], entries: list[Any]) -> list[Any]:
     """The order in a file."""
     return sorted(entries, key=lambda e: part.text(part.key(e)))
 
 
 @given(st.lists(tombstones, max_size=4))
 def test_tombstones_come_back(entries: list[Tombstone]) -> None:
-    assert by_key(avro.TOMBSTONES, entries) == avro.TOMBSTONES.decode(avro.TOMBSTONES.encode(entries).content)
+    assert by_key(format.TOMBSTONES, entries) == format.TOMBSTONES.decode(format.TOMBSTONES.encode(entries).content)
 
 
 @given(st.lists(batches, max_size=4))
 def test_batches_come_back(entries: list[BatchEntry]) -> None:
-    assert by_key(avro.BATCHES, entries) == avro.BATCHES.decode(avro.BATCHES.encode(entries).content)
+    assert by_key(format.BATCHES, entries) == format.BATCHES.decode(format.BATCHES.encode(entries).content)
 
 
 @given(st.lists(requests, max_size=4))
 def test_requests_come_back(entries: list[RequestEntry]) -> None:
-    assert by_key(avro.REQUESTS, entries) == avro.REQUESTS.decode(avro.REQUESTS.encode(entries).content)
+    assert by_key(format.REQUESTS, entries) == format.REQUESTS.decode(format.REQUESTS.encode(entries).content)
 
 
 @given(st.lists(erasures, max_size=4))
 def test_erasures_come_back(entries: list[Erasure]) -> None:
-    assert by_key(avro.ERASURES, entries) == avro.ERASURES.decode(avro.ERASURES.encode(entries).content)
+    assert by_key(format.ERASURES, entries) == format.ERASURES.decode(format.ERASURES.encode(entries).content)
 
 
 @given(st.lists(carriers, max_size=4))
 def test_carriers_come_back(entries: list[Carrier]) -> None:
-    assert by_key(avro.CARRIERS, entries) == avro.CARRIERS.decode(avro.CARRIERS.encode(entries).content)
+    assert by_key(format.CARRIERS, entries) == format.CARRIERS.decode(format.CARRIERS.encode(entries).content)
 
 
 def test_a_plain_avro_reader_finds_the_five_fields_of_a_tombstone_with_their_field_ids() -> None:
     """The format is not Lethe's own: names, order, types and field ids are those of the Tombstone Extension."""
-    written = avro.TOMBSTONES.encode([a_tombstone("A", evict_by=NOW, meta={"reason": "late"})]).content
+    written = format.TOMBSTONES.encode([a_tombstone("A", evict_by=NOW, meta={"reason": "late"})]).content
 
     reader = fastavro.reader(io.BytesIO(written))
     (record,) = list(reader)
@@ -110,34 +110,34 @@ def test_a_batch_written_before_there_was_registration_is_not_a_registered_one()
         {
             "type": "record",
             "name": "batch",
-            "fields": [f for f in avro.BATCHES.schema["fields"] if f["name"] != "registered"],
+            "fields": [f for f in format.BATCHES.schema["fields"] if f["name"] != "registered"],
         }
     )
     out = io.BytesIO()
-    fastavro.writer(out, older, [avro.BATCHES.to_record(a_batch("A", objects=(an_object(),)))])
+    fastavro.writer(out, older, [format.BATCHES.to_record(a_batch("A", objects=(an_object(),)))])
 
-    (found,) = avro.BATCHES.decode(out.getvalue())
+    (found,) = format.BATCHES.decode(out.getvalue())
 
     assert (found, found.registered) == (a_batch("A", objects=(an_object(),)), False)
 
 
 def test_an_empty_set_is_an_empty_file_and_not_no_file() -> None:
-    written = avro.TOMBSTONES.encode([]).content
+    written = format.TOMBSTONES.encode([]).content
 
     assert len(written) > 0
-    assert avro.TOMBSTONES.decode(written) == []
+    assert format.TOMBSTONES.decode(written) == []
 
 
 PARTS = [
-    pytest.param(avro.TOMBSTONES, [a_tombstone()], id="tombstones"),
-    pytest.param(avro.BATCHES, [a_batch(objects=(an_object(),))], id="batches"),
-    pytest.param(avro.REQUESTS, [a_request_entry("k")], id="requests"),
+    pytest.param(format.TOMBSTONES, [a_tombstone()], id="tombstones"),
+    pytest.param(format.BATCHES, [a_batch(objects=(an_object(),))], id="batches"),
+    pytest.param(format.REQUESTS, [a_request_entry("k")], id="requests"),
 ]
 
 
 @pytest.mark.parametrize(("part", "entries"), PARTS)
 def test_a_truncated_part_is_an_error_and_never_fewer_entries(
-    part: avro.PartFormat[object, object], entries: list[object]
+    part: format.PartFormat[object, object], entries: list[object]
 ) -> None:
     """Half a tombstone file read as a shorter one would show deleted rows."""
     whole = part.encode(entries).content
@@ -151,26 +151,28 @@ def test_the_sequencer_of_an_object_comes_back() -> None:
     """It is no part of what makes two objects the same, so that it has to be looked at by itself."""
     with_sequencer, without_sequencer = BufferedObject("k1", 1, "e", "0A"), BufferedObject("k2", 1, "e")
 
-    (found,) = avro.BATCHES.decode(avro.BATCHES.encode([a_batch(objects=(with_sequencer, without_sequencer))]).content)
+    (found,) = format.BATCHES.decode(
+        format.BATCHES.encode([a_batch(objects=(with_sequencer, without_sequencer))]).content
+    )
 
     assert [o.sequencer for o in found.objects] == ["0A", None]
 
 
 def test_batches_from_before_there_were_sequencers_are_read() -> None:
-    record = json.loads(json.dumps({k: v for k, v in avro.BATCHES.schema.items() if not k.startswith("__")}))
+    record = json.loads(json.dumps({k: v for k, v in format.BATCHES.schema.items() if not k.startswith("__")}))
     (objects,) = [f for f in record["fields"] if f["name"] == "objects"]
     fields = objects["type"]["items"]["fields"]
     fields.remove(next(f for f in fields if f["name"] == "sequencer"))
     out = io.BytesIO()
-    before = avro.BATCHES.to_record(a_batch(objects=(an_object(),)))
+    before = format.BATCHES.to_record(a_batch(objects=(an_object(),)))
     fastavro.writer(out, fastavro.parse_schema(record), [before])
 
-    assert avro.BATCHES.decode(out.getvalue()) == [a_batch(objects=(an_object(),))]
+    assert format.BATCHES.decode(out.getvalue()) == [a_batch(objects=(an_object(),))]
 
 
 def test_a_part_of_another_kind_is_an_error() -> None:
     with pytest.raises(Exception):  # noqa: B017
-        avro.TOMBSTONES.decode(avro.CARRIERS.encode([Carrier(1, 1, "L")]).content)
+        format.TOMBSTONES.decode(format.CARRIERS.encode([Carrier(1, 1, "L")]).content)
 
 
 def test_an_erasure_comes_back_with_what_holds_it_and_one_from_before_there_was_that_is_read() -> None:
@@ -182,11 +184,11 @@ def test_an_erasure_comes_back_with_what_holds_it_and_one_from_before_there_was_
     wanted = Erasure("ns/erase/0", 7, NOW, 3, 4, NOW, held, 25, NOW, verified=True)
     plain = Erasure("ns/old/0", 7, None)
     file = PurgedFile("s3://b/f", 9, "data", ("ns/erase/0", "ns/old/0"))
-    record = json.loads(json.dumps({k: v for k, v in avro.ERASURES.schema.items() if not k.startswith("__")}))
+    record = json.loads(json.dumps({k: v for k, v in format.ERASURES.schema.items() if not k.startswith("__")}))
     record["fields"] = record["fields"][:3]
     out = io.BytesIO()
     fastavro.writer(out, fastavro.parse_schema(record), [{"restatement": "ns/old/0", "fieldId": 7, "evictBy": None}])
 
-    assert avro.ERASURES.decode(avro.ERASURES.encode([wanted, plain]).content) == [wanted, plain]
-    assert avro.ERASURES.decode(out.getvalue()) == [plain]
-    assert avro.PURGED_FILES.decode(avro.PURGED_FILES.encode([file]).content) == [file]
+    assert format.ERASURES.decode(format.ERASURES.encode([wanted, plain]).content) == [wanted, plain]
+    assert format.ERASURES.decode(out.getvalue()) == [plain]
+    assert format.PURGED_FILES.decode(format.PURGED_FILES.encode([file]).content) == [file]

@@ -9,15 +9,15 @@ import fastavro
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from lethe.ledger import avro
-from lethe.ledger.chunk_file import ENTRIES_PER_BLOCK, INDEXED_FROM, Index
-from lethe.ledger.parts import Ranges
+from lethe.ledger import format
+from lethe.ledger.format import ENTRIES_PER_BLOCK, INDEXED_FROM, Index
+from lethe.ledger.ledger import Ranges
 
 from tests.support.builders import a_batch, a_tombstone
 
 IDS = sorted(f"2013-01-{n % 31:02d}.{n:05d}" for n in range(INDEXED_FROM + 300))
-WRITTEN = avro.TOMBSTONES.encode([a_tombstone(i) for i in IDS])
-INDEX = Index(WRITTEN.content[: WRITTEN.header_bytes], avro.TOMBSTONES.schema)
+WRITTEN = format.TOMBSTONES.encode([a_tombstone(i) for i in IDS])
+INDEX = Index(WRITTEN.content[: WRITTEN.header_bytes], format.TOMBSTONES.schema)
 
 
 def in_blocks(blocks: Iterable[int]) -> list[str]:
@@ -31,9 +31,9 @@ def test_a_plain_avro_reader_reads_an_indexed_file_in_order() -> None:
 
 
 def test_a_small_file_has_no_index() -> None:
-    small = avro.TOMBSTONES.encode([a_tombstone("A")])
+    small = format.TOMBSTONES.encode([a_tombstone("A")])
 
-    assert not Index(small.content[: small.header_bytes], avro.TOMBSTONES.schema).is_present
+    assert not Index(small.content[: small.header_bytes], format.TOMBSTONES.schema).is_present
 
 
 @pytest.mark.parametrize("at", [0, 1, ENTRIES_PER_BLOCK - 1, ENTRIES_PER_BLOCK, len(IDS) - 1])
@@ -54,8 +54,8 @@ def test_keys_that_are_not_there_cost_no_decoding() -> None:
 
 def test_an_id_under_several_columns_is_found_in_each_block_it_reaches_into() -> None:
     twins = [a_tombstone("M", namespace=n) for n in range(INDEXED_FROM + 10)]
-    written = avro.TOMBSTONES.encode(twins)
-    index = Index(written.content[: written.header_bytes], avro.TOMBSTONES.schema)
+    written = format.TOMBSTONES.encode(twins)
+    index = Index(written.content[: written.header_bytes], format.TOMBSTONES.schema)
 
     assert len(index.blocks_of(["M"])) == len(index.offsets)
 
@@ -70,7 +70,7 @@ def test_the_blocks_of_ranges_hold_every_key_in_them(intervals: list[tuple[str |
 
 
 def test_two_files_of_the_same_entries_differ_only_in_their_sync_marker() -> None:
-    again = avro.TOMBSTONES.encode([a_tombstone(i) for i in reversed(IDS)])
+    again = format.TOMBSTONES.encode([a_tombstone(i) for i in reversed(IDS)])
 
     assert (len(again.content), again.header_bytes) == (len(WRITTEN.content), WRITTEN.header_bytes)
 
@@ -80,7 +80,7 @@ def test_only_the_wanted_entries_of_a_block_are_made() -> None:
     start, end = INDEX.span(0, len(data))
     records = INDEX.decode_block(data[start:end])
 
-    made = avro.TOMBSTONES.entries(records, frozenset({IDS[1], IDS[-1]}))
+    made = format.TOMBSTONES.entries(records, frozenset({IDS[1], IDS[-1]}))
 
     assert [t.id for t in made] == [IDS[1]]
 
@@ -94,7 +94,7 @@ def test_no_record_is_decoded_after_the_last_wanted_one_and_of_the_others_the_ke
     decoded = Mock(side_effect=fastavro.schemaless_reader)
     monkeypatch.setattr(fastavro, "schemaless_reader", decoded)
 
-    made = avro.TOMBSTONES.found_in(INDEX, data[start:end], frozenset({IDS[1], IDS[3]}), last)
+    made = format.TOMBSTONES.found_in(INDEX, data[start:end], frozenset({IDS[1], IDS[3]}), last)
 
     assert (made, last) == ([a_tombstone(IDS[1]), a_tombstone(IDS[3])], IDS[3])
     assert decoded.call_count == 5 + 2  # keys, one more to see that it is greater; and two records
@@ -124,17 +124,17 @@ def test_a_block_with_another_number_of_records_than_it_says_is_refused() -> Non
 
 def test_a_file_of_an_older_schema_is_read_with_the_defaults_of_ours() -> None:
     """Whole, and block by block."""
-    schema = {k: v for k, v in avro.BATCHES.schema.items() if not k.startswith("__")}
+    schema = {k: v for k, v in format.BATCHES.schema.items() if not k.startswith("__")}
     older = replace(
-        avro.BATCHES,
+        format.BATCHES,
         schema=fastavro.parse_schema({**schema, "fields": [f for f in schema["fields"] if f["name"] != "evictBy"]}),
     )
     entries = [a_batch(i) for i in IDS]
     written = older.encode(entries)
-    index = Index(written.content[: written.header_bytes], avro.BATCHES.schema)
+    index = Index(written.content[: written.header_bytes], format.BATCHES.schema)
     data = written.content[written.header_bytes :]
     start, end = index.span(0, len(data))
 
-    assert avro.BATCHES.decode(written.content) == entries
-    assert avro.BATCHES.entries(index.decode_block(data[start:end])) == entries[:ENTRIES_PER_BLOCK]
-    assert avro.BATCHES.found_in(index, data[start:end], {IDS[3]}, IDS[3]) == [entries[3]]
+    assert format.BATCHES.decode(written.content) == entries
+    assert format.BATCHES.entries(index.decode_block(data[start:end])) == entries[:ENTRIES_PER_BLOCK]
+    assert format.BATCHES.found_in(index, data[start:end], {IDS[3]}, IDS[3]) == [entries[3]]

@@ -11,7 +11,7 @@ from typing import Final, TypeAlias
 from hypothesis import settings
 from lethe.buffer.promotion import Publish, WrittenBatch, WrittenFiles, plan_promotion, plan_publication
 from lethe.files.bounds import FileBounds
-from lethe.files.rearm import AddedFiles, rearmed
+from lethe.files.native_deletes import AddedFiles, rearmed
 from lethe.ledger.ledger import Delta, Ledger, apply
 from lethe.restatement.group import GroupFindings, plan_group
 from lethe.restatement.plan import ErasedRows, PlanScope

@@ -5,7 +5,7 @@ import math
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from lethe.ledger.merge import Thresholds, fold, kept
+from lethe.ledger.overlay import Thresholds, fold, kept
 from lethe.ledger.root import Chunk
 
 T = Thresholds(floor=4, cap=64)

@@ -7,9 +7,19 @@ from datetime import timedelta
 from hypothesis import given
 from hypothesis import strategies as st
 from lethe.ledger.erasure import Erasure, PurgedFile
-from lethe.ledger.ledger import BatchState, Delta, Ledger, RequestEntry, apply, counted
+from lethe.ledger.ledger import (
+    BatchState,
+    Delta,
+    Interval,
+    Ledger,
+    RequestEntry,
+    apart,
+    apply,
+    counted,
+    get_many,
+    within,
+)
 from lethe.ledger.overlay import Folding
-from lethe.ledger.parts import Interval, apart, get_many, within
 from lethe.ledger.tombstone import META_PARTITIONS, META_PURGED_BY, Tombstone
 
 from tests.support.builders import FIELD, NOW, RUN, a_batch, a_ledger, a_tombstone, ago, on_files

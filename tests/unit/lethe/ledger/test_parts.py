@@ -3,7 +3,7 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from lethe.ledger.parts import Interval, Ranges, get_many
+from lethe.ledger.ledger import Interval, Ranges, get_many
 
 ends = st.none() | st.sampled_from("abcdef")
 

@@ -1,6 +1,6 @@
 """Every key is on every snapshot of ours, so that nobody walks past it to an older ledger."""
 
-from lethe.ledger.summary import WrittenLedger, summary
+from lethe.ledger.lineage import WrittenLedger, summary
 
 ALWAYS = {
     "lethe.ledger",

@@ -8,16 +8,15 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from lethe import ledger_store
+from lethe import ledger_store as chunks
 from lethe.base.errors import LedgerError
 from lethe.iceberg.facts import TableFacts
-from lethe.ledger.chunk_file import ENTRIES_PER_BLOCK, Index
-from lethe.ledger.ledger import EMPTY, BatchState, Delta, Ledger, apply, counted
+from lethe.ledger.format import ENTRIES_PER_BLOCK, Index
+from lethe.ledger.ledger import EMPTY, BatchState, Delta, Ledger, Ranges, apart, apply, counted, get_many
 from lethe.ledger.lineage import Resolution
-from lethe.ledger.merge import Thresholds
-from lethe.ledger.parts import Ranges, apart, get_many
-from lethe.ledger_store import chunks
-from lethe.ledger_store import store as ledger_store
-from lethe.ledger_store.store import Loaded, load, write
+from lethe.ledger.overlay import Thresholds
+from lethe.ledger_store import Loaded, load, write
 from pyiceberg.io.pyarrow import PyArrowFileIO
 
 from tests.support.builders import RUN, a_batch, a_history, a_request_entry, a_snapshot, a_tombstone, ago, settled

@@ -6,12 +6,11 @@ from pathlib import Path
 import pytest
 from lethe.base.errors import LedgerError
 from lethe.iceberg.facts import TableFacts
-from lethe.ledger import avro
+from lethe.ledger import format
 from lethe.ledger.erasure import Erasure, PurgedFile
 from lethe.ledger.ledger import EMPTY, Delta, Ledger
-from lethe.ledger.lineage import Resolution
-from lethe.ledger.summary import WrittenLedger
-from lethe.ledger_store.store import Loaded, load, write
+from lethe.ledger.lineage import Resolution, WrittenLedger
+from lethe.ledger_store import Loaded, load, write
 from pyiceberg.io.pyarrow import PyArrowFileIO
 
 from tests.support.builders import (
@@ -128,7 +127,7 @@ def test_an_empty_ledger_is_an_empty_tombstone_file_and_a_root(table: TableFacts
     written = write(IO, table, NOTHING, Delta(RUN))
 
     assert {n.rpartition("-")[2] for n in files(table)} == {"tombstones.avro", "root.json"}
-    assert avro.TOMBSTONES.decode(files(table)[written.tombstones.rpartition("/")[2]]) == []
+    assert format.TOMBSTONES.decode(files(table)[written.tombstones.rpartition("/")[2]]) == []
     assert load(IO, carried(table, written)).ledger.tombstones == {}
 
 
@@ -137,7 +136,7 @@ def test_an_emptied_set_of_tombstones_is_an_empty_file_too(table: TableFacts) ->
 
     written = write(IO, table, base, Delta("r2", remove_tombstones=frozenset({(7, "A")})))
 
-    assert avro.TOMBSTONES.decode(files(table)[written.tombstones.rpartition("/")[2]]) == []
+    assert format.TOMBSTONES.decode(files(table)[written.tombstones.rpartition("/")[2]]) == []
     assert (written.deleted, written.total) == (1, 0)
 
 
@@ -145,7 +144,7 @@ def test_the_second_file_of_a_vacuum_is_next_to_the_first_even_if_it_is_empty(ta
     written = write(IO, table, NOTHING, Delta(RUN), vacuumed=[])
 
     assert written.vacuumed is not None
-    assert avro.TOMBSTONES.decode(files(table)[written.vacuumed.rpartition("/")[2]]) == []
+    assert format.TOMBSTONES.decode(files(table)[written.vacuumed.rpartition("/")[2]]) == []
     assert put(table, a_full_ledger()).vacuumed is None
 
 
@@ -241,7 +240,7 @@ def test_a_ledger_file_that_is_missing_or_damaged_stops_the_read_and_is_named(ta
 
 def test_a_part_with_fewer_entries_than_its_root_records_is_refused(table: TableFacts) -> None:
     table, path = damaged(table, put(table, a_full_ledger()), "tombstones.avro")
-    fewer = avro.TOMBSTONES.encode([]).content
+    fewer = format.TOMBSTONES.encode([]).content
     root = next(path.parent.glob("*-root.json"))
     root.write_text(root.read_text().replace(f'"bytes": {path.stat().st_size}', f'"bytes": {len(fewer)}'))
     path.write_bytes(fewer)

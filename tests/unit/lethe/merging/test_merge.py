@@ -12,11 +12,10 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from lethe import merging
 from lethe.ingest.registrable import Target
-from lethe.merging import fetching
-from lethe.merging.fetching import FileToMerge
-from lethe.merging.merge_task import BinToMerge, Merge, Merged
-from lethe.purge.row_ids import RowIds, with_row_ids
+from lethe.merging import BinToMerge, FileToMerge, Merge, Merged
+from lethe.purge.source import RowIds, with_row_ids
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table.sorting import NullOrder, SortDirection, SortField, SortOrder
@@ -243,7 +242,7 @@ def test_files_without_rows_are_left(tmp_path: Path) -> None:
 def test_many_files_are_fetched_ahead_and_large_ones_are_not(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, whole: int
 ) -> None:
-    monkeypatch.setattr(fetching, "_WHOLE", whole)
+    monkeypatch.setattr(merging, "_WHOLE", whole)
     contents = [[(f"{n:03d}", n)] for n in range(100)]
 
     assert merge(merger(by(1)), tmp_path, *(a_file(tmp_path, str(n), rows) for n, rows in enumerate(contents))).document
@@ -255,7 +254,7 @@ def test_many_files_are_fetched_ahead_and_large_ones_are_not(
 def test_a_missing_file_is_an_error_that_leaves_no_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, whole: int
 ) -> None:
-    monkeypatch.setattr(fetching, "_WHOLE", whole)
+    monkeypatch.setattr(merging, "_WHOLE", whole)
     files = [a_file(tmp_path, "a", rows_of("A")), a_file(tmp_path, "b", rows_of("B"))]
     Path(files[1].path).unlink()
 

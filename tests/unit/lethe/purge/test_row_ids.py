@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from lethe.ingest.registrable import Target
 from lethe.purge.filtering import FileToFilter, Filter, Filtered, Loss
-from lethe.purge.row_ids import NAMES, RowIds, with_row_ids
+from lethe.purge.source import NAMES, RowIds, with_row_ids
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField, StringType

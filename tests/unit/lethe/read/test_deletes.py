@@ -2,7 +2,7 @@
 
 import json
 
-from lethe.read.deletes import _vectors
+from lethe.read.data_file import _vectors
 from pyiceberg.table.puffin import PuffinFile
 from pyroaring import BitMap
 

@@ -6,7 +6,7 @@ from lethe.contract.result import RequestResult, RestatementPlan
 from lethe.contract.run import RestatementRequest
 from lethe.ledger.ledger import BatchState, Ledger
 from lethe.ledger.tombstone import META_PURGED_BY
-from lethe.restatement.dry_run import plan_dry_run
+from lethe.restatement.group import plan_dry_run
 from lethe.restatement.plan import PlanScope, Restated, plan_restatement
 
 from tests.support.builders import (

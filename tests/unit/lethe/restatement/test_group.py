@@ -11,8 +11,7 @@ from lethe.base.errors import InputError
 from lethe.contract.result import RequestResult
 from lethe.contract.run import RestatementRequest
 from lethe.ledger.ledger import BatchState, Ledger, apply
-from lethe.restatement.group import GroupFindings, plan_group, set_aside
-from lethe.restatement.order import in_order, place_of
+from lethe.restatement.group import GroupFindings, in_order, place_of, plan_group, set_aside
 from lethe.restatement.plan import AlreadyDone, PlanScope, plan_restatement
 
 from tests.support.builders import (

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from lethe.base.errors import InputError
-from lethe.restatement import id_list as id_lists
-from lethe.restatement.id_list import LISTED_IDS_AT_MOST, IdList, changed, parse_ids
+from lethe.restatement import group as id_lists
+from lethe.restatement.group import LISTED_IDS_AT_MOST, IdList, changed, parse_ids
 
 WHERE = "The list of batch ids in ConfigMap lists, key ids"
 # Whatever a batch id may be but an end of line, and a blank at either end.

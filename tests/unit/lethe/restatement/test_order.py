@@ -5,7 +5,7 @@ from datetime import datetime
 from hypothesis import given
 from hypothesis import strategies as st
 from lethe.contract.run import RestatementRequest
-from lethe.restatement.order import Dependencies, in_order, place_of
+from lethe.restatement.group import Dependencies, in_order, place_of
 
 from tests.support.builders import NOW, a_replay, a_request, ago
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 from lethe.base.errors import InputError
-from lethe.contract.operation import Operation
 from lethe.contract.run import Replacement, RestatementRequest, RowsRef
+from lethe.contract.settings import Operation
 from lethe.ledger.erasure import Erasure
 from lethe.ledger.ledger import BatchState, Ledger, apply
 from lethe.restatement.plan import (

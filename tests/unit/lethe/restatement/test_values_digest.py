@@ -7,7 +7,7 @@ import pytest
 from lethe.base.errors import InputError
 from lethe.contract.run import RestatementRequest, RowsRef
 from lethe.restatement.plan import AlreadyDone, ErasedRows, PlanScope, Restated, plan_restatement
-from lethe.restatement.values_digest import values_digest
+from lethe.restatement.record import values_digest
 
 from tests.support.builders import NOW, RUN, a_ledger, a_request
 

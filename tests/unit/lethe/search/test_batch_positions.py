@@ -9,9 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from lethe.search.batch_positions import find_batches
-from lethe.search.columns import Unsure
-from lethe.search.positions import SearchedFile
+from lethe.search.positions import SearchedFile, Unsure, find_batches
 from pyiceberg.io.pyarrow import PyArrowFileIO
 
 FIELD = 3

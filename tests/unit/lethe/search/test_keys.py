@@ -14,9 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from lethe.files.values import ValueKind, ValueType
-from lethe.search.columns import Unsure
-from lethe.search.keys import WantedKeys, find_keys
-from lethe.search.positions import SearchedFile
+from lethe.search.positions import SearchedFile, Unsure, WantedKeys, find_keys
 from pyiceberg.io.pyarrow import PyArrowFileIO
 
 TEXT, LONG = ValueKind(ValueType.STRING), ValueKind(ValueType.LONG)

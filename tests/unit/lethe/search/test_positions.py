@@ -15,8 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from lethe.files.values import ValueKind, Values, ValueType, parse_values
-from lethe.search.columns import Unsure
-from lethe.search.positions import SearchedFile, Wanted, find
+from lethe.search.positions import SearchedFile, Unsure, Wanted, find
 from pyiceberg.io.pyarrow import PyArrowFileIO
 
 

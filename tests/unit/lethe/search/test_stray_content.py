@@ -13,13 +13,12 @@ import pyarrow.parquet as pq
 import pytest
 from lethe.contract.result import Progress
 from lethe.contract.run import RunKind
+from lethe.erasure.progress import Writer
 from lethe.erasure.record import canonical
 from lethe.erasure.strays import OTHER, UNKNOWN, StrayContent
-from lethe.erasure.writers import Writer
-from lethe.ledger.avro import BATCHES
+from lethe.ledger.format import BATCHES
 from lethe.ledger.root import Root
-from lethe.search.own_documents import is_checksum, is_own
-from lethe.search.stray_content import NO_ROWS, content_of
+from lethe.search.strays import NO_ROWS, content_of, is_checksum, is_own
 from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField, StringType
 

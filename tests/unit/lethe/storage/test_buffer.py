@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 from lethe.base.errors import InputError
 from lethe.base.ids import batch_folder
-from lethe.buffer.batch import BufferedBatch, NoBatch
-from lethe.storage.buffer import open_buffer
+from lethe.buffer.layout import BufferedBatch, NoBatch
 from lethe.storage.local_store import LocalStore
 from lethe.storage.object_store import open_store
+from lethe.storage.surroundings import open_buffer
 
 from tests.support.buffers import batches_in, listing_of
 

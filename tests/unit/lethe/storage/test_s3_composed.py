@@ -8,7 +8,7 @@ from botocore.exceptions import ClientError
 from hypothesis import given
 from hypothesis import strategies as st
 from lethe.storage.object_store import StoreError
-from lethe.storage.s3_composed import ComposedObject, PartSizes, Source
+from lethe.storage.s3 import ComposedObject, PartSizes, Source
 
 CONTENT = bytes(n % 251 for n in range(400))
 SIZES = PartSizes(at_least=5, sent=16, copied=40)

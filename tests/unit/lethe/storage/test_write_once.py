@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from lethe.base.errors import InputError
-from lethe.erasure.retention_lock import LockMode, Retention
+from lethe.base.retention_lock import LockMode, Retention
 from lethe.storage.write_once import write_once
 from pyiceberg.io.pyarrow import PyArrowFileIO
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 from lethe.files.bounds import FileBounds
-from lethe.vacuum.priority import apart, stays_large
+from lethe.vacuum.plan import apart, stays_large
 
 FILE = FileBounds("f", records=100, size=1000, lower="A", upper="C", null_count=0, partition="1")
 letters = st.sampled_from("ABCDEFGH")

@@ -3,7 +3,7 @@
 import pytest
 from lethe.contract.run import SnapshotLimits
 from lethe.ledger.lineage import Snapshot
-from lethe.vacuum.expiry import SnapshotTree, plan_expiry, too_many
+from lethe.vacuum.housekeeping import SnapshotTree, plan_expiry, too_many
 
 from tests.support.builders import NOW, a_carrier, a_history, a_snapshot, ago
 

@@ -4,8 +4,8 @@ from datetime import datetime, timedelta
 
 import pytest
 from lethe.base.errors import LedgerError
-from lethe.buffer.batch import ListedObject
-from lethe.vacuum.ledger_files import Cleanup, just_superseded, named_files, needed_roots, plan_cleanup
+from lethe.buffer.layout import ListedObject
+from lethe.vacuum.housekeeping import Cleanup, just_superseded, named_files, needed_roots, plan_cleanup
 
 from tests.support.builders import NOW, a_carrier, a_history, a_snapshot, ago, listed
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from lethe.files.bounds import FileBounds
-from lethe.vacuum.manifests import Manifest, ManifestPlan, plan_manifests
+from lethe.vacuum.housekeeping import Manifest, ManifestPlan, plan_manifests
 
 from tests.support.builders import a_file
 

@@ -5,10 +5,17 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from lethe.files.bounds import FileBounds
-from lethe.files.tombstone_index import Suspects
-from lethe.vacuum.estimate import Estimate, in_vain_percent
-from lethe.vacuum.one_by_one import Candidate, ExpectedBytes, TableTraits, expected_bytes, is_sorted, one_by_one
+from lethe.files.bounds import FileBounds, Suspects
+from lethe.vacuum.plan import (
+    Candidate,
+    Estimate,
+    ExpectedBytes,
+    TableTraits,
+    expected_bytes,
+    in_vain_percent,
+    is_sorted,
+    one_by_one,
+)
 
 from tests.support.builders import a_file, a_tombstone
 

@@ -3,8 +3,8 @@
 from datetime import datetime, timedelta
 
 import pytest
-from lethe.buffer.batch import ListedObject
-from lethe.vacuum.orphans import Folders, Orphans, OrphanScope, key_of, plan_orphans, shown
+from lethe.buffer.layout import ListedObject
+from lethe.vacuum.housekeeping import Folders, Orphans, OrphanScope, key_of, plan_orphans, shown
 
 from tests.support.builders import NOW, RUN, ago, listed
 

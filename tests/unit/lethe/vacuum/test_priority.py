@@ -4,11 +4,18 @@ from dataclasses import replace
 from datetime import timedelta
 
 import pytest
-from lethe.files.bounds import FileBounds
-from lethe.files.tombstone_index import Suspects
+from lethe.files.bounds import FileBounds, Suspects
 from lethe.ledger.tombstone import Tombstone
-from lethe.vacuum.estimate import Drift, Estimate, in_vain_percent
-from lethe.vacuum.priority import PurgeDeadlines, by_priority, first_step, small_neighbours, within_budget
+from lethe.vacuum.plan import (
+    Drift,
+    Estimate,
+    PurgeDeadlines,
+    by_priority,
+    first_step,
+    in_vain_percent,
+    small_neighbours,
+    within_budget,
+)
 
 from tests.support.builders import NOW, a_file, a_tombstone
 

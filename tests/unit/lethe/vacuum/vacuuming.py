@@ -3,19 +3,18 @@
 from collections.abc import Iterable
 from datetime import datetime
 
-from lethe.files.bounds import FileBounds
-from lethe.files.tombstone_index import Suspects
+from lethe.files.bounds import FileBounds, Suspects
 from lethe.ledger.ledger import Ledger
 from lethe.vacuum import plan
-from lethe.vacuum.estimate import Estimate
 from lethe.vacuum.plan import (
+    Estimate,
+    PurgeDeadlines,
     ScannedSnapshot,
     VacuumPlan,
     earliest_deadline,
     tombstones_to_purge,
     unpurged_record_erasures,
 )
-from lethe.vacuum.priority import PurgeDeadlines
 
 
 def plan_vacuum(

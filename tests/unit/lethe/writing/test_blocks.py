@@ -5,7 +5,7 @@ from collections import defaultdict
 import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
-from lethe.writing.blocks import Block, BlockFacts, BlockKey, Cell, blocks_of, decode, encode, plan, without_batches
+from lethe.writing.tasks import Block, BlockFacts, BlockKey, Cell, blocks_of, decode, encode, plan, without_batches
 
 MIB = 1024**2
 SIZES = st.dictionaries(

@@ -5,8 +5,8 @@ from typing import Any
 import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
+from lethe.writing.data_files import in_order
 from lethe.writing.layout import SortKey
-from lethe.writing.order import in_order
 
 VALUES = st.lists(st.tuples(st.none() | st.text(max_size=2), st.none() | st.integers(0, 3)), max_size=20)
 KEYS = st.lists(

@@ -9,10 +9,10 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from lethe.ingest.fitting import BATCH_IDS
 from lethe.ingest.registrable import Target
+from lethe.ingest.schema_fit import BATCH_IDS
+from lethe.writing.data_files import Partition, PartitionedRows, batches_of, partitions_of, split
 from lethe.writing.layout import TableLayout
-from lethe.writing.partitions import Partition, PartitionedRows, batches_of, partitions_of, split
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER

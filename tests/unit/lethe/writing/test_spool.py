@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from lethe.writing import spool as spool_module
-from lethe.writing.blocks import BlockKey, Cell
-from lethe.writing.spool import Spool
+from lethe.writing import tasks as spool_module
+from lethe.writing.tasks import BlockKey, Cell, Spool
 
 
 def key(bucket: int, number: int = 0) -> BlockKey:

@@ -7,10 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from lethe_local.api.errors import ApiError
-from lethe_local.api.kinds import SECRETS
-from lethe_local.api.objects import Objects, merged
-from lethe_local.api.selectors import matches
+from lethe_local.api.objects import SECRETS, ApiError, Objects, matches, merged
 from lethe_local.api.store import KEPT_CHANGES, ChangeType, Store, StoreClosed
 from lethe_operator.kube import CONFIG_MAPS, DATASETS, JOBS, ResourceKind
 

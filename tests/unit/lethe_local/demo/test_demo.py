@@ -7,9 +7,8 @@ import yaml
 from click.testing import CliRunner
 from lethe.base.errors import InputError
 from lethe.cli.main import cli
-from lethe_local.demo import flights as source
-from lethe_local.demo.lake import DemoLake
-from lethe_local.demo.story import ERASED, REPLACED, REPLACEMENT, REVERTED, TOMBSTONES
+from lethe_local.demo import story as source
+from lethe_local.demo.story import ERASED, REPLACED, REPLACEMENT, REVERTED, TOMBSTONES, DemoLake
 from lethe_local.folder import Folder
 
 

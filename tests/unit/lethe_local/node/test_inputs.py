@@ -7,11 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from lethe_local.api.kinds import kinds
-from lethe_local.api.objects import Objects
+from lethe_local import node as nodes
+from lethe_local.api.objects import Objects, kinds
 from lethe_local.api.store import Store
-from lethe_local.node import node as nodes
-from lethe_local.node.node import Node
+from lethe_local.node import Node
 from lethe_operator.kube import PODS
 
 from tests.support.clock import wait_until
@@ -77,12 +76,12 @@ def machine(tmp_path: Path) -> Machine:
 
 
 def carry_out(monkeypatch: pytest.MonkeyPatch, how: str) -> None:
-    real = nodes.process.start
+    real = nodes.start
 
     def start(_: list[str], environ: dict[str, str], folder: Path) -> nodes.PodProcess:
         return real([sys.executable, "-c", RUN, how], environ, folder)
 
-    monkeypatch.setattr(nodes.process, "start", start)
+    monkeypatch.setattr(nodes, "start", start)
 
 
 def start(machine: Machine, monkeypatch: pytest.MonkeyPatch, how: str) -> Node:

@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from lethe_local.node import process
+from lethe_local import node
 
 from tests.support.clock import wait_until
 
@@ -20,13 +20,13 @@ time.sleep(600)
 """
 LIMIT_SECONDS = 30
 
-pytestmark = pytest.mark.skipif(not process.PROC.is_dir(), reason="the kernel has no /proc, so there is no warm driver")
+pytestmark = pytest.mark.skipif(not node.PROC.is_dir(), reason="the kernel has no /proc, so there is no warm driver")
 
 
-def started(folder: Path) -> tuple[process.PodProcess, int]:
+def started(folder: Path) -> tuple[node.PodProcess, int]:
     """A process and the number of the one that it has started."""
     folder.mkdir()
-    running = process.start([sys.executable, "-c", PARENT], dict(os.environ), folder)
+    running = node.start([sys.executable, "-c", PARENT], dict(os.environ), folder)
     wait_until((folder / "child").exists, LIMIT_SECONDS)
     return running, int((folder / "child").read_text())
 
@@ -48,7 +48,7 @@ def test_a_process_is_killed_with_those_that_it_has_put_into_other_groups(tmp_pa
 
     wait_until(lambda: not is_alive(child), LIMIT_SECONDS)
     assert is_alive(other)
-    process.kill_leftover(tmp_path / "other")
+    node.kill_leftover(tmp_path / "other")
     wait_until(lambda: not is_alive(other), LIMIT_SECONDS)
 
 
@@ -58,6 +58,6 @@ def test_what_a_process_of_an_earlier_life_has_left_is_killed_though_the_process
     running.process.wait()
     assert is_alive(child)
 
-    process.kill_leftover(tmp_path / "one")
+    node.kill_leftover(tmp_path / "one")
 
     wait_until(lambda: not is_alive(child), LIMIT_SECONDS)

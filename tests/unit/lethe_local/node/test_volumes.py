@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from lethe_local.node.volumes import VolumeMissing, mounted, translated
+from lethe_local.node import VolumeMissing, mounted, translated
 
 PLACES = {"/etc/lethe/run": "/home/me/runs/a/run", "/scratch": "/home/me/runs/a/scratch", "/tmp": "/home/me/runs/a/tmp"}
 

@@ -7,10 +7,9 @@ import copy
 from typing import Any
 
 import pytest
-from lethe_local.api.kinds import kinds
-from lethe_local.api.merge import merged
-from lethe_local.schema.admission import Invalid, Undecodable, admitted
-from lethe_local.schema.definition import Definition
+from lethe_local.admission import Definition, Invalid, Undecodable, admitted
+from lethe_local.api.objects import kinds
+from lethe_local.api.patches import merged
 
 from tests.support.crd_rules import ACCEPTED, FIXED, FREE, FROM_A_MAP, REFUSED
 from tests.support.manifests import dataset_manifest, named, restatement_manifest

@@ -1,7 +1,7 @@
 """Where a large run.json lies."""
 
 import pytest
-from lethe_operator.apply.intent import NoPlaceForRun, document, place
+from lethe_operator.apply.launch import NoPlaceForRun, intent_document, place
 from lethe_operator.resources.observed import NoTable, Unavailable
 
 from tests.support.resources import a_buffered, a_consolidation, a_table
@@ -10,7 +10,7 @@ RUN = a_consolidation(a_buffered("A"))
 
 
 def test_a_small_document_is_in_the_config_map() -> None:
-    assert RUN.to_json() == document(RUN, Unavailable("StorageUnavailable", "not asked"))
+    assert RUN.to_json() == intent_document(RUN, Unavailable("StorageUnavailable", "not asked"))
 
 
 def test_a_large_document_is_beside_the_table_or_in_the_warehouse_before_the_table_exists() -> None:

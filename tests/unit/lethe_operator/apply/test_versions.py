@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from lethe_operator.apply.versions import RunVersions
-from lethe_operator.decide.runs.version_skew import ended_versions
+from lethe_operator.apply.launch import RunVersions
+from lethe_operator.decide.runs.history import ended_versions
 from lethe_operator.kube import EVENTS
 from lethe_operator.metrics import Metrics
 from lethe_operator.reasons import Reason

@@ -5,16 +5,15 @@ from typing import Any
 
 import pytest
 from lethe.contract.run import MailboxEntry
-from lethe_operator.apply.dispatch import cancel, dispatch
-from lethe_operator.apply.warm_driver import replace_outdated, start
-from lethe_operator.build import names, warm_driver
+from lethe_operator.apply.launch import cancel, dispatch, replace_outdated, start
+from lethe_operator.build import job as warm_driver
+from lethe_operator.build import names
 from lethe_operator.decide.actions import Launch
 from lethe_operator.kube import CONFIG_MAPS, JOBS, PODS, ROLE_BINDINGS
 from lethe_operator.observe.settled_runs import warm_driver_view
 from lethe_operator.resources.boundaries import Boundaries, Boundary, PodLimits
 from lethe_operator.resources.dataset import GIB
-from lethe_operator.resources.engine import Engine
-from lethe_operator.resources.observed import Attempt, AttemptState, WorkerView
+from lethe_operator.resources.observed import Attempt, AttemptState, Engine, WorkerView
 from lethe_operator.settings import CommitterSettings, Settings, WarmDriverSettings
 
 from tests.support.builders import NOW
@@ -54,7 +53,7 @@ def view(server: FakeCluster) -> WorkerView:
 
 
 def test_its_pod_is_a_drivers_with_its_own_account_and_no_values_of_erases() -> None:
-    job = warm_driver.job("ns", "uid-box", SETTINGS)
+    job = warm_driver.warm_driver_job("ns", "uid-box", SETTINGS)
     pod = job["spec"]["template"]
     (container,) = pod["spec"]["containers"]
     env = {e["name"]: e.get("value") for e in container["env"]}
@@ -74,7 +73,7 @@ def test_its_pod_is_a_drivers_with_its_own_account_and_no_values_of_erases() -> 
 def test_it_stays_within_the_boundary_of_its_namespace() -> None:
     small = Boundaries(default=Boundary(driver=PodLimits(memory=GIB)))
 
-    job = warm_driver.job("ns", "uid", replace(SETTINGS, boundaries=small))
+    job = warm_driver.warm_driver_job("ns", "uid", replace(SETTINGS, boundaries=small))
 
     assert job["spec"]["template"]["spec"]["containers"][0]["resources"]["limits"]["memory"] == str(GIB)
 

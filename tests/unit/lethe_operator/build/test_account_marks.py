@@ -5,7 +5,7 @@ from typing import Any
 from lethe_operator.apply.dataset_objects import DatasetObjects
 from lethe_operator.apply.launch import launch
 from lethe_operator.build import pod
-from lethe_operator.build.sizing import size
+from lethe_operator.build.pod import size
 from lethe_operator.decide.actions import Launch
 from lethe_operator.kube import JOBS, SERVICE_ACCOUNTS
 from lethe_operator.resources.boundaries import Boundaries, Boundary

@@ -5,17 +5,18 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from lethe.base.retention_lock import LockMode, Retention
 from lethe.contract.run import DatasetRef
-from lethe.erasure.retention_lock import LockMode, Retention
-from lethe_operator.build import names, pod, spark_conf
+from lethe_operator.build import names, pod
+from lethe_operator.build import pod as spark_conf
 from lethe_operator.build.dataset_objects import dataset_objects
 from lethe_operator.build.job import AttemptRecord, job
-from lethe_operator.build.sizing import Size, size
+from lethe_operator.build.pod import Size, size
 from lethe_operator.decide.runs import spec as run_specs
 from lethe_operator.resources.dataset import GIB, MIB, RunTemplate
 from lethe_operator.settings import RunLimits, Settings
 from lethe_spark.jobs.erasure.close import RETENTION_VARIABLE
-from lethe_spark.run import rpc_secret
+from lethe_spark.run import launching
 
 from tests.support.resources import a_buffered, a_consolidation, a_dataset
 
@@ -296,7 +297,7 @@ def test_driver_and_executors_know_each_other_by_a_secret_of_the_attempt() -> No
     assert volume["secret"] == {
         "secretName": name,
         "defaultMode": 0o440,
-        "items": [{"key": rpc_secret.KEY, "path": "secret"}],
+        "items": [{"key": launching.KEY, "path": "secret"}],
     }
     assert {"name": "rpc", "mountPath": "/etc/lethe/rpc", "readOnly": True} in template["containers"][0]["volumeMounts"]
 

@@ -1,8 +1,8 @@
 """The rule that sizes a run."""
 
 import pytest
-from lethe.contract.executors import TASK_BYTES
-from lethe_operator.build.sizing import merged, size
+from lethe.contract.settings import TASK_BYTES
+from lethe_operator.build.pod import merged, size
 from lethe_operator.resources.dataset import GIB, MIB, RunTemplate
 
 

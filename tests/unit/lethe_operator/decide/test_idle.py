@@ -5,8 +5,7 @@ from typing import Any
 
 import pytest
 from lethe_operator.decide import conditions
-from lethe_operator.decide.dataset import decide
-from lethe_operator.decide.idle import is_idle
+from lethe_operator.decide.dataset import decide, is_idle
 from lethe_operator.resources.dataset import Dataset
 from lethe_operator.resources.observed import AttemptState, EventsView, NoTable, NotListed, Unavailable, World
 

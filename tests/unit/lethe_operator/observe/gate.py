@@ -5,14 +5,10 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 import pytest
-from lethe.buffer.batch import ListedObject
+from lethe.buffer.layout import ListedObject
 from lethe.ledger.ledger import BufferedObject
 from lethe_operator.observe import listing as module
-from lethe_operator.observe.listing import (
-    ListingRequest,
-    Listings,
-)
-from lethe_operator.observe.listing_schedule import ListingLimits
+from lethe_operator.observe.listing import ListingLimits, ListingRequest, Listings
 from lethe_operator.resources.dataset import Dataset
 
 from tests.support.builders import listed

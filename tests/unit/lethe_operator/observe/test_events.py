@@ -7,7 +7,7 @@ from lethe.buffer.digest import BufferDigest
 from lethe.buffer.notifications import Written
 from lethe_operator.decide.dataset import decide
 from lethe_operator.decide.guards.preconditions import other_reader
-from lethe_operator.observe.events import EventSources
+from lethe_operator.observe.buffer_events import EventSources
 from lethe_operator.observe.listing import Listings
 from lethe_operator.observe.world import needs_listing
 from lethe_operator.resources.dataset import Dataset

@@ -4,10 +4,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from lethe.ledger.ledger import BatchState, Ledger
-from lethe.ledger.parts import Interval
+from lethe.ledger.ledger import BatchState, Interval, Ledger
 from lethe_operator.decide.dataset import decide
-from lethe_operator.observe.ledgers import LedgerKeys, Lookup, asked_by
+from lethe_operator.observe.tables import LedgerKeys, Lookup, asked_by
 
 from tests.support.builders import NOW, a_batch, a_ledger, a_request_entry, ago
 from tests.support.resources import (

@@ -9,12 +9,14 @@ import pytest
 from lethe.buffer.digest import BufferDigest
 from lethe.ledger.ledger import BufferedObject
 from lethe_operator.observe.listing import (
+    AT_ONCE,
+    REST_AT_LEAST_SECONDS,
     SILENCE_SECONDS,
     SWEEP_WITHIN_SECONDS,
+    ListingLimits,
     ListingRequest,
     Listings,
 )
-from lethe_operator.observe.listing_schedule import AT_ONCE, REST_AT_LEAST_SECONDS, ListingLimits
 from lethe_operator.resources.observed import NotListed, Unavailable
 
 from tests.support.builders import a_batch

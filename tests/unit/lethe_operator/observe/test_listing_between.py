@@ -8,12 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from lethe.buffer.batch import BufferedBatch
 from lethe.buffer.digest import BufferDigest
+from lethe.buffer.layout import BufferedBatch
 from lethe.iceberg import catalogs
 from lethe.ledger.ledger import BufferedObject
-from lethe_operator.observe.listing import ListingRequest, Listings
-from lethe_operator.observe.listing_schedule import AT_ONCE, REST_AT_LEAST_SECONDS, ListingLimits
+from lethe_operator.observe.listing import AT_ONCE, REST_AT_LEAST_SECONDS, ListingLimits, ListingRequest, Listings
 from lethe_operator.resources.observed import NotListed
 
 from tests.support.builders import NOW, a_batch

@@ -19,7 +19,7 @@ from lethe_operator.kube import (
 )
 from lethe_operator.observe import objects as module
 from lethe_operator.observe.objects import Objects
-from lethe_operator.observe.run_objects import RunObject
+from lethe_operator.observe.runs import RunObject
 from lethe_operator.resources.observed import Invalid
 
 from tests.support.resources import a_dataset_body, a_restatement_body

@@ -6,12 +6,11 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 import pytest
-from lethe_operator.handlers.relist import AFTER_LISTING_SECONDS, Relists
-from lethe_operator.handlers.watch_events import keys_of
-from lethe_operator.health import OperatorHealth
+from lethe_operator.handlers import AFTER_LISTING_SECONDS, Relists, keys_of
 from lethe_operator.kube import DATASETS, JOBS, RESTATEMENTS, Away, ResourceKind
+from lethe_operator.observe.object_cache import READ_ONE_BY_ONE
 from lethe_operator.observe.objects import Objects
-from lethe_operator.observe.relist import READ_ONE_BY_ONE
+from lethe_operator.probes import OperatorHealth
 from lethe_operator.schedule import Key
 
 from tests.support.clock import ManualClock

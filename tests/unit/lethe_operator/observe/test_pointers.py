@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 from lethe_operator.observe import pointers as module
-from lethe_operator.observe.open_catalogs import OpenCatalogs
-from lethe_operator.observe.pointers import TROUBLE_SECONDS, Pointer, Pointers, round_seconds
+from lethe_operator.observe.pointers import TROUBLE_SECONDS, OpenCatalogs, Pointer, Pointers, round_seconds
 from lethe_operator.observe.time_limit import Limiter
 from lethe_operator.resources.dataset import Dataset
 from lethe_operator.settings import IdleChecks

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 from lethe_operator.decide.restatement import status as restatement_status
-from lethe_operator.decide.restatement.assessment import Assessment, RestatementPhase
-from lethe_operator.health import OperatorHealth
+from lethe_operator.decide.restatement.outcome import Assessment, RestatementPhase
 from lethe_operator.kube import RESTATEMENTS, Document, Page, ResourceKind
-from lethe_operator.observe.relist import Listing
+from lethe_operator.observe.object_cache import Listing
 from lethe_operator.observe.restatements import RestatementCache, RestatementsOfDataset
+from lethe_operator.probes import OperatorHealth
 from lethe_operator.resources.common import is_newer
 from lethe_operator.resources.restatement import parse_restatement
 

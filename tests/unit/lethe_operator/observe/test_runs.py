@@ -8,10 +8,8 @@ import pytest
 from lethe.contract.result import Phase, Progress
 from lethe.contract.run import ResultPointer, RunPointer
 from lethe_operator.build.job import AttemptRecord, job
-from lethe_operator.build.sizing import size
-from lethe_operator.observe.documents import Documents
-from lethe_operator.observe.run_objects import of_job
-from lethe_operator.observe.runs import runs_of
+from lethe_operator.build.pod import size
+from lethe_operator.observe.runs import Documents, of_job, runs_of
 from lethe_operator.resources.dataset import RunTemplate
 from lethe_operator.resources.observed import Attempt, AttemptState, ObservedRun
 from lethe_operator.settings import Settings

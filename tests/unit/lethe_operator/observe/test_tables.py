@@ -8,9 +8,8 @@ from lethe.base.errors import LedgerError
 from lethe.iceberg.facts import TableFacts
 from lethe.ledger.ledger import EMPTY, BatchState
 from lethe.ledger.lineage import Resolution
-from lethe.ledger_store.store import Loaded, write
-from lethe_operator.observe.ledgers import LedgerKeys, Lookup
-from lethe_operator.observe.tables import TableReader, view_of
+from lethe.ledger_store import Loaded, write
+from lethe_operator.observe.tables import LedgerKeys, Lookup, TableReader, view_of
 from lethe_operator.reasons import Reason
 from lethe_operator.resources.observed import Unavailable
 from pyiceberg.io.pyarrow import PyArrowFileIO

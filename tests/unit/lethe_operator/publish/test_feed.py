@@ -5,13 +5,13 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from lethe.contract.operation import Operation
+from lethe import ledger_store
 from lethe.contract.result import ErasureOutcome
+from lethe.contract.settings import Operation
 from lethe.ledger.ledger import BatchState, RequestEntry
-from lethe.ledger_store import diff
 from lethe_operator.publish.cursor_files import CursorMoved
 from lethe_operator.publish.feed import NOTED_EVERY, FeedState
-from lethe_operator.publish.sinks.sink import SinkError
+from lethe_operator.publish.sinks.http import SinkError
 from lethe_operator.reasons import Reason
 from lethe_operator.resources.publishing import StartedFrom
 
@@ -84,7 +84,7 @@ def test_versions_that_differ_too_much_to_be_compared_are_read_whole(
     publish(history, sink)
     (history.home / "flights/_events").rename(history.home / "before")
     whole = RememberingSink()
-    monkeypatch.setattr(diff, "MAX_COMPARED", 0)
+    monkeypatch.setattr(ledger_store, "MAX_COMPARED", 0)
 
     publish(history, whole)
 

@@ -7,14 +7,13 @@ from typing import Any
 
 import pytest
 from lethe.base import names
-from lethe.contract.kind import RunFamily
+from lethe.contract.settings import RunFamily
 from lethe.ledger.ledger import BatchState
 from lethe.storage.local_store import LocalStore
-from lethe_operator.decide.publishing.event_types import BatchPromoted, TableOf
-from lethe_operator.decide.publishing.openlineage import LineageCommit, run_event, run_uuid
+from lethe_operator.decide.publishing.changes import LineageCommit, run_event, run_uuid
+from lethe_operator.decide.publishing.events import BatchPromoted, TableOf
 from lethe_operator.publish.cursor_files import CursorFiles
-from lethe_operator.publish.feed import FeedState
-from lethe_operator.publish.lineage import FOLDER, LineageVersions
+from lethe_operator.publish.feed import FOLDER, FeedState, LineageVersions
 from lethe_operator.publish.sinks.http import HttpSink, raw
 from lethe_operator.resources.publishing import ContentMode, EventsSettings, HttpSinkSettings, OpenLineageSettings
 from openlineage.client.event_v2 import InputDataset, Job, OutputDataset, Run, RunEvent, RunState

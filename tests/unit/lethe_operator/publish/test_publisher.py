@@ -9,11 +9,9 @@ from pathlib import Path
 import pytest
 from lethe_operator.kube import NotLeading
 from lethe_operator.publish.cursor_files import CursorFiles
-from lethe_operator.publish.feed import OpenTable
-from lethe_operator.publish.opening import Target
-from lethe_operator.publish.pacing import TROUBLE_SECONDS
-from lethe_operator.publish.publisher import Publisher
-from lethe_operator.publish.sinks.sink import Scope, SinkError
+from lethe_operator.publish.feed import OpenTable, Target
+from lethe_operator.publish.publisher import TROUBLE_SECONDS, Publisher
+from lethe_operator.publish.sinks.http import Scope, SinkError
 from lethe_operator.reasons import Reason
 from lethe_operator.resources.dataset import Dataset
 from lethe_operator.resources.observed import NoTable, TableView

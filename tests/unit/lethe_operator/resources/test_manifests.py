@@ -7,7 +7,7 @@ from lethe.cli.main import cli
 from lethe_operator.resources import manifests
 from lethe_operator.resources.manifests import Note
 from lethe_operator.resources.restatement import parse_restatement
-from lethe_operator.resources.vacuum_now import parse_vacuum_now
+from lethe_operator.resources.vacuum_policy import parse_vacuum_now
 
 
 def test_the_same_request_has_the_same_name_and_another_one_has_not() -> None:

@@ -5,8 +5,7 @@ from typing import Any
 
 import pytest
 from lethe.contract.run import Manager, Provenance
-from lethe_operator.resources.provenance import TEXT_AT_MOST, provenance_of
-from lethe_operator.resources.restatement import parse_restatement
+from lethe_operator.resources.restatement import TEXT_AT_MOST, parse_restatement, provenance_of
 
 WRITTEN = datetime(2026, 3, 1, 11, 0, tzinfo=UTC)
 

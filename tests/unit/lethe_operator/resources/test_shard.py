@@ -2,7 +2,7 @@
 
 from collections import Counter
 
-from lethe_operator.resources.shard import ONLY_SHARD, Shard
+from lethe_operator.resources.common import ONLY_SHARD, Shard
 
 NAMESPACES = tuple(f"team-{n}" for n in range(300))
 

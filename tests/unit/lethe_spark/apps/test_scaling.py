@@ -9,13 +9,14 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from lethe.contract.executors import TASK_BYTES
 from lethe.contract.result import Phase, Progress
-from lethe_operator.build import pod, spark_conf
-from lethe_operator.build.sizing import size
+from lethe.contract.settings import TASK_BYTES
+from lethe_operator.build import pod
+from lethe_operator.build import pod as spark_conf
+from lethe_operator.build.pod import size
 from lethe_operator.resources.dataset import RunTemplate
 from lethe_operator.settings import Settings
-from lethe_spark.apps import scaling
+from lethe_spark.apps import session as scaling
 from lethe_spark.run import arguments, executors
 from lethe_spark.run.executors import SeenExecutor
 from lethe_spark.run.progress import Reporter

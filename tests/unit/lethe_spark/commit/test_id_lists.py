@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 from lethe.contract.result import RequestResult
 from lethe.contract.run import RestatementRequest
-from lethe.restatement.id_list import parse_ids
-from lethe_spark.commit.id_lists import with_ids
+from lethe.restatement.group import parse_ids
+from lethe_spark.commit.replacement_files import with_ids
 
 from tests.support.builders import a_request
 

@@ -7,7 +7,7 @@ from lethe.base.names import LEDGER_SINCE
 from lethe.iceberg.facts import TableFacts
 from lethe.ledger.ledger import EMPTY
 from lethe.ledger.lineage import Resolution, Snapshot
-from lethe.ledger_store.store import Loaded
+from lethe.ledger_store import Loaded
 from lethe_spark.commit.table_state import Base
 
 from tests.support.builders import FIELD, RUN, a_history, a_snapshot

@@ -4,9 +4,9 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from lethe.batches_table import table as batches_table
+from lethe import batches_table
 from lethe.iceberg import catalogs
-from lethe_spark.commit import tracking
+from lethe_spark.commit import ledger_commit
 
 
 class Catalogs:
@@ -35,15 +35,15 @@ def configured(monkeypatch: pytest.MonkeyPatch) -> Catalogs:
     monkeypatch.setattr(catalogs, "properties", lambda _: dict(found.properties))
     monkeypatch.setattr(catalogs, "load", found.load)
     monkeypatch.setattr(batches_table, "bring_up_to_date", found.update)
-    monkeypatch.setattr(tracking, "_open", {})
-    monkeypatch.setattr(tracking.time, "monotonic", lambda: found.now)
+    monkeypatch.setattr(ledger_commit, "_open", {})
+    monkeypatch.setattr(ledger_commit.time, "monotonic", lambda: found.now)
     return found
 
 
 def keep_up() -> str:
     context: Any = SimpleNamespace(batch_column="batch_id", step=lambda _: None)
     table: Any = SimpleNamespace(catalog="main", name="air.flights", full_name="main.air.flights")
-    return tracking.keep_up(context, table, create=False)
+    return ledger_commit.keep_up(context, table, create=False)
 
 
 def test_updates_soon_after_each_other_share_a_catalog(configured: Catalogs) -> None:
@@ -54,7 +54,7 @@ def test_updates_soon_after_each_other_share_a_catalog(configured: Catalogs) -> 
 
 def test_it_is_opened_again_after_a_while(configured: Catalogs) -> None:
     keep_up()
-    configured.now += tracking.OPEN_SECONDS
+    configured.now += ledger_commit.OPEN_SECONDS
 
     keep_up()
 

@@ -1,9 +1,9 @@
 """What the committer can carry out, and what it leaves to a Job."""
 
 import pytest
-from lethe.buffer.small_sets import FILES_AT_MOST
+from lethe.buffer.promotion import FILES_AT_MOST
 from lethe.contract.run import ConsolidationSpec, Replacement, RestatementGroupSpec, RowsRef, RunKind, RunSpec
-from lethe_spark.committer.fitness import NeedsSpark, require_fit
+from lethe_spark.committer.work import NeedsSpark, require_fit
 from lethe_spark.jvm.standalone_jvm import with_timeouts
 
 from tests.support.builders import a_request, a_run

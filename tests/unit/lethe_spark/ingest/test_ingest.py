@@ -4,9 +4,9 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from lethe.ingest.arrow_types import fits
 from lethe.ingest.buffer_store import FileTask
-from lethe_spark.ingest.packing import BYTES_PER_GROUP, FILES_PER_GROUP, pack
+from lethe.ingest.exact_values import fits
+from lethe_spark.ingest import BYTES_PER_GROUP, FILES_PER_GROUP, pack
 
 
 @given(st.lists(st.integers(0, 10**9), max_size=60), st.integers(1, 8))

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 import pytest
-from lethe_spark.jvm.ancestry import Ancestor, Expectation, objection
+from lethe_spark.jvm.commit import Ancestor, Expectation, objection
 
 ROOT = Ancestor(1, None, None)
 

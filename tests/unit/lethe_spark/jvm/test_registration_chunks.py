@@ -1,6 +1,6 @@
 """Descriptions of files go to the JVM in chunks that its heap has room for."""
 
-from lethe_spark.jvm.registration import CHARACTERS_AT_ONCE, chunks
+from lethe_spark.jvm.data_files import CHARACTERS_AT_ONCE, chunks
 
 
 def test_documents_are_divided_by_their_length_and_keep_their_order() -> None:

@@ -4,9 +4,9 @@ from datetime import UTC, datetime, timedelta
 
 from hypothesis import given
 from hypothesis import strategies as st
-from lethe.contract.kind import RunFamily
 from lethe.contract.run import MailboxEntry
-from lethe_spark.mailbox.entries import (
+from lethe.contract.settings import RunFamily
+from lethe_spark.mailbox import (
     SETTLED_FOR_SECONDS,
     UPKEEP_EVERY_SECONDS,
     UPKEEP_LATE_SECONDS,

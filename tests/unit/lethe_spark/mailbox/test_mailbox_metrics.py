@@ -7,13 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from lethe.contract.kind import RunFamily
 from lethe.contract.result import RunOutcome, RunResult
 from lethe.contract.run import MailboxEntry
-from lethe_spark.committer.heartbeat import CommitterHealth
-from lethe_spark.committer.metrics import CommitterMetrics
-from lethe_spark.mailbox.entries import Mailbox, Post
-from lethe_spark.mailbox.metrics import MailboxMetrics, metrics_port
+from lethe.contract.settings import RunFamily
+from lethe_spark.committer.reports import CommitterHealth, CommitterMetrics
+from lethe_spark.mailbox import Mailbox, MailboxMetrics, Post, metrics_port
 from lethe_spark.warm_driver.metrics import WarmDriverMetrics
 
 PAGE = Path(__file__).parents[4] / "docs/metrics.md"

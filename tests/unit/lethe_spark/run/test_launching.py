@@ -41,7 +41,7 @@ def test_the_memory_of_a_run_does_not_get_onto_the_disk() -> None:
     """It holds values of rows, also erased ones. Python and all that it starts may write no core dump, and Java no heap."""
     shown = "import resource; print(resource.getrlimit(resource.RLIMIT_CORE))"
     script = (
-        "import subprocess, sys; from lethe_spark.run.core_dumps import forbid_core_dumps; forbid_core_dumps(); "
+        "import subprocess, sys; from lethe_spark.run.redact import forbid_core_dumps; forbid_core_dumps(); "
         f"sys.exit(subprocess.call([sys.executable, '-c', {shown!r}]))"
     )
 

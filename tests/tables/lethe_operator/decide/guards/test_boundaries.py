@@ -5,10 +5,10 @@ from typing import Any, cast
 
 import pytest
 from lethe.contract.run import AllowedOperation, ConsolidationSpec, RunKind
-from lethe_operator.build.sizing import within
+from lethe_operator.build.pod import within
 from lethe_operator.decide.dataset import decide
 from lethe_operator.decide.guards.preconditions import blocker
-from lethe_operator.observe.id_lists import IdLists
+from lethe_operator.observe.restatements import IdLists
 from lethe_operator.observe.tables import TableReader
 from lethe_operator.observe.world import Sources, observe
 from lethe_operator.reconcile import utc_now

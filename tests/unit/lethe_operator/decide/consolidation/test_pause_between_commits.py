@@ -1,8 +1,8 @@
 """Runs that commit do not follow on each other's heels, since other writers of the table want to commit as well."""
 
 import pytest
-from lethe.contract.kind import RunKind
 from lethe.contract.run import RunSpec
+from lethe.contract.settings import RunKind
 from lethe_operator.decide.actions import Actions
 from lethe_operator.resources.observed import AttemptState
 from lethe_operator.resources.restatement import Restatement

@@ -10,8 +10,15 @@ from lethe_operator.decide.actions import Actions
 from lethe_operator.decide.dataset import decide
 from lethe_operator.decide.runs import spec as run_specs
 from lethe_operator.resources.dataset import Dataset
-from lethe_operator.resources.engine import Engine
-from lethe_operator.resources.observed import AttemptState, ObservedRun, TableView, Unavailable, WorkerView, World
+from lethe_operator.resources.observed import (
+    AttemptState,
+    Engine,
+    ObservedRun,
+    TableView,
+    Unavailable,
+    WorkerView,
+    World,
+)
 
 from tests.support.builders import NOW, a_ledger, ago
 from tests.support.resources import (

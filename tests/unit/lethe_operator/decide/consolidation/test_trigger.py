@@ -5,10 +5,10 @@ from datetime import datetime
 from typing import Any
 
 import pytest
-from lethe.buffer.batch import BufferedBatch
+from lethe.buffer.layout import BufferedBatch
 from lethe.contract.run import RunKind
 from lethe.ledger.ledger import BatchState
-from lethe_operator.decide.consolidation.trigger import ConsolidationVerdict, chosen, decide_consolidation, triggered
+from lethe_operator.decide.consolidation import ConsolidationVerdict, chosen, decide_consolidation, triggered
 from lethe_operator.decide.guards.preconditions import RunBlocker
 from lethe_operator.decide.runs.retry import GivenUp
 from lethe_operator.resources.dataset import ConsolidationSettings, Dataset

@@ -5,8 +5,7 @@ from lethe.contract.run import AcceptedHead
 from lethe_operator.decide.actions import Actions
 from lethe_operator.decide.dataset import decide
 from lethe_operator.resources.dataset import Dataset
-from lethe_operator.resources.engine import Engine
-from lethe_operator.resources.observed import AttemptState, LostLedger, ObservedRun
+from lethe_operator.resources.observed import AttemptState, Engine, LostLedger, ObservedRun
 
 from tests.support.builders import NOW, ago
 from tests.support.resources import (

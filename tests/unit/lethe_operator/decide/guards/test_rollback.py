@@ -10,8 +10,7 @@ from lethe.ledger.ledger import Ledger
 from lethe_operator.decide.actions import Actions
 from lethe_operator.decide.dataset import decide
 from lethe_operator.resources.dataset import Dataset
-from lethe_operator.resources.engine import Engine
-from lethe_operator.resources.observed import AttemptState, NoTable, TableView, World
+from lethe_operator.resources.observed import AttemptState, Engine, NoTable, TableView, World
 from lethe_operator.resources.restatement import Restatement
 
 from tests.support.builders import NOW, a_batch, a_history, a_ledger, a_request_entry, a_snapshot, ago

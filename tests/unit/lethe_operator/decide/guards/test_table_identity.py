@@ -7,7 +7,7 @@ import pytest
 from lethe.contract.run import RunKind
 from lethe_operator.decide.actions import Actions
 from lethe_operator.decide.dataset import decide
-from lethe_operator.decide.erasure.status import is_awaited
+from lethe_operator.decide.erasure import is_awaited
 from lethe_operator.observe.world import _doubts_what_succeeded
 from lethe_operator.resources.dataset import Dataset
 from lethe_operator.resources.observed import NoTable, TableView, Unavailable, World

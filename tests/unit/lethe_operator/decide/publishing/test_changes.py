@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from lethe.ledger.ledger import BatchEntry, BatchState
 from lethe_operator.decide.publishing import changes
 from lethe_operator.decide.publishing.changes import Versions, of_batch, of_purged, pieces_of, purged_ids
-from lethe_operator.decide.publishing.event_types import MODELS, EventType, TableOf, schema_of, type_of
+from lethe_operator.decide.publishing.events import MODELS, EventType, TableOf, schema_of, type_of
 
 from tests.support.builders import NOW, a_batch
 

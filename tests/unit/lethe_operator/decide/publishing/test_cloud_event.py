@@ -11,8 +11,7 @@ from cloudevents.core.bindings import http, kafka
 from cloudevents.core.formats.json import JSONFormat
 from hypothesis import given
 from hypothesis import strategies as st
-from lethe_operator.decide.publishing.cloud_event import CloudEvent, http_message, kafka_message
-from lethe_operator.decide.publishing.event_types import EventType
+from lethe_operator.decide.publishing.events import CloudEvent, EventType, http_message, kafka_message
 from lethe_operator.resources.publishing import ContentMode
 
 EVENT = CloudEvent(

@@ -1,8 +1,16 @@
 """Which ledger comes next, from where, and what kind of move that is."""
 
 from lethe.ledger.lineage import Resolution, resolve
-from lethe_operator.decide.publishing.cursor import Move, Position
-from lethe_operator.decide.publishing.moves import Candidate, Carried, Line, line_of, move_to, next_candidate
+from lethe_operator.decide.publishing.cursor import (
+    Candidate,
+    Carried,
+    Line,
+    Move,
+    Position,
+    line_of,
+    move_to,
+    next_candidate,
+)
 
 from tests.support.builders import a_carrier, a_history, a_snapshot
 

@@ -3,17 +3,15 @@
 from typing import Any
 
 import pytest
-from lethe.contract.operation import Operation
 from lethe.contract.result import Phase, Progress, RequestResult
+from lethe.contract.settings import Operation
 from lethe_operator.decide.actions import Launch
 from lethe_operator.decide.dataset import decide
 from lethe_operator.decide.guards.preconditions import RunBlocker
 from lethe_operator.decide.restatement import status as restatement_status
 from lethe_operator.decide.restatement.assess import RestatementContext, assess
-from lethe_operator.decide.restatement.assessment import Assessment
-from lethe_operator.decide.restatement.order import in_order
-from lethe_operator.decide.restatement.outcome import succeeded
-from lethe_operator.decide.restatement.run_outcomes import Trials
+from lethe_operator.decide.restatement.outcome import Assessment, Trials, succeeded
+from lethe_operator.decide.restatement.queue import in_order
 from lethe_operator.resources.observed import AttemptState, NoTable, ObservedRun, TableView, Unavailable
 from lethe_operator.resources.restatement import Restatement
 

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 from lethe.contract.result import RequestResult
-from lethe.restatement.id_list import LISTED_IDS_AT_MOST, IdList, parse_ids
-from lethe_operator.decide.restatement.order import in_order
+from lethe.restatement.group import LISTED_IDS_AT_MOST, IdList, parse_ids
+from lethe_operator.decide.restatement.queue import in_order
 from lethe_operator.kube import CONFIG_MAPS
-from lethe_operator.observe import id_lists
-from lethe_operator.observe.id_lists import IdLists
-from lethe_operator.observe.ledgers import asked_by
+from lethe_operator.observe import restatements as id_lists
+from lethe_operator.observe.restatements import IdLists
+from lethe_operator.observe.tables import asked_by
 from lethe_operator.resources.observed import AttemptState, NotListed
 from lethe_operator.resources.restatement import NoList, Restatement
 

@@ -4,7 +4,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from lethe.buffer.batch import BufferedBatch
+from lethe.buffer.layout import BufferedBatch
 from lethe_operator.decide.dataset import decide
 from lethe_operator.decide.restatement import queue as groups
 from lethe_operator.resources.observed import AttemptState, ObservedRun

@@ -7,16 +7,15 @@ from typing import Any
 
 import pytest
 from lethe.base import names
-from lethe.buffer.batch import BufferedBatch
+from lethe.buffer.layout import BufferedBatch
 from lethe.contract.result import RequestResult
 from lethe.ledger.lineage import Snapshot
 from lethe_operator.apply.launch import launch
 from lethe_operator.decide.actions import Actions
 from lethe_operator.decide.dataset import decide
-from lethe_operator.decide.restatement.row_search_gate import wants_listing
+from lethe_operator.decide.restatement.assess import wants_listing
 from lethe_operator.kube import CONFIG_MAPS, JOBS
-from lethe_operator.resources.engine import Engine
-from lethe_operator.resources.observed import AttemptState, NotListed, ObservedRun, WorkerView
+from lethe_operator.resources.observed import AttemptState, Engine, NotListed, ObservedRun, WorkerView
 from lethe_operator.resources.restatement import Restatement
 from lethe_operator.settings import Settings
 

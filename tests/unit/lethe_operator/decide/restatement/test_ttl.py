@@ -5,8 +5,8 @@ from typing import Any
 
 from lethe_operator.decide.actions import Actions
 from lethe_operator.decide.dataset import without_dataset
-from lethe_operator.decide.restatement.assessment import Assessment, RestatementPhase
-from lethe_operator.decide.restatement.ttl import DELETED_AT_ONCE, Expired, expired, expires
+from lethe_operator.decide.restatement.outcome import Assessment, RestatementPhase
+from lethe_operator.decide.restatement.status import DELETED_AT_ONCE, Expired, expired, expires
 from lethe_operator.observe.restatements import RestatementCache
 from lethe_operator.resources.restatement import Restatement
 

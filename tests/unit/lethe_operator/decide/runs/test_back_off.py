@@ -7,11 +7,9 @@ from typing import Any
 import pytest
 from lethe.contract.result import Phase, Progress
 from lethe_operator.build import job as build
-from lethe_operator.build.sizing import size
-from lethe_operator.decide.runs.failures import Cause, cause, counted, failure, less_might_help, pause_seconds
-from lethe_operator.observe.documents import Documents
-from lethe_operator.observe.run_objects import of_job
-from lethe_operator.observe.runs import attempt_of
+from lethe_operator.build.pod import size
+from lethe_operator.decide.runs.retry import Cause, cause, counted, failure, less_might_help, pause_seconds
+from lethe_operator.observe.runs import Documents, attempt_of, of_job
 from lethe_operator.resources.observed import Attempt, AttemptState, Failures, ObservedRun
 from lethe_operator.resources.restatement import Restatement
 

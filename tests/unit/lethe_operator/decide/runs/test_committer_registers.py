@@ -5,16 +5,15 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from lethe.buffer.batch import BufferedBatch
 from lethe.buffer.digest import BufferDigest
-from lethe.buffer.small_sets import FILES_AT_MOST, OBJECTS_AT_MOST
+from lethe.buffer.layout import BufferedBatch
+from lethe.buffer.promotion import FILES_AT_MOST, OBJECTS_AT_MOST
 from lethe.contract.run import RunSpec
 from lethe.ledger.ledger import BufferedObject
 from lethe_operator.decide.actions import Actions
 from lethe_operator.decide.dataset import decide
-from lethe_operator.decide.runs.committer import AGAIN_AFTER
-from lethe_operator.resources.engine import Engine
-from lethe_operator.resources.observed import AttemptState, ObservedRun, WorkerView, World
+from lethe_operator.decide.runs.engine import AGAIN_AFTER
+from lethe_operator.resources.observed import AttemptState, Engine, ObservedRun, WorkerView, World
 
 from tests.support.builders import NOW
 from tests.support.resources import (

@@ -5,12 +5,11 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from lethe.contract.kind import RunKind
 from lethe.contract.result import AnyRunResult, ErasureOutcome, ExecutorState, Phase, Progress, VacuumPlanned
+from lethe.contract.settings import RunKind
 from lethe_operator.decide.conditions import timestamp
 from lethe_operator.decide.runs.history import SHOWN_AT_MOST, entries, entry, events, outcome
-from lethe_operator.resources.engine import Engine
-from lethe_operator.resources.observed import AttemptState, ObservedRun
+from lethe_operator.resources.observed import AttemptState, Engine, ObservedRun
 
 from tests.support.builders import NOW, a_run_result
 from tests.support.resources import a_result, a_vacuum, an_attempt

@@ -3,8 +3,7 @@
 from typing import Any
 
 import pytest
-from lethe_operator.decide.runs.failures import back_off_seconds
-from lethe_operator.decide.runs.retry import Again, Ended, Fresh, GivenUp, Going, judge
+from lethe_operator.decide.runs.retry import Again, Ended, Fresh, GivenUp, Going, back_off_seconds, judge
 from lethe_operator.resources.observed import Attempt, AttemptState, Failures
 
 from tests.support.builders import ago

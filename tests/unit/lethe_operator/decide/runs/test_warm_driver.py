@@ -8,12 +8,11 @@ import pytest
 from lethe.contract.run import RunSpec
 from lethe_operator.decide.actions import Actions
 from lethe_operator.decide.dataset import decide
-from lethe_operator.decide.runs.failures import failure
-from lethe_operator.decide.runs.warm_driver import STARTS_WITHIN
+from lethe_operator.decide.runs.engine import STARTS_WITHIN
+from lethe_operator.decide.runs.retry import failure
 from lethe_operator.reasons import Reason
 from lethe_operator.resources.dataset import GIB, MIB
-from lethe_operator.resources.engine import Engine
-from lethe_operator.resources.observed import AttemptState, ObservedRun, WorkerView
+from lethe_operator.resources.observed import AttemptState, Engine, ObservedRun, WorkerView
 from lethe_operator.settings import WarmDriverSettings
 
 from tests.support.builders import NOW, a_batch, a_ledger

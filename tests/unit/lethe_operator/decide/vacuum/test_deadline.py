@@ -4,10 +4,10 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from lethe.contract.kind import RunFamily
 from lethe.contract.result import VacuumResult
+from lethe.contract.settings import RunFamily
 from lethe.ledger.ledger import Erasure, Ledger
-from lethe_operator.decide.vacuum.deadline import Measured, deadline
+from lethe_operator.decide.vacuum.triggers import Measured, deadline
 from lethe_operator.resources.vacuum_policy import VacuumPolicy
 
 from tests.support.builders import NOW, a_ledger, a_tombstone

@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 from lethe_operator.decide.guards.preconditions import RunBlocker
-from lethe_operator.decide.vacuum import policy_status
+from lethe_operator.decide.vacuum import status as policy_status
 from lethe_operator.decide.vacuum.decide import VacuumVerdict, decide_vacuum
 from lethe_operator.resources.dataset import Dataset
 from lethe_operator.resources.observed import Attempt, AttemptState, TableView, World

@@ -2,7 +2,7 @@
 
 import pytest
 from lethe_operator.decide.dataset import decide
-from lethe_operator.resources.vacuum_now import InvalidVacuumNow, parse_vacuum_now
+from lethe_operator.resources.vacuum_policy import InvalidVacuumNow, parse_vacuum_now
 
 from tests.support.builders import NOW, a_ledger
 from tests.support.resources import SETTINGS, a_dataset, a_policy, a_table, a_world

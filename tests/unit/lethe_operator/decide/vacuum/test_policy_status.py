@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import yaml
 from lethe.contract.run import Maintenance
-from lethe_operator.decide.vacuum import policy_status
+from lethe_operator.decide.vacuum import status as policy_status
 from lethe_operator.kube import DATASETS, EVENTS, VACUUM_POLICIES
 from lethe_operator.resources.vacuum_policy import parse_vacuum_policy
 from lethe_operator.work_queue import Key

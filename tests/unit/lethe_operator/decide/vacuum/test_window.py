@@ -3,7 +3,7 @@
 from datetime import UTC, datetime
 
 import pytest
-from lethe_operator.decide.vacuum.window import Hours, Unusable, hours
+from lethe_operator.decide.vacuum.triggers import Hours, Unusable, hours
 from lethe_operator.resources.vacuum_policy import Window
 
 

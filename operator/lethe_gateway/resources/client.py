@@ -1,0 +1,230 @@
+"""Reads resources from the API server in the name of a caller. I/O.
+
+The API server decides what the caller may read. What it forbids looks as if it did not exist.
+
+Pages of what resources contain, filtered, over the pages of the API server.
+
+Pure, apart from the reader that is given. The API server cannot filter by fields of specs, so a page may need several of its
+pages.
+
+Changes resources in the API server in the name of a caller. I/O.
+
+The API server decides what the caller may change. The gateway's own ServiceAccount has no rights on resources.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Generic, Protocol, TypeVar
+
+from lethe_operator.kube import AlreadyExists, Away, Kube, KubeError, NotFound, Refused, ResourceKind
+
+from lethe_gateway.identity.caller import Caller
+from lethe_gateway.problems import Kind, Problem, not_found, unauthenticated
+
+Resource = dict[str, Any]
+OnOpen = Callable[[Callable[[], None]], None]
+# A watch is renewed after this time: then the API server checks the token and the rights again.
+WATCH_SECONDS: Final = 20
+
+
+@dataclass(frozen=True)
+class ResourcePage:
+    """A part of a list, in the order of names."""
+
+    items: list[Resource]
+    after: str  # where the next page begins; "": this is the last one
+    version: str  # the resourceVersion of the list
+
+
+@dataclass(frozen=True)
+class Watched:
+    """What a watch reports."""
+
+    after: str  # changes after this resourceVersion
+    name: str = ""  # only this object; "": all
+
+
+class ResourceReader(Protocol):
+    """Implementations may be called from any thread. All methods raise Problem (`not-found`, `api-server-away`,
+    `unauthenticated`)."""
+
+    def get(self, caller: Caller, kind: ResourceKind, namespace: str, name: str) -> Resource: ...
+
+    def page(self, caller: Caller, kind: ResourceKind, namespace: str, after: str, limit: int) -> ResourcePage:
+        """Raises also: Problem (`cursor-expired`)."""
+
+    def watch(
+        self, caller: Caller, kind: ResourceKind, namespace: str, watched: Watched, on_open: OnOpen
+    ) -> Iterator[Resource]:
+        """The events of a watch, for a while. `on_open` gets a function that ends it."""
+
+
+class KubeReader:
+    """Reads with the token of the caller."""
+
+    def __init__(self, kube: Kube) -> None:
+        """Args:
+        kube: Without credentials of its own.
+        """
+        self._kube = kube
+
+    def get(self, caller: Caller, kind: ResourceKind, namespace: str, name: str) -> Resource:
+        try:
+            return self._kube.with_token(caller.token).get(kind, namespace, name)
+        except KubeError as e:
+            raise problem_of(e) from e
+
+    def page(self, caller: Caller, kind: ResourceKind, namespace: str, after: str, limit: int) -> ResourcePage:
+        try:
+            found = self._kube.with_token(caller.token).page(kind, namespace, after=after, limit=limit)
+        except KubeError as e:
+            raise problem_of(e) from e
+        return ResourcePage(list(found.items), found.after, found.version)
+
+    def watch(
+        self, caller: Caller, kind: ResourceKind, namespace: str, watched: Watched, on_open: OnOpen
+    ) -> Iterator[Resource]:
+        kube = self._kube.with_token(caller.token)
+        try:
+            name, after = watched.name, watched.after
+            yield from kube.watch(kind, namespace, after, name, seconds=WATCH_SECONDS, on_open=on_open)
+        except KubeError as e:
+            raise problem_of(e) from e
+
+
+def problem_of(error: KubeError) -> Problem:
+    """What an error of the API server means for the caller. Pure."""
+    if error.status == 401:
+        return unauthenticated()
+    if error.status == 410:
+        return Problem(
+            Kind.CURSOR_EXPIRED,
+            "The API server no longer has the state of the list that the cursor names. Begin again without a cursor.",
+        )
+    if error.status == 429:
+        return Problem(
+            Kind.OVERLOADED, "The API server asks for fewer requests. Try again later.", retry_after_seconds=2
+        )
+    if isinstance(error, NotFound) or error.status == 403:
+        return not_found()
+    if isinstance(error, Refused) and error.status == 400:
+        return Problem(Kind.INVALID_CURSOR, "The API server rejects the cursor. Begin again without a cursor.")
+    assert isinstance(error, Away | KubeError)
+    return Problem(
+        Kind.API_SERVER_AWAY,
+        f"The API server does not answer ({error.status or 'no answer'}). Try again later.",
+        retry_after_seconds=2,
+    )
+
+
+T = TypeVar("T")
+READ: Final = 100  # resources of one request to the API server
+REQUESTS_AT_MOST: Final = 12  # to the API server, for one page
+
+
+@dataclass(frozen=True)
+class Position:
+    """Where a page begins. Lists are in the order of names, so it stays right while resources come and go."""
+
+    after: str = ""  # where the page of the API server begins
+    name: str = ""  # the resource to begin with; "": the first of that page
+    skip: int = 0  # results of this resource that were given already
+
+
+@dataclass(frozen=True)
+class Found(Generic[T]):
+    """One page. It may be shorter than was asked, even empty, although there are more."""
+
+    items: list[T]
+    next: Position | None  # None: this is the last page
+    version: str  # the resourceVersion of the list
+
+
+def page(
+    read: Callable[[str, int], ResourcePage],
+    results: Callable[[dict[str, Any]], Sequence[T]],
+    start: Position,
+    limit: int,
+) -> Found[T]:
+    """Raises: Problem, as `read` does.
+
+    Args:
+        read: Reads a page of the API server: where it begins, and its size.
+        results: What a resource contributes; may be nothing.
+    """
+    items: list[T] = []
+    at, version = start, ""
+    for _ in range(REQUESTS_AT_MOST):
+        got = read(at.after, READ)
+        version = version or got.version
+        for resource in got.items:
+            name = str(resource["metadata"]["name"])
+            if name < at.name:
+                continue
+            skip = at.skip if name == at.name else 0
+            here = results(resource)
+            room = limit - len(items)
+            items += here[skip : skip + room]
+            if len(here) - skip > room:
+                return Found(items, Position(at.after, name, skip + room), version)
+        if not got.after:
+            return Found(items, None, version)
+        at = Position(got.after)
+        if len(items) == limit:
+            break
+    return Found(items, at, version)
+
+
+class ResourceWriter(Protocol):
+    """Implementations may be called from any thread. All methods raise Problem (`forbidden`, `rejected`, `not-found`,
+    `api-server-away`, `unauthenticated`)."""
+
+    def create(self, caller: Caller, kind: ResourceKind, namespace: str, document: Mapping[str, Any]) -> Resource:
+        """Raises also: Problem (`already-exists`)."""
+
+    def annotate(
+        self, caller: Caller, kind: ResourceKind, namespace: str, name: str, annotations: Mapping[str, str]
+    ) -> Resource: ...
+
+
+class KubeWriter:
+    """Writes with the token of the caller."""
+
+    def __init__(self, kube: Kube) -> None:
+        """Args:
+        kube: Without credentials of its own.
+        """
+        self._kube = kube
+
+    def create(self, caller: Caller, kind: ResourceKind, namespace: str, document: Mapping[str, Any]) -> Resource:
+        try:
+            return self._kube.with_token(caller.token).create(kind, namespace, document)
+        except KubeError as e:
+            raise problem_of_change(e, f"create {kind.plural}.lethe.dev in the namespace {namespace}") from e
+
+    def annotate(
+        self, caller: Caller, kind: ResourceKind, namespace: str, name: str, annotations: Mapping[str, str]
+    ) -> Resource:
+        patch = {"metadata": {"annotations": dict(annotations)}}
+        try:
+            return self._kube.with_token(caller.token).patch(kind, namespace, name, patch)
+        except KubeError as e:
+            raise problem_of_change(e, f"patch {kind.plural}.lethe.dev {name} in the namespace {namespace}") from e
+
+
+def problem_of_change(error: KubeError, right: str) -> Problem:
+    """What a rejected change means for the caller. Pure.
+
+    Args:
+        right: What the caller must be allowed to do.
+    """
+    said = error.message.partition(": ")[2] or error.reason
+    if error.status == 403 and error.reason == "Forbidden" and "cannot" in said:
+        return Problem(Kind.FORBIDDEN, f"You need the right to {right}. Apply the YAML by Git, or ask for the right.")
+    if isinstance(error, AlreadyExists):
+        return Problem(Kind.ALREADY_EXISTS, f"{said}. Look at it, or choose another name.")
+    if isinstance(error, NotFound):
+        return not_found()
+    if isinstance(error, Refused) and error.status != 401:
+        return Problem(Kind.REJECTED, f"The API server says: {said}")
+    return problem_of(error)

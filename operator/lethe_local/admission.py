@@ -1,0 +1,347 @@
+"""Admits a document of a resource definition, or says what is wrong with it, as the Kubernetes API server does. Pure.
+
+What is wrong with a document, by the OpenAPI part of its schema, in the words of the Kubernetes API server. Pure.
+
+The CEL rules of a schema (x-kubernetes-validations), evaluated as the Kubernetes API server does. Pure.
+
+A rule that names `oldSelf` applies only to an update, and only where the old document has a value at the same path.
+
+Unknown fields and defaults of a document, by its structural schema. Pure.
+
+A resource definition (CRD), as far as it says which documents are valid. Pure.
+"""
+
+import copy
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from functools import cache
+from typing import Any, Final
+
+import celpy
+from celpy import celtypes
+from celpy.adapter import json_to_cel
+from jsonschema import Draft202012Validator
+from jsonschema.exceptions import ValidationError
+from jsonschema.validators import extend
+from lethe_operator.resources.common import parse_quantity
+
+Json = Mapping[str, Any]
+
+
+def problems(schema: Json, document: Json) -> list[str]:
+    """All problems of a document with defaults, ordered by path."""
+    errors = sorted(_Validator(schema).iter_errors(document), key=lambda e: [str(p) for p in e.absolute_path])
+    return [text for error in errors for text in _texts(error)]
+
+
+def _of_list_type(_: Any, kind: str, value: Any, schema: Json) -> Iterator[ValidationError]:
+    if not isinstance(value, list) or kind not in ("set", "map"):
+        return
+    keys = schema.get("x-kubernetes-list-map-keys") or ()
+    seen: list[Any] = []
+    for n, item in enumerate(value):
+        identity = {k: item.get(k) for k in keys} if kind == "map" and isinstance(item, Mapping) else item
+        if identity in seen:
+            yield ValidationError(f"Duplicate value: {_shown(identity)}", path=[n], validator="duplicate")
+        seen.append(identity)
+
+
+def _of_int_or_string(_: Any, wanted: bool, value: Any, __: Json) -> Iterator[ValidationError]:
+    if wanted and (isinstance(value, bool) or not isinstance(value, int | str)):
+        yield ValidationError("must be an integer or a string", validator="int-or-string", instance=value)
+
+
+_Validator = extend(
+    Draft202012Validator,
+    {"x-kubernetes-list-type": _of_list_type, "x-kubernetes-int-or-string": _of_int_or_string},
+)
+
+
+def _texts(error: ValidationError) -> list[str]:
+    path, value, wanted = path_of(error.absolute_path), error.instance, error.validator_value
+    body = f"{path} in body"
+    match error.validator:
+        case "required":
+            missing = [name for name in wanted if name not in value]
+            # jsonschema reports each missing field by itself
+            name = next(n for n in missing if repr(n) in error.message)
+            return [f"{path}.{name}".removeprefix(".") + ": Required value"]
+        case "enum":
+            return [f"{path}: Unsupported value: {_shown(value)}: supported values: {', '.join(map(_shown, wanted))}"]
+        case "pattern":
+            return [f"{path}: Invalid value: {_shown(value)}: {body} should match '{wanted}'"]
+        case "minimum":
+            return [f"{path}: Invalid value: {_shown(value)}: {body} should be greater than or equal to {wanted}"]
+        case "maximum":
+            return [f"{path}: Invalid value: {_shown(value)}: {body} should be less than or equal to {wanted}"]
+        case "minLength":
+            return [f"{path}: Invalid value: {_shown(value)}: {body} should be at least {wanted} chars long"]
+        case "maxLength":
+            return [f"{path}: Too long: may not be more than {wanted} bytes"]
+        case "minItems":
+            return [f"{path}: Invalid value: {len(value)}: {body} should have at least {wanted} items"]
+        case "maxItems":
+            return [f"{path}: Too many: {len(value)}: must have at most {wanted} items"]
+        case "maxProperties":
+            return [f"{path}: Too many: {len(value)}: must have at most {wanted} items"]
+        case "type":
+            return [
+                f"{path}: Invalid value: {_shown(_type(value))}: {body} must be of type {wanted}: {_shown(_type(value))}"
+            ]
+        case "duplicate":
+            return [f"{path}: {error.message}"]
+        case _:
+            return [f"{path}: Invalid value: {_shown(value)}: {error.message}"]
+
+
+def path_of(parts: Any) -> str:
+    """A path as the API server writes it: spec.batchIds[0]."""
+    text = ""
+    for part in parts:
+        text += f"[{part}]" if isinstance(part, int) else f".{part}"
+    return text.removeprefix(".")
+
+
+def _shown(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _type(value: Any) -> str:
+    match value:
+        case None:
+            return "null"
+        case bool():
+            return "boolean"
+        case int():
+            return "integer"
+        case float():
+            return "number"
+        case str():
+            return "string"
+        case list():
+            return "array"
+        case _:
+            return "object"
+
+
+_MISSING = object()
+
+
+def broken_rules(schema: Json, document: Json, old: Json | None) -> list[str]:
+    """The problems that the rules find in a valid document.
+
+    Args:
+        old: The stored document; None: the document is new.
+    """
+    return list(_walk(schema, document, _MISSING if old is None else old, []))
+
+
+def _walk(schema: Json, value: Any, old: Any, path: list[str | int]) -> Iterator[str]:
+    for rule in schema.get("x-kubernetes-validations") or ():
+        compares = re.search(r"\boldSelf\b", rule["rule"]) is not None
+        if (compares and old is _MISSING) or _holds(rule["rule"], value, old if compares else None):
+            continue
+        where = (path_of(path) + rule.get("fieldPath", "")).removeprefix(".") or "<nil>"
+        yield f"{where}: Invalid value: {_shown_rule(value)}: {rule.get('message') or 'failed rule: ' + rule['rule']}"
+    if isinstance(value, list):
+        items = schema.get("items") or {}
+        for n, item in enumerate(value):
+            yield from _walk(items, item, _same_item(schema, item, old), [*path, n])
+    elif isinstance(value, Mapping):
+        known, rest = schema.get("properties") or {}, schema.get("additionalProperties")
+        for name, inner in value.items():
+            of = known.get(name) or (rest if isinstance(rest, Mapping) else None)
+            if of is not None:
+                before = old.get(name, _MISSING) if isinstance(old, Mapping) else _MISSING
+                yield from _walk(of, inner, before, [*path, name])
+
+
+def _shown_rule(value: Any) -> str:
+    """As the API server shows a value that a rule rejects: only the type of objects and lists."""
+    return '"object"' if isinstance(value, Mapping) else '"array"' if isinstance(value, list) else json.dumps(value)
+
+
+def _same_item(schema: Json, item: Any, old: Any) -> Any:
+    """The item with the same keys in the old list. Items of other lists than maps have no earlier value."""
+    keys = schema.get("x-kubernetes-list-map-keys")
+    if not keys or not isinstance(old, list) or not isinstance(item, Mapping):
+        return _MISSING
+    return next((o for o in old if all(o.get(k) == item.get(k) for k in keys)), _MISSING)
+
+
+def _holds(rule: str, value: Any, old: Any) -> bool:
+    variables = {"self": json_to_cel(value), "oldSelf": json_to_cel(old)}
+    try:
+        return bool(_program(rule).evaluate(variables))
+    except celpy.CELEvalError:
+        return False
+
+
+@cache
+def _program(rule: str) -> celpy.Runner:
+    environment = celpy.Environment()
+    functions: dict[str, Any] = {"isQuantity": _is_quantity, "quantity": _quantity, "isGreaterThan": _is_greater_than}
+    return environment.program(environment.compile(rule), functions=functions)
+
+
+def _is_quantity(text: celtypes.StringType) -> celtypes.BoolType:
+    try:
+        parse_quantity(str(text))
+    except ValueError:
+        return celtypes.BoolType(False)
+    return celtypes.BoolType(True)
+
+
+def _quantity(text: celtypes.StringType) -> celtypes.DoubleType:
+    return celtypes.DoubleType(float(parse_quantity(str(text))))
+
+
+def _is_greater_than(one: celtypes.DoubleType, other: celtypes.DoubleType) -> celtypes.BoolType:
+    return celtypes.BoolType(one > other)
+
+
+# The API server knows these fields of every object; a schema does not describe them.
+_OF_ALL = frozenset({"apiVersion", "kind", "metadata"})
+
+
+def unknown_fields(schema: Json, document: Json) -> list[str]:
+    """The paths of fields that the schema does not have, each with the name of a similar field, if there is one."""
+    body = {k: v for k, v in document.items() if k not in _OF_ALL}
+    return list(_unknown(schema, body, ""))
+
+
+def _unknown(schema: Json, value: Any, path: str) -> Iterator[str]:
+    if isinstance(value, list):
+        for n, item in enumerate(value):
+            yield from _unknown(schema.get("items") or {}, item, f"{path}[{n}]")
+        return
+    if not isinstance(value, Mapping) or schema.get("x-kubernetes-preserve-unknown-fields"):
+        return
+    known, rest = schema.get("properties") or {}, schema.get("additionalProperties")
+    for name, inner in value.items():
+        inside = f"{path}.{name}".removeprefix(".")
+        if name in known:
+            yield from _unknown(known[name], inner, inside)
+        elif isinstance(rest, Mapping):
+            yield from _unknown(rest, inner, inside)
+        elif known or not rest:
+            similar = get_close_matches(name, known, n=1)
+            yield f'unknown field "{inside}"' + (f' (did you mean "{similar[0]}"?)' if similar else "")
+
+
+def defaulted(schema: Json, value: Any) -> Any:
+    """A copy of a value with the defaults of its schema. A null of a field with a default becomes the default."""
+    if isinstance(value, list):
+        return [defaulted(schema.get("items") or {}, item) for item in value]
+    if not isinstance(value, Mapping):
+        return value
+    known, rest = schema.get("properties") or {}, schema.get("additionalProperties")
+    found: dict[str, Any] = {}
+    for name, inner in value.items():
+        of = known.get(name) or (rest if isinstance(rest, Mapping) else {})
+        if inner is None and not of.get("nullable"):
+            if "default" in of:
+                continue  # it is set below
+            if name in known:
+                continue  # the API server drops it
+        found[name] = defaulted(of, inner)
+    for name, of in known.items():
+        if name not in found and "default" in of:
+            found[name] = defaulted(of, copy.deepcopy(of["default"]))
+    return found
+
+
+@dataclass(frozen=True)
+class Definition:
+    """One version of a definition."""
+
+    group: str
+    version: str
+    kind: str
+    plural: str
+    short_names: tuple[str, ...]
+    schema: Json  # openAPIV3Schema
+    columns: tuple[Json, ...]  # additionalPrinterColumns
+
+    @property
+    def api_version(self) -> str:
+        return f"{self.group}/{self.version}"
+
+
+def definition_of(document: Json) -> Definition:
+    """The stored version of a CustomResourceDefinition."""
+    spec = document["spec"]
+    version = next(v for v in spec["versions"] if v["storage"])
+    names = spec["names"]
+    return Definition(
+        group=spec["group"],
+        version=version["name"],
+        kind=names["kind"],
+        plural=names["plural"],
+        short_names=tuple(names.get("shortNames") or ()),
+        schema=version["schema"]["openAPIV3Schema"],
+        columns=tuple(version.get("additionalPrinterColumns") or ()),
+    )
+
+
+_NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
+_UNCHECKED: Final = (
+    '<nil>: Invalid value: "null": some validation rules were not checked because the object was invalid; correct the existing '
+    "errors to complete validation"
+)
+
+
+class Invalid(Exception):
+    """The document breaks the definition: status 422."""
+
+
+class Undecodable(Exception):
+    """The document has fields that the definition does not have: status 400."""
+
+
+def admitted(definition: Definition, document: Json, old: Json | None = None, strict: bool = True) -> dict[str, Any]:
+    """The document with defaults.
+
+    Args:
+        old: The stored document; None: the document is new.
+        strict: Whether unknown fields are an error, as with kubectl; otherwise they stay.
+    Raises: Invalid, Undecodable; the messages list all problems.
+    """
+    if strict:
+        require_known_fields(definition, document)
+    complete: dict[str, Any] = defaulted(definition.schema, document)
+    found = [*_of_name(complete), *problems(definition.schema, complete)]
+    if found:
+        found.append(_UNCHECKED)
+    else:
+        found = broken_rules(definition.schema, complete, old)
+    if found:
+        listed = found[0] if len(found) == 1 else f"[{', '.join(found)}]"
+        name = complete["metadata"].get("name")
+        raise Invalid(f'{definition.kind}.{definition.group} "{name}" is invalid: {listed}')
+    return complete
+
+
+def require_known_fields(definition: Definition, document: Json) -> None:
+    """Raises: Undecodable; the message lists all fields that the definition does not have."""
+    unknown = unknown_fields(definition.schema, document)
+    if unknown:
+        kind, version = definition.kind, definition.version
+        raise Undecodable(
+            f'{kind} in version "{version}" cannot be handled as a {kind}: strict decoding error: {", ".join(unknown)}'
+        )
+
+
+def _of_name(document: Json) -> list[str]:
+    name = str((document.get("metadata") or {}).get("name") or "")
+    if not name:
+        return ["metadata.name: Required value: name or generateName is required"]
+    if len(name) > 253 or _NAME.fullmatch(name) is None:
+        return [
+            f'metadata.name: Invalid value: "{name}": a lowercase RFC 1123 subdomain must consist of lower case alphanumeric '
+            "characters, '-' or '.', and must start and end with an alphanumeric character"
+        ]
+    return []

@@ -1,0 +1,205 @@
+"""Turns watch events into keys of the queue: of Lethe's resources, and of the objects of runs (Jobs, pods, ConfigMaps).
+
+Queues everything at the start, and what the queue does not know later, whatever the watches reported.
+
+Lists the metadata of everything rarely, to find what a watch has lost. I/O.
+"""
+
+import asyncio
+import logging
+import random
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any, Final, Protocol
+
+from lethe_operator.kube import DATASETS, LEASES, RESTATEMENTS, VACUUM_POLICIES, Kube, KubeError, ResourceKind
+from lethe_operator.probes import OperatorHealth
+from lethe_operator.resources.common import ANNOTATION_DATASET
+from lethe_operator.resources.restatement import dataset_name_of
+from lethe_operator.schedule import Key, Priority
+from lethe_operator.work_queue import WARM_DRIVER, WorkQueue
+
+Body = Mapping[str, Any]
+
+
+class RecordsEvents(Protocol):
+    """Keeps what watches report."""
+
+    def record_event(self, kind: ResourceKind, type: str | None, body: Body) -> bool:
+        """Record an event; return whether it shows a change that the operator has not written or seen."""
+
+
+@dataclass(frozen=True)
+class WatchEvents:
+    """Records the events of all watches, and queues what they concern."""
+
+    queue: WorkQueue
+    health: OperatorHealth
+    objects: RecordsEvents
+
+    def record(self, kind: ResourceKind, type: str | None, body: Body) -> None:
+        """Record an event. The operator's own writes queue nothing. A VacuumPolicy that is deleted concerns all of its namespace;
+        of one that changed, its reconcile says so.
+
+        Args:
+            type: ADDED, MODIFIED or DELETED; None: the watch has listed the object.
+        """
+        metadata = body["metadata"]
+        self.health.watched(str(metadata["uid"]), str(metadata.get("resourceVersion", "")))
+        if self.objects.record_event(kind, type, body):
+            # At the start a watch lists everything: single changes go before that.
+            priority = Priority.DUE if type is None else Priority.CHANGED
+            for key in keys_of(kind, body):
+                self.queue.add(key, priority=priority)
+            if kind is VACUUM_POLICIES and type == "DELETED":
+                self.queue.look_at_all([metadata["namespace"]])
+
+
+def keys_of(kind: ResourceKind, body: Body) -> Iterable[Key]:
+    """What is reconciled because an object has changed. A Restatement concerns the Dataset that it names, whether or not that
+    exists. A Lease concerns nothing: the reconciles of its namespace read it."""
+    metadata = body["metadata"]
+    if kind in (DATASETS, VACUUM_POLICIES):
+        names = frozenset([metadata["name"]])
+    elif kind is LEASES:
+        names = frozenset()
+    elif kind is RESTATEMENTS:
+        names = frozenset(filter(None, [dataset_name_of(body)]))
+    else:
+        names = datasets_of(body)
+    of = kind.name if kind is VACUUM_POLICIES else DATASETS.name
+    return [Key(of, metadata["namespace"], name) for name in sorted(names)]
+
+
+def datasets_of(body: Body) -> frozenset[str]:
+    """The names of the Datasets that an object belongs to; empty if it names none."""
+    metadata = body["metadata"]
+    owners = [o for o in metadata.get("ownerReferences") or () if o.get("kind") == "Dataset"]
+    if owners:
+        return frozenset(str(o["name"]) for o in owners)
+    name = (metadata.get("annotations") or {}).get(ANNOTATION_DATASET)
+    return frozenset([name] if name else ())
+
+
+log = logging.getLogger(__name__)
+
+LISTED_WITHIN_SECONDS: Final = 60.0
+
+
+class KnownNames(Protocol):
+    """The names of the resources of each namespace."""
+
+    def ensure(self, kube: Kube, namespace: str) -> None:
+        """Return when the resources of a namespace are known."""
+
+    def dataset_names(self, namespace: str) -> Collection[str]: ...
+
+    def policy_names(self, namespace: str) -> Collection[str]: ...
+
+
+def all_keys(known: KnownNames, namespaces: Sequence[str]) -> list[Key]:
+    """Everything that is reconciled."""
+    found: list[Key] = []
+    for namespace in namespaces:
+        found.append(Key(WARM_DRIVER, namespace, ""))
+        found += (Key("Dataset", namespace, name) for name in known.dataset_names(namespace))
+        found += (Key("VacuumPolicy", namespace, name) for name in known.policy_names(namespace))
+    return found
+
+
+async def resync(queue: WorkQueue, known: KnownNames, kube: Kube, namespaces: Sequence[str], seconds: float) -> None:
+    """Run until cancelled."""
+    while True:
+        try:
+            for namespace in namespaces:
+                await asyncio.to_thread(known.ensure, kube, namespace)
+        except KubeError as e:
+            log.warning("resync: %s", e)
+        else:
+            for key in all_keys(known, namespaces):
+                queue.ensure(key)
+        await asyncio.sleep(seconds)
+
+
+async def wait_until_listed(known: KnownNames, kube: Kube, namespaces: Sequence[str]) -> None:
+    """Wait until everything is known, or an error, or for some time: `resync` goes on."""
+
+    def ensure() -> None:
+        for namespace in namespaces:
+            known.ensure(kube, namespace)
+
+    with suppress(KubeError, TimeoutError):
+        await asyncio.wait_for(asyncio.to_thread(ensure), LISTED_WITHIN_SECONDS)
+
+
+# Watches report each change. If one is lost, this is how long it remains unnoticed at most.
+RELIST_SECONDS: Final = 1800.0
+# The relists of several operators, and of one after the other, are spread by this fraction.
+JITTER: Final = 0.1
+# A watch that has lost its place lists everything again, in pages. This long after the last object, its kind is compared.
+AFTER_LISTING_SECONDS: Final = 5.0
+
+
+class ComparesObjects(Protocol):
+    """Compares the known objects with those of the API server."""
+
+    def is_synced(self, namespaces: Sequence[str]) -> bool:
+        """Whether all objects of these namespaces have been listed."""
+
+    def ensure(self, kube: Kube, namespace: str) -> None:
+        """Return when the objects of a namespace are known."""
+
+    def catch_up(
+        self, kube: Kube, namespaces: Sequence[str], kinds: Sequence[ResourceKind] = (), unhurried: bool = False
+    ) -> None:
+        """Return when everything that the API server has now is known.
+
+        Args:
+            kinds: Empty: all that are watched.
+            unhurried: Leave the API server time for others.
+        """
+
+    def listed_by_watches(self, before: float) -> list[tuple[ResourceKind, str]]:
+        """Kinds and namespaces that a watch has listed again."""
+
+
+@dataclass
+class Relists:
+    """The periodic relists of one operator."""
+
+    objects: ComparesObjects
+    kube: Kube
+    namespaces: Sequence[str]
+    health: OperatorHealth
+    clock: Callable[[], float] = time.monotonic
+    seconds: float = RELIST_SECONDS
+    _due: float | None = field(default=None, init=False)  # when everything is listed next, by the clock
+
+    async def run(self) -> None:
+        """Run until cancelled."""
+        while True:
+            try:
+                await asyncio.to_thread(self.step)
+            except KubeError as e:
+                log.warning("listing the metadata of all objects: %s", e)
+            await asyncio.sleep(AFTER_LISTING_SECONDS)
+
+    def step(self) -> None:
+        """List what is due. Raises: KubeError; then the next call lists everything."""
+        now = self.clock()
+        due, self._due = self._due, None
+        listed = self.objects.listed_by_watches(now - AFTER_LISTING_SECONDS)
+        if due is None or now >= due:
+            if self.objects.is_synced(self.namespaces):
+                self.objects.catch_up(self.kube, self.namespaces, unhurried=True)
+            else:
+                for namespace in self.namespaces:
+                    self.objects.ensure(self.kube, namespace)
+            self.health.relisted()
+            due = now + self.seconds * random.uniform(1 - JITTER, 1 + JITTER)
+        else:
+            for kind, namespace in listed:
+                self.objects.catch_up(self.kube, [namespace], [kind])
+        self._due = due

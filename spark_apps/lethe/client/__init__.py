@@ -1,1 +1,0 @@
-"""Programs that talk to Lethe's gateway."""

@@ -1,0 +1,711 @@
+"""Reads the files of one part of a ledger, only as far as a look-up needs.
+
+I/O through PyIceberg's FileIO. Files are immutable, so their content is cached as long as the ledger is used.
+
+Reads and writes the ledgers of a table, through PyIceberg's FileIO. I/O.
+
+Files are immutable, in `<table location>/_tombstones/`. Each attempt writes files with new names, so a failed attempt never
+affects a ledger in use. A commit writes its changes, and sometimes merges chunks.
+
+Compares two ledgers of one table by the chunks that they do not share. I/O.
+
+Chunks are immutable, and a ledger keeps a prefix of the chunks of its predecessor. So a key that is only in shared chunks has the
+same entry in both ledgers, even if their histories diverged.
+"""
+
+import uuid
+from collections.abc import (
+    Callable,
+    Collection,
+    Container,
+    ItemsView,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+    ValuesView,
+)
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, Final, Generic, TypeVar
+
+from pyiceberg.io import FileIO
+
+from lethe.base import names
+from lethe.base.errors import LedgerError
+from lethe.iceberg.facts import TableFacts
+from lethe.ledger import format as avro
+from lethe.ledger import overlay
+from lethe.ledger.erasure import purged_after
+from lethe.ledger.format import INDEXED_FROM, Index, PartFormat
+from lethe.ledger.ledger import (
+    EMPTY,
+    BatchEntry,
+    Carrier,
+    Delta,
+    Interval,
+    Ledger,
+    Ranges,
+    get_many,
+    resolve_delta,
+    settled_batch,
+    settled_request,
+)
+from lethe.ledger.lineage import Resolution, WrittenLedger, line_of, resolve
+from lethe.ledger.overlay import fold
+from lethe.ledger.root import Chunk, Location, Root, decode_root
+from lethe.ledger.tombstone import Tombstone
+from lethe.uri import local_path
+
+K = TypeVar("K")
+T = TypeVar("T")
+
+# To look up keys in a larger file, read its header first, then only the necessary blocks.
+WHOLE_UP_TO_BYTES: Final = 4 * 1024 * 1024
+PARALLEL_READS: Final = 8
+
+
+def read_file(io: FileIO, uri: str) -> bytes:
+    """Read a ledger file. Raises: LedgerError (`LedgerMissing`); what the store raises if unavailable."""
+    try:
+        with io.new_input(uri).open() as stream:
+            return bytes(stream.read())
+    except FileNotFoundError as e:
+        raise _missing(uri) from e
+
+
+class ChunkReader(Generic[K, T]):
+    """Reads one chunk. `finish` sets the snapshot id of an entry, which only the root knows."""
+
+    def __init__(
+        self, io: FileIO, folder: str, chunk: Chunk, format: PartFormat[K, T], finish: Callable[[T], T]
+    ) -> None:
+        self.chunk = chunk
+        self.uri = f"{folder}/{chunk.file}"
+        self._io = io
+        self._format = format
+        self._finish = finish
+        self._content: bytes | None = None
+        self._header: bytes | None = None
+        self._parsed: Index | None = None
+        self._entries: dict[K, T] | None = None
+
+    def apart(self) -> "ChunkReader[K, T]":
+        """A reader of the same chunk that has read nothing yet."""
+        return ChunkReader(self._io, self.uri.rpartition("/")[0], self.chunk, self._format, self._finish)
+
+    def fetch(self) -> None:
+        """Read what every look-up needs, so that several chunks can be fetched in parallel."""
+        if not self.is_fetched:
+            if self.chunk.bytes <= WHOLE_UP_TO_BYTES or not self._indexed:
+                self._content = self._whole()
+            else:
+                self._header = self._range(0, self.chunk.header_bytes)
+
+    @property
+    def is_fetched(self) -> bool:
+        return self._entries is not None or self._content is not None or self._header is not None
+
+    def entries(self) -> dict[K, T]:
+        """All entries, by key."""
+        if self._entries is None:
+            content = self._content if self._content is not None else self._whole()
+            found = self._decoded(lambda: self._format.decode(content))
+            if len(found) != self.chunk.records:
+                raise LedgerError(
+                    "LedgerUnreadable",
+                    f"{self.uri} holds {len(found)} entries; its root says {self.chunk.records}. Restore the file, or "
+                    "roll the table back.",
+                )
+            self._entries = {self._format.key(e): e for e in found}
+            self._content = self._header = self._parsed = None
+        return self._entries
+
+    def text(self, key: K) -> str:
+        return self._format.text(key)
+
+    def could_hold_any(self, keys: Iterable[K]) -> bool:
+        return any(self.chunk.may_hold(text := self._format.text(k), text) for k in keys)
+
+    def find(self, keys: Sequence[K]) -> dict[K, T]:
+        """The entries of those keys that it contains."""
+        inside = [k for k in keys if self.chunk.may_hold(text := self._format.text(k), text)]
+        if not inside:
+            return {}
+        found: dict[K, T]
+        if self._entries is None and self._indexed:
+            self.fetch()
+            texts = self._index.maybe_there(list(dict.fromkeys(self._format.text(k) for k in inside)))
+            found = self._blocks(lambda index: index.blocks_of(texts), frozenset(texts)) if texts else {}
+        else:
+            found = self.entries()
+        return {k: found[k] for k in inside if k in found}
+
+    def overlaps(self, ranges: Ranges) -> bool:
+        return any(self.chunk.may_hold(lo, hi) for lo, hi in ranges.intervals)
+
+    def within(self, ranges: Ranges) -> dict[K, T]:
+        """The entries whose keys are in one of the ranges, by key."""
+        found: dict[K, T]
+        if self._entries is None and self._indexed and not ranges.is_everything:
+            self.fetch()
+            found = self._blocks(lambda index: dict.fromkeys(index.blocks_within(ranges)), ranges)
+        else:
+            found = self.entries()
+        return {k: e for k, e in found.items() if self._format.text(k) in ranges}
+
+    @property
+    def _indexed(self) -> bool:
+        return self.chunk.records >= INDEXED_FROM and self.chunk.header_bytes > 0
+
+    def _blocks(
+        self, choose: Callable[[Index], Mapping[int, str | None]], wanted: Container[str] | Ranges
+    ) -> dict[K, T]:
+        """The wanted entries of the chosen blocks, each with its last wanted key if that is known."""
+        index, header = self._index, self.chunk.header_bytes
+        try:
+            chosen = choose(index)
+            spans = {index.span(block, self.chunk.bytes - header): last for block, last in chosen.items()}
+            most = bool(spans) and len(spans) > len(index.offsets) // 2
+        except Exception as e:
+            raise self._unreadable(type(e).__name__) from e
+        if self._content is None and most:
+            self._content = self._whole()
+        found: dict[K, T] = {}
+        for run in _joined(spans):
+            first = run[0][0]
+            content = self._range(header + first, header + run[-1][1])
+            for start, end in run:
+                block, last = content[start - first : end - first], spans[start, end]
+                entries = self._decoded(partial(self._of_block, index, block, wanted, last))
+                found.update((self._format.key(e), e) for e in entries)
+        return found
+
+    def _of_block(self, index: Index, block: bytes, wanted: Container[str] | Ranges, last: str | None) -> list[T]:
+        if last is None:
+            return self._format.entries(index.decode_block(block), wanted)
+        return self._format.found_in(index, block, wanted, last)
+
+    @property
+    def _index(self) -> Index:
+        if self._parsed is None:
+            header = self._header if self._header is not None else self._range(0, self.chunk.header_bytes)
+            try:
+                self._parsed = Index(header, self._format.schema)
+            except Exception as e:
+                raise self._unreadable(type(e).__name__) from e
+            if not self._parsed.is_present:
+                raise self._unreadable("it has no index")
+        return self._parsed
+
+    def _range(self, start: int, end: int) -> bytes:
+        if self._content is not None:
+            return self._content[start:end]
+        try:
+            with self._io.new_input(self.uri).open(seekable=True) as stream:
+                stream.seek(start)
+                content = bytes(stream.read(end - start))
+        except FileNotFoundError as e:
+            raise _missing(self.uri) from e
+        # A file that is truncated between two blocks would otherwise look like a file with fewer entries.
+        if len(content) != end - start:
+            raise self._unreadable(f"{len(content)} bytes from offset {start}, expected {end - start}")
+        return content
+
+    def _whole(self) -> bytes:
+        content = read_file(self._io, self.uri)
+        if len(content) != self.chunk.bytes:
+            raise self._unreadable(f"{len(content)} bytes, expected {self.chunk.bytes}")
+        return content
+
+    def _decoded(self, decode: Callable[[], list[T]]) -> list[T]:
+        try:
+            return [self._finish(e) for e in decode()]
+        except Exception as e:  # fastavro raises a dozen types for a damaged file
+            raise self._unreadable(type(e).__name__) from e
+
+    def _unreadable(self, why: str) -> LedgerError:
+        return LedgerError(
+            "LedgerUnreadable",
+            f"{self.uri} is not a readable part of a ledger ({why}). Restore the file, or roll the table back.",
+        )
+
+
+class ChunkedPart(Mapping[K, T]):
+    """A part in chunks. `len`, `in` and get read little; iterating reads everything."""
+
+    def __init__(self, chunks: Sequence[ChunkReader[K, T]], count: int, name: str, remembers: bool = True) -> None:
+        self.chunks = tuple(chunks)
+        self._count = count
+        self.name = name  # for messages
+        self._remembers = remembers
+        self._known: dict[K, T | None] = {}
+        self._all: dict[K, T] | None = None
+
+    def get_many(self, keys: Iterable[K]) -> dict[K, T]:
+        """The entries of those keys that the part has."""
+        wanted = list(dict.fromkeys(keys))
+        if self._all is not None:
+            return {k: self._all[k] for k in wanted if k in self._all}
+        known = self._known if self._remembers else {}
+        missing = [k for k in wanted if k not in known]
+        if missing:
+            known.update(self._look_up(missing))
+        return {k: e for k in wanted if (e := known[k]) is not None}
+
+    def apart(self) -> "ChunkedPart[K, T]":
+        """A copy for one thread that caches chunks, but no answers."""
+        return ChunkedPart([c.apart() for c in self.chunks], self._count, self.name, remembers=False)
+
+    def _look_up(self, keys: list[K]) -> dict[K, T | None]:
+        looked_up: dict[K, T | None] = {}
+        _fetch([c for c in self.chunks if c.could_hold_any(keys)])
+        left = keys
+        for chunk in reversed(self.chunks):
+            found = chunk.find(left)
+            for key, entry in found.items():
+                looked_up[key] = None if chunk.chunk.removes else entry
+            left = [k for k in left if k not in found]
+            if not left:
+                break
+        return looked_up | dict.fromkeys(left)
+
+    def within(self, intervals: Sequence[Interval]) -> list[T]:
+        """The entries whose keys are in one of the intervals. Reads only chunks and blocks that may contain some."""
+        ranges = Ranges(intervals)
+        if self._all is not None:
+            return [e for k, e in self._all.items() if self.chunks[0].text(k) in ranges]
+        near = [c for c in self.chunks if c.overlaps(ranges)]
+        _fetch(near)
+        return list(fold((c.chunk.removes, c.within(ranges)) for c in near)[0].values())
+
+    def load(self) -> Mapping[K, T]:
+        """Read all entries. Raises: LedgerError (`LedgerUnreadable`), if their number differs from the root."""
+        if self._all is None:
+            _fetch(self.chunks)
+            found = fold((c.chunk.removes, c.entries()) for c in self.chunks)[0]
+            if len(found) != self._count:
+                raise LedgerError(
+                    "LedgerUnreadable",
+                    f"the ledger's chunks hold {len(found)} {self.name}; its root says {self._count}. Restore its files, "
+                    "or roll the table back.",
+                )
+            self._all = found
+        return self._all
+
+    def __getitem__(self, key: K) -> T:
+        return self.get_many([key])[key]
+
+    def __contains__(self, key: object) -> bool:
+        return bool(self.get_many([key]))  # type: ignore[list-item]
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __iter__(self) -> Iterator[K]:
+        return iter(self.load())
+
+    def items(self) -> ItemsView[K, T]:
+        return self.load().items()
+
+    def values(self) -> ValuesView[T]:
+        return self.load().values()
+
+    def __repr__(self) -> str:
+        return f"<{self._count} {self.name} in {len(self.chunks)} chunks>"
+
+
+def _joined(spans: Iterable[tuple[int, int]]) -> list[list[tuple[int, int]]]:
+    """Group spans without gaps between them, to read each group at once."""
+    runs: list[list[tuple[int, int]]] = []
+    for span in spans:
+        if runs and runs[-1][-1][1] == span[0]:
+            runs[-1].append(span)
+        else:
+            runs.append([span])
+    return runs
+
+
+def _fetch(chunks: Sequence[ChunkReader[Any, Any]]) -> None:
+    missing = [c for c in chunks if not c.is_fetched]
+    if len(missing) > 1:
+        with ThreadPoolExecutor(max_workers=min(PARALLEL_READS, len(missing))) as pool:
+            list(pool.map(lambda c: c.fetch(), missing))
+
+
+def _missing(uri: str) -> LedgerError:
+    return LedgerError("LedgerMissing", f"the ledger file {uri} is missing. Restore it, or roll the table back.")
+
+
+THRESHOLDS = overlay.Thresholds()
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """A loaded ledger."""
+
+    ledger: Ledger
+    resolution: Resolution  # how it was found
+    root: Root | None = None  # None: the empty ledger
+    accepted: tuple[Carrier, ...] = ()  # carriers for snapshots that lost their ledger and continue with this one
+
+    @property
+    def carriers(self) -> tuple[Carrier, ...]:
+        """All known carriers of snapshots whose own ancestors do not lead to a ledger."""
+        return (*self.ledger.carriers, *self.accepted)
+
+
+def load(io: FileIO, facts: TableFacts, snapshot_id: int | None = None) -> Loaded:
+    """Load the ledger of a snapshot; None: of the head. Reads its root now, and its large parts when they are used.
+
+    Raises: LedgerError (LedgerLost, LedgerMissing, LedgerUnreadable, LedgerTooNew, LedgerOfAnotherTable, LedgerOutside), here
+        or when the ledger is used. The caller must then stop reading, because going on would show deleted rows.
+    """
+    start = facts.head_id if snapshot_id is None else snapshot_id
+    since = facts.ledger_since
+    try:
+        resolution = resolve(facts.snapshots, start, (), facts.name, since)
+    except LedgerError:
+        # The walk ended at an expired parent: only now read the carriers of the newest ledger.
+        resolution = resolve(facts.snapshots, start, newest_carriers(io, facts), facts.name, since)
+    if resolution.pointer is None:
+        return Loaded(EMPTY, resolution)
+    with naming(facts, start):
+        root = read_root(io, facts, resolution.pointer)
+        return Loaded(ledger_of(io, resolution.pointer, root, resolution.carrier_id), resolution, root)
+
+
+def load_accepted(io: FileIO, facts: TableFacts, pointer: str) -> Loaded:
+    """Load the ledger of a root for a head that has lost its ledger, so that its snapshots have no carrier. Raises: LedgerError.
+
+    These snapshots get a carrier with an id that no snapshot has, so that readers find this ledger and treat all their files as
+    added after it.
+    """
+    assert facts.head_id is not None
+    line = line_of(facts.snapshots, facts.head_id)
+    with naming(facts, facts.head_id):
+        root = read_root(io, facts, pointer)
+        accepted = Carrier(-facts.head_id, 0, pointer, tuple(sorted(line)))
+        return Loaded(ledger_of(io, pointer, root, None), Resolution(None, None, line), root, (accepted,))
+
+
+def load_root(io: FileIO, facts: TableFacts, pointer: str, carrier_id: int | None) -> Ledger:
+    """Load the ledger of a root to which a snapshot, retained or not, pointed. Raises: LedgerError.
+
+    Args:
+        carrier_id: That snapshot, for entries without a snapshot id.
+    """
+    return ledger_of(io, pointer, read_root(io, facts, pointer), carrier_id)
+
+
+@contextmanager
+def naming(facts: TableFacts, snapshot_id: int | None) -> Iterator[None]:
+    """Add the table and the snapshot to the message of a LedgerError."""
+    try:
+        yield
+    except LedgerError as e:
+        raise LedgerError(e.reason, f"{facts.name}, snapshot {snapshot_id}: {e.message}") from e
+
+
+def read_root(io: FileIO, facts: TableFacts, pointer: str) -> Root:
+    folder = ledger_folder(facts.location)
+    if local_path(pointer).rpartition("/")[0] != local_path(folder):
+        raise LedgerError("LedgerOutside", f"the ledger {pointer} is not in {folder}.")
+    return decode_root(read_file(io, pointer), pointer, facts.uuid)
+
+
+def ledger_folder(location: str) -> str:
+    return f"{location.rstrip('/')}/{names.LEDGER_FOLDER}"
+
+
+def newest_carriers(io: FileIO, facts: TableFacts) -> tuple[Carrier, ...]:
+    """The carriers list of the table's newest ledger, on any lineage."""
+    carried = [s for s in facts.snapshots.values() if s.ledger is not None]
+    if not carried:
+        return ()
+    newest = max(carried, key=lambda s: s.sequence_number)
+    assert newest.ledger is not None
+    return ledger_of(io, newest.ledger, read_root(io, facts, newest.ledger), newest.id).carriers
+
+
+def read_tombstones(io: FileIO, facts: TableFacts, uri: str) -> list[Tombstone]:
+    """Read a file of tombstones that a summary names, such as that of a vacuum. Raises: LedgerError."""
+    if local_path(uri).rpartition("/")[0] != local_path(ledger_folder(facts.location)):
+        raise LedgerError("LedgerOutside", f"the file {uri} is not in {ledger_folder(facts.location)}.")
+    content = read_file(io, uri)
+    try:
+        return avro.TOMBSTONES.decode(content)
+    except Exception as e:
+        raise LedgerError(
+            "LedgerUnreadable", f"{uri} is not a readable file of tombstones ({type(e).__name__}). Restore the file."
+        ) from e
+
+
+def write(
+    io: FileIO,
+    facts: TableFacts,
+    base: Loaded,
+    delta: Delta,
+    carriers: tuple[Carrier, ...] = (),
+    vacuumed: Collection[Tombstone] | None = None,
+) -> WrittenLedger:
+    """Write the ledger that results from `delta` on `base`. It has no effect until a snapshot points to it.
+
+    Time and bytes depend on the change, amortised, not on the size of the ledger.
+    """
+    made = resolve_delta(base.ledger, delta)
+    version = base.ledger.version + 1
+    out = _Writer(io, ledger_folder(facts.location), f"{version:08d}-{delta.run[:12]}-{uuid.uuid4().hex[:8]}")
+    live = made.statistics
+    before = base.ledger
+    parts = {
+        "tombstones": out.merged(
+            "tombstones", _readers(before.tombstones), made.tombstones, made.untombstoned, live.tombstones
+        ),
+        "batches": out.merged("batches", _readers(before.batches), made.batches, made.forgotten, live.batches),
+        "requests": out.merged("requests", _readers(before.requests), made.requests, {}, live.requests),
+        "erasures": _named(base.root, "erasures")
+        if made.erasures == before.erasures
+        else out.whole("erasures", made.erasures),
+        "carriers": _named(base.root, "carriers") if carriers == before.carriers else out.whole("carriers", carriers),
+        "purged-files": out.purged_files(base, delta),
+    }
+    settled = base.resolution.carrier_id
+    for name in ("batches", "requests"):
+        parts[name] = tuple(
+            replace(c, snapshot_id=settled) if c.snapshot_id is None and c.file not in out.contents else c
+            for c in parts[name]
+        )
+    vacuum_file = out.add("vacuumed", avro.TOMBSTONES.encode(vacuumed).content) if vacuumed is not None else None
+    root_uri = out.finish(Root(facts.uuid, version, delta.run, parts, live, _locations(base.root, facts)))
+    tombstones = parts["tombstones"]
+    only = tombstones[0].file if len(tombstones) == 1 and not tombstones[0].removes else None
+    return WrittenLedger(
+        root=root_uri,
+        tombstones=f"{out.folder}/{only}" if only else root_uri,
+        added=made.added,
+        deleted=made.deleted,
+        total=live.tombstones,
+        vacuumed=f"{out.folder}/{vacuum_file}" if vacuum_file else None,
+        vacuumed_count=len(vacuumed) if vacuumed is not None else 0,
+    )
+
+
+class _Writer:
+    """Collects the files of one ledger and writes them. The root is written last, so that it never names a missing file."""
+
+    def __init__(self, io: FileIO, folder: str, stem: str) -> None:
+        self.io = io
+        self.folder = folder
+        self.stem = stem
+        self.contents: dict[str, bytes] = {}
+
+    def add(self, kind: str, content: bytes) -> str:
+        """Add a file. Returns its name."""
+        taken = sum(n.startswith(f"{self.stem}-{kind}") for n in self.contents)
+        name = f"{self.stem}-{kind}{f'-{taken}' if taken else ''}.avro"
+        self.contents[name] = content
+        return name
+
+    def merged(
+        self,
+        name: str,
+        chunks: Sequence[ChunkReader[Any, Any]],
+        entries: Mapping[Any, Any],
+        removed: Mapping[Any, Any],
+        live: int,
+    ) -> tuple[Chunk, ...]:
+        """The chunks of a large part after a change: the chunks that stay, and new ones with changed or merged entries."""
+        known = tuple(c.chunk for c in chunks)
+        if not entries and not removed and (known or name != "tombstones"):
+            return known
+        stay = overlay.kept(known, len(entries) + len(removed), live, THRESHOLDS)
+        layers: list[tuple[bool, Mapping[Any, Any]]] = []
+        if live or stay:
+            layers = [(c.chunk.removes, c.entries()) for c in chunks[stay:]]
+        set_, gone = overlay.fold([*layers, (True, removed), (False, entries)])
+        new = list(known[:stay])
+        if gone and stay:
+            new += self.chunks(name, list(gone.values()), removes=True)
+        if set_ or (name == "tombstones" and not new):
+            new += self.chunks(name, list(set_.values()))
+        if stay == 0 and len(set_) != live:
+            raise LedgerError(
+                "LedgerUnreadable",
+                f"{self.folder}: the ledger's chunks hold {len(set_)} {name}; its root says {live}. Restore its files, or "
+                "roll the table back.",
+            )
+        return tuple(new)
+
+    def whole(self, name: str, entries: Sequence[Any]) -> tuple[Chunk, ...]:
+        """Write a small part completely."""
+        return self.chunks(name, entries) if entries else ()
+
+    def purged_files(self, base: Loaded, delta: Delta) -> tuple[Chunk, ...]:
+        """Written completely when an erasure progresses, which is rare."""
+        if not delta.set_purged_files and not delta.forget_purged_files:
+            return _named(base.root, "purged-files")
+        made = purged_after(base.ledger.purged_files, delta.set_purged_files, delta.forget_purged_files)
+        return self.whole("purged-files", list(made.values()))
+
+    def chunks(self, name: str, entries: Sequence[Any], removes: bool = False) -> tuple[Chunk, ...]:
+        """Add the entries as files of at most `cap` entries, sorted by key."""
+        format = avro.FORMATS[name]
+        keyed = sorted(((format.text(format.key(e)), e) for e in entries), key=lambda pair: pair[0])
+        found: list[Chunk] = []
+        for start in range(0, max(1, len(keyed)), THRESHOLDS.cap):
+            piece = keyed[start : start + THRESHOLDS.cap]
+            encoded = format.encode([e for _, e in piece])
+            file = self.add(f"{name}-removed" if removes else name, encoded.content)
+            lower, upper = (piece[0][0], piece[-1][0]) if piece else (None, None)
+            found.append(Chunk(file, len(piece), len(encoded.content), removes, lower, upper, encoded.header_bytes))
+        return tuple(found)
+
+    def finish(self, root: Root) -> str:
+        """Write all files. Returns the URI of the root."""
+        with ThreadPoolExecutor(max_workers=4) as pool:
+            list(pool.map(lambda item: self._create(*item), self.contents.items()))
+        name = f"{self.stem}-root.json"
+        self._create(name, root.encode())
+        return f"{self.folder}/{name}"
+
+    def _create(self, name: str, content: bytes) -> None:
+        with self.io.new_output(f"{self.folder}/{name}").create(overwrite=False) as stream:
+            stream.write(content)
+
+
+# Sets the snapshot id of an entry when it is read.
+_FINISH: Mapping[str, Callable[[Any, int | None], Any]] = {"batches": settled_batch, "requests": settled_request}
+
+
+def ledger_of(io: FileIO, pointer: str, root: Root, carrier_id: int | None) -> Ledger:
+    """The ledger of a root that was read.
+
+    Args:
+        pointer: URI of the root.
+        carrier_id: As for `load_root`.
+    Raises: LedgerError, here or when the ledger is used.
+    """
+    folder = pointer.rpartition("/")[0]
+    statistics = root.statistics
+
+    def part(name: str, count: int) -> ChunkedPart[Any, Any]:
+        finish = _FINISH.get(name, lambda entry, _: entry)
+        readers = [
+            ChunkReader(
+                io,
+                folder,
+                chunk,
+                avro.FORMATS[name],
+                lambda entry, own=chunk.snapshot_id: finish(entry, carrier_id if own is None else own),  # type: ignore[misc]
+            )
+            for chunk in root.parts[name]
+        ]
+        return ChunkedPart(readers, count, name)
+
+    return Ledger(
+        version=root.ledger_version,
+        pending_run=root.run,
+        tombstones=part("tombstones", statistics.tombstones),
+        batches=part("batches", statistics.batches),
+        requests=part("requests", statistics.requests),
+        erasures=tuple(part("erasures", sum(c.records for c in root.parts["erasures"])).values()),
+        carriers=tuple(part("carriers", sum(c.records for c in root.parts["carriers"])).values()),
+        purged_files=part("purged-files", sum(c.records for c in root.parts["purged-files"])),
+        recorded=statistics,
+    )
+
+
+def _named(root: Root | None, name: str) -> tuple[Chunk, ...]:
+    """The chunks of a part that did not change. They are not written again."""
+    return () if root is None else tuple(root.parts[name])
+
+
+def _locations(root: Root | None, facts: TableFacts) -> tuple[Location, ...]:
+    """All locations of the table until now, and the current one."""
+    known = root.locations if root is not None else ()
+    now = (facts.location, {k: v for k, v in facts.properties.items() if k in names.LOCATION_PROPERTIES})
+    return known if now in known else (*known, now)
+
+
+def _readers(part: Mapping[Any, Any]) -> tuple[ChunkReader[Any, Any], ...]:
+    """The chunks that a part was read from. The empty ledger has none."""
+    if isinstance(part, ChunkedPart):
+        return part.chunks
+    assert not part, "the base of a written ledger must be a loaded ledger"
+    return ()
+
+
+V = TypeVar("V")
+
+# The largest number of entries in chunks that are not shared. With more, reading the whole new ledger is cheaper. That happens
+# after a merge of all chunks, once in as many changes as there are entries.
+MAX_COMPARED: Final = 200_000
+
+
+class TooDifferent(Exception):
+    """Comparing costs more than reading the whole new ledger."""
+
+
+def differing(before: Mapping[K, V], after: Mapping[K, V]) -> tuple[dict[K, V], dict[K, V]]:
+    """The entries of all keys that may differ, in both versions of a part of a ledger. Most of them are equal after a merge.
+
+    Raises: TooDifferent; LedgerError, if a chunk is unreadable.
+    """
+    old, new = _chunks(before), _chunks(after)
+    own = [c for name, c in old.items() if name not in new] + [c for name, c in new.items() if name not in old]
+    if sum(c.chunk.records for c in own) > MAX_COMPARED:
+        raise TooDifferent
+    keys: Collection[K] = {k for c in own for k in c.entries()}
+    return get_many(before, keys), get_many(after, keys)
+
+
+def changed_batches(
+    before: Mapping[str, BatchEntry], after: Mapping[str, BatchEntry], shown: Callable[[BatchEntry], Any]
+) -> tuple[list[BatchEntry], frozenset[str]]:
+    """The entries that are new or changed in `after`, and the ids of those that are missing there.
+
+    Args:
+        shown: Returns the part of an entry to compare.
+    Raises: TooDifferent; LedgerError, if a chunk is unreadable.
+    """
+    then, now = differing(before, after)
+    changed = [e for k, e in now.items() if k not in then or shown(then[k]) != shown(e)]
+    return changed, frozenset(then.keys() - now.keys())
+
+
+def all_entries(part: Mapping[K, V]) -> Iterator[dict[K, V]]:
+    """Yield every entry of a part once, in groups. Keeps keys and one chunk in memory, not all entries.
+
+    Raises: LedgerError, if a chunk is unreadable or the number of entries differs from the root.
+    """
+    if not isinstance(part, ChunkedPart):
+        yield dict(part)
+        return
+    seen: set[K] = set()
+    found = 0
+    for chunk in reversed(part.chunks):
+        entries = chunk.apart().entries()
+        if not chunk.chunk.removes:
+            fresh = {k: e for k, e in entries.items() if k not in seen}
+            found += len(fresh)
+            yield fresh
+        seen.update(entries)
+    if found != len(part):
+        raise LedgerError(
+            "LedgerUnreadable",
+            f"the ledger's chunks hold {found} {part.name}; its root says {len(part)}. Restore its files, or roll the table "
+            "back.",
+        )
+
+
+def all_batches(batches: Mapping[str, BatchEntry]) -> Iterator[list[BatchEntry]]:
+    """As `all_entries`, without the keys."""
+    for some in all_entries(batches):
+        yield list(some.values())
+
+
+def _chunks(part: Mapping[K, V]) -> dict[str, ChunkReader[K, V]]:
+    return {c.chunk.file: c for c in part.chunks} if isinstance(part, ChunkedPart) else {}

@@ -1,0 +1,394 @@
+"""Decides by footers whether files that follow each other are in the sort order of their table. Pure.
+
+Opens the data files of a bin one after the other, and fetches small ones ahead of their use. I/O.
+
+A new data file made of the rows of others. I/O.
+
+Merges the data files of one bin into one file. Runs in Spark's Python workers, without Spark. I/O.
+
+Only files of which the footer proves that Arrow writes the same are merged. For others `Unsuitable` says why, and Spark merges
+them.
+Files that are sorted and next to each other stay in their order. The rows of others are sorted in memory, if they fit.
+"""
+
+import json
+from collections import deque
+from collections.abc import Generator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing, suppress
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, Final
+
+import pyarrow as pa
+from pyiceberg.io import FileIO, load_file_io
+from pyiceberg.table.sorting import SortOrder
+
+from lethe.ingest.buffer_store import BYTES_AHEAD, FILES_AHEAD
+from lethe.ingest.registrable import Target
+from lethe.purge import footer
+from lethe.purge.filtering import GroupWriter, describe, nans_of
+from lethe.purge.footer import Sink, Unreadable, path_of_attempt
+from lethe.purge.source import RowIds, Source, Unsuitable, options_for
+from lethe.purge.splicing import groups_of
+from lethe.writing.data_files import in_order, nans_in
+from lethe.writing.layout import GROUP_BYTES, SortKey, float_columns, row_group_bytes, sort_keys_of
+
+
+class NotInOrder(Exception):
+    """It is not proven that the rows are in order."""
+
+
+class Arrangement:
+    """The files of a bin, one after the other.
+
+    Args:
+        keys: Of the table's sort order. None: any order is right.
+        order_id: Of the table's sort order.
+    """
+
+    def __init__(self, keys: Sequence[SortKey], batch_column: str, order_id: int) -> None:
+        self._keys, self._order_id = keys, order_id
+        first = keys[0] if keys else None
+        self._is_by_batch = first is not None and first.name == batch_column and not first.is_descending
+        self._last: str | None = None  # the highest batch so far
+
+    def add(self, source: Source, order_id: int | None) -> None:
+        """Add a file.
+
+        Args:
+            order_id: Of the sort order that its entry names. Then its rows are in it. None: none.
+        Raises: NotInOrder.
+        """
+        if not self._keys:
+            return
+        if not self._is_by_batch:
+            raise NotInOrder
+        claimed = order_id == self._order_id
+        if len(self._keys) > 1 and not claimed:
+            raise NotInOrder
+        begins = True
+        for group in range(source.parquet.metadata.num_row_groups):
+            if not source.parquet.metadata.row_group(group).num_rows:
+                continue
+            bounds = source.bounds_of(group)
+            if bounds.lower is None or bounds.upper is None or not (claimed or bounds.lower == bounds.upper):
+                raise NotInOrder
+            # Rows of one batch in two files may have to be mixed, if there are more keys.
+            shares = begins and len(self._keys) > 1 and bounds.lower == self._last
+            if shares or (self._last is not None and bounds.lower < self._last):
+                raise NotInOrder
+            self._last, begins = bounds.upper, False
+
+
+# Files up to this size are fetched whole, because latency dominates. Bytes.
+_WHOLE: Final = 8 * 1024**2
+
+
+@dataclass(frozen=True)
+class FileToMerge:
+    """A data file of a bin."""
+
+    path: str
+    bytes: int
+    # Number of rows.
+    records: int
+    # Iceberg's JSON of the file.
+    document: str
+    # What its rows inherit. None: the table's rows have no ids.
+    row_ids: RowIds | None = None
+
+
+@dataclass(frozen=True)
+class OpenFile:
+    """A file that is open until the next one is."""
+
+    file: FileToMerge
+    stream: Any
+    # In bytes, as it is stored.
+    size: int
+
+
+def opened(io: FileIO, files: Sequence[FileToMerge]) -> Generator[OpenFile, None, None]:
+    """Open the files in their order. Raises: FileNotFoundError, and what the storage raises."""
+    remaining, window, ahead = deque(files), deque[tuple[FileToMerge, Future[bytes] | None]](), 0
+    with ThreadPoolExecutor(FILES_AHEAD, thread_name_prefix="lethe-fetch") as pool:
+        try:
+            while remaining or window:
+                while remaining and len(window) < FILES_AHEAD and (not window or ahead < BYTES_AHEAD):
+                    file = remaining.popleft()
+                    future = pool.submit(_content, io, file.path) if file.bytes <= _WHOLE else None
+                    ahead += file.bytes if future is not None else 0
+                    window.append((file, future))
+                file, future = window.popleft()
+                if future is not None:
+                    content = future.result()
+                    ahead -= file.bytes
+                    yield OpenFile(file, pa.BufferReader(content), len(content))
+                else:
+                    given = io.new_input(file.path)
+                    with given.open() as stream:
+                        yield OpenFile(file, stream, len(given))
+        finally:
+            for _, future in window:
+                if future is not None:
+                    future.cancel()
+
+
+def _content(io: FileIO, path: str) -> bytes:
+    with io.new_input(path).open() as stream:
+        return bytes(stream.read())
+
+
+# A row group is copied if it has at least this fraction of the table's row-group size.
+_COPIED_FROM: Final = 0.5
+
+
+class MergedFile:
+    """Takes files in the order of their rows. `close` ends it.
+
+    Row groups that are large enough are copied. The rows of others are decoded, and encoded in row groups of the table's size.
+
+    Args:
+        keys: Of the table's sort order.
+        sorted_bytes: Sort all rows in memory, if they have at most so many bytes there. None: they are in order.
+    """
+
+    def __init__(self, sink: Sink, target: Target, keys: Sequence[SortKey], sorted_bytes: int | None) -> None:
+        self._sink, self._keys, self._sorted_bytes = sink, keys, sorted_bytes
+        self._group_bytes = row_group_bytes(target.properties)
+        self._schema: pa.Schema | None = None
+        self._options: dict[str, Any] = {}
+        # What readers need to know of the writer of a row group, to understand it.
+        self._written_by: tuple[object, object] = (None, None)
+        self._writer: GroupWriter | None = None
+        self._waiting = _Waiting()
+        # By field id. None: unknown.
+        self._nans: dict[int, int | None] = {}
+
+    @property
+    def copied(self) -> int:
+        """Bytes of row groups that were copied."""
+        return self._writer.copied if self._writer is not None else 0
+
+    @property
+    def encoded(self) -> int:
+        """Bytes of row groups that were encoded."""
+        return self._writer.encoded if self._writer is not None else 0
+
+    @property
+    def nans(self) -> dict[int, int]:
+        """The NaNs by field id, where they are known."""
+        return {i: n for i, n in self._nans.items() if n is not None}
+
+    def add(self, source: Source, nans: Mapping[int, int]) -> None:
+        """Add the rows of an open file.
+
+        Args:
+            nans: Of the file, by field id, as its entry has them.
+        Raises: Unsuitable, Unreadable.
+        """
+        groups = groups_of(source.footer)
+        writer = self._begin(source)
+        floats = dict(float_columns(source.schema))
+        counted: dict[int, int] | None = dict.fromkeys(floats, 0)
+        position = 0
+        for number, group in enumerate(groups):
+            metadata = source.parquet.metadata.row_group(number)
+            size = sum(metadata.column(n).total_compressed_size for n in range(metadata.num_columns))
+            if self._may_copy(source, number, size):
+                self._write_waiting(writer)
+                writer.copy(source, number, group, position)
+                counted = None
+            else:
+                for rows in source.rows_of(number, position, with_dictionaries=False):
+                    for field_id, path in floats.items() if counted is not None else ():
+                        counted[field_id] += nans_in(rows, path)  # type: ignore[index]
+                    self._waiting.add(rows, size * rows.num_rows / metadata.num_rows)
+                    self._write_large(writer)
+            position += metadata.num_rows
+        self._count(nans if counted is None else counted)
+
+    def close(self) -> None:
+        """Write the rest. Raises: Unreadable."""
+        assert self._writer is not None
+        if self._sorted_bytes is not None and self._waiting.tables:
+            self._waiting.tables = [in_order(self._waiting.whole(), self._keys)]
+        self._write_waiting(self._writer)
+        self._writer.close()
+
+    def _begin(self, source: Source) -> GroupWriter:
+        """Raises: Unsuitable, if a file is not like the first one."""
+        if self._writer is None:
+            self._writer, self._written_by = GroupWriter(self._sink, source.footer), _writer_of(source)
+            self._schema = source.schema
+            self._nans = {i: 0 for i, _ in float_columns(source.schema)}
+            self._options = {k: v for k, v in source.options.items() if k != "use_dictionary"}
+            if source.ids is not None:
+                self._options |= options_for(source.leaves)
+            return self._writer
+        same = source.schema.equals(self._schema, check_metadata=True)
+        decimals = source.options["store_decimal_as_integer"] == self._options["store_decimal_as_integer"]
+        if not same or not decimals:
+            raise Unsuitable("the files have different columns")
+        return self._writer
+
+    def _may_copy(self, source: Source, group: int, size: int) -> bool:
+        """Whether a row group of so many bytes is copied."""
+        if self._sorted_bytes is not None or size < _COPIED_FROM * self._group_bytes:
+            return False
+        return _writer_of(source) == self._written_by and source.may_copy(group)
+
+    def _count(self, nans: Mapping[int, int]) -> None:
+        for i, known in self._nans.items():
+            self._nans[i] = None if known is None or i not in nans else known + nans[i]
+
+    def _write_large(self, writer: GroupWriter) -> None:
+        """Write the waiting rows that are enough for a row group."""
+        if self._sorted_bytes is not None:
+            if self._waiting.in_memory > self._sorted_bytes:
+                raise Unsuitable("the rows are not in order, and too many to be sorted in memory")
+            return
+        while self._waiting.in_file >= self._group_bytes or self._waiting.in_memory >= GROUP_BYTES:
+            writer.encode(self._waiting.take(self._group_bytes), self._options)
+
+    def _write_waiting(self, writer: GroupWriter) -> None:
+        while self._waiting.tables:
+            writer.encode(self._waiting.take(self._group_bytes), self._options)
+
+
+def _writer_of(source: Source) -> tuple[object, object]:
+    return source.footer.get(footer.CREATED_BY), source.footer.get(footer.COLUMN_ORDERS)
+
+
+class _Waiting:
+    """Rows that are not written yet."""
+
+    def __init__(self) -> None:
+        self.tables: list[pa.Table] = []
+        # Bytes in memory, and as an estimate in a file: those that they had in theirs.
+        self.in_memory = 0
+        self.in_file = 0.0
+
+    def add(self, rows: pa.RecordBatch, in_file: float) -> None:
+        self.tables.append(pa.Table.from_batches([rows]))
+        self.in_memory += rows.nbytes
+        self.in_file += in_file
+
+    def whole(self) -> pa.Table:
+        return pa.concat_tables(self.tables)
+
+    def take(self, group_bytes: int) -> pa.Table:
+        """The first rows: as many as fit into a row group."""
+        table = self.whole()
+        share = min(1.0, group_bytes / max(self.in_file, 1), GROUP_BYTES / max(self.in_memory, 1))
+        count = max(1, min(table.num_rows, int(table.num_rows * share)))
+        rows, rest = table.slice(0, count), table.slice(count)
+        self.in_file *= rest.num_rows / table.num_rows
+        self.in_memory = rest.nbytes
+        self.tables = [rest] if rest.num_rows else []
+        return rows
+
+
+# Rows that are sorted in memory have at most so many bytes there.
+SORTED_BYTES: Final = 256 * 1024**2
+
+
+@dataclass(frozen=True)
+class BinToMerge:
+    """Data files of one partition that become one file."""
+
+    # In the order of batches, by their bounds.
+    files: tuple[FileToMerge, ...]
+    # URI of the new file.
+    to: str
+
+
+@dataclass(frozen=True)
+class Merged:
+    """What became of a bin."""
+
+    # Iceberg's JSON of the new file; empty: there is none.
+    document: str = ""
+    # URI of the new file.
+    path: str = ""
+    # Bytes of row groups that were copied, and those that were encoded.
+    copied: int = 0
+    encoded: int = 0
+    # Why there is no new file.
+    unsuitable: str = ""
+
+
+@dataclass(frozen=True)
+class Merge:
+    """Merges bins of one table. It is pickled and sent to the workers."""
+
+    # In format version 3 `with_row_ids`.
+    target: Target
+    # The table's sort order. Its keys are columns (`sort_keys_of`).
+    sort_order_json: str
+    io_properties: dict[str, str]
+    # Bytes of rows in memory up to which they are sorted.
+    sorted_bytes: int = SORTED_BYTES
+
+    @cached_property
+    def _order(self) -> SortOrder:
+        return SortOrder.model_validate_json(self.sort_order_json)
+
+    def attempt(self, bin_: BinToMerge) -> Merged:
+        """As a call, with a path of the new file that no other attempt of the task has."""
+        return self(replace(bin_, to=path_of_attempt(bin_.to)))
+
+    def __call__(self, bin_: BinToMerge) -> Merged:
+        """Raises: FileNotFoundError, and what the storage raises. Then there is no new file."""
+        io = load_file_io(self.io_properties, bin_.to)
+        try:
+            kept = self._kept(bin_)
+            try:
+                return self._written(io, bin_, kept, in_memory=False)
+            except NotInOrder:
+                return self._written(io, bin_, kept, in_memory=True)
+        except (Unsuitable, Unreadable) as e:
+            return Merged(unsuitable=str(e))
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError, ValueError) as e:
+            # Of the files' content. The text may contain a value.
+            return Merged(unsuitable=type(e).__name__)
+
+    def _kept(self, bin_: BinToMerge) -> dict[str, Any]:
+        """What the entries of all files say in the same way. Raises: Unsuitable."""
+        if not any(f.records for f in bin_.files):
+            raise Unsuitable("the files have no rows")
+        entries = [json.loads(f.document) for f in bin_.files]
+        places = [(e.get("spec-id"), e.get("partition")) for e in entries]
+        if any(place != places[0] for place in places):
+            raise Unsuitable("the files are in different partitions")
+        return {"spec-id": places[0][0], "partition": places[0][1], "sort-order-id": self._order.order_id}
+
+    def _written(self, io: FileIO, bin_: BinToMerge, kept: Mapping[str, Any], in_memory: bool) -> Merged:
+        """Raises: Unsuitable, Unreadable; NotInOrder, unless `in_memory`."""
+        keys = sort_keys_of(self.target, self._order)
+        arrangement = Arrangement(keys, self.target.name(self.target.field_id), self._order.order_id)
+        try:
+            with io.new_output(bin_.to).create(overwrite=True) as stream:
+                sink = Sink(stream)
+                merged = MergedFile(sink, self.target, keys, self.sorted_bytes if in_memory else None)
+                with closing(opened(io, bin_.files)) as files:
+                    for one in files:
+                        self._add(one, merged, None if in_memory else arrangement)
+                merged.close()
+            document = describe(io, bin_.to, sink.size, self.target, kept, merged.nans)
+            return Merged(document, bin_.to, merged.copied, merged.encoded)
+        except BaseException:
+            with suppress(Exception):
+                io.delete(bin_.to)
+            raise
+
+    def _add(self, one: OpenFile, merged: MergedFile, arrangement: Arrangement | None) -> None:
+        """Add the rows of a file. Raises: Unsuitable, Unreadable, NotInOrder."""
+        entry = json.loads(one.file.document)
+        source = Source(one.stream, one.size, self.target, one.file.row_ids)
+        if source.parquet.metadata.num_rows != one.file.records:
+            raise Unsuitable("the number of its rows is not that of its entry")
+        if arrangement is not None:
+            arrangement.add(source, entry.get("sort-order-id"))
+        merged.add(source, nans_of(entry))

@@ -1,0 +1,576 @@
+"""Writes buffered batches as data files. Arrow reads the many small files in Spark's Python workers, and writes few large ones.
+
+I/O through executors. First all files are read. Then the driver knows which batches cannot be used, and the rows of the others
+are written. Invariants: if any file of a batch cannot be used, the result contains no row of the batch and reports it; the other
+batches are written. A store failure raises TransientError and never refuses a batch. Counts, refusals and rows of a batch come
+from the same reading of its files: tasks send the outcome of each file to the driver in addition to the rows.
+
+Distributes buffered files to the tasks that read them. Pure and deterministic.
+
+Reads buffered files into blocks of rows, which Spark keeps on the executors' disks until they are written. I/O.
+
+Reads the footers of files to register: few of them here, many of them through executors. I/O.
+
+Writes blocks of rows as uncommitted data files: with Arrow in Spark's Python workers, or by Spark, if Arrow cannot. I/O.
+
+Writes batches into a table, and before that adds their new columns, if spec.schemaEvolution allows it. I/O.
+
+Invariant: the schema changes before the rows that need it are written. It changes in a separate commit, which only adds optional
+columns and widens types. After a crash, the next attempt finds the columns, still without values. If two runs do this at the same
+time, the second finds the columns of the first.
+"""
+
+import json
+import logging
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from math import ceil
+from types import MappingProxyType, TracebackType
+from typing import Final
+
+import pyarrow as pa
+from lethe.base.errors import InputError, TransientError
+from lethe.buffer.promotion import FILES_AT_MOST
+from lethe.contract.result import Phase, RefusedBatch
+from lethe.contract.settings import RFC_4180, SchemaEvolution
+from lethe.files.bounds import MAX_PARTITIONS
+from lethe.iceberg.metadata_file import unknown_columns
+from lethe.ingest.buffer_files import (
+    COLUMNS_WANTED,
+    FileError,
+    FileOutcome,
+    Reader,
+    ReadSettings,
+    Tally,
+    decode_columns,
+    reading_failure,
+    refusal_of,
+)
+from lethe.ingest.buffer_store import TRANSIENT_MARKER, FileTask
+from lethe.ingest.change_rows import Keyed
+from lethe.ingest.checking import with_unknown_types
+from lethe.ingest.registrable import Footer, FooterReader, Target
+from lethe.ingest.schema_fit import Evolution, named_folders, path_columns, plan_evolution, unknown_type
+from lethe.ledger.ledger import BufferedObject
+from lethe.writing.layout import TableLayout, Unsupported
+from lethe.writing.tasks import (
+    Block,
+    BlockFacts,
+    BlockKey,
+    Found,
+    ReadTask,
+    WriteTask,
+    bytes_of_cells,
+    decode,
+    plan,
+    without_batches,
+)
+from pyiceberg.partitioning import PartitionSpec
+from pyiceberg.schema import Schema
+from pyspark import RDD, StorageLevel
+from pyspark.accumulators import Accumulator, AccumulatorParam
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+from pyspark.sql.types import StringType, StructField, StructType
+
+from lethe_spark.commit.ledger_commit import Attempts, discard
+from lethe_spark.jvm.data_files import DataFile, data_files, described
+from lethe_spark.jvm.errors import JvmError
+from lethe_spark.jvm.gateway import each
+from lethe_spark.jvm.scan_tasks import write_uncommitted
+from lethe_spark.jvm.spark_table import SparkTable
+from lethe_spark.jvm.table import run_folder
+from lethe_spark.run.context import RunContext, table_properties
+
+BYTES_PER_GROUP: Final = 128 * 1024 * 1024
+FILES_PER_GROUP: Final = 1000
+# The cost of the request for a file, as the number of bytes that could be read in the same time.
+BYTES_PER_FILE: Final = 256 * 1024
+
+
+@dataclass(frozen=True)
+class Group:
+    """The files of one task."""
+
+    number: int
+    # Batches of a lower range come before those of this one, or are the same.
+    range: int
+    files: tuple[FileTask, ...]
+
+
+def pack(tasks: Sequence[FileTask], parallelism: int, whole_batches: bool = False) -> list[Group]:
+    """Divide files, in the order of their batches, into groups of about equal work.
+
+    Args:
+        parallelism: How many tasks may run at the same time.
+        whole_batches: All files of a batch are in the same range.
+    """
+    if not tasks:
+        return []
+    weight = sum(map(_weight, tasks))
+    wanted = max(ceil(weight / (BYTES_PER_GROUP + BYTES_PER_FILE)), ceil(len(tasks) / FILES_PER_GROUP))
+    wanted = ceil(wanted / parallelism) * parallelism  # so that all cores are busy until the end
+    share, most = weight / min(wanted, len(tasks)), FILES_PER_GROUP
+    groups: list[list[FileTask]] = []
+    load = share  # so that the first file begins a group
+    for task in sorted(tasks, key=lambda t: (t.batch_id, t.uri)):
+        if not groups or load + _weight(task) / 2 > share or len(groups[-1]) >= most:
+            groups.append([])
+            load = 0
+        groups[-1].append(task)
+        load += _weight(task)
+    found: list[Group] = []
+    for number, files in enumerate(groups):
+        goes_on = number > 0 and whole_batches and groups[number - 1][-1].batch_id == files[0].batch_id
+        range_ = found[-1].range if goes_on else number
+        found.append(Group(number, range_, tuple(files)))
+    return found
+
+
+def _weight(task: FileTask) -> int:
+    return task.size + BYTES_PER_FILE
+
+
+class _FoundParam(AccumulatorParam[Found]):
+    """Collects what tasks have found. If a task runs twice, it sends the same again."""
+
+    def zero(self, value: Found) -> Found:  # noqa: ARG002
+        return Found()
+
+    def addInPlace(self, value1: Found, value2: Found) -> Found:  # noqa: N802
+        value1.add(value2)
+        return value1
+
+
+@dataclass(frozen=True)
+class ReadRows:
+    """The rows of all files that could be read. Close it to free the disks."""
+
+    blocks: RDD[Block]
+    # By batch id and URI, of all files.
+    outcomes: Mapping[tuple[str, str], FileOutcome]
+    facts: BlockFacts
+
+    def __enter__(self) -> "ReadRows":
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.blocks.unpersist()
+
+
+def read_files(spark: SparkSession, groups: Sequence[Group], reader: Reader, layout: TableLayout | None) -> ReadRows:
+    """Read all files, and keep their rows.
+
+    Args:
+        layout: By which rows are divided by partition. None: they are not.
+    Raises: TransientError: `BufferAway`, if the store failed; the errors of the workers.
+    """
+    context = spark.sparkContext
+    found: Accumulator[Found] = context.accumulator(Found(), _FoundParam())
+    payloads = [(g.number, g.range, FileTask.encode(g.files)) for g in groups]
+    blocks = context.parallelize(payloads, max(len(payloads), 1)).mapPartitions(ReadTask(reader, layout, found))
+    blocks.persist(StorageLevel.DISK_ONLY)
+    try:
+        blocks._jrdd.rdd().count()  # in Java, so that the rows do not come back to Python
+    except (PySparkException, *JvmError) as e:
+        blocks.unpersist()
+        if TRANSIENT_MARKER in str(e):
+            raise reading_failure(e) from e
+        raise
+    expected = sum(len(g.files) for g in groups)
+    if len(found.value.outcomes) != expected:
+        raise RuntimeError(f"expected the outcomes of {expected} files, found {len(found.value.outcomes)}")
+    return ReadRows(blocks, found.value.outcomes, found.value.blocks)
+
+
+# Footers that the driver reads itself: starting tasks for them would take longer.
+IN_DRIVER: Final = FILES_AT_MOST
+
+
+def read_footers(spark: SparkSession, reader: FooterReader, tasks: Sequence[FileTask]) -> list[Footer]:
+    """Read the footers of files, in any order. Raises: TransientError."""
+    return _here(reader, tasks) if len(tasks) <= IN_DRIVER else _by_tasks(spark, reader, tasks)
+
+
+def _here(reader: FooterReader, tasks: Sequence[FileTask]) -> list[Footer]:
+    try:
+        return list(reader.footers(tasks))
+    except Exception as e:
+        raise reading_failure(e) from e
+
+
+def _by_tasks(spark: SparkSession, reader: FooterReader, tasks: Sequence[FileTask]) -> list[Footer]:
+    groups = min(max(spark.sparkContext.defaultParallelism, ceil(len(tasks) / FILES_PER_GROUP)), len(tasks))
+    payloads = [FileTask.encode(tasks[n::groups]) for n in range(groups)]
+    try:
+        texts = spark.sparkContext.parallelize(payloads, groups).flatMap(reader.read).collect()
+    except (PySparkException, *JvmError) as e:
+        raise reading_failure(e) from e
+    return [Footer.decode(text) for text in texts]
+
+
+log = logging.getLogger(__name__)
+# Up to this size one of Spark's tasks sorts the rows of a partition. Above it, several tasks share a partition.
+ONE_PASS_BYTES: Final = 1024 * 1024 * 1024
+# Rows of one batch that a task of Arrow sorts in memory.
+SORTED_BYTES: Final = 512 * 1024 * 1024
+_ROWS_AT_ONCE: Final = 65_536
+# Spark's setting of how many rows it sends to Python at a time.
+_ROWS_PER_BATCH: Final = "spark.sql.execution.arrow.maxRecordsPerBatch"
+_TARGET_SIZE: Final = "write.target-file-size-bytes"
+_DEFAULT_TARGET_SIZE: Final = 512 * 1024 * 1024
+
+
+class PathsParam(AccumulatorParam[list[str]]):
+    """Collects the files that tasks have written."""
+
+    def zero(self, value: list[str]) -> list[str]:  # noqa: ARG002
+        return []
+
+    def addInPlace(self, value1: list[str], value2: list[str]) -> list[str]:  # noqa: N802
+        value1.extend(value2)
+        return value1
+
+
+def layout_of(
+    table: SparkTable,
+    columns: pa.Schema,
+    batch_column: str,
+    io_properties: Mapping[str, str],
+    run_id: str,
+    target_file_size_bytes: int | None,
+) -> TableLayout | None:
+    """What Arrow needs to know to write the table. None: Spark must write it.
+
+    Args:
+        columns: Of the rows, as Spark reads the table. Columns of unknown types are not among them.
+        io_properties: PyIceberg's FileIO properties of the table.
+        target_file_size_bytes: None: as the table's properties say.
+    """
+    api, java, properties = table.jvm.org.apache.iceberg, table.java, dict(table.properties)
+    field_id = table.field_id(batch_column)
+    assert field_id is not None
+    # Files without a column are files with nulls.
+    schema = Schema(*(f for f in table.schema.fields if f.name in columns.names), schema_id=table.schema.schema_id)
+    target = Target(
+        schema.model_dump_json(),
+        str(api.PartitionSpecParser.toJson(java.spec())),
+        properties,
+        field_id,
+        may_lack=True,
+    )
+    layout = TableLayout(
+        target,
+        columns,
+        str(api.SortOrderParser.toJson(java.sortOrder())),
+        table.location,
+        run_folder(table, run_id),
+        target_file_size_bytes or int(properties.get(_TARGET_SIZE, _DEFAULT_TARGET_SIZE)),
+        io_properties,
+    )
+    try:
+        layout.check()
+    except Unsupported as e:
+        log.info("Spark writes the data files of %s: %s", table.full_name, e)
+        return None
+    except ValueError:  # PyIceberg cannot read the schema, the spec or the sort order
+        log.info("Spark writes the data files of %s: PyIceberg does not know all of its types", table.full_name)
+        return None
+    return layout
+
+
+def fits_in_memory(layout: TableLayout, sizes: Mapping[BlockKey, int]) -> bool:
+    """Whether each task of Arrow can sort its rows in memory."""
+    return layout.batches_in_order or max(bytes_of_cells(sizes).values(), default=0) <= SORTED_BYTES
+
+
+def write_with_arrow(
+    table: SparkTable, rows: ReadRows, layout: TableLayout, input_bytes: int, without: Sequence[str]
+) -> tuple[DataFile, ...]:
+    """Write the rows in Spark's Python workers.
+
+    Args:
+        input_bytes: Bytes of the files that were read.
+        without: Batches whose rows are left out.
+    Raises: the errors of the workers.
+    """
+    if not rows.facts.sizes:
+        return ()
+    context = table.spark.sparkContext
+    tasks, count = plan(rows.facts.sizes, input_bytes, layout.target_file_size, context.defaultParallelism)
+    paths: Accumulator[list[str]] = context.accumulator([], PathsParam())
+    work = WriteTask(layout, tuple(without))
+
+    def write(blocks: Iterable[Block]) -> Iterator[str]:
+        documents = list(work(blocks))
+        paths.add([json.loads(d)["file-path"] for d in documents])
+        yield from documents
+
+    if count == 1:
+        routed = rows.blocks.coalesce(1)
+    else:
+        routed = rows.blocks.map(lambda block: (tasks[block.key.cell], block)).partitionBy(count, int).values()
+    try:
+        documents = routed.mapPartitions(write).collect()
+    except (PySparkException, *JvmError):
+        discard(table, paths.value, Attempts())
+        raise
+    return described(table, each(data_files(table, documents)))
+
+
+def write_with_spark(
+    table: SparkTable,
+    rows: ReadRows,
+    batch_column: str,
+    run_id: str,
+    target_file_size_bytes: int | None,
+    input_bytes: int,
+    without: Sequence[str],
+) -> tuple[DataFile, ...]:
+    """Write the rows as `write_uncommitted` does. Arguments: as `write_with_arrow`."""
+    if not rows.facts.sizes:
+        return ()
+    every, unknown = table.columns, unknown_columns(table.schema)
+    columns = StructType([StructField(f.name, f.dataType, True) for f in every if f.name not in unknown])
+
+    def unpack(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for content in batch.column(0):
+                table = without_batches(decode(content.as_py()), batch_column, without)
+                at = table.schema.get_field_index(batch_column)
+                text = table.column(at).cast(pa.string())
+                yield from table.set_column(at, batch_column, text).to_batches(max_chunksize=_ROWS_AT_ONCE)
+
+    frame = rows.blocks.map(lambda block: (block.content,)).toDF("content binary").mapInArrow(unpack, columns)
+    frame = frame.withColumns({n: F.lit(None).cast(every[n].dataType) for n in unknown})
+    one_pass = input_bytes <= ONE_PASS_BYTES
+    conf = table.spark.conf
+    before = conf.get(_ROWS_PER_BATCH)
+    conf.set(_ROWS_PER_BATCH, "1")  # a row is a block of megabytes
+    try:
+        return write_uncommitted(table, frame, run_id, target_file_size_bytes, one_pass=one_pass)
+    finally:
+        conf.set(_ROWS_PER_BATCH, str(before))
+
+
+@dataclass(frozen=True)
+class BatchSource:
+    """One batch to write."""
+
+    id: str
+    objects: tuple[BufferedObject, ...]  # its data files
+    folder: str = ""  # the URI of the folder of these; "": unknown
+
+
+@dataclass(frozen=True)
+class Ingested:
+    """The result. Each batch is in exactly one of `rows_per_batch`, `refused`, `wanting` and `unread`."""
+
+    files: tuple[DataFile, ...]  # uncommitted data files with the rows of the batches in `rows_per_batch`
+    rows_per_batch: Mapping[str, int]  # by batch id; includes batches without rows
+    refused: tuple[RefusedBatch, ...] = ()  # batches that cannot be used; each message names a file
+    # By batch id: the files that would fit a table with more columns, and these columns.
+    wanting: Mapping[str, Sequence[tuple[str, pa.Schema]]] = field(default_factory=dict)
+    unread: tuple[RefusedBatch, ...] = ()  # batches with a file that could not be read now; they are not refused
+    # By the id of each batch of change data in `rows_per_batch`: its keys, in the table's types.
+    keys: Mapping[str, pa.Table] = field(default_factory=dict, repr=False)
+    # By the id of each batch in `rows_per_batch`, the partitions that its rows are in, as the ledger keeps them; None: any. If
+    # Spark wrote the files, this is None.
+    partitions: Mapping[str, tuple[str, ...] | None] | None = field(default=None, repr=False)
+
+    @property
+    def rows(self) -> int:
+        return sum(self.rows_per_batch.values())
+
+
+def write_batches(
+    table: SparkTable,
+    sources: Sequence[BatchSource],
+    settings: ReadSettings,
+    run_id: str,
+    target_file_size_bytes: int | None = None,
+    table_properties: Mapping[str, str] = MappingProxyType({}),
+) -> Ingested:
+    """Write the batches as data files of the table, without committing them.
+
+    With `settings.add_columns`, batches with additional columns are `wanting` instead of refused. Of change data, only the rows
+    to add are written; the result has the keys of all its rows.
+
+    Args:
+        sources: With distinct ids. Files need not contain the batch column; if they do, it must be the id in every row. They
+            must have all other columns of the table, with the same type or one that can be converted safely.
+        target_file_size_bytes: None: as the table's properties say.
+        table_properties: PyIceberg's FileIO properties of the table.
+    Raises: InputError (`BatchColumnType`, `UnknownType`); TransientError: `BufferAway`, if the store failed; the errors of Spark.
+    """
+    schema, batch_column = table.columns, settings.batch_column
+    if batch_column not in schema.names or not isinstance(schema[batch_column].dataType, StringType):
+        found = schema[batch_column].dataType.simpleString() if batch_column in schema.names else "missing"
+        raise InputError("BatchColumnType", f"the batch column {batch_column} is {found}, expected string")
+    columns = with_unknown_types(to_arrow_schema(schema), table.schema)
+    _require_writable(table, columns)
+    settings = replace(settings, path_columns=_path_columns(table))
+    reader = Reader(columns, settings)
+    layout = layout_of(table, reader.target, batch_column, table_properties, run_id, target_file_size_bytes)
+    tasks = [FileTask(s.id, o.key, o.size, o.etag, named_folders(o.key, s.folder)) for s in sources for o in s.objects]
+    size = sum(t.size for t in tasks)
+    groups = _groups(tasks, table.spark.sparkContext.defaultParallelism, layout)
+    with read_files(table.spark, groups, reader, layout) as rows:
+        errors = _by_batch(rows.outcomes)
+        keys = _keys(rows.outcomes, settings.keyed, errors)
+        without = sorted({i for (i, _), t in rows.outcomes.items() if i in errors and t.rows})
+        if layout is not None and fits_in_memory(layout, rows.facts.sizes):
+            files = write_with_arrow(table, rows, layout, size, without)
+        else:
+            files = write_with_spark(table, rows, batch_column, run_id, target_file_size_bytes, size, without)
+        good = sum(t.rows for (i, _), t in rows.outcomes.items() if i not in errors)
+        if sum(f.records for f in files) != good:
+            raise RuntimeError(f"{good} rows were read, but {sum(f.records for f in files)} were written")
+        done = replace(_sorted_out(sources, files, rows.outcomes, errors), keys=keys)
+        return done if layout is None else replace(done, partitions=_partitions(done.rows_per_batch, rows.facts))
+
+
+def _require_writable(table: SparkTable, columns: pa.Schema) -> None:
+    """Check that rows can be written without the columns whose types are unknown. Raises: InputError (`UnknownType`)."""
+    for column in columns:
+        if (kind := unknown_type(column)) is not None and not column.nullable:
+            raise InputError(
+                "UnknownType",
+                f"{table.full_name}: column {column.name} is required and has the type {kind}, which Lethe does not write. "
+                "Nothing was committed. Make the column optional, or drop it.",
+            )
+
+
+def _path_columns(table: SparkTable) -> tuple[tuple[str, int], ...]:
+    """See `lethe.ingest.schema_fit`."""
+    text = str(table.jvm.org.apache.iceberg.PartitionSpecParser.toJson(table.java.spec()))
+    return path_columns(table.schema, PartitionSpec.model_validate_json(text))
+
+
+def _groups(tasks: Sequence[FileTask], parallelism: int, layout: TableLayout | None) -> list[Group]:
+    """The files of each reading task. If the order of batches is not that of rows, all rows of a task are sorted together."""
+    if layout is not None and not layout.batches_first:
+        return [replace(g, range=0) for g in pack(tasks, parallelism)]
+    return pack(tasks, parallelism, whole_batches=layout is not None and not layout.batches_in_order)
+
+
+def _sorted_out(
+    sources: Sequence[BatchSource],
+    files: tuple[DataFile, ...],
+    outcomes: Tally,
+    errors: Mapping[str, list[FileError]],
+) -> Ingested:
+    unread = tuple(refusal_of(i, e) for i, e in sorted(errors.items()) if any(f.unread for f in e))
+    waits = {b.batch_id for b in unread}
+    wanting = {i: found for i, e in errors.items() if i not in waits and (found := _columns_wanted(e))}
+    refused = tuple(refusal_of(i, e) for i, e in sorted(errors.items()) if i not in waits and i not in wanting)
+    rows = {s.id: 0 for s in sources if s.id not in errors}
+    for (batch_id, _), t in outcomes.items():
+        if batch_id in rows:
+            rows[batch_id] += t.rows
+    return Ingested(files, rows, refused, wanting, unread)
+
+
+def _partitions(batches: Iterable[str], facts: BlockFacts) -> dict[str, tuple[str, ...] | None]:
+    found: dict[str, tuple[str, ...] | None] = {}
+    for batch_id in batches:
+        texts = facts.partitions.get(batch_id, set())
+        known = sorted(t for t in texts if t is not None)
+        found[batch_id] = tuple(known) if 0 < len(known) == len(texts) <= MAX_PARTITIONS else None
+    return found
+
+
+def _keys(outcomes: Tally, keyed: Mapping[str, Keyed], errors: dict[str, list[FileError]]) -> dict[str, pa.Table]:
+    """The keys of each batch of change data without errors. If the keys cannot be used, the reason is added to `errors`."""
+    files: dict[str, dict[str, tuple[bytes, ...]]] = {}
+    for (batch_id, uri), t in outcomes.items():
+        if batch_id in keyed and batch_id not in errors and t.keys:
+            files.setdefault(batch_id, {})[uri] = t.keys
+    found: dict[str, pa.Table] = {}
+    for batch_id, keys in files.items():
+        judged = keyed[batch_id].judged(keys)
+        if isinstance(judged, pa.Table):
+            found[batch_id] = judged
+        else:
+            uri, bad = judged
+            errors[batch_id] = [FileError(uri, bad.reason, bad.message)]
+    return found
+
+
+def _by_batch(outcomes: Tally) -> dict[str, list[FileError]]:
+    found: dict[str, list[FileError]] = {}
+    for (batch_id, _), t in outcomes.items():
+        if t.error is not None:
+            found.setdefault(batch_id, []).append(t.error)
+    return found
+
+
+def _columns_wanted(errors: list[FileError]) -> list[tuple[str, pa.Schema]]:
+    """The files that need more columns; empty if the batch has other errors as well."""
+    if any(e.reason != COLUMNS_WANTED for e in errors):
+        return []
+    return [(e.uri, decode_columns(e.message)) for e in errors]
+
+
+def write_into(
+    context: RunContext,
+    table: SparkTable,
+    sources: Sequence[BatchSource],
+    batch_column: str,
+    target_file_size_bytes: int | None = None,
+    keyed: Mapping[str, Keyed] = MappingProxyType({}),
+) -> Ingested:
+    """Write batches as data files of the table, and add columns to it if needed.
+
+    If columns are added, all files are written again: files with the narrower types cannot be committed.
+
+    Args:
+        keyed: The batches that are change data, by id.
+    Raises: as `write_batches`; ConflictError, TransientError (`ColumnsMoved`), if another writer changed the columns meanwhile.
+    """
+    spec = context.spec
+    settings = ReadSettings(
+        batch_column,
+        dict(context.catalog_properties),
+        spec.buffer.format,
+        spec.schema_evolution is SchemaEvolution.ADD_COLUMNS,
+        dict(keyed),
+        spec.buffer.csv or RFC_4180,
+    )
+    io_properties = table_properties(context)
+    first = write_batches(table, sources, settings, spec.run_id, target_file_size_bytes, io_properties)
+    if not first.wanting:
+        return first
+    evolution = plan_evolution(to_arrow_schema(table.columns), first.wanting)
+    refused = [
+        RefusedBatch(batch_id=i, reason="SchemaMismatch", message=f"{uri}: {text}")
+        for i, (uri, text) in evolution.refused.items()
+    ]
+    again = [s for s in sources if s.id not in evolution.refused]
+    if len(evolution.refused) == len(first.wanting):
+        return replace(first, refused=(*first.refused, *refused), wanting={})
+    discard(table, first.files, Attempts())
+    if evolution.columns:
+        context.step("before-columns")
+        context.reporter.phase(Phase.WRITING, f"columns for {len(first.wanting) - len(refused)} batches")
+        table.take_over(as_columns(evolution, table.columns))
+        log.info("added or widened columns of %s: %s", table.full_name, ", ".join(evolution.columns.names))
+    context.step("after-columns")
+    second = write_batches(table, again, settings, spec.run_id, target_file_size_bytes, io_properties)
+    if second.wanting:
+        discard(table, second.files, Attempts())
+        raise TransientError(
+            "ColumnsMoved",
+            f"the columns that this run added to {table.full_name} were changed or dropped, probably by "
+            "another writer. Nothing was committed. The run tries again.",
+        )
+    return replace(second, refused=(*refused, *second.refused))
+
+
+def as_columns(evolution: Evolution, table: StructType) -> StructType:
+    """The columns to add or widen, in Spark's types. New columns are optional; widened columns stay required if they were."""
+    required = {f.name for f in table if not f.nullable}
+    wanted = from_arrow_schema(evolution.columns, prefer_timestamp_ntz=True)
+    return StructType([StructField(f.name, f.dataType, f.name not in required) for f in wanted])

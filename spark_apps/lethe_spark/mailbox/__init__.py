@@ -1,1 +1,0 @@
-"""A mailbox of runs: of the committer, and of the warm driver. See docs/committer.md."""
