@@ -129,7 +129,7 @@ def _deleted(request: RestatementRequest, found: Batches, table: RestatedTable) 
     split = split_by_bounds(table.files, request.batch_ids)
     return Deleted(
         {(table.name, i): (known[i].rows or 0) if i in known else 0 for i in found.in_table},
-        {f.path: f.size for f in (*split.might, *split.must)},
+        {f.path: f.size for f in (*split.may_contain_deleted_rows, *split.all_rows_deleted)},
     )
 
 

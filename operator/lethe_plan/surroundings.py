@@ -1,4 +1,4 @@
-"""What effects depend on: the resources of a namespace after the apply, tables and buffers. Values; `World`s come from them."""
+"""What effects depend on: the resources of a namespace after the apply, tables and buffers. Values that become `Observation`s."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ from datetime import datetime
 from lethe.buffer.digest import BufferDigest
 from lethe_operator.decide.policy_match import match
 from lethe_operator.resources.dataset import Dataset
-from lethe_operator.resources.observed import NotListed, Unavailable, World
+from lethe_operator.resources.observed import NotListed, Observation, Unavailable
 from lethe_operator.resources.restatement import Restatement
 from lethe_operator.resources.vacuum_policy import VacuumPolicy
 
@@ -48,15 +48,15 @@ class Surroundings:
             self._buffers[name] = self.tables.buffer(dataset, self.table(dataset), self.now)
         return self._buffers[name]
 
-    def world(self, dataset: Dataset, with_buffer: bool = True) -> World:
+    def world(self, dataset: Dataset, with_buffer: bool = True) -> Observation:
         """What the operator's decisions about a Dataset would depend on."""
-        return World(
+        return Observation(
             restatements=tuple(
                 r for r in self.after.restatements.values() if r.spec.dataset_ref.name == dataset.meta.name
             ),
             policies=self.after.policies,
             table=view(self.table(dataset)),
             buffer=self.buffer(dataset) if with_buffer else NotListed(),
-            neighbours=tuple(d for n, d in self.after.datasets.items() if n != dataset.meta.name),
+            overlapping_datasets=tuple(d for n, d in self.after.datasets.items() if n != dataset.meta.name),
             catalogs=self.tables.places(),
         )

@@ -52,22 +52,25 @@ def tombstones(many: int, of: int) -> list[Tombstone]:
 
 
 def scanned(suspects: Suspects, many: int) -> tuple[list[FileBounds], list[FileBounds], Drift]:
-    might, must, drift = [], [], Drift()
+    may_contain_deleted_rows, all_rows_deleted, drift = [], [], Drift()
     for f in files(many):
         drift.add(f)
         if suspects.must_hold(f):
-            must.append(f)
+            all_rows_deleted.append(f)
         elif suspects.might_hold(f):
-            might.append(f)
-    return might, must, drift
+            may_contain_deleted_rows.append(f)
+    return may_contain_deleted_rows, all_rows_deleted, drift
 
 
 def planned(known: list[Tombstone], many: int) -> tuple[VacuumPlan, float | None, float | None]:
     suspects = Suspects(known)
-    might, must, drift = scanned(suspects, many)
-    estimate = Estimate(suspects, might, {t.id: 1000 for t in known})
+    may_contain_deleted_rows, all_rows_deleted, drift = scanned(suspects, many)
+    estimate = Estimate(suspects, may_contain_deleted_rows, {t.id: 1000 for t in known})
     plan = plan_vacuum(
-        ScannedSnapshot(1, tuple(known), suspects, must, might), estimate, PurgeDeadlines(NOW), max_bytes=10 * 1024**4
+        ScannedSnapshot(1, tuple(known), suspects, all_rows_deleted, may_contain_deleted_rows),
+        estimate,
+        PurgeDeadlines(NOW),
+        max_bytes=10 * 1024**4,
     )
     return plan, in_vain_percent(estimate, plan.rewrite), drift.mean_depth()
 
@@ -92,11 +95,11 @@ def test_what_is_kept_of_files_is_what_might_hold_something() -> None:
     suspects = Suspects(tombstones(suspected, of=many))
     tracemalloc.start()
 
-    might, _, drift = scanned(suspects, many)
+    may_contain_deleted_rows, _, drift = scanned(suspects, many)
 
     kept, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    assert len(might) == suspected
+    assert len(may_contain_deleted_rows) == suspected
     assert drift.mean_depth() == 1.0
     assert kept < many * 300
     assert peak < many * 400
@@ -109,9 +112,11 @@ def test_wide_bounds_cost_no_more_than_narrow_ones() -> None:
     began = time.process_time()
 
     suspects = Suspects(known)
-    might = [f for f in wide if suspects.might_hold(f)]
-    estimate = Estimate(suspects, might, {})
-    plan = plan_vacuum(ScannedSnapshot(1, tuple(known), suspects, (), might), estimate, PurgeDeadlines())
+    may_contain_deleted_rows = [f for f in wide if suspects.might_hold(f)]
+    estimate = Estimate(suspects, may_contain_deleted_rows, {})
+    plan = plan_vacuum(
+        ScannedSnapshot(1, tuple(known), suspects, (), may_contain_deleted_rows), estimate, PurgeDeadlines()
+    )
 
     assert (len(plan.rewrite), len(plan.applied)) == (20_000, 2_000)
     assert time.process_time() - began < ALLOWANCE_SECONDS / 5

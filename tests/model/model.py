@@ -25,7 +25,7 @@ from tests.model.acts import (
     Vacuum,
     request_name,
 )
-from tests.model.order import brings, in_turn, needs
+from tests.model.order import creates, in_turn, needs
 from tests.model.rows import Rows, batch_of, of_keys, of_marks, without
 
 PROMOTED, REVERTED, REPLACED, ERASED = "promoted", "reverted", "replaced", "erased"
@@ -142,7 +142,7 @@ class Model:
                 refusals[name] = refusal
                 waiting += refusal == WAITS
                 if refusal == WAITS:
-                    late |= brings(request)
+                    late |= creates(request)
                 continue
             carried_out += 1
             unknown += self._unknown(request, before)
@@ -150,7 +150,7 @@ class Model:
             if isinstance(request, Replay | Change) and request.by not in self.states:
                 adds = True
                 if self.setup.native:
-                    late |= brings(request)
+                    late |= creates(request)
             self._carry_out_one(request, before)
             self.requests[name], self.turns[name] = request, self.turn
         everything = waiting == len({request_name(r) for r in requests}) > 0

@@ -11,13 +11,13 @@ def in_turn(requests: Collection[Request]) -> list[Request]:
     left = sorted(dict.fromkeys(requests), key=request_name)
     ordered: list[Request] = []
     while left:
-        free = [r for r in left if not any(brings(o) & (needs(r) - brings(r)) for o in left)]
+        free = [r for r in left if not any(creates(o) & (needs(r) - creates(r)) for o in left)]
         ordered.append((free or left)[0])
         left.remove(ordered[-1])
     return ordered
 
 
-def brings(request: Request) -> set[tuple[str, str]]:
+def creates(request: Request) -> set[tuple[str, str]]:
     made = {("batch", request.by)} if isinstance(request, Replay | Change) else set()
     return {("request", request_name(request)), *made}
 

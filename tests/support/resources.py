@@ -14,7 +14,7 @@ from lethe.ledger.lineage import Snapshot
 from lethe_operator.build import names
 from lethe_operator.decide.runs import spec as run_specs
 from lethe_operator.resources.dataset import Dataset, parse_dataset
-from lethe_operator.resources.observed import Attempt, AttemptState, ObservedRun, TableView, World
+from lethe_operator.resources.observed import Attempt, AttemptState, Observation, ObservedRun, TableView
 from lethe_operator.resources.restatement import Restatement, parse_restatement
 from lethe_operator.resources.vacuum_policy import VacuumPolicy, parse_vacuum_policy
 from lethe_operator.settings import Settings
@@ -123,10 +123,10 @@ def a_buffer(*buffered: BufferedBatch, ledger: Ledger | None = None, **changes: 
     return digest(buffered, lambda ids: {i: known[i] for i in ids if i in known}, now=NOW, **wanted)
 
 
-def a_world(*buffered: BufferedBatch, **changes: Any) -> World:
+def a_world(*buffered: BufferedBatch, **changes: Any) -> Observation:
     table = changes.setdefault("table", a_table())
     ledger = table.ledger if isinstance(table, TableView) else None
-    world = World(**{"buffer": a_buffer(*buffered, ledger=ledger), **changes})
+    world = Observation(**{"buffer": a_buffer(*buffered, ledger=ledger), **changes})
     if not isinstance(world.buffer, BufferDigest) or world.buffer.horizons:
         return world
     # What was there when a Restatement was created is known, as if all clocks were one.

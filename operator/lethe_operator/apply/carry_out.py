@@ -38,7 +38,7 @@ from lethe_operator.kube import (
 )
 from lethe_operator.reasons import Reason
 from lethe_operator.resources.dataset import Dataset
-from lethe_operator.resources.observed import Attempt, Engine, VacuumJob, World
+from lethe_operator.resources.observed import Attempt, Engine, Observation, VacuumJob
 from lethe_operator.resources.restatement import Restatement
 from lethe_operator.resources.vacuum_policy import VacuumPolicy
 from lethe_operator.settings import Settings
@@ -72,7 +72,9 @@ class _Started:
     again: datetime | None = None  # when to decide again, because another Dataset was faster; None: it was not
 
 
-def carry_out(effects: Effects, dataset: Dataset, world: World, actions: Actions, now: datetime) -> datetime | None:
+def carry_out(
+    effects: Effects, dataset: Dataset, world: Observation, actions: Actions, now: datetime
+) -> datetime | None:
     """Carry out everything that was decided for a Dataset. Runs start before the statuses of Restatements are written, because
     there may be thousands. A Job is deleted only after its outcome is shown.
 
@@ -128,7 +130,7 @@ def carry_out(effects: Effects, dataset: Dataset, world: World, actions: Actions
     return started.again
 
 
-def changes_anything(dataset: Dataset, world: World, actions: Actions) -> bool:
+def changes_anything(dataset: Dataset, world: Observation, actions: Actions) -> bool:
     """Whether `carry_out` would change anything: a status, a run, an object. Pure."""
     acts = (
         actions.launches,
@@ -154,7 +156,9 @@ def changes_anything(dataset: Dataset, world: World, actions: Actions) -> bool:
     )
 
 
-def _start(effects: Effects, dataset: Dataset, world: World, launches: Iterable[Launch], now: datetime) -> _Started:
+def _start(
+    effects: Effects, dataset: Dataset, world: Observation, launches: Iterable[Launch], now: datetime
+) -> _Started:
     namespace, name = dataset.meta.namespace, dataset.meta.name
     outcome = _Started()
     for wanted in launches:
@@ -182,7 +186,7 @@ def _start(effects: Effects, dataset: Dataset, world: World, launches: Iterable[
 
 
 def _start_one(
-    effects: Effects, dataset: Dataset, world: World, wanted: Launch, now: datetime, outcome: _Started
+    effects: Effects, dataset: Dataset, world: Observation, wanted: Launch, now: datetime, outcome: _Started
 ) -> None:
     kube, settings = effects.kube, effects.settings
     namespace, name = dataset.meta.namespace, dataset.meta.name
@@ -203,7 +207,7 @@ def _start_one(
         outcome.events.append(Event("Dataset", name, Reason.RUN_STARTED, text))
 
 
-def _start_for(kube: Kube, namespace: str, engine: Engine, world: World, settings: Settings) -> bool:
+def _start_for(kube: Kube, namespace: str, engine: Engine, world: Observation, settings: Settings) -> bool:
     """Start the warm driver if a run was just given to it. Returns: False: the next reconcile must start it."""
     there = world.warm_driver
     if engine is not Engine.WARM_DRIVER or there is None or there.alive or there.starting:
@@ -266,7 +270,7 @@ def _drop_keys(kube: Kube, dataset: Dataset, keys: tuple[str, ...]) -> None:
         return
 
 
-def _adopted(world: World) -> Adopted:
+def _adopted(world: Observation) -> Adopted:
     """The objects in the buffer that are not batches. If they forbid a claim, the buffer is never swept."""
     found = world.buffer
     return Adopted(found.unrelated, found.unrelated_names) if isinstance(found, BufferDigest) else Adopted()

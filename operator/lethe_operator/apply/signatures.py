@@ -27,7 +27,7 @@ from lethe_operator.decide import conditions
 from lethe_operator.decide.actions import Actions, Event
 from lethe_operator.reasons import Reason
 from lethe_operator.resources.dataset import Dataset
-from lethe_operator.resources.observed import TableView, World
+from lethe_operator.resources.observed import Observation, TableView
 from lethe_operator.resources.restatement import Restatement
 from lethe_operator.settings import Settings
 
@@ -47,7 +47,7 @@ class Signed:
     failures: tuple[Exception, ...] = ()
 
 
-def sign(dataset: Dataset, world: World, actions: Actions, settings: Settings) -> Signed:
+def sign(dataset: Dataset, world: Observation, actions: Actions, settings: Settings) -> Signed:
     """Sign the records that the statuses will name. Without a key, nothing is signed."""
     signer, view = settings.signer, world.table
     if signer is None or not isinstance(view, TableView):

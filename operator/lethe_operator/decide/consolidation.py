@@ -20,7 +20,16 @@ from lethe_operator.decide.guards.preconditions import RunBlocker
 from lethe_operator.decide.restatement.assess import waits_for_batches
 from lethe_operator.decide.runs import spec as run_specs
 from lethe_operator.decide.runs.engine import committer_failed, may_ask, may_register
-from lethe_operator.decide.runs.retry import Again, Ended, Fresh, GivenUp, Going, Verdict, back_off_seconds, judge
+from lethe_operator.decide.runs.retry import (
+    Exhausted,
+    NotStarted,
+    RetryAt,
+    Running,
+    Succeeded,
+    Verdict,
+    back_off_seconds,
+    retry_state,
+)
 from lethe_operator.reasons import Reason
 from lethe_operator.resources.common import FOR_HEAD, written
 from lethe_operator.resources.dataset import ConsolidationSettings, Dataset
@@ -29,10 +38,10 @@ from lethe_operator.resources.observed import (
     LostLedger,
     NoTable,
     NotListed,
+    Observation,
     ObservedRun,
     TableView,
     Unavailable,
-    World,
 )
 from lethe_operator.settings import Settings
 
@@ -71,7 +80,7 @@ class ConsolidationVerdict:
     decision: ConsolidationDecision | None = None
 
 
-def ledger_of(world: World) -> Ledger:
+def ledger_of(world: Observation) -> Ledger:
     return world.table.ledger if isinstance(world.table, TableView) else EMPTY
 
 
@@ -115,7 +124,7 @@ def chosen(oldest: Sequence[WaitingBatch], spec: ConsolidationSettings) -> tuple
 
 
 def decide_consolidation(
-    dataset: Dataset, world: World, held: RunBlocker | None, now: datetime, settings: Settings
+    dataset: Dataset, world: Observation, held: RunBlocker | None, now: datetime, settings: Settings
 ) -> ConsolidationVerdict:
     """Decide which consolidation starts, or when to look again.
 
@@ -125,19 +134,19 @@ def decide_consolidation(
         held: What keeps every run from starting; the verdict then only shows it. None: nothing.
     """
     verdict = _verdict(dataset, world, now, settings)
-    if held is None or isinstance(verdict.latest, Going):
+    if held is None or isinstance(verdict.latest, Running):
         return verdict
     text = "No run starts: see the conditions Ready and Paused."
     return replace(verdict, decision=ConsolidationDecision(Decision.LATER, Reason.DATASET_NOT_READY, text))
 
 
-def _verdict(dataset: Dataset, world: World, now: datetime, settings: Settings) -> ConsolidationVerdict:
+def _verdict(dataset: Dataset, world: Observation, now: datetime, settings: Settings) -> ConsolidationVerdict:
     generation = dataset.meta.generation
     spec = dataset.spec.consolidation
     runs = sorted((r for r in world.runs if r.kind is RunKind.CONSOLIDATION), key=age)
     latest = runs[-1] if runs else None
-    latest_verdict = judge(latest, generation, settings) if latest else None
-    if isinstance(latest_verdict, Going):
+    latest_verdict = retry_state(latest, generation, settings) if latest else None
+    if isinstance(latest_verdict, Running):
         attempt = latest_verdict.attempt
         decision = (
             ConsolidationDecision(
@@ -149,7 +158,7 @@ def _verdict(dataset: Dataset, world: World, now: datetime, settings: Settings) 
         return ConsolidationVerdict(None, latest_verdict, latest, decision=decision)
     if not isinstance(world.buffer, BufferDigest):
         return ConsolidationVerdict(None, latest_verdict, latest, decision=_unlisted(world.buffer))
-    if latest is not None and isinstance(latest_verdict, Fresh | Again):
+    if latest is not None and isinstance(latest_verdict, NotStarted | RetryAt):
         unfinished = _unfinished(dataset, world, world.buffer, latest, latest_verdict, now)
         if unfinished is not None:
             return unfinished
@@ -187,7 +196,7 @@ def _verdict(dataset: Dataset, world: World, now: datetime, settings: Settings) 
     return ConsolidationVerdict(launch, latest_verdict, latest, None, abandoned, decision)
 
 
-def _must_create_table(dataset: Dataset, world: World) -> bool:
+def _must_create_table(dataset: Dataset, world: Observation) -> bool:
     """Whether a run without batches is to create the table: the inlet reads messages as rows of it."""
     spec = dataset.spec
     return isinstance(world.table, NoTable) and spec.source.kafka is not None and spec.table.create is not None
@@ -208,7 +217,7 @@ def _suspended(message: str) -> ConsolidationDecision:
 
 
 def _paused(latest_verdict: Verdict | None, not_before: datetime | None) -> ConsolidationDecision:
-    if not isinstance(latest_verdict, GivenUp):
+    if not isinstance(latest_verdict, Exhausted):
         text = "The last run ended without promoting or refusing these batches. They are retried after a pause."
         return ConsolidationDecision(Decision.LATER, Reason.PAUSE_AFTER_RUN, text, not_before)
     if not_before is None:
@@ -220,10 +229,10 @@ def _paused(latest_verdict: Verdict | None, not_before: datetime | None) -> Cons
 
 def _unfinished(
     dataset: Dataset,
-    world: World,
+    world: Observation,
     buffer: BufferDigest,
     run: ObservedRun,
-    latest_verdict: Fresh | Again,
+    latest_verdict: NotStarted | RetryAt,
     now: datetime,
 ) -> ConsolidationVerdict | None:
     """Continue the run of the stored intent; None: all its batches are settled."""
@@ -235,9 +244,9 @@ def _unfinished(
     if not left:
         return None
     reason, text = (
-        (latest_verdict.reason, latest_verdict.message) if isinstance(latest_verdict, Again) else (Reason.QUEUED, "")
+        (latest_verdict.reason, latest_verdict.message) if isinstance(latest_verdict, RetryAt) else (Reason.QUEUED, "")
     )
-    at = latest_verdict.at if isinstance(latest_verdict, Again) else now
+    at = latest_verdict.at if isinstance(latest_verdict, RetryAt) else now
     if dataset.spec.consolidation.suspend:
         decision = _suspended(f"A run for {len(left)} batches has not ended.")
         return ConsolidationVerdict(None, latest_verdict, run, at if at > now else None, decision=decision)
@@ -260,7 +269,7 @@ def _unfinished(
     return ConsolidationVerdict(launch, latest_verdict, run, decision=decision)
 
 
-def _engine(dataset: Dataset, world: World, run: RunSpec, now: datetime) -> Engine:
+def _engine(dataset: Dataset, world: Observation, run: RunSpec, now: datetime) -> Engine:
     return Engine.COMMITTER if may_register(dataset, world, run, now) else Engine.JOB
 
 
@@ -290,13 +299,13 @@ def pause(
     Returns: None, if it may not start before something changes.
     """
     same = next((r for r in runs if r.run_id == run_id), None)
-    if isinstance(latest_verdict, GivenUp):
+    if isinstance(latest_verdict, Exhausted):
         if latest_verdict.attempt.run_id == run_id:
             return None
         return (latest_verdict.attempt.finished or latest_verdict.attempt.created) + timedelta(
             seconds=settings.retry.max_seconds
         )
-    if same is not None and isinstance(latest_verdict, Ended) and latest_verdict.attempt.run_id == run_id:
+    if same is not None and isinstance(latest_verdict, Succeeded) and latest_verdict.attempt.run_id == run_id:
         ended = latest_verdict.attempt.finished or latest_verdict.attempt.created
         return ended + timedelta(seconds=back_off_seconds(latest_verdict.attempt.number, settings.retry))
     return _BEGINNING
@@ -314,7 +323,7 @@ QUIET_FOR: Final = timedelta(seconds=30)
 BARE_AT_MOST: Final = timedelta(minutes=5)
 
 
-def decide_reanchor(dataset: Dataset, world: World, now: datetime, settings: Settings) -> ConsolidationVerdict:
+def decide_reanchor(dataset: Dataset, world: Observation, now: datetime, settings: Settings) -> ConsolidationVerdict:
     """Decide whether a run that re-anchors the head starts when there is no other work, or when to look again.
 
     Any other commit of Lethe also re-anchors the head, so this run has the lowest priority. Once the head is no longer bare, the
@@ -322,13 +331,13 @@ def decide_reanchor(dataset: Dataset, world: World, now: datetime, settings: Set
     """
     runs = sorted((r for r in world.runs if r.kind is RunKind.REANCHORING), key=age)
     latest = runs[-1] if runs else None
-    verdict = judge(latest, dataset.meta.generation, settings, FOR_HEAD) if latest else None
-    if isinstance(verdict, Going):
+    verdict = retry_state(latest, dataset.meta.generation, settings, FOR_HEAD) if latest else None
+    if isinstance(verdict, Running):
         return ConsolidationVerdict(None, verdict, latest)
     view = world.table
     if isinstance(view, LostLedger):
         return _of_lost(dataset, view, runs, verdict, now, settings)
-    unfinished = (latest.run_id,) if latest is not None and isinstance(verdict, Fresh | Again) else ()
+    unfinished = (latest.run_id,) if latest is not None and isinstance(verdict, NotStarted | RetryAt) else ()
     if not isinstance(view, TableView) or view.head_id is None or view.head_time is None or view.bare_since is None:
         return ConsolidationVerdict(abandoned=unfinished)
     run = run_specs.reanchoring(dataset, view.head_id)
@@ -336,7 +345,7 @@ def decide_reanchor(dataset: Dataset, world: World, now: datetime, settings: Set
     abandoned = unfinished if latest is not same else ()
     if dataset.spec.consolidation.suspend:
         return ConsolidationVerdict(None, verdict, latest, None, abandoned)
-    not_before = verdict.at if isinstance(verdict, Again) else pause(runs, run.run_id, verdict, settings)
+    not_before = verdict.at if isinstance(verdict, RetryAt) else pause(runs, run.run_id, verdict, settings)
     ripe = min(view.head_time + QUIET_FOR, view.bare_since + BARE_AT_MOST)
     if not_before is None or max(not_before, ripe) > now:
         return ConsolidationVerdict(None, verdict, latest, earliest(*_future(now, not_before, ripe)), abandoned)
@@ -365,7 +374,7 @@ def _of_lost(
         return ConsolidationVerdict(None, verdict, latest)
     run = run_specs.accepting(dataset, AcceptedHead(head_id=lost.head_id, ledger=lost.last_ledger))
     same = next((r for r in runs if r.run_id == run.run_id), None)
-    not_before = verdict.at if isinstance(verdict, Again) and same else pause(runs, run.run_id, verdict, settings)
+    not_before = verdict.at if isinstance(verdict, RetryAt) and same else pause(runs, run.run_id, verdict, settings)
     if not_before is None or not_before > now:
         return ConsolidationVerdict(None, verdict, latest, not_before)
     number = max((a.number for a in same.attempts), default=0) + 1 if same else 1

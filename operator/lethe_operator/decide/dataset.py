@@ -33,7 +33,7 @@ from lethe_operator.decide.guards.preconditions import RunBlocker, blocker
 from lethe_operator.decide.restatement import assess as withdrawn
 from lethe_operator.decide.restatement import status as restatement_status
 from lethe_operator.decide.restatement.assess import RestatementContext, assess
-from lethe_operator.decide.restatement.outcome import Assessment, RestatementPhase, Trials, finished_before
+from lethe_operator.decide.restatement.outcome import Assessment, RestatementPhase, RunHistories, finished_before
 from lethe_operator.decide.restatement.queue import (
     PAUSE_BETWEEN_COMMITS,
     RestatementQueue,
@@ -47,8 +47,8 @@ from lethe_operator.decide.restatement.queue import (
 from lethe_operator.decide.restatement.status import expired
 from lethe_operator.decide.runs import engine
 from lethe_operator.decide.runs import history as run_history
-from lethe_operator.decide.runs.engine import care, with_engine
-from lethe_operator.decide.runs.retry import Again, Fresh, GivenUp
+from lethe_operator.decide.runs.engine import care_for_warm_driver, with_engine
+from lethe_operator.decide.runs.retry import Exhausted, NotStarted, RetryAt
 from lethe_operator.decide.runs.spec import after_failures, in_cluster, seeing, within_boundary
 from lethe_operator.decide.vacuum import status as vacuum_status
 from lethe_operator.decide.vacuum.decide import VacuumVerdict, decide_vacuum
@@ -61,16 +61,16 @@ from lethe_operator.resources.observed import (
     Engine,
     LostLedger,
     NotListed,
+    Observation,
     ObservedRun,
     TableView,
     Unavailable,
-    World,
 )
 from lethe_operator.resources.restatement import Restatement
 from lethe_operator.settings import Settings
 
 
-def is_idle(dataset: Dataset, world: World, status: Mapping[str, Any]) -> bool:
+def is_idle(dataset: Dataset, world: Observation, status: Mapping[str, Any]) -> bool:
     """Whether nothing runs or is due, and nothing waits that only time reveals. A time at which a decision changes by itself
     (`Actions.look_again`) does not matter: the Dataset is reconciled then in any case.
 
@@ -137,7 +137,7 @@ def is_committing(run: ObservedRun) -> bool:
 
 
 @dataclass(frozen=True)
-class _Turns:
+class _RunsToStart:
     """Which runs start now."""
 
     launches: tuple[Launch, ...]
@@ -170,16 +170,16 @@ class _Verdicts:
     by_committer: _Group
 
 
-def decide(dataset: Dataset, world: World, now: datetime, settings: Settings) -> Actions:
+def decide(dataset: Dataset, world: Observation, now: datetime, settings: Settings) -> Actions:
     """Decide everything to do for one Dataset now. The result depends only on the arguments."""
     blocked = blocker(dataset, world, settings)
     paused = (
         RunBlocker(Reason.PAUSED, "The annotation lethe.dev/paused is set.", transient=True) if dataset.paused else None
     )
     held = blocked or paused
-    trials = Trials(dataset, world.runs, settings)
+    run_histories = RunHistories(dataset, world.runs, settings)
     standings = [
-        (r, assess(RestatementContext(r, dataset, world, held, trials.of(r), now, settings)))
+        (r, assess(RestatementContext(r, dataset, world, held, run_histories.of(r), now, settings)))
         for r in in_order(r for r in world.restatements if not r.meta.deleting)
     ]
     with_committer = engine.may_ask(dataset, world)
@@ -195,13 +195,13 @@ def decide(dataset: Dataset, world: World, now: datetime, settings: Settings) ->
     asked = None if engine.is_asked(world) else restatements_launch(dataset, world, quick, Engine.COMMITTER)
     verdicts = _Verdicts(consolidation, reanchor, vacuum, erasures, _Group(queued, group), _Group(quick, asked))
     if may_start:
-        turns = _turns(dataset, world, verdicts, now, settings.cluster)
+        turns = _runs_to_start(dataset, world, verdicts, now, settings.cluster)
     elif (
         _may_accept(dataset, world, blocked) and reanchor.launch is not None
     ):  # removes the reason that blocks other runs
-        turns = _Turns((in_cluster(seeing(world, reanchor.launch), settings.cluster),), reanchor.look_again)
+        turns = _RunsToStart((in_cluster(seeing(world, reanchor.launch), settings.cluster),), reanchor.look_again)
     else:
-        turns = _Turns((), reanchor.look_again if isinstance(world.table, LostLedger) else None)
+        turns = _RunsToStart((), reanchor.look_again if isinstance(world.table, LostLedger) else None)
     sweep = _sweep(dataset, world, now) if may_start else Sweep()
 
     view = world.table if isinstance(world.table, TableView) else None
@@ -223,11 +223,11 @@ def decide(dataset: Dataset, world: World, now: datetime, settings: Settings) ->
     prunable = run_history.prunable(
         world.runs,
         old_runs,
-        _needed(world, trials, standings, (consolidation, erasures, reanchor), vacuum),
+        _needed(world, run_histories, standings, (consolidation, erasures, reanchor), vacuum),
     )
     over = expired(standings, now)
     unwanted = _unwanted(world, standings)
-    cared = care(world, unwanted, now)
+    cared = care_for_warm_driver(world, unwanted, now)
     return Actions(
         dataset_status=status,
         restatement_statuses=changed.statuses,
@@ -289,7 +289,9 @@ def _in_queue(restatement: Restatement, standing: Assessment, *queues: Restateme
     return standing
 
 
-def _turns(dataset: Dataset, world: World, verdicts: _Verdicts, now: datetime, cluster: str) -> _Turns:
+def _runs_to_start(
+    dataset: Dataset, world: Observation, verdicts: _Verdicts, now: datetime, cluster: str
+) -> _RunsToStart:
     launches: list[Launch] = []
     consolidation, reanchor = verdicts.consolidation, verdicts.reanchor
     vacuum, erasures = verdicts.vacuum, verdicts.erasures
@@ -318,23 +320,23 @@ def _turns(dataset: Dataset, world: World, verdicts: _Verdicts, now: datetime, c
         launches.append(reanchor.launch)
     times = (v.look_again for v in (consolidation, vacuum, erasures, reanchor))
     complete = tuple(in_cluster(after_failures(world, seeing(world, x)), cluster) for x in launches)
-    return _Turns(complete, earliest(collecting or pause, gathering, *times), pause)
+    return _RunsToStart(complete, earliest(collecting or pause, gathering, *times), pause)
 
 
-def _may_accept(dataset: Dataset, world: World, blocked: RunBlocker | None) -> bool:
+def _may_accept(dataset: Dataset, world: Observation, blocked: RunBlocker | None) -> bool:
     """Whether a lost ledger is the only reason why no run starts."""
     lost = isinstance(world.table, LostLedger) and blocked is not None and blocked.reason == Reason.LEDGER_LOST
     return lost and not dataset.paused and not dataset.meta.deleting and not any(r.active for r in world.runs)
 
 
-def _unwanted(world: World, standings: Standings) -> tuple[str, ...]:
+def _unwanted(world: Observation, standings: Standings) -> tuple[str, ...]:
     """Jobs all of whose Restatements were cancelled."""
     asked = Counter(s.cancel_job for _, s in standings if s.cancel_job is not None)
     members = {a.job: len(r.requests) for r in world.runs for a in r.attempts}
     return tuple(job for job, count in asked.items() if count >= members.get(job, 0))
 
 
-def _committing(world: World) -> bool:
+def _committing(world: Observation) -> bool:
     """Whether a run that commits data is active."""
     return any(a.state is AttemptState.ACTIVE for r in world.runs if is_committing(r) for a in r.attempts if _adds(a))
 
@@ -344,7 +346,7 @@ def _adds(attempt: Attempt) -> bool:
     return attempt.engine is not Engine.COMMITTER or attempt.kind is RunKind.CONSOLIDATION
 
 
-def _was_passed_over(world: World) -> bool:
+def _was_passed_over(world: Observation) -> bool:
     """Whether the oldest batch has already waited for one Job of Restatements. Without this check, consolidation would never
     start while Restatements keep coming."""
     jobs = [
@@ -366,7 +368,7 @@ def _pause(ended: datetime | None, now: datetime) -> datetime | None:
     return until if until > now else None
 
 
-def _commit_ended(world: World, now: datetime, by_committer: bool = False) -> datetime | None:
+def _commit_ended(world: Observation, now: datetime, by_committer: bool = False) -> datetime | None:
     """When the last run that commits ended, whatever its outcome; None: none is known. An end in the future is of a clock that
     was wrong, and a pause after it could last for days.
 
@@ -379,7 +381,7 @@ def _commit_ended(world: World, now: datetime, by_committer: bool = False) -> da
 
 
 def _consolidation_decision(
-    consolidation: ConsolidationVerdict, turns: _Turns, may_start: bool
+    consolidation: ConsolidationVerdict, turns: _RunsToStart, may_start: bool
 ) -> ConsolidationDecision | None:
     """The decision about consolidation; it also says why a due run does not start."""
     outcome, launch = consolidation.decision, consolidation.launch
@@ -396,13 +398,13 @@ def _consolidation_decision(
     return replace(outcome, reason=Reason.QUEUED, message=f"{outcome.message} The run waits for a run of Restatements.")
 
 
-def _sweep(dataset: Dataset, world: World, now: datetime) -> Sweep:
+def _sweep(dataset: Dataset, world: Observation, now: datetime) -> Sweep:
     if not isinstance(world.table, TableView) or not isinstance(world.buffer, BufferDigest):
         return Sweep()
     return plan_sweep(world.buffer.expired, world.table.ledger, dataset.spec.buffer.retention_seconds, now)
 
 
-def _orphaned(world: World, standings: Standings, groups: Sequence[Launch]) -> frozenset[str]:
+def _orphaned(world: Observation, standings: Standings, groups: Sequence[Launch]) -> frozenset[str]:
     """Stored intents without a Job that will not start: another group replaces them, or all their Restatements have ended."""
     unfinished = {r.key for r, s in standings if not s.finished}
     stored = [r for r in world.runs if r.kind is RunKind.RESTATEMENT and not r.attempts]
@@ -412,15 +414,15 @@ def _orphaned(world: World, standings: Standings, groups: Sequence[Launch]) -> f
 
 
 def _needed(
-    world: World,
-    trials: Trials,
+    world: Observation,
+    run_histories: RunHistories,
     standings: Standings,
     consolidations: Sequence[ConsolidationVerdict | ErasuresVerdict],
     vacuum: VacuumVerdict,
 ) -> frozenset[str]:
     """Runs whose Jobs must be kept: they are retried, delay a retry, or their outcome is not shown yet."""
-    unsettled = Again | GivenUp | Fresh
-    needed = {run.run_id for r, _ in standings if finished_before(r) is None for run in trials.runs_of(r)}
+    unsettled = RetryAt | Exhausted | NotStarted
+    needed = {run.run_id for r, _ in standings if finished_before(r) is None for run in run_histories.runs_of(r)}
     needed |= {v.latest_run.run_id for v in consolidations if v.latest_run and isinstance(v.latest, unsettled)}
     vacuums = [r for r in world.runs if r.kind is RunKind.VACUUM]
     if vacuums and isinstance(vacuum.latest, unsettled):

@@ -21,12 +21,12 @@ from lethe_operator.decide.conditions import Condition, parsed_time, timestamp
 from lethe_operator.decide.consolidation import ConsolidationDecision
 from lethe_operator.decide.guards import preconditions
 from lethe_operator.decide.guards.preconditions import RunBlocker, accepts_other_table, another_table
-from lethe_operator.decide.runs.retry import Again, Ended, Fresh, GivenUp, Going, Verdict
+from lethe_operator.decide.runs.retry import Exhausted, NotStarted, RetryAt, Running, Succeeded, Verdict
 from lethe_operator.decide.vacuum.decide import VacuumVerdict
 from lethe_operator.reasons import Reason
 from lethe_operator.resources.common import ACCEPT_HEAD
 from lethe_operator.resources.dataset import Dataset
-from lethe_operator.resources.observed import EventsView, NoTable, TableView, Unavailable, World
+from lethe_operator.resources.observed import EventsView, NoTable, Observation, TableView, Unavailable
 from lethe_operator.resources.publishing import PublishingView
 
 # The inlet reports at least every minute.
@@ -84,7 +84,7 @@ class DatasetVerdicts:
     runs: Sequence[Any]
 
 
-def status(dataset: Dataset, world: World, decided: DatasetVerdicts, now: datetime) -> dict[str, Any]:
+def status(dataset: Dataset, world: Observation, decided: DatasetVerdicts, now: datetime) -> dict[str, Any]:
     """The whole status. Fields that cannot be observed now keep their last values."""
     blocker, vacuum, consolidation = decided.blocker, decided.vacuum, decided.consolidation
     old = dict(dataset.status)
@@ -132,7 +132,7 @@ def status(dataset: Dataset, world: World, decided: DatasetVerdicts, now: dateti
     return document
 
 
-def _conditions(dataset: Dataset, world: World, decided: DatasetVerdicts, now: datetime) -> list[Condition]:
+def _conditions(dataset: Dataset, world: Observation, decided: DatasetVerdicts, now: datetime) -> list[Condition]:
     found = list(_main(dataset, world, decided))
     if dataset.paused:
         text = "The annotation lethe.dev/paused is set: no run starts; active runs continue."
@@ -148,7 +148,7 @@ def _conditions(dataset: Dataset, world: World, decided: DatasetVerdicts, now: d
     ]
 
 
-def _eviction(dataset: Dataset, world: World, vacuum: VacuumVerdict) -> tuple[Condition, ...]:
+def _eviction(dataset: Dataset, world: Observation, vacuum: VacuumVerdict) -> tuple[Condition, ...]:
     """The condition EvictionOnTime; while the ledger cannot be read, its last value."""
     if vacuum.on_time is not None:
         return (vacuum.on_time,)
@@ -179,7 +179,7 @@ def _publishing(view: PublishingView | None) -> tuple[Condition, ...]:
     return (Condition(conditions.EVENTS_PUBLISHED, conditions.TRUE, Reason.EVENTS_DELIVERED),)
 
 
-def _main(dataset: Dataset, world: World, decided: DatasetVerdicts) -> tuple[Condition, ...]:
+def _main(dataset: Dataset, world: Observation, decided: DatasetVerdicts) -> tuple[Condition, ...]:
     """Ready, Reconciling and Stalled."""
     blocker, vacuum = decided.blocker, decided.vacuum
     if blocker is not None:
@@ -190,13 +190,13 @@ def _main(dataset: Dataset, world: World, decided: DatasetVerdicts) -> tuple[Con
         return kind(world.buffer.reason, world.buffer.message)
     for verdict in decided.latest:
         match verdict:
-            case GivenUp(_, reason, message):
+            case Exhausted(_, reason, message):
                 return conditions.stalled(reason, message)
-            case Again(at, number, reason, message, failures):
+            case RetryAt(at, number, reason, message, failures):
                 return _retrying(reason, f"{message} Attempt {number} follows at {at:%H:%M:%SZ}.", failures.total)
-            case Going(attempt, failures, reason, message) if failures.total:
+            case Running(attempt, failures, reason, message) if failures.total:
                 return _retrying(reason, f"{message} Attempt {attempt.number} is running.", failures.total)
-            case Fresh() | Going() | Ended() | None:
+            case NotStarted() | Running() | Succeeded() | None:
                 pass
             case _:
                 assert_never(verdict)
@@ -220,7 +220,7 @@ def _retrying(reason: str, text: str, failures: int) -> tuple[Condition, ...]:
     )
 
 
-def _available(world: World) -> str:
+def _available(world: Observation) -> str:
     text = "The operator can read the table and the buffer. Runs start when they are due."
     count = world.table.ledger.states.get(BatchState.REFUSED, 0) if isinstance(world.table, TableView) else 0
     return f"{text} {count} batches were refused: see status.batches.refusedBatches." if count else text

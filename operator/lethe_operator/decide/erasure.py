@@ -30,11 +30,11 @@ from lethe_operator.decide.conditions import Condition, find, timestamp
 from lethe_operator.decide.guards.preconditions import RunBlocker
 from lethe_operator.decide.policy_match import match
 from lethe_operator.decide.runs import spec as run_specs
-from lethe_operator.decide.runs.retry import Again, Ended, Fresh, GivenUp, Going, Verdict, judge
+from lethe_operator.decide.runs.retry import Exhausted, NotStarted, RetryAt, Running, Succeeded, Verdict, retry_state
 from lethe_operator.reasons import Reason
 from lethe_operator.resources.common import FOR_ERASURES
 from lethe_operator.resources.dataset import Dataset
-from lethe_operator.resources.observed import ObservedRun, TableView, World
+from lethe_operator.resources.observed import Observation, ObservedRun, TableView
 from lethe_operator.resources.restatement import Restatement
 from lethe_operator.resources.vacuum_policy import VacuumPolicySpec
 from lethe_operator.settings import Settings
@@ -55,14 +55,14 @@ class ErasuresVerdict:
 
 
 def decide_erasures(
-    dataset: Dataset, world: World, stops: RunBlocker | None, now: datetime, settings: Settings
+    dataset: Dataset, world: Observation, stops: RunBlocker | None, now: datetime, settings: Settings
 ) -> ErasuresVerdict:
     """Decide whether a run that checks the erasures starts now. It never runs at the same time as a vacuum of the table."""
     runs = [r for r in world.runs if r.kind is RunKind.ERASURE_CHECK]
     latest = max(runs, key=_age, default=None)
-    verdict = judge(latest, dataset.meta.generation, settings, FOR_ERASURES) if latest is not None else None
+    verdict = retry_state(latest, dataset.meta.generation, settings, FOR_ERASURES) if latest is not None else None
     view = world.table
-    unfinished = (latest.run_id,) if latest is not None and not isinstance(verdict, Going | Ended) else ()
+    unfinished = (latest.run_id,) if latest is not None and not isinstance(verdict, Running | Succeeded) else ()
     if not isinstance(view, TableView) or not view.ledger.open_erasures:
         return ErasuresVerdict(None, None, None if unfinished else verdict, latest, unfinished)
     policy = match(world.policies, dataset.meta.labels).decides
@@ -77,17 +77,17 @@ def decide_erasures(
     run = run_specs.erasures(dataset, name, rules.expire_snapshots, lead, _key(ripe, now, due_by))
     same = next((r for r in runs if r.run_id == run.run_id), None)
     abandoned = unfinished if latest is not same else ()
-    stands = judge(same, dataset.meta.generation, settings, FOR_ERASURES) if same is not None else None
+    stands = retry_state(same, dataset.meta.generation, settings, FOR_ERASURES) if same is not None else None
     match stands:
-        case Ended():  # it has checked this state; another check would find the same
+        case Succeeded():  # it has checked this state; another check would find the same
             return ErasuresVerdict(None, later, stands, same, abandoned)
-        case Again(at) if at > now:
+        case RetryAt(at) if at > now:
             return ErasuresVerdict(None, earliest(at, later), stands, same, abandoned)
-        case GivenUp(attempt):
+        case Exhausted(attempt):
             pause = (attempt.finished or attempt.created) + timedelta(seconds=settings.retry.max_seconds)
             if pause > now:
                 return ErasuresVerdict(None, earliest(pause, later), stands, same, abandoned)
-        case Fresh() | Again() | Going() | None:
+        case NotStarted() | RetryAt() | Running() | None:
             pass
         case _:
             assert_never(stands)
@@ -184,7 +184,7 @@ class ErasureState:
 
 
 def erasure_state(
-    restatement: Restatement, world: World, now: datetime, signer: Signer | None = None
+    restatement: Restatement, world: Observation, now: datetime, signer: Signer | None = None
 ) -> ErasureState | None:
     """The erasure status of a Restatement that is in the ledger; None: its rows need not be erased, or the ledger cannot be read.
 

@@ -77,7 +77,7 @@ def asked_by(
         batch_ids |= {b.id for b in buffer.oldest} | {b.id for b in buffer.expired} | set(buffer.refused_ids)
     keys = {r.key for r in restatements}
     for r in restatements:
-        if r.brings is not None:  # the size of its run depends on the replaced batches
+        if r.added_batch_id is not None:  # the size of its run depends on the replaced batches
             batch_ids |= set(r.sized_by)
     for run in runs:
         batch_ids |= set(run.intent.consolidation.batch_ids if run.intent and run.intent.consolidation else ())

@@ -49,10 +49,10 @@ from lethe_operator.resources.observed import (
     Invalid,
     NoTable,
     NotListed,
+    Observation,
     ObservedRun,
     TableView,
     Unavailable,
-    World,
 )
 from lethe_operator.resources.restatement import Restatement
 from lethe_operator.resources.vacuum_policy import VacuumPolicy
@@ -104,7 +104,7 @@ def cluster_id(kube: Kube, authority: Path = AUTHORITY) -> str:
 class Observed:
     # None: the Dataset does not exist, or it is among the invalid resources.
     dataset: Dataset | None
-    world: World = field(default_factory=World)
+    world: Observation = field(default_factory=Observation)
     invalid: tuple[Invalid, ...] = ()
     # Of a Dataset that does not exist; otherwise they are in `world`.
     restatements: tuple[Restatement, ...] = ()
@@ -147,7 +147,7 @@ def observe(sources: Sources, namespace: str, name: str, now: datetime, fresh_ta
     if isinstance(found, Unavailable):
         table: Any = found
         runs: tuple[ObservedRun, ...] = ()
-        world = World(
+        world = Observation(
             restatements, policies, runs, table, committer=committer, warm_driver=warm, next_expiry=known.next_expiry
         )
         return Observed(dataset, world, tuple(invalid))
@@ -155,7 +155,7 @@ def observe(sources: Sources, namespace: str, name: str, now: datetime, fresh_ta
     if outside:
         tables.forget(dataset.meta.full_name)  # an earlier generation may still be listed
         unseen = Unavailable(Reason.OUTSIDE_BOUNDARY, outside, transient=False)
-        world = World(
+        world = Observation(
             restatements,
             policies,
             runs,
@@ -176,8 +176,8 @@ def observe(sources: Sources, namespace: str, name: str, now: datetime, fresh_ta
         outdated = store.with_outdated_erasure(namespace, name, digests(table.ledger, now))
         restatements = (*restatements, *(r for r in outdated if r.meta.name not in there))
     near = _Near(dataset, table, restatements)
-    neighbours = near.of(objects, namespace)
-    other = other_reader(dataset, neighbours)
+    overlapping_datasets = near.of(objects, namespace)
+    other = other_reader(dataset, overlapping_datasets)
     events = tables.notifications(dataset, table, other.meta.name if other else "")
     wanted = dataset.spec.buffer.events
     rest_seconds = wanted.resync_seconds if wanted and events and events.is_read else 0
@@ -191,21 +191,21 @@ def observe(sources: Sources, namespace: str, name: str, now: datetime, fresh_ta
         if rest_seconds:
             tables.listings.drop_settled(dataset, table.ledger.batches)
     limited = _limits_vacuums(dataset, policies)
-    world = World(
+    world = Observation(
         restatements,
         policies,
         runs,
         table,
         buffer,
-        neighbours,
+        overlapping_datasets,
         events,
         committer,
         warm,
         known.next_expiry,
-        elsewhere=tuple(d for n in settings.watch_namespaces if n != namespace for d in near.of(objects, n)),
+        other_namespaces=tuple(d for n in settings.watch_namespaces if n != namespace for d in near.of(objects, n)),
         catalogs=catalog_places(),
         vacuums=vacuum_jobs(objects, namespace) if limited else (),
-        rivals=objects.datasets(namespace) if limited else (),
+        peers_in_namespace=objects.datasets(namespace) if limited else (),
     )
     return Observed(dataset, world, (*invalid, *unreadable))
 

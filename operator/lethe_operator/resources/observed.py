@@ -336,7 +336,7 @@ class VacuumLimit:
 
 
 @dataclass(frozen=True)
-class World:
+class Observation:
     """Everything that a decision about one Dataset depends on, except for the Dataset and the clock.
 
     The operator observes the Jobs before the table. So if a Job is seen finished, the ledger that is seen has its commit."""
@@ -349,7 +349,7 @@ class World:
     # Consistent with the table's ledger.
     buffer: BufferDigest | NotListed | Unavailable = EMPTY_BUFFER
     # The other Datasets of the namespace whose buffer, table or queue this Dataset or its Restatements may use too.
-    neighbours: tuple[Dataset, ...] = ()
+    overlapping_datasets: tuple[Dataset, ...] = ()
     # None: the Dataset has no queue.
     events: EventsView | None = None
     # None: the committer is not enabled.
@@ -359,13 +359,13 @@ class World:
     # When the ttlSecondsAfterFinished of the next Restatement that is not in `restatements` passes; None: of none.
     next_expiry: datetime | None = None
     # Such Datasets of the other watched namespaces.
-    elsewhere: tuple[Dataset, ...] = ()
+    other_namespaces: tuple[Dataset, ...] = ()
     # The operator's catalogs, by name.
     catalogs: Mapping[str, CatalogPlace] = field(default_factory=dict)
     # Of all Datasets of the namespace, if the Dataset's VacuumPolicy has limits.concurrentRuns; otherwise empty.
     vacuums: tuple[VacuumJob, ...] = ()
     # All Datasets of the namespace, in the same case; otherwise empty.
-    rivals: tuple[Dataset, ...] = ()
+    peers_in_namespace: tuple[Dataset, ...] = ()
     # None: status events are not enabled.
     publishing: PublishingView | None = None
 

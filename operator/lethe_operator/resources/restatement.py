@@ -164,14 +164,14 @@ class Restatement:
         return created + timedelta(seconds=seconds) if created is not None and seconds is not None else None
 
     @property
-    def brings(self) -> str | None:
+    def added_batch_id(self) -> str | None:
         """The id of the batch that it adds to the table; None: it adds none. A dry run adds none."""
         return self.spec.replacement.batch_id if self.spec.replacement is not None and not self.spec.dry_run else None
 
     @property
     def by_keys(self) -> bool:
         """Whether it also deletes rows of older batches that have the same keys as rows of its replacement."""
-        return self.brings is not None and bool(self.spec.replacement and self.spec.replacement.key_columns)
+        return self.added_batch_id is not None and bool(self.spec.replacement and self.spec.replacement.key_columns)
 
 
 def parse_restatement(body: Mapping[str, Any]) -> Restatement:

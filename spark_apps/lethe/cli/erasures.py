@@ -407,7 +407,7 @@ def _verify_storage(
         listed = storage_check.list_locations(opened)
     found += (Problem("", "NotListed", f"{uri} cannot be listed: {why}.") for uri, why in listed.unlisted.items())
     notes: list[str] = []
-    if not listed.storage.tells_versions:
+    if not listed.storage.supports_versions:
         notes.append("the storage cannot list older versions of objects")
     unread: dict[str, str] = {}
     field_id = opened.facts.batch_field_id

@@ -72,8 +72,8 @@ class BoundsSplit:
     """All files, divided by what their bounds prove; each part in the given order."""
 
     cannot: tuple[FileBounds, ...]  # hold no row of the ids
-    might: tuple[FileBounds, ...]  # might hold some
-    must: tuple[FileBounds, ...]  # hold no other rows
+    may_contain_deleted_rows: tuple[FileBounds, ...]  # might hold some
+    all_rows_deleted: tuple[FileBounds, ...]  # hold no other rows
 
 
 class IdIndex:
@@ -122,16 +122,16 @@ def split_by_bounds(files: Iterable[FileBounds], ids: Collection[str]) -> Bounds
     """Divide data files by what their bounds prove about the ids. O(files x log ids); reads nothing."""
     index = IdIndex(ids)
     cannot: list[FileBounds] = []
-    might: list[FileBounds] = []
-    must: list[FileBounds] = []
+    may_contain_deleted_rows: list[FileBounds] = []
+    all_rows_deleted: list[FileBounds] = []
     for f in files:
         if not index.might_hold(f):
             cannot.append(f)
         elif index.must_hold(f):
-            must.append(f)
+            all_rows_deleted.append(f)
         else:
-            might.append(f)
-    return BoundsSplit(tuple(cannot), tuple(might), tuple(must))
+            may_contain_deleted_rows.append(f)
+    return BoundsSplit(tuple(cannot), tuple(may_contain_deleted_rows), tuple(all_rows_deleted))
 
 
 # The ledger lists at most this many partitions of a batch. A longer list would cost each commit more than it saves readers.

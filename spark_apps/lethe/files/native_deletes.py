@@ -289,7 +289,7 @@ class AddedFiles:
     holds: Callable[[Collection[str]], Collection[str]] | None = None
 
 
-def rearmed(ledger: Ledger, delta: Delta, added: AddedFiles, now: datetime) -> Delta:
+def restore_tombstones(ledger: Ledger, delta: Delta, added: AddedFiles, now: datetime) -> Delta:
     """Return the change `delta`, planned on `ledger`, adapted to the added files.
 
     Without files it is unchanged. Otherwise, checks the batches and tombstones within the bounds of the files.

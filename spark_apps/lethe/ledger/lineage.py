@@ -232,7 +232,7 @@ def is_published(snapshots: Mapping[int, Snapshot], head_id: int | None, staged_
     return False
 
 
-def picked(snapshots: Mapping[int, Snapshot], bare: Iterable[int]) -> tuple[Snapshot, ...]:
+def cherry_picked(snapshots: Mapping[int, Snapshot], bare: Iterable[int]) -> tuple[Snapshot, ...]:
     """The snapshots that Lethe committed or staged and that another tool made part of this lineage without a ledger, directly or
     by `cherrypick_snapshot`. Their files hold batches that are not in the ledger.
 

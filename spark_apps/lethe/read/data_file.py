@@ -239,7 +239,9 @@ def of_batches(files: Sequence[PlannedFile], ids: Collection[str]) -> tuple[Read
 def without_batches(files: Sequence[PlannedFile], ids: Collection[str]) -> tuple[ReadPart, ...]:
     """Read all rows except those of these batches."""
     split = split_by_bounds([f.bounds for f in files], ids)
-    return filtered(files, ReadPlan(split.cannot, split.might, split.must, frozenset(ids)))
+    return filtered(
+        files, ReadPlan(split.cannot, split.may_contain_deleted_rows, split.all_rows_deleted, frozenset(ids))
+    )
 
 
 def read(view: SnapshotView, parts: Sequence[ReadPart], columns: Sequence[str]) -> Iterator[pa.RecordBatch]:

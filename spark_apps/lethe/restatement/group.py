@@ -41,7 +41,7 @@ class Dependencies:
 
     created: datetime
     name: str
-    brings: Collection[Thing]  # the batches and requests that exist after it
+    creates: Collection[Thing]  # the batches and requests that exist after it
     needs: Collection[Thing]  # the batches and requests that must exist before it, if another request brings them
 
 
@@ -55,13 +55,13 @@ def place(
         replacement: The id of the batch that it adds; None: it adds none.
         undoes: None or "": it is not an Undo.
     """
-    brings: list[Thing] = [("request", key)]
+    creates: list[Thing] = [("request", key)]
     if replacement is not None:
-        brings.append(("batch", replacement))
+        creates.append(("batch", replacement))
     needs: set[Thing] = {("batch", i) for i in batch_ids}
     if undoes:
         needs.add(("request", undoes))
-    return Dependencies(created, name, brings, needs)
+    return Dependencies(created, name, creates, needs)
 
 
 def place_of(request: RestatementRequest) -> Dependencies:
@@ -75,8 +75,8 @@ def in_order(requests: Iterable[T], place: Callable[[T], Dependencies]) -> tuple
     If several requests bring the same thing, such as two replacements with one id, all of them come before those that need it.
     """
     placed = sorted(((r, place(r)) for r in requests), key=lambda pair: (pair[1].created, pair[1].name))
-    to_come = Counter(thing for _, p in placed for thing in p.brings)
-    awaited = [{thing for thing in p.needs if thing in to_come}.difference(p.brings) for _, p in placed]
+    to_come = Counter(thing for _, p in placed for thing in p.creates)
+    awaited = [{thing for thing in p.needs if thing in to_come}.difference(p.creates) for _, p in placed]
     awaiting: dict[Thing, list[int]] = {}
     for n, things in enumerate(awaited):
         for thing in things:
@@ -92,7 +92,7 @@ def in_order(requests: Iterable[T], place: Callable[[T], Dependencies]) -> tuple
         del left[chosen]
         request, its = placed[chosen]
         ordered.append(request)
-        for thing in its.brings:
+        for thing in its.creates:
             to_come[thing] -= 1
             for n in awaiting.get(thing, ()) if not to_come[thing] else ():
                 awaited[n].discard(thing)
@@ -240,7 +240,7 @@ def plan_group(
                 out = set_aside(request, e)
         if out is not None:
             results[request.key] = out
-            late |= dict.fromkeys(place.brings, request.name) if out.again else {}
+            late |= dict.fromkeys(place.creates, request.name) if out.again else {}
             continue
         results[request.key] = planned.result
         if isinstance(planned, Restated):
@@ -248,7 +248,7 @@ def plan_group(
             carried_out.append(request.key)
             undos += [request.key] if planned.delta.forget_batches else []
             adds += [request.key] if planned.add_replacement else []
-            coming |= dict.fromkeys(place.brings, request.name) if masking and planned.add_replacement else {}
+            coming |= dict.fromkeys(place.creates, request.name) if masking and planned.add_replacement else {}
             erases += [request.key] if planned.erase_rows else []
     size = len(carried_out)
     results |= {key: results[key].model_copy(update={"group_size": size}) for key in carried_out}
@@ -362,8 +362,10 @@ def plan_dry_run(
     undone = ledger.requests.get(request.undoes) if request.undoes else None
     ids = recalled(undone).batch_ids if undone is not None else request.batch_ids
     found = split_by_bounds(files, ids)
-    touched = (*found.might, *found.must)
-    plan = RestatementPlan(files=len(touched), bytes=sum(f.size for f in touched), whole_files=len(found.must))
+    touched = (*found.may_contain_deleted_rows, *found.all_rows_deleted)
+    plan = RestatementPlan(
+        files=len(touched), bytes=sum(f.size for f in touched), whole_files=len(found.all_rows_deleted)
+    )
     return _untouched(planned.result, plan)
 
 

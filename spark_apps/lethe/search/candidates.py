@@ -179,7 +179,7 @@ class Suspect:
     """A live data file that might hold tombstoned rows."""
 
     bounds: FileBounds
-    must: bool  # all its rows are tombstoned
+    all_rows_deleted: bool  # all its rows are tombstoned
     format_name: str  # as Iceberg writes it
     spec_id: int
     manifest: str
@@ -228,12 +228,20 @@ class LiveSuspects:
             self._forget()
             return
         assessed = ((p, s, self._must(s.bounds)) for p, s in self.found.items())
-        self.found = {p: replace(s, must=must) for p, s, must in assessed if must is not None}
+        self.found = {
+            p: replace(s, all_rows_deleted=all_rows_deleted)
+            for p, s, all_rows_deleted in assessed
+            if all_rows_deleted is not None
+        }
 
     def _must(self, file: FileBounds) -> bool | None:
         """True: all rows are tombstoned; False: some might be; None: no row can be."""
-        must = self.suspects.must_hold(file)
-        return must if must or self.suspects.might_hold(file) or (self.erasing and file.deletes) else None
+        all_rows_deleted = self.suspects.must_hold(file)
+        return (
+            all_rows_deleted
+            if all_rows_deleted or self.suspects.might_hold(file) or (self.erasing and file.deletes)
+            else None
+        )
 
     def observe(self, head: Head) -> None:
         """Update `found` (by path), `small` and, the first time, `sort_drift`. Raises: what the storage raises."""
@@ -289,13 +297,15 @@ class LiveSuspects:
                 every.append(f)
             if head.foreign is None or f.added_by in head.foreign:
                 f = replace(f, partition=None)
-            must = self._must(f)
-            if must is None and f.size >= self._small_bytes:
+            all_rows_deleted = self._must(f)
+            if all_rows_deleted is None and f.size >= self._small_bytes:
                 continue
             data = entry.data_file
             groups, order = len(data.split_offsets or ()), data.sort_order_id
-            file = Suspect(f, bool(must), data.file_format.value, spec_id, manifest.manifest_path, groups, order)
-            (small if must is None else found).append(file)
+            file = Suspect(
+                f, bool(all_rows_deleted), data.file_format.value, spec_id, manifest.manifest_path, groups, order
+            )
+            (small if all_rows_deleted is None else found).append(file)
         return found, small, every
 
 
@@ -400,11 +410,11 @@ def survey(
     live = LiveSuspects(tombstones, bool(erasures), small_bytes=target // SMALL_PART)
     live.observe(head)
     rows = _rows_of(ledger, [t.id for t in tombstones])
-    might = [s.bounds for s in live.found.values() if not s.must]
-    must = [s.bounds for s in live.found.values() if s.must]
-    estimate, erase_by = Estimate(live.suspects, might, rows), earliest_deadline(erasures)
+    may_contain_deleted_rows = [s.bounds for s in live.found.values() if not s.all_rows_deleted]
+    all_rows_deleted = [s.bounds for s in live.found.values() if s.all_rows_deleted]
+    estimate, erase_by = Estimate(live.suspects, may_contain_deleted_rows, rows), earliest_deadline(erasures)
     due_by = now + timedelta(seconds=spec.evict_by_lead_seconds)
-    scanned = ScannedSnapshot(head.snapshot_id, tombstones, live.suspects, must, might)
+    scanned = ScannedSnapshot(head.snapshot_id, tombstones, live.suspects, all_rows_deleted, may_contain_deleted_rows)
     plan = plan_vacuum(scanned, estimate, PurgeDeadlines(due_by, erase_by), spec.max_bytes)
     if not tombstones and not plan.rewrite:
         return None

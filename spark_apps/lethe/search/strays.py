@@ -47,7 +47,7 @@ from lethe.iceberg.facts import TableFacts
 from lethe.iceberg.snapshot_files import SnapshotView
 from lethe.ledger.format import FORMATS
 from lethe.ledger.ledger import BatchEntry, BatchState, BufferedObject
-from lethe.ledger.lineage import Snapshot, picked
+from lethe.ledger.lineage import Snapshot, cherry_picked
 from lethe.ledger_store import Loaded, TooDifferent, all_batches, changed_batches, load_root, read_file
 from lethe.read import data_file
 from lethe.uri import local_path
@@ -138,12 +138,12 @@ def picked_batches(table: Table, facts: TableFacts, loaded: Loaded, field_id: in
     """
     bare = loaded.resolution.bare
     found: dict[str, BatchEntry] = {}
-    for source in picked(facts.snapshots, bare):
+    for source in cherry_picked(facts.snapshots, bare):
         of = _committed(table, facts, loaded, source) if source.ledger is not None else _staged(table, facts, source)
         found |= {e.id: e for e in of}
     for copy in bare:
         snapshot = facts.snapshots[copy]
-        if names.SOURCE_SNAPSHOT_ID in snapshot.summary and not picked(facts.snapshots, [copy]):
+        if names.SOURCE_SNAPSHOT_ID in snapshot.summary and not cherry_picked(facts.snapshots, [copy]):
             found = {**_in_files(table, snapshot, field_id), **found}
     if found:
         log.info("%s: snapshots without a ledger brought back %d batches", facts.name, len(found))

@@ -42,7 +42,7 @@ class VersionsDenied(Exception):
 
 
 @dataclass(frozen=True)
-class Remain:
+class SurvivingObject:
     """An object that still exists."""
 
     path: str
@@ -57,7 +57,7 @@ class Storage(Protocol):
     calls: Counter[str]  # the number of requests, by operation
 
     @property
-    def tells_versions(self) -> bool:
+    def supports_versions(self) -> bool:
         """Whether `find` looks for all versions of an object. May become False with the first request."""
         ...
 
@@ -66,11 +66,11 @@ class Storage(Protocol):
         """Whether `under` can list folders."""
         ...
 
-    def find(self, paths: Iterable[str]) -> dict[str, Remain]:
+    def find(self, paths: Iterable[str]) -> dict[str, SurvivingObject]:
         """The objects that still exist, by path. Raises: VersionsDenied, TransientError; errors of the storage."""
         ...
 
-    def remove(self, remain: Remain, every_version: bool) -> ErasureBlocker | None:
+    def remove(self, remain: SurvivingObject, every_version: bool) -> ErasureBlocker | None:
         """Delete an object. Return what prevents it; None: nothing, but this does not prove that the object is gone.
 
         Args:
@@ -78,7 +78,7 @@ class Storage(Protocol):
         """
         ...
 
-    def why(self, remain: Remain) -> ErasureBlocker:
+    def why(self, remain: SurvivingObject) -> ErasureBlocker:
         """What keeps an object that still exists although the storage accepted the deletion."""
         ...
 
@@ -120,17 +120,17 @@ class UnversionedFiles:
         self._listable = listable
 
     @property
-    def tells_versions(self) -> bool:
+    def supports_versions(self) -> bool:
         return False
 
     @property
     def lists_folders(self) -> bool:
         return self._listable
 
-    def find(self, paths: Iterable[str]) -> dict[str, Remain]:
-        return {path: Remain(path, True) for path in paths if self._exists(path)}
+    def find(self, paths: Iterable[str]) -> dict[str, SurvivingObject]:
+        return {path: SurvivingObject(path, True) for path in paths if self._exists(path)}
 
-    def remove(self, remain: Remain, every_version: bool) -> ErasureBlocker | None:  # noqa: ARG002 - there are no older versions
+    def remove(self, remain: SurvivingObject, every_version: bool) -> ErasureBlocker | None:  # noqa: ARG002 - there are no older versions
         self.calls["delete"] += 1
         try:
             self._io.delete(remain.path)
@@ -145,7 +145,7 @@ class UnversionedFiles:
             )
         return None
 
-    def why(self, remain: Remain) -> ErasureBlocker:
+    def why(self, remain: SurvivingObject) -> ErasureBlocker:
         return ErasureBlocker(BlockerKind.OBJECT, without_values(remain.path), None, _AGAIN)
 
     def under(self, folder: str) -> Iterator[tuple[str, datetime]]:
@@ -199,18 +199,18 @@ class S3Objects:
         self._lock = threading.Lock()
 
     @property
-    def tells_versions(self) -> bool:
+    def supports_versions(self) -> bool:
         return self._versions
 
     @property
     def lists_folders(self) -> bool:
         return True
 
-    def find(self, paths: Iterable[str]) -> dict[str, Remain]:
+    def find(self, paths: Iterable[str]) -> dict[str, SurvivingObject]:
         with ThreadPoolExecutor(ASKED_AT_ONCE) as pool:
             return {r.path: r for r in pool.map(self._find, paths) if r is not None}
 
-    def remove(self, remain: Remain, every_version: bool) -> ErasureBlocker | None:
+    def remove(self, remain: SurvivingObject, every_version: bool) -> ErasureBlocker | None:
         bucket, key = _split(remain.path)
         versions = remain.versions if every_version else ()
         try:
@@ -226,7 +226,7 @@ class S3Objects:
                     self._call("DeleteObject", "delete_object", Bucket=bucket, Key=key, VersionId=marker)
         return None
 
-    def why(self, remain: Remain) -> ErasureBlocker:
+    def why(self, remain: SurvivingObject) -> ErasureBlocker:
         return self._kept(remain, None)
 
     def under(self, folder: str) -> Iterator[tuple[str, datetime]]:
@@ -289,7 +289,7 @@ class S3Objects:
             self._count("ListObjectsV2")
             yield from page.get("Contents", ())
 
-    def _find(self, path: str) -> Remain | None:
+    def _find(self, path: str) -> SurvivingObject | None:
         bucket, key = _split(path)
         if self._versions:
             try:
@@ -300,14 +300,14 @@ class S3Objects:
                 versions = tuple(o["VersionId"] for o in found if "ETag" in o)
                 markers = tuple(o["VersionId"] for o in found if "ETag" not in o)
                 current = any(o["IsLatest"] for o in found if "ETag" in o)
-                return Remain(path, current, versions, markers) if versions else None
+                return SurvivingObject(path, current, versions, markers) if versions else None
         try:
             self._call("HeadObject", "head_object", Bucket=bucket, Key=key)
         except ClientError as e:
             if _code(e) in _GONE:
                 return None
             raise _unanswered(e, without_values(path)) from e
-        return Remain(path, True)
+        return SurvivingObject(path, True)
 
     def _listed(self, bucket: str, prefix: str) -> Iterator[Mapping[str, Any]]:
         """Versions and delete markers. Only versions have an ETag."""
@@ -324,7 +324,7 @@ class S3Objects:
             raise _unanswered(error, f"s3://{bucket}") from error
         self._versions = False
 
-    def _kept(self, remain: Remain, error: ClientError | None) -> ErasureBlocker:
+    def _kept(self, remain: SurvivingObject, error: ClientError | None) -> ErasureBlocker:
         """What keeps an object, as far as the store shows it."""
         bucket, key = _split(remain.path)
         name = without_values(remain.path)

@@ -105,12 +105,12 @@ class Vendor:
         self._properties = properties
         self._table = table
         self._lock = threading.Lock()
-        self._catalog: PatientCatalog | None = None
+        self._catalog: RetryingRestCatalog | None = None
         self._location = ""
         self._vended: Vended | None = None
 
     @classmethod
-    def seeded(cls, catalog: "PatientCatalog", table: Table) -> "Vendor":
+    def seeded(cls, catalog: "RetryingRestCatalog", table: Table) -> "Vendor":
         """Start with the credentials of a table that was loaded just now."""
         vendor = cls(catalog.properties, ".".join(table.name()))
         vendor._catalog, vendor._location = catalog, table.metadata_location
@@ -139,7 +139,7 @@ class Vendor:
 
     def _ask(self) -> Mapping[str, str]:
         if self._catalog is None:
-            self._catalog = PatientCatalog("lethe", **self._properties)
+            self._catalog = RetryingRestCatalog("lethe", **self._properties)
         if self._location:
             try:
                 answered = self._catalog.load_credentials(self._table, self._location)
@@ -218,7 +218,7 @@ class VendedFileIO(FileIO):
         self.__init__(state["properties"])  # type: ignore[misc]
 
 
-class PatientCatalog(RestCatalog):
+class RetryingRestCatalog(RestCatalog):
     """PyIceberg's REST catalog, whose clients neither its answers nor the properties of its tables configure.
 
     A read that fails in passing is repeated, as Iceberg's Java client does it, and a request to a server that is silent ends
@@ -298,7 +298,7 @@ def _ended_early(error: BaseException) -> bool:
     return isinstance(error, RequestConnectionError) and bool(error.args) and isinstance(error.args[0], ProtocolError)
 
 
-class VendingCatalog(PatientCatalog):
+class VendingCatalog(RetryingRestCatalog):
     """Its tables stay readable after the credentials that they were loaded with have expired."""
 
     def _response_to_table(self, identifier_tuple: tuple[str, ...], table_response: TableResponse) -> Table:

@@ -355,8 +355,10 @@ class ScannedSnapshot:
     snapshot_id: int
     tombstones: tuple[Tombstone, ...]  # to purge
     suspects: Suspects  # of these tombstones
-    must: Collection[FileBounds]  # files in which all rows are tombstoned: deleting them is free, so it needs no budget
-    might: Collection[FileBounds]  # files that might hold tombstoned rows, or rows under native deletes to erase
+    # Files in which all rows are tombstoned: deleting them is free, so it needs no budget.
+    all_rows_deleted: Collection[FileBounds]
+    # Files that might hold tombstoned rows, or rows under native deletes to erase.
+    may_contain_deleted_rows: Collection[FileBounds]
 
 
 def plan_vacuum(
@@ -368,11 +370,13 @@ def plan_vacuum(
         estimate: Of the files in `scanned.might`.
         max_bytes: Limit for the total size of files to rewrite; None: no limit.
     """
-    ordered = by_priority(scanned.might, scanned.suspects, estimate, deadlines)
+    ordered = by_priority(scanned.may_contain_deleted_rows, scanned.suspects, estimate, deadlines)
     rewrite, postponed = within_budget(ordered, max_bytes)
-    ids = scanned.suspects.covered((*scanned.must, *rewrite))
+    ids = scanned.suspects.covered((*scanned.all_rows_deleted, *rewrite))
     applied = tuple(t for t in scanned.tombstones if t.id in ids)
-    return VacuumPlan(scanned.snapshot_id, tuple(scanned.must), rewrite, scanned.tombstones, applied, postponed)
+    return VacuumPlan(
+        scanned.snapshot_id, tuple(scanned.all_rows_deleted), rewrite, scanned.tombstones, applied, postponed
+    )
 
 
 def earliest_deadline(erasures: Iterable[Erasure]) -> datetime | None:

@@ -276,7 +276,7 @@ def commit_on_ledger(
 
 
 def _try_once(context: Committer, table: IcebergTable, base: Base, wanted: Intent[T]) -> int:
-    delta = base.rearmed(wanted.delta)
+    delta = base.restore_tombstones(wanted.delta)
     carriers = needed_carriers(base.facts.snapshots, base.loaded.carriers)
     written = ledger_store.write(base.iceberg.io, base.facts, base.loaded, delta, carriers, wanted.vacuumed)
     keys = summary(written, context.run_id, context.run_kind)

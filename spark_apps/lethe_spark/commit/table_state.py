@@ -19,7 +19,7 @@ from lethe import ledger_store
 from lethe.base import names
 from lethe.base.errors import InputError, LedgerError, TableError
 from lethe.files.bounds import FileBounds, Partitioned, partitions_of_batches, spec_of, widened
-from lethe.files.native_deletes import AddedFiles, rearmed
+from lethe.files.native_deletes import AddedFiles, restore_tombstones
 from lethe.guards.boundary import require_table_within
 from lethe.iceberg import metadata_file
 from lethe.iceberg.facts import TableFacts, column_dropped, data_files, files_added_after, files_added_by, observe
@@ -180,7 +180,7 @@ class Base:
         mine = {i: known[i] for i in batch_ids}
         return {**mine, **widened(mine, others)}
 
-    def rearmed(self, delta: Delta) -> Delta:
+    def restore_tombstones(self, delta: Delta) -> Delta:
         """The change, extended for the files of snapshots without a ledger.
 
         See `lethe.files.native_deletes` and `lethe.search.strays`.
@@ -189,12 +189,12 @@ class Base:
         delta = self._with_brought_back(delta)
         if is_gapless(self.facts.snapshots, found):
             added = files_added_by(self.iceberg, found.bare, head_id, self.field_id)
-            return rearmed(self.ledger, delta, AddedFiles(added, self.field_id, self._bare_moves_only), now)
+            return restore_tombstones(self.ledger, delta, AddedFiles(added, self.field_id, self._bare_moves_only), now)
         # Snapshots have expired, so the sequence numbers of the files tell which ones were added without a ledger.
         after = knows_files_up_to(self.facts.snapshots, found)
         since = files_added_after(self.iceberg, after, head_id, self.field_id)
         files = AddedFiles(since, self.field_id, holds=lambda ids: self._held(ids, since))
-        return rearmed(self.ledger, delta, files, now)
+        return restore_tombstones(self.ledger, delta, files, now)
 
     def _with_brought_back(self, delta: Delta) -> Delta:
         """The change, which also records the batches that snapshots without a ledger brought back."""
@@ -218,7 +218,9 @@ class Base:
         specs = {p and spec_of(p) for p in before}
         if not added or specs == {f.partition and spec_of(f.partition) for f in added}:
             return delta
-        return rearmed(self.ledger, delta, AddedFiles(added, self.field_id, only_moved=True), datetime.now(UTC))
+        return restore_tombstones(
+            self.ledger, delta, AddedFiles(added, self.field_id, only_moved=True), datetime.now(UTC)
+        )
 
 
 def observe_base(context: Committer, table: IcebergTable, seen: Base | None = None) -> Base:

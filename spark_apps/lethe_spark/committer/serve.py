@@ -19,7 +19,7 @@ from lethe import tracing
 from lethe.base.errors import InputError
 
 from lethe_spark.committer.reports import CommitterHealth, CommitterMetrics, Heartbeat, Reporting
-from lethe_spark.committer.work import Aftermath, OpenTables, Worker
+from lethe_spark.committer.work import OpenTables, PendingCleanup, Worker
 from lethe_spark.jvm.standalone_jvm import SmallJvm
 from lethe_spark.mailbox import Mailbox, Post, Upkeep, Watching, metrics_port
 from lethe_spark.run.context import Cancelled
@@ -79,7 +79,7 @@ class CommitterProcess:
     settings: ServeSettings
     jvm: SmallJvm
     formatter: RedactingFormatter
-    mailbox: Mailbox[Aftermath] = field(default_factory=Mailbox)
+    mailbox: Mailbox[PendingCleanup] = field(default_factory=Mailbox)
     health: CommitterHealth = field(default_factory=CommitterHealth)
     # Set by SIGTERM: no run and no upkeep begins any more.
     leaving: threading.Event = field(default_factory=threading.Event)
@@ -151,7 +151,7 @@ class CommitterProcess:
             with self.news:
                 self.news.notify_all()
 
-    def _take(self) -> Post | Upkeep[Aftermath] | None:
+    def _take(self) -> Post | Upkeep[PendingCleanup] | None:
         """Wait for the next run or upkeep. None: the process is to end."""
         with self.news:
             while not self.leaving.is_set():
@@ -174,7 +174,7 @@ class CommitterProcess:
             with self.news:
                 self.mailbox.settled(post, monotonic(), left)
 
-    def _keep_up(self, upkeep: Upkeep[Aftermath]) -> None:
+    def _keep_up(self, upkeep: Upkeep[PendingCleanup]) -> None:
         upkeep.work.clean_up()
         self.metrics.upkeeps.inc()
         with self.news:

@@ -275,7 +275,7 @@ class JvmGone(Exception):
 
 
 @dataclass(frozen=True)
-class Aftermath:
+class PendingCleanup:
     """A finished run whose result was delivered, and its table, which still needs upkeep."""
 
     context: Run
@@ -316,7 +316,7 @@ class Worker:
     # Called after a result was delivered, with the seconds since the run began.
     on_result: Callable[[RunResult, float], object] = lambda _result, _seconds: None
 
-    def carry_out(self, post: Post) -> Aftermath | None:
+    def carry_out(self, post: Post) -> PendingCleanup | None:
         """Carry out a run, deliver its result, and remove its key from the mailbox.
 
         Returns: the upkeep that remains.
@@ -325,10 +325,10 @@ class Worker:
         with about(namespace=self.api.namespace, run=post.entry.run_id, attempt=post.entry.attempt):
             return self._carry_out_and_drop(post)
 
-    def _carry_out_and_drop(self, post: Post) -> Aftermath | None:
+    def _carry_out_and_drop(self, post: Post) -> PendingCleanup | None:
         entry = post.entry
         config_map = StatusConfigMap(self.api, entry.config_map, entry.prefix)
-        left: Aftermath | None = None
+        left: PendingCleanup | None = None
         try:
             documents = config_map.documents()
             if "run.json" in documents:
@@ -353,7 +353,7 @@ class Worker:
 
     def _carry_out(
         self, entry: MailboxEntry, config_map: StatusConfigMap, documents: dict[str, str]
-    ) -> Aftermath | None:
+    ) -> PendingCleanup | None:
         since = monotonic()
         try:
             self.tables.learn_secrets()
@@ -370,7 +370,7 @@ class Worker:
         traced = tracing.span(f"run {spec.family}", span_attributes(spec), spec.traceparent)
         with about(**log_fields(spec)), traced, self.reporting.of_run(spec, config_map, begun) as reports:
             log.info("run %s of Dataset %s, attempt %d", spec.run_id, spec.dataset.claim, spec.attempt)
-            left: Aftermath | None = None
+            left: PendingCleanup | None = None
             try:
                 if begun > BEGUN_AT_MOST:
                     raise NeedsSpark(f"the committer ended {begun - 1} times during this run")
@@ -391,7 +391,7 @@ class Worker:
             self.on_result(done, monotonic() - since)
         return left
 
-    def _work(self, spec: RunSpec, reports: Reports) -> Aftermath:
+    def _work(self, spec: RunSpec, reports: Reports) -> PendingCleanup:
         require_run_within(spec)
         require_fit(spec)
         properties = self.tables.properties(spec.table.catalog)
@@ -419,7 +419,7 @@ class Worker:
                 raise AssertionError(f"`require_fit` refuses a {spec.kind}")
             case _:
                 assert_never(spec.kind)
-        return Aftermath(Run(spec, LoggedPhases(), properties, self.leaving), table, done, waiting)
+        return PendingCleanup(Run(spec, LoggedPhases(), properties, self.leaving), table, done, waiting)
 
 
 def _logged_error(run: RunSpec | MailboxEntry, error: Exception) -> LetheError:

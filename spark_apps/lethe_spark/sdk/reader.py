@@ -223,8 +223,11 @@ def _increment(source: _Source, since: SnapshotOrTime, until: SnapshotOrTime | N
         at = f.rows.snapshot_id
         if f.rows.files is SnapshotFiles.REMOVED:
             at = source.facts.snapshots[at].parent_id or at
-        whole = split.must if f.rows.of_ids else split.cannot
-        for files, key in ((whole, (frozenset[str](), False)), (split.might, (f.rows.ids, f.rows.of_ids))):
+        whole = split.all_rows_deleted if f.rows.of_ids else split.cannot
+        for files, key in (
+            (whole, (frozenset[str](), False)),
+            (split.may_contain_deleted_rows, (f.rows.ids, f.rows.of_ids)),
+        ):
             if files:
                 groups.setdefault(key, []).append((at, frozenset(x.path for x in files)))
     if not groups:

@@ -8,7 +8,7 @@ import pytest
 from botocore.exceptions import ClientError
 from lethe.base.errors import TransientError
 from lethe.ledger.erasure import BlockerKind
-from lethe.storage.object_versions import Remain, S3Objects, VersionsDenied
+from lethe.storage.object_versions import S3Objects, SurvivingObject, VersionsDenied
 
 from tests.support.servers.s3 import READER, S3, running
 
@@ -148,7 +148,7 @@ def test_a_store_that_knows_no_versions_is_asked_for_the_objects(server: S3, buc
 
     found = plain.find([path, f"s3://{bucket}/d/g"])
 
-    assert (found, plain.tells_versions) == ({path: Remain(path, True)}, False)
+    assert (found, plain.supports_versions) == ({path: SurvivingObject(path, True)}, False)
     assert [p for p, _ in plain.under(f"s3://{bucket}/d")] == [path]
     assert (plain.remove(found[path], every_version=True), plain.find([path])) == (None, {})
     assert set(plain.calls) == {"HeadObject", "ListObjectsV2", "DeleteObject"}

@@ -13,7 +13,7 @@ import pytest
 import requests
 from lethe.base.names import VENDED_FOR
 from lethe.storage import clients
-from lethe.storage.vended import PatientCatalog, Vended, Vendor, of_table
+from lethe.storage.vended import RetryingRestCatalog, Vended, Vendor, of_table
 
 NOW, STARTED = 1_000_000.0, 50.0  # seconds since 1970, and by the monotonic clock
 
@@ -138,7 +138,7 @@ def test_what_is_missing_is_asked_for_once() -> None:
 
 
 @contextmanager
-def a_catalog(answers: list[int | None]) -> Iterator[tuple[PatientCatalog, list[str]]]:
+def a_catalog(answers: list[int | None]) -> Iterator[tuple[RetryingRestCatalog, list[str]]]:
     """A catalog whose server gives these answers, one after the other; None: the end of the connection. And the methods of the
     requests, without that for its configuration."""
     asked: list[str] = []
@@ -166,6 +166,6 @@ def a_catalog(answers: list[int | None]) -> Iterator[tuple[PatientCatalog, list[
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
         threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
         try:
-            yield PatientCatalog("c", uri=f"http://127.0.0.1:{server.server_port}"), asked
+            yield RetryingRestCatalog("c", uri=f"http://127.0.0.1:{server.server_port}"), asked
         finally:
             server.shutdown()

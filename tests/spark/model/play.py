@@ -44,7 +44,7 @@ class Play:
     # By mark, the number of the last act that may have written the row.
     written: dict[str, int] = field(default_factory=dict)
     foreign_appends: int = 0  # their number so far
-    picked: set[int] = field(default_factory=set)  # snapshots that were cherry-picked
+    cherry_picked: set[int] = field(default_factory=set)  # snapshots that were cherry-picked
     lost: set[int] = field(default_factory=set)  # snapshots that replaced the table, so that their ledger is unknown
     verified: set[str] = field(default_factory=set)  # names of erasures that were ever verified
     failed: bool = False

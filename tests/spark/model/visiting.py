@@ -139,7 +139,7 @@ def _roll_back(play: "Play", back: int) -> None:
 
 def _cherry_pick(play: "Play", nth: int) -> None:
     seen = play.world.look()
-    appends = [i for i in seen.others if seen.operation(i) == "append" and i not in play.picked]
+    appends = [i for i in seen.others if seen.operation(i) == "append" and i not in play.cherry_picked]
     if not appends or seen.head is None:
         return
     chosen = appends[nth % len(appends)]
@@ -148,7 +148,7 @@ def _cherry_pick(play: "Play", nth: int) -> None:
         play.world.strangers.cherry_pick(chosen)
         play.go_back(chosen)
         return
-    play.picked.add(chosen)
+    play.cherry_picked.add(chosen)
     play.world.strangers.cherry_pick(chosen)
     play.model.appended(rows)
 

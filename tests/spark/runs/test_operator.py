@@ -13,7 +13,7 @@ from lethe_operator.decide.actions import Actions
 from lethe_operator.decide.dataset import decide
 from lethe_operator.observe.tables import Lookup, asked_by, view_of
 from lethe_operator.resources.dataset import Dataset, parse_dataset
-from lethe_operator.resources.observed import TableView, World
+from lethe_operator.resources.observed import Observation, TableView
 from lethe_operator.resources.restatement import Restatement, parse_restatement
 from lethe_operator.settings import Settings
 from pyspark.sql import SparkSession
@@ -51,7 +51,7 @@ def decided(story: Story, *restatements: Restatement, status: Any = None) -> Act
     """A minute from now, with nothing in the buffer."""
     view, buffer = seen(story), BufferDigest()
     known = Lookup().known(view.ledger, asked_by(the_dataset(story, status), restatements, (), buffer))
-    world = World(restatements, (), (), _with(view, ledger=known), buffer)
+    world = Observation(restatements, (), (), _with(view, ledger=known), buffer)
     return decide(the_dataset(story, status), world, datetime.now(UTC) + timedelta(minutes=1), Settings())
 
 

@@ -11,7 +11,7 @@ from lethe_operator.decide.dataset import decide
 from lethe_operator.decide.vacuum.triggers import hidden_percent
 from lethe_operator.observe.tables import view_of
 from lethe_operator.resources.dataset import parse_dataset
-from lethe_operator.resources.observed import TableView, World
+from lethe_operator.resources.observed import Observation, TableView
 from lethe_operator.resources.vacuum_policy import parse_vacuum_policy
 from lethe_operator.settings import Settings
 from pyspark.sql import SparkSession
@@ -50,7 +50,7 @@ def decided(story: Story, **triggers: int) -> Actions:
         "metadata": {"namespace": "air", "name": "p", "creationTimestamp": datetime.now(UTC).isoformat()},
         "spec": {"datasetSelector": {}, "triggers": triggers},
     }
-    world = World(policies=(parse_vacuum_policy(policy),), table=seen(story))
+    world = Observation(policies=(parse_vacuum_policy(policy),), table=seen(story))
     return decide(parse_dataset(story.dataset_resource()), world, datetime.now(UTC), Settings())
 
 

@@ -20,7 +20,7 @@ from lethe_operator.observe.tables import TableReader
 from lethe_operator.observe.world import Sources, observe
 from lethe_operator.reconcile import Reconciler, utc_now
 from lethe_operator.resources.common import LABEL_KIND
-from lethe_operator.resources.observed import NoTable, NotListed, Unavailable, World
+from lethe_operator.resources.observed import NoTable, NotListed, Observation, Unavailable
 from lethe_operator.schedule import Key
 from lethe_operator.settings import Settings
 
@@ -46,14 +46,14 @@ def lake(bare: SmallLake) -> SmallLake:
     return bare
 
 
-def seen(lake: SmallLake, tables: TableReader) -> World:
+def seen(lake: SmallLake, tables: TableReader) -> Observation:
     found = observe(
         Sources(lake.cluster, watched(lake.cluster), tables, IdLists(), Settings()), "ns", "flights", utc_now()
     )  # type: ignore[arg-type]
     return found.world
 
 
-def told(world: World) -> tuple[list[str], int, list[str]]:
+def told(world: Observation) -> tuple[list[str], int, list[str]]:
     """The ids that wait, how many are promoted, and the ids whose objects may go."""
     buffer = world.buffer
     assert isinstance(buffer, BufferDigest)

@@ -7,7 +7,7 @@ from lethe_operator.observe.restatements import IdLists
 from lethe_operator.observe.tables import TableReader
 from lethe_operator.observe.world import Sources, observe
 from lethe_operator.reconcile import utc_now
-from lethe_operator.resources.observed import TableView, World
+from lethe_operator.resources.observed import Observation, TableView
 from lethe_operator.settings import Settings
 
 from tests.support.fake_cluster import watched
@@ -15,7 +15,7 @@ from tests.support.small_lake import SmallLake
 from tests.support.unknown_types import add_column, drop_column
 
 
-def seen(lake: SmallLake) -> World:
+def seen(lake: SmallLake) -> Observation:
     sources = Sources(lake.cluster, watched(lake.cluster), TableReader(), IdLists(), Settings())  # type: ignore[arg-type]
     return observe(sources, "ns", "flights", utc_now()).world
 

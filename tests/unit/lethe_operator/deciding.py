@@ -4,7 +4,7 @@ from lethe.contract.run import RunKind
 from lethe_operator.decide.actions import Actions
 from lethe_operator.decide.dataset import decide
 from lethe_operator.resources.dataset import Dataset
-from lethe_operator.resources.observed import World
+from lethe_operator.resources.observed import Observation
 
 from tests.support.builders import NOW
 from tests.support.resources import SETTINGS, a_buffered, a_dataset
@@ -14,7 +14,7 @@ DATASET = a_dataset(**EAGER)
 A = a_buffered("A")
 
 
-def decided(world: World, dataset: Dataset = DATASET) -> Actions:
+def decided(world: Observation, dataset: Dataset = DATASET) -> Actions:
     return decide(dataset, world, NOW, SETTINGS)
 
 

@@ -33,7 +33,7 @@ class VacuumStory:
     ledger: Ledger = field(default_factory=lambda: a_ledger("A", "B", "C", "D"))
     view: dict[str, Any] = field(default_factory=dict)
     annotations: dict[str, str] = field(default_factory=dict)
-    rivals: tuple[Dataset, ...] = ()
+    peers_in_namespace: tuple[Dataset, ...] = ()
     vacuums: tuple[VacuumJob, ...] = ()
     now: datetime = NOW
     clock_off: timedelta = timedelta()
@@ -61,7 +61,7 @@ class VacuumStory:
             table=self.table,
             policies=self.policies,
             runs=tuple(self.runs),
-            rivals=self.rivals,
+            peers_in_namespace=self.peers_in_namespace,
             vacuums=self.vacuums,
             **world,
         )

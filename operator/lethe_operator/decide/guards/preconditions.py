@@ -47,14 +47,14 @@ from lethe_operator.decide.guards.pod_template import violations
 from lethe_operator.reasons import Reason
 from lethe_operator.resources.common import ACCEPT_HEAD
 from lethe_operator.resources.dataset import Dataset
-from lethe_operator.resources.observed import LostLedger, NoTable, TableView, Unavailable, World
+from lethe_operator.resources.observed import LostLedger, NoTable, Observation, TableView, Unavailable
 from lethe_operator.resources.restatement import Restatement
 from lethe_operator.settings import Settings, launchers, pod_template_of
 
 Found = tuple[str, str]  # reason, message
 
 
-def rejection(dataset: Dataset, world: World, settings: Settings) -> Found | None:
+def rejection(dataset: Dataset, world: Observation, settings: Settings) -> Found | None:
     """Why Lethe may not change the buffer; None: no reason is known."""
     buffer, uri = world.buffer, dataset.spec.buffer.uri
     field = f"Dataset {dataset.meta.name}: spec.buffer.uri"
@@ -77,14 +77,14 @@ def rejection(dataset: Dataset, world: World, settings: Settings) -> Found | Non
     return (found.reason, f"Dataset {dataset.meta.name}: {found.message}") if found else None
 
 
-def owner(dataset: Dataset, world: World, settings: Settings) -> Owner:
+def owner(dataset: Dataset, world: Observation, settings: Settings) -> Owner:
     """As whom the Dataset claims its buffer."""
     meta = dataset.meta
     table_uuid = world.table.uuid if isinstance(world.table, TableView) else ""
     return Owner(meta.namespace, meta.name, meta.uid, table_uuid, settings.cluster)
 
 
-def table_places(dataset: Dataset, world: World) -> tuple[str, ...]:
+def table_places(dataset: Dataset, world: Observation) -> tuple[str, ...]:
     """The locations of the tables of the other Datasets in the same store, as their statuses show them."""
     return tuple(
         str(location)
@@ -94,7 +94,7 @@ def table_places(dataset: Dataset, world: World) -> tuple[str, ...]:
     )
 
 
-def table_in_another(dataset: Dataset, world: World) -> str | None:
+def table_in_another(dataset: Dataset, world: Observation) -> str | None:
     """Why Lethe may not change the table: its folders overlap those of an older Dataset's table. None: they do not."""
     places = own_places(dataset, world.table)
     own = world.table.uuid if isinstance(world.table, TableView) else ""
@@ -130,11 +130,11 @@ def _uuid(other: Dataset) -> str:
     return str((other.status.get("table") or {}).get("uuid") or "")
 
 
-def _same_store(dataset: Dataset, world: World) -> Iterable[Dataset]:
-    return in_same_store(dataset, world, (*world.neighbours, *world.elsewhere))
+def _same_store(dataset: Dataset, world: Observation) -> Iterable[Dataset]:
+    return in_same_store(dataset, world, (*world.overlapping_datasets, *world.other_namespaces))
 
 
-def in_same_store(dataset: Dataset, world: World, others: Iterable[Dataset]) -> Iterable[Dataset]:
+def in_same_store(dataset: Dataset, world: Observation, others: Iterable[Dataset]) -> Iterable[Dataset]:
     """The other Datasets without those whose catalog keeps its files on another S3 server."""
     own = world.catalogs.get(dataset.spec.table.catalog)
     for other in others:
@@ -143,7 +143,7 @@ def in_same_store(dataset: Dataset, world: World, others: Iterable[Dataset]) -> 
             yield other
 
 
-def warehouses(dataset: Dataset, world: World) -> tuple[str, ...]:
+def warehouses(dataset: Dataset, world: Observation) -> tuple[str, ...]:
     """The warehouses of the catalogs in the same store as this Dataset."""
     own = world.catalogs.get(dataset.spec.table.catalog)
     return tuple(c.warehouse for c in world.catalogs.values() if c.warehouse and (own is None or c.store == own.store))
@@ -159,12 +159,12 @@ def named_uris(restatement: Restatement) -> dict[str, str]:
     return {field: uri for field, uri in named.items() if uri}
 
 
-def misplaced(restatement: Restatement, dataset: Dataset, world: World) -> Refusal | None:
+def misplaced(restatement: Restatement, dataset: Dataset, world: Observation) -> Refusal | None:
     """Why the first URI may not be read; None: no reason is known."""
     return next(_misplaced(restatement, dataset, world), None)
 
 
-def _misplaced(restatement: Restatement, dataset: Dataset, world: World) -> Iterator[Refusal]:
+def _misplaced(restatement: Restatement, dataset: Dataset, world: Observation) -> Iterator[Refusal]:
     catalog = dataset.spec.table.catalog
     known = world.catalogs.get(catalog)
     named = named_uris(restatement)
@@ -401,7 +401,7 @@ class RunBlocker:
     transient: bool  # True: it may pass by itself; False: the user must change something
 
 
-def blocker(dataset: Dataset, world: World, settings: Settings) -> RunBlocker | None:
+def blocker(dataset: Dataset, world: Observation, settings: Settings) -> RunBlocker | None:
     """The first reason that keeps every run of this Dataset from starting; None: there is none."""
     unsupported = unsupported_field(dataset)
     if unsupported:
@@ -450,7 +450,7 @@ def blocker(dataset: Dataset, world: World, settings: Settings) -> RunBlocker | 
             assert_never(table)
 
 
-def _another(dataset: Dataset, world: World) -> RunBlocker | None:
+def _another(dataset: Dataset, world: Observation) -> RunBlocker | None:
     found = another_table(dataset, world.table, world.restatements)
     return RunBlocker(found.reason, found.message, transient=False) if found else None
 
@@ -471,10 +471,10 @@ def _launcher(dataset: Dataset, settings: Settings) -> RunBlocker | None:
     return RunBlocker(Reason.LAUNCHER_NOT_AVAILABLE, text, transient=False)
 
 
-def _sharing(dataset: Dataset, world: World) -> RunBlocker | None:
+def _sharing(dataset: Dataset, world: Observation) -> RunBlocker | None:
     """Only the oldest of the Datasets that share a buffer acts: its retention may delete what the others have not read."""
     uri = dataset.spec.buffer.uri
-    others = (*world.neighbours, *in_same_store(dataset, world, world.elsewhere))
+    others = (*world.overlapping_datasets, *in_same_store(dataset, world, world.other_namespaces))
     older = [n for n in others if overlap(n.spec.buffer.uri, uri) and age(n) < age(dataset)]
     if not older:
         return None
@@ -488,10 +488,10 @@ def _sharing(dataset: Dataset, world: World) -> RunBlocker | None:
     )
 
 
-def other_reader(dataset: Dataset, neighbours: Iterable[Dataset]) -> Dataset | None:
+def other_reader(dataset: Dataset, overlapping_datasets: Iterable[Dataset]) -> Dataset | None:
     """The oldest Dataset that reads the same queue; None: it is this one. Two readers would each get only some messages."""
     own = dataset.spec.buffer.events
-    same = [n for n in neighbours if own and (e := n.spec.buffer.events) and e.queue_url == own.queue_url]
+    same = [n for n in overlapping_datasets if own and (e := n.spec.buffer.events) and e.queue_url == own.queue_url]
     first = min((dataset, *same), key=age)
     return None if first is dataset else first
 
@@ -535,7 +535,7 @@ def _without_table(dataset: Dataset) -> RunBlocker | None:
     return None
 
 
-def _with_table(dataset: Dataset, view: TableView, world: World) -> RunBlocker | None:
+def _with_table(dataset: Dataset, view: TableView, world: Observation) -> RunBlocker | None:
     name, spec = dataset.meta.name, dataset.spec
     if view.holds_batches:
         return RunBlocker(

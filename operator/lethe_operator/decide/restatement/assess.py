@@ -38,7 +38,7 @@ from lethe_operator.decide.restatement.outcome import (
     Assessment,
     Ready,
     RestatementPhase,
-    Trial,
+    RunHistory,
     finished_before,
     in_ledger,
     planned,
@@ -47,10 +47,10 @@ from lethe_operator.decide.restatement.outcome import (
     without_list,
 )
 from lethe_operator.decide.runs.engine import can_do
-from lethe_operator.decide.runs.retry import Again, Ended, Fresh, GivenUp, Going, back_off_seconds
+from lethe_operator.decide.runs.retry import Exhausted, NotStarted, RetryAt, Running, Succeeded, back_off_seconds
 from lethe_operator.reasons import Reason
 from lethe_operator.resources.dataset import Dataset
-from lethe_operator.resources.observed import Attempt, Engine, NoTable, TableView, Unavailable, World
+from lethe_operator.resources.observed import Attempt, Engine, NoTable, Observation, TableView, Unavailable
 from lethe_operator.resources.restatement import Restatement
 from lethe_operator.settings import Settings, catalogs_secret_of
 
@@ -66,7 +66,7 @@ class UndoTarget:
     final: bool = False  # there will never be one
 
 
-def undone(restatement: Restatement, world: World, earlier_key: str = "") -> UndoTarget:
+def undone(restatement: Restatement, world: Observation, earlier_key: str = "") -> UndoTarget:
     """Find the request that `spec.undoes` names. The key from an earlier reconcile or run is used if that Restatement was deleted
     since.
 
@@ -112,18 +112,20 @@ class _Why:
     stalled: bool  # False: the user asked for it, so no action is needed
 
 
-def withdrawn(restatement: Restatement, world: World, trial: Trial, now: datetime) -> Assessment | None:
+def withdrawn(
+    restatement: Restatement, world: Observation, run_history: RunHistory, now: datetime
+) -> Assessment | None:
     """The assessment of a Restatement that was cancelled or is past its deadline; None: it is neither."""
     why = _why(restatement, now)
     if why is None:
         return None
-    going = trial.going
+    going = run_history.going
     if going is not None and going.engine is Engine.COMMITTER:
         what = f"The committer is carrying it out ({going.job}). When that ends, the status shows whether it was committed."
         return Assessment(RestatementPhase.RUNNING, UNKNOWN, why.under_way, f"{why.cause} {what}")
     if going is not None:
         what = f"The operator is stopping the run {going.job}."
-        if trial.members > 1:
+        if run_history.members > 1:
             what = (
                 f"The run {going.job} continues if other Restatements of its group still need it. When it ends, the status "
                 "shows whether this one was committed."
@@ -131,10 +133,10 @@ def withdrawn(restatement: Restatement, world: World, trial: Trial, now: datetim
         return Assessment(RestatementPhase.RUNNING, UNKNOWN, why.under_way, f"{why.cause} {what}", cancel_job=going.job)
     view = world.table
     # If the table cannot be read for now, the runs may be unknown too.
-    if isinstance(view, Unavailable) and (view.transient or trial.run is not None):
+    if isinstance(view, Unavailable) and (view.transient or run_history.run is not None):
         text = f"{why.cause} The status shows whether it was committed once the operator can read the table: {view.message}"
         return Assessment(RestatementPhase.PENDING, UNKNOWN, why.under_way, text)
-    last = trial.run.last if trial.run is not None else None
+    last = run_history.run.last if run_history.run is not None else None
     text = f"{why.cause} It was not committed. Nothing was changed."
     return _end(why, text + (f" Its last run was {last.job}." if last is not None else ""))
 
@@ -160,7 +162,7 @@ def _end(why: _Why, message: str) -> Assessment:
     return Assessment(why.phase, FALSE, why.ended, message, stalled=why.stalled)
 
 
-def not_yet(restatement: Restatement, dataset: Dataset, world: World, settings: Settings) -> Assessment | None:
+def not_yet(restatement: Restatement, dataset: Dataset, world: Observation, settings: Settings) -> Assessment | None:
     """The assessment of a Restatement that cannot start now; None: it can."""
     name, rows = restatement.meta.name, restatement.spec.rows
     secret = rows.secret.name if rows is not None else ""
@@ -229,7 +231,7 @@ def listed_head(restatements: Iterable[Restatement], buffer: object) -> int | No
     return buffer.head_id if searching and isinstance(buffer, BufferDigest) else None
 
 
-def waits_for_batches(world: World) -> bool:
+def waits_for_batches(world: Observation) -> bool:
     """Whether a Restatement waits for batches in the buffer. The consolidation of these batches then starts at once."""
     return any(_before(r, world.buffer) for r in _open(world.restatements))
 
@@ -277,9 +279,9 @@ class RestatementContext:
 
     restatement: Restatement
     dataset: Dataset
-    world: World
+    world: Observation
     blocker: RunBlocker | None  # None: runs of the Dataset may start
-    trial: Trial  # the outcomes of its runs
+    run_history: RunHistory  # the outcomes of its runs
     now: datetime
     settings: Settings
 
@@ -291,22 +293,22 @@ def assess(context: RestatementContext) -> Assessment:
     contain dry runs; for these the result of the run counts. The result of the run also says whether an Erase by records that was
     created again has the same values.
     """
-    restatement, dataset, world, trial = context.restatement, context.dataset, context.world, context.trial
+    restatement, dataset, world, run_history = context.restatement, context.dataset, context.world, context.run_history
     now, settings = context.now, context.settings
-    known = in_ledger(restatement, world, trial) or planned(restatement, trial)
+    known = in_ledger(restatement, world, run_history) or planned(restatement, run_history)
     if known is not None:
         return replace(
             known,
-            failures=trial.failures,
+            failures=run_history.failures,
             erasure=erasure_status.erasure_state(restatement, world, now, settings.signer),
         )
     final = finished_before(restatement)
     if final is not None:
         return (None if restatement.spec.dry_run else rolled_back_since(restatement, dataset, world, final)) or final
-    found = withdrawn(restatement, world, trial, now) or _wanted(context)
-    found = replace(found, plan={**id_lists.seen(trial.earlier_request), **(found.plan or {})})
+    found = withdrawn(restatement, world, run_history, now) or _wanted(context)
+    found = replace(found, plan={**id_lists.seen(run_history.earlier_request), **(found.plan or {})})
     if found.finished or found.stalled:
-        found = replace(found, failures=trial.failures)
+        found = replace(found, failures=run_history.failures)
     if found.finished or restatement.deadline is None or restatement.deadline <= now:
         return found
     return replace(found, look_again=earliest(found.look_again, restatement.deadline))
@@ -314,9 +316,9 @@ def assess(context: RestatementContext) -> Assessment:
 
 def _wanted(context: RestatementContext) -> Assessment:
     """Assess a Restatement that has not ended and is still wanted."""
-    restatement, dataset, world, trial = context.restatement, context.dataset, context.world, context.trial
+    restatement, dataset, world, run_history = context.restatement, context.dataset, context.world, context.run_history
     blocker, now, settings = context.blocker, context.now, context.settings
-    going = trial.going
+    going = run_history.going
     if going is None and restatement.spec.suspend:
         return Assessment(
             RestatementPhase.SUSPENDED, UNKNOWN, Reason.SUSPENDED, "spec.suspend is true. The operator starts no run."
@@ -329,14 +331,14 @@ def _wanted(context: RestatementContext) -> Assessment:
         refused = (
             _outside(restatement, settings)
             or _refused(restatement, dataset, world)
-            or without_list(restatement, trial.earlier_request, now)
+            or without_list(restatement, run_history.earlier_request, now)
             or not_yet(restatement, dataset, world, settings)
         )
     if refused is not None:
         return refused
     if restatement.spec.undoes is None:
         return _by_run(context, "")
-    target = undone(restatement, world, trial.undoes)
+    target = undone(restatement, world, run_history.undoes)
     if target.key or going is not None:
         return replace(_by_run(context, target.key), undoes=target.key)
     if target.waits:
@@ -349,7 +351,7 @@ def _outside(restatement: Restatement, settings: Settings) -> Assessment | None:
     return stalled(Reason.OUTSIDE_BOUNDARY, found) if found else None
 
 
-def _refused(restatement: Restatement, dataset: Dataset, world: World) -> Assessment | None:
+def _refused(restatement: Restatement, dataset: Dataset, world: Observation) -> Assessment | None:
     replacement, name = restatement.spec.replacement, restatement.meta.name
     if replacement is not None and overlap(dataset.spec.buffer.uri, replacement.uri):
         return stalled(
@@ -373,25 +375,25 @@ def _refused(restatement: Restatement, dataset: Dataset, world: World) -> Assess
 
 
 def _by_run(context: RestatementContext, undoes: str) -> Assessment:
-    restatement, trial = context.restatement, context.trial
-    match trial.verdict:
-        case Going(attempt, failures, _, before):
+    restatement, run_history = context.restatement, context.run_history
+    match run_history.verdict:
+        case Running(attempt, failures, _, before):
             held = " spec.suspend is true, so no further run of it starts." if restatement.spec.suspend else ""
-            return _running(attempt, trial.members, (before if failures.total else ""), held)
-        case Ended(attempt):
+            return _running(attempt, run_history.members, (before if failures.total else ""), held)
+        case Succeeded(attempt):
             return _ended(context, attempt, undoes)
-        case GivenUp(_, reason, message, permanent):
+        case Exhausted(_, reason, message, permanent):
             return stalled(reason, message, final=permanent)
-        case Again(at, _, reason, message):
+        case RetryAt(at, _, reason, message):
             again = f"{message} The operator retries at {at:%H:%M:%SZ}."
             if at > context.now:
                 return Assessment(RestatementPhase.QUEUED, UNKNOWN, reason, again, look_again=at)
             return _queued(context, at, undoes, reason, again)
-        case Fresh():
+        case NotStarted():
             text = "Waiting for its turn."
             return _queued(context, restatement.created, undoes, Reason.QUEUED, text)
         case _:
-            assert_never(trial.verdict)
+            assert_never(run_history.verdict)
 
 
 def _running(attempt: Attempt, members: int, before: str, held: str) -> Assessment:
@@ -413,7 +415,7 @@ def _running(attempt: Attempt, members: int, before: str, held: str) -> Assessme
 def _ended(context: RestatementContext, attempt: Attempt, undoes: str) -> Assessment:
     """Assess a Restatement whose run ended with exit code 0, although the ledger does not contain the request: the run refused or
     postponed it, or the commit is not visible."""
-    mine, tries = context.trial.answer(context.restatement.key), context.trial.tries
+    mine, tries = context.run_history.answer(context.restatement.key), context.run_history.tries
     at = (attempt.finished or attempt.created) + timedelta(seconds=back_off_seconds(tries, context.settings.retry))
     outcome = mine.outcome if mine is not None else None
     match outcome:
@@ -436,8 +438,8 @@ def _ended(context: RestatementContext, attempt: Attempt, undoes: str) -> Assess
 
 
 def _queued(context: RestatementContext, since: datetime, undoes: str, reason: str, message: str) -> Assessment:
-    restatement, trial = context.restatement, context.trial
-    after = trial.run.run_id if trial.run is not None else ""
-    quick = can_do(restatement, context.dataset, trial.run)
-    ready = Ready(since, undoes, after, trial.at_most, restatement.spec.dry_run, quick)
+    restatement, run_history = context.restatement, context.run_history
+    after = run_history.run.run_id if run_history.run is not None else ""
+    quick = can_do(restatement, context.dataset, run_history.run)
+    ready = Ready(since, undoes, after, run_history.at_most, restatement.spec.dry_run, quick)
     return Assessment(RestatementPhase.QUEUED, UNKNOWN, reason, message, ready=ready)

@@ -40,7 +40,16 @@ from lethe_operator.decide.conditions import (
 )
 from lethe_operator.decide.erasure import ErasureState
 from lethe_operator.decide.guards.preconditions import forgets_restatements, rolled_back
-from lethe_operator.decide.runs.retry import Again, Ended, Fresh, GivenUp, Verdict, counted, judge, less_might_help
+from lethe_operator.decide.runs.retry import (
+    Exhausted,
+    NotStarted,
+    RetryAt,
+    Succeeded,
+    Verdict,
+    counted,
+    less_might_help,
+    retry_state,
+)
 from lethe_operator.decide.runs.spec import restatement_run_id
 from lethe_operator.reasons import Reason
 from lethe_operator.resources.dataset import Dataset
@@ -49,9 +58,9 @@ from lethe_operator.resources.observed import (
     Attempt,
     AttemptState,
     Failures,
+    Observation,
     ObservedRun,
     TableView,
-    World,
 )
 from lethe_operator.resources.restatement import NoList, Restatement
 from lethe_operator.settings import Settings
@@ -87,7 +96,7 @@ class Ready:
     quick: bool = False
 
     @property
-    def company(self) -> tuple[str, int | None, bool]:
+    def group_key(self) -> tuple[str, int | None, bool]:
         """Only Restatements with equal values may share a run."""
         return self.after, self.at_most, self.dry_run
 
@@ -215,7 +224,7 @@ def at_most(runs: Iterable[ObservedRun], generation: int) -> int | None:
 
 
 @dataclass(frozen=True)
-class Trial:
+class RunHistory:
     """The outcome of a Restatement's runs."""
 
     verdict: Verdict
@@ -247,10 +256,10 @@ class Trial:
         return self._answers.get(key)
 
 
-NEVER_TRIED = Trial(Fresh(1))
+NEVER_TRIED = RunHistory(NotStarted(1))
 
 
-class Trials:
+class RunHistories:
     """The outcomes for all Restatements of a Dataset. Judges each run only once, also if it has many members."""
 
     def __init__(self, dataset: Dataset, runs: Iterable[ObservedRun], settings: Settings) -> None:
@@ -258,7 +267,7 @@ class Trials:
         self._by_key: dict[str, list[ObservedRun]] = {}
         self._requests: dict[str, dict[str, RestatementRequest]] = {}
         self._without_intent: dict[str, ObservedRun] = {}
-        self._judged: dict[tuple[str, str, bool], Trial] = {}
+        self._judged: dict[tuple[str, str, bool], RunHistory] = {}
         for run in sorted((r for r in runs if r.kind is RunKind.RESTATEMENT), key=_age):
             self._requests[run.run_id] = {r.key: r for r in run.requests}
             for key in self._requests[run.run_id]:
@@ -276,7 +285,7 @@ class Trials:
             found = found if alone is None else tuple(sorted((*found, alone), key=_age))
         return found
 
-    def of(self, restatement: Restatement) -> Trial:
+    def of(self, restatement: Restatement) -> RunHistory:
         runs = self.runs_of(restatement)
         if not runs:
             return NEVER_TRIED
@@ -289,27 +298,27 @@ class Trials:
         of = (latest.run_id, "" if grouped else restatement.meta.uid, same)
         if of not in self._judged:
             self._judged[of] = self._judge(latest, runs, of[1], same)
-        trial = self._judged[of]
+        run_history = self._judged[of]
         if request is None or not (request.undoes or request.batch_ids_sha256):
-            return trial
+            return run_history
         return replace(
-            trial,
+            run_history,
             undoes=request.undoes,
             earlier_request=request if request.creation_time == restatement.created else None,
         )
 
-    def _judge(self, latest: ObservedRun, runs: tuple[ObservedRun, ...], uid: str, same: bool) -> Trial:
+    def _judge(self, latest: ObservedRun, runs: tuple[ObservedRun, ...], uid: str, same: bool) -> RunHistory:
         generation = self._dataset.meta.generation
         going = next((a for a in latest.attempts if a.state is AttemptState.ACTIVE), None)
         if not same and going is None:
-            return Trial(Fresh(latest.last.number + 1 if latest.last else 1))
-        verdict = judge(latest, generation, self._settings, uid)
+            return RunHistory(NotStarted(latest.last.number + 1 if latest.last else 1))
+        verdict = retry_state(latest, generation, self._settings, uid)
         result = latest.last.result if latest.last is not None else None
         answers = {r.key: r for r in result.requests} if isinstance(result, RestatementGroupResult) else {}
         tries = sum(r.last.number for r in runs if r.last is not None)
         failures = sum((_failures(r, generation, uid) for r in runs), NO_FAILURES)
-        found = Trial(verdict, latest, going, at_most(runs, generation), tries, failures, _answers=answers)
-        if found.members == 1 and isinstance(verdict, Again) and verdict.failures.run >= FAILURES_ALONE:
+        found = RunHistory(verdict, latest, going, at_most(runs, generation), tries, failures, _answers=answers)
+        if found.members == 1 and isinstance(verdict, RetryAt) and verdict.failures.run >= FAILURES_ALONE:
             return replace(found, verdict=_given_up(verdict))
         if found.at_most is not None and found.at_most < found.members:
             return replace(found, verdict=_halved(verdict, found.at_most))
@@ -318,18 +327,18 @@ class Trials:
 
 def _halved(verdict: Verdict, members: int) -> Verdict:
     """The verdict for a group that must be halved. A smaller group is another run, so it starts without a delay."""
-    if (isinstance(verdict, GivenUp) and verdict.permanent) or not isinstance(verdict, Again | GivenUp):
+    if (isinstance(verdict, Exhausted) and verdict.permanent) or not isinstance(verdict, RetryAt | Exhausted):
         return verdict
     last = verdict.attempt
     text = f"{verdict.message} The next run has at most {members} Restatements of this group."
-    return Again(last.finished or last.created, 1, verdict.reason, text, NO_FAILURES, last)
+    return RetryAt(last.finished or last.created, 1, verdict.reason, text, NO_FAILURES, last)
 
 
-def _given_up(verdict: Again) -> GivenUp:
+def _given_up(verdict: RetryAt) -> Exhausted:
     how_often = f"It failed {verdict.failures.run} times in a run of its own."
     remedy = "The operator retries it only after an edit of its Dataset, or if it is deleted and created again."
     text = f"{verdict.message} {how_often} {remedy}"
-    return GivenUp(verdict.attempt, verdict.reason, text, permanent=False)
+    return Exhausted(verdict.attempt, verdict.reason, text, permanent=False)
 
 
 def _failures(run: ObservedRun, generation: int, uid: str) -> Failures:
@@ -370,7 +379,7 @@ def _phase_of(written: object, has_succeeded: bool) -> RestatementPhase:
     return RestatementPhase.SUCCEEDED if has_succeeded else RestatementPhase.FAILED
 
 
-def in_ledger(restatement: Restatement, world: World, trial: Trial) -> Assessment | None:
+def in_ledger(restatement: Restatement, world: Observation, run_history: RunHistory) -> Assessment | None:
     """The end that the ledger shows; None: it does not contain the request, or perhaps with other values."""
     if not isinstance(world.table, TableView):
         return None
@@ -381,7 +390,7 @@ def in_ledger(restatement: Restatement, world: World, trial: Trial) -> Assessmen
         result = RequestResult.model_validate(dict(entry.result))
     except ValidationError:
         result = RequestResult(key=restatement.key, name=restatement.meta.full_name, succeeded=True)
-    if not _means_the_same(restatement, result, trial):
+    if not _means_the_same(restatement, result, run_history):
         return None
     since = parsed_time(find(restatement.status, SUCCEEDED).get("lastTransitionTime"))
     if not result.succeeded:
@@ -393,7 +402,7 @@ def in_ledger(restatement: Restatement, world: World, trial: Trial) -> Assessmen
     return replace(found, message=f"{found.message}{_too_late(restatement, result)}")
 
 
-def _means_the_same(restatement: Restatement, result: RequestResult, trial: Trial) -> bool:
+def _means_the_same(restatement: Restatement, result: RequestResult, run_history: RunHistory) -> bool:
     """Whether the request in the ledger is known to have the same values as this Restatement.
 
     The Secret of an Erase by records may have changed since. Only a run can read the Secret and compare the values
@@ -402,7 +411,7 @@ def _means_the_same(restatement: Restatement, result: RequestResult, trial: Tria
         return True
     if find(restatement.status, SUCCEEDED).get("status") == TRUE:
         return True
-    answer = trial.answer(restatement.key) if isinstance(trial.verdict, Ended) else None
+    answer = run_history.answer(restatement.key) if isinstance(run_history.verdict, Succeeded) else None
     return answer is not None and answer.succeeded
 
 
@@ -488,9 +497,13 @@ def _plan(result: RequestResult, batches: int) -> Mapping[str, Any]:
     }
 
 
-def planned(restatement: Restatement, trial: Trial) -> Assessment | None:
+def planned(restatement: Restatement, run_history: RunHistory) -> Assessment | None:
     """The assessment of a dry run whose run has reported a plan; None: there is no plan, or it is not a dry run."""
-    answer = trial.answer(restatement.key) if restatement.spec.dry_run and isinstance(trial.verdict, Ended) else None
+    answer = (
+        run_history.answer(restatement.key)
+        if restatement.spec.dry_run and isinstance(run_history.verdict, Succeeded)
+        else None
+    )
     if answer is None or not answer.succeeded or answer.plan is None:
         return None
     plan = answer.plan
@@ -525,7 +538,9 @@ def planned(restatement: Restatement, trial: Trial) -> Assessment | None:
     )
 
 
-def rolled_back_since(restatement: Restatement, dataset: Dataset, world: World, final: Assessment) -> Assessment | None:
+def rolled_back_since(
+    restatement: Restatement, dataset: Dataset, world: Observation, final: Assessment
+) -> Assessment | None:
     """The assessment of a Restatement that succeeded and is no longer in the ledger, because the table was rolled back or
     replaced; None: it was not. The caller has checked that the ledger does not contain the request. A ledger never loses a
     request in another way."""

@@ -27,7 +27,7 @@ from lethe_operator.decide.restatement import assess as erasure
 from lethe_operator.decide.restatement.outcome import Assessment, Ready
 from lethe_operator.decide.runs import spec as run_specs
 from lethe_operator.resources.dataset import Dataset
-from lethe_operator.resources.observed import Engine, TableView, World
+from lethe_operator.resources.observed import Engine, Observation, TableView
 from lethe_operator.resources.restatement import Restatement
 
 
@@ -40,7 +40,7 @@ def in_order(restatements: Iterable[Restatement]) -> tuple[Restatement, ...]:
 def _place(restatement: Restatement) -> group.Dependencies:
     spec, name = restatement.spec, restatement.meta.name
     undoes = spec.undoes.name if spec.undoes else None
-    return group.place(restatement.created, name, name, restatement.batch_ids, restatement.brings, undoes)
+    return group.place(restatement.created, name, name, restatement.batch_ids, restatement.added_batch_id, undoes)
 
 
 # A commit of Lethe makes the active commit attempts of other writers fail, and those writers retry only a few times. This pause
@@ -76,7 +76,7 @@ def queue(
         quick: True: only Restatements for the committer; False: only the others; None: all.
     """
     chosen = _longest_ready(standings, quick)
-    room = _Room(dataset, chosen) if chosen is not None else None
+    room = _GroupBuilder(dataset, chosen) if chosen is not None else None
     group: list[tuple[Restatement, Ready]] = []
     positions: dict[str, int] = {}
     waits_for: dict[str, str] = {}
@@ -90,11 +90,11 @@ def queue(
         mine = ready is not None and quick in (None, ready.quick)
         if first and mine:
             waits_for[r.meta.name] = first
-        if room is not None and ready is not None and mine and not first and room.takes(r, ready, bytes_of):
+        if room is not None and ready is not None and mine and not first and room.try_add(r, ready, bytes_of):
             group.append((r, ready))
             continue
-        if standing.waits and r.brings is not None:
-            held[r.brings] = r.meta.name
+        if standing.waits and r.added_batch_id is not None:
+            held[r.added_batch_id] = r.meta.name
         if quick is not None and not mine and (ready is not None or standing.under_way):
             held |= dict.fromkeys(r.batch_ids, r.meta.name)
     is_full = room is not None and (room.is_full or bool(room.first.after))
@@ -124,22 +124,22 @@ def start(found: RestatementQueue, dataset: Dataset, commit_ended: datetime | No
 
 
 @dataclass
-class _Room:
+class _GroupBuilder:
     """The size of the next group so far, and whether another Restatement fits in."""
 
     dataset: Dataset
-    first: Ready  # the others must have the same `company`
+    first: Ready  # the others must have the same `group_key`
     members: int = 0
     ids: int = 0  # batch ids of the members
     document_bytes: int = 0  # of the run's document
     data_bytes: int = 0  # that the run reads
-    brings: bool = False  # a member adds rows
+    adds_rows: bool = False  # a member adds rows
     is_full: bool = False
 
-    def takes(self, r: Restatement, ready: Ready, bytes_of: Callable[[Restatement], int]) -> bool:
+    def try_add(self, r: Restatement, ready: Ready, bytes_of: Callable[[Restatement], int]) -> bool:
         """Add a Restatement if it fits, and return whether it did. If one does not fit, the group is full, so that later ones do
         not overtake it."""
-        if self.is_full or ready.company != self.first.company:
+        if self.is_full or ready.group_key != self.first.group_key:
             return False
         spec = self.dataset.spec
         ids = self.ids + r.batches
@@ -149,10 +149,10 @@ class _Room:
             and document <= RUN_JSON_BYTES_AT_MOST
             and data <= spec.consolidation.max_bytes_per_run
         )
-        if self.members and (not fits or (r.by_keys and self.brings)):
+        if self.members and (not fits or (r.by_keys and self.adds_rows)):
             self.is_full = True
             return False
-        self.brings = self.brings or r.brings is not None
+        self.adds_rows = self.adds_rows or r.added_batch_id is not None
         self.members, self.ids, self.document_bytes, self.data_bytes = self.members + 1, ids, document, data
         self.is_full = self.members >= min(spec.restatements.max_per_commit, self.first.at_most or self.members + 1)
         return True
@@ -178,8 +178,8 @@ def _longest_ready(standings: Standings, quick: bool | None) -> Ready | None:
         ready = standing.ready if standing.ready is not None and quick in (None, standing.ready.quick) else None
         if ready is not None and makers.isdisjoint(r.batch_ids) and (chosen is None or ready.since < chosen.since):
             chosen = ready
-        if standing.waits and r.brings is not None:
-            makers.add(r.brings)
+        if standing.waits and r.added_batch_id is not None:
+            makers.add(r.added_batch_id)
     return chosen
 
 
@@ -191,7 +191,7 @@ def _first_of(r: Restatement, held: Mapping[str, str]) -> str:
 
 
 def restatements_launch(
-    dataset: Dataset, world: World, queued: RestatementQueue, engine: Engine = Engine.JOB
+    dataset: Dataset, world: Observation, queued: RestatementQueue, engine: Engine = Engine.JOB
 ) -> Launch | None:
     """One run for all members of the group; None: the group is empty."""
     members = [r for r, _ in queued.group]
@@ -212,10 +212,10 @@ def restatements_launch(
     )
 
 
-def bytes_of(restatement: Restatement, world: World) -> int:
+def bytes_of(restatement: Restatement, world: Observation) -> int:
     """An estimate of how many bytes the run reads for a Restatement. A replacement has about the size of the batches that it
     replaces. Other operations and dry runs read no data."""
-    if restatement.brings is None or not isinstance(world.table, TableView):
+    if restatement.added_batch_id is None or not isinstance(world.table, TableView):
         return 0
     if restatement.list_uri:  # the batches are unknown; the table's size is the upper limit
         return world.table.total_bytes

@@ -16,7 +16,7 @@ from lethe.contract.settings import ConsolidationMode
 from lethe_operator.decide.actions import Launch, earliest
 from lethe_operator.resources.common import KEY_PREFIX_LENGTH, Launcher
 from lethe_operator.resources.dataset import Dataset, PodSize, RunTemplate
-from lethe_operator.resources.observed import Attempt, AttemptState, Engine, ObservedRun, TableView, World
+from lethe_operator.resources.observed import Attempt, AttemptState, Engine, Observation, ObservedRun, TableView
 from lethe_operator.resources.restatement import Restatement
 from lethe_operator.settings import Settings, WarmDriverSettings
 
@@ -25,7 +25,7 @@ from lethe_operator.settings import Settings, WarmDriverSettings
 AGAIN_AFTER: Final = timedelta(minutes=10)
 
 
-def may_ask(dataset: Dataset, world: World) -> bool:
+def may_ask(dataset: Dataset, world: Observation) -> bool:
     """Whether the committer is alive and can change this table. A run must have claimed and prepared the table before, and the
     format version must be at least 2."""
     committer, view = world.committer, world.table
@@ -47,7 +47,7 @@ def can_do(restatement: Restatement, dataset: Dataset, run: ObservedRun | None) 
     return not (spec.rows or spec.dry_run or restatement.list_uri or committer_failed(run))
 
 
-def may_register(dataset: Dataset, world: World, run: RunSpec, now: datetime) -> bool:
+def may_register(dataset: Dataset, world: Observation, run: RunSpec, now: datetime) -> bool:
     """Whether the committer may carry out a consolidation: it registers few files, from a buffer with few objects, and the
     committer did not fail at a consolidation of the Dataset lately. A Job makes further attempts. A pod template of the Dataset
     may hold credentials for the buffer, which only its own pods have."""
@@ -67,7 +67,7 @@ def may_register(dataset: Dataset, world: World, run: RunSpec, now: datetime) ->
     return sum(files[i] for i in spec.batch_ids) <= FILES_AT_MOST
 
 
-def _failed_since(world: World, time: datetime) -> bool:
+def _failed_since(world: Observation, time: datetime) -> bool:
     """Whether the committer failed at a consolidation that it received after this time."""
     asked = (a for r in world.runs for a in r.attempts if a.engine is Engine.COMMITTER)
     return any(a.kind is RunKind.CONSOLIDATION and a.state is AttemptState.FAILED and a.created >= time for a in asked)
@@ -79,11 +79,11 @@ def committer_failed(run: ObservedRun | None) -> bool:
     return last is not None and last.engine is Engine.COMMITTER and last.state is AttemptState.FAILED
 
 
-def is_asked(world: World) -> bool:
+def is_asked(world: Observation) -> bool:
     return any(True for _ in _in_committer(world))
 
 
-def forgotten(world: World) -> tuple[Attempt, ...]:
+def forgotten(world: Observation) -> tuple[Attempt, ...]:
     """The active attempts whose entry the mailbox lacks, because the operator crashed before it wrote the entry."""
     committer = world.committer
     if committer is None or not committer.alive:
@@ -91,7 +91,7 @@ def forgotten(world: World) -> tuple[Attempt, ...]:
     return tuple(a for a in _in_committer(world) if a.run_id[:KEY_PREFIX_LENGTH] not in committer.mailbox)
 
 
-def withdrawn(world: World) -> tuple[Attempt, ...]:
+def withdrawn(world: Observation) -> tuple[Attempt, ...]:
     """Attempts to remove from the mailbox because the committer is not alive. Another attempt may start only after that."""
     committer = world.committer
     if committer is None or committer.alive:
@@ -99,7 +99,7 @@ def withdrawn(world: World) -> tuple[Attempt, ...]:
     return tuple(a for a in _in_committer(world) if a.run_id[:KEY_PREFIX_LENGTH] in committer.mailbox)
 
 
-def _in_committer(world: World) -> Iterable[Attempt]:
+def _in_committer(world: Observation) -> Iterable[Attempt]:
     return (
         a for r in world.runs for a in r.attempts if a.engine is Engine.COMMITTER and a.state is AttemptState.ACTIVE
     )
@@ -125,7 +125,7 @@ class WarmDriverCare:
     look_again: datetime | None = None
 
 
-def with_engine(launch: Launch, dataset: Dataset, world: World, settings: Settings) -> Launch:
+def with_engine(launch: Launch, dataset: Dataset, world: Observation, settings: Settings) -> Launch:
     """The launch, given to the warm driver if that may carry it out."""
     if launch.engine is not Engine.JOB or _is_launched_otherwise(settings.run_template):
         return launch
@@ -134,7 +134,7 @@ def with_engine(launch: Launch, dataset: Dataset, world: World, settings: Settin
     return launch
 
 
-def may_carry_out(launch: Launch, dataset: Dataset, world: World, settings: WarmDriverSettings) -> bool:
+def may_carry_out(launch: Launch, dataset: Dataset, world: Observation, settings: WarmDriverSettings) -> bool:
     """Whether a run is small enough, needs nothing that the warm driver lacks, and has never failed. One that failed, whatever
     the cause, gets a pod of its own: a run that breaks the warm driver does so at most once."""
     there = world.warm_driver
@@ -148,7 +148,7 @@ def may_carry_out(launch: Launch, dataset: Dataset, world: World, settings: Warm
     return size is not None and size <= settings.max_bytes_per_run
 
 
-def care(world: World, unwanted: Collection[str], now: datetime) -> WarmDriverCare:
+def care_for_warm_driver(world: Observation, unwanted: Collection[str], now: datetime) -> WarmDriverCare:
     """What to do about the runs that the warm driver received.
 
     Args:
@@ -170,7 +170,7 @@ def care(world: World, unwanted: Collection[str], now: datetime) -> WarmDriverCa
     )
 
 
-def _in_warm_driver(world: World) -> Iterable[Attempt]:
+def _in_warm_driver(world: Observation) -> Iterable[Attempt]:
     found = (a for r in world.runs for a in r.attempts)
     return (a for a in found if a.engine is Engine.WARM_DRIVER and a.state is AttemptState.ACTIVE)
 
@@ -195,7 +195,7 @@ def _is_standard(template: RunTemplate, warm: PodSize) -> bool:
     )
 
 
-def _failed_last(run: RunSpec, world: World) -> bool:
+def _failed_last(run: RunSpec, world: Observation) -> bool:
     """Whether the Dataset's last run of this family failed for a reason that another attempt might not meet: its members or its
     batches may be in this run again."""
     found = (
@@ -208,7 +208,7 @@ def _failed_last(run: RunSpec, world: World) -> bool:
     return last.result is None or not last.result.permanent
 
 
-def _reads(launch: Launch, world: World) -> int | None:
+def _reads(launch: Launch, world: Observation) -> int | None:
     """How many bytes a run reads at most; None: unknown."""
     view, run = world.table, launch.run
     whole = view.total_bytes if isinstance(view, TableView) else 0

@@ -110,14 +110,14 @@ OF_THE_TABLE: Final = frozenset({Reason.TABLE_ROLLED_BACK, Reason.TABLE_REPLACED
 
 
 @dataclass(frozen=True)
-class Fresh:
+class NotStarted:
     """The document of the run is stored, and there is no attempt yet."""
 
     number: int  # of the next attempt
 
 
 @dataclass(frozen=True)
-class Going:
+class Running:
     """An attempt is active."""
 
     attempt: Attempt
@@ -127,14 +127,14 @@ class Going:
 
 
 @dataclass(frozen=True)
-class Ended:
+class Succeeded:
     """The last attempt succeeded."""
 
     attempt: Attempt
 
 
 @dataclass(frozen=True)
-class Again:
+class RetryAt:
     """The last attempt failed for a temporary reason."""
 
     at: datetime  # the next attempt does not start earlier
@@ -146,7 +146,7 @@ class Again:
 
 
 @dataclass(frozen=True)
-class GivenUp:
+class Exhausted:
     """No attempt follows until something changes."""
 
     attempt: Attempt  # the last one
@@ -155,10 +155,10 @@ class GivenUp:
     permanent: bool  # True: the run reported a permanent error; False: it failed too often
 
 
-Verdict = Fresh | Going | Ended | Again | GivenUp
+Verdict = NotStarted | Running | Succeeded | RetryAt | Exhausted
 
 
-def judge(run: ObservedRun, generation: int, settings: Settings, for_uid: str = "") -> Verdict:
+def retry_state(run: ObservedRun, generation: int, settings: Settings, for_uid: str = "") -> Verdict:
     """Judge a run by its attempts.
 
     Args:
@@ -169,30 +169,30 @@ def judge(run: ObservedRun, generation: int, settings: Settings, for_uid: str = 
     active = [a for a in run.attempts if a.state is AttemptState.ACTIVE]
     if active:
         before = [a for a in run.attempts if a.state is not AttemptState.ACTIVE]
-        earlier = judge(replace(run, attempts=tuple(before)), generation, settings, for_uid)
-        if isinstance(earlier, Again):
-            return Going(active[-1], earlier.failures, earlier.reason, earlier.message)
-        return Going(active[-1])
+        earlier = retry_state(replace(run, attempts=tuple(before)), generation, settings, for_uid)
+        if isinstance(earlier, RetryAt):
+            return Running(active[-1], earlier.failures, earlier.reason, earlier.message)
+        return Running(active[-1])
     number = max((a.number for a in run.attempts), default=0) + 1
     mine = [a for a in run.attempts if a.for_uid == for_uid]
     if not mine:
-        return Fresh(number)
+        return NotStarted(number)
     last = mine[-1]
     if last.state is AttemptState.SUCCEEDED:
-        return Ended(last)
+        return Succeeded(last)
     reason, message = failure(last)
     ended = last.finished or last.created
     same_generation = [a for a in mine if a.generation == generation]
     final = last.exit_code == EXIT_INPUT and not last.oom and reason not in OF_THE_TABLE
     if final and same_generation:
-        return GivenUp(last, reason, message, permanent=True)
+        return Exhausted(last, reason, message, permanent=True)
     if sum(a.oom for a in same_generation) >= OOM_ATTEMPTS:
         hint = f"{message} This happened {OOM_ATTEMPTS} times. Increase spec.runTemplate.driver.memory of the Dataset."
-        return GivenUp(last, reason, hint, permanent=False)
+        return Exhausted(last, reason, hint, permanent=False)
     if not same_generation:
-        return Again(ended, number, reason, message, NO_FAILURES, last)
+        return RetryAt(ended, number, reason, message, NO_FAILURES, last)
     failures = counted(run.attempts, generation, for_uid)
     if last.engine is not Engine.JOB:  # a Job tries the same at once
-        return Again(ended, number, reason, message, failures, last)
+        return RetryAt(ended, number, reason, message, failures, last)
     at = ended + timedelta(seconds=pause_seconds(last, failures, settings))
-    return Again(at, number, reason, message, failures, last)
+    return RetryAt(at, number, reason, message, failures, last)

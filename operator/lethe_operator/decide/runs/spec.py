@@ -33,12 +33,12 @@ from lethe_operator.decide.actions import Launch
 from lethe_operator.decide.runs.retry import counted
 from lethe_operator.resources.common import ERASE_PATH
 from lethe_operator.resources.dataset import Dataset
-from lethe_operator.resources.observed import LostLedger, TableView, World
+from lethe_operator.resources.observed import LostLedger, Observation, TableView
 from lethe_operator.resources.restatement import Restatement
 from lethe_operator.settings import Settings
 
 
-def seeing(world: World, launch: Launch) -> Launch:
+def seeing(world: Observation, launch: Launch) -> Launch:
     """With the table and the head that this decision is based on. The run checks that the table is still the same and was not
     rolled back."""
     view = world.table
@@ -60,7 +60,7 @@ def in_cluster(launch: Launch, cluster: str) -> Launch:
     return replace(launch, run=launch.run.model_copy(update={"dataset": of}))
 
 
-def after_failures(world: World, launch: Launch) -> Launch:
+def after_failures(world: Observation, launch: Launch) -> Launch:
     """With the failures of earlier attempts, which the Job records."""
     before = next((r.attempts for r in world.runs if r.run_id == launch.run.run_id), ())
     return replace(launch, failures=counted(before, launch.generation, launch.for_uid))

@@ -24,7 +24,7 @@ from lethe_operator.decide.guards import boundaries
 from lethe_operator.decide.guards.preconditions import RunBlocker
 from lethe_operator.decide.policy_match import Match, match
 from lethe_operator.decide.runs import spec as run_specs
-from lethe_operator.decide.runs.retry import Again, Fresh, GivenUp, Going, Verdict, judge
+from lethe_operator.decide.runs.retry import Exhausted, NotStarted, RetryAt, Running, Verdict, retry_state
 from lethe_operator.decide.vacuum import status as vacuum_status
 from lethe_operator.decide.vacuum.context import Due, Later, VacuumContext, request_key, sentence
 from lethe_operator.decide.vacuum.history import Plan, VacuumHistory, history_of
@@ -33,7 +33,7 @@ from lethe_operator.decide.vacuum.triggers import Unusable, hours
 from lethe_operator.reasons import Reason
 from lethe_operator.resources.common import APPROVE, VACUUM_NOW, written
 from lethe_operator.resources.dataset import Dataset
-from lethe_operator.resources.observed import Attempt, ObservedRun, TableView, VacuumLimit, World
+from lethe_operator.resources.observed import Attempt, Observation, ObservedRun, TableView, VacuumLimit
 from lethe_operator.resources.vacuum_policy import VacuumPolicy
 from lethe_operator.settings import Settings
 
@@ -124,7 +124,7 @@ class Turn:
         return min(CHECK_INTERVAL * (1 + self.before // GROUP), CHECK_INTERVAL_MAX)
 
 
-def place_of(dataset: Dataset, policy: VacuumPolicy | None, world: World) -> VacuumLimit | None:
+def place_of(dataset: Dataset, policy: VacuumPolicy | None, world: Observation) -> VacuumLimit | None:
     """The places of the policy; None: it does not limit the number of vacuums."""
     if policy is None or policy.spec.limits.concurrent_runs is None:
         return None
@@ -133,7 +133,7 @@ def place_of(dataset: Dataset, policy: VacuumPolicy | None, world: World) -> Vac
     return VacuumLimit(policy.meta.name, policy.spec.limits.concurrent_runs, frozenset((dataset.meta.uid, *others)))
 
 
-def turn_of(place: VacuumLimit, own: WaitingVacuum, dataset: Dataset, world: World, now: datetime) -> Turn:
+def turn_of(place: VacuumLimit, own: WaitingVacuum, dataset: Dataset, world: Observation, now: datetime) -> Turn:
     """Whether the vacuum may start, or what it waits for."""
     running = place.taken(world.vacuums, dataset.meta.uid)
     free = place.at_most - len(running)
@@ -149,11 +149,11 @@ def turn_of(place: VacuumLimit, own: WaitingVacuum, dataset: Dataset, world: Wor
     return Turn(f"Waiting because {_named(names)} may start first under VacuumPolicy {place.policy}.", len(before))
 
 
-def _others(dataset: Dataset, world: World) -> Iterable[Dataset]:
-    return (d for d in world.rivals if d.meta.name != dataset.meta.name and not d.meta.deleting)
+def _others(dataset: Dataset, world: Observation) -> Iterable[Dataset]:
+    return (d for d in world.peers_in_namespace if d.meta.name != dataset.meta.name and not d.meta.deleting)
 
 
-def _candidates(place: VacuumLimit, dataset: Dataset, world: World) -> list[WaitingVacuum]:
+def _candidates(place: VacuumLimit, dataset: Dataset, world: Observation) -> list[WaitingVacuum]:
     found = []
     for other in _others(dataset, world):
         shown = other.status.get("vacuum") or {}
@@ -163,7 +163,7 @@ def _candidates(place: VacuumLimit, dataset: Dataset, world: World) -> list[Wait
     return found
 
 
-def _decides(policy: VacuumPolicy, world: World) -> Callable[[Dataset], bool]:
+def _decides(policy: VacuumPolicy, world: Observation) -> Callable[[Dataset], bool]:
     """Whether the policy decides for a Dataset. Of thousands of Datasets many have the same labels."""
     known: dict[frozenset[tuple[str, str]], bool] = {}
 
@@ -210,29 +210,29 @@ class VacuumVerdict:
 
 
 def decide_vacuum(
-    dataset: Dataset, world: World, blocker: RunBlocker | None, now: datetime, settings: Settings
+    dataset: Dataset, world: Observation, blocker: RunBlocker | None, now: datetime, settings: Settings
 ) -> VacuumVerdict:
     """Decide whether a vacuum starts. It may run beside runs that commit, but never beside another vacuum of the same table."""
     matched = match(world.policies, dataset.meta.labels)
     runs = tuple(sorted((r for r in world.runs if r.kind is RunKind.VACUUM), key=_age))
     latest = runs[-1] if runs else None
-    verdict = judge(latest, dataset.meta.generation, settings) if latest else None
+    verdict = retry_state(latest, dataset.meta.generation, settings) if latest else None
     view = world.table if isinstance(world.table, TableView) else None
     history = history_of(dataset.status.get("vacuum") or {}, runs, view)
     context = VacuumContext(dataset, matched.decides, view, runs, history, now) if view is not None else None
     decider = _Decider(context, world, settings) if context is not None else None
-    if isinstance(verdict, Going):
+    if isinstance(verdict, Running):
         decision = _going(verdict.attempt)
     elif blocker is not None or decider is None:
         text = blocker.message if blocker else "The table does not exist yet."
         decision = VacuumDecision(Decision.LATER, Reason.DATASET_NOT_READY, text)
     elif outside := boundaries.of_vacuum(dataset, settings.boundaries.of(dataset.meta.namespace)):
         decision = VacuumDecision(Decision.LATER, Reason.OUTSIDE_BOUNDARY, outside)
-    elif latest is not None and latest.intent is not None and isinstance(verdict, Fresh | Again):
+    elif latest is not None and latest.intent is not None and isinstance(verdict, NotStarted | RetryAt):
         retried = decider.retry(latest, latest.intent, verdict)
         decision = retried if retried is not None else replace(decider.new_run(), abandoned=(latest.run_id,))
         verdict = verdict if retried is not None else None
-    elif isinstance(verdict, GivenUp) and (pause := _pause(verdict, settings)) > now:
+    elif isinstance(verdict, Exhausted) and (pause := _pause(verdict, settings)) > now:
         decision = VacuumDecision(Decision.LATER, verdict.reason, verdict.message, look_again=pause)
     else:
         decision = decider.new_run()
@@ -261,7 +261,7 @@ class _Observed:
 @dataclass(frozen=True)
 class _Decider:
     context: VacuumContext
-    world: World
+    world: Observation
     settings: Settings
 
     def new_run(self) -> VacuumDecision:
@@ -301,20 +301,20 @@ class _Decider:
     def _next_attempt(self, key: str) -> int | None:
         """The number of the next attempt of a failed run whose approval was withdrawn and given again; None: no such run."""
         run = self.context.run_of(key)
-        verdict = judge(run, self.context.dataset.meta.generation, self.settings) if run is not None else None
+        verdict = retry_state(run, self.context.dataset.meta.generation, self.settings) if run is not None else None
         committed = run is not None and self.context.view.has_committed(run)
-        return verdict.number if isinstance(verdict, Again) and not committed else None
+        return verdict.number if isinstance(verdict, RetryAt) and not committed else None
 
-    def retry(self, run: ObservedRun, intent: RunSpec, verdict: Fresh | Again) -> VacuumDecision | None:
+    def retry(self, run: ObservedRun, intent: RunSpec, verdict: NotStarted | RetryAt) -> VacuumDecision | None:
         """Decide about a run that was started before, under the current policy. None: it is not continued, because it has
         committed something or is no longer wanted."""
         context, spec = self.context, intent.vacuum
         if spec is None or context.view.has_committed(run) or not self._is_wanted(run, spec):
             return None
-        if isinstance(verdict, Again) and verdict.at > context.now:
+        if isinstance(verdict, RetryAt) and verdict.at > context.now:
             text = f"{verdict.message} Attempt {verdict.number} follows at {verdict.at:%H:%M:%SZ}."
             return VacuumDecision(Decision.DUE, verdict.reason, text, look_again=verdict.at)
-        reason = verdict.reason if isinstance(verdict, Again) else Reason.QUEUED
+        reason = verdict.reason if isinstance(verdict, RetryAt) else Reason.QUEUED
         urgent = context.deadline is not None and context.deadline.starts_by <= context.now
         requested = self._was_requested(run)
         due = Due(reason, f"attempt {verdict.number}", "", spec.batch_ids, urgent, requested)
@@ -415,7 +415,7 @@ def _needed(dataset: Dataset, context: VacuumContext | None) -> frozenset[str]:
     return frozenset(run_id for key in keys for run_id in context.chain(key))
 
 
-def _pause(given_up: GivenUp, settings: Settings) -> datetime:
+def _pause(given_up: Exhausted, settings: Settings) -> datetime:
     ended = given_up.attempt.finished or given_up.attempt.created
     return ended + timedelta(seconds=settings.retry.max_seconds)
 

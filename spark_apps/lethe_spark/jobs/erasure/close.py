@@ -108,7 +108,7 @@ def verification_of(context: Run, seen: Seen, storage: Storage) -> Verification:
         snapshots=len(seen.history.snapshots),
         refs=seen.refs,
         calls=dict(storage.calls),
-        all_versions=storage.tells_versions,
+        all_versions=storage.supports_versions,
         folders_listed=storage.lists_folders,
         leftovers=seen.leftovers,
         locations=seen.locations,

@@ -165,7 +165,7 @@ def not_covered(seen: Seen, storage: Storage, listing: Listing, uploads: Mapping
     found = [f"files that no snapshot names below {without_values(r)}: {why}" for r, why in listing.unlisted.items()]
     found += [f"locations that only the metadata file {uri} named: it cannot be read" for uri in listing.known.unread]
     found += [f"unfinished uploads below {without_values(uri)}: {why}" for uri, why in uploads.items()]
-    if not storage.tells_versions:
+    if not storage.supports_versions:
         found.append("older versions of objects, because the storage cannot list them")
     folders = {_folder(f.path) for f in seen.files.values() if not _is_within(f.path, listing.known.locations)}
     found += [f"files that no snapshot names in {uri}, outside of the table's locations" for uri in sorted(folders)]

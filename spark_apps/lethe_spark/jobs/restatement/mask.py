@@ -78,7 +78,7 @@ class SparkMasker:
         if not mask:
             refuse_to_lift(masking, lifts)
         split = files_to_mask(base.files(), masking)
-        dropped = frozenset(f.path for f in split.must)
+        dropped = frozenset(f.path for f in split.all_rows_deleted)
         searched = frozenset(masking.lift) | frozenset(masking.mask)
         found, unsure = self._searched(base, searched, dropped)
         tasks = self._tasks(base, found, split)
@@ -89,9 +89,9 @@ class SparkMasker:
         dangling = DeleteChanges(replaced=position_deletes_of(self.table, [tasks[p] for p in dropped]))
         deletes = positions.along_with(dangling)
         counted = counts(found)
-        for f in split.must:
+        for f in split.all_rows_deleted:
             counted[f.lower or ""] += f.records
-        masked = Masked(counted, {f.lower or "" for f in split.must}, planned.beside, unsure)
+        masked = Masked(counted, {f.lower or "" for f in split.all_rows_deleted}, planned.beside, unsure)
         marked = with_masks(delta, masking, masked, native)
         by_id = {t.id: t for t in marked.add_tombstones if t.namespace == base.field_id}
         applied = tuple(by_id[i] for i in sorted(masking.mask) if counted[i] or i in masked.dropped)
@@ -147,7 +147,7 @@ class SparkMasker:
     def _tasks(self, base: Base, found: Found, split: BoundsSplit) -> dict[str, Any]:
         """The scan tasks of all files that are dropped or whose native deletes change, by path."""
         assert base.facts.head_id is not None
-        paths = {*found, *(f.path for f in split.must)}
+        paths = {*found, *(f.path for f in split.all_rows_deleted)}
         if not paths:
             return {}
         return {str(t.file().location()): t for t in tasks_of(self.table, paths, base.facts.head_id)}

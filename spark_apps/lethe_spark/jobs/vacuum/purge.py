@@ -454,22 +454,22 @@ class Purging:
         base = observe_base(self.context, self.table)
         active = self._observe(base)
         assert base.facts.head_id is not None
-        must = tuple(s.bounds for s in self.live.found.values() if s.must and self._is_open(s))
+        all_rows_deleted = tuple(s.bounds for s in self.live.found.values() if s.all_rows_deleted and self._is_open(s))
         dirty, emptied, rest = self._dirty(base)
         target = target_bytes(self.spec.target_file_size_bytes, base.iceberg.properties)
         alone = filterable(base, dirty, self.live.found, self._losses(dirty), target)
         merged = self._merged([f for f in dirty if f.path not in alone])
-        held = {f.lower for f in must}.union(*(self._held(f) for f in (*dirty, *emptied)))
-        must = (*must, *emptied)
+        held = {f.lower for f in all_rows_deleted}.union(*(self._held(f) for f in (*dirty, *emptied)))
+        all_rows_deleted = (*all_rows_deleted, *emptied)
         rewrite = (*dirty, *merged)
         along = also_purged(base.ledger, base.field_id, active, rewrite)
         applied = (*(t for t in active if t.id in held), *along)
-        plan = VacuumPlan(base.facts.head_id, must, rewrite, active, applied, tuple(rest))
+        plan = VacuumPlan(base.facts.head_id, all_rows_deleted, rewrite, active, applied, tuple(rest))
         size = sum(f.size for f in plan.rewrite)
         self.context.reporter.phase(
             Phase.PURGE_DATA,
-            f"step {self.tally.steps + 1}: {len(plan.rewrite)} files to rewrite ({size} bytes), {len(must)} to delete, "
-            f"{len(rest)} left",
+            f"step {self.tally.steps + 1}: {len(plan.rewrite)} files to rewrite ({size} bytes), "
+            f"{len(all_rows_deleted)} to delete, {len(rest)} left",
         )
         self.left = (*rest, *self._not_approved())
         more = any(self._fits(f, size) for f in rest)
@@ -498,8 +498,10 @@ class Purging:
         Returns: the files of the step with such rows and others; the files with only such rows, which are deleted whole and need
             no budget; and the files that were not searched yet or do not fit into the budget.
         """
-        might = [s.bounds for s in self.live.found.values() if not s.must and self._is_open(s)]
-        waiting = self.survey.in_order(might)
+        may_contain_deleted_rows = [
+            s.bounds for s in self.live.found.values() if not s.all_rows_deleted and self._is_open(s)
+        ]
+        waiting = self.survey.in_order(may_contain_deleted_rows)
         dirty, emptied, rest = list[FileBounds](), list[FileBounds](), list[FileBounds]()
         taken = searches = 0
         for at, f in enumerate(waiting):

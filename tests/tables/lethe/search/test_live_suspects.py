@@ -46,7 +46,7 @@ def observed(table: Table, *tombstones: Tombstone, foreign: Collection[int] | No
 
 
 def held(live: LiveSuspects) -> list[tuple[str | None, str | None, bool]]:
-    return sorted((s.bounds.lower, s.bounds.upper, s.must) for s in live.found.values())  # type: ignore[type-var]
+    return sorted((s.bounds.lower, s.bounds.upper, s.all_rows_deleted) for s in live.found.values())  # type: ignore[type-var]
 
 
 @pytest.fixture

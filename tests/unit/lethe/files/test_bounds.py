@@ -66,9 +66,12 @@ def test_no_file_with_a_tombstoned_row_is_passed_over_and_none_with_another_row_
 
     for f in split.cannot:
         assert ids.isdisjoint(v for v in contents[int(f.path)] if v is not None)
-    for f in split.must:
+    for f in split.all_rows_deleted:
         assert set(contents[int(f.path)]) <= ids
-    assert sorted((*split.cannot, *split.might, *split.must), key=lambda f: int(f.path)) == files
+    assert (
+        sorted((*split.cannot, *split.may_contain_deleted_rows, *split.all_rows_deleted), key=lambda f: int(f.path))
+        == files
+    )
 
 
 @given(rows, st.sets(words, max_size=6))
@@ -86,4 +89,4 @@ def test_the_ids_within_a_file_are_all_between_its_bounds(values: list[str | Non
 def test_files_keep_their_order() -> None:
     files = [a_file("C", path="3"), a_file("A", path="1"), a_file("B", path="2")]
 
-    assert split_by_bounds(files, ["A", "B", "C"]).must == tuple(files)
+    assert split_by_bounds(files, ["A", "B", "C"]).all_rows_deleted == tuple(files)

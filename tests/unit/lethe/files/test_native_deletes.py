@@ -90,7 +90,11 @@ def test_a_file_of_one_batch_is_dropped_and_others_are_masked() -> None:
 
     split = files_to_mask([whole, mixed, beside, nulls], masking)
 
-    assert (split.must, split.might, split.cannot) == ((whole,), (mixed, nulls), (beside,))
+    assert (split.all_rows_deleted, split.may_contain_deleted_rows, split.cannot) == (
+        (whole,),
+        (mixed, nulls),
+        (beside,),
+    )
 
 
 def test_tombstones_say_how_they_are_masked_and_whether_they_can_be_undone() -> None:

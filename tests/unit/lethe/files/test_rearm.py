@@ -6,7 +6,7 @@ from datetime import timedelta
 
 from lethe.contract.settings import NativeDeletes
 from lethe.files.bounds import FileBounds
-from lethe.files.native_deletes import AddedFiles, rearmed
+from lethe.files.native_deletes import AddedFiles, restore_tombstones
 from lethe.ledger.ledger import BatchState, Delta, Ledger, apply
 from lethe.ledger.tombstone import META_PURGED_BY, Mask, Tombstone
 
@@ -24,7 +24,7 @@ NOTHING = Delta(RUN)
 
 def armed(ledger: Ledger, files: Collection[FileBounds], only_moved: bool = False) -> tuple[Tombstone, ...]:
     """The tombstones that an empty change gets."""
-    return rearmed(ledger, NOTHING, AddedFiles(files, FIELD, only_moved), NOW).add_tombstones
+    return restore_tombstones(ledger, NOTHING, AddedFiles(files, FIELD, only_moved), NOW).add_tombstones
 
 
 def ids(tombstones: Collection[Tombstone]) -> list[str]:
@@ -63,8 +63,8 @@ def test_a_tombstone_of_another_column_does_not_count_as_one() -> None:
 def test_files_that_cannot_hold_the_batch_bring_nothing_back() -> None:
     ledger = a_ledger(batches=GONE)
 
-    assert rearmed(ledger, NOTHING, AddedFiles([a_file("F", "Z")], FIELD), NOW) == NOTHING
-    assert rearmed(ledger, NOTHING, AddedFiles([], FIELD), NOW) == NOTHING
+    assert restore_tombstones(ledger, NOTHING, AddedFiles([a_file("F", "Z")], FIELD), NOW) == NOTHING
+    assert restore_tombstones(ledger, NOTHING, AddedFiles([], FIELD), NOW) == NOTHING
 
 
 def test_a_file_without_bounds_might_hold_every_one() -> None:
@@ -113,7 +113,7 @@ def test_a_tombstone_and_its_batch_grow_by_the_partitions_that_another_writer_pu
     """A reader that asks for day 2 would else not look for it there."""
     ledger = a_ledger(marked("A", *ONE), marked("Z", *ONE), batches=[a_batch("B", partitions=ONE), *GONE[2:]])
 
-    after = apply(ledger, rearmed(ledger, NOTHING, AddedFiles([in_partition("0/[2]")], FIELD), NOW))
+    after = apply(ledger, restore_tombstones(ledger, NOTHING, AddedFiles([in_partition("0/[2]")], FIELD), NOW))
 
     assert {t.id: t.partitions for t in after.tombstones.values()} == {"A": TWO, "Z": ONE}
     assert (after.batches["B"].partitions, after.batches["C"].partitions) == (TWO, None)
@@ -122,7 +122,7 @@ def test_a_tombstone_and_its_batch_grow_by_the_partitions_that_another_writer_pu
 def test_a_file_in_a_partition_without_a_text_means_anywhere() -> None:
     ledger = a_ledger(marked("A", *ONE), batches=[a_batch("A", partitions=ONE)])
 
-    after = apply(ledger, rearmed(ledger, NOTHING, AddedFiles([in_partition(None)], FIELD), NOW))
+    after = apply(ledger, restore_tombstones(ledger, NOTHING, AddedFiles([in_partition(None)], FIELD), NOW))
 
     assert (after.tombstones[(FIELD, "A")].partitions, after.batches["A"].partitions) == (None, None)
 
@@ -130,7 +130,7 @@ def test_a_file_in_a_partition_without_a_text_means_anywhere() -> None:
 def test_partitions_that_are_known_already_change_nothing() -> None:
     ledger = a_ledger(marked("A", *TWO), batches=[a_batch("A", partitions=TWO)])
 
-    assert rearmed(ledger, NOTHING, AddedFiles([in_partition("0/[2]")], FIELD), NOW) == NOTHING
+    assert restore_tombstones(ledger, NOTHING, AddedFiles([in_partition("0/[2]")], FIELD), NOW) == NOTHING
 
 
 def test_a_revert_planned_on_what_the_ledger_remembers_covers_files_that_it_has_not_seen() -> None:
@@ -138,7 +138,7 @@ def test_a_revert_planned_on_what_the_ledger_remembers_covers_files_that_it_has_
     ledger = a_ledger(batches=[a_batch("A", partitions=ONE)])
     revert = Delta(RUN, (marked("A", *ONE),), set_batches=(a_batch("A", BatchState.REVERTED, partitions=ONE),))
 
-    after = apply(ledger, rearmed(ledger, revert, AddedFiles([in_partition("0/[2]")], FIELD), NOW))
+    after = apply(ledger, restore_tombstones(ledger, revert, AddedFiles([in_partition("0/[2]")], FIELD), NOW))
 
     assert (after.tombstones[(FIELD, "A")].partitions, after.batches["A"].partitions) == (TWO, TWO)
     assert after.batches["A"].state is BatchState.REVERTED
@@ -148,7 +148,7 @@ def test_a_second_tombstone_of_a_batch_loses_no_partition_of_either() -> None:
     ledger = a_ledger(marked("A", *ONE))
     second = Delta(RUN, (marked("A", "0/[3]"),))
 
-    after = apply(ledger, rearmed(ledger, second, AddedFiles([in_partition("0/[2]")], FIELD), NOW))
+    after = apply(ledger, restore_tombstones(ledger, second, AddedFiles([in_partition("0/[2]")], FIELD), NOW))
 
     assert set(after.tombstones[(FIELD, "A")].partitions or ()) == {"0/[1]", "0/[2]", "0/[3]"}
 
@@ -158,7 +158,7 @@ def test_what_a_change_removes_or_forgets_does_not_come_back_by_growing() -> Non
     ledger = a_ledger(marked("A", *ONE), batches=[a_batch("A", BatchState.REVERTED, rows=None, partitions=ONE)])
     undo = Delta(RUN, remove_tombstones=frozenset({(FIELD, "A")}), forget_batches=frozenset({"A"}))
 
-    after = apply(ledger, rearmed(ledger, undo, AddedFiles([in_partition("0/[2]")], FIELD), NOW))
+    after = apply(ledger, restore_tombstones(ledger, undo, AddedFiles([in_partition("0/[2]")], FIELD), NOW))
 
     assert (dict(after.tombstones), dict(after.batches)) == ({}, {})
 
@@ -167,13 +167,17 @@ def test_a_compaction_within_one_partition_spec_leaves_each_row_in_its_partition
     """The bounds of its files are wide: taken at their word, every batch would soon be anywhere."""
     ledger = a_ledger(marked("A", *ONE), batches=[a_batch("B", partitions=ONE)])
 
-    assert rearmed(ledger, NOTHING, AddedFiles([in_partition("0/[2]")], FIELD, only_moved=True), NOW) == NOTHING
+    assert (
+        restore_tombstones(ledger, NOTHING, AddedFiles([in_partition("0/[2]")], FIELD, only_moved=True), NOW) == NOTHING
+    )
 
 
 def test_a_compaction_into_another_partition_spec_moves_rows() -> None:
     ledger = a_ledger(marked("A", *ONE), batches=[a_batch("B", partitions=("0/[1]", "1/[1,7]"))])
 
-    after = apply(ledger, rearmed(ledger, NOTHING, AddedFiles([in_partition("1/[1,8]")], FIELD, only_moved=True), NOW))
+    after = apply(
+        ledger, restore_tombstones(ledger, NOTHING, AddedFiles([in_partition("1/[1,8]")], FIELD, only_moved=True), NOW)
+    )
 
     assert after.tombstones[(FIELD, "A")].partitions == ("0/[1]", "1/[1,8]")
     assert after.batches["B"].partitions == ("0/[1]", "1/[1,7]", "1/[1,8]")
@@ -187,7 +191,7 @@ def test_if_files_can_be_searched_only_batches_that_they_hold_are_deleted_again(
         asked.append(sorted(ids))
         return {"E"}
 
-    found = rearmed(
+    found = restore_tombstones(
         a_ledger(batches=GONE), NOTHING, AddedFiles([a_file("A", "Z")], FIELD, holds=holds), NOW
     ).add_tombstones
 

@@ -30,7 +30,7 @@ files = st.lists(
 )
 
 
-def might(tombstone: Tombstone, file: FileBounds) -> bool:
+def may_contain_deleted_rows(tombstone: Tombstone, file: FileBounds) -> bool:
     """In the simplest words there are."""
     assert file.lower is not None
     assert file.upper is not None
@@ -49,11 +49,11 @@ def test_the_layers_decide_about_each_file_as_each_tombstone_does(
     suspects = Suspects(tombstones)
 
     for f in files:
-        wanted = {t.id for t in tombstones if might(t, f)}
+        wanted = {t.id for t in tombstones if may_contain_deleted_rows(t, f)}
         assert set(suspects.within(f)) == wanted
         assert len(suspects.within(f)) == len(wanted)
         assert suspects.might_hold(f) == bool(wanted)
-    assert suspects.covered(files) == {t.id for t in tombstones if any(might(t, f) for f in files)}
+    assert suspects.covered(files) == {t.id for t in tombstones if any(may_contain_deleted_rows(t, f) for f in files)}
 
 
 def test_a_batch_that_is_remembered_elsewhere_does_not_have_a_file_read() -> None:

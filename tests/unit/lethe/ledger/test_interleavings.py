@@ -11,7 +11,7 @@ from typing import Final, TypeAlias
 from hypothesis import settings
 from lethe.buffer.promotion import Publish, WrittenBatch, WrittenFiles, plan_promotion, plan_publication
 from lethe.files.bounds import FileBounds
-from lethe.files.native_deletes import AddedFiles, rearmed
+from lethe.files.native_deletes import AddedFiles, restore_tombstones
 from lethe.ledger.ledger import Delta, Ledger, apply
 from lethe.restatement.group import GroupFindings, plan_group
 from lethe.restatement.plan import ErasedRows, PlanScope
@@ -158,7 +158,7 @@ class PlannedTable:
     def _commit(self, delta: Delta) -> None:
         """Commit a change of the ledger; the files of the commit follow."""
         added = AddedFiles(self._bounds(self.bare), FIELD)
-        self.ledger, self.bare = apply(self.ledger, rearmed(self.ledger, delta, added, NOW)), set()
+        self.ledger, self.bare = apply(self.ledger, restore_tombstones(self.ledger, delta, added, NOW)), set()
 
     def _carried_out(self, job: Job) -> None:
         self.model.carry_out(job)

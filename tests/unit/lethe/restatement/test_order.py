@@ -52,16 +52,16 @@ def test_what_needs_itself_does_not_wait_for_itself() -> None:
     assert named(a_replay("self", by="A"), other) == ["self", "other"]
 
 
-def a_place(n: int, created: int, brings: set[int], needs: set[int]) -> Dependencies:
-    return Dependencies(datetime.fromtimestamp(created, NOW.tzinfo), f"r{n}", brings, needs)
+def a_place(n: int, created: int, creates: set[int], needs: set[int]) -> Dependencies:
+    return Dependencies(datetime.fromtimestamp(created, NOW.tzinfo), f"r{n}", creates, needs)
 
 
 @given(
     st.lists(st.tuples(st.integers(0, 3), st.sets(st.integers(0, 9)), st.sets(st.integers(0, 9))), max_size=8).map(
         # Bringing only what is smaller than all that is needed, so that there is no circle
         lambda drawn: [
-            a_place(n, at, {b for b in brings if not needs or b > max(needs)}, needs)
-            for n, (at, brings, needs) in enumerate(drawn)
+            a_place(n, at, {b for b in creates if not needs or b > max(needs)}, needs)
+            for n, (at, creates, needs) in enumerate(drawn)
         ]
     )
 )
@@ -70,6 +70,6 @@ def test_each_finds_what_it_needs_and_none_waits_without_need(places: list[Depen
 
     assert sorted(p.name for p in ordered) == sorted(p.name for p in places)
     for n, p in enumerate(ordered):
-        assert not any(set(p.needs) & set(after.brings) for after in ordered[n + 1 :])
+        assert not any(set(p.needs) & set(after.creates) for after in ordered[n + 1 :])
         waited = [q for q in ordered[n + 1 :] if (q.created, q.name) < (p.created, p.name)]
-        assert all(any(thing in o.brings for o in ordered[n:] for thing in q.needs) for q in waited)
+        assert all(any(thing in o.creates for o in ordered[n:] for thing in q.needs) for q in waited)

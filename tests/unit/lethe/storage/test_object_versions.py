@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from lethe.ledger.erasure import BlockerKind
-from lethe.storage.object_versions import Remain, open_storage
+from lethe.storage.object_versions import SurvivingObject, open_storage
 from pyiceberg.io.pyarrow import PyArrowFileIO
 
 IO = PyArrowFileIO()
@@ -25,13 +25,13 @@ def test_files_of_a_folder_are_found_listed_deleted_and_gone(tmp_path: Path, sch
     listed = dict(storage.under(f"{scheme}{tmp_path}/data"))
     kept = storage.remove(found[path], every_version=True)
 
-    assert found == {path: Remain(path, True)}
+    assert found == {path: SurvivingObject(path, True)}
     assert set(listed) == {path, path.replace("f.parquet", "g.parquet"), f"{scheme}{folder}/.f.parquet.crc"}
     assert not (folder / ".f.parquet.crc").exists()
     assert all(abs((datetime.now(UTC) - at).total_seconds()) < 60 for at in listed.values())
     assert (kept, storage.find([path])) == (None, {})
     assert storage.remove(found[path], every_version=True) is None  # deleting twice does no harm
-    assert (storage.lists_folders, storage.tells_versions) == (True, False)
+    assert (storage.lists_folders, storage.supports_versions) == (True, False)
 
 
 def test_a_storage_that_cannot_be_listed_is_reported() -> None:
@@ -41,7 +41,7 @@ def test_a_storage_that_cannot_be_listed_is_reported() -> None:
 
 
 def test_what_is_there_again_after_it_was_deleted_is_named_without_values() -> None:
-    found = open_storage("/t", IO, {}).why(Remain("/t/data/name=somebody/f", True))
+    found = open_storage("/t", IO, {}).why(SurvivingObject("/t/data/name=somebody/f", True))
 
     assert (found.kind, found.name, found.why) == (
         BlockerKind.OBJECT,

@@ -28,13 +28,13 @@ def plan_vacuum(
     """The plan for these files."""
     tombstones = tombstones_to_purge(ledger, field_id)
     suspects, erasures = Suspects(tombstones), unpurged_record_erasures(ledger, field_id)
-    might: list[FileBounds] = []
-    must: list[FileBounds] = []
+    may_contain_deleted_rows: list[FileBounds] = []
+    all_rows_deleted: list[FileBounds] = []
     for f in files:
         if suspects.must_hold(f):
-            must.append(f)
+            all_rows_deleted.append(f)
         elif suspects.might_hold(f) or (f.deletes and erasures):
-            might.append(f)
-    scanned = ScannedSnapshot(snapshot_id, tombstones, suspects, must, might)
+            may_contain_deleted_rows.append(f)
+    scanned = ScannedSnapshot(snapshot_id, tombstones, suspects, all_rows_deleted, may_contain_deleted_rows)
     deadlines = PurgeDeadlines(due_by, earliest_deadline(erasures))
-    return plan.plan_vacuum(scanned, Estimate(suspects, might, {}), deadlines, max_bytes)
+    return plan.plan_vacuum(scanned, Estimate(suspects, may_contain_deleted_rows, {}), deadlines, max_bytes)

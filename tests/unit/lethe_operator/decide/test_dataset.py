@@ -9,7 +9,7 @@ from lethe.contract.run import RunKind
 from lethe.ledger.ledger import BatchState
 from lethe_operator.decide.actions import Actions
 from lethe_operator.decide.dataset import decide, without_dataset
-from lethe_operator.resources.observed import AttemptState, NoTable, NotListed, Unavailable, World
+from lethe_operator.resources.observed import AttemptState, NoTable, NotListed, Observation, Unavailable
 
 from tests.support.builders import NOW, a_batch, a_ledger, a_request_entry, ago
 from tests.support.resources import (
@@ -44,7 +44,7 @@ def test_a_restatement_goes_before_consolidation_and_a_vacuum_beside_it() -> Non
 
 
 def test_the_status_shows_the_decision_about_the_buffer_and_when_others_go_first() -> None:
-    def told(world: World) -> Any:
+    def told(world: Observation) -> Any:
         return decided(world).dataset_status["consolidation"]  # type: ignore[index]
 
     due = {"decision": "Due", "reason": "EnoughBatches", "message": "1 batches wait, minBatches is 1."}

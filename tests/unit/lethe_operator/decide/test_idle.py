@@ -7,7 +7,7 @@ import pytest
 from lethe_operator.decide import conditions
 from lethe_operator.decide.dataset import decide, is_idle
 from lethe_operator.resources.dataset import Dataset
-from lethe_operator.resources.observed import AttemptState, EventsView, NoTable, NotListed, Unavailable, World
+from lethe_operator.resources.observed import AttemptState, EventsView, NoTable, NotListed, Observation, Unavailable
 
 from tests.support.builders import NOW, a_ledger
 from tests.support.resources import (
@@ -29,7 +29,7 @@ TABLE = {"catalog": "main", "name": "air.flights"}
 PAUSED = {"annotations": {"lethe.dev/paused": "true"}}
 
 
-def idle(world: World, dataset: Dataset | None = None) -> bool:
+def idle(world: Observation, dataset: Dataset | None = None) -> bool:
     """Of a Dataset whose statuses already show this world."""
     dataset = dataset or a_dataset()
     for _ in range(2):
@@ -71,7 +71,7 @@ def test_a_dataset_of_which_nothing_waits_is_idle() -> None:
         ),
     ],
 )
-def test_what_only_time_reveals_keeps_the_interval_short(world: World) -> None:
+def test_what_only_time_reveals_keeps_the_interval_short(world: Observation) -> None:
     assert not idle(world)
 
 

@@ -50,7 +50,7 @@ def decided(
     policy: VacuumPolicy, *others: Dataset, jobs: tuple[VacuumJob, ...] = (), since: float | None = None
 ) -> VacuumStory:
     """What is decided about flights, which is due, and waits since so many minutes."""
-    story = VacuumStory((policy,), rivals=others, vacuums=jobs)
+    story = VacuumStory((policy,), peers_in_namespace=others, vacuums=jobs)
     if since is not None:
         story.status = {"vacuum": {"waitingSince": ago(minutes=since).isoformat()}}
     story.decide()
@@ -98,7 +98,7 @@ def test_an_evict_by_goes_before_who_has_waited_longer() -> None:
     story = decided(ONE, waiting("a", 1, "EvictByNear"), since=90)
 
     assert story.launched == []
-    due = VacuumStory((ONE,), a_ledger(a_tombstone("A", evict_by=NOW)), rivals=(waiting("a", 90),))
+    due = VacuumStory((ONE,), a_ledger(a_tombstone("A", evict_by=NOW)), peers_in_namespace=(waiting("a", 90),))
     assert due.decide().launch is not None
 
 
@@ -126,7 +126,7 @@ def test_who_does_not_take_its_turn_keeps_no_other() -> None:
 )
 def test_some_who_wait_do_not_count(one: Dataset) -> None:
     sea = a_policy("sea", datasetSelector={"matchLabels": {"team": "sea"}})
-    story = VacuumStory((ONE, sea), rivals=(one,), vacuums=(ended("b", 1),))
+    story = VacuumStory((ONE, sea), peers_in_namespace=(one,), vacuums=(ended("b", 1),))
 
     assert story.decide().launch is not None
 
@@ -134,7 +134,7 @@ def test_some_who_wait_do_not_count(one: Dataset) -> None:
 def test_vacuums_under_another_policy_take_no_place() -> None:
     sea = a_policy("sea", datasetSelector={"matchLabels": {"team": "sea"}})
     others = (other("a", meta={"labels": {"team": "sea"}}),)
-    story = VacuumStory((ONE, sea), rivals=others, vacuums=(running("a"),))
+    story = VacuumStory((ONE, sea), peers_in_namespace=others, vacuums=(running("a"),))
 
     assert story.decide().launch is not None
 
@@ -145,7 +145,7 @@ def test_of_thousands_that_wait_the_last_ones_look_for_a_place_less_often(number
     others = (waiting(f"d{i}", 20 + i / 1000) for i in range(number))
     busy = running("busy")
 
-    story = VacuumStory((ONE,), rivals=(other("busy"), *others), vacuums=(busy,))
+    story = VacuumStory((ONE,), peers_in_namespace=(other("busy"), *others), vacuums=(busy,))
     story.status = {"vacuum": {"waitingSince": ago(minutes=10).isoformat()}}
 
     assert story.decide().look_again == NOW + timedelta(seconds=seconds)

@@ -13,11 +13,11 @@ from lethe_operator.resources.dataset import Dataset
 from lethe_operator.resources.observed import (
     AttemptState,
     Engine,
+    Observation,
     ObservedRun,
     TableView,
     Unavailable,
     WorkerView,
-    World,
 )
 
 from tests.support.builders import NOW, a_ledger, ago
@@ -180,7 +180,7 @@ def test_it_shows_no_decision_about_consolidation() -> None:
     batches = a_consolidation(a_buffered("A"), dataset=eager)
     result = a_result(batches, "Failed", reason="BatchColumnMissing", message="No column.")
     given_up = a_run(batches, an_attempt(batches, AttemptState.FAILED, exit_code=10, ago_seconds=300, result=result))
-    world = World(
+    world = Observation(
         runs=(given_up, a_try(AttemptState.SUCCEEDED)), table=a_table(), buffer=a_world(a_buffered("A")).buffer
     )
 

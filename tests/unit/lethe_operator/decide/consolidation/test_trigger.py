@@ -10,9 +10,9 @@ from lethe.contract.run import RunKind
 from lethe.ledger.ledger import BatchState
 from lethe_operator.decide.consolidation import ConsolidationVerdict, chosen, decide_consolidation, triggered
 from lethe_operator.decide.guards.preconditions import RunBlocker
-from lethe_operator.decide.runs.retry import GivenUp
+from lethe_operator.decide.runs.retry import Exhausted
 from lethe_operator.resources.dataset import ConsolidationSettings, Dataset
-from lethe_operator.resources.observed import Attempt, AttemptState, NoTable, NotListed, Unavailable, World
+from lethe_operator.resources.observed import Attempt, AttemptState, NoTable, NotListed, Observation, Unavailable
 
 from tests.support.builders import NOW, a_batch, a_ledger, ago
 from tests.support.resources import (
@@ -32,7 +32,7 @@ EAGER = {"consolidation": {"minBatches": 1}}
 A, B, C = a_buffered("A", age_seconds=30), a_buffered("B", age_seconds=20), a_buffered("C", age_seconds=10)
 
 
-def decided(world: World, dataset: Dataset | None = None) -> ConsolidationVerdict:
+def decided(world: Observation, dataset: Dataset | None = None) -> ConsolidationVerdict:
     return decide_consolidation(dataset or a_dataset(**EAGER), world, None, NOW, SETTINGS)
 
 
@@ -315,7 +315,7 @@ def test_a_run_that_failed_for_good_is_not_repeated_until_the_dataset_changes() 
     edited = a_dataset(meta={"generation": 2}, **EAGER)
 
     assert None is verdict.launch
-    assert isinstance(verdict.latest, GivenUp)
+    assert isinstance(verdict.latest, Exhausted)
     assert launched(decided(a_world(A, runs=(run,)), edited)) == (("A",), 2)
 
 

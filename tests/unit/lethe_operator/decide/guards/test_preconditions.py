@@ -117,12 +117,12 @@ def test_of_two_datasets_with_one_buffer_the_older_acts() -> None:
     )
     younger = a_dataset()
 
-    found = blocker(younger, a_world(neighbours=(older,)), SETTINGS)
+    found = blocker(younger, a_world(overlapping_datasets=(older,)), SETTINGS)
 
     assert found is not None
     assert (found.reason, found.transient) == ("BufferShared", False)
     assert "s3://lake/buffer/flights overlaps the buffer s3://lake/buffer/ of the older Dataset older" in found.message
-    assert None is blocker(older, a_world(table=a_table(claim="ns/older"), neighbours=(younger,)), SETTINGS)
+    assert None is blocker(older, a_world(table=a_table(claim="ns/older"), overlapping_datasets=(younger,)), SETTINGS)
 
 
 def test_datasets_with_buffers_side_by_side_do_not_hinder_each_other() -> None:
@@ -130,7 +130,7 @@ def test_datasets_with_buffers_side_by_side_do_not_hinder_each_other() -> None:
         "other", meta={"creationTimestamp": ago(hours=2).isoformat()}, buffer={"uri": "s3://lake/buffer/f"}
     )
 
-    assert None is blocker(a_dataset(), a_world(neighbours=(other,)), SETTINGS)
+    assert None is blocker(a_dataset(), a_world(overlapping_datasets=(other,)), SETTINGS)
 
 
 @pytest.mark.parametrize(

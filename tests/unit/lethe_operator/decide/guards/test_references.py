@@ -32,7 +32,7 @@ def status_of(restatement: Restatement, catalogs: Any = REMOTE, **world: Any) ->
         buffer={"uri": "s3://lake/sales"},
     )
     known = {"table": a_table(a_ledger("A")), **world}
-    seen = a_world(restatements=(restatement,), elsewhere=(other,), catalogs=catalogs, **known)
+    seen = a_world(restatements=(restatement,), other_namespaces=(other,), catalogs=catalogs, **known)
     dataset = a_dataset(table={"catalog": "main", "name": "air.flights", "create": {"schema": "id INT"}})
     actions = decide(dataset, seen, NOW, SETTINGS)
     return actions.restatement_statuses["r"], len(actions.launches)

@@ -10,7 +10,7 @@ from lethe.ledger.ledger import Ledger
 from lethe_operator.decide.actions import Actions
 from lethe_operator.decide.dataset import decide
 from lethe_operator.resources.dataset import Dataset
-from lethe_operator.resources.observed import AttemptState, Engine, NoTable, TableView, World
+from lethe_operator.resources.observed import AttemptState, Engine, NoTable, Observation, TableView
 from lethe_operator.resources.restatement import Restatement
 
 from tests.support.builders import NOW, a_batch, a_history, a_ledger, a_request_entry, a_snapshot, ago
@@ -188,7 +188,7 @@ def test_a_run_gets_the_head_on_which_it_was_decided() -> None:
     failed = a_run(
         batches.model_copy(update={"seen_snapshot_id": 1}), an_attempt(batches, AttemptState.FAILED, exit_code=20)
     )
-    world = World(runs=(failed,), table=at(3), buffer=a_world(A).buffer)
+    world = Observation(runs=(failed,), table=at(3), buffer=a_world(A).buffer)
 
     (launch,) = decide(saw(), world, NOW, SETTINGS).launches
 
@@ -204,7 +204,7 @@ def test_a_group_that_found_the_table_rolled_back_waits_as_a_whole_and_goes_on_o
     spec = a_group(*members)
     result = a_result(spec, "Failed", reason="TableRolledBack", message="It was rolled back.", permanent=True)
     failed = an_attempt(spec, AttemptState.FAILED, exit_code=10, result=result, engine=engine)
-    world = World(restatements=members, runs=(a_run(spec, failed),), table=at(2), buffer=a_world(A).buffer)
+    world = Observation(restatements=members, runs=(a_run(spec, failed),), table=at(2), buffer=a_world(A).buffer)
 
     stopped, accepted = decide(saw(3), world, NOW, SETTINGS), decide(saw(3, accept="2"), world, NOW, SETTINGS)
 
@@ -227,7 +227,7 @@ def test_a_run_that_found_the_table_rolled_back_is_tried_again_once_that_is_sett
     served = "" if kind is RunKind.CONSOLIDATION else revert.meta.uid
     refused = a_run(spec, an_attempt(spec, AttemptState.FAILED, exit_code=10, result=result, for_uid=served))
     asked = () if kind is RunKind.CONSOLIDATION else (revert,)
-    world = World(restatements=asked, runs=(refused,), table=at(2), buffer=a_world(A).buffer)
+    world = Observation(restatements=asked, runs=(refused,), table=at(2), buffer=a_world(A).buffer)
 
     stopped, accepted = decide(saw(3), world, NOW, SETTINGS), decide(saw(3, accept="2"), world, NOW, SETTINGS)
 

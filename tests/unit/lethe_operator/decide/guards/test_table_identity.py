@@ -10,7 +10,7 @@ from lethe_operator.decide.dataset import decide
 from lethe_operator.decide.erasure import is_awaited
 from lethe_operator.observe.world import _doubts_what_succeeded
 from lethe_operator.resources.dataset import Dataset
-from lethe_operator.resources.observed import NoTable, TableView, Unavailable, World
+from lethe_operator.resources.observed import NoTable, Observation, TableView, Unavailable
 from lethe_operator.resources.restatement import Restatement
 
 from tests.support.builders import NOW, a_history, a_ledger, a_request_entry, a_snapshot
@@ -196,7 +196,7 @@ def test_a_dry_run_committed_nothing_and_is_no_witness() -> None:
 
 def test_an_unavailable_catalog_does_not_mean_another_table() -> None:
     actions = decide(
-        a_dataset_that_saw(OLD), World(table=Unavailable("CatalogUnavailable", "It is away.")), NOW, SETTINGS
+        a_dataset_that_saw(OLD), Observation(table=Unavailable("CatalogUnavailable", "It is away.")), NOW, SETTINGS
     )
 
     assert condition(actions.dataset_status, "Ready") == ("False", "CatalogUnavailable")

@@ -10,7 +10,7 @@ from lethe_operator.decide.dataset import decide
 from lethe_operator.decide.guards.preconditions import RunBlocker
 from lethe_operator.decide.restatement import status as restatement_status
 from lethe_operator.decide.restatement.assess import RestatementContext, assess
-from lethe_operator.decide.restatement.outcome import Assessment, Trials, succeeded
+from lethe_operator.decide.restatement.outcome import Assessment, RunHistories, succeeded
 from lethe_operator.decide.restatement.queue import in_order
 from lethe_operator.resources.observed import AttemptState, NoTable, ObservedRun, TableView, Unavailable
 from lethe_operator.resources.restatement import Restatement
@@ -41,8 +41,8 @@ def standing(
     blocker: RunBlocker | None = None,
 ) -> Assessment:
     world = a_world(table=table or a_table(), restatements=(r,))
-    trials = Trials(a_dataset(), [run] if run else [], SETTINGS)
-    return assess(RestatementContext(r, a_dataset(), world, blocker, trials.of(r), NOW, SETTINGS))
+    run_histories = RunHistories(a_dataset(), [run] if run else [], SETTINGS)
+    return assess(RestatementContext(r, a_dataset(), world, blocker, run_histories.of(r), NOW, SETTINGS))
 
 
 def started(r: Restatement = REVERT, run: ObservedRun | None = None, table: TableView | None = None) -> Launch:

@@ -13,7 +13,7 @@ from lethe.ledger.ledger import BufferedObject
 from lethe_operator.decide.actions import Actions
 from lethe_operator.decide.dataset import decide
 from lethe_operator.decide.runs.engine import AGAIN_AFTER
-from lethe_operator.resources.observed import AttemptState, Engine, ObservedRun, WorkerView, World
+from lethe_operator.resources.observed import AttemptState, Engine, Observation, ObservedRun, WorkerView
 
 from tests.support.builders import NOW
 from tests.support.resources import (
@@ -36,11 +36,11 @@ ALIVE = WorkerView(alive=True)
 DUE = a_buffered("A", age_seconds=10_000)
 
 
-def decided(world: World, **spec: Any) -> Actions:
+def decided(world: Observation, **spec: Any) -> Actions:
     return decide(a_dataset(**{**REGISTERS, **spec}), world, NOW, SETTINGS)
 
 
-def waiting(*batches: BufferedBatch, **changes: Any) -> World:
+def waiting(*batches: BufferedBatch, **changes: Any) -> Observation:
     return a_world(*(batches or (DUE,)), **{"committer": ALIVE, **changes})
 
 
@@ -83,7 +83,7 @@ def test_a_small_set_goes_to_the_committer(files: int) -> None:
         "a pod of its own",
     ],
 )
-def test_other_consolidations_go_to_a_job(world: World, spec: dict[str, Any]) -> None:
+def test_other_consolidations_go_to_a_job(world: Observation, spec: dict[str, Any]) -> None:
     assert engines(decided(world, **spec)) == [("Consolidation", Engine.JOB)]
 
 

@@ -3,7 +3,15 @@
 from typing import Any
 
 import pytest
-from lethe_operator.decide.runs.retry import Again, Ended, Fresh, GivenUp, Going, back_off_seconds, judge
+from lethe_operator.decide.runs.retry import (
+    Exhausted,
+    NotStarted,
+    RetryAt,
+    Running,
+    Succeeded,
+    back_off_seconds,
+    retry_state,
+)
 from lethe_operator.resources.observed import Attempt, AttemptState, Failures
 
 from tests.support.builders import ago
@@ -22,29 +30,29 @@ def test_pauses_double_up_to_six_minutes(failures: int, seconds: float) -> None:
 
 
 def test_an_intent_without_a_job_is_fresh() -> None:
-    assert Fresh(1) == judge(a_run(SPEC), 1, SETTINGS)
+    assert NotStarted(1) == retry_state(a_run(SPEC), 1, SETTINGS)
 
 
 def test_a_job_that_is_active_goes_on_whatever_failed_before() -> None:
     active = an_attempt(SPEC, number=2)
 
-    verdict = judge(a_run(SPEC, failed(1), active), 1, SETTINGS)
+    verdict = retry_state(a_run(SPEC, failed(1), active), 1, SETTINGS)
 
-    assert isinstance(verdict, Going)
+    assert isinstance(verdict, Running)
     assert (active, Failures(run=1), "RunFailed") == (verdict.attempt, verdict.failures, verdict.reason)
 
 
 def test_a_transient_failure_is_tried_again_after_a_pause() -> None:
-    verdict = judge(a_run(SPEC, failed(1), failed(2, finished_seconds=5)), 1, SETTINGS)
+    verdict = retry_state(a_run(SPEC, failed(1), failed(2, finished_seconds=5)), 1, SETTINGS)
 
-    assert isinstance(verdict, Again)
+    assert isinstance(verdict, RetryAt)
     assert (3, Failures(run=2), ago(seconds=-15)) == (verdict.number, verdict.failures, verdict.at)
 
 
 def test_a_pod_that_is_gone_is_a_transient_failure() -> None:
-    verdict = judge(a_run(SPEC, failed(exit_code=None)), 1, SETTINGS)
+    verdict = retry_state(a_run(SPEC, failed(exit_code=None)), 1, SETTINGS)
 
-    assert isinstance(verdict, Again)
+    assert isinstance(verdict, RetryAt)
     assert verdict.reason == "DriverLost"
 
 
@@ -52,39 +60,39 @@ def test_exit_code_10_ends_it_until_the_dataset_changes() -> None:
     said = a_result(SPEC, "Failed", reason="BatchColumnType", message="it is int")
     run = a_run(SPEC, failed(exit_code=10, result=said))
 
-    verdict = judge(run, 1, SETTINGS)
+    verdict = retry_state(run, 1, SETTINGS)
 
-    assert isinstance(verdict, GivenUp)
+    assert isinstance(verdict, Exhausted)
     assert (verdict.reason, verdict.message, verdict.permanent) == ("BatchColumnType", "it is int", True)
-    assert isinstance(judge(run, 2, SETTINGS), Again)
+    assert isinstance(retry_state(run, 2, SETTINGS), RetryAt)
 
 
 @pytest.mark.parametrize(("kills", "given_up"), [(1, False), (2, False), (3, True)])
 def test_out_of_memory_is_tried_twice_more(kills: int, given_up: bool) -> None:
     run = a_run(SPEC, *(failed(n + 1, exit_code=137, oom=True) for n in range(kills)))
 
-    verdict = judge(run, 1, SETTINGS)
+    verdict = retry_state(run, 1, SETTINGS)
 
-    assert given_up is isinstance(verdict, GivenUp)
+    assert given_up is isinstance(verdict, Exhausted)
     assert verdict.reason == "OOMKilled"  # type: ignore[union-attr]
 
 
 def test_more_memory_is_tried_at_once() -> None:
     run = a_run(SPEC, *(failed(n, exit_code=137, oom=True) for n in (1, 2, 3)))
 
-    verdict = judge(run, 2, SETTINGS)
+    verdict = retry_state(run, 2, SETTINGS)
 
-    assert isinstance(verdict, Again)
+    assert isinstance(verdict, RetryAt)
     assert (4, ago(seconds=30)) == (verdict.number, verdict.at)
 
 
 def test_an_attempt_for_another_restatement_of_the_name_does_not_count_but_its_number_is_taken() -> None:
     run = a_run(SPEC, failed(1, exit_code=10, for_uid="old"))
 
-    assert Fresh(2) == judge(run, 1, SETTINGS, for_uid="new")
+    assert NotStarted(2) == retry_state(run, 1, SETTINGS, for_uid="new")
 
 
 def test_exit_code_0_ends_it() -> None:
     done = an_attempt(SPEC, AttemptState.SUCCEEDED)
 
-    assert Ended(done) == judge(a_run(SPEC, failed(1), done), 1, SETTINGS)
+    assert Succeeded(done) == retry_state(a_run(SPEC, failed(1), done), 1, SETTINGS)

@@ -7,7 +7,7 @@ from lethe_operator.decide.guards.preconditions import RunBlocker
 from lethe_operator.decide.vacuum import status as policy_status
 from lethe_operator.decide.vacuum.decide import VacuumVerdict, decide_vacuum
 from lethe_operator.resources.dataset import Dataset
-from lethe_operator.resources.observed import Attempt, AttemptState, TableView, World
+from lethe_operator.resources.observed import Attempt, AttemptState, Observation, TableView
 from lethe_operator.resources.vacuum_policy import VacuumPolicy
 
 from tests.support.builders import NOW, a_ledger, ago
@@ -24,7 +24,7 @@ def decided(
     blocker: RunBlocker | None = None,
     **world: Any,
 ) -> VacuumVerdict:
-    seen: World = a_world(table=table, policies=policies, **world)
+    seen: Observation = a_world(table=table, policies=policies, **world)
     return decide_vacuum(dataset or a_dataset(), seen, blocker, NOW, SETTINGS)
 
 
