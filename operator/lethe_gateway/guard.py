@@ -270,7 +270,8 @@ def _bounded(most: int, idle_seconds: float, scope: Scope, receive: Receive) -> 
 def _require_headers(scope: Scope) -> None:
     """The server limits what it keeps of incomplete headers, and not those that arrive at once.
 
-    Raises: Problem (`headers-too-large`, `invalid-request`).
+    Raises:
+        Problem: `headers-too-large`, `invalid-request`.
     """
     size = sum(len(name) + len(value) for name, value in scope["headers"])
     if size > HEADER_BYTES or len(scope["headers"]) > HEADERS_AT_MOST:

@@ -91,7 +91,10 @@ class Concurrency:
 
         Args:
             fewer: Keys that may have another number of places than the others.
-        Raises: CallerBusy, AllBusy.
+
+        Raises:
+            CallerBusy: This caller, or another one of the keys, has as many at the same time as one may have.
+            AllBusy: All callers together have as many at the same time as the process carries out.
         """
         with self._lock:
             for key in keys:
@@ -145,6 +148,10 @@ class GatewayMetrics:
         self._seconds.labels(route or "none").observe(seconds)
 
     def serve(self, port: int | None) -> None:
-        """Serve `/metrics` on a port, in a thread; None: do not. Raises: OSError, if the port is in use."""
+        """Serve `/metrics` on a port, in a thread; None: do not.
+
+        Raises:
+            OSError: The port is in use.
+        """
         if port is not None:
             serve_metrics(port, self.registry)

@@ -16,7 +16,10 @@ from lethe_gateway.tables.records import Target, target_of
 
 
 def authenticated(services: Services, address: str, token: str) -> Caller:
-    """The owner of a token. Raises: Problem (`unauthenticated`, `api-server-away`, `too-many-requests`).
+    """The owner of a token.
+
+    Raises:
+        Problem: `unauthenticated`, `api-server-away`, `too-many-requests`.
 
     Args:
         address: Where the request comes from. After many invalid tokens, others from there are not looked at for a while.
@@ -35,13 +38,19 @@ def authenticated(services: Services, address: str, token: str) -> Caller:
 
 
 def require_namespace(services: Services, namespace: str) -> None:
-    """Raises: Problem (`not-found`), for a namespace that this gateway does not show."""
+    """Raises:
+    Problem: `not-found`, for a namespace that this gateway does not show.
+    """
     if namespace not in services.settings.namespaces:
         raise not_found()
 
 
 def require(services: Services, caller: Caller, right: Right) -> None:
-    """Raises: Problem (`forbidden`). Call it only for a Dataset that the caller may see."""
+    """Call it only for a Dataset that the caller may see.
+
+    Raises:
+        Problem: `forbidden`.
+    """
     if not services.identity.may(caller, right):
         raise Problem(
             Kind.FORBIDDEN,
@@ -51,7 +60,9 @@ def require(services: Services, caller: Caller, right: Right) -> None:
 
 
 def dataset_resource(services: Services, caller: Caller, namespace: str, dataset: str) -> dict[str, Any]:
-    """Raises: Problem (`not-found`), also if the caller may not see it."""
+    """Raises:
+    Problem: `not-found`, also if the caller may not see it.
+    """
     require_namespace(services, namespace)
     return services.resources.get(caller, DATASETS, namespace, dataset)
 
@@ -91,7 +102,11 @@ def resource_freshness(services: Services, version: str) -> ResourceFreshness:
 
 
 def readable(services: Services, caller: Caller, namespace: str, dataset: str) -> Target:
-    """The table of a Dataset, if the caller may see it and read its batches. Raises: Problem."""
+    """The table of a Dataset, if the caller may see it and read its batches.
+
+    Raises:
+        Problem: The request fails; the type of the problem says why.
+    """
     resource = dataset_resource(services, caller, namespace, dataset)
     require(services, caller, Right.to_read_batches(namespace, dataset))
     return target_of(resource)

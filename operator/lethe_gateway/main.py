@@ -31,7 +31,12 @@ THREADS: Final = 16
 
 
 def services_of(settings: Settings) -> Services:
-    """Connect. Raises: InvalidSettings, kubernetes.config.ConfigException."""
+    """Connect.
+
+    Raises:
+        InvalidSettings: An environment variable has an invalid value; the message names it.
+        kubernetes.config.ConfigException: There is no configuration of a cluster.
+    """
     identity: Identity
     if settings.token_file is not None:
         identity = OneToken(settings.token_file)

@@ -35,7 +35,9 @@ def decode(cursor: str, question: Mapping[str, Any], *kinds: type) -> list[Any]:
 
     Args:
         kinds: What each value of the position is: `str`, or `int` of 64 bits.
-    Raises: Problem (`invalid-cursor`).
+
+    Raises:
+        Problem: `invalid-cursor`.
     """
     try:
         if len(cursor) > MAX_LENGTH:

@@ -114,7 +114,9 @@ class Settings:
 
 
 def from_environment(env: Mapping[str, str] = os.environ) -> Settings:
-    """Raises: InvalidSettings."""
+    """Raises:
+    InvalidSettings: An environment variable has an invalid value; the message names it.
+    """
     default = Settings()
     certificate, key = (env.get(f"LETHE_GATEWAY_TLS_{part}", "").strip() for part in ("CERTIFICATE", "KEY"))
     if bool(certificate) != bool(key):
@@ -150,7 +152,9 @@ def from_environment(env: Mapping[str, str] = os.environ) -> Settings:
 def with_files(settings: Settings, env: Mapping[str, str] = os.environ) -> Settings:
     """Add the boundaries from LETHE_BOUNDARIES_FILE. Without the variable, there are none. I/O.
 
-    Raises: InvalidSettings, InvalidBoundaries.
+    Raises:
+        InvalidSettings: An environment variable has an invalid value; the message names it.
+        InvalidBoundaries: The file of boundaries is not valid; the message names the field.
     """
     path = env.get("LETHE_BOUNDARIES_FILE")
     if not path:

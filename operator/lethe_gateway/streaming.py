@@ -111,7 +111,11 @@ class ChangeStream:
                 self._ended.wait(RETRY_SECONDS)
 
     def _follow(self, kind: ResourceKind) -> None:
-        """One watch, until it ends. Raises: Problem."""
+        """One watch, until it ends.
+
+        Raises:
+            Problem: The request fails; the type of the problem says why.
+        """
         watched = Watched(self._place.of(kind), self._dataset if kind is KINDS[0] else "")
         try:
             events = self._services.resources.watch(

@@ -38,7 +38,11 @@ HEADER_BYTES: Final = 5
 
 
 def framed(value: bytes) -> tuple[int, bytes]:
-    """The id of the schema and the payload of a message. Raises: BadFile, if it has no such frame."""
+    """The id of the schema and the payload of a message.
+
+    Raises:
+        BadFile: It has no such frame.
+    """
     if len(value) < HEADER_BYTES or value[0] != MAGIC:
         raise BadFile(
             "NotFramed",
@@ -56,7 +60,12 @@ class Schemas:
         self._known: dict[int, Any] = {}
 
     def get(self, number: int) -> Any:
-        """A schema as fastavro takes it. Raises: BadFile, if there is none that can be used; TransientError (`RegistryAway`)."""
+        """A schema as fastavro takes it.
+
+        Raises:
+            BadFile: There is none that can be used.
+            TransientError: `RegistryAway`.
+        """
         with self._lock:
             if number not in self._known:
                 self._known[number] = self._fetched(number)
@@ -133,7 +142,11 @@ class Target:
         return frozenset(f.name for f in self.columns if not f.nullable and f.name != self.batch_column)
 
     def fitted(self, rows: pa.Table, batch_id: str, typed: bool) -> pa.Table:
-        """Rows with the columns of the table, and those that the table will get. Raises: BadFile."""
+        """Rows with the columns of the table, and those that the table will get.
+
+        Raises:
+            BadFile: The file cannot be used, and reading it again does not change that.
+        """
         add = self.evolution is SchemaEvolution.ADD_COLUMNS
         columns = {f.name: f for f in known_columns(self.columns)}
         match compare(rows.schema, self.columns, Rules(self.batch_column, self.required, add, typed)):
@@ -158,11 +171,21 @@ class Decoder:
     _own: list[Any] = field(default_factory=list)
 
     def decode(self, messages: Sequence[Message], target: Target, batch_id: str) -> Decoded:
-        """The rows of messages. Raises: TransientError (`RegistryAway`); NoDecoder."""
+        """The rows of messages.
+
+        Raises:
+            TransientError: `RegistryAway`.
+            NoDecoder: No decoder can be started, or decoders end before they decode anything.
+        """
         return _Decoding(self, messages, target, batch_id).decoded()
 
     def schema(self, number: int) -> Any:
-        """A schema as fastavro takes it. Raises: BadFile, TransientError."""
+        """A schema as fastavro takes it.
+
+        Raises:
+            BadFile: The file cannot be used, and reading it again does not change that.
+            TransientError: A dependency is temporarily unavailable.
+        """
         if self.source.framing is Framing.NONE:
             if not self._own:
                 self._own.append(parsed(self.source.avro_schema, "spec.source.kafka.schema"))
@@ -196,7 +219,14 @@ class _Decoding:
         return Decoded(rows, [Refused(self._messages[n], why) for n, why in sorted(self._refused.items())])
 
     def _split(self) -> dict[int, Any]:
-        """Find the payloads of all messages. Returns: the schemas that they need, by their numbers. Raises: TransientError."""
+        """Find the payloads of all messages.
+
+        Returns:
+            The schemas that they need, by their numbers.
+
+        Raises:
+            TransientError: A dependency is temporarily unavailable.
+        """
         source, schemas = self._decoder.source, dict[int, Any]()
         for place, message in enumerate(self._messages):
             try:
@@ -298,7 +328,9 @@ class MessageWork:
                 self._decode(part, found, refused)
 
     def _rows(self, values: Sequence[bytes], numbers: Sequence[int]) -> list[pa.Table]:
-        """Raises: BadFile or another error, if any of the messages is not a row."""
+        """Raises:
+        BadFile: Or another error, if any of the messages is not a row.
+        """
         match self.source.format:
             case MessageFormat.JSON:
                 return [self._from_json(values)]
@@ -331,7 +363,11 @@ def _why(error: Exception) -> str:
 
 
 def _one_line(value: bytes) -> bytes:
-    """A JSON object as one line. Raises: BadFile, if it is certainly none."""
+    """A JSON object as one line.
+
+    Raises:
+        BadFile: It is certainly none.
+    """
     text = value.strip()
     if not (text.startswith(b"{") and text.endswith(b"}")):
         refuse_other_value(text)

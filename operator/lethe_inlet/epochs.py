@@ -105,7 +105,9 @@ def encode(epoch: Epoch) -> bytes:
 
 
 def decode(content: bytes, uri: str) -> Epoch:
-    """Raises: UnreadableLog, which names the file."""
+    """Raises:
+    UnreadableLog: Which names the file.
+    """
     try:
         document: Any = json.loads(content)
         if document["version"] != VERSION:

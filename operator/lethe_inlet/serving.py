@@ -75,7 +75,11 @@ class InletMetrics(Collector):
         yield silent
 
     def serve(self, port: int | None) -> None:
-        """Serve `/metrics` on a port, in a thread; None: do not. Raises: OSError, if the port is in use."""
+        """Serve `/metrics` on a port, in a thread; None: do not.
+
+        Raises:
+            OSError: The port is in use.
+        """
         if port is not None:
             serve_metrics(port, self.registry)
 
@@ -128,7 +132,12 @@ class Serving:
     _served: dict[str, Served] = field(default_factory=dict)
 
     def look(self) -> None:
-        """Start and stop threads as Datasets come, change and go, and report. Raises: KubeError, Hangs."""
+        """Start and stop threads as Datasets come, change and go, and report.
+
+        Raises:
+            KubeError: The API server rejected a request, or did not answer (`status` 0).
+            Hangs: A source has said nothing for too long.
+        """
         wanted = {d.meta.name: d for d in map(_parsed, self.api.list(DATASETS, self.namespace)) if d is not None}
         for name, served in list(self._served.items()):
             dataset = wanted.get(name)

@@ -31,7 +31,9 @@ class Settings:
 
 
 def from_environment(environ: Mapping[str, str]) -> Settings:
-    """Raises: InvalidSettings."""
+    """Raises:
+    InvalidSettings: An environment variable has an invalid value; the message names it.
+    """
     for name in ("POD_NAMESPACE", "LETHE_INLET_CLUSTERS"):
         if not environ.get(name):
             raise InvalidSettings(f"{name} is not set. The chart sets it; see docs/inlet.md.")
@@ -70,7 +72,11 @@ class _File(Spec):
 
 
 def read(file: Path) -> Mapping[str, Cluster]:
-    """The clusters by name. Raises: InputError (`InvalidKafkaFile`), which names fields and no values."""
+    """The clusters by name.
+
+    Raises:
+        InputError: `InvalidKafkaFile`, which names fields and no values.
+    """
     try:
         found: Any = yaml.safe_load(file.read_text()) or {}
         return _File.model_validate(found).clusters

@@ -81,7 +81,9 @@ class Batches:
     def write(self, partition: Partition, offsets: Range, decoded: Decoded) -> Counts:
         """Write the rows of a partition as a batch, and the refused messages beside the buffer's batches.
 
-        Raises: StoreError, InputError (`UnsupportedStorage`).
+        Raises:
+            StoreError: A store refused a request or did not answer.
+            InputError: `UnsupportedStorage`.
         """
         folder = batch_folder(self.batch_column, batch_id(partition, offsets))
         if decoded.refused:
@@ -93,7 +95,11 @@ class Batches:
         return Counts(rows=decoded.rows.num_rows, refused=len(decoded.refused))
 
     def are_there(self, ids: Iterable[str]) -> frozenset[str]:
-        """Which of these batches are complete in the buffer. Raises: StoreError."""
+        """Which of these batches are complete in the buffer.
+
+        Raises:
+            StoreError: A store refused a request or did not answer.
+        """
         return frozenset(i for i in ids if self.store.head(f"{self._folder(i)}/{names.SUCCESS_MARKER}") is not None)
 
     @property
@@ -129,7 +135,12 @@ class EpochLog:
         return self._folder.uri
 
     def newest(self) -> Epoch | None:
-        """The epoch with the highest number; None: nothing was ever read. Raises: UnreadableLog, StoreError."""
+        """The epoch with the highest number; None: nothing was ever read.
+
+        Raises:
+            UnreadableLog: An entry of the epoch log is not one.
+            StoreError: A store refused a request or did not answer.
+        """
         while True:
             numbers = self._numbers(_EPOCH)
             if not numbers:
@@ -141,7 +152,14 @@ class EpochLog:
             # Another process has removed it after it wrote many others: look again.
 
     def create(self, epoch: Epoch) -> bool:
-        """Add an epoch. Returns: whether it is the newest one. If not, another process reads the topic. Raises: StoreError."""
+        """Add an epoch.
+
+        Returns:
+            Whether it is the newest one. If not, another process reads the topic.
+
+        Raises:
+            StoreError: A store refused a request or did not answer.
+        """
         if not self._folder.create(_name(_EPOCH, epoch.number), encode(epoch)):
             return False
         if max(self._numbers(_EPOCH)) == epoch.number:
@@ -151,7 +169,12 @@ class EpochLog:
         return False
 
     def counts(self, number: int) -> Counts | None:
-        """What was read up to this epoch; None: the epoch is not complete. Raises: UnreadableLog, StoreError."""
+        """What was read up to this epoch; None: the epoch is not complete.
+
+        Raises:
+            UnreadableLog: An entry of the epoch log is not one.
+            StoreError: A store refused a request or did not answer.
+        """
         name = _name(_DONE, number)
         content = self._folder.read(name)
         if content is None:
@@ -163,7 +186,11 @@ class EpochLog:
             raise UnreadableLog(f"{self.uri}/{name} does not count what was read. Delete it.") from e
 
     def complete(self, number: int, counts: Counts) -> None:
-        """Record that all batches of an epoch are written, and remove old entries. Raises: StoreError."""
+        """Record that all batches of an epoch are written, and remove old entries.
+
+        Raises:
+            StoreError: A store refused a request or did not answer.
+        """
         self._folder.create(_name(_DONE, number), (json.dumps(counts.as_document()) + "\n").encode())
         for prefix in (_EPOCH, _DONE):
             for old in self._numbers(prefix):
@@ -267,7 +294,9 @@ class _Reading:
         )  # offsets that were skipped since the last epoch with the partition
 
     def run(self) -> None:
-        """Raises: Trouble and other errors, after which reading begins again."""
+        """Raises:
+        Trouble: And other errors, after which reading begins again.
+        """
         epoch, counts = self._begin()
         offsets = ends_of(epoch, self._source.kafka.topics)
         self._shown(epoch, counts, offsets)
@@ -299,7 +328,11 @@ class _Reading:
             self._shown(epoch, counts, offsets, complete=True)
 
     def _begin(self) -> tuple[Epoch, Counts]:
-        """The newest epoch, completed if a process has left it. Raises: Trouble."""
+        """The newest epoch, completed if a process has left it.
+
+        Raises:
+            Trouble: Nothing is read until its cause is gone.
+        """
         self._table()  # nothing is read for a table that is not there
         described = self._describe(0.0)
         newest = self._log.newest()
@@ -338,7 +371,9 @@ class _Reading:
 
         Args:
             check: Whether to compare offsets with what the broker has.
-        Raises: Trouble.
+
+        Raises:
+            Trouble: Nothing is read until its cause is gone.
         """
         described = self._describe(DESCRIBE_SECONDS)
         self._require_same(epoch, described)
@@ -360,7 +395,11 @@ class _Reading:
         return epoch, skipped
 
     def _lost(self, expired: Mapping[Partition, Range]) -> Counter[Partition]:
-        """How many offsets of each partition have expired. Raises: Trouble if any have, unless the Dataset says to go on."""
+        """How many offsets of each partition have expired.
+
+        Raises:
+            Trouble: If any have, unless the Dataset says to go on.
+        """
         lost = Counter({p: r.end - r.first for p, r in expired.items()})
         if not lost:
             return lost
@@ -371,14 +410,20 @@ class _Reading:
         return lost
 
     def _describe(self, at_most_seconds: float) -> Described:
-        """The topics, as described at most so long ago. Raises: Trouble."""
+        """The topics, as described at most so long ago.
+
+        Raises:
+            Trouble: Nothing is read until its cause is gone.
+        """
         now = time.monotonic()
         if self._described is None or now - self._described[0] >= at_most_seconds:
             self._described = now, self._topics.describe()
         return self._described[1]
 
     def _require_same(self, epoch: Epoch, described: Described) -> None:
-        """Raises: Trouble, if the cluster or a topic is not the one that the log is about."""
+        """Raises:
+        Trouble: The cluster or a topic is not the one that the log is about.
+        """
         if described.cluster != epoch.cluster:
             raise troubles.other_cluster(self._source.kafka.cluster, self._log.uri)
         for topic, id in described.topics.items():
@@ -421,7 +466,9 @@ class _Reading:
         return frozenset(get_many(ledger.batches, ids)) | self._batches.are_there(ids)
 
     def _table(self) -> Table:
-        """Raises: Trouble, if the Dataset does not have its table yet."""
+        """Raises:
+        Trouble: The Dataset does not have its table yet.
+        """
         spec = self._source.dataset.spec
         try:
             table = catalogs.load(spec.table.catalog).load_table(spec.table.name)

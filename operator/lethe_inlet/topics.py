@@ -94,7 +94,9 @@ class Topics:
         self._consumer.close()
 
     def describe(self) -> Described:
-        """Raises: Trouble."""
+        """Raises:
+        Trouble: Nothing is read until its cause is gone.
+        """
         try:
             found = self._admin.describe_topics(TopicCollection(list(self._topics)), request_timeout=_SECONDS)
             described = {name: future.result() for name, future in found.items()}
@@ -112,7 +114,9 @@ class Topics:
 
         Args:
             known: As the last fetches reported, without a request; a partition that was not fetched is left out.
-        Raises: Trouble.
+
+        Raises:
+            Trouble: Nothing is read until its cause is gone.
         """
         found: dict[Partition, Watermarks] = {}
         for partition in partitions:
@@ -128,7 +132,9 @@ class Topics:
     def read_on(self, offsets: Mapping[Partition, int], limits: EpochSpec) -> Read:
         """Read from these offsets until the limits of an epoch, or for a moment if there is nothing.
 
-        Raises: Expired, Trouble.
+        Raises:
+            Expired: The broker does not have an offset that was to be read.
+            Trouble: Nothing is read until its cause is gone.
         """
         if self._assigned != dict(offsets):
             self._assign(offsets)
@@ -149,7 +155,12 @@ class Topics:
         return read
 
     def read_again(self, ranges: Mapping[Partition, Range]) -> Read:
-        """Read exactly these offsets. Offsets that the broker no longer has are left out. Raises: Expired, Trouble."""
+        """Read exactly these offsets. Offsets that the broker no longer has are left out.
+
+        Raises:
+            Expired: The broker does not have an offset that was to be read.
+            Trouble: Nothing is read until its cause is gone.
+        """
         self._assign({p: r.first for p, r in ranges.items()})
         read, left = Read(), set(ranges)
         last = time.monotonic()
@@ -173,7 +184,12 @@ class Topics:
         self._assigned = dict(offsets)
 
     def _next(self) -> Iterable[tuple[Partition, "_Arrived"]]:
-        """What has arrived of each partition. Raises: Expired, Trouble."""
+        """What has arrived of each partition.
+
+        Raises:
+            Expired: The broker does not have an offset that was to be read.
+            Trouble: Nothing is read until its cause is gone.
+        """
         try:
             found = self._consumer.consume(_AT_ONCE, timeout=_POLL_SECONDS)
         except KafkaException as e:

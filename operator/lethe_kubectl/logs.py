@@ -61,7 +61,9 @@ def lines_of(at: Connection, run: str, last: int, follow: bool = False) -> Itera
 
     Args:
         last: How many; 0: all.
-    Raises: InputError (`NoLog`, `UnknownName`).
+
+    Raises:
+        InputError: `NoLog`, `UnknownName`.
     """
     file = log_of(at.local, run) if at.local is not None else None
     if file is not None:
@@ -82,7 +84,11 @@ def lines_of(at: Connection, run: str, last: int, follow: bool = False) -> Itera
 
 
 def _warm_lines(at: Connection, run: str, last: int, follow: bool) -> Iterator[str]:
-    """The same for a run without a pod of its own, from the log of the warm driver. Raises: InputError."""
+    """The same for a run without a pod of its own, from the log of the warm driver.
+
+    Raises:
+        InputError: The user has to change something.
+    """
     shown = 0
     while True:
         known = _known(at, run)
@@ -129,7 +135,11 @@ def _run_of(at: Connection, name: str) -> str:
 
 
 def _before(at: Connection, run: str) -> str:
-    """The name of the attempt before this one. Raises: InputError (`NoLog`)."""
+    """The name of the attempt before this one.
+
+    Raises:
+        InputError: `NoLog`.
+    """
     pod = _newest(_pods(at, run))
     if pod is None:
         raise _no_log(at, run)

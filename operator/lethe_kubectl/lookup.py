@@ -33,7 +33,11 @@ _OTHER_NAMES: Final = {
 
 
 def kind_and_name(words: Sequence[str]) -> tuple[str, str]:
-    """KIND/NAME, KIND NAME or NAME; the kind is "" in the last case. Raises: InputError (`UnknownKind`)."""
+    """KIND/NAME, KIND NAME or NAME; the kind is "" in the last case.
+
+    Raises:
+        InputError: `UnknownKind`.
+    """
     kind, _, name = words[0].rpartition("/") if len(words) == 1 else (words[0], "", words[1])
     if not kind:
         return "", name
@@ -46,7 +50,11 @@ def kind_and_name(words: Sequence[str]) -> tuple[str, str]:
 
 
 def find(at: Connection, words: Sequence[str]) -> tuple[str, Document]:
-    """The kind and the resource. Raises: InputError (`UnknownKind`, `UnknownName`, `AmbiguousName`)."""
+    """The kind and the resource.
+
+    Raises:
+        InputError: `UnknownKind`, `UnknownName`, `AmbiguousName`.
+    """
     kind, name = kind_and_name(words)
     if kind:
         return kind, one(at, kind, name)
@@ -63,7 +71,11 @@ def find(at: Connection, words: Sequence[str]) -> tuple[str, Document]:
 
 
 def one(at: Connection, kind: str, name: str) -> Document:
-    """A resource. Raises: InputError (`UnknownName`)."""
+    """A resource.
+
+    Raises:
+        InputError: `UnknownName`.
+    """
     try:
         return at.kube.get(KINDS[kind], at.namespace, name)
     except NotFound:
@@ -80,7 +92,11 @@ def unknown(name: str, known: Sequence[str], what: str, namespace: str) -> Input
 def table_of(
     name: str, folder: Path | None, kubeconfig: Path | None, context_name: str, namespace: str
 ) -> DatasetTable:
-    """The table of a Dataset. Raises: InputError (`UnknownName`, `UnknownCatalog`)."""
+    """The table of a Dataset.
+
+    Raises:
+        InputError: `UnknownName`, `UnknownCatalog`.
+    """
     with connected(Choice(folder, kubeconfig, context_name, namespace, is_plugin())) as at:
         document = one(at, "dataset", name)
         use_catalogs(at, document)
@@ -91,7 +107,8 @@ def table_of(
 def use_catalogs(at: Connection, dataset: dict[str, Any]) -> None:
     """Let this process use the catalogs of `lethe local`, or for a cluster those of the caller.
 
-    Raises: InputError (`UnknownCatalog`).
+    Raises:
+        InputError: `UnknownCatalog`.
     """
     if at.local is not None:
         os.environ["PYICEBERG_HOME"] = str(at.local.path)

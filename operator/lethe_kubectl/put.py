@@ -52,15 +52,20 @@ def check_local_files(
     add_columns: bool,
     on_file: Callable[[], object],
 ) -> int:
-    """Read all rows, with the code of consolidations. Returns: their number.
+    """Read all rows, with the code of consolidations.
 
     Args:
         table: The table.
         folder: The batch's; files may be in folders below it that name values.
         add_columns: `spec.schemaEvolution` is AddColumns.
         on_file: Called after each file.
-    Raises: InputError, with the reason and the message with which the batch would be refused, or `UnsupportedColumn`,
-        `NotChecked`.
+
+    Returns:
+        Their number.
+
+    Raises:
+        InputError: With the reason and the message with which the batch would be refused, or `UnsupportedColumn`,
+            `NotChecked`.
     """
     try:
         columns = columns_of(table.schema())
@@ -89,7 +94,11 @@ _PIECE: Final = 8 * 1024 * 1024  # bytes that are compared at once
 
 
 def is_there(store: ObjectStore, upload: Upload) -> bool:
-    """Whether the buffer holds the whole batch. Raises: InputError (`OtherFiles`), if it holds other files of this id."""
+    """Whether the buffer holds the whole batch.
+
+    Raises:
+        InputError: `OtherFiles`, if it holds other files of this id.
+    """
     listed = list(store.list(upload.folder)) if upload.marker else []
     if others := strangers(upload, listed):
         raise _other(others[0], upload)
@@ -99,11 +108,17 @@ def is_there(store: ObjectStore, upload: Upload) -> bool:
 
 
 def transfer(store: ObjectStore, upload: Upload, folder: Path, on_file: Callable[[], object]) -> int:
-    """Write what is missing. Returns: the number of objects written, without the marker.
+    """Write what is missing.
 
     Args:
         on_file: Called after each file, written or found.
-    Raises: InputError (`OtherFiles`), if an object exists with another content; StoreError.
+
+    Returns:
+        The number of objects written, without the marker.
+
+    Raises:
+        InputError: `OtherFiles`, if an object exists with another content.
+        StoreError: A store refused a request or did not answer.
     """
     written = 0
     for uri, file in upload.files.items():
@@ -148,7 +163,10 @@ def put_through(gateway: Gateway, namespace: str, dataset: str, folder: Path, gi
 
     Args:
         given: The id of the batch; "": the name of the folder, without `<column>=`.
-    Raises: InputError, TransientError.
+
+    Raises:
+        InputError: The user has to change something.
+        TransientError: A dependency is temporarily unavailable.
     """
     column, _, encoded = folder.name.partition("=")
     batch_id = given or (batch_id_of_folder(column, folder.name) if encoded else None)
@@ -229,7 +247,11 @@ def put(
 
 
 def id_of(folder_name: str, batch_column: str, given: str) -> str:
-    """The id of the batch: the given one, or that of the folder's name. Raises: InputError (`InvalidBatchId`)."""
+    """The id of the batch: the given one, or that of the folder's name.
+
+    Raises:
+        InputError: `InvalidBatchId`.
+    """
     found = given or batch_id_of_folder(batch_column, folder_name) or folder_name
     if not 1 <= len(found) <= MAX_BATCH_ID_LENGTH:
         raise InputError(
@@ -241,7 +263,9 @@ def id_of(folder_name: str, batch_column: str, given: str) -> str:
 
 
 def _require_reachable(of: Dataset, catalog_is_local: bool) -> None:
-    """Raises: InputError (`BufferLocal`), if the buffer is a folder of another machine."""
+    """Raises:
+    InputError: `BufferLocal`, if the buffer is a folder of another machine.
+    """
     where = f"Dataset {of.meta.name}: spec.buffer.uri"
     if problem := guards.local(where, of.spec.buffer.uri, of.spec.table.catalog, catalog_is_local):
         raise InputError("BufferLocal", problem)
@@ -260,7 +284,9 @@ def _table(of: Dataset) -> Table | None:
 
 
 def _known(of: Dataset, table: Table | None, upload: Upload) -> Known:
-    """Raises: InputError (`BatchIdUsed`)."""
+    """Raises:
+    InputError: `BatchIdUsed`.
+    """
     if table is None:
         return Known.NEW
     facts = observe(table, of.spec.batch_column, of.spec.table.name)
@@ -269,7 +295,11 @@ def _known(of: Dataset, table: Table | None, upload: Upload) -> Known:
 
 
 def _checked(of: Dataset, table: Table, upload: Upload, folder: Path) -> int:
-    """The number of rows. Raises: InputError, with the reason of the refusal."""
+    """The number of rows.
+
+    Raises:
+        InputError: With the reason of the refusal.
+    """
     if of.spec.consolidation.mode is ConsolidationMode.REGISTER:
         click.echo("lethe: whether the files can be registered unchanged is checked by the run.", err=True)
     files = [folder / f.path for f in upload.files.values()]

@@ -35,7 +35,11 @@ class Gateway:
     ca_file: Path | None = None  # None: the system's certificates
 
     def token(self) -> str:
-        """Read for each request, because tokens of pods are renewed in their files. Raises: InputError (`NoToken`)."""
+        """Read for each request, because tokens of pods are renewed in their files.
+
+        Raises:
+            InputError: `NoToken`.
+        """
         found = self.token_file.read_text().strip() if self.token_file is not None else os.environ.get(TOKEN, "")
         if not found:
             raise InputError(
@@ -81,7 +85,9 @@ class Connection:
 def connected(choice: Choice, limits: TimeLimits = LIMITS) -> Iterator[Connection]:
     """A connection. Its errors become errors of one line.
 
-    Raises: InputError (`NoCluster`, `Forbidden`, `NotInstalled` and others), TransientError (`ClusterAway`).
+    Raises:
+        InputError: `NoCluster`, `Forbidden`, `NotInstalled` and others.
+        TransientError: `ClusterAway`.
     """
     connection = _connect(choice, limits)
     try:

@@ -308,7 +308,10 @@ def admitted(definition: Definition, document: Json, old: Json | None = None, st
     Args:
         old: The stored document; None: the document is new.
         strict: Whether unknown fields are an error, as with kubectl; otherwise they stay.
-    Raises: Invalid, Undecodable; the messages list all problems.
+
+    Raises:
+        Invalid: The document breaks the definition: status 422.
+        Undecodable: The messages list all problems.
     """
     if strict:
         require_known_fields(definition, document)
@@ -326,7 +329,9 @@ def admitted(definition: Definition, document: Json, old: Json | None = None, st
 
 
 def require_known_fields(definition: Definition, document: Json) -> None:
-    """Raises: Undecodable; the message lists all fields that the definition does not have."""
+    """Raises:
+    Undecodable: The message lists all fields that the definition does not have.
+    """
     unknown = unknown_fields(definition.schema, document)
     if unknown:
         kind, version = definition.kind, definition.version

@@ -39,7 +39,11 @@ def folder_of(path: Path | None) -> Folder:
 
 @contextmanager
 def client(folder: Folder) -> Iterator[Kube]:
-    """A client. Its errors become errors of one line. Raises: TransientError (`NotRunning`), and errors for the API's answers."""
+    """A client. Its errors become errors of one line.
+
+    Raises:
+        TransientError: `NotRunning`, and errors for the API's answers.
+    """
     if not folder.kubeconfig.exists():
         raise _not_running(folder)
     configuration = kubernetes.client.Configuration()
@@ -62,7 +66,11 @@ def _not_running(folder: Folder) -> TransientError:
 
 
 def kind_of(name: str) -> Kind:
-    """The kind with a name, plural or short name, in any case. Raises: click.BadParameter."""
+    """The kind with a name, plural or short name, in any case.
+
+    Raises:
+        click.BadParameter: The value of the argument is not valid.
+    """
     every = kinds()
     wanted = name.lower()
     for kind in every:
@@ -74,7 +82,11 @@ def kind_of(name: str) -> Kind:
 
 
 def kind_of_document(document: Mapping[str, Any], where: str) -> Kind:
-    """The kind of a document. Raises: InputError (`UnknownKind`), also for another API version."""
+    """The kind of a document.
+
+    Raises:
+        InputError: `UnknownKind`, also for another API version.
+    """
     version, name = document.get("apiVersion"), document.get("kind")
     found = [k for k in kinds() if k.resource.name == name]
     if not found:
@@ -105,7 +117,9 @@ def documents(paths: tuple[Path, ...]) -> Iterator[tuple[str, dict[str, Any]]]:
 
     Args:
         paths: "-" is standard input.
-    Raises: InputError (`UnreadableFile`); the message names the file and the line.
+
+    Raises:
+        InputError: `UnreadableFile`. The message names the file and the line.
     """
     for where, document in parsed(paths):
         if not isinstance(document, dict) or not isinstance(document.get("metadata"), dict):
@@ -114,7 +128,11 @@ def documents(paths: tuple[Path, ...]) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def parsed(paths: tuple[Path, ...]) -> Iterator[tuple[str, Any]]:
-    """The same documents, whatever they are. Raises: InputError (`UnreadableFile`)."""
+    """The same documents, whatever they are.
+
+    Raises:
+        InputError: `UnreadableFile`.
+    """
     for path in paths:
         files = (
             sorted(p for p in path.rglob("*") if p.suffix in (".yaml", ".yml", ".json")) if path.is_dir() else [path]

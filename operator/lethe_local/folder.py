@@ -81,7 +81,11 @@ class Folder:
         return (self.account / "token").read_text()
 
     def prepare(self) -> None:
-        """Create what does not exist. Raises: InputError (`FolderNotWritable`)."""
+        """Create what does not exist.
+
+        Raises:
+            InputError: `FolderNotWritable`.
+        """
         try:
             for folder in (self.path, self.account, self.parts, self.runs, self.path / "warehouse"):
                 folder.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -98,7 +102,11 @@ class Folder:
             ) from None
 
     def locked(self) -> IO[str]:
-        """Lock the folder, as long as the result is open. Raises: InputError (`AlreadyRunning`)."""
+        """Lock the folder, as long as the result is open.
+
+        Raises:
+            InputError: `AlreadyRunning`.
+        """
         file = (self.path / "lock").open("a+")
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -177,7 +185,11 @@ LAST_LINES: Final = 200
 
 
 def lines_of(folder: Folder, name: str, last: int, follow: bool) -> Iterator[str]:
-    """The log of `operator`, `committer`, or a run. `last` and `follow` as of `log_lines`. Raises: InputError (`NoLog`)."""
+    """The log of `operator`, `committer`, or a run. `last` and `follow` as of `log_lines`.
+
+    Raises:
+        InputError: `NoLog`.
+    """
     file = log_of(folder, name)
     if file is not None:
         yield from log_lines(file, last, follow)

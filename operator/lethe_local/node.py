@@ -76,7 +76,11 @@ class PodProcess:
 
 
 def start(command: Sequence[str], environ: Mapping[str, str], folder: Path) -> PodProcess:
-    """Start a process whose output goes to `log` in its folder. Raises: OSError."""
+    """Start a process whose output goes to `log` in its folder.
+
+    Raises:
+        OSError: The system refused it.
+    """
     with (folder / LOG_FILE).open("ab") as log:
         process = subprocess.Popen(
             command,
@@ -159,8 +163,12 @@ class VolumeMissing(Exception):
 def mounted(pod: Volume, folder: Path, find: Find) -> dict[str, str]:
     """Write the volumes of a pod's container below a folder.
 
-    Returns: the folder of each mount path.
-    Raises: VolumeMissing, OSError.
+    Returns:
+        The folder of each mount path.
+
+    Raises:
+        VolumeMissing: An object that a volume names does not exist.
+        OSError: The system refused it.
     """
     spec = pod["spec"]
     by_name = {v["name"]: v for v in spec.get("volumes") or ()}

@@ -94,7 +94,12 @@ class Local:
     _parts: list[Part] = field(default_factory=list)
 
     def __enter__(self) -> "Local":
-        """Start. Raises: InputError (`FolderNotWritable`, `AlreadyRunning`), TransientError (`PortTaken`)."""
+        """Start.
+
+        Raises:
+            InputError: `FolderNotWritable`, `AlreadyRunning`.
+            TransientError: `PortTaken`.
+        """
         self.folder.prepare()
         with ExitStack() as stack:
             stack.enter_context(self.folder.locked())
@@ -143,10 +148,13 @@ class Local:
             time.sleep(LOOK_SECONDS)
 
     def serve_gateway(self, port: int = 0) -> str:
-        """Let `watch` run the gateway, too. Returns: its address.
+        """Let `watch` run the gateway, too.
 
         Args:
             port: 0: any free one.
+
+        Returns:
+            Its address.
         """
         self.gateway_port = port or _free_port()
         part = self._gateway(self.gateway_port)

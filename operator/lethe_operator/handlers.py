@@ -187,7 +187,11 @@ class Relists:
             await asyncio.sleep(AFTER_LISTING_SECONDS)
 
     def step(self) -> None:
-        """List what is due. Raises: KubeError; then the next call lists everything."""
+        """List what is due.
+
+        Raises:
+            KubeError: Then the next call lists everything.
+        """
         now = self.clock()
         due, self._due = self._due, None
         listed = self.objects.listed_by_watches(now - AFTER_LISTING_SECONDS)

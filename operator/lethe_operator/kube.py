@@ -122,7 +122,11 @@ class ResourceKind:
         return "/".join(p for p in parts if p)
 
     def object_path(self, namespace: str, name: str, subresource: str = "") -> str:
-        """The path of one object, whose name may come from a user. Raises: NotFound, if no object can have this name."""
+        """The path of one object, whose name may come from a user.
+
+        Raises:
+            NotFound: No object can have this name.
+        """
         if _NAME.fullmatch(name) is None:
             raise NotFound(404, "NotFound", f"{self.name} {name[:100]!r}: this is not a valid object name.")
         return self.path(namespace, name, subresource)
@@ -214,15 +218,29 @@ class Kube:
         return client
 
     def get(self, kind: ResourceKind, namespace: str, name: str) -> Document:
-        """Raises: NotFound, Refused, Away."""
+        """Raises:
+        NotFound: The object does not exist.
+        Refused: A message that is not a row of the table.
+        Away: No answer, or one that asks to retry later.
+        """
         return self._request("GET", kind, kind.object_path(namespace, name))
 
     def list(self, kind: ResourceKind, namespace: str, labels: str = "") -> list[Document]:
-        """All objects of a kind. Raises: Refused, Away."""
+        """All objects of a kind.
+
+        Raises:
+            Refused: A message that is not a row of the table.
+            Away: No answer, or one that asks to retry later.
+        """
         return [item for page in self.pages(kind, namespace, labels) for item in page]
 
     def pages(self, kind: ResourceKind, namespace: str, labels: str = "") -> Iterator[Sequence[Document]]:
-        """The same in pages, so that only one page is in memory. Raises: Refused, Away."""
+        """The same in pages, so that only one page is in memory.
+
+        Raises:
+            Refused: A message that is not a row of the table.
+            Away: No answer, or one that asks to retry later.
+        """
         after = ""
         while True:
             page = self.page(kind, namespace, labels, after)
@@ -240,7 +258,11 @@ class Kube:
         metadata_only: bool = False,
         limit: int = 0,
     ) -> Page:
-        """One page of a list. All pages show one moment, after the request for the first page. Raises: Refused, Away.
+        """One page of a list. All pages show one moment, after the request for the first page.
+
+        Raises:
+            Refused: A message that is not a row of the table.
+            Away: No answer, or one that asks to retry later.
 
         Args:
             after: `after` of the page before; "": the first page.
@@ -268,7 +290,10 @@ class Kube:
         on_open: Callable[[Callable[[], None]], None] = lambda _end: None,
     ) -> Iterator[Document]:
         """The events of a watch after a version, with bookmarks. It ends after so many seconds, or with an event of type ERROR.
-        Raises: Refused, Away.
+
+        Raises:
+            Refused: A message that is not a row of the table.
+            Away: No answer, or one that asks to retry later.
 
         Args:
             name: Only this object; "": all.
@@ -289,7 +314,13 @@ class Kube:
             yield json.loads(line)
 
     def create(self, kind: ResourceKind, namespace: str, document: Mapping[str, Any]) -> Document:
-        """Raises: AlreadyExists, Refused, NotFound (the namespace), Away, NotLeading."""
+        """Raises:
+        AlreadyExists: An object of this name exists.
+        Refused: A message that is not a row of the table.
+        NotFound: The namespace.
+        Away: No answer, or one that asks to retry later.
+        NotLeading: This process may not act in a namespace any more, so it sent no request.
+        """
         name = str(document["metadata"].get("name", ""))
         with self.writing(namespace), self._doubted(kind, namespace, name):
             path = kind.path(namespace)
@@ -298,14 +329,28 @@ class Kube:
     def patch(
         self, kind: ResourceKind, namespace: str, name: str, patch: Mapping[str, Any], subresource: str = ""
     ) -> Document:
-        """A merge patch: null removes, lists are replaced. Raises: NotFound, Conflict, Refused, Away, NotLeading."""
+        """A merge patch: null removes, lists are replaced.
+
+        Raises:
+            NotFound: The object does not exist.
+            Conflict: The object has changed since it was read.
+            Refused: A message that is not a row of the table.
+            Away: No answer, or one that asks to retry later.
+            NotLeading: This process may not act in a namespace any more, so it sent no request.
+        """
         path = kind.object_path(namespace, name, subresource)
         with self.writing(namespace), self._doubted(kind, namespace, name):
             return self._written(kind, self._request("PATCH", kind, path, self.write_query, body=patch))
 
     def delete(self, kind: ResourceKind, namespace: str, name: str, policy: str = "Background", uid: str = "") -> None:
-        """Delete an object; a missing object is no error. With `uid`, delete only that object. Raises: Conflict, Refused,
-        Away, NotLeading."""
+        """Delete an object; a missing object is no error. With `uid`, delete only that object.
+
+        Raises:
+            Conflict: The object has changed since it was read.
+            Refused: A message that is not a row of the table.
+            Away: No answer, or one that asks to retry later.
+            NotLeading: This process may not act in a namespace any more, so it sent no request.
+        """
         options: Document = {"propagationPolicy": policy}
         if uid:
             options["preconditions"] = {"uid": uid}
@@ -319,7 +364,12 @@ class Kube:
             self.answers.deleted(kind, namespace, name, answer)
 
     def log(self, namespace: str, pod: str, container: str, last: int = 0, follow: bool = False) -> Iterator[str]:
-        """The lines of a container's log. Raises: NotFound (the pod), Refused (it has not started, or no right), Away.
+        """The lines of a container's log.
+
+        Raises:
+            NotFound: The pod.
+            Refused: It has not started, or no right.
+            Away: No answer, or one that asks to retry later.
 
         Args:
             last: Only so many lines at the end; 0: all.
@@ -342,7 +392,13 @@ class Kube:
         accept: str,
         on_open: Callable[[Callable[[], None]], None] = lambda _end: None,
     ) -> Iterator[bytes]:
-        """The lines of an answer, as they come. Raises: NotFound, Refused, Away."""
+        """The lines of an answer, as they come.
+
+        Raises:
+            NotFound: The object does not exist.
+            Refused: A message that is not a row of the table.
+            Away: No answer, or one that asks to retry later.
+        """
         try:
             response = self._pool.request(
                 "GET", f"{self._configuration.host}{path}?{urlencode(query)}", headers=self._headers(accept),
@@ -425,12 +481,20 @@ class Kube:
 
 
 def connect(limits: TimeLimits = TimeLimits()) -> Kube:
-    """Connect with the pod's ServiceAccount, else with the kubeconfig. Raises: ConfigException."""
+    """Connect with the pod's ServiceAccount, else with the kubeconfig.
+
+    Raises:
+        ConfigException: There is no configuration of a cluster.
+    """
     return Kube(_configuration(), limits)
 
 
 def connect_for_callers(limits: TimeLimits = TimeLimits()) -> Kube:
-    """A client without credentials, for `with_token`. Raises: ConfigException."""
+    """A client without credentials, for `with_token`.
+
+    Raises:
+        ConfigException: There is no configuration of a cluster.
+    """
     found = _configuration()
     bare = kubernetes.client.Configuration()
     bare.host, bare.ssl_ca_cert, bare.verify_ssl = found.host, found.ssl_ca_cert, found.verify_ssl
@@ -439,7 +503,11 @@ def connect_for_callers(limits: TimeLimits = TimeLimits()) -> Kube:
 
 
 def connect_for_leases() -> Kube:
-    """A client with connections of its own and short time limits. Raises: ConfigException."""
+    """A client with connections of its own and short time limits.
+
+    Raises:
+        ConfigException: There is no configuration of a cluster.
+    """
     return Kube(_configuration(), OF_LEASES)
 
 

@@ -164,7 +164,11 @@ def kinds_of(settings: Settings) -> tuple[ResourceKind, ...]:
 
 
 async def open_probes(runtime: Runtime) -> None:
-    """Answer probes as long as `runtime.open` is open. Raises: OSError, if the port is in use."""
+    """Answer probes as long as `runtime.open` is open.
+
+    Raises:
+        OSError: The port is in use.
+    """
     if runtime.settings.probes_port is not None:
         await runtime.open.enter_async_context(probes(runtime.settings.probes_port, runtime.healthy, runtime.ready))
 
@@ -210,7 +214,12 @@ def leadership_of(settings: Settings, metrics: Metrics) -> Leadership:
 
 
 def runtime_of(settings: Settings) -> Runtime:
-    """Connect to the cluster and open the port for metrics. Raises: kubernetes.config.ConfigException, OSError."""
+    """Connect to the cluster and open the port for metrics.
+
+    Raises:
+        kubernetes.config.ConfigException: There is no configuration of a cluster.
+        OSError: The system refused it.
+    """
     kube = kubernetes.connect()
     settings = replace(settings, cluster=cluster_id(kube))
     metrics = Metrics()

@@ -231,7 +231,11 @@ class Metrics:
         self._leader.labels(str(shard)).set(1 if leads else 0)
 
     def serve(self, port: int) -> None:
-        """Serve `/metrics` on a port, in a thread. Raises: OSError, if the port is in use."""
+        """Serve `/metrics` on a port, in a thread.
+
+        Raises:
+            OSError: The port is in use.
+        """
         serve_metrics(port, self.registry)
 
     @contextmanager

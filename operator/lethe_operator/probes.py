@@ -81,7 +81,11 @@ class ProbeAnswer:
 async def probes(
     port: int, healthy: Callable[[], ProbeAnswer], ready: Callable[[], ProbeAnswer]
 ) -> AsyncIterator[None]:
-    """Answer until the context ends. Raises: OSError, if the port is in use."""
+    """Answer until the context ends.
+
+    Raises:
+        OSError: The port is in use.
+    """
 
     questions = {"/healthz": healthy, "/readyz": ready}
 

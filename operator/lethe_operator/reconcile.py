@@ -81,8 +81,11 @@ class Reconciler:
     def __call__(self, key: Key) -> Next | None:
         """Reconcile a key.
 
-        Returns: When to reconcile it again; None: nothing of this key exists.
-        Raises: KubeError and others; the queue then repeats the key after a pause.
+        Returns:
+            When to reconcile it again; None: nothing of this key exists.
+
+        Raises:
+            KubeError: And others. The queue then repeats the key after a pause.
         """
         if not self.acts_in(key.namespace):
             return self._leave(key)

@@ -222,7 +222,8 @@ class Schedule:
     def add(self, key: Key, priority: Priority, due: float) -> bool:
         """Request a key. The earliest request of each priority counts; a start answers all of them.
 
-        Returns: Whether something changed.
+        Returns:
+            Whether something changed.
         """
         entry = self._entries.setdefault(key, _Entry())
         due = max(due, entry.rests_until)

@@ -178,7 +178,11 @@ def catalogs_secret_of(settings: Settings, namespace: str) -> str:
 
 
 def from_environment(env: Mapping[str, str] = os.environ) -> Settings:
-    """All settings that environment variables contain. Raises: InvalidSettings."""
+    """All settings that environment variables contain.
+
+    Raises:
+        InvalidSettings: An environment variable has an invalid value; the message names it.
+    """
     namespaces = _names(env.get("LETHE_WATCH_NAMESPACES", "default"))
     if not namespaces or "*" in namespaces:
         raise InvalidSettings(
@@ -231,7 +235,12 @@ def from_environment(env: Mapping[str, str] = os.environ) -> Settings:
 
 def with_files(settings: Settings, env: Mapping[str, str] = os.environ) -> Settings:
     """Add the boundaries from LETHE_BOUNDARIES_FILE and the signing key from LETHE_SIGNING_KEY_FILE. Without the first variable,
-    there are no boundaries; without the second, nothing is signed. I/O. Raises: InvalidSettings, InvalidBoundaries."""
+    there are no boundaries; without the second, nothing is signed. I/O.
+
+    Raises:
+        InvalidSettings: An environment variable has an invalid value; the message names it.
+        InvalidBoundaries: The file of boundaries is not valid; the message names the field.
+    """
     key = env.get("LETHE_SIGNING_KEY_FILE")
     if key:
         settings = replace(settings, signer=_signer(key), former_keys=_former_keys(key))
@@ -259,7 +268,11 @@ def _signer(path: str) -> Signer:
 
 
 def _former_keys(path: str) -> tuple[PublicKey, ...]:
-    """The keys in the other `.pem` files beside the signing key, which the same Secret holds. Raises: InvalidSettings."""
+    """The keys in the other `.pem` files beside the signing key, which the same Secret holds.
+
+    Raises:
+        InvalidSettings: An environment variable has an invalid value; the message names it.
+    """
     found: list[PublicKey] = []
     for file in sorted(Path(path).parent.glob("*.pem")):
         if file == Path(path):

@@ -169,7 +169,11 @@ def change_of(manifest: Manifest, current: Document | None) -> Change:
 
 
 def _require_maps(document: Document) -> None:
-    """Raises: Invalid. A schema describes maps only below the fields that every object has."""
+    """A schema describes maps only below the fields that every object has.
+
+    Raises:
+        Invalid: The document breaks the definition: status 422.
+    """
     for field in ("metadata", "spec"):
         if not isinstance(document.get(field, {}), Mapping):
             raise Invalid(f"{field}: expected a map.")

@@ -52,7 +52,11 @@ class Effects:
         self._now = datetime.now(UTC)
 
     def of(self, change: Change) -> Effect:
-        """A table or a store that fails makes the effect unknown. Raises: KubeError."""
+        """A table or a store that fails makes the effect unknown.
+
+        Raises:
+            KubeError: The API server rejected a request, or did not answer (`status` 0).
+        """
         if not change.applies or change.after is None:
             return NO_EFFECT
         try:

@@ -417,7 +417,8 @@ def name_of(table_name: str) -> str:
 def find(catalog: Catalog, table_name: str) -> Table | None:
     """The table of batches of `namespace.table`; None: there is none.
 
-    Raises: InputError (`BatchesTableTaken`), if Lethe did not make the table of that name.
+    Raises:
+        InputError: `BatchesTableTaken`, if Lethe did not make the table of that name.
     """
     name = name_of(table_name)
     try:
@@ -463,9 +464,15 @@ def bring_up_to_date(
     """Update the table of batches to the current ledger of `namespace.table`. Safe to repeat, and to run concurrently.
 
     The ledger overrides `update.waiting`.
-    Returns: None, if there is no table of batches and `update.create` is False.
-    Raises: InputError (BatchesTableTaken, UnsupportedCatalog, UnsafeProperty), LedgerError, ConflictError; what the catalog
-        raises.
+
+    Returns:
+        None, if there is no table of batches and `update.create` is False.
+
+    Raises:
+        InputError: BatchesTableTaken, UnsupportedCatalog, UnsafeProperty.
+        LedgerError: A ledger file is unusable.
+        ConflictError: The table moved between plan and commit.
+        Exception: What the catalog raises.
     """
     if catalogs.is_folder(catalog.properties) and not update.create:
         return None
@@ -576,14 +583,18 @@ def _update(tracking: Table, tracked: _Tracking, update: TrackingUpdate, step: C
 
 
 def _ledger_shown(table: Table, facts: TableFacts, base: Shown) -> Mapping[str, BatchEntry]:
-    """Raises: LedgerError, for example if a vacuum deleted the old ledger."""
+    """Raises:
+    LedgerError: For example if a vacuum deleted the old ledger.
+    """
     if not base.ledger:
         return {}
     return ledger_store.load_root(table.io, facts, base.ledger, base.carrier_id).batches
 
 
 def _commit(tracking: Table, table_uuid: str, change: Change, written: Sequence[Any], showing: Shown) -> None:
-    """Raises: CommitFailedException, if the head is not the one that the change was planned on."""
+    """Raises:
+    CommitFailedException: The head is not the one that the change was planned on.
+    """
     with tracking.transaction() as transaction:
         if tracking.properties.get(names.TRACKS) != table_uuid:
             transaction.set_properties({names.TRACKS: table_uuid})

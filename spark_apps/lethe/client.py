@@ -86,8 +86,10 @@ class Ingest:
         Args:
             folder: Files whose names begin with `_` or `.` are left out.
             on_bytes: Called with numbers of bytes as they are sent, from several threads.
-        Raises: InputError: the gateway's problem, such as BatchRefused, BatchIdUsed, UploadConflict, Forbidden; TransientError:
-            `GatewayAway`, after several attempts.
+
+        Raises:
+            InputError: The gateway's problem, such as BatchRefused, BatchIdUsed, UploadConflict, Forbidden.
+            TransientError: `GatewayAway`, after several attempts.
         """
         root = Path(folder).resolve()
         if not root.is_dir():
@@ -110,7 +112,8 @@ class Ingest:
     def abandon(self, batch_id: str) -> None:
         """Delete the files of an upload that is not complete. Nothing happens if there is none.
 
-        Raises: InputError (`UploadEnded`), if the batch is complete.
+        Raises:
+            InputError: `UploadEnded`, if the batch is complete.
         """
         upload = hashlib.sha256(batch_id.encode()).hexdigest()[:32]
         try:
@@ -155,7 +158,11 @@ class Ingest:
         return int(part["size"])
 
     def _send_to_store(self, request: Mapping[str, Any], path: Path, offset: int, size: int) -> int:
-        """The status of the answer. Raises: TransientError (`GatewayAway`)."""
+        """The status of the answer.
+
+        Raises:
+            TransientError: `GatewayAway`.
+        """
 
         def attempt() -> requests.Response:
             with path.open("rb") as file:
@@ -176,7 +183,12 @@ class Ingest:
     def _call(
         self, method: str, url: str, document: Mapping[str, Any] | None = None, content: bytes | None = None
     ) -> dict[str, Any]:
-        """The answer as JSON. Raises: InputError, TransientError."""
+        """The answer as JSON.
+
+        Raises:
+            InputError: The user has to change something.
+            TransientError: A dependency is temporarily unavailable.
+        """
 
         def attempt() -> requests.Response:
             return self._session().request(
@@ -220,7 +232,11 @@ class _Section:
 
 
 def _repeated(attempt: Callable[[], requests.Response], whom: str) -> requests.Response:
-    """Repeat what may succeed later. Raises: TransientError."""
+    """Repeat what may succeed later.
+
+    Raises:
+        TransientError: A dependency is temporarily unavailable.
+    """
     for number in range(1, ATTEMPTS + 1):
         wait = min(2.0 ** (number - 2), _SLOWEST_SECONDS)
         try:
@@ -241,7 +257,9 @@ def _repeated(attempt: Callable[[], requests.Response], whom: str) -> requests.R
 
 
 def _require_taken(status: int, path: Path) -> None:
-    """Raises: InputError (`StoreRefused`)."""
+    """Raises:
+    InputError: `StoreRefused`.
+    """
     if status in _THERE or status < 300:
         return
     raise InputError(

@@ -71,7 +71,10 @@ class MetadataFolder:
     def current(self) -> Version | None:
         """The newest version; None: there is no table.
 
-        Raises: TableError (MetadataUnreadable, MetadataAmbiguous), TransientError; errors of the storage.
+        Raises:
+            TableError: MetadataUnreadable, MetadataAmbiguous.
+            TransientError: A dependency is temporarily unavailable.
+            Exception: Errors of the storage.
         """
         for _ in range(READ_ATTEMPTS):
             name = self._newest()
@@ -94,8 +97,11 @@ class MetadataFolder:
         Args:
             base: None: create the first version of a new table.
             text: The table metadata as JSON.
-        Raises: ConflictError (VersionTaken), if another writer created it: nothing was committed. UnknownCommitState. After
-            other LetheErrors nothing was committed.
+
+        UnknownCommitState. After other LetheErrors nothing was committed.
+
+        Raises:
+            ConflictError: VersionTaken, if another writer created it: nothing was committed.
         """
         number = 1 if base is None else base.number + 1
         made = self._version(versions.file_of(number), text.encode())
@@ -216,7 +222,8 @@ WAREHOUSE: Final = "warehouse"
 class FolderCatalog(NoopCatalog):
     """A folder as a catalog.
 
-    Raises: InputError (UnsupportedCatalog), if the properties have no warehouse.
+    Raises:
+        InputError: UnsupportedCatalog, if the properties have no warehouse.
     """
 
     def __init__(self, name: str, **properties: str) -> None:
@@ -229,7 +236,12 @@ class FolderCatalog(NoopCatalog):
             )
 
     def load_table(self, identifier: str | Identifier) -> Table:
-        """Raises: NoSuchTableError, InputError (InvalidName, UnsupportedStorage), TableError, TransientError."""
+        """Raises:
+        NoSuchTableError: There is no such table.
+        InputError: InvalidName, UnsupportedStorage.
+        TableError: The table is not the one that the request was made for.
+        TransientError: A dependency is temporarily unavailable.
+        """
         parts = self.identifier_to_tuple(identifier)
         found = self.metadata_folder(parts).current()
         if found is None:
@@ -250,7 +262,11 @@ class FolderCatalog(NoopCatalog):
         return MetadataFolder(open_folder(f"{self.location(parts)}/metadata", self.properties))
 
     def location(self, parts: Identifier) -> str:
-        """The folder of a table. Raises: InputError (InvalidName), if a part of the name cannot be the name of a folder."""
+        """The folder of a table.
+
+        Raises:
+            InputError: InvalidName, if a part of the name cannot be the name of a folder.
+        """
         for part in parts:
             if not part or part in (".", "..") or "/" in part:
                 raise InputError(

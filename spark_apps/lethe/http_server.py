@@ -68,7 +68,9 @@ class BoundedServer(ThreadingHTTPServer):
     daemon_threads = True
 
     def __init__(self, address: tuple[str, int], handler: "type[BoundedHandler]") -> None:
-        """Raises: OSError, if the port is taken."""
+        """Raises:
+        OSError: The port is taken.
+        """
         self._places = threading.BoundedSemaphore(handler.limits.connections)
         super().__init__(address, handler)
 
@@ -105,7 +107,11 @@ class BoundedHandler(BaseHTTPRequestHandler):
 
     @abstractmethod
     def authorize(self) -> None:
-        """Raises: Rejected, if the client may not send this request. Called before the body is read."""
+        """Called before the body is read.
+
+        Raises:
+            Rejected: The client may not send this request.
+        """
 
     @abstractmethod
     def answer(self, body: bytes) -> None:
@@ -168,7 +174,10 @@ class BoundedHandler(BaseHTTPRequestHandler):
         return True
 
     def _body(self, length: int) -> bytes:
-        """Raises: Rejected; OSError, if the client left."""
+        """Raises:
+        Rejected: A request that is answered with an error, and whose connection ends.
+        OSError: The client left.
+        """
         if not length:
             return b""
         if self.headers.get("Expect", "").lower() == "100-continue":
@@ -241,7 +250,9 @@ class _Reader(io.RawIOBase):
         return True
 
     def readinto(self, buffer: Any) -> int:
-        """Raises: TimeoutError and other OSErrors; _HeadersTooLarge."""
+        """Raises:
+        TimeoutError: And other OSErrors. _HeadersTooLarge.
+        """
         left = self._until - time.monotonic()
         if left <= 0:
             raise TimeoutError
@@ -260,7 +271,9 @@ def length_of(headers: Iterable[tuple[str, str]], most: int) -> int:
     Args:
         headers: Pairs of names and values.
         most: How long it may be, in bytes.
-    Raises: Rejected: the headers do not say it in one way, or it is too long.
+
+    Raises:
+        Rejected: The headers do not say it in one way, or it is too long.
     """
     lower = [(name.lower(), value.strip()) for name, value in headers]
     lengths = {value for name, value in lower if name == "content-length"}

@@ -68,7 +68,12 @@ PARALLEL_READS: Final = 8
 
 
 def read_file(io: FileIO, uri: str) -> bytes:
-    """Read a ledger file. Raises: LedgerError (`LedgerMissing`); what the store raises if unavailable."""
+    """Read a ledger file.
+
+    Raises:
+        LedgerError: `LedgerMissing`.
+        Exception: What the store raises if unavailable.
+    """
     try:
         with io.new_input(uri).open() as stream:
             return bytes(stream.read())
@@ -282,7 +287,11 @@ class ChunkedPart(Mapping[K, T]):
         return list(fold((c.chunk.removes, c.within(ranges)) for c in near)[0].values())
 
     def load(self) -> Mapping[K, T]:
-        """Read all entries. Raises: LedgerError (`LedgerUnreadable`), if their number differs from the root."""
+        """Read all entries.
+
+        Raises:
+            LedgerError: `LedgerUnreadable`, if their number differs from the root.
+        """
         if self._all is None:
             _fetch(self.chunks)
             found = fold((c.chunk.removes, c.entries()) for c in self.chunks)[0]
@@ -360,8 +369,11 @@ class Loaded:
 def load(io: FileIO, facts: TableFacts, snapshot_id: int | None = None) -> Loaded:
     """Load the ledger of a snapshot; None: of the head. Reads its root now, and its large parts when they are used.
 
-    Raises: LedgerError (LedgerLost, LedgerMissing, LedgerUnreadable, LedgerTooNew, LedgerOfAnotherTable, LedgerOutside), here
-        or when the ledger is used. The caller must then stop reading, because going on would show deleted rows.
+    The caller must then stop reading, because going on would show deleted rows.
+
+    Raises:
+        LedgerError: LedgerLost, LedgerMissing, LedgerUnreadable, LedgerTooNew, LedgerOfAnotherTable, LedgerOutside, here or
+            when the ledger is used.
     """
     start = facts.head_id if snapshot_id is None else snapshot_id
     since = facts.ledger_since
@@ -378,7 +390,10 @@ def load(io: FileIO, facts: TableFacts, snapshot_id: int | None = None) -> Loade
 
 
 def load_accepted(io: FileIO, facts: TableFacts, pointer: str) -> Loaded:
-    """Load the ledger of a root for a head that has lost its ledger, so that its snapshots have no carrier. Raises: LedgerError.
+    """Load the ledger of a root for a head that has lost its ledger, so that its snapshots have no carrier.
+
+    Raises:
+        LedgerError: A ledger file is unusable.
 
     These snapshots get a carrier with an id that no snapshot has, so that readers find this ledger and treat all their files as
     added after it.
@@ -392,7 +407,10 @@ def load_accepted(io: FileIO, facts: TableFacts, pointer: str) -> Loaded:
 
 
 def load_root(io: FileIO, facts: TableFacts, pointer: str, carrier_id: int | None) -> Ledger:
-    """Load the ledger of a root to which a snapshot, retained or not, pointed. Raises: LedgerError.
+    """Load the ledger of a root to which a snapshot, retained or not, pointed.
+
+    Raises:
+        LedgerError: A ledger file is unusable.
 
     Args:
         carrier_id: That snapshot, for entries without a snapshot id.
@@ -431,7 +449,11 @@ def newest_carriers(io: FileIO, facts: TableFacts) -> tuple[Carrier, ...]:
 
 
 def read_tombstones(io: FileIO, facts: TableFacts, uri: str) -> list[Tombstone]:
-    """Read a file of tombstones that a summary names, such as that of a vacuum. Raises: LedgerError."""
+    """Read a file of tombstones that a summary names, such as that of a vacuum.
+
+    Raises:
+        LedgerError: A ledger file is unusable.
+    """
     if local_path(uri).rpartition("/")[0] != local_path(ledger_folder(facts.location)):
         raise LedgerError("LedgerOutside", f"the file {uri} is not in {ledger_folder(facts.location)}.")
     content = read_file(io, uri)
@@ -586,7 +608,9 @@ def ledger_of(io: FileIO, pointer: str, root: Root, carrier_id: int | None) -> L
     Args:
         pointer: URI of the root.
         carrier_id: As for `load_root`.
-    Raises: LedgerError, here or when the ledger is used.
+
+    Raises:
+        LedgerError: Here or when the ledger is used.
     """
     folder = pointer.rpartition("/")[0]
     statistics = root.statistics
@@ -652,7 +676,9 @@ class TooDifferent(Exception):
 def differing(before: Mapping[K, V], after: Mapping[K, V]) -> tuple[dict[K, V], dict[K, V]]:
     """The entries of all keys that may differ, in both versions of a part of a ledger. Most of them are equal after a merge.
 
-    Raises: TooDifferent; LedgerError, if a chunk is unreadable.
+    Raises:
+        TooDifferent: Comparing costs more than reading the whole new ledger.
+        LedgerError: A chunk is unreadable.
     """
     old, new = _chunks(before), _chunks(after)
     own = [c for name, c in old.items() if name not in new] + [c for name, c in new.items() if name not in old]
@@ -669,7 +695,10 @@ def changed_batches(
 
     Args:
         shown: Returns the part of an entry to compare.
-    Raises: TooDifferent; LedgerError, if a chunk is unreadable.
+
+    Raises:
+        TooDifferent: Comparing costs more than reading the whole new ledger.
+        LedgerError: A chunk is unreadable.
     """
     then, now = differing(before, after)
     changed = [e for k, e in now.items() if k not in then or shown(then[k]) != shown(e)]
@@ -679,7 +708,8 @@ def changed_batches(
 def all_entries(part: Mapping[K, V]) -> Iterator[dict[K, V]]:
     """Yield every entry of a part once, in groups. Keeps keys and one chunk in memory, not all entries.
 
-    Raises: LedgerError, if a chunk is unreadable or the number of entries differs from the root.
+    Raises:
+        LedgerError: A chunk is unreadable or the number of entries differs from the root.
     """
     if not isinstance(part, ChunkedPart):
         yield dict(part)

@@ -58,7 +58,9 @@ class Arrangement:
 
         Args:
             order_id: Of the sort order that its entry names. Then its rows are in it. None: none.
-        Raises: NotInOrder.
+
+        Raises:
+            NotInOrder: It is not proven that the rows are in order.
         """
         if not self._keys:
             return
@@ -110,7 +112,12 @@ class OpenFile:
 
 
 def opened(io: FileIO, files: Sequence[FileToMerge]) -> Generator[OpenFile, None, None]:
-    """Open the files in their order. Raises: FileNotFoundError, and what the storage raises."""
+    """Open the files in their order.
+
+    Raises:
+        FileNotFoundError: There is no such file.
+        Exception: What the storage raises.
+    """
     remaining, window, ahead = deque(files), deque[tuple[FileToMerge, Future[bytes] | None]](), 0
     with ThreadPoolExecutor(FILES_AHEAD, thread_name_prefix="lethe-fetch") as pool:
         try:
@@ -186,7 +193,10 @@ class MergedFile:
 
         Args:
             nans: Of the file, by field id, as its entry has them.
-        Raises: Unsuitable, Unreadable.
+
+        Raises:
+            Unsuitable: The file is not filtered.
+            Unreadable: A message that is not an S3 event notification.
         """
         groups = groups_of(source.footer)
         writer = self._begin(source)
@@ -210,7 +220,11 @@ class MergedFile:
         self._count(nans if counted is None else counted)
 
     def close(self) -> None:
-        """Write the rest. Raises: Unreadable."""
+        """Write the rest.
+
+        Raises:
+            Unreadable: A message that is not an S3 event notification.
+        """
         assert self._writer is not None
         if self._sorted_bytes is not None and self._waiting.tables:
             self._waiting.tables = [in_order(self._waiting.whole(), self._keys)]
@@ -218,7 +232,9 @@ class MergedFile:
         self._writer.close()
 
     def _begin(self, source: Source) -> GroupWriter:
-        """Raises: Unsuitable, if a file is not like the first one."""
+        """Raises:
+        Unsuitable: A file is not like the first one.
+        """
         if self._writer is None:
             self._writer, self._written_by = GroupWriter(self._sink, source.footer), _writer_of(source)
             self._schema = source.schema
@@ -340,7 +356,12 @@ class Merge:
         return self(replace(bin_, to=path_of_attempt(bin_.to)))
 
     def __call__(self, bin_: BinToMerge) -> Merged:
-        """Raises: FileNotFoundError, and what the storage raises. Then there is no new file."""
+        """Then there is no new file.
+
+        Raises:
+            FileNotFoundError: There is no such file.
+            Exception: What the storage raises.
+        """
         io = load_file_io(self.io_properties, bin_.to)
         try:
             kept = self._kept(bin_)
@@ -355,7 +376,11 @@ class Merge:
             return Merged(unsuitable=type(e).__name__)
 
     def _kept(self, bin_: BinToMerge) -> dict[str, Any]:
-        """What the entries of all files say in the same way. Raises: Unsuitable."""
+        """What the entries of all files say in the same way.
+
+        Raises:
+            Unsuitable: The file is not filtered.
+        """
         if not any(f.records for f in bin_.files):
             raise Unsuitable("the files have no rows")
         entries = [json.loads(f.document) for f in bin_.files]
@@ -365,7 +390,11 @@ class Merge:
         return {"spec-id": places[0][0], "partition": places[0][1], "sort-order-id": self._order.order_id}
 
     def _written(self, io: FileIO, bin_: BinToMerge, kept: Mapping[str, Any], in_memory: bool) -> Merged:
-        """Raises: Unsuitable, Unreadable; NotInOrder, unless `in_memory`."""
+        """Raises:
+        Unsuitable: The file is not filtered.
+        Unreadable: A message that is not an S3 event notification.
+        NotInOrder: Unless `in_memory`.
+        """
         keys = sort_keys_of(self.target, self._order)
         arrangement = Arrangement(keys, self.target.name(self.target.field_id), self._order.order_id)
         try:
@@ -384,7 +413,13 @@ class Merge:
             raise
 
     def _add(self, one: OpenFile, merged: MergedFile, arrangement: Arrangement | None) -> None:
-        """Add the rows of a file. Raises: Unsuitable, Unreadable, NotInOrder."""
+        """Add the rows of a file.
+
+        Raises:
+            Unsuitable: The file is not filtered.
+            Unreadable: A message that is not an S3 event notification.
+            NotInOrder: It is not proven that the rows are in order.
+        """
         entry = json.loads(one.file.document)
         source = Source(one.stream, one.size, self.target, one.file.row_ids)
         if source.parquet.metadata.num_rows != one.file.records:

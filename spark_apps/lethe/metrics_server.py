@@ -10,7 +10,11 @@ from lethe.http_server import BoundedHandler, BoundedServer, Limits, Rejected, s
 
 
 def serve_metrics(port: int, registry: CollectorRegistry, host: str = "0.0.0.0") -> BoundedServer:
-    """Serve Prometheus metrics on a port, in a thread. Raises: OSError, if the port is in use."""
+    """Serve Prometheus metrics on a port, in a thread.
+
+    Raises:
+        OSError: The port is in use.
+    """
 
     class Handler(BoundedHandler):
         limits = Limits(connections=32, header_bytes=16_384)

@@ -165,7 +165,10 @@ def read_files(spark: SparkSession, groups: Sequence[Group], reader: Reader, lay
 
     Args:
         layout: By which rows are divided by partition. None: they are not.
-    Raises: TransientError: `BufferAway`, if the store failed; the errors of the workers.
+
+    Raises:
+        TransientError: `BufferAway`, if the store failed.
+        Exception: The errors of the workers.
     """
     context = spark.sparkContext
     found: Accumulator[Found] = context.accumulator(Found(), _FoundParam())
@@ -190,7 +193,11 @@ IN_DRIVER: Final = FILES_AT_MOST
 
 
 def read_footers(spark: SparkSession, reader: FooterReader, tasks: Sequence[FileTask]) -> list[Footer]:
-    """Read the footers of files, in any order. Raises: TransientError."""
+    """Read the footers of files, in any order.
+
+    Raises:
+        TransientError: A dependency is temporarily unavailable.
+    """
     return _here(reader, tasks) if len(tasks) <= IN_DRIVER else _by_tasks(spark, reader, tasks)
 
 
@@ -294,7 +301,9 @@ def write_with_arrow(
     Args:
         input_bytes: Bytes of the files that were read.
         without: Batches whose rows are left out.
-    Raises: the errors of the workers.
+
+    Raises:
+        Exception: The errors of the workers.
     """
     if not rows.facts.sizes:
         return ()
@@ -403,7 +412,11 @@ def write_batches(
             must have all other columns of the table, with the same type or one that can be converted safely.
         target_file_size_bytes: None: as the table's properties say.
         table_properties: PyIceberg's FileIO properties of the table.
-    Raises: InputError (`BatchColumnType`, `UnknownType`); TransientError: `BufferAway`, if the store failed; the errors of Spark.
+
+    Raises:
+        InputError: `BatchColumnType`, `UnknownType`.
+        TransientError: `BufferAway`, if the store failed.
+        Exception: The errors of Spark.
     """
     schema, batch_column = table.columns, settings.batch_column
     if batch_column not in schema.names or not isinstance(schema[batch_column].dataType, StringType):
@@ -433,7 +446,11 @@ def write_batches(
 
 
 def _require_writable(table: SparkTable, columns: pa.Schema) -> None:
-    """Check that rows can be written without the columns whose types are unknown. Raises: InputError (`UnknownType`)."""
+    """Check that rows can be written without the columns whose types are unknown.
+
+    Raises:
+        InputError: `UnknownType`.
+    """
     for column in columns:
         if (kind := unknown_type(column)) is not None and not column.nullable:
             raise InputError(
@@ -528,7 +545,11 @@ def write_into(
 
     Args:
         keyed: The batches that are change data, by id.
-    Raises: as `write_batches`; ConflictError, TransientError (`ColumnsMoved`), if another writer changed the columns meanwhile.
+
+    Raises:
+        Exception: As `write_batches`.
+        ConflictError: The table moved between plan and commit.
+        TransientError: `ColumnsMoved`, if another writer changed the columns meanwhile.
     """
     spec = context.spec
     settings = ReadSettings(

@@ -87,7 +87,11 @@ class Mailbox(Generic[U]):
     _kept_up: dict[str, float] = field(default_factory=dict)
 
     def put(self, data: Mapping[str, str]) -> dict[str, str]:
-        """Take the new content of the mailbox. Returns: the unreadable keys, and why each is."""
+        """Take the new content of the mailbox.
+
+        Returns:
+            The unreadable keys, and why each is.
+        """
         posts: dict[str, Post] = {}
         unreadable: dict[str, str] = {}
         for key, text in data.items():
@@ -263,7 +267,11 @@ class Watching:
         return str(found["metadata"]["resourceVersion"])
 
     def _watch(self, version: str) -> str:
-        """Watch until the server closes. Returns: the version of the last event."""
+        """Watch until the server closes.
+
+        Returns:
+            The version of the last event.
+        """
         wanted = {"fieldSelector": f"metadata.name={self.name}", "resourceVersion": version}
         try:
             with self.api.watch(self.api.config_maps(), self.watch_seconds, **wanted) as events:
@@ -369,7 +377,11 @@ class MailboxMetrics:
         self._put_off.labels(self._namespace).inc()
 
     def serve(self, port: int | None) -> None:
-        """Serve `/metrics` on a port, in a thread; None: do not. Raises: OSError, if the port is in use."""
+        """Serve `/metrics` on a port, in a thread; None: do not.
+
+        Raises:
+            OSError: The port is in use.
+        """
         if port is not None:
             serve_metrics(port, self.registry)
 

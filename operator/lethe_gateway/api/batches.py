@@ -162,7 +162,10 @@ def get_erasure(
 def batch_page(
     services: Services, target: Target, query: BatchQuery, question: Mapping[str, Any], cursor: str, limit: int
 ) -> BatchPage:
-    """A page of the batches of a table. Raises: Problem.
+    """A page of the batches of a table.
+
+    Raises:
+        Problem: The request fails; the type of the problem says why.
 
     Args:
         question: What was asked, to which the cursor belongs.
@@ -182,7 +185,11 @@ def batch_page(
 def erasure_page(
     services: Services, target: Target, open_only: bool, question: Mapping[str, Any], cursor: str, limit: int
 ) -> ErasurePage:
-    """A page of the erasures of a table, as `batch_page`. Raises: Problem."""
+    """A page of the erasures of a table, as `batch_page`.
+
+    Raises:
+        Problem: The request fails; the type of the problem says why.
+    """
     after = str(paging.decode(cursor, question, str)[0]) if cursor else ""
     with services.tables.view(target) as view:
         found = view.erasures(after, limit + 1, open_only)

@@ -181,7 +181,11 @@ def abandon_upload(
 
 
 def _writable(services: Services, caller: Caller, namespace: str, dataset: str) -> Buffer:
-    """The buffer of a Dataset, if the caller may see it and write batches. Raises: Problem."""
+    """The buffer of a Dataset, if the caller may see it and write batches.
+
+    Raises:
+        Problem: The request fails; the type of the problem says why.
+    """
     resource = dataset_resource(services, caller, namespace, dataset)
     require(services, caller, Right.to_upload(namespace, dataset))
     return _carried_out(lambda: services.buffers.open(resource))
@@ -195,7 +199,9 @@ def _carried_out(work: Callable[[], T]) -> T:
 
 
 def _require_files(services: Services, body: UploadRequest) -> None:
-    """Raises: Problem (`invalid-request`)."""
+    """Raises:
+    Problem: `invalid-request`.
+    """
     most = services.settings.uploads.files
     paths = [f.path for f in body.files]
     if len(paths) > most:

@@ -168,7 +168,11 @@ def show_batch(
 
 
 def _day(name: str, text: str) -> datetime | None:
-    """The beginning of a day in UTC. Raises: Problem (`invalid-request`)."""
+    """The beginning of a day in UTC.
+
+    Raises:
+        Problem: `invalid-request`.
+    """
     try:
         return datetime.strptime(text, "%Y-%m-%d").replace(tzinfo=UTC) if text else None
     except ValueError:

@@ -28,7 +28,11 @@ FIELDS_AT_MOST: Final = 2_000
 
 
 async def form_of(request: Request) -> Form:
-    """The fields of a form. Raises: Problem (`invalid-request`, `forbidden`)."""
+    """The fields of a form.
+
+    Raises:
+        Problem: `invalid-request`, `forbidden`.
+    """
     caller: Caller | None = request.scope.get("lethe.caller")
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     try:

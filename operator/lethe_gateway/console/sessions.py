@@ -39,7 +39,11 @@ def is_open(path: str) -> bool:
 
 
 def token_of(scope: Scope, settings: Settings) -> str:
-    """The token that a request to the console carries. Raises: Problem (`unauthenticated`)."""
+    """The token that a request to the console carries.
+
+    Raises:
+        Problem: `unauthenticated`.
+    """
     request = Request(scope)
     header = settings.console.token_header
     if header:
@@ -53,8 +57,11 @@ def token_of(scope: Scope, settings: Settings) -> str:
 
 
 def log_in(response: Response, scope: Scope, settings: Settings, token: str) -> None:
-    """Set the cookie. Raises: Problem (`forbidden`), over a connection that others may read; (`unauthenticated`), for a text that
-    cannot be a token."""
+    """Set the cookie.
+
+    Raises:
+        Problem: `forbidden`, over a connection that others may read. (`unauthenticated`), for a text that cannot be a token.
+    """
     if not may_log_in(scope, settings):
         raise Problem(
             Kind.FORBIDDEN,
@@ -80,7 +87,8 @@ def form_key(token: str) -> str:
 
 
 def require_own_form(scope: Scope, form: Mapping[str, Sequence[str]], token: str | None) -> None:
-    """Raises: Problem (`forbidden`), for a form that no page of the console has sent.
+    """Raises:
+        Problem: `forbidden`, for a form that no page of the console has sent.
 
     Args:
         token: Of the session; None: there is none yet, and only the origin counts.

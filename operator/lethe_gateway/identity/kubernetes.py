@@ -43,7 +43,9 @@ class KubernetesIdentity:
         self._rights: ShortCache[tuple[_Holder, Right], bool] = ShortCache(50_000)
 
     def authenticate(self, token: str) -> Caller:
-        """Raises: Problem (`unauthenticated`, `api-server-away`)."""
+        """Raises:
+        Problem: `unauthenticated`, `api-server-away`.
+        """
         if not token or len(token) > MAX_TOKEN_LENGTH:
             raise unauthenticated()
         key, now = digest_of(token), self._clock()
@@ -61,7 +63,9 @@ class KubernetesIdentity:
         return found if isinstance(found, Caller) else None
 
     def may(self, caller: Caller, right: Right) -> bool:
-        """Raises: Problem (`api-server-away`)."""
+        """Raises:
+        Problem: `api-server-away`.
+        """
         extra = tuple((k, tuple(v)) for k, v in sorted(caller.extra.items()))
         key, now = ((caller.key, tuple(caller.groups), extra), right), self._clock()
         found = self._rights.get(key, now)
@@ -126,7 +130,9 @@ class OneToken:
     """Reads the file for each request, so a new token counts at once."""
 
     def __init__(self, file: Path) -> None:
-        """Raises: InvalidSettings, if the file cannot be read, is empty, or can be read by others."""
+        """Raises:
+        InvalidSettings: The file cannot be read, is empty, or can be read by others.
+        """
         self._file = file
         try:
             mode = file.stat().st_mode
@@ -141,7 +147,9 @@ class OneToken:
             raise InvalidSettings(f"LETHE_GATEWAY_TOKEN_FILE: {file} is empty. Write a token into it.")
 
     def authenticate(self, token: str) -> Caller:
-        """Raises: Problem (`unauthenticated`)."""
+        """Raises:
+        Problem: `unauthenticated`.
+        """
         try:
             valid = self._token()
         except OSError:

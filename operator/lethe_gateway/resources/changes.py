@@ -40,7 +40,9 @@ class Place:
 
 
 def place_of(id: str) -> Place:
-    """Raises: Problem (`invalid-request`)."""
+    """Raises:
+    Problem: `invalid-request`.
+    """
     found = _ID.fullmatch(id)
     if found is None:
         raise Problem(

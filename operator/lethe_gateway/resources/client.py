@@ -146,7 +146,8 @@ def page(
     start: Position,
     limit: int,
 ) -> Found[T]:
-    """Raises: Problem, as `read` does.
+    """Raises:
+        Problem: As `read` does.
 
     Args:
         read: Reads a page of the API server: where it begins, and its size.

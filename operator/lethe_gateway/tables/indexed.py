@@ -113,7 +113,9 @@ class IndexedTables:
     """Use one for each folder."""
 
     def __init__(self, folder: Path, settings: IndexSettings, clock: Callable[[], float] = time.monotonic) -> None:
-        """Raises: InvalidSettings, if the folder cannot be written, or another process uses it."""
+        """Raises:
+        InvalidSettings: The folder cannot be written, or another process uses it.
+        """
         self._folder = folder
         self._settings = settings
         self._clock = clock
@@ -135,7 +137,9 @@ class IndexedTables:
 
     @contextmanager
     def view(self, target: Target) -> Iterator[IndexView]:
-        """Raises: Problem."""
+        """Raises:
+        Problem: The request fails; the type of the problem says why.
+        """
         with self._in_use(target) as entry, ExitStack() as stack:
             self._freshen(entry)
             try:
@@ -149,7 +153,9 @@ class IndexedTables:
                 raise building(0) from e
 
     def _opened(self, stack: ExitStack, entry: _Entry) -> tuple[sqlite3.Connection, IndexState]:
-        """Raises: sqlite3.Error, if the index is damaged."""
+        """Raises:
+        Exception: Sqlite3.Error, if the index is damaged.
+        """
         while True:
             path = entry.path
             if path is None:
@@ -184,7 +190,11 @@ class IndexedTables:
                 total -= size
 
     def _freshen(self, entry: _Entry) -> None:
-        """Return once the index may be shown. Raises: Problem."""
+        """Return once the index may be shown.
+
+        Raises:
+            Problem: The request fails; the type of the problem says why.
+        """
         now = self._clock()
         if entry.looked is not None and now - entry.looked <= self._settings.fresh_seconds:
             return

@@ -94,7 +94,12 @@ class Seen:
 
 
 def look(target: Target) -> Seen:
-    """Raises: Problem (`no-table`, `not-tracked`); NoSuchTableError; LetheError; what catalogs and stores raise."""
+    """Raises:
+    Problem: `no-table`, `not-tracked`.
+    NoSuchTableError: There is no such table.
+    LetheError: Another error of Lethe; its reason says which.
+    Exception: What catalogs and stores raise.
+    """
     catalog = catalogs.load(target.catalog)
     # Load the table after the table of batches, so that its ledger is not older than the one shown.
     batches, wrong = _table_of_batches(catalog, target)

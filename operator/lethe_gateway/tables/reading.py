@@ -62,7 +62,11 @@ DAY_MICROS: Final = 86_400_000_000
 
 @contextmanager
 def opened(path: Path) -> Iterator[sqlite3.Connection]:
-    """A connection that only reads, for one thread. Raises: sqlite3.Error, if the file is missing or damaged."""
+    """A connection that only reads, for one thread.
+
+    Raises:
+        Exception: Sqlite3.Error, if the file is missing or damaged.
+    """
     connection = sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=5, isolation_level=None)
     try:
         connection.execute(f"PRAGMA cache_size = -{READ_CACHE_KIB}")
@@ -322,7 +326,11 @@ def new_index(path: Path) -> Iterator[sqlite3.Connection]:
 
 @contextmanager
 def changing(path: Path) -> Iterator[sqlite3.Connection]:
-    """One transaction on an existing index. Readers see the state before it until it ends. Raises: sqlite3.Error."""
+    """One transaction on an existing index. Readers see the state before it until it ends.
+
+    Raises:
+        Exception: Sqlite3.Error.
+    """
     connection = sqlite3.connect(f"file:{path}?mode=rw", uri=True, timeout=30, isolation_level=None)
     try:
         connection.execute("PRAGMA synchronous = NORMAL")

@@ -38,7 +38,9 @@ class Target:
 
 
 def target_of(dataset: Mapping[str, Any]) -> Target:
-    """Raises: Problem (`no-table`), for a spec that names no table."""
+    """Raises:
+    Problem: `no-table`, for a spec that names no table.
+    """
     metadata, spec = dataset["metadata"], dataset.get("spec") or {}
     table = spec.get("table") or {}
     if not all(isinstance(table.get(k), str) for k in ("catalog", "name")):

@@ -36,13 +36,19 @@ class TableView(Protocol):
         """Those of the Restatements of this namespace/name; a Restatement may have been created again with another spec."""
 
     def record(self, uri: str, max_bytes: int) -> bytes | None:
-        """A file of an erasure record; None: there is none, or it is not where Lethe writes records. Raises: Problem."""
+        """A file of an erasure record; None: there is none, or it is not where Lethe writes records.
+
+        Raises:
+            Problem: The request fails; the type of the problem says why.
+        """
 
 
 class TableStore(Protocol):
     """Opens tables."""
 
     def view(self, target: Target) -> AbstractContextManager[TableView]:
-        """Raises: Problem (`no-table`, `not-tracked`, `table-unreadable`, `catalog-away`, `index-building`)."""
+        """Raises:
+        Problem: `no-table`, `not-tracked`, `table-unreadable`, `catalog-away`, `index-building`.
+        """
 
     def close(self) -> None: ...

@@ -84,7 +84,10 @@ class Buffers:
     def open(self, resource: Mapping[str, Any]) -> Buffer:
         """The buffer of a Dataset.
 
-        Raises: Problem (`buffer-unusable`); LetheError; what catalogs and stores raise.
+        Raises:
+            Problem: `buffer-unusable`.
+            LetheError: Another error of Lethe; its reason says which.
+            Exception: What catalogs and stores raise.
         """
         try:
             dataset = parse_dataset(resource)

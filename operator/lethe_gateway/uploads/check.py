@@ -74,7 +74,10 @@ class Turns:
         Args:
             seconds: To wait for a place, altogether.
             work: Calls what it is given, and lets pass what that raises. It may be done again from its beginning.
-        Raises: Busy; what the work raises.
+
+        Raises:
+            Busy: No place became free in time.
+            Exception: What the work raises.
         """
         with self._changed:
             self._asked += 1
@@ -123,7 +126,9 @@ class Turns:
         return (holding for holding, most in limited if len(holding) >= most)
 
     def _require(self, mine: _Turn, cpu_seconds: float) -> None:
-        """Raises: _GiveWay."""
+        """Raises:
+        Exception: _GiveWay.
+        """
         with self._changed:
             took = self.clock() - mine.began
             mine.is_slow |= cpu_seconds > self.quick_seconds or took > _WAITING_FACTOR * self.quick_seconds
@@ -153,7 +158,9 @@ def rejection(buffer: Buffer, batch_id: str, files: Mapping[str, tuple[int, str]
 
     Args:
         files: The size and the ETag of each object, by its URI.
-    Raises: Problem (`catalog-away`, `overloaded`).
+
+    Raises:
+        Problem: `catalog-away`, `overloaded`.
     """
     spec, table = buffer.dataset.spec, buffer.table
     if table is None:

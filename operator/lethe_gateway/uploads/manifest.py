@@ -124,7 +124,9 @@ def record_folder(buffer_uri: str, upload: str) -> str:
 
 
 def places_of(buffer_uri: str, layout: BufferLayout, batch_column: str, manifest: Manifest) -> Places:
-    """Raises: InputError (`NoDataFiles`, `SeveralFiles`, `NameTooLong`)."""
+    """Raises:
+    InputError: `NoDataFiles`, `SeveralFiles`, `NameTooLong`.
+    """
     files = [LocalFile(f.path, f.size) for f in manifest.files]
     target = plan_upload(buffer_uri, layout, batch_column, manifest.batch_id, files)
     folder = record_folder(buffer_uri, upload_id(manifest.batch_id))

@@ -78,9 +78,13 @@ class Record:
         return Outcome.COMPLETE if content.data == Outcome.COMPLETE.encode() else Outcome.ABANDONED
 
     def decide(self, wanted: Outcome) -> tuple[Outcome, bool]:
-        """End the upload, unless it has ended already. Returns: how it has ended, and whether that was decided here.
+        """End the upload, unless it has ended already.
 
-        Raises: Problem (`not-found`), if it was removed meanwhile.
+        Returns:
+            How it has ended, and whether that was decided here.
+
+        Raises:
+            Problem: `not-found`, if it was removed meanwhile.
         """
         place = self.places.outcome(self.manifest)
         if self.buffer.store.put_if_absent(place, wanted.encode()):
@@ -107,7 +111,8 @@ def read(buffer: Buffer, upload: str) -> Record | None:
 def begin(buffer: Buffer, batch_id: str, files: Sequence[FileEntry], opened_by: str = "") -> tuple[Record, bool]:
     """Open an upload, or find the one that is open. Returns also: whether it is new.
 
-    Raises: Problem (`upload-conflict`), if one of other files is open.
+    Raises:
+        Problem: `upload-conflict`, if one of other files is open.
     """
     manifest = Manifest(
         opening=secrets.token_hex(8),
@@ -183,7 +188,9 @@ def removal_order(name: str) -> int:
 
 
 def _record(buffer: Buffer, manifest: Manifest) -> Record:
-    """Raises: InputError (`NoDataFiles`, `SeveralFiles`, `NameTooLong`)."""
+    """Raises:
+    InputError: `NoDataFiles`, `SeveralFiles`, `NameTooLong`.
+    """
     spec = buffer.dataset.spec
     return Record(buffer, manifest, places_of(buffer.uri, spec.buffer.layout, spec.batch_column, manifest))
 
@@ -212,7 +219,12 @@ class OpenUploads:
         self._buffers: dict[str, _Counts] = {}
 
     def enter(self, record: Record) -> None:
-        """Count an upload that was just opened. Raises: Problem (`too-many-requests`): remove it; StoreError."""
+        """Count an upload that was just opened.
+
+        Raises:
+            Problem: `too-many-requests`: remove it.
+            StoreError: A store refused a request or did not answer.
+        """
         uri, caller = record.buffer.uri, record.manifest.opened_by
         with self._lock:
             counts = self._buffers.get(uri)

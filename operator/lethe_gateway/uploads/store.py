@@ -74,7 +74,10 @@ class Uploads:
 
         Args:
             caller: Whose limit of open uploads counts.
-        Raises: Problem (`batch-id-used`, `upload-conflict`, `invalid-request`, `too-many-requests`); StoreError.
+
+        Raises:
+            Problem: `batch-id-used`, `upload-conflict`, `invalid-request`, `too-many-requests`.
+            StoreError: A store refused a request or did not answer.
         """
         self._sweep(buffer)
         entries = [self._announced(buffer, f) for f in files]
@@ -105,7 +108,8 @@ class Uploads:
     def _require_hashable(self, files: Sequence[FileEntry]) -> None:
         """The store cannot compare a file that is sent in parts with the checksum of the whole, so it is read to compare it.
 
-        Raises: Problem (`invalid-request`).
+        Raises:
+            Problem: `invalid-request`.
         """
         size = sum(f.size for f in files if f.part_bytes and f.sha256)
         if size > self._settings.hashed_bytes:
@@ -116,7 +120,11 @@ class Uploads:
             )
 
     def _announced(self, buffer: Buffer, file: FileEntry) -> FileEntry:
-        """How a file is to be sent. Raises: Problem (`invalid-request`), if it is too large for this store."""
+        """How a file is to be sent.
+
+        Raises:
+            Problem: `invalid-request`, if it is too large for this store.
+        """
         if backend_of(buffer.uri) is Backend.S3:
             if file.size <= self._settings.whole_bytes:
                 return file
@@ -133,7 +141,9 @@ class Uploads:
     # --- looking ---
 
     def find(self, buffer: Buffer, upload: str) -> Record:
-        """Raises: Problem (`not-found`)."""
+        """Raises:
+        Problem: `not-found`.
+        """
         self._sweep(buffer)
         found = opening.read(buffer, upload)
         if found is None:
@@ -141,7 +151,9 @@ class Uploads:
         return found
 
     def view(self, buffer: Buffer, upload: str) -> UploadView:
-        """Raises: Problem (`not-found`)."""
+        """Raises:
+        Problem: `not-found`.
+        """
         record = self.find(buffer, upload)
         return self._view(record, self._settled(record))
 
@@ -201,7 +213,10 @@ class Uploads:
 
         Args:
             headers: Of the request, by names in lower case, of which the digests of the content are compared.
-        Raises: Problem (`not-found`, `upload-ended`, `content-differs`, `upload-conflict`, `invalid-request`); StoreError.
+
+        Raises:
+            Problem: `not-found`, `upload-ended`, `content-differs`, `upload-conflict`, `invalid-request`.
+            StoreError: A store refused a request or did not answer.
         """
         record = self._open(buffer, upload)
         entry = stored.entry_of(record, index)
@@ -227,7 +242,10 @@ class Uploads:
 
         Args:
             wanted: The number of each part, from 1, and its SHA-256 in hex or "".
-        Raises: Problem (`not-found`, `upload-ended`, `invalid-request`); StoreError.
+
+        Raises:
+            Problem: `not-found`, `upload-ended`, `invalid-request`.
+            StoreError: A store refused a request or did not answer.
         """
         record = self._open(buffer, upload)
         entry = stored.entry_of(record, index)
@@ -253,8 +271,11 @@ class Uploads:
 
         Args:
             sha256: The SHA-256 of files in hex, by path, besides those that were announced.
-        Raises: Problem (`not-found`, `upload-ended`, `upload-incomplete`, `upload-conflict`, `content-differs`, `batch-id-used`,
-            `batch-refused`, `invalid-request`, `catalog-away`, `timed-out`); StoreError.
+
+        Raises:
+            Problem: `not-found`, `upload-ended`, `upload-incomplete`, `upload-conflict`, `content-differs`, `batch-id-used`,
+                `batch-refused`, `invalid-request`, `catalog-away`, `timed-out`.
+            StoreError: A store refused a request or did not answer.
         """
         record = self.find(buffer, upload)
         outcome = record.outcome()
@@ -286,7 +307,9 @@ class Uploads:
         return self._view(record, UploadState.COMPLETE, checked)
 
     def _require_all(self, record: Record, there: Mapping[str, ListedObject]) -> None:
-        """Raises: Problem (`upload-incomplete`, `upload-conflict`)."""
+        """Raises:
+        Problem: `upload-incomplete`, `upload-conflict`.
+        """
         problems = [
             FieldError(field=entry.path, message=why)
             for index, entry in enumerate(record.manifest.files)
@@ -311,7 +334,10 @@ class Uploads:
 
         Args:
             given: With the request that completes the upload, in hex, by path.
-        Raises: Problem (`content-differs`, `invalid-request`, `timed-out`); StoreError.
+
+        Raises:
+            Problem: `content-differs`, `invalid-request`, `timed-out`.
+            StoreError: A store refused a request or did not answer.
         """
         unknown = sorted(given.keys() - {entry.path for entry in record.manifest.files})
         if unknown:
@@ -348,7 +374,11 @@ class Uploads:
             )
 
     def abandon(self, buffer: Buffer, upload: str) -> None:
-        """Delete the files of an open upload, and forget it. Raises: Problem (`not-found`, `upload-ended`); StoreError.
+        """Delete the files of an open upload, and forget it.
+
+        Raises:
+            Problem: `not-found`, `upload-ended`.
+            StoreError: A store refused a request or did not answer.
 
         An upload that was decided to be complete, and that cannot be because somebody deleted its files, is deleted, too.
         """
@@ -388,7 +418,11 @@ class Uploads:
                 of.complete(record.places.uris[index], multipart, parts)
 
     def _require_unused(self, record: Record) -> bool:
-        """Whether the batch is promoted with these very files. Raises: Problem (`batch-id-used`)."""
+        """Whether the batch is promoted with these very files.
+
+        Raises:
+            Problem: `batch-id-used`.
+        """
         table = record.buffer.table
         if table is None:
             return False
@@ -398,7 +432,9 @@ class Uploads:
             raise Problem(Kind.BATCH_ID_USED, f"{e.message}") from None
 
     def _open(self, buffer: Buffer, upload: str) -> Record:
-        """Raises: Problem (`not-found`, `upload-ended`)."""
+        """Raises:
+        Problem: `not-found`, `upload-ended`.
+        """
         record = self.find(buffer, upload)
         if (outcome := record.outcome()) is not None:
             raise _ended(outcome)
@@ -442,7 +478,8 @@ class Uploads:
     def remove_old(self, buffer: Buffer, now: datetime) -> int:
         """Finish what was decided, and remove what is old.
 
-        Returns: how many open uploads were removed, at most `REMOVED_AT_ONCE`.
+        Returns:
+            How many open uploads were removed, at most `REMOVED_AT_ONCE`.
         """
         seconds = min(self._settings.open_seconds, self._settings.remembered_seconds)
         old = now - timedelta(seconds=seconds)

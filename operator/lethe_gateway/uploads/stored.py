@@ -62,7 +62,9 @@ def multipart_of(record: Record, index: int) -> str:
 
 
 def begin_multipart(record: Record, index: int, of: S3Uploads) -> str:
-    """Returns: the store's id of a new multipart upload, or of one that another request has begun."""
+    """Returns:
+    The store's id of a new multipart upload, or of one that another request has begun.
+    """
     uri = record.places.uris[index]
     own = of.begin(uri)
     if record.buffer.store.put_if_absent(record.places.multipart(record.manifest, index), own.encode()):
@@ -72,7 +74,9 @@ def begin_multipart(record: Record, index: int, of: S3Uploads) -> str:
 
 
 def entry_of(record: Record, index: int) -> FileEntry:
-    """Raises: Problem (`not-found`), if the upload has no such file."""
+    """Raises:
+    Problem: `not-found`, if the upload has no such file.
+    """
     if not 0 <= index < len(record.manifest.files):
         raise not_found()
     return record.manifest.files[index]
@@ -108,7 +112,10 @@ class Checksums:
             s3: Of the store; None: it keeps no checksums.
             files: Each with its object and the announced SHA-256 in hex.
             check: Called between pieces of a file. It raises when there is no time left.
-        Raises: StoreError; what `check` raises.
+
+        Raises:
+            StoreError: A store refused a request or did not answer.
+            Exception: What `check` raises.
         """
 
         def of(file: tuple[FileEntry, ListedObject, str]) -> FieldError | None:
@@ -155,8 +162,11 @@ def _read(store: ObjectStore, listed: ListedObject, check: Callable[[], None]) -
 def differing_digest(headers: Mapping[str, str], content: bytes) -> str:
     """Compare a body with the fields `Content-Digest` and `Repr-Digest` (RFC 9530). Pure.
 
-    Returns: the field that differs; "": none does, or none was sent.
-    Raises: Problem (`invalid-request`), if a field is not as the RFC says.
+    Returns:
+        The field that differs; "": none does, or none was sent.
+
+    Raises:
+        Problem: `invalid-request`, if a field is not as the RFC says.
     """
     for name in DIGEST_HEADERS:
         if name in headers:
@@ -188,8 +198,11 @@ def finish(record: Record, decided_here: bool = False) -> None:
 
     Args:
         decided_here: This request has just decided that the upload is complete, so no consolidation can have seen the batch.
-    Raises: Problem (`upload-incomplete`), if somebody deleted files that were checked, so the batch cannot be completed;
-        StoreError, and what the catalog raises.
+
+    Raises:
+        Problem: `upload-incomplete`, if somebody deleted files that were checked, so the batch cannot be completed.
+        StoreError: A store refused a request or did not answer.
+        Exception: What the catalog raises.
     """
     if record.is_published():
         return

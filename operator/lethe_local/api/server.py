@@ -191,7 +191,9 @@ class ApiServer:
             token: Bearer token of all clients.
             certificate: Files of the certificate and its key.
             port: 0: any free one.
-        Raises: OSError, if the port is taken.
+
+        Raises:
+            OSError: The port is taken.
         """
         handler = type("Handler", (_Handler,), {"objects": objects, "token": token})
         self._server = BoundedServer((HOST, port), handler)
@@ -216,7 +218,9 @@ class _Handler(BoundedHandler):
     token: str
 
     def authorize(self) -> None:
-        """Raises: Rejected."""
+        """Raises:
+        Rejected: A request that is answered with an error, and whose connection ends.
+        """
         if not is_same_secret(self.headers.get("Authorization", ""), f"Bearer {self.token}"):
             raise Rejected(401, "Unauthorized", "the bearer token is missing or wrong")
 
@@ -382,7 +386,11 @@ class Selected:
 
 
 def _name_of(query: Mapping[str, str]) -> str:
-    """The name that a field selector asks for; "": it asks for none. Raises: ApiError, for other fields."""
+    """The name that a field selector asks for; "": it asks for none.
+
+    Raises:
+        ApiError: For other fields.
+    """
     text = query.get("fieldSelector", "")
     if text and not text.startswith("metadata.name="):
         raise errors.bad_request(f"field label not supported: {text}")

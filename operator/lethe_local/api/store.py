@@ -55,7 +55,9 @@ class Store:
     """One per folder, shared by threads."""
 
     def __init__(self, path: Path) -> None:
-        """Raises: sqlite3.Error, if the file cannot be opened or written."""
+        """Raises:
+        Exception: Sqlite3.Error, if the file cannot be opened or written.
+        """
         self._connection = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
         self._connection.execute("PRAGMA journal_mode = WAL")
         self._connection.execute("PRAGMA synchronous = NORMAL")
@@ -67,7 +69,11 @@ class Store:
 
     @contextmanager
     def transaction(self) -> Iterator["Transaction"]:
-        """All reads and writes in it happen at once, or none of them. Raises: StoreClosed."""
+        """All reads and writes in it happen at once, or none of them.
+
+        Raises:
+            StoreClosed: `lethe local up` ends.
+        """
         with self._changed:
             self._require_open()
             self._connection.execute("BEGIN IMMEDIATE")
@@ -84,14 +90,22 @@ class Store:
             self._changed.notify_all()
 
     def version(self) -> int:
-        """The number of the latest change. Raises: StoreClosed."""
+        """The number of the latest change.
+
+        Raises:
+            StoreClosed: `lethe local up` ends.
+        """
         with self._changed:
             self._require_open()
             return _version(self._connection)
 
     def changes(self, kind: str, after: int, wait_seconds: float) -> tuple[Sequence[Change], int] | None:
         """The changes of a kind after a version, and the version that they lead to; waits for the first change. None: the version
-        is too old. Raises: StoreClosed, also if it is closed meanwhile."""
+        is too old.
+
+        Raises:
+            StoreClosed: Also if it is closed meanwhile.
+        """
         with self._changed:
             self._require_open()
             if self._is_too_old(after):

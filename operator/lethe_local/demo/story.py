@@ -144,7 +144,11 @@ class DemoLake:
         return self.folder.path / "yaml"
 
     def claim(self) -> None:
-        """Make the folder empty for the demo. Raises: InputError (`FolderNotEmpty`, `FolderNotWritable`)."""
+        """Make the folder empty for the demo.
+
+        Raises:
+            InputError: `FolderNotEmpty`, `FolderNotWritable`.
+        """
         path = self.folder.path
         try:
             if path.is_dir() and any(path.iterdir()) and not (path / _MARK).exists():

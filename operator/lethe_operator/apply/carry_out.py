@@ -78,8 +78,11 @@ def carry_out(
     """Carry out everything that was decided for a Dataset. Runs start before the statuses of Restatements are written, because
     there may be thousands. A Job is deleted only after its outcome is shown.
 
-    Returns: When to decide again, because another Dataset was faster; None: when something changes.
-    Raises: the first KubeError, after everything else was tried, so that the reconcile is repeated after a pause.
+    Returns:
+        When to decide again, because another Dataset was faster; None: when something changes.
+
+    Raises:
+        Exception: The first KubeError, after everything else was tried, so that the reconcile is repeated after a pause.
     """
     kube, settings = effects.kube, effects.settings
     unshown: list[Exception] = []
@@ -208,7 +211,11 @@ def _start_one(
 
 
 def _start_for(kube: Kube, namespace: str, engine: Engine, world: Observation, settings: Settings) -> bool:
-    """Start the warm driver if a run was just given to it. Returns: False: the next reconcile must start it."""
+    """Start the warm driver if a run was just given to it.
+
+    Returns:
+        False: the next reconcile must start it.
+    """
     there = world.warm_driver
     if engine is not Engine.WARM_DRIVER or there is None or there.alive or there.starting:
         return True
@@ -225,7 +232,8 @@ def write_statuses(
 ) -> KubeError | None:
     """Write the statuses of Restatements.
 
-    Returns: The first error, after all others were tried; None: there was none.
+    Returns:
+        The first error, after all others were tried; None: there was none.
     """
     old = {r.meta.name: r.status for r in restatements}
     writes = [

@@ -49,7 +49,10 @@ class DatasetObjects:
 
         Args:
             certainly: Look at them also if they were as wanted a short time ago.
-        Raises: NameTaken, KubeError.
+
+        Raises:
+            NameTaken: An object with the needed name exists and is not this Dataset's.
+            KubeError: The API server rejected a request, or did not answer (`status` 0).
         """
         marks = settings.boundaries.of(dataset.namespace).service_accounts
         documents = dataset_objects(dataset, settings.reporters, with_executors, marks)
@@ -78,7 +81,12 @@ class DatasetObjects:
 
 
 def _ensure(kube: Kube, documents: Iterable[Mapping[str, Any]], dataset: DatasetRef) -> None:
-    """Create the objects of a Dataset, or correct them if they were changed. Raises: NameTaken, KubeError."""
+    """Create the objects of a Dataset, or correct them if they were changed.
+
+    Raises:
+        NameTaken: An object with the needed name exists and is not this Dataset's.
+        KubeError: The API server rejected a request, or did not answer (`status` 0).
+    """
     for document in documents:
         kind, name = BY_NAME[document["kind"]], document["metadata"]["name"]
         namespace = document["metadata"]["namespace"]
@@ -97,7 +105,9 @@ def _ensure(kube: Kube, documents: Iterable[Mapping[str, Any]], dataset: Dataset
 
 
 def require_owner(found: Mapping[str, Any], dataset: DatasetRef) -> None:
-    """Raises: NameTaken, unless the object belongs to this Dataset."""
+    """Raises:
+    NameTaken: Unless the object belongs to this Dataset.
+    """
     metadata = found["metadata"]
     owners = [o.get("uid") for o in metadata.get("ownerReferences") or ()]
     if dataset.uid not in owners:

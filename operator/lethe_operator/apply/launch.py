@@ -52,7 +52,9 @@ class NoPlaceForRun(Exception):
 def intent_document(run: RunSpec, table: TableView | NoTable | Unavailable) -> str:
     """The run.json for the ConfigMap. If it is too large, it is written beside the table, and a pointer is returned.
 
-    Raises: NoPlaceForRun; whatever the store raises.
+    Raises:
+        NoPlaceForRun: A large run.json must be stored beside the table, and no location for it is known.
+        Exception: Whatever the store raises.
     """
     text = run.to_json()
     if len(text.encode()) <= INLINE_BYTES_AT_MOST:
@@ -106,7 +108,11 @@ log = logging.getLogger(__name__)
 def start(kube: Kube, namespace: str, settings: Settings) -> bool:
     """Make its Job, unless it is active. A Job that has ended is removed first.
 
-    Returns: False: a Job of this name is being deleted, so start it again later. Raises: KubeError.
+    Returns:
+        False: a Job of this name is being deleted, so start it again later.
+
+    Raises:
+        KubeError: The API server rejected a request, or did not answer (`status` 0).
     """
     name = settings.warm_drivers.name
     try:
@@ -128,7 +134,9 @@ def replace_outdated(kube: Kube, found: Document | None, settings: Settings) -> 
 
     Args:
         found: The Job of a namespace; None: there is none.
-    Raises: KubeError.
+
+    Raises:
+        KubeError: The API server rejected a request, or did not answer (`status` 0).
     """
     if found is None:
         return
@@ -201,7 +209,11 @@ def launch(
 
     Args:
         objects: Remembers which rights exist; None: nothing does.
-    Raises: NameTaken, NoPlaceForRun, KubeError.
+
+    Raises:
+        NameTaken: An object with the needed name exists and is not this Dataset's.
+        NoPlaceForRun: A large run.json must be stored beside the table, and no location for it is known.
+        KubeError: The API server rejected a request, or did not answer (`status` 0).
     """
     run = wanted.run
     asked = merged(settings.run_template, dataset.spec.run_template)
@@ -253,7 +265,11 @@ def dispatch(
 
     Args:
         objects: Remembers which rights exist; None: nothing does.
-    Raises: NameTaken, NoPlaceForRun, KubeError.
+
+    Raises:
+        NameTaken: An object with the needed name exists and is not this Dataset's.
+        NoPlaceForRun: A large run.json must be stored beside the table, and no location for it is known.
+        KubeError: The API server rejected a request, or did not answer (`status` 0).
     """
     run = wanted.run
     (objects or DatasetObjects()).ensure(kube, run.dataset, settings, certainly=run.attempt > 1)
@@ -271,21 +287,33 @@ def dispatch(
 
 
 def remind(kube: Kube, dataset: DatasetRef, attempts: Iterable[Attempt], settings: Settings) -> None:
-    """Write mailbox entries again that a crash may have prevented. Raises: KubeError."""
+    """Write mailbox entries again that a crash may have prevented.
+
+    Raises:
+        KubeError: The API server rejected a request, or did not answer (`status` 0).
+    """
     for engine, mine in _by_engine(attempts):
         found = (job.entry(dataset, a.run_id, a.kind.family, a.number, a.created) for a in mine)
         _write_mailbox(kube, dataset.namespace, engine, {e.prefix: e for e in found}, settings)
 
 
 def cancel(kube: Kube, dataset: DatasetRef, attempts: Iterable[Attempt], settings: Settings) -> None:
-    """Ask for the end of attempts. The process delivers a result for each, also if it had not begun. Raises: KubeError."""
+    """Ask for the end of attempts. The process delivers a result for each, also if it had not begun.
+
+    Raises:
+        KubeError: The API server rejected a request, or did not answer (`status` 0).
+    """
     for engine, mine in _by_engine(attempts):
         found = (job.entry(dataset, a.run_id, a.kind.family, a.number, a.created, cancelled=True) for a in mine)
         _write_mailbox(kube, dataset.namespace, engine, {e.prefix: e for e in found}, settings)
 
 
 def withdraw(kube: Kube, namespace: str, attempts: Iterable[Attempt], settings: Settings) -> None:
-    """Remove mailbox entries that no process will carry out. Raises: KubeError."""
+    """Remove mailbox entries that no process will carry out.
+
+    Raises:
+        KubeError: The API server rejected a request, or did not answer (`status` 0).
+    """
     for engine, mine in _by_engine(attempts):
         keys = [names.key_prefix(a.run_id) for a in mine]
         _write_mailbox(kube, namespace, engine, dict.fromkeys(keys), settings)

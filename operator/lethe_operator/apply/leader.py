@@ -63,7 +63,11 @@ class LeaseHolder:
         return renewed is not None and self.clock() - renewed < self.terms.act_within_seconds
 
     def renew(self) -> None:
-        """Renew the Lease, take it, or see who holds it. While this operator holds it, this is one request. Raises: KubeError."""
+        """Renew the Lease, take it, or see who holds it. While this operator holds it, this is one request.
+
+        Raises:
+            KubeError: The API server rejected a request, or did not answer (`status` 0).
+        """
         if self._renewed is not None:
             try:
                 self._write()
@@ -98,7 +102,11 @@ class LeaseHolder:
         return 0.0 if self._since is None else self.clock() - self._since
 
     def release(self) -> None:
-        """Give the Lease up, so that another operator need not wait until it expires. Raises: KubeError."""
+        """Give the Lease up, so that another operator need not wait until it expires.
+
+        Raises:
+            KubeError: The API server rejected a request, or did not answer (`status` 0).
+        """
         if self._renewed is None:
             return
         self._lose()
@@ -301,7 +309,11 @@ class Leadership:
 
     @contextmanager
     def writing(self, namespace: str) -> Iterator[None]:
-        """Enter it for each request that changes something. Raises: NotLeading, if this process may not act there."""
+        """Enter it for each request that changes something.
+
+        Raises:
+            NotLeading: This process may not act there.
+        """
         with self._written:
             self._writes += 1
         try:
@@ -335,7 +347,11 @@ class Leadership:
             log.warning("cannot release the Lease %s/%s: %s", self.lease.namespace, self.lease.name, e)
 
     def renew(self) -> float:
-        """Renew the Lease of the release, take it, or see who holds it. Returns: seconds until the next call."""
+        """Renew the Lease of the release, take it, or see who holds it.
+
+        Returns:
+            Seconds until the next call.
+        """
         lease = self.lease
         if lease is None:
             return float("inf")
@@ -350,7 +366,11 @@ class Leadership:
         return max(lease.due_in(LEADER.renew_every_seconds), 0.0)
 
     def follow(self) -> None:
-        """Do what follows from the Lease: catch up, claim the namespaces, report changes. Raises: KubeError."""
+        """Do what follows from the Lease: catch up, claim the namespaces, report changes.
+
+        Raises:
+            KubeError: The API server rejected a request, or did not answer (`status` 0).
+        """
         term = self._term()
         if term is not None and term != self._caught_up:
             self.catch_up()

@@ -102,7 +102,14 @@ def _sign(
     erasure: Mapping[str, Any],
     settings: Settings,
 ) -> str:
-    """Returns: the signature, as a status shows it. Raises: NotSigned, LetheError; what the storage raises."""
+    """Returns:
+        The signature, as a status shows it.
+
+    Raises:
+        NotSigned: A record does not match the ledger.
+        LetheError: Another error of Lethe; its reason says which.
+        Exception: What the storage raises.
+    """
     uri, digest = str(erasure["record"]), str(erasure["recordSha256"])
     folder, _, name = uri.rpartition("/")
     expected = f"{view.location.rstrip('/')}/{names.ERASURES_FOLDER}"

@@ -87,8 +87,12 @@ class KnownStatus:
 def write(kube: Kube, kind: ResourceKind, namespace: str, name: str, old: Status, new: Status) -> Document | None:
     """Set the status of an object that may have been deleted. No other reconcile writes it, so no version is compared.
 
-    Returns: The written object; None: nothing was written.
-    Raises: Refused, Away.
+    Returns:
+        The written object; None: nothing was written.
+
+    Raises:
+        Refused: A message that is not a row of the table.
+        Away: No answer, or one that asks to retry later.
     """
     patch = merge_patch(old, new)
     if not patch:
@@ -112,7 +116,11 @@ def change(
     Args:
         known: As last seen.
         transaction: A pure function of the status; it may be called several times.
-    Raises: Conflict, after several tries; Refused, Away.
+
+    Raises:
+        Conflict: After several tries.
+        Refused: A message that is not a row of the table.
+        Away: No answer, or one that asks to retry later.
     """
     for tried in range(1, TRIES + 1):
         try:
@@ -136,7 +144,8 @@ def change(
 def write_all(writes: Sequence[Write]) -> KubeError | None:
     """Do all writes, in any order. When the API server does not answer, the rest is left for the next reconcile.
 
-    Returns: The first error, after all others were tried; None: there was none.
+    Returns:
+        The first error, after all others were tried; None: there was none.
     """
     failures: list[KubeError] = []
 

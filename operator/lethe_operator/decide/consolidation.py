@@ -296,7 +296,8 @@ def pause(
 ) -> datetime | None:
     """When a new intent may start: at once, unless a run of it failed permanently or ended without settling its batches.
 
-    Returns: None, if it may not start before something changes.
+    Returns:
+        None, if it may not start before something changes.
     """
     same = next((r for r in runs if r.run_id == run_id), None)
     if isinstance(latest_verdict, Exhausted):

@@ -226,8 +226,11 @@ class EventReader:
         return notice
 
     def _list(self, names: list[str]) -> Folders:
-        """The current content of these folders, without those that could not be read. Raises: the store's error, if none
-        could."""
+        """The current content of these folders, without those that could not be read.
+
+        Raises:
+            Exception: The store's error, if none could.
+        """
         if not names:
             return {}
         spec = self._dataset.spec

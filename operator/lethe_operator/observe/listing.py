@@ -78,7 +78,9 @@ class TablesAround:
 
         Args:
             properties: Of the catalog. Other credentials may see other folders, so they share nothing.
-        Raises: errors of the store.
+
+        Raises:
+            Exception: Errors of the store.
         """
         key = frozenset(properties.items())
         mine: dict[str, _Check] = {}
@@ -355,7 +357,11 @@ class ListedBuffer:
         return replace(found, horizons=dict(self.horizons))
 
     def take(self, found: BufferDigest | Unavailable) -> bool:
-        """Keep what a listing found. Returns: whether it differs from what the last one found."""
+        """Keep what a listing found.
+
+        Returns:
+            Whether it differs from what the last one found.
+        """
         comparable = found.swept() if isinstance(found, BufferDigest) else found
         first, changed = self.found is None, self.found != comparable
         self.digest, self.found = found, comparable
@@ -654,8 +660,11 @@ class Listings:
         found: BufferDigest | Unavailable | None,
         core_seconds: float,
     ) -> tuple[bool, bool]:
-        """Keep the result of a listing, and plan the next one. Returns: whether the Dataset must be reconciled, and whether that
-        is because of what was found."""
+        """Keep the result of a listing, and plan the next one.
+
+        Returns:
+            Whether the Dataset must be reconciled, and whether that is because of what was found.
+        """
         name, spec = buffer.context.dataset.meta.full_name, buffer.context.dataset.spec
         buffer.running, buffer.ended = None, self._clock()
         self._schedule.ended(buffer.store, listing.since)
@@ -703,7 +712,9 @@ def _store_of(context: ListingContext) -> str:
 
 
 def _require_same_properties(context: ListingContext) -> None:
-    """Raises: _OtherProperties."""
+    """Raises:
+    Exception: _OtherProperties.
+    """
     try:
         now = catalogs.properties(context.dataset.spec.table.catalog)
     except InputError:

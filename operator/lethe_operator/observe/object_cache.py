@@ -275,7 +275,12 @@ class Listing:
 
     def compare(self, store: RelistedStore, finds: Finds) -> Iterator[Body]:
         """Read the objects that the store does not have in this version, and drop those that no longer exist; return both. At the
-        end, the store is at least as new as the API server was at the beginning. Raises: Refused, Away."""
+        end, the store is at least as new as the API server was at the beginning.
+
+        Raises:
+            Refused: A message that is not a row of the table.
+            Away: No answer, or one that asks to retry later.
+        """
         known = store.versions(self.namespace)
         unseen = dict(known)
         after = ""
@@ -352,8 +357,11 @@ def newest(known: Mapping[str, Seen]) -> str:
 def changes_since(kube: Kube, kind: ResourceKind, namespace: str, labels: str, version: str) -> Sequence[Event] | None:
     """The changes of objects after a version: type (ADDED, MODIFIED, DELETED) and object.
 
-    Returns: None, if the API server does not know them any more, or the version is "".
-    Raises: KubeError.
+    Returns:
+        None, if the API server does not know them any more, or the version is "".
+
+    Raises:
+        KubeError: The API server rejected a request, or did not answer (`status` 0).
     """
     if not version:
         return None

@@ -163,7 +163,11 @@ class Objects:
 
     def ensure(self, kube: Kube, namespace: str) -> None:
         """Return when the objects of a namespace are known, including the effect of each write without an answer: the first
-        call lists them. Raises: KubeError."""
+        call lists them.
+
+        Raises:
+            KubeError: The API server rejected a request, or did not answer (`status` 0).
+        """
         if self.is_synced([namespace]) and not self._doubtful.get(namespace):
             return
         with self._lock:
@@ -191,7 +195,9 @@ class Objects:
         Args:
             kinds: Empty: all that are watched.
             unhurried: Leave the API server time for others.
-        Raises: KubeError.
+
+        Raises:
+            KubeError: The API server rejected a request, or did not answer (`status` 0).
         """
         kinds = kinds or self._kinds
         for namespace in namespaces:
@@ -201,7 +207,11 @@ class Objects:
 
     def take_over(self, kube: Kube, namespaces: Sequence[str]) -> None:
         """As `catch_up`, within seconds, for a store whose watches run: of a kind with many objects, read only what has changed
-        since its newest known object. Raises: KubeError."""
+        since its newest known object.
+
+        Raises:
+            KubeError: The API server rejected a request, or did not answer (`status` 0).
+        """
         of_kinds = [(kind, namespace) for namespace in namespaces for kind in self._kinds]
         with ThreadPoolExecutor(TAKE_OVER_AT_ONCE, thread_name_prefix="take-over") as pool:
             for _ in pool.map(lambda of: self._take_over(kube, *of), of_kinds):
@@ -235,17 +245,29 @@ class Objects:
             listing.read(self._stores[kind])
 
     def fresh_config_map(self, kube: Kube, namespace: str, name: str) -> Document | None:
-        """Read a ConfigMap from the API server. Raises: KubeError."""
+        """Read a ConfigMap from the API server.
+
+        Raises:
+            KubeError: The API server rejected a request, or did not answer (`status` 0).
+        """
         self._read(kube, CONFIG_MAPS, namespace, name)
         return self.config_map(namespace, name)
 
     def fresh_lease(self, kube: Kube, namespace: str, name: str) -> Document | None:
-        """Read a Lease from the API server. Raises: KubeError."""
+        """Read a Lease from the API server.
+
+        Raises:
+            KubeError: The API server rejected a request, or did not answer (`status` 0).
+        """
         self._read(kube, LEASES, namespace, name)
         return self.lease(namespace, name)
 
     def fresh_pods(self, kube: Kube, namespace: str, job: str, launcher: Launcher = Launcher.JOB) -> None:
-        """Read the pods of a Job or SparkApplication from the API server. Raises: KubeError."""
+        """Read the pods of a Job or SparkApplication from the API server.
+
+        Raises:
+            KubeError: The API server rejected a request, or did not answer (`status` 0).
+        """
         label = f"{POD_LABELS[launcher]}={job}"
         before = {p["metadata"]["uid"]: p["metadata"] for p in self._pods.find(namespace, label)}
         for body in kube.list(PODS, namespace, label):

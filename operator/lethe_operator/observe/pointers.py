@@ -43,7 +43,11 @@ class OpenCatalogs:
         self._open: dict[str, tuple[dict[str, str], Catalog]] = {}
 
     def get(self, name: str, properties: Mapping[str, str]) -> Catalog:
-        """The catalog with these properties, as just read from the configuration. Raises: what the catalog raises."""
+        """The catalog with these properties, as just read from the configuration.
+
+        Raises:
+            Exception: What the catalog raises.
+        """
         with self._lock:
             kept = self._open.get(name)
         if kept is not None and kept[0] == properties:
@@ -75,7 +79,11 @@ class PointerSource(Protocol):
     tables_per_query: int
 
     def ask(self, tables: Sequence[str]) -> Locations:
-        """The metadata locations of at most `tables_per_query` tables, by one query. Raises: what the catalog raises."""
+        """The metadata locations of at most `tables_per_query` tables, by one query.
+
+        Raises:
+            Exception: What the catalog raises.
+        """
 
 
 def source_of(catalog: Catalog) -> PointerSource:
@@ -299,7 +307,10 @@ class Pointers:
             return known.trouble if known is not None else None
 
     def ask(self, dataset: Dataset, properties: Mapping[str, str]) -> Pointer:
-        """Ask the catalog now. Raises: what the catalog raises.
+        """Ask the catalog now.
+
+        Raises:
+            Exception: What the catalog raises.
 
         Args:
             properties: Of the catalog.
@@ -425,7 +436,11 @@ def service_of(catalog: str) -> str:
 
 
 def _update(table: _PolledTable, pointer: Pointer) -> list[Meta]:
-    """Keep a pointer, unless a later query found another. Returns: the Datasets for which it has changed."""
+    """Keep a pointer, unless a later query found another.
+
+    Returns:
+        The Datasets for which it has changed.
+    """
     before = table.pointer
     if before is not None and pointer.asked < before.asked:
         return []

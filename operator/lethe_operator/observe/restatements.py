@@ -68,7 +68,11 @@ class IdLists:
     def attached(
         self, kube: Kube, namespace: str, dataset: str, restatements: Iterable[Restatement], now: datetime
     ) -> tuple[Restatement, ...]:
-        """The Restatements of a Dataset; those that have not ended get the list that they refer to. Raises: KubeError."""
+        """The Restatements of a Dataset; those that have not ended get the list that they refer to.
+
+        Raises:
+            KubeError: The API server rejected a request, or did not answer (`status` 0).
+        """
         every = tuple(restatements)
         listed_ones = [(r, key) for r in every if (key := _key(r)) is not None and finished_before(r) is None]
         wanted = sorted(listed_ones, key=lambda pair: (pair[0].created, pair[0].meta.name))

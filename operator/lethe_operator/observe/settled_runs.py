@@ -71,7 +71,11 @@ class RunReader:
     now: datetime
 
     def read(self, dataset: Dataset) -> tuple[tuple[ObservedRun, ...] | Unavailable, Workers]:
-        """The runs of a Dataset, and the processes as seen before the results of these runs. Raises: KubeError."""
+        """The runs of a Dataset, and the processes as seen before the results of these runs.
+
+        Raises:
+            KubeError: The API server rejected a request, or did not answer (`status` 0).
+        """
         namespace, name = dataset.meta.namespace, dataset.meta.name
         workers = self._workers(namespace)
         try:
@@ -102,7 +106,11 @@ class RunReader:
         return found
 
     def _read_again(self, namespace: str, engines: Iterable[Engine]) -> None:
-        """Read what shows whether these processes are alive, and then their mailboxes. Raises: KubeError."""
+        """Read what shows whether these processes are alive, and then their mailboxes.
+
+        Raises:
+            KubeError: The API server rejected a request, or did not answer (`status` 0).
+        """
         for engine in engines:
             match engine:
                 case Engine.COMMITTER:

@@ -99,7 +99,8 @@ class Lookup:
     def known(self, ledger: Ledger, asked: LedgerKeys) -> Ledger:
         """The ledger with only these batches and requests, and with the statistics of all.
 
-        Raises: LedgerError, and the store's errors.
+        Raises:
+            LedgerError: And the store's errors.
         """
         batches = _looked_up(self.batches, ledger.batches, asked.batch_ids)
         requests = _looked_up(self.requests, ledger.requests, asked.request_keys)
@@ -408,7 +409,11 @@ def _lost(dataset: Dataset, found: facts.TableFacts, message: str) -> LostLedger
 
 
 def view_of(found: facts.TableFacts, io: Any) -> TableView:
-    """What decisions need of a table. Reads the root of its ledger. Raises: LedgerError, and the store's errors."""
+    """What decisions need of a table. Reads the root of its ledger.
+
+    Raises:
+        LedgerError: And the store's errors.
+    """
     ancestry = _ancestry(found)
     head = ancestry.get(found.head_id) if found.head_id is not None else None
     loaded = ledger_store.load(io, found)

@@ -96,7 +96,10 @@ class Limiter:
         Args:
             probe: A name for the call. While a call with this name hangs, no other one starts.
             service: What the call asks. While all threads of a service hang, no other call of it starts.
-        Raises: TookTooLong; whatever `function` raises.
+
+        Raises:
+            TookTooLong: The call has not returned within its time limit.
+            Exception: Whatever `function` raises.
         """
         call = self._begin(probe, seconds, service)
         future: Future[T] = Future()

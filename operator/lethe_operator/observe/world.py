@@ -126,7 +126,9 @@ def observe(sources: Sources, namespace: str, name: str, now: datetime, fresh_ta
 
     Args:
         fresh_table: True: the table as it is now; False: as of its last polled pointer. See `TableReader.is_current`.
-    Raises: KubeError, if the API server does not answer.
+
+    Raises:
+        KubeError: The API server does not answer.
     """
     kube, objects, tables, settings = sources.kube, sources.objects, sources.tables, sources.settings
     for watched in {namespace, *settings.watch_namespaces}:

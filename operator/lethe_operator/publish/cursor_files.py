@@ -58,7 +58,12 @@ class CursorFiles:
         self._dataset = dataset
 
     def load(self) -> Numbered | None:
-        """The current cursor; None: there is none. Raises: StoreError, UnreadableCursor."""
+        """The current cursor; None: there is none.
+
+        Raises:
+            StoreError: A store refused a request or did not answer.
+            UnreadableCursor: A cursor has an unknown format; the message says which.
+        """
         found = self._numbers()
         if not found:
             return None
@@ -98,7 +103,10 @@ class CursorFiles:
 
         Args:
             after: The cursor that it follows; None: there was none.
-        Raises: CursorMoved; StoreError, UnsupportedStorage.
+
+        Raises:
+            CursorMoved: Another process has changed the cursor, so this one must read it again.
+            StoreError: UnsupportedStorage.
         """
         number = after.number + 1 if after is not None else 1
         uri, content = self._uri(number), encode(cursor, self._dataset)

@@ -147,8 +147,14 @@ class Feed:
     def publish(self, table: OpenTable, state: FeedState) -> None:
         """Publish everything up to the head.
 
-        Raises: SinkError, CursorMoved, UnreadableCursor, LedgerError; what `check` and the store raise. The caller repeats the
-            call later; nothing is lost.
+        The caller repeats the call later; nothing is lost.
+
+        Raises:
+            SinkError: An event was not delivered.
+            CursorMoved: Another process has changed the cursor, so this one must read it again.
+            UnreadableCursor: A cursor has an unknown format; the message says which.
+            LedgerError: A ledger file is unusable.
+            Exception: What `check` and the store raise.
         """
         try:
             self._publish(table, state)
@@ -222,7 +228,11 @@ class Feed:
         return Step(move, to, self._generator)
 
     def _finish(self, table: OpenTable, state: FeedState, current: Numbered) -> Numbered:
-        """Send the rest of a step. Returns: the cursor after the step, which is not written yet."""
+        """Send the rest of a step.
+
+        Returns:
+            The cursor after the step, which is not written yet.
+        """
         step = current.cursor.step
         try:
             return self._send(table, state, current)
@@ -282,7 +292,11 @@ class Feed:
 
 
 def _recovered(table: OpenTable, cursor: Cursor) -> Position:
-    """Where to go on after a version that cannot be read: the next one that can, or the head's. Raises: LedgerError."""
+    """Where to go on after a version that cannot be read: the next one that can, or the head's.
+
+    Raises:
+        LedgerError: A ledger file is unusable.
+    """
     candidate = moves.next_candidate(cursor.at, table.line)
     head = next(iter(table.line.carried[-1:]), None)
     if candidate is None or candidate.to == head:
@@ -301,7 +315,11 @@ def _position(table: OpenTable, carried: Carried | None) -> Position:
 
 
 def _is_readable(table: OpenTable, position: Position) -> bool:
-    """Whether the root of a version is there. Raises: what the store raises."""
+    """Whether the root of a version is there.
+
+    Raises:
+        Exception: What the store raises.
+    """
     try:
         table.ledgers.require(position)
     except LedgerError:
@@ -340,8 +358,11 @@ class TableOpener:
     def __call__(self, target: Target) -> OpenTable | None:
         """None: there is no such table, or another Dataset has claimed it.
 
-        Raises: LedgerError, if the head has lost its ledger; InputError, UnsupportedStorage among them; TookTooLong; what the
-            catalog raises.
+        Raises:
+            LedgerError: The head has lost its ledger.
+            InputError: UnsupportedStorage among them.
+            TookTooLong: The call has not returned within its time limit.
+            Exception: What the catalog raises.
         """
         call = f"events of {target.full_name}"
         return self.limiter.call(call, TABLE_SECONDS, lambda: self._open(target), service_of(target.catalog))
@@ -367,7 +388,11 @@ class TableOpener:
         )
 
     def cursors(self, target: Target) -> CursorFiles:
-        """The cursor of the table where it was last seen. Raises: InputError."""
+        """The cursor of the table where it was last seen.
+
+        Raises:
+            InputError: The user has to change something.
+        """
         return self._cursors(target, target.location, target.uuid)
 
     def _cursors(self, target: Target, location: str, uuid: str) -> CursorFiles:

@@ -49,12 +49,18 @@ class LedgerVersions:
     _roots: dict[str, Root] = field(default_factory=dict)
 
     def require(self, position: Position) -> None:
-        """Raises: LedgerError, if the root cannot be read; what the store raises."""
+        """Raises:
+        LedgerError: The root cannot be read.
+        Exception: What the store raises.
+        """
         if position.root is not None:
             self._root(position.root)
 
     def version_of(self, root: str) -> int:
-        """Raises: LedgerError; what the store raises."""
+        """Raises:
+        LedgerError: A ledger file is unusable.
+        Exception: What the store raises.
+        """
         return self._root(root).ledger_version
 
     def _root(self, uri: str) -> Root:
@@ -70,13 +76,19 @@ class LedgerVersions:
         return ledger_store.ledger_of(self.io, position.root, root, position.snapshot_id)
 
     def events(self, cursor: Cursor, origin: Origin) -> Iterator[CloudEvent]:
-        """The events of the cursor's step. Raises: as `contents`."""
+        """The events of the cursor's step.
+
+        Raises:
+            Exception: As `contents`.
+        """
         return numbered(self.contents(cursor), cursor, origin)
 
     def contents(self, cursor: Cursor) -> Iterator[EventData]:
         """The contents of the events of the cursor's step, in an order that depends on nothing but both ledgers.
 
-        Raises: LedgerError, if a version cannot be read; what the store raises.
+        Raises:
+            LedgerError: A version cannot be read.
+            Exception: What the store raises.
         """
         step = cursor.step
         assert step is not None

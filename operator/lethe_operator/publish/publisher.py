@@ -135,7 +135,12 @@ class EnabledTimes:
         self._known: dict[str, int] = {}
 
     def of(self, namespace: str) -> int:
-        """In milliseconds since 1970, a little early. Raises: KubeError, NotLeading."""
+        """In milliseconds since 1970, a little early.
+
+        Raises:
+            KubeError: The API server rejected a request, or did not answer (`status` 0).
+            NotLeading: This process may not act in a namespace any more, so it sent no request.
+        """
         with self._lock:
             if namespace not in self._known:
                 found = datetime.fromisoformat(self._read(namespace)) - CLOCKS_DIFFER_BY

@@ -108,7 +108,9 @@ def parse_boundaries(text: str, where: str) -> Boundaries:
 
     Args:
         where: The file's path, for messages.
-    Raises: InvalidBoundaries; the message names the file and the field.
+
+    Raises:
+        InvalidBoundaries: The message names the file and the field.
     """
     try:
         return Boundaries.model_validate(yaml.safe_load(text) or {})

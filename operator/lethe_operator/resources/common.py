@@ -40,7 +40,11 @@ _SUFFIXES: Final = {
 
 
 def parse_quantity(text: Any) -> Decimal:
-    """Parse a number, or a text such as `128Mi`, `500m` or `1e3`. Raises: ValueError; the message quotes the text."""
+    """Parse a number, or a text such as `128Mi`, `500m` or `1e3`.
+
+    Raises:
+        ValueError: The message quotes the text.
+    """
     if isinstance(text, int | float):
         return Decimal(str(text))
     stripped = str(text).strip()
@@ -216,7 +220,8 @@ def parse_meta(body: Mapping[str, Any]) -> Meta:
 def parse_spec(model: type[S], kind: str, body: Mapping[str, Any]) -> S:
     """Parse `body["spec"]`.
 
-    Raises: InvalidSpec; the message names the resource, the field and what was expected.
+    Raises:
+        InvalidSpec: The message names the resource, the field and what was expected.
     """
     try:
         return model.model_validate(body.get("spec") or {})

@@ -197,5 +197,7 @@ class Dataset:
 
 
 def parse_dataset(body: Mapping[str, Any]) -> Dataset:
-    """Raises: InvalidSpec."""
+    """Raises:
+    InvalidSpec: A spec that the schema of the CRD should have rejected; the message names the first invalid field.
+    """
     return Dataset(parse_meta(body), parse_spec(DatasetSpec, "Dataset", body), body.get("status") or {})

@@ -175,7 +175,9 @@ class Restatement:
 
 
 def parse_restatement(body: Mapping[str, Any]) -> Restatement:
-    """Raises: InvalidSpec."""
+    """Raises:
+    InvalidSpec: A spec that the schema of the CRD should have rejected; the message names the first invalid field.
+    """
     meta = parse_meta(body)
     spec = parse_spec(RestatementSpec, "Restatement", body)
     key = request_key(meta.namespace, meta.name, body.get("spec") or {})

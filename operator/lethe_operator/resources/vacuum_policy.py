@@ -33,7 +33,11 @@ class VacuumNow:
 
 
 def parse_vacuum_now(value: str) -> VacuumNow:
-    """Parse a value. `2026-03-01 batches=a,b%2Cc` names the batches `a` and `b,c`. Raises: InvalidVacuumNow."""
+    """Parse a value. `2026-03-01 batches=a,b%2Cc` names the batches `a` and `b,c`.
+
+    Raises:
+        InvalidVacuumNow: The list of batches in the value is not valid.
+    """
     lists = [word.removeprefix(BATCHES) for word in value.split() if word.startswith(BATCHES)]
     if not lists:
         return VacuumNow(value)
@@ -126,5 +130,7 @@ class VacuumPolicy:
 
 
 def parse_vacuum_policy(body: Mapping[str, Any]) -> VacuumPolicy:
-    """Raises: InvalidSpec."""
+    """Raises:
+    InvalidSpec: A spec that the schema of the CRD should have rejected; the message names the first invalid field.
+    """
     return VacuumPolicy(parse_meta(body), parse_spec(VacuumPolicySpec, "VacuumPolicy", body), body.get("status") or {})

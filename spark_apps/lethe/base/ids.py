@@ -25,7 +25,8 @@ def batch_folder(column: str, batch_id: str) -> str:
 def batch_id_of_folder(column: str, folder: str) -> str | None:
     """The batch id in a folder name; None: the folder is not `<column>=<id>`.
 
-    Raises: InputError (`InvalidBatchId`), if the id is empty, longer than 256 characters or not valid UTF-8.
+    Raises:
+        InputError: `InvalidBatchId`, if the id is empty, longer than 256 characters or not valid UTF-8.
     """
     prefix = f"{column}="
     if not folder.startswith(prefix):
@@ -48,7 +49,8 @@ def batch_file(batch_id: str, extension: str) -> str:
 def batch_id_of_file(name: str) -> str:
     """The batch id in a file name, which is the name without the extensions of a compression and of a format.
 
-    Raises: InputError (`InvalidBatchId`), as `batch_id_of_folder`.
+    Raises:
+        InputError: `InvalidBatchId`, as `batch_id_of_folder`.
     """
     stem = _without(name, COMPRESSION_EXTENSIONS)
     return _batch_id(_without(stem, FORMAT_EXTENSIONS), f"the file {name[:80]!r}")

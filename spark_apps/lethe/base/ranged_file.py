@@ -24,7 +24,9 @@ class RangedFile(io.RawIOBase):
         Args:
             start: Offset in bytes.
             size: In bytes, at least 1.
-        Returns: As many bytes, or fewer.
+
+        Returns:
+            As many bytes, or fewer.
         """
 
     def readable(self) -> bool:
@@ -41,7 +43,11 @@ class RangedFile(io.RawIOBase):
         return self._at
 
     def readall(self) -> bytes:
-        """The rest, in few parts; Python's own method reads a few KiB at a time. Raises: what `read_part` raises."""
+        """The rest, in few parts; Python's own method reads a few KiB at a time.
+
+        Raises:
+            Exception: What `read_part` raises.
+        """
         parts: list[bytes] = []
         while self._at < self.size:
             part = bytes(self.read_part(self._at, min(self.size - self._at, _PART_BYTES)))
@@ -52,7 +58,9 @@ class RangedFile(io.RawIOBase):
         return b"".join(parts)
 
     def readinto(self, buffer: Any) -> int:
-        """Raises: what `read_part` raises."""
+        """Raises:
+        Exception: What `read_part` raises.
+        """
         wanted = min(len(buffer), self.size - self._at)
         if wanted <= 0:
             return 0

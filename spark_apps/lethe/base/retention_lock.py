@@ -29,7 +29,11 @@ class Retention:
 
 
 def parse_retention(text: str) -> Retention | None:
-    """Parse `MODE:DAYS`, such as COMPLIANCE:3650; None for an empty text. Raises: InputError (InvalidRetention)."""
+    """Parse `MODE:DAYS`, such as COMPLIANCE:3650; None for an empty text.
+
+    Raises:
+        InputError: InvalidRetention.
+    """
     if not text:
         return None
     mode, _, days = text.partition(":")

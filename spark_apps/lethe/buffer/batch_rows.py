@@ -134,7 +134,9 @@ def to_merge(records: Sequence[int], new: int, sizes: Sizes) -> tuple[int, ...]:
 
     Args:
         records: The number of rows that remain in each file.
-    Returns: Positions in `records`.
+
+    Returns:
+        Positions in `records`.
     """
     size, chosen = new, []
     for at in sorted(range(len(records)), key=lambda n: records[n]):

@@ -109,7 +109,11 @@ class Layout(Protocol):
         ...
 
     def id_of(self, name: str) -> str:
-        """The id of the batch with this name. Raises: InputError, if it is not the name of a batch."""
+        """The id of the batch with this name.
+
+        Raises:
+            InputError: It is not the name of a batch.
+        """
         ...
 
     def name_of(self, path: str) -> str:

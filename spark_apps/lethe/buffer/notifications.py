@@ -52,7 +52,10 @@ class Notice:
 def read(body: str, buffer_uri: str, layout: Layout) -> Notice:
     """Read a message: a notification from S3, directly or through SNS or EventBridge, or S3's test message.
 
-    Deletions, and objects in the buffer that belong to no batch, are ignored. Raises: Unreadable.
+    Deletions, and objects in the buffer that belong to no batch, are ignored.
+
+    Raises:
+        Unreadable: A message that is not an S3 event notification.
     """
     scheme, _, place = buffer_uri.rstrip("/").partition("://")
     found: list[Written] = []
@@ -100,7 +103,9 @@ def _records(body: str) -> list[tuple[str, Mapping[str, Any]]]:
 
 
 def _require_key(key: str) -> None:
-    """Raises: ValueError, if no object can have this key."""
+    """Raises:
+    ValueError: No object can have this key.
+    """
     if not 0 < len(key.encode()) <= LONGEST_KEY_BYTES:  # `encode` raises on half a surrogate pair
         raise ValueError("no key")
 

@@ -188,7 +188,9 @@ def plan_removal(
         listed: The current objects of its folder; for a file, the file if it exists.
         until: The time of the refusal: objects written later were not checked, even if their content is the same. None: this
             run itself checked the objects.
-    Returns: None, if there is nothing to move, or the producer is changing the folder.
+
+    Returns:
+        None, if there is nothing to move, or the producer is changing the folder.
     """
     if entry.state is not BatchState.REFUSED or not entry.objects:
         return None

@@ -58,7 +58,8 @@ def plan_upload(
 ) -> Upload:
     """Say which file becomes which object.
 
-    Raises: InputError (`NoDataFiles`, `TooManyFiles`, `SeveralFiles`, `NameTooLong`).
+    Raises:
+        InputError: `NoDataFiles`, `TooManyFiles`, `SeveralFiles`, `NameTooLong`.
     """
     if not files:
         raise InputError(
@@ -92,7 +93,9 @@ def plan_upload(
 
 
 def _require_short_names(uris: Iterable[str]) -> None:
-    """Raises: InputError (`NameTooLong`), if a store cannot have an object of such a name, so that nothing is written before."""
+    """Raises:
+    InputError: `NameTooLong`, if a store cannot have an object of such a name, so that nothing is written before.
+    """
     for uri in uris:
         if is_local(uri):
             longest, what, most = max(uri.split("/"), key=_bytes_of), "name of a file or folder", NAME_BYTES
@@ -119,7 +122,11 @@ def _extension(path: str) -> str:
 
 
 def judge_entry(upload: Upload, entry: BatchEntry | None) -> Known:
-    """Compare the batch with the ledger's entry of its id. Raises: InputError (`BatchIdUsed`)."""
+    """Compare the batch with the ledger's entry of its id.
+
+    Raises:
+        InputError: `BatchIdUsed`.
+    """
     if entry is None or entry.state is BatchState.REFUSED:
         return Known.NEW
     if entry.state is BatchState.PROMOTED and has_files_of(entry, upload):

@@ -25,7 +25,11 @@ from lethe.storage.object_store import open_store
 
 
 def examine(opened: Opened, wanted_column: str) -> Examined:
-    """Raises: what the catalog or the storage raises if unavailable. A damaged ledger raises nothing: it is in the answer."""
+    """A damaged ledger raises nothing: it is in the answer.
+
+    Raises:
+        Exception: What the catalog or the storage raises if unavailable.
+    """
     facts, table = opened.facts, opened.table
     column = table.schema().find_column_name(facts.batch_field_id) if facts.batch_field_id is not None else None
     mode_key = names.METRICS_MODE.format(column=column or wanted_column)

@@ -90,7 +90,11 @@ def known_erasures(ledger: Ledger) -> list[KnownErasure]:
 
 
 def named(known: Sequence[KnownErasure], table: str, names: Sequence[str]) -> list[KnownErasure]:
-    """Select erasures by name or key. Raises: InputError (UnknownErasure)."""
+    """Select erasures by name or key.
+
+    Raises:
+        InputError: UnknownErasure.
+    """
     found: list[KnownErasure] = []
     for name in names:
         matches = [k for k in known if name in (k.name, k.key)]
@@ -105,7 +109,9 @@ def named(known: Sequence[KnownErasure], table: str, names: Sequence[str]) -> li
 
 
 def read_record(opened: Opened, uri: str) -> StoredRecord:
-    """Raises: what the storage raises."""
+    """Raises:
+    Exception: What the storage raises.
+    """
     content = content_of(opened, uri)
     try:
         document = json.loads(content) if content is not None else None
@@ -115,7 +121,11 @@ def read_record(opened: Opened, uri: str) -> StoredRecord:
 
 
 def content_of(opened: Opened, uri: str) -> bytes | None:
-    """The content of a file; None: it does not exist. Raises: what the storage raises."""
+    """The content of a file; None: it does not exist.
+
+    Raises:
+        Exception: What the storage raises.
+    """
     try:
         with opened.table.io.new_input(uri).open() as stream:
             return bytes(stream.read())
@@ -375,7 +385,12 @@ def _given(
     values_file: Path | None,
     digest_key_file: Path | None,
 ) -> GivenEvidence:
-    """Read the files that the options name. Raises: UsageError, InputError (InvalidKey, InvalidValues)."""
+    """Read the files that the options name.
+
+    Raises:
+        UsageError: The arguments do not go together.
+        InputError: InvalidKey, InvalidValues.
+    """
     if values_file is not None and not storage and digest_key_file is None:
         raise click.UsageError("--values needs --storage or --digest-key")
     if values_file is not None and digest_key_file is not None and restatements_count != 1:
@@ -449,7 +464,9 @@ def _found_in_storage(restatement: str, code: str, what: str, paths: Sequence[st
 
 
 def _digest_key(path: Path) -> bytes:
-    """Raises: InputError (InvalidKey)."""
+    """Raises:
+    InputError: InvalidKey.
+    """
     key = path.read_bytes()
     if len(key) < KEY_BYTES_AT_LEAST:
         raise InputError(
@@ -463,7 +480,9 @@ def _content_of_values(path: Path) -> bytes:
 
 
 def _values(content: bytes, path: str) -> list[str]:
-    """Raises: InputError (InvalidValues)."""
+    """Raises:
+    InputError: InvalidValues.
+    """
     try:
         lines = content.decode("utf-8-sig").split("\n")
     except UnicodeDecodeError:

@@ -30,7 +30,12 @@ class Opened:
     properties: Mapping[str, str]  # of the catalog, as PyIceberg names them
 
     def load_ledger(self, snapshot_id: int | None = None) -> ledger_store.Loaded:
-        """Load the ledger of a snapshot, by default of the head. Raises: InputError (SnapshotNotFound), LedgerError."""
+        """Load the ledger of a snapshot, by default of the head.
+
+        Raises:
+            InputError: SnapshotNotFound.
+            LedgerError: A ledger file is unusable.
+        """
         if snapshot_id is not None and snapshot_id not in self.facts.snapshots:
             raise InputError("SnapshotNotFound", f"{self.name} has no snapshot {snapshot_id}. It may have expired.")
         return ledger_store.load(self.table.io, self.facts, snapshot_id)
@@ -40,7 +45,11 @@ class Opened:
 
 
 def open_table(name: str, batch_column: str = "batch_id") -> Opened:
-    """Open `catalog.namespace.table`. Raises: InputError (InvalidRead, UnknownCatalog, TableNotFound, BatchColumnType)."""
+    """Open `catalog.namespace.table`.
+
+    Raises:
+        InputError: InvalidRead, UnknownCatalog, TableNotFound, BatchColumnType.
+    """
     catalog, dot, table_name = name.partition(".")
     if not dot or "." not in table_name:
         raise InputError("InvalidRead", f"{name!r} is not a table name: expected catalog.namespace.table.")
@@ -107,7 +116,9 @@ def is_dataset(name: str) -> bool:
 
 
 def table_of_dataset(name: str, where: Mapping[str, Any]) -> DatasetTable:
-    """Raises: InputError (`NotInstalled`, `UnknownName`, `UnknownCatalog`, and what reading the resource raises)."""
+    """Raises:
+    InputError: `NotInstalled`, `UnknownName`, `UnknownCatalog`, and what reading the resource raises.
+    """
     try:
         resolver = import_module(_RESOLVER)
     except ModuleNotFoundError as e:

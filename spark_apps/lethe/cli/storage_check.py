@@ -113,13 +113,19 @@ class Values:
 
 
 def holds(path: str, content: bytes, values: Values) -> bool:
-    """Whether an object holds one of the values, in its path or in its content. Raises: Unreadable, if no value was found until
-    then."""
+    """Whether an object holds one of the values, in its path or in its content.
+
+    Raises:
+        Unreadable: No value was found until then.
+    """
     return values.are_in(path.encode()) or any(values.are_in(part) for part in parts(content))
 
 
 def holds_batch(stream: BinaryIO, column: str, field_id: int, batch_ids: Collection[str]) -> bool:
-    """Whether a data file has a row of one of these batches. Other objects have none. Raises: Unreadable.
+    """Whether a data file has a row of one of these batches. Other objects have none.
+
+    Raises:
+        Unreadable: A message that is not an S3 event notification.
 
     Args:
         column: The name of the batch column, for files without field ids.
@@ -141,7 +147,11 @@ def holds_batch(stream: BinaryIO, column: str, field_id: int, batch_ids: Collect
 
 
 def parts(content: bytes, depth: int = 0) -> Iterator[Part]:
-    """The content as it is, and all that is encoded or compressed in it. Raises: Unreadable."""
+    """The content as it is, and all that is encoded or compressed in it.
+
+    Raises:
+        Unreadable: A message that is not an S3 event notification.
+    """
     yield content
     if not content or content.startswith(_KNOWN):
         return
@@ -415,7 +425,10 @@ class Searched:
 
 
 def list_locations(opened: Opened) -> Listed:
-    """Raises: InputError (VersionsNotListed), TransientError, what the storage raises."""
+    """Raises:
+    InputError: VersionsNotListed.
+    TransientError: What the storage raises.
+    """
     properties = of_table(opened.properties, opened.name.partition(".")[2])
     storage = open_storage(opened.facts.location, opened.table.io, properties)
 
@@ -474,7 +487,11 @@ def files_present(listed: Listed, record: Mapping[str, Any]) -> list[str]:
 def files_with_batches(
     listed: Listed, column: SearchedColumn, batch_ids: Collection[str], tick: Callable[[], object]
 ) -> Searched:
-    """The data files with rows of one of these batches, whatever their names. Raises: what the storage raises."""
+    """The data files with rows of one of these batches, whatever their names.
+
+    Raises:
+        Exception: What the storage raises.
+    """
     return _search(listed, listed.own, BatchWork(_LIMITS, column, frozenset(batch_ids)), tick)
 
 
@@ -522,7 +539,11 @@ class ValuesWork(ObjectWork):
 
 
 def _search(listed: Listed, paths: Sequence[str], work: ObjectWork, tick: Callable[[], object]) -> Searched:
-    """Search objects with decoders, because anyone may have written them. Raises: TransientError (`ReadingFailed`)."""
+    """Search objects with decoders, because anyone may have written them.
+
+    Raises:
+        TransientError: `ReadingFailed`.
+    """
     folders: set[str] = set()
 
     def opened(path: str) -> BinaryIO | None:

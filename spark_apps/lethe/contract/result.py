@@ -330,7 +330,11 @@ def result_model(kind: RunKind) -> type[AnyRunResult]:
 
 
 def parse_result(text: str, kind: RunKind) -> AnyRunResult:
-    """Parse the `result.json` or the termination message of a run. Raises: pydantic.ValidationError."""
+    """Parse the `result.json` or the termination message of a run.
+
+    Raises:
+        pydantic.ValidationError: The document is not valid.
+    """
     return result_model(kind).model_validate_json(text)
 
 

@@ -363,7 +363,11 @@ class MailboxEntry(Document):
 
 
 def parse_run(text: str) -> RunSpec:
-    """Parse a `run.json`. Raises: pydantic.ValidationError; the message names the field."""
+    """Parse a `run.json`.
+
+    Raises:
+        pydantic.ValidationError: The message names the field.
+    """
     return RunSpec.model_validate_json(text)
 
 

@@ -57,7 +57,9 @@ class Link:
         self._socket.close()
 
     def send(self, document: dict[str, Any], contents: Sequence[Content] = ()) -> None:
-        """Raises: Closed."""
+        """Raises:
+        Closed: The other side has closed the link, or has ended.
+        """
         text = json.dumps([document, [len(c) for c in contents]]).encode()
         parts = [memoryview(p) for p in (len(text).to_bytes(4, "big"), text, *contents) if len(p)]
         try:
@@ -72,7 +74,9 @@ class Link:
             raise Closed from e
 
     def receive(self) -> Message:
-        """Raises: Closed."""
+        """Raises:
+        Closed: The other side has closed the link, or has ended.
+        """
         text = self._exactly(int.from_bytes(self._exactly(4), "big"))
         document, sizes = json.loads(bytes(text))
         content = self._exactly(sum(sizes))
@@ -180,7 +184,9 @@ class RemoteFile(RangedFile):
         self._link, self._unit = link, unit
 
     def read_part(self, start: int, size: int) -> memoryview:
-        """Raises: Closed."""
+        """Raises:
+        Closed: The other side has closed the link, or has ended.
+        """
         self._link.send({"kind": "read", "unit": self._unit, "offset": start, "size": size})
         _, (content,) = self._link.receive()
         return content
@@ -268,7 +274,9 @@ def _decode(link_handle: int, mark_handle: int) -> NoReturn:
 
 
 def _worked(link: ChildLink) -> int:
-    """Returns: the exit code."""
+    """Returns:
+    The exit code.
+    """
     try:
         _, (pickled,) = link.receive()
         work: Work = pickle.loads(pickled)

@@ -24,7 +24,11 @@ PIECE_BYTES: Final = 64 * 1024
 
 
 class Open(Protocol):
-    """Opens an object. Returns None, if it does not exist or may not be read. Raises: OSError."""
+    """Opens an object. Returns None, if it does not exist or may not be read.
+
+    Raises:
+        OSError: The system refused it.
+    """
 
     def __call__(self, path: str, /) -> BinaryIO | None: ...
 
@@ -67,8 +71,13 @@ def read_objects(work: ObjectWork, paths: Iterable[str], open_object: Open) -> I
 
     Args:
         open_object: Is called by several threads.
-    Returns: for each path the document of `work`, or `Unreadable`.
-    Raises: NoDecoder; what `open_object` raises, unless it is an OSError.
+
+    Returns:
+        For each path the document of `work`, or `Unreadable`.
+
+    Raises:
+        NoDecoder: No decoder can be started, or decoders end before they decode anything.
+        Exception: What `open_object` raises, unless it is an OSError.
     """
     unreadable: list[tuple[str, Any]] = []
 
@@ -109,7 +118,9 @@ class _Opened:
     failed: bool = field(default=False)  # a part could not be fetched, so what was found means nothing
 
     def part(self, offset: int, size: int) -> bytes:
-        """Raises: nothing that comes from the storage; then the object seems to end."""
+        """Raises:
+        Exception: Nothing that comes from the storage. Then the object seems to end.
+        """
         if offset + size <= len(self.first):
             return self.first[offset : offset + size]
         before = self.size - len(self.last)

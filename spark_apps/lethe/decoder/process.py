@@ -100,7 +100,9 @@ class Process:
     """A decoder. Close it."""
 
     def __init__(self, work: Work) -> None:
-        """Raises: NoDecoder."""
+        """Raises:
+        NoDecoder: No decoder can be started, or decoders end before they decode anything.
+        """
         self._process = -1
         self._link, self._status, self._mark = _requested(type(work).__module__)
         self._pid = self._read_status() or 0
@@ -113,14 +115,21 @@ class Process:
             self._link.send({}, [pickle.dumps(work)])
 
     def send(self, document: dict[str, Any], contents: Sequence[Content] = ()) -> None:
-        """Raises: Death."""
+        """Raises:
+        Death: A decoder has ended before its work was done.
+        """
         try:
             self._link.send(document, contents)
         except Closed:
             raise self._death() from None
 
     def receive(self, name: Any = None, on_wait: OnWait | None = None) -> Message:
-        """The next message. Raises: Death, NoDecoder; what `on_wait` raises.
+        """The next message.
+
+        Raises:
+            Death: A decoder has ended before its work was done.
+            NoDecoder: No decoder can be started, or decoders end before they decode anything.
+            Exception: What `on_wait` raises.
 
         Args:
             name: Gives the name of a unit, for the log.
@@ -201,7 +210,14 @@ def prepare(module: str) -> None:
 
 
 def _requested(module: str) -> tuple[Link, int, Any]:
-    """Ask for a decoder. Returns: its link, the pipe with its status, and its mark. Raises: NoDecoder."""
+    """Ask for a decoder.
+
+    Returns:
+        Its link, the pipe with its status, and its mark.
+
+    Raises:
+        NoDecoder: No decoder can be started, or decoders end before they decode anything.
+    """
     ours, theirs = socket.socketpair()
     status, pipe = os.pipe()
     mark = _shared_file()
@@ -227,7 +243,11 @@ class _Server:
 
     @classmethod
     def request(cls, module: str, handles: Sequence[int]) -> None:
-        """Ask for a decoder. Raises: NoDecoder."""
+        """Ask for a decoder.
+
+        Raises:
+            NoDecoder: No decoder can be started, or decoders end before they decode anything.
+        """
         message = module.encode().ljust(REQUEST_BYTES)
         with cls._lock:
             for _ in range(2):
@@ -339,7 +359,10 @@ def supervise(
         units: Are asked for when they are needed.
         on_wait: Called often while a decoder works, with its processor time so far, in seconds. If it raises,
             the decoder is ended.
-    Raises: NoDecoder; the errors of `Unit.read` and of the functions.
+
+    Raises:
+        NoDecoder: No decoder can be started, or decoders end before they decode anything.
+        Exception: The errors of `Unit.read` and of the functions.
     """
     supervision = _Supervision(work, iter(units), on_refusal, divide, on_wait)
     try:
@@ -376,7 +399,11 @@ class _Supervision:
         self._idle_deaths = 0
 
     def send(self) -> bool:
-        """Send the next units, or ask for the rest. Returns: False, if everything is done."""
+        """Send the next units, or ask for the rest.
+
+        Returns:
+            False, if everything is done.
+        """
         group, is_last = self._group()
         if not group and not self.sent:
             return False

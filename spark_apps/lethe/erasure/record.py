@@ -243,7 +243,9 @@ def load_signer(pem: bytes, name: str) -> Signer:
 
     Args:
         name: Of the file, for the error.
-    Raises: InputError (InvalidKey).
+
+    Raises:
+        InputError: InvalidKey.
     """
     try:
         key = serialization.load_pem_private_key(pem, password=None)
@@ -270,7 +272,9 @@ def load_known_keys(pem: bytes, name: str) -> tuple[PublicKey, ...]:
 
     Args:
         name: Of the file, for the error.
-    Raises: InputError (InvalidKey).
+
+    Raises:
+        InputError: InvalidKey.
     """
     blocks = [found[0] for found in _BLOCK.finditer(pem)]
     if not blocks:

@@ -151,7 +151,9 @@ def partition_text(spec_id: int, values: Iterable[object]) -> str | None:
 
     Args:
         values: Iceberg's physical values, in the order of the spec's fields.
-    Returns: None, if a value is not an integer, string, boolean or null.
+
+    Returns:
+        None, if a value is not an integer, string, boolean or null.
     """
     plain = list(values)
     if not all(v is None or type(v) in (int, str, bool) for v in plain):
@@ -198,8 +200,10 @@ def partitions_of_batches(
 
     Args:
         files: All files that hold rows of these batches, with bounds of the batch column.
-    Returns: For each id, the sorted texts. None (any partition), if there are more than 64, if a file has no text, or if no file
-        can hold the batch.
+
+    Returns:
+        For each id, the sorted texts. None (any partition), if there are more than 64, if a file has no text, or if no file can
+        hold the batch.
     """
     index = IdIndex(batch_ids)
     found: dict[str, set[str] | None] = {i: set() for i in batch_ids}
@@ -225,7 +229,9 @@ def widened(
     Args:
         partitions: By batch id, the partitions in the ledger; None: any.
         foreign_files: The files that bare snapshots added.
-    Returns: Only the ids whose value changes, with the new value.
+
+    Returns:
+        Only the ids whose value changes, with the new value.
     """
     limited = {i: known for i, known in partitions.items() if known is not None}
     index = IdIndex(limited)

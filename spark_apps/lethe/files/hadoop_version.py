@@ -33,7 +33,8 @@ def file_of(version: int) -> str:
 def newest(names: Iterable[str], folder: str) -> str | None:
     """The newest version among these names; None: there is none.
 
-    Raises: TableError (MetadataAmbiguous), if two files have the highest number.
+    Raises:
+        TableError: MetadataAmbiguous, if two files have the highest number.
     """
     versions = [(number, name) for name in names if (number := version_of(name)) is not None]
     if not versions:

@@ -169,8 +169,9 @@ class Tombstoned:
 def plan_range(snapshots: Mapping[int, Snapshot], since: int, until: int, table: str = "table") -> Range:
     """Classify each snapshot from `until` back to `since`.
 
-    Raises: InputError (NotAnAncestor; SnapshotNotFound, if a snapshot in between has expired; ForeignChange, if another writer
-        changed rows without a ledger; ErasedBetween, if records were erased, or replaced by their keys).
+    Raises:
+        InputError: NotAnAncestor; SnapshotNotFound, if a snapshot in between has expired; ForeignChange, if another writer
+            changed rows without a ledger; ErasedBetween, if records were erased, or replaced by their keys.
     """
     walked: list[Snapshot] = []
     current: int | None = until
@@ -214,7 +215,9 @@ class _Kind(IntFlag):
 
 
 def _kind(snapshot: Snapshot, table: str) -> _Kind:
-    """Raises: InputError (ForeignChange, ErasedBetween)."""
+    """Raises:
+    InputError: ForeignChange, ErasedBetween.
+    """
     operation = snapshot.summary.get("operation", "")
     if snapshot.ledger is not None and names.DELETES in snapshot.summary:
         # A restatement: it may have added replacements, and dropped whole files.

@@ -130,7 +130,11 @@ def with_purged(ledger: Ledger, delta: Delta, field_id: int, ids: Collection[str
 
 
 def refuse_masked(name: str, masking: Masking) -> None:
-    """For callers that cannot remove masks. Raises: InputError (`NotSupported`), if the Undo of this name needs that."""
+    """For callers that cannot remove masks.
+
+    Raises:
+        InputError: `NotSupported`, if the Undo of this name needs that.
+    """
     for batch_id in masking.lift:
         raise InputError(
             "NotSupported",
@@ -154,7 +158,9 @@ def check_lifted(
         rows: The number of rows in the data files by batch id, whether deleted natively or not.
         unsure: Why that number is unknown, for other batch ids.
         still_hidden: The number of rows, by batch id, that deletes of another writer for several data files hide too.
-    Raises: InputError (AlreadyPurged, FileNotSearchable).
+
+    Raises:
+        InputError: AlreadyPurged, FileNotSearchable.
     """
     for batch_id, tombstone in lift.items():
         if batch_id in unsure:

@@ -60,7 +60,11 @@ CRD_PATTERN: Final = (
 
 
 def parse_transform(text: str) -> Transform:
-    """Read one partition field. Raises: InputError (`InvalidTableDefinition`), which quotes the field."""
+    """Read one partition field.
+
+    Raises:
+        InputError: `InvalidTableDefinition`, which quotes the field.
+    """
     found = _FIELD.fullmatch(text.strip(" "))
     if found is None:
         raise _invalid(text)
@@ -79,12 +83,18 @@ def parse_transform(text: str) -> Transform:
 
 
 def parse_transforms(texts: Iterable[str]) -> tuple[Transform, ...]:
-    """Parse partition fields. Raises: InputError (`InvalidTableDefinition`), for the first invalid one."""
+    """Parse partition fields.
+
+    Raises:
+        InputError: `InvalidTableDefinition`, for the first invalid one.
+    """
     return tuple(parse_transform(t) for t in texts)
 
 
 def check_properties(properties: Mapping[str, str]) -> None:
-    """Raises: InputError (`InvalidTableDefinition`), for a property that would have no effect."""
+    """Raises:
+    InputError: `InvalidTableDefinition`, for a property that would have no effect.
+    """
     found = sorted(RESERVED & properties.keys())
     if found:
         raise InputError(

@@ -40,7 +40,11 @@ def known_types_only(text: str) -> str:
 
 
 def replace_unknown_types(document: Any) -> bool:
-    """Replace the unknown types in the schemas of a table's metadata, in place. Returns: whether there were any."""
+    """Replace the unknown types in the schemas of a table's metadata, in place.
+
+    Returns:
+        Whether there were any.
+    """
     if not isinstance(document, dict):
         return False
     metadata = document.get("metadata", document)

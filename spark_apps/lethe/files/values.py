@@ -109,7 +109,9 @@ def parse_values(content: bytes, kind: ValueKind, column: str, request: str) -> 
 
     Args:
         column, request: The names of the column and of the Restatement, for errors.
-    Raises: InputError (`InvalidValues`): no values or too many, not UTF-8, or not of the column's type; names the line.
+
+    Raises:
+        InputError: `InvalidValues`: no values or too many, not UTF-8, or not of the column's type. Names the line.
     """
     where = f"Restatement {request}: the values of spec.rows"
     try:

@@ -87,7 +87,8 @@ _CREDENTIALS: Final[Mapping[str, tuple[str, ...]]] = {
 
 
 def require_safe_table(table: str, location: str, properties: Mapping[str, str]) -> None:
-    """Raises: InputError (`UnsafeProperty`), if Iceberg would follow a property of the table to a class, a key service or a host.
+    """Raises:
+        InputError: `UnsafeProperty`, if Iceberg would follow a property of the table to a class, a key service or a host.
 
     Args:
         table: The name of the table, for the message.
@@ -147,8 +148,10 @@ def vended(answered: Mapping[str, str], own: Mapping[str, str], what: str) -> di
         answered: What the catalog answered, with the credentials that it vends.
         own: The properties of the catalog in the configuration file.
         what: The subject of the message, for example the table.
-    Raises: InputError (`UnsafeProperty`), if the answer names a host and the configuration file names none: the credentials would
-        go to the wrong host.
+
+    Raises:
+        InputError: `UnsafeProperty`, if the answer names a host and the configuration file names none: the credentials would
+            go to the wrong host.
     """
     for name, default in _HOSTS.items():
         if name in answered and not own.get(name) and not re.fullmatch(default, str(answered[name])):
@@ -163,7 +166,9 @@ def configuration(answered: Mapping[str, str], own: Mapping[str, str], what: str
         answered: The properties as the client has merged them, or the answer alone.
         own: The properties of the catalog in the configuration file.
         what: The subject of the message.
-    Raises: as `vended`.
+
+    Raises:
+        Exception: As `vended`.
     """
     new = {k: v for k, v in answered.items() if own.get(k) != v}
     allowed = {**vended(new, own, what), **_allowed(new, _OF_API)}

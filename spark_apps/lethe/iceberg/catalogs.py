@@ -51,7 +51,11 @@ class _Clients:
         self._kept: OrderedDict[_Key, Future[FileSystem]] = OrderedDict()
 
     def get(self, key: _Key, create: Callable[[], FileSystem]) -> FileSystem:
-        """The client of a key. One thread creates it, and others that need it wait. Raises: what `create` raises."""
+        """The client of a key. One thread creates it, and others that need it wait.
+
+        Raises:
+            Exception: What `create` raises.
+        """
         with self._lock:
             found = self._kept.get(key)
             mine = found is None
@@ -126,7 +130,11 @@ def _files_in(*homes: str | None) -> tuple[Path, ...]:
 
 
 def properties(name: str, path: Path | None = None) -> dict[str, str]:
-    """The properties of one catalog. Raises: InputError (`UnknownCatalog`), naming the known ones."""
+    """The properties of one catalog.
+
+    Raises:
+        InputError: `UnknownCatalog`, naming the known ones.
+    """
     known = _configured(path)
     if name not in known:
         raise InputError(
@@ -181,7 +189,9 @@ def _text(value: Any) -> str:
 def load(name: str, path: Path | None = None) -> Catalog:
     """Open a catalog with PyIceberg. Its `load_table` refuses views by name (`lethe.iceberg.views`).
 
-    Raises: InputError (UnknownCatalog, UnsupportedCatalog); what the catalog raises if unavailable.
+    Raises:
+        InputError: UnknownCatalog, UnsupportedCatalog.
+        Exception: What the catalog raises if unavailable.
     """
     metadata_file.install()
     own = {k: v for k, v in properties(name, path).items() if not k.startswith(("spark.", *_NESTED))}
@@ -214,7 +224,9 @@ def _without_tables_properties(catalog: Catalog) -> Catalog:
 def require_history(name: str, catalog_properties: Mapping[str, str]) -> None:
     """Check, once per process, that a REST catalog does not hide the history of tables.
 
-    Raises: InputError (`UnsupportedCatalog`); what the catalog raises if unavailable.
+    Raises:
+        InputError: `UnsupportedCatalog`.
+        Exception: What the catalog raises if unavailable.
     """
     if _kind(catalog_properties) == "rest":
         _require_history(name, tuple(sorted(catalog_properties.items())))
@@ -260,7 +272,9 @@ def is_local(catalog_properties: Mapping[str, str]) -> bool:
 
 
 def require_service(name: str, catalog_properties: Mapping[str, str]) -> None:
-    """Raises: InputError (`UnsupportedCatalog`), for a catalog that only writers that use Lethe can share."""
+    """Raises:
+    InputError: `UnsupportedCatalog`, for a catalog that only writers that use Lethe can share.
+    """
     if is_folder(catalog_properties):
         raise InputError(
             "UnsupportedCatalog",
@@ -282,7 +296,9 @@ def spark_properties(name: str, catalog_properties: Mapping[str, str]) -> dict[s
 
     The name must be the same on both sides, because SQL catalogs store it. A catalog of type hadoop does not use Spark's own
     type, which commits by a rename: `lethe_spark.sql.rest_guard` serves it to Spark.
-    Raises: InputError (`UnsupportedCatalog`), for a `type` that Spark does not have.
+
+    Raises:
+        InputError: `UnsupportedCatalog`, for a `type` that Spark does not have.
     """
     kind = _kind(catalog_properties)
     conf: dict[str, str] = {"cache-enabled": "false"}

@@ -419,8 +419,11 @@ class Condition:
 
     @classmethod
     def of(cls, schema: Schema, expression: str | BooleanExpression | None) -> "Condition":
-        """Raises: InputError (InvalidRead, UnknownType), if it is not a condition on rows of the schema. The text contains no
-        values."""
+        """The text contains no values.
+
+        Raises:
+            InputError: InvalidRead, UnknownType, if it is not a condition on rows of the schema.
+        """
         if expression is None:
             return cls(_Constant(True), schema)
         try:

@@ -98,8 +98,10 @@ def observe(
 
     Args:
         convert: Returns what `snapshot_of` does, of each snapshot. None: `snapshot_of` itself.
-    Raises: InputError: `BatchColumnType`, if the batch column is not a string; `UnsupportedCatalog`, if the catalog hides the
-        table's history.
+
+    Raises:
+        InputError: `BatchColumnType`, if the batch column is not a string. `UnsupportedCatalog`, if the catalog hides the
+            table's history.
     """
     metadata = table.metadata
     head = metadata.current_snapshot()
@@ -128,8 +130,12 @@ def observe(
 
 
 def _require_history(metadata: TableMetadata, name: str) -> None:
-    """Raises: InputError (`UnsupportedCatalog`), if the catalog shows only the newest snapshot and no metadata log, although
-    there was an earlier snapshot. After an expiry, the metadata log still exists."""
+    """After an expiry, the metadata log still exists.
+
+    Raises:
+        InputError: `UnsupportedCatalog`, if the catalog shows only the newest snapshot and no metadata log, although there
+            was an earlier snapshot.
+    """
     head = metadata.current_snapshot()
     alone = head is not None and len(metadata.snapshots) == 1 and head.parent_snapshot_id is not None
     if alone and not metadata.metadata_log:

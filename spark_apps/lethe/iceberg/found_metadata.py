@@ -58,13 +58,18 @@ def documents_of(io: FileIO, paths: Iterable[str]) -> dict[str, Mapping[str, Any
     """What is needed of metadata files, by path; None: one is damaged, or no metadata of a table; `Unreadable`: it could not be
     fetched, or ends its reader.
 
-    Raises: NoDecoder.
+    Raises:
+        NoDecoder: No decoder can be started, or decoders end before they decode anything.
     """
     return dict(read_objects(MetadataWork(limits_here()), paths, lambda path: io.new_input(path).open()))  # type: ignore[arg-type]
 
 
 def manifests_in(io: FileIO, manifest_lists: Iterable[str]) -> set[str]:
-    """The manifests that readable lists name. Raises: NoDecoder."""
+    """The manifests that readable lists name.
+
+    Raises:
+        NoDecoder: No decoder can be started, or decoders end before they decode anything.
+    """
     found = read_objects(ManifestListWork(limits_here()), manifest_lists, lambda path: io.new_input(path).open())  # type: ignore[arg-type]
     return {manifest for _, named in found if not isinstance(named, Unreadable) for manifest in named}
 

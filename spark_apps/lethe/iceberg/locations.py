@@ -75,7 +75,9 @@ def of_this_table(table: Table, io: FileIO, locations: Locations, listed: Iterab
 
     Args:
         listed: The files below the locations, with the times of writing.
-    Raises: NoDecoder.
+
+    Raises:
+        NoDecoder: No decoder can be started, or decoders end before they decode anything.
     """
     ours = {place(table.metadata_location), *(place(e.metadata_file) for e in table.metadata.metadata_log)}
     folders: dict[str, list[str]] = {}  # of each metadata file that is not ours, the locations that it is in
@@ -129,7 +131,10 @@ def reachable(table: Table) -> set[str]:
     including those of branches, tags and staged snapshots: data and delete files, manifests, manifest lists, statistics,
     current and earlier metadata. Reads each manifest once.
 
-    Raises: what an unreadable manifest raises. The files found until then are not all.
+    The files found until then are not all.
+
+    Raises:
+        Exception: What an unreadable manifest raises.
     """
     metadata = table.metadata
     found = {key_of(table.metadata_location), *(key_of(entry.metadata_file) for entry in metadata.metadata_log)}
@@ -150,7 +155,9 @@ def reached_by(io: FileIO, document: Mapping[str, Any]) -> set[str]:
 
     Args:
         document: The parsed metadata.
-    Raises: NoDecoder.
+
+    Raises:
+        NoDecoder: No decoder can be started, or decoders end before they decode anything.
     """
     found = {str(e.get("metadata-file")) for e in document.get("metadata-log") or ()}
     for kind in ("statistics", "partition-statistics"):

@@ -41,7 +41,11 @@ def install() -> None:
 
 
 def parse(text: str) -> TableMetadata:
-    """Parse the metadata of a table. Raises: as PyIceberg's `TableMetadataUtil.parse_raw`."""
+    """Parse the metadata of a table.
+
+    Raises:
+        Exception: As PyIceberg's `TableMetadataUtil.parse_raw`.
+    """
     return _parse_raw(known_types_only(text))
 
 
@@ -66,7 +70,9 @@ def require_known(schema: Schema, columns: Iterable[str], what: str) -> None:
 
     Args:
         what: Who needs the values, for the message.
-    Raises: InputError (`UnknownType`).
+
+    Raises:
+        InputError: `UnknownType`.
     """
     unknown = unknown_columns(schema)
     for name in columns:
@@ -121,7 +127,9 @@ class Version:
 
     @classmethod
     def of(cls, text: str) -> "Version":
-        """Raises: PyIceberg's ValidationError, if the text is not the metadata of a table."""
+        """Raises:
+        Exception: PyIceberg's ValidationError, if the text is not the metadata of a table.
+        """
         return cls(text, parse(text))
 
     def followed_by(self, text: str) -> "Version | None":
@@ -196,7 +204,9 @@ def read(location: str, properties: Mapping[str, Any], versions: Versions = _ver
 
     Args:
         properties: PyIceberg's properties of the catalog, with the credentials for this table.
-    Raises: what the store raises; PyIceberg's ValidationError, if the file is not the metadata of a table.
+
+    Raises:
+        Exception: What the store raises. PyIceberg's ValidationError, if the file is not the metadata of a table.
     """
     io = load_file_io(dict(properties), location)
     file = io.new_input(location)

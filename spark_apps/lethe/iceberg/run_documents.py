@@ -15,7 +15,11 @@ def folder(location: str) -> str:
 
 
 def write(catalog: str, uri: str, text: str) -> str:
-    """Write or overwrite a document. Returns its SHA-256. Raises: what the store raises."""
+    """Write or overwrite a document. Returns its SHA-256.
+
+    Raises:
+        Exception: What the store raises.
+    """
     content = text.encode()
     with load_file_io(dict(catalogs.properties(catalog)), uri).new_output(uri).create(overwrite=True) as stream:
         stream.write(content)
@@ -23,7 +27,11 @@ def write(catalog: str, uri: str, text: str) -> str:
 
 
 def read(pointer: RunPointer) -> bytes | None:
-    """Read the document of a pointer; None: it is missing, or its SHA-256 differs. Raises: what the store raises."""
+    """Read the document of a pointer; None: it is missing, or its SHA-256 differs.
+
+    Raises:
+        Exception: What the store raises.
+    """
     io = load_file_io(dict(catalogs.properties(pointer.catalog)), pointer.uri)
     try:
         with io.new_input(pointer.uri).open() as stream:

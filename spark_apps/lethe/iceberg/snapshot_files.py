@@ -56,7 +56,9 @@ from lethe.vacuum.housekeeping import Manifest
 def load_table(name: str, catalog: Catalog | None = None) -> Table:
     """Load `catalog.namespace.table`, or `namespace.table` of the given catalog.
 
-    Raises: InputError (InvalidRead, UnknownCatalog, TableIsView); what the catalog raises if unavailable.
+    Raises:
+        InputError: InvalidRead, UnknownCatalog, TableIsView.
+        Exception: What the catalog raises if unavailable.
     """
     if catalog is not None:
         try:
@@ -89,7 +91,9 @@ def resolve_snapshot(
 
     Args:
         parameters: The names of the two parameters, for errors.
-    Raises: InputError (InvalidRead, SnapshotNotFound).
+
+    Raises:
+        InputError: InvalidRead, SnapshotNotFound.
     """
     if snapshot_id is not None and as_of is not None:
         raise InputError("InvalidRead", f"give {parameters[0]} or {parameters[1]}, not both.")
@@ -242,7 +246,8 @@ class SnapshotView:
     ) -> "SnapshotView":
         """`columns_of`: the snapshot whose schema the filter and the rows have; None: the current schema.
 
-        Raises: InputError (InvalidRead), if the filter is not a condition on the rows.
+        Raises:
+            InputError: InvalidRead, if the filter is not a condition on the rows.
         """
         schema = schema_of(table, columns_of)
         # PyIceberg binds filters to the current schema, even when it reads an older snapshot.
@@ -264,7 +269,8 @@ class SnapshotView:
     def files(self, which: SnapshotFiles, snapshot_id: int) -> list[PlannedFile]:
         """The files that the filter does not exclude. Removed files are as they were before the snapshot.
 
-        Raises: InputError (`EqualityDeletes`).
+        Raises:
+            InputError: `EqualityDeletes`.
         """
         match which:
             case SnapshotFiles.LIVE:

@@ -65,7 +65,11 @@ UNICODE_ERRORS: Final = "surrogateescape"
 
 
 def open_avro(file: Any, table: pa.Schema) -> OpenedFile:
-    """Open an Avro file. Raises: BadFile, if its schema is not a record, or Arrow does not have the type of a column."""
+    """Open an Avro file.
+
+    Raises:
+        BadFile: Its schema is not a record, or Arrow does not have the type of a column.
+    """
     stream = _UpToItsEnd(file)
     header: Any = fastavro.schemaless_reader(stream, _HEADER)
     meta: dict[str, bytes] = header["meta"]
@@ -90,7 +94,12 @@ def open_avro(file: Any, table: pa.Schema) -> OpenedFile:
 
 
 def _tables(stream: Any, records: "Records", calendar: HybridCalendar | None) -> Iterator[pa.Table]:
-    """The rows. Raises: BadFile; Damaged."""
+    """The rows.
+
+    Raises:
+        BadFile: The file cannot be used, and reading it again does not change that.
+        Damaged: What was read is not a whole file.
+    """
     row = 0
     try:
         reader = iter(fastavro.reader(stream, handle_unicode_errors=UNICODE_ERRORS))
@@ -119,7 +128,11 @@ class Records:
 
     @classmethod
     def of(cls, written: Mapping[str, Any], table: pa.Schema) -> "Records":
-        """The columns of a record that fastavro has parsed. Raises: BadFile, if Arrow does not have a type."""
+        """The columns of a record that fastavro has parsed.
+
+        Raises:
+            BadFile: Arrow does not have a type.
+        """
         names = set(table.names)
         fields = [
             (f, f["name"] if f["name"] in names else _of_file(f["name"], n)) for n, f in enumerate(written["fields"], 1)
@@ -130,7 +143,10 @@ class Records:
         return cls(schema, _physical(written), raw)
 
     def rows(self, records: Sequence[Any], first_row: int = 0) -> pa.Table:
-        """Records as fastavro decodes them with the schema `physical`, as rows of these columns. Raises: BadFile.
+        """Records as fastavro decodes them with the schema `physical`, as rows of these columns.
+
+        Raises:
+            BadFile: The file cannot be used, and reading it again does not change that.
 
         Args:
             first_row: Of these records, for messages.

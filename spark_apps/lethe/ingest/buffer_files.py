@@ -45,7 +45,10 @@ from lethe.ingest.text_blocks import BLOCK_BYTES, ROWS_PER_BATCH, OpenedFile
 
 
 def check_announced(file: OpenedFile, size: int, limits: Limits) -> None:
-    """Check what the footer or the header of a file says. Raises: BadFile.
+    """Check what the footer or the header of a file says.
+
+    Raises:
+        BadFile: The file cannot be used, and reading it again does not change that.
 
     Args:
         size: Of the file, in bytes.
@@ -55,7 +58,9 @@ def check_announced(file: OpenedFile, size: int, limits: Limits) -> None:
 
 
 def check_columns(count: int, limits: Limits) -> None:
-    """Raises: BadFile, if a file has too many columns."""
+    """Raises:
+    BadFile: A file has too many columns.
+    """
     if count > limits.columns:
         raise BadFile(TOO_COSTLY, f"it has {count} columns, expected at most {limits.columns}")
 
@@ -70,7 +75,9 @@ class Spent:
     bytes: int = 0
 
     def add(self, rows: int, expanded: int) -> None:
-        """Raises: BadFile, if it is too much."""
+        """Raises:
+        BadFile: It is too much.
+        """
         self.rows, self.bytes = self.rows + rows, self.bytes + expanded
         if self.rows > self.limits.rows_of(self.size):
             raise BadFile(
@@ -102,7 +109,8 @@ def reading_failure(error: BaseException) -> TransientError:
 
 
 def check_some_were_read(unread: Sequence[RefusedBatch], batches: int) -> None:
-    """Raises: TransientError, if every batch of the run has a file that could not be read.
+    """Raises:
+        TransientError: Every batch of the run has a file that could not be read.
 
     Args:
         batches: The number of batches of the run.
@@ -229,7 +237,11 @@ class Reader:
             on_file: Called when the outcome of a file is known.
             rows: False: read them, and return none of them.
             on_wait: Called often while a decoder works, with its processor time so far, in seconds.
-        Raises: BufferAway; NoDecoder; what `on_wait` raises.
+
+        Raises:
+            BufferAway: The store failed.
+            NoDecoder: No decoder can be started, or decoders end before they decode anything.
+            Exception: What `on_wait` raises.
         """
         yield from _Reading(self, outcomes, on_file, rows, on_wait=on_wait).tables(tasks)
 
@@ -246,7 +258,11 @@ class Reader:
             outcomes: Gets the outcome of each file, by batch id and URI.
             on_file: Called when the outcome of a file is known.
             on_wait: Called often while a decoder works, with its processor time so far, in seconds.
-        Raises: BufferAway; NoDecoder; what `on_wait` raises.
+
+        Raises:
+            BufferAway: The store failed.
+            NoDecoder: No decoder can be started, or decoders end before they decode anything.
+            Exception: What `on_wait` raises.
         """
         for _ in _Reading(self, outcomes, on_file, rows=False, columns_only=True, on_wait=on_wait).tables(tasks):
             pass
@@ -260,7 +276,9 @@ class Reader:
 
         Args:
             keys: Gets those of change data, encoded.
-        Raises: BadFile.
+
+        Raises:
+            BadFile: The file cannot be used, and reading it again does not change that.
         """
         keyed, count = self.settings.keyed.get(task.batch_id), 0
         spent = Spent(task.size, limits)
@@ -278,7 +296,11 @@ class Reader:
                     yield added
 
     def opened(self, task: FileTask, source: Bytes, limits: Limits) -> OpenedFile:
-        """A file whose columns fit. Raises: BadFile, errors of the format's reader."""
+        """A file whose columns fit.
+
+        Raises:
+            BadFile: Errors of the format's reader.
+        """
         keyed = self.settings.keyed.get(task.batch_id)
         if task.size == 0:
             raise BadFile("UnreadableFile", f"the file is empty (0 bytes), expected {self.format.name}")
@@ -347,7 +369,11 @@ class _Reading:
         self._on_file()
 
     def _used(self, document: dict[str, Any], contents: list[memoryview], units: dict[int, Unit]) -> Iterator[pa.Table]:
-        """Use a result. Returns: its rows."""
+        """Use a result.
+
+        Returns:
+            Its rows.
+        """
         for number, passed, rows in document["rows"]:
             unit = units[number]
             task, before = unit.of

@@ -100,7 +100,9 @@ class BufferedFiles:
 
         Args:
             peek: Of files that are not fetched whole, this part is.
-        Raises: BufferAway.
+
+        Raises:
+            BufferAway: The store failed.
         """
         if all(is_local(t.uri) for t in tasks):  # local files have no latency, so threads cost more than they save
             yield from ((t, self.open(t)) for t in tasks)
@@ -130,7 +132,11 @@ class BufferedFiles:
         return source
 
     def open(self, task: FileTask) -> "Bytes | Unread":
-        """Open one file, if it is unchanged since the listing. Raises: BufferAway."""
+        """Open one file, if it is unchanged since the listing.
+
+        Raises:
+            BufferAway: The store failed.
+        """
         try:
             source = self._fetched(task)
         except Exception as e:
@@ -147,12 +153,17 @@ class BufferedFiles:
         return found
 
     def part(self, task: FileTask, start: int, size: int) -> "bytes | Unread | None":
-        """Read a part of a file with one request. Raises: BufferAway.
+        """Read a part of a file with one request.
+
+        Raises:
+            BufferAway: The store failed.
 
         Args:
             start: Offset in bytes.
             size: In bytes.
-        Returns: None, if the file is not as it was listed, or the store cannot tell. `open` finds out.
+
+        Returns:
+            None, if the file is not as it was listed, or the store cannot tell. `open` finds out.
         """
         try:
             return self._store(task.uri).read_unchanged(BufferedObject(task.uri, task.size, task.etag), start, size)
@@ -177,7 +188,11 @@ class BufferedFiles:
 
 
 def _denied(uri: str, error: Exception) -> Unread:
-    """The outcome for a file that these credentials may not read. Raises: BufferAway, for any other failure of the store."""
+    """The outcome for a file that these credentials may not read.
+
+    Raises:
+        BufferAway: For any other failure of the store.
+    """
     if isinstance(error, PermissionError) or (isinstance(error, StoreError) and error.code == DENIED):
         return Unread("AccessDenied", "the store does not let this run read it; grant the run's credentials access")
     raise BufferAway(uri, error) from None
@@ -217,8 +232,11 @@ class Bytes:
     def range(self, uri: str, offset: int, size: int) -> bytes:
         """Read a range of an open file, for a decoder, which cannot tell a failure of the store from a damaged file.
 
-        Returns: as many bytes, or fewer, but at least one before the end.
-        Raises: BufferAway.
+        Returns:
+            As many bytes, or fewer, but at least one before the end.
+
+        Raises:
+            BufferAway: The store failed.
         """
         start, ahead = self._ahead
         if start <= offset < start + len(ahead):
@@ -230,7 +248,11 @@ class Bytes:
             raise BufferAway(uri, e) from None
 
     def peek(self, task: FileTask, peek: Peek) -> None:
-        """Read a part of an open file ahead. Raises: BufferAway."""
+        """Read a part of an open file ahead.
+
+        Raises:
+            BufferAway: The store failed.
+        """
         size = min(task.size, peek.bytes)
         start = task.size - size if peek.at_end else 0
         self._ahead = start, self.range(task.uri, start, size)

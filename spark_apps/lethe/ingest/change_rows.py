@@ -33,7 +33,11 @@ class Keyed:
         return table.append(pa.field(self.op, pa.string())) if self.op else table
 
     def without_op(self, file: pa.Schema) -> pa.Schema:
-        """The columns of a file without `op`. Raises: BadFile, if it lacks a key column or `op`."""
+        """The columns of a file without `op`.
+
+        Raises:
+            BadFile: It lacks a key column or `op`.
+        """
         for name in self.keys:
             if name not in file.names:
                 raise BadFile("SchemaMismatch", f"column {name}, one of spec.replacement.keyColumns, is missing")
@@ -51,7 +55,8 @@ class Keyed:
     def parted(self, rows: pa.Table, fitting: Fitting) -> tuple[pa.Table, pa.Table]:
         """The rows to add, without `op`, and the keys of all rows, in the table's types.
 
-        Raises: BadFile: NullInKey, UnknownOperation, SchemaMismatch.
+        Raises:
+            BadFile: NullInKey, UnknownOperation, SchemaMismatch.
         """
         keys = pa.table({name: self._key(rows.column(name), name, fitting) for name in self.keys})
         if not self.op:

@@ -44,7 +44,11 @@ class Checked:
 
 
 def columns_of(schema: Schema) -> pa.Schema:
-    """The columns of a table as runs read them. Raises: InputError (`UnsupportedColumn`)."""
+    """The columns of a table as runs read them.
+
+    Raises:
+        InputError: `UnsupportedColumn`.
+    """
     found = []
     for column in with_unknown_types(schema.as_arrow(), schema):
         if unknown_type(column) is not None:
@@ -90,7 +94,11 @@ def check_files(
         on_file: Called after each file.
         on_wait: Called often while a decoder works, with its processor time so far, in seconds. If it raises,
             the decoder is ended.
-    Raises: BufferAway, if the store fails; NoDecoder; what the functions raise.
+
+    Raises:
+        BufferAway: The store fails.
+        NoDecoder: No decoder can be started, or decoders end before they decode anything.
+        Exception: What the functions raise.
     """
     reader = Reader(columns, settings)
     completely: list[FileTask] = []
@@ -127,7 +135,11 @@ def _read(
     on_file: Callable[[], object],
     on_wait: OnWait | None,
 ) -> dict[tuple[str, str], FileOutcome]:
-    """Read all rows of files. Returns: the outcome of each, by batch id and URI."""
+    """Read all rows of files.
+
+    Returns:
+        The outcome of each, by batch id and URI.
+    """
     outcomes: dict[tuple[str, str], FileOutcome] = {}
     for _ in reader.tables(tasks, outcomes, on_file, rows=False, on_wait=on_wait):
         pass

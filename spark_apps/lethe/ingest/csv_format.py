@@ -38,7 +38,9 @@ def open_csv(file: Any, table: pa.Schema, dialect: CsvDialect = RFC_4180, positi
 
     Args:
         positional: The columns of files without a header.
-    Raises: BadFile.
+
+    Raises:
+        BadFile: The file cannot be used, and reading it again does not change that.
     """
     records = _Records(file if isinstance(file, TextFile) else TextFile(file), dialect)
     blocks = records.blocks()
@@ -97,7 +99,9 @@ class _Records:
         return _Grammar.of(self.dialect)
 
     def blocks(self) -> Iterator[bytes]:
-        """Raises: BadFile, if a quote is not where the dialect allows one."""
+        """Raises:
+        BadFile: A quote is not where the dialect allows one.
+        """
         rest = b""
         for block in self._file.blocks():
             if len(block) < BLOCK_BYTES:
@@ -158,7 +162,11 @@ class _Records:
         return 0
 
     def _end_of_records(self, block: bytes, is_last: bool) -> int:
-        """Where the last whole record ends, by reading each. Raises: BadFile."""
+        """Where the last whole record ends, by reading each.
+
+        Raises:
+            BadFile: The file cannot be used, and reading it again does not change that.
+        """
         grammar, end, row = self._grammar, 0, self.row
         while end < len(block):
             record = grammar.record.match(block, end)
@@ -177,7 +185,11 @@ class _Records:
         return end
 
     def header(self, block: bytes) -> tuple[list[str], bytes]:
-        """The names of the columns, and the rest of the block. Raises: BadFile."""
+        """The names of the columns, and the rest of the block.
+
+        Raises:
+            BadFile: The file cannot be used, and reading it again does not change that.
+        """
         self.row = 0
         block = block.lstrip(b"\r\n")
         if not block:
@@ -307,7 +319,11 @@ class _CsvReader:
             raise BadFile("SchemaMismatch", f"{which} is in the file {counts[twice]} times")
 
     def table(self, block: bytes) -> pa.Table:
-        """The columns of whole records. Raises: BadFile."""
+        """The columns of whole records.
+
+        Raises:
+            BadFile: The file cannot be used, and reading it again does not change that.
+        """
         if len(self._names) == 1:
             self._check_blank_lines(block)
         rows = self._read(block, self._types) if block.strip(b"\r\n") else self._empty()
@@ -325,7 +341,11 @@ class _CsvReader:
         return pa.schema(list(self._types.items())).empty_table()
 
     def _read(self, block: bytes, types: dict[str, pa.DataType], **parse: Any) -> pa.Table:
-        """These columns, in these types. Raises: BadFile."""
+        """These columns, in these types.
+
+        Raises:
+            BadFile: The file cannot be used, and reading it again does not change that.
+        """
         null, quote = self._dialect.null_text, self._dialect.quote
         options = pa_csv.ConvertOptions(
             column_types=types,
@@ -392,7 +412,11 @@ class _CsvReader:
             raise BadFile("SchemaMismatch", str(Flaw(self._row + row, name, problem)))
 
     def _without_texts(self, rows: pa.Table, name: str) -> pa.Table:
-        """The rows with nulls of the type null in a column that CSV cannot hold. Raises: BadFile, if it holds a text."""
+        """The rows with nulls of the type null in a column that CSV cannot hold.
+
+        Raises:
+            BadFile: It holds a text.
+        """
         at, wanted = self._kept.index(name), kind_of(self._table.field(name).type)
         is_text = pc.not_equal(pc.fill_null(rows.column(at), ""), "")
         if (row := pc.index(is_text, True).as_py()) >= 0:

@@ -285,7 +285,10 @@ def converted(array: pa.Array, wanted: pa.DataType, cast: Cast = _safe_cast) -> 
 
     Args:
         cast: Converts primitive values.
-    Raises: ArrowInvalid, ArrowNotImplementedError.
+
+    Raises:
+        ArrowInvalid: Arrow cannot convert the values.
+        ArrowNotImplementedError: Arrow has no such conversion.
     """
     if array.type == wanted:
         return array
@@ -577,7 +580,8 @@ class HybridCalendar:
         return (_FIRST_GREGORIAN_DAY if self.utc else _FIRST_DAY_OF_1900) * _DAY_MICROS
 
     def check(self, rows: pa.Table, first_row: int) -> None:
-        """Raises: BadFile, if a day or a timestamp is before the first that is the same in both calendars.
+        """Raises:
+            BadFile: A day or a timestamp is before the first that is the same in both calendars.
 
         Args:
             rows: As read.

@@ -123,7 +123,10 @@ def _meaning(t: pa.DataType, columns: Iterator[Any], wanted: pa.DataType | None)
 
 
 def _int96_tables(file: Any, schema: pa.Schema) -> Iterator[pa.Table]:
-    """The rows of a file with columns of the type INT96, as microseconds. Raises: BadFile, if these do not hold a value exactly.
+    """The rows of a file with columns of the type INT96, as microseconds.
+
+    Raises:
+        BadFile: These do not hold a value exactly.
 
     Arrow cuts off digits and lets the number overflow. So the columns are also read as nanoseconds and as seconds:
     microseconds are exact if they are the same nanoseconds (of which an overflow is the same in both), and do not overflow
@@ -226,7 +229,10 @@ def opened(
         batch_column: Not in CSV files without a header.
         on_text: Called with the number of bytes of each block of JSON and CSV, decompressed, before it is decoded.
         nesting: The levels of objects and arrays that JSON may have.
-    Raises: BadFile, if the first bytes are those of another format; errors of the decoder.
+
+    Raises:
+        BadFile: The first bytes are those of another format.
+        Exception: Errors of the decoder.
     """
     expected = FORMATS[format_]
     head = file.read(HEAD_BYTES)

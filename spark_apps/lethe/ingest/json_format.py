@@ -38,7 +38,9 @@ def open_json(file: Any, table: pa.Schema, ignore_unknown: bool = False) -> Open
     Args:
         ignore_unknown: Keys that the table does not have are dropped. False: those of the object itself become columns with an
             inferred type, for the error message, and those of nested objects raise BadFile.
-    Raises: BadFile.
+
+    Raises:
+        BadFile: The file cannot be used, and reading it again does not change that.
     """
     lines = _JsonLines(file if isinstance(file, TextFile) else TextFile(file), _columns_of(table, ignore_unknown))
     tables = lines.tables()
@@ -121,7 +123,11 @@ class _JsonLines:
         return self._parsed(rows)
 
     def _checked_lines(self, block: bytes) -> int:
-        """The number of lines that are not blank. Raises: BadFile, for lines that are not objects, or that Arrow cannot read."""
+        """The number of lines that are not blank.
+
+        Raises:
+            BadFile: For lines that are not objects, or that Arrow cannot read.
+        """
         if not block.isascii():
             try:
                 block.decode()
@@ -249,7 +255,11 @@ def _in_json(wanted: pa.DataType) -> bool:
 
 
 def refuse_other_value(line: bytes) -> NoReturn:
-    """Say what a line is that is not an object. Raises: BadFile."""
+    """Say what a line is that is not an object.
+
+    Raises:
+        BadFile: The file cannot be used, and reading it again does not change that.
+    """
     found = _line_problem(line, pa.schema([]), ignore_unknown=True)
     found = found or _Problem("it is not readable as JSON, expected one object per line", "UnreadableFile")
     raise BadFile(found.reason, found.text)

@@ -261,7 +261,10 @@ class FooterColumn:
     collector: StatisticsCollector  # which statistics the table keeps
 
     def read(self, groups: list[Any]) -> Column:
-        """The column's statistics in all row groups. Raises: ValueError and others, for values that Python does not have.
+        """The column's statistics in all row groups.
+
+        Raises:
+            ValueError: And others, for values that Python does not have.
 
         Args:
             groups: pyarrow's `RowGroupMetaData` of all row groups.

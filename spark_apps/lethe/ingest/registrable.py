@@ -160,7 +160,9 @@ def describe(metadata: Any, uri: str, size: int, batch_id: str, target: Target, 
         uri: The path of the data file.
         size: Of the file, in bytes.
         folders: Those of the file that name values, see `lethe.ingest.schema_fit`.
-    Raises: BadFile (SchemaMismatch, StatisticsMissing, BatchIdMismatch, SpansPartitions, CodecNotReadable).
+
+    Raises:
+        BadFile: SchemaMismatch, StatisticsMissing, BatchIdMismatch, SpansPartitions, CodecNotReadable.
     """
     schema = target.schema_of(metadata)
     if schema.problem is not None:
@@ -203,7 +205,9 @@ def _batch_column_missing(file: Any, target: Target) -> str | None:
 
 
 def _check_codecs(metadata: Any) -> None:
-    """Raises: BadFile, if a column is compressed by a codec that Parquet's Java library lacks without further packages."""
+    """Raises:
+    BadFile: A column is compressed by a codec that Parquet's Java library lacks without further packages.
+    """
     for n in range(metadata.num_row_groups):
         group = metadata.row_group(n)
         for column in range(group.num_columns):
@@ -221,7 +225,8 @@ def _check_folders(columns: Mapping[int, Column], folders: str, batch_id: str, t
     A folder of a column that the table does not have is only a place: Spark makes such folders of the column by which a producer
     divides rows among files.
 
-    Raises: BadFile, if a folder names a value that the file does not hold.
+    Raises:
+        BadFile: A folder names a value that the file does not hold.
     """
     if not folders:
         return
@@ -255,7 +260,9 @@ def _plain(value: pa.Scalar) -> int | None:
 
 
 def _check_calendar(metadata: Any, columns: Mapping[int, Column], target: Target) -> None:
-    """Raises: BadFile, if a column may hold days of the hybrid calendar, as readers of Iceberg tables do not convert them."""
+    """Raises:
+    BadFile: A column may hold days of the hybrid calendar, as readers of Iceberg tables do not convert them.
+    """
     calendar = calendar_of(metadata.metadata)
     if calendar is None or not calendar.datetimes:
         return
@@ -313,7 +320,8 @@ def _in_calendar(column: Column, field: NestedField) -> bool:
 def _partition_value(field: PartitionField, column: Column | None, target: Target) -> Any:
     """The partition value of all rows, in Iceberg's units.
 
-    Raises: BadFile (SpansPartitions), if rows have different values; BadFile (StatisticsMissing), if the footer does not show it.
+    Raises:
+        BadFile: SpansPartitions, if rows have different values. StatisticsMissing, if the footer does not show it.
     """
     if isinstance(field.transform, VoidTransform) or column is None or column.all_null:
         return None  # a column that is missing in the file is read as null
@@ -454,13 +462,20 @@ class FooterReader:
 
         Args:
             payload: The files, encoded by `FileTask.encode`.
-        Returns: Each footer, encoded by `Footer.encode`.
+
+        Returns:
+            Each footer, encoded by `Footer.encode`.
         """
         for footer in self.footers(FileTask.decode(payload)):
             yield footer.encode()
 
     def footers(self, tasks: Sequence[FileTask]) -> Generator[Footer]:
-        """Read the footers of files, in their order. A decoder decodes them (`lethe.decoder`). Raises: BufferAway; NoDecoder."""
+        """Read the footers of files, in their order. A decoder decodes them (`lethe.decoder`).
+
+        Raises:
+            BufferAway: The store failed.
+            NoDecoder: No decoder can be started, or decoders end before they decode anything.
+        """
         yield from _Reading(self, tasks).footers()
 
     def tails(self, tasks: Sequence[FileTask]) -> Generator[tuple[FileTask, "bytes | FileError"]]:
@@ -585,7 +600,10 @@ def tail_of(last: Callable[[int], bytes], size: int, footer_bytes_at_most: int |
         last: Reads that many bytes from the end of the file.
         size: Of the file, in bytes.
         footer_bytes_at_most: Of a footer that is read with a second request. None: no limit.
-    Raises: Unread (FOOTER_TOO_LARGE); as `last`.
+
+    Raises:
+        Unread: FOOTER_TOO_LARGE.
+        Exception: As `last`.
     """
     tail = last(min(size, TAIL_BYTES))
     length = int.from_bytes(tail[-8:-4], "little")
@@ -599,7 +617,11 @@ def tail_of(last: Callable[[int], bytes], size: int, footer_bytes_at_most: int |
 
 
 def metadata_of(tail: "bytes | memoryview") -> pq.FileMetaData:
-    """The footer in the end of a file. Raises: BadFile, errors of pyarrow."""
+    """The footer in the end of a file.
+
+    Raises:
+        BadFile: Errors of pyarrow.
+    """
     # pyarrow reads the footer from the end of a file, so the footer alone can be read like a file.
     metadata = pq.read_metadata(pa.BufferReader(pa.py_buffer(tail)))
     if metadata.serialized_size != int.from_bytes(tail[-8:-4], "little"):
@@ -610,7 +632,11 @@ def metadata_of(tail: "bytes | memoryview") -> pq.FileMetaData:
 
 
 def _part(store: BufferedFiles, task: FileTask, count: int) -> bytes:
-    """The last bytes of the file, if it is as it was listed. Raises: _OtherFile, Unread, BufferAway."""
+    """The last bytes of the file, if it is as it was listed.
+
+    Raises:
+        Exception: _OtherFile, Unread, BufferAway.
+    """
     found = store.part(task, task.size - count, count)
     if isinstance(found, Unread):
         raise found
@@ -620,7 +646,11 @@ def _part(store: BufferedFiles, task: FileTask, count: int) -> bytes:
 
 
 def _last(source: Bytes, task: FileTask, count: int) -> bytes:
-    """The last bytes of an open file. Raises: BufferAway."""
+    """The last bytes of an open file.
+
+    Raises:
+        BufferAway: The store failed.
+    """
     if source.content is not None:
         return bytes(source.content[task.size - count :])
     return source.range(task.uri, task.size - count, count)

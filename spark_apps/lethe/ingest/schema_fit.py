@@ -52,7 +52,8 @@ def mapping_to_set(schema: Schema, properties: Mapping[str, str], table_name: st
     """The table property to set before files without field ids are registered; empty: it is set already. Iceberg updates the
     mapping when columns are added or renamed later.
 
-    Raises: InputError (`NameMappingIncomplete`), if the existing mapping does not map every column to its field id.
+    Raises:
+        InputError: `NameMappingIncomplete`, if the existing mapping does not map every column to its field id.
     """
     if PROPERTY not in properties:
         return {PROPERTY: create_mapping_from_schema(schema).model_dump_json()}
@@ -157,7 +158,9 @@ def values_of(
     Args:
         folders: See `named_folders`.
         only_known: Leave out columns that the table does not have.
-    Raises: BadFile, for a column that the table does not have, and for a value that is not of its type.
+
+    Raises:
+        BadFile: For a column that the table does not have, and for a value that is not of its type.
     """
     found: dict[str, pa.Scalar] = {}
     for step in folders.split("/"):
@@ -237,7 +240,9 @@ def _filled(
 
 
 def _check(values: pa.ChunkedArray, value: pa.Scalar, field: pa.Field, null_is_absent: bool, first_row: int) -> None:
-    """Raises: BadFile, if a row has another value than the folder."""
+    """Raises:
+    BadFile: A row has another value than the folder.
+    """
     found = exact(values, field)
     if isinstance(found, Flaw):
         raise BadFile("SchemaMismatch", str(Flaw(found.row + first_row, found.path, found.problem)))
@@ -423,7 +428,9 @@ def _unite(
     Args:
         known: The types of the table's columns and of those added so far.
         table: The names of the table's columns, which messages may contain.
-    Returns: Why that is impossible; None: done.
+
+    Returns:
+        Why that is impossible; None: done.
     """
     current = known.get(column.name)
     if current is None:
@@ -493,7 +500,10 @@ class Fitting:
     def fitted(self, pieces: Sequence[Piece]) -> pa.Table:
         """Convert the rows of all pieces, which must have the same columns.
 
-        Raises: BadFile, if a value in any piece cannot be converted. To find the piece, call this with one piece at a time.
+        To find the piece, call this with one piece at a time.
+
+        Raises:
+            BadFile: A value in any piece cannot be converted.
         """
         first = pieces[0]
         try:
@@ -524,7 +534,11 @@ class Fitting:
         return fitted
 
     def column(self, values: pa.ChunkedArray, field: pa.Field) -> pa.ChunkedArray:
-        """Convert one column to the table's type. Raises: BadValue."""
+        """Convert one column to the table's type.
+
+        Raises:
+            BadValue: A value that cannot be stored exactly.
+        """
         found = exact(values, field.with_nullable(field.name not in self.required), self.finite)
         if isinstance(found, Flaw):
             raise BadValue(found)

@@ -72,7 +72,9 @@ class TextFile:
         """Args:
             on_block: Called with the number of bytes of each block.
             nesting: The levels of objects and arrays that JSON may have.
-        Raises: BadFile, if the compression is not supported.
+
+        Raises:
+            BadFile: The compression is not supported.
         """
         self._compression = compression
         self._on_block = on_block
@@ -88,7 +90,12 @@ class TextFile:
             self._file = pa.CompressedInputStream(file, compression.codec)
 
     def blocks(self) -> Iterator[bytes]:
-        """All bytes, in blocks of about BLOCK_BYTES, without a byte order mark. Raises: Damaged, BadFile."""
+        """All bytes, in blocks of about BLOCK_BYTES, without a byte order mark.
+
+        Raises:
+            Damaged: What was read is not a whole file.
+            BadFile: The file cannot be used, and reading it again does not change that.
+        """
         block = self._read()
         for bom, name in _OTHER_BOMS.items():
             if block.startswith(bom):

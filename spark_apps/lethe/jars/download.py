@@ -115,7 +115,10 @@ def download(
 
     Args:
         base: As returned by `repository`.
-    Raises: DownloadFailed; OSError, if the folder cannot be written.
+
+    Raises:
+        DownloadFailed: A jar cannot be downloaded, or it is not the listed one.
+        OSError: The folder cannot be written.
     """
     for jar in jars:
         jar.file(folder).parent.mkdir(parents=True, exist_ok=True)

@@ -31,7 +31,9 @@ def folder_of(environ: Mapping[str, str]) -> Path:
 def provide(environ: Mapping[str, str]) -> Path:
     """The folder with the jars of scope `local`. Missing ones are downloaded into the cache, with a progress bar on stderr.
 
-    Raises: InputError (`JarsMissing`), if the folder that the user names lacks jars; TransientError (`JarsNotDownloaded`).
+    Raises:
+        InputError: `JarsMissing`, if the folder that the user names lacks jars.
+        TransientError: `JarsNotDownloaded`.
     """
     folder, jars = folder_of(environ), listed(Scope.LOCAL)
     absent = download.missing(jars, folder)
@@ -48,7 +50,11 @@ def provide(environ: Mapping[str, str]) -> Path:
 
 
 def fetch(jars: Sequence[Jar], folder: Path, base: str) -> None:
-    """Download jars into a folder, with a progress bar on stderr. Raises: TransientError (`JarsNotDownloaded`)."""
+    """Download jars into a folder, with a progress bar on stderr.
+
+    Raises:
+        TransientError: `JarsNotDownloaded`.
+    """
     try:
         with _bars() as show:
             download.download(jars, folder, base, show)

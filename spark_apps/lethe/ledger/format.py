@@ -79,7 +79,11 @@ def encode(schema: Any, records: Sequence[Any], keys: Sequence[str]) -> Encoded:
 
 
 def decode(schema: Any, content: bytes) -> Iterator[Any]:
-    """Decode all records. Raises: what fastavro raises on a truncated or foreign file."""
+    """Decode all records.
+
+    Raises:
+        Exception: What fastavro raises on a truncated or foreign file.
+    """
     reader = fastavro.reader(io.BytesIO(content))
     if _differs(reader.writer_schema, schema):
         reader = fastavro.reader(io.BytesIO(content), reader_schema=schema)
@@ -100,7 +104,11 @@ class Index:
     """The index in the header of a chunk: finds the blocks of a key or of a range of keys."""
 
     def __init__(self, header: bytes, schema: Any) -> None:
-        """`schema`: the one that records are wanted in. Raises: ValueError, or what fastavro raises, if it is not a header."""
+        """`schema`: the one that records are wanted in.
+
+        Raises:
+            ValueError: Or what fastavro raises, if it is not a header.
+        """
         reader = fastavro.reader(io.BytesIO(header))
         metadata = reader.metadata
         self._sync = header[-SYNC_BYTES:]
@@ -170,7 +178,8 @@ class Index:
     def decode_block(self, block: bytes) -> Iterator[Any]:
         """The records of one block, without decoding the header again, which takes longer than a block.
 
-        Raises: ValueError, or what fastavro raises, if it is not a whole block.
+        Raises:
+            ValueError: Or what fastavro raises, if it is not a whole block.
         """
         stream, count = self._opened(block)
         for _ in range(count):
@@ -182,7 +191,9 @@ class Index:
 
         Args:
             last: None of the keys is greater, so the records after it are not decoded.
-        Raises: as `decode_block`, for what it decodes.
+
+        Raises:
+            Exception: As `decode_block`, for what it decodes.
         """
         stream, count = self._opened(block)
         key_alone = self._with_key_alone(key_field)
@@ -270,7 +281,9 @@ class PartFormat(Generic[K, T]):
         return encode(self.schema, [self.to_record(e) for _, e in sorted_], [k for k, _ in sorted_])
 
     def decode(self, content: bytes) -> list[T]:
-        """Raises: what fastavro raises on a truncated or foreign file; the ledger store adds the name of the file."""
+        """Raises:
+        Exception: What fastavro raises on a truncated or foreign file. The ledger store adds the name of the file.
+        """
         return self.entries(decode(self.schema, content))
 
     def entries(self, records: Iterable[Any], wanted: Container[str] | Ranges | None = None) -> list[T]:

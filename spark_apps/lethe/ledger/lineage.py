@@ -133,7 +133,9 @@ def resolve(
         carriers: The carriers list of the newest ledger of this table, for snapshots whose carrier expired.
         table: The name for the error.
         ledger_since: The table's last sequence number before its first ledger; None: unknown.
-    Raises: LedgerError (`LedgerLost`), if the walk ends at an expired parent whose ledger is unknown.
+
+    Raises:
+        LedgerError: `LedgerLost`, if the walk ends at an expired parent whose ledger is unknown.
     """
     bare: list[int] = []
     current = snapshot_id

@@ -134,7 +134,11 @@ class Root:
 
 
 def decode_root(content: bytes, uri: str, table_uuid: str) -> Root:
-    """Parse a root. Raises: LedgerError, naming the file: LedgerUnreadable, LedgerTooNew, LedgerOfAnotherTable."""
+    """Parse a root.
+
+    Raises:
+        LedgerError: Naming the file: LedgerUnreadable, LedgerTooNew, LedgerOfAnotherTable.
+    """
     try:
         document = json.loads(content)
         version = document["format-version"]

@@ -52,7 +52,9 @@ class GroupWriter:
             number: Of the row group in its file.
             group: The row group in the footer of its file. It is changed.
             position: Of its first row in the file.
-        Raises: Unreadable.
+
+        Raises:
+            Unreadable: A message that is not an S3 event notification.
         """
         ids = source.ids_of(number, position)
         if ids is not None:
@@ -65,7 +67,11 @@ class GroupWriter:
             self.encoded += self._splice.widen(made, columns)
 
     def encode(self, rows: pa.Table, options: Mapping[str, Any]) -> None:
-        """Write rows as one row group. Raises: Unreadable."""
+        """Write rows as one row group.
+
+        Raises:
+            Unreadable: A message that is not an S3 event notification.
+        """
         made = BytesIO()
         pq.write_table(without_unused(rows), made, row_group_size=rows.num_rows, **options)
         for group in groups_of(footer_of(made, made.tell())):
@@ -100,7 +106,9 @@ class Rewrite:
         self.kept = self.left_out = 0
 
     def run(self) -> None:
-        """Raises: Unsuitable, if the rows must be in the order of batches and are not: then Spark sorts them."""
+        """Raises:
+        Unsuitable: The rows must be in the order of batches and are not: then Spark sorts them.
+        """
         try:
             position = 0
             for number, group in enumerate(self._groups):
@@ -136,7 +144,11 @@ class Rewrite:
         return {i: before[i] - n for i, n in self._nans_left_out.items() if i in before}
 
     def _may_copy(self, group: int) -> bool:
-        """Whether a row group has no rows to leave out. Raises: Unsuitable, if they are not in order."""
+        """Whether a row group has no rows to leave out.
+
+        Raises:
+            Unsuitable: They are not in order.
+        """
         bounds = self._source.bounds_of(group)
         if bounds.lower is None or bounds.upper is None:
             return False
@@ -180,7 +192,11 @@ class Rewrite:
                 yield rows
 
     def _require_rows_in_order(self, ids: pa.DictionaryArray) -> None:
-        """Rows without a batch are first. Raises: Unsuitable."""
+        """Rows without a batch are first.
+
+        Raises:
+            Unsuitable: The file is not filtered.
+        """
         nulls_first = self._last is None and ids.slice(0, ids.null_count).null_count == ids.null_count
         if ids.null_count and not nulls_first:
             raise Unsuitable(_UNORDERED)
@@ -257,7 +273,10 @@ class Filter:
         return self(replace(file, to=path_of_attempt(file.to)))
 
     def __call__(self, file: FileToFilter) -> Filtered:
-        """Raises: FileNotFoundError, and what the storage raises."""
+        """Raises:
+        FileNotFoundError: There is no such file.
+        Exception: What the storage raises.
+        """
         io = load_file_io(self.io_properties, file.path)
         try:
             return self._filtered(io, file)
@@ -268,7 +287,9 @@ class Filter:
             return Filtered(file.path, unsuitable=type(e).__name__)
 
     def _filtered(self, io: FileIO, file: FileToFilter) -> Filtered:
-        """Raises: Unsuitable."""
+        """Raises:
+        Unsuitable: The file is not filtered.
+        """
         given = io.new_input(file.path)
         with given.open() as stream:
             source = Source(stream, len(given), self.target, file.row_ids)
@@ -309,7 +330,9 @@ def describe(
         nans: By field id.
         superset: Iceberg's JSON of a file that has all rows of this one. Its bounds of floating-point columns hold, where the
             footer has none because of NaNs.
-    Raises: Unsuitable.
+
+    Raises:
+        Unsuitable: The file is not filtered.
     """
     written = io.new_input(path)
     if len(written) != size:

@@ -79,7 +79,9 @@ class Struct:
 
 
 def decode(content: bytes) -> Struct:
-    """Raises: Unreadable."""
+    """Raises:
+    Unreadable: A message that is not an S3 event notification.
+    """
     try:
         return _read_struct(TCompactProtocol(TMemoryBuffer(content)))
     except (EOFError, TProtocolException, AssertionError, IndexError, KeyError, TypeError) as e:
@@ -189,7 +191,11 @@ class Sink:
         self.size += len(content)
 
     def copy(self, source: Any, start: int, size: int) -> None:
-        """Append a range of an open file. Raises: Unreadable, if the file ends within it."""
+        """Append a range of an open file.
+
+        Raises:
+            Unreadable: The file ends within it.
+        """
         for begin in range(start, start + size, _READ_AT_ONCE):
             self.write(read(source, begin, min(_READ_AT_ONCE, start + size - begin)))
 
@@ -224,7 +230,10 @@ def new_file(io: FileIO, properties: Mapping[str, str], to: str, path: str, sour
         properties: Of `io`.
         to: URI of the new file.
         path: URI of the file that it is made of, which is open as `source` and has `size` bytes.
-    Raises: StoreError, and what `io` raises.
+
+    Raises:
+        StoreError: A store refused a request or did not answer.
+        Exception: What `io` raises.
     """
     composed = _composed(properties, to, path, source, size)
     if composed is None:
@@ -236,7 +245,11 @@ def new_file(io: FileIO, properties: Mapping[str, str], to: str, path: str, sour
 
 
 def read(source: Any, start: int, size: int) -> bytes:
-    """A range of an open file. Raises: Unreadable, if the file ends within it."""
+    """A range of an open file.
+
+    Raises:
+        Unreadable: The file ends within it.
+    """
     source.seek(start)
     content = bytes(source.read(size))
     if len(content) < size:

@@ -99,7 +99,12 @@ def inherited(position: int, count: int, ids: RowIds) -> pa.Table:
 
 
 def add_to(found: Struct) -> None:
-    """Add both columns to the footer of a file. Its row groups do not get them. Raises: Unreadable, ValueError."""
+    """Add both columns to the footer of a file. Its row groups do not get them.
+
+    Raises:
+        Unreadable: A message that is not an S3 event notification.
+        ValueError: The value is not valid.
+    """
     empty = BytesIO()
     pq.write_table(inherited(0, 0, RowIds(0, 0)), empty, store_schema=False)
     add_columns(found, footer_of(empty, empty.tell()))
@@ -195,7 +200,10 @@ class Source:
     Args:
         size: Of the file, in bytes.
         ids: What its rows inherit. None: they have no ids.
-    Raises: Unsuitable, ValueError.
+
+    Raises:
+        Unsuitable: The file is not filtered.
+        ValueError: The value is not valid.
     """
 
     def __init__(self, stream: Any, size: int, target: Target, ids: RowIds | None = None) -> None:
@@ -319,7 +327,11 @@ def metadata_of(found: Struct) -> pq.FileMetaData | None:
 
 
 def suitable_schema(source: pq.ParquetFile, target: Target) -> pa.Schema:
-    """The columns to write: those of the file. Raises: Unsuitable."""
+    """The columns to write: those of the file.
+
+    Raises:
+        Unsuitable: The file is not filtered.
+    """
     metadata, schema = source.metadata, source.schema_arrow
     if problem := misfit(metadata.schema, target.schema, target.ids, may_lack=True):
         raise Unsuitable(problem)
@@ -331,7 +343,11 @@ def suitable_schema(source: pq.ParquetFile, target: Target) -> pa.Schema:
 
 
 def stores_ids(schema: pa.Schema) -> bool:
-    """Whether a file has both columns of row ids. Raises: Unsuitable, if it has only one."""
+    """Whether a file has both columns of row ids.
+
+    Raises:
+        Unsuitable: It has only one.
+    """
     has = [name in schema.names for name in NAMES]
     if any(has) and not all(has):
         raise Unsuitable("it has only one of the two columns of row ids")
@@ -339,7 +355,11 @@ def stores_ids(schema: pa.Schema) -> bool:
 
 
 def writer_options(properties: Any, source: pq.ParquetFile) -> dict[str, Any]:
-    """Arrow's options for what the table's properties say, and for the decimals of the file. Raises: Unsuitable."""
+    """Arrow's options for what the table's properties say, and for the decimals of the file.
+
+    Raises:
+        Unsuitable: The file is not filtered.
+    """
     try:
         options = parquet_options(properties)
     except Unsupported as e:
@@ -351,7 +371,9 @@ def writer_options(properties: Any, source: pq.ParquetFile) -> dict[str, Any]:
 
 
 def require_same_schema(source: pq.ParquetFile, schema: pa.Schema, options: dict[str, Any]) -> None:
-    """Raises: Unsuitable, if Arrow would write other types or field ids than those of the file."""
+    """Raises:
+    Unsuitable: Arrow would write other types or field ids than those of the file.
+    """
     sink = BytesIO()
     with pq.ParquetWriter(sink, schema, **options):
         pass

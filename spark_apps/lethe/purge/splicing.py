@@ -23,7 +23,11 @@ _SUMS: Final = (
 
 
 def footer_of(stream: Any, size: int) -> Struct:
-    """The footer of an open file of so many bytes. Raises: Unreadable."""
+    """The footer of an open file of so many bytes.
+
+    Raises:
+        Unreadable: A message that is not an S3 event notification.
+    """
     stream.seek(max(0, size - footer.TAIL_BYTES))
     tail = bytes(stream.read(footer.TAIL_BYTES))
     length = int.from_bytes(tail[:4], "little")
@@ -46,7 +50,8 @@ def groups_of(found: Struct) -> list[Struct]:
 def add_columns(found: Struct, more: Struct) -> None:
     """Add the columns of another footer at the end of the schema. The row groups do not get them.
 
-    Raises: Unreadable, if the footers are not alike.
+    Raises:
+        Unreadable: The footers are not alike.
     """
     root, *_ = found[footer.SCHEMA].items
     other, *columns = more[footer.SCHEMA].items
@@ -63,7 +68,9 @@ def narrow(group: Struct, places: Collection[int]) -> None:
 
     Args:
         places: Of the columns. The first one of the row group must stay.
-    Raises: Unreadable.
+
+    Raises:
+        Unreadable: A message that is not an S3 event notification.
     """
     chunks = group[footer.COLUMNS].items
     out = [c for n, c in enumerate(chunks) if n in places]
@@ -84,7 +91,8 @@ def _add_up(group: Struct, chunks: Collection[Struct], sign: int) -> None:
 def extent(group: Struct) -> tuple[int, int]:
     """The first byte of a row group, and the byte after its last. There may be other bytes between its columns.
 
-    Raises: Unreadable, if the columns overlap.
+    Raises:
+        Unreadable: The columns overlap.
     """
     ranges = sorted(_chunk_extent(chunk) for chunk in group[footer.COLUMNS].items)
     if any(end > start for (_, end), (start, _) in pairwise(ranges)):
@@ -128,7 +136,14 @@ class Splice:
         self._indexes: list[_Indexes] = []
 
     def add(self, stream: Any, group: Struct) -> int:
-        """Copy a row group of an open file. The group is changed. Returns: the number of bytes. Raises: Unreadable."""
+        """Copy a row group of an open file. The group is changed.
+
+        Returns:
+            The number of bytes.
+
+        Raises:
+            Unreadable: A message that is not an S3 event notification.
+        """
         size = self._copy(stream, group)
         if footer.ORDINAL in group.fields:
             group.change(footer.ORDINAL, len(self._groups))

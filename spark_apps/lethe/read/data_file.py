@@ -122,7 +122,10 @@ class Reading:
 
         Args:
             deleted: The sorted positions of deleted rows. None: there are none.
-        Raises: InputError (UnreadableFile); what the storage raises.
+
+        Raises:
+            InputError: UnreadableFile.
+            Exception: What the storage raises.
         """
         form = self._format(file)
         with io.new_input(file.file_path).open() as stream:

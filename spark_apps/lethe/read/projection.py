@@ -76,7 +76,9 @@ def file_fields(schema: pa.Schema, names: NameMapping | None) -> tuple[FileField
 
     Args:
         names: The table's name mapping, for a file without field ids.
-    Raises: Unprojectable, if there are no ids.
+
+    Raises:
+        Unprojectable: There are no ids.
     """
     if any(_own_id(f) is not None for f in schema):
         return tuple(_with_own_ids(f) for f in schema)
@@ -135,7 +137,9 @@ class Projection:
             wanted: Columns of the table.
             constants: By field id, the values of columns that the file may lack, for all its rows: those of its partition.
             as_they_are: Ids of columns whose dictionaries are kept.
-        Raises: Unprojectable.
+
+        Raises:
+            Unprojectable: The columns of a file cannot be read as those of the table.
         """
         places = {f.field_id: n for n, f in enumerate(file) if f.field_id is not None}
         needed = sorted({places[f.field_id] for f in wanted if f.field_id in places})
@@ -306,7 +310,11 @@ def _microseconds(array: pa.Array) -> pa.Array:
 
 
 def _default(field: NestedField) -> pa.Scalar:
-    """What a file has that was written before the field was added. Raises: Unprojectable."""
+    """What a file has that was written before the field was added.
+
+    Raises:
+        Unprojectable: The columns of a file cannot be read as those of the table.
+    """
     if field.initial_default is None and field.required:
         raise Unprojectable(
             f"it lacks the column {field.name}, which the table requires and has no initial default for"

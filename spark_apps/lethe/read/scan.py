@@ -60,7 +60,11 @@ class FoundRows(Generic[F]):
 
 
 def resolve_range(facts: TableFacts, table: Table, since: SnapshotOrTime, until: SnapshotOrTime | None) -> Range | None:
-    """Resolve the ends of a range; None: the table has no snapshots. Raises: InputError, as `plan_range`."""
+    """Resolve the ends of a range; None: the table has no snapshots.
+
+    Raises:
+        InputError: As `plan_range`.
+    """
     start = _resolve(facts, table, since, "since")
     end = _resolve(facts, table, until, "until")
     return None if start is None or end is None else plan_range(facts.snapshots, start, end, facts.name)
@@ -77,7 +81,10 @@ def find_rows(
 
     Args:
         files_of: `view.files` or `view.bounds`.
-    Raises: InputError (InvalidRead); LedgerError, if a ledger of the range is unreadable.
+
+    Raises:
+        InputError: InvalidRead.
+        LedgerError: A ledger of the range is unreadable.
     """
     if which not in WHICH:
         raise InputError("InvalidRead", f"rows={which!r}: expected one of {', '.join(WHICH)}.")
@@ -179,7 +186,11 @@ class Scan:
 
     @cached_property
     def parts(self) -> tuple[ReadPart, ...]:
-        """The files to read, planned at the first use. Raises: LedgerError."""
+        """The files to read, planned at the first use.
+
+        Raises:
+            LedgerError: A ledger file is unusable.
+        """
         return self.plan()
 
     @property
@@ -234,9 +245,11 @@ def scan(
         since: Read the increment after this snapshot (id) or time (aware datetime). Not with `snapshot_id` or `as_of`.
         until: The end of the increment, inclusive; the head by default.
         rows: Of an increment, `"appended"` (the default) or `"deleted"`.
-    Raises: InputError (SnapshotNotFound, InvalidRead, NotAnAncestor, ForeignChange, ErasedBetween, BatchColumnDropped,
-        UnknownType);
-        LedgerError, if a ledger is unreadable.
+
+    Raises:
+        InputError: SnapshotNotFound, InvalidRead, NotAnAncestor, ForeignChange, ErasedBetween, BatchColumnDropped,
+            UnknownType.
+        LedgerError: A ledger is unreadable.
     """
     loaded = table if isinstance(table, Table) else load_table(table, catalog)
     facts = observe(loaded, batch_column="batch_id")
@@ -263,7 +276,9 @@ def scan(
 
 
 def _columns(view: SnapshotView, columns: Sequence[str] | None) -> tuple[str, ...]:
-    """Raises: InputError (`UnknownType`), if Lethe does not know the type of one of the columns."""
+    """Raises:
+    InputError: `UnknownType`, if Lethe does not know the type of one of the columns.
+    """
     chosen = tuple(f.name for f in view.schema.fields) if columns is None else tuple(columns)
     require_known(view.schema, chosen, "lethe.scan")
     return chosen

@@ -119,8 +119,10 @@ def parse_ids(content: bytes, where: str) -> IdList:
 
     Args:
         where: The name of the list, for messages. Messages do not quote the content, because it may not be a list of ids.
-    Raises: InputError (`InvalidIdList`): not UTF-8, no id, too many ids, or an id that is too long or begins or ends with
-        whitespace.
+
+    Raises:
+        InputError: `InvalidIdList`: not UTF-8, no id, too many ids, or an id that is too long or begins or ends with
+            whitespace.
     """
     if len(content) > LIST_BYTES_AT_MOST:
         raise _invalid(where, f"the list has more than {LIST_BYTES_AT_MOST} bytes")
@@ -213,7 +215,10 @@ def plan_group(
         requests: In any order; duplicates are ignored.
         masking: The commit writes native deletes. They cannot delete rows that the same commit adds, so a request that deletes a
             replacement of the same group is postponed.
-    Raises: LedgerError, TableError: an error that no request causes.
+
+    Raises:
+        LedgerError: An error that no request causes.
+        TableError: An error that no request causes.
     """
     _fetch(ledger, requests, scope.field_id)
     folding = Folding(ledger, scope.run)
@@ -347,8 +352,13 @@ def plan_dry_run(
     Args:
         files: The live data files of the head.
         searched: For an Erase by records: the data files that may contain one of the values; None: any other request.
-    Returns: a successful result with `plan`, or a result with the reason why the request would be refused.
-    Raises: LedgerError, TableError: an error that no request causes.
+
+    Returns:
+        A successful result with `plan`, or a result with the reason why the request would be refused.
+
+    Raises:
+        LedgerError: An error that no request causes.
+        TableError: An error that no request causes.
     """
     try:
         planned = plan_restatement(ledger, request, scope)

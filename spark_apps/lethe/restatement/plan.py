@@ -40,8 +40,9 @@ def plan_undo(ledger: Ledger, request: RestatementRequest, field_id: int, run: s
     Batches that were promoted before become promoted again. The ledger forgets a batch that was never promoted, so it may be
     promoted later. Rows that another writer added with its batch id become visible again.
 
-    Raises: InputError: UnknownRestatement; NotUndoable, for a Replay, an Erase, an Undo, or a request that is already undone;
-        for one of its batches AlreadyReplaced, AlreadyPurged, HeldByAnother or ErasedSince.
+    Raises:
+        InputError: UnknownRestatement. NotUndoable, for a Replay, an Erase, an Undo, or a request that is already undone. For
+            one of its batches AlreadyReplaced, AlreadyPurged, HeldByAnother or ErasedSince.
     """
     where = f"Restatement {request.name}: spec.undoes"
     entry = ledger.requests.get(request.undoes)
@@ -147,7 +148,9 @@ def _check_erased(where: str, ledger: Ledger, entry: RequestEntry, to_come: Sequ
 
     Args:
         to_come: Those of the batches that were never promoted.
-    Raises: InputError: ErasedSince.
+
+    Raises:
+        InputError: ErasedSince.
     """
     records = [e.restatement for e in ledger.erasures if e.field_id != field_id] if to_come else []
     erases = get_many(ledger.requests, records).values()
@@ -232,7 +235,11 @@ class Restated:
 
 
 def check_request(request: RestatementRequest) -> None:
-    """Check the fields of a request, independently of a ledger. Raises: InputError."""
+    """Check the fields of a request, independently of a ledger.
+
+    Raises:
+        InputError: The user has to change something.
+    """
     match request.operation:
         case Operation.REPLAY:
             takes_replacement, takes_undoes, takes_rows = True, False, False
@@ -279,7 +286,9 @@ def check_request(request: RestatementRequest) -> None:
 
 
 def _check_keys(request: RestatementRequest, replacement: Replacement) -> None:
-    """Raises: InputError (`InvalidSpec`)."""
+    """Raises:
+    InputError: `InvalidSpec`.
+    """
     where, keys, op = f"Restatement {request.name}: spec.replacement", replacement.key_columns, replacement.op_column
     if not keys and not request.batch_ids:
         raise InputError(
@@ -308,8 +317,10 @@ def plan_restatement(
     Args:
         replacement: The written rows of a Replay; None: a dry run, or no Replay.
         erased: The rows found for an Erase by records, or by the keys of the replacement; None: a dry run, or no such request.
-    Raises: InputError: AlreadyReplaced, ReplacementAlreadyPromoted, and those of `check_request`, `plan_undo` and
-        `refuse_other_values`.
+
+    Raises:
+        InputError: AlreadyReplaced, ReplacementAlreadyPromoted, and those of `check_request`, `plan_undo` and
+            `refuse_other_values`.
     """
     run, now, field_id = scope.run, scope.now, scope.field_id
     done = ledger.requests.get(request.key)
@@ -454,7 +465,9 @@ def _refuse_doubling(restated: Mapping[str, BatchEntry], known: BatchEntry | Non
     Args:
         restated: Entries of the request's batches, by id.
         known: The entry of its replacement; None: there is none, or this request made it.
-    Raises: InputError: AlreadyReplaced, ReplacementAlreadyPromoted.
+
+    Raises:
+        InputError: AlreadyReplaced, ReplacementAlreadyPromoted.
     """
     for i, entry in restated.items():
         if entry.state is BatchState.REPLACED:

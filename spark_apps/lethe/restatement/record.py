@@ -84,7 +84,9 @@ def refuse_other_values(request: RestatementRequest, before: RequestResult) -> N
 
     Args:
         before: The result in the ledger.
-    Raises: InputError: `ValuesChanged`, if the values differ; `ValuesNotComparable`, if that is unknown.
+
+    Raises:
+        InputError: `ValuesChanged`, if the values differ. `ValuesNotComparable`, if that is unknown.
     """
     if request.rows is None or before.requested_time == request.creation_time:
         return

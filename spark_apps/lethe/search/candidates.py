@@ -244,7 +244,11 @@ class LiveSuspects:
         )
 
     def observe(self, head: Head) -> None:
-        """Update `found` (by path), `small` and, the first time, `sort_drift`. Raises: what the storage raises."""
+        """Update `found` (by path), `small` and, the first time, `sort_drift`.
+
+        Raises:
+            Exception: What the storage raises.
+        """
         if head.foreign is None:
             self._forget()
         data = [m for m in head.manifests if m.content == ManifestContent.DATA]
@@ -400,7 +404,9 @@ def survey(
     Args:
         ledger: Of the head.
         field_id: Of the batch column.
-    Returns: None, if no tombstone is active and no erasure has rows left to purge.
+
+    Returns:
+        None, if no tombstone is active and no erasure has rows left to purge.
     """
     tombstones = tombstones_to_purge(ledger, field_id, spec.batch_ids)
     erasures = () if spec.batch_ids else unpurged_record_erasures(ledger, field_id)

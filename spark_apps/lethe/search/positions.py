@@ -57,7 +57,12 @@ class Columns:
 
 
 def open_columns(stream: Any, format_name: str) -> Columns:
-    """Open a file of the format `PARQUET`, `ORC` or `AVRO`. Raises: Unsure; what the decoder and the storage raise."""
+    """Open a file of the format `PARQUET`, `ORC` or `AVRO`.
+
+    Raises:
+        Unsure: The file cannot be searched with certainty.
+        Exception: What the decoder and the storage raise.
+    """
     match format_name:
         case "PARQUET":
             return _parquet(stream)
@@ -206,7 +211,12 @@ class SearchedFile:
 
     @contextmanager
     def open(self) -> Iterator[tuple[Columns, dict[int, str]]]:
-        """The open file, and its names of columns by field id. Raises: Unsure; what the storage raises."""
+        """The open file, and its names of columns by field id.
+
+        Raises:
+            Unsure: The file cannot be searched with certainty.
+            Exception: What the storage raises.
+        """
         with self.io.new_input(self.path).open() as stream, unsure_at(self.path):
             file = open_columns(stream, self.format_name)
             yield file, columns_by_id(file, self.names)
@@ -220,8 +230,13 @@ def find(
     Args:
         wanted: By any key.
         if_absent: The keys that match every row of a file without their column: the table says what such rows hold.
-    Returns: Positions by key; only keys with rows.
-    Raises: Unsure; what the storage raises.
+
+    Returns:
+        Positions by key; only keys with rows.
+
+    Raises:
+        Unsure: The file cannot be searched with certainty.
+        Exception: What the storage raises.
     """
     found = {key: BitMap64() for key in wanted}
     with searched.open() as (file, columns):
@@ -239,7 +254,11 @@ def find(
 
 @contextmanager
 def unsure_at(path: str) -> Iterator[None]:
-    """Turn errors about a file into `Unsure`, without values. Raises: Unsure."""
+    """Turn errors about a file into `Unsure`, without values.
+
+    Raises:
+        Unsure: The file cannot be searched with certainty.
+    """
     try:
         yield
     except Unsure as e:
@@ -250,7 +269,11 @@ def unsure_at(path: str) -> Iterator[None]:
 
 
 def columns_by_id(file: Columns, names: Mapping[str, int] | None) -> dict[int, str]:
-    """The names of columns in the file, by field id. Raises: Unsure."""
+    """The names of columns in the file, by field id.
+
+    Raises:
+        Unsure: The file cannot be searched with certainty.
+    """
     if file.names:
         return dict(file.names)
     if names is None:
@@ -266,7 +289,10 @@ def frozen(positions: BitMap64) -> FrozenBitMap64:
 def matches(column: pa.ChunkedArray, wanted: Wanted, start: int = 0) -> np.ndarray[Any, Any]:
     """The positions of the rows with one of the values; the first row has the position `start`. Nulls match nothing.
 
-    Raises: pa.ArrowException, if the column is not of the values' kind. Its text may contain a value.
+    Its text may contain a value.
+
+    Raises:
+        pa.ArrowException: The column is not of the values' kind.
     """
     found: list[np.ndarray[Any, Any]] = []
     for chunk in column.chunks:
@@ -277,7 +303,11 @@ def matches(column: pa.ChunkedArray, wanted: Wanted, start: int = 0) -> np.ndarr
 
 
 def is_one_of(chunk: pa.Array, wanted: Wanted) -> pa.BooleanArray:
-    """Whether each row has one of the values. Raises: as `matches`."""
+    """Whether each row has one of the values.
+
+    Raises:
+        Exception: As `matches`.
+    """
     if isinstance(chunk, pa.ExtensionArray):
         chunk = chunk.storage
     if pa.types.is_dictionary(chunk.type):
@@ -287,7 +317,11 @@ def is_one_of(chunk: pa.Array, wanted: Wanted) -> pa.BooleanArray:
 
 
 def plain(values: pa.Array, wanted: Wanted) -> pa.Array:
-    """The values of a column in the Arrow type of the wanted values. Raises: as `matches`."""
+    """The values of a column in the Arrow type of the wanted values.
+
+    Raises:
+        Exception: As `matches`.
+    """
     if isinstance(values, pa.ExtensionArray):
         values = values.storage
     if pa.types.is_dictionary(values.type):
@@ -358,7 +392,10 @@ def find_keys(
     Args:
         absent: By the key of a search, for each of its columns: the index of the value that all rows hold if the file lacks
             that column; None: no wanted value.
-    Raises: Unsure; what the storage raises.
+
+    Raises:
+        Unsure: The file cannot be searched with certainty.
+        Exception: What the storage raises.
     """
     found: dict[str, FrozenBitMap64] = {}
     with searched.open() as (file, ids):
@@ -415,7 +452,10 @@ def aligned(
 def matches_keys(columns: Sequence[pa.Array], wanted: WantedKeys) -> np.ndarray[Any, Any]:
     """The positions, from 0 and in order, of the rows with one of the keys. Nulls match nothing.
 
-    Raises: pa.ArrowException, if a column is not of its values' kind. Its text may contain a value.
+    Its text may contain a value.
+
+    Raises:
+        pa.ArrowException: A column is not of its values' kind.
     """
     hits: Any = is_one_of(columns[0], wanted.columns[0])
     for column, w in zip(columns[1:], wanted.columns[1:], strict=True):
@@ -467,8 +507,13 @@ def find_batches(
         field_id: Of the batch column.
         if_absent: The batch of all rows if the file lacks that column, by the table's metadata; None: no batch, or unknown.
         must_have: Raise `Unsure` for a file without that column if `if_absent` is None.
-    Returns: Positions by batch id; only batches with rows.
-    Raises: Unsure; what the storage raises.
+
+    Returns:
+        Positions by batch id; only batches with rows.
+
+    Raises:
+        Unsure: The file cannot be searched with certainty.
+        Exception: What the storage raises.
     """
     wanted = sorted(ids)
     values, array = Values(ValueKind(ValueType.STRING), tuple(wanted)), pa.array(wanted, pa.string())

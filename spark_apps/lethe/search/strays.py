@@ -134,7 +134,9 @@ def picked_batches(table: Table, facts: TableFacts, loaded: Loaded, field_id: in
         table: The table of `facts`, in the same state.
         loaded: The ledger of the head.
         field_id: Of the batch column.
-    Raises: LedgerError, if a ledger or a list of staged batches that a retained snapshot names is unreadable.
+
+    Raises:
+        LedgerError: A ledger or a list of staged batches that a retained snapshot names is unreadable.
     """
     bare = loaded.resolution.bare
     found: dict[str, BatchEntry] = {}
@@ -240,7 +242,10 @@ def contents_of(
     Args:
         field_id: Of the batch column.
         schema: Of the table.
-    Raises: NoDecoder; what `open_object` raises, unless it is an OSError.
+
+    Raises:
+        NoDecoder: No decoder can be started, or decoders end before they decode anything.
+        Exception: What `open_object` raises, unless it is an OSError.
     """
     for path, found in read_objects(StrayWork(limits_here(), field_id, schema), paths, open_object):
         if not isinstance(found, Unreadable):
@@ -254,7 +259,8 @@ def content_of(stream: BinaryIO, path: str, field_id: int, schema: Schema | None
         field_id: Of the batch column.
         schema: Of the table, to know files without field ids by the names of their columns; None: such files are unknown.
 
-    Returns: `UNKNOWN` for a data file that is incomplete, or whose format is not read; `OTHER` for anything else.
+    Returns:
+        `UNKNOWN` for a data file that is incomplete, or whose format is not read; `OTHER` for anything else.
     """
     start = stream.read(8)
     if not start:

@@ -122,7 +122,11 @@ class ObjectStore(Protocol):
 
         Args:
             retention: How long the store must keep the object from now on (S3 only); None: no object lock.
-        Raises: InputError (UnsupportedStorage, RecordNotRetained) and StoreError: nothing was created. WriteUnknown.
+
+        WriteUnknown.
+
+        Raises:
+            InputError: UnsupportedStorage, RecordNotRetained and StoreError: nothing was created.
         """
         ...
 
@@ -196,7 +200,9 @@ def open_store(uri: str, properties: Mapping[str, str]) -> ObjectStore:
 
     Args:
         properties: Of the catalog, with PyIceberg's names (`s3.endpoint`, `gcs.…`, `adls.…`).
-    Raises: InputError (UnsupportedScheme).
+
+    Raises:
+        InputError: UnsupportedScheme.
     """
     backend = backend_of(uri)
     if backend is None:
@@ -255,7 +261,9 @@ _REMOTE: Final = _RemoteStores()
 
 
 def open_folder(uri: str, properties: Mapping[str, str]) -> Folder:
-    """Raises: InputError (UnsupportedStorage)."""
+    """Raises:
+    InputError: UnsupportedStorage.
+    """
     if backend_of(uri) is None:
         raise InputError(
             "UnsupportedStorage",

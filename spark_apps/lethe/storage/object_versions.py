@@ -67,7 +67,13 @@ class Storage(Protocol):
         ...
 
     def find(self, paths: Iterable[str]) -> dict[str, SurvivingObject]:
-        """The objects that still exist, by path. Raises: VersionsDenied, TransientError; errors of the storage."""
+        """The objects that still exist, by path.
+
+        Raises:
+            VersionsDenied: The credentials may not list the versions of objects, so it cannot be verified that they are gone.
+            TransientError: A dependency is temporarily unavailable.
+            Exception: Errors of the storage.
+        """
         ...
 
     def remove(self, remain: SurvivingObject, every_version: bool) -> ErasureBlocker | None:
@@ -317,7 +323,12 @@ class S3Objects:
             yield from page.get("DeleteMarkers", ())
 
     def _no_versions(self, error: ClientError, bucket: str) -> None:
-        """Remember that the store does not support versions. Raises: VersionsDenied, TransientError, for other errors."""
+        """Remember that the store does not support versions.
+
+        Raises:
+            VersionsDenied: For other errors.
+            TransientError: For other errors.
+        """
         if _code(error) in _DENIED:
             raise VersionsDenied(bucket) from error
         if _code(error) not in _UNKNOWN_CALL:

@@ -57,7 +57,9 @@ class Queue:
             at_most: The maximum number of messages; values above 10 count as 10.
             wait_seconds: How long to wait for the first message, rounded down to whole seconds, at most 20.
             hidden_seconds: For how long other receivers do not get the messages.
-        Raises: TransientError (QueueNotFound, QueueAccessDenied, QueueOverLimit, QueueUnavailable).
+
+        Raises:
+            TransientError: QueueNotFound, QueueAccessDenied, QueueOverLimit, QueueUnavailable.
         """
         with self._said():
             answer = self._sqs.receive_message(
@@ -72,7 +74,8 @@ class Queue:
     def delete(self, receipts: Iterable[str]) -> int:
         """Delete messages and return how many were deleted. A message that is no longer hidden is delivered again.
 
-        Raises: as `receive`.
+        Raises:
+            Exception: As `receive`.
         """
         gone = 0
         wanted = list(receipts)

@@ -467,7 +467,8 @@ class S3Store(RemoteStore):
     def _require_conditions(self, uri: str) -> None:
         """Check that the server supports conditional writes. One that does not overwrites silently, so no table would be safe.
 
-        Raises: InputError (UnsupportedStorage).
+        Raises:
+            InputError: UnsupportedStorage.
         """
         folder, _, _ = uri.rpartition("/")
         store = (self._properties.get("s3.endpoint", ""), bucket_and_key(uri)[0])

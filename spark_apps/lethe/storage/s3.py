@@ -170,7 +170,10 @@ class S3Requests:
     def put_locked(self, uri: str, content: bytes, retention: Retention, now: datetime) -> bool:
         """Create an object with an object lock. Return False if the object exists.
 
-        Raises: InputError (RecordNotRetained), StoreError: nothing was created; WriteUnknown.
+        Raises:
+            InputError: RecordNotRetained.
+            StoreError: Nothing was created.
+            WriteUnknown: The store did not answer a request to create an object, which may exist now or later.
         """
         lock = {"ObjectLockMode": retention.mode, "ObjectLockRetainUntilDate": retention.until(now)}
         try:
@@ -281,7 +284,11 @@ class S3Uploads:
         return self._presigned("put_object", asked, {"If-None-Match": "*"}, sha256, seconds)
 
     def begin(self, uri: str) -> str:
-        """Begin a multipart upload. Returns: its id."""
+        """Begin a multipart upload.
+
+        Returns:
+            Its id.
+        """
         bucket, key = bucket_and_key(uri)
         try:
             return str(self._client.create_multipart_upload(Bucket=bucket, Key=key)["UploadId"])
@@ -496,7 +503,11 @@ class ComposedObject:
                 self._read(begin, until)
 
     def _copied(self, start: int, end: int) -> bool:
-        """Let the server copy a part. False: it refuses. Raises: StoreError, if the source is not the same any more."""
+        """Let the server copy a part. False: it refuses.
+
+        Raises:
+            StoreError: The source is not the same any more.
+        """
         bucket, key = bucket_and_key(self._source.uri)
         try:
             answer = self._client.upload_part_copy(

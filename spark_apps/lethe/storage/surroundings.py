@@ -66,7 +66,9 @@ class Buffer:
 def open_buffer(
     uri: str, batch_column: str, properties: Mapping[str, str], layout: BufferLayout = BufferLayout.DIRECTORY
 ) -> Buffer:
-    """Raises: InputError (`UnsupportedScheme`)."""
+    """Raises:
+    InputError: `UnsupportedScheme`.
+    """
     return Buffer(uri, layout_of(layout, batch_column), open_store(uri, properties))
 
 
@@ -79,7 +81,11 @@ _SKIPPED: Final = (*NOT_VISIBLE, "NoSuchKey", "404", "InvalidBucketName")
 
 
 def around(uri: str, properties: Mapping[str, str]) -> Around:
-    """The claim of a buffer, and tables at and above it. Raises: errors of the store."""
+    """The claim of a buffer, and tables at and above it.
+
+    Raises:
+        Exception: Errors of the store.
+    """
     return Around(tables_around(uri, properties), read_claim(uri, properties))
 
 
@@ -99,7 +105,11 @@ def places_around(uri: str) -> tuple[str, ...]:
 
 
 def holding_tables(places: Sequence[str], properties: Mapping[str, str]) -> tuple[str, ...]:
-    """Those of some folders of one store that contain metadata of an Iceberg table. Raises: errors of the store."""
+    """Those of some folders of one store that contain metadata of an Iceberg table.
+
+    Raises:
+        Exception: Errors of the store.
+    """
     if not places:
         return ()
     store = open_store(places[0], properties)
@@ -114,7 +124,9 @@ def check_place(what: str, uri: str, around: Callable[[str], tuple[str, ...]]) -
     Args:
         what: The subject of the message.
         around: Returns `tables_around` of a folder, possibly cached.
-    Raises: InputError (PlaceInTable), errors of the store.
+
+    Raises:
+        InputError: PlaceInTable, errors of the store.
     """
     above = uri.rstrip("/").rpartition("/")[0]
     inside = guards.found_in(what, uri, around(above)) if not is_root(above) else None
@@ -156,7 +168,10 @@ def take_claim(
     Args:
         layout: spec.buffer.layout.
         adopted: Recorded in the claim.
-    Raises: InputError (UnsupportedStorage), TransientError, errors of the store.
+
+    Raises:
+        InputError: UnsupportedStorage.
+        TransientError: Errors of the store.
     """
     folder = open_folder(uri, properties)
     content = claims.document(owner, layout, adopted.names, adopted.count, datetime.now(UTC))
@@ -200,7 +215,11 @@ def _has_objects(store: ObjectStore, folder: str) -> bool:
 
 
 def _skipped(error: StoreError) -> bool:
-    """False for a folder that cannot hold a table of these credentials. Raises: other errors."""
+    """False for a folder that cannot hold a table of these credentials.
+
+    Raises:
+        Exception: Other errors.
+    """
     if error.code not in _SKIPPED:
         raise error
     return False

@@ -120,7 +120,9 @@ class Vendor:
     def now(self) -> Vended:
         """The properties that are valid now. If the catalog does not answer, the previous ones are used until they expire.
 
-        Raises: NoSuchTableError; PyIceberg's errors, if the catalog is unavailable.
+        Raises:
+            NoSuchTableError: There is no such table.
+            Exception: PyIceberg's errors, if the catalog is unavailable.
         """
         with self._lock:
             known = self._vended
@@ -230,7 +232,11 @@ class RetryingRestCatalog(RestCatalog):
         super().__init__(name, **properties)
 
     def allowed(self, answered: Mapping[str, str], table: str) -> dict[str, str]:
-        """What the catalog may say about the files of a table. Raises: InputError (`UnsafeProperty`)."""
+        """What the catalog may say about the files of a table.
+
+        Raises:
+            InputError: `UnsafeProperty`.
+        """
         return allowed.vended(answered, self._configured, f"table {table} of the catalog {self.name}")
 
     def _fetch_config(self) -> None:
@@ -314,7 +320,9 @@ def for_boto3(properties: Mapping[str, str]) -> tuple[dict[str, str], Refreshabl
 
     Args:
         properties: As `of_table` returns them.
-    Returns: The credentials are None if the catalog vends none; then those of the properties apply.
+
+    Returns:
+        The credentials are None if the catalog vends none; then those of the properties apply.
     """
     vendor = vendor_of(properties)
     vended = vendor.now()

@@ -24,8 +24,12 @@ def write_once(
     Args:
         properties: Of the catalog, with PyIceberg's names.
         retention: How long the store must keep the file; None: no object lock.
-    Raises: InputError: `RecordTaken`, if the file exists with other content; `RecordNotRetained`, if it cannot have an object
-        lock; `UnsupportedStorage`. TransientError.
+
+    TransientError.
+
+    Raises:
+        InputError: `RecordTaken`, if the file exists with other content. `RecordNotRetained`, if it cannot have an object
+            lock. `UnsupportedStorage`.
     """
     if backend_of(uri) is None:
         if retention is not None:
@@ -45,7 +49,12 @@ def write_once(
 
 
 def read(uri: str, io: FileIO, properties: Mapping[str, str]) -> bytes | None:
-    """Read such a file; None: it does not exist. Raises: StoreError; errors of PyIceberg."""
+    """Read such a file; None: it does not exist.
+
+    Raises:
+        StoreError: A store refused a request or did not answer.
+        Exception: Errors of PyIceberg.
+    """
     if backend_of(uri) is not None:
         found = open_store(uri, properties).read(uri)
         return None if found is None else found.data

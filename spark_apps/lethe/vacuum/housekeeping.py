@@ -157,7 +157,11 @@ def needed_roots(
 
     Args:
         carriers: Of all ledgers of retained snapshots.
-    Raises: LedgerError (`LedgerLost`), if the ledger of a snapshot is unknown. Then nothing may be deleted.
+
+    Then nothing may be deleted.
+
+    Raises:
+        LedgerError: `LedgerLost`, if the ledger of a snapshot is unknown.
     """
     known = tuple(carriers)
     found = {s.ledger for s in snapshots.values() if s.ledger is not None} | {c.ledger for c in known}

@@ -162,7 +162,9 @@ def batches_of(ids: pa.ChunkedArray, rows: PartitionedRows) -> dict[str, set[int
 
     Args:
         ids: The batch of each row, as a dictionary (`lethe.ingest.schema_fit.BATCH_IDS`).
-    Returns: indices of `rows.partitions`, by batch id.
+
+    Returns:
+        Indices of `rows.partitions`, by batch id.
     """
     encoded = ids.unify_dictionaries().combine_chunks()
     names, codes = encoded.dictionary.to_pylist(), encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
@@ -295,7 +297,11 @@ class _PartitionFiles:
             self._last_batch = ids[-1].as_py()
 
     def close(self) -> list[str]:
-        """Write the rest. Returns: Iceberg's JSON of each file."""
+        """Write the rest.
+
+        Returns:
+            Iceberg's JSON of each file.
+        """
         while self._waiting:
             self._write_group()
         self._close_file()
@@ -359,7 +365,9 @@ class _OpenFile:
         self._parquet.write_table(table, row_group_size=table.num_rows)
 
     def close(self, layout: TableLayout, partition: Partition) -> str:
-        """Returns: Iceberg's JSON of the file."""
+        """Returns:
+        Iceberg's JSON of the file.
+        """
         self._parquet.close()
         size = self.bytes
         self._sink.close()

@@ -95,7 +95,9 @@ class TableLayout:
     io_properties: Mapping[str, str] = field(repr=False)
 
     def check(self) -> None:
-        """Raises: Unsupported."""
+        """Raises:
+        Unsupported: Arrow does not write this table.
+        """
         properties = self.target.properties
         if properties.get(_FORMAT, "parquet").lower() != "parquet":
             raise Unsupported(f"its files are {properties[_FORMAT]}")
@@ -114,7 +116,8 @@ class TableLayout:
     def file_schema(self) -> pa.Schema:
         """The columns of a data file: those of the rows, with Iceberg's field ids. The ids of batches are a dictionary.
 
-        Raises: Unsupported.
+        Raises:
+            Unsupported: Arrow does not write this table.
         """
         fields = []
         for one in self.target.schema.fields:
@@ -135,7 +138,9 @@ class TableLayout:
 
     @cached_property
     def sort_keys(self) -> tuple[SortKey, ...]:
-        """Raises: Unsupported."""
+        """Raises:
+        Unsupported: Arrow does not write this table.
+        """
         return sort_keys_of(self.target, self.sort_order)
 
     @property
@@ -160,7 +165,11 @@ class TableLayout:
 
 
 def sort_keys_of(target: Target, order: SortOrder) -> tuple[SortKey, ...]:
-    """The columns of a sort order. Raises: Unsupported."""
+    """The columns of a sort order.
+
+    Raises:
+        Unsupported: Arrow does not write this table.
+    """
     found = []
     for one in order.fields:
         name, kind = target.name(one.source_id), target.schema.find_type(one.source_id)
@@ -173,7 +182,11 @@ def sort_keys_of(target: Target, order: SortOrder) -> tuple[SortKey, ...]:
 
 
 def parquet_options(properties: Mapping[str, str]) -> dict[str, Any]:
-    """Arrow's options for what the table's properties say. Raises: Unsupported."""
+    """Arrow's options for what the table's properties say.
+
+    Raises:
+        Unsupported: Arrow does not write this table.
+    """
     if has_bloom_filters(properties):
         raise Unsupported("it has Bloom filters")
     codec = _CODECS.get(properties.get(f"{_PARQUET}compression-codec", "zstd").lower())

@@ -169,7 +169,9 @@ def plan(
         sizes: Bytes in memory of the blocks.
         input_bytes: Bytes of the files that were read, as an estimate of the bytes to write.
         target_file_size: In bytes.
-    Returns: the task of each cell, and the number of tasks.
+
+    Returns:
+        The task of each cell, and the number of tasks.
     """
     cells = bytes_of_cells(sizes)
     total = sum(cells.values())
@@ -222,7 +224,9 @@ class Spool:
             self._file.close()
 
     def add(self, key: BlockKey, content: bytes) -> None:
-        """Raises: OSError, if the disk is full."""
+        """Raises:
+        OSError: The disk is full.
+        """
         if len(content) <= self._free:
             self._held[key] = content
             self._free -= len(content)
@@ -286,7 +290,9 @@ class ReadTask:
     def __call__(self, groups: Iterator[tuple[int, int, str]]) -> Iterator[Block]:
         """Args:
         groups: The number and the range of each group, and its files (`FileTask.encode`).
-        Raises: BufferAway.
+
+        Raises:
+            BufferAway: The store failed.
         """
         for number, range_, files in groups:
             found = Found()
@@ -304,7 +310,12 @@ class WriteTask:
     without: tuple[str, ...] = ()
 
     def __call__(self, blocks: Iterable[Block]) -> Iterator[str]:
-        """Returns: Iceberg's JSON of each data file. Raises: the errors of the storage."""
+        """Returns:
+            Iceberg's JSON of each data file.
+
+        Raises:
+            Exception: The errors of the storage.
+        """
         with Spool() as spool:
             for block in blocks:
                 spool.add(block.key, block.content)

@@ -56,7 +56,9 @@ def command(arguments: Sequence[str], environ: Mapping[str, str], jars: Sequence
 
     Args:
         jars: Spark's jars, in any order.
-    Raises: KeyError, if the driver has not set a variable of an executor.
+
+    Raises:
+        KeyError: The driver has not set a variable of an executor.
     """
     match arguments:
         # spark-submit in cluster mode, for a SparkApplication. The settings of a run are among its arguments, so the file of

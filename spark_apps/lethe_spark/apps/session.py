@@ -55,10 +55,16 @@ def make_session(catalog: str, confs: Mapping[str, str] | None = None, fresh: bo
         catalog: The name of the catalog, for PyIceberg and for Spark.
         confs: Spark settings (`spark.master`, sizes, …). They override the defaults. Ignored if the process has a session.
         fresh: Make a new session, without the settings, views and opened catalogs of earlier ones in this process.
-    Returns: the session. A second call with another catalog adds the catalog to it, unless `fresh`.
-    Raises: InputError: `UnknownCatalog`; `UnsupportedCatalog`, also if a jar for its store is missing; `CatalogNotServed`, if the
-        catalog has type hadoop and an existing session has Spark's own catalog of that name; `UnsupportedSpark`, `JavaMissing`,
-        `UnsupportedJava`, `JarsMissing`. TransientError: `JarsNotDownloaded`.
+
+    TransientError: `JarsNotDownloaded`.
+
+    Returns:
+        The session. A second call with another catalog adds the catalog to it, unless `fresh`.
+
+    Raises:
+        InputError: `UnknownCatalog`. `UnsupportedCatalog`, also if a jar for its store is missing. `CatalogNotServed`, if the
+            catalog has type hadoop and an existing session has Spark's own catalog of that name. `UnsupportedSpark`,
+            `JavaMissing`, `UnsupportedJava`, `JarsMissing`.
     """
     properties = catalogs.properties(catalog)
     settings = {} if catalogs.is_folder(properties) else rest_guard.spark_properties(catalog, properties)
@@ -82,7 +88,9 @@ def started_session(confs: Mapping[str, str] | None = None) -> SparkSession:
 
 
 def _require_client(session: SparkSession, catalog: str, properties: Mapping[str, str]) -> None:
-    """Raises: InputError (`UnsupportedCatalog`), if Iceberg cannot open files of the warehouse without a further jar."""
+    """Raises:
+    InputError: `UnsupportedCatalog`, if Iceberg cannot open files of the warehouse without a further jar.
+    """
     warehouse = properties.get("warehouse", "")
     client = _CLIENTS.get(backend_of(warehouse))
     if client is not None and "spark.io-impl" not in properties and not has_class(session, client):
@@ -113,7 +121,9 @@ def _forget_earlier() -> None:
 
 
 def _start(wanted: Mapping[str, str]) -> SparkContext:
-    """Raises: as `make_session`, for Spark, Java and jars."""
+    """Raises:
+    Exception: As `make_session`, for Spark, Java and jars.
+    """
     launching.check_spark()
     launching.provide_java()
     environ = dict(os.environ)
@@ -165,7 +175,12 @@ class RunSession:
     monitor: ExecutorMonitor | None = field(default=None, init=False)
 
     def open(self) -> RunContext:
-        """Start Spark. With executors, wait until the first one runs. Raises: InputError, TransientError."""
+        """Start Spark. With executors, wait until the first one runs.
+
+        Raises:
+            InputError: The user has to change something.
+            TransientError: A dependency is temporarily unavailable.
+        """
         scaling = self.given.scaling
         if scaling is None:
             return self._context(

@@ -48,7 +48,11 @@ ENDS_WITHIN_SECONDS: Final = 2.0
 
 
 def main() -> int:
-    """Serve until the standard input ends or SIGTERM. Returns: the exit code."""
+    """Serve until the standard input ends or SIGTERM.
+
+    Returns:
+        The exit code.
+    """
     forbid_core_dumps()
     formatter = log_to_stderr()
     tracing.start("lethe-run")
@@ -88,7 +92,11 @@ def _in_a_thread_of_its_own(
     handover: Handover, base: SparkSession, cancelled: threading.Event, formatter: RedactingFormatter
 ) -> bool:
     """Carry out a run in a new thread, which has a thread of its own in the JVM, without the local properties and the active
-    session of earlier ones. Returns: whether its result was delivered."""
+    session of earlier ones.
+
+    Returns:
+        Whether its result was delivered.
+    """
     outcome: list[bool] = []
 
     def work() -> None:
@@ -142,7 +150,11 @@ def _end_with_jvm(base: SparkSession) -> None:
 
 
 def _refused(handover: Handover, error: LetheError, environ: Mapping[str, str]) -> bool:
-    """Deliver the result of a run whose document cannot be read. Returns: whether it was delivered."""
+    """Deliver the result of a run whose document cannot be read.
+
+    Returns:
+        Whether it was delivered.
+    """
     return progress.deliver(progress.failed(handover, error), environ)
 
 

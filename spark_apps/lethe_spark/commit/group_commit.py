@@ -119,8 +119,13 @@ class GroupCommit:
     def carry_out(self) -> Committed[GroupPlan]:
         """Plan, write the replacements, commit. Start again if other data must be written than was.
 
-        Raises: InputError, ConflictError, UnknownCommitState, TransientError, LedgerError, and the errors of `write`, `find` and
-            `eraser`.
+        Raises:
+            InputError: The user has to change something.
+            ConflictError: The table moved between plan and commit.
+            UnknownCommitState: It is unknown whether the commit succeeded.
+            TransientError: A dependency is temporarily unavailable.
+            LedgerError: A ledger file is unusable.
+            Exception: The errors of `write`, `find` and `eraser`.
         """
         lost = 0
         aside = dict(self.aside)
@@ -227,7 +232,10 @@ class GroupCommit:
         return done
 
     def _masks(self, base: Base, delta: Delta, planned: GroupPlan, erases: bool) -> Masks:
-        """The native deletes that the change needs. Raises: CannotLift.
+        """The native deletes that the change needs.
+
+        Raises:
+            CannotLift: An Undo cannot show exactly the rows of its batches again.
 
         A commit that erases rows sets and lifts no masks.
         """
@@ -281,7 +289,8 @@ def result_of(
 ) -> RestatementGroupResult:
     """The result of a run of a group. Reads the clock and logs; no other I/O.
 
-    Raises: TransientError, if no request can be carried out now.
+    Raises:
+        TransientError: No request can be carried out now.
     """
     results = tuple(_result_of_request(done, request) for request in requests)
     if results and all(r.again for r in results):

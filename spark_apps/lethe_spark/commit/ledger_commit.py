@@ -73,7 +73,9 @@ def noted(
         batch_ids: The batches that the run may add from the buffer. None: it reads the table and writes rows of it.
         attempt: The number of the attempt; 0: attempts are not numbered.
         ended: The numbers of the attempts of this run whose processes are known to have ended. Their notes are removed too.
-    Raises: the errors of the storage and of the body.
+
+    Raises:
+        Exception: The errors of the storage and of the body.
     """
     table.refresh()
     folder = run_folder(table, context.run_id)
@@ -97,7 +99,11 @@ def noted(
 
 
 def writers_of(table: IcebergTable, io: FileIO, properties: Mapping[str, str]) -> list[tuple[Writer, datetime, str]]:
-    """The attempts with a note, the time of the note, and its path. Raises: the errors of the storage."""
+    """The attempts with a note, the time of the note, and its path.
+
+    Raises:
+        Exception: The errors of the storage.
+    """
     found: list[tuple[Writer, datetime, str]] = []
     folder = _folder(table)
     for o in open_store(folder, properties).list(folder):
@@ -144,7 +150,9 @@ def keep_up(context: Committer, table: IcebergTable, *, create: bool, waiting: S
     Args:
         create: Create the table of batches if it does not exist.
         waiting: The batches in the buffer. None: unknown.
-    Returns: why the update failed; empty if it succeeded, or the table of batches does not exist.
+
+    Returns:
+        Why the update failed; empty if it succeeded, or the table of batches does not exist.
     """
     try:
         done = tracking.bring_up_to_date(
@@ -164,7 +172,11 @@ def keep_up(context: Committer, table: IcebergTable, *, create: bool, waiting: S
 
 
 def _catalog(name: str) -> Catalog:
-    """Open a catalog, or use one that was opened a moment ago. Raises: as `catalogs.load`."""
+    """Open a catalog, or use one that was opened a moment ago.
+
+    Raises:
+        Exception: As `catalogs.load`.
+    """
     properties, now = catalogs.properties(name), time.monotonic()
     kept = _open.get(name)
     if kept is None or kept[0] != properties or now - kept[1] >= OPEN_SECONDS:
@@ -247,8 +259,11 @@ def commit_on_ledger(
     Args:
         attempts: Records whether an answer was lost.
         seen: A state that the caller has read. It is used if the table has not changed since.
-    Raises: ConflictError, after 12 attempts, and if other writers changed the table before each of them, not before two
-        minutes; UnknownCommitState, if the answer to the last attempt was lost; the errors of `plan` and of reading the table.
+
+    Raises:
+        ConflictError: After 12 attempts, and if other writers changed the table before each of them, not before two minutes.
+        UnknownCommitState: The answer to the last attempt was lost.
+        Exception: The errors of `plan` and of reading the table.
     """
     context.reporter.phase(Phase.COMMITTING)
     began = time.monotonic()

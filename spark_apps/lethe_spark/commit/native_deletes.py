@@ -57,7 +57,10 @@ class Masker(Protocol):
 
         Args:
             mask: Whether to mask tombstones. False: a later commit does.
-        Raises: CannotLift, and the errors of the storage.
+
+        Raises:
+            CannotLift: An Undo cannot show exactly the rows of its batches again.
+            Exception: The errors of the storage.
         """
 
 

@@ -16,8 +16,12 @@ def open_table(context: RunContext, prepare: bool = True) -> SparkTable:
 
     Args:
         prepare: False: only check the table, and change nothing.
-    Raises: InputError: TableNotFound, TableIsView, TableHoldsBatches, TableClaimed, TableNotPrepared, BatchColumnMissing,
-        BufferOverlapsTable, FormatVersionTooOld, InvalidTableDefinition. TableError (TableReplaced).
+
+    TableError (TableReplaced).
+
+    Raises:
+        InputError: TableNotFound, TableIsView, TableHoldsBatches, TableClaimed, TableNotPrepared, BatchColumnMissing,
+            BufferOverlapsTable, FormatVersionTooOld, InvalidTableDefinition.
     """
     wanted = context.spec.table
     require_served(context.spark, wanted.catalog, wanted.name, context.catalog_properties)

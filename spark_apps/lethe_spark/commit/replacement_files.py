@@ -56,7 +56,10 @@ def with_ids(
 
 
 def _read(request: RestatementRequest, properties: Mapping[str, str], table_location: str) -> IdList:
-    """Raises: InputError (InvalidIdList, ListChanged), TransientError (ListNotFound, AccessDenied, ListUnreadable)."""
+    """Raises:
+    InputError: InvalidIdList, ListChanged.
+    TransientError: ListNotFound, AccessDenied, ListUnreadable.
+    """
     uri = request.batch_ids_uri
     where = f"Restatement {request.name}: spec.batchIdsFrom.uri {uri}"
     if is_local(uri) and not is_local(table_location):
@@ -109,8 +112,12 @@ def find_replacements(
         catalog: Its name.
         properties: PyIceberg's properties of the catalog.
         buffer: URI of the Dataset's buffer, in which no replacement may be.
-    Returns: each request with the data files of its replacement, or with its result if that cannot be used.
-    Raises: StoreError.
+
+    Returns:
+        Each request with the data files of its replacement, or with its result if that cannot be used.
+
+    Raises:
+        StoreError: A store refused a request or did not answer.
     """
 
     @cache
@@ -143,7 +150,9 @@ def find_replacements(
 
 
 def _files(uri: str, buffer: str, store: ObjectStore) -> tuple[BufferedObject, ...]:
-    """Raises: InputError (ReplacementInBuffer, PlaceInTable, ReplacementIncomplete, ReplacementEmpty)."""
+    """Raises:
+    InputError: ReplacementInBuffer, PlaceInTable, ReplacementIncomplete, ReplacementEmpty.
+    """
     if overlap(buffer, uri):
         raise InputError(
             "ReplacementInBuffer",

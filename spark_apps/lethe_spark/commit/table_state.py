@@ -63,7 +63,11 @@ def static_table(table: IcebergTable, properties: Mapping[str, str]) -> StaticTa
 
 
 def facts_of(table: IcebergTable, properties: Mapping[str, str], batch_column: str, name: str) -> TableFacts:
-    """What `lethe.iceberg.facts.observe` finds in that metadata. Raises: InputError, as `observe` does."""
+    """What `lethe.iceberg.facts.observe` finds in that metadata.
+
+    Raises:
+        InputError: As `observe` does.
+    """
     parsed = _parsed(table, properties)
     key = (batch_column, name)
     if key not in parsed.facts:
@@ -228,7 +232,11 @@ def observe_base(context: Committer, table: IcebergTable, seen: Base | None = No
 
     Args:
         seen: An earlier base. It is returned if the table has not changed since.
-    Raises: InputError (TableClaimed, BatchColumnMissing), TableError (TableReplaced, TableRolledBack), LedgerError.
+
+    Raises:
+        InputError: TableClaimed, BatchColumnMissing.
+        TableError: TableReplaced, TableRolledBack.
+        LedgerError: A ledger file is unusable.
     """
     table.refresh()
     if seen is not None and seen.iceberg.metadata_location == as_file_uri(table.metadata_location):
@@ -258,7 +266,9 @@ def _loaded(context: Committer, iceberg: StaticTable, facts: TableFacts) -> ledg
 
 
 def refuse_batches(table: IcebergTable) -> None:
-    """Raises: InputError (`TableHoldsBatches`), for a table of batches, whose rows Lethe derives from another table's ledger."""
+    """Raises:
+    InputError: `TableHoldsBatches`, for a table of batches, whose rows Lethe derives from another table's ledger.
+    """
     if names.TRACKS in table.properties:
         raise InputError(
             "TableHoldsBatches",
@@ -268,7 +278,8 @@ def refuse_batches(table: IcebergTable) -> None:
 
 
 def check_table(context: Committer, uuid: str | None) -> None:
-    """Raises: TableError (`TableReplaced`), if the table is not the one for which the run was started.
+    """Raises:
+        TableError: `TableReplaced`, if the table is not the one for which the run was started.
 
     Args:
         uuid: Of the current table. None: the table does not exist.
@@ -285,7 +296,9 @@ def check_table(context: Committer, uuid: str | None) -> None:
 
 
 def check_claim(context: Committer, claim: str | None) -> None:
-    """Raises: InputError (TableClaimed), for a table of another Dataset."""
+    """Raises:
+    InputError: TableClaimed, for a table of another Dataset.
+    """
     if claim is not None and context.claim not in (None, claim):
         raise InputError(
             "TableClaimed",
@@ -295,7 +308,9 @@ def check_claim(context: Committer, claim: str | None) -> None:
 
 
 def _check_head(context: Committer, facts: TableFacts) -> None:
-    """Raises: TableError (`TableRolledBack`), if the table was rolled back since this run was started."""
+    """Raises:
+    TableError: `TableRolledBack`, if the table was rolled back since this run was started.
+    """
     seen = context.seen_snapshot_id
     if is_rolled_back(facts.snapshots, facts.head_id, seen, context.seen_sequence_number):
         raise TableError(
@@ -318,8 +333,11 @@ def no_batch_column(context: Committer, columns: tuple[str, ...]) -> InputError:
 def check_and_observe(context: Run, table: IcebergTable) -> TableFacts:
     """Check that the run may work on the table, prepared or not. Returns the facts of the table.
 
-    Raises: InputError: TableHoldsBatches, TableClaimed, BatchColumnMissing, BatchColumnDropped, BatchColumnType,
-        BufferOverlapsTable, FormatVersionTooOld, OutsideBoundary. TableError (TableReplaced).
+    TableError (TableReplaced).
+
+    Raises:
+        InputError: TableHoldsBatches, TableClaimed, BatchColumnMissing, BatchColumnDropped, BatchColumnType,
+            BufferOverlapsTable, FormatVersionTooOld, OutsideBoundary.
     """
     require_table_within(context.spec, table.location, table.properties)
     refuse_batches(table)

@@ -208,7 +208,10 @@ class Reporting:
     def of_run(self, spec: RunSpec, config_map: StatusConfigMap, begun: int) -> Iterator[RunReports]:
         """Report that a run began, for the `begun`th time, and its phases while the block is executed.
 
-        Raises: ApiError, OSError, HTTPException, if the first report cannot be sent.
+        Raises:
+            ApiError: The first report cannot be sent.
+            OSError: The first report cannot be sent.
+            HTTPException: The first report cannot be sent.
         """
         now = datetime.now(UTC)
         first = Progress(run_id=spec.run_id, attempt=spec.attempt, phase=Phase.PLANNING, begun=begun, updated_time=now)

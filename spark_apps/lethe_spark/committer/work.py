@@ -77,7 +77,9 @@ class NeedsSpark(TransientError):
 
 
 def require_fit(spec: RunSpec) -> None:
-    """Raises: NeedsSpark, for a run that writes data files, reads their rows, or registers many files."""
+    """Raises:
+    NeedsSpark: For a run that writes data files, reads their rows, or registers many files.
+    """
     match spec.kind:
         case RunKind.RESTATEMENT:
             assert spec.restatement is not None
@@ -126,7 +128,10 @@ class OpenTables:
     def properties(self, name: str) -> dict[str, str]:
         """PyIceberg's current properties of a catalog.
 
-        Raises: NeedsSpark, if the catalog is missing or cannot be opened here. A Job decides whether that is permanent.
+        A Job decides whether that is permanent.
+
+        Raises:
+            NeedsSpark: The catalog is missing or cannot be opened here.
         """
         try:
             found = catalogs.properties(name)
@@ -141,7 +146,10 @@ class OpenTables:
     def open(self, context: Run) -> IcebergTable:
         """The table of a run, if it needs no preparation.
 
-        Raises: NeedsSpark; InputError, as `check_and_observe`; TransientError.
+        Raises:
+            NeedsSpark: The run is not refused; it needs a Job.
+            InputError: As `check_and_observe`.
+            TransientError: A dependency is temporarily unavailable.
         """
         wanted = context.spec.table
         table = self._catalog(wanted.catalog, context.catalog_properties).load(wanted.name)
@@ -187,8 +195,11 @@ _OF_CREDENTIALS: Final = frozenset({"AccessDenied", "BufferNotFound", "StorageRe
 def register_small_set(context: Run, table: IcebergTable) -> tuple[ConsolidationResult, tuple[BatchRow, ...] | None]:
     """Register the batches of a run. The result, and the batches that still wait, as `promote` returns them.
 
-    Raises: NeedsSpark, if the set is too large, or if anything is wrong with the buffer: this process may have other credentials
-        than a Job, so a Job decides whether that is permanent. TableError, LedgerError; otherwise as `promote`.
+    TableError, LedgerError; otherwise as `promote`.
+
+    Raises:
+        NeedsSpark: The set is too large, or if anything is wrong with the buffer: this process may have other credentials
+            than a Job, so a Job decides whether that is permanent.
     """
     spec = context.spec.consolidation
     assert spec is not None
@@ -215,7 +226,9 @@ def _register(context: Run, table: IcebergTable, base: Base, batch_ids: Iterable
 
 
 def require_few_live_files(base: Base) -> None:
-    """Raises: NeedsSpark, if the run would have to look at too many files of the table."""
+    """Raises:
+    NeedsSpark: The run would have to look at too many files of the table.
+    """
     head = base.facts.snapshots.get(base.facts.head_id) if base.facts.head_id is not None else None
     if head is None or not base.has_foreign_files:
         return
@@ -228,7 +241,12 @@ def require_few_live_files(base: Base) -> None:
 
 
 def read_few(reader: FooterReader, tasks: Sequence[FileTask]) -> list[Footer]:
-    """Read the footers of files. Raises: NeedsSpark; TransientError (`BufferAway`)."""
+    """Read the footers of files.
+
+    Raises:
+        NeedsSpark: The run is not refused; it needs a Job.
+        TransientError: `BufferAway`.
+    """
     if len(tasks) > FILES_AT_MOST:
         raise NeedsSpark(f"{len(tasks)} files wait, and the committer registers at most {FILES_AT_MOST}")
     found: list[Footer] = []
@@ -251,7 +269,11 @@ def read_few(reader: FooterReader, tasks: Sequence[FileTask]) -> list[Footer]:
 
 
 def _listing_limit() -> Callable[[], None]:
-    """To be called for each object of a listing. Raises: NeedsSpark, after OBJECTS_AT_MOST calls."""
+    """To be called for each object of a listing.
+
+    Raises:
+        NeedsSpark: After OBJECTS_AT_MOST calls.
+    """
     count = 0
 
     def seen() -> None:
@@ -319,8 +341,17 @@ class Worker:
     def carry_out(self, post: Post) -> PendingCleanup | None:
         """Carry out a run, deliver its result, and remove its key from the mailbox.
 
-        Returns: the upkeep that remains.
-        Raises: Cancelled; ApiError, OSError, HTTPException, if the result could not be delivered; JvmGone. The key then stays.
+        The key then stays.
+
+        Returns:
+            The upkeep that remains.
+
+        Raises:
+            Cancelled: The process received SIGTERM.
+            ApiError: The result could not be delivered.
+            OSError: The result could not be delivered.
+            HTTPException: The result could not be delivered.
+            JvmGone: The JVM has ended, so this process must end.
         """
         with about(namespace=self.api.namespace, run=post.entry.run_id, attempt=post.entry.attempt):
             return self._carry_out_and_drop(post)
@@ -343,7 +374,13 @@ class Worker:
         return left
 
     def drop(self, *keys: str) -> None:
-        """Remove keys from the mailbox. Raises: ApiError, OSError, HTTPException."""
+        """Remove keys from the mailbox.
+
+        Raises:
+            ApiError: An answer with a status of 400 or more.
+            OSError: The system refused it.
+            HTTPException: The answer is not HTTP.
+        """
         try:
             data = dict.fromkeys(keys)
             self.api.merge(self.api.config_maps(self.mailbox), {"data": data}, MANAGER)
@@ -434,8 +471,10 @@ def _logged_error(run: RunSpec | MailboxEntry, error: Exception) -> LetheError:
 def _run_of(entry: MailboxEntry, text: str) -> RunSpec | None:
     """The run of an entry. None: the document is of another run or attempt.
 
-    Raises: NeedsSpark, if the document cannot be parsed, because a Job's image may be of another release; InputError
-        (RunFileChanged); the errors of the storage.
+    Raises:
+        NeedsSpark: The document cannot be parsed, because a Job's image may be of another release.
+        InputError: RunFileChanged.
+        Exception: The errors of the storage.
     """
     try:
         spec = arguments.run_of(text, f"the run {entry.run_id}")

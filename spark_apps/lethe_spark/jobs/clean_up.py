@@ -56,8 +56,14 @@ from lethe_spark.run.context import Run, table_properties
 def reanchor(context: Run, table: IcebergTable) -> int | None:
     """Give a ledger to a head without one.
 
-    Returns: the id of the new snapshot; None: the head has a ledger, or the table is empty.
-    Raises: ConflictError, UnknownCommitState, TransientError, LedgerError.
+    Returns:
+        The id of the new snapshot; None: the head has a ledger, or the table is empty.
+
+    Raises:
+        ConflictError: The table moved between plan and commit.
+        UnknownCommitState: It is unknown whether the commit succeeded.
+        TransientError: A dependency is temporarily unavailable.
+        LedgerError: A ledger file is unusable.
     """
 
     def plan(base: Base) -> Intent[None] | NothingToCommit[None]:
@@ -113,7 +119,9 @@ def finished(context: Run, table: IcebergTable, result: R, waiting: Sequence[Bat
 
     Args:
         waiting: The batches that still wait in the buffer; None: the run did not list it.
-    Returns: the run's result with what was cleaned up.
+
+    Returns:
+        The run's result with what was cleaned up.
     """
     done = CleanedUp()
     try:
@@ -133,7 +141,11 @@ def finished(context: Run, table: IcebergTable, result: R, waiting: Sequence[Bat
 def anchor_and_expire(context: Run, table: IcebergTable, committed: bool) -> CleanedUp:
     """Give a ledger to a head without one, if this run has committed nothing, and expire snapshots if there are too many.
 
-    Raises: ConflictError, TransientError, UnknownCommitState, LedgerError.
+    Raises:
+        ConflictError: The table moved between plan and commit.
+        TransientError: A dependency is temporarily unavailable.
+        UnknownCommitState: It is unknown whether the commit succeeded.
+        LedgerError: A ledger file is unusable.
     """
     limits = context.spec.snapshots or SnapshotLimits()
     table.refresh()
@@ -148,7 +160,14 @@ def anchor_and_expire(context: Run, table: IcebergTable, committed: bool) -> Cle
 
 
 def anchor_head(context: Run, table: IcebergTable) -> int | None:
-    """Give a ledger to a head without one. Returns: the id of the new snapshot; None: the head has one. Raises: as `reanchor`."""
+    """Give a ledger to a head without one.
+
+    Returns:
+        The id of the new snapshot; None: the head has one.
+
+    Raises:
+        Exception: As `reanchor`.
+    """
     base = observe_base(context, table)
     return reanchor(beside(context, base.facts.head_id), table) if base.loaded.resolution.bare else None
 
@@ -159,7 +178,9 @@ def expire_down(context: Run, table: IcebergTable, limits: SnapshotLimits, by_ag
 
     Args:
         by_age: Whether snapshots also expire because of their age.
-    Returns: the number of expired snapshots.
+
+    Returns:
+        The number of expired snapshots.
     """
     if keeps_files(table.properties):
         log.info("%s: no snapshot expires: %s", table.full_name, KEEPS_FILES)
@@ -181,7 +202,8 @@ def expire_down(context: Run, table: IcebergTable, limits: SnapshotLimits, by_ag
 def expired(context: Run, table: IcebergTable, result: V, limits: SnapshotLimits) -> V:
     """Expire the snapshots that the limits do not keep, also because of their age, and remove their ledger files.
 
-    Returns: the run's result with what was removed.
+    Returns:
+        The run's result with what was removed.
     """
     began = time.monotonic()
     count = expire_down(context, table, limits, by_age=True)
@@ -197,9 +219,12 @@ def expired(context: Run, table: IcebergTable, result: V, limits: SnapshotLimits
 
 
 def clean_up(context: Run, table: IcebergTable) -> int:
-    """Remove the ledger files that no snapshot needs. Returns: their number. Never raises: the next clean-up finds them again.
+    """Remove the ledger files that no snapshot needs.
 
     If a part of the history cannot be read, nothing is removed, because a repair may need the files.
+
+    Returns:
+        Their number. Never raises: the next clean-up finds them again.
     """
     try:
         return _clean_up(context, table)
@@ -235,7 +260,11 @@ def _listed(context: Run, base: Base) -> list[ListedObject]:
 
 
 def _needed(base: Base) -> frozenset[str]:
-    """The names of the ledger files of retained snapshots. Raises: LedgerError, if one of the roots cannot be read."""
+    """The names of the ledger files of retained snapshots.
+
+    Raises:
+        LedgerError: One of the roots cannot be read.
+    """
     facts = base.facts
     own = {s.ledger: s.id for s in facts.snapshots.values() if s.ledger is not None}
     roots = _roots(base, own, must=True)
@@ -250,7 +279,9 @@ def _roots(base: Base, uris: Iterable[str], must: bool) -> dict[str, Root | None
 
     Args:
         must: False: a root that cannot be read is None.
-    Raises: LedgerError, if a root cannot be read and `must` is true.
+
+    Raises:
+        LedgerError: A root cannot be read and `must` is true.
     """
 
     def read(uri: str) -> tuple[str, Root | None]:

@@ -43,7 +43,12 @@ def leave_lost_specs(context: RunContext, table: SparkTable, ids: Collection[str
 
     Args:
         ids: The batches whose rows the run may delete natively. None (`ANY`): any rows.
-    Raises: ConflictError, UnknownCommitState, InputError, TransientError.
+
+    Raises:
+        ConflictError: The table moved between plan and commit.
+        UnknownCommitState: It is unknown whether the commit succeeded.
+        InputError: The user has to change something.
+        TransientError: A dependency is temporarily unavailable.
     """
     table.refresh()
     lost = table.lost_specs()

@@ -141,7 +141,10 @@ class CommitAttempt:
         Args:
             change: Applies its updates to a transaction.
             staged: A snapshot that must exist until the catalog has accepted the change.
-        Raises: ConflictError (`DataMoved`), if the snapshot does not exist; TransientError (`ClockBehindTable`); JvmError.
+
+        Raises:
+            ConflictError: `DataMoved`, if the snapshot does not exist.
+            TransientError: `ClockBehindTable`. JvmError.
         """
         transaction = table.java.newTransaction()
         _check_clock(table, int(transaction.startMetadata().lastUpdatedMillis()))
@@ -160,7 +163,11 @@ class CommitAttempt:
         return cls(table, transaction.startMetadata(), transaction.currentMetadata())
 
     def submit(self) -> None:
-        """Ask the catalog to replace the base by the new metadata. Raises: JvmError, in some cases although it succeeded."""
+        """Ask the catalog to replace the base by the new metadata.
+
+        Raises:
+            Exception: JvmError, in some cases although it succeeded.
+        """
         self.table.java.operations().commit(self.base, self.made)
 
     def discard(self) -> None:
@@ -189,7 +196,9 @@ def lost_the_race(table: IcebergTable, error: BaseException) -> bool:
 
 
 def _check_clock(table: IcebergTable, last_updated_ms: int) -> None:
-    """Raises: TransientError (`ClockBehindTable`), if Iceberg would refuse each commit because of its time."""
+    """Raises:
+    TransientError: `ClockBehindTable`, if Iceberg would refuse each commit because of its time.
+    """
     now_ms = int(table.jvm.java.lang.System.currentTimeMillis())
     if last_updated_ms - now_ms <= _CLOCKS_DIFFER_BY_MS:
         return
@@ -314,8 +323,13 @@ def commit(
         summary: Must contain `lethe.ledger`, the pointer that this commit sets, which must be unique to this call.
         properties: Table properties to set in the same commit.
         staged: The snapshot that keeps the files of the change until the commit. None: no snapshot does.
-    Returns: the id of the new snapshot. `table` is refreshed.
-    Raises: ConflictError (`LedgerMoved`, `DataMoved`, `CommitFailed`), UnknownCommitState (`CommitStateUnknown`).
+
+    Returns:
+        The id of the new snapshot. `table` is refreshed.
+
+    Raises:
+        ConflictError: `LedgerMoved`, `DataMoved`, `CommitFailed`.
+        UnknownCommitState: `CommitStateUnknown`.
     """
     check = LedgerCheck(expect)
 
@@ -483,7 +497,11 @@ def _unknown(table: IcebergTable, error: BaseException) -> UnknownCommitState:
 
 
 def _find_in_history(table: IcebergTable, find: Callable[[], int | None], failure: BaseException) -> int | None:
-    """Refresh the table and call `find`. Raises: UnknownCommitState, if the catalog does not answer."""
+    """Refresh the table and call `find`.
+
+    Raises:
+        UnknownCommitState: The catalog does not answer.
+    """
     for _ in range(HISTORY_READS):
         try:
             table.java.refresh()
@@ -514,7 +532,12 @@ def stage(table: IcebergTable, files: Iterable[DataFile], wap_id: str, summary: 
 
     Args:
         summary: Must contain `lethe.stage`, unique to these files.
-    Returns: the id of the staged snapshot. Raises: ConflictError after 12 lost races, UnknownCommitState.
+
+    Returns:
+        The id of the staged snapshot.
+
+    Raises:
+        ConflictError: After 12 lost races, UnknownCommitState.
     """
     wanted = tuple(files)
     for attempt in range(1, ATTEMPTS + 1):

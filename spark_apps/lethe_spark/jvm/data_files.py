@@ -110,7 +110,11 @@ def with_deletes(table: IcebergTable, task: Any, deletes: Collection[Any]) -> An
 
 @reading("planning a scan")
 def deletes_in_use(table: IcebergTable, snapshot_id: int) -> frozenset[str]:
-    """The paths of the delete files that apply to data files of a snapshot. Raises: TransientError."""
+    """The paths of the delete files that apply to data files of a snapshot.
+
+    Raises:
+        TransientError: A dependency is temporarily unavailable.
+    """
     planned = each_of(table.java.newScan().useSnapshot(snapshot_id).ignoreResiduals().planFiles())
     return frozenset(str(d.location()) for task in planned for d in each(task.deletes()))
 
@@ -124,7 +128,10 @@ def tasks_of(
     Args:
         paths: As Iceberg records them (`DataFile.path`, or a manifest's `file_path`).
         metrics_of: Names of columns whose metrics the files keep. Planning reads those of all files of the table.
-    Raises: ConflictError (`DataMoved`), if the snapshot does not hold one of them; TransientError.
+
+    Raises:
+        ConflictError: `DataMoved`, if the snapshot does not hold one of them.
+        TransientError: A dependency is temporarily unavailable.
     """
     wanted = set(paths)
     scan = table.java.newScan().useSnapshot(snapshot_id).ignoreResiduals()

@@ -115,7 +115,11 @@ def write_vectors(
         positions: All deleted positions of each file by path, including those deleted before. A file without positions loses
             its vector.
         run_id: A folder in the paths of the files.
-    Raises: TransientError. Files that were written by then stay in storage.
+
+    Files that were written by then stay in storage.
+
+    Raises:
+        TransientError: A dependency is temporarily unavailable.
     """
     api = table.jvm.org.apache.iceberg
     target = writing_as(table, run_id)
@@ -155,7 +159,11 @@ def write_position_deletes(
         positions: The positions that Lethe's delete file of each data file contains, by path. A file without positions gets none.
         replaced: Iceberg's delete files that the new ones replace.
         run_id: A folder in the paths of the files.
-    Raises: TransientError. Files that were written by then stay in storage.
+
+    Files that were written by then stay in storage.
+
+    Raises:
+        TransientError: A dependency is temporarily unavailable.
     """
     api = table.jvm.org.apache.iceberg
     target = writing_as(table, run_id)

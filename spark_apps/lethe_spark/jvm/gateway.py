@@ -13,7 +13,11 @@ from pyspark.sql import SparkSession
 
 
 def gateway(spark: SparkSession) -> Any:
-    """The gateway of a session. Raises: RuntimeError, if it has none."""
+    """The gateway of a session.
+
+    Raises:
+        RuntimeError: It has none.
+    """
     gateway = spark.sparkContext._gateway
     if gateway is None:
         raise RuntimeError("this Spark session has no JVM (Spark Connect); Lethe needs a classic driver")
@@ -52,7 +56,11 @@ def is_jvm_alive(session: SparkSession, within_seconds: float = 0.0) -> bool:
 
 
 def heap_after_collection(session: SparkSession) -> tuple[int, int]:
-    """The bytes that the JVM's heap still uses after a garbage collection, and its largest size. Raises: JvmError."""
+    """The bytes that the JVM's heap still uses after a garbage collection, and its largest size.
+
+    Raises:
+        Exception: JvmError.
+    """
     lang = jvm(session).java.lang
     lang.System.gc()
     runtime = lang.Runtime.getRuntime()

@@ -75,7 +75,11 @@ def without_removed(
     Args:
         replaced: The manifests of this snapshot to rewrite, by path. For each live delete file of it, by path and, for a
             deletion vector, offset: the snapshot that added the file.
-    Raises: TransientError. Files that were written by then stay in storage.
+
+    Files that were written by then stay in storage.
+
+    Raises:
+        TransientError: A dependency is temporarily unavailable.
     """
     api, io = table.jvm.org.apache.iceberg, table.java.io()
     removed: list[Any] = []
@@ -122,8 +126,12 @@ def expire(table: IcebergTable, snapshot_ids: Collection[int]) -> int:
 
     Iceberg would also expire all snapshots older than five days. Setting the age limit to the epoch prevents that.
 
-    Returns: the number of expired snapshots.
-    Raises: ConflictError (`SnapshotReferenced`), if a tag or branch holds one of them; TransientError.
+    Returns:
+        The number of expired snapshots.
+
+    Raises:
+        ConflictError: `SnapshotReferenced`, if a tag or branch holds one of them.
+        TransientError: A dependency is temporarily unavailable.
     """
     table.refresh()
     existing = {int(s.snapshotId()) for s in each(table.java.snapshots())}
@@ -150,7 +158,8 @@ def expire(table: IcebergTable, snapshot_ids: Collection[int]) -> int:
 def remove_files(table: IcebergTable, paths: Iterable[str]) -> int:
     """Delete files through the table's FileIO. A file that does not exist is not an error.
 
-    Raises: InputError (`OutsideTable`), before anything is deleted, for a path outside the table's folders.
+    Raises:
+        InputError: `OutsideTable`, before anything is deleted, for a path outside the table's folders.
     """
     wanted = sorted(set(paths))
     allowed = {table.location, table.properties.get("write.data.path", table.location)}
@@ -171,8 +180,11 @@ def remove_files(table: IcebergTable, paths: Iterable[str]) -> int:
 def forget_statistics(table: IcebergTable) -> tuple[str, ...]:
     """Remove all statistics from the table's metadata, in one commit without a snapshot.
 
-    Returns: the paths of their files, which stay in storage.
-    Raises: TransientError.
+    Returns:
+        The paths of their files, which stay in storage.
+
+    Raises:
+        TransientError: A dependency is temporarily unavailable.
     """
     table.refresh()
     statistics = list(each(table.java.statisticsFiles()))
@@ -208,7 +220,9 @@ class JvmMetadata:
 
         Args:
             request: A CreateTableRequest of Iceberg's REST protocol.
-        Raises: InputError (InvalidTableDefinition).
+
+        Raises:
+            InputError: InvalidTableDefinition.
         """
         api = self._jvm.org.apache.iceberg
         wanted = json.loads(request)
@@ -237,7 +251,10 @@ class JvmMetadata:
         Args:
             location: The file with `metadata`.
             request: An UpdateTableRequest of Iceberg's REST protocol.
-        Raises: ConflictError (CommitFailed), if a requirement of the request does not hold; InputError (InvalidChange).
+
+        Raises:
+            ConflictError: CommitFailed, if a requirement of the request does not hold.
+            InputError: InvalidChange.
         """
         api = self._jvm.org.apache.iceberg
         try:
@@ -260,7 +277,10 @@ class JvmMetadata:
 
         Args:
             request: An UpdateTableRequest, whose updates make up the whole table.
-        Raises: ConflictError (CommitFailed), if it requires an existing table; InputError (InvalidTableDefinition).
+
+        Raises:
+            ConflictError: CommitFailed, if it requires an existing table.
+            InputError: InvalidTableDefinition.
         """
         api = self._jvm.org.apache.iceberg
         versions = [u["format-version"] for u in json.loads(request)["updates"] if "format-version" in u]
@@ -293,7 +313,8 @@ def escape_requests(gateway: Any) -> None:
     The client sends its JSON as ISO 8859-1 (https://github.com/apache/iceberg/pull/17646), which replaces the characters of
     other alphabets by question marks. The setting applies to the whole JVM, and does not change the meaning of requests.
 
-    Raises: InputError (UnsupportedIceberg), if this session's Iceberg has no such setting.
+    Raises:
+        InputError: UnsupportedIceberg, if this session's Iceberg has no such setting.
     """
     java = gateway.jvm.java.lang
     rest, shaded = "org.apache.iceberg.rest.RESTObjectMapper", "org.apache.iceberg.shaded.com.fasterxml.jackson.core"

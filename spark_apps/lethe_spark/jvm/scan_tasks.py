@@ -49,8 +49,13 @@ def write_uncommitted(
         one_pass: Compute the frame once; one task writes each partition.
         by_range: Each task writes a range of partitions and batches, so that no two files overlap, however large a partition is.
             The frame is computed twice.
-    Returns: the files. After an error Spark's tasks delete their files; a crash leaves files that no snapshot names.
-    Raises: TransientError, and the errors of computing the frame.
+
+    Returns:
+        The files. After an error Spark's tasks delete their files; a crash leaves files that no snapshot names.
+
+    Raises:
+        TransientError: A dependency is temporarily unavailable.
+        Exception: The errors of computing the frame.
     """
     group = str(uuid.uuid4())
     if one_pass and bool(table.java.spec().isUnpartitioned()):
@@ -100,14 +105,21 @@ def scan_files(table: SparkTable, paths: Iterable[str], snapshot_id: int) -> Sca
 
     Args:
         paths: As Iceberg records them (`DataFile.path`, or a manifest's `file_path`).
-    Raises: ConflictError (`DataMoved`), if the snapshot does not hold one of them; TransientError.
+
+    Raises:
+        ConflictError: `DataMoved`, if the snapshot does not hold one of them.
+        TransientError: A dependency is temporarily unavailable.
     """
     return scan_tasks(table, tasks_of(table, paths, snapshot_id))
 
 
 @reading("planning a scan of named files")
 def scan_tasks(table: SparkTable, tasks: Collection[Any]) -> ScannedFiles:
-    """Read the rows of scan tasks. Raises: TransientError."""
+    """Read the rows of scan tasks.
+
+    Raises:
+        TransientError: A dependency is temporarily unavailable.
+    """
     group = str(uuid.uuid4())
     api = table.jvm.org.apache.iceberg.spark
     table_cache(table.spark).add(group, table.java)
@@ -148,7 +160,9 @@ def plan_tasks(table: SparkTable, snapshot_id: int, where: str | None = None) ->
     Args:
         where: A condition as SQL text. Files that cannot hold such rows are skipped. A condition that Iceberg does not support
             skips no file.
-    Raises: TransientError.
+
+    Raises:
+        TransientError: A dependency is temporarily unavailable.
     """
     try:
         scan = table.java.newScan().useSnapshot(snapshot_id)
@@ -187,7 +201,10 @@ def stage(table: SparkTable, chosen: Iterable[tuple[Tasks, Collection[str]]]) ->
     """The rows of the chosen paths, with the native deletes that apply to them, in the table's current columns.
 
     The frame, and frames made of it, stay valid as long as they are referenced: see the module's docstring.
-    Raises: ConflictError (`DataMoved`), if a path is not among the tasks; TransientError.
+
+    Raises:
+        ConflictError: `DataMoved`, if a path is not among the tasks.
+        TransientError: A dependency is temporarily unavailable.
     """
     spark, group = table.spark, str(uuid.uuid4())
     tasks, wanted = java_list(table.jvm, ()), 0

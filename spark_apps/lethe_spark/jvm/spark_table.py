@@ -81,7 +81,9 @@ class SparkTable(IcebergTable):
     def load(cls, spark: SparkSession, catalog: str, name: str) -> "SparkTable | None":
         """The table `name` ("namespace.table"). None: it does not exist.
 
-        Raises: InputError (`UnknownType`), if Iceberg does not know the type of a column; TransientError.
+        Raises:
+            InputError: `UnknownType`, if Iceberg does not know the type of a column.
+            TransientError: A dependency is temporarily unavailable.
         """
         try:
             java = jvm(spark).org.apache.iceberg.spark.Spark3Util.loadIcebergTable(
@@ -115,7 +117,10 @@ class SparkTable(IcebergTable):
             batch_column: Added to the columns if it is missing. Empty: no column is added.
             own_folder: If there are files at the location that the catalog proposes, create the table beside it. They may be
                 of a table that was renamed.
-        Raises: InputError (`InvalidTableDefinition`), TransientError.
+
+        Raises:
+            InputError: `InvalidTableDefinition`.
+            TransientError: A dependency is temporarily unavailable.
         """
         columns, transforms = _columns_of(create, batch_column), parse_transforms(create.partition_by)
         check_properties(create.properties)
@@ -157,7 +162,9 @@ class SparkTable(IcebergTable):
         """Add missing columns as optional ones, and widen the types of existing columns. A column that is as wide or wider does
         not change. Safe to repeat, and to run beside other writers.
 
-        Raises: ConflictError, if the table has such a column of another type, or after many lost races; TransientError.
+        Raises:
+            ConflictError: The table has such a column of another type, or after many lost races.
+            TransientError: A dependency is temporarily unavailable.
         """
         convert = self.jvm.org.apache.iceberg.spark.SparkSchemaUtil.convert
         wanted = convert(self.spark._jsparkSession.parseDataType(columns.json()))
@@ -202,7 +209,8 @@ def _location_beside(builder: Any) -> str | None:
 def _columns_of(create: CreateTable, batch_column: str = "") -> StructType:
     """The columns of the definition, and the batch column, which the definition may omit.
 
-    Raises: InputError (`InvalidTableDefinition`).
+    Raises:
+        InputError: `InvalidTableDefinition`.
     """
     try:
         columns = StructType.fromDDL(create.table_schema)

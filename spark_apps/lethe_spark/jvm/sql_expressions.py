@@ -56,7 +56,9 @@ def for_skipping(frame: DataFrame, condition: str) -> str | None:
 
     Args:
         condition: On the rows of the frame, as SQL text.
-    Raises: AnalysisException, ParseException, if it is none.
+
+    Raises:
+        Exception: AnalysisException, ParseException, if it is none.
     """
     tree = frame.filter(condition)._jdf.queryExecution().analyzed().condition()
     columns = dict(_floats(tree))

@@ -50,7 +50,9 @@ class SmallJvm:
         Args:
             confs: Settings of Spark's launcher, as `lethe_spark.run.launching.launch_confs` makes them: class path and options.
             heap: The largest heap, as -Xmx takes it.
-        Raises: PySparkRuntimeError, if it does not start.
+
+        Raises:
+            Exception: PySparkRuntimeError, if it does not start.
         """
         options = f"{' '.join(OPTIONS)} {confs.get('spark.driver.extraJavaOptions', '')}".strip()
         wanted = {**confs, "spark.driver.memory": heap, "spark.driver.extraJavaOptions": options}
@@ -76,7 +78,9 @@ class SmallJvm:
 
         Args:
             properties: As in Spark's settings, without their prefix.
-        Raises: TransientError, if the catalog does not answer.
+
+        Raises:
+            TransientError: The catalog does not answer.
         """
         jvm = self.gateway.jvm
         wanted = jvm.java.util.HashMap()
@@ -99,7 +103,11 @@ class JvmCatalog:
     java: Any
 
     def load(self, table: str) -> IcebergTable | None:
-        """The table `table` ("namespace.table"). None: it does not exist. Raises: TransientError."""
+        """The table `table` ("namespace.table"). None: it does not exist.
+
+        Raises:
+            TransientError: A dependency is temporarily unavailable.
+        """
         gateway = self.jvm.gateway
         identifier = gateway.jvm.org.apache.iceberg.catalog.TableIdentifier.parse(table)
         try:

@@ -26,7 +26,9 @@ class IcebergTable:
         gateway: py4j's gateway to the JVM.
         name: "namespace.table".
         java: Iceberg's table in this JVM.
-    Raises: InputError (`UnsafeProperty`); also `refresh`.
+
+    Raises:
+        InputError: `UnsafeProperty`. Also `refresh`.
     """
 
     def __init__(self, gateway: Any, catalog: str, name: str, java: Any) -> None:
@@ -46,7 +48,12 @@ class IcebergTable:
 
     @reading("refreshing a table")
     def refresh(self) -> None:
-        """Read the newest state. Raises: TableError (TableReplaced), if another table has the name now; TransientError."""
+        """Read the newest state.
+
+        Raises:
+            TableError: TableReplaced, if another table has the name now.
+            TransientError: A dependency is temporarily unavailable.
+        """
         try:
             self.java.refresh()
         except JvmError as e:
@@ -60,7 +67,11 @@ class IcebergTable:
         self._require_safe()
 
     def _require_safe(self) -> None:
-        """Refuse a table whose properties would configure this JVM. Raises: InputError (`UnsafeProperty`)."""
+        """Refuse a table whose properties would configure this JVM.
+
+        Raises:
+            InputError: `UnsafeProperty`.
+        """
         names = str(self.java.properties().keySet().toString())  # one call; each property would be several
         properties = self.properties if may_be_unsafe(names) else {}
         require_safe_table(self.full_name, self.location, properties)
@@ -133,7 +144,11 @@ class IcebergTable:
         return None if found is None else int(found.fieldId())
 
     def set_properties(self, properties: Mapping[str, str]) -> None:
-        """Set table properties in a separate commit. Raises: TransientError."""
+        """Set table properties in a separate commit.
+
+        Raises:
+            TransientError: A dependency is temporarily unavailable.
+        """
         try:
             update = self.java.updateProperties()
             for key, value in properties.items():
@@ -153,8 +168,13 @@ class IcebergTable:
 
         Args:
             properties: Further table properties to set in the same commit, such as the claim.
-        Returns: whether anything was changed.
-        Raises: InputError (`BatchColumnMissing`), TransientError.
+
+        Returns:
+            Whether anything was changed.
+
+        Raises:
+            InputError: `BatchColumnMissing`.
+            TransientError: A dependency is temporarily unavailable.
         """
         field_id = self.field_id(batch_column)
         if field_id is None:
@@ -227,7 +247,8 @@ def run_folder(table: IcebergTable, run_id: str) -> str:
 def writing_as(table: IcebergTable, run_id: str) -> Any:
     """The Java table of a transaction that is never committed and puts new files into the run's folder.
 
-    Raises: TransientError.
+    Raises:
+        TransientError: A dependency is temporarily unavailable.
     """
     try:
         transaction = table.java.newTransaction()

@@ -137,7 +137,10 @@ def parse(argv: Sequence[str], environ: Mapping[str, str]) -> tuple[RunInvocatio
 def load_run(path: Path) -> RunSpec:
     """Load the run that a file contains or points to.
 
-    Raises: InputError (RunFileMissing, InvalidRun, RunFileChanged); TransientError (VersionSkew); the errors of the storage.
+    Raises:
+        InputError: RunFileMissing, InvalidRun, RunFileChanged.
+        TransientError: VersionSkew.
+        Exception: The errors of the storage.
     """
     try:
         text = path.read_text()
@@ -160,7 +163,11 @@ def run_of(text: str, where: str) -> RunSpec:
 
     Args:
         where: The name of the document in messages.
-    Raises: InputError (InvalidRun, RunFileChanged); TransientError (VersionSkew); the errors of the storage.
+
+    Raises:
+        InputError: InvalidRun, RunFileChanged.
+        TransientError: VersionSkew.
+        Exception: The errors of the storage.
     """
     try:
         spec = parse_run(_content(text))
@@ -189,7 +196,13 @@ def _skew(where: str, found: str) -> TransientError:
 
 
 def _content(text: str) -> str:
-    """The document itself, or what it points to. Raises: JSONDecodeError, ValidationError; as `_fetch` does."""
+    """The document itself, or what it points to.
+
+    Raises:
+        JSONDecodeError: The text is not JSON.
+        ValidationError: The document is not valid.
+        Exception: As `_fetch` does.
+    """
     document = json.loads(text)
     if isinstance(document, dict) and is_pointer(document):
         return _fetch(RunPointer.model_validate_json(text))

@@ -121,7 +121,11 @@ class Run:
         return self.spec.seen_sequence_number
 
     def step(self, name: str) -> None:
-        """Mark a step as done, and stop here if the run is cancelled. Raises: Cancelled."""
+        """Mark a step as done, and stop here if the run is cancelled.
+
+        Raises:
+            Cancelled: The process received SIGTERM.
+        """
         crash_point(name, self.run_id)
         if self.cancelled.is_set():
             raise Cancelled

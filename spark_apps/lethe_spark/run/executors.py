@@ -139,7 +139,11 @@ class ExecutorMonitor:
         self._thread = threading.Thread(target=self._watch, name="lethe-executors", daemon=True)
 
     def wait_for_first(self, cancelled: threading.Event) -> bool:
-        """Wait until an executor runs. Returns: False, if none did within the time of the tracker or the run was cancelled."""
+        """Wait until an executor runs.
+
+        Returns:
+            False, if none did within the time of the tracker or the run was cancelled.
+        """
         began = self.tracker.clock()
         while not cancelled.is_set():
             # Counted as if all planned executors had tasks: at this time, there are none yet.

@@ -52,7 +52,13 @@ class Api:
         return f"/api/v1/namespaces/{self.namespace}/secrets"
 
     def get(self, path: str, **query: str) -> Any:
-        """Read an object or a list. Raises: ApiError (404: it does not exist), OSError, HTTPException."""
+        """Read an object or a list.
+
+        Raises:
+            ApiError: 404: it does not exist.
+            OSError: The system refused it.
+            HTTPException: The answer is not HTTP.
+        """
         with self._asked("GET", path, query, None, TIMEOUT_SECONDS) as response:
             return json.loads(response.read())
 
@@ -61,7 +67,11 @@ class Api:
 
         Args:
             manager: The name of the field manager.
-        Raises: ApiError (404: it does not exist), OSError, HTTPException.
+
+        Raises:
+            ApiError: 404: it does not exist.
+            OSError: The system refused it.
+            HTTPException: The answer is not HTTP.
         """
         query = {"fieldManager": manager}
         with self._asked("PATCH", path, query, json.dumps(patch), TIMEOUT_SECONDS) as response:
@@ -76,7 +86,11 @@ class Api:
 
         Args:
             dry_run: Only check whether the API server would create it.
-        Raises: ApiError (409: its name is taken), OSError, HTTPException.
+
+        Raises:
+            ApiError: 409: its name is taken.
+            OSError: The system refused it.
+            HTTPException: The answer is not HTTP.
         """
         query = {"fieldManager": manager, **({"dryRun": "All"} if dry_run else {})}
         with self._asked("POST", path, query, json.dumps(document), TIMEOUT_SECONDS) as response:
@@ -88,7 +102,12 @@ class Api:
 
         Args:
             seconds: The server ends the watch after this time.
-        Raises: ApiError (410: the resourceVersion is too old), OSError, HTTPException, ValueError, also between two events.
+
+        Raises:
+            ApiError: 410: the resourceVersion is too old.
+            OSError: Also between two events.
+            HTTPException: Also between two events.
+            ValueError: Also between two events.
         """
         wanted = {**query, "watch": "true", "allowWatchBookmarks": "true", "timeoutSeconds": str(seconds)}
         # The timeout ends a connection that broke without an error: it is longer than the server keeps the watch open.
@@ -145,16 +164,28 @@ class StatusConfigMap:
         return cls(api, name, environ["LETHE_STATUS_PREFIX"])
 
     def documents(self) -> dict[str, str]:
-        """The documents of the run, by the suffixes of their keys. Raises: as `Api.get`."""
+        """The documents of the run, by the suffixes of their keys.
+
+        Raises:
+            Exception: As `Api.get`.
+        """
         data: Mapping[str, str] = self.api.get(self.api.config_maps(self.name)).get("data") or {}
         start = f"{self.prefix}."
         return {key.removeprefix(start): text for key, text in data.items() if key.startswith(start)}
 
     def put(self, suffix: str, document: str) -> None:
-        """Set the key `<prefix>.<suffix>` and change no other key. Raises: as `Api.merge`."""
+        """Set the key `<prefix>.<suffix>` and change no other key.
+
+        Raises:
+            Exception: As `Api.merge`.
+        """
         self.put_all({suffix: document})
 
     def put_all(self, documents: Mapping[str, str]) -> None:
-        """Set several keys in one request. Raises: as `Api.merge`."""
+        """Set several keys in one request.
+
+        Raises:
+            Exception: As `Api.merge`.
+        """
         data = {f"{self.prefix}.{suffix}": document for suffix, document in documents.items()}
         self.api.merge(self.api.config_maps(self.name), {"data": data}, "lethe-driver")

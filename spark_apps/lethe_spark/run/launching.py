@@ -52,7 +52,9 @@ exec "{java}" "$@"
 
 
 def check_spark(version: str = pyspark.__version__) -> None:
-    """Raises: InputError (`UnsupportedSpark`)."""
+    """Raises:
+    InputError: `UnsupportedSpark`.
+    """
     if not version.startswith(f"{SPARK}."):
         raise InputError(
             "UnsupportedSpark",
@@ -64,7 +66,8 @@ def check_spark(version: str = pyspark.__version__) -> None:
 def java_home(environ: Mapping[str, str]) -> str | None:
     """The value of JAVA_HOME to start Spark with; None: Spark finds Java by itself, in JAVA_HOME or on the PATH.
 
-    Raises: InputError: `JavaMissing`; `UnsupportedJava`, if a file says that JAVA_HOME has a version that Spark does not support.
+    Raises:
+        InputError: `JavaMissing`. `UnsupportedJava`, if a file says that JAVA_HOME has a version that Spark does not support.
     """
     named = environ.get(HOME_ENV)
     if named and Path(named, "bin", "java").exists():
@@ -89,7 +92,11 @@ def java_home(environ: Mapping[str, str]) -> str | None:
 
 
 def provide_java() -> None:
-    """Set JAVA_HOME of this process, if Spark would find no Java. Raises: as `java_home`."""
+    """Set JAVA_HOME of this process, if Spark would find no Java.
+
+    Raises:
+        Exception: As `java_home`.
+    """
     home = java_home(os.environ)
     if home is not None:
         os.environ[HOME_ENV] = home
@@ -115,7 +122,11 @@ def _without_missing_module(home: Path, folder: Path) -> str:
 
 
 def _check(home: Path) -> None:
-    """Raises: InputError (`UnsupportedJava`). A Java without a file `release` is not checked."""
+    """A Java without a file `release` is not checked.
+
+    Raises:
+        InputError: `UnsupportedJava`.
+    """
     try:
         text = (home / "release").read_text(errors="replace")
     except OSError:
@@ -145,8 +156,11 @@ FORMER_PAUSE_SECONDS: Final = 2.0
 def provide(environ: Mapping[str, str]) -> dict[str, str]:
     """Create the secret of this run. Does nothing for a driver without executors.
 
-    Returns: the Spark settings that name the secret; empty for a driver without executors.
-    Raises: TransientError, if it cannot be created: a run with executors does not start without it.
+    Returns:
+        The Spark settings that name the secret; empty for a driver without executors.
+
+    Raises:
+        TransientError: It cannot be created: a run with executors does not start without it.
     """
     name, api = environ.get(NAME), Api.from_environment(environ)
     if not name or api is None:

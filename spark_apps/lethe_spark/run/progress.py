@@ -231,7 +231,13 @@ def deliver(result: RunResult, environ: Mapping[str, str], table: TableRef | Non
 
 
 def put(config_map: StatusConfigMap, documents: Mapping[str, str]) -> None:
-    """Put documents into a ConfigMap, with retries. Raises: ApiError (404: it does not exist), OSError, HTTPException."""
+    """Put documents into a ConfigMap, with retries.
+
+    Raises:
+        ApiError: 404: it does not exist.
+        OSError: The system refused it.
+        HTTPException: The answer is not HTTP.
+    """
     for attempt in range(1, TRIES + 1):
         try:
             config_map.put_all(documents)

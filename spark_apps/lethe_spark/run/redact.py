@@ -43,7 +43,8 @@ class RedactingFormatter(LineFormatter):
 def log_to_stderr() -> RedactingFormatter:
     """Log to stderr in the format of LETHE_LOG_FORMAT, for Lethe's modules from level INFO.
 
-    Returns: the formatter; the caller sets its `secrets`.
+    Returns:
+        The formatter; the caller sets its `secrets`.
     """
     formatter = RedactingFormatter(os.environ.get("LETHE_LOG_FORMAT", ""))
     handler = logging.StreamHandler(sys.stderr)

@@ -91,8 +91,11 @@ def find_table(spark: SparkSession, table: str) -> tuple[SparkTable, dict[str, s
 
     Args:
         table: `catalog.namespace.table`. The catalog must be configured in this session and in `.pyiceberg.yaml`.
-    Raises: InputError (InvalidName, UnknownCatalog, CatalogNotServed, TableNotFound, TableHoldsBatches), TableError,
-        TransientError.
+
+    Raises:
+        InputError: InvalidName, UnknownCatalog, CatalogNotServed, TableNotFound, TableHoldsBatches.
+        TableError: The table is not the one that the request was made for.
+        TransientError: A dependency is temporarily unavailable.
     """
     catalog, dot, name = table.partition(".")
     if not dot or "." not in name:
@@ -116,7 +119,9 @@ def prepare_table(table: SparkTable, properties: Mapping[str, str], batch_column
     """Set the properties that say where the table's ledgers begin and which column holds the batch ids. If the table is empty
     or preparing is `wanted`, also set the sort order and exact bounds. Safe to repeat, and to run beside other writers.
 
-    Raises: InputError (BatchColumnMissing, BatchColumnDropped, BatchColumnType, FormatVersionTooOld), TransientError.
+    Raises:
+        InputError: BatchColumnMissing, BatchColumnDropped, BatchColumnType, FormatVersionTooOld.
+        TransientError: A dependency is temporarily unavailable.
     """
     facts = facts_of(table, of_table(properties, table.name), batch_column, table.name)
     if facts.format_version < 2:
@@ -178,7 +183,8 @@ _NULL: Final = "LETHE-NULL-IN-COLUMN:"
 def rows_of_batch(frame: DataFrame, schema: StructType, batch_column: str, batch_id: str) -> DataFrame:
     """The frame with the table's columns in their order, each row with `batch_id` in the batch column.
 
-    Raises: InputError (`SchemaMismatch`), naming the column.
+    Raises:
+        InputError: `SchemaMismatch`, naming the column.
     """
     insensitive = frame.sparkSession.conf.get("spark.sql.caseSensitive", "false") != "true"
 
@@ -216,7 +222,8 @@ def rows_of_batch(frame: DataFrame, schema: StructType, batch_column: str, batch
 def write_rows(table: SparkTable, rows: DataFrame, run_id: str, batch_column: str) -> tuple[DataFile, ...]:
     """Write the rows as data files of no snapshot.
 
-    Raises: InputError (BatchIdMismatch, NullInColumn, SchemaMismatch), and any error of computing the frame.
+    Raises:
+        InputError: BatchIdMismatch, NullInColumn, SchemaMismatch, and any error of computing the frame.
     """
     try:
         return write_uncommitted(table, rows, run_id)
@@ -296,10 +303,17 @@ def write(
         batch_column: The column of batch ids, for a table that Lethe has not prepared. A prepared table stores its own.
         prepare: Prepare a table that has rows: from now on, new files are sorted by the batch column and have exact bounds of
             it. Existing files do not change. An empty table is always prepared.
-    Returns: the outcome, also if an earlier call wrote the batch.
-    Raises: InputError (TableNotFound, BatchTakenBack, BatchAlreadyWritten, BatchIdMismatch, AlreadyReplaced, …);
-        ConflictError, if other writers committed first in every attempt; TransientError; LedgerError. In these cases nothing
-        is committed.
+
+    In these cases nothing is committed.
+
+    Returns:
+        The outcome, also if an earlier call wrote the batch.
+
+    Raises:
+        InputError: TableNotFound, BatchTakenBack, BatchAlreadyWritten, BatchIdMismatch, AlreadyReplaced, ….
+        ConflictError: Other writers committed first in every attempt.
+        TransientError: A dependency is temporarily unavailable.
+        LedgerError: A ledger file is unusable.
     """
     wanted = _WriteRequest.of(batch_id, batch_ids_to_replace, batch_replacing_reason)
     found, properties = find_table(frame.sparkSession, table)
@@ -344,7 +358,9 @@ class _WriteRequest:
 
     @classmethod
     def of(cls, batch_id: str, replaces: Sequence[str], reason: str) -> "_WriteRequest":
-        """Raises: InputError (InvalidBatchId, ReplacementIsReplaced)."""
+        """Raises:
+        InputError: InvalidBatchId, ReplacementIsReplaced.
+        """
         if isinstance(replaces, str):
             replaces = (replaces,)
         for i in (batch_id, *replaces):
@@ -380,7 +396,11 @@ class _WriteRequest:
 
 
 def _earlier_result(ledger: Ledger, wanted: _WriteRequest) -> WriteResult | None:
-    """The result of an earlier write of this batch. Raises: InputError (BatchTakenBack, BatchAlreadyWritten)."""
+    """The result of an earlier write of this batch.
+
+    Raises:
+        InputError: BatchTakenBack, BatchAlreadyWritten.
+    """
     entry = ledger.batches.get(wanted.batch_id)
     if entry is None or not entry.blocks_promotion:
         return None
@@ -450,8 +470,12 @@ class BatchWriter:
             key: batchId, batchIdsToReplace (a list, or a text of ids separated by commas), batchReplacingReason, batchColumn
                 or prepare; not case-sensitive.
             value: As the argument of `write`.
-        Returns: this writer.
-        Raises: InputError (UnknownOption).
+
+        Returns:
+            This writer.
+
+        Raises:
+            InputError: UnknownOption.
         """
         known = {o.lower(): o for o in OPTIONS}.get(key.lower())
         if known is None:
@@ -460,14 +484,21 @@ class BatchWriter:
         return self
 
     def options(self, **options: Any) -> "BatchWriter":
-        """Set several options. Returns this writer. Raises: InputError (UnknownOption)."""
+        """Set several options. Returns this writer.
+
+        Raises:
+            InputError: UnknownOption.
+        """
         for key, value in options.items():
             self.option(key, value)
         return self
 
     def save(self, table: str) -> WriteResult:
-        """Write the batch; see `lethe_spark.write` for the outcome and the errors. Raises: InputError (InvalidBatchId), without
-        the option batchId."""
+        """Write the batch; see `lethe_spark.write` for the outcome and the errors.
+
+        Raises:
+            InputError: InvalidBatchId, without the option batchId.
+        """
         if "batchId" not in self._options:
             raise InputError("InvalidBatchId", "the option batchId is missing. Set it to the id of the batch.")
         replaces = self._options.get("batchIdsToReplace", ())

@@ -67,9 +67,14 @@ def read(
         until: The last snapshot or time of the increment, inclusive; the head by default. Requires `since`.
         rows: Which rows of the increment: `"appended"` (the default) or `"deleted"`. Requires `since`.
         batch_column: The column of batch ids, for a table that Lethe has not prepared. A prepared table stores its own.
-    Returns: a frame with the columns of the table.
-    Raises: InputError (UnknownCatalog, CatalogNotServed, SnapshotNotFound, InvalidRead, NotAnAncestor, ForeignChange,
-        ErasedBetween, ColumnGone, BatchColumnDropped, UnsafeProperty); LedgerError, if a ledger cannot be read.
+
+    Returns:
+        A frame with the columns of the table.
+
+    Raises:
+        InputError: UnknownCatalog, CatalogNotServed, SnapshotNotFound, InvalidRead, NotAnAncestor, ForeignChange,
+            ErasedBetween, ColumnGone, BatchColumnDropped, UnsafeProperty.
+        LedgerError: A ledger cannot be read.
     """
     catalog, dot, name = table.partition(".")
     if not dot or "." not in name:
@@ -103,7 +108,9 @@ def create_view(spark: SparkSession, view: str, table: str, **how: Any) -> None:
         view: The name of the view.
         table: `catalog.namespace.table`.
         how: Options of `read`.
-    Raises: as `read`.
+
+    Raises:
+        Exception: As `read`.
     """
     frame = read(spark, table, **how)
     frame.createOrReplaceTempView(view)
@@ -277,7 +284,11 @@ def _tasks_of(
 
 
 def _in_columns_of(source: _Source, frame: DataFrame, snapshot_id: int | None) -> DataFrame:
-    """Rows that were read with the current columns, with the columns of a snapshot. Raises: InputError (ColumnGone)."""
+    """Rows that were read with the current columns, with the columns of a snapshot.
+
+    Raises:
+        InputError: ColumnGone.
+    """
     then = schema_of(source.table, snapshot_id)
     if then.schema_id == source.table.schema().schema_id:
         return frame
@@ -295,7 +306,10 @@ def _in_columns_of(source: _Source, frame: DataFrame, snapshot_id: int | None) -
 
 
 def _filtered(frame: DataFrame, filter: str | None, pushed: bool = True) -> DataFrame:
-    """The rows that satisfy a condition. Raises: InputError (InvalidRead), if the text is not a condition on the rows.
+    """The rows that satisfy a condition.
+
+    Raises:
+        InputError: InvalidRead, if the text is not a condition on the rows.
 
     Args:
         pushed: Whether Spark may push the condition down to Iceberg, which resolves names in the current schema.

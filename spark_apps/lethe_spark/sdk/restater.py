@@ -62,8 +62,14 @@ def revert(
             name, each call is a new revert.
         evict_by_seconds: The time from now by which a vacuum must have removed the bytes. None: no limit.
         batch_column: The column of batch ids, for a table that Lethe has not prepared. A prepared table stores its own.
-    Raises: InputError (TableNotFound, NoBatchIds, …), ConflictError, TransientError, LedgerError. In these cases nothing is
-        committed.
+
+    In these cases nothing is committed.
+
+    Raises:
+        InputError: TableNotFound, NoBatchIds, ….
+        ConflictError: The table moved between plan and commit.
+        TransientError: A dependency is temporarily unavailable.
+        LedgerError: A ledger file is unusable.
     """
     ids = tuple(dict.fromkeys((batch_ids,) if isinstance(batch_ids, str) else batch_ids))
     if not ids:
@@ -95,8 +101,14 @@ def undo(
         restatement: The key of the revert: `RestatementResult.restatement`, or as `lethe batches --json` prints it.
         reason: A text for people, stored in the ledger.
         batch_column: The column of batch ids, for a table that Lethe has not prepared. A prepared table stores its own.
-    Raises: InputError (UnknownRestatement, NotUndoable, AlreadyPurged, AlreadyReplaced, HeldByAnother, ErasedSince),
-        ConflictError, TransientError, LedgerError. In these cases nothing is committed.
+
+    In these cases nothing is committed.
+
+    Raises:
+        InputError: UnknownRestatement, NotUndoable, AlreadyPurged, AlreadyReplaced, HeldByAnother, ErasedSince.
+        ConflictError: The table moved between plan and commit.
+        TransientError: A dependency is temporarily unavailable.
+        LedgerError: A ledger file is unusable.
     """
     called = f"undo-{uuid.uuid5(uuid.NAMESPACE_URL, restatement).hex[:12]}"
     request = RestatementRequest(

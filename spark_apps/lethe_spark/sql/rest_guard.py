@@ -151,7 +151,9 @@ class RestGuard:
         """Args:
             uri: Of the catalog.
             properties: As the configuration file has them.
-        Raises: InputError (`UnsupportedCatalog`).
+
+        Raises:
+            InputError: `UnsupportedCatalog`.
         """
         self.name = name
         self._uri = uri.rstrip("/")
@@ -175,7 +177,9 @@ class RestGuard:
         self._server.close()
 
     def _answered(self, request: Request) -> Answer:
-        """Raises: NoAnswer, if the catalog gave none."""
+        """Raises:
+        NoAnswer: The catalog gave none.
+        """
         headers = {**_end_to_end(request.headers), "Accept-Encoding": "gzip"}
         try:
             if self._of_tokens is not None and request.path == TOKENS_PATH:
@@ -200,7 +204,9 @@ class RestGuard:
     def _filtered(self, content: bytes) -> bytes:
         """An answer with nothing that configures a client. It is written again, so that no two parsers read it differently.
 
-        Raises: ValueError, if it is not JSON; InputError (`UnsafeProperty`).
+        Raises:
+            ValueError: It is not JSON.
+            InputError: `UnsafeProperty`.
         """
         document = json.loads(content)
         if isinstance(document, dict):
@@ -248,7 +254,8 @@ _LOCK: Final = threading.Lock()
 def spark_properties(name: str, properties: Mapping[str, str]) -> dict[str, str]:
     """As `catalogs.spark_properties`. A REST catalog is asked through its guard, which lives as long as this process.
 
-    Raises: InputError (`UnsupportedCatalog`).
+    Raises:
+        InputError: `UnsupportedCatalog`.
     """
     conf = catalogs.spark_properties(name, properties)
     prefix = f"spark.sql.catalog.{name}."
@@ -321,7 +328,10 @@ class FolderTables:
         self._metadata = metadata
 
     def load(self, parts: tuple[str, ...]) -> Version:
-        """Raises: CatalogError, if the table does not exist; the errors of `MetadataFolder.current`."""
+        """Raises:
+        CatalogError: The table does not exist.
+        Exception: The errors of `MetadataFolder.current`.
+        """
         found = self._catalog.metadata_folder(parts).current()
         if found is None:
             location = self._catalog.location(parts)
@@ -332,7 +342,9 @@ class FolderTables:
         """Create a table. With `stage-create`, return the metadata it would have, and create nothing: the client writes its
         rows first, and creates the table by a change.
 
-        Raises: CatalogError, if the table exists; InputError (NotSupported, InvalidTableDefinition).
+        Raises:
+            CatalogError: The table exists.
+            InputError: NotSupported, InvalidTableDefinition.
         """
         wanted = json.loads(request)
         parts = (*namespace, str(wanted["name"]))
@@ -352,8 +364,10 @@ class FolderTables:
     def change(self, parts: tuple[str, ...], request: str) -> Version:
         """Change a table, or create the one that was staged.
 
-        Raises: ConflictError, if a requirement of the request does not hold, or other writers committed first in every
-            attempt; UnknownCommitState, InputError (NotSupported, InvalidChange).
+        Raises:
+            ConflictError: A requirement of the request does not hold, or other writers committed first in every attempt.
+            UnknownCommitState: It is unknown whether the commit succeeded.
+            InputError: NotSupported, InvalidChange.
         """
         folder = self._catalog.metadata_folder(parts)
         if any(required.get("type") == _NEW for required in json.loads(request).get("requirements", ())):
@@ -420,7 +434,14 @@ class FolderServer:
             return error(status, kind, text)
 
     def answer(self, method: str, path: str, body: str) -> str:
-        """The JSON text of the response. Raises: CatalogError, LetheError, and the errors of the storage."""
+        """The JSON text of the response.
+
+        Raises:
+            CatalogError: An error of Iceberg's protocol: `kind` is Iceberg's name of it, and the message begins as other
+                catalogs begin it.
+            LetheError: Another error of Lethe; its reason says which.
+            Exception: The errors of the storage.
+        """
         steps = [unquote_plus(step) for step in urlsplit(path).path.strip("/").split("/")]
         match method, steps[1:]:
             case "GET", ["config"]:
@@ -480,8 +501,8 @@ _SERVERS: Final[dict[str, FolderServer]] = {}
 def serve(session: SparkSession, name: str, properties: Mapping[str, str]) -> dict[str, str]:
     """Serve a catalog of type hadoop to this process. Returns the Spark settings of the catalog.
 
-    Raises: InputError: CatalogNotServed, if the session has another catalog of that name; UnsupportedCatalog,
-        UnsupportedIceberg.
+    Raises:
+        InputError: CatalogNotServed, if the session has another catalog of that name. UnsupportedCatalog, UnsupportedIceberg.
     """
     known = session.conf.get(f"spark.sql.catalog.{name}", None)
     if known is not None and not serves(session, name):
@@ -510,8 +531,10 @@ def require_served(session: SparkSession, catalog: str, table: str, properties: 
     Type hadoop: this process must serve Spark's catalog, and the table must be readable if it exists. Spark would hide the
     reason why it is not. Type rest: the catalog must show the history of its tables.
 
-    Raises: InputError (CatalogNotServed, UnsupportedCatalog, InvalidName, UnsupportedStorage), TableError (MetadataUnreadable,
-        MetadataAmbiguous), TransientError.
+    Raises:
+        InputError: CatalogNotServed, UnsupportedCatalog, InvalidName, UnsupportedStorage.
+        TableError: MetadataUnreadable, MetadataAmbiguous.
+        TransientError: A dependency is temporarily unavailable.
     """
     is_folder = catalogs.is_folder(properties)
     if is_folder and not serves(session, catalog):

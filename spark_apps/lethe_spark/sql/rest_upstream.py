@@ -43,7 +43,9 @@ class Upstream:
         """Args:
             name: Of the catalog.
             properties: Of the catalog, in the configuration.
-        Raises: InputError (`UnsupportedCatalog`).
+
+        Raises:
+            InputError: `UnsupportedCatalog`.
         """
         self._name, self._properties = name, properties
         self._session = _session(name, properties) if is_signed(properties) else None
@@ -63,7 +65,9 @@ class Upstream:
     def send(self, method: str, uri: str, body: bytes, headers: Mapping[str, str]) -> Any:
         """Send a request to the same host. Does not change its path, which may have encoded dots and slashes.
 
-        Raises: urllib3.exceptions.HTTPError; InputError (`UnsupportedCatalog`).
+        Raises:
+            Exception: Urllib3.exceptions.HTTPError.
+            InputError: `UnsupportedCatalog`.
         """
         sent = self._signed(method, uri, body, headers) if self._session is not None else dict(headers)
         at = urlsplit(uri)

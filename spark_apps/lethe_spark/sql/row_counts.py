@@ -57,7 +57,11 @@ def _every_row(scanned: ScannedFiles, visible: int | None = None) -> int:
 
 
 def require_every_row(table: str, files: Iterable[DataFile], counts: RowCounts) -> None:
-    """Check that all rows of the files were read. Raises: ConflictError (`RowsDiffer`)."""
+    """Check that all rows of the files were read.
+
+    Raises:
+        ConflictError: `RowsDiffer`.
+    """
     named_rows = sum(f.records for f in files)
     if counts.read != named_rows:
         raise ConflictError(
@@ -69,7 +73,11 @@ def require_every_row(table: str, files: Iterable[DataFile], counts: RowCounts) 
 
 
 def require_written(table: str, expected: int, added: Iterable[DataFile]) -> None:
-    """Check that the new files have as many rows as should be left. Raises: ConflictError (`RowsDiffer`)."""
+    """Check that the new files have as many rows as should be left.
+
+    Raises:
+        ConflictError: `RowsDiffer`.
+    """
     written = sum(f.records for f in added)
     if written != expected:
         raise ConflictError(

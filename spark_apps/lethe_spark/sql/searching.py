@@ -104,7 +104,11 @@ class Searched:
 
 
 def search(context: SparkContext, request: Search, files: Sequence[CandidateFile]) -> Searched:
-    """Find the positions of the wanted rows in each of the data files. Raises: Spark's errors."""
+    """Find the positions of the wanted rows in each of the data files.
+
+    Raises:
+        Exception: Spark's errors.
+    """
     values = context.broadcast(dict(request.wanted))
     try:
         return _run(context, files, _ValueWorker(values, dict(request.io_properties), request.names).search)
@@ -137,7 +141,9 @@ def search_batches(
 
     Args:
         strict: Report a missing file in `missing` instead of failing, and a file without the batch column in `unsure`.
-    Raises: Spark's errors.
+
+    Raises:
+        Exception: Spark's errors.
     """
     ids = context.broadcast(sorted(request.ids))
     worker = _BatchWorker(ids, replace(request, ids=frozenset()), strict)

@@ -167,9 +167,17 @@ class Delivery:
     mailbox: str
 
     def begin(self, entry: MailboxEntry) -> str | None:
-        """Record that a run begins. Returns: its document; None: there is nothing to carry out, and its key can go.
+        """Record that a run begins.
 
-        Raises: ApiError, OSError, HTTPException. Whether the run has begun is then unknown.
+        Whether the run has begun is then unknown.
+
+        Returns:
+            Its document; None: there is nothing to carry out, and its key can go.
+
+        Raises:
+            ApiError: An answer with a status of 400 or more.
+            OSError: The system refused it.
+            HTTPException: The answer is not HTTP.
         """
         documents = self._documents(entry)
         if documents is None or RUN not in documents:
@@ -186,13 +194,25 @@ class Delivery:
         return documents[RUN]
 
     def end(self, entry: MailboxEntry, error: LetheError) -> None:
-        """Deliver a failure, unless the run has delivered a result. Raises: ApiError, OSError, HTTPException."""
+        """Deliver a failure, unless the run has delivered a result.
+
+        Raises:
+            ApiError: An answer with a status of 400 or more.
+            OSError: The system refused it.
+            HTTPException: The answer is not HTTP.
+        """
         documents = self._documents(entry)
         if documents is not None and not _has_result(entry, documents):
             self._put(entry, error)
 
     def drop(self, *keys: str) -> None:
-        """Remove keys from the mailbox. Raises: ApiError, OSError, HTTPException."""
+        """Remove keys from the mailbox.
+
+        Raises:
+            ApiError: An answer with a status of 400 or more.
+            OSError: The system refused it.
+            HTTPException: The answer is not HTTP.
+        """
         try:
             self.api.merge(self.api.config_maps(self.mailbox), {"data": dict.fromkeys(keys)}, self.mailbox)
         except ApiError as e:
@@ -200,7 +220,13 @@ class Delivery:
                 raise
 
     def keys(self) -> frozenset[str]:
-        """The keys that the mailbox has now. Raises: ApiError, OSError, HTTPException."""
+        """The keys that the mailbox has now.
+
+        Raises:
+            ApiError: An answer with a status of 400 or more.
+            OSError: The system refused it.
+            HTTPException: The answer is not HTTP.
+        """
         return frozenset(self.api.get(self.api.config_maps(self.mailbox)).get("data") or {})
 
     def _put(self, entry: MailboxEntry, error: LetheError) -> None:

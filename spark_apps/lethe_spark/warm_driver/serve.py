@@ -69,7 +69,9 @@ class WarmSettings:
 
     @classmethod
     def of(cls, environ: Mapping[str, str]) -> "WarmSettings":
-        """Raises: InputError (NotInAPod)."""
+        """Raises:
+        InputError: NotInAPod.
+        """
         missing = [name for name in ("KUBERNETES_SERVICE_HOST", "POD_NAMESPACE") if not environ.get(name)]
         api = Api.from_environment(environ) if not missing else None
         if api is None:
@@ -136,7 +138,11 @@ class WarmDriver:
         return Delivery(self.settings.api, self.settings.name)
 
     def run(self) -> int:
-        """Serve until SIGTERM, or until there was nothing to do for the idle time. Returns: the exit code."""
+        """Serve until SIGTERM, or until there was nothing to do for the idle time.
+
+        Returns:
+            The exit code.
+        """
         self._listen_for_sigterm()
         settings = self.settings
         self.metrics.serve(settings.metrics_port)
@@ -250,7 +256,9 @@ class WarmDriver:
             self._replace(session_ended)
 
     def _hand_over(self, post: Post, document: str) -> None:
-        """Raises: OSError, if the session has ended or the disk is full."""
+        """Raises:
+        OSError: The session has ended or the disk is full.
+        """
         session, entry = self._session, post.entry
         assert session is not None
         folder, file = session.folder / f"run-{session.runs}", session.folder / "run.json"
@@ -312,7 +320,11 @@ class WarmDriver:
             self._put_off(post, e)
 
     def _settle(self, post: Post) -> None:
-        """Raises: ApiError, OSError, HTTPException."""
+        """Raises:
+        ApiError: An answer with a status of 400 or more.
+        OSError: The system refused it.
+        HTTPException: The answer is not HTTP.
+        """
         self._delivery.drop(post.key)
         self.mailbox.settled(post, monotonic())
 

@@ -65,7 +65,9 @@ class SessionProcess:
         return started
 
     def hand_over(self, run: Handover) -> None:
-        """Raises: OSError, if it has ended."""
+        """Raises:
+        OSError: It has ended.
+        """
         assert self.process.stdin is not None
         self.runs += 1
         print(run.line(), file=self.process.stdin, flush=True)
@@ -80,7 +82,11 @@ class SessionProcess:
             self.process.send_signal(signal.SIGTERM)
 
     def kill(self) -> int:
-        """End all its processes now, and remove its folder. Returns: the exit code."""
+        """End all its processes now, and remove its folder.
+
+        Returns:
+            The exit code.
+        """
         for pid in processes(self.process.pid):
             with contextlib.suppress(OSError):
                 os.kill(pid, signal.SIGKILL)

@@ -139,7 +139,9 @@ def encode(cursor: Cursor, dataset: str) -> bytes:
 
 
 def decode(content: bytes, uri: str) -> Cursor:
-    """Raises: UnreadableCursor."""
+    """Raises:
+    UnreadableCursor: A cursor has an unknown format; the message says which.
+    """
     try:
         document = json.loads(content)
         if document["format-version"] > FORMAT_VERSION:

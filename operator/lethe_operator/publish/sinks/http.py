@@ -60,7 +60,10 @@ class Sink(Protocol):
     def send(self, events: Sequence[CloudEvent]) -> None:
         """Deliver events in order. Returns when all are delivered.
 
-        Raises: SinkError. The delivered events are always a prefix, so the order is kept when the rest is sent again.
+        The delivered events are always a prefix, so the order is kept when the rest is sent again.
+
+        Raises:
+            SinkError: An event was not delivered.
         """
         ...
 

@@ -102,7 +102,9 @@ class KafkaSink:
             self._drop()
 
     def _deliver(self, events: Sequence[CloudEvent]) -> tuple[int, KafkaError | None]:
-        """Returns: how many events were delivered, and why not more; None: the time is over, or all were."""
+        """Returns:
+        How many events were delivered, and why not more; None: the time is over, or all were.
+        """
         deliveries = _Deliveries()
         try:
             self._produce(self._current(), events, deliveries)

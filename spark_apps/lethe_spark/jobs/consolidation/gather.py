@@ -62,7 +62,10 @@ def list_buffer(context: Run, on_object: Callable[[], None] = ignored) -> Iterat
 
     Args:
         on_object: Called for each object that the store lists. An exception from it ends the listing.
-    Raises: TransientError (BufferNotFound, AccessDenied), because users can fix both without a new run; what the store raises.
+
+    Raises:
+        TransientError: BufferNotFound, AccessDenied, because users can fix both without a new run.
+        Exception: What the store raises.
     """
     uri, layout = context.spec.buffer.uri, context.spec.buffer.layout
     asked = context.spec.consolidation
@@ -105,8 +108,10 @@ def claim_buffer(context: Run, table: IcebergTable, on_object: Callable[[], None
 
     Args:
         on_object: As in `list_buffer`.
-    Raises: InputError (BufferLocal, BufferHoldsTable, BufferHoldsOtherObjects, BufferClaimed, UnsupportedStorage);
-        TransientError.
+
+    Raises:
+        InputError: BufferLocal, BufferHoldsTable, BufferHoldsOtherObjects, BufferClaimed, UnsupportedStorage.
+        TransientError: A dependency is temporarily unavailable.
     """
     spec, properties = context.spec, context.catalog_properties
     uri, owner = spec.buffer.uri, Owner.of(spec.dataset, table.uuid)
@@ -129,7 +134,11 @@ def claim_buffer(context: Run, table: IcebergTable, on_object: Callable[[], None
 
 
 def require_claim(context: Run, table: IcebergTable) -> None:
-    """Check the claim again, right before something in the buffer is moved. Raises: InputError (BufferClaimed)."""
+    """Check the claim again, right before something in the buffer is moved.
+
+    Raises:
+        InputError: BufferClaimed.
+    """
     uri = context.spec.buffer.uri
     claim = read_claim(uri, context.catalog_properties)
     owner = Owner.of(context.spec.dataset, table.uuid)
@@ -221,7 +230,11 @@ class GatheredBatches:
 def gather(
     context: Run, base: Base, batch_ids: Iterable[str], on_object: Callable[[], None] = ignored
 ) -> GatheredBatches:
-    """List the buffer for these batches. `on_object` as in `list_buffer`. Raises: as `list_buffer`."""
+    """List the buffer for these batches. `on_object` as in `list_buffer`.
+
+    Raises:
+        Exception: As `list_buffer`.
+    """
     context.reporter.phase(Phase.READING, "listing the buffer")
     wanted = frozenset(batch_ids)
     entries = apart(base.ledger.batches)
@@ -235,7 +248,12 @@ def gather(
 
 
 def _without_tables(context: Run, on_object: Callable[[], None]) -> Iterator[BufferedBatch | NoBatch]:
-    """List the buffer. Raises: InputError (BufferHoldsTable), if it holds files of an Iceberg table; as `list_buffer`."""
+    """List the buffer.
+
+    Raises:
+        InputError: BufferHoldsTable, if it holds files of an Iceberg table.
+        Exception: As `list_buffer`.
+    """
     for found in list_buffer(context, on_object):
         if isinstance(found, NoBatch) and found.table:
             raise table_found(context, found)

@@ -30,7 +30,13 @@ from lethe_spark.run.context import RunContext
 
 
 def run(context: RunContext) -> ConsolidationResult:
-    """Promote the batches that `run.json` names. Raises: InputError, TransientError, ConflictError."""
+    """Promote the batches that `run.json` names.
+
+    Raises:
+        InputError: The user has to change something.
+        TransientError: A dependency is temporarily unavailable.
+        ConflictError: The table moved between plan and commit.
+    """
     spec = context.spec.consolidation
     assert spec is not None
     context.reporter.phase(Phase.PLANNING)
@@ -50,7 +56,10 @@ def run(context: RunContext) -> ConsolidationResult:
 def run_reanchoring(context: RunContext) -> ReanchoringResult:
     """Give a ledger to a head that another writer committed, and expire snapshots if there are too many.
 
-    Raises: InputError, TransientError, ConflictError.
+    Raises:
+        InputError: The user has to change something.
+        TransientError: A dependency is temporarily unavailable.
+        ConflictError: The table moved between plan and commit.
     """
     context.reporter.phase(Phase.PLANNING)
     table = open_table(context)
@@ -101,7 +110,11 @@ def _write(context: RunContext, table: SparkTable, base: Base, batch_ids: Iterab
 
 
 def _stage(context: RunContext, table: SparkTable, base: Base, written: WrittenBatches) -> int:
-    """Stage the files, with a document that describes their batches. Returns: the id of the staged snapshot."""
+    """Stage the files, with a document that describes their batches.
+
+    Returns:
+        The id of the staged snapshot.
+    """
     folder = f"{base.facts.location.rstrip('/')}/{names.RUNS_FOLDER}"
     uri = f"{folder}/{context.spec.run_id}-stage-{uuid.uuid4().hex[:8]}.json"
     document = {

@@ -69,7 +69,9 @@ def set_aside(context: Run, table: IcebergTable, judged: Iterable[str], left: It
     Args:
         judged: Ids of batches that this run has refused.
         left: Ids of batches that earlier runs have refused, and of which the buffer still holds objects.
-    Raises: Cancelled.
+
+    Raises:
+        Cancelled: The process received SIGTERM.
     """
     mine, others = dict.fromkeys(judged), dict.fromkeys(left)
     if not mine and not others:
@@ -135,8 +137,11 @@ def register(
 
     Args:
         on_object: As in `list_buffer`.
-    Raises: the errors of `read`; InputError (`FormatNotRegistrable`, `NameMappingIncomplete`); TransientError, if the buffer
-        cannot be read.
+
+    Raises:
+        Exception: The errors of `read`.
+        InputError: `FormatNotRegistrable`, `NameMappingIncomplete`.
+        TransientError: The buffer cannot be read.
     """
     spec = context.spec
     if spec.buffer.format is not FileFormat.PARQUET:
@@ -174,7 +179,11 @@ def _reader(context: Run, base: Base) -> FooterReader:
 def _by_batch(
     read: ReadFooters, reader: FooterReader, batches: Iterable[BufferedBatch]
 ) -> Mapping[str, Sequence[Footer]]:
-    """The footers of all files, by batch. Raises: the errors of `read`."""
+    """The footers of all files, by batch.
+
+    Raises:
+        Exception: The errors of `read`.
+    """
     tasks = [
         FileTask(b.id, o.key, o.size, o.etag, named_folders(o.key, b.folder)) for b in batches for o in b.data_objects
     ]
@@ -253,8 +262,11 @@ def promote(
 ) -> tuple[ConsolidationResult, tuple[BatchRow, ...] | None]:
     """Promote the batches of a run.
 
-    Returns: the result, and the batches that still wait in the buffer; None: it was not listed.
-    Raises: as `commit_on_ledger`, and the errors of `write`.
+    Returns:
+        The result, and the batches that still wait in the buffer; None: it was not listed.
+
+    Raises:
+        Exception: As `commit_on_ledger`, and the errors of `write`.
     """
     with noted_run(context, table, wanted):
         return _promoted(context, table, wanted, write)

@@ -37,8 +37,14 @@ from lethe_spark.run.context import Run, table_properties
 def note_purged(context: Run, table: IcebergTable, manifests: Manifests) -> int | None:
     """Record in the ledger which erasures have no rows in the head any more, and which files of older snapshots may hold some.
 
-    Returns: the id of the new snapshot; None: nothing changed.
-    Raises: ConflictError, UnknownCommitState, TransientError, LedgerError.
+    Returns:
+        The id of the new snapshot; None: nothing changed.
+
+    Raises:
+        ConflictError: The table moved between plan and commit.
+        UnknownCommitState: It is unknown whether the commit succeeded.
+        TransientError: A dependency is temporarily unavailable.
+        LedgerError: A ledger file is unusable.
     """
     own = for_erasures(context, "note")
 
@@ -124,8 +130,16 @@ def close(
 
     Args:
         expired: Ids of the snapshots that this run has expired for due erasures.
-    Returns: the outcome of each open erasure; and the id of the new snapshot, None: nothing changed.
-    Raises: ConflictError, UnknownCommitState, TransientError, LedgerError; as `write_once`.
+
+    Returns:
+        The outcome of each open erasure; and the id of the new snapshot, None: nothing changed.
+
+    Raises:
+        ConflictError: The table moved between plan and commit.
+        UnknownCommitState: It is unknown whether the commit succeeded.
+        TransientError: A dependency is temporarily unavailable.
+        LedgerError: A ledger file is unusable.
+        Exception: As `write_once`.
     """
     own = for_erasures(context, "close")
     written: dict[str, ErasureOutcome] = {}
@@ -186,7 +200,11 @@ def _evidence(
 def _written(
     base: Base, made: Record, claim: OpenErasure, verification: Verification, properties: Mapping[str, str]
 ) -> ErasureOutcome:
-    """Write a record to the table's folder of records. Raises: as `write_once`."""
+    """Write a record to the table's folder of records.
+
+    Raises:
+        Exception: As `write_once`.
+    """
     uri = f"{base.facts.location.rstrip('/')}/{names.ERASURES_FOLDER}/{made.name}"
     retention = parse_retention(os.environ.get(RETENTION_VARIABLE, ""))
     write_once(uri, made.content, base.iceberg.io, properties, retention)

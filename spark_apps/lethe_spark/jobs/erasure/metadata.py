@@ -52,8 +52,14 @@ def drop_dangling_deletes(context: Run, table: IcebergTable) -> int | None:
     """Drop delete files of other writers that are older than an Erase by records and delete nothing any more. The values by
     which they delete may be erased values.
 
-    Returns: the id of the new snapshot; None: there were no such files.
-    Raises: ConflictError, UnknownCommitState, TransientError, LedgerError.
+    Returns:
+        The id of the new snapshot; None: there were no such files.
+
+    Raises:
+        ConflictError: The table moved between plan and commit.
+        UnknownCommitState: It is unknown whether the commit succeeded.
+        TransientError: A dependency is temporarily unavailable.
+        LedgerError: A ledger file is unusable.
     """
     own = for_erasures(context, "dangling")
 
@@ -76,8 +82,14 @@ def drop_dangling_deletes(context: Run, table: IcebergTable) -> int | None:
 def rewrite_manifests_of_erasures(context: Run, table: IcebergTable, manifests: Manifests) -> int | None:
     """Rewrite the manifests of the head with entries of removed files that may have held rows of an erasure.
 
-    Returns: the id of the new snapshot; None: there were no such manifests.
-    Raises: ConflictError, UnknownCommitState, TransientError, LedgerError.
+    Returns:
+        The id of the new snapshot; None: there were no such manifests.
+
+    Raises:
+        ConflictError: The table moved between plan and commit.
+        UnknownCommitState: It is unknown whether the commit succeeded.
+        TransientError: A dependency is temporarily unavailable.
+        LedgerError: A ledger file is unusable.
     """
     own, attempts = for_erasures(context, "manifests"), Attempts()
     written: list[DeleteManifests] = []

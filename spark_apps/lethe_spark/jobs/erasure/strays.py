@@ -64,7 +64,10 @@ class Listing:
 def list_storage(context: Run, table: IcebergTable, storage: Storage) -> Listing:
     """Read the notes of runs, then list the files. In this order the listing contains all files of a run that ends in between.
 
-    Raises: VersionsDenied; TransientError; what the storage raises.
+    Raises:
+        VersionsDenied: The credentials may not list the versions of objects, so it cannot be verified that they are gone.
+        TransientError: A dependency is temporarily unavailable.
+        Exception: What the storage raises.
     """
     base = observe_base(context, table)
     io = base.iceberg.io
@@ -94,8 +97,11 @@ def leftovers(context: Run, base: Base, seen: Seen, storage: Storage, listing: L
     """Find the objects that no snapshot names and that may hold rows of erasures. Objects that must not be removed yet block
     these erasures. Objects that are neither read nor removed are added to `seen.uncovered`.
 
-    Returns: the objects to remove: by path, the keys of the erasures whose rows they may hold.
-    Raises: NoDecoder.
+    Returns:
+        The objects to remove: by path, the keys of the erasures whose rows they may hold.
+
+    Raises:
+        NoDecoder: No decoder can be started, or decoders end before they decode anything.
     """
     locations = listing.known.locations
     named = {place(p) for p in seen.history.files} | {place(p) for p in seen.files} | metadata_files(base)
@@ -131,7 +137,8 @@ def leftovers(context: Run, base: Base, seen: Seen, storage: Storage, listing: L
 def end_uploads(seen: Seen, storage: Storage, listing: Listing) -> dict[str, str]:
     """Abort old unfinished uploads. Recent ones, and those that cannot be aborted, block erasures.
 
-    Returns: why the uploads of a root cannot be listed, by root.
+    Returns:
+        Why the uploads of a root cannot be listed, by root.
     """
     locations, unlisted = listing.known.locations, dict[str, str]()
     writers, now = [w for w, _, _ in listing.writers], datetime.now(UTC)
@@ -175,7 +182,8 @@ def not_covered(seen: Seen, storage: Storage, listing: Listing, uploads: Mapping
 def name_buffer(context: Run, seen: Seen) -> tuple[str, ...]:
     """Add the objects of the Dataset's buffer to `seen.uncovered`: its batches are the producers', and are not read.
 
-    Returns: that the buffer cannot be listed, as a sentence; empty: it was listed.
+    Returns:
+        That the buffer cannot be listed, as a sentence; empty: it was listed.
     """
     return _name_objects(context, seen, context.spec.buffer.uri, "the buffer")
 
@@ -183,7 +191,8 @@ def name_buffer(context: Run, seen: Seen) -> tuple[str, ...]:
 def name_replacements(context: Run, base: Base, seen: Seen) -> tuple[str, ...]:
     """Add the objects of replacement folders with rows of the erasures to `seen.uncovered`: they are users', and are not read.
 
-    Returns: the folders that cannot be listed, as sentences.
+    Returns:
+        The folders that cannot be listed, as sentences.
     """
     results = (entry.result for entry in base.ledger.requests.values())
     folders = replacement_folders(results, [seen.claims[key] for key in seen.free])
@@ -203,7 +212,9 @@ def _name_objects(context: Run, seen: Seen, uri: str, what: str) -> tuple[str, .
 def _contents(
     storage: Storage, strays: Sequence[Stray], base: Base, listed: Collection[str]
 ) -> dict[str, StrayContent]:
-    """Raises: NoDecoder."""
+    """Raises:
+    NoDecoder: No decoder can be started, or decoders end before they decode anything.
+    """
     known = {stray.path: _of_small_file(storage, stray.path, listed) for stray in strays}
     found = {path: content for path, content in known.items() if content is not None}
     unreadable = {s.path: UNKNOWN if s.path.endswith(DATA_FILES) or s.run else OTHER for s in strays}

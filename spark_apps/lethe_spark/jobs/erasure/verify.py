@@ -51,7 +51,11 @@ ROUNDS: Final = 3  # how often a run checks, if others add snapshots in the mean
 
 
 def run(context: Run, table: IcebergTable, result: ErasureCheckResult) -> ErasureCheckResult:
-    """Carry out a run that only checks erasures. Expires old snapshots first, if the policy enables it. Raises: as `settle`."""
+    """Carry out a run that only checks erasures. Expires old snapshots first, if the policy enables it.
+
+    Raises:
+        Exception: As `settle`.
+    """
     spec = context.spec.vacuum
     assert spec is not None
     if spec.expire_snapshots:
@@ -62,7 +66,8 @@ def run(context: Run, table: IcebergTable, result: ErasureCheckResult) -> Erasur
 def settled(context: Run, table: IcebergTable, result: VacuumResult) -> VacuumResult:
     """Check the erasures at the end of a vacuum. Never raises: the vacuum's commits stay, and the next check continues.
 
-    Returns: the vacuum's result with the erasures.
+    Returns:
+        The vacuum's result with the erasures.
     """
     spec = context.spec.vacuum
     if spec is not None and spec.plan_only:
@@ -77,8 +82,15 @@ def settled(context: Run, table: IcebergTable, result: VacuumResult) -> VacuumRe
 def settle(context: Run, table: IcebergTable, result: V) -> V:
     """Check the erasures and close those that are verified.
 
-    Returns: the run's result with the erasures.
-    Raises: ConflictError, UnknownCommitState, TransientError (`ReadingFailed` among them), LedgerError; what the storage raises.
+    Returns:
+        The run's result with the erasures.
+
+    Raises:
+        ConflictError: The table moved between plan and commit.
+        UnknownCommitState: It is unknown whether the commit succeeded.
+        TransientError: `ReadingFailed` among them.
+        LedgerError: A ledger file is unusable.
+        Exception: What the storage raises.
     """
     try:
         return _settle(context, table, result)
@@ -143,7 +155,11 @@ def _due(context: Run, seen: Seen) -> set[str]:
 
 
 def _expire_due(context: Run, table: IcebergTable, manifests: Manifests) -> tuple[int, ...]:
-    """Expire the snapshots that name files of due erasures. Returns: their ids."""
+    """Expire the snapshots that name files of due erasures.
+
+    Returns:
+        Their ids.
+    """
     if keeps_files(table.properties):
         return ()
     own = for_erasures(context, "carriers")

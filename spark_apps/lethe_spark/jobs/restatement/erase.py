@@ -57,7 +57,9 @@ def searchable_column(
 
     Args:
         table: For messages: the name of the table.
-    Raises: InputError: ColumnNotFound, ColumnNotSearchable, InvalidSpec.
+
+    Raises:
+        InputError: ColumnNotFound, ColumnNotSearchable, InvalidSpec.
     """
     column = next((f for f in schema.fields if f.name == name), None)
     if column is None:
@@ -103,7 +105,9 @@ def wanted_keys(request: RestatementRequest, base: Base, keys: pa.Table | None) 
 
     Args:
         keys: None: the replacement has no keys, so no rows are wanted.
-    Raises: InputError, as `key_columns`.
+
+    Raises:
+        InputError: As `key_columns`.
     """
     columns = key_columns(request, base.iceberg.schema(), base.field_id, base.facts.name)
     return WantedKeys.of(columns, keys) if keys is not None else WantedKeys.none(columns)
@@ -114,7 +118,8 @@ def key_columns(
 ) -> list[tuple[int, ValueKind]]:
     """Iceberg field id and kind of each key column, by its current name; empty for a request without keys.
 
-    Raises: InputError: ColumnNotFound, ColumnNotSearchable, InvalidSpec.
+    Raises:
+        InputError: ColumnNotFound, ColumnNotSearchable, InvalidSpec.
     """
     replacement = request.replacement
     if replacement is None or not request.by_keys:
@@ -153,7 +158,11 @@ class RowEraser:
 
         Args:
             written: The replacements, with the keys of those that are change data.
-        Raises: ConflictError, TransientError; what Spark raises.
+
+        Raises:
+            ConflictError: The table moved between plan and commit.
+            TransientError: A dependency is temporarily unavailable.
+            Exception: What Spark raises.
         """
         aside = self._read_values(requests, base, written)
         files = self._searched(base, [r.key for r in requests if r.key not in aside])
@@ -200,7 +209,11 @@ class RowEraser:
     def _read_values(
         self, requests: Iterable[RestatementRequest], base: Base, written: Replacements
     ) -> dict[str, RequestResult]:
-        """Read the values or keys of the requests. Returns: results of requests whose values cannot be read, by key."""
+        """Read the values or keys of the requests.
+
+        Returns:
+            Results of requests whose values cannot be read, by key.
+        """
         aside: dict[str, RequestResult] = {}
         for request in requests:
             try:
@@ -222,7 +235,11 @@ class RowEraser:
         return aside
 
     def _searched(self, base: Base, keys: Iterable[str]) -> list[CandidateFile]:
-        """Search the data files that might hold wanted rows, if they were not searched before. Returns: all these files."""
+        """Search the data files that might hold wanted rows, if they were not searched before.
+
+        Returns:
+            All these files.
+        """
         wanted = {key: self._wanted[key] for key in keys}
         files = candidates(base.iceberg, base.facts.head_id, wanted)
         new = [c for c in files if c.path not in self._found and c.path not in self._unsure]
@@ -296,8 +313,13 @@ class RowEraser:
     def _survivors(
         self, removed: Sequence[DataFile], fresh: Positions, deleted: Mapping[str, Deleted], snapshot_id: int
     ) -> tuple[DataFile, ...]:
-        """Write the remaining rows of the files to new files. Raises: ConflictError (`RowsDiffer`), if the number of rows is
-        wrong. Then there are no new files."""
+        """Write the remaining rows of the files to new files.
+
+        Then there are no new files.
+
+        Raises:
+            ConflictError: `RowsDiffer`, if the number of rows is wrong.
+        """
         left = {f.path: f.records - len(fresh[f.path]) - len(deleted[f.path].positions) for f in removed}
         paths = [path for path, rows in left.items() if rows]
         if not paths:
@@ -331,7 +353,9 @@ def _not_searchable(request: RestatementRequest, why: str) -> InputError:
 def wanted_by(request: RestatementRequest, base: Base) -> Wanted:
     """The rows that a request erases. It names the column by its current name.
 
-    Raises: InputError: ColumnNotFound, ColumnNotSearchable, InvalidSpec, InvalidValues; TransientError (`SecretNotFound`).
+    Raises:
+        InputError: ColumnNotFound, ColumnNotSearchable, InvalidSpec, InvalidValues.
+        TransientError: `SecretNotFound`.
     """
     assert request.rows is not None
     name = request.rows.column

@@ -44,7 +44,10 @@ def write_replacements(
 
     Args:
         requests: Their replacements have distinct batch ids.
-    Raises: as `write_into`; TransientError, if the store does not answer.
+
+    Raises:
+        Exception: As `write_into`.
+        TransientError: The store does not answer.
     """
     context.reporter.phase(Phase.READING, f"{len(requests)} replacements")
     aside = unusable_keys(requests, base)
@@ -77,7 +80,11 @@ def write_replacements(
 def find_replacements(
     context: RunContext, requests: Iterable[RestatementRequest]
 ) -> list[tuple[RestatementRequest, BatchSource | RequestResult]]:
-    """Find the replacements of Replays. Returns: each request with its replacement, or with its result if that cannot be used."""
+    """Find the replacements of Replays.
+
+    Returns:
+        Each request with its replacement, or with its result if that cannot be used.
+    """
     spec = context.spec
     found = replacement_files.find_replacements(
         requests, spec.table.catalog, context.catalog_properties, spec.buffer.uri
@@ -98,7 +105,10 @@ def _new_batch(request: RestatementRequest) -> str:
 def run(context: RunContext) -> RestatementGroupResult:
     """Carry out the requests of `run.json` in one commit. A refused request does not affect the others.
 
-    Raises: InputError, ConflictError; TransientError, also if none of the requests can be carried out now.
+    Raises:
+        InputError: The user has to change something.
+        ConflictError: The table moved between plan and commit.
+        TransientError: Also if none of the requests can be carried out now.
     """
     spec = context.spec
     assert spec.restatement is not None

@@ -111,11 +111,13 @@ class SparkMasker:
         return _VECTORS if self.table.format_version >= _VECTORS.format_version else _POSITIONS
 
     def _searched(self, base: Base, ids: frozenset[str], without: Collection[str]) -> tuple[Found, dict[str, str]]:
-        """Search the data files that might hold rows of the batches. Returns: the positions of the rows; and by id of batches
-        that might have rows in a file that cannot be searched, why.
+        """Search the data files that might hold rows of the batches.
 
         Args:
             without: Paths of files that are not searched.
+
+        Returns:
+            The positions of the rows; and by id of batches that might have rows in a file that cannot be searched, why.
         """
         if not ids:
             return {}, {}
@@ -172,7 +174,11 @@ class SparkMasker:
 
 
 def require_format(table: SparkTable, native: NativeDeletes | None) -> None:
-    """Check that a table of this format version can have such deletes. Raises: InputError (`FormatVersionMismatch`)."""
+    """Check that a table of this format version can have such deletes.
+
+    Raises:
+        InputError: `FormatVersionMismatch`.
+    """
     version = table.format_version
     match native:
         case None:
@@ -202,7 +208,11 @@ def counts(found: Found) -> Counter[str]:
 
 
 def refuse_to_lift(masking: Masking, lifts: Lifts) -> None:
-    """Refuse Undos that would remove masks in the same commit as an Erase by records. Raises: CannotLift."""
+    """Refuse Undos that would remove masks in the same commit as an Erase by records.
+
+    Raises:
+        CannotLift: An Undo cannot show exactly the rows of its batches again.
+    """
     for undo, ids in lifts.values():
         if not masking.lift.keys().isdisjoint(ids):
             text = (
@@ -215,7 +225,11 @@ def refuse_to_lift(masking: Masking, lifts: Lifts) -> None:
 def check_lifts(
     masking: Masking, lifts: Lifts, found: Found, unsure: Mapping[str, str], still_hidden: Mapping[str, int]
 ) -> None:
-    """Check that each Undo shows exactly the rows of its batches again. Raises: CannotLift, for the first that does not."""
+    """Check that each Undo shows exactly the rows of its batches again.
+
+    Raises:
+        CannotLift: For the first that does not.
+    """
     rows = counts(found)
     for undo, ids in lifts.values():
         try:
@@ -228,7 +242,10 @@ def mask_rest(context: RunContext, table: SparkTable, masker: Masker) -> None:
     """Mask the tombstones that are not masked yet: those of other writers, those from before a change of `spec.deletes`, and
     those committed together with an Erase by records.
 
-    Raises: ConflictError, UnknownCommitState; what the storage raises.
+    Raises:
+        ConflictError: The table moved between plan and commit.
+        UnknownCommitState: It is unknown whether the commit succeeded.
+        Exception: What the storage raises.
     """
     attempts = Attempts()
     last: list[Masks] = []

@@ -57,8 +57,13 @@ def merge_bins(context: RunContext, table: SparkTable, base: Base, bins: Sequenc
     Args:
         base: The table when the bins were planned.
         snapshot_id: Which has the files.
-    Raises: ConflictError (`DataMoved`), if the snapshot does not hold one of the files; TransientError, and the errors of the
-        workers. Then there are no new files.
+
+    Then there are no new files.
+
+    Raises:
+        ConflictError: `DataMoved`, if the snapshot does not hold one of the files.
+        TransientError: A dependency is temporarily unavailable.
+        Exception: The errors of the workers.
     """
     work = _work(context, base)
     if work is None:
@@ -126,7 +131,11 @@ def _is_plain(task: Any, base: Base) -> bool:
 
 
 def _merged(context: RunContext, table: SparkTable, work: Merge, tasks: Collection[BinToMerge]) -> list[Merged]:
-    """Raises: the errors of the workers. Then there are no new files."""
+    """Then there are no new files.
+
+    Raises:
+        Exception: The errors of the workers.
+    """
     spark = context.spark.sparkContext
     paths: Accumulator[list[str]] = spark.accumulator([], PathsParam())
 
@@ -165,7 +174,12 @@ def compact_small_files(
     Args:
         max_bytes: Limit for the total size of files to rewrite; None: no limit.
         out_of_time: Returns why no step may start any more; empty: one may. Called before each step.
-    Raises: Cancelled; InputError, LedgerError or TransientError, if the table cannot be read.
+
+    Raises:
+        Cancelled: The process received SIGTERM.
+        InputError: The table cannot be read.
+        LedgerError: The table cannot be read.
+        TransientError: The table cannot be read.
     """
     spec = context.spec.vacuum
     assert spec is not None
@@ -228,7 +242,11 @@ def _plan(context: RunContext, table: SparkTable, max_bytes: int | None) -> _Pla
 
 
 def _step(context: RunContext, table: SparkTable, planned: _Planned, bins: Sequence[Bin]) -> int | None:
-    """Merge and commit these files. Returns: the id of the new snapshot; None: other writers replaced some of the files."""
+    """Merge and commit these files.
+
+    Returns:
+        The id of the new snapshot; None: other writers replaced some of the files.
+    """
     snapshot_id = planned.plan.snapshot_id
     added: tuple[DataFile, ...] = ()
     removed: tuple[DataFile, ...] = ()

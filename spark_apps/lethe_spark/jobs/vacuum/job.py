@@ -29,7 +29,11 @@ from lethe_spark.run.context import RunContext
 
 
 def survey(base: Base, spec: VacuumSpec) -> Survey | None:
-    """Survey the head. Returns: None, if no tombstone is active and no erasure has rows left to purge."""
+    """Survey the head.
+
+    Returns:
+        None, if no tombstone is active and no erasure has rows left to purge.
+    """
     head = base.head()
     if head is None:
         return None
@@ -40,7 +44,10 @@ def run(context: RunContext) -> VacuumResult:
     """Purge the rows that are tombstoned now, within the limits of the run. A run that only plans changes nothing and returns the
     plan.
 
-    Raises: InputError, ConflictError (`DataMoved`), TransientError.
+    Raises:
+        InputError: The user has to change something.
+        ConflictError: `DataMoved`.
+        TransientError: A dependency is temporarily unavailable.
     """
     spec = context.spec.vacuum
     assert spec is not None
@@ -66,7 +73,9 @@ def run(context: RunContext) -> VacuumResult:
 def bytes_to_read(context: RunContext) -> int:
     """How many bytes of data files this run reads, by its plan for the current head.
 
-    Raises: InputError, TransientError.
+    Raises:
+        InputError: The user has to change something.
+        TransientError: A dependency is temporarily unavailable.
     """
     spec = context.spec.vacuum
     assert spec is not None
@@ -81,7 +90,13 @@ def bytes_to_read(context: RunContext) -> int:
 
 
 def run_erasure_check(context: RunContext) -> ErasureCheckResult:
-    """Check the open erasures. Raises: InputError, ConflictError, TransientError."""
+    """Check the open erasures.
+
+    Raises:
+        InputError: The user has to change something.
+        ConflictError: The table moved between plan and commit.
+        TransientError: A dependency is temporarily unavailable.
+    """
     context.reporter.phase(Phase.PLANNING)
     table = open_table(context)
     nothing = ErasureCheckResult(

@@ -51,8 +51,14 @@ def rewrite_manifests(context: RunContext, table: SparkTable) -> Committed[int]:
     """List the data files of the head in fewer or better ordered manifests, if that helps readers. Plans again before each
     attempt to commit, because other commits add manifests.
 
-    Returns: the commit; its outcome is the number of replaced manifests.
-    Raises: ConflictError, UnknownCommitState, TransientError, LedgerError.
+    Returns:
+        The commit; its outcome is the number of replaced manifests.
+
+    Raises:
+        ConflictError: The table moved between plan and commit.
+        UnknownCommitState: It is unknown whether the commit succeeded.
+        TransientError: A dependency is temporarily unavailable.
+        LedgerError: A ledger file is unusable.
     """
 
     def plan(base: Base) -> Intent[int] | NothingToCommit[int]:
@@ -92,7 +98,13 @@ def remove_orphan_files(
         older_than: The minimum age of files to remove.
         dry: Only find them.
         out_of_time: Returns why no more files may be removed; empty: they may. Called before each thousand.
-    Raises: InputError, TableError, LedgerError, TransientError; what reading a damaged manifest raises.
+
+    Raises:
+        InputError: The user has to change something.
+        TableError: The table is not the one that the request was made for.
+        LedgerError: A ledger file is unusable.
+        TransientError: A dependency is temporarily unavailable.
+        Exception: What reading a damaged manifest raises.
     """
     table.refresh()
     if keeps_files(table.properties):
@@ -162,8 +174,12 @@ def before_expiry(
     Args:
         result: The result of the purge. If it has a snapshot, this stays the run's snapshot.
         time_is_up: Returns why no step may start any more; empty: one may.
-    Returns: the result with what these steps did.
-    Raises: Cancelled.
+
+    Returns:
+        The result with what these steps did.
+
+    Raises:
+        Cancelled: The process received SIGTERM.
     """
     spec = _spec(context)
     if spec.maintenance.compact_small_files:
@@ -182,14 +198,25 @@ def before_expiry(
 def planned(
     context: RunContext, table: SparkTable, result: VacuumResult, time_is_up: Callable[[], str]
 ) -> VacuumResult:
-    """The result of a run that only plans, with the orphan files that another run would remove. Raises: Cancelled."""
+    """The result of a run that only plans, with the orphan files that another run would remove.
+
+    Raises:
+        Cancelled: The process received SIGTERM.
+    """
     return after_expiry(context, table, result, time_is_up) if _spec(context).plan_only else result
 
 
 def after_expiry(
     context: RunContext, table: SparkTable, result: VacuumResult, time_is_up: Callable[[], str]
 ) -> VacuumResult:
-    """Remove orphan files, also those that the expiry left behind. Returns: the result with their number. Raises: Cancelled."""
+    """Remove orphan files, also those that the expiry left behind.
+
+    Returns:
+        The result with their number.
+
+    Raises:
+        Cancelled: The process received SIGTERM.
+    """
     spec = _spec(context)
     if not spec.maintenance.remove_orphan_files:
         return result

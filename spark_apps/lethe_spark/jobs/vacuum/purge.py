@@ -89,7 +89,11 @@ class SearchResults:
         return sum(rows.get(i, 0) for i in ids)
 
     def search(self, context: RunContext, base: Base, files: Sequence[Suspect]) -> None:
-        """Search the files that were not searched before. Raises: what Spark raises."""
+        """Search the files that were not searched before.
+
+        Raises:
+            Exception: What Spark raises.
+        """
         new = [s for s in files if s.bounds.path not in self]
         if not new:
             return
@@ -161,7 +165,9 @@ def filter_files(
 ) -> FilteredFiles:
     """Write each file without what it loses. Files for which this is not certain to be right are left to the caller.
 
-    Raises: TransientError, and the errors of the workers.
+    Raises:
+        TransientError: A dependency is temporarily unavailable.
+        Exception: The errors of the workers.
     """
     if not files:
         return FilteredFiles((), frozenset())
@@ -210,7 +216,9 @@ def described_for_workers(
 ) -> list[Described]:
     """Args:
         what: A part of the names of new files.
-    Raises: TransientError.
+
+    Raises:
+        TransientError: A dependency is temporarily unavailable.
     """
     places = writing_as(table, context.run_id).locationProvider()
     specs = table.java.specs()
@@ -261,12 +269,18 @@ class Outcome:
 
 
 def write(context: RunContext, table: SparkTable, base: Base, step: Step, target_bytes: int) -> Step:
-    """PURGE DATA: write the remaining rows of the step's files. Returns: the step with the removed and the new files.
+    """PURGE DATA: write the remaining rows of the step's files.
 
     Args:
         target_bytes: The size of a file.
-    Raises: ConflictError (`DataMoved`; `RowsDiffer`, if rows of the files were not read or not written). Then there are no new
-        files.
+
+    Then there are no new files.
+
+    Returns:
+        The step with the removed and the new files.
+
+    Raises:
+        ConflictError: `DataMoved`; `RowsDiffer`, if rows of the files were not read or not written.
     """
     plan = step.plan
     # Planning the scan tasks lists all files of the table, so it is done once for the whole step.
@@ -404,11 +418,15 @@ class Purging:
     def work(self) -> bool:
         """Do steps until nothing is left that the budget, the time and the approval allow.
 
-        Returns: False, if nothing was done because files or tombstones of the first step changed in the meantime. Then the caller
-            must survey again: there may be more to purge, and the plan may not be the approved one any more. Later steps are
-            planned again here.
-        Raises: InputError (`DataFileMissing`), if nothing could be purged because of it; ConflictError (`DataMoved`);
-            TransientError.
+        Returns:
+            False, if nothing was done because files or tombstones of the first step changed in the meantime. Then the caller must
+            survey again: there may be more to purge, and the plan may not be the approved one any more. Later steps are planned
+            again here.
+
+        Raises:
+            InputError: `DataFileMissing`, if nothing could be purged because of it.
+            ConflictError: `DataMoved`.
+            TransientError: A dependency is temporarily unavailable.
         """
         replans = 0
         while not self._is_stopped():
@@ -476,7 +494,11 @@ class Purging:
         return write(self.context, self.table, base, Step(plan, merged, alone, more), target)
 
     def _observe(self, base: Base) -> tuple[Tombstone, ...]:
-        """Update the known files to the head. Returns: the run's tombstones that are still active, as this ledger has them."""
+        """Update the known files to the head.
+
+        Returns:
+            The run's tombstones that are still active, as this ledger has them.
+        """
         head = base.head()
         assert head is not None
         active = self._active(base.ledger)
@@ -495,8 +517,9 @@ class Purging:
     def _dirty(self, base: Base) -> tuple[list[FileBounds], list[FileBounds], list[FileBounds]]:
         """Search the files that might hold rows to purge, until there are enough for a step. Files without such rows are cleared.
 
-        Returns: the files of the step with such rows and others; the files with only such rows, which are deleted whole and need
-            no budget; and the files that were not searched yet or do not fit into the budget.
+        Returns:
+            The files of the step with such rows and others; the files with only such rows, which are deleted whole and need no
+            budget; and the files that were not searched yet or do not fit into the budget.
         """
         may_contain_deleted_rows = [
             s.bounds for s in self.live.found.values() if not s.all_rows_deleted and self._is_open(s)
