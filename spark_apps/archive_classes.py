@@ -66,7 +66,8 @@ def make(archive: Path, scratch: str) -> None:
 
 def drive(spark: SparkSession) -> None:
     """Create, write, read and change a table, read its metadata, move rows of Python between tasks, and load the clients of an
-    object store and a database."""
+    object store and a database.
+    """
     spark.sql("CREATE TABLE here.a.t (v BIGINT, day INT, b STRING) USING iceberg PARTITIONED BY (day)")
     rows = spark.createDataFrame([(1, 1, "a"), (2, 2, "b")], "v BIGINT, day INT, b STRING")
     for _ in range(2):

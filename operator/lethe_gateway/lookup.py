@@ -1,5 +1,7 @@
-"""What routes look up: resources and pages of them with the caller's token, and tables, after the rights were checked. I/O,
-through the services."""
+"""What routes look up: resources and pages of them with the caller's token, and tables, after the rights were checked.
+
+I/O, through the services.
+"""
 
 from collections.abc import Callable, Mapping
 from typing import Any

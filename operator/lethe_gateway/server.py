@@ -50,8 +50,11 @@ def protocol_of(limits: Limits) -> type[asyncio.Protocol]:
                 self.scope["lethe.abort"] = self._reset  # type: ignore[typeddict-unknown-key]
 
         def _reset(self) -> None:
-            """End the connection at once. Otherwise the kernel would keep what the client does not read, and the client would not
-            learn of the end before it has read all that."""
+            """End the connection at once.
+
+            Otherwise the kernel would keep what the client does not read, and the client would not learn of the end before it has
+            read all that.
+            """
             at_once = struct.pack("ii", 1, 0)
             self.transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, at_once)
             self.transport.abort()

@@ -52,6 +52,8 @@ class Services:
 
 
 def _long(at_once: int) -> Concurrency:
-    """Of requests that may take minutes: one caller, and the callers of one namespace, get half of the places. Of
-    uploads that are completed, those of one Dataset get an eighth."""
+    """Of requests that may take minutes: one caller, and the callers of one namespace, get half of the places.
+
+    Of uploads that are completed, those of one Dataset get an eighth.
+    """
     return Concurrency(max(1, at_once // 2), at_once)

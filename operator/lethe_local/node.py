@@ -446,7 +446,9 @@ def _end_leftover(folder: Path) -> None:
 
 def remove_inputs(folder: Path) -> None:
     """Remove what a pod got and left, when it has ended: volumes with values of an Erase, keys and credentials, temporary files.
-    The log stays."""
+
+    The log stays.
+    """
     for path in folder.iterdir() if folder.is_dir() else ():
         if path.name in KEPT:
             continue

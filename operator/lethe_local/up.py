@@ -214,8 +214,10 @@ class Local:
         return Part("inlet", [sys.executable, "-m", "lethe_inlet"], {**kept, **settings}, self.folder.parts / "inlet")
 
     def _gateway(self, port: int) -> Part:
-        """It accepts the token of the folder, and passes it on to the API. Without TLS, which a browser would warn of: nothing
-        leaves this machine."""
+        """It accepts the token of the folder, and passes it on to the API.
+
+        Without TLS, which a browser would warn of: nothing leaves this machine.
+        """
         settings = {
             "KUBECONFIG": str(self.folder.kubeconfig),
             "LETHE_WATCH_NAMESPACES": NAMESPACE,

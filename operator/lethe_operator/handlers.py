@@ -40,8 +40,10 @@ class WatchEvents:
     objects: RecordsEvents
 
     def record(self, kind: ResourceKind, type: str | None, body: Body) -> None:
-        """Record an event. The operator's own writes queue nothing. A VacuumPolicy that is deleted concerns all of its namespace;
-        of one that changed, its reconcile says so.
+        """Record an event.
+
+        The operator's own writes queue nothing. A VacuumPolicy that is deleted concerns all of its namespace; of one that
+        changed, its reconcile says so.
 
         Args:
             type: ADDED, MODIFIED or DELETED; None: the watch has listed the object.
@@ -58,8 +60,11 @@ class WatchEvents:
 
 
 def keys_of(kind: ResourceKind, body: Body) -> Iterable[Key]:
-    """What is reconciled because an object has changed. A Restatement concerns the Dataset that it names, whether or not that
-    exists. A Lease concerns nothing: the reconciles of its namespace read it."""
+    """What is reconciled because an object has changed.
+
+    A Restatement concerns the Dataset that it names, whether or not that exists. A Lease concerns nothing: the reconciles of its
+    namespace read it.
+    """
     metadata = body["metadata"]
     if kind in (DATASETS, VACUUM_POLICIES):
         names = frozenset([metadata["name"]])

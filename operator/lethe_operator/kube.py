@@ -211,8 +211,11 @@ class Kube:
         self._write_retries = urllib3.Retry(total=0)
 
     def with_token(self, token: str) -> "Kube":
-        """A client with the rights of a bearer token, on the same connections. Use it only on a client without credentials of its
-        own (`connect_for_callers`): a client certificate would take the place of the token."""
+        """A client with the rights of a bearer token, on the same connections.
+
+        Use it only on a client without credentials of its own (`connect_for_callers`): a client certificate would take the place
+        of the token.
+        """
         client = copy.copy(self)
         client._bearer = token
         return client

@@ -17,8 +17,10 @@ RETURNED_BYTES: Final = 256 * 1024
 
 
 def prepare() -> None:
-    """Threads share two heaps: with one for each, memory that one thread has freed is of no use to the others. Arrow's memory
-    comes from the system's allocator, which returns it."""
+    """Threads share two heaps: with one for each, memory that one thread has freed is of no use to the others.
+
+    Arrow's memory comes from the system's allocator, which returns it.
+    """
     without_pandas()
     os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
     try:

@@ -91,8 +91,11 @@ class _Shown:
 
 
 class _OfDatasets(Collector):
-    """The gauges of all Datasets, made when they are scraped. A gauge of the client library for each number would take a
-    kilobyte, and removing those of one Dataset would search those of all."""
+    """The gauges of all Datasets, made when they are scraped.
+
+    A gauge of the client library for each number would take a kilobyte, and removing those of one Dataset would search those of
+    all.
+    """
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock

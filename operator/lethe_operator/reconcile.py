@@ -105,8 +105,10 @@ class Reconciler:
         return self.dataset(key)
 
     def _leave(self, key: Key) -> Next:
-        """Another process acts in the namespace: stop reading the Dataset's queue and buffer, and remove its metrics. When this
-        process may act again, `Leadership.on_change` says so."""
+        """Another process acts in the namespace: stop reading the Dataset's queue and buffer, and remove its metrics.
+
+        When this process may act again, `Leadership.on_change` says so.
+        """
         if key.kind == "Dataset":
             self._forget(key)
         return Next(idle=True)
@@ -156,8 +158,11 @@ class Reconciler:
         return Next(earliest(actions.look_again, again), idle)
 
     def _decided(self, key: Key) -> tuple[Observed, Actions, datetime]:
-        """What is observed and decided, and when. What changes anything is decided on the current table: if the table was
-        observed by its polled pointer, the catalog is asked, and another table is observed and decided again."""
+        """What is observed and decided, and when.
+
+        What changes anything is decided on the current table: if the table was observed by its polled pointer, the catalog is
+        asked, and another table is observed and decided again.
+        """
         sources = Sources(self.kube, self.objects, self.tables, self.lists, self.settings)
         for fresh in (False, True):
             found = self._with_publishing(observe(sources, key.namespace, key.name, self.clock(), fresh))
@@ -189,7 +194,8 @@ class Reconciler:
 
     def policy(self, key: Key) -> Next | None:
         """Write the conditions of a VacuumPolicy and when its window opens next, and remove the entries of Datasets that do not
-        exist or are no longer selected."""
+        exist or are no longer selected.
+        """
         self.objects.ensure(self.kube, key.namespace)
         policy = self.objects.policy(key.namespace, key.name)
         if policy is None:

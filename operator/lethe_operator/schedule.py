@@ -254,8 +254,11 @@ class Schedule:
         return Start(key, request.priority, now - request.due)
 
     def finish(self, key: Key, rests_until: float) -> None:
-        """A reconcile ended. Requests that came meanwhile count from `rests_until`, which is now or later: what others asked for
-        before goes first. A key without a request is forgotten."""
+        """A reconcile ended.
+
+        Requests that came meanwhile count from `rests_until`, which is now or later: what others asked for before goes first. A
+        key without a request is forgotten.
+        """
         entry = self._entries[key]
         entry.running = False
         entry.rests_until = rests_until

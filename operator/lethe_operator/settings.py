@@ -67,8 +67,10 @@ class IdleChecks(Spec):
 
 
 class PodTemplateAllowed(Spec):
-    """What spec.runTemplate.podTemplate of a Dataset may name. Entries are patterns, in which * matches any characters. An empty
-    list allows nothing."""
+    """What spec.runTemplate.podTemplate of a Dataset may name.
+
+    Entries are patterns, in which * matches any characters. An empty list allows nothing.
+    """
 
     env: tuple[str, ...] = ("APP_*",)  # names of environment variables
     labels: tuple[str, ...] = ()  # keys
@@ -234,8 +236,9 @@ def from_environment(env: Mapping[str, str] = os.environ) -> Settings:
 
 
 def with_files(settings: Settings, env: Mapping[str, str] = os.environ) -> Settings:
-    """Add the boundaries from LETHE_BOUNDARIES_FILE and the signing key from LETHE_SIGNING_KEY_FILE. Without the first variable,
-    there are no boundaries; without the second, nothing is signed. I/O.
+    """Add the boundaries from LETHE_BOUNDARIES_FILE and the signing key from LETHE_SIGNING_KEY_FILE.
+
+    Without the first variable, there are no boundaries; without the second, nothing is signed. I/O.
 
     Raises:
         InvalidSettings: An environment variable has an invalid value; the message names it.

@@ -25,8 +25,10 @@ IDLE_SECONDS: Final = 0.1
 
 
 class NoMemories(ResourceMemories):
-    """kopf keeps a record of each object for daemons, timers and handlers of changes. There are none, so a record lives as long
-    as one event."""
+    """kopf keeps a record of each object for daemons, timers and handlers of changes.
+
+    There are none, so a record lives as long as one event.
+    """
 
     async def recall(self, raw_body: Any, **details: Any) -> ResourceMemory:
         return await super().recall(raw_body, **{**details, "ephemeral": True})

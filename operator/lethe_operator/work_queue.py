@@ -75,8 +75,10 @@ class WorkQueue:
         self._schedule = Schedule(self.workers, self.workers if self.per_namespace is None else self.per_namespace)
 
     def add(self, key: Key, delay: float | None = None, priority: Priority = Priority.CHANGED) -> None:
-        """Reconcile `key` soon, or after `delay` seconds; the earliest request counts. A change resets the interval of the key.
-        Call it on the loop's thread."""
+        """Reconcile `key` soon, or after `delay` seconds; the earliest request counts.
+
+        A change resets the interval of the key. Call it on the loop's thread.
+        """
         state = self._states.setdefault(key, _KeyState())
         if priority is Priority.CHANGED:
             state.idle_looks = 0

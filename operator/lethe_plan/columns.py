@@ -21,8 +21,10 @@ _BATCHES_AT_MOST: Final = 20
 
 
 def new_columns(dataset: Dataset, table: ReadTable, buffer: BufferDigest) -> Sequence[str]:
-    """The columns that the next run would add or widen, each with its type. Files that cannot be read count as without new
-    columns: the run reports them."""
+    """The columns that the next run would add or widen, each with its type.
+
+    Files that cannot be read count as without new columns: the run reports them.
+    """
     spec = dataset.spec
     if spec.schema_evolution is not SchemaEvolution.ADD_COLUMNS or spec.buffer.format is not FileFormat.PARQUET:
         return ()

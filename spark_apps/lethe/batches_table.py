@@ -304,8 +304,10 @@ KEPT_SNAPSHOTS: Final = 20
 
 
 def expire_old(table: Table) -> int:
-    """Expire the oldest snapshots, except those that tags and branches name. Returns their number. Never raises: the next update
-    tries again."""
+    """Expire the oldest snapshots, except those that tags and branches name.
+
+    Returns their number. Never raises: the next update tries again.
+    """
     try:
         return _expire(table)
     except Exception as e:

@@ -63,8 +63,10 @@ def stop() -> None:
 
 @contextmanager
 def span(name: str, attributes: Attributes = NONE, parent: str = "") -> Iterator[None]:
-    """Trace the block, as a child of the span around it. Of an exception that leaves the block, only the type is shown, or the
-    reason of a LetheError: messages may contain more than a trace should.
+    """Trace the block, as a child of the span around it.
+
+    Of an exception that leaves the block, only the type is shown, or the reason of a LetheError: messages may contain more than a
+    trace should.
 
     Args:
         parent: A `traceparent`, for a block without a span around it; "": the block begins a trace.

@@ -91,8 +91,10 @@ def as_file_uri(uri: str) -> str:
 
 
 def place(uri: str) -> Place:
-    """The literal reading of a URI. It is equal for URIs that differ only in `file:/` or `file:///`, s3a or s3, or repeated
-    slashes."""
+    """The literal reading of a URI.
+
+    It is equal for URIs that differ only in `file:/` or `file:///`, s3a or s3, or repeated slashes.
+    """
     if is_local(uri):
         return Place("file", _names(local_path(uri)))
     bucket, _, path = uri.partition(":")[2].lstrip("/").partition("/")
@@ -121,7 +123,8 @@ def overlap(a: str, b: str) -> bool:
 
 def index_keys(uri: str) -> frozenset[str]:
     """The keys of a URI in an index for `overlap`: two URIs overlap if and only if the `index_keys` of one and the
-    `overlap_keys` of the other have a key in common."""
+    `overlap_keys` of the other have a key in common.
+    """
     readings = _readings(uri)
     return frozenset(
         (
@@ -143,8 +146,10 @@ def overlap_keys(uri: str) -> frozenset[str]:
 
 
 def parents(uri: str) -> tuple[str, ...]:
-    """The URIs of the folders above a URI, in every reading, without duplicates. Of each reading, the nearest folder is first and
-    the bucket or `/` last."""
+    """The URIs of the folders above a URI, in every reading, without duplicates.
+
+    Of each reading, the nearest folder is first and the bucket or `/` last.
+    """
     found: list[str] = []
     for reading in sorted(_readings(uri), key=lambda p: -len(p.names)):
         found += (spelt(Place(reading.root, reading.names[:n])) for n in range(len(reading.names) - 1, -1, -1))

@@ -12,8 +12,11 @@ VERSION: Final = "0.1.0"
 
 @cache
 def version() -> str:
-    """The release and a digest of this package's code, such as "0.1.0+3f2a91c0". The operator and the runs have this package in
-    common, so two processes with the same version read each other's documents as they were meant."""
+    """The release and a digest of this package's code, such as "0.1.0+3f2a91c0".
+
+    The operator and the runs have this package in common, so two processes with the same version read each other's documents as
+    they were meant.
+    """
     digest = hashlib.sha256()
     for path, content in sorted(_modules(files("lethe"))):
         digest.update(f"{path}\0{len(content)}\0".encode() + content)

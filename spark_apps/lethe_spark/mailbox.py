@@ -133,8 +133,10 @@ class Mailbox(Generic[U]):
         return max(0.0, min(t for t in times if t > now) - now) if any(t > now for t in times) else None
 
     def settled(self, post: Post, now: float, upkeep: U | None = None) -> None:
-        """Record that the run is done, its result delivered, and its key removed. `upkeep` replaces a waiting upkeep of the
-        Dataset."""
+        """Record that the run is done, its result delivered, and its key removed.
+
+        `upkeep` replaces a waiting upkeep of the Dataset.
+        """
         uid = post.entry.dataset_uid
         self._settled[post.key] = (post.text, now + SETTLED_FOR_SECONDS)
         self._busy.pop(uid, None)

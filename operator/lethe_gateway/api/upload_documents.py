@@ -82,7 +82,8 @@ class HashedFile(Request):
 
 class CompleteRequest(Request):
     """What the gateway compares before it completes an upload, for a client that knows the checksums only after it has sent the
-    files."""
+    files.
+    """
 
     files: list[HashedFile] = Field(default=[], max_length=FILES_AT_MOST, description="Any files of the upload.")
 
@@ -128,8 +129,10 @@ class MultipartUpload(Document):
 
 
 class UploadFile(Document):
-    """A file of an upload. Send it as `put` says, or in parts as `multipart` says, or, if it is small, by PUT to `files/<index>`
-    of the upload."""
+    """A file of an upload.
+
+    Send it as `put` says, or in parts as `multipart` says, or, if it is small, by PUT to `files/<index>` of the upload.
+    """
 
     index: int = Field(description="Its number in the upload, from 0.")
     path: str = Field(description="Its path below the folder of the batch.")

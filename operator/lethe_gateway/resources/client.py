@@ -45,8 +45,10 @@ class Watched:
 
 
 class ResourceReader(Protocol):
-    """Implementations may be called from any thread. All methods raise Problem (`not-found`, `api-server-away`,
-    `unauthenticated`)."""
+    """Implementations may be called from any thread.
+
+    All methods raise Problem (`not-found`, `api-server-away`, `unauthenticated`).
+    """
 
     def get(self, caller: Caller, kind: ResourceKind, namespace: str, name: str) -> Resource: ...
 
@@ -177,8 +179,10 @@ def page(
 
 
 class ResourceWriter(Protocol):
-    """Implementations may be called from any thread. All methods raise Problem (`forbidden`, `rejected`, `not-found`,
-    `api-server-away`, `unauthenticated`)."""
+    """Implementations may be called from any thread.
+
+    All methods raise Problem (`forbidden`, `rejected`, `not-found`, `api-server-away`, `unauthenticated`).
+    """
 
     def create(self, caller: Caller, kind: ResourceKind, namespace: str, document: Mapping[str, Any]) -> Resource:
         """Raises also: Problem (`already-exists`)."""

@@ -95,8 +95,10 @@ class IndexView:
         return reading.erasures_named(self.connection, name)
 
     def record(self, uri: str, max_bytes: int) -> bytes | None:
-        """A file of an erasure record; None: there is none, or it is not where Lethe writes records. A writer of the
-        ledger names the file, and the gateway can read more than that."""
+        """A file of an erasure record; None: there is none, or it is not where Lethe writes records.
+
+        A writer of the ledger names the file, and the gateway can read more than that.
+        """
         assert self.io is not None
         if uri.rpartition("/")[0] != f"{self.state.location.rstrip('/')}/{names.ERASURES_FOLDER}":
             return None

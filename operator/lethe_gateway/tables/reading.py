@@ -176,8 +176,11 @@ def _places(connection: sqlite3.Connection, query: BatchQuery, limit: int) -> It
 def _of_prefix(
     connection: sqlite3.Connection, query: BatchQuery, chosen: tuple[list[str], dict[str, Any]], limit: int
 ) -> list[Position]:
-    """The first batches of a query by prefix. If many ids have it, the first entries of the order often hold a page. Else all
-    ids of the prefix are sorted, and only `limit` are kept in memory."""
+    """The first batches of a query by prefix.
+
+    If many ids have it, the first entries of the order often hold a page. Else all ids of the prefix are sorted, and only `limit`
+    are kept in memory.
+    """
     conditions, given = chosen
     of_states = _of_states(query)
     if not _is_rare(connection, query.id_prefix):
@@ -454,8 +457,10 @@ def _sync_part(
 
 
 def _sync_snapshots(connection: sqlite3.Connection, io: FileIO, facts: TableFacts) -> None:
-    """The retained snapshots, and the batches whose rows they purged. What expired is forgotten, so that two indexes of one table
-    say the same."""
+    """The retained snapshots, and the batches whose rows they purged.
+
+    What expired is forgotten, so that two indexes of one table say the same.
+    """
     connection.execute("DELETE FROM snapshots")
     times = ((s.id, s.timestamp_ms * 1000) for s in facts.snapshots.values())
     connection.executemany("INSERT INTO snapshots VALUES (?, ?)", times)

@@ -398,8 +398,10 @@ def _name_of(query: Mapping[str, str]) -> str:
 
 
 def _event(change: Change, selected: Selected, matched: set[str]) -> Mapping[str, Any] | None:
-    """The event of a watch for a change; None: the watch does not see it. An object whose labels no longer match is deleted for
-    the watch."""
+    """The event of a watch for a change; None: the watch does not see it.
+
+    An object whose labels no longer match is deleted for the watch.
+    """
     if selected.namespace and change.namespace != selected.namespace:
         return None
     body = json.loads(change.body)

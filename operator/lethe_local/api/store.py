@@ -100,8 +100,9 @@ class Store:
             return _version(self._connection)
 
     def changes(self, kind: str, after: int, wait_seconds: float) -> tuple[Sequence[Change], int] | None:
-        """The changes of a kind after a version, and the version that they lead to; waits for the first change. None: the version
-        is too old.
+        """The changes of a kind after a version, and the version that they lead to; waits for the first change.
+
+        None: the version is too old.
 
         Raises:
             StoreClosed: Also if it is closed meanwhile.

@@ -75,8 +75,10 @@ class _Started:
 def carry_out(
     effects: Effects, dataset: Dataset, world: Observation, actions: Actions, now: datetime
 ) -> datetime | None:
-    """Carry out everything that was decided for a Dataset. Runs start before the statuses of Restatements are written, because
-    there may be thousands. A Job is deleted only after its outcome is shown.
+    """Carry out everything that was decided for a Dataset.
+
+    Runs start before the statuses of Restatements are written, because there may be thousands. A Job is deleted only after its
+    outcome is shown.
 
     Returns:
         When to decide again, because another Dataset was faster; None: when something changes.
@@ -285,8 +287,10 @@ def _adopted(world: Observation) -> Adopted:
 
 
 def _sweep(dataset: Dataset, objects: tuple[BufferedObject, ...], owner: Owner, adopted: Adopted) -> None:
-    """Delete promoted batches after their retention, from a buffer that the Dataset has claimed. The next listing finds the
-    rest."""
+    """Delete promoted batches after their retention, from a buffer that the Dataset has claimed.
+
+    The next listing finds the rest.
+    """
     try:
         properties = catalogs.properties(dataset.spec.table.catalog)
         spec = dataset.spec

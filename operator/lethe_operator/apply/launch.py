@@ -87,8 +87,9 @@ class Places:
     def taking(
         self, jobs: Callable[[str], Iterable[VacuumJob]], namespace: str, place: VacuumLimit | None, uid: str
     ) -> Iterator[bool]:
-        """Whether the Dataset with this UID may start its vacuum. Until the context ends, no other Dataset of the namespace
-        starts a vacuum that needs a place.
+        """Whether the Dataset with this UID may start its vacuum.
+
+        Until the context ends, no other Dataset of the namespace starts a vacuum that needs a place.
 
         Args:
             jobs: Returns the current vacuum Jobs of a namespace, including each that this operator has created.
@@ -129,8 +130,9 @@ def start(kube: Kube, namespace: str, settings: Settings) -> bool:
 
 
 def replace_outdated(kube: Kube, found: Document | None, settings: Settings) -> None:
-    """Delete the Job if it was made with other settings or another image. Its run may finish within the grace period; the runs
-    that wait start the next one.
+    """Delete the Job if it was made with other settings or another image.
+
+    Its run may finish within the grace period; the runs that wait start the next one.
 
     Args:
         found: The Job of a namespace; None: there is none.
@@ -175,8 +177,9 @@ class RunVersions:
     _reported: set[tuple[str, str]] = field(default_factory=set)
 
     def report(self, kube: Kube, dataset: Meta, versions: Iterable[str]) -> None:
-        """Show in a metric whether the runs that have just ended had this operator's version. Of another version, post an event,
-        which the log contains, too.
+        """Show in a metric whether the runs that have just ended had this operator's version.
+
+        Of another version, post an event, which the log contains, too.
 
         Args:
             versions: That the runs reported; "": none.

@@ -268,8 +268,10 @@ class Leadership:
         return self._term() == self._caught_up
 
     def acts_in(self, namespace: str) -> bool:
-        """Whether this process, and no other one, may act in the namespace now. A namespace for which the answer was no is
-        reported to `on_change` as soon as the answer is yes."""
+        """Whether this process, and no other one, may act in the namespace now.
+
+        A namespace for which the answer was no is reported to `on_change` as soon as the answer is yes.
+        """
         acts = self._acts_in(namespace)
         if not acts:
             self._refused.add(namespace)
@@ -277,8 +279,10 @@ class Leadership:
 
     @property
     def acting(self) -> frozenset[str]:
-        """The namespaces in which this process acts, as of the last renewal of its Leases. For metrics: unlike `acts_in`, reading
-        it has no effect."""
+        """The namespaces in which this process acts, as of the last renewal of its Leases.
+
+        For metrics: unlike `acts_in`, reading it has no effect.
+        """
         return self._acting
 
     def alive(self) -> bool:

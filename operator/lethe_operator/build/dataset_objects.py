@@ -53,7 +53,8 @@ def dataset_objects(
 
 def marks_to_set(found: Mapping[str, Any], wanted: Mapping[str, Any]) -> dict[str, Any]:
     """The patch of an existing ServiceAccount's metadata: it gets the marks of the current boundary and loses those of an earlier
-    one. Marks that others set stay. Empty: there is nothing to change."""
+    one. Marks that others set stay. Empty: there is nothing to change.
+    """
     has, wants = found.get("metadata") or {}, wanted["metadata"]
     try:
         before = json.loads((has.get("annotations") or {}).get(ANNOTATION_MARKS) or "[[], []]")

@@ -75,8 +75,10 @@ def run_labels(run: RunSpec) -> dict[str, str]:
 
 
 def owners(dataset: DatasetRef) -> list[dict[str, Any]]:
-    """The owner reference with which Kubernetes deletes an object together with its Dataset. It never blocks the deletion of the
-    Dataset."""
+    """The owner reference with which Kubernetes deletes an object together with its Dataset.
+
+    It never blocks the deletion of the Dataset.
+    """
     return [
         {
             "apiVersion": API_VERSION,

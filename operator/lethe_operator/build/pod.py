@@ -109,8 +109,10 @@ def merged(chart: RunTemplate, dataset: RunTemplate) -> RunTemplate:
 
 
 def within(template: RunTemplate, boundary: Boundary) -> RunTemplate:
-    """The run template, reduced to what the namespace's boundary allows. This affects only defaults of the chart and of this
-    module: a Dataset that itself requests more is refused before."""
+    """The run template, reduced to what the namespace's boundary allows.
+
+    This affects only defaults of the chart and of this module: a Dataset that itself requests more is refused before.
+    """
     driver = _cut(template.driver, _DRIVER, boundary.driver)
     executors = _cut(template.executors, _EXECUTORS, boundary.executors)
     most = boundary.executors.max

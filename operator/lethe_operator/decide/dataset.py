@@ -71,8 +71,10 @@ from lethe_operator.settings import Settings
 
 
 def is_idle(dataset: Dataset, world: Observation, status: Mapping[str, Any]) -> bool:
-    """Whether nothing runs or is due, and nothing waits that only time reveals. A time at which a decision changes by itself
-    (`Actions.look_again`) does not matter: the Dataset is reconciled then in any case.
+    """Whether nothing runs or is due, and nothing waits that only time reveals.
+
+    A time at which a decision changes by itself (`Actions.look_again`) does not matter: the Dataset is reconciled then in any
+    case.
 
     Args:
         status: Of the Dataset, as decided. It and the statuses of the Restatements are already shown.
@@ -347,8 +349,10 @@ def _adds(attempt: Attempt) -> bool:
 
 
 def _was_passed_over(world: Observation) -> bool:
-    """Whether the oldest batch has already waited for one Job of Restatements. Without this check, consolidation would never
-    start while Restatements keep coming."""
+    """Whether the oldest batch has already waited for one Job of Restatements.
+
+    Without this check, consolidation would never start while Restatements keep coming.
+    """
     jobs = [
         (a.created, r.kind is RunKind.RESTATEMENT)
         for r in world.runs
@@ -369,8 +373,9 @@ def _pause(ended: datetime | None, now: datetime) -> datetime | None:
 
 
 def _commit_ended(world: Observation, now: datetime, by_committer: bool = False) -> datetime | None:
-    """When the last run that commits ended, whatever its outcome; None: none is known. An end in the future is of a clock that
-    was wrong, and a pause after it could last for days.
+    """When the last run that commits ended, whatever its outcome; None: none is known.
+
+    An end in the future is of a clock that was wrong, and a pause after it could last for days.
 
     Args:
         by_committer: Only those that the committer carried out.

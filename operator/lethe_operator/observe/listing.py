@@ -73,8 +73,9 @@ class TablesAround:
         self._sweep_at = clock() + AGAIN_SECONDS
 
     def of(self, uri: str, properties: Mapping[str, str]) -> tuple[str, ...]:
-        """The folders at and above a URI that hold a table, as `surroundings.tables_around`. A folder is checked by one thread at
-        a time, and the others wait for its result.
+        """The folders at and above a URI that hold a table, as `surroundings.tables_around`.
+
+        A folder is checked by one thread at a time, and the others wait for its result.
 
         Args:
             properties: Of the catalog. Other credentials may see other folders, so they share nothing.
@@ -392,8 +393,10 @@ class _OtherProperties(Exception):
 
 
 class Listings:
-    """The last digest of each Dataset's buffer. One per operator, shared by its threads. `clock` returns seconds, and `spread` a
-    number from 0 to 1."""
+    """The last digest of each Dataset's buffer.
+
+    One per operator, shared by its threads. `clock` returns seconds, and `spread` a number from 0 to 1.
+    """
 
     def __init__(
         self,
@@ -475,8 +478,11 @@ class Listings:
         return known
 
     def _begins_at_once(self, buffer: ListedBuffer, listing: PlannedListing) -> bool:
-        """Whether it is worth waiting for a listing: it is urgent, or it has begun. While many others are overdue, it would make
-        reconciles wait for listings that they do not need; what the listing finds leads to another reconcile."""
+        """Whether it is worth waiting for a listing: it is urgent, or it has begun.
+
+        While many others are overdue, it would make reconciles wait for listings that they do not need; what the listing finds
+        leads to another reconcile.
+        """
         with self._lock:
             if not listing.urgent and buffer.planned is listing:
                 listing.requested = listing.awaited = False

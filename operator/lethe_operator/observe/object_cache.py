@@ -61,8 +61,10 @@ class Deletions:
             self._versions.popitem(last=False)
 
     def precede(self, uid: str, version: str) -> bool:
-        """Whether this version of an object is newer than its deletion. A watch with a selector also reports an object as
-        deleted if it no longer matches; such an object may return."""
+        """Whether this version of an object is newer than its deletion.
+
+        A watch with a selector also reports an object as deleted if it no longer matches; such an object may return.
+        """
         deleted = self._versions.get(uid)
         return deleted is None or (deleted != "" and is_newer(version, deleted))
 
@@ -153,8 +155,10 @@ class ObjectStore(Generic[V]):
             return True
 
     def drop_if_unchanged(self, namespace: str, uid: str, seen: Seen) -> Body | None:
-        """Drop an object that a listing did not contain, unless something newer was recorded since the listing began. Return the
-        object, or only its name; None: it was not dropped."""
+        """Drop an object that a listing did not contain, unless something newer was recorded since the listing began.
+
+        Return the object, or only its name; None: it was not dropped.
+        """
         with self._lock:
             held = self._objects.get(namespace, {}).get(seen.name)
             if held is None or held.uid != uid or held.version != seen.version:
@@ -274,8 +278,9 @@ class Listing:
             pass
 
     def compare(self, store: RelistedStore, finds: Finds) -> Iterator[Body]:
-        """Read the objects that the store does not have in this version, and drop those that no longer exist; return both. At the
-        end, the store is at least as new as the API server was at the beginning.
+        """Read the objects that the store does not have in this version, and drop those that no longer exist; return both.
+
+        At the end, the store is at least as new as the API server was at the beginning.
 
         Raises:
             Refused: A message that is not a row of the table.

@@ -148,8 +148,10 @@ class Objects:
                 self._doubtful.setdefault(namespace, {})[kind, name] = object()
 
     def listed_by_watches(self, before: float) -> list[tuple[ResourceKind, str]]:
-        """Kinds and namespaces that a watch has listed again, the last time before `before`, by the clock; each is returned
-        once. A watch lists again when it has lost its place, and then does not report what was deleted meanwhile."""
+        """Kinds and namespaces that a watch has listed again, the last time before `before`, by the clock; each is returned once.
+
+        A watch lists again when it has lost its place, and then does not report what was deleted meanwhile.
+        """
         found = [of for of, at in list(self._listed_again.items()) if at < before]
         for of in found:
             self._listed_again.pop(of, None)

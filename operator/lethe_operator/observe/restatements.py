@@ -1,5 +1,6 @@
-"""A cache of the Restatements of the watched namespaces, fed by the watch, listings and the operator's own writes. Pure, apart
-from a lock.
+"""A cache of the Restatements of the watched namespaces, fed by the watch, listings and the operator's own writes.
+
+Pure, apart from a lock.
 
 There may be tens of thousands of Restatements, most of them finished. Listing them in each reconcile would cost more than
 everything else that the operator does. The cache may be slightly outdated, but never older than the operator's own writes.
@@ -301,8 +302,10 @@ class RestatementCache:
             return True
 
     def drop_if_unchanged(self, namespace: str, uid: str, seen: Seen) -> Body | None:
-        """Drop a Restatement that a listing did not contain, unless something newer was recorded since the listing began. Return
-        its metadata and its reference to a Dataset; None: it was not dropped."""
+        """Drop a Restatement that a listing did not contain, unless something newer was recorded since the listing began.
+
+        Return its metadata and its reference to a Dataset; None: it was not dropped.
+        """
         with self._lock:
             held = self._held(namespace, seen.name)
             if held is None or _uid(held) != uid or _version(held) != seen.version:

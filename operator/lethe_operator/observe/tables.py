@@ -70,7 +70,8 @@ def asked_by(
     buffer: BufferDigest | NotListed | Unavailable,
 ) -> LedgerKeys:
     """The keys that the decision may look up: batches that a run may take, that are deleted from the buffer, shown as refused,
-    restated or promoted; and all requests. Refused batches leave the buffer, so the status remembers them."""
+    restated or promoted; and all requests. Refused batches leave the buffer, so the status remembers them.
+    """
     shown = (dataset.status.get("batches") or {}).get("refusedBatches") or ()
     batch_ids = {str(b["batchId"]) for b in shown}
     if isinstance(buffer, BufferDigest):
@@ -217,8 +218,10 @@ class TableReader:
             return found
 
     def is_current(self, dataset: Dataset) -> bool:
-        """Whether the table that `view` returned last for the Dataset is still the current one. Asks the catalog, unless `view`
-        did. Never raises: False, if the catalog does not answer."""
+        """Whether the table that `view` returned last for the Dataset is still the current one.
+
+        Asks the catalog, unless `view` did. Never raises: False, if the catalog does not answer.
+        """
         name = dataset.meta.full_name
         if name not in self._as_polled:
             return True
@@ -257,8 +260,10 @@ class TableReader:
         return replace(view, ledger=ledger)
 
     def batches(self, dataset: Dataset, view: TableView) -> Shown | None:
-        """What the table of batches shows; None: there is no such table, or it cannot be read. It is read again only until it
-        shows the ledger of the head. Never raises: no decision depends on it."""
+        """What the table of batches shows; None: there is no such table, or it cannot be read.
+
+        It is read again only until it shows the ledger of the head. Never raises: no decision depends on it.
+        """
         if not dataset.spec.batch_tracking.enabled:
             return None
         name, spec, now = dataset.meta.full_name, dataset.spec.table, time.monotonic()
@@ -288,8 +293,9 @@ class TableReader:
         table: TableView | NoTable | Unavailable,
         request: ListingRequest,
     ) -> BufferDigest | NotListed | Unavailable:
-        """The digest of the buffer's last listing. While the table cannot be read, nothing is listed, because promoted batches
-        could not be recognized. Never raises.
+        """The digest of the buffer's last listing.
+
+        While the table cannot be read, nothing is listed, because promoted batches could not be recognized. Never raises.
 
         Args:
             table: As returned by `view`.
@@ -322,8 +328,9 @@ class TableReader:
     def notifications(
         self, dataset: Dataset, table: TableView | NoTable | Unavailable, others: str = ""
     ) -> EventsView | None:
-        """How the notifications of the buffer are read; the first call starts the reader. None: the Dataset has no queue.
-        While the table cannot be read, its last ledger counts. Never raises.
+        """How the notifications of the buffer are read; the first call starts the reader.
+
+        None: the Dataset has no queue. While the table cannot be read, its last ledger counts. Never raises.
 
         Args:
             table: As returned by `view`.

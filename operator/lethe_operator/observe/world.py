@@ -88,8 +88,10 @@ AUTHORITY: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount/ca.crt")
 
 
 def cluster_id(kube: Kube, authority: Path = AUTHORITY) -> str:
-    """The UID of the namespace kube-system, which exists as long as the cluster. If the operator may not read it, a digest of the
-    cluster's certificate authority; "": neither is available."""
+    """The UID of the namespace kube-system, which exists as long as the cluster.
+
+    If the operator may not read it, a digest of the cluster's certificate authority; "": neither is available.
+    """
     try:
         return str(kube.get(NAMESPACES, "", "kube-system")["metadata"]["uid"])
     except KubeError as e:
@@ -220,8 +222,10 @@ def _doubts_what_succeeded(dataset: Dataset, table: TableView | NoTable | Unavai
 
 
 def needs_listing(ended: Sequence[Attempt], events_come: bool, known: BufferDigest | NotListed | Unavailable) -> bool:
-    """Whether the buffer must be listed because runs have just ended. With notifications, and if each waiting batch is known, the
-    ledger shows the effect of a run that settled all its batches."""
+    """Whether the buffer must be listed because runs have just ended.
+
+    With notifications, and if each waiting batch is known, the ledger shows the effect of a run that settled all its batches.
+    """
     if not events_come or not isinstance(known, BufferDigest) or known.is_cut:
         return bool(ended)
     return not all(map(_did_all, ended))

@@ -202,8 +202,11 @@ class Feed:
         return head.at(table.ledgers.version_of(head.root)), StartedFrom.HEAD
 
     def _is_new(self, table: OpenTable) -> bool:
-        """Whether the first ledger of a table was committed after events were enabled. The oldest one that is retained may be a
-        later one; if it cannot be read, the table counts as new, so that nothing is lost."""
+        """Whether the first ledger of a table was committed after events were enabled.
+
+        The oldest one that is retained may be a later one; if it cannot be read, the table counts as new, so that nothing is
+        lost.
+        """
         carried = table.line.carried
         if not carried:
             return True

@@ -265,8 +265,10 @@ class Publisher:
             self._threads.append(thread)
 
     def stop(self, within_seconds: float = 5.0) -> None:
-        """Begin nothing more, and wait for what is being sent. What is not delivered is published by the next leader. Stopping
-        twice does nothing."""
+        """Begin nothing more, and wait for what is being sent.
+
+        What is not delivered is published by the next leader. Stopping twice does nothing.
+        """
         with self._changed:
             was_stopped, self._stopped = self._stopped, True
             self._changed.notify_all()

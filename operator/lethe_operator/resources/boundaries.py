@@ -37,8 +37,10 @@ class ExecutorLimits(PodLimits):
 
 
 class PodTemplateBoundary(_Strict):
-    """What spec.runTemplate.podTemplate may use. Entries are patterns, in which * matches any characters. None in any field:
-    the chart's list podTemplate.allowed applies."""
+    """What spec.runTemplate.podTemplate may use.
+
+    Entries are patterns, in which * matches any characters. None in any field: the chart's list podTemplate.allowed applies.
+    """
 
     env: tuple[str, ...] | None = None  # names of environment variables
     labels: tuple[str, ...] | None = None  # keys

@@ -208,8 +208,10 @@ S = TypeVar("S", bound=Spec)
 
 
 def is_newer(version: str, than: str) -> bool:
-    """Whether a resourceVersion is newer than another one of the same object. Versions that are not numbers have no order: then
-    every other version is newer."""
+    """Whether a resourceVersion is newer than another one of the same object.
+
+    Versions that are not numbers have no order: then every other version is newer.
+    """
     return int(version) > int(than) if version.isdigit() and than.isdigit() else version != than
 
 

@@ -137,8 +137,10 @@ class TableView:
         return tuple(self.write_paths.values())
 
     def has_committed(self, run: "ObservedRun") -> bool:
-        """Whether a commit of this run is in the table's history, as far as the retained snapshots and the ledger show. For a
-        run that commits in several steps, such as a vacuum: its last commit."""
+        """Whether a commit of this run is in the table's history, as far as the retained snapshots and the ledger show.
+
+        For a run that commits in several steps, such as a vacuum: its last commit.
+        """
         if run.run_id in self.run_ids:
             return True
         if run.kind.commits_in_steps:
@@ -233,7 +235,8 @@ def kind_of(family: RunFamily, for_uid: str) -> RunKind:
 class Attempt:
     """One attempt of a run: a Job, this Dataset's part of a shared Job, or a run that a process of the namespace received.
 
-    For a shared Job, `state`, `finished` and `exit_code` describe this Dataset's part only. The part ends with its result."""
+    For a shared Job, `state`, `finished` and `exit_code` describe this Dataset's part only. The part ends with its result.
+    """
 
     # Name of the Job. If `engine` is not JOB, there is no Job of this name.
     job: str
@@ -292,7 +295,8 @@ class ObservedRun:
     @property
     def ended_attempts(self) -> tuple[int, ...]:
         """The numbers of the attempts that certainly write nothing any more: the kubelet has reported the end of the container,
-        or the attempt itself its result. A failed Job proves nothing: its node may be cut off, and the pod still run."""
+        or the attempt itself its result. A failed Job proves nothing: its node may be cut off, and the pod still run.
+        """
         before = self.intent.ended_attempts if self.intent is not None else ()
         ended = (a.number for a in self.attempts if a.exit_code is not None or a.result is not None)
         return tuple(sorted({*before, *ended}))
@@ -339,7 +343,8 @@ class VacuumLimit:
 class Observation:
     """Everything that a decision about one Dataset depends on, except for the Dataset and the clock.
 
-    The operator observes the Jobs before the table. So if a Job is seen finished, the ledger that is seen has its commit."""
+    The operator observes the Jobs before the table. So if a Job is seen finished, the ledger that is seen has its commit.
+    """
 
     # The Dataset's Restatements that may need an action or a new status. Most finished ones are left out.
     restatements: tuple[Restatement, ...] = ()

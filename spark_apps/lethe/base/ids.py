@@ -91,8 +91,10 @@ def request_key(namespace: str, name: str, spec: Mapping[str, Any]) -> str:
 
 
 def kube_name(*parts: str, limit: int = 63) -> str:
-    """Join `parts` to a DNS label of at most `limit` characters. If the name was cut or changed, it ends with a hash of the
-    original: `a.b` and `a-b` stay different."""
+    """Join `parts` to a DNS label of at most `limit` characters.
+
+    If the name was cut or changed, it ends with a hash of the original: `a.b` and `a-b` stay different.
+    """
     whole = "-".join(parts).lower()
     name = whole.replace("_", "-").replace(".", "-")
     if name == whole and len(name) <= limit:

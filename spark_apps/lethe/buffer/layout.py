@@ -74,8 +74,10 @@ def fingerprint(objects: Iterable[BufferedObject]) -> str:
 
 
 def is_data(key: str, folder: str = "") -> bool:
-    """Whether an object is a data file. By the convention of Hadoop and Spark, names that begin with `_` or `.` are markers or
-    unfinished files, and so are objects that stand for an empty folder.
+    """Whether an object is a data file.
+
+    By the convention of Hadoop and Spark, names that begin with `_` or `.` are markers or unfinished files, and so are objects
+    that stand for an empty folder.
 
     Args:
         folder: Subfolders of this folder with such names are excluded as well; "": only the file name counts.
@@ -186,8 +188,10 @@ class Directories:
 
 @dataclass(frozen=True)
 class Files:
-    """A batch is a file directly in the buffer, `<id>` with or without an extension. It is always complete, because a store
-    shows an object only when it is whole."""
+    """A batch is a file directly in the buffer, `<id>` with or without an extension.
+
+    It is always complete, because a store shows an object only when it is whole.
+    """
 
     of_files = True
 

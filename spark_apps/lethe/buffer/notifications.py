@@ -118,8 +118,10 @@ def _batch_id(layout: Layout, name: str) -> str | None:
 
 
 def is_later(sequencer: str, than: str) -> bool:
-    """Whether this sequencer is the later of two. They are hexadecimal numbers of any length, and comparable only if both are
-    of the same key."""
+    """Whether this sequencer is the later of two.
+
+    They are hexadecimal numbers of any length, and comparable only if both are of the same key.
+    """
     length = max(len(sequencer), len(than))
     return sequencer.lower().rjust(length, "0") > than.lower().rjust(length, "0")
 
@@ -156,8 +158,9 @@ def is_over(written: Written, listed: BufferedBatch | None, entry: BatchEntry | 
 
 
 def folders_to_list(window: Iterable[tuple[Written, bool]], marked: frozenset[str]) -> list[str]:
-    """The folders to list after these writes: those that are, or may be, complete. A data file alone does not complete a
-    batch.
+    """The folders to list after these writes: those that are, or may be, complete.
+
+    A data file alone does not complete a batch.
 
     Args:
         window: Writes, each with whether its message is received for the first time. A repeated message may be about an

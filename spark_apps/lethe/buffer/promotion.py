@@ -93,7 +93,8 @@ class WriteAgain:
     """Abandon the written files and write these batches again.
 
     Some batches of the files were promoted, reverted or replaced meanwhile. Batches share files: committing the files would
-    duplicate rows, and dropping the files would lose rows of other batches."""
+    duplicate rows, and dropping the files would lose rows of other batches.
+    """
 
     batch_ids: tuple[str, ...]
 
@@ -144,8 +145,10 @@ _DIGITS = 12  # of a fingerprint: one batch id is refused a handful of times, no
 
 @dataclass(frozen=True)
 class Removal:
-    """The steps, in this order: copy all objects, write the reason, delete the marker, delete the objects. Each step may be
-    repeated. The marker is deleted before the objects, so that the rest of the folder is not a complete batch."""
+    """The steps, in this order: copy all objects, write the reason, delete the marker, delete the objects.
+
+    Each step may be repeated. The marker is deleted before the objects, so that the rest of the folder is not a complete batch.
+    """
 
     batch_id: str
     copies: tuple[tuple[BufferedObject, str], ...]  # each object and the URI of its copy
@@ -228,8 +231,10 @@ def reason_document(entry: BatchEntry) -> str:
 
 
 def is_left(batch: BufferedBatch, entry: BatchEntry | None) -> bool:
-    """Whether the buffer still contains refused objects, because their removal is not finished. Objects written after the
-    refusal do not count, even if their content is the same."""
+    """Whether the buffer still contains refused objects, because their removal is not finished.
+
+    Objects written after the refusal do not count, even if their content is the same.
+    """
     if entry is None or entry.state is not BatchState.REFUSED or batch.oldest_time > entry.time:
         return False
     return not set(batch.data_objects).isdisjoint(entry.objects)
@@ -237,15 +242,18 @@ def is_left(batch: BufferedBatch, entry: BatchEntry | None) -> bool:
 
 def is_judged(batch: BufferedBatch, entry: BatchEntry | None) -> bool:
     """Whether a run that is still moving the refused batch may move objects of this batch at any moment: objects that existed
-    at the refusal, or all objects, if their content is the same. A run must not register such objects as table files."""
+    at the refusal, or all objects, if their content is the same. A run must not register such objects as table files.
+    """
     if entry is None or entry.state is not BatchState.REFUSED:
         return False
     return is_left(batch, entry) or set(batch.data_objects) <= set(entry.objects)
 
 
 def is_mixed(batch: BufferedBatch, entry: BatchEntry | None) -> bool:
-    """Whether a batch contains both refused and new objects. If its removal had begun, it is unknown whether the producer
-    still relies on the refused ones."""
+    """Whether a batch contains both refused and new objects.
+
+    If its removal had begun, it is unknown whether the producer still relies on the refused ones.
+    """
     return is_left(batch, entry) and not set(batch.data_objects) <= set(entry.objects if entry else ())
 
 

@@ -327,8 +327,9 @@ def verify(
     batch_column: str,
     **files: Any,
 ) -> None:
-    """Verify the records of erasures: of those named as namespace/name, or of all that are not open. Exit code 1 if there is
-    a problem.
+    """Verify the records of erasures: of those named as namespace/name, or of all that are not open.
+
+    Exit code 1 if there is a problem.
 
     Compares each record with its hash in the ledger, with its erasure, and with its signature. With --storage, also lists every
     location of the table: the removed files must be gone, and no data file may contain rows of the erased batches, whatever its

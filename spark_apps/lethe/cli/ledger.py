@@ -361,7 +361,9 @@ def _document(line: history.Line) -> dict[str, Any]:
 @click.pass_context
 def verify(context: click.Context, table: str, batch_column: str) -> None:
     """Read all ledger files of all retained snapshots and compare them with their roots and with the snapshot summaries.
-    Exit code 1 if there is a problem."""
+
+    Exit code 1 if there is a problem.
+    """
     opened = open_table(table, batch_column)
     carried = sum(s.ledger is not None for s in opened.facts.snapshots.values())
     with progress() as bar:

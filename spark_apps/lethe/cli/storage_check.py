@@ -1,5 +1,6 @@
-"""Searches the storage for what an erasure removed: the files, rows of the batches, the values. I/O: lists every location
-of the table and reads its objects; writes and deletes nothing.
+"""Searches the storage for what an erasure removed: the files, rows of the batches, the values.
+
+I/O: lists every location of the table and reads its objects; writes and deletes nothing.
 
 The folders, the listing and the reading are independent of the code that erases: folders follow from all metadata files, objects
 are listed by two clients, and nothing is passed over because of its name.

@@ -116,8 +116,10 @@ class RequestOutcome(Enum):
 
 
 class RequestResult(Recorded):
-    """The result of one request. The ledger stores it with all `batch_ids`, because an Undo names only the request. The result of
-    a run does not contain them."""
+    """The result of one request.
+
+    The ledger stores it with all `batch_ids`, because an Undo names only the request. The result of a run does not contain them.
+    """
 
     key: str
     name: str
@@ -235,8 +237,10 @@ class RunResult(Recorded):
     not_tracked: str = ""  # why the table of batches does not contain this run; "": it does, or there is no such table
 
     def compact(self) -> str:
-        """JSON of at most 4096 bytes for the termination message. If the result is larger, it has no lists, and then a shorter
-        message; all counts remain."""
+        """JSON of at most 4096 bytes for the termination message.
+
+        If the result is larger, it has no lists, and then a shorter message; all counts remain.
+        """
         whole = self.to_json()
         if len(whole.encode()) <= TERMINATION_MESSAGE_BYTES:
             return whole

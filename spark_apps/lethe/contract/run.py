@@ -39,8 +39,11 @@ class Document(BaseModel):
 
 
 class Recorded(Document):
-    """Base class of what results and the ledger contain. Ignores unknown fields: after a rollback, an older version reads what a
-    newer one wrote. An input is stricter, because a run must not leave out what it was asked to do."""
+    """Base class of what results and the ledger contain.
+
+    Ignores unknown fields: after a rollback, an older version reads what a newer one wrote. An input is stricter, because a run
+    must not leave out what it was asked to do.
+    """
 
     model_config = ConfigDict(extra="ignore")
 
@@ -75,8 +78,10 @@ class AllowedOperation(StrEnum):
 
 
 class RunBoundary(Document):
-    """What a run may use, from the chart's value `boundaries` for its namespace. In each field, None sets no limit, and an empty
-    tuple allows nothing."""
+    """What a run may use, from the chart's value `boundaries` for its namespace.
+
+    In each field, None sets no limit, and an empty tuple allows nothing.
+    """
 
     catalogs: tuple[str, ...] | None = None  # names
     tables: tuple[str, ...] | None = None  # patterns of "namespace.table", in which * matches any characters
@@ -175,8 +180,10 @@ class Manager(Recorded):
 
 
 class Provenance(Recorded):
-    """Who created a Restatement and why, as far as the object shows it. This does not prove an identity: every writer of the
-    object can set annotations and the name of a manager."""
+    """Who created a Restatement and why, as far as the object shows it.
+
+    This does not prove an identity: every writer of the object can set annotations and the name of a manager.
+    """
 
     reason: str = ""  # spec.reason
     ticket: str = ""  # spec.ticket

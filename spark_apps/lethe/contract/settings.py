@@ -68,8 +68,10 @@ class NativeDeletes(StrEnum):
 
     @property
     def format_version(self) -> int:
-        """The version of Iceberg's format that a table needs for them. Version 3 replaced the position deletes of version 2 by
-        deletion vectors."""
+        """The version of Iceberg's format that a table needs for them.
+
+        Version 3 replaced the position deletes of version 2 by deletion vectors.
+        """
         match self:
             case NativeDeletes.DELETION_VECTORS:
                 return 3

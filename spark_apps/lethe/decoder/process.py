@@ -201,8 +201,10 @@ class Process:
 
 
 def prepare(module: str) -> None:
-    """Start the server of this process and let it import a module, so that the first decoder need not wait for it. If that fails,
-    the first decoder fails."""
+    """Start the server of this process and let it import a module, so that the first decoder need not wait for it.
+
+    If that fails, the first decoder fails.
+    """
     with suppress(NoDecoder, OSError):
         link, status, _ = _requested(module)  # a decoder that ends as it has no work
         link.close()
@@ -293,8 +295,10 @@ class _Server:
 
 
 def fork_server() -> None:
-    """Start the server as a fork of this process, which has one thread and has imported what decoders need. The processes that
-    this process forks later share it."""
+    """Start the server as a fork of this process, which has one thread and has imported what decoders need.
+
+    The processes that this process forks later share it.
+    """
     _Server.fork()
 
 

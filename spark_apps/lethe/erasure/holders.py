@@ -58,8 +58,10 @@ def to_expire(
     due: Collection[str],
     now: datetime,
 ) -> tuple[int, ...]:
-    """The ids of the snapshots to expire for due erasures, oldest first, whatever the retention limits. Keeps snapshots that tags
-    and branches name, and staged snapshots that their runs may still publish."""
+    """The ids of the snapshots to expire for due erasures, oldest first, whatever the retention limits.
+
+    Keeps snapshots that tags and branches name, and staged snapshots that their runs may still publish.
+    """
     kept = {r.snapshot_id for r in refs} | {history.head_id}
     expiring = [
         history.snapshots[i]
@@ -79,8 +81,7 @@ def staged_until(snapshot: Snapshot, history: History, now: datetime) -> datetim
 
 
 def losing_ledger(history: History, expiring: Collection[int], carriers: Iterable[Carrier]) -> bool:
-    """Whether expiring these snapshots leaves a retained snapshot without a ledger: the newest ledger does not list its
-    carrier."""
+    """Whether expiring these snapshots leaves a retained snapshot without a ledger: the newest ledger does not list its carrier."""
     named = {b for c in carriers for b in c.bare}
     for i, snapshot in history.snapshots.items():
         if i in expiring or i in named:
@@ -138,8 +139,11 @@ def property_blocker() -> ErasureBlocker:
 
 
 def with_blockers(erasure: Erasure, blockers: Collection[ErasureBlocker], now: datetime, again_seconds: int) -> Erasure:
-    """The erasure with these blockers. The next check is when the first blocker ends. Objects and runs are also checked at
-    intervals, because no event reports their end; for tags, branches and snapshots the table's metadata reports it."""
+    """The erasure with these blockers.
+
+    The next check is when the first blocker ends. Objects and runs are also checked at intervals, because no event reports their
+    end; for tags, branches and snapshots the table's metadata reports it.
+    """
     known = [b.until for b in blockers if b.until is not None and b.until > now]
     only_in_storage = any(
         b.kind in (BlockerKind.OBJECT, BlockerKind.OBJECT_VERSION, BlockerKind.LEGAL_HOLD) for b in blockers

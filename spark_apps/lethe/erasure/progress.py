@@ -202,7 +202,8 @@ def _purged_file(path: str, keys: set[str], history: History, known: Mapping[str
 
 def _has_left(open_erasure: OpenErasure, history: History) -> bool:
     """Whether no live file holds a row of it: its tombstones are purged, files with native deletes were rewritten, and no older
-    delete file is left that might delete by one of the values."""
+    delete file is left that might delete by one of the values.
+    """
     if open_erasure.hidden:
         return False
     if not open_erasure.by_records:
@@ -251,8 +252,11 @@ def _suspects(history: History, clean_since: int | None, by_records: bool) -> tu
 
 
 def _was_head(snapshot: Snapshot, lineage: Collection[int], since: int) -> bool:
-    """Whether the snapshot was the head at some time since then. Only snapshots of the head's lineage get ledgers, so one with a
-    ledger was, even if the snapshots between it and the head have expired."""
+    """Whether the snapshot was the head at some time since then.
+
+    Only snapshots of the head's lineage get ledgers, so one with a ledger was, even if the snapshots between it and the head have
+    expired.
+    """
     if snapshot.sequence_number < since or names.WAP_ID in snapshot.summary:
         return False
     return snapshot.id in lineage or snapshot.ledger is not None
@@ -260,7 +264,8 @@ def _was_head(snapshot: Snapshot, lineage: Collection[int], since: int) -> bool:
 
 def has_unseen(seen: History, snapshots: Mapping[int, Snapshot], head_id: int | None) -> bool:
     """Whether a snapshot that may hold rows of an erasure was added after `seen`: any, except those with a ledger in the head's
-    lineage, which add no erased rows."""
+    lineage, which add no erased rows.
+    """
     lineage: set[int] = set()
     while head_id is not None and head_id in snapshots and head_id not in seen.snapshots:
         lineage.add(head_id)
@@ -404,8 +409,10 @@ def run_of_note(name: str) -> str:
 def writer_blockers(
     writers: Collection[tuple[Writer, datetime]], open_erasure: OpenErasure, now: datetime
 ) -> list[ErasureBlocker]:
-    """The runs that keep an erasure open. Each writer has the time of its note, by the storage's clock; after a day its run has
-    ended."""
+    """The runs that keep an erasure open.
+
+    Each writer has the time of its note, by the storage's clock; after a day its run has ended.
+    """
     return [
         ErasureBlocker(
             BlockerKind.RUN,

@@ -146,13 +146,16 @@ def _named(objects: Sequence[str]) -> list[str]:
 
 def canonical(document: Mapping[str, Any]) -> bytes:
     """The canonical form of a document: one line of JSON in ASCII, the names in each object sorted, no spaces between tokens, and
-    a line feed at the end. All numbers are integers."""
+    a line feed at the end. All numbers are integers.
+    """
     return f"{json.dumps(document, sort_keys=True, separators=(',', ':'), allow_nan=False)}\n".encode("ascii")
 
 
 def file_prefix(key: str) -> str:
-    """The prefix of the names of all records of one restatement. The rest of a name depends on the content, so different contents
-    have different names."""
+    """The prefix of the names of all records of one restatement.
+
+    The rest of a name depends on the content, so different contents have different names.
+    """
     return f"{hashlib.sha256(key.encode()).hexdigest()[:16]}-"
 
 

@@ -72,8 +72,9 @@ def names_partitions(metadata: Mapping[str, Any], open_erasure: OpenErasure) -> 
 
 
 def with_versions_before(going: Mapping[str, Collection[str]], there: Iterable[str]) -> dict[str, set[str]]:
-    """The files to delete, with the keys of their erasures, and all numbered metadata versions before the newest of them. In the
-    order of deletion: no version is deleted before an older one (`lethe.files.hadoop_version`).
+    """The files to delete, with the keys of their erasures, and all numbered metadata versions before the newest of them.
+
+    In the order of deletion: no version is deleted before an older one (`lethe.files.hadoop_version`).
 
     Args:
         going: Files to delete, with the keys of their erasures.
@@ -193,8 +194,9 @@ def find_strays(
     buffer: str,
     writers: Iterable[Writer],
 ) -> Strays:
-    """Find the listed objects that no snapshot names. Those that Iceberg's writers have put into a metadata folder are left to
-    `lethe.erasure.strays`.
+    """Find the listed objects that no snapshot names.
+
+    Those that Iceberg's writers have put into a metadata folder are left to `lethe.erasure.strays`.
 
     Args:
         listed: Paths below the roots of the locations, with the time of writing by the storage's clock.
@@ -237,8 +239,9 @@ def _is_small(at: Place) -> bool:
 def replacement_folders(
     requests: Iterable[Mapping[str, Any]], open_erasures: Collection[OpenErasure]
 ) -> tuple[str, ...]:
-    """The URIs of the folders from which Replays have read rows of the erasures. Of records, of which nothing is kept, those of
-    all Replays.
+    """The URIs of the folders from which Replays have read rows of the erasures.
+
+    Of records, of which nothing is kept, those of all Replays.
 
     Args:
         requests: The results of all requests, as the ledger has them.
@@ -275,8 +278,10 @@ def late(stray: Stray, content: StrayContent, open_erasures: Collection[OpenEras
 
 
 def assess_stray(stray: Stray, content: StrayContent, now: datetime) -> ErasureBlocker | Uncovered | None:
-    """What to do with an object that may hold rows of an erasure: it blocks the erasure, or the record names it. None: remove
-    it."""
+    """What to do with an object that may hold rows of an erasure: it blocks the erasure, or the record names it.
+
+    None: remove it.
+    """
     if not content.is_data and not stray.run:
         return Uncovered(stray.path, "no snapshot names it, and it is not known what it contains")
     if content.by_name and stray.in_batch:

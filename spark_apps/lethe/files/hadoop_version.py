@@ -25,8 +25,10 @@ def version_of(name: str) -> int | None:
 
 
 def file_of(version: int) -> str:
-    """The only name for a new version. With a second spelling, such as a compressed one, two writers could both commit a
-    version."""
+    """The only name for a new version.
+
+    With a second spelling, such as a compressed one, two writers could both commit a version.
+    """
     return f"v{version}.metadata.json"
 
 

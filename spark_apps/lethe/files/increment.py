@@ -1,4 +1,5 @@
 """Plans an increment: which files to read, and which of their rows, to get the rows appended or deleted between two snapshots.
+
 Pure.
 
 Invariant: the rows at the later snapshot are those at the earlier one, plus the appended, minus the deleted, as multisets. A row
@@ -154,7 +155,8 @@ class Tombstoned:
 
     def hidden(self, after: int | None, order: Mapping[int, int]) -> frozenset[str]:
         """The batches whose rows are hidden at the end but were in a file of the snapshot `after` (None: of the start): they are
-        tombstoned, or a later vacuum purged them, or later native deletes hide them by position."""
+        tombstoned, or a later vacuum purged them, or later native deletes hide them by position.
+        """
 
         def counts(snapshot_id: int) -> bool:
             return after is None or order[snapshot_id] > order[after]
@@ -280,7 +282,8 @@ def _lifted_first(within: Range, ids: Tombstoned, wanted: frozenset[str]) -> dic
 
 def deleted(within: Range, ids: Tombstoned) -> tuple[Rows, ...]:
     """The deleted rows: tombstoned in the range and still in files, or purged by its vacuums, or hidden by its deletes by
-    position."""
+    position.
+    """
     found = [Rows(SnapshotFiles.LIVE, within.until, ids.until - ids.since, of_ids=True)]
     found += [
         Rows(SnapshotFiles.REMOVED, v, ids.vacuumed.get(v, frozenset()) - ids.since, of_ids=True)

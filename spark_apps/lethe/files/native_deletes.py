@@ -121,7 +121,8 @@ def _marked(tombstone: Tombstone, found: Masked, native: NativeDeletes) -> Tombs
 
 def with_purged(ledger: Ledger, delta: Delta, field_id: int, ids: Collection[str]) -> Delta:
     """The change, with the active tombstones of these batches marked as impossible to undo: other deletes also apply to some of
-    their natively deleted rows."""
+    their natively deleted rows.
+    """
     if not ids:
         return delta
     active = get_many(ledger.tombstones, [(field_id, i) for i in ids])

@@ -28,8 +28,10 @@ _OTHER_WORDS: Final = frozenset({None, "struct", "list", "map", "branch", "tag"}
 
 
 def known_types_only(text: str) -> str:
-    """The text of a table's metadata, or of an answer of a REST catalog with it, with only types that PyIceberg knows. Returns
-    the same text if there are no others, or if it is not such a document."""
+    """The text of a table's metadata, or of an answer of a REST catalog with it, with only types that PyIceberg knows.
+
+    Returns the same text if there are no others, or if it is not such a document.
+    """
     if not _names_unknown_type(text):
         return text
     try:
@@ -70,8 +72,10 @@ def _replace_in_struct(struct: dict[str, Any]) -> bool:
 
 
 def _replace_in_field(field: dict[str, Any]) -> bool:
-    """Replace the type of a field, or of fields in it. A list or map of an unknown type is replaced as a whole: only fields have
-    comments."""
+    """Replace the type of a field, or of fields in it.
+
+    A list or map of an unknown type is replaced as a whole: only fields have comments.
+    """
     kind = field["type"]
     if _is_struct(kind):
         return _replace_in_struct(kind)

@@ -210,8 +210,10 @@ def load(name: str, path: Path | None = None) -> Catalog:
 
 
 def _without_tables_properties(catalog: Catalog) -> Catalog:
-    """Let the catalog open files with its own properties alone. PyIceberg would add those of the table, which could name classes
-    to load and hosts to send the credentials of the catalog to."""
+    """Let the catalog open files with its own properties alone.
+
+    PyIceberg would add those of the table, which could name classes to load and hosts to send the credentials of the catalog to.
+    """
 
     def own_file_io(properties: Properties = EMPTY_DICT, location: str | None = None) -> FileIO:
         del properties
@@ -262,7 +264,8 @@ def is_folder(catalog_properties: Mapping[str, str]) -> bool:
 
 def is_local(catalog_properties: Mapping[str, str]) -> bool:
     """Whether the catalog is on this machine, so that a local path means the same to all its users: SQLite, a folder, or a local
-    service with tables in local folders."""
+    service with tables in local folders.
+    """
     warehouse, service = catalog_properties.get("warehouse", ""), catalog_properties.get("uri", "")
     if service.startswith("sqlite"):
         return True

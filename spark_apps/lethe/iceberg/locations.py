@@ -194,8 +194,9 @@ def other_table(
 def other_ledger(
     io: FileIO, listed: Iterable[ListedObject], needed: Collection[str], uuid: str, planned: Iterable[str] = ()
 ) -> str | None:
-    """The URI of a ledger root of another table; None: none was found. Checks the roots to delete, and the newest of the others:
-    a table that commits every few seconds has thousands.
+    """The URI of a ledger root of another table; None: none was found.
+
+    Checks the roots to delete, and the newest of the others: a table that commits every few seconds has thousands.
 
     Args:
         listed: The files in the folder of ledgers.

@@ -62,14 +62,18 @@ def native_deletes(io: FileIO, manifests: Iterable[ManifestFile]) -> NativeDelet
 
 
 def is_unpartitioned(spec: PartitionSpec) -> bool:
-    """Whether a partition spec has no partitions for Iceberg. In a table of format version 1, a partition field that was dropped
-    stays in the specs, with the transform `void`."""
+    """Whether a partition spec has no partitions for Iceberg.
+
+    In a table of format version 1, a partition field that was dropped stays in the specs, with the transform `void`.
+    """
     return all(isinstance(f.transform, VoidTransform) for f in spec.fields)
 
 
 def _is_of_unpartitioned_spec(header: Mapping[str, str]) -> bool:
-    """As `is_unpartitioned`, of the spec that a manifest's header names. An unknown one counts as unpartitioned, because then
-    equality deletes may apply to any file."""
+    """As `is_unpartitioned`, of the spec that a manifest's header names.
+
+    An unknown one counts as unpartitioned, because then equality deletes may apply to any file.
+    """
     try:
         fields = json.loads(header["partition-spec"])
         return all(f["transform"] == "void" for f in fields)
@@ -85,7 +89,8 @@ def holds_values(file: Mapping[str, Any]) -> bool:
 
 def may_contain_values(content: int, columns: Collection[int]) -> bool:
     """The same, by the content type and the known field ids of a delete file: equality deletes contain values, and position
-    deletes do if they have a copy of each row."""
+    deletes do if they have a copy of each row.
+    """
     return content == _EQUALITY or not {_FILE_PATH, _POSITION}.issuperset(columns)
 
 

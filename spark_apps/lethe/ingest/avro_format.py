@@ -336,8 +336,10 @@ def _path_of_text(value: Any, t: pa.DataType, path: str) -> str:
 
 
 class _UpToItsEnd:
-    """A file that is never asked for more bytes than it has. Arrow allocates what it is asked for, and a damaged length may be
-    larger than the memory."""
+    """A file that is never asked for more bytes than it has.
+
+    Arrow allocates what it is asked for, and a damaged length may be larger than the memory.
+    """
 
     def __init__(self, file: Any) -> None:
         self._file = file

@@ -418,8 +418,10 @@ class FileWork:
 
 
 class _Decoding:
-    """Files that one decoder decodes. The rows of small files are converted together, because each column of each conversion
-    costs several calls."""
+    """Files that one decoder decodes.
+
+    The rows of small files are converted together, because each column of each conversion costs several calls.
+    """
 
     def __init__(self, work: FileWork, link: ChildLink) -> None:
         self._reader, self._work, self._link = work.reader, work, link
@@ -562,8 +564,10 @@ class Waiting:
 
 
 def fit(fitting: Fitting, pieces: list[Piece], outcomes: dict[tuple[str, str], FileOutcome]) -> list[pa.Table]:
-    """Convert rows to the table's columns, all together. If that fails, convert them piece by piece, to find the file with the
-    error, and leave out all pieces of its batch."""
+    """Convert rows to the table's columns, all together.
+
+    If that fails, convert them piece by piece, to find the file with the error, and leave out all pieces of its batch.
+    """
     try:
         tables = [fitting.fitted(list(alike)) for _, alike in groupby(pieces, lambda p: p.rows.schema)]
     except MemoryError:

@@ -252,8 +252,10 @@ class _Grammar:
         )
 
     def as_rfc(self, records: bytes) -> bytes:
-        """The same records without escapes: RFC 4180 writes a quote within a quoted field twice. Only a quote and the escape
-        itself are escaped; elsewhere, the escape is an ordinary character, as for Spark."""
+        """The same records without escapes: RFC 4180 writes a quote within a quoted field twice.
+
+        Only a quote and the escape itself are escaped; elsewhere, the escape is an ordinary character, as for Spark.
+        """
         pair = re.compile(rb"%b([%b%b])" % (re.escape(self.escape), re.escape(self.escape), re.escape(self.quote)))
 
         def plain(found: re.Match[bytes]) -> bytes:

@@ -183,8 +183,10 @@ _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_$-]{0,63}")
 
 
 def shown(name: str) -> str:
-    """The name of a nested field that only a file has, for messages. Keys of JSON objects may be data, so a name that does not
-    look like that of a field is not shown."""
+    """The name of a nested field that only a file has, for messages.
+
+    Keys of JSON objects may be data, so a name that does not look like that of a field is not shown.
+    """
     return name if _NAME.fullmatch(name) else "<field>"
 
 
@@ -373,8 +375,11 @@ def leaves(array: pa.Array, path: str) -> Iterator[tuple[str, pa.Array]]:
 
 
 def writable(array: pa.Array, wanted: pa.DataType) -> pa.Array:
-    """The values in the type of a Parquet file's column. Arrow writes no null where a field is required, even if the null is
-    that of an optional struct around it. So such a field gets some value, which Arrow does not write."""
+    """The values in the type of a Parquet file's column.
+
+    Arrow writes no null where a field is required, even if the null is that of an optional struct around it. So such a field gets
+    some value, which Arrow does not write.
+    """
     array = converted(array, wanted)
     return _without_hidden_nulls(array, wanted) if _has_required(wanted) else array
 
@@ -466,7 +471,8 @@ def _walk_is_sound(array: pa.Array, t: pa.DataType) -> bool:
 
 def nested(array: pa.Array, t: pa.DataType) -> Iterator[tuple[str, pa.Field, pa.Array, int]]:
     """The nested fields of a type: the name of each in paths, the field, its values, and how many of them are null because the
-    outer value is."""
+    outer value is.
+    """
     if pa.types.is_struct(t):
         names = [f.name for f in array.type]
         children = array.flatten()

@@ -83,8 +83,10 @@ def _checked(tables: Iterator[pa.Table], calendar: HybridCalendar) -> Iterator[p
 
 
 def _is_described(t: pa.DataType) -> bool:
-    """Whether an Arrow type says all of the Parquet type. Arrow shows an INT96 as nanoseconds without a "
-    "zone, and an ENUM as bytes."""
+    """Whether an Arrow type says all of the Parquet type.
+
+    Arrow shows an INT96 as nanoseconds without a " "zone, and an ENUM as bytes.
+    """
     if isinstance(t, pa.BaseExtensionType):
         return True
     if pa.types.is_nested(t):

@@ -196,8 +196,10 @@ def _ids_of(name: str, file: pa.Field, field_id: int, wanted: IcebergType) -> It
 
 
 def _loose(file: pa.Schema, table: Schema) -> Iterator[str]:
-    """Names of columns and nested fields that are required in the table and optional in the file. Primitive top-level columns
-    are not included: the number of their nulls is checked instead."""
+    """Names of columns and nested fields that are required in the table and optional in the file.
+
+    Primitive top-level columns are not included: the number of their nulls is checked instead.
+    """
     names = frozenset(file.names)
     for field in table.fields:
         if field.name in names:
@@ -331,8 +333,10 @@ class FooterColumn:
 
 
 def _text_above(value: str, width: int) -> str | None:
-    """The text, or a text of at most `width` characters above it; None: there is none. PyIceberg's function makes half of a
-    surrogate pair of U+D7FF, which is no character."""
+    """The text, or a text of at most `width` characters above it; None: there is none.
+
+    PyIceberg's function makes half of a surrogate pair of U+D7FF, which is no character.
+    """
     if len(value) <= width:
         return value
     for end in range(width - 1, -1, -1):

@@ -1,5 +1,6 @@
-"""Decides whether the columns of a file fit a table, and which columns the table would need. Pure: Arrow schemas in, a sentence
-or the needed columns out.
+"""Decides whether the columns of a file fit a table, and which columns the table would need.
+
+Pure: Arrow schemas in, a sentence or the needed columns out.
 
 Sentences do not contain names of columns that only the file has: these may be confidential, like its values. Of nested
 fields that only the file has, `lethe.ingest.exact_values.shown` says which names are shown.
@@ -49,8 +50,9 @@ PROPERTY: Final = "schema.name-mapping.default"
 
 
 def mapping_to_set(schema: Schema, properties: Mapping[str, str], table_name: str) -> dict[str, str]:
-    """The table property to set before files without field ids are registered; empty: it is set already. Iceberg updates the
-    mapping when columns are added or renamed later.
+    """The table property to set before files without field ids are registered; empty: it is set already.
+
+    Iceberg updates the mapping when columns are added or renamed later.
 
     Raises:
         InputError: `NameMappingIncomplete`, if the existing mapping does not map every column to its field id.
@@ -356,7 +358,8 @@ def _missing(column: pa.Field, file: pa.Schema, rules: Rules) -> str:
 
 def _taken_over(name: str, file: pa.Schema, table: pa.Schema, rules: Rules) -> list[pa.Field] | str:
     """The column to add for a column of the file that the table does not have, empty if its type is null; or why it cannot be
-    added."""
+    added.
+    """
     at = f"number {file.names.index(name) + 1} of {len(file.names)}"
     if (count := file.names.count(name)) > 1:
         return f"a column that the table does not have ({at}) is in the file {count} times"

@@ -149,8 +149,11 @@ class Index:
         return [k for k, found in zip(keys, hit, strict=True) if found]
 
     def blocks_of(self, keys: Iterable[str]) -> dict[int, str]:
-        """The blocks that these keys would be in, in order, and of each the last key that it would have. If a key is the first of
-        a block, it may also be the last of the block before, because keys can repeat: one id under several columns."""
+        """The blocks that these keys would be in, in order, and of each the last key that it would have.
+
+        If a key is the first of a block, it may also be the last of the block before, because keys can repeat: one id under
+        several columns.
+        """
         firsts, found = self._starts[0], dict[int, str]()
         for key in sorted(keys):
             at = bisect_right(firsts, key) - 1

@@ -293,8 +293,10 @@ class ResolvedDelta:
 
 
 def resolve_delta(ledger: Ledger, delta: Delta) -> ResolvedDelta:
-    """Resolve a delta. Looks up only the keys that it names, unless it removes the oldest or the most urgent tombstone: then
-    reads all tombstones to find the next one.
+    """Resolve a delta.
+
+    Looks up only the keys that it names, unless it removes the oldest or the most urgent tombstone: then reads all tombstones to
+    find the next one.
 
     Removals are applied before additions, so a delta may restore a tombstone that it removes.
     """
@@ -346,8 +348,10 @@ def _tombstoned_rows(
     old_batches: Mapping[str, BatchEntry],
     batches: Mapping[str, BatchEntry],
 ) -> int:
-    """The number of rows in the batches of all active tombstones after a change. Batches of tombstones that the change does not
-    name keep their number of rows: a batch gets its tombstone in the commit that deletes it.
+    """The number of rows in the batches of all active tombstones after a change.
+
+    Batches of tombstones that the change does not name keep their number of rows: a batch gets its tombstone in the commit that
+    deletes it.
 
     Args:
         known: The tombstones that the change names, as the ledger has them.

@@ -84,8 +84,10 @@ def ledgers_begin_after(properties: Mapping[str, str], uuid: str, carriers: Iter
 def parent_of(
     parent_id: int | None, summary: Mapping[str, str], sequence_number: int = 0, begins_after: int | None = None
 ) -> int | None:
-    """The original parent of a snapshot. A snapshot without a parent id is not always a root of history: PyIceberg removes the
-    parent id when it expires the parent, and CREATE OR REPLACE TABLE starts a new history in the table.
+    """The original parent of a snapshot.
+
+    A snapshot without a parent id is not always a root of history: PyIceberg removes the parent id when it expires the parent,
+    and CREATE OR REPLACE TABLE starts a new history in the table.
 
     A root of history is older than the table's first ledger, contains only files that it added, and removed none. Any other
     snapshot had a parent, which may have carried a ledger.
@@ -296,8 +298,10 @@ def shows_again(snapshot: Snapshot) -> bool:
 
 
 def shown_again_since(snapshots: Mapping[int, Snapshot], head_id: int | None, since_id: int | None) -> bool:
-    """Whether an Undo was committed after `since_id`, a head that was observed before. Also True if `since_id` is not a retained
-    ancestor of the head, because then the answer is unknown."""
+    """Whether an Undo was committed after `since_id`, a head that was observed before.
+
+    Also True if `since_id` is not a retained ancestor of the head, because then the answer is unknown.
+    """
     current = head_id
     while current != since_id:
         snapshot = snapshots.get(current) if current is not None else None

@@ -1,5 +1,6 @@
-"""Plans several changes of a ledger one on the other, before any is committed. Pure. Reads only the entries that are asked for,
-so the cost is that of the changes.
+"""Plans several changes of a ledger one on the other, before any is committed.
+
+Pure. Reads only the entries that are asked for, so the cost is that of the changes.
 
 Decides which chunks of a part to merge, so that adding k entries to n costs O(k), amortised, and a part has few files. Pure.
 

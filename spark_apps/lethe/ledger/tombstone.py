@@ -85,7 +85,8 @@ def merge(old: Tombstone, new: Tombstone) -> Tombstone:
     """Merge two tombstones of one id: the earliest evictBy, all restatements, all partitions, the older addedOn and meta.
 
     The newer mask counts. If the newer tombstone has none, rows may have been added since, so the old mask is not whole any
-    more."""
+    more.
+    """
     deadlines = [d for d in (old.evict_by, new.evict_by) if d is not None]
     restatements = tuple(dict.fromkeys((*old.restatements, *new.restatements)))
     meta = {**new.meta, **old.meta}

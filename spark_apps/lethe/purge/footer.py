@@ -265,6 +265,8 @@ def _composed(properties: Mapping[str, str], to: str, path: str, source: Any, si
 
 
 def path_of_attempt(path: str) -> str:
-    """A path that no other attempt of a task has. Spark may repeat a task whose first attempt goes on, and deletes its file after
-    an error."""
+    """A path that no other attempt of a task has.
+
+    Spark may repeat a task whose first attempt goes on, and deletes its file after an error.
+    """
     return f"{path.removesuffix('.parquet')}-{uuid.uuid4().hex[:8]}.parquet"

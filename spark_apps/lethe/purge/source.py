@@ -312,8 +312,11 @@ class Source:
 
 
 def metadata_of(found: Struct) -> pq.FileMetaData | None:
-    """What Arrow makes of a footer without the schema that Arrow's writers store there. That names other types for the same
-    columns, such as `large_string`, but a file is read and written by the types of Parquet. None: the footer has none."""
+    """What Arrow makes of a footer without the schema that Arrow's writers store there.
+
+    That names other types for the same columns, such as `large_string`, but a file is read and written by the types of Parquet.
+    None: the footer has none.
+    """
     properties = found.get(footer.PROPERTIES, Listed(0, []))
     left = [p for p in properties.items if p[footer.KEY] != _ARROW_SCHEMA]
     if len(left) == len(properties.items):
@@ -384,7 +387,10 @@ def require_same_schema(source: pq.ParquetFile, schema: pa.Schema, options: dict
 
 
 def _types(schema: pq.ParquetSchema) -> list[str]:
-    """The columns with their types, one each line. The name of the root is left out, as writers choose it, and so is what DuckDB
-    says of a signed integer: that it has all the bits of its type."""
+    """The columns with their types, one each line.
+
+    The name of the root is left out, as writers choose it, and so is what DuckDB says of a signed integer: that it has all the
+    bits of its type.
+    """
     _, _, *columns = str(schema).splitlines()
     return [_WHOLE_INTEGER.sub("", line) for line in columns]

@@ -114,8 +114,9 @@ class IdList:
 
 
 def parse_ids(content: bytes, where: str) -> IdList:
-    """Parse a list. Ignores empty lines and duplicates. Only LF or CR LF ends a line, because other line separators may be part
-    of an id.
+    """Parse a list.
+
+    Ignores empty lines and duplicates. Only LF or CR LF ends a line, because other line separators may be part of an id.
 
     Args:
         where: The name of the list, for messages. Messages do not quote the content, because it may not be a list of ids.

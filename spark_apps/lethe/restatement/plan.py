@@ -143,8 +143,9 @@ def _check_batch(
 
 
 def _check_erased(where: str, ledger: Ledger, entry: RequestEntry, to_come: Sequence[str], field_id: int) -> None:
-    """Refuse the Undo if it would allow batches to be promoted that a later Erase of records should have searched. The Erase
-    could not see them: a reverted batch in the buffer is not promoted, so no Erase waits for it.
+    """Refuse the Undo if it would allow batches to be promoted that a later Erase of records should have searched.
+
+    The Erase could not see them: a reverted batch in the buffer is not promoted, so no Erase waits for it.
 
     Args:
         to_come: Those of the batches that were never promoted.
@@ -450,7 +451,8 @@ def _meta(known: BatchEntry | None, active: bool, request: RestatementRequest, r
 def _is_of(there: BatchEntry | None, request: RestatementRequest) -> bool:
     """Whether this same request has added the replacement, although the ledger does not contain the request: another tool copied
     the files of its commit after a rollback. Never true with key columns, because its own rows have the same keys as older
-    rows."""
+    rows.
+    """
     return (
         there is not None
         and there.state is BatchState.PROMOTED

@@ -39,9 +39,11 @@ def remembered(
 
 
 def version_of(entry: RequestEntry) -> int:
-    """The version of the ledger that the commit of the request made. It orders requests independently of the clocks of runs.
-    0: the request was committed by a version of Lethe that did not store it. Such requests are older than all others, and their
-    order is unknown."""
+    """The version of the ledger that the commit of the request made.
+
+    It orders requests independently of the clocks of runs. 0: the request was committed by a version of Lethe that did not store
+    it. Such requests are older than all others, and their order is unknown.
+    """
     return int(entry.result.get("ledgerVersion") or 0)
 
 
@@ -51,8 +53,10 @@ def recalled(entry: RequestEntry) -> RequestResult:
 
 
 def reported(result: RequestResult) -> RequestResult:
-    """The result as a run reports it: without the fields that are only for the ledger. The list of batch ids may be long, and the
-    user knows it."""
+    """The result as a run reports it: without the fields that are only for the ledger.
+
+    The list of batch ids may be long, and the user knows it.
+    """
     only_in_ledger = ("values_digest", "ledger_version", "provenance", "replacement_uri", "replacement_batch_id")
     return result.model_copy(update={"batch_ids": (), **dict.fromkeys(only_in_ledger)})
 

@@ -216,8 +216,10 @@ class LiveSuspects:
         self._deletes = NativeDeleteFiles({}, {})
 
     def use(self, tombstones: Iterable[Tombstone]) -> None:
-        """Use these tombstones from now on. If one of them may have rows in more files than before, the next `observe` reads all
-        manifests again."""
+        """Use these tombstones from now on.
+
+        If one of them may have rows in more files than before, the next `observe` reads all manifests again.
+        """
         new = {t.key: t for t in tombstones}
         before = {k: t.partitions for k, t in self._known.items()}
         if {k: t.partitions for k, t in new.items()} == before:

@@ -186,8 +186,10 @@ def _staged(table: Table, facts: TableFacts, source: Snapshot) -> Iterable[Batch
 
 
 def _in_files(table: Table, copy: Snapshot, field_id: int) -> dict[str, BatchEntry]:
-    """The batches in files of a run's folder, found by reading the rows. Their objects in the buffer are unknown, so retention
-    does not delete them."""
+    """The batches in files of a run's folder, found by reading the rows.
+
+    Their objects in the buffer are unknown, so retention does not delete them.
+    """
     view = SnapshotView.on(table, field_id)
     column = view.schema.find_column_name(field_id)
     time = datetime.fromtimestamp(copy.timestamp_ms / 1000, UTC)

@@ -105,8 +105,10 @@ class ObjectStore(Protocol):
         ...
 
     def read_unchanged(self, listed: BufferedObject, start: int, size: int) -> bytes | None:
-        """Read up to `size` bytes from offset `start`, with one request. Return None if the object does not exist or differs from
-        what was listed, or if the store cannot tell with one request."""
+        """Read up to `size` bytes from offset `start`, with one request.
+
+        Return None if the object does not exist or differs from what was listed, or if the store cannot tell with one request.
+        """
         ...
 
     def open(self, uri: str) -> ObjectReader | None:
@@ -232,8 +234,11 @@ _READ_BY_CLIENTS: Final = (
 
 
 class _RemoteStores:
-    """The remote stores that were opened lately. A client costs tens of milliseconds, mostly for the certificates that it trusts.
-    Credentials outside of the properties may change at any time, so no store is kept for long."""
+    """The remote stores that were opened lately.
+
+    A client costs tens of milliseconds, mostly for the certificates that it trusts. Credentials outside of the properties may
+    change at any time, so no store is kept for long.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

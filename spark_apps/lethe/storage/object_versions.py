@@ -89,8 +89,10 @@ class Storage(Protocol):
         ...
 
     def under(self, folder: str) -> Iterator[tuple[str, datetime]]:
-        """All objects below a folder, whatever their names, and when each was written. Includes deleted objects that still have
-        versions, links to folders, and folders that cannot be read."""
+        """All objects below a folder, whatever their names, and when each was written.
+
+        Includes deleted objects that still have versions, links to folders, and folders that cannot be read.
+        """
         ...
 
     def cannot_list(self, folder: str) -> str | None:
@@ -195,8 +197,10 @@ class UnversionedFiles:
 
 
 class S3Objects:
-    """The buckets of any S3 server, configured by PyIceberg's `s3.*` properties. Without support for versions, only current
-    objects are found."""
+    """The buckets of any S3 server, configured by PyIceberg's `s3.*` properties.
+
+    Without support for versions, only current objects are found.
+    """
 
     def __init__(self, properties: Mapping[str, str], client: Any = None) -> None:
         self.calls: Counter[str] = Counter()

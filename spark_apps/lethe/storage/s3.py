@@ -143,8 +143,11 @@ class S3Requests:
             raise store_error_of(uri, e) from None
 
     def delete_if_match(self, uri: str, etag: str) -> bool:
-        """Delete an object if it has this ETag. Return False if it has another, or does not exist. On a server without
-        conditional deletes, the object is deleted unconditionally."""
+        """Delete an object if it has this ETag.
+
+        Return False if it has another, or does not exist. On a server without conditional deletes, the object is deleted
+        unconditionally.
+        """
         try:
             self._client().delete_object(**_named(uri), IfMatch=f'"{etag}"')
         except (ClientError, BotoCoreError) as e:

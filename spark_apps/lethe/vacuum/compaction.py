@@ -63,7 +63,8 @@ def plan_compaction(
 
 def rounds(bins: Iterable[Bin]) -> list[list[Bin]]:
     """Divide the bins into groups with at most one bin per partition, so that a group can be written together without mixing
-    the rows of two bins."""
+    the rows of two bins.
+    """
     found: list[list[Bin]] = []
     seen: dict[str | None, int] = {}
     for one in bins:

@@ -55,8 +55,10 @@ KEEPS_FILES = (
 
 
 def keeps_files(properties: Mapping[str, str]) -> bool:
-    """Whether the properties of a table forbid to expire snapshots and to delete files. As Iceberg reads it, any value but `true`
-    is false."""
+    """Whether the properties of a table forbid to expire snapshots and to delete files.
+
+    As Iceberg reads it, any value but `true` is false.
+    """
     return properties.get(names.GC_ENABLED, "true").lower() != "true"
 
 
@@ -384,8 +386,11 @@ def plan_orphans(
 
 
 def key_of(uri: str) -> str:
-    """The key by which files are compared: the path without scheme and bucket. Different URIs of one file then have the same key.
-    Files with the same path in two buckets count as one, which at worst keeps one of them."""
+    """The key by which files are compared: the path without scheme and bucket.
+
+    Different URIs of one file then have the same key. Files with the same path in two buckets count as one, which at worst keeps
+    one of them.
+    """
     return "/".join(place(uri)[1])
 
 

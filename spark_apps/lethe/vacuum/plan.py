@@ -69,7 +69,8 @@ class Estimate:
 
 class _Expected:
     """Prefix sums over the tombstones of a layer: of their expected rows in one file, of the probability that a file holds some,
-    and of the logarithm of the probability that it holds none."""
+    and of the logarithm of the probability that it holds none.
+    """
 
     def __init__(self, layer: Layer, files: Sequence[FileBounds], rows: Mapping[str, int]) -> None:
         edges = [0] * (len(layer.tombstones) + 1)
@@ -107,7 +108,9 @@ def _rows_of(tombstone: Tombstone, rows: Mapping[str, int]) -> float:
 
 def in_vain_percent(estimate: Estimate, files: Iterable[FileBounds]) -> float | None:
     """The expected share of the files' bytes, in percent, that is in files without tombstoned rows; None: there are no files.
-    Files with native deletes certainly hold deleted rows."""
+
+    Files with native deletes certainly hold deleted rows.
+    """
     known = list(files)
     total = sum(f.size for f in known)
     return 100 * sum(f.size * estimate.none_in(f) for f in known if not f.deletes) / total if total else None
@@ -131,7 +134,8 @@ class Drift:
 
     def mean_depth(self) -> float | None:
         """The average number of files of a partition, including the file itself, whose range contains the lower bound of a file.
-        1.0: files share at most the last batch of one and the first of the next. None: there are no files. O(n log n)."""
+        1.0: files share at most the last batch of one and the first of the next. None: there are no files. O(n log n).
+        """
         total = files = 0
         for lowers, uppers, single in self._bounds.values():
             lowers.sort()
@@ -170,7 +174,8 @@ def stays_large(file: FileBounds, rows: int, target: int) -> bool:
 
 def apart(files: Iterable[FileBounds]) -> frozenset[str]:
     """The paths of the files whose range of batches overlaps with that of no other file of their partition: they need not be
-    sorted together. Ranges may share a batch at their ends. Files with an unknown bound overlap."""
+    sorted together. Ranges may share a batch at their ends. Files with an unknown bound overlap.
+    """
     by_partition: dict[str | None, list[tuple[str, str, str]]] = {}
     unknown: set[str | None] = set()
     for f in files:
@@ -221,8 +226,10 @@ def by_priority(
 def within_budget(
     files: Sequence[FileBounds], max_bytes: int | None, spent: int = 0
 ) -> tuple[tuple[FileBounds, ...], tuple[FileBounds, ...]]:
-    """Split ordered files into those within the budget and those for the next vacuum. If nothing was spent before, the first file
-    is always within the budget: otherwise a file larger than the budget would never be purged.
+    """Split ordered files into those within the budget and those for the next vacuum.
+
+    If nothing was spent before, the first file is always within the budget: otherwise a file larger than the budget would never
+    be purged.
 
     Args:
         max_bytes: The budget of a run; None: no limit.
@@ -343,8 +350,10 @@ def tombstones_to_purge(ledger: Ledger, field_id: int, batch_ids: Collection[str
 
 
 def unpurged_record_erasures(ledger: Ledger, field_id: int) -> tuple[Erasure, ...]:
-    """The open Erases by records that may have rows in files. While there is one, a vacuum also rewrites files with native
-    deletes, because the hidden rows are still in these files."""
+    """The open Erases by records that may have rows in files.
+
+    While there is one, a vacuum also rewrites files with native deletes, because the hidden rows are still in these files.
+    """
     return tuple(e for e in ledger.unpurged_erasures if e.field_id != field_id)
 
 
@@ -586,7 +595,9 @@ def expected_bytes(
 
 
 def _touched(estimate: Estimate, file: Candidate) -> float:
-    """The expected number of row groups with deleted rows, if no two batches share one. A batch of n rows that begins anywhere
-    is in 1 + (n - 1) / r row groups of r rows, on average."""
+    """The expected number of row groups with deleted rows, if no two batches share one.
+
+    A batch of n rows that begins anywhere is in 1 + (n - 1) / r row groups of r rows, on average.
+    """
     batches, rows = estimate.batches_in(file.bounds), estimate.rows_in(file.bounds)
     return batches + max(0.0, rows - batches) * file.groups / max(1, file.bounds.records)

@@ -76,7 +76,9 @@ def main() -> int:
 
 def warm_up(session: SparkSession) -> None:
     """Load what every run needs: the modules of the jobs, and the daemon that forks Python workers, with a shuffle between them.
-    Failures do not matter here: a run reports them."""
+
+    Failures do not matter here: a run reports them.
+    """
     import lethe_spark.jobs.consolidation.job
     import lethe_spark.jobs.restatement.job
     import lethe_spark.jobs.vacuum.job  # noqa: F401

@@ -101,8 +101,11 @@ Find: TypeAlias = Callable[[Sequence[str], Base], Collection[str]]
 
 @dataclass(frozen=True)
 class GroupCommit:
-    """Carries out a group. Its replacements are written before the commit, in shared files. A request that is repeated, by any
-    run, is found in the ledger."""
+    """Carries out a group.
+
+    Its replacements are written before the commit, in shared files. A request that is repeated, by any run, is found in the
+    ledger.
+    """
 
     context: Committer
     table: IcebergTable
@@ -181,8 +184,9 @@ class GroupCommit:
         erased: Erased,
         aside: dict[str, RequestResult],
     ) -> Committed[GroupPlan | None]:
-        """Commit. The outcome is None if the newest table needs other rows than were written. Sets an Undo aside that cannot be
-        carried out.
+        """Commit.
+
+        The outcome is None if the newest table needs other rows than were written. Sets an Undo aside that cannot be carried out.
 
         Args:
             first: The plan for `base`, made before anything was written.
@@ -262,7 +266,8 @@ class GroupCommit:
 
     def _unlisted(self, base: Base) -> dict[str, RequestResult]:
         """Results of requests that search for rows, if an Undo after the last listing of the buffer may have admitted batches:
-        these must be consolidated first."""
+        these must be consolidated first.
+        """
         facts, searching = base.facts, [r for r in self.requests if r.searches]
         if self.listed_snapshot_id is None or not searching:
             return {}

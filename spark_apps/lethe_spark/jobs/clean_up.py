@@ -92,8 +92,11 @@ def anchored(context: Run, snapshot_id: int | None) -> ReanchoringResult:
 
 
 def beside(context: Run, head_id: int | None) -> Run:
-    """The context for re-anchoring a head at the end of another run. It has its own run id, for this head: otherwise the commit
-    would count as the run's, and a refused run would be found in the history as done."""
+    """The context for re-anchoring a head at the end of another run.
+
+    It has its own run id, for this head: otherwise the commit would count as the run's, and a refused run would be found in the
+    history as done.
+    """
     spec = context.spec
     own = run_id(spec.dataset.uid, RunFamily.CONSOLIDATION, [f"head\n{head_id}"])
     return replace(context, spec=spec.model_copy(update={"run_id": own, "family": RunFamily.CONSOLIDATION}))
@@ -173,8 +176,10 @@ def anchor_head(context: Run, table: IcebergTable) -> int | None:
 
 
 def expire_down(context: Run, table: IcebergTable, limits: SnapshotLimits, by_age: bool) -> int:
-    """Expire the snapshots that the limits do not keep, and delete their files. Before that, a head without a ledger gets one,
-    and while an erasure is open, the ledger lists the files that may hold its rows.
+    """Expire the snapshots that the limits do not keep, and delete their files.
+
+    Before that, a head without a ledger gets one, and while an erasure is open, the ledger lists the files that may hold its
+    rows.
 
     Args:
         by_age: Whether snapshots also expire because of their age.

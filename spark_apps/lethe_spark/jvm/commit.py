@@ -260,8 +260,10 @@ class DeleteFiles:
 
 @dataclass(frozen=True)
 class Overwrite:
-    """Files are replaced by files with their remaining rows and with new rows. Operation `overwrite`, because readers may
-    assume that a `replace` deletes no rows."""
+    """Files are replaced by files with their remaining rows and with new rows.
+
+    Operation `overwrite`, because readers may assume that a `replace` deletes no rows.
+    """
 
     remove: tuple[DataFile, ...]
     add: tuple[DataFile, ...]

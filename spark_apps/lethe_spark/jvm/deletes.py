@@ -95,8 +95,10 @@ def deleted_of(table: IcebergTable, tasks: Iterable[Any]) -> dict[str, Deleted]:
 
 
 def position_deletes_of(table: IcebergTable, tasks: Iterable[Any]) -> tuple[Any, ...]:
-    """Iceberg's files of position deletes that apply to one data file of these scan tasks, and to no other. A commit that removes
-    the data file must remove them too: Iceberg itself only removes deletion vectors."""
+    """Iceberg's files of position deletes that apply to one data file of these scan tasks, and to no other.
+
+    A commit that removes the data file must remove them too: Iceberg itself only removes deletion vectors.
+    """
     deletes = (d for task in tasks for d in each(task.deletes()) if _is_positional(d))
     return tuple(d for d in deletes if is_of_one_file(table, d) and not _is_vector(d))
 

@@ -97,8 +97,11 @@ def each_of(closeable: Any) -> Iterator[Any]:
 
 
 def table_cache(spark: SparkSession) -> Any:
-    """Iceberg's registry of tables by name. `SparkTableCache.get` is both a static and an instance method, and py4j's attribute
-    look-up may pick either. Naming the static member avoids that."""
+    """Iceberg's registry of tables by name.
+
+    `SparkTableCache.get` is both a static and an instance method, and py4j's attribute look-up may pick either. Naming the static
+    member avoids that.
+    """
     client = gateway(spark)._gateway_client
     return JavaMember("get", None, "z:org.apache.iceberg.spark.SparkTableCache", client)()
 

@@ -24,8 +24,9 @@ from lethe_spark.jvm.table import IcebergTable
 
 
 def rewriting(table: IcebergTable, target: Any, replaced: frozenset[str], manifest_of: Mapping[str, int]) -> Any:
-    """The pending update that moves the data files of some manifests into new ones. Nothing is read or written before the
-    commit. Manifests that no longer exist then are skipped, with the files that they list.
+    """The pending update that moves the data files of some manifests into new ones.
+
+    Nothing is read or written before the commit. Manifests that no longer exist then are skipped, with the files that they list.
 
     Args:
         target: The table, or a transaction on it.

@@ -300,6 +300,9 @@ def staged_now() -> int:
 
 
 def held_now() -> int:
-    """The number of registered file sets that the JVM can still reach. A frame that Python has dropped counts until py4j has
-    reported it, which can take a second, and the JVM has collected its garbage."""
+    """The number of registered file sets that the JVM can still reach.
+
+    A frame that Python has dropped counts until py4j has reported it, which can take a second, and the JVM has collected its
+    garbage.
+    """
     return _STAGED.held

@@ -108,8 +108,9 @@ class SparkTable(IcebergTable):
         batch_column: str = "",
         own_folder: bool = True,
     ) -> "SparkTable":
-        """Create the table and its namespace, unless they exist, and load it. Iceberg's catalog creates the table: no text of
-        the definition becomes part of a statement.
+        """Create the table and its namespace, unless they exist, and load it.
+
+        Iceberg's catalog creates the table: no text of the definition becomes part of a statement.
 
         Args:
             create: Columns as a column list of Spark SQL, and partition fields as `lethe.files.transforms` reads them. Its
@@ -159,8 +160,9 @@ class SparkTable(IcebergTable):
         return self.spark.table(quoted_path(self.catalog, self.name)).schema
 
     def take_over(self, columns: StructType) -> None:
-        """Add missing columns as optional ones, and widen the types of existing columns. A column that is as wide or wider does
-        not change. Safe to repeat, and to run beside other writers.
+        """Add missing columns as optional ones, and widen the types of existing columns.
+
+        A column that is as wide or wider does not change. Safe to repeat, and to run beside other writers.
 
         Raises:
             ConflictError: The table has such a column of another type, or after many lost races.

@@ -129,7 +129,8 @@ class IcebergTable:
     @reading("reading partition specs")
     def lost_specs(self) -> frozenset[int]:
         """The ids of the partition specs of which Iceberg can no longer write partitions: the column of a field was dropped, and
-        with it the type of the field's values."""
+        with it the type of the field's values.
+        """
         return frozenset(
             int(spec.specId())
             for spec in self.java.specs().values()

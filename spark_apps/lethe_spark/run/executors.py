@@ -1,5 +1,6 @@
-"""Watches the executors of a run: how many run, why others are missing, and whether the run can go on. I/O: reads the state of
-the Spark context, in one separate thread.
+"""Watches the executors of a run: how many run, why others are missing, and whether the run can go on.
+
+I/O: reads the state of the Spark context, in one separate thread.
 
 The decisions are in `ExecutorTracker`, which is pure apart from its probe.
 """
@@ -126,8 +127,11 @@ def _short(text: str) -> str:
 
 
 class ExecutorMonitor:
-    """Reports the executors of a context until it is closed. If tasks have no executor for too long, it calls `on_starved` again
-    and again, because a cancelled job may be followed by another one."""
+    """Reports the executors of a context until it is closed.
+
+    If tasks have no executor for too long, it calls `on_starved` again and again, because a cancelled job may be followed by
+    another one.
+    """
 
     def __init__(
         self, context: SparkContext, tracker: ExecutorTracker, reporter: Reporter, on_starved: Callable[[], None]

@@ -1,5 +1,6 @@
-"""The settings to start a JVM with: Spark's settings for a driver, or the class path for a JVM without a session. I/O: lists
-folders of jars.
+"""The settings to start a JVM with: Spark's settings for a driver, or the class path for a JVM without a session.
+
+I/O: lists folders of jars.
 
 None of the settings is a secret: all of them may be on a command line.
 
@@ -297,12 +298,17 @@ def _in_image(spark_jars: str) -> bool:
 
 
 def class_path(folders: list[str]) -> list[str]:
-    """The jars in a fixed order. A JVM can use an archive of classes only with the same jars in the same order. With `folder/*`,
-    which Spark passes to Java, the order depends on the file system."""
+    """The jars in a fixed order.
+
+    A JVM can use an archive of classes only with the same jars in the same order. With `folder/*`, which Spark passes to Java,
+    the order depends on the file system.
+    """
     return [jar for folder in folders for jar in sorted(glob.glob(f"{folder}/*.jar"))]
 
 
 def archive_options(archive: str) -> list[str]:
-    """The options with which Java uses an archive of classes. If the archive does not match the jars, Java loads the classes from
-    the jars, without a message."""
+    """The options with which Java uses an archive of classes.
+
+    If the archive does not match the jars, Java loads the classes from the jars, without a message.
+    """
     return [f"-XX:SharedArchiveFile={archive}", "-Xlog:cds=off", "-Xlog:cds+dynamic=off"]

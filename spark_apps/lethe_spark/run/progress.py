@@ -250,8 +250,10 @@ def put(config_map: StatusConfigMap, documents: Mapping[str, str]) -> None:
 
 
 def for_config_map(result: RunResult, table: TableRef | None) -> str:
-    """The result as JSON, or a pointer to it if it is too large for the ConfigMap, which several results share. Never raises: if
-    the large result cannot be written to the table's folder of runs, its lists are cut."""
+    """The result as JSON, or a pointer to it if it is too large for the ConfigMap, which several results share.
+
+    Never raises: if the large result cannot be written to the table's folder of runs, its lists are cut.
+    """
     whole = result.to_json()
     if table is not None and len(whole.encode()) > LARGEST:
         try:

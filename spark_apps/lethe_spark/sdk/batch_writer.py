@@ -67,8 +67,10 @@ class LogReporter:
 
 @dataclass(frozen=True)
 class SdkWriter:
-    """A `Committer`. It may write a table that a Dataset claims: each commit is a compare-and-set, so neither loses the
-    other's changes."""
+    """A `Committer`.
+
+    It may write a table that a Dataset claims: each commit is a compare-and-set, so neither loses the other's changes.
+    """
 
     table_name: str
     batch_column: str
@@ -116,8 +118,10 @@ def find_table(spark: SparkSession, table: str) -> tuple[SparkTable, dict[str, s
 
 
 def prepare_table(table: SparkTable, properties: Mapping[str, str], batch_column: str, wanted: bool) -> None:
-    """Set the properties that say where the table's ledgers begin and which column holds the batch ids. If the table is empty
-    or preparing is `wanted`, also set the sort order and exact bounds. Safe to repeat, and to run beside other writers.
+    """Set the properties that say where the table's ledgers begin and which column holds the batch ids.
+
+    If the table is empty or preparing is `wanted`, also set the sort order and exact bounds. Safe to repeat, and to run beside
+    other writers.
 
     Raises:
         InputError: BatchColumnMissing, BatchColumnDropped, BatchColumnType, FormatVersionTooOld.

@@ -261,8 +261,10 @@ def _tasks_of(
     wanted: list[tuple[int, frozenset[str]]],
     as_of: bool,
 ) -> list[tuple[Tasks, Collection[str]]]:
-    """The tasks of these paths. A file that is still part of the table is planned at the end of the range, because no other
-    writer's deletes can apply to it in between; any other file is planned at the snapshot it is wanted at.
+    """The tasks of these paths.
+
+    A file that is still part of the table is planned at the end of the range, because no other writer's deletes can apply to it
+    in between; any other file is planned at the snapshot it is wanted at.
 
     Args:
         as_of: Plan every file at its snapshot, because native deletes by position were added in the range.

@@ -339,8 +339,10 @@ class FolderTables:
         return found
 
     def create(self, namespace: tuple[str, ...], request: str) -> Version | str:
-        """Create a table. With `stage-create`, return the metadata it would have, and create nothing: the client writes its
-        rows first, and creates the table by a change.
+        """Create a table.
+
+        With `stage-create`, return the metadata it would have, and create nothing: the client writes its rows first, and creates
+        the table by a change.
 
         Raises:
             CatalogError: The table exists.

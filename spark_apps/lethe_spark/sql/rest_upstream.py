@@ -105,7 +105,8 @@ def is_signed(properties: Mapping[str, str]) -> bool:
 
 def _proxy(uri: str, properties: Mapping[str, str]) -> tuple[str, str | None]:
     """The proxy for a URI, and the login for it: that of the catalog's properties, else that of the process's environment, which
-    PyIceberg uses. "": there is none."""
+    PyIceberg uses. "": there is none.
+    """
     own = {k.removeprefix(_PROXY): v for k, v in properties.items() if k.startswith(_PROXY)}
     if own.get("hostname"):
         login = f"{own['username']}:{own.get('password', '')}" if "username" in own else None

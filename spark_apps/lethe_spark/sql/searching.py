@@ -54,8 +54,9 @@ def semi_join(frame: DataFrame, column: str, ids: Collection[str]) -> DataFrame:
 
 
 def _has_one_of(frame: DataFrame, column: str, ids: Collection[str]) -> Column:
-    """Whether a row has one of the ids; never null. If the ids are close together, as those of batches of one time are, two
-    comparisons save the look-up for most rows.
+    """Whether a row has one of the ids; never null.
+
+    If the ids are close together, as those of batches of one time are, two comparisons save the look-up for most rows.
 
     `coalesce` also keeps Spark from pushing the whole set down to the filters of the files, which would look up each value
     in each dictionary.

@@ -267,8 +267,10 @@ def accepts_other_table(dataset: Dataset, table: TableView | NoTable | Unavailab
 
 
 def forgets_restatements(dataset: Dataset, table: TableView | NoTable | Unavailable) -> bool:
-    """Whether Restatements that have succeeded and that the table does not know count as rolled back. A missing table may come
-    back, so its absence must be accepted first."""
+    """Whether Restatements that have succeeded and that the table does not know count as rolled back.
+
+    A missing table may come back, so its absence must be accepted first.
+    """
     if not doubts_restatements(dataset, table):
         return False
     return accepts_other_table(dataset, table) or (isinstance(table, TableView) and _seen_uuid(dataset) is not None)
@@ -335,8 +337,10 @@ def rolled_back(dataset: Dataset, view: TableView) -> bool:
 
 
 def accepted(dataset: Dataset, view: TableView) -> bool:
-    """Whether the annotation names the head, as `<head>` or `<head>/<seen before>`. A value counts once: the table may be rolled
-    back to the same snapshot a second time."""
+    """Whether the annotation names the head, as `<head>` or `<head>/<seen before>`.
+
+    A value counts once: the table may be rolled back to the same snapshot a second time.
+    """
     asked, seen = dataset.meta.annotations.get(ACCEPT_HEAD), _seen(dataset, view)
     return asked in _words(view, seen) and asked != seen.get("acceptedHead")
 

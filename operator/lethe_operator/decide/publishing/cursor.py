@@ -278,7 +278,8 @@ def _index(at: Position, line: Line) -> int | None:
 
 def _fork(at: Position, line: Line) -> Carried | None:
     """The newest ledger that the published version and the head have in common; if unknown, that of the head; None: they have
-    none."""
+    none.
+    """
     roots: Sequence[str] = [c.root for c in line.carried]
     current = at.snapshot_id
     while current is not None:

@@ -126,7 +126,8 @@ class BatchRestored(BatchData):
 
 class BatchForgotten(BatchData):
     """The ledger does not know a batch any more, so that its id may be promoted: after an Undo for a batch that was never
-    promoted, or because the table was rolled back."""
+    promoted, or because the table was rolled back.
+    """
 
     previous_state: BatchState
 
@@ -147,8 +148,10 @@ class RestatementCommitted(EventData):
 
 
 class TombstonesPurged(EventData):
-    """A vacuum has removed the rows of these batches from the table's data files. Snapshots may still retain older files. A long
-    list is divided into several events."""
+    """A vacuum has removed the rows of these batches from the table's data files.
+
+    Snapshots may still retain older files. A long list is divided into several events.
+    """
 
     batch_ids: tuple[str, ...] = Field(min_length=1)
     part: int = Field(default=1, ge=1, description="The number of this event, of all about the same commit.")

@@ -67,8 +67,9 @@ class UndoTarget:
 
 
 def undone(restatement: Restatement, world: Observation, earlier_key: str = "") -> UndoTarget:
-    """Find the request that `spec.undoes` names. The key from an earlier reconcile or run is used if that Restatement was deleted
-    since.
+    """Find the request that `spec.undoes` names.
+
+    The key from an earlier reconcile or run is used if that Restatement was deleted since.
 
     Args:
         earlier_key: The key in the document of an earlier run of this Undo; "": there is none.
@@ -209,7 +210,8 @@ def _is_allowed(secret: str, namespace: str, settings: Settings) -> bool:
 
 def _is_listed_since(buffer: object, table: object, restatement: Restatement) -> bool:
     """Whether the last listing shows which batches came before the Restatement: it started after the operator knew the
-    Restatement, and no Undo was committed since, which could allow more batches to be promoted."""
+    Restatement, and no Undo was committed since, which could allow more batches to be promoted.
+    """
     if _horizon(restatement, buffer) is None or not isinstance(buffer, BufferDigest):
         return False
     return not isinstance(table, TableView) or not shown_again_since(table.ancestry, table.head_id, buffer.head_id)
@@ -217,7 +219,8 @@ def _is_listed_since(buffer: object, table: object, restatement: Restatement) ->
 
 def wants_listing(restatements: Iterable[Restatement], buffer: object, table: object) -> bool:
     """Whether a Restatement needs a new listing: none has started since the operator knows it or since the last Undo, or all
-    batches that the last listing named are promoted and more may wait."""
+    batches that the last listing named are promoted and more may wait.
+    """
     return any(
         not _is_listed_since(buffer, table, r) or (_may_hide(r, buffer) and not _before(r, buffer))
         for r in _open(restatements)
@@ -226,7 +229,8 @@ def wants_listing(restatements: Iterable[Restatement], buffer: object, table: ob
 
 def listed_head(restatements: Iterable[Restatement], buffer: object) -> int | None:
     """For a run of these Restatements: the snapshot whose ledger showed which batches of the buffer it must wait for; None: it
-    does not wait for batches."""
+    does not wait for batches.
+    """
     searching = any(map(_searches, restatements))
     return buffer.head_id if searching and isinstance(buffer, BufferDigest) else None
 
@@ -414,7 +418,8 @@ def _running(attempt: Attempt, members: int, before: str, held: str) -> Assessme
 
 def _ended(context: RestatementContext, attempt: Attempt, undoes: str) -> Assessment:
     """Assess a Restatement whose run ended with exit code 0, although the ledger does not contain the request: the run refused or
-    postponed it, or the commit is not visible."""
+    postponed it, or the commit is not visible.
+    """
     mine, tries = context.run_history.answer(context.restatement.key), context.run_history.tries
     at = (attempt.finished or attempt.created) + timedelta(seconds=back_off_seconds(tries, context.settings.retry))
     outcome = mine.outcome if mine is not None else None

@@ -347,8 +347,10 @@ def _failures(run: ObservedRun, generation: int, uid: str) -> Failures:
 
 
 def _age(run: ObservedRun) -> float:
-    """Sort key: the creation of the last Job. A run without a Job is the latest, because its document is stored after the runs
-    before it have ended."""
+    """Sort key: the creation of the last Job.
+
+    A run without a Job is the latest, because its document is stored after the runs before it have ended.
+    """
     return run.last.created.timestamp() if run.last else float("inf")
 
 
@@ -406,7 +408,8 @@ def _means_the_same(restatement: Restatement, result: RequestResult, run_history
     """Whether the request in the ledger is known to have the same values as this Restatement.
 
     The Secret of an Erase by records may have changed since. Only a run can read the Secret and compare the values
-    (`lethe.restatement.record`). No comparison is needed if the request came from this same object."""
+    (`lethe.restatement.record`). No comparison is needed if the request came from this same object.
+    """
     if restatement.spec.rows is None or result.requested_time == restatement.created:
         return True
     if find(restatement.status, SUCCEEDED).get("status") == TRUE:
@@ -543,7 +546,8 @@ def rolled_back_since(
 ) -> Assessment | None:
     """The assessment of a Restatement that succeeded and is no longer in the ledger, because the table was rolled back or
     replaced; None: it was not. The caller has checked that the ledger does not contain the request. A ledger never loses a
-    request in another way."""
+    request in another way.
+    """
     view = world.table
     snapshot = (final.result or {}).get("snapshotId", "unknown")
     if final.succeeded == TRUE and forgets_restatements(dataset, view):

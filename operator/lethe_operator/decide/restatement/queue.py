@@ -33,7 +33,8 @@ from lethe_operator.resources.restatement import Restatement
 
 def in_order(restatements: Iterable[Restatement]) -> tuple[Restatement, ...]:
     """Sort by dependency (a Restatement whose replacement another one restates comes before it, and one that is undone before its
-    Undo), then by creation time, then by name. O(n log n)."""
+    Undo), then by creation time, then by name. O(n log n).
+    """
     return group.in_order(restatements, _place)
 
 
@@ -137,8 +138,10 @@ class _GroupBuilder:
     is_full: bool = False
 
     def try_add(self, r: Restatement, ready: Ready, bytes_of: Callable[[Restatement], int]) -> bool:
-        """Add a Restatement if it fits, and return whether it did. If one does not fit, the group is full, so that later ones do
-        not overtake it."""
+        """Add a Restatement if it fits, and return whether it did.
+
+        If one does not fit, the group is full, so that later ones do not overtake it.
+        """
         if self.is_full or ready.group_key != self.first.group_key:
             return False
         spec = self.dataset.spec
@@ -170,8 +173,10 @@ def document_bytes(r: Restatement) -> int:
 
 
 def _longest_ready(standings: Standings, quick: bool | None) -> Ready | None:
-    """The Restatement that has been ready longest, among those that do not depend on a waiting one. The next group consists of
-    those that may share a run with it."""
+    """The Restatement that has been ready longest, among those that do not depend on a waiting one.
+
+    The next group consists of those that may share a run with it.
+    """
     chosen: Ready | None = None
     makers: set[str] = set()
     for r, standing in standings:
@@ -213,8 +218,10 @@ def restatements_launch(
 
 
 def bytes_of(restatement: Restatement, world: Observation) -> int:
-    """An estimate of how many bytes the run reads for a Restatement. A replacement has about the size of the batches that it
-    replaces. Other operations and dry runs read no data."""
+    """An estimate of how many bytes the run reads for a Restatement.
+
+    A replacement has about the size of the batches that it replaces. Other operations and dry runs read no data.
+    """
     if restatement.added_batch_id is None or not isinstance(world.table, TableView):
         return 0
     if restatement.list_uri:  # the batches are unknown; the table's size is the upper limit

@@ -77,7 +77,8 @@ class StatusChanges:
 
 def changes(standings: Iterable[tuple[Restatement, Assessment]], now: datetime) -> StatusChanges:
     """The statuses of these Restatements that differ from the current ones, in this order, with their events: the first
-    STATUSES_AT_ONCE."""
+    STATUSES_AT_ONCE.
+    """
     statuses: dict[str, dict[str, Any]] = {}
     new_events: list[Event] = []
     courtesies, waiting, more = 0, False, False
@@ -138,8 +139,11 @@ def _plan(restatement: Restatement, standing: Assessment) -> Mapping[str, Any]:
 
 
 def _attempts(old: Mapping[str, Any], standing: Assessment) -> Mapping[str, Any]:
-    """`status.attempts`: the numbers of failed attempts. It is written at the end, because updates at each failure of a large
-    group would write thousands of statuses. Later statuses keep it, because the runs may be deleted by then."""
+    """`status.attempts`: the numbers of failed attempts.
+
+    It is written at the end, because updates at each failure of a large group would write thousands of statuses. Later statuses
+    keep it, because the runs may be deleted by then.
+    """
     ended = conditions.find(old, conditions.SUCCEEDED).get("status") in (conditions.TRUE, conditions.FALSE)
     if ended and "attempts" in old:
         return dict(old["attempts"])
@@ -148,8 +152,10 @@ def _attempts(old: Mapping[str, Any], standing: Assessment) -> Mapping[str, Any]
 
 
 def _position(shown: Any, position: int) -> int:
-    """The place in the queue to show. It is updated only when it has halved or grown, because thousands may wait, and all of them
-    move with each run."""
+    """The place in the queue to show.
+
+    It is updated only when it has halved or grown, because thousands may wait, and all of them move with each run.
+    """
     return shown if isinstance(shown, int) and shown / 2 < position <= shown else position
 
 
@@ -172,8 +178,10 @@ def _conditions(restatement: Restatement, standing: Assessment) -> list[Conditio
 
 
 def events(name: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[Event, ...]:
-    """An event for the end, for each reason to wait or stall, and for changes of the erasure. No event for waiting in the queue,
-    because thousands may wait there."""
+    """An event for the end, for each reason to wait or stall, and for changes of the erasure.
+
+    No event for waiting in the queue, because thousands may wait there.
+    """
     return (*_events(name, old, new), *_erasure_events(name, old, new))
 
 

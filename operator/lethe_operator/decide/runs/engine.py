@@ -26,8 +26,10 @@ AGAIN_AFTER: Final = timedelta(minutes=10)
 
 
 def may_ask(dataset: Dataset, world: Observation) -> bool:
-    """Whether the committer is alive and can change this table. A run must have claimed and prepared the table before, and the
-    format version must be at least 2."""
+    """Whether the committer is alive and can change this table.
+
+    A run must have claimed and prepared the table before, and the format version must be at least 2.
+    """
     committer, view = world.committer, world.table
     if committer is None or not committer.alive or not isinstance(view, TableView):
         return False
@@ -36,6 +38,7 @@ def may_ask(dataset: Dataset, world: Observation) -> bool:
 
 def can_do(restatement: Restatement, dataset: Dataset, run: ObservedRun | None) -> bool:
     """Whether the committer may carry out a Restatement: it changes metadata only, and the committer did not fail at it last.
+
     Native deletes name rows of data files, which only Spark can find.
 
     Args:
@@ -50,7 +53,8 @@ def can_do(restatement: Restatement, dataset: Dataset, run: ObservedRun | None) 
 def may_register(dataset: Dataset, world: Observation, run: RunSpec, now: datetime) -> bool:
     """Whether the committer may carry out a consolidation: it registers few files, from a buffer with few objects, and the
     committer did not fail at a consolidation of the Dataset lately. A Job makes further attempts. A pod template of the Dataset
-    may hold credentials for the buffer, which only its own pods have."""
+    may hold credentials for the buffer, which only its own pods have.
+    """
     spec, buffer = run.consolidation, world.buffer
     if (
         run.attempt > 1
@@ -135,8 +139,10 @@ def with_engine(launch: Launch, dataset: Dataset, world: Observation, settings: 
 
 
 def may_carry_out(launch: Launch, dataset: Dataset, world: Observation, settings: WarmDriverSettings) -> bool:
-    """Whether a run is small enough, needs nothing that the warm driver lacks, and has never failed. One that failed, whatever
-    the cause, gets a pod of its own: a run that breaks the warm driver does so at most once."""
+    """Whether a run is small enough, needs nothing that the warm driver lacks, and has never failed.
+
+    One that failed, whatever the cause, gets a pod of its own: a run that breaks the warm driver does so at most once.
+    """
     there = world.warm_driver
     if there is None or len(there.mailbox) >= settings.max_waiting:
         return False
@@ -197,7 +203,8 @@ def _is_standard(template: RunTemplate, warm: PodSize) -> bool:
 
 def _failed_last(run: RunSpec, world: Observation) -> bool:
     """Whether the Dataset's last run of this family failed for a reason that another attempt might not meet: its members or its
-    batches may be in this run again."""
+    batches may be in this run again.
+    """
     found = (
         a for r in world.runs if r.kind.family is run.family for a in r.attempts if a.engine is not Engine.COMMITTER
     )

@@ -39,8 +39,10 @@ from lethe_operator.settings import Settings
 
 
 def seeing(world: Observation, launch: Launch) -> Launch:
-    """With the table and the head that this decision is based on. The run checks that the table is still the same and was not
-    rolled back."""
+    """With the table and the head that this decision is based on.
+
+    The run checks that the table is still the same and was not rolled back.
+    """
     view = world.table
     if isinstance(view, LostLedger):
         return replace(launch, run=launch.run.model_copy(update={"seen_table_uuid": view.uuid}))
@@ -75,8 +77,9 @@ def within_boundary(launch: Launch, settings: Settings) -> Launch:
 def consolidation(
     dataset: Dataset, batches: Iterable[WaitingBatch], writes: Mapping[str, Mapping[str, Written]] | None = None
 ) -> RunSpec:
-    """A run that promotes exactly these batches. Its id is derived from their ids and objects, so a refused batch whose objects
-    have changed gets a new run.
+    """A run that promotes exactly these batches.
+
+    Its id is derived from their ids and objects, so a refused batch whose objects have changed gets a new run.
 
     Args:
         writes: The writes of their objects that notifications reported, by batch id and key.

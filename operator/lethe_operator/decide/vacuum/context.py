@@ -104,7 +104,8 @@ class VacuumContext:
     @cached_property
     def clocks_differ(self) -> bool:
         """Whether the last run did nothing because the window was closed by its clock, while it was open by the clock of
-        Kubernetes. The next run then gets a duration instead of a point in time."""
+        Kubernetes. The next run then gets a duration instead of a point in time.
+        """
         last, window = self.history.last, self.rules.window
         if last is None or window is None or last.stopped != WINDOW_CLOSED or not last.idle:
             return False
@@ -137,8 +138,11 @@ class VacuumContext:
     # --- run ids -----------------------------------------------------------------------------------------------------
 
     def next_key(self, base: str) -> str:
-        """The key of the next vacuum of a cause. A run that was killed after a partial commit, or whose plan needed another
-        approval, is followed by a run with another key."""
+        """The key of the next vacuum of a cause.
+
+        A run that was killed after a partial commit, or whose plan needed another approval, is followed by a run with another
+        key.
+        """
         key = base
         while (run_id := self._run_id(key)) in self._cut_short:
             key = f"{key}\nafter {run_id}"

@@ -306,8 +306,10 @@ class _Decider:
         return verdict.number if isinstance(verdict, RetryAt) and not committed else None
 
     def retry(self, run: ObservedRun, intent: RunSpec, verdict: NotStarted | RetryAt) -> VacuumDecision | None:
-        """Decide about a run that was started before, under the current policy. None: it is not continued, because it has
-        committed something or is no longer wanted."""
+        """Decide about a run that was started before, under the current policy.
+
+        None: it is not continued, because it has committed something or is no longer wanted.
+        """
         context, spec = self.context, intent.vacuum
         if spec is None or context.view.has_committed(run) or not self._is_wanted(run, spec):
             return None

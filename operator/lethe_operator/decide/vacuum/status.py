@@ -242,8 +242,10 @@ def entries(
 def on_time(
     dataset: Dataset, policy: VacuumPolicy | None, context: VacuumContext, decision: VacuumDecision
 ) -> Condition | None:
-    """The condition EvictionOnTime: whether bytes are expected to be gone, and verified as gone, by the first evictBy. It turns
-    False while there is still time to act. None: nothing has an evictBy."""
+    """The condition EvictionOnTime: whether bytes are expected to be gone, and verified as gone, by the first evictBy.
+
+    It turns False while there is still time to act. None: nothing has an evictBy.
+    """
     ledger = context.view.ledger
     if missed := overdue(ledger, context.now):
         return Condition(EVICTION_ON_TIME, FALSE, Reason.EVICT_BY_MISSED, missed)

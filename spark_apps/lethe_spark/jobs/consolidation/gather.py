@@ -103,8 +103,10 @@ NAMES_KEPT = 1000  # how many names of objects that are not batches are kept
 
 
 def claim_buffer(context: Run, table: IcebergTable, on_object: Callable[[], None] = ignored) -> None:
-    """Make sure that the buffer belongs to the Dataset. A buffer without a claim is listed completely and claimed, unless it
-    holds objects that are not batches and `spec.buffer.adopt` is false.
+    """Make sure that the buffer belongs to the Dataset.
+
+    A buffer without a claim is listed completely and claimed, unless it holds objects that are not batches and
+    `spec.buffer.adopt` is false.
 
     Args:
         on_object: As in `list_buffer`.

@@ -163,7 +163,8 @@ def register(
 
 def is_outdated(base: Base, written: WrittenBatches) -> bool:
     """Whether the footers must be read again, because another writer has added one of the files in the meantime, or another run
-    has refused one of the batches."""
+    has refused one of the batches.
+    """
     known = get_many(base.ledger.batches, written.batches)
     if any(e.state is BatchState.REFUSED and e != written.refused_before.get(i) for i, e in known.items()):
         return True
@@ -246,8 +247,10 @@ def _written(
 
 
 def _live(base: Base) -> frozenset[tuple[str, tuple[str, ...]]]:
-    """The places of all files of the table, if other writers may have added some; otherwise empty. For files that Lethe added
-    the ledger is enough: the path names the batch."""
+    """The places of all files of the table, if other writers may have added some; otherwise empty.
+
+    For files that Lethe added the ledger is enough: the path names the batch.
+    """
     return frozenset(place(f.path) for f in base.files()) if base.has_foreign_files else frozenset()
 
 

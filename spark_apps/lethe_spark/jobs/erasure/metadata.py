@@ -49,8 +49,9 @@ _ANY: Final = 2**63  # more than any sequence number
 
 
 def drop_dangling_deletes(context: Run, table: IcebergTable) -> int | None:
-    """Drop delete files of other writers that are older than an Erase by records and delete nothing any more. The values by
-    which they delete may be erased values.
+    """Drop delete files of other writers that are older than an Erase by records and delete nothing any more.
+
+    The values by which they delete may be erased values.
 
     Returns:
         The id of the new snapshot; None: there were no such files.
@@ -238,8 +239,10 @@ class _MetadataCheck:
         return {k for k in self.free if self._is_before(self.seen.claims[k], modified)}
 
     def _is_before(self, claim: OpenErasure, modified: datetime) -> bool:
-        """Whether a file was written before the first snapshot after the purge. A writer that started after that snapshot has
-        seen no erased rows. Both times are by the storage's clock."""
+        """Whether a file was written before the first snapshot after the purge.
+
+        A writer that started after that snapshot has seen no erased rows. Both times are by the storage's clock.
+        """
         first = clean_from(claim, self.seen.history)
         snapshot = self.base.iceberg.metadata.snapshot_by_id(first) if first is not None else None
         at = self.modified.get(place(snapshot.manifest_list)) if snapshot is not None else None

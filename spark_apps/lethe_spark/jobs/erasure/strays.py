@@ -1,5 +1,6 @@
 """Finds objects and unfinished uploads that no snapshot names and that may hold rows of an erasure, and the notes of runs that
-may still write such files. I/O; `lethe.erasure.strays` decides what to remove."""
+may still write such files. I/O; `lethe.erasure.strays` decides what to remove.
+"""
 
 import logging
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -94,8 +95,10 @@ def block_by_writers(seen: Seen, listing: Listing) -> None:
 
 
 def leftovers(context: Run, base: Base, seen: Seen, storage: Storage, listing: Listing) -> dict[str, set[str]]:
-    """Find the objects that no snapshot names and that may hold rows of erasures. Objects that must not be removed yet block
-    these erasures. Objects that are neither read nor removed are added to `seen.uncovered`.
+    """Find the objects that no snapshot names and that may hold rows of erasures.
+
+    Objects that must not be removed yet block these erasures. Objects that are neither read nor removed are added to
+    `seen.uncovered`.
 
     Returns:
         The objects to remove: by path, the keys of the erasures whose rows they may hold.

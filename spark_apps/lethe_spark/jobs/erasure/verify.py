@@ -143,8 +143,11 @@ def _settle(context: Run, table: IcebergTable, result: V) -> V:
 
 
 def _due_by(context: Run) -> datetime:
-    """The end of the lead time. Snapshots with files that must be deleted by then are expired whatever the limits, so that time
-    is left to verify the deletion."""
+    """The end of the lead time.
+
+    Snapshots with files that must be deleted by then are expired whatever the limits, so that time is left to verify the
+    deletion.
+    """
     lead = context.spec.vacuum.evict_by_lead_seconds if context.spec.vacuum is not None else 0
     return datetime.now(UTC) + timedelta(seconds=lead)
 
@@ -210,8 +213,10 @@ def _check_snapshots(context: Run, table: IcebergTable, manifests: Manifests) ->
 
 
 def _check_storage(context: Run, table: IcebergTable, manifests: Manifests, storage: Storage) -> Seen:
-    """Check which erasures running writers, snapshots and the storage block, and remove the files of the others. Lists the
-    storage before it reads the snapshots, so that no file of a commit in between is missed."""
+    """Check which erasures running writers, snapshots and the storage block, and remove the files of the others.
+
+    Lists the storage before it reads the snapshots, so that no file of a commit in between is missed.
+    """
     try:
         listing = list_storage(context, table, storage)
     except VersionsDenied as e:

@@ -271,8 +271,10 @@ class RowEraser:
     def _fresh(
         self, keys: Sequence[str], deleted: Mapping[str, Deleted]
     ) -> tuple[dict[str, FrozenBitMap64], dict[str, int]]:
-        """The wanted positions that are not deleted yet, by file, and the number of rows of each request. A row that several
-        requests want counts for the first one."""
+        """The wanted positions that are not deleted yet, by file, and the number of rows of each request.
+
+        A row that several requests want counts for the first one.
+        """
         fresh: dict[str, FrozenBitMap64] = {}
         counts = dict.fromkeys(keys, 0)
         for path, before in deleted.items():

@@ -1,5 +1,6 @@
-"""Restatement: carries out a group of requests in one snapshot, including the new data of Replays and the deletes of Erases. A
-dry run only reports what each request would do. I/O.
+"""Restatement: carries out a group of requests in one snapshot, including the new data of Replays and the deletes of Erases.
+
+A dry run only reports what each request would do. I/O.
 
 Finds, checks and writes the replacements of a group of Replays together. I/O.
 
@@ -183,8 +184,11 @@ def _planned(context: RunContext, requests: Sequence[RestatementRequest]) -> Res
 
 
 def _in_files(context: RunContext, table: SparkTable, base: Base, unknown_ids: Sequence[str]) -> frozenset[str]:
-    """The ids that have rows in the head. Reads the batch column of each file whose bounds include one of the ids, because
-    bounds also include ids that the file does not contain."""
+    """The ids that have rows in the head.
+
+    Reads the batch column of each file whose bounds include one of the ids, because bounds also include ids that the file does
+    not contain.
+    """
     index = IdIndex(unknown_ids)
     paths = [f.path for f in base.files() if index.might_hold(f)]
     if not paths or base.facts.head_id is None:

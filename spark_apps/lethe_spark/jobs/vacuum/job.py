@@ -41,8 +41,9 @@ def survey(base: Base, spec: VacuumSpec) -> Survey | None:
 
 
 def run(context: RunContext) -> VacuumResult:
-    """Purge the rows that are tombstoned now, within the limits of the run. A run that only plans changes nothing and returns the
-    plan.
+    """Purge the rows that are tombstoned now, within the limits of the run.
+
+    A run that only plans changes nothing and returns the plan.
 
     Raises:
         InputError: The user has to change something.

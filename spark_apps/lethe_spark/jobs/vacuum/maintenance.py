@@ -48,8 +48,9 @@ TARGET_DEFAULT: Final = 8 * 1024 * 1024  # Iceberg's default
 
 
 def rewrite_manifests(context: RunContext, table: SparkTable) -> Committed[int]:
-    """List the data files of the head in fewer or better ordered manifests, if that helps readers. Plans again before each
-    attempt to commit, because other commits add manifests.
+    """List the data files of the head in fewer or better ordered manifests, if that helps readers.
+
+    Plans again before each attempt to commit, because other commits add manifests.
 
     Returns:
         The commit; its outcome is the number of replaced manifests.
@@ -91,8 +92,9 @@ class Swept:
 def remove_orphan_files(
     context: RunContext, table: SparkTable, older_than: timedelta, dry: bool, out_of_time: Callable[[], str]
 ) -> Swept:
-    """Find the orphan files of a table and remove them. Removes nothing if a part of the table's metadata cannot be read, or if
-    the table property `gc.enabled` is false.
+    """Find the orphan files of a table and remove them.
+
+    Removes nothing if a part of the table's metadata cannot be read, or if the table property `gc.enabled` is false.
 
     Args:
         older_than: The minimum age of files to remove.

@@ -236,8 +236,10 @@ def described_for_workers(
 
 
 def _row_ids(file: Any) -> RowIds | None:
-    """What the rows of Iceberg's data file inherit. None: they have no ids. In a table that was upgraded to format version 3,
-    the next commit gives ids to them."""
+    """What the rows of Iceberg's data file inherit.
+
+    None: they have no ids. In a table that was upgraded to format version 3, the next commit gives ids to them.
+    """
     first, sequence_number = file.firstRowId(), file.dataSequenceNumber()
     return None if first is None or sequence_number is None else RowIds(int(first), int(sequence_number))
 
@@ -507,8 +509,11 @@ class Purging:
         return active
 
     def _active(self, ledger: Ledger) -> tuple[Tombstone, ...]:
-        """The run's tombstones that are still active. Tombstones that were set again in the meantime count too, because the same
-        rows are searched; but not under an approval, which is for the earlier deletion."""
+        """The run's tombstones that are still active.
+
+        Tombstones that were set again in the meantime count too, because the same rows are searched; but not under an approval,
+        which is for the earlier deletion.
+        """
         surveyed = self.survey.tombstones
         if self.approved is not None:
             return tuple(still_active(surveyed, ledger).values())
@@ -571,8 +576,10 @@ class Purging:
         return tuple(s.bounds for p, s in self.live.found.items() if p not in self.approved | self.cleared)
 
     def _fits(self, file: FileBounds, taken: int) -> bool:
-        """Whether the file fits into the budget, after other files of `taken` bytes. The first file of a run always fits:
-        otherwise a file larger than the budget would never be purged."""
+        """Whether the file fits into the budget, after other files of `taken` bytes.
+
+        The first file of a run always fits: otherwise a file larger than the budget would never be purged.
+        """
         if self.spec.max_bytes is None:
             return True
         spent = self.tally.bytes_rewritten + taken
