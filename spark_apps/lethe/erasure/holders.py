@@ -81,7 +81,10 @@ def staged_until(snapshot: Snapshot, history: History, now: datetime) -> datetim
 
 
 def losing_ledger(history: History, expiring: Collection[int], carriers: Iterable[Carrier]) -> bool:
-    """Whether expiring these snapshots leaves a retained snapshot without a ledger: the newest ledger does not list its carrier."""
+    """Whether expiring these snapshots leaves a retained snapshot without a ledger.
+
+    The newest ledger does not list its carrier.
+    """
     named = {b for c in carriers for b in c.bare}
     for i, snapshot in history.snapshots.items():
         if i in expiring or i in named:
