@@ -10,7 +10,7 @@ from typing import Final
 
 import click
 from lethe.jars.provide import provide
-from lethe_spark.run import launching
+from lethe_spark.run import java
 
 from lethe_local.cli import client, folder_of
 from lethe_local.demo.narrate import say
@@ -39,7 +39,7 @@ def demo(path: Path) -> None:
     lake = DemoLake(folder_of(path))
     lake.claim()
     say(f"Lethe runs on this machine, in {lake.folder.path}.")
-    launching.provide_java()
+    java.provide_java()
     provide(os.environ)
     with _running(lake.folder) as local, client(lake.folder) as kube:
         Story(kube, lake, local.serve_gateway).tell()

@@ -29,7 +29,7 @@ from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
 from lethe_spark.jvm.gateway import activate, has_class
-from lethe_spark.run import launching
+from lethe_spark.run import java, rpc_secret
 from lethe_spark.run.arguments import Arguments, Scaling
 from lethe_spark.run.context import RunContext
 from lethe_spark.run.executors import ExecutorMonitor, ExecutorTracker, refusal_of
@@ -103,7 +103,7 @@ def _require_client(session: SparkSession, catalog: str, properties: Mapping[str
 
 def _with_secret(confs: Mapping[str, str]) -> dict[str, str]:
     """The settings with the secret for executors, if there are any."""
-    return {**confs, **(launching.provide(os.environ) if confs.get("spark.master", "").startswith("k8s:") else {})}
+    return {**confs, **(rpc_secret.provide(os.environ) if confs.get("spark.master", "").startswith("k8s:") else {})}
 
 
 def _forget_earlier() -> None:
@@ -125,8 +125,8 @@ def _start(wanted: Mapping[str, str]) -> SparkContext:
     """Raises:
     Exception: As `make_session`, for Spark, Java and jars.
     """
-    launching.check_spark()
-    launching.provide_java()
+    java.check_spark()
+    java.provide_java()
     environ = dict(os.environ)
     if lacks_iceberg(wanted, environ):
         environ[FOLDER_ENV] = str(provide(environ))

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from lethe.base.errors import TransientError
 from lethe_spark.run import launching
-from lethe_spark.run.launching import DRIVER_FILE, provide
+from lethe_spark.run.rpc_secret import DRIVER_FILE, provide
 
 from tests.support.api_server import NAMESPACE, ApiServer, running
 
@@ -67,7 +67,7 @@ def test_the_pod_of_a_resumed_run_waits_until_the_secret_of_the_former_pod_is_go
         if len(server.requests) == 3:
             del server.objects[f"{SECRETS}/{NAME}"]
 
-    monkeypatch.setattr("lethe_spark.run.launching.time.sleep", collect)
+    monkeypatch.setattr("lethe_spark.run.rpc_secret.time.sleep", collect)
 
     confs = provide(environment(server))
 

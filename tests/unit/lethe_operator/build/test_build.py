@@ -16,7 +16,7 @@ from lethe_operator.decide.runs import spec as run_specs
 from lethe_operator.resources.dataset import GIB, MIB, RunTemplate
 from lethe_operator.settings import RunLimits, Settings
 from lethe_spark.jobs.erasure.close import RETENTION_VARIABLE
-from lethe_spark.run import launching
+from lethe_spark.run import rpc_secret
 
 from tests.support.resources import a_buffered, a_consolidation, a_dataset
 
@@ -297,7 +297,7 @@ def test_driver_and_executors_know_each_other_by_a_secret_of_the_attempt() -> No
     assert volume["secret"] == {
         "secretName": name,
         "defaultMode": 0o440,
-        "items": [{"key": launching.KEY, "path": "secret"}],
+        "items": [{"key": rpc_secret.KEY, "path": "secret"}],
     }
     assert {"name": "rpc", "mountPath": "/etc/lethe/rpc", "readOnly": True} in template["containers"][0]["volumeMounts"]
 
