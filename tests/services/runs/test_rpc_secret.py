@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from lethe.base.errors import TransientError
-from lethe_spark.run import launching
+from lethe_spark.run import rpc_secret
 from lethe_spark.run.rpc_secret import DRIVER_FILE, provide
 
 from tests.support.api_server import NAMESPACE, ApiServer, running
@@ -20,8 +20,8 @@ NAME = "flights-0123-1-rpc"
 @pytest.fixture
 def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ApiServer]:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    monkeypatch.setattr(launching, "PAUSES_SECONDS", (0.0, 0.0))
-    monkeypatch.setattr(launching, "FORMER_PAUSE_SECONDS", 0.01)
+    monkeypatch.setattr(rpc_secret, "PAUSES_SECONDS", (0.0, 0.0))
+    monkeypatch.setattr(rpc_secret, "FORMER_PAUSE_SECONDS", 0.01)
     with running(tmp_path) as found:
         yield found
 
@@ -80,7 +80,7 @@ def test_a_secret_of_that_name_that_somebody_else_put_there_is_not_used(
     server: ApiServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whoever put it there knows it."""
-    monkeypatch.setattr(launching, "FORMER_FOR_SECONDS", 0.1)
+    monkeypatch.setattr(rpc_secret, "FORMER_FOR_SECONDS", 0.1)
     server.create(NAME, SECRETS, data={"secret": "known"})
 
     with pytest.raises(TransientError, match=NAME) as raised:
