@@ -22,15 +22,21 @@ class Request:
     """What the line says. The parts fill it in."""
 
     method: str
-    route: str = ""  # as declared; "": no route matched
+    route: str = ""
+    """As declared; "": no route matched."""
     namespace: str = ""
-    caller: str = ""  # a key of the caller, which the line does not contain; "": not known
-    status: int = 0  # 0: the connection ended without an answer
-    problem: str = ""  # the type of the problem; "": there is none
+    caller: str = ""
+    """A key of the caller, which the line does not contain; "": not known."""
+    status: int = 0
+    """0: the connection ended without an answer."""
+    problem: str = ""
+    """The type of the problem; "": there is none."""
     seconds: float = 0
     sent_bytes: int = 0
-    dataset: str = ""  # in the path
-    restatement: str = ""  # in the path
+    dataset: str = ""
+    """In the path."""
+    restatement: str = ""
+    """In the path."""
 
 
 def line(request: Request, now: datetime) -> str:

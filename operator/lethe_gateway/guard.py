@@ -44,11 +44,13 @@ class _Bounds:
     """What one request may use."""
 
     places: Concurrency
-    seconds: float | None  # until the answer is complete; None: as long as the client wishes
+    seconds: float | None
+    """Until the answer is complete; None: as long as the client wishes."""
     body_bytes: int
-    is_long: bool = False  # it may take minutes, so it also counts for the namespace: a tenant may have many callers
-    # The path of a Dataset, which may have a quarter of the places of a caller, because all of its uploads may take long.
+    is_long: bool = False
+    """It may take minutes, so it also counts for the namespace: a tenant may have many callers."""
     dataset: str = ""
+    """The path of a Dataset, which may have a quarter of the places of a caller, because all of its uploads may take long."""
 
 
 def _name(part: object) -> str:

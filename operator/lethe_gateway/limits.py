@@ -22,7 +22,8 @@ REMEMBERED_AT_MOST: Final = 10_000
 @dataclass
 class _Bucket:
     tokens: float
-    time: float  # when `tokens` was computed
+    time: float
+    """When `tokens` was computed."""
 
 
 class RateLimit:

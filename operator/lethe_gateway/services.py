@@ -32,12 +32,16 @@ class Services:
     metrics: GatewayMetrics = field(default_factory=GatewayMetrics)
     buffers: Buffers = field(init=False)
     uploads: Uploads = field(init=False)
-    rates: RateLimit = field(init=False)  # requests of a caller
-    failures: RateLimit = field(init=False)  # rejected tokens of an address
+    rates: RateLimit = field(init=False)
+    """Requests of a caller."""
+    failures: RateLimit = field(init=False)
+    """Rejected tokens of an address."""
     requests: Concurrency = field(init=False)
     streams: Concurrency = field(init=False)
-    sending: Concurrency = field(init=False)  # files that are sent through this process
-    completing: Concurrency = field(init=False)  # uploads that are completed
+    sending: Concurrency = field(init=False)
+    """Files that are sent through this process."""
+    completing: Concurrency = field(init=False)
+    """Uploads that are completed."""
 
     def __post_init__(self) -> None:
         limits = self.settings.limits

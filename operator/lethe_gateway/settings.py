@@ -26,91 +26,121 @@ class InvalidSettings(ValueError):
 class Limits(Spec):
     """What callers may use of one process."""
 
-    requests_per_second: float = Field(default=20, gt=0)  # of one caller, on average
-    burst: int = Field(default=100, ge=1)  # requests of one caller at once, before the average counts
-    concurrent_per_caller: int = Field(default=8, ge=1)  # requests of one caller at the same time
-    concurrent: int = Field(default=32, ge=1)  # requests of all callers at the same time
-    failures_per_minute: int = Field(default=60, ge=1)  # requests of one address with a missing or invalid token
-    body_bytes: Bytes = Field(default=1 * MIB, ge=0)  # of a request's body
-    request_seconds: float = Field(default=30, gt=0)  # the longest time for one answer, apart from streams
-    header_seconds: float = Field(default=10, gt=0)  # the longest time for a request's first bytes and headers
-    body_idle_seconds: float = Field(default=10, gt=0)  # the longest time in which nothing of a request's body arrives
-    connections: int = Field(default=512, ge=1)  # open connections of all callers
-    streams_per_caller: int = Field(default=4, ge=1)  # open streams of changes of one caller
-    streams: int = Field(default=64, ge=1)  # open streams of all callers
-    stream_events: int = Field(default=1000, ge=1)  # events that wait for a slow reader; with more, its stream ends
+    requests_per_second: float = Field(default=20, gt=0)
+    """Of one caller, on average."""
+    burst: int = Field(default=100, ge=1)
+    """Requests of one caller at once, before the average counts."""
+    concurrent_per_caller: int = Field(default=8, ge=1)
+    """Requests of one caller at the same time."""
+    concurrent: int = Field(default=32, ge=1)
+    """Requests of all callers at the same time."""
+    failures_per_minute: int = Field(default=60, ge=1)
+    """Requests of one address with a missing or invalid token."""
+    body_bytes: Bytes = Field(default=1 * MIB, ge=0)
+    """Of a request's body."""
+    request_seconds: float = Field(default=30, gt=0)
+    """The longest time for one answer, apart from streams."""
+    header_seconds: float = Field(default=10, gt=0)
+    """The longest time for a request's first bytes and headers."""
+    body_idle_seconds: float = Field(default=10, gt=0)
+    """The longest time in which nothing of a request's body arrives."""
+    connections: int = Field(default=512, ge=1)
+    """Open connections of all callers."""
+    streams_per_caller: int = Field(default=4, ge=1)
+    """Open streams of changes of one caller."""
+    streams: int = Field(default=64, ge=1)
+    """Open streams of all callers."""
+    stream_events: int = Field(default=1000, ge=1)
+    """Events that wait for a slow reader; with more, its stream ends."""
 
 
 class IndexSettings(Spec):
     """The indexes of tables of batches on the local disk."""
 
-    fresh_seconds: float = Field(default=3, ge=0)  # an answer shows the table as it was at most this long ago
-    stale_seconds: float = Field(default=300, gt=0)  # while the catalog is away, answers may be this old
-    wait_seconds: float = Field(default=10, gt=0)  # a request waits this long for a first index, then answers 503
-    idle_seconds: float = Field(default=3600, gt=0)  # an index without requests in this time is removed
-    max_bytes: Bytes = Field(default=8 * GIB, gt=0)  # of all indexes; above it, the least recently used are removed
+    fresh_seconds: float = Field(default=3, ge=0)
+    """An answer shows the table as it was at most this long ago."""
+    stale_seconds: float = Field(default=300, gt=0)
+    """While the catalog is away, answers may be this old."""
+    wait_seconds: float = Field(default=10, gt=0)
+    """A request waits this long for a first index, then answers 503."""
+    idle_seconds: float = Field(default=3600, gt=0)
+    """An index without requests in this time is removed."""
+    max_bytes: Bytes = Field(default=8 * GIB, gt=0)
+    """Of all indexes; above it, the least recently used are removed."""
 
 
 class UploadSettings(Spec):
     """Uploads into buffers."""
 
-    files: int = Field(default=1000, ge=1)  # of one upload
-    whole_bytes: Bytes = Field(default=64 * MIB, ge=5 * MIB)  # larger files are sent to the store in parts
-    part_bytes: Bytes = Field(default=64 * MIB, ge=5 * MIB)  # the size of each part but the last
-    through_bytes: Bytes = Field(default=16 * MIB, ge=0)  # the largest file that is sent through the gateway
-    through_at_once: int = Field(default=4, ge=1)  # files that are sent through the gateway at the same time
-    complete_at_once: int = Field(default=32, ge=1)  # uploads that are completed at the same time
-    open_per_dataset: int = Field(default=1000, ge=1)  # open uploads of one Dataset
-    open_per_caller: int = Field(default=200, ge=1)  # open uploads of one caller in one Dataset
-    hashed_bytes: Bytes = Field(
-        default=1 * GIB, ge=0
-    )  # of the files of an upload that are sent in parts and announced with the SHA-256 of the whole: they are read again
-    seconds: float = Field(
-        default=300, gt=0
-    )  # the longest time to send a file through the gateway, or to complete an upload
-    url_seconds: int = Field(default=3600, ge=60, le=604_800)  # how long a URL of the store is valid
-    open_seconds: int = Field(default=86_400, ge=60)  # an upload that is open for longer is removed
-    remembered_seconds: int = Field(default=3600, ge=60)  # how long a completed upload is known
-    # How clients reach the stores, by the name of the catalog; others by the catalog's s3.endpoint.
+    files: int = Field(default=1000, ge=1)
+    """Of one upload."""
+    whole_bytes: Bytes = Field(default=64 * MIB, ge=5 * MIB)
+    """Larger files are sent to the store in parts."""
+    part_bytes: Bytes = Field(default=64 * MIB, ge=5 * MIB)
+    """The size of each part but the last."""
+    through_bytes: Bytes = Field(default=16 * MIB, ge=0)
+    """The largest file that is sent through the gateway."""
+    through_at_once: int = Field(default=4, ge=1)
+    """Files that are sent through the gateway at the same time."""
+    complete_at_once: int = Field(default=32, ge=1)
+    """Uploads that are completed at the same time."""
+    open_per_dataset: int = Field(default=1000, ge=1)
+    """Open uploads of one Dataset."""
+    open_per_caller: int = Field(default=200, ge=1)
+    """Open uploads of one caller in one Dataset."""
+    hashed_bytes: Bytes = Field(default=1 * GIB, ge=0)
+    """Of the files of an upload that are sent in parts and announced with the SHA-256 of the whole: they are read again."""
+    seconds: float = Field(default=300, gt=0)
+    """The longest time to send a file through the gateway, or to complete an upload."""
+    url_seconds: int = Field(default=3600, ge=60, le=604_800)
+    """How long a URL of the store is valid."""
+    open_seconds: int = Field(default=86_400, ge=60)
+    """An upload that is open for longer is removed."""
+    remembered_seconds: int = Field(default=3600, ge=60)
+    """How long a completed upload is known."""
     endpoints: Mapping[str, str] = Field(default_factory=dict)
+    """How clients reach the stores, by the name of the catalog; others by the catalog's s3.endpoint."""
 
 
 class ConsoleSettings(Spec):
     """The pages for people."""
 
     enabled: bool = True
-    # A header with the caller's token, which an authenticating proxy sets, such as X-Forwarded-Access-Token or Authorization. It
-    # is believed from `proxies` only. "": people log in with a token.
     token_header: str = Field(default="", pattern=r"^[A-Za-z0-9-]*$")
+    """A header with the caller's token, which an authenticating proxy sets, such as X-Forwarded-Access-Token or Authorization. It
+    is believed from `proxies` only. "": people log in with a token.
+    """
 
 
 @dataclass(frozen=True)
 class Settings:
     host: str = "0.0.0.0"
     port: int = 8443
-    # Files of the certificate chain and its key, in PEM; None: plain HTTP.
     tls: tuple[Path, Path] | None = None
-    # The namespaces whose resources the gateway shows; all others look as if they did not exist.
+    """Files of the certificate chain and its key, in PEM; None: plain HTTP."""
     namespaces: tuple[str, ...] = ("default",)
-    # Audiences of which a token must have one; empty: those of the API server.
+    """The namespaces whose resources the gateway shows; all others look as if they did not exist."""
     audiences: tuple[str, ...] = ()
-    # Proxies whose header X-Forwarded-For is believed; for limits of addresses.
+    """Audiences of which a token must have one; empty: those of the API server."""
     proxies: tuple[Network, ...] = ()
-    # A file with the only valid token, which only its owner can read, for `lethe local`; None: Kubernetes checks tokens.
+    """Proxies whose header X-Forwarded-For is believed; for limits of addresses."""
     token_file: Path | None = None
+    """A file with the only valid token, which only its owner can read, for `lethe local`; None: Kubernetes checks tokens."""
     # Where indexes are stored.
     index_folder: Path = field(default_factory=lambda: Path(tempfile.gettempdir()) / "lethe-gateway")
     index: IndexSettings = field(default_factory=IndexSettings)
     limits: Limits = field(default_factory=Limits)
     uploads: UploadSettings = field(default_factory=UploadSettings)
     console: ConsoleSettings = field(default_factory=ConsoleSettings)
-    boundaries: Boundaries = UNLIMITED  # of namespaces: which buffers may be written to
-    # How long an accepted token, and a right that was granted, are not checked again.
+    boundaries: Boundaries = UNLIMITED
+    """Of namespaces: which buffers may be written to."""
     identity_seconds: float = 10
+    """How long an accepted token, and a right that was granted, are not checked again."""
     # The port of /metrics; None: no metrics are served.
     metrics_port: int | None = None
     log_level: str = "INFO"
-    log_format: str = ""  # "json", or "" for text; the access log is always JSON
+    log_format: str = ""
+    """"json", or "" for text; the access log is always JSON."""
 
 
 def from_environment(env: Mapping[str, str] = os.environ) -> Settings:

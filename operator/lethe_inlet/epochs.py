@@ -38,12 +38,12 @@ class Range:
 class Counts:
     """What was read of a source since its first epoch."""
 
-    # Rows in batches.
     rows: int = 0
-    # Messages in `_refused/`.
+    """Rows in batches."""
     refused: int = 0
-    # Offsets that the broker no longer had when they were due.
+    """Messages in `_refused/`."""
     lost: int = 0
+    """Offsets that the broker no longer had when they were due."""
 
     def __add__(self, other: "Counts") -> "Counts":
         return Counts(self.rows + other.rows, self.refused + other.refused, self.lost + other.lost)
@@ -59,14 +59,14 @@ NOTHING: Final = Counts()
 class Epoch:
     """One entry of the epoch log."""
 
-    # Counts up from 0, which only says where reading begins.
     number: int
-    # The id of the Kafka cluster, which its brokers report.
+    """Counts up from 0, which only says where reading begins."""
     cluster: str
-    # The id of each topic, which changes when a topic is created again under its name.
+    """The id of the Kafka cluster, which its brokers report."""
     topics: Mapping[str, str]
-    # Of every partition that was ever read. A partition without new messages has an empty range.
+    """The id of each topic, which changes when a topic is created again under its name."""
     ranges: Mapping[Partition, Range]
+    """Of every partition that was ever read. A partition without new messages has an empty range."""
 
     @property
     def due(self) -> dict[Partition, Range]:
@@ -127,20 +127,20 @@ def decode(content: bytes, uri: str) -> Epoch:
 class Watermarks:
     """Which offsets of a partition the broker has."""
 
-    # The first offset that it still has.
     low: int
-    # The offset that the next message will get.
+    """The first offset that it still has."""
     high: int
+    """The offset that the next message will get."""
 
 
 @dataclass(frozen=True)
 class Gaps:
     """Where the broker does not have what comes next."""
 
-    # The offsets that have expired before they were read.
     expired: Mapping[Partition, Range] = field(default_factory=dict)
-    # Partitions that end before the offset that comes next: they are not the ones that were read.
+    """The offsets that have expired before they were read."""
     replaced: tuple[Partition, ...] = ()
+    """Partitions that end before the offset that comes next: they are not the ones that were read."""
 
 
 def gaps(next_offsets: Mapping[Partition, int], watermarks: Mapping[Partition, Watermarks]) -> Gaps:

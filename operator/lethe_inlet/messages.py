@@ -18,8 +18,8 @@ class Message(NamedTuple):
     # Milliseconds since 1970, by the clock of the producer or the broker; 0: unknown.
     timestamp_ms: int
     key: bytes | None
-    # None: a message without a value, which deletes its key in a compacted topic.
     value: bytes | None
+    """None: a message without a value, which deletes its key in a compacted topic."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,8 +27,8 @@ class Refused:
     """A message that is not a row of the table."""
 
     message: Message
-    # Without values of the message.
     reason: str
+    """Without values of the message."""
 
 
 @dataclass(frozen=True)

@@ -39,8 +39,10 @@ class SourceSeen:
 
     namespace: str
     dataset: str
-    reason: str  # as in `status.source`
-    silent_seconds: float  # since its thread last said something
+    reason: str
+    """As in `status.source`."""
+    silent_seconds: float
+    """Since its thread last said something."""
 
 
 class InletMetrics(Collector):
@@ -112,7 +114,8 @@ class Hangs(Exception):
 class Served:
     """A Dataset whose topics are being read."""
 
-    key: tuple[object, ...]  # what must be the same for the thread to go on
+    key: tuple[object, ...]
+    """What must be the same for the thread to go on."""
     source: Source
     thread: threading.Thread
     latest: SourceState = field(default_factory=SourceState)

@@ -20,14 +20,15 @@ class InvalidSettings(ValueError):
 
 @dataclass(frozen=True)
 class Settings:
-    # The namespace whose Datasets it serves.
     namespace: str
+    """The namespace whose Datasets it serves."""
     # The file with the Kafka clusters.
     clusters_file: Path
     log_level: str = "INFO"
-    # The port of /metrics; None: no metrics are served.
     metrics_port: int | None = None
-    log_format: str = ""  # "json", or "" for text
+    """The port of /metrics; None: no metrics are served."""
+    log_format: str = ""
+    """"json", or "" for text."""
 
 
 def from_environment(environ: Mapping[str, str]) -> Settings:
@@ -54,17 +55,22 @@ class Registry(Spec):
     """A schema registry that speaks Confluent's protocol."""
 
     url: str = Field(pattern=r"^https?://")
-    username: str = ""  # for basic authentication; "": none
+    username: str = ""
+    """For basic authentication; "": none."""
     password: str = ""
-    ca_file: str = ""  # the certificates to trust; "": those of the system
+    ca_file: str = ""
+    """The certificates to trust; "": those of the system."""
 
 
 class Cluster(Spec):
     """A Kafka cluster."""
 
-    properties: Mapping[str, str | int | bool]  # of librdkafka: bootstrap.servers, security.protocol, sasl.…, ssl.…
-    schema_registry: Registry | None = None  # None: there is none
-    topics: tuple[str, ...] | None = None  # patterns of "cluster/topic" that the namespace may read; None: every topic
+    properties: Mapping[str, str | int | bool]
+    """Of librdkafka: bootstrap.servers, security.protocol, sasl.…, ssl.…."""
+    schema_registry: Registry | None = None
+    """None: there is none."""
+    topics: tuple[str, ...] | None = None
+    """Patterns of "cluster/topic" that the namespace may read; None: every topic."""
 
 
 class _File(Spec):

@@ -36,8 +36,10 @@ class Expired(Exception):
 class Described:
     """Topics as the brokers describe them."""
 
-    cluster: str  # its id
-    topics: Mapping[str, str]  # the id of each topic, by its name
+    cluster: str
+    """Its id."""
+    topics: Mapping[str, str]
+    """The id of each topic, by its name."""
     partitions: frozenset[Partition]
 
 
@@ -62,8 +64,8 @@ class _Arrived:
     """What has arrived of one partition."""
 
     messages: list[Message] = field(default_factory=list)
-    # The offset that comes next, if the partition ends here; None: it may go on.
     end: int | None = None
+    """The offset that comes next, if the partition ends here; None: it may go on."""
 
 
 class Topics:

@@ -17,11 +17,14 @@ _UNKNOWN_FIELD: Final = re.compile(r'unknown field "([^"]+)"')
 class Place:
     """Where resources are, and how commands name it."""
 
-    name: str  # for people: context prod, or lethe local in a folder
+    name: str
+    """For people: context prod, or lethe local in a folder."""
     host: str
     namespace: str
-    kubectl: str  # kubectl, with the options that lead here
-    lethe: str  # the same for lethe, with {} for the command
+    kubectl: str
+    """Kubectl, with the options that lead here."""
+    lethe: str
+    """The same for lethe, with {} for the command."""
 
     def run(self, command: str) -> str:
         """A command of `lethe` to copy."""

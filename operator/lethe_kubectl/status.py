@@ -118,7 +118,8 @@ class VacuumOutcome:
     """How the wait ends."""
 
     succeeded: bool
-    failed: bool  # a run failed; False and not succeeded: no run starts by itself
+    failed: bool
+    """A run failed; False and not succeeded: no run starts by itself."""
     message: str
 
 

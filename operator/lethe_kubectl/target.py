@@ -31,8 +31,10 @@ class Gateway:
     """Where the gateway is, and how to speak to it."""
 
     url: str
-    token_file: Path | None = None  # None: the variable LETHE_GATEWAY_TOKEN
-    ca_file: Path | None = None  # None: the system's certificates
+    token_file: Path | None = None
+    """None: the variable LETHE_GATEWAY_TOKEN."""
+    ca_file: Path | None = None
+    """None: the system's certificates."""
 
     def token(self) -> str:
         """Read for each request, because tokens of pods are renewed in their files.
@@ -60,12 +62,18 @@ _GROUP: Final = "lethe.dev"
 class Choice:
     """What the command line says about the API server."""
 
-    folder: Path | None = None  # of `lethe local`; None: not given
-    kubeconfig: Path | None = None  # None: not given
-    context: str = ""  # "": the current one
-    namespace: str = ""  # "": that of the context
-    plugin: bool = False  # called as `kubectl lethe`
-    dry_run: bool = False  # the server checks what is written, and keeps nothing
+    folder: Path | None = None
+    """Of `lethe local`; None: not given."""
+    kubeconfig: Path | None = None
+    """None: not given."""
+    context: str = ""
+    """Empty: the current one."""
+    namespace: str = ""
+    """Empty: that of the context."""
+    plugin: bool = False
+    """Called as `kubectl lethe`."""
+    dry_run: bool = False
+    """The server checks what is written, and keeps nothing."""
 
 
 @dataclass(frozen=True)
@@ -74,7 +82,8 @@ class Connection:
 
     kube: Kube
     place: Place
-    local: Folder | None = None  # of `lethe local`; None: a cluster
+    local: Folder | None = None
+    """Of `lethe local`; None: a cluster."""
 
     @property
     def namespace(self) -> str:

@@ -17,22 +17,34 @@ from lethe_kubectl.errors import Place
 class Step(StrEnum):
     """What a user does next."""
 
-    NOTHING = "nothing"  # all is well, or the resource has ended
-    WAIT = "wait"  # Lethe goes on by itself
-    EDIT = "edit"  # the spec of the resource needs a change
-    DESCRIBE = "describe"  # events say more; what is wrong is outside the resource
-    LOGS = "logs"  # the log of the last run says more
+    NOTHING = "nothing"
+    """All is well, or the resource has ended."""
+    WAIT = "wait"
+    """Lethe goes on by itself."""
+    EDIT = "edit"
+    """The spec of the resource needs a change."""
+    DESCRIBE = "describe"
+    """Events say more; what is wrong is outside the resource."""
+    LOGS = "logs"
+    """The log of the last run says more."""
     UNPAUSE = "unpause"
-    RESUME = "resume"  # spec.suspend
-    ACCEPT_HEAD = "accept-head"  # the table was changed from outside
+    RESUME = "resume"
+    """Spec.suspend."""
+    ACCEPT_HEAD = "accept-head"
+    """The table was changed from outside."""
     APPROVE = "approve"
     VACUUM = "vacuum"
-    DATASET = "dataset"  # the Dataset of the resource says more
-    DATASETS = "datasets"  # other Datasets or all resources say more
+    DATASET = "dataset"
+    """The Dataset of the resource says more."""
+    DATASETS = "datasets"
+    """Other Datasets or all resources say more."""
     POLICIES = "policies"
-    UNDONE = "undone"  # the Restatement that an Undo names
-    NEW = "new"  # the Restatement can never succeed; a new one can
-    RENEW = "renew"  # the annotation lethe.dev/vacuum-now needs another value
+    UNDONE = "undone"
+    """The Restatement that an Undo names."""
+    NEW = "new"
+    """The Restatement can never succeed; a new one can."""
+    RENEW = "renew"
+    """The annotation lethe.dev/vacuum-now needs another value."""
 
 
 def step_of(reason: Reason) -> Step:
@@ -121,11 +133,15 @@ def step_of(reason: Reason) -> Step:
 class Subject:
     """The resource that a command is about."""
 
-    kind: str  # dataset, restatement or vacuumpolicy
+    kind: str
+    """Dataset, restatement or vacuumpolicy."""
     name: str
-    dataset: str  # the Dataset that it belongs to; "": none
-    run: str = ""  # the last run; "": none
-    undoes: str = ""  # the Restatement that an Undo names; "": none
+    dataset: str
+    """The Dataset that it belongs to; "": none."""
+    run: str = ""
+    """The last run; "": none."""
+    undoes: str = ""
+    """The Restatement that an Undo names; "": none."""
 
 
 def command(step: Step, subject: Subject, place: Place) -> str:
@@ -203,14 +219,16 @@ _KNOWN: Final = {r.value: r for r in Reason}
 class Related:
     """What else the answer needs."""
 
-    dataset: Document | None = None  # of a Restatement; None: it does not exist, or the resource is none
+    dataset: Document | None = None
+    """Of a Restatement; None: it does not exist, or the resource is none."""
 
 
 @dataclass(frozen=True)
 class Finding:
     """One thing that the resource waits for."""
 
-    about: str  # a condition, or a part of the status
+    about: str
+    """A condition, or a part of the status."""
     reason: str
     message: str
     step: Step

@@ -263,8 +263,10 @@ class Definition:
     kind: str
     plural: str
     short_names: tuple[str, ...]
-    schema: Json  # openAPIV3Schema
-    columns: tuple[Json, ...]  # additionalPrinterColumns
+    schema: Json
+    """OpenAPIV3Schema."""
+    columns: tuple[Json, ...]
+    """AdditionalPrinterColumns."""
 
     @property
     def api_version(self) -> str:

@@ -44,7 +44,8 @@ class PodProcess:
 
     process: "subprocess.Popen[bytes]"
     folder: Path
-    terminated: float | None = None  # when SIGTERM was sent, by time.monotonic; None: it was not
+    terminated: float | None = None
+    """When SIGTERM was sent, by time.monotonic; None: it was not."""
 
     @property
     def exit_code(self) -> int | None:
@@ -242,10 +243,14 @@ class Node:
     """One per folder. Jobs start in the order of their creation."""
 
     objects: Objects
-    runs: Path  # folder of the pods' folders
-    environ: Mapping[str, str]  # of each process: where the API is, and its credentials
-    max_pods: int  # processes of Jobs at once
-    _processes: dict[str, PodProcess] = field(default_factory=dict)  # by UID of the pod
+    runs: Path
+    """Folder of the pods' folders."""
+    environ: Mapping[str, str]
+    """Of each process: where the API is, and its credentials."""
+    max_pods: int
+    """Processes of Jobs at once."""
+    _processes: dict[str, PodProcess] = field(default_factory=dict)
+    """By UID of the pod."""
     _leaving: threading.Event = field(default_factory=threading.Event)
 
     def __post_init__(self) -> None:

@@ -46,8 +46,10 @@ class Part:
     environ: Mapping[str, str]
     folder: Path
     running: PodProcess | None = None
-    failures: int = 0  # in a row
-    starts: float = 0.0  # not before this time, by time.monotonic
+    failures: int = 0
+    """In a row."""
+    starts: float = 0.0
+    """Not before this time, by time.monotonic."""
 
     def recover(self) -> None:
         """End the process of an earlier life."""
@@ -87,9 +89,12 @@ class Local:
     """Everything that `lethe local up` runs. Use it as a context manager."""
 
     folder: Folder
-    port: int = 0  # of the API; 0: any free one
-    warm_driver: bool = True  # whether small runs share a Spark session that stays up
-    gateway_port: int | None = None  # of the gateway; 0: any free one, which is set here; None: there is no gateway
+    port: int = 0
+    """Of the API; 0: any free one."""
+    warm_driver: bool = True
+    """Whether small runs share a Spark session that stays up."""
+    gateway_port: int | None = None
+    """Of the gateway; 0: any free one, which is set here; None: there is no gateway."""
     _stack: ExitStack = field(default_factory=ExitStack)
     _parts: list[Part] = field(default_factory=list)
 

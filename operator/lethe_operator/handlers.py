@@ -180,7 +180,8 @@ class Relists:
     health: OperatorHealth
     clock: Callable[[], float] = time.monotonic
     seconds: float = RELIST_SECONDS
-    _due: float | None = field(default=None, init=False)  # when everything is listed next, by the clock
+    _due: float | None = field(default=None, init=False)
+    """When everything is listed next, by the clock."""
 
     async def run(self) -> None:
         """Run until cancelled."""

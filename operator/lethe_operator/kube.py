@@ -92,8 +92,8 @@ class TimeLimits:
     # allowed, or never. So it is not repeated either.
     connect_to_write_seconds: float = 1
     read_seconds: float = 30
-    # How often a read connects again.
     retries: int = 2
+    """How often a read connects again."""
 
 
 # Of the requests for Leases: a renewal that hangs leaves time for another one.
@@ -112,7 +112,8 @@ class NotLeading(Exception):
 class ResourceKind:
     """A kind and the API paths of its objects."""
 
-    api: str  # "/api/v1" or "/apis/<group>/<version>"
+    api: str
+    """"/api/v1" or "/apis/<group>/<version>"."""
     plural: str
     name: str
 
@@ -163,8 +164,10 @@ class Page:
     """A part of a list."""
 
     items: Sequence[Document]
-    after: str  # where the next page begins; "": there is none
-    version: str = ""  # the resourceVersion of the list
+    after: str
+    """Where the next page begins; "": there is none."""
+    version: str = ""
+    """The resourceVersion of the list."""
 
 
 class Answers(Protocol):

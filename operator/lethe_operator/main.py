@@ -54,12 +54,15 @@ class Runtime:
     dataset_objects: DatasetObjects
     leadership: Leadership
     metrics: Metrics
-    started: float  # by time.monotonic
-    publishers: Publishers | None = None  # None: status events are not enabled
+    started: float
+    """By time.monotonic."""
+    publishers: Publishers | None = None
+    """None: status events are not enabled."""
     tasks: list[asyncio.Task[None]] = field(default_factory=list)
     open: contextlib.AsyncExitStack = field(default_factory=contextlib.AsyncExitStack)
     kopf_started: asyncio.Event = field(default_factory=asyncio.Event)
-    ended: asyncio.Event = field(default_factory=asyncio.Event)  # this process has handed over, and kopf may end
+    ended: asyncio.Event = field(default_factory=asyncio.Event)
+    """This process has handed over, and kopf may end."""
 
     def healthy(self) -> ProbeAnswer:
         """Whether the process works; if not, Kubernetes restarts it."""

@@ -77,10 +77,14 @@ DECISIONS: Final[Mapping[str, tuple[str, str]]] = {
 class _Shown:
     """What the metrics show of one Dataset."""
 
-    numbers: Mapping[str, float]  # values of GAUGES, by name
-    decisions: Mapping[str, tuple[str, str]]  # decision and reason, by the key of DECISIONS
-    batches: Totals | None  # None: there is no table of batches
-    since: float  # when the numbers were right, by the clock, in seconds
+    numbers: Mapping[str, float]
+    """Values of GAUGES, by name."""
+    decisions: Mapping[str, tuple[str, str]]
+    """Decision and reason, by the key of DECISIONS."""
+    batches: Totals | None
+    """None: there is no table of batches."""
+    since: float
+    """When the numbers were right, by the clock, in seconds."""
 
     def number(self, gauge: str, now: float) -> float:
         """The value of a gauge that it has at a time, by the same clock."""

@@ -26,16 +26,18 @@ class _Unreported:
     """A version that a listing found and no watch has reported."""
 
     version: str
-    since: float  # by the clock
+    since: float
+    """By the clock."""
 
 
 @dataclass
 class OperatorHealth:
-    # Monotonic, in seconds.
     clock: Callable[[], float]
-    # How often everything is listed.
+    """Monotonic, in seconds."""
     relist_seconds: float
-    _unreported: dict[str, _Unreported] = field(default_factory=dict)  # by UID
+    """How often everything is listed."""
+    _unreported: dict[str, _Unreported] = field(default_factory=dict)
+    """By UID."""
     _relisted: float | None = None
 
     def watched(self, uid: str, version: str) -> None:
@@ -74,7 +76,8 @@ class OperatorHealth:
 @dataclass(frozen=True)
 class ProbeAnswer:
     ok: bool
-    text: str  # one sentence
+    text: str
+    """One sentence."""
 
 
 @asynccontextmanager

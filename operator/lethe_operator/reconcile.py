@@ -73,10 +73,13 @@ class Reconciler:
     lists: IdLists = field(default_factory=IdLists)
     places: Places = field(default_factory=Places)
     dataset_objects: DatasetObjects = field(default_factory=DatasetObjects)
-    versions: RunVersions | None = None  # None: versions of runs are not compared
+    versions: RunVersions | None = None
+    """None: versions of runs are not compared."""
     clock: Callable[[], datetime] = utc_now
-    acts_in: Callable[[str], bool] = always  # whether this process, and no other one, may act in a namespace
-    publishers: Publishers | None = None  # None: status events are not enabled
+    acts_in: Callable[[str], bool] = always
+    """Whether this process, and no other one, may act in a namespace."""
+    publishers: Publishers | None = None
+    """None: status events are not enabled."""
 
     def __call__(self, key: Key) -> Next | None:
         """Reconcile a key.

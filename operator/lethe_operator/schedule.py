@@ -37,9 +37,12 @@ _COMPACT_FROM: Final = 64
 class Priority(IntEnum):
     """Why a key is requested; the smallest goes first."""
 
-    CHANGED = 0  # a user or the cluster changed something
-    DUE = 1  # a time that the last reconcile asked for has come, or a retry
-    PERIODIC = 2  # an idle look
+    CHANGED = 0
+    """A user or the cluster changed something."""
+    DUE = 1
+    """A time that the last reconcile asked for has come, or a retry."""
+    PERIODIC = 2
+    """An idle look."""
 
 
 @dataclass(frozen=True, order=True)
@@ -64,24 +67,24 @@ class Key:
 class Next:
     """When to reconcile a key again, as its reconcile says."""
 
-    # At this time; None: no time is known.
     time: datetime | None = None
-    # Nothing was done, nothing runs, and nothing waits that only time reveals: the interval grows.
+    """At this time; None: no time is known."""
     idle: bool = True
-    # The longest interval, in seconds, while it is idle; None: the queue's.
+    """Nothing was done, nothing runs, and nothing waits that only time reveals: the interval grows."""
     within_seconds: float | None = None
-    # What changed matters to the other keys of the namespace: they are looked at, too.
+    """The longest interval, in seconds, while it is idle; None: the queue's."""
     for_namespace: bool = False
+    """What changed matters to the other keys of the namespace: they are looked at, too."""
 
 
 @dataclass(frozen=True)
 class Intervals:
     """The time between two looks at a key of which nothing is requested."""
 
-    # Seconds; while something runs or waits, and first when it is idle.
     shortest_seconds: float = 15.0
-    # Seconds.
+    """Seconds; while something runs or waits, and first when it is idle."""
     longest_seconds: float = 300.0
+    """Seconds."""
 
     def pause(self, key: Key, idle_looks: int, within_seconds: float | None = None) -> float:
         """Seconds until the next look.
@@ -105,7 +108,8 @@ class Start:
 
     key: Key
     priority: Priority
-    late_seconds: float  # since the request became due
+    late_seconds: float
+    """Since the request became due."""
 
 
 @dataclass(slots=True, eq=False)
@@ -114,9 +118,12 @@ class _Request:
 
     key: Key
     priority: Priority
-    due: float  # from when on it may start
-    waits: bool = True  # False: it was started, replaced or forgotten; heaps drop it when they find it
-    ready: bool = False  # it is due
+    due: float
+    """From when on it may start."""
+    waits: bool = True
+    """False: it was started, replaced or forgotten; heaps drop it when they find it."""
+    ready: bool = False
+    """It is due."""
 
 
 class _Heap:
@@ -184,7 +191,8 @@ class _Entry:
 
     requests: dict[Priority, _Request] = field(default_factory=dict)
     running: bool = False
-    rests_until: float = 0.0  # no reconcile starts before
+    rests_until: float = 0.0
+    """No reconcile starts before."""
 
 
 class Schedule:

@@ -31,36 +31,46 @@ class CommitterSettings(Spec):
     """The committer of each watched namespace, which carries out runs that write no data files."""
 
     enabled: bool = False
-    name: str = "lethe-committer"  # of its ServiceAccount, its Lease and its mailbox ConfigMap
+    name: str = "lethe-committer"
+    """Of its ServiceAccount, its Lease and its mailbox ConfigMap."""
 
 
 class WarmDriverSettings(Spec):
     """The warm driver of each watched namespace, which carries out small runs in a Spark session that stays up."""
 
     enabled: bool = False
-    name: str = "lethe-warm-driver"  # of its ServiceAccount, its mailbox ConfigMap and its Job
-    idle_seconds: int = Field(default=600, gt=0)  # it ends after this time without a run
-    max_bytes_per_run: Bytes = Field(default=256 * MIB, gt=0)  # a run that reads more is a Job
-    max_run_seconds: int = Field(default=300, gt=0)  # a run that takes longer is stopped, and retried as a Job
-    max_waiting: int = Field(default=8, gt=0)  # runs in the mailbox; with more, further runs are Jobs
-    driver: PodSize = PodSize(cpu=1, memory=2 * GIB, scratch=8 * GIB)  # its pod
-    metrics_port: int | None = None  # of its pod, for Prometheus; None: it serves no metrics
+    name: str = "lethe-warm-driver"
+    """Of its ServiceAccount, its mailbox ConfigMap and its Job."""
+    idle_seconds: int = Field(default=600, gt=0)
+    """It ends after this time without a run."""
+    max_bytes_per_run: Bytes = Field(default=256 * MIB, gt=0)
+    """A run that reads more is a Job."""
+    max_run_seconds: int = Field(default=300, gt=0)
+    """A run that takes longer is stopped, and retried as a Job."""
+    max_waiting: int = Field(default=8, gt=0)
+    """Runs in the mailbox; with more, further runs are Jobs."""
+    driver: PodSize = PodSize(cpu=1, memory=2 * GIB, scratch=8 * GIB)
+    """Its pod."""
+    metrics_port: int | None = None
+    """Of its pod, for Prometheus; None: it serves no metrics."""
 
 
 class RunLimits(Spec):
     """The limits of a run's pods, apart from memory."""
 
-    cpu_factor: float = Field(default=4, ge=0)  # CPU limit divided by CPU request; 0: no limit
-    scratch: Bytes = Field(default=64 * GIB, gt=0)  # bytes on the node's disk, where the run template sets no scratch
+    cpu_factor: float = Field(default=4, ge=0)
+    """CPU limit divided by CPU request; 0: no limit."""
+    scratch: Bytes = Field(default=64 * GIB, gt=0)
+    """Bytes on the node's disk, where the run template sets no scratch."""
 
 
 class IdleChecks(Spec):
     """How often catalogs and buffers are checked for changes that no event reports."""
 
-    # Seconds between two queries for the pointer of a table, at least.
     pointer_seconds: float = Field(default=5, gt=0)
-    # Limit for all catalogs that need a query for each table. SQL catalogs need one for a thousand tables, and do not count.
+    """Seconds between two queries for the pointer of a table, at least."""
     catalog_queries_per_second: float = Field(default=40, gt=0)
+    """Limit for all catalogs that need a query for each table. SQL catalogs need one for a thousand tables, and do not count."""
     # What the listings of all idle buffers may use, up to the longest pause: a share of one core, and requests to stores.
     listing_core_share: float = Field(default=0.05, gt=0, le=1)
     listing_requests_per_second: float = Field(default=20, gt=0)
@@ -72,21 +82,32 @@ class PodTemplateAllowed(Spec):
     Entries are patterns, in which * matches any characters. An empty list allows nothing.
     """
 
-    env: tuple[str, ...] = ("APP_*",)  # names of environment variables
-    labels: tuple[str, ...] = ()  # keys
-    annotations: tuple[str, ...] = ()  # keys
-    priority_classes: tuple[str, ...] = ()  # names of PriorityClasses
-    schedulers: tuple[str, ...] = ()  # names
-    tolerations: tuple[str, ...] = ()  # keys of taints; a toleration without a key needs the entry *
-    config_maps: tuple[str, ...] = ()  # names of ConfigMaps, as volumes and in variables
-    volume_claims: tuple[str, ...] = ()  # names of PersistentVolumeClaims
-    mount_paths: tuple[str, ...] = ("/mnt",)  # paths below which additional volumes are mounted; no patterns
+    env: tuple[str, ...] = ("APP_*",)
+    """Names of environment variables."""
+    labels: tuple[str, ...] = ()
+    """Keys."""
+    annotations: tuple[str, ...] = ()
+    """Keys."""
+    priority_classes: tuple[str, ...] = ()
+    """Names of PriorityClasses."""
+    schedulers: tuple[str, ...] = ()
+    """Names."""
+    tolerations: tuple[str, ...] = ()
+    """Keys of taints; a toleration without a key needs the entry *."""
+    config_maps: tuple[str, ...] = ()
+    """Names of ConfigMaps, as volumes and in variables."""
+    volume_claims: tuple[str, ...] = ()
+    """Names of PersistentVolumeClaims."""
+    mount_paths: tuple[str, ...] = ("/mnt",)
+    """Paths below which additional volumes are mounted; no patterns."""
 
 
 @dataclass(frozen=True)
 class BackOff:
-    base_seconds: float  # the pause after a first failure
-    max_seconds: float  # the longest pause
+    base_seconds: float
+    """The pause after a first failure."""
+    max_seconds: float
+    """The longest pause."""
 
 
 @dataclass(frozen=True)
@@ -95,8 +116,8 @@ class Settings:
     # Of drivers and executors.
     spark_image: str = "lethe-spark:dev"
     image_pull_policy: str = "IfNotPresent"
-    # Name of the Secret with `.pyiceberg.yaml`, unless the boundary of the namespace names another.
     catalogs_secret: str = "lethe-catalogs"
+    """Name of the Secret with `.pyiceberg.yaml`, unless the boundary of the namespace names another."""
     # Defaults for spec.runTemplate of Datasets.
     run_template: RunTemplate = field(default_factory=RunTemplate)
     run_limits: RunLimits = field(default_factory=RunLimits)
@@ -105,57 +126,57 @@ class Settings:
     # Whether Kubeflow's Spark operator is installed, so that runs may be SparkApplications.
     spark_applications: bool = False
     warm_drivers: WarmDriverSettings = field(default_factory=WarmDriverSettings)
-    # Status events.
     events: EventsSettings = field(default_factory=EventsSettings)
-    # The folder with the files of the sink's Secret; None: there is no Secret.
+    """Status events."""
     events_secret: Path | None = None
-    # Names of the Secrets that a Dataset's pod template may refer to.
+    """The folder with the files of the sink's Secret; None: there is no Secret."""
     allowed_secrets: tuple[str, ...] = ()
-    # What else a Dataset's pod template may name.
+    """Names of the Secrets that a Dataset's pod template may refer to."""
     pod_template: PodTemplateAllowed = field(default_factory=PodTemplateAllowed)
-    # Patterns for the names of the Secrets that a Restatement may refer to.
+    """What else a Dataset's pod template may name."""
     erase_secrets: tuple[str, ...] = ("erase-*",)
-    # What each namespace may use.
+    """Patterns for the names of the Secrets that a Restatement may refer to."""
     boundaries: Boundaries = UNLIMITED
-    # Name of the Secret with the key `key` for digests of erased values.
+    """What each namespace may use."""
     digest_key_secret: str = "lethe-digest-key"
-    # Object lock of erasure records in S3; None: no lock.
+    """Name of the Secret with the key `key` for digests of erased values."""
     record_retention: Retention | None = None
-    # Signs erasure records; None: they are not signed.
+    """Object lock of erasure records in S3; None: no lock."""
     signer: Signer | None = None
-    # Keys that have signed records before, which stay valid.
+    """Signs erasure records; None: they are not signed."""
     former_keys: tuple[PublicKey, ...] = ()
-    # The interval at which a Dataset is reconciled while something runs or waits, and first when it is idle.
+    """Keys that have signed records before, which stay valid."""
     resync_seconds: float = 15
-    # The longest interval of an idle Dataset: each idle reconcile doubles the interval up to this, each change resets it.
+    """The interval at which a Dataset is reconciled while something runs or waits, and first when it is idle."""
     resync_max_seconds: float = 300
-    # Pauses after a run that failed by itself.
+    """The longest interval of an idle Dataset: each idle reconcile doubles the interval up to this, each change resets it."""
     retry: BackOff = BackOff(10, 360)
-    # Pauses after a run that failed because of its infrastructure, such as a lost node.
+    """Pauses after a run that failed by itself."""
     infrastructure_retry: BackOff = BackOff(5, 120)
-    # Kubernetes stops a run after this time.
+    """Pauses after a run that failed because of its infrastructure, such as a lost node."""
     max_run_seconds: int = 6 * 3600
-    # Where drivers reach the API server.
+    """Kubernetes stops a run after this time."""
     api_server: str = "https://kubernetes.default.svc:443"
-    # The port of /healthz and /readyz; None: no probes.
+    """Where drivers reach the API server."""
     probes_port: int | None = 8080
+    """The port of /healthz and /readyz; None: no probes."""
     # None: no metrics.
     metrics_port: int | None = None
     log_level: str = "INFO"
-    # Of the operator and of runs: "json", or "" for text.
     log_format: str = ""
-    # Names and values of OpenTelemetry's variables, for runs; empty: nothing is traced.
+    """Of the operator and of runs: "json", or "" for text."""
     tracing: tuple[tuple[str, str], ...] = ()
-    # The release's name in the Lease of each watched namespace, the same for all pods of a shard; "": it uses no such Leases.
+    """Names and values of OpenTelemetry's variables, for runs; empty: nothing is traced."""
     operator: str = ""
-    # "<namespace>/<name>" of the Lease that the leader of a shard holds; "": this is the only process of its shard.
+    """The release's name in the Lease of each watched namespace, the same for all pods of a shard; "": it uses no such Leases."""
     leader_lease: str = ""
-    # The name of this process in that Lease, different for each pod.
+    """"<namespace>/<name>" of the Lease that the leader of a shard holds; "": this is the only process of its shard."""
     identity: str = ""
-    # Which part of the release's namespaces `watch_namespaces` has.
+    """The name of this process in that Lease, different for each pod."""
     shard: Shard = ONLY_SHARD
-    # Identifies the cluster in the claim of a buffer; "": unknown.
+    """Which part of the release's namespaces `watch_namespaces` has."""
     cluster: str = ""
+    """Identifies the cluster in the claim of a buffer; "": unknown."""
 
     @property
     def reporters(self) -> tuple[str, ...]:

@@ -44,15 +44,18 @@ class AddKey(Protocol):
 class _KeyState:
     """What the queue keeps of a key, beside its requests."""
 
-    failures: int = 0  # in a row
-    idle_looks: int = 0  # in a row
-    running_since: float | None = None  # by time.monotonic; None: not running
+    failures: int = 0
+    """In a row."""
+    idle_looks: int = 0
+    """In a row."""
+    running_since: float | None = None
+    """By time.monotonic; None: not running."""
 
 
 @dataclass
 class WorkQueue:
-    # Returns when to reconcile the key again; None: nothing of this key exists, and it is forgotten until it is added.
     reconcile: Callable[[Key], Next | None]
+    """Returns when to reconcile the key again; None: nothing of this key exists, and it is forgotten until it is added."""
     # The pause after a first error, and the longest.
     base_seconds: float = 1.0
     max_seconds: float = 60.0
@@ -60,10 +63,10 @@ class WorkQueue:
     intervals: Intervals = field(default_factory=Intervals)
     gather_seconds: float = GATHER_SECONDS
     long_seconds: float = LONG_SECONDS
-    # Number of threads.
     workers: int = WORKERS
-    # How many of them one namespace may occupy; None: all.
+    """Number of threads."""
     per_namespace: int | None = None
+    """How many of them one namespace may occupy; None: all."""
     # Called with each reconcile that starts.
     on_start: Callable[[Start], None] = lambda _start: None
     _states: dict[Key, _KeyState] = field(default_factory=dict)

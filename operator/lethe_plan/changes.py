@@ -18,13 +18,17 @@ Document = Mapping[str, Any]
 class Manifest:
     """A document that is, or should be, a resource of Lethe."""
 
-    where: str  # the file, and the number of the document
+    where: str
+    """The file, and the number of the document."""
     kind: str
     namespace: str
-    name: str  # "": it has none
+    name: str
+    """Empty: it has none."""
     document: Document
-    definition: Definition | None = None  # None: it is refused
-    problem: str = ""  # why it is refused; "": it is not
+    definition: Definition | None = None
+    """None: it is refused."""
+    problem: str = ""
+    """Why it is refused; "": it is not."""
 
     @property
     def key(self) -> tuple[str, str, str]:
@@ -36,17 +40,22 @@ class Manifests:
     """The documents of all files."""
 
     manifests: tuple[Manifest, ...]
-    config_maps: Mapping[tuple[str, str], Document]  # by namespace and name
-    others: int  # documents of other kinds, ConfigMaps included: they are not planned
+    config_maps: Mapping[tuple[str, str], Document]
+    """By namespace and name."""
+    others: int
+    """Documents of other kinds, ConfigMaps included: they are not planned."""
 
 
 @dataclass(frozen=True)
 class Target:
     """Where the documents are applied."""
 
-    namespace: str  # of documents that name none
-    fixed: bool = False  # the command line names it, so documents may name no other
-    only: str = ""  # the only namespace that the server has; "": it can have any
+    namespace: str
+    """Of documents that name none."""
+    fixed: bool = False
+    """The command line names it, so documents may name no other."""
+    only: str = ""
+    """The only namespace that the server has; "": it can have any."""
 
 
 def manifests(documents: Iterable[tuple[str, Any]], definitions: Mapping[str, Definition], target: Target) -> Manifests:
@@ -112,16 +121,20 @@ class Action(StrEnum):
     CREATE = "create"
     CHANGE = "change"
     UNCHANGED = "unchanged"
-    REFUSED = "refused"  # the API server would not accept it
+    REFUSED = "refused"
+    """The API server would not accept it."""
 
 
 @dataclass(frozen=True)
 class FieldChange:
     """One field. A list changes as a whole."""
 
-    path: str  # spec.consolidation.minBatches
-    old: Any  # None: it is added
-    new: Any  # None: it is removed
+    path: str
+    """Spec.consolidation.minBatches."""
+    old: Any
+    """None: it is added."""
+    new: Any
+    """None: it is removed."""
 
 
 @dataclass(frozen=True)
@@ -130,10 +143,14 @@ class Change:
 
     manifest: Manifest
     action: Action
-    fields: tuple[FieldChange, ...] = ()  # of CHANGE, ordered by path
-    problem: str = ""  # of REFUSED
-    before: Document | None = None  # None: it does not exist
-    after: Document | None = None  # with defaults; None: it is refused
+    fields: tuple[FieldChange, ...] = ()
+    """Of CHANGE, ordered by path."""
+    problem: str = ""
+    """Of REFUSED."""
+    before: Document | None = None
+    """None: it does not exist."""
+    after: Document | None = None
+    """With defaults; None: it is refused."""
 
     @property
     def applies(self) -> bool:

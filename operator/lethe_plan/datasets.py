@@ -22,8 +22,10 @@ class DatasetFacts:
 
     table: TableView | NoTable | Unavailable
     buffer: BufferDigest | NotListed | Unavailable
-    blocker: RunBlocker | None  # what keeps its runs from starting; None: nothing
-    columns: Sequence[str] = ()  # that schemaEvolution would add or widen, with their types
+    blocker: RunBlocker | None
+    """What keeps its runs from starting; None: nothing."""
+    columns: Sequence[str] = ()
+    """That schemaEvolution would add or widen, with their types."""
 
 
 def effect(dataset: Dataset, facts: DatasetFacts, now: datetime) -> Effect:

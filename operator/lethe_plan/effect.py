@@ -9,10 +9,10 @@ from typing import Any, Final
 class Deleted:
     """What Restatements delete."""
 
-    # Rows by the name of the table and the batch id, as far as the ledger knows them.
     batches: Mapping[tuple[str, str], int] = field(default_factory=dict)
-    # Sizes in bytes, by path, of the files that may contain the rows, by their bounds.
+    """Rows by the name of the table and the batch id, as far as the ledger knows them."""
     files: Mapping[str, int] = field(default_factory=dict)
+    """Sizes in bytes, by path, of the files that may contain the rows, by their bounds."""
 
     def __add__(self, other: "Deleted") -> "Deleted":
         """Both together: a batch or a file of both counts once."""
@@ -31,11 +31,16 @@ class Deleted:
 class Effect:
     """What happens after the apply."""
 
-    lines: tuple[tuple[str, str], ...] = ()  # for people: a subject, and a sentence about it
-    document: Mapping[str, Any] = field(default_factory=dict)  # for programs
-    deleted: Deleted | None = None  # None: it deletes nothing, or how much is unknown
-    unknown: str = ""  # why figures are missing; "": none is
-    problem: str = ""  # why Lethe would refuse the resource; "": it would not
+    lines: tuple[tuple[str, str], ...] = ()
+    """For people: a subject, and a sentence about it."""
+    document: Mapping[str, Any] = field(default_factory=dict)
+    """For programs."""
+    deleted: Deleted | None = None
+    """None: it deletes nothing, or how much is unknown."""
+    unknown: str = ""
+    """Why figures are missing; "": none is."""
+    problem: str = ""
+    """Why Lethe would refuse the resource; "": it would not."""
 
 
 NO_EFFECT: Final = Effect()

@@ -24,10 +24,14 @@ class Decided:
     """What the policy decides for one Dataset."""
 
     dataset: str
-    entry: Mapping[str, Any]  # as the policy's status would show it; empty: unknown
-    starts: bool = False  # a vacuum starts at once
-    planned: VacuumPlanned | None = None  # what a vacuum would do now; None: nothing, or unknown
-    unknown: str = ""  # why nothing is known of the table; "": it is known
+    entry: Mapping[str, Any]
+    """As the policy's status would show it; empty: unknown."""
+    starts: bool = False
+    """A vacuum starts at once."""
+    planned: VacuumPlanned | None = None
+    """What a vacuum would do now; None: nothing, or unknown."""
+    unknown: str = ""
+    """Why nothing is known of the table; "": it is known."""
 
 
 def vacuum_spec(dataset: Dataset, policy: VacuumPolicy, table: TableView, now: datetime) -> VacuumSpec:

@@ -28,14 +28,21 @@ _SHOWN_IDS: Final = 5
 class RestatedTable:
     """The table of a Restatement."""
 
-    name: str  # catalog.namespace.table
+    name: str
+    """Catalog.namespace.table."""
     ledger: Ledger
-    field_id: int  # Iceberg field id of the batch column
-    files: Sequence[FileBounds]  # of the head
-    in_files: frozenset[str]  # batch ids of the request that the ledger does not know, and data files hold
-    waiting: frozenset[str]  # ids of the batches that wait in the buffer
-    is_cut: bool  # more batches may wait than `waiting` has
-    keeps_files: bool = False  # its properties forbid to delete files
+    field_id: int
+    """Iceberg field id of the batch column."""
+    files: Sequence[FileBounds]
+    """Of the head."""
+    in_files: frozenset[str]
+    """Batch ids of the request that the ledger does not know, and data files hold."""
+    waiting: frozenset[str]
+    """Ids of the batches that wait in the buffer."""
+    is_cut: bool
+    """More batches may wait than `waiting` has."""
+    keeps_files: bool = False
+    """Its properties forbid to delete files."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +51,8 @@ class Batches:
 
     in_table: tuple[str, ...]
     waiting: tuple[str, ...]
-    deleted: tuple[str, ...]  # by an earlier Restatement
+    deleted: tuple[str, ...]
+    """By an earlier Restatement."""
     unknown: tuple[str, ...]
 
     def __str__(self) -> str:

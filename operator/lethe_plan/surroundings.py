@@ -21,7 +21,8 @@ class After:
     datasets: Mapping[str, Dataset]
     policies: tuple[VacuumPolicy, ...]
     policies_before: tuple[VacuumPolicy, ...]
-    restatements: Mapping[str, Restatement]  # those of the manifests, and those that Undos name
+    restatements: Mapping[str, Restatement]
+    """Those of the manifests, and those that Undos name."""
 
     def policy_of(self, dataset: Dataset) -> VacuumPolicy | None:
         """The policy that decides for a Dataset; None: none selects it."""

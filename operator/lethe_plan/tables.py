@@ -39,7 +39,8 @@ class ReadTable:
     facts: TableFacts
     resolution: Resolution
     view: TableView
-    properties: Mapping[str, str] = field(repr=False)  # of the catalog
+    properties: Mapping[str, str] = field(repr=False)
+    """Of the catalog."""
 
     @property
     def ledger(self) -> Ledger:

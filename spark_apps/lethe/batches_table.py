@@ -89,10 +89,13 @@ class TrackingFile:
     """A live data file."""
 
     file: DataFile
-    state: str  # of all its rows
+    state: str
+    """Of all its rows."""
     records: int
-    lower: str | None  # bound of the batch ids; None: unknown
-    upper: str | None  # bound of the batch ids; None: unknown
+    lower: str | None
+    """Bound of the batch ids; None: unknown."""
+    upper: str | None
+    """Bound of the batch ids; None: unknown."""
 
 
 def files_of(table: Table) -> list[TrackingFile]:
@@ -190,8 +193,10 @@ class Change:
     """A change of the table of batches."""
 
     removed: tuple[TrackingFile, ...]
-    contents: tuple[pa.Table, ...]  # the rows of each file to write
-    totals: Totals  # of the table afterwards
+    contents: tuple[pa.Table, ...]
+    """The rows of each file to write."""
+    totals: Totals
+    """Of the table afterwards."""
 
     @property
     def is_empty(self) -> bool:
@@ -372,12 +377,17 @@ _PROPERTIES: Final = {
 class Shown:
     """What a table of batches shows."""
 
-    table_uuid: str  # of the tracked table
-    ledger: str  # URI of the root of the ledger; empty: the empty ledger
-    carrier_id: int | None  # the snapshot that carries the ledger; None: the empty ledger
-    version: int  # of the ledger
+    table_uuid: str
+    """Of the tracked table."""
+    ledger: str
+    """URI of the root of the ledger; empty: the empty ledger."""
+    carrier_id: int | None
+    """The snapshot that carries the ledger; None: the empty ledger."""
+    version: int
+    """Of the ledger."""
     totals: Totals
-    listed: datetime | None = None  # when the buffer was listed; None: it was not
+    listed: datetime | None = None
+    """When the buffer was listed; None: it was not."""
 
     def as_summary(self) -> dict[str, str]:
         keys = {
@@ -393,22 +403,28 @@ class Shown:
 class Tracked:
     """The result of an update."""
 
-    name: str  # of the table of batches
+    name: str
+    """Of the table of batches."""
     shown: Shown
-    rebuilt: bool = False  # the whole table was made from the ledger
-    files: int = 0  # written
-    snapshot_id: int | None = None  # of the commit; None: the table was current
+    rebuilt: bool = False
+    """The whole table was made from the ledger."""
+    files: int = 0
+    """Written."""
+    snapshot_id: int | None = None
+    """Of the commit; None: the table was current."""
 
 
 @dataclass(frozen=True)
 class TrackingUpdate:
     """What an update of a table of batches does."""
 
-    create: bool  # create the table if it does not exist
+    create: bool
+    """Create the table if it does not exist."""
     waiting: Sequence[BatchRow] | None = (
         None  # the batches in the buffer, just listed; None: not listed, keep those shown
     )
-    rebuild: bool = False  # rewrite the whole table from the ledger
+    rebuild: bool = False
+    """Rewrite the whole table from the ledger."""
 
 
 def name_of(table_name: str) -> str:

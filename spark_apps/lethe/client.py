@@ -40,8 +40,10 @@ class Uploaded:
 
     batch_id: str
     files: int
-    bytes: int  # of all files
-    checked: bool  # whether the gateway compared the files with the table
+    bytes: int
+    """Of all files."""
+    checked: bool
+    """Whether the gateway compared the files with the table."""
 
 
 class Ingest:

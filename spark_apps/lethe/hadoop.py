@@ -43,10 +43,14 @@ class Version:
     """A version of a table's metadata."""
 
     number: int
-    location: str  # the URI of the file
-    content: bytes  # of the file, possibly gzip
-    text: str  # the content, decompressed
-    document: dict[str, Any]  # the text, parsed as JSON
+    location: str
+    """The URI of the file."""
+    content: bytes
+    """Of the file, possibly gzip."""
+    text: str
+    """The content, decompressed."""
+    document: dict[str, Any]
+    """The text, parsed as JSON."""
 
     @property
     def uuid(self) -> str:

@@ -356,9 +356,12 @@ class Loaded:
     """A loaded ledger."""
 
     ledger: Ledger
-    resolution: Resolution  # how it was found
-    root: Root | None = None  # None: the empty ledger
-    accepted: tuple[Carrier, ...] = ()  # carriers for snapshots that lost their ledger and continue with this one
+    resolution: Resolution
+    """How it was found."""
+    root: Root | None = None
+    """None: the empty ledger."""
+    accepted: tuple[Carrier, ...] = ()
+    """Carriers for snapshots that lost their ledger and continue with this one."""
 
     @property
     def carriers(self) -> tuple[Carrier, ...]:

@@ -93,12 +93,12 @@ class FileToMerge:
 
     path: str
     bytes: int
-    # Number of rows.
     records: int
-    # Iceberg's JSON of the file.
+    """Number of rows."""
     document: str
-    # What its rows inherit. None: the table's rows have no ids.
+    """Iceberg's JSON of the file."""
     row_ids: RowIds | None = None
+    """What its rows inherit. None: the table's rows have no ids."""
 
 
 @dataclass(frozen=True)
@@ -107,8 +107,8 @@ class OpenFile:
 
     file: FileToMerge
     stream: Any
-    # In bytes, as it is stored.
     size: int
+    """In bytes, as it is stored."""
 
 
 def opened(io: FileIO, files: Sequence[FileToMerge]) -> Generator[OpenFile, None, None]:
@@ -314,38 +314,38 @@ SORTED_BYTES: Final = 256 * 1024**2
 class BinToMerge:
     """Data files of one partition that become one file."""
 
-    # In the order of batches, by their bounds.
     files: tuple[FileToMerge, ...]
-    # URI of the new file.
+    """In the order of batches, by their bounds."""
     to: str
+    """URI of the new file."""
 
 
 @dataclass(frozen=True)
 class Merged:
     """What became of a bin."""
 
-    # Iceberg's JSON of the new file; empty: there is none.
     document: str = ""
-    # URI of the new file.
+    """Iceberg's JSON of the new file; empty: there is none."""
     path: str = ""
+    """URI of the new file."""
     # Bytes of row groups that were copied, and those that were encoded.
     copied: int = 0
     encoded: int = 0
-    # Why there is no new file.
     unsuitable: str = ""
+    """Why there is no new file."""
 
 
 @dataclass(frozen=True)
 class Merge:
     """Merges bins of one table. It is pickled and sent to the workers."""
 
-    # In format version 3 `with_row_ids`.
     target: Target
+    """In format version 3 `with_row_ids`."""
     # The table's sort order. Its keys are columns (`sort_keys_of`).
     sort_order_json: str
     io_properties: dict[str, str]
-    # Bytes of rows in memory up to which they are sorted.
     sorted_bytes: int = SORTED_BYTES
+    """Bytes of rows in memory up to which they are sorted."""
 
     @cached_property
     def _order(self) -> SortOrder:

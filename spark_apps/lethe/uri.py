@@ -34,8 +34,10 @@ KEY_BYTES: Final = 1024  # of the key of an object, in S3, Google Cloud Storage 
 class Place(NamedTuple):
     """The place that one reading of a URI points to."""
 
-    root: str  # `file`, or scheme and bucket
-    names: tuple[str, ...]  # the segments of the path
+    root: str
+    """`file`, or scheme and bucket."""
+    names: tuple[str, ...]
+    """The segments of the path."""
 
 
 def scheme_of(uri: str) -> str:

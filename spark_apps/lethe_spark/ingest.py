@@ -369,25 +369,32 @@ class BatchSource:
     """One batch to write."""
 
     id: str
-    objects: tuple[BufferedObject, ...]  # its data files
-    folder: str = ""  # the URI of the folder of these; "": unknown
+    objects: tuple[BufferedObject, ...]
+    """Its data files."""
+    folder: str = ""
+    """The URI of the folder of these; "": unknown."""
 
 
 @dataclass(frozen=True)
 class Ingested:
     """The result. Each batch is in exactly one of `rows_per_batch`, `refused`, `wanting` and `unread`."""
 
-    files: tuple[DataFile, ...]  # uncommitted data files with the rows of the batches in `rows_per_batch`
-    rows_per_batch: Mapping[str, int]  # by batch id; includes batches without rows
-    refused: tuple[RefusedBatch, ...] = ()  # batches that cannot be used; each message names a file
-    # By batch id: the files that would fit a table with more columns, and these columns.
+    files: tuple[DataFile, ...]
+    """Uncommitted data files with the rows of the batches in `rows_per_batch`."""
+    rows_per_batch: Mapping[str, int]
+    """By batch id; includes batches without rows."""
+    refused: tuple[RefusedBatch, ...] = ()
+    """Batches that cannot be used; each message names a file."""
     wanting: Mapping[str, Sequence[tuple[str, pa.Schema]]] = field(default_factory=dict)
-    unread: tuple[RefusedBatch, ...] = ()  # batches with a file that could not be read now; they are not refused
-    # By the id of each batch of change data in `rows_per_batch`: its keys, in the table's types.
+    """By batch id: the files that would fit a table with more columns, and these columns."""
+    unread: tuple[RefusedBatch, ...] = ()
+    """Batches with a file that could not be read now; they are not refused."""
     keys: Mapping[str, pa.Table] = field(default_factory=dict, repr=False)
-    # By the id of each batch in `rows_per_batch`, the partitions that its rows are in, as the ledger keeps them; None: any. If
-    # Spark wrote the files, this is None.
+    """By the id of each batch of change data in `rows_per_batch`: its keys, in the table's types."""
     partitions: Mapping[str, tuple[str, ...] | None] | None = field(default=None, repr=False)
+    """By the id of each batch in `rows_per_batch`, the partitions that its rows are in, as the ledger keeps them; None: any. If
+    Spark wrote the files, this is None.
+    """
 
     @property
     def rows(self) -> int:

@@ -66,25 +66,25 @@ class Upkeep(Generic[U]):
 @dataclass
 class _DueUpkeep(Generic[U]):
     work: U
-    # When it was first requested.
     since: float
-    # The earliest time to do it.
+    """When it was first requested."""
     due: float
+    """The earliest time to do it."""
 
 
 @dataclass
 class Mailbox(Generic[U]):
     _posts: dict[str, Post] = field(default_factory=dict)
-    # Finished entries by key: their text, and until when to ignore them.
     _settled: dict[str, tuple[str, float]] = field(default_factory=dict)
-    # Postponed entries by key: the earliest time of the next attempt.
+    """Finished entries by key: their text, and until when to ignore them."""
     _not_before: dict[str, float] = field(default_factory=dict)
-    # Datasets in progress by uid: True for an upkeep, False for a run.
+    """Postponed entries by key: the earliest time of the next attempt."""
     _busy: dict[str, bool] = field(default_factory=dict)
-    # Waiting upkeeps by Dataset.
+    """Datasets in progress by uid: True for an upkeep, False for a run."""
     _upkeep: dict[str, _DueUpkeep[U]] = field(default_factory=dict)
-    # Time of the last upkeep by Dataset.
+    """Waiting upkeeps by Dataset."""
     _kept_up: dict[str, float] = field(default_factory=dict)
+    """Time of the last upkeep by Dataset."""
 
     def put(self, data: Mapping[str, str]) -> dict[str, str]:
         """Take the new content of the mailbox.
@@ -229,12 +229,12 @@ class Watching:
     """Watches one ConfigMap."""
 
     api: Api
-    # Name of the ConfigMap.
     name: str
-    # Called with the data after each possible change. Empty data: the ConfigMap does not exist.
+    """Name of the ConfigMap."""
     put: Callable[[Mapping[str, str]], object]
-    # Called after each answer of the API server.
+    """Called with the data after each possible change. Empty data: the ConfigMap does not exist."""
     on_answer: Callable[[], object]
+    """Called after each answer of the API server."""
     # Duration of one watch.
     watch_seconds: int = WATCH_SECONDS
     stopped: threading.Event = field(default_factory=threading.Event)

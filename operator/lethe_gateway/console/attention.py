@@ -16,9 +16,12 @@ _FALSE: Final = "False"
 class Urgency(IntEnum):
     """The most urgent is first."""
 
-    STOPPED = 0  # work does not go on, or a deadline has passed
-    WAITS = 1  # somebody must decide
-    NOTE = 2  # look at it at some time
+    STOPPED = 0
+    """Work does not go on, or a deadline has passed."""
+    WAITS = 1
+    """Somebody must decide."""
+    NOTE = 2
+    """Look at it at some time."""
 
     @property
     def word(self) -> str:
@@ -31,10 +34,14 @@ class Attention:
 
     urgency: Urgency
     dataset: str
-    what: str  # in a few words
-    detail: str  # as the status says it
-    restatement: str = ""  # the Restatement that it is about; "": it is about the Dataset
-    page: str = ""  # of the Dataset, where to see more: vacuum or erasures; "": its own page
+    what: str
+    """In a few words."""
+    detail: str
+    """As the status says it."""
+    restatement: str = ""
+    """The Restatement that it is about; "": it is about the Dataset."""
+    page: str = ""
+    """Of the Dataset, where to see more: vacuum or erasures; "": its own page."""
 
 
 def of_dataset(resource: Mapping[str, Any]) -> list[Attention]:

@@ -36,8 +36,10 @@ class TablePart:
     """What a page shows of a table; or why it cannot."""
 
     promotions: text.BarChart | None = None
-    files: int | None = None  # data files of the head; None: unknown
-    bytes: int | None = None  # of these files; None: unknown
+    files: int | None = None
+    """Data files of the head; None: unknown."""
+    bytes: int | None = None
+    """Of these files; None: unknown."""
     freshness: TableFreshness | None = None
     problem: str = ""
 

@@ -21,7 +21,8 @@ _DAY_SECONDS: Final = 86_400
 class Draft:
     """What the fields of the form contain."""
 
-    operation: str = Operation.REVERT.value  # one of CHOICES
+    operation: str = Operation.REVERT.value
+    """One of CHOICES."""
     batch_ids: tuple[str, ...] = ()
     new_batch: str = ""
     uri: str = ""
@@ -30,11 +31,14 @@ class Draft:
     column: str = ""
     secret: str = ""
     secret_key: str = ""
-    evict_by_days: str = ""  # "": no deadline
+    evict_by_days: str = ""
+    """Empty: no deadline."""
     reason: str = ""
     ticket: str = ""
-    name: str = ""  # "": made from the content
-    errors: Mapping[str, str] = field(default_factory=dict)  # by field: what was expected
+    name: str = ""
+    """Empty: made from the content."""
+    errors: Mapping[str, str] = field(default_factory=dict)
+    """By field: what was expected."""
 
 
 def draft_of(form: Mapping[str, Sequence[str]]) -> Draft:

@@ -32,7 +32,8 @@ class Part:
 
     namespace: str
     found: Sequence[Attention]
-    cursors: dict[str, str]  # where to go on, by subject; empty: everything was looked at
+    cursors: dict[str, str]
+    """Where to go on, by subject; empty: everything was looked at."""
 
 
 @router.get("/console/")

@@ -94,7 +94,8 @@ class Bar:
 @dataclass(frozen=True)
 class BarChart:
     bars: Sequence[Bar]
-    highest: int  # the value of the highest bar
+    highest: int
+    """The value of the highest bar."""
     width: int = WIDTH
     height: int = HEIGHT
 

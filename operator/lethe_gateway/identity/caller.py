@@ -57,7 +57,8 @@ class Caller:
     uid: str = ""
     groups: Sequence[str] = ()
     extra: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    token: str = field(default="", repr=False)  # for requests in the caller's name
+    token: str = field(default="", repr=False)
+    """For requests in the caller's name."""
 
     @property
     def key(self) -> str:
@@ -73,7 +74,8 @@ class Right:
     namespace: str
     resource: str = DATASETS
     subresource: str = ""
-    name: str = ""  # "": all
+    name: str = ""
+    """Empty: all."""
 
     @staticmethod
     def to_list(namespace: str) -> "Right":

@@ -55,7 +55,8 @@ def place_of(id: str) -> Place:
 class Reported:
     """The runs that a stream has reported, so that it reports only what changed."""
 
-    runs: dict[str, dict[str, Run]] = field(default_factory=dict)  # by Dataset, by name of the run
+    runs: dict[str, dict[str, Run]] = field(default_factory=dict)
+    """By Dataset, by name of the run."""
 
     def changed(self, dataset: str, now: list[Run]) -> list[Run]:
         """The runs that are new or changed. Of a Dataset that the stream has not seen: those that are active, and the newest."""

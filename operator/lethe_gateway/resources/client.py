@@ -32,16 +32,20 @@ class ResourcePage:
     """A part of a list, in the order of names."""
 
     items: list[Resource]
-    after: str  # where the next page begins; "": this is the last one
-    version: str  # the resourceVersion of the list
+    after: str
+    """Where the next page begins; "": this is the last one."""
+    version: str
+    """The resourceVersion of the list."""
 
 
 @dataclass(frozen=True)
 class Watched:
     """What a watch reports."""
 
-    after: str  # changes after this resourceVersion
-    name: str = ""  # only this object; "": all
+    after: str
+    """Changes after this resourceVersion."""
+    name: str = ""
+    """Only this object; "": all."""
 
 
 class ResourceReader(Protocol):
@@ -128,9 +132,12 @@ REQUESTS_AT_MOST: Final = 12  # to the API server, for one page
 class Position:
     """Where a page begins. Lists are in the order of names, so it stays right while resources come and go."""
 
-    after: str = ""  # where the page of the API server begins
-    name: str = ""  # the resource to begin with; "": the first of that page
-    skip: int = 0  # results of this resource that were given already
+    after: str = ""
+    """Where the page of the API server begins."""
+    name: str = ""
+    """The resource to begin with; "": the first of that page."""
+    skip: int = 0
+    """Results of this resource that were given already."""
 
 
 @dataclass(frozen=True)
@@ -138,8 +145,10 @@ class Found(Generic[T]):
     """One page. It may be shorter than was asked, even empty, although there are more."""
 
     items: list[T]
-    next: Position | None  # None: this is the last page
-    version: str  # the resourceVersion of the list
+    next: Position | None
+    """None: this is the last page."""
+    version: str
+    """The resourceVersion of the list."""
 
 
 def page(

@@ -49,19 +49,30 @@ class _Entry:
     """What the process knows of one table."""
 
     target: Target
-    key: str  # of its files
+    key: str
+    """Of its files."""
     lock: threading.Lock = field(default_factory=threading.Lock)
-    path: Path | None = None  # of the index; None: there is none
-    io: FileIO | None = None  # of the table
-    looked: float | None = None  # monotonic time of the last look that succeeded; None: there was none
-    read_time: datetime | None = None  # of the same look
-    failed: float | None = None  # monotonic time of the last look that failed, after the last that succeeded
-    problem: Problem | None = None  # why it failed
-    used: float = 0  # monotonic time of the end of the last request
-    requests: int = 0  # the requests that are being answered from it
-    rows: int = 0  # read by the refresh that is going on
+    path: Path | None = None
+    """Of the index; None: there is none."""
+    io: FileIO | None = None
+    """Of the table."""
+    looked: float | None = None
+    """Monotonic time of the last look that succeeded; None: there was none."""
+    read_time: datetime | None = None
+    """Of the same look."""
+    failed: float | None = None
+    """Monotonic time of the last look that failed, after the last that succeeded."""
+    problem: Problem | None = None
+    """Why it failed."""
+    used: float = 0
+    """Monotonic time of the end of the last request."""
+    requests: int = 0
+    """The requests that are being answered from it."""
+    rows: int = 0
+    """Read by the refresh that is going on."""
     refresh: Future[None] | None = None
-    is_removed: bool = False  # nothing knows the entry any more, so its next index would stay on the disk
+    is_removed: bool = False
+    """Nothing knows the entry any more, so its next index would stay on the disk."""
 
 
 @dataclass(frozen=True)

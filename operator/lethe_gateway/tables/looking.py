@@ -86,8 +86,10 @@ REBUILD_ROWS: Final = 400_000
 class Seen:
     """A table at one moment."""
 
-    batches: Table  # the table of batches
-    io: FileIO  # of the table
+    batches: Table
+    """The table of batches."""
+    io: FileIO
+    """Of the table."""
     facts: TableFacts
     ledger: Ledger
     state: IndexState

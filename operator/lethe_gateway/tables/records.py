@@ -29,8 +29,10 @@ class Target:
     """Which table to open, and whose it must be."""
 
     catalog: str
-    name: str  # "namespace.table"
-    claim: str  # "<kubernetes namespace>/<Dataset>": the value of the table property lethe.dataset
+    name: str
+    """"namespace.table"."""
+    claim: str
+    """"<kubernetes namespace>/<Dataset>": the value of the table property lethe.dataset."""
     batch_column: str
 
     def __str__(self) -> str:
@@ -67,24 +69,35 @@ class IndexState(BaseModel):
     model_config = ConfigDict(frozen=True)
 
     table_uuid: str
-    batch_field_id: int | None  # the id of the batch column; None: the table has none
-    tracking_snapshot: int | None  # of the table of batches; None: it is empty
-    ledger_version: int  # that the table of batches shows
-    shown_ledger: str  # the root of the ledger that the table of batches shows
-    ledger: str  # the root of the head's ledger; "": the empty ledger
+    batch_field_id: int | None
+    """The id of the batch column; None: the table has none."""
+    tracking_snapshot: int | None
+    """Of the table of batches; None: it is empty."""
+    ledger_version: int
+    """That the table of batches shows."""
+    shown_ledger: str
+    """The root of the ledger that the table of batches shows."""
+    ledger: str
+    """The root of the head's ledger; "": the empty ledger."""
     head_ledger_version: int
-    location: str  # of the table
-    metadata_location: str  # of the table: another one may have fewer snapshots
-    listed_time: datetime | None  # of the buffer; None: it was not listed
-    data_files: int | None = None  # of the table's head; None: unknown
-    data_bytes: int | None = None  # the size of these files; None: unknown
+    location: str
+    """Of the table."""
+    metadata_location: str
+    """Of the table: another one may have fewer snapshots."""
+    listed_time: datetime | None
+    """Of the buffer; None: it was not listed."""
+    data_files: int | None = None
+    """Of the table's head; None: unknown."""
+    data_bytes: int | None = None
+    """The size of these files; None: unknown."""
 
 
 @dataclass(frozen=True)
 class Position:
     """The place of a batch in the order of pages: newest first."""
 
-    time: int  # of its state, in microseconds
+    time: int
+    """Of its state, in microseconds."""
     id: str
 
 
@@ -92,12 +105,18 @@ class Position:
 class BatchQuery:
     """Which batches to show."""
 
-    states: tuple[str, ...] = ()  # empty: all
-    since: datetime | None = None  # reached their state at this time or later; None: any
-    until: datetime | None = None  # reached their state before this time; None: any
-    id_prefix: str = ""  # "": any
-    restatement: str = ""  # namespace/name of the Restatement that set the state; "": any
-    after: Position | None = None  # begin after this batch; None: with the newest
+    states: tuple[str, ...] = ()
+    """Empty: all."""
+    since: datetime | None = None
+    """Reached their state at this time or later; None: any."""
+    until: datetime | None = None
+    """Reached their state before this time; None: any."""
+    id_prefix: str = ""
+    """Empty: any."""
+    restatement: str = ""
+    """Namespace/name of the Restatement that set the state; "": any."""
+    after: Position | None = None
+    """Begin after this batch; None: with the newest."""
 
 
 @dataclass(frozen=True)
@@ -105,8 +124,10 @@ class TombstoneFacts:
     """The active tombstone of a batch."""
 
     added: datetime
-    evict_by: datetime | None  # when its bytes must be gone; None: no deadline
-    partly: bool  # a vacuum has removed some of its rows
+    evict_by: datetime | None
+    """When its bytes must be gone; None: no deadline."""
+    partly: bool
+    """A vacuum has removed some of its rows."""
 
 
 @dataclass(frozen=True)
@@ -121,9 +142,12 @@ class PurgeFacts:
 class KnownErasure:
     """An erasure of the ledger."""
 
-    key: str  # of its request
-    result: RequestResult | None  # None: a later version of Lethe wrote it
-    pending: Erasure | None  # None: it is verified
+    key: str
+    """Of its request."""
+    result: RequestResult | None
+    """None: a later version of Lethe wrote it."""
+    pending: Erasure | None
+    """None: it is verified."""
 
 
 @dataclass(frozen=True)
@@ -131,12 +155,18 @@ class BatchFacts:
     """Everything that is known of one batch."""
 
     row: BatchRow
-    promoted_time: datetime | None  # when its snapshot was committed; None: unknown, because that snapshot has expired
-    tombstone: TombstoneFacts | None  # None: it has none
-    purge: PurgeFacts | None  # None: no retained vacuum removed its rows
-    request: RequestResult | None  # of the Restatement that set its state; None: none did
-    erasure: Erasure | None  # open, of that Restatement; None: there is none
-    shows_head: bool = True  # False: the state of the batch and the tombstone are of different ledgers
+    promoted_time: datetime | None
+    """When its snapshot was committed; None: unknown, because that snapshot has expired."""
+    tombstone: TombstoneFacts | None
+    """None: it has none."""
+    purge: PurgeFacts | None
+    """None: no retained vacuum removed its rows."""
+    request: RequestResult | None
+    """Of the Restatement that set its state; None: none did."""
+    erasure: Erasure | None
+    """Open, of that Restatement; None: there is none."""
+    shows_head: bool = True
+    """False: the state of the batch and the tombstone are of different ledgers."""
 
 
 class RestatementRef(Document):
@@ -150,11 +180,16 @@ class RestatementRef(Document):
 
 
 class PurgeState(StrEnum):
-    NONE = "None"  # nothing is to be purged
-    PENDING = "Pending"  # its rows are hidden, and still in data files
-    PARTLY = "Partly"  # a vacuum has removed some of them
-    DONE = "Done"  # no data file of the head has one of its rows
-    UNKNOWN = "Unknown"  # the table of batches does not show the ledger of the head
+    NONE = "None"
+    """Nothing is to be purged."""
+    PENDING = "Pending"
+    """Its rows are hidden, and still in data files."""
+    PARTLY = "Partly"
+    """A vacuum has removed some of them."""
+    DONE = "Done"
+    """No data file of the head has one of its rows."""
+    UNKNOWN = "Unknown"
+    """The table of batches does not show the ledger of the head."""
 
 
 class Purge(Document):
@@ -169,10 +204,14 @@ class Purge(Document):
 
 
 class ErasureState(StrEnum):
-    ROWS_IN_TABLE = "RowsInTable"  # data files of the head contain rows of it
-    BLOCKED = "Blocked"  # something keeps files with rows of it
-    NOT_VERIFIED = "NotVerified"  # it is purged; the storage has not been checked
-    VERIFIED = "Verified"  # a check found none of the files in the storage
+    ROWS_IN_TABLE = "RowsInTable"
+    """Data files of the head contain rows of it."""
+    BLOCKED = "Blocked"
+    """Something keeps files with rows of it."""
+    NOT_VERIFIED = "NotVerified"
+    """It is purged; the storage has not been checked."""
+    VERIFIED = "Verified"
+    """A check found none of the files in the storage."""
 
 
 class BatchErasure(Document):

@@ -61,10 +61,13 @@ class Buffer:
     """A buffer that the gateway may write into."""
 
     dataset: Dataset
-    properties: Mapping[str, str]  # of the catalog
+    properties: Mapping[str, str]
+    """Of the catalog."""
     store: ObjectStore
-    table: KnownTable | None  # None: no run has created or claimed it yet
-    reload: Callable[[], KnownTable | None]  # reads the table again; raises what `Buffers.open` raises
+    table: KnownTable | None
+    """None: no run has created or claimed it yet."""
+    reload: Callable[[], KnownTable | None]
+    """Reads the table again; raises what `Buffers.open` raises."""
 
     @property
     def uri(self) -> str:

@@ -44,9 +44,12 @@ class _Turn:
 
     namespace: str
     dataset: str
-    number: int  # in the order in which turns were asked for
-    began: float = 0.0  # when it got its place, in the seconds of a monotonic clock
-    is_slow: bool = False  # it has taken longer than a quick one, now or before it gave way
+    number: int
+    """In the order in which turns were asked for."""
+    began: float = 0.0
+    """When it got its place, in the seconds of a monotonic clock."""
+    is_slow: bool = False
+    """It has taken longer than a quick one, now or before it gave way."""
 
 
 @dataclass
@@ -61,7 +64,8 @@ class Turns:
     places: int
     of_namespace: int
     of_dataset: int
-    quick_seconds: float  # of processor time
+    quick_seconds: float
+    """Of processor time."""
     clock: Callable[[], float] = time.monotonic
     _changed: threading.Condition = field(default_factory=threading.Condition)
     _working: list[_Turn] = field(default_factory=list)

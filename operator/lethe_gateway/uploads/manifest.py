@@ -53,10 +53,14 @@ class FileEntry(BaseModel):
 
     model_config = ConfigDict(frozen=True)
 
-    path: str  # below the folder of the batch
-    size: int  # in bytes
-    sha256: str = ""  # in hex; "": not announced
-    part_bytes: int = 0  # the size of each part but the last, in bytes; 0: it is sent whole
+    path: str
+    """Below the folder of the batch."""
+    size: int
+    """In bytes."""
+    sha256: str = ""
+    """In hex; "": not announced."""
+    part_bytes: int = 0
+    """The size of each part but the last, in bytes; 0: it is sent whole."""
 
 
 class Manifest(BaseModel):
@@ -65,11 +69,14 @@ class Manifest(BaseModel):
     model_config = ConfigDict(frozen=True)
 
     version: int = VERSION
-    opening: str  # random
+    opening: str
+    """Random."""
     batch_id: str
-    opened_time: datetime  # UTC
+    opened_time: datetime
+    """UTC."""
     files: tuple[FileEntry, ...]
-    opened_by: str = ""  # a digest of the caller, to count open uploads; "": unknown
+    opened_by: str = ""
+    """A digest of the caller, to count open uploads; "": unknown."""
 
     def announces(self, files: Sequence[FileEntry]) -> bool:
         """Whether these are the files of this upload, in any order."""
@@ -92,9 +99,12 @@ class Manifest(BaseModel):
 class Places:
     """Where the parts of an upload are, as URIs."""
 
-    folder: str  # of the record
-    target: Upload  # the batch in the buffer
-    uris: Mapping[int, str]  # where each file is uploaded to, by its index
+    folder: str
+    """Of the record."""
+    target: Upload
+    """The batch in the buffer."""
+    uris: Mapping[int, str]
+    """Where each file is uploaded to, by its index."""
 
     @property
     def manifest(self) -> str:
@@ -154,8 +164,10 @@ class UploadState(StrEnum):
     """How far an upload is."""
 
     OPEN = "Open"
-    COMPLETING = "Completing"  # all files are checked; the batch is not known to be in the buffer yet
-    COMPLETE = "Complete"  # the batch is, or was, complete in the buffer
+    COMPLETING = "Completing"
+    """All files are checked; the batch is not known to be in the buffer yet."""
+    COMPLETE = "Complete"
+    """The batch is, or was, complete in the buffer."""
     ABANDONED = "Abandoned"
 
 
@@ -170,10 +182,14 @@ class FileState(StrEnum):
 class PartUrl:
     """Where to send a part of a file."""
 
-    number: int  # from 1
-    offset: int  # of its first byte in the file
-    size: int  # in bytes
-    url: str = field(repr=False)  # it is a credential
+    number: int
+    """From 1."""
+    offset: int
+    """Of its first byte in the file."""
+    size: int
+    """In bytes."""
+    url: str = field(repr=False)
+    """It is a credential."""
     headers: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -181,13 +197,18 @@ class PartUrl:
 class FileView:
     """A file of an upload."""
 
-    index: int  # in the order in which the files were announced
+    index: int
+    """In the order in which the files were announced."""
     entry: FileEntry
     state: FileState
-    url: str = field(default="", repr=False)  # "": it is sent in parts, or through the gateway
-    headers: Mapping[str, str] = field(default_factory=dict)  # to send with it
-    parts: int = 0  # how many parts it is sent in; 0: whole
-    parts_uploaded: Sequence[int] = ()  # the numbers of those that the store has
+    url: str = field(default="", repr=False)
+    """Empty: it is sent in parts, or through the gateway."""
+    headers: Mapping[str, str] = field(default_factory=dict)
+    """To send with it."""
+    parts: int = 0
+    """How many parts it is sent in; 0: whole."""
+    parts_uploaded: Sequence[int] = ()
+    """The numbers of those that the store has."""
 
 
 @dataclass(frozen=True)
@@ -198,6 +219,8 @@ class UploadView:
     batch_id: str
     state: UploadState
     opened_time: datetime
-    expires_time: datetime  # when it is removed if it is still open
+    expires_time: datetime
+    """When it is removed if it is still open."""
     files: Sequence[FileView] = ()
-    checked: bool | None = None  # of a completed upload: whether its files were compared with the table
+    checked: bool | None = None
+    """Of a completed upload: whether its files were compared with the table."""

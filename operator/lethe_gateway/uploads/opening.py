@@ -139,8 +139,10 @@ def begin(buffer: Buffer, batch_id: str, files: Sequence[FileEntry], opened_by: 
 class Listed:
     """The objects of the record of one upload, as a listing shows them."""
 
-    opened: datetime | None = None  # when the manifest was written; None: there is none
-    parts: dict[str, datetime] = field(default_factory=dict)  # when each other object was written, by its name
+    opened: datetime | None = None
+    """When the manifest was written; None: there is none."""
+    parts: dict[str, datetime] = field(default_factory=dict)
+    """When each other object was written, by its name."""
 
     @property
     def is_open(self) -> bool:
@@ -204,8 +206,10 @@ RETRY_SECONDS: Final = 60.0
 
 @dataclass
 class _Counts:
-    counted: float  # when the store was looked at, by the clock
-    of: Counter[str] = field(default_factory=Counter)  # open uploads, by who opened them
+    counted: float
+    """When the store was looked at, by the clock."""
+    of: Counter[str] = field(default_factory=Counter)
+    """Open uploads, by who opened them."""
 
 
 class OpenUploads:

@@ -109,7 +109,8 @@ class Kind:
     """A kind of objects."""
 
     resource: ResourceKind
-    definition: Definition | None = None  # None: its documents are not checked
+    definition: Definition | None = None
+    """None: its documents are not checked."""
 
     @property
     def api_version(self) -> str:

@@ -34,7 +34,8 @@ class Rows:
 
     headers: Sequence[str]
     rows: Sequence[Sequence[str]]
-    right: frozenset[str]  # headers of numbers
+    right: frozenset[str]
+    """Headers of numbers."""
 
 
 def rows_of(kind: Kind, objects: Iterable[Mapping[str, Any]], now: datetime, wide: bool = False) -> Rows:
@@ -176,8 +177,10 @@ class Target:
     """What a path names."""
 
     kind: Kind
-    namespace: str  # "": all, or the kind has none
-    name: str  # "": the collection
+    namespace: str
+    """Empty: all, or the kind has none."""
+    name: str
+    """Empty: the collection."""
     subresource: str
 
 
@@ -376,9 +379,12 @@ class _Handler(BoundedHandler):
 class Selected:
     """Which objects of a kind a watch reports."""
 
-    namespace: str  # "": all
-    name: str  # "": all
-    labels: str  # a label selector
+    namespace: str
+    """Empty: all."""
+    name: str
+    """Empty: all."""
+    labels: str
+    """A label selector."""
 
     def has(self, body: Mapping[str, Any]) -> bool:
         metadata = body["metadata"]

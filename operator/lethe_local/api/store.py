@@ -44,7 +44,8 @@ class Change:
     version: int
     namespace: str
     type: ChangeType
-    body: str  # the object after the change, as JSON; of a deleted one, its last state
+    body: str
+    """The object after the change, as JSON; of a deleted one, its last state."""
 
 
 class StoreClosed(Exception):

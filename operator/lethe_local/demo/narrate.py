@@ -45,9 +45,11 @@ class Step:
     """One step of the demo; `done` ends it. The live line shows its seconds."""
 
     title: str
-    look: Callable[[], "World"]  # reads the resources
+    look: Callable[[], "World"]
+    """Reads the resources."""
     started: float = field(default_factory=time.monotonic)
-    _printed: tuple[float, str] = (0.0, "")  # when, by time.monotonic, and what
+    _printed: tuple[float, str] = (0.0, "")
+    """When, by time.monotonic, and what."""
 
     def __post_init__(self) -> None:
         say(f"→ {self.title}")

@@ -231,8 +231,10 @@ class Story:
 
     kube: Kube
     lake: DemoLake
-    serve_gateway: Callable[[], str]  # starts the gateway, and returns its address
-    rows: int = 0  # that a reader should see now
+    serve_gateway: Callable[[], str]
+    """Starts the gateway, and returns its address."""
+    rows: int = 0
+    """That a reader should see now."""
 
     def tell(self) -> None:
         self.fill_buffer()

@@ -55,12 +55,12 @@ class Effects:
 
     kube: Kube
     settings: Settings
-    # Where a vacuum reserves its place.
     places: Places
-    # Returns the current vacuum Jobs of a namespace.
+    """Where a vacuum reserves its place."""
     vacuum_jobs: Callable[[str], Iterable[VacuumJob]]
-    # Where it is remembered which rights of runs exist.
+    """Returns the current vacuum Jobs of a namespace."""
     dataset_objects: DatasetObjects
+    """Where it is remembered which rights of runs exist."""
 
 
 @dataclass
@@ -69,7 +69,8 @@ class _Started:
 
     events: list[Event] = field(default_factory=list)
     failures: list[Exception] = field(default_factory=list)
-    again: datetime | None = None  # when to decide again, because another Dataset was faster; None: it was not
+    again: datetime | None = None
+    """When to decide again, because another Dataset was faster; None: it was not."""
 
 
 def carry_out(

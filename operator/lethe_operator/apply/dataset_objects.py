@@ -30,8 +30,10 @@ class NameTaken(Exception):
 
 @dataclass(frozen=True)
 class _Known:
-    uid: str  # of the Dataset
-    until: Mapping[str, float]  # by the digest of the objects: until when they are not looked at, by the clock
+    uid: str
+    """Of the Dataset."""
+    until: Mapping[str, float]
+    """By the digest of the objects: until when they are not looked at, by the clock."""
 
 
 class DatasetObjects:

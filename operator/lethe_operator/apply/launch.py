@@ -173,8 +173,8 @@ class RunVersions:
     # The image of runs.
     image: str
     own: str = field(default_factory=version)
-    # Namespaces and versions that were reported: once per process is enough.
     _reported: set[tuple[str, str]] = field(default_factory=set)
+    """Namespaces and versions that were reported: once per process is enough."""
 
     def report(self, kube: Kube, dataset: Meta, versions: Iterable[str]) -> None:
         """Show in a metric whether the runs that have just ended had this operator's version.
@@ -196,8 +196,10 @@ class RunVersions:
 
 @dataclass(frozen=True)
 class Launched:
-    job: str  # its name
-    created: bool  # False: it existed already
+    job: str
+    """Its name."""
+    created: bool
+    """False: it existed already."""
 
 
 def launch(

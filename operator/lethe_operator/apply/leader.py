@@ -42,20 +42,20 @@ class LeaseHolder:
     # The identity of this operator.
     own: str
     terms: LeaseTerms
-    # Seconds.
     clock: Callable[[], float] = boot_seconds
-    # The holder as last read or written; None: not known yet; "": nobody.
+    """Seconds."""
     holder: str | None = None
-    # Which of its holders' terms this is: how often the Lease was taken. None: another operator holds it.
+    """The holder as last read or written; None: not known yet; "": nobody."""
     term: int | None = None
-    # When the API server answered last; None: not yet.
+    """Which of its holders' terms this is: how often the Lease was taken. None: another operator holds it."""
     answered: float | None = None
-    # The Lease as last read or written; {}: it does not exist.
+    """When the API server answered last; None: not yet."""
     _lease: Document = field(default_factory=dict)
-    # When this version was first read; None: nothing was read yet.
+    """The Lease as last read or written; {}: it does not exist."""
     _since: float | None = None
-    # When the last renewal that succeeded began; None: another operator holds it.
+    """When this version was first read; None: nothing was read yet."""
     _renewed: float | None = None
+    """When the last renewal that succeeded began; None: another operator holds it."""
 
     def held(self) -> bool:
         """Whether this operator holds the Lease, and renewed it recently enough to act."""
@@ -239,16 +239,16 @@ class Leadership:
     """Whether this process acts. Any thread may ask."""
 
     namespaces: Sequence[str]
-    # None: there is no election, this is the only process of its release.
     lease: LeaseHolder | None = None
-    # None: there is no other release.
+    """None: there is no election, this is the only process of its release."""
     claims: Claims | None = None
-    # Makes all caches as new as the API server. Raises: KubeError.
+    """None: there is no other release."""
     catch_up: Callable[[], None] = nothing
-    # Called with namespaces in which this process may act from now on, or no longer: all their keys are to be reconciled.
+    """Makes all caches as new as the API server. Raises: KubeError."""
     on_change: Callable[[Collection[str]], None] = ignore
-    # Called when this process becomes the leader, and when it is one no longer.
+    """Called with namespaces in which this process may act from now on, or no longer: all their keys are to be reconciled."""
     on_leader: Callable[[bool], None] = lambda _leads: None
+    """Called when this process becomes the leader, and when it is one no longer."""
     # The term in which this process has caught up; None: it has not.
     _caught_up: int | None = None
     _stopping: threading.Event = field(default_factory=threading.Event)

@@ -42,7 +42,8 @@ class NotSigned(Exception):
 
 @dataclass(frozen=True)
 class Signed:
-    actions: Actions  # in which no erasure is shown as verified whose record has no signature
+    actions: Actions
+    """In which no erasure is shown as verified whose record has no signature."""
     events: tuple[Event, ...] = ()
     failures: tuple[Exception, ...] = ()
 

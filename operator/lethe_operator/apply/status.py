@@ -80,7 +80,8 @@ Write = Callable[[], object]
 class KnownStatus:
     """The status of an object at one version."""
 
-    version: str  # resourceVersion
+    version: str
+    """ResourceVersion."""
     status: Status
 
 

@@ -48,12 +48,12 @@ from lethe_operator.settings import Settings
 class AttemptRecord:
     """What a Job records about its attempt, in annotations."""
 
-    # Of the Dataset at the launch. A verdict on this attempt does not count for a later generation.
     generation: int
-    # UID of the Restatement that the run serves; "" for other kinds.
+    """Of the Dataset at the launch. A verdict on this attempt does not count for a later generation."""
     for_uid: str = ""
-    # Of earlier attempts of the run.
+    """UID of the Restatement that the run serves; "" for other kinds."""
     failures: Failures = NO_FAILURES
+    """Of earlier attempts of the run."""
 
 
 def job(

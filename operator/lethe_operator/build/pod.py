@@ -53,11 +53,16 @@ N = TypeVar("N", int, float)
 
 @dataclass(frozen=True)
 class Pod:
-    cpu: float  # the request
-    cores: int  # tasks that run at the same time
-    memory: int  # bytes, request and limit
-    heap: int  # bytes of the JVM's heap
-    scratch: int | None  # bytes of scratch space; None: the chart's limit
+    cpu: float
+    """The request."""
+    cores: int
+    """Tasks that run at the same time."""
+    memory: int
+    """Bytes, request and limit."""
+    heap: int
+    """Bytes of the JVM's heap."""
+    scratch: int | None
+    """Bytes of scratch space; None: the chart's limit."""
 
     @property
     def decoder_memory(self) -> int:
@@ -74,9 +79,12 @@ class Pod:
 class Size:
     driver: Pod
     executor: Pod
-    executors: int  # at most; 0: the driver works alone, with `driver.cores` threads
-    fewest: int = 0  # executors that stay until the run ends, even if they are idle
-    wait_seconds: int = 300  # how long the driver waits for its first executor; then it works alone
+    executors: int
+    """At most; 0: the driver works alone, with `driver.cores` threads."""
+    fewest: int = 0
+    """Executors that stay until the run ends, even if they are idle."""
+    wait_seconds: int = 300
+    """How long the driver waits for its first executor; then it works alone."""
 
 
 def size(run_bytes: int, template: RunTemplate) -> Size:
@@ -295,15 +303,21 @@ class Assignment:
     """What a driver carries out, and how it reads its runs and reports."""
 
     namespace: str
-    account: str  # name of its ServiceAccount
+    account: str
+    """Name of its ServiceAccount."""
     labels: Mapping[str, str]
     annotations: Mapping[str, str]
-    confs: Mapping[str, str]  # Spark settings
+    confs: Mapping[str, str]
+    """Spark settings."""
     env: Sequence[Mapping[str, Any]]
-    runs: Mapping[str, Any]  # the volume with the run documents
-    secrets: Sequence[SecretFile] = ()  # values of Erases
-    digests: bool = False  # it writes keyed digests of erased values, so it needs the key
-    options: Sequence[str] = ()  # with which it decides about its executors
+    runs: Mapping[str, Any]
+    """The volume with the run documents."""
+    secrets: Sequence[SecretFile] = ()
+    """Values of Erases."""
+    digests: bool = False
+    """It writes keyed digests of erased values, so it needs the key."""
+    options: Sequence[str] = ()
+    """With which it decides about its executors."""
 
 
 def one_run(run: RunSpec, size: Size, settings: Settings, secrets: Sequence[SecretFile] = ()) -> Assignment:

@@ -20,7 +20,8 @@ class Decision(StrEnum):
     DUE = "Due"
     LATER = "Later"
     RUNNING = "Running"
-    NEEDS_APPROVAL = "NeedsApproval"  # of vacuums
+    NEEDS_APPROVAL = "NeedsApproval"
+    """Of vacuums."""
 
 
 @dataclass(frozen=True)
@@ -28,67 +29,70 @@ class Launch:
     """Start a run."""
 
     run: RunSpec
-    # How much the run reads at most; its size follows from it.
     bytes: int
-    # Of the Dataset.
+    """How much the run reads at most; its size follows from it."""
     generation: int
-    # For the event and the log, without a final period.
+    """Of the Dataset."""
     why: str
-    # UID of the Restatement that the run serves, FOR_HEAD or FOR_ERASURES; "": none.
+    """For the event and the log, without a final period."""
     for_uid: str = ""
-    # What carries out the run.
+    """UID of the Restatement that the run serves, FOR_HEAD or FOR_ERASURES; "": none."""
     engine: Engine = Engine.JOB
-    # Of earlier attempts of the run.
+    """What carries out the run."""
     failures: Failures = NO_FAILURES
-    # Mounted into the pod.
+    """Of earlier attempts of the run."""
     secrets: tuple[SecretFile, ...] = ()
-    # The run starts only if one of these places is still free; None: it needs none.
+    """Mounted into the pod."""
     place: VacuumLimit | None = None
+    """The run starts only if one of these places is still free; None: it needs none."""
 
 
 @dataclass(frozen=True)
 class Event:
     """A Kubernetes Event about one resource."""
 
-    kind: str  # of the resource
-    name: str  # of the resource
+    kind: str
+    """Of the resource."""
+    name: str
+    """Of the resource."""
     reason: str
     message: str
-    warning: bool = False  # False: a normal event
+    warning: bool = False
+    """False: a normal event."""
 
 
 @dataclass(frozen=True)
 class Actions:
     """Everything to do for one Dataset. Statuses are whole documents; `apply` writes only differences."""
 
-    # None: leave it.
     dataset_status: Mapping[str, Any] | None = None
-    # By the Restatement's name.
+    """None: leave it."""
     restatement_statuses: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """By the Restatement's name."""
     # The Dataset's entry in the status of each VacuumPolicy that selects it, by the policy's name.
     policy_entries: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     launches: tuple[Launch, ...] = ()
-    # Attempts whose entry the mailbox of their engine lacks: write it again.
     remind: tuple[Attempt, ...] = ()
-    # Attempts whose entry to remove from the mailbox of their engine.
+    """Attempts whose entry the mailbox of their engine lacks: write it again."""
     withdraw: tuple[Attempt, ...] = ()
-    # Attempts that the warm driver is to stop.
+    """Attempts whose entry to remove from the mailbox of their engine."""
     cancel: tuple[Attempt, ...] = ()
-    # Start the warm driver of the namespace, for runs that it has received.
+    """Attempts that the warm driver is to stop."""
     start_warm_driver: bool = False
-    # Objects to delete from the buffer, if `owner` holds its claim.
+    """Start the warm driver of the namespace, for runs that it has received."""
     sweep: tuple[BufferedObject, ...] = ()
-    # As whom the Dataset claims its buffer; None: delete nothing.
+    """Objects to delete from the buffer, if `owner` holds its claim."""
     owner: Owner | None = None
-    # Names of Jobs.
+    """As whom the Dataset claims its buffer; None: delete nothing."""
     delete_jobs: tuple[str, ...] = ()
-    # Keys to remove from the Dataset's ConfigMap.
+    """Names of Jobs."""
     drop_keys: tuple[str, ...] = ()
+    """Keys to remove from the Dataset's ConfigMap."""
     # Names of Restatements.
     delete_restatements: tuple[str, ...] = ()
     events: tuple[Event, ...] = ()
-    # When to reconcile again; None: when something changes.
     look_again: datetime | None = None
+    """When to reconcile again; None: when something changes."""
 
 
 def earliest(*times: datetime | None) -> datetime | None:

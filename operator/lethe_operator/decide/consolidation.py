@@ -55,7 +55,8 @@ class ConsolidationDecision:
     decision: Decision
     reason: str
     message: str
-    next_time: datetime | None = None  # when the decision changes by itself; None: unknown
+    next_time: datetime | None = None
+    """When the decision changes by itself; None: unknown."""
 
     def as_status(self) -> dict[str, Any]:
         document = {"decision": self.decision.value, "reason": str(self.reason), "message": self.message}
@@ -66,18 +67,18 @@ class ConsolidationDecision:
 
 @dataclass(frozen=True)
 class ConsolidationVerdict:
-    # Starts when no other run commits; None: no run is due.
     launch: Launch | None = None
-    # The verdict on the newest run, for the Dataset's conditions; None: there is no run, or it is abandoned.
+    """Starts when no other run commits; None: no run is due."""
     latest: Verdict | None = None
-    # The newest run; None: there is none, or it is abandoned.
+    """The verdict on the newest run, for the Dataset's conditions; None: there is no run, or it is abandoned."""
     latest_run: ObservedRun | None = None
-    # None: no time at which the decision changes by itself.
+    """The newest run; None: there is none, or it is abandoned."""
     look_again: datetime | None = None
-    # Ids of runs that are not continued.
+    """None: no time at which the decision changes by itself."""
     abandoned: tuple[str, ...] = ()
-    # None: of a re-anchoring run, which the status does not show.
+    """Ids of runs that are not continued."""
     decision: ConsolidationDecision | None = None
+    """None: of a re-anchoring run, which the status does not show."""
 
 
 def ledger_of(world: Observation) -> Ledger:

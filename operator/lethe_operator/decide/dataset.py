@@ -143,10 +143,10 @@ class _RunsToStart:
     """Which runs start now."""
 
     launches: tuple[Launch, ...]
-    # When to decide again; None: when something changes.
     look_again: datetime | None
-    # Until then no run that commits starts, because one has just ended; None: there is no pause.
+    """When to decide again; None: when something changes."""
     paused_until: datetime | None = None
+    """Until then no run that commits starts, because one has just ended; None: there is no pause."""
 
 
 @dataclass(frozen=True)
@@ -154,8 +154,8 @@ class _Group:
     """A queue of Restatements."""
 
     queue: RestatementQueue
-    # The run of its first group; None: none is ready.
     launch: Launch | None
+    """The run of its first group; None: none is ready."""
 
 
 @dataclass(frozen=True)
@@ -166,10 +166,10 @@ class _Verdicts:
     reanchor: ConsolidationVerdict
     vacuum: VacuumVerdict
     erasures: ErasuresVerdict
-    # Restatements that Jobs carry out.
     by_job: _Group
-    # Restatements that the committer carries out.
+    """Restatements that Jobs carry out."""
     by_committer: _Group
+    """Restatements that the committer carries out."""
 
 
 def decide(dataset: Dataset, world: Observation, now: datetime, settings: Settings) -> Actions:

@@ -73,15 +73,15 @@ FAILURES_UNTIL_NOT_READY: Final = 3
 class DatasetVerdicts:
     """What was decided about a Dataset."""
 
-    # Why no run starts; None: runs may start.
     blocker: RunBlocker | None
-    # The verdict on the newest run of each kind, in order of importance; None: there is no such run.
+    """Why no run starts; None: runs may start."""
     latest: Sequence[Verdict | None]
+    """The verdict on the newest run of each kind, in order of importance; None: there is no such run."""
     # None: nothing to show.
     consolidation: ConsolidationDecision | None
     vacuum: VacuumVerdict
-    # `status.runs`.
     runs: Sequence[Any]
+    """`status.runs`."""
 
 
 def status(dataset: Dataset, world: Observation, decided: DatasetVerdicts, now: datetime) -> dict[str, Any]:

@@ -42,16 +42,16 @@ from lethe_operator.settings import Settings
 
 @dataclass(frozen=True)
 class ErasuresVerdict:
-    # None: no run starts now.
     launch: Launch | None = None
-    # None: no time at which the decision changes by itself.
+    """None: no run starts now."""
     look_again: datetime | None = None
-    # The verdict on `latest_run`; None: there is no run, or it is not continued.
+    """None: no time at which the decision changes by itself."""
     latest: Verdict | None = None
-    # The run for the current state of the erasures, or the newest run if no check is wanted or possible now; None: no run.
+    """The verdict on `latest_run`; None: there is no run, or it is not continued."""
     latest_run: ObservedRun | None = None
-    # Ids of runs that are not continued.
+    """The run for the current state of the erasures, or the newest run if no check is wanted or possible now; None: no run."""
     abandoned: tuple[str, ...] = ()
+    """Ids of runs that are not continued."""
 
 
 def decide_erasures(
@@ -175,8 +175,10 @@ _NOT_WATCHED: Final = (str(Reason.ERASURE_NOT_WATCHED), str(Reason.ERASURE_UNDON
 class ErasureState:
     """What the status of a Restatement shows of its erasure."""
 
-    condition: Condition  # Erased
-    document: Mapping[str, Any] = field(default_factory=dict)  # status.erasure
+    condition: Condition
+    """Erased."""
+    document: Mapping[str, Any] = field(default_factory=dict)
+    """Status.erasure."""
 
     @property
     def digest(self) -> str:

@@ -16,14 +16,14 @@ from typing import Any, Final
 class LeaseTerms:
     """All in seconds."""
 
-    # Another operator may take the Lease when its version has not changed for this long.
     lease_seconds: int
-    # A holder whose last renewal began longer ago than this stops acting.
+    """Another operator may take the Lease when its version has not changed for this long."""
     act_within_seconds: float
-    # The interval of the holder's renewals, and of the others' reads.
+    """A holder whose last renewal began longer ago than this stops acting."""
     renew_every_seconds: float
-    # The pause after a renewal that failed.
+    """The interval of the holder's renewals, and of the others' reads."""
     retry_seconds: float
+    """The pause after a renewal that failed."""
 
 
 # The Lease of a release. From the last renewal to the take-over it takes at most 3 + 9 seconds, and usually 9.3.
@@ -43,9 +43,12 @@ CLAIM_READ_SECONDS: Final = 10.0
 
 
 class Turn(StrEnum):
-    RENEW = "Renew"  # this operator holds it
-    TAKE = "Take"  # it is free or expired
-    WAIT = "Wait"  # another operator holds it
+    RENEW = "Renew"
+    """This operator holds it."""
+    TAKE = "Take"
+    """It is free or expired."""
+    WAIT = "Wait"
+    """Another operator holds it."""
 
 
 def holder_of(lease: Mapping[str, Any]) -> str:

@@ -10,9 +10,12 @@ from lethe_operator.resources.vacuum_policy import Requirement, Selector, Vacuum
 class Match:
     """The policies that select a Dataset."""
 
-    decides: VacuumPolicy | None = None  # the one that applies; None: no policy selects the Dataset
-    tied: tuple[VacuumPolicy, ...] = ()  # equally specific and younger
-    outranked: tuple[VacuumPolicy, ...] = ()  # less specific
+    decides: VacuumPolicy | None = None
+    """The one that applies; None: no policy selects the Dataset."""
+    tied: tuple[VacuumPolicy, ...] = ()
+    """Equally specific and younger."""
+    outranked: tuple[VacuumPolicy, ...] = ()
+    """Less specific."""
 
 
 def selects(selector: Selector, labels: Mapping[str, str]) -> bool:

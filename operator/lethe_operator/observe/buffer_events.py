@@ -47,18 +47,24 @@ class _Held:
 
     receipt: str
     sent: datetime
-    writes: tuple[Written, ...]  # that it reports
-    until: float  # when its visibility timeout ends, by the clock
+    writes: tuple[Written, ...]
+    """That it reports."""
+    until: float
+    """When its visibility timeout ends, by the clock."""
 
 
 @dataclass
 class _Known:
     """What reconciles and the reader share, under a lock."""
 
-    entries: Mapping[str, BatchEntry]  # batches of the ledger; only the reader looks them up
-    in_flight: dict[str, _Held] = field(default_factory=dict)  # by message id
-    is_read: bool = False  # the queue answers
-    trouble: Unavailable | None = None  # why it is not read; None: unknown, or it is read
+    entries: Mapping[str, BatchEntry]
+    """Batches of the ledger; only the reader looks them up."""
+    in_flight: dict[str, _Held] = field(default_factory=dict)
+    """By message id."""
+    is_read: bool = False
+    """The queue answers."""
+    trouble: Unavailable | None = None
+    """Why it is not read; None: unknown, or it is read."""
 
 
 @dataclass(frozen=True)
@@ -66,14 +72,14 @@ class ReaderContext:
     """What all readers share. The callbacks are called in a reader's thread."""
 
     listings: Listings
-    # Seconds.
     clock: Callable[[], float]
-    # Opens the queue with a URL and the properties of a catalog.
+    """Seconds."""
     open_queue: Callable[[str, Mapping[str, str]], Queue]
-    # Called with a Dataset whose buffer or queue has changed.
+    """Opens the queue with a URL and the properties of a catalog."""
     on_change: Callable[[Meta], None]
-    # Called with the Dataset, an outcome and the number of messages.
+    """Called with a Dataset whose buffer or queue has changed."""
     on_messages: Callable[[Meta, str, int], None]
+    """Called with the Dataset, an outcome and the number of messages."""
 
 
 class EventReader:

@@ -60,7 +60,8 @@ class _Check:
     """Whether a folder holds a table."""
 
     result: Future[bool] = field(default_factory=Future)
-    until: float = float("inf")  # by the clock, in seconds
+    until: float = float("inf")
+    """By the clock, in seconds."""
 
 
 class TablesAround:
@@ -141,7 +142,8 @@ class ListingCost:
     """The cost of one listing."""
 
     took_seconds: float = 0.0
-    core_seconds: float = 0.0  # of the operator's processor
+    core_seconds: float = 0.0
+    """Of the operator's processor."""
     objects: int = 0
 
     @property
@@ -167,7 +169,8 @@ class ListingBudget:
     """The costs of all buffers, and the pauses that follow."""
 
     limits: ListingLimits = ListingLimits()
-    _costs: dict[str, ListingCost] = field(default_factory=dict)  # of the last listing, by Dataset
+    _costs: dict[str, ListingCost] = field(default_factory=dict)
+    """Of the last listing, by Dataset."""
     # Sums of the square roots of all costs.
     _core: float = 0.0
     _requests: float = 0.0
@@ -204,9 +207,10 @@ class ListingBudget:
 class _Store:
     """The buffers of one store."""
 
-    # Not urgent, due, a number that makes entries distinct, name.
     waiting: list[tuple[bool, float, int, str]] = field(default_factory=list)
-    began: list[float] = field(default_factory=list)  # of running listings
+    """Not urgent, due, a number that makes entries distinct, name."""
+    began: list[float] = field(default_factory=list)
+    """Of running listings."""
 
     def free_in(self, now: float) -> float | None:
         """Seconds until another listing may start; None: when one ends."""
@@ -221,7 +225,8 @@ class ListingSchedule:
     """The order of listings."""
 
     _stores: dict[str, _Store] = field(default_factory=dict)
-    _places: dict[str, tuple[str, int]] = field(default_factory=dict)  # store and number of the valid entry, by Dataset
+    _places: dict[str, tuple[str, int]] = field(default_factory=dict)
+    """Store and number of the valid entry, by Dataset."""
     _number: int = 0
 
     def put(self, name: str, store: str, due: float, urgent: bool = False) -> None:
@@ -280,12 +285,12 @@ _BEGINNING: Final = datetime.min.replace(tzinfo=UTC)
 class ListingRequest:
     """What a reconcile needs of a listing."""
 
-    # List now, without the pause, for example because a run has just ended.
     at_once: bool = False
-    # The minimum pause between listings, in seconds, while notifications report changes.
+    """List now, without the pause, for example because a run has just ended."""
     rest_seconds: float = 0.0
-    # UIDs of the Restatements that need to know which batches arrived before them. Horizons of others are forgotten.
+    """The minimum pause between listings, in seconds, while notifications report changes."""
     searching: Collection[str] = ()
+    """UIDs of the Restatements that need to know which batches arrived before them. Horizons of others are forgotten."""
 
 
 @dataclass(frozen=True)
@@ -293,25 +298,31 @@ class ListingContext:
     """What a listing depends on, as of the last reconcile."""
 
     dataset: Dataset
-    # The batches of the ledger that the listing is compared with. Only its thread uses them.
     entries: Mapping[str, BatchEntry]
+    """The batches of the ledger that the listing is compared with. Only its thread uses them."""
     # Of the catalog.
     properties: Mapping[str, str]
     request: ListingRequest
-    # The snapshot of that ledger; None: there is none.
     head_id: int | None
+    """The snapshot of that ledger; None: there is none."""
 
 
 @dataclass
 class PlannedListing:
     """A listing that is planned or runs."""
 
-    since: float  # when it was planned, then when it began, by the clock, in seconds
-    last_object: float  # when the store returned the last object; before that, as `since`
-    urgent: bool = False  # it does not wait for the end of the pause
-    requested: bool = False  # a reconcile needs it; False: only its time has come
-    awaited: bool = False  # a reconcile waits for it now
-    searching: frozenset[str] = frozenset()  # UIDs of the Restatements that existed before it began
+    since: float
+    """When it was planned, then when it began, by the clock, in seconds."""
+    last_object: float
+    """When the store returned the last object; before that, as `since`."""
+    urgent: bool = False
+    """It does not wait for the end of the pause."""
+    requested: bool = False
+    """A reconcile needs it; False: only its time has come."""
+    awaited: bool = False
+    """A reconcile waits for it now."""
+    searching: frozenset[str] = frozenset()
+    """UIDs of the Restatements that existed before it began."""
     stop: threading.Event = field(default_factory=threading.Event)
     done: threading.Event = field(default_factory=threading.Event)
 
@@ -324,27 +335,27 @@ class ListedBuffer:
     store: str
     context: ListingContext
     digest: BufferDigest | NotListed | Unavailable = field(default_factory=NotListed)
-    # What the last listing found, to notice changes.
     found: BufferDigest | Unavailable | None = None
+    """What the last listing found, to notice changes."""
     # When the last listing ended, and when the next one is due.
     ended: float = float("-inf")
     due: float = float("-inf")
-    # Listings without a change since the last change; None: no listing has found a change.
     unchanged: int | None = None
-    # The next listing; None: one is running, or the table cannot be read.
+    """Listings without a change since the last change; None: no listing has found a change."""
     planned: PlannedListing | None = None
-    # The running listing; None: there is none.
+    """The next listing; None: one is running, or the table cannot be read."""
     running: PlannedListing | None = None
-    # A listing was requested at once after the running one had begun.
+    """The running listing; None: there is none."""
     again: bool = False
-    # It is not listed until the next reconcile that can use the result.
+    """A listing was requested at once after the running one had begun."""
     suspended: bool = False
-    # Of the last successful listing; None: there was none.
+    """It is not listed until the next reconcile that can use the result."""
     last_cost: ListingCost | None = None
-    # Folders that were read since the running listing began, and the ledger's entries of their batches.
+    """Of the last successful listing; None: there was none."""
     meanwhile: dict[str, tuple[BufferedBatch | NoBatch | None, BatchEntry | None]] = field(default_factory=dict)
-    # As of `BufferDigest`.
+    """Folders that were read since the running listing began, and the ledger's entries of their batches."""
     horizons: dict[str, datetime] = field(default_factory=dict)
+    """As of `BufferDigest`."""
 
     @property
     def is_complete(self) -> bool:

@@ -37,7 +37,8 @@ class Seen:
     """The last known version of an object."""
 
     name: str
-    version: str  # resourceVersion
+    version: str
+    """ResourceVersion."""
 
 
 class Deletions:
@@ -73,20 +74,24 @@ class Deletions:
 class _Held(Generic[V]):
     uid: str
     version: str
-    by_others: int  # digest of what only others write, see `_by_others`
+    by_others: int
+    """Digest of what only others write, see `_by_others`."""
     value: V
-    keys: tuple[str, ...]  # of the index
+    keys: tuple[str, ...]
+    """Of the index."""
 
 
 @dataclass(frozen=True, slots=True)
 class Put:
     """What an object added to a store."""
 
-    is_news: bool = False  # it is newer than what was known
+    is_news: bool = False
+    """It is newer than what was known."""
     by_others: bool = (
         False  # it shows a change of the spec, the labels or the annotations, or the start of its deletion
     )
-    is_skipped: bool = False  # it is older than what is known: another change came between
+    is_skipped: bool = False
+    """It is older than what is known: another change came between."""
 
 
 def compare(uid: str, version: str, known_uid: str, known_version: str) -> Put:
@@ -260,8 +265,8 @@ class Listing:
     kube: Kube
     kind: ResourceKind
     namespace: str
-    # Selector of the objects that are watched; "": all.
     labels: str = ""
+    """Selector of the objects that are watched; "": all."""
     # True: nobody waits for the result.
     unhurried: bool = False
     sleep: Callable[[float], None] = time.sleep

@@ -75,8 +75,8 @@ _TIMEOUTS: Final = (5.0, 20.0)
 class PointerSource(Protocol):
     """One catalog."""
 
-    # How many tables one query covers.
     tables_per_query: int
+    """How many tables one query covers."""
 
     def ask(self, tables: Sequence[str]) -> Locations:
         """The metadata locations of at most `tables_per_query` tables, by one query.
@@ -190,25 +190,32 @@ TROUBLE_QUERIES: Final = 2
 
 @dataclass(frozen=True)
 class Pointer:
-    # Of the current metadata file; None: there is no table.
     location: str | None
-    # When the query began, by the clock, in seconds.
+    """Of the current metadata file; None: there is no table."""
     asked: float
+    """When the query began, by the clock, in seconds."""
 
 
 @dataclass
 class _PolledTable:
-    datasets: dict[str, Meta] = field(default_factory=dict)  # by `namespace/name`
-    pointer: Pointer | None = None  # None: unknown
+    datasets: dict[str, Meta] = field(default_factory=dict)
+    """By `namespace/name`."""
+    pointer: Pointer | None = None
+    """None: unknown."""
 
 
 @dataclass
 class _PolledCatalog:
-    tables: OrderedDict[str, _PolledTable] = field(default_factory=OrderedDict)  # by name; the next to ask first
-    source: tuple[Catalog, PointerSource] | None = None  # None: not opened yet
-    failing_since: float | None = None  # by the clock, in seconds; None: the last query was answered
-    failures: int = 0  # in a row
-    trouble: Exception | None = None  # why it does not answer; None: it does, or it is too early to say
+    tables: OrderedDict[str, _PolledTable] = field(default_factory=OrderedDict)
+    """By name; the next to ask first."""
+    source: tuple[Catalog, PointerSource] | None = None
+    """None: not opened yet."""
+    failing_since: float | None = None
+    """By the clock, in seconds; None: the last query was answered."""
+    failures: int = 0
+    """In a row."""
+    trouble: Exception | None = None
+    """Why it does not answer; None: it does, or it is too early to say."""
 
     @property
     def queries(self) -> int:

@@ -170,8 +170,8 @@ class RestatementsOfDataset:
     # Those that have not succeeded, those that one of these names, and expired ones, as many as are deleted at once.
     restatements: tuple[Restatement, ...] = ()
     invalid: tuple[Invalid, ...] = ()
-    # When the ttlSecondsAfterFinished of the next other one passes; None: of none.
     next_expiry: datetime | None = None
+    """When the ttlSecondsAfterFinished of the next other one passes; None: of none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,10 +181,13 @@ class _Done:
     uid: str
     version: str
     generation: int
-    expires: datetime | None  # when it is deleted; None: it is not
+    expires: datetime | None
+    """When it is deleted; None: it is not."""
     packed: bytes
-    erasure: str  # digest of the open erasure that its status shows; "": none
-    key: str  # "" if `erasure` is "", and then it is not needed
+    erasure: str
+    """Digest of the open erasure that its status shows; "": none."""
+    key: str
+    """"" if `erasure` is "", and then it is not needed."""
 
     @property
     def unpacked(self) -> Restatement | Invalid:
@@ -198,9 +201,12 @@ _Held = Restatement | Invalid | _Done
 class _Dataset:
     """The Restatements of one Dataset, by name."""
 
-    done: dict[str, _Done] = field(default_factory=dict)  # have succeeded
-    with_erasure: set[str] = field(default_factory=set)  # names of those that have succeeded and have an open erasure
-    open: dict[str, Restatement | Invalid] = field(default_factory=dict)  # have not succeeded
+    done: dict[str, _Done] = field(default_factory=dict)
+    """Have succeeded."""
+    with_erasure: set[str] = field(default_factory=set)
+    """Names of those that have succeeded and have an open erasure."""
+    open: dict[str, Restatement | Invalid] = field(default_factory=dict)
+    """Have not succeeded."""
 
 
 class RestatementCache:

@@ -107,15 +107,15 @@ class RunObject:
     launcher: Launcher
     metadata: Json
     state: AttemptState
-    # When it ended; "": it has not.
     ended: str = ""
+    """When it ended; "": it has not."""
     # Why it ended; "": unknown, or it has not.
     reason: str = ""
     message: str = ""
-    # Why it may not start a pod now; "": it may.
     suspended: str = ""
-    # Since when it may start a pod; None: since it was created.
+    """Why it may not start a pod now; "": it may."""
     started: datetime | None = None
+    """Since when it may start a pod; None: since it was created."""
 
     @property
     def name(self) -> str:

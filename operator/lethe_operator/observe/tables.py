@@ -129,22 +129,31 @@ BATCHES_AGAIN_SECONDS: Final = 3600.0
 class _CachedTable:
     """A table at one metadata location."""
 
-    found: tuple[str, str]  # the Dataset's UID and the location
+    found: tuple[str, str]
+    """The Dataset's UID and the location."""
     view: TableView
-    for_listings: Mapping[str, BatchEntry]  # batches of the ledger, for the thread that lists the buffer
-    for_events: Mapping[str, BatchEntry]  # batches of the ledger, for the thread that reads notifications
-    lookup: Lookup = field(default_factory=Lookup)  # cached entries of the ledger
+    for_listings: Mapping[str, BatchEntry]
+    """Batches of the ledger, for the thread that lists the buffer."""
+    for_events: Mapping[str, BatchEntry]
+    """Batches of the ledger, for the thread that reads notifications."""
+    lookup: Lookup = field(default_factory=Lookup)
+    """Cached entries of the ledger."""
 
 
 @dataclass
 class _ShownBatches:
     """What a table of batches showed, for one head of its table."""
 
-    of_head: tuple[str, int | None, int]  # the table's UUID, head and ledger version
-    since: float  # when that head was first seen, by time.monotonic(), in seconds
-    read_at: float  # by the same clock
-    shown: Shown | None  # None: there is no table of batches, or it cannot be read
-    final: bool  # it shows the ledger of the head
+    of_head: tuple[str, int | None, int]
+    """The table's UUID, head and ledger version."""
+    since: float
+    """When that head was first seen, by time.monotonic(), in seconds."""
+    read_at: float
+    """By the same clock."""
+    shown: Shown | None
+    """None: there is no table of batches, or it cannot be read."""
+    final: bool
+    """It shows the ledger of the head."""
 
     def may_change(self, now: float) -> bool:
         """Whether to read it again. Pauses grow with the time for which it has been behind."""

@@ -76,8 +76,10 @@ class Threads:
 @dataclass(frozen=True)
 class _Call:
     probe: str
-    late_at: float  # by the clock, in seconds
-    lost_at: float  # by the clock, in seconds
+    late_at: float
+    """By the clock, in seconds."""
+    lost_at: float
+    """By the clock, in seconds."""
 
 
 class Limiter:

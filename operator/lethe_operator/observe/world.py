@@ -108,8 +108,8 @@ class Observed:
     dataset: Dataset | None
     world: Observation = field(default_factory=Observation)
     invalid: tuple[Invalid, ...] = ()
-    # Of a Dataset that does not exist; otherwise they are in `world`.
     restatements: tuple[Restatement, ...] = ()
+    """Of a Dataset that does not exist; otherwise they are in `world`."""
 
 
 @dataclass(frozen=True)

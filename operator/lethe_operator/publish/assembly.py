@@ -25,9 +25,8 @@ class Publishers:
     """The publisher of status events, that of OpenLineage, or both. A trouble of one does not hold up the other."""
 
     members: Sequence[Publisher]
-    on_change: Callable[[Meta], None] = field(
-        default=lambda _: None
-    )  # called with each Dataset whose condition changes
+    on_change: Callable[[Meta], None] = field(default=lambda _: None)
+    """Called with each Dataset whose condition changes."""
 
     def start(self) -> None:
         for publisher in self.members:

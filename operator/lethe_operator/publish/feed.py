@@ -61,8 +61,10 @@ class LineageVersions:
     """The versions of the ledger of one table, with one event for each commit of a run."""
 
     versions: LedgerVersions
-    namespace: str  # of the jobs, in OpenLineage
-    buffer: str  # URI
+    namespace: str
+    """Of the jobs, in OpenLineage."""
+    buffer: str
+    """URI."""
 
     def events(self, cursor: Cursor, origin: Origin) -> Iterator[CloudEvent]:
         """At most one: versions in between that are gone have none, and neither has a commit of no run."""
@@ -125,9 +127,12 @@ class OpenTable:
 class FeedState:
     """What is known of a table's publishing. Other threads read it for metrics."""
 
-    numbered: Numbered | None = None  # the cursor as this process read or wrote it last; None: not read yet
-    waiting: int = 0  # events that are read from the ledger and not delivered
-    published: tuple[str, str | None] | None = None  # the table's UUID and the root that is published; None: unknown
+    numbered: Numbered | None = None
+    """The cursor as this process read or wrote it last; None: not read yet."""
+    waiting: int = 0
+    """Events that are read from the ledger and not delivered."""
+    published: tuple[str, str | None] | None = None
+    """The table's UUID and the root that is published; None: unknown."""
 
 
 @dataclass(frozen=True)
@@ -138,11 +143,15 @@ class Feed:
     sink: Sink
     start: StartedFrom
     max_event_bytes: int
-    enabled_ms: Callable[[], int]  # when events were first enabled for the namespace, in milliseconds since 1970
-    check: Callable[[], None] = lambda: None  # raises, if this process may not act any more
-    on_sent: Callable[[Sequence[CloudEvent]], None] = lambda _: None  # called with events that were delivered
+    enabled_ms: Callable[[], int]
+    """When events were first enabled for the namespace, in milliseconds since 1970."""
+    check: Callable[[], None] = lambda: None
+    """Raises, if this process may not act any more."""
+    on_sent: Callable[[Sequence[CloudEvent]], None] = lambda _: None
+    """Called with events that were delivered."""
     clock_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000
-    at_step: Callable[[str], None] = lambda _: None  # called with the name of each step, for tests
+    at_step: Callable[[str], None] = lambda _: None
+    """Called with the name of each step, for tests."""
 
     def publish(self, table: OpenTable, state: FeedState) -> None:
         """Publish everything up to the head.
@@ -337,12 +346,17 @@ class Target:
     namespace: str
     name: str
     catalog: str
-    table: str  # namespace.table
+    table: str
+    """Namespace.table."""
     batch_column: str
-    claim: str  # the value of the table property by which the Dataset claims its table
-    location: str  # URI of the table, as last seen
-    uuid: str  # of the table, as last seen
-    buffer: str  # URI
+    claim: str
+    """The value of the table property by which the Dataset claims its table."""
+    location: str
+    """URI of the table, as last seen."""
+    uuid: str
+    """Of the table, as last seen."""
+    buffer: str
+    """URI."""
 
     @property
     def full_name(self) -> str:
@@ -354,9 +368,11 @@ class TableOpener:
     """Opens tables, with the catalogs of the operator."""
 
     opened: OpenCatalogs
-    limiter: Limiter  # of its own: a catalog that hangs must not use up the calls of reconciles
+    limiter: Limiter
+    """Of its own: a catalog that hangs must not use up the calls of reconciles."""
     max_event_bytes: int
-    lineage: str | None = None  # the namespace of jobs in OpenLineage; None: status events
+    lineage: str | None = None
+    """The namespace of jobs in OpenLineage; None: status events."""
 
     def __call__(self, target: Target) -> OpenTable | None:
         """None: there is no such table, or another Dataset has claimed it.

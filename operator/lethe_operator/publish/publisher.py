@@ -53,14 +53,19 @@ TROUBLE_SECONDS: Final = 10.0
 class Pacing:
     """The due times of Datasets, as `namespace/name`. Times are in seconds, of a monotonic clock."""
 
-    base_seconds: float  # the pause after a first failure
-    max_seconds: float  # the longest pause
+    base_seconds: float
+    """The pause after a first failure."""
+    max_seconds: float
+    """The longest pause."""
     random: Random = field(default_factory=Random)
     _due: dict[str, float] = field(default_factory=dict)
     _heap: list[tuple[float, str]] = field(default_factory=list)
-    _failures: dict[str, int] = field(default_factory=dict)  # in a row, of Datasets
-    _sink_failures: int = 0  # in a row, of the sink
-    _closed_until: float = 0.0  # nothing is sent before
+    _failures: dict[str, int] = field(default_factory=dict)
+    """In a row, of Datasets."""
+    _sink_failures: int = 0
+    """In a row, of the sink."""
+    _closed_until: float = 0.0
+    """Nothing is sent before."""
 
     def add(self, name: str, time: float) -> None:
         """Publish a Dataset at this time, or earlier if this was asked for before."""
@@ -200,15 +205,19 @@ class _Published:
 
     target: Target
     meta: Meta
-    seen: LedgerOf  # by the last reconcile
+    seen: LedgerOf
+    """By the last reconcile."""
     state: FeedState = field(default_factory=FeedState)
-    busy: bool = False  # a thread publishes it
+    busy: bool = False
+    """A thread publishes it."""
     behind_since: float | None = (
         None  # when an unpublished ledger was first seen, by the clock; None: nothing is behind
     )
-    failing_since: float | None = None  # since when no attempt has succeeded, by the clock; None: the last one did
+    failing_since: float | None = None
+    """Since when no attempt has succeeded, by the clock; None: the last one did."""
     trouble: PublishingView = NO_TROUBLE
-    shown: PublishingView = NO_TROUBLE  # what the last reconcile got
+    shown: PublishingView = NO_TROUBLE
+    """What the last reconcile got."""
 
 
 @dataclass(frozen=True)
@@ -217,8 +226,10 @@ class Lag:
 
     namespace: str
     name: str
-    events: int  # that are read from the ledger and wait
-    seconds: float  # since the commit of the oldest of them
+    events: int
+    """That are read from the ledger and wait."""
+    seconds: float
+    """Since the commit of the oldest of them."""
 
 
 class Publisher:

@@ -81,15 +81,18 @@ class Launcher(StrEnum):
     """The kind of the object that launches the driver of a run."""
 
     JOB = "Job"
-    SPARK_APPLICATION = "SparkApplication"  # of the Kubeflow Spark operator
+    SPARK_APPLICATION = "SparkApplication"
+    """Of the Kubeflow Spark operator."""
 
 
 @dataclass(frozen=True)
 class Shard:
     """One of the parts into which a release divides its watched namespaces."""
 
-    index: int  # from 0
-    count: int  # of all shards
+    index: int
+    """From 0."""
+    count: int
+    """Of all shards."""
 
     def of(self, namespaces: Iterable[str]) -> tuple[str, ...]:
         """The namespaces of this shard. The answer for a namespace depends on its name and the number of shards alone."""
@@ -184,7 +187,8 @@ class Meta(Spec):
     name: str
     namespace: str = ""
     uid: str = ""
-    generation: int = 0  # 0: the object has none
+    generation: int = 0
+    """0: the object has none."""
     resource_version: str = ""
     creation_timestamp: datetime | None = None
     deletion_timestamp: datetime | None = None

@@ -19,22 +19,27 @@ from lethe_operator.resources.common import Bytes, Cpus, Launcher, Meta, Spec, p
 class MessageFormat(StrEnum):
     """What a message holds."""
 
-    JSON = "JSON"  # one object
-    AVRO = "Avro"  # one record, in Avro's binary encoding
+    JSON = "JSON"
+    """One object."""
+    AVRO = "Avro"
+    """One record, in Avro's binary encoding."""
 
 
 class Framing(StrEnum):
     """What comes before the message's value."""
 
     NONE = "None"
-    SCHEMA_REGISTRY = "SchemaRegistry"  # a zero byte and the id of the schema, in four bytes
+    SCHEMA_REGISTRY = "SchemaRegistry"
+    """A zero byte and the id of the schema, in four bytes."""
 
 
 class UnknownFields(StrEnum):
     """What happens to a message with a field that the table does not have."""
 
-    REFUSE = "Refuse"  # by spec.schemaEvolution, as for files
-    IGNORE = "Ignore"  # the field is left out
+    REFUSE = "Refuse"
+    """By spec.schemaEvolution, as for files."""
+    IGNORE = "Ignore"
+    """The field is left out."""
 
 
 class StartingOffsets(StrEnum):
@@ -47,27 +52,33 @@ class StartingOffsets(StrEnum):
 class LostOffsets(StrEnum):
     """What happens when offsets have expired in Kafka before they were read."""
 
-    STOP = "Stop"  # nothing is read until a person decides
-    SKIP = "Skip"  # reading goes on behind them, and the status counts them
+    STOP = "Stop"
+    """Nothing is read until a person decides."""
+    SKIP = "Skip"
+    """Reading goes on behind them, and the status counts them."""
 
 
 class EpochSpec(Spec):
     # An epoch ends when one of these is reached.
     max_seconds: int = 60  # from its first message
-    max_bytes: Bytes = 64 * 1024 * 1024  # of keys and values
+    max_bytes: Bytes = 64 * 1024 * 1024
+    """Of keys and values."""
 
 
 class KafkaSource(Spec):
-    cluster: str  # name of a cluster of the chart's value inlet.clusters
+    cluster: str
+    """Name of a cluster of the chart's value inlet.clusters."""
     topics: tuple[str, ...]
     format: MessageFormat
     framing: Framing = Framing.NONE
-    avro_schema: str = Field(default="", alias="schema")  # JSON, of Avro messages without framing
+    avro_schema: str = Field(default="", alias="schema")
+    """JSON, of Avro messages without framing."""
     unknown_fields: UnknownFields = UnknownFields.REFUSE
     starting_offsets: StartingOffsets = StartingOffsets.EARLIEST
     lost_offsets: LostOffsets = LostOffsets.STOP
     epoch: EpochSpec = EpochSpec()
-    suspend: bool = False  # read nothing
+    suspend: bool = False
+    """Read nothing."""
 
 
 class SourceSpec(Spec):
@@ -79,26 +90,36 @@ GIB = 1024 * MIB
 
 
 class CreateSpec(Spec):
-    table_schema: str = Field(alias="schema")  # columns as in CREATE TABLE of Spark SQL
-    partition_by: tuple[str, ...] = ()  # such as "days(time)"
+    table_schema: str = Field(alias="schema")
+    """Columns as in CREATE TABLE of Spark SQL."""
+    partition_by: tuple[str, ...] = ()
+    """Such as "days(time)"."""
     format_version: int = 2
     properties: Mapping[str, str] = Field(default_factory=dict)
 
 
 class TableSpec(Spec):
     catalog: str
-    name: str  # "namespace.table"
-    adopt: bool = False  # the first run may set the sort order and the metrics mode of an existing table
-    create: CreateSpec | None = None  # None: the table must exist
+    name: str
+    """"namespace.table"."""
+    adopt: bool = False
+    """The first run may set the sort order and the metrics mode of an existing table."""
+    create: CreateSpec | None = None
+    """None: the table must exist."""
 
 
 class EventsSpec(Spec):
     queue_url: str
-    window_seconds: int = 5  # messages are collected this long, from the first one
-    max_messages: int = 1000  # a window ends early when it has this many messages
-    visibility_seconds: int = 3600  # the queue delivers a message again this long after it was received
-    max_in_flight: int = 10_000  # messages that are received and not yet deleted
-    resync_seconds: int = 900  # time between two listings of the whole buffer
+    window_seconds: int = 5
+    """Messages are collected this long, from the first one."""
+    max_messages: int = 1000
+    """A window ends early when it has this many messages."""
+    visibility_seconds: int = 3600
+    """The queue delivers a message again this long after it was received."""
+    max_in_flight: int = 10_000
+    """Messages that are received and not yet deleted."""
+    resync_seconds: int = 900
+    """Time between two listings of the whole buffer."""
 
 
 class CsvSpec(CsvDialect):
@@ -111,14 +132,19 @@ class BufferSpec(Spec):
     uri: str
     format: FileFormat = FileFormat.PARQUET
     layout: BufferLayout = BufferLayout.DIRECTORY
-    csv: CsvSpec | None = None  # how the files of the format CSV are written; None: as RFC 4180 says
-    adopt: bool = False  # claim the buffer although it contains objects that are not batches
-    retention_seconds: int = 86_400  # how long the objects of a batch stay after its promotion
-    events: EventsSpec | None = None  # None: the operator lists the buffer
+    csv: CsvSpec | None = None
+    """How the files of the format CSV are written; None: as RFC 4180 says."""
+    adopt: bool = False
+    """Claim the buffer although it contains objects that are not batches."""
+    retention_seconds: int = 86_400
+    """How long the objects of a batch stay after its promotion."""
+    events: EventsSpec | None = None
+    """None: the operator lists the buffer."""
 
 
 class RestatementsSpec(Spec):
-    window_seconds: int = 5  # Restatements are collected this long after a commit
+    window_seconds: int = 5
+    """Restatements are collected this long after a commit."""
     max_per_commit: int = 5000
 
 
@@ -131,7 +157,8 @@ class ConsolidationSettings(Spec):
     max_bytes_per_run: Bytes = 50 * GIB
     max_batches_per_run: int = 50_000
     target_file_size_bytes: Bytes = 512 * MIB
-    suspend: bool = False  # do not start consolidations
+    suspend: bool = False
+    """Do not start consolidations."""
 
 
 class BatchTrackingSpec(Spec):
@@ -139,17 +166,23 @@ class BatchTrackingSpec(Spec):
 
 
 class SnapshotsSpec(Spec):
-    max_age_seconds: int = 432_000  # older snapshots expire
-    min_to_keep: int = 5  # the newest snapshots, kept at any age
-    max_count: int = 500  # snapshots that are kept at most, at any age
+    max_age_seconds: int = 432_000
+    """Older snapshots expire."""
+    min_to_keep: int = 5
+    """The newest snapshots, kept at any age."""
+    max_count: int = 500
+    """Snapshots that are kept at most, at any age."""
 
 
 class PodSize(Spec):
     """Resources of one pod. None in any field: the chart's value applies, then the operator's default."""
 
-    cpu: Cpus | None = None  # cores
-    memory: Bytes | None = None  # bytes, for the Java heap and Python together
-    scratch: Bytes | None = None  # size limit of the scratch volume, in bytes
+    cpu: Cpus | None = None
+    """Cores."""
+    memory: Bytes | None = None
+    """Bytes, for the Java heap and Python together."""
+    scratch: Bytes | None = None
+    """Size limit of the scratch volume, in bytes."""
 
 
 class ExecutorsSpec(PodSize):
@@ -159,8 +192,10 @@ class ExecutorsSpec(PodSize):
 
 
 class RunTemplate(Spec):
-    launcher: Launcher | None = None  # None: the chart's value applies, then Job
-    queue: str | None = None  # name of a LocalQueue of Kueue, in the Dataset's namespace; None: the runs start at once
+    launcher: Launcher | None = None
+    """None: the chart's value applies, then Job."""
+    queue: str | None = None
+    """Name of a LocalQueue of Kueue, in the Dataset's namespace; None: the runs start at once."""
     driver: PodSize = PodSize()
     executors: ExecutorsSpec = ExecutorsSpec()
     pod_template: Mapping[str, Any] = Field(default_factory=dict)
@@ -168,9 +203,11 @@ class RunTemplate(Spec):
 
 class DatasetSpec(Spec):
     table: TableSpec
-    batch_column: str  # name of the column with the batch id
+    batch_column: str
+    """Name of the column with the batch id."""
     buffer: BufferSpec
-    source: SourceSpec = SourceSpec()  # what the inlet reads into the buffer
+    source: SourceSpec = SourceSpec()
+    """What the inlet reads into the buffer."""
     schema_evolution: SchemaEvolution = SchemaEvolution.REFUSE
     restatements: RestatementsSpec = RestatementsSpec()
     consolidation: ConsolidationSettings = ConsolidationSettings()

@@ -20,10 +20,12 @@ _NAME_AT_MOST: Final = 200
 class Note:
     """What a Restatement says about itself."""
 
-    name: str = ""  # "": made from the spec, so that repeating a command creates nothing new
+    name: str = ""
+    """Empty: made from the spec, so that repeating a command creates nothing new."""
     reason: str = ""
     ticket: str = ""
-    evict_by_seconds: int | None = None  # None: no deadline
+    evict_by_seconds: int | None = None
+    """None: no deadline."""
 
 
 def revert(dataset: str, batch_ids: Sequence[str], note: Note) -> dict[str, Any]:

@@ -34,20 +34,27 @@ from lethe_operator.resources.vacuum_policy import VacuumPolicy
 class Engine(StrEnum):
     """What carries out an attempt of a run. The notes about attempts contain these names, so they must not change."""
 
-    JOB = "Job"  # a pod of its own, or one that several Datasets share
-    COMMITTER = "Committer"  # the namespace's process for runs that write no data files
-    WARM_DRIVER = "WarmDriver"  # the namespace's driver that stays up between small runs
+    JOB = "Job"
+    """A pod of its own, or one that several Datasets share."""
+    COMMITTER = "Committer"
+    """The namespace's process for runs that write no data files."""
+    WARM_DRIVER = "WarmDriver"
+    """The namespace's driver that stays up between small runs."""
 
 
 class Dispatch(Spec):
-    name: str  # the name that a Job of this attempt would have
+    name: str
+    """The name that a Job of this attempt would have."""
     run_id: str
     family: RunFamily = Field(alias="kind")
     attempt: int
-    generation: int  # the Dataset's when the operator wrote the record
-    for_uid: str = ""  # as in the annotation ANNOTATION_FOR_UID of a Job
+    generation: int
+    """The Dataset's when the operator wrote the record."""
+    for_uid: str = ""
+    """As in the annotation ANNOTATION_FOR_UID of a Job."""
     created_time: datetime
-    engine: Engine  # which process
+    engine: Engine
+    """Which process."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +63,8 @@ class Unavailable:
 
     reason: str
     message: str
-    transient: bool = True  # False: the user must act
+    transient: bool = True
+    """False: the user must act."""
 
 
 @dataclass(frozen=True)
@@ -65,8 +73,8 @@ class LostLedger(Unavailable):
 
     uuid: str = ""
     head_id: int = 0
-    # URI of the ledger to continue with; None: unknown.
     last_ledger: str | None = None
+    """URI of the ledger to continue with; None: unknown."""
 
 
 @dataclass(frozen=True)
@@ -76,14 +84,16 @@ class Invalid:
     kind: str
     meta: Meta
     status: Mapping[str, Any]
-    message: str  # names the field
+    message: str
+    """Names the field."""
 
 
 @dataclass(frozen=True)
 class NoTable:
     """The catalog answered that the table does not exist."""
 
-    warehouse: str = ""  # URI where the catalog would create the table; "": unknown
+    warehouse: str = ""
+    """URI where the catalog would create the table; "": unknown."""
 
 
 @dataclass(frozen=True)
@@ -96,40 +106,40 @@ class TableView:
     # None: the table has no snapshot.
     head_id: int | None
     head_time: datetime | None
-    # `<namespace>/<name>` of the Dataset that owns the table; None: no Dataset.
     claim: str | None
-    # Iceberg field id of the batch column; None: the table has no such column.
+    """`<namespace>/<name>` of the Dataset that owns the table; None: no Dataset."""
     batch_field_id: int | None
-    # The table has the sort order and the metrics mode that Lethe needs.
+    """Iceberg field id of the batch column; None: the table has no such column."""
     prepared: bool
-    # 0: the table has no snapshot, or format version 1.
+    """The table has the sort order and the metrics mode that Lethe needs."""
     head_sequence_number: int = 0
-    # Since when the head has no ledger of its own; None: it has one, or the table never had one.
+    """0: the table has no snapshot, or format version 1."""
     bare_since: datetime | None = None
-    # The head and its retained ancestors. Only Undos have their summaries.
+    """Since when the head has no ledger of its own; None: it has one, or the table never had one."""
     ancestry: Mapping[int, Snapshot] = field(default_factory=dict)
-    # Contains only the batches and requests that a decision may look up, and the statistics of all.
+    """The head and its retained ancestors. Only Undos have their summaries."""
     ledger: Ledger = EMPTY
-    # Ids of the runs whose last commit is among the head and its retained ancestors.
+    """Contains only the batches and requests that a decision may look up, and the statistics of all."""
     run_ids: frozenset[str] = frozenset()
-    # Size of the head's data files, including hidden rows; 0: unknown, or there are none.
+    """Ids of the runs whose last commit is among the head and its retained ancestors."""
     total_bytes: int = 0
-    # Rows of the head's data files, including hidden rows; None: unknown.
+    """Size of the head's data files, including hidden rows; 0: unknown, or there are none."""
     total_records: int | None = None
-    # This is a table of batches, which Lethe writes for another table.
+    """Rows of the head's data files, including hidden rows; None: unknown."""
     holds_batches: bool = False
-    # Snapshot ids by the names of tags and branches.
+    """This is a table of batches, which Lethe writes for another table."""
     refs: Mapping[str, int] = field(default_factory=dict)
-    # All retained snapshots, including staged snapshots and those of branches.
+    """Snapshot ids by the names of tags and branches."""
     snapshot_ids: frozenset[int] = frozenset()
-    # Folders of data or metadata files that table properties set: URI by property.
+    """All retained snapshots, including staged snapshots and those of branches."""
     write_paths: Mapping[str, str] = field(default_factory=dict)
-    # Its properties forbid to expire snapshots and to delete files (`gc.enabled`).
+    """Folders of data or metadata files that table properties set: URI by property."""
     keeps_files: bool = False
-    # URI of the ledger's root; None: the empty ledger.
+    """Its properties forbid to expire snapshots and to delete files (`gc.enabled`)."""
     ledger_uri: str | None = None
-    # Why no run may open it: the message about a property that names a class or a host; None: there is no such property.
+    """URI of the ledger's root; None: the empty ledger."""
     unsafe: str | None = None
+    """Why no run may open it: the message about a property that names a class or a host; None: there is no such property."""
 
     @property
     def places(self) -> tuple[str, ...]:
@@ -158,9 +168,12 @@ class TableView:
 class CatalogPlace:
     """Where a catalog keeps its tables."""
 
-    store: str  # endpoint of its S3 server; "": the default one
-    warehouse: str  # URI of the folder of its tables; "": only the catalog's service knows it
-    is_local: bool = False  # the catalog and its files are on one machine
+    store: str
+    """Endpoint of its S3 server; "": the default one."""
+    warehouse: str
+    """URI of the folder of its tables; "": only the catalog's service knows it."""
+    is_local: bool = False
+    """The catalog and its files are on one machine."""
 
 
 @dataclass(frozen=True)
@@ -172,12 +185,16 @@ class NotListed:
 class EventsView:
     """The state of the queue of notifications of a Dataset's buffer."""
 
-    is_read: bool = False  # the queue answers
-    trouble: Unavailable | None = None  # why the queue is not read; None: no error, or it was not read yet
-    in_flight: int = 0  # messages that wait for a commit
-    oldest_time: datetime | None = None  # when the oldest of them was sent; None: there are none
-    # The latest write of each data file that the messages report, by batch id and key.
+    is_read: bool = False
+    """The queue answers."""
+    trouble: Unavailable | None = None
+    """Why the queue is not read; None: no error, or it was not read yet."""
+    in_flight: int = 0
+    """Messages that wait for a commit."""
+    oldest_time: datetime | None = None
+    """When the oldest of them was sent; None: there are none."""
     writes: Mapping[str, Mapping[str, Written]] = field(default_factory=dict)
+    """The latest write of each data file that the messages report, by batch id and key."""
 
 
 class AttemptState(StrEnum):
@@ -190,18 +207,24 @@ class AttemptState(StrEnum):
 class WorkerView:
     """A process of the namespace that takes runs from a mailbox: the committer, or the warm driver."""
 
-    alive: bool  # it renews its Lease
-    mailbox: frozenset[str] = frozenset()  # keys of the runs that it received and has not finished
-    cancelled: frozenset[str] = frozenset()  # keys of these runs that it is to stop
-    starting: bool = False  # its Job exists and has not ended; only for the warm driver
+    alive: bool
+    """It renews its Lease."""
+    mailbox: frozenset[str] = frozenset()
+    """Keys of the runs that it received and has not finished."""
+    cancelled: frozenset[str] = frozenset()
+    """Keys of these runs that it is to stop."""
+    starting: bool = False
+    """Its Job exists and has not ended; only for the warm driver."""
 
 
 @dataclass(frozen=True)
 class Failures:
     """Numbers of failed attempts, by cause (`lethe_operator.decide.runs.retry.Cause`)."""
 
-    run: int = 0  # cause RUN
-    infrastructure: int = 0  # cause INFRASTRUCTURE
+    run: int = 0
+    """Cause RUN."""
+    infrastructure: int = 0
+    """Cause INFRASTRUCTURE."""
 
     def __add__(self, other: "Failures") -> "Failures":
         return Failures(self.run + other.run, self.infrastructure + other.infrastructure)
@@ -249,33 +272,33 @@ class Attempt:
     # When it last became able to start a pod; None: at its creation.
     started: datetime | None = None
     finished: datetime | None = None
-    # The Dataset's at launch.
     generation: int = 0
-    # UID of the Restatement that the run serves, FOR_HEAD or FOR_ERASURES; "": none, or several Restatements.
+    """The Dataset's at launch."""
     for_uid: str = ""
-    # Of the driver container; None: it has not ended, or its pod is gone.
+    """UID of the Restatement that the run serves, FOR_HEAD or FOR_ERASURES; "": none, or several Restatements."""
     exit_code: int | None = None
-    # The driver container was killed for its memory; False also if its pod is gone.
+    """Of the driver container; None: it has not ended, or its pod is gone."""
     oom: bool = False
+    """The driver container was killed for its memory; False also if its pod is gone."""
     # Reason and message of the Job's condition Complete or Failed; "": it has none.
     job_reason: str = ""
     job_message: str = ""
-    # The kind of the object that launched it.
     launcher: Launcher = Launcher.JOB
-    # Why the object may not start a pod now, such as a quota of Kueue; "": it may. Such an attempt is active and waits.
+    """The kind of the object that launched it."""
     suspended: str = ""
-    # Why the driver's pod does not run yet; "": it runs or has run, or the attempt is suspended.
+    """Why the object may not start a pod now, such as a quota of Kueue; "": it may. Such an attempt is active and waits."""
     waiting: str = ""
+    """Why the driver's pod does not run yet; "": it runs or has run, or the attempt is suspended."""
     # Why pods of executors do not run yet; "": none waits.
     executors_waiting: str = ""
     deleting: bool = False
     engine: Engine = Engine.JOB
-    # Of earlier attempts of the run, counted at launch.
     failures_before: Failures = NO_FAILURES
-    # None: the driver has reported nothing yet.
+    """Of earlier attempts of the run, counted at launch."""
     progress: Progress | None = None
-    # None: there is none, or none of this attempt.
+    """None: the driver has reported nothing yet."""
     result: AnyRunResult | None = None
+    """None: there is none, or none of this attempt."""
 
 
 @dataclass(frozen=True)
@@ -284,9 +307,12 @@ class ObservedRun:
 
     run_id: str
     kind: RunKind
-    intent: RunSpec | None  # None: its document was deleted or cannot be read
-    attempts: tuple[Attempt, ...] = ()  # oldest first
-    keys: tuple[str, ...] = ()  # its keys in the Dataset's ConfigMap
+    intent: RunSpec | None
+    """None: its document was deleted or cannot be read."""
+    attempts: tuple[Attempt, ...] = ()
+    """Oldest first."""
+    keys: tuple[str, ...] = ()
+    """Its keys in the Dataset's ConfigMap."""
 
     @property
     def last(self) -> Attempt | None:
@@ -320,8 +346,10 @@ class ObservedRun:
 class VacuumJob:
     """A Job that vacuums a table of the namespace."""
 
-    dataset: str  # name
-    uid: str  # of the Dataset
+    dataset: str
+    """Name."""
+    uid: str
+    """Of the Dataset."""
     active: bool
     finished: datetime | None = None
 
@@ -332,7 +360,8 @@ class VacuumLimit:
 
     policy: str
     at_most: int
-    uids: frozenset[str]  # of the Datasets that count
+    uids: frozenset[str]
+    """Of the Datasets that count."""
 
     def taken(self, jobs: Iterable[VacuumJob], but: str) -> list[str]:
         """Names of the Datasets with an active vacuum, except for the Dataset with the UID `but`."""
@@ -351,28 +380,28 @@ class Observation:
     policies: tuple[VacuumPolicy, ...] = ()
     runs: tuple[ObservedRun, ...] = ()
     table: TableView | NoTable | Unavailable = NoTable()
-    # Consistent with the table's ledger.
     buffer: BufferDigest | NotListed | Unavailable = EMPTY_BUFFER
-    # The other Datasets of the namespace whose buffer, table or queue this Dataset or its Restatements may use too.
+    """Consistent with the table's ledger."""
     overlapping_datasets: tuple[Dataset, ...] = ()
-    # None: the Dataset has no queue.
+    """The other Datasets of the namespace whose buffer, table or queue this Dataset or its Restatements may use too."""
     events: EventsView | None = None
-    # None: the committer is not enabled.
+    """None: the Dataset has no queue."""
     committer: WorkerView | None = None
-    # None: warm drivers are not enabled.
+    """None: the committer is not enabled."""
     warm_driver: WorkerView | None = None
-    # When the ttlSecondsAfterFinished of the next Restatement that is not in `restatements` passes; None: of none.
+    """None: warm drivers are not enabled."""
     next_expiry: datetime | None = None
-    # Such Datasets of the other watched namespaces.
+    """When the ttlSecondsAfterFinished of the next Restatement that is not in `restatements` passes; None: of none."""
     other_namespaces: tuple[Dataset, ...] = ()
-    # The operator's catalogs, by name.
+    """Such Datasets of the other watched namespaces."""
     catalogs: Mapping[str, CatalogPlace] = field(default_factory=dict)
-    # Of all Datasets of the namespace, if the Dataset's VacuumPolicy has limits.concurrentRuns; otherwise empty.
+    """The operator's catalogs, by name."""
     vacuums: tuple[VacuumJob, ...] = ()
-    # All Datasets of the namespace, in the same case; otherwise empty.
+    """Of all Datasets of the namespace, if the Dataset's VacuumPolicy has limits.concurrentRuns; otherwise empty."""
     peers_in_namespace: tuple[Dataset, ...] = ()
-    # None: status events are not enabled.
+    """All Datasets of the namespace, in the same case; otherwise empty."""
     publishing: PublishingView | None = None
+    """None: status events are not enabled."""
 
     @cached_property
     def open_erasures(self) -> Mapping[str, Erasure]:

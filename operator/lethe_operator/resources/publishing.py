@@ -13,15 +13,19 @@ from lethe_operator.resources.dataset import MIB
 class ContentMode(StrEnum):
     """Where a message has the attributes of its event."""
 
-    BINARY = "Binary"  # in headers; the body is the content
-    STRUCTURED = "Structured"  # in the body, with the content
+    BINARY = "Binary"
+    """In headers; the body is the content."""
+    STRUCTURED = "Structured"
+    """In the body, with the content."""
 
 
 class StartedFrom(StrEnum):
     """Where the publishing of a table starts."""
 
-    BEGINNING = "Beginning"  # the whole history that the table has retained follows
-    HEAD = "Head"  # only what is committed from now on follows
+    BEGINNING = "Beginning"
+    """The whole history that the table has retained follows."""
+    HEAD = "Head"
+    """Only what is committed from now on follows."""
 
 
 class HttpSinkSettings(Spec):
@@ -29,18 +33,21 @@ class HttpSinkSettings(Spec):
 
     url: str = Field(pattern=r"^https?://[^/\s]+")
     mode: ContentMode = ContentMode.BINARY
-    timeout_seconds: float = Field(default=10, gt=0)  # until the receiver answers a request
+    timeout_seconds: float = Field(default=10, gt=0)
+    """Until the receiver answers a request."""
 
 
 class KafkaSinkSettings(Spec):
     """A topic for status events."""
 
-    bootstrap_servers: str = Field(min_length=1)  # host:port, comma-separated
+    bootstrap_servers: str = Field(min_length=1)
+    """Host:port, comma-separated."""
     topic: str = Field(pattern=r"^[A-Za-z0-9._-]{1,249}$")
     mode: ContentMode = ContentMode.BINARY
     security_protocol: Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"] = "PLAINTEXT"
     sasl_mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"] = "SCRAM-SHA-512"
-    timeout_seconds: float = Field(default=30, gt=0)  # until all brokers have acknowledged some messages
+    timeout_seconds: float = Field(default=30, gt=0)
+    """Until all brokers have acknowledged some messages."""
 
 
 class OpenLineageSettings(HttpSinkSettings):
@@ -55,15 +62,16 @@ class EventsSettings(Spec):
     enabled: bool = False
     http: HttpSinkSettings | None = None
     kafka: KafkaSinkSettings | None = None
-    open_lineage: OpenLineageSettings | None = None  # besides a sink of status events, or alone
-    # Where the history of tables begins that existed before events were enabled. Other tables begin at their beginning.
+    open_lineage: OpenLineageSettings | None = None
+    """Besides a sink of status events, or alone."""
     start: StartedFrom = StartedFrom.HEAD
-    # Put before the path of the Dataset in `source`, such as the URL of the cluster.
+    """Where the history of tables begins that existed before events were enabled. Other tables begin at their beginning."""
     source_prefix: str = Field(default="", pattern=r"^[^\s]*$")
-    # Bytes. The content of an event is at most this large. 64 KiB is what every intermediary of CloudEvents must forward.
+    """Put before the path of the Dataset in `source`, such as the URL of the cluster."""
     max_event_bytes: int = Field(default=64 * 1024, ge=16 * 1024, le=16 * MIB)
-    # Threads that publish, each one table at a time.
+    """Bytes. The content of an event is at most this large. 64 KiB is what every intermediary of CloudEvents must forward."""
     workers: int = Field(default=2, ge=1, le=16)
+    """Threads that publish, each one table at a time."""
     # Seconds. Pauses after a failure: the first one, and the longest.
     retry_base_seconds: float = Field(default=1, gt=0)
     retry_max_seconds: float = Field(default=60, gt=0)
@@ -81,8 +89,10 @@ class EventsSettings(Spec):
 class PublishingView:
     """The publishing of one Dataset's events."""
 
-    reason: str = ""  # why an event is not delivered; "": there is no trouble
-    message: str = ""  # for users
+    reason: str = ""
+    """Why an event is not delivered; "": there is no trouble."""
+    message: str = ""
+    """For users."""
 
 
 NO_TROUBLE: Final = PublishingView()

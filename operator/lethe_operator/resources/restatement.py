@@ -28,10 +28,13 @@ class ObjectName(Spec):
 
 
 class ReplacementSpec(Spec):
-    batch_id: str  # of the new batch
+    batch_id: str
+    """Of the new batch."""
     uri: str
-    key_columns: tuple[str, ...] = ()  # empty: the new batch replaces whole batches only
-    op_column: str = ""  # column of the files with each row's change; "": all rows are added
+    key_columns: tuple[str, ...] = ()
+    """Empty: the new batch replaces whole batches only."""
+    op_column: str = ""
+    """Column of the files with each row's change; "": all rows are added."""
 
 
 class ConfigMapKey(Spec):
@@ -76,12 +79,15 @@ class RestatementSpec(Spec):
     rows: RowsSpec | None = None
     reason: str = ""
     ticket: str = ""
-    evict_by_seconds: int | None = None  # time from the commit until the rows must be deleted; None: no deadline
+    evict_by_seconds: int | None = None
+    """Time from the commit until the rows must be deleted; None: no deadline."""
     dry_run: bool = False
     suspend: bool = False
     cancel: bool = False
-    deadline_seconds: int | None = None  # time from the creation until the commit; None: no deadline
-    ttl_seconds_after_finished: int | None = None  # None: the resource is kept
+    deadline_seconds: int | None = None
+    """Time from the creation until the commit; None: no deadline."""
+    ttl_seconds_after_finished: int | None = None
+    """None: the resource is kept."""
 
 
 @dataclass(frozen=True)
@@ -90,7 +96,8 @@ class SecretFile:
 
     secret: str
     key: str
-    file: str  # name of the file
+    file: str
+    """Name of the file."""
 
 
 @dataclass(frozen=True)
@@ -99,8 +106,10 @@ class NoList:
 
     reason: str
     message: str
-    final: bool = False  # the list can never be used
-    again_seconds: float = 15  # time until the operator reads it again, unless `final`
+    final: bool = False
+    """The list can never be used."""
+    again_seconds: float = 15
+    """Time until the operator reads it again, unless `final`."""
 
 
 @dataclass(frozen=True)
@@ -110,10 +119,10 @@ class Restatement:
     # Identifies the request in the table's ledger, also after the object is deleted.
     key: str
     status: Mapping[str, Any] = field(default_factory=dict)
-    # Content of the ConfigMap in spec.batchIdsFrom; None: the spec names none.
     listed: IdList | NoList | None = None
-    # Who created it; None: its rows need not leave the storage, or no run will carry it out.
+    """Content of the ConfigMap in spec.batchIdsFrom; None: the spec names none."""
     provenance: Provenance | None = None
+    """Who created it; None: its rows need not leave the storage, or no run will carry it out."""
 
     @property
     def batch_ids(self) -> tuple[str, ...]:

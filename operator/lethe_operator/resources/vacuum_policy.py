@@ -29,7 +29,8 @@ class InvalidVacuumNow(ValueError):
 @dataclass(frozen=True)
 class VacuumNow:
     value: str
-    batch_ids: tuple[str, ...] = ()  # purge only the rows of these batches; empty: of all tombstones
+    batch_ids: tuple[str, ...] = ()
+    """Purge only the rows of these batches; empty: of all tombstones."""
 
 
 def parse_vacuum_now(value: str) -> VacuumNow:
@@ -60,7 +61,8 @@ def _decoded(text: str) -> str:
 
 class Requirement(Spec):
     key: str
-    operator: str  # In, NotIn, Exists or DoesNotExist
+    operator: str
+    """In, NotIn, Exists or DoesNotExist."""
     values: tuple[str, ...] = ()
 
 
@@ -72,26 +74,34 @@ class Selector(Spec):
 class Triggers(Spec):
     """What makes a vacuum due: any one trigger. None: the trigger is off."""
 
-    active_tombstones: int | None = None  # at least this many
-    tombstoned_rows_percent: int | None = None  # of the table's rows
+    active_tombstones: int | None = None
+    """At least this many."""
+    tombstoned_rows_percent: int | None = None
+    """Of the table's rows."""
     oldest_tombstone_age_seconds: int | None = None
-    evict_by_lead_seconds: int = 86_400  # this long before an evictBy
+    evict_by_lead_seconds: int = 86_400
+    """This long before an evictBy."""
 
 
 class Window(Spec):
     """When vacuums may start. `lethe_operator.decide.vacuum.triggers` validates the schedule and the time zone."""
 
-    schedule: str  # five cron fields
-    time_zone: str = "UTC"  # IANA name
+    schedule: str
+    """Five cron fields."""
+    time_zone: str = "UTC"
+    """IANA name."""
     duration_seconds: int
 
 
 class Limits(Spec):
     """None in any field: no limit."""
 
-    max_bytes_per_run: Bytes | None = None  # of data files to rewrite
-    max_run_seconds: int | None = None  # a run starts no step after this time
-    concurrent_runs: int | None = None  # of this policy
+    max_bytes_per_run: Bytes | None = None
+    """Of data files to rewrite."""
+    max_run_seconds: int | None = None
+    """A run starts no step after this time."""
+    concurrent_runs: int | None = None
+    """Of this policy."""
 
 
 class OrphanFiles(Spec):
@@ -100,7 +110,8 @@ class OrphanFiles(Spec):
 
 class MaintenanceSpec(Spec):
     rewrite_manifests: bool = False
-    remove_orphan_files: OrphanFiles | None = None  # None: they are kept
+    remove_orphan_files: OrphanFiles | None = None
+    """None: they are kept."""
     compact_small_files: bool = False
 
 
@@ -109,7 +120,8 @@ class VacuumPolicySpec(Spec):
     triggers: Triggers = Triggers()
     window: Window | None = None
     limits: Limits = Limits()
-    approval: str = "Automatic"  # Automatic or Manual
+    approval: str = "Automatic"
+    """Automatic or Manual."""
     expire_snapshots: bool = True
     maintenance: MaintenanceSpec = MaintenanceSpec()
 

@@ -10,8 +10,10 @@ from lethe.base.errors import InputError
 class LockMode(StrEnum):
     """Modes of S3's object lock."""
 
-    GOVERNANCE = "GOVERNANCE"  # users with s3:BypassGovernanceRetention may delete the object earlier
-    COMPLIANCE = "COMPLIANCE"  # no user may, not even the owner of the account
+    GOVERNANCE = "GOVERNANCE"
+    """Users with s3:BypassGovernanceRetention may delete the object earlier."""
+    COMPLIANCE = "COMPLIANCE"
+    """No user may, not even the owner of the account."""
 
 
 @dataclass(frozen=True)
@@ -19,7 +21,8 @@ class Retention:
     """How long no version of an object can be deleted or overwritten."""
 
     mode: LockMode
-    days: int  # after it was written; at least 1
+    days: int
+    """After it was written; at least 1."""
 
     def until(self, written: datetime) -> datetime:
         return written + timedelta(days=self.days)

@@ -23,11 +23,15 @@ class BatchRow:
     """A row of the batches table, its fields in the order of the columns. None: unknown, or not applicable."""
 
     batch_id: str
-    state: str  # one of STATES
-    state_time: datetime  # when the batch reached this state; for a buffered batch, when its oldest object was written
+    state: str
+    """One of STATES."""
+    state_time: datetime
+    """When the batch reached this state; for a buffered batch, when its oldest object was written."""
     rows: int | None = None
-    bytes: int | None = None  # of its objects in the buffer
-    objects: int | None = None  # in the buffer; None: the batch did not come from the buffer
+    bytes: int | None = None
+    """Of its objects in the buffer."""
+    objects: int | None = None
+    """In the buffer; None: the batch did not come from the buffer."""
     snapshot_id: int | None = None
     run_id: str | None = None
     restatement: str | None = None
@@ -67,8 +71,10 @@ class Total:
     """The sums of one state."""
 
     batches: int = 0
-    rows: int = 0  # of the batches with a known number of rows
-    bytes: int = 0  # of the batches with a known size
+    rows: int = 0
+    """Of the batches with a known number of rows."""
+    bytes: int = 0
+    """Of the batches with a known size."""
 
     def plus(self, other: "Total", sign: int = 1) -> "Total":
         return Total(
@@ -80,7 +86,8 @@ class Total:
 class Totals:
     """The sums of all states."""
 
-    by_state: Mapping[str, Total] = field(default_factory=dict)  # without states that have no batches
+    by_state: Mapping[str, Total] = field(default_factory=dict)
+    """Without states that have no batches."""
 
     def __getitem__(self, state: str) -> Total:
         return self.by_state.get(state, Total())
@@ -122,8 +129,10 @@ class Totals:
 class Sizes:
     """Sizes of files of the batches table, in rows."""
 
-    floor: int = 4096  # files up to this size are always merged
-    cap: int = 65_536  # the maximum size of a file; files of this size are not merged
+    floor: int = 4096
+    """Files up to this size are always merged."""
+    cap: int = 65_536
+    """The maximum size of a file; files of this size are not merged."""
 
 
 def to_merge(records: Sequence[int], new: int, sizes: Sizes) -> tuple[int, ...]:

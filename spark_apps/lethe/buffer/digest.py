@@ -33,11 +33,16 @@ LookUp = Callable[[Sequence[str]], Mapping[str, BatchEntry]]
 class BufferState(Enum):
     """The state of a batch in the buffer."""
 
-    WAITING = auto()  # to be promoted
-    INCOMPLETE = auto()  # no `_SUCCESS` yet, or no data
-    PROMOTED = auto()  # stays until its retention has passed
-    REFUSED = auto()  # and unchanged since
-    WITHHELD = auto()  # reverted or replaced before it was promoted
+    WAITING = auto()
+    """To be promoted."""
+    INCOMPLETE = auto()
+    """No `_SUCCESS` yet, or no data."""
+    PROMOTED = auto()
+    """Stays until its retention has passed."""
+    REFUSED = auto()
+    """And unchanged since."""
+    WITHHELD = auto()
+    """Reverted or replaced before it was promoted."""
 
 
 @dataclass(frozen=True)
@@ -45,46 +50,65 @@ class WaitingBatch:
     """A complete batch that may be promoted, without its objects."""
 
     id: str
-    folder: str  # the name of the folder or file below the buffer
+    folder: str
+    """The name of the folder or file below the buffer."""
     bytes: int
-    oldest_time: datetime  # when its oldest object was written
-    fingerprint: str  # of its data files
-    files: int  # its data files
+    oldest_time: datetime
+    """When its oldest object was written."""
+    fingerprint: str
+    """Of its data files."""
+    files: int
+    """Its data files."""
 
 
 @dataclass(frozen=True)
 class BufferDigest:
     """The summary of a buffer listing, compared with one ledger. Counts are of all; lists are limited to the first."""
 
-    batches: int = 0  # that wait for promotion
-    bytes: int = 0  # of the batches that wait
-    oldest: tuple[WaitingBatch, ...] = ()  # of the batches that wait, oldest first
+    batches: int = 0
+    """That wait for promotion."""
+    bytes: int = 0
+    """Of the batches that wait."""
+    oldest: tuple[WaitingBatch, ...] = ()
+    """Of the batches that wait, oldest first."""
     incomplete: int = 0
-    promoted: int = 0  # still in the buffer
+    promoted: int = 0
+    """Still in the buffer."""
     withheld: int = 0
     refused: int = 0
     refused_ids: tuple[str, ...] = ()
-    expired: tuple[BufferedBatch, ...] = ()  # promoted batches whose retention has passed
-    more_expired: bool = False  # True: retention may delete more batches than those in `expired`
-    unexpected: int = 0  # objects in the folders of promoted batches that were not promoted
+    expired: tuple[BufferedBatch, ...] = ()
+    """Promoted batches whose retention has passed."""
+    more_expired: bool = False
+    """True: retention may delete more batches than those in `expired`."""
+    unexpected: int = 0
+    """Objects in the folders of promoted batches that were not promoted."""
     unexpected_keys: tuple[str, ...] = ()
-    invalid: int = 0  # folders and files that are not batches
-    invalid_folders: tuple[tuple[str, str], ...] = ()  # each with the reason
-    unrelated: int = 0  # invalid ones, without those that share an id with others
+    invalid: int = 0
+    """Folders and files that are not batches."""
+    invalid_folders: tuple[tuple[str, str], ...] = ()
+    """Each with the reason."""
+    unrelated: int = 0
+    """Invalid ones, without those that share an id with others."""
     unrelated_names: tuple[str, ...] = ()
-    tables: tuple[str, ...] = ()  # the unrelated ones that are part of an Iceberg table
-    around: Around | None = None  # the claim, and tables at or above the buffer; None: not checked
-    objects: int = 0  # of all batches
-    # The write time of the youngest batch in `oldest`. Waiting batches that are not in `oldest` are not older. None: all
-    # waiting batches are in `oldest`.
+    tables: tuple[str, ...] = ()
+    """The unrelated ones that are part of an Iceberg table."""
+    around: Around | None = None
+    """The claim, and tables at or above the buffer; None: not checked."""
+    objects: int = 0
+    """Of all batches."""
     known_until: datetime | None = None
-    # The write time of the youngest batch of the listing, in any state. None: the buffer contains no batches.
+    """The write time of the youngest batch in `oldest`. Waiting batches that are not in `oldest` are not older. None: all waiting
+    batches are in `oldest`.
+    """
     youngest_time: datetime | None = None
-    # The snapshot whose ledger the listing was compared with. None: the table has no snapshot, or is not known.
+    """The write time of the youngest batch of the listing, in any state. None: the buffer contains no batches."""
     head_id: int | None = field(default=None, compare=False)
-    # By the UID of a Restatement that existed before a listing began: `youngest_time` of the first such listing, or the
-    # earliest possible time. Younger batches, by the same clock of the store, were written after the Restatement.
+    """The snapshot whose ledger the listing was compared with. None: the table has no snapshot, or is not known."""
     horizons: Mapping[str, datetime] = field(default_factory=dict, compare=False)
+    """By the UID of a Restatement that existed before a listing began: `youngest_time` of the first such listing, or the earliest
+    possible time. Younger batches, by the same clock of the store, were written after the Restatement.
+    """
 
     @property
     def is_cut(self) -> bool:
@@ -195,7 +219,8 @@ class _First:
     """A count of items, and a list of the first."""
 
     count: int = 0
-    listed: list[Any] = field(default_factory=list)  # at most LISTED_AT_MOST
+    listed: list[Any] = field(default_factory=list)
+    """At most LISTED_AT_MOST."""
 
     def add(self, found: Any) -> None:
         self.count += 1

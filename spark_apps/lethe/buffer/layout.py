@@ -27,10 +27,14 @@ _FOLDER_MARKER: Final = "_$folder$"  # of Hadoop's S3 clients, also that of EMR
 class ListedObject:
     """One object as a store lists it."""
 
-    key: str  # its full URI
-    size: int  # in bytes
-    etag: str  # without quotes
-    modified: datetime  # aware
+    key: str
+    """Its full URI."""
+    size: int
+    """In bytes."""
+    etag: str
+    """Without quotes."""
+    modified: datetime
+    """Aware."""
 
 
 @dataclass(frozen=True)
@@ -38,11 +42,16 @@ class BufferedBatch:
     """A batch in the buffer: a folder, or with the layout File a single file."""
 
     id: str
-    folder: str  # the URI of the folder, or of the file
-    objects: tuple[BufferedObject, ...]  # includes the `_SUCCESS` marker
-    complete: bool  # a folder is complete when it contains `_SUCCESS`; a file always is
-    bytes: int  # of its data files
-    oldest_time: datetime  # when the oldest object was written
+    folder: str
+    """The URI of the folder, or of the file."""
+    objects: tuple[BufferedObject, ...]
+    """Includes the `_SUCCESS` marker."""
+    complete: bool
+    """A folder is complete when it contains `_SUCCESS`; a file always is."""
+    bytes: int
+    """Of its data files."""
+    oldest_time: datetime
+    """When the oldest object was written."""
 
     @cached_property
     def data_objects(self) -> tuple[BufferedObject, ...]:
@@ -57,9 +66,12 @@ class BufferedBatch:
 class NoBatch:
     """A folder or file of the buffer that is not a batch. Lethe never moves or deletes it."""
 
-    folder: str  # its name below the buffer
-    message: str  # why it is not a batch
-    table: bool = False  # True: its file names are those of an Iceberg table
+    folder: str
+    """Its name below the buffer."""
+    message: str
+    """Why it is not a batch."""
+    table: bool = False
+    """True: its file names are those of an Iceberg table."""
 
 
 def file_etag(size: int, modified_ns: int) -> str:

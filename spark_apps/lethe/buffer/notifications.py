@@ -30,10 +30,14 @@ class Written:
     """One write of an object of a batch."""
 
     batch_id: str
-    folder: str  # the name of the batch's folder, or of its only file, below the buffer
-    key: str  # the full URI, as in a listing
-    etag: str = ""  # "": the notification has none
-    sequencer: str = ""  # orders the writes of one key; "": the notification has none
+    folder: str
+    """The name of the batch's folder, or of its only file, below the buffer."""
+    key: str
+    """The full URI, as in a listing."""
+    etag: str = ""
+    """Empty: the notification has none."""
+    sequencer: str = ""
+    """Orders the writes of one key; "": the notification has none."""
 
     @property
     def is_marker(self) -> bool:
@@ -45,8 +49,10 @@ class Written:
 class Notice:
     """The content of a message."""
 
-    written: tuple[Written, ...] = ()  # the writes to objects of batches
-    elsewhere: bool = False  # True: the message is about objects outside the buffer, so it is for another receiver
+    written: tuple[Written, ...] = ()
+    """The writes to objects of batches."""
+    elsewhere: bool = False
+    """True: the message is about objects outside the buffer, so it is for another receiver."""
 
 
 def read(body: str, buffer_uri: str, layout: Layout) -> Notice:

@@ -27,9 +27,12 @@ from lethe.ledger.ledger import BatchEntry, BatchState, BufferedObject, Delta, L
 class Promotion:
     """The requested batches, by what happens to them."""
 
-    promote: tuple[str, ...]  # in the requested order
-    already: tuple[str, ...]  # in the table
-    withheld: tuple[str, ...]  # reverted or replaced
+    promote: tuple[str, ...]
+    """In the requested order."""
+    already: tuple[str, ...]
+    """In the table."""
+    withheld: tuple[str, ...]
+    """Reverted or replaced."""
 
 
 def plan_promotion(ledger: Ledger, batch_ids: Iterable[str]) -> Promotion:
@@ -58,14 +61,16 @@ class WrittenBatch:
     rows: int
     bytes: int
     objects: tuple[BufferedObject, ...]
-    registered: bool = False  # True: these files are its objects in the buffer, registered without a rewrite
+    registered: bool = False
+    """True: these files are its objects in the buffer, registered without a rewrite."""
 
 
 @dataclass(frozen=True)
 class WrittenFiles:
     """Files with the rows of batches, not yet committed by Lethe."""
 
-    batches: Mapping[str, WrittenBatch]  # by id
+    batches: Mapping[str, WrittenBatch]
+    """By id."""
     # The partitions that may contain rows of each batch. None, or no entry for a batch: any partition.
     partitions: Mapping[str, tuple[str, ...] | None] | None = None
     in_table: bool = (
@@ -78,7 +83,8 @@ class JudgedBatch:
     """A batch that is refused."""
 
     refusal: Refusal
-    objects: tuple[BufferedObject, ...]  # that were checked
+    objects: tuple[BufferedObject, ...]
+    """That were checked."""
 
 
 @dataclass(frozen=True)
@@ -151,10 +157,13 @@ class Removal:
     """
 
     batch_id: str
-    copies: tuple[tuple[BufferedObject, str], ...]  # each object and the URI of its copy
+    copies: tuple[tuple[BufferedObject, str], ...]
+    """Each object and the URI of its copy."""
     reason_uri: str
-    reason: str  # the content of the reason file
-    marker: BufferedObject | None  # None: it does not exist, or was deleted before
+    reason: str
+    """The content of the reason file."""
+    marker: BufferedObject | None
+    """None: it does not exist, or was deleted before."""
 
     @property
     def objects(self) -> tuple[BufferedObject, ...]:
@@ -275,7 +284,8 @@ class Sweep:
     """The objects of promoted batches that retention deletes or reports."""
 
     delete: tuple[BufferedObject, ...] = ()
-    unexpected: tuple[BufferedObject, ...] = ()  # not promoted with their batch: reported, never deleted
+    unexpected: tuple[BufferedObject, ...] = ()
+    """Not promoted with their batch: reported, never deleted."""
 
 
 def plan_sweep(batches: Iterable[BufferedBatch], ledger: Ledger, retention_seconds: int, now: datetime) -> Sweep:

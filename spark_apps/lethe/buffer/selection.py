@@ -18,16 +18,20 @@ from lethe.ledger.ledger import BatchEntry
 class Found:
     """The batches found in a listing, by id."""
 
-    # Requested batches that are complete and have one folder or file. Some may have no data files.
     batches: dict[str, BufferedBatch] = field(default_factory=dict)
-    # The ledger's entries of `batches`.
+    """Requested batches that are complete and have one folder or file. Some may have no data files."""
     entries: dict[str, BatchEntry] = field(default_factory=dict)
-    # Ids of other batches that were refused and still have objects in the buffer.
+    """The ledger's entries of `batches`."""
     left: list[str] = field(default_factory=list)
-    _waiting: dict[str, BatchRow] = field(default_factory=dict)  # not requested and not in the ledger
-    _of_run: dict[str, BatchRow] = field(default_factory=dict)  # requested and not in the ledger
-    _seen: set[str] = field(default_factory=set)  # ids of requested batches
-    _ambiguous: set[str] = field(default_factory=set)  # ids of more than one folder or file
+    """Ids of other batches that were refused and still have objects in the buffer."""
+    _waiting: dict[str, BatchRow] = field(default_factory=dict)
+    """Not requested and not in the ledger."""
+    _of_run: dict[str, BatchRow] = field(default_factory=dict)
+    """Requested and not in the ledger."""
+    _seen: set[str] = field(default_factory=set)
+    """Ids of requested batches."""
+    _ambiguous: set[str] = field(default_factory=set)
+    """Ids of more than one folder or file."""
 
     def waiting_but(self, *settled: Container[str]) -> tuple[BatchRow, ...]:
         """The oldest waiting batches, oldest first.

@@ -23,8 +23,10 @@ from lethe.uri import KEY_BYTES, NAME_BYTES, bucket_and_key, is_local
 class LocalFile:
     """A data file that is to be uploaded."""
 
-    path: str  # below the folder of the batch, with slashes
-    size: int  # in bytes
+    path: str
+    """Below the folder of the batch, with slashes."""
+    size: int
+    """In bytes."""
 
 
 @dataclass(frozen=True)
@@ -32,9 +34,12 @@ class Upload:
     """A batch as it will be in the buffer."""
 
     batch_id: str
-    folder: str  # the URI of the batch's folder, or of its only file
-    files: Mapping[str, LocalFile]  # by the URI of the object
-    marker: str  # the URI of what completes the batch, written last; "": the only file completes it
+    folder: str
+    """The URI of the batch's folder, or of its only file."""
+    files: Mapping[str, LocalFile]
+    """By the URI of the object."""
+    marker: str
+    """The URI of what completes the batch, written last; "": the only file completes it."""
 
     @property
     def bytes(self) -> int:
@@ -44,8 +49,10 @@ class Upload:
 class Known(Enum):
     """What the ledger knows of a batch."""
 
-    NEW = auto()  # nothing, or it was refused: it may be put
-    SAME = auto()  # it is promoted, with files of the same names and sizes
+    NEW = auto()
+    """Nothing, or it was refused: it may be put."""
+    SAME = auto()
+    """It is promoted, with files of the same names and sizes."""
 
 
 def data_files(files: Iterable[LocalFile]) -> list[LocalFile]:

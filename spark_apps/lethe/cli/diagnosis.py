@@ -16,8 +16,10 @@ MAX_NAMED_FILES: Final = 5
 
 
 class Level(StrEnum):
-    ERROR = "error"  # reads fail, or would be wrong
-    WARNING = "warning"  # reads are right; the table is slower or larger than needed, or at risk
+    ERROR = "error"
+    """Reads fail, or would be wrong."""
+    WARNING = "warning"
+    """Reads are right; the table is slower or larger than needed, or at risk."""
     NOTE = "note"
 
 
@@ -26,16 +28,20 @@ class Finding:
     """One problem or note."""
 
     level: Level
-    code: str  # CamelCase
-    what: str  # what is true of the table now
-    do: str = ""  # what repairs it; empty: nothing to do
+    code: str
+    """CamelCase."""
+    what: str
+    """What is true of the table now."""
+    do: str = ""
+    """What repairs it; empty: nothing to do."""
 
 
 @dataclass(frozen=True)
 class ListedFile:
     """A file in the ledger folder."""
 
-    name: str  # without the folder
+    name: str
+    """Without the folder."""
     modified: datetime
 
 
@@ -44,37 +50,60 @@ class ExaminedBatches:
     """The table of batches of the examined table."""
 
     name: str
-    conflict: str = ""  # why a table of this name is not Lethe's; empty: it is Lethe's
-    current: bool = False  # whether it shows the ledger of the head
-    version: int | None = None  # of the ledger that it shows; None: its head does not say
-    agrees: bool = True  # whether its counts are those of the ledger
+    conflict: str = ""
+    """Why a table of this name is not Lethe's; empty: it is Lethe's."""
+    current: bool = False
+    """Whether it shows the ledger of the head."""
+    version: int | None = None
+    """Of the ledger that it shows; None: its head does not say."""
+    agrees: bool = True
+    """Whether its counts are those of the ledger."""
 
 
 @dataclass(frozen=True)
 class Examined:
     """What was read of a table."""
 
-    table: str  # catalog.namespace.table
+    table: str
+    """Catalog.namespace.table."""
     location: str
     format_version: int
-    head_id: int | None  # None: the table is empty
-    snapshots: Mapping[int, Snapshot]  # by id
-    wanted_column: str  # the batch column that the user named, or the default
-    remembered_field_id: int | None  # of the batch column, by table property; None: no property names it
-    batch_field_id: int | None  # None: there is no batch column
-    column: str | None  # the current name of the batch column; None: there is none
-    sorted_by_batch: bool  # whether the table's sort order begins with the batch column
-    metrics_mode: str  # of the batch column
-    claim: str | None  # the Dataset that claims the table; None: no Dataset does
-    ledger_since: int | None  # sequence number of the first ledger; None: unknown
-    files: tuple[FileBounds, ...] = ()  # the head's data files
-    unsorted: frozenset[str] = frozenset()  # paths of data files not written in the table's sort order
-    known_bounds: frozenset[str] = frozenset()  # those bounds of files that are ids of batches in the ledger
-    lost: Mapping[int, str] | None = None  # snapshot id -> why its ledger is unknown
-    unreadable: tuple[str, ...] = ()  # what is wrong with unreadable ledger files
-    needed: frozenset[str] = frozenset()  # names of the ledger files that retained snapshots need
-    listed: tuple[ListedFile, ...] = ()  # the ledger files that exist
-    batches: ExaminedBatches | None = None  # None: there is no table of batches
+    head_id: int | None
+    """None: the table is empty."""
+    snapshots: Mapping[int, Snapshot]
+    """By id."""
+    wanted_column: str
+    """The batch column that the user named, or the default."""
+    remembered_field_id: int | None
+    """Of the batch column, by table property; None: no property names it."""
+    batch_field_id: int | None
+    """None: there is no batch column."""
+    column: str | None
+    """The current name of the batch column; None: there is none."""
+    sorted_by_batch: bool
+    """Whether the table's sort order begins with the batch column."""
+    metrics_mode: str
+    """Of the batch column."""
+    claim: str | None
+    """The Dataset that claims the table; None: no Dataset does."""
+    ledger_since: int | None
+    """Sequence number of the first ledger; None: unknown."""
+    files: tuple[FileBounds, ...] = ()
+    """The head's data files."""
+    unsorted: frozenset[str] = frozenset()
+    """Paths of data files not written in the table's sort order."""
+    known_bounds: frozenset[str] = frozenset()
+    """Those bounds of files that are ids of batches in the ledger."""
+    lost: Mapping[int, str] | None = None
+    """Snapshot id -> why its ledger is unknown."""
+    unreadable: tuple[str, ...] = ()
+    """What is wrong with unreadable ledger files."""
+    needed: frozenset[str] = frozenset()
+    """Names of the ledger files that retained snapshots need."""
+    listed: tuple[ListedFile, ...] = ()
+    """The ledger files that exist."""
+    batches: ExaminedBatches | None = None
+    """None: there is no table of batches."""
 
 
 def diagnose(seen: Examined, now: datetime, grace: timedelta) -> tuple[Finding, ...]:

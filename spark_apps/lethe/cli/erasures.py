@@ -43,9 +43,11 @@ CANONICAL_SINCE = 2  # format version
 class KnownErasure:
     """An erasure in the ledger."""
 
-    key: str  # of its request
+    key: str
+    """Of its request."""
     result: RequestResult
-    pending: Erasure | None = None  # None: it is verified
+    pending: Erasure | None = None
+    """None: it is verified."""
 
     @property
     def name(self) -> str:
@@ -62,17 +64,22 @@ class KnownErasure:
 class Problem:
     """Something wrong with an erasure."""
 
-    restatement: str  # its name; empty: of no single Restatement
-    code: str  # CamelCase
-    what: str  # one sentence, without values of rows
+    restatement: str
+    """Its name; empty: of no single Restatement."""
+    code: str
+    """CamelCase."""
+    what: str
+    """One sentence, without values of rows."""
 
 
 @dataclass(frozen=True)
 class StoredRecord:
     """An erasure record in the storage."""
 
-    content: bytes | None = None  # None: the file is missing
-    document: Mapping[str, Any] | None = None  # None: the file is missing, or not a JSON object
+    content: bytes | None = None
+    """None: the file is missing."""
+    document: Mapping[str, Any] | None = None
+    """None: the file is missing, or not a JSON object."""
 
 
 def known_erasures(ledger: Ledger) -> list[KnownErasure]:
@@ -372,11 +379,16 @@ def verify(
 class GivenEvidence:
     """What the user gave to verify the records with."""
 
-    public_keys: Sequence[PublicKey]  # empty: skip signatures
-    storage: bool  # whether to search the storage
-    values: Sequence[str]  # to search for; empty: none were given
-    values_content: bytes | None  # of the file of values; None: not given
-    digest_key: bytes  # empty: skip digests
+    public_keys: Sequence[PublicKey]
+    """Empty: skip signatures."""
+    storage: bool
+    """Whether to search the storage."""
+    values: Sequence[str]
+    """To search for; empty: none were given."""
+    values_content: bytes | None
+    """Of the file of values; None: not given."""
+    digest_key: bytes
+    """Empty: skip digests."""
 
 
 def _given(

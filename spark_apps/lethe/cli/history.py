@@ -21,8 +21,10 @@ class ChunkKeys:
     """The keys of a chunk's entries."""
 
     keys: frozenset[Hashable]
-    lower: str | None = None  # the smallest text of a key; None: the chunk is empty
-    upper: str | None = None  # the greatest text of a key; None: the chunk is empty
+    lower: str | None = None
+    """The smallest text of a key; None: the chunk is empty."""
+    upper: str | None = None
+    """The greatest text of a key; None: the chunk is empty."""
 
     def overlaps(self, other: "ChunkKeys") -> bool:
         if self.lower is None or self.upper is None or other.lower is None or other.upper is None:
@@ -78,14 +80,18 @@ class Line:
     snapshot_id: int
     time: datetime
     operation: str
-    run_kind: str | None  # None: another writer committed it
-    run_id: str | None  # None: another writer committed it
+    run_kind: str | None
+    """None: another writer committed it."""
+    run_id: str | None
+    """None: another writer committed it."""
     added: int | None
     deleted: int | None
     total: int | None
     vacuumed: int | None
-    bare: bool  # it has no ledger of its own
-    refs: tuple[str, ...]  # branches and tags
+    bare: bool
+    """It has no ledger of its own."""
+    refs: tuple[str, ...]
+    """Branches and tags."""
 
 
 def lines(

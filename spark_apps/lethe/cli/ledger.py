@@ -44,13 +44,16 @@ PARALLEL_READS = 8
 class Roots:
     """The ledger roots of a table."""
 
-    pointer_of: Mapping[int, str | None] = field(
-        default_factory=dict
-    )  # snapshot id -> URI of its root; None: empty ledger
-    found: Mapping[str, Root] = field(default_factory=dict)  # by URI
-    broken: Mapping[str, str] = field(default_factory=dict)  # URI -> what is wrong with the root
-    lost: Mapping[int, str] = field(default_factory=dict)  # snapshot id -> why its ledger is unknown
-    vacuum_files: tuple[str, ...] = ()  # URIs
+    pointer_of: Mapping[int, str | None] = field(default_factory=dict)
+    """Snapshot id -> URI of its root; None: empty ledger."""
+    found: Mapping[str, Root] = field(default_factory=dict)
+    """By URI."""
+    broken: Mapping[str, str] = field(default_factory=dict)
+    """URI -> what is wrong with the root."""
+    lost: Mapping[int, str] = field(default_factory=dict)
+    """Snapshot id -> why its ledger is unknown."""
+    vacuum_files: tuple[str, ...] = ()
+    """URIs."""
 
     @property
     def files(self) -> frozenset[str]:

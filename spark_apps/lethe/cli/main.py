@@ -28,8 +28,10 @@ class Entry:
 
     module: str
     attribute: str
-    help: str  # as in the list of commands
-    extra: str = ""  # the extra of lethe-lake that it needs; "": none
+    help: str
+    """As in the list of commands."""
+    extra: str = ""
+    """The extra of lethe-lake that it needs; "": none."""
 
 
 _RESOURCES: Final = "lethe_kubectl.commands"

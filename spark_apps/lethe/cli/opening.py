@@ -24,10 +24,12 @@ from lethe.ledger.ledger import Ledger
 class Opened:
     """An open table."""
 
-    name: str  # catalog.namespace.table, as the user gave it
+    name: str
+    """Catalog.namespace.table, as the user gave it."""
     table: Table
     facts: TableFacts
-    properties: Mapping[str, str]  # of the catalog, as PyIceberg names them
+    properties: Mapping[str, str]
+    """Of the catalog, as PyIceberg names them."""
 
     def load_ledger(self, snapshot_id: int | None = None) -> ledger_store.Loaded:
         """Load the ledger of a snapshot, by default of the head.
@@ -70,7 +72,8 @@ F = TypeVar("F", bound=Callable[..., Any])
 class DatasetTable:
     """The table of a Dataset."""
 
-    name: str  # catalog.namespace.table
+    name: str
+    """Catalog.namespace.table."""
     batch_column: str
 
 

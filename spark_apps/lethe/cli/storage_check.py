@@ -77,9 +77,8 @@ class Values:
     """Values to search for, in all forms in which files have them."""
 
     texts: tuple[str, ...]
-    bounds: Mapping[int, frozenset[bytes]] = field(
-        default_factory=dict, repr=False
-    )  # by field id, as manifests have them
+    bounds: Mapping[int, frozenset[bytes]] = field(default_factory=dict, repr=False)
+    """By field id, as manifests have them."""
     _forms: tuple[bytes, ...] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -404,9 +403,12 @@ class Listed:
     """The objects below the locations of a table, including deleted objects that still have versions."""
 
     storage: Storage
-    paths: tuple[str, ...]  # of all objects
-    own: tuple[str, ...]  # of the objects in folders that contain only files of this table
-    unlisted: Mapping[str, str] = field(default_factory=dict)  # location -> why it cannot be listed
+    paths: tuple[str, ...]
+    """Of all objects."""
+    own: tuple[str, ...]
+    """Of the objects in folders that contain only files of this table."""
+    unlisted: Mapping[str, str] = field(default_factory=dict)
+    """Location -> why it cannot be listed."""
 
 
 @dataclass(frozen=True)
@@ -414,15 +416,18 @@ class SearchedColumn:
     """The batch column to search for erased batches."""
 
     field_id: int
-    name: str  # finds it in files without field ids
+    name: str
+    """Finds it in files without field ids."""
 
 
 @dataclass(frozen=True)
 class Searched:
     """The outcome of a search. Paths are without partition values."""
 
-    holding: tuple[str, ...] = ()  # objects that hold what was searched for
-    unreadable: Mapping[str, str] = field(default_factory=dict)  # object -> why a part of it cannot be read
+    holding: tuple[str, ...] = ()
+    """Objects that hold what was searched for."""
+    unreadable: Mapping[str, str] = field(default_factory=dict)
+    """Object -> why a part of it cannot be read."""
 
 
 def list_locations(opened: Opened) -> Listed:

@@ -21,9 +21,12 @@ class TableFolders:
     """The folders that are known until now."""
 
     uuid: str
-    read: Callable[[str], bytes | None]  # the content of an object; None: it does not exist, or may not be read
-    own: set[str] = field(default_factory=set)  # locations of the table
-    others: set[str] = field(default_factory=set)  # folders that its properties name, or that metadata is in
+    read: Callable[[str], bytes | None]
+    """The content of an object; None: it does not exist, or may not be read."""
+    own: set[str] = field(default_factory=set)
+    """Locations of the table."""
+    others: set[str] = field(default_factory=set)
+    """Folders that its properties name, or that metadata is in."""
     _known: set[Any] = field(default_factory=set)
 
     @property

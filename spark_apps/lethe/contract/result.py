@@ -207,8 +207,10 @@ class RunOutcome(StrEnum):
 
     COMMITTED = "Committed"
     NOTHING_TO_DO = "NothingToDo"
-    ALREADY_COMMITTED = "AlreadyCommitted"  # by an earlier attempt or another run
-    PLANNED = "Planned"  # a dry run, or a vacuum that needs an approval
+    ALREADY_COMMITTED = "AlreadyCommitted"
+    """By an earlier attempt or another run."""
+    PLANNED = "Planned"
+    """A dry run, or a vacuum that needs an approval."""
     FAILED = "Failed"
 
 
@@ -256,9 +258,11 @@ class ConsolidationResult(RunResult):
     LISTS: ClassVar[tuple[str, ...]] = ("refused",)
 
     batches_promoted: int = 0
-    batches_withheld: int = 0  # not promoted, because a Restatement had deleted them
+    batches_withheld: int = 0
+    """Not promoted, because a Restatement had deleted them."""
     refused_count: int = 0
-    refused: tuple[RefusedBatch, ...] = ()  # the first 20
+    refused: tuple[RefusedBatch, ...] = ()
+    """The first 20."""
     rows_added: int = 0
     files_added: int = 0
     bytes_added: int = 0
@@ -291,21 +295,31 @@ class VacuumResult(RunResult):
     files_added: int = 0
     tombstones_purged: int = 0
     rows_purged: int = 0
-    bytes_rewritten: int = 0  # of the files that were rewritten
-    bytes_copied: int = 0  # of row groups in these files, which were copied as they are
-    files_left: int = 0  # for the next vacuum
-    bytes_left: int = 0  # of these files
+    bytes_rewritten: int = 0
+    """Of the files that were rewritten."""
+    bytes_copied: int = 0
+    """Of row groups in these files, which were copied as they are."""
+    files_left: int = 0
+    """For the next vacuum."""
+    bytes_left: int = 0
+    """Of these files."""
     plan: VacuumPlanned | None = None
-    steps: int = 0  # commits
-    files_in_vain: int = 0  # rewritten, although they contained no tombstoned rows
-    purge_seconds: float = 0.0  # time to rewrite `bytes_rewritten`
+    steps: int = 0
+    """Commits."""
+    files_in_vain: int = 0
+    """Rewritten, although they contained no tombstoned rows."""
+    purge_seconds: float = 0.0
+    """Time to rewrite `bytes_rewritten`."""
     expiry_seconds: float = 0.0
-    stopped: str = ""  # why it stopped before its limit of bytes: WindowClosed or MaxRunSeconds; "": it did not
+    stopped: str = ""
+    """Why it stopped before its limit of bytes: WindowClosed or MaxRunSeconds; "": it did not."""
     manifests_rewritten: int = 0
     orphan_files_removed: int = 0
-    orphan_files_found: int = 0  # including files that the run only planned to remove or had no time to remove
+    orphan_files_found: int = 0
+    """Including files that the run only planned to remove or had no time to remove."""
     orphan_bytes_found: int = 0
-    orphan_files: tuple[str, ...] = ()  # the first 20, as paths below the table
+    orphan_files: tuple[str, ...] = ()
+    """The first 20, as paths below the table."""
     small_files_compacted: int = 0
     erasures: tuple[ErasureOutcome, ...] = ()
     erasures_open: int = 0

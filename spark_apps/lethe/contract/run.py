@@ -55,11 +55,16 @@ class AllowedOperation(StrEnum):
     REVERT = Operation.REVERT.value
     ERASE = Operation.ERASE.value
     UNDO = Operation.UNDO.value
-    REGISTER = ConsolidationMode.REGISTER.value  # spec.consolidation.mode
-    NATIVE_DELETES = "NativeDeletes"  # spec.deletes: any value but Ledger
-    CREATE_TABLE = "CreateTable"  # spec.table.create
-    ADOPT_TABLE = "AdoptTable"  # spec.table.adopt
-    VACUUM = "Vacuum"  # of VacuumPolicies
+    REGISTER = ConsolidationMode.REGISTER.value
+    """Spec.consolidation.mode."""
+    NATIVE_DELETES = "NativeDeletes"
+    """Spec.deletes: any value but Ledger."""
+    CREATE_TABLE = "CreateTable"
+    """Spec.table.create."""
+    ADOPT_TABLE = "AdoptTable"
+    """Spec.table.adopt."""
+    VACUUM = "Vacuum"
+    """Of VacuumPolicies."""
 
     @classmethod
     def of(cls, operation: Operation) -> "AllowedOperation":
@@ -83,9 +88,12 @@ class RunBoundary(Document):
     In each field, None sets no limit, and an empty tuple allows nothing.
     """
 
-    catalogs: tuple[str, ...] | None = None  # names
-    tables: tuple[str, ...] | None = None  # patterns of "namespace.table", in which * matches any characters
-    uris: tuple[str, ...] | None = None  # prefixes, compared by whole path segments
+    catalogs: tuple[str, ...] | None = None
+    """Names."""
+    tables: tuple[str, ...] | None = None
+    """Patterns of "namespace.table", in which * matches any characters."""
+    uris: tuple[str, ...] | None = None
+    """Prefixes, compared by whole path segments."""
     operations: tuple[AllowedOperation, ...] | None = None
 
 
@@ -93,7 +101,8 @@ class DatasetRef(Document):
     namespace: str
     name: str
     uid: str
-    cluster: str = ""  # an id of the cluster; "": unknown
+    cluster: str = ""
+    """An id of the cluster; "": unknown."""
 
     @property
     def claim(self) -> str:
@@ -104,50 +113,62 @@ class DatasetRef(Document):
 class CreateTable(Document):
     """How to create the table if it does not exist."""
 
-    table_schema: str = Field(alias="schema")  # columns as in CREATE TABLE of Spark SQL
-    partition_by: tuple[str, ...] = ()  # such as "days(time)"
+    table_schema: str = Field(alias="schema")
+    """Columns as in CREATE TABLE of Spark SQL."""
+    partition_by: tuple[str, ...] = ()
+    """Such as "days(time)"."""
     format_version: int = 2
     properties: dict[str, str] = {}
 
 
 class TableRef(Document):
     catalog: str
-    name: str  # "namespace.table"
-    adopt: bool = False  # the run may set the sort order and the metrics mode of an existing table
-    create: CreateTable | None = None  # None: the table must exist
+    name: str
+    """"namespace.table"."""
+    adopt: bool = False
+    """The run may set the sort order and the metrics mode of an existing table."""
+    create: CreateTable | None = None
+    """None: the table must exist."""
 
 
 class BufferRef(Document):
     uri: str
     format: FileFormat = FileFormat.PARQUET
     layout: BufferLayout = BufferLayout.DIRECTORY
-    csv: CsvDialect | None = None  # how the files of the format CSV are written; None: as RFC 4180 says
-    adopt: bool = False  # claim the buffer although it contains objects that are not batches
+    csv: CsvDialect | None = None
+    """How the files of the format CSV are written; None: as RFC 4180 says."""
+    adopt: bool = False
+    """Claim the buffer although it contains objects that are not batches."""
 
 
 class SeenObject(Document):
     """The write of an object that an event notification reported. The ledger records it if the run promotes this object."""
 
-    key: str  # full URI
-    etag: str = ""  # "": not in the notification
-    sequencer: str  # orders the writes of one key
+    key: str
+    """Full URI."""
+    etag: str = ""
+    """Empty: not in the notification."""
+    sequencer: str
+    """Orders the writes of one key."""
 
 
 class ConsolidationSpec(Document):
     mode: ConsolidationMode = ConsolidationMode.REWRITE
     target_file_size_bytes: int = 512 * 1024 * 1024
-    # The batches to promote. Empty: only give the head a ledger, because another writer committed it, and expire snapshots.
     batch_ids: tuple[str, ...] = ()
-    seen_objects: tuple[SeenObject, ...] = ()  # of these batches, as far as known
-    # A head that lost its ledger, and the ledger to continue with. Only without batches. None: no such head is accepted.
+    """The batches to promote. Empty: only give the head a ledger, because another writer committed it, and expire snapshots."""
+    seen_objects: tuple[SeenObject, ...] = ()
+    """Of these batches, as far as known."""
     accepts: "AcceptedHead | None" = None
+    """A head that lost its ledger, and the ledger to continue with. Only without batches. None: no such head is accepted."""
 
 
 class AcceptedHead(Document):
     """A head that a user accepted although it does not lead to the ledger that the table had."""
 
     head_id: int
-    ledger: str  # URI of the root that the head gets
+    ledger: str
+    """URI of the root that the head gets."""
 
 
 class Replacement(Document):
@@ -155,20 +176,27 @@ class Replacement(Document):
 
     batch_id: str
     uri: str
-    # Each row replaces all rows with the same values in these columns that were committed before. Empty: no rows are replaced.
     key_columns: tuple[str, ...] = ()
-    # A column of the files, not of the table. U, I or null: the row is added; D: it only removes older rows. "": all are added.
+    """Each row replaces all rows with the same values in these columns that were committed before. Empty: no rows are replaced.
+    """
     op_column: str = ""
+    """A column of the files, not of the table. U, I or null: the row is added; D: it only removes older rows. "": all are added.
+    """
 
 
 class RowsRef(Document):
     """Which records an Erase deletes. The values are only in a file in the run's pod, because they may be personal data."""
 
-    column: str  # its current name
-    values_file: str  # path in the pod; one value per line
-    secret: str = ""  # the source of the file, for messages
-    secret_key: str = ""  # the source of the file, for messages
-    values_digest: str = ""  # `lethe.restatement.record`; the run sets it; "": unknown
+    column: str
+    """Its current name."""
+    values_file: str
+    """Path in the pod; one value per line."""
+    secret: str = ""
+    """The source of the file, for messages."""
+    secret_key: str = ""
+    """The source of the file, for messages."""
+    values_digest: str = ""
+    """`lethe.restatement.record`; the run sets it; "": unknown."""
 
 
 class Manager(Recorded):
@@ -194,19 +222,28 @@ class Provenance(Recorded):
 
 
 class RestatementRequest(Document):
-    key: str  # lethe.base.ids.request_key
-    name: str  # "namespace/name", for messages
+    key: str
+    """Lethe.base.ids.request_key."""
+    name: str
+    """"namespace/name", for messages."""
     operation: Operation
-    batch_ids: tuple[str, ...] = ()  # of a Replay or Revert, or of an Erase without `rows`
-    batch_ids_uri: str = ""  # of a file with the batch ids, one per line; "": there is none
-    batch_ids_sha256: str = ""  # of a list by reference, when it was first read; "": not read yet, or no list
-    rows: RowsRef | None = None  # of an Erase without batch ids
+    batch_ids: tuple[str, ...] = ()
+    """Of a Replay or Revert, or of an Erase without `rows`."""
+    batch_ids_uri: str = ""
+    """Of a file with the batch ids, one per line; "": there is none."""
+    batch_ids_sha256: str = ""
+    """Of a list by reference, when it was first read; "": not read yet, or no list."""
+    rows: RowsRef | None = None
+    """Of an Erase without batch ids."""
     replacement: Replacement | None = None
-    undoes: str = ""  # key of the request that an Undo takes back; "": it is not an Undo
+    undoes: str = ""
+    """Key of the request that an Undo takes back; "": it is not an Undo."""
     reason: str = ""
     creation_time: datetime
-    evict_by_seconds: int | None = None  # time from the commit until the rows must be deleted; None: no deadline
-    provenance: Provenance | None = None  # None: unknown, or its rows need not leave the storage
+    evict_by_seconds: int | None = None
+    """Time from the commit until the rows must be deleted; None: no deadline."""
+    provenance: Provenance | None = None
+    """None: unknown, or its rows need not leave the storage."""
 
     @property
     def by_keys(self) -> bool:
@@ -221,18 +258,23 @@ class RestatementRequest(Document):
 
 class RestatementGroupSpec(Document):
     requests: tuple[RestatementRequest, ...]
-    dry_run: bool = False  # only plan each request by itself, and commit nothing
-    # How batches are marked as deleted, in addition to the ledger, for readers that do not know Lethe.
+    dry_run: bool = False
+    """Only plan each request by itself, and commit nothing."""
     deletes: Deletes = Deletes.LEDGER
-    # The snapshot whose ledger showed which batches of the buffer come first. If an Undo was committed after it, requests that
-    # search for rows wait for a new listing. None: the buffer was not checked.
+    """How batches are marked as deleted, in addition to the ledger, for readers that do not know Lethe."""
     listed_snapshot_id: int | None = None
+    """The snapshot whose ledger showed which batches of the buffer come first. If an Undo was committed after it, requests that
+    search for rows wait for a new listing. None: the buffer was not checked.
+    """
 
 
 class SnapshotLimits(Document):
-    max_age_seconds: int = 432_000  # older snapshots expire
-    min_to_keep: int = 5  # the newest snapshots, kept at any age
-    max_count: int = 500  # snapshots that are kept at most, at any age
+    max_age_seconds: int = 432_000
+    """Older snapshots expire."""
+    min_to_keep: int = 5
+    """The newest snapshots, kept at any age."""
+    max_count: int = 500
+    """Snapshots that are kept at most, at any age."""
 
 
 class Maintenance(Document):
@@ -245,23 +287,33 @@ class Maintenance(Document):
 
 
 class VacuumSpec(Document):
-    policy: str  # "namespace/name" of the VacuumPolicy, for messages and tombstones
+    policy: str
+    """"namespace/name" of the VacuumPolicy, for messages and tombstones."""
     expire_snapshots: bool = True
     snapshots: SnapshotLimits = SnapshotLimits()
-    batch_ids: tuple[str, ...] = ()  # purge only the rows of these batches; empty: of all tombstones
-    plan_only: bool = False  # report a plan, and change nothing
-    # Digest of the approved plan. If the plan differs by now, report the new plan and change nothing. "": no approval is needed.
+    batch_ids: tuple[str, ...] = ()
+    """Purge only the rows of these batches; empty: of all tombstones."""
+    plan_only: bool = False
+    """Report a plan, and change nothing."""
     approved_plan: str = ""
-    # Limit for the size of files to rewrite; None: no limit. Files with rows that are due within `evict_by_lead_seconds` come
-    # first, then files with the most expected deleted rows per byte. At least one file is rewritten.
+    """Digest of the approved plan. If the plan differs by now, report the new plan and change nothing. "": no approval is needed.
+    """
     max_bytes: int | None = None
-    step_bytes: int = 20 * 1024**3  # a run that rewrites more makes several commits of about this size
-    max_seconds: int | None = None  # no step starts later than this after the start of the run; None: no limit
-    stop_by: datetime | None = None  # no step starts later; None: no limit
-    target_file_size_bytes: int | None = None  # None: as the table's properties say
+    """Limit for the size of files to rewrite; None: no limit. Files with rows that are due within `evict_by_lead_seconds` come
+    first, then files with the most expected deleted rows per byte. At least one file is rewritten.
+    """
+    step_bytes: int = 20 * 1024**3
+    """A run that rewrites more makes several commits of about this size."""
+    max_seconds: int | None = None
+    """No step starts later than this after the start of the run; None: no limit."""
+    stop_by: datetime | None = None
+    """No step starts later; None: no limit."""
+    target_file_size_bytes: int | None = None
+    """None: as the table's properties say."""
     evict_by_lead_seconds: int = 86_400
     maintenance: Maintenance = Maintenance()
-    erasures_only: bool = False  # purge nothing, only check the progress of erasures
+    erasures_only: bool = False
+    """Purge nothing, only check the progress of erasures."""
 
 
 class RunSpec(Document):
@@ -279,15 +331,20 @@ class RunSpec(Document):
     batch_column: str
     buffer: BufferRef
     schema_evolution: SchemaEvolution = SchemaEvolution.REFUSE
-    # UUID of the table that the operator saw. The run refuses any other table, and creates none. None: not checked.
     seen_table_uuid: str | None = None
-    # The last head that the operator saw. The run refuses a table that was rolled back to before it. None: not checked.
+    """UUID of the table that the operator saw. The run refuses any other table, and creates none. None: not checked."""
     seen_snapshot_id: int | None = None
-    seen_sequence_number: int | None = None  # of that head
-    snapshots: SnapshotLimits | None = None  # which snapshots each run keeps; None: the defaults
-    batch_tracking: bool = False  # update the table of batches
-    boundary: RunBoundary | None = None  # None: no limit
-    traceparent: str = ""  # of the span that started the run, as W3C Trace Context writes it; "": runs are not traced
+    """The last head that the operator saw. The run refuses a table that was rolled back to before it. None: not checked."""
+    seen_sequence_number: int | None = None
+    """Of that head."""
+    snapshots: SnapshotLimits | None = None
+    """Which snapshots each run keeps; None: the defaults."""
+    batch_tracking: bool = False
+    """Update the table of batches."""
+    boundary: RunBoundary | None = None
+    """None: no limit."""
+    traceparent: str = ""
+    """Of the span that started the run, as W3C Trace Context writes it; "": runs are not traced."""
     consolidation: ConsolidationSpec | None = None
     restatement: RestatementGroupSpec | None = None
     vacuum: VacuumSpec | None = None
@@ -338,9 +395,11 @@ class RunPointer(Document):
     """The location of a `run.json` that is too large for the ConfigMap. The ConfigMap contains this document instead."""
 
     api_version: str = CONTRACT_VERSION
-    catalog: str  # its FileIO properties open the URI
+    catalog: str
+    """Its FileIO properties open the URI."""
     uri: str
-    sha256: str  # of the content
+    sha256: str
+    """Of the content."""
 
 
 class ResultPointer(RunPointer):
@@ -363,10 +422,12 @@ class MailboxEntry(Document):
     run_id: str
     family: RunFamily = Field(alias="kind")
     attempt: int = 1
-    config_map: str  # name
+    config_map: str
+    """Name."""
     prefix: str
     created_time: datetime
-    cancelled: bool | None = None  # True: the warm driver stops the run and delivers a result; None: it carries it out
+    cancelled: bool | None = None
+    """True: the warm driver stops the run and delivers a result; None: it carries it out."""
 
 
 def parse_run(text: str) -> RunSpec:

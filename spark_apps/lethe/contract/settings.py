@@ -42,22 +42,28 @@ class FileFormat(StrEnum):
 class BufferLayout(StrEnum):
     """`spec.buffer.layout`: what is a batch in a buffer."""
 
-    DIRECTORY = "Directory"  # each folder
-    FILE = "File"  # each file
+    DIRECTORY = "Directory"
+    """Each folder."""
+    FILE = "File"
+    """Each file."""
 
 
 class SchemaEvolution(StrEnum):
     """`spec.schemaEvolution`: what happens to batches with columns that the table does not have."""
 
-    REFUSE = "Refuse"  # they are refused
-    ADD_COLUMNS = "AddColumns"  # the run adds the columns to the table
+    REFUSE = "Refuse"
+    """They are refused."""
+    ADD_COLUMNS = "AddColumns"
+    """The run adds the columns to the table."""
 
 
 class ConsolidationMode(StrEnum):
     """`spec.consolidation.mode`."""
 
-    REWRITE = "Rewrite"  # read the files of batches, and write their rows into sorted files
-    REGISTER = "Register"  # add the files of batches to the table unchanged
+    REWRITE = "Rewrite"
+    """Read the files of batches, and write their rows into sorted files."""
+    REGISTER = "Register"
+    """Add the files of batches to the table unchanged."""
 
 
 class NativeDeletes(StrEnum):
@@ -84,7 +90,8 @@ class NativeDeletes(StrEnum):
 class Deletes(StrEnum):
     """`spec.deletes`: how deleted batches are marked, in addition to the ledger."""
 
-    LEDGER = "Ledger"  # only in the ledger
+    LEDGER = "Ledger"
+    """Only in the ledger."""
     DELETION_VECTORS = NativeDeletes.DELETION_VECTORS.value
     POSITION_DELETES = NativeDeletes.POSITION_DELETES.value
 
@@ -108,13 +115,17 @@ class CsvDialect(BaseModel):
     model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, frozen=True, extra="forbid")
 
     delimiter: str = ","
-    quote: str = '"'  # "": fields are never quoted
-    # Before a quote within a quoted field, as Spark writes it; "": such a quote is written twice.
+    quote: str = '"'
+    """Empty: fields are never quoted."""
     escape: str = ""
-    # A field of exactly this text is null, unless it is quoted. None: an empty field is null, or an empty text in a text column.
+    """Before a quote within a quoted field, as Spark writes it; "": such a quote is written twice."""
     null_text: str | None = None
-    header: bool = True  # False: the columns are those of the table, in its order, without the batch column
-    ignore_columns: tuple[str, ...] = ()  # by their names in the header; "" is a column without a name
+    """A field of exactly this text is null, unless it is quoted. None: an empty field is null, or an empty text in a text column.
+    """
+    header: bool = True
+    """False: the columns are those of the table, in its order, without the batch column."""
+    ignore_columns: tuple[str, ...] = ()
+    """By their names in the header; "" is a column without a name."""
 
 
 RFC_4180: Final = CsvDialect()
@@ -123,10 +134,14 @@ RFC_4180: Final = CsvDialect()
 class Operation(StrEnum):
     """`spec.operation` of a Restatement."""
 
-    REPLAY = "Replay"  # replace batches, or rows by key columns, with a new batch
-    REVERT = "Revert"  # delete batches
-    ERASE = "Erase"  # delete batches or records, and prove that their bytes are gone
-    UNDO = "Undo"  # take a Revert back
+    REPLAY = "Replay"
+    """Replace batches, or rows by key columns, with a new batch."""
+    REVERT = "Revert"
+    """Delete batches."""
+    ERASE = "Erase"
+    """Delete batches or records, and prove that their bytes are gone."""
+    UNDO = "Undo"
+    """Take a Revert back."""
 
     @property
     def is_metadata_only(self) -> bool:
@@ -210,8 +225,10 @@ _TEXT: Final = re.compile(r"([A-Z][A-Za-z]+): ")
 
 @dataclass(frozen=True)
 class Refusal:
-    reason: str  # CamelCase, for programs; "": an earlier version stored none
-    message: str  # for users
+    reason: str
+    """CamelCase, for programs; "": an earlier version stored none."""
+    message: str
+    """For users."""
 
     def __str__(self) -> str:
         """The text that ledgers store; `parse` reads it."""
@@ -233,10 +250,14 @@ ROUNDS: Final = 4
 class ExecutorRule:
     """The limits between which the number of executors follows the bytes."""
 
-    driver_cores: int  # tasks at the same time in a driver that works alone
-    executor_cores: int  # tasks at the same time in one executor
-    fewest: int  # executors, also for a small run
-    most: int  # executors; 0: the driver always works alone
+    driver_cores: int
+    """Tasks at the same time in a driver that works alone."""
+    executor_cores: int
+    """Tasks at the same time in one executor."""
+    fewest: int
+    """Executors, also for a small run."""
+    most: int
+    """Executors; 0: the driver always works alone."""
 
     def executors(self, run_bytes: int) -> int:
         """The number of executors for a run that reads `run_bytes`; 0: the driver works alone."""

@@ -14,16 +14,23 @@ MEMORY_ENV: Final = "LETHE_DECODER_MEMORY_BYTES"
 class Limits:
     """Limits of one file. Sizes are those of the file as it is stored, in bytes."""
 
-    memory_bytes: int = 512 * MIB  # of the decoder, beyond what it needs to start
+    memory_bytes: int = 512 * MIB
+    """Of the decoder, beyond what it needs to start."""
     cpu_seconds: float = 20
-    cpu_seconds_per_mib: float = 20  # in addition
-    wall_factor: float = 5  # of the processor time; only for a decoder that waits for itself
-    nesting: int = 100  # levels of objects and arrays in JSON
+    cpu_seconds_per_mib: float = 20
+    """In addition."""
+    wall_factor: float = 5
+    """Of the processor time; only for a decoder that waits for itself."""
+    nesting: int = 100
+    """Levels of objects and arrays in JSON."""
     columns: int = 10_000
     rows: int = 1_000_000
-    rows_per_byte: int = 10_000  # in addition
-    expanded_bytes: int = 256 * MIB  # of the decoded rows, or of decompressed text
-    expanded_per_byte: int = 200  # in addition
+    rows_per_byte: int = 10_000
+    """In addition."""
+    expanded_bytes: int = 256 * MIB
+    """Of the decoded rows, or of decompressed text."""
+    expanded_per_byte: int = 200
+    """In addition."""
 
     @classmethod
     def from_environment(cls, environ: Mapping[str, str]) -> "Limits":

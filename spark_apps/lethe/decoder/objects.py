@@ -37,7 +37,8 @@ class Open(Protocol):
 class Unreadable:
     """An object of which nothing is known."""
 
-    why: str = ""  # how it ends decoders; empty: it could not be fetched
+    why: str = ""
+    """How it ends decoders; empty: it could not be fetched."""
 
 
 @dataclass(frozen=True)
@@ -115,7 +116,8 @@ class _Opened:
     size: int
     first: bytes
     last: bytes
-    failed: bool = field(default=False)  # a part could not be fetched, so what was found means nothing
+    failed: bool = field(default=False)
+    """A part could not be fetched, so what was found means nothing."""
 
     def part(self, offset: int, size: int) -> bytes:
         """Raises:

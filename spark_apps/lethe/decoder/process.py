@@ -72,7 +72,8 @@ class NoDecoder(RuntimeError):
 class Cause(Enum):
     """Why a decoder ended."""
 
-    TIME = "time"  # a limit of processor time, or of time
+    TIME = "time"
+    """A limit of processor time, or of time."""
     MEMORY = "memory"
     CRASH = "crash"
 
@@ -81,9 +82,11 @@ class Cause(Enum):
 class Death(Exception):
     """A decoder has ended before its work was done."""
 
-    unit: int  # that it was decoding: its number, NOTHING or SEVERAL
+    unit: int
+    """That it was decoding: its number, NOTHING or SEVERAL."""
     cause: Cause
-    signal: str = ""  # the name of the signal that ended it
+    signal: str = ""
+    """The name of the signal that ended it."""
 
     def message(self, limits: Limits, size: int) -> str:
         """What it says about a unit of this size."""
@@ -325,13 +328,20 @@ _IDLE_DEATHS_AT_MOST: Final = 3
 class Unit:
     """Something to decode."""
 
-    document: dict[str, Any]  # for the decoder
-    content: Content | None  # None: the decoder asks for ranges
-    size: int  # in bytes
-    name: str  # for the log
-    read: Callable[[int, int], bytes] | None = None  # reads a range: offset, size
-    of: Any = None  # what the caller knows of it
-    alone: bool = False  # no other unit is in the decoder's hands meanwhile
+    document: dict[str, Any]
+    """For the decoder."""
+    content: Content | None
+    """None: the decoder asks for ranges."""
+    size: int
+    """In bytes."""
+    name: str
+    """For the log."""
+    read: Callable[[int, int], bytes] | None = None
+    """Reads a range: offset, size."""
+    of: Any = None
+    """What the caller knows of it."""
+    alone: bool = False
+    """No other unit is in the decoder's hands meanwhile."""
     deaths: int = 0
     number: int = field(default=NOTHING)
 

@@ -24,7 +24,8 @@ class Ref:
     name: str
     kind: BlockerKind
     snapshot_id: int
-    until: datetime | None = None  # when Iceberg removes it by itself; None: never
+    until: datetime | None = None
+    """When Iceberg removes it by itself; None: never."""
 
 
 def holders(

@@ -39,27 +39,41 @@ class HeldFile:
     """A file that a manifest of a retained snapshot names."""
 
     path: str
-    size: int  # bytes
-    content: str  # DATA or DELETES
-    sequence_number: int | None  # of the snapshot that added it; None: unknown
-    lower: str | None = None  # of a data file: bounds of the batch column; None: unknown
+    size: int
+    """Bytes."""
+    content: str
+    """DATA or DELETES."""
+    sequence_number: int | None
+    """Of the snapshot that added it; None: unknown."""
+    lower: str | None = None
+    """Of a data file: bounds of the batch column; None: unknown."""
     upper: str | None = None
-    deletes: bool = False  # of a data file of the head: native deletes that do not repeat tombstones may apply to it
-    of: str | None = None  # of deletes: the only data file that they apply to; None: several
-    values: bool = False  # of deletes: they contain values of rows, and Lethe did not write them
+    deletes: bool = False
+    """Of a data file of the head: native deletes that do not repeat tombstones may apply to it."""
+    of: str | None = None
+    """Of deletes: the only data file that they apply to; None: several."""
+    values: bool = False
+    """Of deletes: they contain values of rows, and Lethe did not write them."""
 
 
 @dataclass(frozen=True)
 class History:
     """The retained snapshots with their files."""
 
-    snapshots: Mapping[int, Snapshot]  # by id
-    head_id: int | None  # None: the table is empty
-    files: Mapping[str, HeldFile]  # all files of retained snapshots, by path
-    live: frozenset[str]  # the paths of the head's files
-    manifests: Mapping[int, Collection[str]]  # snapshot id -> paths of its manifests
-    named: Mapping[str, Collection[str]]  # manifest -> paths of its live files
-    gone: Mapping[str, Collection[HeldFile]] = field(default_factory=dict)  # manifest -> files that it lists as removed
+    snapshots: Mapping[int, Snapshot]
+    """By id."""
+    head_id: int | None
+    """None: the table is empty."""
+    files: Mapping[str, HeldFile]
+    """All files of retained snapshots, by path."""
+    live: frozenset[str]
+    """The paths of the head's files."""
+    manifests: Mapping[int, Collection[str]]
+    """Snapshot id -> paths of its manifests."""
+    named: Mapping[str, Collection[str]]
+    """Manifest -> paths of its live files."""
+    gone: Mapping[str, Collection[HeldFile]] = field(default_factory=dict)
+    """Manifest -> files that it lists as removed."""
 
     @property
     def head_sequence_number(self) -> int:
@@ -98,8 +112,10 @@ class OpenErasure:
 
     erasure: Erasure
     result: RequestResult
-    ids: IdIndex  # of its batches; empty if `by_records`
-    hidden: bool  # a tombstone of one of its batches is active
+    ids: IdIndex
+    """Of its batches; empty if `by_records`."""
+    hidden: bool
+    """A tombstone of one of its batches is active."""
     by_records: bool
     since: int | None = (
         None  # sequence number of the commit that deleted the records; None: its snapshot expired, or by batches
@@ -147,9 +163,12 @@ def open_erasures_of(ledger: Ledger, snapshots: Mapping[int, Snapshot], field_id
 class Marked:
     """What to write to the ledger before snapshots expire."""
 
-    erasures: tuple[Erasure, ...] = ()  # that changed
-    files: tuple[PurgedFile, ...] = ()  # new or changed files that may hold rows
-    clean: frozenset[str] = frozenset()  # paths of files that hold no rows after all
+    erasures: tuple[Erasure, ...] = ()
+    """That changed."""
+    files: tuple[PurgedFile, ...] = ()
+    """New or changed files that may hold rows."""
+    clean: frozenset[str] = frozenset()
+    """Paths of files that hold no rows after all."""
 
     @property
     def is_empty(self) -> bool:
@@ -283,11 +302,16 @@ def _held_by(open_erasure: OpenErasure, files: Iterable[HeldFile]) -> set[str]:
 class Closing:
     """How a ledger changes when erasures are closed."""
 
-    keys: tuple[str, ...]  # of the erasures to close
-    set_erasures: tuple[Erasure, ...]  # to keep as verified
-    close: frozenset[str]  # keys to remove
-    set_files: tuple[PurgedFile, ...]  # files that other open erasures still need
-    forget_files: frozenset[str]  # paths of files that no open erasure needs
+    keys: tuple[str, ...]
+    """Of the erasures to close."""
+    set_erasures: tuple[Erasure, ...]
+    """To keep as verified."""
+    close: frozenset[str]
+    """Keys to remove."""
+    set_files: tuple[PurgedFile, ...]
+    """Files that other open erasures still need."""
+    forget_files: frozenset[str]
+    """Paths of files that no open erasure needs."""
 
 
 def plan_closing(ledger: Ledger, free: Iterable[str], verified: Mapping[str, PurgedFile], field_id: int) -> Closing:
@@ -342,15 +366,17 @@ _NOTE: Final = re.compile(rf"(.+?)(?:-(\d+)-[0-9a-f]{{8}})?{re.escape(names.WRIT
 class Writer:
     """An attempt of a run that writes data files."""
 
-    run: str  # its id
-    folder: str  # URI of the folder of its data files; empty: the note is unreadable
+    run: str
+    """Its id."""
+    folder: str
+    """URI of the folder of its data files; empty: the note is unreadable."""
     since: (
         int  # the last sequence number of the table when the note was written: the run reads that state or a later one
     )
-    batch_ids: (
-        frozenset[str] | None
-    )  # the batches that it may add from the buffer; None: it may write any row of the table
-    attempt: int = 0  # from 1; 0: unknown, or a Spark job of a user
+    batch_ids: frozenset[str] | None
+    """The batches that it may add from the buffer; None: it may write any row of the table."""
+    attempt: int = 0
+    """From 1; 0: unknown, or a Spark job of a user."""
 
     def to_json(self) -> bytes:
         ids = None if self.batch_ids is None else sorted(self.batch_ids)

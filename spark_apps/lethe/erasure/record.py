@@ -49,23 +49,34 @@ class Verification:
 
     run_id: str
     time: datetime
-    head_id: int | None  # None: the table is empty
-    snapshots: int  # retained
-    refs: tuple[str, ...]  # tags and branches
-    calls: Mapping[str, int]  # kind of storage request -> number, for all erasures verified together
-    all_versions: bool  # the storage listed older versions, and there were none
-    folders_listed: bool  # the folders of runs were searched for files of runs without a commit
-    leftovers: int  # the number of such files that were removed
-    locations: tuple[str, ...] = ()  # folders below which every file was checked
-    not_covered: tuple[str, ...] = ()  # what this verification could not check, beside NOT_COVERED
-    uncovered: tuple[str, ...] = ()  # the objects that were neither read nor removed, each with the reason
+    head_id: int | None
+    """None: the table is empty."""
+    snapshots: int
+    """Retained."""
+    refs: tuple[str, ...]
+    """Tags and branches."""
+    calls: Mapping[str, int]
+    """Kind of storage request -> number, for all erasures verified together."""
+    all_versions: bool
+    """The storage listed older versions, and there were none."""
+    folders_listed: bool
+    """The folders of runs were searched for files of runs without a commit."""
+    leftovers: int
+    """The number of such files that were removed."""
+    locations: tuple[str, ...] = ()
+    """Folders below which every file was checked."""
+    not_covered: tuple[str, ...] = ()
+    """What this verification could not check, beside NOT_COVERED."""
+    uncovered: tuple[str, ...] = ()
+    """The objects that were neither read nor removed, each with the reason."""
 
 
 @dataclass(frozen=True)
 class Record:
     """An erasure record as a file."""
 
-    name: str  # of the file: from the restatement and the content
+    name: str
+    """Of the file: from the restatement and the content."""
     content: bytes
     sha256: str
 
@@ -191,8 +202,10 @@ class Statement:
     """What is signed."""
 
     table_uuid: str
-    restatement: str  # its key
-    record_sha256: str  # in hex
+    restatement: str
+    """Its key."""
+    record_sha256: str
+    """In hex."""
     verified_time: datetime
 
     @property
@@ -210,7 +223,8 @@ class Statement:
 class PublicKey:
     """A key that verifies."""
 
-    id: str  # the first 16 hex digits of the SHA-256 of its 32 bytes
+    id: str
+    """The first 16 hex digits of the SHA-256 of its 32 bytes."""
     key: Ed25519PublicKey
 
 

@@ -122,8 +122,10 @@ _RUN: Final = re.compile(r"[0-9a-f]{32}")  # `lethe.base.ids.run_id`
 class Locations:
     """The URIs of all folders that a table's files may be in."""
 
-    own: tuple[str, ...]  # current and earlier table locations: only its files, except where another table is below
-    shared: tuple[str, ...]  # data and metadata folders elsewhere, which tables may share
+    own: tuple[str, ...]
+    """Current and earlier table locations: only its files, except where another table is below."""
+    shared: tuple[str, ...]
+    """Data and metadata folders elsewhere, which tables may share."""
     metadata: tuple[str, ...]
     data: tuple[str, ...]
 
@@ -144,24 +146,33 @@ class Stray:
 
     path: str
     modified: datetime
-    run: str = ""  # the id of the run of Lethe in whose folder it is; empty: none
-    in_batch: bool = False  # a marker lies beside it, as beside the files of a batch in a buffer
-    shared: bool = False  # it may belong to another table, so it is never removed
+    run: str = ""
+    """The id of the run of Lethe in whose folder it is; empty: none."""
+    in_batch: bool = False
+    """A marker lies beside it, as beside the files of a batch in a buffer."""
+    shared: bool = False
+    """It may belong to another table, so it is never removed."""
 
 
 @dataclass(frozen=True)
 class StrayContent:
     """What the content of an object says."""
 
-    of_table: bool = False  # it was written for the table: it has the batch column
-    lower: str | None = None  # the smallest batch id; None: unknown
-    upper: str | None = None  # the greatest batch id; None: unknown
+    of_table: bool = False
+    """It was written for the table: it has the batch column."""
+    lower: str | None = None
+    """The smallest batch id; None: unknown."""
+    upper: str | None = None
+    """The greatest batch id; None: unknown."""
     no_rows: bool = (
         False  # it has no rows of the table: it is empty, holds positions of deletes, or what Lethe itself notes
     )
-    by_name: bool = False  # it has no field ids, so only the names of its columns say that it was written for the table
-    is_data: bool = True  # it has the format or the extension of a data file
-    costly: str = ""  # how it ends whatever reads it, so nothing is known of it
+    by_name: bool = False
+    """It has no field ids, so only the names of its columns say that it was written for the table."""
+    is_data: bool = True
+    """It has the format or the extension of a data file."""
+    costly: str = ""
+    """How it ends whatever reads it, so nothing is known of it."""
 
 
 UNKNOWN: Final = StrayContent()
@@ -183,8 +194,10 @@ class Uncovered:
 class Strays:
     """The listed objects that no snapshot names."""
 
-    strays: tuple[Stray, ...] = ()  # to read
-    uncovered: tuple[Uncovered, ...] = ()  # of others
+    strays: tuple[Stray, ...] = ()
+    """To read."""
+    uncovered: tuple[Uncovered, ...] = ()
+    """Of others."""
 
 
 def find_strays(
@@ -323,8 +336,8 @@ class UploadOrigin(Enum):
     """Who began an upload, by its path."""
 
     RUN = "a data file of a run of Lethe"
-    # The notes of runs, ledger files and erasure records: none of them contains rows.
     RECORD = "a file of Lethe about the table"
+    """The notes of runs, ledger files and erasure records: none of them contains rows."""
     OTHER = "another writer"
 
 

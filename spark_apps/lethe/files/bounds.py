@@ -40,13 +40,20 @@ class FileBounds:
 
     path: str
     records: int
-    size: int  # bytes
-    lower: str | None  # bound of the batch column; None: unknown
-    upper: str | None  # bound of the batch column; None: unknown
-    null_count: int | None  # of the batch column; None: unknown
-    deletes: frozenset[str] = frozenset()  # the names of native deletes that may apply to it
-    partition: str | None = None  # as text (`lethe.files.bounds`); None: it has none
-    added_by: int | None = None  # id of the snapshot that added it; None: unknown
+    size: int
+    """Bytes."""
+    lower: str | None
+    """Bound of the batch column; None: unknown."""
+    upper: str | None
+    """Bound of the batch column; None: unknown."""
+    null_count: int | None
+    """Of the batch column; None: unknown."""
+    deletes: frozenset[str] = frozenset()
+    """The names of native deletes that may apply to it."""
+    partition: str | None = None
+    """As text (`lethe.files.bounds`); None: it has none."""
+    added_by: int | None = None
+    """Id of the snapshot that added it; None: unknown."""
 
 
 def outdated(planned: Iterable[FileBounds], files_now: Iterable[FileBounds]) -> str:
@@ -71,9 +78,12 @@ def outdated(planned: Iterable[FileBounds], files_now: Iterable[FileBounds]) -> 
 class BoundsSplit:
     """All files, divided by what their bounds prove; each part in the given order."""
 
-    cannot: tuple[FileBounds, ...]  # hold no row of the ids
-    may_contain_deleted_rows: tuple[FileBounds, ...]  # might hold some
-    all_rows_deleted: tuple[FileBounds, ...]  # hold no other rows
+    cannot: tuple[FileBounds, ...]
+    """Hold no row of the ids."""
+    may_contain_deleted_rows: tuple[FileBounds, ...]
+    """Might hold some."""
+    all_rows_deleted: tuple[FileBounds, ...]
+    """Hold no other rows."""
 
 
 class IdIndex:

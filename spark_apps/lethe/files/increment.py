@@ -28,10 +28,14 @@ from lethe.ledger.tombstone import Tombstone
 class ReadPlan:
     """How to read all files; each part in the given order."""
 
-    plain: tuple[FileBounds, ...]  # read all rows
-    filtered: tuple[FileBounds, ...]  # leave out the rows of `ids`
-    skipped: tuple[FileBounds, ...]  # all rows are tombstoned
-    ids: frozenset[str]  # the tombstoned batches within the bounds of `filtered`
+    plain: tuple[FileBounds, ...]
+    """Read all rows."""
+    filtered: tuple[FileBounds, ...]
+    """Leave out the rows of `ids`."""
+    skipped: tuple[FileBounds, ...]
+    """All rows are tombstoned."""
+    ids: frozenset[str]
+    """The tombstoned batches within the bounds of `filtered`."""
 
     @property
     def hidden_ids(self) -> frozenset[str]:
@@ -43,9 +47,12 @@ class ReadPlan:
 class SkippedRange:
     """A range of batch ids that no file to read may hold visible rows of."""
 
-    lower: str  # inclusive
-    upper: str  # inclusive
-    size: int  # bytes of the skipped files in the range
+    lower: str
+    """Inclusive."""
+    upper: str
+    """Inclusive."""
+    size: int
+    """Bytes of the skipped files in the range."""
 
 
 def skipped_ranges(plan: ReadPlan, at_most: int) -> tuple[SkippedRange, ...]:
@@ -106,9 +113,12 @@ def plan_read(files: Sequence[FileBounds], tombstones: Iterable[Tombstone]) -> R
 class SnapshotFiles(StrEnum):
     """Which files of a snapshot."""
 
-    LIVE = "live"  # all files of the snapshot
-    ADDED = "added"  # the files that it added
-    REMOVED = "removed"  # the files that it removed, as they were before
+    LIVE = "live"
+    """All files of the snapshot."""
+    ADDED = "added"
+    """The files that it added."""
+    REMOVED = "removed"
+    """The files that it removed, as they were before."""
 
 
 @dataclass(frozen=True)
@@ -117,8 +127,10 @@ class Rows:
 
     files: SnapshotFiles
     snapshot_id: int
-    ids: frozenset[str]  # of batches
-    of_ids: bool  # True: the rows of these batches; False: all other rows, including rows without a batch
+    ids: frozenset[str]
+    """Of batches."""
+    of_ids: bool
+    """True: the rows of these batches; False: all other rows, including rows without a batch."""
 
 
 @dataclass(frozen=True)
@@ -129,29 +141,30 @@ class Range:
     until: int
     appends: tuple[int, ...] = ()
     vacuums: tuple[int, ...] = ()
-    position_changes: Mapping[int, int] = field(
-        default_factory=dict
-    )  # that set or removed native deletes by position -> their parents
-    order: Mapping[int, int] = field(default_factory=dict)  # snapshot id -> its position in the range
-    undoes: bool = True  # False: no row that was hidden at `since` became visible again
+    position_changes: Mapping[int, int] = field(default_factory=dict)
+    """That set or removed native deletes by position -> their parents."""
+    order: Mapping[int, int] = field(default_factory=dict)
+    """Snapshot id -> its position in the range."""
+    undoes: bool = True
+    """False: no row that was hidden at `since` became visible again."""
 
 
 @dataclass(frozen=True)
 class Tombstoned:
     """The ids of tombstoned batches in a range. Mappings are by snapshot id."""
 
-    since: frozenset[str]  # tombstoned at the start
-    until: frozenset[str]  # tombstoned at the end
-    vacuumed: Mapping[int, frozenset[str]] = field(
-        default_factory=dict
-    )  # that a vacuum applied to a file that it removed
-    masked: Mapping[int, frozenset[str]] = field(
-        default_factory=dict
-    )  # whose rows a snapshot hid by position, or dropped
-    lifted: Mapping[int, frozenset[str]] = field(
-        default_factory=dict
-    )  # whose rows a snapshot no longer hides by position
-    masked_since: frozenset[str] = frozenset()  # those of `since` whose rows were hidden by position at the start
+    since: frozenset[str]
+    """Tombstoned at the start."""
+    until: frozenset[str]
+    """Tombstoned at the end."""
+    vacuumed: Mapping[int, frozenset[str]] = field(default_factory=dict)
+    """That a vacuum applied to a file that it removed."""
+    masked: Mapping[int, frozenset[str]] = field(default_factory=dict)
+    """Whose rows a snapshot hid by position, or dropped."""
+    lifted: Mapping[int, frozenset[str]] = field(default_factory=dict)
+    """Whose rows a snapshot no longer hides by position."""
+    masked_since: frozenset[str] = frozenset()
+    """Those of `since` whose rows were hidden by position at the start."""
 
     def hidden(self, after: int | None, order: Mapping[int, int]) -> frozenset[str]:
         """The batches whose rows are hidden at the end but were in a file of the snapshot `after` (None: of the start): they are

@@ -47,11 +47,12 @@ from lethe.ledger.tombstone import (
 class Masking:
     """The native deletes that a change needs, by batch id."""
 
-    mask: Mapping[str, Tombstone] = field(
-        default_factory=dict
-    )  # active after the change and not completely masked: new values
-    lift: Mapping[str, Tombstone] = field(default_factory=dict)  # masked tombstones that the change removes
-    known: Mapping[str, Mask] = field(default_factory=dict)  # existing masks of `mask`
+    mask: Mapping[str, Tombstone] = field(default_factory=dict)
+    """Active after the change and not completely masked: new values."""
+    lift: Mapping[str, Tombstone] = field(default_factory=dict)
+    """Masked tombstones that the change removes."""
+    known: Mapping[str, Mask] = field(default_factory=dict)
+    """Existing masks of `mask`."""
 
     @property
     def is_empty(self) -> bool:
@@ -92,10 +93,14 @@ def files_to_mask(files: Iterable[FileBounds], masking: Masking) -> BoundsSplit:
 class Masked:
     """What a search of the files found about batches to mask, by id."""
 
-    rows: Mapping[str, int]  # the number of rows in data files; missing: 0
-    dropped: Collection[str] = ()  # whole files of these batches are dropped
-    beside: Collection[str] = ()  # rows of these batches were deleted natively before, by other means
-    unsure: Collection[str] = ()  # these batches may have rows in a file that cannot be searched
+    rows: Mapping[str, int]
+    """The number of rows in data files; missing: 0."""
+    dropped: Collection[str] = ()
+    """Whole files of these batches are dropped."""
+    beside: Collection[str] = ()
+    """Rows of these batches were deleted natively before, by other means."""
+    unsure: Collection[str] = ()
+    """These batches may have rows in a file that cannot be searched."""
 
 
 def with_masks(delta: Delta, masking: Masking, found: Masked, native: NativeDeletes | None) -> Delta:
@@ -194,12 +199,12 @@ NO_POSITIONS: Final = FrozenBitMap64()
 class DeletedPositions:
     """The positions of a data file under native deletes, by who may change these deletes."""
 
-    # In Lethe's position deletes, or in the deletion vector, which all writers share.
     ours: FrozenBitMap64 = NO_POSITIONS
-    # In position deletes of other writers, each file for this data file only.
+    """In Lethe's position deletes, or in the deletion vector, which all writers share."""
     theirs: tuple[FrozenBitMap64, ...] = ()
-    # In position deletes for several data files.
+    """In position deletes of other writers, each file for this data file only."""
     shared: FrozenBitMap64 = NO_POSITIONS
+    """In position deletes for several data files."""
 
     @property
     def all(self) -> FrozenBitMap64:
@@ -210,12 +215,12 @@ class DeletedPositions:
 class PositionsAfter:
     """The positions after a change."""
 
-    # In Lethe's next delete file.
     ours: FrozenBitMap64
-    # Which of `theirs` that file replaces.
+    """In Lethe's next delete file."""
     taken_over: frozenset[int] = frozenset()
-    # Positions to show that deletes for several data files still hide, so that the change is impossible.
+    """Which of `theirs` that file replaces."""
     still_hidden: FrozenBitMap64 = NO_POSITIONS
+    """Positions to show that deletes for several data files still hide, so that the change is impossible."""
 
     def whole(self, before: DeletedPositions) -> FrozenBitMap64:
         """All positions, for a deletion vector: it replaces every other delete by position."""
@@ -239,12 +244,12 @@ def positions_after(before: DeletedPositions, hide: FrozenBitMap64, show: Frozen
 class PositionsPlan:
     """How the native deletes by position change."""
 
-    # By path: the data files whose deletes change.
     after: Mapping[str, PositionsAfter]
-    # The batches to hide with rows that were deleted before, other than by Lethe's mask.
+    """By path: the data files whose deletes change."""
     beside: frozenset[str]
-    # The batches to show with rows that would stay hidden, and the number of these rows.
+    """The batches to hide with rows that were deleted before, other than by Lethe's mask."""
     still_hidden: Mapping[str, int]
+    """The batches to show with rows that would stay hidden, and the number of these rows."""
 
 
 def plan_positions(
@@ -288,12 +293,14 @@ class AddedFiles:
     """Live data files that snapshots without a ledger added; or, if `only_moved`, files that the change itself adds."""
 
     files: Collection[Partitioned]
-    field_id: int  # of the batch column
-    # Their writer compacted other files: each row was in the table before, in the same partition unless the partition spec
-    # differs.
+    field_id: int
+    """Of the batch column."""
     only_moved: bool = False
-    # Returns the ids that the files hold. None: bounds decide which tombstones to restore.
+    """Their writer compacted other files: each row was in the table before, in the same partition unless the partition spec
+    differs.
+    """
     holds: Callable[[Collection[str]], Collection[str]] | None = None
+    """Returns the ids that the files hold. None: bounds decide which tombstones to restore."""
 
 
 def restore_tombstones(ledger: Ledger, delta: Delta, added: AddedFiles, now: datetime) -> Delta:

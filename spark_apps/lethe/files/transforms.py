@@ -33,8 +33,10 @@ class TransformKind(StrEnum):
 @dataclass(frozen=True)
 class Transform:
     kind: TransformKind
-    column: tuple[str, ...]  # the parts of its name, from the outermost
-    number: int | None = None  # of buckets, or the width of a truncation; None: the kind has none
+    column: tuple[str, ...]
+    """The parts of its name, from the outermost."""
+    number: int | None = None
+    """Of buckets, or the width of a truncation; None: the kind has none."""
 
 
 # Spark reserves these for the clauses of its statements. As table properties they have no effect.

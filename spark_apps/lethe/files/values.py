@@ -38,8 +38,10 @@ class ValueKind:
     """The type of a column that can name records."""
 
     type: ValueType
-    precision: int = 0  # of a decimal
-    scale: int = 0  # of a decimal
+    precision: int = 0
+    """Of a decimal."""
+    scale: int = 0
+    """Of a decimal."""
 
     @classmethod
     def of(cls, iceberg_type: str) -> "ValueKind | None":

@@ -33,10 +33,14 @@ _SHOWN_AT_MOST: Final = 10
 class Outside:
     """Something that the boundary does not allow."""
 
-    what: str  # the field, or another subject such as "the table's location"
-    value: str  # of the field
-    boundary: str  # the key in the namespace's entry of the chart's value `boundaries`
-    allowed: str  # the values that the boundary allows, as text
+    what: str
+    """The field, or another subject such as "the table's location"."""
+    value: str
+    """Of the field."""
+    boundary: str
+    """The key in the namespace's entry of the chart's value `boundaries`."""
+    allowed: str
+    """The values that the boundary allows, as text."""
 
     def message(self, namespace: str) -> str:
         return (

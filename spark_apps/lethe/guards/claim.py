@@ -56,8 +56,10 @@ class Owner:
     namespace: str
     name: str
     uid: str
-    table_uuid: str  # "": the table does not exist yet
-    cluster: str = ""  # the id of the cluster; "": unknown
+    table_uuid: str
+    """Empty: the table does not exist yet."""
+    cluster: str = ""
+    """The id of the cluster; "": unknown."""
 
     @classmethod
     def of(cls, dataset: DatasetRef, table_uuid: str) -> "Owner":
@@ -72,7 +74,8 @@ class Owner:
 class Claim:
     """The content of the claim object."""
 
-    owner: Owner | None  # None: the content cannot be read, so the buffer belongs to an unknown owner
+    owner: Owner | None
+    """None: the content cannot be read, so the buffer belongs to an unknown owner."""
 
 
 class Holder(StrEnum):
@@ -80,7 +83,8 @@ class Holder(StrEnum):
 
     NONE = "none"
     OURS = "ours"
-    TAKEN_OVER = "taken over"  # by us; the claim still names the Dataset's former UID or table
+    TAKEN_OVER = "taken over"
+    """By us; the claim still names the Dataset's former UID or table."""
     OTHERS = "others"
 
 
@@ -162,7 +166,8 @@ class Rejection:
     """Why a URI must not be used."""
 
     reason: str
-    message: str  # a sentence, without the name of the Dataset or Restatement in front
+    message: str
+    """A sentence, without the name of the Dataset or Restatement in front."""
 
     def error(self) -> InputError:
         return InputError(self.reason, self.message)
@@ -172,17 +177,22 @@ class Rejection:
 class Around:
     """Facts about a buffer besides its content."""
 
-    tables: tuple[str, ...] = ()  # URIs of folders at or above the buffer that contain metadata of an Iceberg table
-    claim: Claim | None = None  # None: the buffer has none
+    tables: tuple[str, ...] = ()
+    """URIs of folders at or above the buffer that contain metadata of an Iceberg table."""
+    claim: Claim | None = None
+    """None: the buffer has none."""
 
 
 @dataclass(frozen=True)
 class Contents:
     """The folders and files of a buffer that are not batches, by their names below it."""
 
-    unrelated: int = 0  # their number
-    unrelated_names: Sequence[str] = ()  # the first of them
-    tables: Sequence[str] = ()  # the first of those that are part of an Iceberg table
+    unrelated: int = 0
+    """Their number."""
+    unrelated_names: Sequence[str] = ()
+    """The first of them."""
+    tables: Sequence[str] = ()
+    """The first of those that are part of an Iceberg table."""
 
 
 def local(field: str, uri: str, catalog: str, catalog_is_local: bool) -> str | None:

@@ -16,8 +16,10 @@ from pyiceberg.transforms import IdentityTransform
 class BatchColumn:
     """The batch column of a table."""
 
-    field_id: int | None  # None: the table has no batch column
-    positions: Mapping[int, int] = field(default_factory=dict)  # as `identity_positions` returns them
+    field_id: int | None
+    """None: the table has no batch column."""
+    positions: Mapping[int, int] = field(default_factory=dict)
+    """As `identity_positions` returns them."""
 
     @classmethod
     def of(cls, specs: Mapping[int, PartitionSpec], field_id: int | None) -> "BatchColumn":

@@ -116,10 +116,10 @@ _F32: Final = struct.Struct("<f")
 class Column:
     """A column, or a field of nested structs."""
 
-    # From the top-level field to the field itself.
     fields: tuple[NestedField, ...]
-    # As PyIceberg finds it in the schema.
+    """From the top-level field to the field itself."""
     name: str
+    """As PyIceberg finds it in the schema."""
 
     @property
     def type(self) -> IcebergType:

@@ -39,20 +39,28 @@ from lethe.ledger.lineage import Snapshot, ledgers_begin_after, parent_of
 class TableFacts:
     """The facts of a table at one moment."""
 
-    name: str  # for messages
+    name: str
+    """For messages."""
     uuid: str
     location: str
     format_version: int
-    head_id: int | None  # None: the table is empty
-    head_time: datetime | None  # UTC; None: the table is empty
+    head_id: int | None
+    """None: the table is empty."""
+    head_time: datetime | None
+    """UTC; None: the table is empty."""
     metadata_location: str = ""
     properties: Mapping[str, str] = field(default_factory=dict)
-    snapshots: Mapping[int, Snapshot] = field(default_factory=dict)  # retained, by id
-    refs: Mapping[str, int] = field(default_factory=dict)  # branches and tags -> snapshot id
+    snapshots: Mapping[int, Snapshot] = field(default_factory=dict)
+    """Retained, by id."""
+    refs: Mapping[str, int] = field(default_factory=dict)
+    """Branches and tags -> snapshot id."""
     columns: tuple[str, ...] = ()
-    batch_field_id: int | None = None  # None: the table has no batch column, or it was dropped
-    sorted_by_batch: bool = False  # the sort order begins with the batch column
-    metrics_full: bool = False  # the metrics mode of the batch column is `full`
+    batch_field_id: int | None = None
+    """None: the table has no batch column, or it was dropped."""
+    sorted_by_batch: bool = False
+    """The sort order begins with the batch column."""
+    metrics_full: bool = False
+    """The metrics mode of the batch column is `full`."""
     last_sequence_number: int = 0
 
     @property

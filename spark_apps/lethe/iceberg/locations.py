@@ -41,7 +41,8 @@ class KnownLocations:
     """The known locations of a table."""
 
     locations: Locations
-    unread: tuple[str, ...] = ()  # unreadable metadata files, which may name further locations
+    unread: tuple[str, ...] = ()
+    """Unreadable metadata files, which may name further locations."""
 
 
 def locations_of(table: Table, remembered: Iterable[Location] = ()) -> KnownLocations:

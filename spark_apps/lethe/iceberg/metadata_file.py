@@ -120,10 +120,10 @@ class Version:
     # The content of the file.
     text: str = field(repr=False)
     metadata: TableMetadata = field(repr=False)
-    # What `snapshot_of` makes of the snapshots, by id, as far as it was needed.
     converted: dict[int, Snapshot] = field(default_factory=dict, repr=False)
-    # The start and the end of the list of snapshots in the text, without its brackets. None: not searched yet.
+    """What `snapshot_of` makes of the snapshots, by id, as far as it was needed."""
     found_at: tuple[int, int] | None = None
+    """The start and the end of the list of snapshots in the text, without its brackets. None: not searched yet."""
 
     @classmethod
     def of(cls, text: str) -> "Version":

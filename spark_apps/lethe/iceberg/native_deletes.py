@@ -29,9 +29,12 @@ Vector: TypeAlias = tuple[str, int]
 class NativeDeleteFiles:
     """The names of deletes, by the data files that they may apply to."""
 
-    of_file: Mapping[str, frozenset[str]]  # path of the only data file -> deletes
-    of_spec: Mapping[int, frozenset[str]]  # id of a partition spec -> deletes that may apply to all its files
-    of_any: frozenset[str] = _NONE  # deletes that may apply to any file
+    of_file: Mapping[str, frozenset[str]]
+    """Path of the only data file -> deletes."""
+    of_spec: Mapping[int, frozenset[str]]
+    """Id of a partition spec -> deletes that may apply to all its files."""
+    of_any: frozenset[str] = _NONE
+    """Deletes that may apply to any file."""
 
     def on(self, path: str, spec_id: int) -> frozenset[str]:
         """The deletes that may apply to a data file."""

@@ -119,8 +119,10 @@ PARALLEL_READS = 8
 class Manifests:
     """The content of the manifests read so far, by their paths."""
 
-    known: dict[str, tuple[HeldFile, ...]] = field(default_factory=dict)  # live files
-    gone: dict[str, tuple[HeldFile, ...]] = field(default_factory=dict)  # removed files
+    known: dict[str, tuple[HeldFile, ...]] = field(default_factory=dict)
+    """Live files."""
+    gone: dict[str, tuple[HeldFile, ...]] = field(default_factory=dict)
+    """Removed files."""
 
     def history(self, table: Table, facts: TableFacts, field_id: int) -> History:
         """The retained snapshots and their files.
@@ -220,11 +222,12 @@ class PlannedFile:
 
     bounds: FileBounds
     data_file: DataFile
-    # Files of deletes by position that may apply to it, of any writer.
     delete_files: frozenset[DataFile] = frozenset()
-    # Where its deletion vector is: the path of a Puffin file, and the offset there. Such a file may keep other vectors of the
-    # data file, which no longer apply.
+    """Files of deletes by position that may apply to it, of any writer."""
     vectors: frozenset[Vector] = frozenset()
+    """Where its deletion vector is: the path of a Puffin file, and the offset there. Such a file may keep other vectors of the
+    data file, which no longer apply.
+    """
 
 
 @dataclass(frozen=True)
@@ -233,7 +236,8 @@ class SnapshotView:
 
     metadata: TableMetadata
     io: FileIO
-    field_id: int | None  # of the batch column; None: there is none
+    field_id: int | None
+    """Of the batch column; None: there is none."""
     condition: Condition
 
     @classmethod

@@ -122,9 +122,12 @@ def _tables(stream: Any, records: "Records", calendar: HybridCalendar | None) ->
 class Records:
     """The records of one Avro schema, as rows."""
 
-    schema: pa.Schema  # the columns
-    physical: Any  # the schema for fastavro, without logical types
-    _raw: pa.Schema  # the columns as fastavro decodes them
+    schema: pa.Schema
+    """The columns."""
+    physical: Any
+    """The schema for fastavro, without logical types."""
+    _raw: pa.Schema
+    """The columns as fastavro decodes them."""
 
     @classmethod
     def of(cls, written: Mapping[str, Any], table: pa.Schema) -> "Records":

@@ -69,7 +69,8 @@ def check_columns(count: int, limits: Limits) -> None:
 class Spent:
     """What was decoded of a file."""
 
-    size: int  # of the file, in bytes
+    size: int
+    """Of the file, in bytes."""
     limits: Limits
     rows: int = 0
     bytes: int = 0
@@ -154,17 +155,22 @@ class FileError:
 
     uri: str
     reason: str
-    message: str  # for the reason COLUMNS_WANTED the encoded columns
-    unread: bool = False  # True: the file could not be read now, and the next run tries again
+    message: str
+    """For the reason COLUMNS_WANTED the encoded columns."""
+    unread: bool = False
+    """True: the file could not be read now, and the next run tries again."""
 
 
 @dataclass(frozen=True)
 class FileOutcome:
     """The outcome of reading a file."""
 
-    rows: int = 0  # returned
-    error: FileError | None = None  # not None: no row of the batch may be committed
-    keys: tuple[bytes, ...] = field(default=(), repr=False)  # of change data, encoded by `change_rows.encoded`
+    rows: int = 0
+    """Returned."""
+    error: FileError | None = None
+    """Not None: no row of the batch may be committed."""
+    keys: tuple[bytes, ...] = field(default=(), repr=False)
+    """Of change data, encoded by `change_rows.encoded`."""
 
 
 Tally: TypeAlias = Mapping[tuple[str, str], FileOutcome]  # by batch id and URI
@@ -187,14 +193,20 @@ def refusal_of(batch_id: str, errors: list[FileError]) -> RefusedBatch:
 class ReadSettings:
     """How the files of batches are read."""
 
-    batch_column: str  # gets the batch id in each row
-    io_properties: dict[str, str] = field(repr=False)  # PyIceberg's FileIO properties of the store (`s3.endpoint`…)
-    format: FileFormat = FileFormat.PARQUET  # of all files
-    add_columns: bool = False  # optional columns may be missing, and files with additional columns are reported as such
-    keyed: dict[str, Keyed] = field(default_factory=dict)  # the batches that are change data, by id
-    csv: CsvDialect = RFC_4180  # how CSV files are written
-    # Columns whose values become names of folders, each with the maximum length of its part of the name, in bytes.
+    batch_column: str
+    """Gets the batch id in each row."""
+    io_properties: dict[str, str] = field(repr=False)
+    """PyIceberg's FileIO properties of the store (`s3.endpoint`…)."""
+    format: FileFormat = FileFormat.PARQUET
+    """Of all files."""
+    add_columns: bool = False
+    """Optional columns may be missing, and files with additional columns are reported as such."""
+    keyed: dict[str, Keyed] = field(default_factory=dict)
+    """The batches that are change data, by id."""
+    csv: CsvDialect = RFC_4180
+    """How CSV files are written."""
     path_columns: tuple[tuple[str, int], ...] = ()
+    """Columns whose values become names of folders, each with the maximum length of its part of the name, in bytes."""
 
 
 class Reader:
@@ -547,8 +559,10 @@ class Waiting:
     """Rows to convert together."""
 
     pieces: list[Piece] = field(default_factory=list)
-    rows: int = 0  # of all pieces
-    bytes: int = 0  # of all pieces
+    rows: int = 0
+    """Of all pieces."""
+    bytes: int = 0
+    """Of all pieces."""
 
     @property
     def is_full(self) -> bool:

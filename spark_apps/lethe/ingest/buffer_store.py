@@ -37,7 +37,8 @@ class Peek:
     """The part of an open file that is read ahead."""
 
     bytes: int
-    at_end: bool = False  # False: at its start
+    at_end: bool = False
+    """False: at its start."""
 
 
 @dataclass(frozen=True)
@@ -46,9 +47,12 @@ class FileTask:
 
     batch_id: str
     uri: str
-    size: int  # in bytes
-    etag: str = ""  # "": unknown; then only the size shows whether the file has changed
-    folders: str = ""  # those that name values of columns, see `lethe.ingest.schema_fit.named_folders`
+    size: int
+    """In bytes."""
+    etag: str = ""
+    """Empty: unknown; then only the size shows whether the file has changed."""
+    folders: str = ""
+    """Those that name values of columns, see `lethe.ingest.schema_fit.named_folders`."""
 
     @staticmethod
     def encode(tasks: Sequence["FileTask"]) -> str:

@@ -25,8 +25,10 @@ _OF: Final = "_lethe_file"
 class Keyed:
     """The special columns of change data."""
 
-    keys: tuple[str, ...]  # the columns of the key
-    op: str = ""  # the column with the operation of each row; "": all rows are added
+    keys: tuple[str, ...]
+    """The columns of the key."""
+    op: str = ""
+    """The column with the operation of each row; "": all rows are added."""
 
     def to_read(self, table: pa.Schema) -> pa.Schema:
         """The columns of the table and `op`. Text formats need them, because their files contain no types."""

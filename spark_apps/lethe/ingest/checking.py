@@ -31,16 +31,20 @@ from lethe.ingest.schema_fit import of_unknown_type, plan_evolution, unknown_typ
 class Whole:
     """Which files are read completely."""
 
-    file_bytes: int  # the largest of them
-    all_bytes: int  # of all of them together
+    file_bytes: int
+    """The largest of them."""
+    all_bytes: int
+    """Of all of them together."""
 
 
 @dataclass(frozen=True)
 class Checked:
     """What the files of a batch show."""
 
-    rows: int | None  # of all files; None: not all were read
-    refusal: RefusedBatch | None  # with what a consolidation would refuse the batch; None: with nothing
+    rows: int | None
+    """Of all files; None: not all were read."""
+    refusal: RefusedBatch | None
+    """With what a consolidation would refuse the batch; None: with nothing."""
 
 
 def columns_of(schema: Schema) -> pa.Schema:

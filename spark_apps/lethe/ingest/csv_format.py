@@ -225,9 +225,12 @@ def _end_of_lines(block: bytes, is_last: bool) -> tuple[int, bytes]:
 class _Grammar:
     """Regular expressions for one dialect."""
 
-    field: re.Pattern[bytes]  # the field, and the delimiter or the end of the line behind it
-    record: re.Pattern[bytes]  # group 1: the end of the line; empty at the end of the block
-    quoted: re.Pattern[bytes]  # a quoted field
+    field: re.Pattern[bytes]
+    """The field, and the delimiter or the end of the line behind it."""
+    record: re.Pattern[bytes]
+    """Group 1: the end of the line; empty at the end of the block."""
+    quoted: re.Pattern[bytes]
+    """A quoted field."""
     quote: bytes
     escape: bytes
 

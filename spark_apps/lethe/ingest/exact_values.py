@@ -54,7 +54,8 @@ _COLUMN: Final = {
 class Mismatch:
     """A type in a file that the table's type does not fit."""
 
-    path: str  # below the column, such as `.a` or `.element`; "": the column itself
+    path: str
+    """Below the column, such as `.a` or `.element`; "": the column itself."""
     text: str
 
 
@@ -219,8 +220,10 @@ _FAILURES: Final = (pa.ArrowInvalid, pa.ArrowNotImplementedError)
 class Flaw:
     """A value that cannot be stored exactly."""
 
-    row: int  # counted from 0
-    path: str  # of the column
+    row: int
+    """Counted from 0."""
+    path: str
+    """Of the column."""
     problem: str
 
     def __str__(self) -> str:
@@ -571,9 +574,12 @@ _MICROS: Final = {"s": 1_000_000, "ms": 1000, "us": 1}
 class HybridCalendar:
     """What a file says of its calendar."""
 
-    writer: str  # for messages
-    utc: bool = True  # timestamps were written in UTC
-    datetimes: bool = True  # False: only columns of the type INT96 are in the hybrid calendar
+    writer: str
+    """For messages."""
+    utc: bool = True
+    """Timestamps were written in UTC."""
+    datetimes: bool = True
+    """False: only columns of the type INT96 are in the hybrid calendar."""
 
     @property
     def first_day(self) -> int:

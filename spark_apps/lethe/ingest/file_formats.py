@@ -178,10 +178,14 @@ class Format:
     """How to open a file of one format."""
 
     name: str
-    open: Callable[[Any, pa.Schema], OpenedFile]  # takes the file and the table's columns, which only text formats use
-    typed: bool = True  # files declare the types of their columns
-    null_is_absent: bool = False  # True: a missing column and a column of nulls look the same
-    finite: bool = False  # True: it has no NaN and no infinite numbers
+    open: Callable[[Any, pa.Schema], OpenedFile]
+    """Takes the file and the table's columns, which only text formats use."""
+    typed: bool = True
+    """Files declare the types of their columns."""
+    null_is_absent: bool = False
+    """True: a missing column and a column of nulls look the same."""
+    finite: bool = False
+    """True: it has no NaN and no infinite numbers."""
 
 
 def open_orc(file: Any, _: pa.Schema) -> OpenedFile:

@@ -240,11 +240,16 @@ class Column:
     """The statistics of a column in a footer."""
 
     of: "FooterColumn"
-    values: int  # their number, including nulls
-    nulls: int | None  # None: unknown
-    lower: Any = None  # in Iceberg's units; None: unknown, or there are only nulls
-    upper: Any = None  # like `lower`
-    bytes: int = 0  # compressed
+    values: int
+    """Their number, including nulls."""
+    nulls: int | None
+    """None: unknown."""
+    lower: Any = None
+    """In Iceberg's units; None: unknown, or there are only nulls."""
+    upper: Any = None
+    """Like `lower`."""
+    bytes: int = 0
+    """Compressed."""
 
     @property
     def all_null(self) -> bool:
@@ -255,12 +260,16 @@ class Column:
 class FooterColumn:
     """A column of all files with one schema."""
 
-    index: int  # in the file
+    index: int
+    """In the file."""
     field_id: int
     kind: IcebergType
-    is_single: bool  # not part of a list or a map
-    is_nested: bool  # a field of a struct, list or map
-    collector: StatisticsCollector  # which statistics the table keeps
+    is_single: bool
+    """Not part of a list or a map."""
+    is_nested: bool
+    """A field of a struct, list or map."""
+    collector: StatisticsCollector
+    """Which statistics the table keeps."""
 
     def read(self, groups: list[Any]) -> Column:
         """The column's statistics in all row groups.
@@ -363,8 +372,10 @@ def _joined(of: FooterColumn, parts: list[tuple[int, int | None, Any, Any]], siz
 class FileSchema:
     """What follows from the schema of a file, for one table."""
 
-    problem: str | None  # why such files cannot be registered; None: their schema is no reason
-    columns: tuple[FooterColumn, ...]  # empty if the table does not have all of them
+    problem: str | None
+    """Why such files cannot be registered; None: their schema is no reason."""
+    columns: tuple[FooterColumn, ...]
+    """Empty if the table does not have all of them."""
 
 
 def footer_columns(

@@ -70,10 +70,14 @@ class Target:
     """What a table requires of files. Contains JSON, because it is sent to Spark's workers."""
 
     schema_json: str
-    spec_json: str  # the partition spec
-    properties: Mapping[str, str]  # of the table
-    field_id: int  # of the batch column
-    may_lack: bool  # optional columns may be missing
+    spec_json: str
+    """The partition spec."""
+    properties: Mapping[str, str]
+    """Of the table."""
+    field_id: int
+    """Of the batch column."""
+    may_lack: bool
+    """Optional columns may be missing."""
 
     @classmethod
     def of(cls, table: Table, field_id: int, may_lack: bool) -> "Target":
@@ -148,8 +152,10 @@ class Described:
     """A file that can be registered."""
 
     records: int
-    document: str = ""  # Iceberg's JSON of a data file; empty: the file has no rows and is not registered
-    partition: str | None = None  # as `partition_text` writes it; None: no rows, or a value that it cannot write
+    document: str = ""
+    """Iceberg's JSON of a data file; empty: the file has no rows and is not registered."""
+    partition: str | None = None
+    """As `partition_text` writes it; None: no rows, or a value that it cannot write."""
 
 
 def describe(metadata: Any, uri: str, size: int, batch_id: str, target: Target, folders: str = "") -> Described:
@@ -428,9 +434,11 @@ class Footer:
 
     batch_id: str
     uri: str
-    size: int  # in bytes
+    size: int
+    """In bytes."""
     described: Described | None = None
-    error: FileError | None = None  # why the file cannot be registered
+    error: FileError | None = None
+    """Why the file cannot be registered."""
 
     def encode(self) -> str:
         d, e = self.described, self.error
@@ -454,8 +462,8 @@ class FooterReader:
 
     target: Target
     io_properties: dict[str, str]
-    # A file with a larger footer is unread, with the reason FOOTER_TOO_LARGE. None: no limit.
     footer_bytes_at_most: int | None = None
+    """A file with a larger footer is unread, with the reason FOOTER_TOO_LARGE. None: no limit."""
 
     def read(self, payload: str) -> Iterator[str]:
         """Read the footers of files.

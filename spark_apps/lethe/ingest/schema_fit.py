@@ -269,10 +269,12 @@ class Rules:
     """How columns are compared."""
 
     batch_column: str
-    # Required columns of the table, without the batch column, which files may lack.
     required: frozenset[str] = frozenset()
-    add_columns: bool = False  # columns may be added or widened, and optional columns may be missing in a file
-    typed: bool = True  # files declare the types of their columns
+    """Required columns of the table, without the batch column, which files may lack."""
+    add_columns: bool = False
+    """Columns may be added or widened, and optional columns may be missing in a file."""
+    typed: bool = True
+    """Files declare the types of their columns."""
 
 
 @dataclass(frozen=True)
@@ -394,9 +396,10 @@ def _listed(names: list[str]) -> str:
 class Evolution:
     """The schema change of a run."""
 
-    columns: pa.Schema  # columns to add, and columns to widen with their new type
-    # Batches that contradict the table or another batch, by id: the URI of a file, and why.
+    columns: pa.Schema
+    """Columns to add, and columns to widen with their new type."""
     refused: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    """Batches that contradict the table or another batch, by id: the URI of a file, and why."""
 
 
 def plan_evolution(table: pa.Schema, wanted: Mapping[str, Sequence[tuple[str, pa.Schema]]]) -> Evolution:
@@ -462,8 +465,8 @@ class Piece:
 
     task: FileTask
     rows: pa.Table
-    # The number of the first row in the file, from 0, for messages. None: the rows do not follow one another in the file.
     first_row: int | None = 0
+    """The number of the first row in the file, from 0, for messages. None: the rows do not follow one another in the file."""
 
     @property
     def bytes(self) -> int:
@@ -484,15 +487,18 @@ class Fitting:
     """How rows of files are converted."""
 
     batch_column: str
-    required: frozenset[str]  # columns that must not contain nulls
-    null_is_absent: bool  # True: a null in the batch column of a file is accepted, as if the column were missing
-    target: pa.Schema  # the columns of the table
+    required: frozenset[str]
+    """Columns that must not contain nulls."""
+    null_is_absent: bool
+    """True: a null in the batch column of a file is accepted, as if the column were missing."""
+    target: pa.Schema
+    """The columns of the table."""
     finite: bool = (
         False  # True: the format has no NaN and no infinite numbers, so that one shows a number that is too large
     )
 
-    # Columns whose values become names of folders, each with the maximum length of its part of the name, in bytes.
     path_columns: tuple[tuple[str, int], ...] = ()
+    """Columns whose values become names of folders, each with the maximum length of its part of the name, in bytes."""
 
     @cached_property
     def schema(self) -> pa.Schema:

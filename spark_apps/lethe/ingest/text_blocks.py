@@ -21,10 +21,14 @@ ROWS_PER_BATCH: Final = 65_536
 class OpenedFile:
     """The columns and rows of a file."""
 
-    schema: pa.Schema  # known before any row is read
-    tables: Iterable[pa.Table]  # the rows in pieces with this schema, read lazily
-    rows: int | None = None  # all, if the file announces it
-    expanded: int | None = None  # bytes without compression, if the file announces it
+    schema: pa.Schema
+    """Known before any row is read."""
+    tables: Iterable[pa.Table]
+    """The rows in pieces with this schema, read lazily."""
+    rows: int | None = None
+    """All, if the file announces it."""
+    expanded: int | None = None
+    """Bytes without compression, if the file announces it."""
 
 
 BLOCK_BYTES: Final = 8 * 1024 * 1024  # decoded at once; also the maximum length of a line
@@ -38,7 +42,8 @@ class Compression:
 
     name: str
     magic: bytes
-    codec: str | None  # Arrow's name; None: Lethe does not read it
+    codec: str | None
+    """Arrow's name; None: Lethe does not read it."""
 
 
 COMPRESSIONS: Final = (

@@ -20,10 +20,14 @@ LIST: Final = Path(__file__).with_name("jars.txt")
 
 
 class Scope(StrEnum):
-    IMAGE = "image"  # the jars of the Spark image
-    LOCAL = "local"  # also the jars of runs outside a cluster
-    TEST = "test"  # also those of servers that tests start
-    BENCH = "bench"  # also those of programs that Lethe is compared with
+    IMAGE = "image"
+    """The jars of the Spark image."""
+    LOCAL = "local"
+    """Also the jars of runs outside a cluster."""
+    TEST = "test"
+    """Also those of servers that tests start."""
+    BENCH = "bench"
+    """Also those of programs that Lethe is compared with."""
 
 
 # Folders of jars that only benchmarks need.
@@ -34,8 +38,10 @@ _RIVALS: Final = frozenset({"connect"})
 class Jar:
     """One jar of the list."""
 
-    path: str  # in a Maven repository
-    folder: str  # below the folder of jars; ".": that folder itself, which is in Spark's class path
+    path: str
+    """In a Maven repository."""
+    folder: str
+    """Below the folder of jars; ".": that folder itself, which is in Spark's class path."""
     sha256: str
 
     @property
@@ -88,8 +94,10 @@ class Progress:
     """The state of a download."""
 
     jar: Jar
-    bytes: int  # downloaded so far
-    total_bytes: int | None  # None: the server does not say
+    bytes: int
+    """Downloaded so far."""
+    total_bytes: int | None
+    """None: the server does not say."""
 
 
 def repository(environ: Mapping[str, str]) -> str:

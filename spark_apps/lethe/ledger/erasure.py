@@ -29,9 +29,12 @@ class ErasureBlocker:
     """What keeps files of an erasure."""
 
     kind: BlockerKind
-    name: str  # name of the tag, branch or property, id of the snapshot or run, URI of the object
-    until: datetime | None = None  # when it ends by itself; None: unknown
-    why: str = ""  # a reason for users; empty: none
+    name: str
+    """Name of the tag, branch or property, id of the snapshot or run, URI of the object."""
+    until: datetime | None = None
+    """When it ends by itself; None: unknown."""
+    why: str = ""
+    """A reason for users; empty: none."""
 
     def __str__(self) -> str:
         called = {
@@ -54,15 +57,24 @@ class ErasureBlocker:
 class Erasure:
     """Rows whose bytes must be deleted."""
 
-    restatement: str  # the key of the request
-    field_id: int  # of the column that names the rows: the batch column, or for records any other
-    evict_by: datetime | None  # the deadline; None: there is none
-    purged_by: int | None = None  # the snapshot that removed the last rows from the data files; None: the head has rows
-    purged_at: int | None = None  # the sequence number of the snapshot at which that was found; None: the head has rows
-    purged_time: datetime | None = None  # when that was found; None: the head has rows
-    blockers: tuple[ErasureBlocker, ...] = ()  # the first blockers of the last check
-    blockers_count: int = 0  # all blockers of the last check
-    look_again: datetime | None = None  # the next check, if no blocker ends before; None: none is planned
+    restatement: str
+    """The key of the request."""
+    field_id: int
+    """Of the column that names the rows: the batch column, or for records any other."""
+    evict_by: datetime | None
+    """The deadline; None: there is none."""
+    purged_by: int | None = None
+    """The snapshot that removed the last rows from the data files; None: the head has rows."""
+    purged_at: int | None = None
+    """The sequence number of the snapshot at which that was found; None: the head has rows."""
+    purged_time: datetime | None = None
+    """When that was found; None: the head has rows."""
+    blockers: tuple[ErasureBlocker, ...] = ()
+    """The first blockers of the last check."""
+    blockers_count: int = 0
+    """All blockers of the last check."""
+    look_again: datetime | None = None
+    """The next check, if no blocker ends before; None: none is planned."""
     verified: bool = (
         False  # the storage has none of the files. The newest verified erasure by records stays in the ledger
     )
@@ -91,9 +103,12 @@ class PurgedFile:
     """A file that may hold rows of open erasures and is not in the head: it must be deleted from the storage."""
 
     path: str
-    bytes: int  # its size; 0: unknown
-    content: str  # `data` or `deletes`
-    restatements: tuple[str, ...]  # the keys of these erasures
+    bytes: int
+    """Its size; 0: unknown."""
+    content: str
+    """`data` or `deletes`."""
+    restatements: tuple[str, ...]
+    """The keys of these erasures."""
 
 
 def purged_after(

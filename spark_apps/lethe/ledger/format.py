@@ -276,8 +276,10 @@ class PartFormat(Generic[K, T]):
     to_record: Callable[[T], Mapping[str, Any]]
     of_record: Callable[[Mapping[str, Any]], T]
     key: Callable[[T], K]
-    text: Callable[[K], str]  # of a key: files are sorted by it
-    text_field: str  # the field of the record with that text
+    text: Callable[[K], str]
+    """Of a key: files are sorted by it."""
+    text_field: str
+    """The field of the record with that text."""
 
     def encode(self, entries: Iterable[T]) -> Encoded:
         sorted_ = sorted(((self.text(self.key(e)), e) for e in entries), key=lambda pair: pair[0])

@@ -106,11 +106,13 @@ class BatchState(StrEnum):
 class BufferedObject:
     """An object of the buffer as it was promoted. Retention deletes exactly these objects, and none of a registered batch."""
 
-    key: str  # full URI
-    size: int  # bytes
+    key: str
+    """Full URI."""
+    size: int
+    """Bytes."""
     etag: str
-    # Of the write, from the store's event notification; None: unknown. Ignored when objects are compared.
     sequencer: str | None = field(default=None, compare=False)
+    """Of the write, from the store's event notification; None: unknown. Ignored when objects are compared."""
 
     @property
     def fields(self) -> tuple[str, int, str, str | None]:
@@ -124,19 +126,28 @@ class BatchEntry:
 
     id: str
     state: BatchState
-    run: str  # the run that set this state
+    run: str
+    """The run that set this state."""
     time: datetime
-    restatement: str | None = None  # key of the request that reverted, replaced or added it; None: none did
-    replaced_by: str | None = None  # batch id; None: not replaced
-    rows: int | None = None  # None: unknown, because Lethe did not promote it
-    bytes: int | None = None  # None: unknown
-    snapshot_id: int | None = None  # of the commit that promoted it; filled in when it is read
+    restatement: str | None = None
+    """Key of the request that reverted, replaced or added it; None: none did."""
+    replaced_by: str | None = None
+    """Batch id; None: not replaced."""
+    rows: int | None = None
+    """None: unknown, because Lethe did not promote it."""
+    bytes: int | None = None
+    """None: unknown."""
+    snapshot_id: int | None = None
+    """Of the commit that promoted it; filled in when it is read."""
     objects: tuple[BufferedObject, ...] = ()
-    refusal: Refusal | None = None  # None: not refused
-    # That its rows may be in, as lethe.files.bounds writes them; None: any.
+    refusal: Refusal | None = None
+    """None: not refused."""
     partitions: tuple[str, ...] | None = None
-    evict_by: datetime | None = None  # of a deleted batch: when its bytes must be gone; None: no deadline
-    registered: bool = False  # its objects are data files of the table, so retention does not delete them
+    """That its rows may be in, as lethe.files.bounds writes them; None: any."""
+    evict_by: datetime | None = None
+    """Of a deleted batch: when its bytes must be gone; None: no deadline."""
+    registered: bool = False
+    """Its objects are data files of the table, so retention does not delete them."""
 
     @property
     def blocks_promotion(self) -> bool:
@@ -148,10 +159,12 @@ class BatchEntry:
 class RequestEntry:
     """The result of one Restatement."""
 
-    key: str  # request key
+    key: str
+    """Request key."""
     run: str
     time: datetime
-    result: Mapping[str, Any]  # a RequestResult as JSON values
+    result: Mapping[str, Any]
+    """A RequestResult as JSON values."""
 
 
 @dataclass(frozen=True)
@@ -160,8 +173,10 @@ class Carrier:
 
     snapshot_id: int
     sequence_number: int
-    ledger: str  # URI of its root
-    bare: tuple[int, ...] = ()  # these bare snapshots; the carrier says nothing about others
+    ledger: str
+    """URI of its root."""
+    bare: tuple[int, ...] = ()
+    """These bare snapshots; the carrier says nothing about others."""
 
 
 _EMPTY: Mapping[Any, Any] = MappingProxyType({})
@@ -171,17 +186,19 @@ _EMPTY: Mapping[Any, Any] = MappingProxyType({})
 class Ledger:
     """A ledger. Its mappings may be in files: `len`, `in` and get are cheap, iterating reads everything."""
 
-    version: int = 0  # the number of Lethe's commits in this lineage
-    pending_run: str = ""  # the run that wrote it
+    version: int = 0
+    """The number of Lethe's commits in this lineage."""
+    pending_run: str = ""
+    """The run that wrote it."""
     tombstones: Mapping[tuple[int, str], Tombstone] = field(default_factory=lambda: _EMPTY)
     batches: Mapping[str, BatchEntry] = field(default_factory=lambda: _EMPTY)
     requests: Mapping[str, RequestEntry] = field(default_factory=lambda: _EMPTY)
     erasures: tuple[Erasure, ...] = ()
     carriers: tuple[Carrier, ...] = ()
-    purged_files: Mapping[str, PurgedFile] = field(
-        default_factory=lambda: _EMPTY
-    )  # by path: must be deleted from the storage
-    recorded: Statistics | None = field(default=None, compare=False)  # as stored with the ledger; None: compute them
+    purged_files: Mapping[str, PurgedFile] = field(default_factory=lambda: _EMPTY)
+    """By path: must be deleted from the storage."""
+    recorded: Statistics | None = field(default=None, compare=False)
+    """As stored with the ledger; None: compute them."""
 
     @property
     def open_erasures(self) -> tuple[Erasure, ...]:
@@ -281,15 +298,24 @@ class Delta:
 class ResolvedDelta:
     """A delta, resolved on its ledger."""
 
-    tombstones: Mapping[tuple[int, str], Tombstone]  # that are set
-    untombstoned: Mapping[tuple[int, str], Tombstone]  # that are removed, as they were
-    batches: Mapping[str, BatchEntry]  # that are set
-    forgotten: Mapping[str, BatchEntry]  # that are removed, as they were
-    requests: Mapping[str, RequestEntry]  # that are set
-    erasures: tuple[Erasure, ...]  # all, afterwards
-    added: int  # tombstones that are active only afterwards
-    deleted: int  # tombstones that were active only before
-    statistics: Statistics  # afterwards
+    tombstones: Mapping[tuple[int, str], Tombstone]
+    """That are set."""
+    untombstoned: Mapping[tuple[int, str], Tombstone]
+    """That are removed, as they were."""
+    batches: Mapping[str, BatchEntry]
+    """That are set."""
+    forgotten: Mapping[str, BatchEntry]
+    """That are removed, as they were."""
+    requests: Mapping[str, RequestEntry]
+    """That are set."""
+    erasures: tuple[Erasure, ...]
+    """All, afterwards."""
+    added: int
+    """Tombstones that are active only afterwards."""
+    deleted: int
+    """Tombstones that were active only before."""
+    statistics: Statistics
+    """Afterwards."""
 
 
 def resolve_delta(ledger: Ledger, delta: Delta) -> ResolvedDelta:

@@ -18,13 +18,20 @@ from lethe.ledger.ledger import Carrier
 class WrittenLedger:
     """A ledger that is written, but to which no snapshot points yet."""
 
-    root: str  # URI
-    tombstones: str  # URI of the only file of active tombstones; if there are several, of the root, which lists them
-    added: int  # tombstones that are active only in this ledger
-    deleted: int  # tombstones that are active only in the ledger before
-    total: int  # active tombstones
-    vacuumed: str | None = None  # URI of the tombstones that a vacuum applied; None: not a vacuum
-    vacuumed_count: int = 0  # entries of that file
+    root: str
+    """URI."""
+    tombstones: str
+    """URI of the only file of active tombstones; if there are several, of the root, which lists them."""
+    added: int
+    """Tombstones that are active only in this ledger."""
+    deleted: int
+    """Tombstones that are active only in the ledger before."""
+    total: int
+    """Active tombstones."""
+    vacuumed: str | None = None
+    """URI of the tombstones that a vacuum applied; None: not a vacuum."""
+    vacuumed_count: int = 0
+    """Entries of that file."""
 
 
 def summary(written: WrittenLedger, run_id: str, run_kind: str) -> dict[str, str]:
@@ -53,9 +60,11 @@ class Snapshot:
     """The part of an Iceberg snapshot that Lethe uses."""
 
     id: int
-    parent_id: int | None  # None: a root of history; ERASED: unknown
+    parent_id: int | None
+    """None: a root of history; ERASED: unknown."""
     sequence_number: int
-    timestamp_ms: int  # since 1970
+    timestamp_ms: int
+    """Since 1970."""
     summary: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -113,11 +122,14 @@ def parent_of(
 class Resolution:
     """The ledger of a snapshot, and how it was found."""
 
-    pointer: str | None  # URI of the ledger's root; None: the empty ledger, at a root of history
-    carrier_id: int | None  # the snapshot that carries it, which may have expired; None: at a root of history
-    bare: tuple[int, ...] = ()  # the bare snapshots on the way, newest first
-    # Of the carrier; None: at a root of history. Not compared, because it follows from the carrier.
+    pointer: str | None
+    """URI of the ledger's root; None: the empty ledger, at a root of history."""
+    carrier_id: int | None
+    """The snapshot that carries it, which may have expired; None: at a root of history."""
+    bare: tuple[int, ...] = ()
+    """The bare snapshots on the way, newest first."""
     carrier_sequence_number: int | None = field(default=None, compare=False)
+    """Of the carrier; None: at a root of history. Not compared, because it follows from the carrier."""
 
 
 def resolve(

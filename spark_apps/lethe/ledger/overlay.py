@@ -36,8 +36,10 @@ V = TypeVar("V")
 class Thresholds:
     """Sizes of chunks, in entries."""
 
-    floor: int = 1024  # chunks up to this size are always merged
-    cap: int = 65_536  # chunks from this size are merged only if most of a part is garbage; also the largest size of a new chunk
+    floor: int = 1024
+    """Chunks up to this size are always merged."""
+    cap: int = 65_536
+    """Chunks from this size are merged only if most of a part is garbage; also the largest size of a new chunk."""
 
 
 def kept(chunks: Sequence[Chunk], new: int, live: int, thresholds: Thresholds) -> int:

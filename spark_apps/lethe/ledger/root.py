@@ -23,13 +23,20 @@ Location: TypeAlias = tuple[str, Mapping[str, str]]
 class Chunk:
     """One file of a part."""
 
-    file: str  # name in the root's folder
-    records: int  # number of entries
-    bytes: int  # size of the file
-    removes: bool = False  # its entries were removed, not set
-    lower: str | None = None  # the smallest key; None: it is empty
-    upper: str | None = None  # the greatest key; None: it is empty
-    header_bytes: int = 0  # size of the Avro header, which contains the index of a large chunk
+    file: str
+    """Name in the root's folder."""
+    records: int
+    """Number of entries."""
+    bytes: int
+    """Size of the file."""
+    removes: bool = False
+    """Its entries were removed, not set."""
+    lower: str | None = None
+    """The smallest key; None: it is empty."""
+    upper: str | None = None
+    """The greatest key; None: it is empty."""
+    header_bytes: int = 0
+    """Size of the Avro header, which contains the index of a large chunk."""
     snapshot_id: int | None = (
         None  # the snapshot of entries that name none; None: the snapshot that points to this root
     )
@@ -69,15 +76,18 @@ class Chunk:
 class Statistics:
     """Facts that are needed so often that reading them must cost nothing."""
 
-    tombstones: int = 0  # active
+    tombstones: int = 0
+    """Active."""
     batches: int = 0
     requests: int = 0
-    states: Mapping[str, int] = field(default_factory=dict)  # batches by state
-    oldest_added_on: datetime | None = None  # of the active tombstones; None: there are none
-    next_evict_by: datetime | None = None  # of the active tombstones; None: none has a deadline
-    tombstoned_rows: int | None = field(
-        default=0, compare=False
-    )  # rows of tombstoned batches, where known; None: not counted
+    states: Mapping[str, int] = field(default_factory=dict)
+    """Batches by state."""
+    oldest_added_on: datetime | None = None
+    """Of the active tombstones; None: there are none."""
+    next_evict_by: datetime | None = None
+    """Of the active tombstones; None: none has a deadline."""
+    tombstoned_rows: int | None = field(default=0, compare=False)
+    """Rows of tombstoned batches, where known; None: not counted."""
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -113,7 +123,8 @@ class Root:
     run: str
     parts: Mapping[str, tuple[Chunk, ...]] = field(default_factory=dict)
     statistics: Statistics = Statistics()
-    locations: tuple[Location, ...] = ()  # all locations that a commit of Lethe has seen, oldest first
+    locations: tuple[Location, ...] = ()
+    """All locations that a commit of Lethe has seen, oldest first."""
 
     def encode(self) -> bytes:
         document = {

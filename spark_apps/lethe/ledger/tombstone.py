@@ -26,8 +26,10 @@ class Mask:
     """The native deletes of a tombstone."""
 
     by: NativeDeletes
-    rows: int  # rows of the batch in the data files when they were written
-    whole: bool = True  # False: rows without a native delete may have been added since
+    rows: int
+    """Rows of the batch in the data files when they were written."""
+    whole: bool = True
+    """False: rows without a native delete may have been added since."""
 
     @classmethod
     def parse(cls, text: str) -> "Mask":
@@ -42,10 +44,14 @@ class Mask:
 class Tombstone:
     """The rows with one value of one column are deleted."""
 
-    id: str  # the value; values other than strings in Iceberg's JSON single-value form
-    namespace: int  # the Iceberg field id of the column
-    added_on: datetime  # UTC
-    evict_by: datetime | None = None  # UTC; None: no deadline
+    id: str
+    """The value; values other than strings in Iceberg's JSON single-value form."""
+    namespace: int
+    """The Iceberg field id of the column."""
+    added_on: datetime
+    """UTC."""
+    evict_by: datetime | None = None
+    """UTC; None: no deadline."""
     meta: Mapping[str, str] = field(default_factory=dict)
 
     @property

@@ -223,8 +223,8 @@ class Loss:
     # The batches whose rows are left out, and the number of these rows.
     ids: frozenset[str]
     rows: int
-    # Whether its rows must be in the order of batches. Then Spark sorts them if they are not.
     in_order: bool = True
+    """Whether its rows must be in the order of batches. Then Spark sorts them if they are not."""
 
 
 @dataclass(frozen=True)
@@ -232,15 +232,15 @@ class FileToFilter:
     """A data file, and what becomes of it."""
 
     path: str
-    # Number of rows.
     records: int
+    """Number of rows."""
     # URI of the new file. No other file has it.
     to: str
     loss: Loss
-    # Iceberg's JSON of the file: its spec, partition and sort order are those of the new file.
     document: str
-    # What its rows inherit. None: the table's rows have no ids.
+    """Iceberg's JSON of the file: its spec, partition and sort order are those of the new file."""
     row_ids: RowIds | None = None
+    """What its rows inherit. None: the table's rows have no ids."""
 
 
 @dataclass(frozen=True)
@@ -248,16 +248,16 @@ class Filtered:
     """What became of a data file."""
 
     path: str
-    # Iceberg's JSON of the new file; empty: there is none.
     document: str = ""
+    """Iceberg's JSON of the new file; empty: there is none."""
     # Bytes of row groups that were copied, and those that were encoded.
     copied: int = 0
     encoded: int = 0
     # Bytes of the new file that the worker has sent, and those that the store has copied by itself.
     sent: int = 0
     by_store: int = 0
-    # Why there is no new file.
     unsuitable: str = ""
+    """Why there is no new file."""
 
 
 @dataclass(frozen=True)

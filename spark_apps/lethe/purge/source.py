@@ -50,10 +50,10 @@ _ARROW_SCHEMA: Final = b"ARROW:schema"
 class RowIds:
     """What the rows of a file inherit from its entry."""
 
-    # The id of the first row. The row at position n has the id `first` + n.
     first: int
-    # The data sequence number of the file: that of the last update of its rows.
+    """The id of the first row. The row at position n has the id `first` + n."""
     sequence_number: int
+    """The data sequence number of the file: that of the last update of its rows."""
 
 
 def with_row_ids(target: Target) -> Target:
@@ -150,10 +150,10 @@ _DICTIONARY_ENCODINGS: Final = (2, 8)
 class DictionaryColumns:
     """Columns by their encoding. Paths."""
 
-    # All pages of these refer to a dictionary.
     whole: frozenset[str]
-    # At least one page of these may refer to one.
+    """All pages of these refer to a dictionary."""
     some: frozenset[str]
+    """At least one page of these may refer to one."""
 
 
 def dictionary_columns(found: Struct) -> DictionaryColumns:

@@ -114,8 +114,8 @@ class Reading:
     condition: Condition
     names: NameMapping | None
     specs: Mapping[int, PartitionSpec]
-    # Columns whose text is read as dictionaries, if files have them under this name.
     dictionaries: tuple[str, ...] = ()
+    """Columns whose text is read as dictionaries, if files have them under this name."""
 
     def rows(self, io: FileIO, file: DataFile, deleted: Positions | None) -> Iterator[pa.RecordBatch]:
         """The rows that are not deleted, and for which the condition is true; no empty record batch.
@@ -208,8 +208,10 @@ class ReadPart:
     """Files to read in the same way."""
 
     files: tuple[PlannedFile, ...]
-    ids: frozenset[str] = frozenset()  # of batches
-    of_ids: bool = False  # True: read the rows of these batches; False: read all other rows
+    ids: frozenset[str] = frozenset()
+    """Of batches."""
+    of_ids: bool = False
+    """True: read the rows of these batches; False: read all other rows."""
 
     @property
     def reads_all_rows(self) -> bool:

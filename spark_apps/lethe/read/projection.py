@@ -122,8 +122,8 @@ class Projection:
     # For each column of the read: its place among the columns of the file that are read, and the step; or a value for all rows.
     _columns: tuple[tuple[int | None, Step | pa.Scalar], ...]
     _schema: pa.Schema
-    # The places of the columns to read, in the file.
     needed: tuple[int, ...]
+    """The places of the columns to read, in the file."""
 
     @classmethod
     def of(

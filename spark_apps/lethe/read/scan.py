@@ -179,8 +179,10 @@ class Scan:
 
     table: Table
     facts: TableFacts
-    snapshot_id: int | None  # the snapshot to read, or the end of the increment; None: the table has no snapshots
-    columns: tuple[str, ...]  # in the order of the result
+    snapshot_id: int | None
+    """The snapshot to read, or the end of the increment; None: the table has no snapshots."""
+    columns: tuple[str, ...]
+    """In the order of the result."""
     view: SnapshotView = field(repr=False)
     plan: Callable[[], tuple[ReadPart, ...]] = field(repr=False)
 

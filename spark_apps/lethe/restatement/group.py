@@ -41,8 +41,10 @@ class Dependencies:
 
     created: datetime
     name: str
-    creates: Collection[Thing]  # the batches and requests that exist after it
-    needs: Collection[Thing]  # the batches and requests that must exist before it, if another request brings them
+    creates: Collection[Thing]
+    """The batches and requests that exist after it."""
+    needs: Collection[Thing]
+    """The batches and requests that must exist before it, if another request brings them."""
 
 
 def place(
@@ -109,8 +111,10 @@ _BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
 
 @dataclass(frozen=True)
 class IdList:
-    ids: tuple[str, ...]  # without duplicates, in the order of the list
-    sha256: str  # of the bytes, as `sha256sum` prints it
+    ids: tuple[str, ...]
+    """Without duplicates, in the order of the list."""
+    sha256: str
+    """Of the bytes, as `sha256sum` prints it."""
 
 
 def parse_ids(content: bytes, where: str) -> IdList:
@@ -179,28 +183,28 @@ _TO_COME = ReplacementRows(0, 0)
 class GroupPlan:
     """The plan of a group on one ledger. All sequences of keys are in the order of the requests."""
 
-    # The changes of all requests that are carried out; empty if there is none.
     delta: Delta
-    # Of all requests of the group, by key.
+    """The changes of all requests that are carried out; empty if there is none."""
     results: Mapping[str, RequestResult]
-    # Keys of the requests in the delta.
+    """Of all requests of the group, by key."""
     carried_out: tuple[str, ...]
-    # Keys of those whose replacement's rows must be added in the same commit.
+    """Keys of the requests in the delta."""
     adds: tuple[str, ...]
-    # Keys of those whose rows must be removed from data files in the same commit.
+    """Keys of those whose replacement's rows must be added in the same commit."""
     erases: tuple[str, ...] = ()
+    """Keys of those whose rows must be removed from data files in the same commit."""
 
 
 @dataclass(frozen=True)
 class GroupFindings:
     """What a run has found out about requests before it plans them, by the key of the request."""
 
-    # Replacements whose rows are written. Others are planned as if they were.
     written: Mapping[str, ReplacementRows] = field(default_factory=dict)
-    # Refused and postponed requests. Requests that depend on a postponed one are postponed too.
+    """Replacements whose rows are written. Others are planned as if they were."""
     aside: Mapping[str, RequestResult] = field(default_factory=dict)
-    # Erases by records, and replacements with key columns, whose rows the run has searched for.
+    """Refused and postponed requests. Requests that depend on a postponed one are postponed too."""
     erased: Mapping[str, ErasedRows] = field(default_factory=dict)
+    """Erases by records, and replacements with key columns, whose rows the run has searched for."""
 
 
 def plan_group(

@@ -194,11 +194,13 @@ def _promoted_again(
 class PlanScope:
     """The run and the table for which requests are planned."""
 
-    run: str  # the id of the run
+    run: str
+    """The id of the run."""
     now: datetime
-    field_id: int  # Iceberg field id of the batch column
-    # Batch ids of the requests that data files might contain by their bounds; their rows may be older than the ledger.
+    field_id: int
+    """Iceberg field id of the batch column."""
     in_files: Collection[str] = ()
+    """Batch ids of the requests that data files might contain by their bounds; their rows may be older than the ledger."""
 
 
 @dataclass(frozen=True)
@@ -207,7 +209,8 @@ class ReplacementRows:
 
     rows: int
     bytes: int
-    partitions: tuple[str, ...] | None = None  # that contain the rows; None: any
+    partitions: tuple[str, ...] | None = None
+    """That contain the rows; None: any."""
 
 
 @dataclass(frozen=True)
@@ -215,7 +218,8 @@ class ErasedRows:
     """The rows that a run found by the values of an Erase by records, or by the keys of a replacement."""
 
     rows: int
-    field_id: int  # Iceberg field id of the column with the values, or of the first key column
+    field_id: int
+    """Iceberg field id of the column with the values, or of the first key column."""
 
 
 @dataclass(frozen=True)
@@ -231,8 +235,10 @@ class Restated:
 
     delta: Delta
     result: RequestResult
-    add_replacement: bool = False  # the commit must also add the replacement's files
-    erase_rows: bool = False  # the commit must also remove rows from data files
+    add_replacement: bool = False
+    """The commit must also add the replacement's files."""
+    erase_rows: bool = False
+    """The commit must also remove rows from data files."""
 
 
 def check_request(request: RestatementRequest) -> None:

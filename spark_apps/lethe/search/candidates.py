@@ -70,15 +70,22 @@ class CandidateFile:
     """A data file that might hold such rows."""
 
     path: str
-    size: int  # bytes
-    format_name: str  # PARQUET, ORC or AVRO
-    partition: str | None  # as `lethe.files.bounds` writes it; None: unknown
-    deletes: frozenset[str]  # names of the native deletes that may apply to it
-    keys: frozenset[str]  # of the searches that have to read it
-    if_absent: frozenset[str]  # those of `keys` that match every row if the file lacks their column
-    # By search, for each of its columns: the index of the value that all rows hold if the file lacks that column; None: no
-    # wanted value.
+    size: int
+    """Bytes."""
+    format_name: str
+    """PARQUET, ORC or AVRO."""
+    partition: str | None
+    """As `lethe.files.bounds` writes it; None: unknown."""
+    deletes: frozenset[str]
+    """Names of the native deletes that may apply to it."""
+    keys: frozenset[str]
+    """Of the searches that have to read it."""
+    if_absent: frozenset[str]
+    """Those of `keys` that match every row if the file lacks their column."""
     absent: Mapping[str, tuple[int | None, ...]] = field(default_factory=dict)
+    """By search, for each of its columns: the index of the value that all rows hold if the file lacks that column; None: no
+    wanted value.
+    """
 
 
 def candidates(table: Table, snapshot_id: int | None, wanted: Mapping[str, AnyWanted]) -> list[CandidateFile]:
@@ -154,9 +161,10 @@ class Head:
     snapshot_id: int
     manifests: Sequence[ManifestFile]
     column: BatchColumn
-    # Ids of the snapshots that no ledger covers yet: their files may hold rows of a batch in a partition that its tombstone does
-    # not list. None: any file may be such a file.
     foreign: frozenset[int] | None = frozenset()
+    """Ids of the snapshots that no ledger covers yet: their files may hold rows of a batch in a partition that its tombstone does
+    not list. None: any file may be such a file.
+    """
 
 
 def head_of(table: Table, facts: TableFacts, resolution: Resolution, field_id: int) -> Head | None:
@@ -179,13 +187,16 @@ class Suspect:
     """A live data file that might hold tombstoned rows."""
 
     bounds: FileBounds
-    all_rows_deleted: bool  # all its rows are tombstoned
-    format_name: str  # as Iceberg writes it
+    all_rows_deleted: bool
+    """All its rows are tombstoned."""
+    format_name: str
+    """As Iceberg writes it."""
     spec_id: int
     manifest: str
-    # Row groups; 0: its entry does not say where they begin.
     groups: int = 0
-    sort_order_id: int | None = None  # None: its entry names none
+    """Row groups; 0: its entry does not say where they begin."""
+    sort_order_id: int | None = None
+    """None: its entry names none."""
 
 
 # Of a manifest: its suspects, its other small files, and the bounds of all its files.
@@ -384,12 +395,18 @@ class Survey:
     """The tombstones at the start of a run, and the files that might hold their rows."""
 
     tombstones: tuple[Tombstone, ...]
-    live: LiveSuspects  # these files; the run updates it to later heads
-    rows: Mapping[str, int]  # the number of rows by batch id; missing: the ledger does not know it
-    due_by: datetime  # only deadlines up to this time count
-    erase_by: datetime | None  # the deadline of rows under native deletes; None: there is none
-    plan: VacuumPlan  # of the whole run, by bounds
-    planned: VacuumPlanned  # the plan as the run's result reports it
+    live: LiveSuspects
+    """These files; the run updates it to later heads."""
+    rows: Mapping[str, int]
+    """The number of rows by batch id; missing: the ledger does not know it."""
+    due_by: datetime
+    """Only deadlines up to this time count."""
+    erase_by: datetime | None
+    """The deadline of rows under native deletes; None: there is none."""
+    plan: VacuumPlan
+    """Of the whole run, by bounds."""
+    planned: VacuumPlanned
+    """The plan as the run's result reports it."""
 
     def in_order(self, files: Sequence[FileBounds]) -> list[FileBounds]:
         """The files by priority: the vacuum purges the first ones first."""

@@ -48,12 +48,16 @@ class Unsure(Exception):
 class Columns:
     """An open data file."""
 
-    names: Mapping[int, str]  # of columns, by the field ids in the file; empty: the file has no field ids
-    known: tuple[str, ...]  # the names of all top-level columns
-    rows: int  # the number of rows
-    # Pieces of the column of this name, each with the position of its first row. Leaves out pieces that hold none of the values,
-    # by the statistics of the file.
+    names: Mapping[int, str]
+    """Of columns, by the field ids in the file; empty: the file has no field ids."""
+    known: tuple[str, ...]
+    """The names of all top-level columns."""
+    rows: int
+    """The number of rows."""
     read: Callable[[str, Iterable[Values]], Iterator[tuple[int, pa.ChunkedArray]]]
+    """Pieces of the column of this name, each with the position of its first row. Leaves out pieces that hold none of the values,
+    by the statistics of the file.
+    """
 
 
 def open_columns(stream: Any, format_name: str) -> Columns:
@@ -167,9 +171,11 @@ def _plain(value: Any) -> Any:
 class Wanted:
     """The values of a column to search for."""
 
-    field_id: int  # of the column, in Iceberg
+    field_id: int
+    """Of the column, in Iceberg."""
     values: Values
-    array: pa.Array = field(repr=False, compare=False)  # the values as an Arrow array
+    array: pa.Array = field(repr=False, compare=False)
+    """The values as an Arrow array."""
 
     @classmethod
     def of(cls, field_id: int, values: Values) -> "Wanted":
@@ -204,7 +210,8 @@ class SearchedFile:
 
     io: FileIO
     path: str
-    format_name: str = "PARQUET"  # or ORC, AVRO
+    format_name: str = "PARQUET"
+    """Or ORC, AVRO."""
     names: Mapping[str, int] | None = (
         None  # column name -> field id, if the file has no field ids; None: do not read such a file
     )
@@ -340,8 +347,10 @@ _AT: Final = "at"
 class WantedKeys:
     """The keys to search for."""
 
-    columns: tuple[Wanted, ...]  # the distinct values of each key column
-    rows: pa.Table = field(repr=False)  # the sorted keys; its columns are named 0, 1, … in the order of `columns`
+    columns: tuple[Wanted, ...]
+    """The distinct values of each key column."""
+    rows: pa.Table = field(repr=False)
+    """The sorted keys; its columns are named 0, 1, … in the order of `columns`."""
 
     @classmethod
     def of(cls, columns: Sequence[tuple[int, ValueKind]], keys: pa.Table) -> "WantedKeys":

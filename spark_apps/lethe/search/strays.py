@@ -221,7 +221,8 @@ _DELETION_VECTOR: Final = "deletion-vector-v1"
 class StrayWork(ObjectWork):
     """What a decoder does with objects that no snapshot names."""
 
-    field_id: int  # of the batch column
+    field_id: int
+    """Of the batch column."""
     schema: Schema
 
     def bytes_read(self, size: int) -> int:

@@ -62,7 +62,8 @@ class Content:
     """An object as it was read."""
 
     data: bytes
-    etag: str  # without quotes, as in a listing; empty: the store has none
+    etag: str
+    """Without quotes, as in a listing; empty: the store has none."""
 
 
 class ObjectReader(io.RawIOBase):

@@ -46,15 +46,19 @@ class SurvivingObject:
     """An object that still exists."""
 
     path: str
-    current: bool  # False: only older versions exist, so readers do not find the object
-    versions: tuple[str, ...] = ()  # ids of all versions with bytes; empty: the store does not list versions
-    markers: tuple[str, ...] = ()  # ids of delete markers
+    current: bool
+    """False: only older versions exist, so readers do not find the object."""
+    versions: tuple[str, ...] = ()
+    """Ids of all versions with bytes; empty: the store does not list versions."""
+    markers: tuple[str, ...] = ()
+    """Ids of delete markers."""
 
 
 class Storage(Protocol):
     """The storage of a table's files."""
 
-    calls: Counter[str]  # the number of requests, by operation
+    calls: Counter[str]
+    """The number of requests, by operation."""
 
     @property
     def supports_versions(self) -> bool:

@@ -37,8 +37,10 @@ class Message:
 
     id: str
     body: str
-    receipt: str  # needed to delete the message; valid while the message is hidden
-    receives: int  # how often it was received, including this time
+    receipt: str
+    """Needed to delete the message; valid while the message is hidden."""
+    receives: int
+    """How often it was received, including this time."""
     sent: datetime
 
 

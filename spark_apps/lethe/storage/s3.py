@@ -250,15 +250,18 @@ class Presigned:
     """A request that a client without credentials may send."""
 
     url: str
-    headers: Mapping[str, str]  # must be sent as they are, and Content-Length, which every client sends
+    headers: Mapping[str, str]
+    """Must be sent as they are, and Content-Length, which every client sends."""
 
 
 @dataclass(frozen=True)
 class Part:
     """A part that the store has."""
 
-    number: int  # from 1
-    size: int  # in bytes
+    number: int
+    """From 1."""
+    size: int
+    """In bytes."""
     etag: str
 
 
@@ -419,12 +422,12 @@ BYTES_AT_MOST: Final = PARTS_AT_MOST * PART_BYTES_AT_LEAST // 2
 class PartSizes:
     """How large parts are, in bytes."""
 
-    # Each but the last.
     at_least: int = PART_BYTES_AT_LEAST
-    # One that is sent while more follows. After it `at_least` bytes wait, so that they are a part if a range follows.
+    """Each but the last."""
     sent: int = 16 * _MIB
-    # A copy takes less time than the client waits for an answer.
+    """One that is sent while more follows. After it `at_least` bytes wait, so that they are a part if a range follows."""
     copied: int = 64 * _MIB
+    """A copy takes less time than the client waits for an answer."""
 
 
 @dataclass(frozen=True)
@@ -432,12 +435,12 @@ class Source:
     """An object to copy from."""
 
     uri: str
-    # In bytes.
     size: int
-    # As the server gave it.
+    """In bytes."""
     etag: str
-    # Reads so many bytes from a position, without the server's copies. It raises what it likes.
+    """As the server gave it."""
     read: Callable[[int, int], bytes]
+    """Reads so many bytes from a position, without the server's copies. It raises what it likes."""
 
 
 class ComposedObject:

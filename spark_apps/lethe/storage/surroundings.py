@@ -155,7 +155,8 @@ class Adopted:
     """Objects of a buffer that are not batches and may stay, because of `spec.buffer.adopt`."""
 
     count: int = 0
-    names: tuple[str, ...] = ()  # the first of them
+    names: tuple[str, ...] = ()
+    """The first of them."""
 
 
 def take_claim(

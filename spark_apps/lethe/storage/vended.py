@@ -80,9 +80,12 @@ def of_table(properties: Mapping[str, str], table: str) -> dict[str, str]:
 class Vended:
     """The properties that a catalog has vended."""
 
-    config: Mapping[str, str] = field(repr=False)  # properties of a FileIO; empty: the catalog vends nothing
-    due: float | None = None  # when to renew them, by time.monotonic(); None: never
-    ends: float | None = None  # when they expire, by time.monotonic(); None: unknown
+    config: Mapping[str, str] = field(repr=False)
+    """Properties of a FileIO; empty: the catalog vends nothing."""
+    due: float | None = None
+    """When to renew them, by time.monotonic(); None: never."""
+    ends: float | None = None
+    """When they expire, by time.monotonic(); None: unknown."""
 
     @classmethod
     def of(cls, config: Mapping[str, str], now: float, monotonic: float) -> "Vended":

@@ -22,8 +22,10 @@ class CompactionPlan:
     """Which files to merge."""
 
     snapshot_id: int
-    bins: tuple[Bin, ...] = ()  # files of one partition that become one file, if their rows fit into one
-    left: int = 0  # the number of bins beyond the budget, left for later
+    bins: tuple[Bin, ...] = ()
+    """Files of one partition that become one file, if their rows fit into one."""
+    left: int = 0
+    """The number of bins beyond the budget, left for later."""
 
     @property
     def files(self) -> Bin:

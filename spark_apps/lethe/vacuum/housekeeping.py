@@ -71,10 +71,14 @@ def too_many(snapshots: int, limits: SnapshotLimits) -> bool:
 class SnapshotTree:
     """The retained snapshots of a table."""
 
-    snapshots: Mapping[int, Snapshot]  # by id
-    head_id: int | None  # None: the table is empty
-    refs: Mapping[str, int]  # branches and tags -> snapshot id
-    carriers: tuple[Carrier, ...] = ()  # of the head's ledger
+    snapshots: Mapping[int, Snapshot]
+    """By id."""
+    head_id: int | None
+    """None: the table is empty."""
+    refs: Mapping[str, int]
+    """Branches and tags -> snapshot id."""
+    carriers: tuple[Carrier, ...] = ()
+    """Of the head's ledger."""
 
 
 def plan_expiry(tree: SnapshotTree, limits: SnapshotLimits, now: datetime, by_age: bool = True) -> tuple[int, ...]:
@@ -148,7 +152,8 @@ _STAGE_LIST = re.compile(r".+-stage-[0-9a-f]+\.json")
 class Cleanup:
     """The URIs to delete."""
 
-    roots: tuple[str, ...] = ()  # delete these first
+    roots: tuple[str, ...] = ()
+    """Delete these first."""
     others: tuple[str, ...] = ()
 
 
@@ -233,17 +238,22 @@ class Manifest:
 
     path: str
     spec_id: int
-    size: int  # bytes
-    entries: int  # including those of removed files
-    files: tuple[FileBounds, ...]  # the live data files
+    size: int
+    """Bytes."""
+    entries: int
+    """Including those of removed files."""
+    files: tuple[FileBounds, ...]
+    """The live data files."""
 
 
 @dataclass(frozen=True)
 class ManifestPlan:
     """Which manifests to rewrite."""
 
-    replaced: frozenset[str] = frozenset()  # paths of manifests
-    manifest_of: Mapping[str, int] = field(default_factory=dict)  # path of a data file -> number of its new manifest
+    replaced: frozenset[str] = frozenset()
+    """Paths of manifests."""
+    manifest_of: Mapping[str, int] = field(default_factory=dict)
+    """Path of a data file -> number of its new manifest."""
 
     @property
     def is_empty(self) -> bool:
@@ -337,8 +347,10 @@ class Folders:
 class Orphans:
     """The orphan files to delete."""
 
-    files: tuple[str, ...] = ()  # URIs
-    bytes: int = 0  # in total
+    files: tuple[str, ...] = ()
+    """URIs."""
+    bytes: int = 0
+    """In total."""
 
 
 @dataclass(frozen=True)
@@ -346,8 +358,10 @@ class OrphanScope:
     """Where to look for orphans, and what to keep there."""
 
     folders: Folders
-    buffer: str  # the Dataset's buffer: keep its files, in case it is below the table against all rules
-    own_run: str = ""  # run id: keep its files; empty: none
+    buffer: str
+    """The Dataset's buffer: keep its files, in case it is below the table against all rules."""
+    own_run: str = ""
+    """Run id: keep its files; empty: none."""
 
 
 def plan_orphans(

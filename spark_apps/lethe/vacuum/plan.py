@@ -201,8 +201,10 @@ def apart(files: Iterable[FileBounds]) -> frozenset[str]:
 class PurgeDeadlines:
     """Which deadlines a vacuum considers."""
 
-    due_by: datetime | None = None  # only deadlines up to this time; None: none
-    erase_by: datetime | None = None  # the deadline of rows under native deletes; None: there is none
+    due_by: datetime | None = None
+    """Only deadlines up to this time; None: none."""
+    erase_by: datetime | None = None
+    """The deadline of rows under native deletes; None: there is none."""
 
 
 def by_priority(
@@ -321,13 +323,18 @@ class VacuumPlan:
     """The plan of a run, by bounds alone, or of one step."""
 
     snapshot_id: int
-    delete: tuple[FileBounds, ...]  # files in which all rows are tombstoned
-    rewrite: tuple[FileBounds, ...]  # files to rewrite without their deleted rows, in this order
-    tombstones: tuple[Tombstone, ...]  # all that the run purges
-    # The tombstones whose rows are purged: those that the files might hold or, after a search, do hold; and others whose rows
-    # native deletes hide in these files.
+    delete: tuple[FileBounds, ...]
+    """Files in which all rows are tombstoned."""
+    rewrite: tuple[FileBounds, ...]
+    """Files to rewrite without their deleted rows, in this order."""
+    tombstones: tuple[Tombstone, ...]
+    """All that the run purges."""
     applied: tuple[Tombstone, ...]
-    postponed: tuple[FileBounds, ...] = ()  # files left for the next vacuum
+    """The tombstones whose rows are purged: those that the files might hold or, after a search, do hold; and others whose rows
+    native deletes hide in these files.
+    """
+    postponed: tuple[FileBounds, ...] = ()
+    """Files left for the next vacuum."""
 
     @property
     def touched(self) -> frozenset[str]:
@@ -362,12 +369,14 @@ class ScannedSnapshot:
     """What SCAN found in a snapshot, by bounds."""
 
     snapshot_id: int
-    tombstones: tuple[Tombstone, ...]  # to purge
-    suspects: Suspects  # of these tombstones
-    # Files in which all rows are tombstoned: deleting them is free, so it needs no budget.
+    tombstones: tuple[Tombstone, ...]
+    """To purge."""
+    suspects: Suspects
+    """Of these tombstones."""
     all_rows_deleted: Collection[FileBounds]
-    # Files that might hold tombstoned rows, or rows under native deletes to erase.
+    """Files in which all rows are tombstoned: deleting them is free, so it needs no budget."""
     may_contain_deleted_rows: Collection[FileBounds]
+    """Files that might hold tombstoned rows, or rows under native deletes to erase."""
 
 
 def plan_vacuum(
@@ -396,8 +405,10 @@ def earliest_deadline(erasures: Iterable[Erasure]) -> datetime | None:
 class Purge:
     """Commit the planned files."""
 
-    delta: Delta  # removes tombstones that can have no more rows, and marks those that were applied in part
-    vacuumed: tuple[Tombstone, ...]  # all that were applied to a removed file, still active or not
+    delta: Delta
+    """Removes tombstones that can have no more rows, and marks those that were applied in part."""
+    vacuumed: tuple[Tombstone, ...]
+    """All that were applied to a removed file, still active or not."""
 
 
 @dataclass(frozen=True)
@@ -495,13 +506,13 @@ class TableTraits:
     """What decides about all files of a table."""
 
     format_version: int
-    # Id of the current partition spec.
     spec_id: int
+    """Id of the current partition spec."""
     # Names of the columns.
     columns: Collection[str]
     properties: Mapping[str, str]
-    # Ids of its sort orders, old ones included, that begin with the batch column.
     batch_orders: Collection[int]
+    """Ids of its sort orders, old ones included, that begin with the batch column."""
 
     @property
     def are_files_filterable(self) -> bool:
@@ -518,12 +529,12 @@ class Candidate:
     # As Iceberg writes it.
     format_name: str
     spec_id: int
-    # Rows that it loses; None: unknown.
     loses: int | None
-    # Row groups of the file; 0: unknown.
+    """Rows that it loses; None: unknown."""
     groups: int = 0
-    # Id of the sort order that its writer has named; None: none.
+    """Row groups of the file; 0: unknown."""
     sort_order_id: int | None = None
+    """Id of the sort order that its writer has named; None: none."""
 
 
 def has_bloom_filters(properties: Mapping[str, str]) -> bool:
@@ -562,10 +573,10 @@ def _fits(table: TableTraits, file: Candidate, target: int) -> bool:
 class ExpectedBytes:
     """What becomes of the bytes of files to rewrite. The rest is in files without deleted rows, which stay."""
 
-    # In row groups without deleted rows, which are copied.
     copied: int = 0
-    # In other row groups, and in files that Spark rewrites.
+    """In row groups without deleted rows, which are copied."""
     encoded: int = 0
+    """In other row groups, and in files that Spark rewrites."""
 
 
 def expected_bytes(

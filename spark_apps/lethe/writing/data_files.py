@@ -98,8 +98,8 @@ def _is_sorted(ranks: Sequence["np.ndarray[Any, np.dtype[np.int64]]"]) -> bool:
 class Partition:
     """A partition of a table."""
 
-    # Iceberg's physical values, in the order of the spec's fields: a day is the number of days since 1970.
     values: tuple[Any, ...]
+    """Iceberg's physical values, in the order of the spec's fields: a day is the number of days since 1970."""
 
     @property
     def hash(self) -> int:
@@ -126,8 +126,8 @@ class PartitionedRows:
     """Which partition each row is in."""
 
     partitions: Sequence[Partition]
-    # Indices of `partitions`, one per row. None: all rows are in the first one.
     index: "np.ndarray[Any, np.dtype[np.int64]] | None"
+    """Indices of `partitions`, one per row. None: all rows are in the first one."""
 
 
 def partitions_of(rows: pa.Table, layout: TableLayout) -> PartitionedRows:

@@ -89,10 +89,10 @@ class TableLayout:
     # URI of the table, and of the folder that all new files are in.
     location: str
     folder: str
-    # Bytes.
     target_file_size: int
-    # PyIceberg's FileIO properties of the table.
+    """Bytes."""
     io_properties: Mapping[str, str] = field(repr=False)
+    """PyIceberg's FileIO properties of the table."""
 
     def check(self) -> None:
         """Raises:

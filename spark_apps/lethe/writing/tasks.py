@@ -43,10 +43,10 @@ _OPTIONS: Final = pa.ipc.IpcWriteOptions(compression="lz4")
 class Cell(NamedTuple):
     """Where rows belong: which partitions, and which batches."""
 
-    # Of the hash of the partition; below `BUCKETS`.
     bucket: int
-    # Rows of a lower range are of batches that come before.
+    """Of the hash of the partition; below `BUCKETS`."""
     range: int
+    """Rows of a lower range are of batches that come before."""
 
 
 class BlockKey(NamedTuple):
@@ -62,18 +62,18 @@ class Block(NamedTuple):
     """Rows as bytes."""
 
     key: BlockKey
-    # A stream of Arrow's IPC format.
     content: bytes
+    """A stream of Arrow's IPC format."""
 
 
 @dataclass(frozen=True)
 class BlockFacts:
     """What is known of the blocks of a task, or of several."""
 
-    # Bytes in memory of each block.
     sizes: dict[BlockKey, int] = field(default_factory=dict)
-    # By batch id, the partitions that its rows are in (`lethe.files.bounds`); None: one that has no text.
+    """Bytes in memory of each block."""
     partitions: dict[str, set[str | None]] = field(default_factory=dict)
+    """By batch id, the partitions that its rows are in (`lethe.files.bounds`); None: one that has no text."""
 
     def add(self, other: "BlockFacts") -> None:
         self.sizes.update(other.sizes)
@@ -263,7 +263,8 @@ def _nonce(position: int) -> bytes:
 class Found:
     """What a task tells the driver, besides the rows."""
 
-    outcomes: dict[tuple[str, str], FileOutcome] = field(default_factory=dict)  # by batch id and URI
+    outcomes: dict[tuple[str, str], FileOutcome] = field(default_factory=dict)
+    """By batch id and URI."""
     blocks: BlockFacts = field(default_factory=BlockFacts)
 
     def add(self, other: "Found") -> None:
@@ -306,8 +307,8 @@ class WriteTask:
     """Writes the data files of one task. It is pickled and sent to the workers."""
 
     layout: TableLayout
-    # Batches whose rows are left out.
     without: tuple[str, ...] = ()
+    """Batches whose rows are left out."""
 
     def __call__(self, blocks: Iterable[Block]) -> Iterator[str]:
         """Returns:

@@ -54,8 +54,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 class RunEnd:
     """The end of a run."""
 
-    code: int  # the exit code
-    delivered: bool  # whether its result was reported
+    code: int
+    """The exit code."""
+    delivered: bool
+    """Whether its result was reported."""
 
 
 def carry_out(

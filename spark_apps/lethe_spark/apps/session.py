@@ -172,8 +172,8 @@ class RunSession:
     reporter: Reporter
     catalog_properties: Mapping[str, str]
     cancelled: threading.Event
-    # None: the run has no executors.
     monitor: ExecutorMonitor | None = field(default=None, init=False)
+    """None: the run has no executors."""
 
     def open(self) -> RunContext:
         """Start Spark. With executors, wait until the first one runs.

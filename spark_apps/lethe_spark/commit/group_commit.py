@@ -38,38 +38,38 @@ WRITES: Final = 4
 class Replacements:
     """Replacements that were written and are not yet part of the table."""
 
-    # The files, which several replacements may share.
     files: tuple[DataFile, ...] = ()
-    # The rows of each replacement, by the key of its request.
+    """The files, which several replacements may share."""
     rows: Mapping[str, ReplacementRows] = field(default_factory=dict)
-    # Results of requests whose replacement cannot be used, or not now, by key.
+    """The rows of each replacement, by the key of its request."""
     aside: Mapping[str, RequestResult] = field(default_factory=dict)
-    # Keys of rows in change data, by the key of the request. Older rows with one of these keys are deleted.
+    """Results of requests whose replacement cannot be used, or not now, by key."""
     keys: Mapping[str, pa.Table] = field(default_factory=dict, repr=False)
+    """Keys of rows in change data, by the key of the request. Older rows with one of these keys are deleted."""
 
 
 @dataclass(frozen=True)
 class Erased:
     """Rows that Erases by records, and replacements with keys, delete from data files. Written and not yet committed."""
 
-    # The rows of each request, by its key.
     rows: Mapping[str, ErasedRows] = field(default_factory=dict)
-    # Results of requests whose rows cannot be searched, or not now, by key.
+    """The rows of each request, by its key."""
     aside: Mapping[str, RequestResult] = field(default_factory=dict)
-    # The data files that lose rows, by path, each with the names of the native deletes it had when it was searched.
+    """Results of requests whose rows cannot be searched, or not now, by key."""
     taken_out: Mapping[str, frozenset[str]] = field(default_factory=dict)
-    # The deletion vectors of the rows. None: the files are rewritten instead.
+    """The data files that lose rows, by path, each with the names of the native deletes it had when it was searched."""
     vectors: DeleteChanges | None = None
-    # Files that are removed.
+    """The deletion vectors of the rows. None: the files are rewritten instead."""
     removed: tuple[DataFile, ...] = ()
-    # Iceberg's position deletes of the removed files only.
+    """Files that are removed."""
     dangling: tuple[Any, ...] = field(default=(), repr=False)
-    # Files with the remaining rows of the removed ones.
+    """Iceberg's position deletes of the removed files only."""
     survivors: tuple[DataFile, ...] = ()
-    # Partitions of the removed files. None in it: an unknown one.
+    """Files with the remaining rows of the removed ones."""
     partitions: frozenset[str | None] = frozenset()
-    # Batches with erased rows that deletes by position had hidden already. An Undo may not show these batches again.
+    """Partitions of the removed files. None in it: an unknown one."""
     beside: frozenset[str] = frozenset()
+    """Batches with erased rows that deletes by position had hidden already. An Undo may not show these batches again."""
 
     @property
     def written(self) -> tuple[DataFile | str, ...]:
@@ -114,10 +114,10 @@ class GroupCommit:
     find: Find
     eraser: Eraser
     masker: Masker
-    # Results of requests that cannot be carried out, known before the start, by key.
     aside: Mapping[str, RequestResult] = field(default_factory=dict)
-    # As in `RestatementSpec`.
+    """Results of requests that cannot be carried out, known before the start, by key."""
     listed_snapshot_id: int | None = None
+    """As in `RestatementSpec`."""
 
     def carry_out(self) -> Committed[GroupPlan]:
         """Plan, write the replacements, commit. Start again if other data must be written than was.

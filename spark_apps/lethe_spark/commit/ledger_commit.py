@@ -200,24 +200,24 @@ T = TypeVar("T")
 class Intent(Generic[T]):
     """What a plan wants to commit."""
 
-    # The change of the ledger.
     delta: Delta
-    # The change of the table's files.
+    """The change of the ledger."""
     change: Change
-    # Returned to the caller after the commit.
+    """The change of the table's files."""
     outcome: T
-    # The tombstones that were applied to the files it removes, or masks by deletion vectors. None: it removes and masks none.
+    """Returned to the caller after the commit."""
     vacuumed: Collection[Tombstone] | None = None
-    # The id under which the files were staged. None: they were not.
+    """The tombstones that were applied to the files it removes, or masks by deletion vectors. None: it removes and masks none."""
     publishes: str | None = None
-    # The snapshot that keeps the staged files. If it expired, the files are deleted, and nothing may be committed.
+    """The id under which the files were staged. None: they were not."""
     staged: int | None = None
-    # The kind of native deletes that it adds or removes for tombstones. None: no native deletes.
+    """The snapshot that keeps the staged files. If it expired, the files are deleted, and nothing may be committed."""
     native: NativeDeletes | None = None
-    # Whether it masks every active tombstone.
+    """The kind of native deletes that it adds or removes for tombstones. None: no native deletes."""
     masks_everything: bool = False
-    # Whether the run makes further commits.
+    """Whether it masks every active tombstone."""
     unfinished: bool = False
+    """Whether the run makes further commits."""
 
 
 @dataclass(frozen=True)
@@ -232,16 +232,16 @@ class Committed(Generic[T]):
     """The outcome of a plan."""
 
     outcome: T
-    # The snapshot of the commit. None: nothing was committed.
     snapshot_id: int | None
+    """The snapshot of the commit. None: nothing was committed."""
 
 
 @dataclass
 class Attempts:
     """What is known of the attempts to commit."""
 
-    # Whether the answer to an attempt was lost: it may have succeeded, or may succeed later. Its files must not be deleted.
     in_doubt: bool = False
+    """Whether the answer to an attempt was lost: it may have succeeded, or may succeed later. Its files must not be deleted."""
 
 
 def commit_on_ledger(

@@ -23,17 +23,17 @@ Lifts: TypeAlias = Mapping[str, tuple[RestatementRequest, Collection[str]]]
 class Masks:
     """The native deletes of a change of the ledger, written and not yet committed."""
 
-    # The change, with its tombstones marked as masked.
     delta: Delta
+    """The change, with its tombstones marked as masked."""
     # The kind that was written. None: none was written.
     native: NativeDeletes | None = None
     deletes: DeleteChanges = field(default_factory=DeleteChanges)
-    # Data files that are removed whole.
     dropped: tuple[DataFile, ...] = ()
-    # The tombstones for `tombstone.vacuum.file`. None: no such file.
+    """Data files that are removed whole."""
     applied: tuple[Tombstone, ...] | None = None
-    # Whether every active tombstone is masked.
+    """The tombstones for `tombstone.vacuum.file`. None: no such file."""
     everything: bool = False
+    """Whether every active tombstone is masked."""
 
     def change(self, added: tuple[DataFile, ...], head_id: int | None) -> Change | None:
         """The change of the table for this head, with new data files. None: nothing was written."""
@@ -47,10 +47,10 @@ class Masks:
 class Masker(Protocol):
     """Writes native deletes for tombstones."""
 
-    # The kind to write. None: it writes none, but an Undo still removes existing ones.
     native: NativeDeletes | None
-    # The paths of all files that it wrote.
+    """The kind to write. None: it writes none, but an Undo still removes existing ones."""
     written: list[str]
+    """The paths of all files that it wrote."""
 
     def masks(self, base: Base, delta: Delta, lifts: Lifts, mask: bool = True) -> Masks:
         """Write what a change of the ledger needs on this base.

@@ -43,11 +43,12 @@ class ParsedMetadata:
 
     static: StaticTable
     version: metadata_file.Version
-    # When this version was written, in milliseconds since 1970. A catalog on folders counts the names of its files, so a table
-    # that was dropped and created again has the same names.
     updated_ms: int
-    # By the name of the batch column, and the name of the table in messages.
+    """When this version was written, in milliseconds since 1970. A catalog on folders counts the names of its files, so a table
+    that was dropped and created again has the same names.
+    """
     facts: dict[tuple[str, str], TableFacts] = field(default_factory=dict)
+    """By the name of the batch column, and the name of the table in messages."""
 
 
 _newest: Final[WeakKeyDictionary[IcebergTable, ParsedMetadata]] = WeakKeyDictionary()
@@ -94,8 +95,8 @@ class Base:
     iceberg: StaticTable
     facts: TableFacts
     loaded: ledger_store.Loaded
-    # The field id of the batch column.
     field_id: int
+    """The field id of the batch column."""
 
     @cached_property
     def ledger(self) -> Ledger:

@@ -42,10 +42,10 @@ HUNG_SECONDS: Final = 120.0
 class CommitterHealth:
     """When the mailbox and the JVM last answered. No I/O."""
 
-    # Monotonic seconds. None: never.
     mailbox_time: float | None = None
-    # Monotonic seconds. None: never.
+    """Monotonic seconds. None: never."""
     jvm_time: float | None = None
+    """Monotonic seconds. None: never."""
 
     def trouble(self, now: float) -> str:
         """Why this process cannot work; empty if it can."""
@@ -64,15 +64,15 @@ class Heartbeat:
     """Asks the JVM for an answer, and renews the Lease."""
 
     api: Api
-    # Name of the Lease.
     lease: str
+    """Name of the Lease."""
     # The holder that the Lease names: this pod.
     holder: str
     health: CommitterHealth
-    # Whether the JVM answers. May block.
     answers: Callable[[], bool]
-    # Called when the JVM has not answered for HUNG_SECONDS.
+    """Whether the JVM answers. May block."""
     on_hung: Callable[[], object]
+    """Called when the JVM has not answered for HUNG_SECONDS."""
     # Time between two renewals.
     renew_seconds: float = RENEW_SECONDS
     stopped: threading.Event = field(default_factory=threading.Event)
@@ -159,10 +159,10 @@ class RunReports:
     """The reports of one run. The first one was sent before this was made."""
 
     config_map: StatusConfigMap
-    # The current progress.
     state: Progress
-    # The progress that was sent last.
+    """The current progress."""
     sent: Progress
+    """The progress that was sent last."""
     # When it was sent: monotonic seconds.
     sent_time: float
     _closed: bool = False

@@ -42,16 +42,16 @@ BROKEN: Final = 1
 class ServeSettings:
     """The settings of the process."""
 
-    # The API server.
     api: Api
-    # Name of the mailbox (a ConfigMap) and of the Lease.
+    """The API server."""
     name: str
-    # Name of the pod, for the Lease.
+    """Name of the mailbox (a ConfigMap) and of the Lease."""
     holder: str
-    # Number of runs in progress at once.
+    """Name of the pod, for the Lease."""
     threads: int
-    # The port of /metrics; None: no metrics are served.
+    """Number of runs in progress at once."""
     metrics_port: int | None = None
+    """The port of /metrics; None: no metrics are served."""
 
     @classmethod
     def of(cls, environ: Mapping[str, str]) -> "ServeSettings":
@@ -83,12 +83,12 @@ class CommitterProcess:
     formatter: RedactingFormatter
     mailbox: Mailbox[PendingCleanup] = field(default_factory=Mailbox)
     health: CommitterHealth = field(default_factory=CommitterHealth)
-    # Set by SIGTERM: no run and no upkeep begins any more.
     leaving: threading.Event = field(default_factory=threading.Event)
-    # Set FINISH_SECONDS later: runs stop at their next step.
+    """Set by SIGTERM: no run and no upkeep begins any more."""
     hurry: threading.Event = field(default_factory=threading.Event)
-    # Guards the mailbox, and is notified of its changes.
+    """Set FINISH_SECONDS later: runs stop at their next step."""
     news: threading.Condition = field(default_factory=threading.Condition)
+    """Guards the mailbox, and is notified of its changes."""
 
     def __post_init__(self) -> None:
         self.metrics = CommitterMetrics(self.settings.api.namespace, self.mailbox, self.news, self.health)

@@ -303,8 +303,8 @@ class PendingCleanup:
     context: Run
     table: IcebergTable
     result: RunResult
-    # The batches that still wait in the buffer. None: the run did not list it.
     waiting: tuple[BatchRow, ...] | None = None
+    """The batches that still wait in the buffer. None: the run did not list it."""
 
     def clean_up(self) -> None:
         """Never raises, as `finished`."""
@@ -331,12 +331,12 @@ class Worker:
     mailbox: str
     tables: OpenTables
     reporting: Reporting
-    # When set, runs stop at their next step, and stay in the mailbox.
     hurry: threading.Event = field(default_factory=threading.Event)
-    # When set, upkeep stops at its next step.
+    """When set, runs stop at their next step, and stay in the mailbox."""
     leaving: threading.Event = field(default_factory=threading.Event)
-    # Called after a result was delivered, with the seconds since the run began.
+    """When set, upkeep stops at its next step."""
     on_result: Callable[[RunResult, float], object] = lambda _result, _seconds: None
+    """Called after a result was delivered, with the seconds since the run began."""
 
     def carry_out(self, post: Post) -> PendingCleanup | None:
         """Carry out a run, deliver its result, and remove its key from the mailbox.
@@ -513,7 +513,8 @@ class _NoEraser:
 class _NoMasker:
     """Refuses to write native deletes, which needs a search in data files."""
 
-    native: NativeDeletes | None  # as `spec.deletes`
+    native: NativeDeletes | None
+    """As `spec.deletes`."""
     written: list[str] = field(default_factory=list)
 
     def masks(self, base: Base, delta: Delta, lifts: Lifts, mask: bool = True) -> Masks:  # noqa: ARG002

@@ -112,9 +112,12 @@ V = TypeVar("V", VacuumResult, ErasureCheckResult)
 class CleanedUp:
     """What was cleaned up."""
 
-    anchored: int | None = None  # the snapshot that gave the head a ledger; None: none was needed
-    expired: int = 0  # the number of expired snapshots
-    removed: int = 0  # the number of removed ledger files
+    anchored: int | None = None
+    """The snapshot that gave the head a ledger; None: none was needed."""
+    expired: int = 0
+    """The number of expired snapshots."""
+    removed: int = 0
+    """The number of removed ledger files."""
 
 
 def finished(context: Run, table: IcebergTable, result: R, waiting: Sequence[BatchRow] | None = None) -> R:

@@ -46,12 +46,12 @@ FURTHEST: Final = 1_000_000
 class Expectation:
     """The ledger and history that a plan was made on."""
 
-    # URI of the ledger's root. None: the table has no ledger.
     pointer: str | None
-    # Ids of the snapshots after the carrier, without a ledger, whose files the plan has read.
+    """URI of the ledger's root. None: the table has no ledger."""
     bare: frozenset[int] = frozenset()
-    # Whether the carrier had expired before the plan, and its ledger was found in a list.
+    """Ids of the snapshots after the carrier, without a ledger, whose files the plan has read."""
     expired: bool = False
+    """Whether the carrier had expired before the plan, and its ledger was found in a list."""
 
 
 @dataclass(frozen=True)
@@ -228,8 +228,8 @@ class Append:
 class Register:
     """Data files that other programs wrote."""
 
-    # A Java list, as `lethe_spark.jvm.data_files` makes it.
     files: Any
+    """A Java list, as `lethe_spark.jvm.data_files` makes it."""
 
 
 @dataclass(frozen=True)
@@ -243,12 +243,12 @@ class Rewrite:
 
     remove: tuple[DataFile, ...]
     add: tuple[DataFile, ...]
-    # The snapshot at which `remove` was read. Equality deletes that were added later apply to `add` too.
     from_snapshot: int
-    # Iceberg's delete files that are removed with them.
+    """The snapshot at which `remove` was read. Equality deletes that were added later apply to `add` too."""
     dangling: tuple[Any, ...] = ()
-    # Iceberg's delete files of `add`, which replace some of `dangling`.
+    """Iceberg's delete files that are removed with them."""
     deletes: tuple[Any, ...] = ()
+    """Iceberg's delete files of `add`, which replace some of `dangling`."""
 
 
 @dataclass(frozen=True)
@@ -267,34 +267,34 @@ class Overwrite:
 
     remove: tuple[DataFile, ...]
     add: tuple[DataFile, ...]
-    # The snapshot at which `remove` was read.
     from_snapshot: int
-    # Iceberg's delete files that are removed with them.
+    """The snapshot at which `remove` was read."""
     dangling: tuple[Any, ...] = ()
+    """Iceberg's delete files that are removed with them."""
 
 
 @dataclass(frozen=True)
 class RowDelta:
     """Rows are deleted by native deletes, and files are added and removed."""
 
-    # Deletion vectors contain all deleted rows of their files.
     deletes: DeleteChanges
-    # New files, to which the deletes do not apply.
+    """Deletion vectors contain all deleted rows of their files."""
     add: tuple[DataFile, ...]
-    # The snapshot that the deletes were made for.
+    """New files, to which the deletes do not apply."""
     from_snapshot: int
-    # Files that are removed whole.
+    """The snapshot that the deletes were made for."""
     remove: tuple[DataFile, ...] = ()
+    """Files that are removed whole."""
 
 
 @dataclass(frozen=True)
 class RewriteManifests:
     """The same files in new manifests (`lethe.vacuum.housekeeping`). Operation `replace`."""
 
-    # Paths of the manifests that are replaced.
     replaced: frozenset[str]
-    # The number of the new manifest of each data file, by path.
+    """Paths of the manifests that are replaced."""
     manifest_of: Mapping[str, int]
+    """The number of the new manifest of each data file, by path."""
     # Manifests of delete files.
     deletes: DeleteManifests = DeleteManifests()  # noqa: RUF009 - frozen
 

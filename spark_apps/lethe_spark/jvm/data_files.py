@@ -28,10 +28,10 @@ class DataFile:
     # Number of rows.
     records: int
     bytes: int
-    # Iceberg's object, which a commit passes back to it.
     java: Any = field(repr=False, compare=False)
-    # The text of the partition, as in `lethe.files.bounds`. None: unknown.
+    """Iceberg's object, which a commit passes back to it."""
     partition: str | None = None
+    """The text of the partition, as in `lethe.files.bounds`. None: unknown."""
     # Bounds of the batch column. None: unknown.
     lower: str | None = None
     upper: str | None = None

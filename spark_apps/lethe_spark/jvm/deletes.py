@@ -27,14 +27,14 @@ _MAGIC: Final = b"\xd1\xd3\x39\x64"
 class DeleteChanges:
     """Native deletes that were written and not yet committed, and those that they replace."""
 
-    # The written files.
     paths: tuple[str, ...] = ()
-    # The data files of the deletes by position.
+    """The written files."""
     of: tuple[str, ...] = ()
-    # Iceberg's delete files to add.
+    """The data files of the deletes by position."""
     added: tuple[Any, ...] = field(default=(), repr=False)
-    # Iceberg's delete files to remove.
+    """Iceberg's delete files to add."""
     replaced: tuple[Any, ...] = field(default=(), repr=False)
+    """Iceberg's delete files to remove."""
 
     def along_with(self, other: "DeleteChanges") -> "DeleteChanges":
         """Both together, for one commit."""
@@ -48,12 +48,12 @@ class Deleted:
     """The rows of a data file that native deletes hide."""
 
     by_position: DeletedPositions
-    # Whether equality deletes may hide further rows.
     others: bool = False
-    # Iceberg's delete files of `by_position.ours`.
+    """Whether equality deletes may hide further rows."""
     ours: tuple[Any, ...] = field(default=(), repr=False)
-    # Iceberg's delete files of `by_position.theirs`, in their order.
+    """Iceberg's delete files of `by_position.ours`."""
     theirs: tuple[Any, ...] = field(default=(), repr=False)
+    """Iceberg's delete files of `by_position.theirs`, in their order."""
 
     @property
     def positions(self) -> FrozenBitMap64:

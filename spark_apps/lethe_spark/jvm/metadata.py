@@ -57,12 +57,12 @@ def rewriting(table: IcebergTable, target: Any, replaced: frozenset[str], manife
 class DeleteManifests:
     """Manifests of delete files, to be replaced by others that list the same live files."""
 
-    # Iceberg's manifests to remove.
     removed: tuple[Any, ...] = ()
-    # Iceberg's manifests to add.
+    """Iceberg's manifests to remove."""
     added: tuple[Any, ...] = ()
-    # The paths of the added ones.
+    """Iceberg's manifests to add."""
     paths: tuple[str, ...] = ()
+    """The paths of the added ones."""
 
 
 @reading("writing manifests of deletes")

@@ -86,8 +86,8 @@ class ScannedFiles:
     files: tuple[DataFile, ...]
     table: SparkTable
     group: str
-    # Iceberg's.
     tasks: tuple[Any, ...] = ()
+    """Iceberg's."""
 
     def close(self) -> None:
         self.table.jvm.org.apache.iceberg.spark.ScanTaskSetManager.get().removeTasks(self.table.java, self.group)
@@ -233,14 +233,14 @@ class _Staged:
     """One registration."""
 
     spark: SparkSession
-    # Iceberg's table.
     table: Any
-    # The id of the file set.
+    """Iceberg's table."""
     group: str
-    # Number of tasks.
+    """The id of the file set."""
     tasks: int
-    # A java.lang.ref.WeakReference to the relation that all plans on these files share.
+    """Number of tasks."""
     relation: Any
+    """A java.lang.ref.WeakReference to the relation that all plans on these files share."""
 
     @property
     def is_held(self) -> bool:

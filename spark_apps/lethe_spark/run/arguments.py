@@ -79,25 +79,32 @@ class RunInvocation:
     """One run to carry out."""
 
     run_file: Path
-    environ: Mapping[str, str]  # says where the run's progress and result go
+    environ: Mapping[str, str]
+    """Says where the run's progress and result go."""
 
 
 @dataclass(frozen=True)
 class Scaling:
     """How a driver decides about its executors."""
 
-    alone_cores: int  # threads of the driver when it works without executors
-    wait_seconds: float  # how long it waits for its first executor; then it works alone
-    by_plan: bool = False  # it plans the run alone, and then requests as many executors as the plan needs
+    alone_cores: int
+    """Threads of the driver when it works without executors."""
+    wait_seconds: float
+    """How long it waits for its first executor; then it works alone."""
+    by_plan: bool = False
+    """It plans the run alone, and then requests as many executors as the plan needs."""
 
 
 @dataclass(frozen=True)
 class Arguments:
     """How a driver carries out its runs."""
 
-    confs: Mapping[str, str]  # Spark settings
-    scaling: Scaling | None = None  # None: the settings decide whether there are executors, and nothing else does
-    fresh: bool = False  # each run gets a new session, without the settings and views of earlier runs of the process
+    confs: Mapping[str, str]
+    """Spark settings."""
+    scaling: Scaling | None = None
+    """None: the settings decide whether there are executors, and nothing else does."""
+    fresh: bool = False
+    """Each run gets a new session, without the settings and views of earlier runs of the process."""
 
 
 def parse(argv: Sequence[str], environ: Mapping[str, str]) -> tuple[RunInvocation, Arguments]:

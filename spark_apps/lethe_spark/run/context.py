@@ -82,7 +82,8 @@ class Run:
     spec: RunSpec
     reporter: Reports
     catalog_properties: Mapping[str, str]
-    cancelled: threading.Event = field(default_factory=threading.Event)  # set after SIGTERM
+    cancelled: threading.Event = field(default_factory=threading.Event)
+    """Set after SIGTERM."""
 
     @property
     def table_name(self) -> str:

@@ -38,7 +38,8 @@ class SeenExecutor:
 
     id: str
     active: bool
-    why: str = ""  # why it ended; "": it has not, or Spark does not know
+    why: str = ""
+    """Why it ended; "": it has not, or Spark does not know."""
 
 
 def seen(context: SparkContext) -> list[SeenExecutor]:
@@ -74,7 +75,8 @@ class ExecutorTracker:
     refusal: Callable[[], str]
     clock: Callable[[], float] = monotonic
     state: ExecutorState = field(init=False)
-    starved: bool = field(init=False, default=False)  # tasks have waited for `wait_seconds` without any executor
+    starved: bool = field(init=False, default=False)
+    """Tasks have waited for `wait_seconds` without any executor."""
 
     def __post_init__(self) -> None:
         self.state = ExecutorState(planned=self.planned, running=0)

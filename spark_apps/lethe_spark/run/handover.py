@@ -21,10 +21,10 @@ class Handover:
     run_id: str
     family: RunFamily
     attempt: int
-    # Path of its `run.json`.
     run_file: str
-    # Its own working directory, which exists and is empty.
+    """Path of its `run.json`."""
     folder: str
+    """Its own working directory, which exists and is empty."""
     # Where its progress and result go: the name of the ConfigMap, and the prefix of the keys.
     config_map: str
     prefix: str
@@ -42,10 +42,10 @@ class Handover:
 class SessionAnswer:
     """What the session reports."""
 
-    # True: it is ready for a run; False: it has just ended one, and cleans up before it is ready.
     ready: bool
-    # Of the run that ended: whether its result is in the ConfigMap.
+    """True: it is ready for a run; False: it has just ended one, and cleans up before it is ready."""
     delivered: bool = False
+    """Of the run that ended: whether its result is in the ConfigMap."""
     # Of the JVM after a garbage collection, in bytes; 0: not measured.
     heap_used: int = 0
     heap_max: int = 0

@@ -31,8 +31,10 @@ class Api:
 
     host: str
     port: int
-    namespace: str  # of the pod
-    account: Path = ACCOUNT  # the folder with the ServiceAccount's token and the CA certificate
+    namespace: str
+    """Of the pod."""
+    account: Path = ACCOUNT
+    """The folder with the ServiceAccount's token and the CA certificate."""
 
     @classmethod
     def from_environment(cls, environ: Mapping[str, str]) -> "Api | None":
@@ -153,7 +155,8 @@ class StatusConfigMap:
 
     api: Api
     name: str
-    prefix: str  # of the run's keys
+    prefix: str
+    """Of the run's keys."""
 
     @classmethod
     def from_environment(cls, environ: Mapping[str, str]) -> "StatusConfigMap | None":

@@ -268,16 +268,18 @@ class WriteResult:
     """The outcome of a write."""
 
     batch_id: str
-    # The snapshot that added the batch, by this call or an earlier one. None: an earlier call added it, and its snapshot expired.
     snapshot_id: int | None
-    # Number of rows of the batch.
+    """The snapshot that added the batch, by this call or an earlier one. None: an earlier call added it, and its snapshot
+    expired.
+    """
     rows: int
-    # True: an earlier call wrote the batch, and this call wrote nothing.
+    """Number of rows of the batch."""
     already: bool
-    # Number of rows of the replaced batches, as far as the ledger knows them.
+    """True: an earlier call wrote the batch, and this call wrote nothing."""
     rows_deleted: int = 0
-    # The key of the replacement in the ledger. None: the batch replaced nothing.
+    """Number of rows of the replaced batches, as far as the ledger knows them."""
     restatement: str | None = None
+    """The key of the replacement in the ledger. None: the batch replaced nothing."""
 
 
 def write(

@@ -24,18 +24,19 @@ from lethe_spark.sdk.batch_writer import SdkWriter, find_table, ids_in_files, pr
 class RestatementResult:
     """The outcome of a revert or an undo."""
 
-    # The key in the ledger, which `undo` takes.
     restatement: str
-    # The snapshot of the commit, by this call or an earlier one. None: an earlier call, whose snapshot the ledger does not name.
+    """The key in the ledger, which `undo` takes."""
     snapshot_id: int | None
-    # True: an earlier call did it, and this call changed nothing.
+    """The snapshot of the commit, by this call or an earlier one. None: an earlier call, whose snapshot the ledger does not name.
+    """
     already: bool
-    # Number of rows of the reverted batches, as far as the ledger knows them.
+    """True: an earlier call did it, and this call changed nothing."""
     rows_deleted: int = 0
-    # Number of rows that are visible again, as far as the ledger knows them.
+    """Number of rows of the reverted batches, as far as the ledger knows them."""
     rows_restored: int = 0
-    # The first 20 ids that neither the ledger nor any data file knows. Batches with these ids are not promoted.
+    """Number of rows that are visible again, as far as the ledger knows them."""
     unknown_batch_ids: tuple[str, ...] = ()
+    """The first 20 ids that neither the ledger nor any data file knows. Batches with these ids are not promoted."""
 
 
 def revert(

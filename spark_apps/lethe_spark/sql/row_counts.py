@@ -21,10 +21,10 @@ from lethe_spark.sql.searching import named
 class RowCounts:
     """Rows of data files."""
 
-    # Also those that native deletes hide.
     read: int
-    # Those that a rewrite writes.
+    """Also those that native deletes hide."""
     kept: int
+    """Those that a rewrite writes."""
 
 
 def count_without_batches(scanned: ScannedFiles, column: str, ids: Collection[str]) -> RowCounts:

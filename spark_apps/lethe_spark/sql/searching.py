@@ -84,24 +84,24 @@ FileResult: TypeAlias = "tuple[str, dict[str, bytes] | str | None]"
 class Search:
     """A search for values."""
 
-    # The values, by the key of the search.
     wanted: Mapping[str, AnyWanted] = field(repr=False)
-    # PyIceberg's properties to open files with.
+    """The values, by the key of the search."""
     io_properties: Mapping[str, str] = field(repr=False)
-    # The table's name mapping. None: it has none.
+    """PyIceberg's properties to open files with."""
     names: Mapping[str, int] | None = None
+    """The table's name mapping. None: it has none."""
 
 
 @dataclass(frozen=True)
 class Searched:
     """The result of a search."""
 
-    # Positions of rows by path, then by the key of the search.
     found: Mapping[str, Mapping[str, FrozenBitMap64]]
-    # Files that cannot be searched, and why.
+    """Positions of rows by path, then by the key of the search."""
     unsure: Mapping[str, str]
-    # Files that do not exist.
+    """Files that cannot be searched, and why."""
     missing: frozenset[str] = frozenset()
+    """Files that do not exist."""
 
 
 def search(context: SparkContext, request: Search, files: Sequence[CandidateFile]) -> Searched:
@@ -121,18 +121,18 @@ def search(context: SparkContext, request: Search, files: Sequence[CandidateFile
 class BatchSearch:
     """A search for the rows of batches."""
 
-    # The field id of the batch column.
     field_id: int
-    # The ids of the batches.
+    """The field id of the batch column."""
     ids: frozenset[str]
-    # PyIceberg's properties to open files with.
+    """The ids of the batches."""
     io_properties: Mapping[str, str] = field(repr=False)
-    # The table's name mapping. None: it has none.
+    """PyIceberg's properties to open files with."""
     names: Mapping[str, int] | None = None
-    # Known lower and upper bounds of the batch column by path. Only batches within them are searched for.
+    """The table's name mapping. None: it has none."""
     bounds: Mapping[str, tuple[str | None, str | None]] = field(default_factory=dict)
-    # For files without the batch column: the batch of their rows, by path.
+    """Known lower and upper bounds of the batch column by path. Only batches within them are searched for."""
     absent: Mapping[str, str] = field(default_factory=dict)
+    """For files without the batch column: the batch of their rows, by path."""
 
 
 def search_batches(

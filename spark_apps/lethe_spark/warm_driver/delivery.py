@@ -34,12 +34,12 @@ KEPT_DISK: Final = 0.25
 class SessionLimits:
     """Limits of one run, and with it of the session's processes."""
 
-    # Seconds from its start.
     seconds: float
-    # Bytes in the session's folder.
+    """Seconds from its start."""
     disk: int
-    # Bytes of memory of all processes of the session.
+    """Bytes in the session's folder."""
     memory: int
+    """Bytes of memory of all processes of the session."""
 
 
 @dataclass(frozen=True)
@@ -163,8 +163,8 @@ class Delivery:
     """The documents of the runs of one mailbox."""
 
     api: Api
-    # Name of the mailbox's ConfigMap.
     mailbox: str
+    """Name of the mailbox's ConfigMap."""
 
     def begin(self, entry: MailboxEntry) -> str | None:
         """Record that a run begins.

@@ -57,15 +57,15 @@ class WarmSettings:
     """The settings of the process."""
 
     api: Api
-    # Name of the mailbox (a ConfigMap).
     name: str
+    """Name of the mailbox (a ConfigMap)."""
     # The process ends after this time without a run.
     idle_seconds: float
     limits: SessionLimits
-    # Folder for the files of sessions.
     scratch: Path
-    # The port of /metrics; None: no metrics are served.
+    """Folder for the files of sessions."""
     metrics_port: int | None = None
+    """The port of /metrics; None: no metrics are served."""
 
     @classmethod
     def of(cls, environ: Mapping[str, str]) -> "WarmSettings":
@@ -98,12 +98,12 @@ class _Running:
     """The run that the session carries out."""
 
     post: Post
-    # When it was handed over: monotonic seconds.
     since: float
-    # When it is measured next.
+    """When it was handed over: monotonic seconds."""
     next_measure: float
-    # Until when it may stop by itself; None: it was not asked to stop.
+    """When it is measured next."""
     stops_by: float | None = None
+    """Until when it may stop by itself; None: it was not asked to stop."""
 
 
 @dataclass
@@ -121,14 +121,14 @@ class WarmDriver:
     _session: SessionProcess | None = None
     _ready: bool = False
     _running: _Running | None = None
-    # Sessions in a row that ended before they were ready.
     _failed_starts: int = 0
-    # Since when nothing is to be done.
+    """Sessions in a row that ended before they were ready."""
     _idle_since: float = field(default_factory=monotonic)
-    # When SIGTERM came; None: it did not.
+    """Since when nothing is to be done."""
     _leaving_since: float | None = None
-    # Number of sessions so far; names their folders.
+    """When SIGTERM came; None: it did not."""
     _sessions: int = 0
+    """Number of sessions so far; names their folders."""
 
     def __post_init__(self) -> None:
         self.metrics = WarmDriverMetrics(self.settings.api.namespace, self.mailbox, self.news)

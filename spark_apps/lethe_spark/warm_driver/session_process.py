@@ -28,12 +28,12 @@ class SessionProcess:
     """A session, its Python workers and its JVM. They are one session in the sense of setsid, so none outlives it."""
 
     process: "subprocess.Popen[str]"
-    # Everything that it writes to the local disk is below this folder.
     folder: Path
-    # Its answers that were not read yet; None: it has ended.
+    """Everything that it writes to the local disk is below this folder."""
     answers: deque[SessionAnswer | None] = field(default_factory=deque)
-    # Number of runs so far.
+    """Its answers that were not read yet; None: it has ended."""
     runs: int = 0
+    """Number of runs so far."""
 
     @classmethod
     def start(

@@ -46,7 +46,8 @@ class _Lists:
     """The chart's lists."""
 
     allowed: PodTemplateAllowed
-    secrets: Collection[str]  # names of the Secrets that pods may refer to
+    secrets: Collection[str]
+    """Names of the Secrets that pods may refer to."""
 
     def names(self, found: Any, field: str, path: str, what: str) -> Iterator[str]:
         """A violation if the list does not have the name at `path`."""

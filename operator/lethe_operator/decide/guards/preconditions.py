@@ -211,8 +211,8 @@ class AnotherTable:
 
     reason: Reason
     message: str
-    # The value of the annotation lethe.dev/accept-head that accepts the table, and only this table.
     word: str
+    """The value of the annotation lethe.dev/accept-head that accepts the table, and only this table."""
 
 
 def doubts_restatements(dataset: Dataset, table: TableView | NoTable | Unavailable) -> bool:
@@ -402,7 +402,8 @@ class RunBlocker:
 
     reason: str
     message: str
-    transient: bool  # True: it may pass by itself; False: the user must change something
+    transient: bool
+    """True: it may pass by itself; False: the user must change something."""
 
 
 def blocker(dataset: Dataset, world: Observation, settings: Settings) -> RunBlocker | None:

@@ -43,18 +43,26 @@ _RUNS: Final = uuid.UUID("5f0a3c52-7d2b-4c3e-8a64-2f6f0c1d9b7e")  # the namespac
 class LineageCommit:
     """A commit of a run of Lethe."""
 
-    namespace: str  # of the job, in OpenLineage
-    kube_namespace: str  # of the Dataset
-    dataset: str  # name of the Dataset
+    namespace: str
+    """Of the job, in OpenLineage."""
+    kube_namespace: str
+    """Of the Dataset."""
+    dataset: str
+    """Name of the Dataset."""
     run_id: str
     family: RunFamily
-    unfinished: bool  # the run has more to commit
-    time: datetime  # UTC
+    unfinished: bool
+    """The run has more to commit."""
+    time: datetime
+    """UTC."""
     snapshot_id: int
-    table: str  # namespace.table
+    table: str
+    """Namespace.table."""
     catalog: str
-    location: str  # URI of the table
-    buffer: str  # URI
+    location: str
+    """URI of the table."""
+    buffer: str
+    """URI."""
 
 
 def run_event(commit: LineageCommit, contents: Iterable[EventData]) -> str:
@@ -154,8 +162,10 @@ Common = Mapping[str, Any]
 class Versions(Generic[T]):
     """An entry in two versions of a ledger."""
 
-    before: T | None  # None: it is not there
-    after: T | None  # None: it is not there
+    before: T | None
+    """None: it is not there."""
+    after: T | None
+    """None: it is not there."""
 
 
 def of_batch(entry: Versions[BatchEntry], common: Common) -> BatchData | None:

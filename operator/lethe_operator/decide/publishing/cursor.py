@@ -29,11 +29,16 @@ class UnreadableCursor(ValueError):
 class Move(StrEnum):
     """How a step leads from one version to another."""
 
-    START = "Start"  # to the version at which publishing starts; the step has no changes
-    NEXT = "Next"  # to the next version
-    ROLL_BACK = "RollBack"  # to a version that does not follow
-    SKIP = "Skip"  # to a version that follows, over versions that are gone
-    RECOVER = "Recover"  # from a version that is gone
+    START = "Start"
+    """To the version at which publishing starts; the step has no changes."""
+    NEXT = "Next"
+    """To the next version."""
+    ROLL_BACK = "RollBack"
+    """To a version that does not follow."""
+    SKIP = "Skip"
+    """To a version that follows, over versions that are gone."""
+    RECOVER = "Recover"
+    """From a version that is gone."""
 
     @property
     def opens_epoch(self) -> bool:
@@ -45,11 +50,16 @@ class Move(StrEnum):
 class Position:
     """A version of the ledger in the table's history."""
 
-    root: str | None = None  # URI of the ledger's root; None: the empty ledger
-    version: int = 0  # of the ledger
-    snapshot_id: int | None = None  # that carries it; None: the empty ledger
-    sequence_number: int = 0  # of that snapshot; 0: unknown
-    time_ms: int | None = None  # when that snapshot was committed, since 1970; None: unknown
+    root: str | None = None
+    """URI of the ledger's root; None: the empty ledger."""
+    version: int = 0
+    """Of the ledger."""
+    snapshot_id: int | None = None
+    """That carries it; None: the empty ledger."""
+    sequence_number: int = 0
+    """Of that snapshot; 0: unknown."""
+    time_ms: int | None = None
+    """When that snapshot was committed, since 1970; None: unknown."""
 
 
 @dataclass(frozen=True)
@@ -58,10 +68,14 @@ class Step:
 
     move: Move
     to: Position
-    generator: str  # what the order and the number of its events depend on, besides both ledgers
-    sent: int = 0  # events that were delivered, at least
-    start: StartedFrom | None = None  # of START
-    replaces: str | None = None  # of START: the UUID of the table before; None: there was none
+    generator: str
+    """What the order and the number of its events depend on, besides both ledgers."""
+    sent: int = 0
+    """Events that were delivered, at least."""
+    start: StartedFrom | None = None
+    """Of START."""
+    replaces: str | None = None
+    """Of START: the UUID of the table before; None: there was none."""
 
 
 @dataclass(frozen=True)
@@ -69,9 +83,12 @@ class Cursor:
     """How far a table is published."""
 
     table_uuid: str
-    epoch: int  # grows whenever versions may repeat; it is a time in milliseconds, so a lost cursor begins a later one
-    at: Position  # published completely
-    step: Step | None = None  # being published; None: nothing is
+    epoch: int
+    """Grows whenever versions may repeat; it is a time in milliseconds, so a lost cursor begins a later one."""
+    at: Position
+    """Published completely."""
+    step: Step | None = None
+    """Being published; None: nothing is."""
 
     def shows(self, table_uuid: str, root: str | None) -> bool:
         """Whether everything up to this ledger is published, and nothing else is being published."""
@@ -202,10 +219,13 @@ def _parsed(document: Mapping[str, Any]) -> Position:
 class Carried:
     """A ledger in the history of the head, and the snapshot that carries it."""
 
-    root: str  # URI of its root
+    root: str
+    """URI of its root."""
     snapshot_id: int
-    sequence_number: int = 0  # 0: unknown
-    time_ms: int | None = None  # None: unknown, because the snapshot has expired
+    sequence_number: int = 0
+    """0: unknown."""
+    time_ms: int | None = None
+    """None: unknown, because the snapshot has expired."""
 
     def at(self, version: int) -> Position:
         """Its position, once its root is read."""
@@ -216,17 +236,22 @@ class Carried:
 class Candidate:
     """The ledger to publish next."""
 
-    to: Carried | None  # None: the empty ledger
-    rolled_back: bool = False  # it does not follow the published one
+    to: Carried | None
+    """None: the empty ledger."""
+    rolled_back: bool = False
+    """It does not follow the published one."""
 
 
 @dataclass(frozen=True)
 class Line:
     """The history of a table's head, as far as it is retained."""
 
-    carried: tuple[Carried, ...]  # oldest first
-    snapshots: Mapping[int, Snapshot]  # all retained ones
-    head_id: int | None  # None: the table is empty
+    carried: tuple[Carried, ...]
+    """Oldest first."""
+    snapshots: Mapping[int, Snapshot]
+    """All retained ones."""
+    head_id: int | None
+    """None: the table is empty."""
 
 
 def line_of(snapshots: Mapping[int, Snapshot], head_id: int | None, resolution: Resolution) -> Line:

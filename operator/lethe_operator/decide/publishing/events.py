@@ -51,8 +51,10 @@ class EventType(StrEnum):
 class GapReason(StrEnum):
     """Why the events of some ledger versions are missing."""
 
-    VERSIONS_EXPIRED = "VersionsExpired"  # versions in between are gone; the net changes follow
-    HISTORY_EXPIRED = "HistoryExpired"  # the last published version is gone; the present state of what is newer follows
+    VERSIONS_EXPIRED = "VersionsExpired"
+    """Versions in between are gone; the net changes follow."""
+    HISTORY_EXPIRED = "HistoryExpired"
+    """The last published version is gone; the present state of what is newer follows."""
 
 
 class TableOf(Recorded):
@@ -252,14 +254,22 @@ _AS_IS: Final = "".join(c for c in map(chr, range(0x21, 0x7F)) if c not in '"%')
 class CloudEvent:
     """One event."""
 
-    id: str  # the same whenever the event is sent again
-    source: str  # the Dataset
-    type: str  # an EventType, or another specification's
-    subject: str  # what it is about, such as a batch id; "": the whole table
-    time: datetime | None  # of the commit; None: unknown
-    sequence: str  # orders the events of one source; sorts as text
-    partition_key: str  # all events of a Dataset have the same
-    data: str  # JSON
+    id: str
+    """The same whenever the event is sent again."""
+    source: str
+    """The Dataset."""
+    type: str
+    """An EventType, or another specification's."""
+    subject: str
+    """What it is about, such as a batch id; "": the whole table."""
+    time: datetime | None
+    """Of the commit; None: unknown."""
+    sequence: str
+    """Orders the events of one source; sorts as text."""
+    partition_key: str
+    """All events of a Dataset have the same."""
+    data: str
+    """JSON."""
 
     def attributes(self) -> Iterator[tuple[str, str]]:
         """All context attributes, except for the content type."""
@@ -306,8 +316,10 @@ class Origin:
     """Whose events they are."""
 
     namespace: str
-    name: str  # of the Dataset
-    prefix: str = ""  # of the attribute `source`, such as the URL of the cluster
+    name: str
+    """Of the Dataset."""
+    prefix: str = ""
+    """Of the attribute `source`, such as the URL of the cluster."""
 
     @property
     def source(self) -> str:

@@ -59,11 +59,14 @@ from lethe_operator.settings import Settings, catalogs_secret_of
 class UndoTarget:
     """The request to take back, or why there is none. If neither `waits` nor `final`, a user must act."""
 
-    key: str = ""  # of the request; "": there is none
+    key: str = ""
+    """Of the request; "": there is none."""
     reason: str = ""
     message: str = ""
-    waits: bool = False  # the named Restatement has not ended yet
-    final: bool = False  # there will never be one
+    waits: bool = False
+    """The named Restatement has not ended yet."""
+    final: bool = False
+    """There will never be one."""
 
 
 def undone(restatement: Restatement, world: Observation, earlier_key: str = "") -> UndoTarget:
@@ -106,11 +109,16 @@ def undone(restatement: Restatement, world: Observation, earlier_key: str = "") 
 class _Why:
     """Why a Restatement is not to be carried out any more."""
 
-    under_way: str  # reason until it has ended
-    ended: str  # reason once it has ended
-    phase: RestatementPhase  # once it has ended
-    cause: str  # the first sentence of each message
-    stalled: bool  # False: the user asked for it, so no action is needed
+    under_way: str
+    """Reason until it has ended."""
+    ended: str
+    """Reason once it has ended."""
+    phase: RestatementPhase
+    """Once it has ended."""
+    cause: str
+    """The first sentence of each message."""
+    stalled: bool
+    """False: the user asked for it, so no action is needed."""
 
 
 def withdrawn(
@@ -284,8 +292,10 @@ class RestatementContext:
     restatement: Restatement
     dataset: Dataset
     world: Observation
-    blocker: RunBlocker | None  # None: runs of the Dataset may start
-    run_history: RunHistory  # the outcomes of its runs
+    blocker: RunBlocker | None
+    """None: runs of the Dataset may start."""
+    run_history: RunHistory
+    """The outcomes of its runs."""
     now: datetime
     settings: Settings
 

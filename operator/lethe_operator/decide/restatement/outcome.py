@@ -83,17 +83,17 @@ class RestatementPhase(StrEnum):
 class Ready:
     """The Restatement may be a member of the next run."""
 
-    # Since when.
     since: datetime
-    # Key of the request that an Undo takes back; "": it is not an Undo.
+    """Since when."""
     undoes: str = ""
-    # Id of the last run that it was a member of; "": there was none.
+    """Key of the request that an Undo takes back; "": it is not an Undo."""
     after: str = ""
+    """Id of the last run that it was a member of; "": there was none."""
     # The largest number of members of the next run; None: no limit.
     at_most: int | None = None
     dry_run: bool = False
-    # The committer may carry it out.
     quick: bool = False
+    """The committer may carry it out."""
 
     @property
     def group_key(self) -> tuple[str, int | None, bool]:
@@ -110,34 +110,34 @@ class Assessment:
     succeeded: str
     reason: str
     message: str
-    # A user must act.
     stalled: bool = False
-    # `status.result`; None: there is none.
+    """A user must act."""
     result: Mapping[str, Any] | None = None
-    # For `status.plan`; None: nothing new.
+    """`status.result`; None: there is none."""
     plan: Mapping[str, Any] | None = None
-    # Phase and tasks of the active run; "": not shown.
+    """For `status.plan`; None: nothing new."""
     progress: str = ""
-    # None: it cannot start now.
+    """Phase and tasks of the active run; "": not shown."""
     ready: Ready | None = None
-    # Its place in the queue, from 1; None: it is not in the queue.
+    """None: it cannot start now."""
     position: int | None = None
-    # When the assessment changes by itself; None: at no known time.
+    """Its place in the queue, from 1; None: it is not in the queue."""
     look_again: datetime | None = None
-    # Name of the active Job to stop if no member of its run is wanted any more; None: there is none.
+    """When the assessment changes by itself; None: at no known time."""
     cancel_job: str | None = None
-    # When the condition Succeeded in the status last changed; None: the status has none, or it has not finished.
+    """Name of the active Job to stop if no member of its run is wanted any more; None: there is none."""
     finished_time: datetime | None = None
-    # Key of the request that an Undo takes back; "": it is not an Undo, or the key is unknown.
+    """When the condition Succeeded in the status last changed; None: the status has none, or it has not finished."""
     undoes: str = ""
-    # Of its runs, once it has ended or stalled.
+    """Key of the request that an Undo takes back; "": it is not an Undo, or the key is unknown."""
     failures: Failures = NO_FAILURES
-    # The state of its erasure; None: its rows need not be erased, or the ledger was not read.
+    """Of its runs, once it has ended or stalled."""
     erasure: ErasureState | None = None
-    # It is in a run that has an object but has not started: the object is suspended.
+    """The state of its erasure; None: its rows need not be erased, or the ledger was not read."""
     has_run: bool = False
-    # The assessment was read from the status.
+    """It is in a run that has an object but has not started: the object is suspended."""
     from_status: bool = False
+    """The assessment was read from the status."""
 
     @property
     def finished(self) -> bool:
@@ -228,23 +228,24 @@ class RunHistory:
     """The outcome of a Restatement's runs."""
 
     verdict: Verdict
-    # The latest run that it was a member of; None: there was none.
     run: ObservedRun | None = None
-    # The active attempt of that run; None: there is none.
+    """The latest run that it was a member of; None: there was none."""
     going: Attempt | None = None
-    # The largest number of members of the next run; None: no limit.
+    """The active attempt of that run; None: there is none."""
     at_most: int | None = None
-    # Attempts of all its runs.
+    """The largest number of members of the next run; None: no limit."""
     tries: int = 0
-    # Of all its runs, since the Dataset was last edited.
+    """Attempts of all its runs."""
     failures: Failures = NO_FAILURES
-    # Key of the request to take back, in the document of the run; "": it is not an Undo.
+    """Of all its runs, since the Dataset was last edited."""
     undoes: str = ""
-    # Its request in the document of the run, if it has `undoes` or the digest of a list; None: not, or the request came from a
-    # deleted object of the same name.
+    """Key of the request to take back, in the document of the run; "": it is not an Undo."""
     earlier_request: RestatementRequest | None = None
-    # Results of the last attempt, by key.
+    """Its request in the document of the run, if it has `undoes` or the digest of a list; None: not, or the request came from a
+    deleted object of the same name.
+    """
     _answers: Mapping[str, RequestResult] = field(default_factory=dict)
+    """Results of the last attempt, by key."""
 
     @property
     def members(self) -> int:

@@ -56,14 +56,14 @@ Standings = Sequence[tuple[Restatement, Assessment]]
 
 @dataclass(frozen=True)
 class RestatementQueue:
-    # The members of the next run.
     group: tuple[tuple[Restatement, Ready], ...] = ()
-    # No other Restatement fits in, or may join.
+    """The members of the next run."""
     is_full: bool = False
-    # Places of the waiting Restatements by name, from 1.
+    """No other Restatement fits in, or may join."""
     positions: Mapping[str, int] = field(default_factory=dict)
-    # For each Restatement that must wait for another one: the other's name, by name.
+    """Places of the waiting Restatements by name, from 1."""
     waits_for: Mapping[str, str] = field(default_factory=dict)
+    """For each Restatement that must wait for another one: the other's name, by name."""
 
 
 def queue(
@@ -129,12 +129,17 @@ class _GroupBuilder:
     """The size of the next group so far, and whether another Restatement fits in."""
 
     dataset: Dataset
-    first: Ready  # the others must have the same `group_key`
+    first: Ready
+    """The others must have the same `group_key`."""
     members: int = 0
-    ids: int = 0  # batch ids of the members
-    document_bytes: int = 0  # of the run's document
-    data_bytes: int = 0  # that the run reads
-    adds_rows: bool = False  # a member adds rows
+    ids: int = 0
+    """Batch ids of the members."""
+    document_bytes: int = 0
+    """Of the run's document."""
+    data_bytes: int = 0
+    """That the run reads."""
+    adds_rows: bool = False
+    """A member adds rows."""
     is_full: bool = False
 
     def try_add(self, r: Restatement, ready: Ready, bytes_of: Callable[[Restatement], int]) -> bool:

@@ -27,7 +27,8 @@ class Expired:
     """Which Restatements to delete now."""
 
     names: tuple[str, ...] = ()
-    look_again: datetime | None = None  # when the next ones expire; None: no other one does
+    look_again: datetime | None = None
+    """When the next ones expire; None: no other one does."""
 
 
 def expired(standings: Iterable[tuple[Restatement, Assessment]], now: datetime) -> Expired:
@@ -71,8 +72,8 @@ class StatusChanges:
     # Statuses to write, by name.
     statuses: Mapping[str, dict[str, Any]]
     events: tuple[Event, ...]
-    # When to write the statuses that were postponed; None: none was.
     look_again: datetime | None = None
+    """When to write the statuses that were postponed; None: none was."""
 
 
 def changes(standings: Iterable[tuple[Restatement, Assessment]], now: datetime) -> StatusChanges:

@@ -117,16 +117,16 @@ STARTS_WITHIN: Final = timedelta(seconds=90)
 class WarmDriverCare:
     """What to do about the runs that the warm driver received."""
 
-    # Start it: runs wait, and there is none.
     start: bool = False
-    # Attempts whose entry the mailbox lacks.
+    """Start it: runs wait, and there is none."""
     remind: tuple[Attempt, ...] = ()
-    # Attempts that the warm driver is to stop.
+    """Attempts whose entry the mailbox lacks."""
     cancel: tuple[Attempt, ...] = ()
-    # Attempts whose entry is to be removed: a Job takes over.
+    """Attempts that the warm driver is to stop."""
     withdraw: tuple[Attempt, ...] = ()
-    # When to decide again; None: when something changes.
+    """Attempts whose entry is to be removed: a Job takes over."""
     look_again: datetime | None = None
+    """When to decide again; None: when something changes."""
 
 
 def with_engine(launch: Launch, dataset: Dataset, world: Observation, settings: Settings) -> Launch:

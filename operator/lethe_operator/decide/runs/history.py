@@ -313,7 +313,8 @@ def _deleted(dataset: str, old: Sequence[Mapping[str, Any]], new: Sequence[Mappi
 class Prunable:
     """Jobs and keys of the Dataset's ConfigMap that are no longer needed."""
 
-    jobs: tuple[str, ...] = ()  # names
+    jobs: tuple[str, ...] = ()
+    """Names."""
     keys: tuple[str, ...] = ()
 
 

@@ -24,11 +24,12 @@ _TAKEN_AWAY: Final = frozenset({None, 128 + 9, 128 + 15})
 class Cause(Enum):
     """The cause of a failed attempt."""
 
-    # The run itself. The next attempt may fail in the same way.
     RUN = "Run"
-    # Something temporary that would make any run fail: a node or service became unavailable, memory was too small, another writer
-    # committed first, or an object does not exist yet.
+    """The run itself. The next attempt may fail in the same way."""
     INFRASTRUCTURE = "Infrastructure"
+    """Something temporary that would make any run fail: a node or service became unavailable, memory was too small, another
+    writer committed first, or an object does not exist yet.
+    """
 
 
 def cause(attempt: Attempt) -> Cause:
@@ -113,7 +114,8 @@ OF_THE_TABLE: Final = frozenset({Reason.TABLE_ROLLED_BACK, Reason.TABLE_REPLACED
 class NotStarted:
     """The document of the run is stored, and there is no attempt yet."""
 
-    number: int  # of the next attempt
+    number: int
+    """Of the next attempt."""
 
 
 @dataclass(frozen=True)
@@ -121,9 +123,12 @@ class Running:
     """An attempt is active."""
 
     attempt: Attempt
-    failures: Failures = NO_FAILURES  # of the attempts before it
-    reason: str = ""  # of the last failure before it
-    message: str = ""  # of the last failure before it
+    failures: Failures = NO_FAILURES
+    """Of the attempts before it."""
+    reason: str = ""
+    """Of the last failure before it."""
+    message: str = ""
+    """Of the last failure before it."""
 
 
 @dataclass(frozen=True)
@@ -137,22 +142,32 @@ class Succeeded:
 class RetryAt:
     """The last attempt failed for a temporary reason."""
 
-    at: datetime  # the next attempt does not start earlier
-    number: int  # of the next attempt
-    reason: str  # of the failure
-    message: str  # of the failure
-    failures: Failures  # since the last edit of the Dataset
-    attempt: Attempt  # the last one
+    at: datetime
+    """The next attempt does not start earlier."""
+    number: int
+    """Of the next attempt."""
+    reason: str
+    """Of the failure."""
+    message: str
+    """Of the failure."""
+    failures: Failures
+    """Since the last edit of the Dataset."""
+    attempt: Attempt
+    """The last one."""
 
 
 @dataclass(frozen=True)
 class Exhausted:
     """No attempt follows until something changes."""
 
-    attempt: Attempt  # the last one
-    reason: str  # of the failure
-    message: str  # of the failure
-    permanent: bool  # True: the run reported a permanent error; False: it failed too often
+    attempt: Attempt
+    """The last one."""
+    reason: str
+    """Of the failure."""
+    message: str
+    """Of the failure."""
+    permanent: bool
+    """True: the run reported a permanent error; False: it failed too often."""
 
 
 Verdict = NotStarted | Running | Succeeded | RetryAt | Exhausted

@@ -34,16 +34,16 @@ class Due:
     """A vacuum is wanted."""
 
     reason: str
-    # Without a final period.
     message: str
-    # Names the cause; the run id follows from it.
+    """Without a final period."""
     key: str
-    # The vacuum is limited to these batches; empty: all.
+    """Names the cause; the run id follows from it."""
     batch_ids: tuple[str, ...] = ()
-    # An evictBy is due.
+    """The vacuum is limited to these batches; empty: all."""
     urgent: bool = False
-    # By the annotation lethe.dev/vacuum-now.
+    """An evictBy is due."""
     requested: bool = False
+    """By the annotation lethe.dev/vacuum-now."""
 
     @property
     def overrides_window(self) -> bool:
@@ -56,8 +56,8 @@ class Later:
 
     reason: str
     message: str
-    # None: not before something changes.
     look_again: datetime | None = None
+    """None: not before something changes."""
 
 
 @dataclass(frozen=True)

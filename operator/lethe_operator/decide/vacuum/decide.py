@@ -49,7 +49,8 @@ class Approved:
 @dataclass(frozen=True)
 class AwaitApproval:
     plan: Plan
-    replan_time: datetime | None = None  # when a new plan replaces this outdated one; None: it is current
+    replan_time: datetime | None = None
+    """When a new plan replaces this outdated one; None: it is current."""
 
 
 @dataclass(frozen=True)
@@ -100,9 +101,11 @@ NAMED_AT_MOST: Final = 3
 class WaitingVacuum:
     """A vacuum that is due and waits only for a place."""
 
-    dataset: str  # its name
+    dataset: str
+    """Its name."""
     since: datetime
-    urgent: bool  # an evictBy is due
+    urgent: bool
+    """An evictBy is due."""
 
     @property
     def rank(self) -> tuple[bool, datetime, str]:
@@ -113,10 +116,10 @@ class WaitingVacuum:
 class Turn:
     """Whether a vacuum may start now."""
 
-    # Why it waits, as a sentence; "": it may start.
     waiting: str
-    # Number of waiting vacuums that go first.
+    """Why it waits, as a sentence; "": it may start."""
     before: int
+    """Number of waiting vacuums that go first."""
 
     @property
     def look_again_in(self) -> timedelta:
@@ -191,22 +194,22 @@ SHARE_OF_MAX_RUN: Final = 0.8
 class VacuumVerdict:
     """The decision about a vacuum, and what statuses show of it."""
 
-    # The Dataset's entry in the status of each VacuumPolicy that selects it, by the policy's name.
     entries: Mapping[str, Mapping[str, Any]]
-    # `status.vacuum` of the Dataset.
+    """The Dataset's entry in the status of each VacuumPolicy that selects it, by the policy's name."""
     status: Mapping[str, Any]
-    # None: no vacuum starts now.
+    """`status.vacuum` of the Dataset."""
     launch: Launch | None = None
-    # The verdict on the newest run; None: there is no run, or the newest is abandoned.
+    """None: no vacuum starts now."""
     latest: Verdict | None = None
-    # None: no time at which the decision changes by itself.
+    """The verdict on the newest run; None: there is no run, or the newest is abandoned."""
     look_again: datetime | None = None
-    # Ids of runs that are not continued.
+    """None: no time at which the decision changes by itself."""
     abandoned: tuple[str, ...] = ()
-    # The condition EvictionOnTime; None: nothing has an evictBy.
+    """Ids of runs that are not continued."""
     on_time: Condition | None = None
-    # Ids of runs whose Jobs and documents must be kept.
+    """The condition EvictionOnTime; None: nothing has an evictBy."""
     needed: frozenset[str] = frozenset()
+    """Ids of runs whose Jobs and documents must be kept."""
 
 
 def decide_vacuum(
@@ -252,9 +255,11 @@ class _Observed:
 
     dataset: Dataset
     matched: Match
-    context: VacuumContext | None  # None: the table cannot be read
+    context: VacuumContext | None
+    """None: the table cannot be read."""
     history: VacuumHistory
-    runs: tuple[ObservedRun, ...]  # oldest first
+    runs: tuple[ObservedRun, ...]
+    """Oldest first."""
     now: datetime
 
 

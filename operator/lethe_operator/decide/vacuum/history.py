@@ -26,8 +26,10 @@ class Plan:
     """A plan that the status shows."""
 
     planned: VacuumPlanned
-    state: str  # of the ledger that it was made for, see `state_of`
-    run: str  # name of the Job that made it
+    state: str
+    """Of the ledger that it was made for, see `state_of`."""
+    run: str
+    """Name of the Job that made it."""
     finished: datetime
 
 
@@ -35,14 +37,19 @@ class Plan:
 class LastRun:
     """The last vacuum that succeeded."""
 
-    name: str  # of the Job
+    name: str
+    """Of the Job."""
     run_id: str
     finished: datetime
     message: str
-    state: str  # of the ledger when its end was observed, see `state_of`
-    idle: int = 0  # consecutive vacuums of this state that purged nothing, including this one
-    stopped: str = ""  # why it left work; "": it did not
-    incomplete: bool = False  # it left work that no new commit would reveal
+    state: str
+    """Of the ledger when its end was observed, see `state_of`."""
+    idle: int = 0
+    """Consecutive vacuums of this state that purged nothing, including this one."""
+    stopped: str = ""
+    """Why it left work; "": it did not."""
+    incomplete: bool = False
+    """It left work that no new commit would reveal."""
 
     def rests_until(self, state: str) -> datetime | None:
         """Until when no other vacuum starts; None: there is no pause."""
@@ -55,9 +62,12 @@ class LastRun:
 @dataclass(frozen=True)
 class VacuumHistory:
     measured: Measured = UNMEASURED
-    last: LastRun | None = None  # None: none has succeeded
-    plan: Plan | None = None  # None: no plan is shown
-    waiting_since: datetime | None = None  # since when a due vacuum waits only for a place; None: it does not
+    last: LastRun | None = None
+    """None: none has succeeded."""
+    plan: Plan | None = None
+    """None: no plan is shown."""
+    waiting_since: datetime | None = None
+    """Since when a due vacuum waits only for a place; None: it does not."""
 
     def as_status(self) -> dict[str, Any]:
         document: dict[str, Any] = {}

@@ -119,18 +119,18 @@ class VacuumDecision:
     decision: Decision
     reason: str
     message: str
-    # None: no run starts now.
     launch: Launch | None = None
-    # When the decision changes by itself; None: unknown.
+    """None: no run starts now."""
     look_again: datetime | None = None
-    # The same time, where the status shows it.
+    """When the decision changes by itself; None: unknown."""
     next_time: datetime | None = None
-    # Since when the vacuum waits only for a place; None: it does not.
+    """The same time, where the status shows it."""
     waiting_since: datetime | None = None
-    # Why a vacuum is due, if it does not start for another reason; "": none is due.
+    """Since when the vacuum waits only for a place; None: it does not."""
     due_reason: str = ""
-    # Ids of runs that are not continued.
+    """Why a vacuum is due, if it does not start for another reason; "": none is due."""
     abandoned: tuple[str, ...] = ()
+    """Ids of runs that are not continued."""
 
 
 def status(

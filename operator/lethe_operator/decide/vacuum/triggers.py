@@ -44,10 +44,14 @@ NEEDED_AT_MOST_SECONDS: Final = 10 * 365 * 86_400.0
 class Measured:
     """Throughput of previous vacuums; older ones count less."""
 
-    bytes: float = 0  # rewritten, weighted
-    seconds: float = 0  # of rewriting, weighted
-    expiry_seconds: float | None = None  # duration of the expiry of snapshots; None: not measured
-    run: str = ""  # name of the last measured Job; "": none
+    bytes: float = 0
+    """Rewritten, weighted."""
+    seconds: float = 0
+    """Of rewriting, weighted."""
+    expiry_seconds: float | None = None
+    """Duration of the expiry of snapshots; None: not measured."""
+    run: str = ""
+    """Name of the last measured Job; "": none."""
 
     @property
     def bytes_per_second(self) -> float:
@@ -91,10 +95,14 @@ UNMEASURED: Final = Measured()
 class Deadline:
     """The times that follow from the first evictBy of a table."""
 
-    evict_by: datetime  # bytes must be gone by then
-    starts_by: datetime  # a vacuum is due from then on
-    possible_until: datetime  # a vacuum that starts later is not expected to finish in time
-    work: str  # the estimate, in words
+    evict_by: datetime
+    """Bytes must be gone by then."""
+    starts_by: datetime
+    """A vacuum is due from then on."""
+    possible_until: datetime
+    """A vacuum that starts later is not expected to finish in time."""
+    work: str
+    """The estimate, in words."""
 
 
 def first_evict_by(ledger: Ledger) -> datetime | None:
@@ -125,14 +133,17 @@ def deadline(evict_by: datetime, bytes: int, measured: Measured, policy: VacuumP
 @dataclass(frozen=True)
 class Fired:
     reason: Reason
-    message: str  # without a final period
-    urgent: bool = False  # an evictBy is due, so the window does not apply
+    message: str
+    """Without a final period."""
+    urgent: bool = False
+    """An evictBy is due, so the window does not apply."""
 
 
 @dataclass(frozen=True)
 class NotYet:
     message: str
-    look_again: datetime | None = None  # when a trigger fires if the table does not change; None: none would
+    look_again: datetime | None = None
+    """When a trigger fires if the table does not change; None: none would."""
 
 
 def fired(triggers: Triggers, view: TableView, deadline: Deadline | None, now: datetime) -> Fired | NotYet:
@@ -192,8 +203,10 @@ class Unusable:
 
 @dataclass(frozen=True)
 class Hours:
-    closes: datetime | None  # when the open window closes; None: it is closed
-    opens: datetime  # when it opens next, after now
+    closes: datetime | None
+    """When the open window closes; None: it is closed."""
+    opens: datetime
+    """When it opens next, after now."""
 
 
 def hours(window: Window, now: datetime) -> Hours | Unusable:

@@ -23,8 +23,10 @@ from lethe_operator.resources.publishing import ContentMode, HttpSinkSettings
 class Scope(Enum):
     """What a failure concerns."""
 
-    SINK = "all messages"  # other Datasets would fail as well, so they wait too
-    MESSAGE = "this message"  # other Datasets go on
+    SINK = "all messages"
+    """Other Datasets would fail as well, so they wait too."""
+    MESSAGE = "this message"
+    """Other Datasets go on."""
 
 
 class SinkError(Exception):
@@ -54,8 +56,8 @@ class SinkError(Exception):
 class Sink(Protocol):
     """Threads share a sink."""
 
-    # How many events a call gets at most. Between two calls it is checked whether this process may still act.
     at_once: int
+    """How many events a call gets at most. Between two calls it is checked whether this process may still act."""
 
     def send(self, events: Sequence[CloudEvent]) -> None:
         """Deliver events in order. Returns when all are delivered.

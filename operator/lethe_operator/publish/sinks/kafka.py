@@ -40,7 +40,8 @@ _REFUSED: Final = frozenset((KafkaError.INVALID_MSG, KafkaError.INVALID_RECORD, 
 class _Deliveries:
     """The reports about the events of one call."""
 
-    errors: dict[int, KafkaError | None] = field(default_factory=dict)  # by the number of the event
+    errors: dict[int, KafkaError | None] = field(default_factory=dict)
+    """By the number of the event."""
 
     def report(self, number: int) -> Callable[[KafkaError | None, Any], None]:
         def note(error: KafkaError | None, _: Any) -> None:

@@ -191,24 +191,27 @@ class WrittenBatches:
     """Batches in files that are not yet part of the table, and the batches that were refused or could not be read."""
 
     files: tuple[DataFile, ...]
-    batches: Mapping[str, WrittenBatch]  # by batch id
-    refused: Mapping[str, JudgedBatch]  # by batch id
-    # The snapshot that keeps the files. None: the files are not staged.
+    batches: Mapping[str, WrittenBatch]
+    """By batch id."""
+    refused: Mapping[str, JudgedBatch]
+    """By batch id."""
     staged: int | None = None
-    # Why a batch could not be read, by batch id. The ledger records nothing about these batches.
+    """The snapshot that keeps the files. None: the files are not staged."""
     missing: Mapping[str, str] = field(default_factory=dict)
-    # Ids of refused batches of which the buffer still holds objects.
+    """Why a batch could not be read, by batch id. The ledger records nothing about these batches."""
     left: tuple[str, ...] = ()
-    # Register mode: Iceberg's list of the producers' files. None: Lethe wrote the files.
+    """Ids of refused batches of which the buffer still holds objects."""
     registers: Any = field(default=None, repr=False)
-    # Register mode: the ledger's entries when the files were read, by batch id.
+    """Register mode: Iceberg's list of the producers' files. None: Lethe wrote the files."""
     refused_before: Mapping[str, BatchEntry] = field(default_factory=dict)
-    # The batches that still wait in the buffer, as of its listing. None: the buffer was not listed.
+    """Register mode: the ledger's entries when the files were read, by batch id."""
     waiting: tuple[BatchRow, ...] | None = None
-    # By batch id, the partitions that its rows are in; None: any. If this is None, they are those of the files that may hold it.
+    """The batches that still wait in the buffer, as of its listing. None: the buffer was not listed."""
     partitions: Mapping[str, tuple[str, ...] | None] | None = field(default=None, repr=False)
-    # Other runs promoted or reverted some of the batches in the meantime, and the files were deleted.
+    """By batch id, the partitions that its rows are in; None: any. If this is None, they are those of the files that may hold it.
+    """
     is_lost: bool = False
+    """Other runs promoted or reverted some of the batches in the meantime, and the files were deleted."""
 
     def covers(self, batch_ids: Iterable[str]) -> bool:
         """Whether each of these batches was written, refused or found missing."""
@@ -223,10 +226,14 @@ class WrittenBatches:
 class GatheredBatches:
     """The wanted batches, after the buffer was listed."""
 
-    batches: Mapping[str, BufferedBatch]  # complete batches with data files, by batch id
-    missing: Mapping[str, str]  # as in `WrittenBatches`
-    mixed: Mapping[str, JudgedBatch]  # refused, because they contain refused objects and new ones; by batch id
-    found: Found  # the whole result of the listing
+    batches: Mapping[str, BufferedBatch]
+    """Complete batches with data files, by batch id."""
+    missing: Mapping[str, str]
+    """As in `WrittenBatches`."""
+    mixed: Mapping[str, JudgedBatch]
+    """Refused, because they contain refused objects and new ones; by batch id."""
+    found: Found
+    """The whole result of the listing."""
 
 
 def gather(

@@ -82,19 +82,29 @@ CHECK_AGAIN_SECONDS: Final = 21_600  # the interval of checks for blockers in th
 class Seen:
     """What one check of the erasures has found."""
 
-    claims: Mapping[str, OpenErasure]  # the open erasures, by key
+    claims: Mapping[str, OpenErasure]
+    """The open erasures, by key."""
     history: History
-    files: Mapping[str, PurgedFile]  # the files that may hold rows of erasures, by path
-    refs: tuple[str, ...]  # the names of tags and branches
-    head_id: int | None  # None: the table is empty
-    blockers: dict[str, list[ErasureBlocker]] = field(default_factory=dict)  # by key of the erasure
-    leftovers: int = 0  # the number of files that no snapshot names and that may be removed
-    # A commit added a snapshot that this check has not seen and that may hold rows, so nothing was closed.
+    files: Mapping[str, PurgedFile]
+    """The files that may hold rows of erasures, by path."""
+    refs: tuple[str, ...]
+    """The names of tags and branches."""
+    head_id: int | None
+    """None: the table is empty."""
+    blockers: dict[str, list[ErasureBlocker]] = field(default_factory=dict)
+    """By key of the erasure."""
+    leftovers: int = 0
+    """The number of files that no snapshot names and that may be removed."""
     is_outdated: bool = False
-    locations: tuple[str, ...] = ()  # the folders that were listed
-    metadata_folders: tuple[str, ...] = ()  # the folders of the table's metadata files, as far as they can be listed
-    not_covered: tuple[str, ...] = ()  # what this check could not see, as sentences
-    uncovered: set[str] = field(default_factory=set)  # objects that it neither read nor removed, with the reason
+    """A commit added a snapshot that this check has not seen and that may hold rows, so nothing was closed."""
+    locations: tuple[str, ...] = ()
+    """The folders that were listed."""
+    metadata_folders: tuple[str, ...] = ()
+    """The folders of the table's metadata files, as far as they can be listed."""
+    not_covered: tuple[str, ...] = ()
+    """What this check could not see, as sentences."""
+    uncovered: set[str] = field(default_factory=set)
+    """Objects that it neither read nor removed, with the reason."""
 
     @property
     def free(self) -> list[str]:

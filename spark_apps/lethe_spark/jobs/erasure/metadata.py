@@ -183,10 +183,12 @@ class _MetadataCheck:
 
     base: Base
     seen: Seen
-    modified: Mapping[Place, datetime]  # when each listed file was written
-    # The parsed metadata.json files among them, of this table or another one, by path. None: the file cannot be read.
+    modified: Mapping[Place, datetime]
+    """When each listed file was written."""
     states: Mapping[str, Mapping[str, Any] | None]
-    statistics: frozenset[str]  # paths of the statistics files that were just removed from the table's metadata
+    """The parsed metadata.json files among them, of this table or another one, by path. None: the file cannot be read."""
+    statistics: frozenset[str]
+    """Paths of the statistics files that were just removed from the table's metadata."""
 
     @cached_property
     def free(self) -> frozenset[str]:

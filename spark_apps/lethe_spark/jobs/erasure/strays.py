@@ -54,12 +54,12 @@ class Listing:
     """The storage's files and the notes of runs, read before the table's metadata is read again."""
 
     known: KnownLocations
-    # The path of each file, and when it was written.
     files: list[tuple[str, datetime]] = field(default_factory=list)
-    # The runs with a note, the time of the note, and its path.
+    """The path of each file, and when it was written."""
     writers: list[tuple[Writer, datetime, str]] = field(default_factory=list)
-    # Why a root could not be listed, by root.
+    """The runs with a note, the time of the note, and its path."""
     unlisted: Mapping[str, str] = field(default_factory=dict)
+    """Why a root could not be listed, by root."""
 
 
 def list_storage(context: Run, table: IcebergTable, storage: Storage) -> Listing:

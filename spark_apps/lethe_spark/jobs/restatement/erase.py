@@ -46,8 +46,10 @@ from lethe_spark.sql.searching import BatchSearch, Search, named, search, search
 class ColumnUse:
     """What a Restatement uses a column for, in the words of its messages."""
 
-    where: str  # the Restatement, and its field that names the column
-    done: str  # what did not happen, such as "erased"
+    where: str
+    """The Restatement, and its field that names the column."""
+    done: str
+    """What did not happen, such as "erased"."""
 
 
 def searchable_column(
@@ -148,10 +150,12 @@ class RowEraser:
 
     context: RunContext
     table: SparkTable
-    _wanted: dict[str, AnyWanted] = field(default_factory=dict, repr=False)  # by the key of the request
-    # Row positions, by the path of the file, then by the key of the request.
+    _wanted: dict[str, AnyWanted] = field(default_factory=dict, repr=False)
+    """By the key of the request."""
     _found: dict[str, Mapping[str, FrozenBitMap64]] = field(default_factory=dict)
-    _unsure: dict[str, str] = field(default_factory=dict)  # why a file cannot be searched, by its path
+    """Row positions, by the path of the file, then by the key of the request."""
+    _unsure: dict[str, str] = field(default_factory=dict)
+    """Why a file cannot be searched, by its path."""
 
     def erase(self, requests: Sequence[RestatementRequest], base: Base, written: Replacements) -> Erased:
         """Find the rows of all requests and write the deletes or the files without these rows. Commits nothing.

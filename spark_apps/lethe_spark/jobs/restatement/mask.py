@@ -60,14 +60,16 @@ class SparkMasker:
 
     context: RunContext
     table: SparkTable
-    native: NativeDeletes | None  # as `spec.deletes`
-    written: list[str] = field(default_factory=list)  # the paths of all files that it wrote
-    # The batch ids that a file was searched for, by its path.
+    native: NativeDeletes | None
+    """As `spec.deletes`."""
+    written: list[str] = field(default_factory=list)
+    """The paths of all files that it wrote."""
     _asked: dict[str, frozenset[str]] = field(default_factory=dict)
-    # Row positions, by the path of the file, then by batch id.
+    """The batch ids that a file was searched for, by its path."""
     _found: dict[str, dict[str, FrozenBitMap64]] = field(default_factory=dict)
-    # Why a file cannot be searched, by its path.
+    """Row positions, by the path of the file, then by batch id."""
     _unsure: dict[str, str] = field(default_factory=dict)
+    """Why a file cannot be searched, by its path."""
 
     def masks(self, base: Base, delta: Delta, lifts: Lifts, mask: bool = True) -> Masks:
         native = self.native if mask else None

@@ -45,10 +45,10 @@ class MergedBins:
     """What became of the bins."""
 
     added: tuple[DataFile, ...]
-    # The files that the added ones replace.
     removed: tuple[DataFile, ...]
-    # The other bins.
+    """The files that the added ones replace."""
     left: tuple[Bin, ...]
+    """The other bins."""
 
 
 def merge_bins(context: RunContext, table: SparkTable, base: Base, bins: Sequence[Bin], snapshot_id: int) -> MergedBins:
@@ -160,10 +160,14 @@ PLANS: Final = 3
 class Compacted:
     """What was compacted."""
 
-    merged: int = 0  # the number of files that were merged into others
-    snapshot_id: int | None = None  # of the last commit; None: nothing was committed
-    stopped: bool = False  # the time was up before all planned files were merged
-    why: str = ""  # why not all planned files were merged, other than time; empty: they were
+    merged: int = 0
+    """The number of files that were merged into others."""
+    snapshot_id: int | None = None
+    """Of the last commit; None: nothing was committed."""
+    stopped: bool = False
+    """The time was up before all planned files were merged."""
+    why: str = ""
+    """Why not all planned files were merged, other than time; empty: they were."""
 
 
 def compact_small_files(
@@ -222,9 +226,11 @@ def planned_bytes(context: RunContext, table: SparkTable, max_bytes: int | None)
 class _Planned:
     """Files to merge."""
 
-    base: Base  # the table that the plan is of
+    base: Base
+    """The table that the plan is of."""
     plan: CompactionPlan
-    target_bytes: int  # the size of a file
+    target_bytes: int
+    """The size of a file."""
 
 
 def _plan(context: RunContext, table: SparkTable, max_bytes: int | None) -> _Planned:

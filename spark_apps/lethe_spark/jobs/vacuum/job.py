@@ -114,7 +114,8 @@ def run_erasure_check(context: RunContext) -> ErasureCheckResult:
 class NotApproved:
     """The plan is not the approved one."""
 
-    planned: VacuumResult  # says so, with the new plan
+    planned: VacuumResult
+    """Says so, with the new plan."""
 
 
 def _purged(

@@ -81,12 +81,18 @@ AT_ONCE: Final = 1000  # how many files S3 deletes in one request
 class Swept:
     """The orphan files that were found and removed."""
 
-    found: int = 0  # the number of orphan files
-    bytes: int = 0  # their total size
-    removed: int = 0  # how many were removed
-    listing: tuple[str, ...] = ()  # the first of them, for users
-    stopped: bool = False  # the time was up before all were removed
-    why: str = ""  # why not all were removed, other than time; empty: no such cause
+    found: int = 0
+    """The number of orphan files."""
+    bytes: int = 0
+    """Their total size."""
+    removed: int = 0
+    """How many were removed."""
+    listing: tuple[str, ...] = ()
+    """The first of them, for users."""
+    stopped: bool = False
+    """The time was up before all were removed."""
+    why: str = ""
+    """Why not all were removed, other than time; empty: no such cause."""
 
 
 def remove_orphan_files(

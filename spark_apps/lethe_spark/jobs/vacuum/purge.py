@@ -71,10 +71,14 @@ log = logging.getLogger(__name__)
 class SearchResults:
     """The results of the searches. Each file is searched once, because files never change."""
 
-    ids: frozenset[str]  # the batch ids to search for
-    rows: dict[str, Mapping[str, int]] = field(default_factory=dict)  # by path, the number of rows of each batch
-    unsure: set[str] = field(default_factory=set)  # paths of files that cannot be searched
-    missing: set[str] = field(default_factory=set)  # paths of files that the storage does not have
+    ids: frozenset[str]
+    """The batch ids to search for."""
+    rows: dict[str, Mapping[str, int]] = field(default_factory=dict)
+    """By path, the number of rows of each batch."""
+    unsure: set[str] = field(default_factory=set)
+    """Paths of files that cannot be searched."""
+    missing: set[str] = field(default_factory=set)
+    """Paths of files that the storage does not have."""
 
     def __contains__(self, path: str) -> bool:
         return path in self.rows or path in self.unsure or path in self.missing
@@ -154,10 +158,10 @@ class FilteredFiles:
     """What became of the files."""
 
     added: tuple[DataFile, ...]
-    # Paths of the files that the added ones replace.
     replaced: frozenset[str]
-    # Bytes of row groups that were copied.
+    """Paths of the files that the added ones replace."""
     copied_bytes: int = 0
+    """Bytes of row groups that were copied."""
 
 
 def filter_files(
@@ -203,8 +207,8 @@ def filter_files(
 class Described:
     """What a worker must know of a file."""
 
-    # URI of a new file in the run's folder, and in the file's partition.
     to: str
+    """URI of a new file in the run's folder, and in the file's partition."""
     # Iceberg's JSON of the file.
     document: str
     row_ids: RowIds | None
@@ -253,21 +257,30 @@ class Step:
     """A step, before and after its files are written."""
 
     plan: VacuumPlan
-    merged: tuple[FileBounds, ...] = ()  # small files without deleted rows among the plan's files to rewrite
-    alone: Mapping[str, Loss] = field(default_factory=dict)  # what the files lose that are purged one by one, by path
-    more: bool = False  # whether the run has more to do after this step
-    removed: tuple[DataFile, ...] = ()  # the plan's files to delete and to rewrite, as objects of the JVM
-    added: tuple[DataFile, ...] = ()  # the new files that replace the rewritten ones
-    copied_bytes: int = 0  # of row groups that were copied into them
-    format_version: int = 0  # of the table when they were written
+    merged: tuple[FileBounds, ...] = ()
+    """Small files without deleted rows among the plan's files to rewrite."""
+    alone: Mapping[str, Loss] = field(default_factory=dict)
+    """What the files lose that are purged one by one, by path."""
+    more: bool = False
+    """Whether the run has more to do after this step."""
+    removed: tuple[DataFile, ...] = ()
+    """The plan's files to delete and to rewrite, as objects of the JVM."""
+    added: tuple[DataFile, ...] = ()
+    """The new files that replace the rewritten ones."""
+    copied_bytes: int = 0
+    """Of row groups that were copied into them."""
+    format_version: int = 0
+    """Of the table when they were written."""
 
 
 @dataclass(frozen=True)
 class Outcome:
     """What became of a step."""
 
-    plan_again: str = ""  # why the step must be planned again, because the table changed; empty: it need not
-    tombstones: int = 0  # the number of tombstones that were removed
+    plan_again: str = ""
+    """Why the step must be planned again, because the table changed; empty: it need not."""
+    tombstones: int = 0
+    """The number of tombstones that were removed."""
 
 
 def write(context: RunContext, table: SparkTable, base: Base, step: Step, target_bytes: int) -> Step:
@@ -380,17 +393,25 @@ PLANS: Final = 3
 class Tally:
     """What the steps of a run have done so far."""
 
-    snapshot_id: int | None = None  # of the last commit; None: nothing was committed
-    steps: int = 0  # the number of steps with a commit
-    tombstones: int = 0  # the number of tombstones that were removed
-    rows: int = 0  # the number of rows that were purged
+    snapshot_id: int | None = None
+    """Of the last commit; None: nothing was committed."""
+    steps: int = 0
+    """The number of steps with a commit."""
+    tombstones: int = 0
+    """The number of tombstones that were removed."""
+    rows: int = 0
+    """The number of rows that were purged."""
     files_rewritten: int = 0
-    files_deleted: int = 0  # files that were deleted whole
+    files_deleted: int = 0
+    """Files that were deleted whole."""
     files_added: int = 0
     bytes_rewritten: int = 0
-    bytes_copied: int = 0  # of these, in row groups that were copied
-    files_in_vain: int = 0  # files that were rewritten and held no rows to purge
-    seconds: float = 0.0  # of planning, writing and committing
+    bytes_copied: int = 0
+    """Of these, in row groups that were copied."""
+    files_in_vain: int = 0
+    """Files that were rewritten and held no rows to purge."""
+    seconds: float = 0.0
+    """Of planning, writing and committing."""
 
 
 @dataclass
@@ -401,13 +422,13 @@ class Purging:
     table: SparkTable
     spec: VacuumSpec
     survey: Survey
-    # Returns why no step may start any more; empty: one may.
     time_is_up: Callable[[], str]
+    """Returns why no step may start any more; empty: one may."""
     # Paths of files that hold no rows of the tombstones: they were searched, or written by this run.
     cleared: set[str] = field(default_factory=set)
     tally: Tally = field(default_factory=Tally)
-    # Why the run stopped although the budget allowed more; empty: it did not.
     stopped: str = ""
+    """Why the run stopped although the budget allowed more; empty: it did not."""
 
     def __post_init__(self) -> None:
         # The files that the run did not rewrite and that might hold rows to purge.
