@@ -140,7 +140,7 @@ class Settings:
     metrics_port: int | None = None
     log_level: str = "INFO"
     log_format: str = ""
-    """"json", or "" for text; the access log is always JSON."""
+    """`json`, or "" for text; the access log is always JSON."""
 
 
 def from_environment(env: Mapping[str, str] = os.environ) -> Settings:

@@ -28,7 +28,7 @@ class Settings:
     metrics_port: int | None = None
     """The port of /metrics; None: no metrics are served."""
     log_format: str = ""
-    """"json", or "" for text."""
+    """`json`, or "" for text."""
 
 
 def from_environment(environ: Mapping[str, str]) -> Settings:

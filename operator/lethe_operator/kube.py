@@ -113,7 +113,7 @@ class ResourceKind:
     """A kind and the API paths of its objects."""
 
     api: str
-    """"/api/v1" or "/apis/<group>/<version>"."""
+    """`/api/v1` or "/apis/<group>/<version>"."""
     plural: str
     name: str
 

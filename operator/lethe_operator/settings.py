@@ -170,7 +170,7 @@ class Settings:
     operator: str = ""
     """The release's name in the Lease of each watched namespace, the same for all pods of a shard; "": it uses no such Leases."""
     leader_lease: str = ""
-    """"<namespace>/<name>" of the Lease that the leader of a shard holds; "": this is the only process of its shard."""
+    """`<namespace>/<name>` of the Lease that the leader of a shard holds; "": this is the only process of its shard."""
     identity: str = ""
     """The name of this process in that Lease, different for each pod."""
     shard: Shard = ONLY_SHARD

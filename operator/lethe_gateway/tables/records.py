@@ -30,9 +30,9 @@ class Target:
 
     catalog: str
     name: str
-    """"namespace.table"."""
+    """`namespace.table`."""
     claim: str
-    """"<kubernetes namespace>/<Dataset>": the value of the table property lethe.dataset."""
+    """`<kubernetes namespace>/<Dataset>`: the value of the table property lethe.dataset."""
     batch_column: str
 
     def __str__(self) -> str:

@@ -187,7 +187,7 @@ class _Done:
     erasure: str
     """Digest of the open erasure that its status shows; "": none."""
     key: str
-    """"" if `erasure` is "", and then it is not needed."""
+    """Empty if `erasure` is empty, and then it is not needed."""
 
     @property
     def unpacked(self) -> Restatement | Invalid:

@@ -101,7 +101,7 @@ class CreateSpec(Spec):
 class TableSpec(Spec):
     catalog: str
     name: str
-    """"namespace.table"."""
+    """`namespace.table`."""
     adopt: bool = False
     """The first run may set the sort order and the metrics mode of an existing table."""
     create: CreateSpec | None = None

@@ -124,7 +124,7 @@ class CreateTable(Document):
 class TableRef(Document):
     catalog: str
     name: str
-    """"namespace.table"."""
+    """`namespace.table`."""
     adopt: bool = False
     """The run may set the sort order and the metrics mode of an existing table."""
     create: CreateTable | None = None
@@ -225,7 +225,7 @@ class RestatementRequest(Document):
     key: str
     """Lethe.base.ids.request_key."""
     name: str
-    """"namespace/name", for messages."""
+    """`namespace/name`, for messages."""
     operation: Operation
     batch_ids: tuple[str, ...] = ()
     """Of a Replay or Revert, or of an Erase without `rows`."""
@@ -288,7 +288,7 @@ class Maintenance(Document):
 
 class VacuumSpec(Document):
     policy: str
-    """"namespace/name" of the VacuumPolicy, for messages and tombstones."""
+    """`namespace/name` of the VacuumPolicy, for messages and tombstones."""
     expire_snapshots: bool = True
     snapshots: SnapshotLimits = SnapshotLimits()
     batch_ids: tuple[str, ...] = ()
