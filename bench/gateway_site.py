@@ -26,9 +26,9 @@ from lethe.iceberg import catalogs
 from lethe.iceberg.facts import observe
 from lethe.ledger.ledger import BatchEntry, BatchState, Delta, RequestEntry
 from lethe.ledger.lineage import summary
-from lethe_local.api.objects import Kind, Objects
+from lethe_local.api.objects import ApiKind, LocalObjects
 from lethe_local.api.server import ApiServer
-from lethe_local.api.store import Store
+from lethe_local.api.store import LocalApiStore
 from lethe_local.folder import NAMESPACE, Folder
 from lethe_operator.kube import DATASETS
 from pyiceberg.catalog import Catalog
@@ -64,7 +64,7 @@ class Site:
     token: str
     s3: S3
     bucket: str
-    objects: Objects  # of the API server
+    objects: LocalObjects  # of the API server
     port: int = 0
     process: "subprocess.Popen[bytes] | None" = None
     _connection: http.client.HTTPConnection | None = field(default=None, repr=False)
@@ -131,8 +131,8 @@ def _placed(work: Path, folder: Folder, catalog: Catalog, ids: list[str], s3: S3
     bucket = s3.bucket("lake")
     _lake(folder, s3)
     folder.state.unlink(missing_ok=True)  # of an earlier run, whose table was kept
-    store = Store(folder.state)
-    objects = Objects(store)
+    store = LocalApiStore(folder.state)
+    objects = LocalObjects(store)
     server = ApiServer(objects, folder.token, folder.certificate)
     server.start()
     folder.write_kubeconfig(server.port)
@@ -153,7 +153,7 @@ def _placed(work: Path, folder: Folder, catalog: Catalog, ids: list[str], s3: S3
         store.close()
 
 
-def kind_of_datasets(objects: Objects) -> Kind:
+def kind_of_datasets(objects: LocalObjects) -> ApiKind:
     return next(k for k in objects.kinds.values() if k.resource == DATASETS)
 
 

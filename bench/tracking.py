@@ -69,10 +69,10 @@ def _measure(catalog: Catalog, batches: int, changed: int, repeats: int) -> None
 
 def _update(catalog: Catalog, anew: bool = False) -> tuple[float, int, int]:
     """Seconds, files and rows written."""
-    planned: list[tracking_change.Change] = []
+    planned: list[tracking_change.BatchesTableChange] = []
     plan = tracking_change.plan_change
 
-    def noted(*arguments: Any) -> tracking_change.Change:
+    def noted(*arguments: Any) -> tracking_change.BatchesTableChange:
         planned.append(plan(*arguments))
         return planned[-1]
 

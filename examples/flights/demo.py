@@ -17,7 +17,7 @@ import pandas as pd
 from botocore.exceptions import BotoCoreError
 from cluster import gateway_url, kubectl, look, produce, received, start_kafka, start_receiver
 from lake import Lake, connect
-from lethe_local.demo.narrate import Console, Step, World, check, fail, promoted, say, succeeded
+from lethe_local.demo.narrate import Console, DemoStep, World, check, fail, promoted, say, succeeded
 from lethe_local.demo.story import BATCH_COLUMN, batches, corrected, correction, flights, rows_of, summary
 from sqlalchemy.exc import OperationalError
 
@@ -65,7 +65,7 @@ def main() -> None:
 
 
 def clean(lake: Lake) -> None:
-    step = Step("Removing the objects of an earlier demo", look)
+    step = DemoStep("Removing the objects of an earlier demo", look)
     restatements = ("restatement-replay", "restatement-revert", "restatement-departures")
     removed = ("vacuumpolicy", *restatements, "dataset", "departures", "producer", "analyst", "receiver", "kafka")
     names = [f"-f{HERE / name}.yaml" for name in removed]
@@ -80,7 +80,7 @@ def clean(lake: Lake) -> None:
 
 def fill_buffer(lake: Lake) -> None:
     early = [batch for batch in batches() if batch.id < UPLOADED_FROM]
-    step = Step(f"A producer writes a year of flights into {BUFFER}, one folder for each day and carrier", look)
+    step = DemoStep(f"A producer writes a year of flights into {BUFFER}, one folder for each day and carrier", look)
     done = 0
     for done in lake.put_batches(BUFFER, early):
         step.live(f"{done:,} of {len(early):,} batches")
@@ -89,7 +89,7 @@ def fill_buffer(lake: Lake) -> None:
 
 
 def consolidate(lake: Lake) -> int:
-    step = Step("kubectl apply -f dataset.yaml: Lethe creates the table and moves the batches into it", look)
+    step = DemoStep("kubectl apply -f dataset.yaml: Lethe creates the table and moves the batches into it", look)
     kubectl("apply", "-f", str(HERE / "dataset.yaml"))
     early = flights()[flights()[BATCH_COLUMN] < UPLOADED_FROM]
     wanted = early[BATCH_COLUMN].nunique()
@@ -100,7 +100,7 @@ def consolidate(lake: Lake) -> int:
 
 
 def upload(lake: Lake, total: int) -> int:
-    step = Step("Another producer, with a token and nothing else, uploads the last week through the gateway", look)
+    step = DemoStep("Another producer, with a token and nothing else, uploads the last week through the gateway", look)
     kubectl("apply", "-f", str(HERE / "producer.yaml"))
     token = kubectl("create", "token", "producer", "--duration=1h").strip()
     late = [batch for batch in batches() if batch.id >= UPLOADED_FROM]
@@ -131,7 +131,7 @@ def upload(lake: Lake, total: int) -> int:
 
 
 def revert(lake: Lake, total: int) -> int:
-    step = Step(f"kubectl apply -f restatement-revert.yaml: revert {len(REVERTED)} batches", look)
+    step = DemoStep(f"kubectl apply -f restatement-revert.yaml: revert {len(REVERTED)} batches", look)
     kubectl("apply", "-f", str(HERE / "restatement-revert.yaml"))
     world = step.wait("the commit", lambda world: succeeded(world.restatement("revert-blizzard")))
     result = world.restatement("revert-blizzard")["result"]
@@ -144,7 +144,7 @@ def revert(lake: Lake, total: int) -> int:
 
 
 def replay(lake: Lake, total: int) -> int:
-    step = Step(f"kubectl apply -f restatement-replay.yaml: {REPLACEMENT} replaces {REPLACED}, in one commit", look)
+    step = DemoStep(f"kubectl apply -f restatement-replay.yaml: {REPLACEMENT} replaces {REPLACED}, in one commit", look)
     batch = corrected(REPLACED, REPLACEMENT)
     lake.put_batch(f"{RESTATED}/{REPLACEMENT}", batch)
     kubectl("apply", "-f", str(HERE / "restatement-replay.yaml"))
@@ -165,7 +165,7 @@ def vacuum(lake: Lake) -> None:
     say(
         f"    before the vacuum: {len(files)} data files of {sum(files.values()):,} rows, {tombstones} active tombstones"
     )
-    step = Step(
+    step = DemoStep(
         f"kubectl apply -f vacuumpolicy.yaml: its threshold of {TOMBSTONES} tombstones is reached, so a vacuum starts",
         look,
     )
@@ -194,7 +194,7 @@ def vacuum(lake: Lake) -> None:
 
 
 def events() -> None:
-    step = Step("The operator has published all this as status events, in this demo to a receiver by HTTP", look)
+    step = DemoStep("The operator has published all this as status events, in this demo to a receiver by HTTP", look)
     batches_ever = flights()[BATCH_COLUMN].nunique() + 1
     wanted = {
         "batch.promoted.v1": batches_ever,
@@ -212,7 +212,7 @@ def events() -> None:
 
 
 def console() -> None:
-    step = Step("kubectl apply -f analyst.yaml: what an analyst sees in the console", look)
+    step = DemoStep("kubectl apply -f analyst.yaml: what an analyst sees in the console", look)
     kubectl("apply", "-f", str(HERE / "analyst.yaml"))
     token = kubectl("create", "token", "analyst", "--duration=1h").strip()
     with gateway_url() as address:
@@ -226,7 +226,7 @@ def console() -> None:
 
 
 def stream(lake: Lake) -> None:
-    step = Step("kubectl apply -f departures.yaml: the departures of a day come as messages of Kafka", look)
+    step = DemoStep("kubectl apply -f departures.yaml: the departures of a day come as messages of Kafka", look)
     start_kafka(HERE / "kafka.yaml", os.environ["LETHE_KAFKA_IMAGE"])
     frame = flights()[flights()["time_hour"].dt.date.astype(str) == "2013-12-31"]
     columns = ["carrier", "flight", "origin", "dest", "dep_delay", "time_hour"]

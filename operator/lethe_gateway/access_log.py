@@ -18,7 +18,7 @@ _KEY: Final = os.urandom(16)
 
 
 @dataclass
-class Request:
+class LoggedRequest:
     """What the line says. The parts fill it in."""
 
     method: str
@@ -39,7 +39,7 @@ class Request:
     """In the path."""
 
 
-def line(request: Request, now: datetime) -> str:
+def line(request: LoggedRequest, now: datetime) -> str:
     """Pure, apart from the key of the process."""
     found = {
         "time": now.astimezone(UTC).isoformat(timespec="milliseconds"),
@@ -57,7 +57,7 @@ def line(request: Request, now: datetime) -> str:
     return json.dumps({k: v for k, v in found.items() if v is not None})
 
 
-def write(request: Request) -> None:
+def write(request: LoggedRequest) -> None:
     log.info("%s", line(request, datetime.now(UTC)))
 
 

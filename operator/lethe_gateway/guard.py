@@ -72,7 +72,7 @@ class Guard:
         if scope["path"] in OPEN:
             await self._app(scope, receive, send)
             return
-        noted = access_log.Request(scope["method"])
+        noted = access_log.LoggedRequest(scope["method"])
         started = self._services.monotonic()
         sending = _Sending(send, noted)
         try:
@@ -90,7 +90,9 @@ class Guard:
             access_log.write(noted)
             self._services.metrics.request_ended(noted.route, noted.method, noted.status, noted.seconds)
 
-    async def _answer(self, scope: Scope, receive: Receive, sending: "_Sending", noted: access_log.Request) -> None:
+    async def _answer(
+        self, scope: Scope, receive: Receive, sending: "_Sending", noted: access_log.LoggedRequest
+    ) -> None:
         try:
             limits = self._services.settings.limits
             _require_headers(scope)
@@ -165,7 +167,9 @@ class Guard:
         served = self._services.settings.namespaces
         return (f"\0\0{matched[1]}",) if matched and len(served) > 1 and matched[1] in served else ()
 
-    async def _problem(self, problem: Problem, scope: Scope, sending: "_Sending", noted: access_log.Request) -> None:
+    async def _problem(
+        self, problem: Problem, scope: Scope, sending: "_Sending", noted: access_log.LoggedRequest
+    ) -> None:
         noted.problem = problem.kind.slug
         if sending.started:  # a client that reads too slowly: what it has is not a whole answer
             _abort(scope)
@@ -214,7 +218,7 @@ def _bearer(scope: Scope) -> str:
 class _Sending:
     """Counts what is sent, and lets nothing through any more once the time is over."""
 
-    def __init__(self, send: Send, noted: access_log.Request) -> None:
+    def __init__(self, send: Send, noted: access_log.LoggedRequest) -> None:
         self._send = send
         self._noted = noted
         self._ended = False

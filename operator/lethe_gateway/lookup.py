@@ -14,7 +14,7 @@ from lethe_gateway.identity.caller import Caller, Right
 from lethe_gateway.problems import Kind, Problem, not_found
 from lethe_gateway.resources import client
 from lethe_gateway.services import Services
-from lethe_gateway.tables.records import Target, target_of
+from lethe_gateway.tables.records import TableTarget, target_of
 
 
 def authenticated(services: Services, address: str, token: str) -> Caller:
@@ -85,7 +85,7 @@ def scanned(
     limit, cursor, filters = asked
     require_namespace(services, namespace)
     question = {"kind": kind.plural, "namespace": namespace, **filters}
-    start = client.Position(*paging.decode(cursor, question, str, str, int)) if cursor else client.Position()
+    start = client.ListPosition(*paging.decode(cursor, question, str, str, int)) if cursor else client.ListPosition()
     found = client.page(
         lambda after, size: services.resources.page(caller, kind, namespace, after, size), results, start, limit
     )
@@ -103,7 +103,7 @@ def resource_freshness(services: Services, version: str) -> ResourceFreshness:
     return ResourceFreshness(read_time=services.now(), resource_version=version or None)
 
 
-def readable(services: Services, caller: Caller, namespace: str, dataset: str) -> Target:
+def readable(services: Services, caller: Caller, namespace: str, dataset: str) -> TableTarget:
     """The table of a Dataset, if the caller may see it and read its batches.
 
     Raises:

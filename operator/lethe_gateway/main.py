@@ -19,7 +19,7 @@ from lethe_gateway.identity.kubernetes import KubernetesIdentity, OneToken
 from lethe_gateway.resources.client import KubeReader, KubeWriter
 from lethe_gateway.server import server
 from lethe_gateway.services import Services
-from lethe_gateway.settings import Settings, from_environment, with_files
+from lethe_gateway.settings import GatewaySettings, from_environment, with_files
 from lethe_gateway.tables.indexed import IndexedTables
 
 log = logging.getLogger(__name__)
@@ -30,7 +30,7 @@ LIMITS: Final = TimeLimits(connect_seconds=2, connect_to_write_seconds=2, read_s
 THREADS: Final = 16
 
 
-def services_of(settings: Settings) -> Services:
+def services_of(settings: GatewaySettings) -> Services:
     """Connect.
 
     Raises:
@@ -68,7 +68,7 @@ def main() -> None:
         services.tables.close()
 
 
-async def _serve(app: FastAPI, settings: Settings) -> None:
+async def _serve(app: FastAPI, settings: GatewaySettings) -> None:
     long = settings.uploads.through_at_once + settings.uploads.complete_at_once
     anyio.to_thread.current_default_thread_limiter().total_tokens = THREADS + long
     await server(app, settings).serve()

@@ -11,7 +11,7 @@ from fastapi import FastAPI
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from lethe_gateway.guard import HEADER_BYTES
-from lethe_gateway.settings import Limits, Settings
+from lethe_gateway.settings import CallerLimits, GatewaySettings
 
 log = logging.getLogger(__name__)
 
@@ -22,7 +22,7 @@ STOP_SECONDS = 5
 SEND_BUFFER_BYTES = 131_072
 
 
-def protocol_of(limits: Limits) -> type[asyncio.Protocol]:
+def protocol_of(limits: CallerLimits) -> type[asyncio.Protocol]:
     """A protocol that ends connections whose requests come too slowly, and those above the limit."""
 
     class Bounded(H11Protocol):
@@ -80,7 +80,7 @@ def protocol_of(limits: Limits) -> type[asyncio.Protocol]:
     return Bounded
 
 
-def server(app: FastAPI, settings: Settings) -> uvicorn.Server:
+def server(app: FastAPI, settings: GatewaySettings) -> uvicorn.Server:
     certificate, key = settings.tls or (None, None)
     config = uvicorn.Config(
         app,

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from lethe_gateway.identity.caller import Identity
 from lethe_gateway.limits import Concurrency, GatewayMetrics, RateLimit
 from lethe_gateway.resources.client import ResourceReader, ResourceWriter
-from lethe_gateway.settings import Settings
+from lethe_gateway.settings import GatewaySettings
 from lethe_gateway.tables.store import TableStore
 from lethe_gateway.uploads.buffers import Buffers
 from lethe_gateway.uploads.store import Uploads
@@ -22,7 +22,7 @@ def utc_now() -> datetime:
 class Services:
     """The parts of one process."""
 
-    settings: Settings
+    settings: GatewaySettings
     identity: Identity
     resources: ResourceReader
     tables: TableStore

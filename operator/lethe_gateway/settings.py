@@ -23,7 +23,7 @@ class InvalidSettings(ValueError):
     """An environment variable has an invalid value; the message names it."""
 
 
-class Limits(Spec):
+class CallerLimits(Spec):
     """What callers may use of one process."""
 
     requests_per_second: float = Field(default=20, gt=0)
@@ -113,7 +113,7 @@ class ConsoleSettings(Spec):
 
 
 @dataclass(frozen=True)
-class Settings:
+class GatewaySettings:
     host: str = "0.0.0.0"
     port: int = 8443
     tls: tuple[Path, Path] | None = None
@@ -129,7 +129,7 @@ class Settings:
     # Where indexes are stored.
     index_folder: Path = field(default_factory=lambda: Path(tempfile.gettempdir()) / "lethe-gateway")
     index: IndexSettings = field(default_factory=IndexSettings)
-    limits: Limits = field(default_factory=Limits)
+    limits: CallerLimits = field(default_factory=CallerLimits)
     uploads: UploadSettings = field(default_factory=UploadSettings)
     console: ConsoleSettings = field(default_factory=ConsoleSettings)
     boundaries: Boundaries = UNLIMITED
@@ -143,11 +143,11 @@ class Settings:
     """`json`, or "" for text; the access log is always JSON."""
 
 
-def from_environment(env: Mapping[str, str] = os.environ) -> Settings:
+def from_environment(env: Mapping[str, str] = os.environ) -> GatewaySettings:
     """Raises:
     InvalidSettings: An environment variable has an invalid value; the message names it.
     """
-    default = Settings()
+    default = GatewaySettings()
     certificate, key = (env.get(f"LETHE_GATEWAY_TLS_{part}", "").strip() for part in ("CERTIFICATE", "KEY"))
     if bool(certificate) != bool(key):
         raise InvalidSettings(
@@ -159,7 +159,7 @@ def from_environment(env: Mapping[str, str] = os.environ) -> Settings:
             "LETHE_WATCH_NAMESPACES must be a comma-separated list of at least one namespace, without '*'"
         )
     token_file, folder = env.get("LETHE_GATEWAY_TOKEN_FILE"), env.get("LETHE_GATEWAY_INDEX_FOLDER")
-    return Settings(
+    return GatewaySettings(
         host=env.get("LETHE_GATEWAY_HOST") or default.host,
         port=_port(env, "LETHE_GATEWAY_PORT", default.port),
         tls=(Path(certificate), Path(key)) if certificate else None,
@@ -169,7 +169,7 @@ def from_environment(env: Mapping[str, str] = os.environ) -> Settings:
         token_file=Path(token_file) if token_file else None,
         index_folder=Path(folder) if folder else default.index_folder,
         index=_document(IndexSettings, env, "LETHE_GATEWAY_INDEX", "the chart's value gateway.index"),
-        limits=_document(Limits, env, "LETHE_GATEWAY_LIMITS", "the chart's value gateway.limits"),
+        limits=_document(CallerLimits, env, "LETHE_GATEWAY_LIMITS", "the chart's value gateway.limits"),
         uploads=_document(UploadSettings, env, "LETHE_GATEWAY_UPLOADS", "the chart's value gateway.uploads"),
         console=_document(ConsoleSettings, env, "LETHE_GATEWAY_CONSOLE", "the chart's value gateway.console"),
         identity_seconds=_seconds(env, "LETHE_GATEWAY_IDENTITY_SECONDS", default.identity_seconds),
@@ -179,7 +179,7 @@ def from_environment(env: Mapping[str, str] = os.environ) -> Settings:
     )
 
 
-def with_files(settings: Settings, env: Mapping[str, str] = os.environ) -> Settings:
+def with_files(settings: GatewaySettings, env: Mapping[str, str] = os.environ) -> GatewaySettings:
     """Add the boundaries from LETHE_BOUNDARIES_FILE. Without the variable, there are none. I/O.
 
     Raises:

@@ -19,7 +19,7 @@ from starlette.types import Receive, Scope, Send
 
 from lethe_gateway.identity.caller import Caller, Right
 from lethe_gateway.problems import Kind, Problem, not_found
-from lethe_gateway.resources.changes import KINDS, Place, Reported, events_of, heartbeat, text_of
+from lethe_gateway.resources.changes import KINDS, Reported, StreamPlace, events_of, heartbeat, text_of
 from lethe_gateway.resources.client import Watched
 from lethe_gateway.services import Services
 
@@ -34,7 +34,7 @@ _FINAL: Final = frozenset({Kind.NOT_FOUND, Kind.UNAUTHENTICATED})
 class ChangeStream:
     """The watches of one client and what they have reported. Use `open` in an event loop."""
 
-    def __init__(self, services: Services, caller: Caller, namespace: str, dataset: str, place: Place) -> None:
+    def __init__(self, services: Services, caller: Caller, namespace: str, dataset: str, place: StreamPlace) -> None:
         """Args:
         dataset: Only what concerns this Dataset; "": everything.
         """

@@ -14,7 +14,7 @@ from lethe_operator.kube import KubeError
 
 from lethe_inlet import settings as clusters
 from lethe_inlet.serving import LOOK_SECONDS, Hangs, InletMetrics, Serving
-from lethe_inlet.settings import InvalidSettings, from_environment
+from lethe_inlet.settings import InvalidInletSettings, from_environment
 
 log = logging.getLogger("lethe_inlet")
 
@@ -26,7 +26,7 @@ def main() -> int:
         for verbose in ("botocore", "urllib3", "pyiceberg"):
             logging.getLogger(verbose).setLevel(logging.WARNING)
         clusters.read(settings.clusters_file)
-    except (InvalidSettings, LetheError) as e:
+    except (InvalidInletSettings, LetheError) as e:
         print(f"lethe-inlet: {e}", file=sys.stderr)
         return 1
     log.info("version %s, namespace %s", version(), settings.namespace)

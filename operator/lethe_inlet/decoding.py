@@ -28,7 +28,7 @@ from lethe.ingest.schema_fit import Fits, Fitting, Lacks, Misfit, Piece, Rules, 
 from lethe.ingest.text_blocks import TextFile
 from lethe_operator.resources.dataset import Framing, KafkaSource, MessageFormat, UnknownFields
 
-from lethe_inlet.messages import Decoded, Message, Refused
+from lethe_inlet.messages import Decoded, RefusedMessage, TopicMessage
 from lethe_inlet.settings import Registry
 
 SECONDS: Final = (3.05, 10)  # to connect, and to read
@@ -128,7 +128,7 @@ CPU_SECONDS: Final = 5.0
 
 
 @dataclass(frozen=True)
-class Target:
+class RowTarget:
     """The table that rows must fit."""
 
     # All columns, the batch column among them.
@@ -170,14 +170,14 @@ class Decoder:
     schemas: Schemas | None = None
     _own: list[Any] = field(default_factory=list)
 
-    def decode(self, messages: Sequence[Message], target: Target, batch_id: str) -> Decoded:
+    def decode(self, messages: Sequence[TopicMessage], target: RowTarget, batch_id: str) -> Decoded:
         """The rows of messages.
 
         Raises:
             TransientError: `RegistryAway`.
             NoDecoder: No decoder can be started, or decoders end before they decode anything.
         """
-        return _Decoding(self, messages, target, batch_id).decoded()
+        return _MessageDecoding(self, messages, target, batch_id).decoded()
 
     def schema(self, number: int) -> Any:
         """A schema as fastavro takes it.
@@ -201,10 +201,10 @@ class Decoder:
         return self.schemas.get(number)
 
 
-class _Decoding:
+class _MessageDecoding:
     """Decodes messages with decoder processes (`lethe.decoder`). If some messages end one, each half of them is decoded."""
 
-    def __init__(self, decoder: Decoder, messages: Sequence[Message], target: Target, batch_id: str) -> None:
+    def __init__(self, decoder: Decoder, messages: Sequence[TopicMessage], target: RowTarget, batch_id: str) -> None:
         self._decoder, self._messages = decoder, messages
         self._numbers: dict[int, int] = {}  # of the schema, by the place of a message
         self._payloads: dict[int, bytes] = {}
@@ -216,7 +216,7 @@ class _Decoding:
     def decoded(self) -> Decoded:
         found = list(supervise(self._work, self._units(), self._used, self._refuse, self._halves))
         rows = pa.concat_tables(found, promote_options="permissive") if found else pa.table({})
-        return Decoded(rows, [Refused(self._messages[n], why) for n, why in sorted(self._refused.items())])
+        return Decoded(rows, [RefusedMessage(self._messages[n], why) for n, why in sorted(self._refused.items())])
 
     def _split(self) -> dict[int, Any]:
         """Find the payloads of all messages.
@@ -281,7 +281,7 @@ class MessageWork:
     """What a decoder does with messages."""
 
     source: KafkaSource
-    target: Target
+    target: RowTarget
     batch_id: str
     schemas: Mapping[int, Any]
     limits: Limits

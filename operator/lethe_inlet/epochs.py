@@ -15,7 +15,7 @@ DIGITS: Final = 12
 
 
 @dataclass(frozen=True, order=True)
-class Partition:
+class KafkaPartition:
     """A partition of a topic."""
 
     topic: str
@@ -23,7 +23,7 @@ class Partition:
 
 
 @dataclass(frozen=True)
-class Range:
+class OffsetRange:
     """Offsets of a partition, from the first to before the end."""
 
     first: int
@@ -65,26 +65,26 @@ class Epoch:
     """The id of the Kafka cluster, which its brokers report."""
     topics: Mapping[str, str]
     """The id of each topic, which changes when a topic is created again under its name."""
-    ranges: Mapping[Partition, Range]
+    ranges: Mapping[KafkaPartition, OffsetRange]
     """Of every partition that was ever read. A partition without new messages has an empty range."""
 
     @property
-    def due(self) -> dict[Partition, Range]:
+    def due(self) -> dict[KafkaPartition, OffsetRange]:
         """The partitions with offsets to read."""
         return _without_empty(self.ranges)
 
-    def following(self, ends: Mapping[Partition, int]) -> "Epoch":
+    def following(self, ends: Mapping[KafkaPartition, int]) -> "Epoch":
         """The next epoch, which reads each of these partitions up to this offset."""
-        ranges = {p: Range(r.end, ends.get(p, r.end)) for p, r in self.ranges.items()}
+        ranges = {p: OffsetRange(r.end, ends.get(p, r.end)) for p, r in self.ranges.items()}
         return Epoch(self.number + 1, self.cluster, self.topics, ranges)
 
-    def with_partitions(self, first: Mapping[Partition, int], topics: Mapping[str, str]) -> "Epoch":
+    def with_partitions(self, first: Mapping[KafkaPartition, int], topics: Mapping[str, str]) -> "Epoch":
         """This epoch, which also knows partitions that are new, with the offset where reading begins."""
-        new = {p: Range(o, o) for p, o in first.items() if p not in self.ranges}
+        new = {p: OffsetRange(o, o) for p, o in first.items() if p not in self.ranges}
         return Epoch(self.number, self.cluster, {**topics, **self.topics}, {**self.ranges, **new})
 
 
-def batch_id(partition: Partition, offsets: Range) -> str:
+def batch_id(partition: KafkaPartition, offsets: OffsetRange) -> str:
     """The id of the batch with these offsets: topic, partition, first and last offset."""
     return f"{partition.topic}-{partition.number}-{offsets.first:0{DIGITS}d}-{offsets.end - 1:0{DIGITS}d}"
 
@@ -114,7 +114,9 @@ def decode(content: bytes, uri: str) -> Epoch:
             raise UnreadableLog(
                 f"{uri} has version {document['version']!r}, expected {VERSION}. A newer version of Lethe wrote it; upgrade."
             )
-        ranges = {Partition(str(t), int(n)): Range(int(first), int(end)) for t, n, first, end in document["ranges"]}
+        ranges = {
+            KafkaPartition(str(t), int(n)): OffsetRange(int(first), int(end)) for t, n, first, end in document["ranges"]
+        }
         topics = {str(k): str(v) for k, v in document["topics"].items()}
         return Epoch(int(document["epoch"]), str(document["cluster"]), topics, ranges)
     except (KeyError, TypeError, ValueError, AttributeError) as e:
@@ -137,47 +139,47 @@ class Watermarks:
 class Gaps:
     """Where the broker does not have what comes next."""
 
-    expired: Mapping[Partition, Range] = field(default_factory=dict)
+    expired: Mapping[KafkaPartition, OffsetRange] = field(default_factory=dict)
     """The offsets that have expired before they were read."""
-    replaced: tuple[Partition, ...] = ()
+    replaced: tuple[KafkaPartition, ...] = ()
     """Partitions that end before the offset that comes next: they are not the ones that were read."""
 
 
-def gaps(next_offsets: Mapping[Partition, int], watermarks: Mapping[Partition, Watermarks]) -> Gaps:
+def gaps(next_offsets: Mapping[KafkaPartition, int], watermarks: Mapping[KafkaPartition, Watermarks]) -> Gaps:
     """Compare the offsets that come next with what the broker has."""
-    expired: dict[Partition, Range] = {}
-    replaced: list[Partition] = []
+    expired: dict[KafkaPartition, OffsetRange] = {}
+    replaced: list[KafkaPartition] = []
     for partition, offset in sorted(next_offsets.items()):
         found = watermarks.get(partition)
         if found is None:
             continue
         if offset < found.low:
-            expired[partition] = Range(offset, found.low)
+            expired[partition] = OffsetRange(offset, found.low)
         elif offset > found.high:
             replaced.append(partition)
     return Gaps(expired, tuple(replaced))
 
 
 def split(
-    due: Mapping[Partition, Range], watermarks: Mapping[Partition, Watermarks]
-) -> tuple[dict[Partition, Range], dict[Partition, Range]]:
+    due: Mapping[KafkaPartition, OffsetRange], watermarks: Mapping[KafkaPartition, Watermarks]
+) -> tuple[dict[KafkaPartition, OffsetRange], dict[KafkaPartition, OffsetRange]]:
     """What is due, as the offsets that the broker still has, and those that have expired."""
     low = {p: min(max(r.first, watermarks[p].low), r.end) if p in watermarks else r.first for p, r in due.items()}
-    left = {p: Range(low[p], r.end) for p, r in due.items()}
-    expired = {p: Range(r.first, low[p]) for p, r in due.items()}
+    left = {p: OffsetRange(low[p], r.end) for p, r in due.items()}
+    expired = {p: OffsetRange(r.first, low[p]) for p, r in due.items()}
     return _without_empty(left), _without_empty(expired)
 
 
-def _without_empty(ranges: Mapping[Partition, Range]) -> dict[Partition, Range]:
+def _without_empty(ranges: Mapping[KafkaPartition, OffsetRange]) -> dict[KafkaPartition, OffsetRange]:
     return {p: r for p, r in sorted(ranges.items()) if not r.is_empty}
 
 
-def lag_of(next_offsets: Mapping[Partition, int], watermarks: Mapping[Partition, Watermarks]) -> int:
+def lag_of(next_offsets: Mapping[KafkaPartition, int], watermarks: Mapping[KafkaPartition, Watermarks]) -> int:
     """How many offsets the broker has that were not read."""
     return sum(max(0, w.high - max(next_offsets.get(p, w.low), w.low)) for p, w in watermarks.items())
 
 
-def ends_of(epoch: Epoch, topics: Iterable[str]) -> dict[Partition, int]:
+def ends_of(epoch: Epoch, topics: Iterable[str]) -> dict[KafkaPartition, int]:
     """The offset that comes next in each partition of these topics."""
     wanted = frozenset(topics)
     return {p: r.end for p, r in epoch.ranges.items() if p.topic in wanted}

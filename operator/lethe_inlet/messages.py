@@ -8,10 +8,10 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from lethe_inlet.epochs import Partition
+from lethe_inlet.epochs import KafkaPartition
 
 
-class Message(NamedTuple):
+class TopicMessage(NamedTuple):
     """One message of a partition. A tuple, because there are hundreds of thousands each second."""
 
     offset: int
@@ -23,10 +23,10 @@ class Message(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class RefusedMessage:
     """A message that is not a row of the table."""
 
-    message: Message
+    message: TopicMessage
     reason: str
     """Without values of the message."""
 
@@ -37,10 +37,10 @@ class Decoded:
 
     # With the columns of the table, without the batch column.
     rows: pa.Table
-    refused: Sequence[Refused]
+    refused: Sequence[RefusedMessage]
 
 
-def refusals(partition: Partition, refused: Sequence[Refused]) -> bytes:
+def refusals(partition: KafkaPartition, refused: Sequence[RefusedMessage]) -> bytes:
     """The file of the messages of a batch that were refused: a line of JSON for each."""
     lines = (
         {

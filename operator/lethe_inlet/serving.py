@@ -27,7 +27,7 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from lethe_inlet.settings import Cluster
-from lethe_inlet.source import Source
+from lethe_inlet.source import TopicSource
 from lethe_inlet.state import SourceState
 
 _OF_DATASET: Final = ("namespace", "dataset")
@@ -96,7 +96,7 @@ HANGS_SECONDS: Final = 900.0
 _STOP_SECONDS: Final = 20.0
 
 
-class Api(Protocol):
+class DatasetApi(Protocol):
     """The part of `lethe_operator.kube.Kube` that is used."""
 
     def list(self, kind: ResourceKind, namespace: str, labels: str = "") -> list[dict[str, Any]]: ...
@@ -116,7 +116,7 @@ class Served:
 
     key: tuple[object, ...]
     """What must be the same for the thread to go on."""
-    source: Source
+    source: TopicSource
     thread: threading.Thread
     latest: SourceState = field(default_factory=SourceState)
     heard: float = field(default_factory=time.monotonic)
@@ -128,10 +128,10 @@ class Served:
 
 @dataclass
 class Serving:
-    api: Api
+    api: DatasetApi
     namespace: str
     clusters: Callable[[], Mapping[str, Cluster]]
-    make: Callable[..., Source] = Source
+    make: Callable[..., TopicSource] = TopicSource
     _served: dict[str, Served] = field(default_factory=dict)
 
     def look(self) -> None:

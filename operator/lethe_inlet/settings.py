@@ -14,12 +14,12 @@ from lethe_operator.resources.common import Spec
 from pydantic import Field, ValidationError
 
 
-class InvalidSettings(ValueError):
+class InvalidInletSettings(ValueError):
     """An environment variable is missing or invalid; the message names it."""
 
 
 @dataclass(frozen=True)
-class Settings:
+class InletSettings:
     namespace: str
     """The namespace whose Datasets it serves."""
     # The file with the Kafka clusters.
@@ -31,18 +31,18 @@ class Settings:
     """`json`, or "" for text."""
 
 
-def from_environment(environ: Mapping[str, str]) -> Settings:
+def from_environment(environ: Mapping[str, str]) -> InletSettings:
     """Raises:
-    InvalidSettings: An environment variable has an invalid value; the message names it.
+    InvalidInletSettings: An environment variable has an invalid value; the message names it.
     """
     for name in ("POD_NAMESPACE", "LETHE_INLET_CLUSTERS"):
         if not environ.get(name):
-            raise InvalidSettings(f"{name} is not set. The chart sets it; see docs/inlet.md.")
+            raise InvalidInletSettings(f"{name} is not set. The chart sets it; see docs/inlet.md.")
     level = environ.get("LETHE_LOG_LEVEL") or "INFO"
     port = environ.get("LETHE_METRICS_PORT") or "0"
     if not port.isdecimal():
-        raise InvalidSettings(f"LETHE_METRICS_PORT is {port!r}. It must be the number of a port.")
-    return Settings(
+        raise InvalidInletSettings(f"LETHE_METRICS_PORT is {port!r}. It must be the number of a port.")
+    return InletSettings(
         environ["POD_NAMESPACE"],
         Path(environ["LETHE_INLET_CLUSTERS"]),
         level.upper(),

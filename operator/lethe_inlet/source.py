@@ -37,19 +37,19 @@ from lethe.iceberg.views import TableIsView
 from lethe.ingest.checking import columns_of
 from lethe.ledger.ledger import get_many
 from lethe.logs import about
-from lethe.storage.object_store import Folder, ObjectStore, open_store
+from lethe.storage.object_store import FolderListing, ObjectStore, open_store
 from lethe_operator.reasons import Reason
 from lethe_operator.resources.dataset import Dataset, KafkaSource, LostOffsets, StartingOffsets
 from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
 from pyiceberg.table import Table
 
 from lethe_inlet import state as troubles
-from lethe_inlet.decoding import Decoder, Schemas, Target
+from lethe_inlet.decoding import Decoder, RowTarget, Schemas
 from lethe_inlet.epochs import (
     Counts,
     Epoch,
-    Partition,
-    Range,
+    KafkaPartition,
+    OffsetRange,
     UnreadableLog,
     Watermarks,
     batch_id,
@@ -63,7 +63,7 @@ from lethe_inlet.epochs import (
 from lethe_inlet.messages import Decoded, refusals
 from lethe_inlet.settings import Cluster
 from lethe_inlet.state import SourceState
-from lethe_inlet.topics import Described, Expired, Read, Topics
+from lethe_inlet.topics import OffsetExpired, Read, Topics, TopicsDescription
 
 DATA_FILE: Final = "messages.parquet"
 REFUSED_FOLDER: Final = "_refused"
@@ -71,14 +71,14 @@ REFUSED_FILE: Final = "messages.jsonl"
 
 
 @dataclass(frozen=True)
-class Batches:
+class BufferWriter:
     """The batches of one Dataset's buffer."""
 
     store: ObjectStore
     buffer_uri: str
     batch_column: str
 
-    def write(self, partition: Partition, offsets: Range, decoded: Decoded) -> Counts:
+    def write(self, partition: KafkaPartition, offsets: OffsetRange, decoded: Decoded) -> Counts:
         """Write the rows of a partition as a batch, and the refused messages beside the buffer's batches.
 
         Raises:
@@ -128,7 +128,7 @@ class EpochLog:
     """The log of one Dataset."""
 
     def __init__(self, store: ObjectStore, buffer_uri: str) -> None:
-        self._folder = Folder(store, f"{buffer_uri.rstrip('/')}/{FOLDER}")
+        self._folder = FolderListing(store, f"{buffer_uri.rstrip('/')}/{FOLDER}")
 
     @property
     def uri(self) -> str:
@@ -221,7 +221,7 @@ def no_step(_name: str) -> None:
 
 
 @dataclass
-class Source:
+class TopicSource:
     """The topics of one Dataset."""
 
     dataset: Dataset
@@ -271,15 +271,15 @@ class Source:
         schemas = Schemas(cluster.schema_registry) if cluster.schema_registry is not None else None
         topics = Topics(self.kafka.cluster, cluster, self.kafka.topics, self.stopped)
         try:
-            _Reading(self, topics, Decoder(self.kafka, schemas)).run()
+            _TopicReading(self, topics, Decoder(self.kafka, schemas)).run()
         finally:
             topics.close()
 
 
-class _Reading:
+class _TopicReading:
     """Epoch after epoch with one connection."""
 
-    def __init__(self, source: Source, topics: Topics, decoder: Decoder) -> None:
+    def __init__(self, source: TopicSource, topics: Topics, decoder: Decoder) -> None:
         self._source = source
         self._topics = topics
         self._decoder = decoder
@@ -287,9 +287,9 @@ class _Reading:
         self._properties = catalogs.properties(spec.table.catalog)
         store: ObjectStore = open_store(spec.buffer.uri, self._properties)
         self._log = EpochLog(store, spec.buffer.uri)
-        self._batches = Batches(store, spec.buffer.uri, spec.batch_column)
-        self._described: tuple[float, Described] | None = None
-        self._expired: Counter[Partition] = (
+        self._batches = BufferWriter(store, spec.buffer.uri, spec.batch_column)
+        self._described: tuple[float, TopicsDescription] | None = None
+        self._expired: Counter[KafkaPartition] = (
             Counter()
         )  # offsets that were skipped since the last epoch with the partition
 
@@ -305,7 +305,7 @@ class _Reading:
             offsets = {**ends_of(epoch, self._source.kafka.topics), **offsets, **skipped}
             try:
                 read = self._topics.read_on(offsets, self._source.kafka.epoch)
-            except Expired:
+            except OffsetExpired:
                 epoch, skipped = self._partitions(epoch, offsets, check=True)
                 offsets = {**offsets, **skipped}
                 continue
@@ -350,10 +350,10 @@ class _Reading:
             return newest, before
         return newest, self._completed(newest, read, before + Counts(lost=lost.total()), again=True)
 
-    def _first(self, described: Described) -> Epoch:
+    def _first(self, described: TopicsDescription) -> Epoch:
         """Epoch 0, which records where reading begins."""
         start = {p: self._start(w) for p, w in self._topics.watermarks(described.partitions).items()}
-        epoch = Epoch(0, described.cluster, described.topics, {p: Range(o, o) for p, o in start.items()})
+        epoch = Epoch(0, described.cluster, described.topics, {p: OffsetRange(o, o) for p, o in start.items()})
         if not self._log.create(epoch):
             newest = self._log.newest()
             assert newest is not None
@@ -365,8 +365,8 @@ class _Reading:
         return marks.high if self._source.kafka.starting_offsets is StartingOffsets.LATEST else marks.low
 
     def _partitions(
-        self, epoch: Epoch, offsets: Mapping[Partition, int], check: bool = False
-    ) -> tuple[Epoch, dict[Partition, int]]:
+        self, epoch: Epoch, offsets: Mapping[KafkaPartition, int], check: bool = False
+    ) -> tuple[Epoch, dict[KafkaPartition, int]]:
         """The epoch with partitions that were added, and the offsets to go on at where earlier ones have expired.
 
         Args:
@@ -378,7 +378,7 @@ class _Reading:
         described = self._describe(DESCRIBE_SECONDS)
         self._require_same(epoch, described)
         new = described.partitions - epoch.ranges.keys()
-        skipped: dict[Partition, int] = {}
+        skipped: dict[KafkaPartition, int] = {}
         if new:
             # A partition that was added after reading began is read from its start. A topic that was added begins as the first.
             known = {p.topic for p in epoch.ranges}
@@ -394,7 +394,7 @@ class _Reading:
             skipped = {p: r.end for p, r in found.expired.items()}
         return epoch, skipped
 
-    def _lost(self, expired: Mapping[Partition, Range]) -> Counter[Partition]:
+    def _lost(self, expired: Mapping[KafkaPartition, OffsetRange]) -> Counter[KafkaPartition]:
         """How many offsets of each partition have expired.
 
         Raises:
@@ -409,7 +409,7 @@ class _Reading:
         log.warning("%s: %d offsets expired before they were read: %s", self._source.dataset.claim, lost.total(), where)
         return lost
 
-    def _describe(self, at_most_seconds: float) -> Described:
+    def _describe(self, at_most_seconds: float) -> TopicsDescription:
         """The topics, as described at most so long ago.
 
         Raises:
@@ -420,7 +420,7 @@ class _Reading:
             self._described = now, self._topics.describe()
         return self._described[1]
 
-    def _require_same(self, epoch: Epoch, described: Described) -> None:
+    def _require_same(self, epoch: Epoch, described: TopicsDescription) -> None:
         """Raises:
         Trouble: The cluster or a topic is not the one that the log is about.
         """
@@ -437,7 +437,7 @@ class _Reading:
             again: Another process may have written some of them.
         """
         table = self._table()
-        target = Target(
+        target = RowTarget(
             columns_of(table.schema()),
             self._source.dataset.spec.batch_column,
             self._source.dataset.spec.schema_evolution,
@@ -458,7 +458,7 @@ class _Reading:
         self._source.step("complete")
         return counts
 
-    def _known(self, table: Table, due: Mapping[Partition, Range]) -> frozenset[str]:
+    def _known(self, table: Table, due: Mapping[KafkaPartition, OffsetRange]) -> frozenset[str]:
         """The batches that are in the buffer, or that the table's ledger knows: promoted, and gone from the buffer."""
         ids = [batch_id(p, r) for p, r in due.items()]
         spec = self._source.dataset.spec
@@ -478,7 +478,9 @@ class _Reading:
             raise troubles.NO_TABLE
         return table
 
-    def _shown(self, epoch: Epoch, counts: Counts, offsets: Mapping[Partition, int], complete: bool = False) -> None:
+    def _shown(
+        self, epoch: Epoch, counts: Counts, offsets: Mapping[KafkaPartition, int], complete: bool = False
+    ) -> None:
         state = self._source.state.reading()
         marks = self._topics.watermarks(offsets, known=True)
         self._source._show(

@@ -14,8 +14,8 @@ from confluent_kafka.admin import AdminClient
 from lethe_operator.brokers import DENIED
 from lethe_operator.resources.dataset import EpochSpec
 
-from lethe_inlet.epochs import Partition, Range, Watermarks
-from lethe_inlet.messages import Message
+from lethe_inlet.epochs import KafkaPartition, OffsetRange, Watermarks
+from lethe_inlet.messages import TopicMessage
 from lethe_inlet.settings import Cluster
 from lethe_inlet.state import of_kafka
 
@@ -28,30 +28,30 @@ _OVERHEAD_BYTES: Final = 200
 _QUEUED_KBYTES: Final = 16 * 1024
 
 
-class Expired(Exception):
+class OffsetExpired(Exception):
     """The broker does not have an offset that was to be read."""
 
 
 @dataclass(frozen=True)
-class Described:
+class TopicsDescription:
     """Topics as the brokers describe them."""
 
     cluster: str
     """Its id."""
     topics: Mapping[str, str]
     """The id of each topic, by its name."""
-    partitions: frozenset[Partition]
+    partitions: frozenset[KafkaPartition]
 
 
 @dataclass
 class Read:
     """Messages, and up to which offset each partition was read."""
 
-    messages: dict[Partition, list[Message]] = field(default_factory=dict)
-    ends: dict[Partition, int] = field(default_factory=dict)
+    messages: dict[KafkaPartition, list[TopicMessage]] = field(default_factory=dict)
+    ends: dict[KafkaPartition, int] = field(default_factory=dict)
     bytes: int = 0
 
-    def add(self, partition: Partition, messages: Sequence[Message]) -> None:
+    def add(self, partition: KafkaPartition, messages: Sequence[TopicMessage]) -> None:
         """Add messages that follow those of the partition."""
         if messages:
             self.messages.setdefault(partition, []).extend(messages)
@@ -63,7 +63,7 @@ class Read:
 class _Arrived:
     """What has arrived of one partition."""
 
-    messages: list[Message] = field(default_factory=list)
+    messages: list[TopicMessage] = field(default_factory=list)
     end: int | None = None
     """The offset that comes next, if the partition ends here; None: it may go on."""
 
@@ -90,12 +90,12 @@ class Topics:
                 "auto.offset.reset": "error",
             }
         )
-        self._assigned: dict[Partition, int] = {}  # the next offset of each
+        self._assigned: dict[KafkaPartition, int] = {}  # the next offset of each
 
     def close(self) -> None:
         self._consumer.close()
 
-    def describe(self) -> Described:
+    def describe(self) -> TopicsDescription:
         """Raises:
         Trouble: Nothing is read until its cause is gone.
         """
@@ -105,13 +105,13 @@ class Topics:
             cluster = self._admin.list_topics(self._topics[0], timeout=_SECONDS).cluster_id or ""
         except KafkaException as e:
             raise self._trouble(e) from None
-        return Described(
+        return TopicsDescription(
             cluster,
             {name: str(d.topic_id) for name, d in described.items()},
-            frozenset(Partition(name, p.id) for name, d in described.items() for p in d.partitions),
+            frozenset(KafkaPartition(name, p.id) for name, d in described.items() for p in d.partitions),
         )
 
-    def watermarks(self, partitions: Iterable[Partition], known: bool = False) -> dict[Partition, Watermarks]:
+    def watermarks(self, partitions: Iterable[KafkaPartition], known: bool = False) -> dict[KafkaPartition, Watermarks]:
         """Which offsets the broker has.
 
         Args:
@@ -120,7 +120,7 @@ class Topics:
         Raises:
             Trouble: Nothing is read until its cause is gone.
         """
-        found: dict[Partition, Watermarks] = {}
+        found: dict[KafkaPartition, Watermarks] = {}
         for partition in partitions:
             place = TopicPartition(partition.topic, partition.number)
             try:
@@ -131,11 +131,11 @@ class Topics:
                 found[partition] = Watermarks(max(0, answer[0]), answer[1])
         return found
 
-    def read_on(self, offsets: Mapping[Partition, int], limits: EpochSpec) -> Read:
+    def read_on(self, offsets: Mapping[KafkaPartition, int], limits: EpochSpec) -> Read:
         """Read from these offsets until the limits of an epoch, or for a moment if there is nothing.
 
         Raises:
-            Expired: The broker does not have an offset that was to be read.
+            OffsetExpired: The broker does not have an offset that was to be read.
             Trouble: Nothing is read until its cause is gone.
         """
         if self._assigned != dict(offsets):
@@ -156,11 +156,11 @@ class Topics:
         self._assigned = {**assigned, **read.ends}
         return read
 
-    def read_again(self, ranges: Mapping[Partition, Range]) -> Read:
+    def read_again(self, ranges: Mapping[KafkaPartition, OffsetRange]) -> Read:
         """Read exactly these offsets. Offsets that the broker no longer has are left out.
 
         Raises:
-            Expired: The broker does not have an offset that was to be read.
+            OffsetExpired: The broker does not have an offset that was to be read.
             Trouble: Nothing is read until its cause is gone.
         """
         self._assign({p: r.first for p, r in ranges.items()})
@@ -177,7 +177,7 @@ class Topics:
         self._assigned = {}
         return read
 
-    def _assign(self, offsets: Mapping[Partition, int]) -> None:
+    def _assign(self, offsets: Mapping[KafkaPartition, int]) -> None:
         places = [TopicPartition(p.topic, p.number, o) for p, o in sorted(offsets.items())]
         try:
             self._consumer.assign(places)
@@ -185,11 +185,11 @@ class Topics:
             raise self._trouble(e) from None
         self._assigned = dict(offsets)
 
-    def _next(self) -> Iterable[tuple[Partition, "_Arrived"]]:
+    def _next(self) -> Iterable[tuple[KafkaPartition, "_Arrived"]]:
         """What has arrived of each partition.
 
         Raises:
-            Expired: The broker does not have an offset that was to be read.
+            OffsetExpired: The broker does not have an offset that was to be read.
             Trouble: Nothing is read until its cause is gone.
         """
         try:
@@ -202,14 +202,14 @@ class Topics:
             if error is None:
                 of = arrived.get(key) or arrived.setdefault(key, _Arrived())
                 offset, sent = message.offset(), message.timestamp()[1]
-                of.messages.append(Message(offset, max(0, sent), message.key(), message.value()))
+                of.messages.append(TopicMessage(offset, max(0, sent), message.key(), message.value()))
             elif error.code() == KafkaError._PARTITION_EOF:
                 arrived.setdefault(key, _Arrived()).end = message.offset()
             elif error.code() in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):
-                raise Expired
+                raise OffsetExpired
             else:
                 raise of_kafka(error, self._name, ", ".join(self._topics))
-        return [(Partition(*key), of) for key, of in arrived.items()]
+        return [(KafkaPartition(*key), of) for key, of in arrived.items()]
 
     def _note(self, error: KafkaError) -> None:
         if error.code() in DENIED:

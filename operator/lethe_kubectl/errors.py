@@ -14,7 +14,7 @@ _UNKNOWN_FIELD: Final = re.compile(r'unknown field "([^"]+)"')
 
 
 @dataclass(frozen=True)
-class Place:
+class ResourcePlace:
     """Where resources are, and how commands name it."""
 
     name: str
@@ -31,7 +31,7 @@ class Place:
         return self.lethe.replace("{}", command, 1)
 
 
-def explained(error: KubeError, place: Place, served: Sequence[str] = ()) -> LetheError:
+def explained(error: KubeError, place: ResourcePlace, served: Sequence[str] = ()) -> LetheError:
     """The error for the user.
 
     Args:
@@ -67,7 +67,7 @@ def explained(error: KubeError, place: Place, served: Sequence[str] = ()) -> Let
     return InputError(error.reason, said)
 
 
-def _forbidden(said: str, place: Place) -> LetheError:
+def _forbidden(said: str, place: ResourcePlace) -> LetheError:
     match = _NO_RIGHT.search(said)
     if match is None:
         return InputError("Forbidden", said)
@@ -82,7 +82,7 @@ def _forbidden(said: str, place: Place) -> LetheError:
     )
 
 
-def _not_found(error: NotFound, said: str, place: Place, served: Sequence[str]) -> LetheError:
+def _not_found(error: NotFound, said: str, place: ResourcePlace, served: Sequence[str]) -> LetheError:
     if served and VERSION not in served:
         return InputError(
             "OtherVersion",

@@ -18,7 +18,7 @@ import click
 from lethe import ledger_store
 from lethe.base.errors import InputError
 from lethe.base.ids import MAX_BATCH_ID_LENGTH, batch_id_of_folder
-from lethe.buffer.upload import Known, LocalFile, Upload, data_files, judge_entry, plan_upload, strangers
+from lethe.buffer.upload import BufferUpload, Known, LocalFile, data_files, judge_entry, plan_upload, strangers
 from lethe.cli.output import print_document, progress, working
 from lethe.client import Ingest, Uploaded
 from lethe.contract.settings import RFC_4180, ConsolidationMode, SchemaEvolution
@@ -93,7 +93,7 @@ def check_local_files(
 _PIECE: Final = 8 * 1024 * 1024  # bytes that are compared at once
 
 
-def is_there(store: ObjectStore, upload: Upload) -> bool:
+def is_there(store: ObjectStore, upload: BufferUpload) -> bool:
     """Whether the buffer holds the whole batch.
 
     Raises:
@@ -107,7 +107,7 @@ def is_there(store: ObjectStore, upload: Upload) -> bool:
     return all(store.head(uri) is not None for uri in upload.files)
 
 
-def transfer(store: ObjectStore, upload: Upload, folder: Path, on_file: Callable[[], object]) -> int:
+def transfer(store: ObjectStore, upload: BufferUpload, folder: Path, on_file: Callable[[], object]) -> int:
     """Write what is missing.
 
     Args:
@@ -150,7 +150,7 @@ def _pieces(path: Path) -> Iterator[bytes]:
             yield piece
 
 
-def _other(uri: str, upload: Upload) -> InputError:
+def _other(uri: str, upload: BufferUpload) -> InputError:
     return InputError(
         "OtherFiles",
         f"{uri} exists and is not a file of this folder, so another producer, or an attempt with other files, uses the batch id "
@@ -283,7 +283,7 @@ def _table(of: Dataset) -> Table | None:
         return None
 
 
-def _known(of: Dataset, table: Table | None, upload: Upload) -> Known:
+def _known(of: Dataset, table: Table | None, upload: BufferUpload) -> Known:
     """Raises:
     InputError: `BatchIdUsed`.
     """
@@ -294,7 +294,7 @@ def _known(of: Dataset, table: Table | None, upload: Upload) -> Known:
     return judge_entry(upload, entries.get(upload.batch_id))
 
 
-def _checked(of: Dataset, table: Table, upload: Upload, folder: Path) -> int:
+def _checked(of: Dataset, table: Table, upload: BufferUpload, folder: Path) -> int:
     """The number of rows.
 
     Raises:

@@ -21,7 +21,7 @@ from lethe.base.errors import InputError
 from lethe_local.folder import HOME_ENV, Folder
 from lethe_operator.kube import Kube, KubeError, NotFound, ResourceKind, TimeLimits
 
-from lethe_kubectl.errors import Place, explained
+from lethe_kubectl.errors import ResourcePlace, explained
 
 TOKEN: Final = "LETHE_GATEWAY_TOKEN"
 
@@ -81,7 +81,7 @@ class Connection:
     """A client, and where it goes."""
 
     kube: Kube
-    place: Place
+    place: ResourcePlace
     local: Folder | None = None
     """Of `lethe local`; None: a cluster."""
 
@@ -132,7 +132,7 @@ def _connect(choice: Choice, limits: TimeLimits) -> Connection:
     namespace = choice.namespace or context["context"].get("namespace") or "default"
     kube = Kube(configuration, limits)
     kube.write_query = STRICT | ({"dryRun": "All"} if choice.dry_run else {})
-    place = Place(
+    place = ResourcePlace(
         name=f"lethe local in {local.path}" if local is not None else f"context {context['name']}",
         host=configuration.host,
         namespace=namespace,

@@ -11,10 +11,10 @@ from typing import Any, Final, assert_never
 
 from lethe_operator.reasons import Reason
 
-from lethe_kubectl.errors import Place
+from lethe_kubectl.errors import ResourcePlace
 
 
-class Step(StrEnum):
+class UserStep(StrEnum):
     """What a user does next."""
 
     NOTHING = "nothing"
@@ -47,7 +47,7 @@ class Step(StrEnum):
     """The annotation lethe.dev/vacuum-now needs another value."""
 
 
-def step_of(reason: Reason) -> Step:
+def step_of(reason: Reason) -> UserStep:
     match reason:
         case (
             Reason.AVAILABLE | Reason.NOT_PAUSED | Reason.HEAD_ACCEPTED | Reason.QUEUE_READ | Reason.RUN_SUCCEEDED
@@ -55,7 +55,7 @@ def step_of(reason: Reason) -> Step:
             | Reason.EXPIRED | Reason.IN_FORCE | Reason.BELOW_TRIGGERS | Reason.NOTHING_LEFT | Reason.ON_TIME
             | Reason.TIE_WON | Reason.NOTHING_WAITS | Reason.EVENTS_DELIVERED | Reason.SOURCE_READ
         ):  # fmt: skip
-            return Step.NOTHING
+            return UserStep.NOTHING
         case (
             Reason.WAITING_FOR_FIRST_BATCH | Reason.BUFFER_BEING_LISTED | Reason.ENOUGH_BATCHES | Reason.ENOUGH_BYTES
             | Reason.OLD_ENOUGH | Reason.PAUSE_BETWEEN_COMMITS | Reason.QUEUE_NOT_ASKED | Reason.RUN_STARTED
@@ -64,7 +64,7 @@ def step_of(reason: Reason) -> Step:
             | Reason.TOO_MANY_HIDDEN_ROWS | Reason.TOMBSTONE_TOO_OLD | Reason.VACUUM_NOW | Reason.WINDOW_CLOSED
             | Reason.SOURCE_STARTING | Reason.TABLE_NOT_READY | Reason.CREATES_TABLE
         ):  # fmt: skip
-            return Step.WAIT
+            return UserStep.WAIT
         case (
             Reason.NOT_SUPPORTED | Reason.INVALID_SPEC | Reason.OUTSIDE_BOUNDARY | Reason.INVALID_TABLE_DEFINITION
             | Reason.POD_TEMPLATE_NOT_ALLOWED | Reason.UNKNOWN_CATALOG | Reason.UNSUPPORTED_CATALOG
@@ -77,7 +77,7 @@ def step_of(reason: Reason) -> Step:
             | Reason.WINDOW_NEVER_OPENS | Reason.SOURCE_SUSPENDED | Reason.CLUSTER_NOT_FOUND | Reason.TOPIC_NOT_FOUND
             | Reason.OFFSETS_LOST | Reason.INVALID_SCHEMA
         ):  # fmt: skip
-            return Step.EDIT
+            return UserStep.EDIT
         case (
             Reason.CATALOG_UNAVAILABLE | Reason.STORAGE_UNAVAILABLE | Reason.NAME_TAKEN | Reason.QUEUE_UNAVAILABLE
             | Reason.QUEUE_ACCESS_DENIED | Reason.QUEUE_OVER_LIMIT | Reason.POD_WAITING | Reason.RUN_SUSPENDED
@@ -88,43 +88,43 @@ def step_of(reason: Reason) -> Step:
             | Reason.BROKER_AWAY | Reason.SOURCE_DENIED | Reason.SOURCE_REPLACED | Reason.REGISTRY_AWAY
             | Reason.NO_SCHEMA_REGISTRY | Reason.EPOCH_LOG_UNREADABLE | Reason.SOURCE_FAILED
         ):  # fmt: skip
-            return Step.DESCRIBE
+            return UserStep.DESCRIBE
         case (
             Reason.PAUSE_AFTER_RUN | Reason.RUN_RETRYING | Reason.RUN_FAILED | Reason.DEADLINE_EXCEEDED
             | Reason.DRIVER_LOST
         ):  # fmt: skip
-            return Step.LOGS
+            return UserStep.LOGS
         case Reason.PAUSED:
-            return Step.UNPAUSE
+            return UserStep.UNPAUSE
         case Reason.SUSPENDED:
-            return Step.RESUME
+            return UserStep.RESUME
         case Reason.TABLE_ROLLED_BACK | Reason.TABLE_REPLACED | Reason.TABLE_DROPPED | Reason.LEDGER_LOST:
-            return Step.ACCEPT_HEAD
+            return UserStep.ACCEPT_HEAD
         case Reason.NEEDS_APPROVAL:
-            return Step.APPROVE
+            return UserStep.APPROVE
         case (
             Reason.ROWS_IN_TABLE | Reason.ERASURE_NOT_VERIFIED | Reason.EVICT_BY_INFEASIBLE | Reason.EVICT_BY_MISSED
             | Reason.ERASURE_NOT_WATCHED
         ):  # fmt: skip
-            return Step.VACUUM
+            return UserStep.VACUUM
         case Reason.QUEUED | Reason.WAITS_FOR_BATCHES | Reason.ROLLED_BACK | Reason.DATASET_NOT_READY:
-            return Step.DATASET
+            return UserStep.DATASET
         case Reason.DATASET_NOT_FOUND | Reason.WAITING_FOR_RESTATEMENT | Reason.WAITS_FOR_OTHER_VACUUMS:
-            return Step.DATASETS
+            return UserStep.DATASETS
         case Reason.PLANNED:
-            return Step.NEW
+            return UserStep.NEW
         case Reason.NO_VACUUM_POLICY | Reason.LESS_SPECIFIC | Reason.TIE_LOST:
-            return Step.POLICIES
+            return UserStep.POLICIES
         case Reason.UNDONE_RESTATEMENT_NOT_FOUND:
-            return Step.UNDONE
+            return UserStep.UNDONE
         case (
             Reason.SECRET_NOT_ALLOWED | Reason.UNDONE_RESTATEMENT_NOT_COMMITTED | Reason.REPLACEMENT_IN_BUFFER
             | Reason.PLACE_IN_TABLE | Reason.PLACE_LOCAL | Reason.INVALID_ID_LIST | Reason.LIST_CHANGED
             | Reason.VALUES_CHANGED | Reason.VALUES_NOT_COMPARABLE
         ):  # fmt: skip
-            return Step.NEW
+            return UserStep.NEW
         case Reason.INVALID_VACUUM_NOW:
-            return Step.RENEW
+            return UserStep.RENEW
         case _:
             assert_never(reason)
 
@@ -144,45 +144,45 @@ class Subject:
     """The Restatement that an Undo names; "": none."""
 
 
-def command(step: Step, subject: Subject, place: Place) -> str:
+def command(step: UserStep, subject: Subject, place: ResourcePlace) -> str:
     """The command of a step; "": there is none."""
     name, dataset = shlex.quote(subject.name), shlex.quote(subject.dataset)
     match step:
-        case Step.NOTHING:
+        case UserStep.NOTHING:
             return ""
-        case Step.WAIT:
+        case UserStep.WAIT:
             return place.run(f"why {subject.kind}/{name}")
-        case Step.EDIT:
+        case UserStep.EDIT:
             return f"{place.kubectl} edit {subject.kind} {name}"
-        case Step.DESCRIBE:
+        case UserStep.DESCRIBE:
             return f"{place.kubectl} describe {subject.kind} {name}"
-        case Step.LOGS:
+        case UserStep.LOGS:
             if not subject.run:
                 return f"{place.kubectl} describe {subject.kind} {name}"
             return place.run(f"logs {subject.run}")
-        case Step.UNPAUSE:
+        case UserStep.UNPAUSE:
             return f"{place.kubectl} annotate {subject.kind} {name} lethe.dev/paused-"
-        case Step.RESUME:
+        case UserStep.RESUME:
             return f'{place.kubectl} patch {subject.kind} {name} --type merge -p \'{{"spec":{{"suspend":false}}}}\''
-        case Step.ACCEPT_HEAD:
+        case UserStep.ACCEPT_HEAD:
             # The message of the condition names the value: accepting is a decision, not a formality.
             value = "<the value that the message names>"
             return f"{place.kubectl} annotate dataset {dataset} --overwrite lethe.dev/accept-head={value}"
-        case Step.APPROVE:
+        case UserStep.APPROVE:
             return place.run(f"approve {dataset}")
-        case Step.VACUUM:
+        case UserStep.VACUUM:
             return place.run(f"vacuum-now {dataset}")
-        case Step.DATASET:
+        case UserStep.DATASET:
             return place.run(f"why dataset/{dataset}")
-        case Step.DATASETS:
+        case UserStep.DATASETS:
             return place.run("status")
-        case Step.POLICIES:
+        case UserStep.POLICIES:
             return f"{place.kubectl} get vacuumpolicies"
-        case Step.UNDONE:
+        case UserStep.UNDONE:
             return place.run(f"why restatement/{shlex.quote(subject.undoes)}")
-        case Step.NEW:
+        case UserStep.NEW:
             return f"{place.kubectl} get {subject.kind} {name} -o yaml"
-        case Step.RENEW:
+        case UserStep.RENEW:
             return place.run(f"vacuum-now {dataset}")
         case _:
             assert_never(step)
@@ -224,25 +224,25 @@ class Related:
 
 
 @dataclass(frozen=True)
-class Finding:
+class Wait:
     """One thing that the resource waits for."""
 
     about: str
     """A condition, or a part of the status."""
     reason: str
     message: str
-    step: Step
+    step: UserStep
 
 
 @dataclass(frozen=True)
-class Answer:
+class NextStep:
     """Lines for people, and the next command; "": there is nothing to do."""
 
     lines: Sequence[str]
     command: str
 
 
-def why(kind: str, document: Document, related: Related, place: Place) -> Answer:
+def why(kind: str, document: Document, related: Related, place: ResourcePlace) -> NextStep:
     """Say what a resource waits for. The same arguments give the same answer.
 
     Args:
@@ -255,7 +255,7 @@ def why(kind: str, document: Document, related: Related, place: Place) -> Answer
         message = (
             "The operator has not read this version of the resource yet. If that lasts, the operator does not run."
         )
-        return _answer([Finding("Ready", "NotObserved", message, Step.DESCRIBE)], subject, place)
+        return _answer([Wait("Ready", "NotObserved", message, UserStep.DESCRIBE)], subject, place)
     findings = list(_of_conditions(status))
     if kind == "dataset":
         findings += _of_parts(status)
@@ -264,19 +264,19 @@ def why(kind: str, document: Document, related: Related, place: Place) -> Answer
     if not findings:
         ready: Document = next((c for c in status.get("conditions") or () if c.get("type") == "Ready"), {})
         said = str(ready.get("message") or "")
-        return Answer([f"{kind}/{subject.name} waits for nothing. {said}".strip()], "")
+        return NextStep([f"{kind}/{subject.name} waits for nothing. {said}".strip()], "")
     return _answer(findings, subject, place)
 
 
-def finding(about: str, reason: str, message: str) -> Finding:
+def finding(about: str, reason: str, message: str) -> Wait:
     """With the meaning of the reason, if there is no message."""
     known = _KNOWN.get(reason)
     if known is None:  # a run's own reason
-        return Finding(about, reason, message, Step.LOGS)
-    return Finding(about, reason, message or known.meaning, step_of(known))
+        return Wait(about, reason, message, UserStep.LOGS)
+    return Wait(about, reason, message or known.meaning, step_of(known))
 
 
-def _of_conditions(status: Document) -> Iterator[Finding]:
+def _of_conditions(status: Document) -> Iterator[Wait]:
     by_type = {str(c.get("type")): c for c in status.get("conditions") or ()}
     seen = set()
     for name in _ASKED:
@@ -288,33 +288,33 @@ def _of_conditions(status: Document) -> Iterator[Finding]:
             continue
         seen.add(reason)
         found = finding(name, reason, str(condition.get("message") or ""))
-        if found.step is not Step.NOTHING:
+        if found.step is not UserStep.NOTHING:
             yield found
 
 
-def _of_parts(status: Document) -> Iterator[Finding]:
+def _of_parts(status: Document) -> Iterator[Wait]:
     """Of a Dataset: its consolidation and its vacuum, if they wait or run."""
     for part in ("consolidation", "vacuum"):
         said = status.get(part) or {}
         if said.get("reason"):
             found = finding(part, str(said["reason"]), str(said.get("message") or ""))
-            if found.step is not Step.NOTHING:
+            if found.step is not UserStep.NOTHING:
                 yield found
 
 
-def _of_entries(status: Document) -> Iterator[Finding]:
+def _of_entries(status: Document) -> Iterator[Wait]:
     """Of a VacuumPolicy: the Datasets that wait."""
     for entry in status.get("datasets") or ():
         reason = str(entry.get("reason") or "")
         if reason:
             found = finding(f"dataset/{entry.get('name')}", reason, str(entry.get("message") or ""))
-            if found.step not in (Step.NOTHING, Step.WAIT):
-                yield Finding(found.about, found.reason, found.message, Step.DATASETS)
+            if found.step not in (UserStep.NOTHING, UserStep.WAIT):
+                yield Wait(found.about, found.reason, found.message, UserStep.DATASETS)
 
 
-def _answer(findings: Sequence[Finding], subject: Subject, place: Place) -> Answer:
+def _answer(findings: Sequence[Wait], subject: Subject, place: ResourcePlace) -> NextStep:
     lines = [f"{subject.kind}/{subject.name}"]
     lines += [f"  {f.about}: {f.reason}. {f.message}" for f in findings]
     # What needs a user comes before what Lethe does by itself.
-    first = next((f for f in findings if f.step is not Step.WAIT), findings[0])
-    return Answer(lines, command(first.step, subject, place))
+    first = next((f for f in findings if f.step is not UserStep.WAIT), findings[0])
+    return NextStep(lines, command(first.step, subject, place))

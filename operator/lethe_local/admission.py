@@ -296,7 +296,7 @@ _UNCHECKED: Final = (
 )
 
 
-class Invalid(Exception):
+class NotAdmitted(Exception):
     """The document breaks the definition: status 422."""
 
 
@@ -312,7 +312,7 @@ def admitted(definition: Definition, document: Json, old: Json | None = None, st
         strict: Whether unknown fields are an error, as with kubectl; otherwise they stay.
 
     Raises:
-        Invalid: The document breaks the definition: status 422.
+        NotAdmitted: The document breaks the definition: status 422.
         Undecodable: The messages list all problems.
     """
     if strict:
@@ -326,7 +326,7 @@ def admitted(definition: Definition, document: Json, old: Json | None = None, st
     if found:
         listed = found[0] if len(found) == 1 else f"[{', '.join(found)}]"
         name = complete["metadata"].get("name")
-        raise Invalid(f'{definition.kind}.{definition.group} "{name}" is invalid: {listed}')
+        raise NotAdmitted(f'{definition.kind}.{definition.group} "{name}" is invalid: {listed}')
     return complete
 
 

@@ -24,7 +24,7 @@ from lethe.cli.output import console, print_table, working
 from lethe_operator.kube import AlreadyExists, Away, Kube, KubeError, NotFound
 
 from lethe_local import up as running
-from lethe_local.api.objects import Kind, kinds
+from lethe_local.api.objects import ApiKind, kinds
 from lethe_local.api.patches import applied, patch_of
 from lethe_local.api.server import rows_of, value_at
 from lethe_local.folder import HOME_ENV, LAST_LINES, NAMESPACE, Folder, lines_of
@@ -65,7 +65,7 @@ def _not_running(folder: Folder) -> TransientError:
     )
 
 
-def kind_of(name: str) -> Kind:
+def kind_of(name: str) -> ApiKind:
     """The kind with a name, plural or short name, in any case.
 
     Raises:
@@ -81,7 +81,7 @@ def kind_of(name: str) -> Kind:
     raise click.BadParameter(f"{name!r} is no kind of objects. Use one of {known}, jobs, pods, secrets, configmaps.")
 
 
-def kind_of_document(document: Mapping[str, Any], where: str) -> Kind:
+def kind_of_document(document: Mapping[str, Any], where: str) -> ApiKind:
     """The kind of a document.
 
     Raises:
@@ -339,7 +339,7 @@ def logs(path: Path | None, run: str, follow: bool, tail: int) -> None:
         click.echo(line)
 
 
-def apply_document(kube: Kube, kind: Kind, document: dict[str, Any]) -> str:
+def apply_document(kube: Kube, kind: ApiKind, document: dict[str, Any]) -> str:
     """Create the object, or change it to follow the document, as kubectl does. Return what was done."""
     try:
         kube.create(kind.resource, NAMESPACE, applied(document))

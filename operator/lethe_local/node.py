@@ -28,7 +28,7 @@ from typing import Any, Final
 from lethe_operator.kube import JOBS, PODS
 
 from lethe_local.api import objects as errors
-from lethe_local.api.objects import Kind, Objects
+from lethe_local.api.objects import ApiKind, LocalObjects
 
 PID_FILE: Final = "pid"
 LOG_FILE: Final = "log"
@@ -242,7 +242,7 @@ _MODULES: Final[Mapping[str, str]] = {"driver": "lethe_spark.apps.app", "warm-dr
 class Node:
     """One per folder. Jobs start in the order of their creation."""
 
-    objects: Objects
+    objects: LocalObjects
     runs: Path
     """Folder of the pods' folders."""
     environ: Mapping[str, str]
@@ -255,8 +255,8 @@ class Node:
 
     def __post_init__(self) -> None:
         kinds = {k.resource: k for k in self.objects.kinds.values()}
-        self._jobs: Kind = kinds[JOBS]
-        self._pods: Kind = kinds[PODS]
+        self._jobs: ApiKind = kinds[JOBS]
+        self._pods: ApiKind = kinds[PODS]
         self._by_name = {k.resource.name: k for k in kinds.values()}
 
     def recover(self) -> None:
@@ -424,17 +424,17 @@ class Node:
     def _find(self, kind: str, namespace: str, name: str) -> Json | None:
         try:
             return self.objects.get(self._by_name[kind], namespace, name)
-        except errors.ApiError:
+        except errors.StatusError:
             return None
 
-    def _set_status(self, kind: Kind, of: Json, status: Json) -> Json:
+    def _set_status(self, kind: ApiKind, of: Json, status: Json) -> Json:
         metadata = of["metadata"]
         try:
             return self.objects.patch(kind, (metadata["namespace"], metadata["name"], "status"), {"status": status})
-        except errors.ApiError:
+        except errors.StatusError:
             return of
 
-    def _remove(self, kind: Kind, of: Json) -> None:
+    def _remove(self, kind: ApiKind, of: Json) -> None:
         metadata = of["metadata"]
         self.objects.remove(kind, metadata["namespace"], metadata["name"], metadata["uid"])
         if kind is self._pods:

@@ -19,9 +19,9 @@ from lethe.base.errors import TransientError
 
 from lethe_local import node as process
 from lethe_local.api import objects
-from lethe_local.api.objects import Kind, Objects
+from lethe_local.api.objects import ApiKind, LocalObjects
 from lethe_local.api.server import HOST, ApiServer
-from lethe_local.api.store import Store
+from lethe_local.api.store import LocalApiStore
 from lethe_local.folder import NAMESPACE, WARM_DRIVER, Folder
 from lethe_local.node import Node, PodProcess, node_environment
 
@@ -38,7 +38,7 @@ LONGEST_PAUSE_SECONDS: Final = 60.0
 
 
 @dataclass
-class Part:
+class LocalProcess:
     """A process that runs as long as `up`."""
 
     name: str
@@ -96,7 +96,7 @@ class Local:
     gateway_port: int | None = None
     """Of the gateway; 0: any free one, which is set here; None: there is no gateway."""
     _stack: ExitStack = field(default_factory=ExitStack)
-    _parts: list[Part] = field(default_factory=list)
+    _parts: list[LocalProcess] = field(default_factory=list)
 
     def __enter__(self) -> "Local":
         """Start.
@@ -108,9 +108,9 @@ class Local:
         self.folder.prepare()
         with ExitStack() as stack:
             stack.enter_context(self.folder.locked())
-            store = Store(self.folder.state)
+            store = LocalApiStore(self.folder.state)
             stack.callback(store.close)
-            self.objects = Objects(store)
+            self.objects = LocalObjects(store)
             try:
                 server = ApiServer(self.objects, self.folder.token, self.folder.certificate, self.port)
             except OSError as e:
@@ -174,7 +174,7 @@ class Local:
         for part in self._parts:
             part.wait(ends)
 
-    def _operator(self, environ: Mapping[str, str]) -> Part:
+    def _operator(self, environ: Mapping[str, str]) -> LocalProcess:
         kept = {k: v for k, v in environ.items() if not k.startswith("KUBERNETES_")}
         settings = {
             "KUBECONFIG": str(self.folder.kubeconfig),
@@ -188,7 +188,7 @@ class Local:
             "PYICEBERG_HOME": str(self.folder.path),
         }
         command = [sys.executable, "-m", "lethe_operator"]
-        return Part("operator", command, {**kept, **settings}, self.folder.parts / "operator")
+        return LocalProcess("operator", command, {**kept, **settings}, self.folder.parts / "operator")
 
     def _warm_drivers(self) -> Mapping[str, Any]:
         """The settings of the warm driver, which runs as a Job. Its supervisor reads /proc."""
@@ -198,7 +198,7 @@ class Local:
             "driver": {"cpu": _cores(), "memory": "3Gi"},
         }
 
-    def _committer(self, environ: Mapping[str, str]) -> Part:
+    def _committer(self, environ: Mapping[str, str]) -> LocalProcess:
         settings = {
             "POD_NAME": "committer",
             "POD_NAMESPACE": NAMESPACE,
@@ -206,9 +206,9 @@ class Local:
             "PYICEBERG_HOME": str(self.folder.path),
         }
         command = [sys.executable, "-m", "lethe_spark.committer"]
-        return Part("committer", command, {**environ, **settings}, self.folder.parts / "committer")
+        return LocalProcess("committer", command, {**environ, **settings}, self.folder.parts / "committer")
 
-    def _inlet(self) -> Part:
+    def _inlet(self) -> LocalProcess:
         settings = {
             "KUBECONFIG": str(self.folder.kubeconfig),
             "POD_NAMESPACE": NAMESPACE,
@@ -216,9 +216,11 @@ class Local:
             "PYICEBERG_HOME": str(self.folder.path),
         }
         kept = {k: v for k, v in os.environ.items() if not k.startswith(("KUBERNETES_", "LETHE_"))}
-        return Part("inlet", [sys.executable, "-m", "lethe_inlet"], {**kept, **settings}, self.folder.parts / "inlet")
+        return LocalProcess(
+            "inlet", [sys.executable, "-m", "lethe_inlet"], {**kept, **settings}, self.folder.parts / "inlet"
+        )
 
-    def _gateway(self, port: int) -> Part:
+    def _gateway(self, port: int) -> LocalProcess:
         """It accepts the token of the folder, and passes it on to the API.
 
         Without TLS, which a browser would warn of: nothing leaves this machine.
@@ -234,7 +236,7 @@ class Local:
         }
         kept = {k: v for k, v in os.environ.items() if not k.startswith(("KUBERNETES_", "LETHE_GATEWAY_"))}
         command = [sys.executable, "-m", "lethe_gateway"]
-        return Part("gateway", command, {**kept, **settings}, self.folder.parts / "gateway")
+        return LocalProcess("gateway", command, {**kept, **settings}, self.folder.parts / "gateway")
 
     def _provide_objects(self) -> None:
         """Create what the chart creates in a cluster."""
@@ -259,11 +261,11 @@ class Local:
     def _create(self, kind: str, namespace: str, document: dict[str, Any]) -> None:
         try:
             self.objects.create(self._kind(kind), namespace, {**document, "kind": kind})
-        except objects.ApiError as e:
+        except objects.StatusError as e:
             if e.reason != "AlreadyExists":
                 raise
 
-    def _kind(self, name: str) -> Kind:
+    def _kind(self, name: str) -> ApiKind:
         return next(k for k in self.objects.kinds.values() if k.resource.name == name)
 
 

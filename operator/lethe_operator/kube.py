@@ -45,7 +45,7 @@ class Conflict(KubeError):
     """The object has changed since it was read. Read it again."""
 
 
-class Refused(KubeError):
+class RequestRefused(KubeError):
     """Rights, quota, admission or validation forbid the request. An immediate retry does not help."""
 
 
@@ -68,7 +68,7 @@ def error_of(status: int, content: bytes, request: str) -> KubeError:
             AlreadyExists(status, reason, message) if reason == "AlreadyExists" else Conflict(status, reason, message)
         )
     if status in (400, 401, 403, 405, 413, 422):
-        return Refused(status, reason, message)
+        return RequestRefused(status, reason, message)
     return Away(status, reason, message)
 
 
@@ -160,7 +160,7 @@ Document = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class Page:
+class ListPage:
     """A part of a list."""
 
     items: Sequence[Document]
@@ -226,7 +226,7 @@ class Kube:
     def get(self, kind: ResourceKind, namespace: str, name: str) -> Document:
         """Raises:
         NotFound: The object does not exist.
-        Refused: A message that is not a row of the table.
+        RequestRefused: A message that is not a row of the table.
         Away: No answer, or one that asks to retry later.
         """
         return self._request("GET", kind, kind.object_path(namespace, name))
@@ -235,7 +235,7 @@ class Kube:
         """All objects of a kind.
 
         Raises:
-            Refused: A message that is not a row of the table.
+            RequestRefused: A message that is not a row of the table.
             Away: No answer, or one that asks to retry later.
         """
         return [item for page in self.pages(kind, namespace, labels) for item in page]
@@ -244,7 +244,7 @@ class Kube:
         """The same in pages, so that only one page is in memory.
 
         Raises:
-            Refused: A message that is not a row of the table.
+            RequestRefused: A message that is not a row of the table.
             Away: No answer, or one that asks to retry later.
         """
         after = ""
@@ -263,11 +263,11 @@ class Kube:
         after: str = "",
         metadata_only: bool = False,
         limit: int = 0,
-    ) -> Page:
+    ) -> ListPage:
         """One page of a list. All pages show one moment, after the request for the first page.
 
         Raises:
-            Refused: A message that is not a row of the table.
+            RequestRefused: A message that is not a row of the table.
             Away: No answer, or one that asks to retry later.
 
         Args:
@@ -283,7 +283,7 @@ class Kube:
         accept = METADATA_ONLY if metadata_only else JSON
         found = self._request("GET", kind, kind.path(namespace), query, accept=accept)
         about = found.get("metadata") or {}
-        return Page(found.get("items") or (), about.get("continue") or "", str(about.get("resourceVersion") or ""))
+        return ListPage(found.get("items") or (), about.get("continue") or "", str(about.get("resourceVersion") or ""))
 
     def watch(
         self,
@@ -298,7 +298,7 @@ class Kube:
         """The events of a watch after a version, with bookmarks. It ends after so many seconds, or with an event of type ERROR.
 
         Raises:
-            Refused: A message that is not a row of the table.
+            RequestRefused: A message that is not a row of the table.
             Away: No answer, or one that asks to retry later.
 
         Args:
@@ -322,7 +322,7 @@ class Kube:
     def create(self, kind: ResourceKind, namespace: str, document: Mapping[str, Any]) -> Document:
         """Raises:
         AlreadyExists: An object of this name exists.
-        Refused: A message that is not a row of the table.
+        RequestRefused: A message that is not a row of the table.
         NotFound: The namespace.
         Away: No answer, or one that asks to retry later.
         NotLeading: This process may not act in a namespace any more, so it sent no request.
@@ -340,7 +340,7 @@ class Kube:
         Raises:
             NotFound: The object does not exist.
             Conflict: The object has changed since it was read.
-            Refused: A message that is not a row of the table.
+            RequestRefused: A message that is not a row of the table.
             Away: No answer, or one that asks to retry later.
             NotLeading: This process may not act in a namespace any more, so it sent no request.
         """
@@ -353,7 +353,7 @@ class Kube:
 
         Raises:
             Conflict: The object has changed since it was read.
-            Refused: A message that is not a row of the table.
+            RequestRefused: A message that is not a row of the table.
             Away: No answer, or one that asks to retry later.
             NotLeading: This process may not act in a namespace any more, so it sent no request.
         """
@@ -374,7 +374,7 @@ class Kube:
 
         Raises:
             NotFound: The pod.
-            Refused: It has not started, or no right.
+            RequestRefused: It has not started, or no right.
             Away: No answer, or one that asks to retry later.
 
         Args:
@@ -402,7 +402,7 @@ class Kube:
 
         Raises:
             NotFound: The object does not exist.
-            Refused: A message that is not a row of the table.
+            RequestRefused: A message that is not a row of the table.
             Away: No answer, or one that asks to retry later.
         """
         try:

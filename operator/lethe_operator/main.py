@@ -23,7 +23,7 @@ from lethe_operator.kube import LEASES, SPARK_APPLICATIONS, WATCHED, ResourceKin
 from lethe_operator.metrics import Metrics
 from lethe_operator.observe.condition_metrics import ConditionMetrics
 from lethe_operator.observe.listing import ListingLimits, Listings
-from lethe_operator.observe.objects import Objects
+from lethe_operator.observe.objects import WatchedObjects
 from lethe_operator.observe.tables import TableReader
 from lethe_operator.observe.world import cluster_id
 from lethe_operator.probes import OperatorHealth, ProbeAnswer, probes
@@ -50,7 +50,7 @@ class Runtime:
     health: OperatorHealth
     queue: WorkQueue
     tables: TableReader
-    objects: Objects
+    objects: WatchedObjects
     dataset_objects: DatasetObjects
     leadership: Leadership
     metrics: Metrics
@@ -240,7 +240,7 @@ def runtime_of(settings: Settings) -> Runtime:
     tables.pointers.on_query = metrics.catalog_query
     metrics.overdue_listings(tables.listings.overdue_seconds)
     tables.events.on_messages = lambda of, outcome, number: metrics.messages(of.namespace, of.name, outcome, number)
-    objects = Objects(settings.committer.name if settings.committer.enabled else "", kinds_of(settings))
+    objects = WatchedObjects(settings.committer.name if settings.committer.enabled else "", kinds_of(settings))
     kube.answers = objects
     leadership = leadership_of(settings, metrics)
     kube.writing = leadership.writing

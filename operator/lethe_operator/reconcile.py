@@ -22,7 +22,7 @@ from lethe_operator.apply.carry_out import (
     write_statuses,
 )
 from lethe_operator.apply.dataset_objects import DatasetObjects
-from lethe_operator.apply.launch import Places, RunVersions, replace_outdated
+from lethe_operator.apply.launch import RunVersions, VacuumPlaces, replace_outdated
 from lethe_operator.decide import conditions
 from lethe_operator.decide.actions import Actions, Event, earliest
 from lethe_operator.decide.dataset import decide, is_idle, without_dataset
@@ -32,7 +32,7 @@ from lethe_operator.decide.runs.history import ended_versions
 from lethe_operator.decide.vacuum import status as policy_status
 from lethe_operator.kube import DATASETS, RESTATEMENTS, VACUUM_POLICIES, Kube, NotLeading, ResourceKind
 from lethe_operator.metrics import Metrics, numbers_of
-from lethe_operator.observe.objects import Objects
+from lethe_operator.observe.objects import WatchedObjects
 from lethe_operator.observe.restatements import IdLists
 from lethe_operator.observe.settled_runs import vacuum_jobs
 from lethe_operator.observe.tables import TableReader
@@ -66,12 +66,12 @@ class Reconciler:
     """Reconciles one key after another. It keeps only caches between calls, so a restart loses nothing."""
 
     kube: Kube
-    objects: Objects
+    objects: WatchedObjects
     tables: TableReader
     settings: Settings
     metrics: Metrics = field(default_factory=Metrics)
     lists: IdLists = field(default_factory=IdLists)
-    places: Places = field(default_factory=Places)
+    places: VacuumPlaces = field(default_factory=VacuumPlaces)
     dataset_objects: DatasetObjects = field(default_factory=DatasetObjects)
     versions: RunVersions | None = None
     """None: versions of runs are not compared."""

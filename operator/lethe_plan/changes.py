@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from lethe_local.admission import Definition, Invalid, Undecodable, admitted, defaulted, require_known_fields
+from lethe_local.admission import Definition, NotAdmitted, Undecodable, admitted, defaulted, require_known_fields
 from lethe_local.api.patches import LAST_APPLIED, merged, patch_of
 
 Document = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
-class Manifest:
+class ResourceDocument:
     """A document that is, or should be, a resource of Lethe."""
 
     where: str
@@ -36,10 +36,10 @@ class Manifest:
 
 
 @dataclass(frozen=True)
-class Manifests:
+class ResourceDocuments:
     """The documents of all files."""
 
-    manifests: tuple[Manifest, ...]
+    manifests: tuple[ResourceDocument, ...]
     config_maps: Mapping[tuple[str, str], Document]
     """By namespace and name."""
     others: int
@@ -47,7 +47,7 @@ class Manifests:
 
 
 @dataclass(frozen=True)
-class Target:
+class ApplyTarget:
     """Where the documents are applied."""
 
     namespace: str
@@ -58,14 +58,16 @@ class Target:
     """The only namespace that the server has; "": it can have any."""
 
 
-def manifests(documents: Iterable[tuple[str, Any]], definitions: Mapping[str, Definition], target: Target) -> Manifests:
+def manifests(
+    documents: Iterable[tuple[str, Any]], definitions: Mapping[str, Definition], target: ApplyTarget
+) -> ResourceDocuments:
     """Sort documents.
 
     Args:
         documents: Each with where it is.
         definitions: Of Lethe's kinds, by name.
     """
-    found: list[Manifest] = []
+    found: list[ResourceDocument] = []
     config_maps: dict[tuple[str, str], Document] = {}
     seen: dict[tuple[str, str, str], str] = {}
     others = 0
@@ -80,10 +82,10 @@ def manifests(documents: Iterable[tuple[str, Any]], definitions: Mapping[str, De
         manifest = _manifest(where, document, definitions, target)
         if manifest.name and manifest.key in seen:
             text = f"{manifest.kind} {manifest.name} is also in {seen[manifest.key]}. Keep one of them."
-            manifest = Manifest(where, *manifest.key, document, None, text)
+            manifest = ResourceDocument(where, *manifest.key, document, None, text)
         seen.setdefault(manifest.key, where)
         found.append(manifest)
-    return Manifests(tuple(found), config_maps, others)
+    return ResourceDocuments(tuple(found), config_maps, others)
 
 
 def _items(documents: Iterable[tuple[str, Any]]) -> Iterator[tuple[str, Any]]:
@@ -95,7 +97,9 @@ def _items(documents: Iterable[tuple[str, Any]]) -> Iterator[tuple[str, Any]]:
             yield where, document
 
 
-def _manifest(where: str, document: Document, definitions: Mapping[str, Definition], target: Target) -> Manifest:
+def _manifest(
+    where: str, document: Document, definitions: Mapping[str, Definition], target: ApplyTarget
+) -> ResourceDocument:
     kind, version = str(document.get("kind")), str(document.get("apiVersion"))
     metadata = _metadata(document)
     namespace, name = str(metadata.get("namespace") or target.namespace), str(metadata.get("name") or "")
@@ -109,7 +113,7 @@ def _manifest(where: str, document: Document, definitions: Mapping[str, Definiti
         problem = f"metadata.namespace is {namespace}, but the command names the namespace {target.namespace}."
     elif target.only and namespace != target.only:
         problem = f"metadata.namespace is {namespace}. `lethe local` has only the namespace {target.only}."
-    return Manifest(where, kind, namespace, name, document, None if problem else definition, problem)
+    return ResourceDocument(where, kind, namespace, name, document, None if problem else definition, problem)
 
 
 def _metadata(document: Document) -> Document:
@@ -141,7 +145,7 @@ class FieldChange:
 class Change:
     """What happens to one resource."""
 
-    manifest: Manifest
+    manifest: ResourceDocument
     action: Action
     fields: tuple[FieldChange, ...] = ()
     """Of CHANGE, ordered by path."""
@@ -158,7 +162,7 @@ class Change:
         return self.action in (Action.CREATE, Action.CHANGE)
 
 
-def change_of(manifest: Manifest, current: Document | None) -> Change:
+def change_of(manifest: ResourceDocument, current: Document | None) -> Change:
     """What an apply of the manifest does, as `kubectl apply` and the API server do it.
 
     Args:
@@ -178,7 +182,7 @@ def change_of(manifest: Manifest, current: Document | None) -> Change:
         before = defaulted(definition.schema, {k: v for k, v in current.items() if k != "status"})
         wanted = merged(before, patch_of(document, before))
         after = admitted(definition, wanted, before, strict=False)
-    except (Invalid, Undecodable) as e:
+    except (NotAdmitted, Undecodable) as e:
         return Change(manifest, Action.REFUSED, problem=str(e), before=current)
     fields = tuple(_differences(_shown(before), _shown(after), ""))
     after = {**after, **({"status": current["status"]} if "status" in current else {})}
@@ -189,19 +193,19 @@ def _require_maps(document: Document) -> None:
     """A schema describes maps only below the fields that every object has.
 
     Raises:
-        Invalid: The document breaks the definition: status 422.
+        NotAdmitted: The document breaks the definition: status 422.
     """
     for field in ("metadata", "spec"):
         if not isinstance(document.get(field, {}), Mapping):
-            raise Invalid(f"{field}: expected a map.")
+            raise NotAdmitted(f"{field}: expected a map.")
     for field in ("labels", "annotations"):
         values = (document.get("metadata") or {}).get(field) or {}
         wrong = [k for k, v in values.items() if not isinstance(v, str)] if isinstance(values, Mapping) else [""]
         if wrong:
-            raise Invalid(f"metadata.{field}.{wrong[0]}: expected a string. Put the value in quotes.")
+            raise NotAdmitted(f"metadata.{field}.{wrong[0]}: expected a string. Put the value in quotes.")
 
 
-def _with_place(manifest: Manifest) -> dict[str, Any]:
+def _with_place(manifest: ResourceDocument) -> dict[str, Any]:
     return {**(manifest.document.get("metadata") or {}), "namespace": manifest.namespace}
 
 

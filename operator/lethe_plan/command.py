@@ -17,8 +17,8 @@ from lethe_local.folder import NAMESPACE
 from lethe_operator.kube import NotFound
 
 from lethe_plan import report
-from lethe_plan.changes import Change, Document, Manifest, Manifests, Target, change_of, manifests
-from lethe_plan.effects import Effects
+from lethe_plan.changes import ApplyTarget, Change, Document, ResourceDocument, ResourceDocuments, change_of, manifests
+from lethe_plan.effects import PlannedEffects
 from lethe_plan.report import Planned
 
 EXIT_PROBLEM: Final = 1
@@ -40,7 +40,7 @@ def plan(choice: Choice, files: tuple[Path, ...], output: str, exit_code: bool) 
         found = _read(files, choice, at)
         with working("reading tables"):
             changes = [_change(at, m) for m in found.manifests]
-            effects = Effects(at, changes, found.config_maps)
+            effects = PlannedEffects(at, changes, found.config_maps)
             planned = [Planned(c, effects.of(c)) for c in changes]
     if output == "table":
         click.echo(f"{at.place.name}, namespace {at.namespace}", err=True)
@@ -54,9 +54,9 @@ def plan(choice: Choice, files: tuple[Path, ...], output: str, exit_code: bool) 
         sys.exit(EXIT_CHANGES)
 
 
-def _read(files: tuple[Path, ...], choice: Choice, at: Connection) -> Manifests:
+def _read(files: tuple[Path, ...], choice: Choice, at: Connection) -> ResourceDocuments:
     only = NAMESPACE if at.local is not None else ""
-    target = Target(at.namespace, fixed=bool(choice.namespace), only=only)
+    target = ApplyTarget(at.namespace, fixed=bool(choice.namespace), only=only)
     return manifests(parsed(files), _definitions(), target)
 
 
@@ -64,11 +64,11 @@ def _definitions() -> Mapping[str, Definition]:
     return {k.definition.kind: k.definition for k in kinds() if k.definition is not None}
 
 
-def _change(at: Connection, manifest: Manifest) -> Change:
+def _change(at: Connection, manifest: ResourceDocument) -> Change:
     return change_of(manifest, _current(at, manifest) if manifest.definition is not None else None)
 
 
-def _current(at: Connection, manifest: Manifest) -> Document | None:
+def _current(at: Connection, manifest: ResourceDocument) -> Document | None:
     """The resource in the cluster; None: it does not exist."""
     if not manifest.name:
         return None

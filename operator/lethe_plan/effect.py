@@ -6,7 +6,7 @@ from typing import Any, Final
 
 
 @dataclass(frozen=True)
-class Deleted:
+class DeletedRows:
     """What Restatements delete."""
 
     batches: Mapping[tuple[str, str], int] = field(default_factory=dict)
@@ -14,9 +14,9 @@ class Deleted:
     files: Mapping[str, int] = field(default_factory=dict)
     """Sizes in bytes, by path, of the files that may contain the rows, by their bounds."""
 
-    def __add__(self, other: "Deleted") -> "Deleted":
+    def __add__(self, other: "DeletedRows") -> "DeletedRows":
         """Both together: a batch or a file of both counts once."""
-        return Deleted({**self.batches, **other.batches}, {**self.files, **other.files})
+        return DeletedRows({**self.batches, **other.batches}, {**self.files, **other.files})
 
     @property
     def rows(self) -> int:
@@ -35,7 +35,7 @@ class Effect:
     """For people: a subject, and a sentence about it."""
     document: Mapping[str, Any] = field(default_factory=dict)
     """For programs."""
-    deleted: Deleted | None = None
+    deleted: DeletedRows | None = None
     """None: it deletes nothing, or how much is unknown."""
     unknown: str = ""
     """Why figures are missing; "": none is."""

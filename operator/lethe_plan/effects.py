@@ -17,7 +17,15 @@ from lethe_operator.decide.restatement.assess import RestatementContext, assess,
 from lethe_operator.decide.restatement.outcome import NEVER_TRIED
 from lethe_operator.decide.runs import spec as run_specs
 from lethe_operator.decide.vacuum.decide import decide_vacuum
-from lethe_operator.kube import CONFIG_MAPS, DATASETS, RESTATEMENTS, VACUUM_POLICIES, NotFound, Refused, ResourceKind
+from lethe_operator.kube import (
+    CONFIG_MAPS,
+    DATASETS,
+    RESTATEMENTS,
+    VACUUM_POLICIES,
+    NotFound,
+    RequestRefused,
+    ResourceKind,
+)
 from lethe_operator.observe.restatements import listed
 from lethe_operator.resources.dataset import Dataset, RunTemplate, parse_dataset
 from lethe_operator.resources.observed import NoTable, Unavailable
@@ -42,7 +50,7 @@ _SETTINGS: Final = Settings(erase_secrets=("*",))
 _PAUSED: Final = ("waits", "the annotation lethe.dev/paused of the Dataset is set, so no run starts")
 
 
-class Effects:
+class PlannedEffects:
     """The effects of changes, by namespace. Reads what they need, each thing once."""
 
     def __init__(self, at: Connection, changes: Sequence[Change], config_maps: ConfigMaps) -> None:
@@ -210,7 +218,7 @@ class Effects:
         found = self._config_maps.get((namespace, key.name))
         try:
             found = found or self._get(CONFIG_MAPS, namespace, key.name)
-        except Refused as e:
+        except RequestRefused as e:
             text = f"which batches it names: you may not read the ConfigMap {key.name} in namespace {namespace}"
             return replace(restatement, listed=NoList(e.reason, text))
         return replace(restatement, listed=listed(dict(found) if found is not None else None, key))

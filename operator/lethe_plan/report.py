@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from lethe_plan.changes import Action, Change
-from lethe_plan.effect import NO_EFFECT, Deleted, Effect, many
+from lethe_plan.effect import NO_EFFECT, DeletedRows, Effect, many
 
 HEADERS: Final = ("RESOURCE", "ACTION", "WHAT", "DETAIL")
 WRAPPED: Final = ("DETAIL",)
@@ -122,8 +122,8 @@ def _field(path: str, old: Any, new: Any) -> Mapping[str, Any]:
     return {"path": path, "old": old, "new": new}
 
 
-def _deleted(planned: Sequence[Planned]) -> Deleted:
-    return sum((p.effect.deleted for p in planned if p.effect.deleted is not None), Deleted())
+def _deleted(planned: Sequence[Planned]) -> DeletedRows:
+    return sum((p.effect.deleted for p in planned if p.effect.deleted is not None), DeletedRows())
 
 
 def _value(value: Any) -> str:

@@ -19,7 +19,7 @@ from lethe_operator.resources.common import written
 from lethe_operator.resources.restatement import Restatement
 from lethe_operator.resources.vacuum_policy import VacuumPolicy
 
-from lethe_plan.effect import Deleted, Effect, many
+from lethe_plan.effect import DeletedRows, Effect, many
 
 _SHOWN_IDS: Final = 5
 
@@ -46,7 +46,7 @@ class RestatedTable:
 
 
 @dataclass(frozen=True)
-class Batches:
+class NamedBatches:
     """The batches that a Restatement names, by what is known of them."""
 
     in_table: tuple[str, ...]
@@ -118,7 +118,7 @@ def effect(
     return Effect(tuple(lines), _document(result, found, added), deleted, _unknown(request, found, table))
 
 
-def batches(ids: Sequence[str], table: RestatedTable) -> Batches:
+def batches(ids: Sequence[str], table: RestatedTable) -> NamedBatches:
     known = get_many(table.ledger.batches, ids)
     every = tuple(dict.fromkeys(ids))
     promoted = [i for i in every if i in known and known[i].state is BatchState.PROMOTED]
@@ -129,13 +129,15 @@ def batches(ids: Sequence[str], table: RestatedTable) -> Batches:
     in_table = [*promoted, *(i for i in rest if i in table.in_files)]
     others = [i for i in rest if i not in table.in_files]
     waiting = [i for i in others if i in table.waiting]
-    return Batches(tuple(in_table), tuple(waiting), tuple(deleted), tuple(i for i in others if i not in table.waiting))
+    return NamedBatches(
+        tuple(in_table), tuple(waiting), tuple(deleted), tuple(i for i in others if i not in table.waiting)
+    )
 
 
-def _deleted(request: RestatementRequest, found: Batches, table: RestatedTable) -> Deleted:
+def _deleted(request: RestatementRequest, found: NamedBatches, table: RestatedTable) -> DeletedRows:
     known = get_many(table.ledger.batches, found.in_table)
     split = split_by_bounds(table.files, request.batch_ids)
-    return Deleted(
+    return DeletedRows(
         {(table.name, i): (known[i].rows or 0) if i in known else 0 for i in found.in_table},
         {f.path: f.size for f in (*split.may_contain_deleted_rows, *split.all_rows_deleted)},
     )
@@ -187,7 +189,7 @@ def _files(result: RequestResult, policy: VacuumPolicy | None, dry_run: bool) ->
     return lines
 
 
-def _unknown(request: RestatementRequest, found: Batches, table: RestatedTable) -> str:
+def _unknown(request: RestatementRequest, found: NamedBatches, table: RestatedTable) -> str:
     reasons = []
     foreign = [i for i in found.in_table if i in table.in_files]
     if foreign:
@@ -200,7 +202,7 @@ def _unknown(request: RestatementRequest, found: Batches, table: RestatedTable) 
     return "; ".join(reasons)
 
 
-def _document(result: RequestResult, found: Batches, added: Sequence[BufferedObject] | None) -> Mapping[str, Any]:
+def _document(result: RequestResult, found: NamedBatches, added: Sequence[BufferedObject] | None) -> Mapping[str, Any]:
     return {
         "operation": str(result.operation),
         "batches": {

@@ -189,7 +189,7 @@ _GROUP_ROWS: Final = 50_000  # rows as Python objects
 
 
 @dataclass(frozen=True)
-class Change:
+class BatchesTableChange:
     """A change of the table of batches."""
 
     removed: tuple[TrackingFile, ...]
@@ -209,7 +209,7 @@ def plan_change(
     rows: Iterable[BatchRow],
     gone: Collection[str],
     waiting: Sequence[BatchRow] | None,
-) -> Change:
+) -> BatchesTableChange:
     """Plan how to make the table show these rows.
 
     Args:
@@ -237,7 +237,7 @@ def plan_change(
     if buffered is not None:
         removed += buffered
         contents += pieces(shown, SIZES.cap)
-    return Change(tuple(removed), tuple(contents), totals.plus(totals_of(shown)))
+    return BatchesTableChange(tuple(removed), tuple(contents), totals.plus(totals_of(shown)))
 
 
 def _settled(
@@ -571,7 +571,7 @@ def _update(tracking: Table, tracked: _Tracking, update: TrackingUpdate, step: C
     if waiting is not None:
         known = get_many(batches, [r.batch_id for r in waiting])
         waiting = [r for r in waiting if r.batch_id not in known]
-    change: Change | None = None
+    change: BatchesTableChange | None = None
     if base is not None:
         try:
             changed, gone = changed_batches(_ledger_shown(tracked.table, facts, base), batches, row_of)
@@ -609,7 +609,9 @@ def _ledger_shown(table: Table, facts: TableFacts, base: Shown) -> Mapping[str, 
     return ledger_store.load_root(table.io, facts, base.ledger, base.carrier_id).batches
 
 
-def _commit(tracking: Table, table_uuid: str, change: Change, written: Sequence[Any], showing: Shown) -> None:
+def _commit(
+    tracking: Table, table_uuid: str, change: BatchesTableChange, written: Sequence[Any], showing: Shown
+) -> None:
     """Raises:
     CommitFailedException: The head is not the one that the change was planned on.
     """

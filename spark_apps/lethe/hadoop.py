@@ -31,7 +31,7 @@ from pyiceberg.typedef import Identifier
 from lethe.base.errors import ConflictError, InputError, LetheError, TableError, TransientError, UnknownCommitState
 from lethe.files import hadoop_version as versions
 from lethe.files.unknown_types import known_types_only
-from lethe.storage.object_store import Folder, WriteUnknown, open_folder
+from lethe.storage.object_store import FolderListing, WriteUnknown, open_folder
 
 log = logging.getLogger(__name__)
 
@@ -39,7 +39,7 @@ READ_ATTEMPTS: Final = 10  # attempts to read the newest version
 
 
 @dataclass(frozen=True)
-class Version:
+class MetadataVersion:
     """A version of a table's metadata."""
 
     number: int
@@ -64,7 +64,7 @@ class Version:
 class MetadataFolder:
     """The folder `<table location>/metadata`."""
 
-    def __init__(self, folder: Folder) -> None:
+    def __init__(self, folder: FolderListing) -> None:
         self._folder = folder
 
     @property
@@ -72,7 +72,7 @@ class MetadataFolder:
         """The URI of the table's folder."""
         return self._folder.uri.rpartition("/")[0]
 
-    def current(self) -> Version | None:
+    def current(self) -> MetadataVersion | None:
         """The newest version; None: there is no table.
 
         Raises:
@@ -95,7 +95,7 @@ class MetadataFolder:
             "write.metadata.previous-versions-max.",
         )
 
-    def commit(self, base: Version | None, text: str) -> Version:
+    def commit(self, base: MetadataVersion | None, text: str) -> MetadataVersion:
         """Create the version after `base`.
 
         Args:
@@ -130,7 +130,7 @@ class MetadataFolder:
         self._clean_up(made)
         return made
 
-    def _create(self, made: Version) -> None:
+    def _create(self, made: MetadataVersion) -> None:
         """Create the file. On return, the version certainly has this content."""
         failure: Exception | None = None
         try:
@@ -159,7 +159,7 @@ class MetadataFolder:
             "VersionTaken", f"another writer created {made.location}. Nothing was committed. Plan again."
         ) from failure
 
-    def _follows(self, base: Version | None, made: Version) -> bool:
+    def _follows(self, base: MetadataVersion | None, made: MetadataVersion) -> bool:
         """Whether the created version is certainly the successor of `base`. If not, its number may have been used before."""
         if base is not None and self._folder.read(base.name) == base.content:
             return True
@@ -183,7 +183,7 @@ class MetadataFolder:
         except Exception as e:
             log.warning("%s: %s could not be written (%s)", self._folder.uri, versions.HINT, type(e).__name__)
 
-    def _clean_up(self, made: Version) -> None:
+    def _clean_up(self, made: MetadataVersion) -> None:
         keep = versions.kept_versions(made.document.get("properties") or {})
         if keep is None:
             return
@@ -196,7 +196,7 @@ class MetadataFolder:
     def _newest(self) -> str | None:
         return versions.newest(self._folder.names("v"), self._folder.uri)
 
-    def _version(self, name: str, content: bytes) -> Version:
+    def _version(self, name: str, content: bytes) -> MetadataVersion:
         location = f"{self._folder.uri}/{name}"
         try:
             if not name.endswith((".metadata.json", ".metadata.json.gz")):
@@ -216,7 +216,7 @@ class MetadataFolder:
             ) from e
         number = versions.version_of(name)
         assert number is not None
-        return Version(number, location, content, text, document)
+        return MetadataVersion(number, location, content, text, document)
 
 
 TYPE: Final = "hadoop"

@@ -29,7 +29,7 @@ _DRAINED_SECONDS: Final = 1.0
 
 
 @dataclass(frozen=True)
-class Limits:
+class ClientLimits:
     """What clients may use."""
 
     body_bytes: int = 0
@@ -99,7 +99,7 @@ class BoundedServer(ThreadingHTTPServer):
 class BoundedHandler(BaseHTTPRequestHandler):
     """Answers the requests of one connection. Subclasses define `authorize`, `answer` and `reject`."""
 
-    limits: Limits = Limits()
+    limits: ClientLimits = ClientLimits()
     protocol_version = "HTTP/1.1"
     # Otherwise the body of an answer waits 40 ms until the client has acknowledged the header.
     disable_nagle_algorithm = True

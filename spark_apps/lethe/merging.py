@@ -25,11 +25,11 @@ from pyiceberg.io import FileIO, load_file_io
 from pyiceberg.table.sorting import SortOrder
 
 from lethe.ingest.buffer_store import BYTES_AHEAD, FILES_AHEAD
-from lethe.ingest.registrable import Target
+from lethe.ingest.registrable import RegisterTarget
 from lethe.purge import footer
 from lethe.purge.filtering import GroupWriter, describe, nans_of
-from lethe.purge.footer import Sink, Unreadable, path_of_attempt
-from lethe.purge.source import RowIds, Source, Unsuitable, options_for
+from lethe.purge.footer import FileSink, FooterUnreadable, path_of_attempt
+from lethe.purge.source import PurgeSource, RowIds, Unsuitable, options_for
 from lethe.purge.splicing import groups_of
 from lethe.writing.data_files import in_order, nans_in
 from lethe.writing.layout import GROUP_BYTES, SortKey, float_columns, row_group_bytes, sort_keys_of
@@ -53,7 +53,7 @@ class Arrangement:
         self._is_by_batch = first is not None and first.name == batch_column and not first.is_descending
         self._last: str | None = None  # the highest batch so far
 
-    def add(self, source: Source, order_id: int | None) -> None:
+    def add(self, source: PurgeSource, order_id: int | None) -> None:
         """Add a file.
 
         Args:
@@ -161,7 +161,9 @@ class MergedFile:
         sorted_bytes: Sort all rows in memory, if they have at most so many bytes there. None: they are in order.
     """
 
-    def __init__(self, sink: Sink, target: Target, keys: Sequence[SortKey], sorted_bytes: int | None) -> None:
+    def __init__(
+        self, sink: FileSink, target: RegisterTarget, keys: Sequence[SortKey], sorted_bytes: int | None
+    ) -> None:
         self._sink, self._keys, self._sorted_bytes = sink, keys, sorted_bytes
         self._group_bytes = row_group_bytes(target.properties)
         self._schema: pa.Schema | None = None
@@ -188,7 +190,7 @@ class MergedFile:
         """The NaNs by field id, where they are known."""
         return {i: n for i, n in self._nans.items() if n is not None}
 
-    def add(self, source: Source, nans: Mapping[int, int]) -> None:
+    def add(self, source: PurgeSource, nans: Mapping[int, int]) -> None:
         """Add the rows of an open file.
 
         Args:
@@ -196,7 +198,7 @@ class MergedFile:
 
         Raises:
             Unsuitable: The file is not filtered.
-            Unreadable: A message that is not an S3 event notification.
+            FooterUnreadable: A message that is not an S3 event notification.
         """
         groups = groups_of(source.footer)
         writer = self._begin(source)
@@ -223,7 +225,7 @@ class MergedFile:
         """Write the rest.
 
         Raises:
-            Unreadable: A message that is not an S3 event notification.
+            FooterUnreadable: A message that is not an S3 event notification.
         """
         assert self._writer is not None
         if self._sorted_bytes is not None and self._waiting.tables:
@@ -231,7 +233,7 @@ class MergedFile:
         self._write_waiting(self._writer)
         self._writer.close()
 
-    def _begin(self, source: Source) -> GroupWriter:
+    def _begin(self, source: PurgeSource) -> GroupWriter:
         """Raises:
         Unsuitable: A file is not like the first one.
         """
@@ -249,7 +251,7 @@ class MergedFile:
             raise Unsuitable("the files have different columns")
         return self._writer
 
-    def _may_copy(self, source: Source, group: int, size: int) -> bool:
+    def _may_copy(self, source: PurgeSource, group: int, size: int) -> bool:
         """Whether a row group of so many bytes is copied."""
         if self._sorted_bytes is not None or size < _COPIED_FROM * self._group_bytes:
             return False
@@ -273,7 +275,7 @@ class MergedFile:
             writer.encode(self._waiting.take(self._group_bytes), self._options)
 
 
-def _writer_of(source: Source) -> tuple[object, object]:
+def _writer_of(source: PurgeSource) -> tuple[object, object]:
     return source.footer.get(footer.CREATED_BY), source.footer.get(footer.COLUMN_ORDERS)
 
 
@@ -339,7 +341,7 @@ class Merged:
 class Merge:
     """Merges bins of one table. It is pickled and sent to the workers."""
 
-    target: Target
+    target: RegisterTarget
     """In format version 3 `with_row_ids`."""
     # The table's sort order. Its keys are columns (`sort_keys_of`).
     sort_order_json: str
@@ -369,7 +371,7 @@ class Merge:
                 return self._written(io, bin_, kept, in_memory=False)
             except NotInOrder:
                 return self._written(io, bin_, kept, in_memory=True)
-        except (Unsuitable, Unreadable) as e:
+        except (Unsuitable, FooterUnreadable) as e:
             return Merged(unsuitable=str(e))
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError, ValueError) as e:
             # Of the files' content. The text may contain a value.
@@ -392,14 +394,14 @@ class Merge:
     def _written(self, io: FileIO, bin_: BinToMerge, kept: Mapping[str, Any], in_memory: bool) -> Merged:
         """Raises:
         Unsuitable: The file is not filtered.
-        Unreadable: A message that is not an S3 event notification.
+        FooterUnreadable: A message that is not an S3 event notification.
         NotInOrder: Unless `in_memory`.
         """
         keys = sort_keys_of(self.target, self._order)
         arrangement = Arrangement(keys, self.target.name(self.target.field_id), self._order.order_id)
         try:
             with io.new_output(bin_.to).create(overwrite=True) as stream:
-                sink = Sink(stream)
+                sink = FileSink(stream)
                 merged = MergedFile(sink, self.target, keys, self.sorted_bytes if in_memory else None)
                 with closing(opened(io, bin_.files)) as files:
                     for one in files:
@@ -417,11 +419,11 @@ class Merge:
 
         Raises:
             Unsuitable: The file is not filtered.
-            Unreadable: A message that is not an S3 event notification.
+            FooterUnreadable: A message that is not an S3 event notification.
             NotInOrder: It is not proven that the rows are in order.
         """
         entry = json.loads(one.file.document)
-        source = Source(one.stream, one.size, self.target, one.file.row_ids)
+        source = PurgeSource(one.stream, one.size, self.target, one.file.row_ids)
         if source.parquet.metadata.num_rows != one.file.records:
             raise Unsuitable("the number of its rows is not that of its entry")
         if arrangement is not None:

@@ -6,7 +6,7 @@ from urllib.parse import parse_qs, urlsplit
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
 
-from lethe.http_server import BoundedHandler, BoundedServer, Limits, Rejected, start
+from lethe.http_server import BoundedHandler, BoundedServer, ClientLimits, Rejected, start
 
 
 def serve_metrics(port: int, registry: CollectorRegistry, host: str = "0.0.0.0") -> BoundedServer:
@@ -17,7 +17,7 @@ def serve_metrics(port: int, registry: CollectorRegistry, host: str = "0.0.0.0")
     """
 
     class Handler(BoundedHandler):
-        limits = Limits(connections=32, header_bytes=16_384)
+        limits = ClientLimits(connections=32, header_bytes=16_384)
 
         def authorize(self) -> None:
             """Metrics need no token: they are on a port of their own."""

@@ -49,7 +49,7 @@ from lethe.ingest.buffer_files import (
 from lethe.ingest.buffer_store import TRANSIENT_MARKER, FileTask
 from lethe.ingest.change_rows import Keyed
 from lethe.ingest.checking import with_unknown_types
-from lethe.ingest.registrable import Footer, FooterReader, Target
+from lethe.ingest.registrable import Footer, FooterReader, RegisterTarget
 from lethe.ingest.schema_fit import Evolution, named_folders, path_columns, plan_evolution, unknown_type
 from lethe.ledger.ledger import BufferedObject
 from lethe.writing.layout import TableLayout, Unsupported
@@ -57,8 +57,8 @@ from lethe.writing.tasks import (
     Block,
     BlockFacts,
     BlockKey,
-    Found,
     ReadTask,
+    TaskReport,
     WriteTask,
     bytes_of_cells,
     decode,
@@ -133,13 +133,13 @@ def _weight(task: FileTask) -> int:
     return task.size + BYTES_PER_FILE
 
 
-class _FoundParam(AccumulatorParam[Found]):
+class _FoundParam(AccumulatorParam[TaskReport]):
     """Collects what tasks have found. If a task runs twice, it sends the same again."""
 
-    def zero(self, value: Found) -> Found:  # noqa: ARG002
-        return Found()
+    def zero(self, value: TaskReport) -> TaskReport:  # noqa: ARG002
+        return TaskReport()
 
-    def addInPlace(self, value1: Found, value2: Found) -> Found:  # noqa: N802
+    def addInPlace(self, value1: TaskReport, value2: TaskReport) -> TaskReport:  # noqa: N802
         value1.add(value2)
         return value1
 
@@ -171,7 +171,7 @@ def read_files(spark: SparkSession, groups: Sequence[Group], reader: Reader, lay
         Exception: The errors of the workers.
     """
     context = spark.sparkContext
-    found: Accumulator[Found] = context.accumulator(Found(), _FoundParam())
+    found: Accumulator[TaskReport] = context.accumulator(TaskReport(), _FoundParam())
     payloads = [(g.number, g.range, FileTask.encode(g.files)) for g in groups]
     blocks = context.parallelize(payloads, max(len(payloads), 1)).mapPartitions(ReadTask(reader, layout, found))
     blocks.persist(StorageLevel.DISK_ONLY)
@@ -261,7 +261,7 @@ def layout_of(
     assert field_id is not None
     # Files without a column are files with nulls.
     schema = Schema(*(f for f in table.schema.fields if f.name in columns.names), schema_id=table.schema.schema_id)
-    target = Target(
+    target = RegisterTarget(
         schema.model_dump_json(),
         str(api.PartitionSpecParser.toJson(java.spec())),
         properties,

@@ -10,7 +10,7 @@ import kubernetes.client
 import kubernetes.config
 import pytest
 from lethe_operator.kube import CONFIG_MAPS, JOBS, Kube
-from lethe_operator.observe.objects import Objects
+from lethe_operator.observe.objects import WatchedObjects
 from lethe_operator.observe.tables import TableReader
 from lethe_operator.reconcile import Reconciler
 from lethe_operator.resources.boundaries import Boundaries, Boundary
@@ -65,7 +65,7 @@ def tenant(cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     cluster.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
     boundary = Boundary(catalogs=("lite",), tables=("air.*",), uris=(f"file://{tmp_path}",))
     asked = Settings(watch_namespaces=(name,), boundaries=Boundaries(namespaces={name: boundary}))
-    operator = Reconciler(kube, Objects(), TableReader(), asked)
+    operator = Reconciler(kube, WatchedObjects(), TableReader(), asked)
     yield BoundedTenant(cluster.in_namespace(name), kube, tmp_path, operator)
     cluster.begin_to_delete(f"namespace/{name}")
 

@@ -12,7 +12,7 @@ import pytest
 from lethe_operator import kube as kube_module
 from lethe_operator.kube import DATASETS, JOBS, RESTATEMENTS, Kube
 from lethe_operator.observe import objects as objects_module
-from lethe_operator.observe.objects import Objects
+from lethe_operator.observe.objects import WatchedObjects
 
 from tests.cluster.kube import Cluster
 from tests.cluster.test_crds import cluster  # the definitions alone, without an operator
@@ -28,7 +28,7 @@ class Reader:
 
     cluster: Cluster
     kube: Kube
-    objects: Objects = field(default_factory=Objects)
+    objects: WatchedObjects = field(default_factory=WatchedObjects)
     requests: Counter[str] = field(default_factory=Counter)
 
     def __post_init__(self) -> None:

@@ -11,8 +11,8 @@ from lethe.contract.settings import FileFormat, SchemaEvolution
 from lethe.ingest.buffer_files import FileOutcome, Reader, ReadSettings
 from lethe.ingest.buffer_store import FileTask
 from lethe.ingest.checking import Whole, check_files
-from lethe_inlet.decoding import Decoder, Target
-from lethe_inlet.messages import Message
+from lethe_inlet.decoding import Decoder, RowTarget
+from lethe_inlet.messages import TopicMessage
 from lethe_operator.resources.dataset import KafkaSource, MessageFormat
 
 from tests.support import poison
@@ -65,8 +65,8 @@ def _check_files(folder: Path, format_: FileFormat, base: bytes, wrong: list[byt
 
 def _check_messages(values: list[bytes]) -> None:
     source = KafkaSource(cluster="main", topics=("flights",), format=MessageFormat.JSON)
-    messages = [Message(n, 0, None, v) for n, v in enumerate([b'{"v": 1, "day": 1}', *values])]
-    decoded = Decoder(source).decode(messages, Target(COLUMNS, "batch_id", SchemaEvolution.REFUSE), "B")
+    messages = [TopicMessage(n, 0, None, v) for n, v in enumerate([b'{"v": 1, "day": 1}', *values])]
+    decoded = Decoder(source).decode(messages, RowTarget(COLUMNS, "batch_id", SchemaEvolution.REFUSE), "B")
     assert decoded.rows.num_rows + len(decoded.refused) == len(messages)
     assert 0 not in {r.message.offset for r in decoded.refused}
     assert json.dumps([r.reason for r in decoded.refused])

@@ -6,7 +6,7 @@ import pytest
 from lethe_operator.decide.dataset import decide
 from lethe_operator.kube import DATASETS
 from lethe_operator.observe.condition_metrics import ConditionMetrics
-from lethe_operator.observe.objects import Objects
+from lethe_operator.observe.objects import WatchedObjects
 
 from tests.support.builders import NOW
 from tests.support.resources import (
@@ -46,7 +46,7 @@ def test_a_hundred_thousand_keys_cost_little() -> None:
 
 
 def test_a_scrape_of_thousands_takes_a_fraction_of_a_second() -> None:
-    objects = Objects()
+    objects = WatchedObjects()
     for n in range(5_000):
         objects.record_event(DATASETS, "ADDED", a_dataset_body(f"d{n}", status=a_status(*HEALTHY)))
     metrics = ConditionMetrics(objects, lambda: frozenset({"ns"}))

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from lethe.buffer.layout import BufferedBatch, NoBatch
 from lethe.contract.settings import BufferLayout
-from lethe.storage.surroundings import Buffer, open_buffer
+from lethe.storage.surroundings import BufferClaims, open_buffer
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class Listing:
         )
 
 
-def listing_of(buffer: Buffer) -> Listing:
+def listing_of(buffer: BufferClaims) -> Listing:
     return Listing.of(buffer.folders(on_object=lambda: None))
 
 

@@ -14,7 +14,7 @@ from lethe_operator.decide import conditions
 from lethe_operator.kube import DATASETS, RESTATEMENTS, VACUUM_POLICIES
 from lethe_operator.metrics import GAUGES, Metrics
 from lethe_operator.observe.condition_metrics import ConditionMetrics
-from lethe_operator.observe.objects import Objects
+from lethe_operator.observe.objects import WatchedObjects
 from lethe_operator.publish.publisher import Lag, PublishingMetrics
 from lethe_operator.reasons import Reason
 from lethe_operator.schedule import Key, Priority, Schedule
@@ -69,7 +69,7 @@ def _operator() -> CollectorRegistry:
     start = schedule.take(1.0)
     assert start is not None
     metrics.reconcile_starts(start)
-    objects = Objects()
+    objects = WatchedObjects()
     status = {"conditions": conditions.as_status((), conditions.stalled("X", ""), 1, NOW)}
     objects.record_event(DATASETS, "ADDED", a_dataset_body(status=status))
     objects.record_event(RESTATEMENTS, "ADDED", a_restatement_body(status=status))

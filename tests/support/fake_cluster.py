@@ -13,11 +13,11 @@ from lethe_operator.kube import (
     AlreadyExists,
     Conflict,
     Document,
+    ListPage,
     NotFound,
-    Page,
     ResourceKind,
 )
-from lethe_operator.observe.objects import Objects
+from lethe_operator.observe.objects import WatchedObjects
 from lethe_operator.observe.tables import TableReader
 from lethe_operator.reconcile import Reconciler
 from lethe_operator.settings import Settings
@@ -30,7 +30,7 @@ class FakeCluster:
 
     def __init__(self, *objects: tuple[ResourceKind, Document]) -> None:
         self.objects: dict[tuple[str, str, str], Document] = {}
-        self.watchers: list[Objects] = []
+        self.watchers: list[WatchedObjects] = []
         self.held_back: set[ResourceKind | str] = set()  # kinds, or names of objects, of which watches report nothing
         self._unreported: list[tuple[ResourceKind, str, Document]] = []
         self.version = 1  # that of the builders' objects
@@ -53,10 +53,10 @@ class FakeCluster:
 
     def page(
         self, kind: ResourceKind, namespace: str, labels: str = "", after: str = "", metadata_only: bool = False
-    ) -> Page:
+    ) -> ListPage:
         assert not after, "everything is on the first page"
         found = self.list(kind, namespace, labels)
-        return Page([{"metadata": o["metadata"]} for o in found] if metadata_only else found, "")
+        return ListPage([{"metadata": o["metadata"]} for o in found] if metadata_only else found, "")
 
     def release(self, what: ResourceKind | str) -> None:
         """Report what was held back of a kind or of an object."""
@@ -170,9 +170,9 @@ class Client:
             self.after.get(number, lambda: None)()
 
 
-def watched(cluster: FakeCluster) -> Objects:
+def watched(cluster: FakeCluster) -> WatchedObjects:
     """The store of an operator that has watched the server from its start."""
-    objects = Objects("lethe-committer")
+    objects = WatchedObjects("lethe-committer")
     for namespace in {namespace for _, namespace, _ in cluster.objects} | {"ns"}:
         objects.ensure(cluster, namespace)  # type: ignore[arg-type]
     cluster.watchers.append(objects)

@@ -15,8 +15,8 @@ from lethe_gateway.identity.caller import Caller, Right
 from lethe_gateway.problems import Kind, Problem, not_found, unauthenticated
 from lethe_gateway.resources.client import ResourcePage
 from lethe_gateway.services import Services
-from lethe_gateway.settings import Settings
-from lethe_gateway.tables.records import BatchFacts, BatchQuery, KnownErasure, Target, micros
+from lethe_gateway.settings import GatewaySettings
+from lethe_gateway.tables.records import BatchFacts, BatchQuery, KnownErasure, TableTarget, micros
 from lethe_operator.kube import ResourceKind
 
 from tests.support.builders import NOW
@@ -111,11 +111,11 @@ class OneTable:
     facts: dict[str, BatchFacts] = field(default_factory=dict)
     known: list[KnownErasure] = field(default_factory=list)
     files: dict[str, bytes] = field(default_factory=dict)
-    targets: list[Target] = field(default_factory=list)
+    targets: list[TableTarget] = field(default_factory=list)
     freshness: TableFreshness = field(default_factory=lambda: TableFreshness(read_time=NOW, head_ledger_version=3))
 
     @contextmanager
-    def view(self, target: Target) -> Iterator["OneTable"]:
+    def view(self, target: TableTarget) -> Iterator["OneTable"]:
         self.targets.append(target)
         if self.problem is not None:
             raise self.problem
@@ -165,7 +165,7 @@ class Parts:
     identity: Rights = field(default_factory=Rights)
     resources: Resources = field(default_factory=Resources)
     tables: OneTable = field(default_factory=OneTable)
-    settings: Settings = field(default_factory=lambda: Settings(namespaces=("ns",)))
+    settings: GatewaySettings = field(default_factory=lambda: GatewaySettings(namespaces=("ns",)))
     writer: Writer = field(init=False)
 
     def __post_init__(self) -> None:

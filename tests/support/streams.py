@@ -14,7 +14,7 @@ from lethe.base import names
 from lethe.base.ids import batch_id_of_folder
 from lethe_inlet.serving import _kafka
 from lethe_inlet.settings import Cluster, Registry
-from lethe_inlet.source import Source
+from lethe_inlet.source import TopicSource
 from lethe_inlet.state import SourceState
 from lethe_operator.resources.dataset import parse_dataset
 from pyiceberg.catalog import Catalog
@@ -67,7 +67,7 @@ class Stream:
 
     # --- the inlet ----------------------------------------------------------------------------------------------------
 
-    def source(self, **more: Any) -> Source:
+    def source(self, **more: Any) -> TopicSource:
         kafka = {
             "cluster": "main",
             "topics": [self.topic],
@@ -85,10 +85,10 @@ class Stream:
         registry = Registry(url=self.registry) if self.registry else None
         properties = {"bootstrap.servers": self.broker.servers, **self.properties}
         cluster = Cluster(properties=properties, schema_registry=registry, topics=self.allowed)
-        return Source(dataset, _kafka(dataset), lambda: {"main": cluster}, self.states.append)
+        return TopicSource(dataset, _kafka(dataset), lambda: {"main": cluster}, self.states.append)
 
     @contextmanager
-    def running(self, source: Source | None = None) -> Iterator[Source]:
+    def running(self, source: TopicSource | None = None) -> Iterator[TopicSource]:
         found = source or self.source()
         thread = threading.Thread(target=found.run, daemon=True)
         thread.start()
@@ -156,6 +156,6 @@ class Stream:
         return [json.loads(line) for f in files for line in f.read_text().splitlines()]
 
 
-def _until_killed(source: Source) -> None:
+def _until_killed(source: TopicSource) -> None:
     with suppress(Killed):
         source.run()

@@ -15,7 +15,7 @@ import kopf
 import kubernetes.client
 from lethe_operator.handlers import Relists, WatchEvents
 from lethe_operator.kube import RESTATEMENTS, Kube, ResourceKind
-from lethe_operator.observe.objects import Objects
+from lethe_operator.observe.objects import WatchedObjects
 from lethe_operator.probes import OperatorHealth
 from lethe_operator.watching import NoMemories, kopf_settings, watch
 from lethe_operator.work_queue import Key, WorkQueue
@@ -40,7 +40,7 @@ class Watcher:
     """A store that kopf feeds with the Restatements of a server."""
 
     url: str
-    objects: Objects = field(default_factory=Objects)
+    objects: WatchedObjects = field(default_factory=WatchedObjects)
     queue: Queued = field(default_factory=Queued)
     clock: ManualClock = field(default_factory=ManualClock)
     events: int = 0

@@ -34,9 +34,9 @@ from lethe_gateway.api.documents import (
 from lethe_gateway.lookup import readable
 from lethe_gateway.problems import Kind, not_found
 from lethe_gateway.services import Services
-from lethe_gateway.tables.records import BatchQuery, KnownErasure, Position, Target, micros
+from lethe_gateway.tables.records import BatchPosition, BatchQuery, KnownErasure, TableTarget, micros
 from lethe_gateway.tables.schema import BatchState
-from lethe_gateway.tables.store import TableView
+from lethe_gateway.tables.store import IndexedTable
 
 router = APIRouter(tags=["batches"])
 MAX_RECORD_BYTES: Final = 16 << 20
@@ -160,7 +160,7 @@ def get_erasure(
 
 
 def batch_page(
-    services: Services, target: Target, query: BatchQuery, question: Mapping[str, Any], cursor: str, limit: int
+    services: Services, target: TableTarget, query: BatchQuery, question: Mapping[str, Any], cursor: str, limit: int
 ) -> BatchPage:
     """A page of the batches of a table.
 
@@ -170,7 +170,7 @@ def batch_page(
     Args:
         question: What was asked, to which the cursor belongs.
     """
-    after = Position(*paging.decode(cursor, question, int, str)) if cursor else None
+    after = BatchPosition(*paging.decode(cursor, question, int, str)) if cursor else None
     with services.tables.view(target) as view:
         rows = view.batches(replace(query, after=after), limit + 1)
         shown = rows[:limit]
@@ -183,7 +183,7 @@ def batch_page(
 
 
 def erasure_page(
-    services: Services, target: Target, open_only: bool, question: Mapping[str, Any], cursor: str, limit: int
+    services: Services, target: TableTarget, open_only: bool, question: Mapping[str, Any], cursor: str, limit: int
 ) -> ErasurePage:
     """A page of the erasures of a table, as `batch_page`.
 
@@ -198,7 +198,7 @@ def erasure_page(
         return ErasurePage(items=items, next_cursor=following, freshness=view.freshness)
 
 
-def record_of(view: TableView, known: KnownErasure) -> ErasureRecord:
+def record_of(view: IndexedTable, known: KnownErasure) -> ErasureRecord:
     summary = erasure_summary(known)
     content = view.record(summary.record, MAX_RECORD_BYTES) if summary.record else None
     if content is None or summary.record is None:

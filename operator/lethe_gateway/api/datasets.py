@@ -27,7 +27,7 @@ from lethe_gateway.api.documents import (
 from lethe_gateway.identity.caller import Right
 from lethe_gateway.lookup import dataset_resource, require_namespace, resource_freshness, scanned
 from lethe_gateway.problems import Kind
-from lethe_gateway.resources.changes import KINDS, Place, place_of, text_of
+from lethe_gateway.resources.changes import KINDS, StreamPlace, place_of, text_of
 from lethe_gateway.resources.datasets import dataset_of, is_active, runs_of, summary_of
 from lethe_gateway.resources.vacuums import policy_of, vacuum_of
 from lethe_gateway.streaming import ChangeStream, EventStreamResponse
@@ -164,6 +164,6 @@ def follow_changes(
     place = place_of(last_event_id) if last_event_id else None
     # Also with a place to continue from: now is the time to answer 404.
     versions = [services.resources.page(caller, kind, namespace, "", 1).version for kind in KINDS]
-    place = place or Place(*versions)
+    place = place or StreamPlace(*versions)
     stream = ChangeStream(services, caller, namespace, dataset, place)
     return EventStreamResponse(stream, text_of("ready", {"namespace": namespace}, place.id))

@@ -27,7 +27,7 @@ _EVERY_SECONDS: Final = 30
 
 
 @dataclass(frozen=True)
-class Part:
+class AttentionPart:
     """What needs attention among a part of the resources of a namespace."""
 
     namespace: str
@@ -58,11 +58,11 @@ def show_attention(
     return pages.page(request, "attention.html", part=part, namespace=namespace, section="attention", of=of)
 
 
-def _part(services: Services, caller: Caller, namespace: str) -> Part:
+def _part(services: Services, caller: Caller, namespace: str) -> AttentionPart:
     return _looked(services, caller, namespace, {"datasets": "", "restatements": ""}, SHOWN)
 
 
-def _looked(services: Services, caller: Caller, namespace: str, starts: dict[str, str], limit: int) -> Part:
+def _looked(services: Services, caller: Caller, namespace: str, starts: dict[str, str], limit: int) -> AttentionPart:
     found: list[Attention] = []
     cursors: dict[str, str] = {}
     for subject, start in starts.items():
@@ -72,4 +72,4 @@ def _looked(services: Services, caller: Caller, namespace: str, starts: dict[str
         if page["next_cursor"]:
             cursors[subject] = page["next_cursor"]
     found.sort(key=lambda a: (a.urgency, a.dataset, a.restatement))
-    return Part(namespace, found, cursors)
+    return AttentionPart(namespace, found, cursors)

@@ -17,7 +17,7 @@ from starlette.types import Scope
 
 from lethe_gateway.addresses import is_from_proxy
 from lethe_gateway.problems import Kind, Problem, unauthenticated
-from lethe_gateway.settings import Network, Settings
+from lethe_gateway.settings import GatewaySettings, Network
 
 PREFIX: Final = "/console"
 FORM_FIELD: Final = "form_key"
@@ -38,7 +38,7 @@ def is_open(path: str) -> bool:
     return path == f"{PREFIX}/-/login" or path.startswith(f"{PREFIX}/-/static/")
 
 
-def token_of(scope: Scope, settings: Settings) -> str:
+def token_of(scope: Scope, settings: GatewaySettings) -> str:
     """The token that a request to the console carries.
 
     Raises:
@@ -56,7 +56,7 @@ def token_of(scope: Scope, settings: Settings) -> str:
     return token
 
 
-def log_in(response: Response, scope: Scope, settings: Settings, token: str) -> None:
+def log_in(response: Response, scope: Scope, settings: GatewaySettings, token: str) -> None:
     """Set the cookie.
 
     Raises:
@@ -72,11 +72,11 @@ def log_in(response: Response, scope: Scope, settings: Settings, token: str) -> 
     _set(response, scope, settings, [token[n : n + PART_LENGTH] for n in range(0, len(token), PART_LENGTH)])
 
 
-def log_out(response: Response, scope: Scope, settings: Settings) -> None:
+def log_out(response: Response, scope: Scope, settings: GatewaySettings) -> None:
     _set(response, scope, settings, ())
 
 
-def may_log_in(scope: Scope, settings: Settings) -> bool:
+def may_log_in(scope: Scope, settings: GatewaySettings) -> bool:
     """Whether nobody else can read the connection."""
     return _is_tls(scope, settings.proxies) or _is_loopback(Request(scope).url.hostname or "")
 
@@ -125,7 +125,7 @@ def _names(is_tls: bool) -> list[str]:
     return [f"{prefix}lethe-session-{n}" for n in range(PARTS)]
 
 
-def _set(response: Response, scope: Scope, settings: Settings, parts: Sequence[str]) -> None:
+def _set(response: Response, scope: Scope, settings: GatewaySettings, parts: Sequence[str]) -> None:
     is_tls = _is_tls(scope, settings.proxies)
     for n, name in enumerate(_names(is_tls)):
         if n < len(parts):

@@ -22,7 +22,7 @@ _TYPES: Final[Mapping[str, str]] = {"ADDED": "added", "MODIFIED": "modified", "D
 
 
 @dataclass(frozen=True)
-class Place:
+class StreamPlace:
     """Up to which versions a stream has reported."""
 
     datasets: str
@@ -35,11 +35,11 @@ class Place:
     def of(self, kind: ResourceKind) -> str:
         return self.datasets if kind is DATASETS else self.restatements
 
-    def moved(self, kind: ResourceKind, version: str) -> "Place":
+    def moved(self, kind: ResourceKind, version: str) -> "StreamPlace":
         return replace(self, **{kind.plural: version})
 
 
-def place_of(id: str) -> Place:
+def place_of(id: str) -> StreamPlace:
     """Raises:
     Problem: `invalid-request`.
     """
@@ -48,7 +48,7 @@ def place_of(id: str) -> Place:
         raise Problem(
             Kind.INVALID_REQUEST, "The header Last-Event-ID must be the id of an event of this stream, or be left out."
         )
-    return Place(*found.groups())
+    return StreamPlace(*found.groups())
 
 
 @dataclass

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Generic, Protocol, TypeVar
 
-from lethe_operator.kube import AlreadyExists, Away, Kube, KubeError, NotFound, Refused, ResourceKind
+from lethe_operator.kube import AlreadyExists, Away, Kube, KubeError, NotFound, RequestRefused, ResourceKind
 
 from lethe_gateway.identity.caller import Caller
 from lethe_gateway.problems import Kind, Problem, not_found, unauthenticated
@@ -113,7 +113,7 @@ def problem_of(error: KubeError) -> Problem:
         )
     if isinstance(error, NotFound) or error.status == 403:
         return not_found()
-    if isinstance(error, Refused) and error.status == 400:
+    if isinstance(error, RequestRefused) and error.status == 400:
         return Problem(Kind.INVALID_CURSOR, "The API server rejects the cursor. Begin again without a cursor.")
     assert isinstance(error, Away | KubeError)
     return Problem(
@@ -129,7 +129,7 @@ REQUESTS_AT_MOST: Final = 12  # to the API server, for one page
 
 
 @dataclass(frozen=True)
-class Position:
+class ListPosition:
     """Where a page begins. Lists are in the order of names, so it stays right while resources come and go."""
 
     after: str = ""
@@ -145,7 +145,7 @@ class Found(Generic[T]):
     """One page. It may be shorter than was asked, even empty, although there are more."""
 
     items: list[T]
-    next: Position | None
+    next: ListPosition | None
     """None: this is the last page."""
     version: str
     """The resourceVersion of the list."""
@@ -154,7 +154,7 @@ class Found(Generic[T]):
 def page(
     read: Callable[[str, int], ResourcePage],
     results: Callable[[dict[str, Any]], Sequence[T]],
-    start: Position,
+    start: ListPosition,
     limit: int,
 ) -> Found[T]:
     """Raises:
@@ -178,10 +178,10 @@ def page(
             room = limit - len(items)
             items += here[skip : skip + room]
             if len(here) - skip > room:
-                return Found(items, Position(at.after, name, skip + room), version)
+                return Found(items, ListPosition(at.after, name, skip + room), version)
         if not got.after:
             return Found(items, None, version)
-        at = Position(got.after)
+        at = ListPosition(got.after)
         if len(items) == limit:
             break
     return Found(items, at, version)
@@ -239,6 +239,6 @@ def problem_of_change(error: KubeError, right: str) -> Problem:
         return Problem(Kind.ALREADY_EXISTS, f"{said}. Look at it, or choose another name.")
     if isinstance(error, NotFound):
         return not_found()
-    if isinstance(error, Refused) and error.status != 401:
+    if isinstance(error, RequestRefused) and error.status != 401:
         return Problem(Kind.REJECTED, f"The API server says: {said}")
     return problem_of(error)

@@ -31,7 +31,7 @@ from lethe_gateway.settings import IndexSettings, InvalidSettings
 from lethe_gateway.tables import reading
 from lethe_gateway.tables import reading as writing
 from lethe_gateway.tables.looking import bring_up_to_date, building, look, problem_of
-from lethe_gateway.tables.records import BatchFacts, BatchQuery, IndexState, KnownErasure, Target
+from lethe_gateway.tables.records import BatchFacts, BatchQuery, IndexState, KnownErasure, TableTarget
 
 log = logging.getLogger(__name__)
 
@@ -45,10 +45,10 @@ HOUSEKEEPING_SECONDS: Final = 30.0
 
 
 @dataclass
-class _Entry:
+class _IndexEntry:
     """What the process knows of one table."""
 
-    target: Target
+    target: TableTarget
     key: str
     """Of its files."""
     lock: threading.Lock = field(default_factory=threading.Lock)
@@ -83,7 +83,7 @@ class IndexView:
     state: IndexState
     freshness: TableFreshness
     io: FileIO | None
-    target: Target
+    target: TableTarget
 
     @property
     def head_files(self) -> tuple[int | None, int | None]:
@@ -134,7 +134,7 @@ class IndexedTables:
         self._clock = clock
         self._lock = threading.Lock()  # of the entries
         self._files = threading.Lock()  # held by the one refresh that reads files
-        self._entries: dict[Target, _Entry] = {}
+        self._entries: dict[TableTarget, _IndexEntry] = {}
         self._ended = threading.Event()
         self._held = self._claim()
         self._found = self._left_behind()
@@ -149,7 +149,7 @@ class IndexedTables:
         os.close(self._held)
 
     @contextmanager
-    def view(self, target: Target) -> Iterator[IndexView]:
+    def view(self, target: TableTarget) -> Iterator[IndexView]:
         """Raises:
         Problem: The request fails; the type of the problem says why.
         """
@@ -165,7 +165,7 @@ class IndexedTables:
                 self._forget(entry)
                 raise building(0) from e
 
-    def _opened(self, stack: ExitStack, entry: _Entry) -> tuple[sqlite3.Connection, IndexState]:
+    def _opened(self, stack: ExitStack, entry: _IndexEntry) -> tuple[sqlite3.Connection, IndexState]:
         """Raises:
         Exception: Sqlite3.Error, if the index is damaged.
         """
@@ -202,7 +202,7 @@ class IndexedTables:
                 self._forget(entry)
                 total -= size
 
-    def _freshen(self, entry: _Entry) -> None:
+    def _freshen(self, entry: _IndexEntry) -> None:
         """Return once the index may be shown.
 
         Raises:
@@ -223,13 +223,13 @@ class IndexedTables:
         raise entry.problem or building(entry.rows)
 
     @contextmanager
-    def _in_use(self, target: Target) -> Iterator[_Entry]:
+    def _in_use(self, target: TableTarget) -> Iterator[_IndexEntry]:
         """The entry of a table, whose index stays until the request is answered."""
         with self._lock:
             entry = self._entries.get(target)
             if entry is None:
                 key = hashlib.sha256(json.dumps(astuple(target)).encode()).hexdigest()[:32]
-                entry = self._entries[target] = _Entry(target, key, path=self._found.pop(key, None))
+                entry = self._entries[target] = _IndexEntry(target, key, path=self._found.pop(key, None))
             entry.requests += 1
         try:
             yield entry
@@ -238,14 +238,14 @@ class IndexedTables:
                 entry.requests -= 1
                 entry.used = self._clock()
 
-    def _refresh(self, entry: _Entry) -> Future[None]:
+    def _refresh(self, entry: _IndexEntry) -> Future[None]:
         """The look that is going on, or a new one."""
         with entry.lock:
             if entry.refresh is None or entry.refresh.done():
                 entry.refresh = self._pool.submit(self._look, entry)
             return entry.refresh
 
-    def _look(self, entry: _Entry) -> None:
+    def _look(self, entry: _IndexEntry) -> None:
         started, read_time = self._clock(), datetime.now(UTC)
         try:
             seen = look(entry.target)
@@ -270,7 +270,7 @@ class IndexedTables:
             entry.problem, entry.failed = problem_of(e, entry.target), self._clock()
             log.warning("%s cannot be shown: %s", entry.target, entry.problem)
 
-    def _forget(self, entry: _Entry) -> None:
+    def _forget(self, entry: _IndexEntry) -> None:
         with self._files:
             path, entry.path, entry.looked = entry.path, None, None
         if path is not None:

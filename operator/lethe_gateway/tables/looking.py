@@ -28,10 +28,10 @@ from pyiceberg.table import Table
 from lethe_gateway.problems import Kind, Problem
 from lethe_gateway.tables import reading
 from lethe_gateway.tables import reading as writing
-from lethe_gateway.tables.records import IndexState, Target
+from lethe_gateway.tables.records import IndexState, TableTarget
 
 
-def problem_of(error: Exception, target: Target) -> Problem:
+def problem_of(error: Exception, target: TableTarget) -> Problem:
     """Errors of catalogs and stores appear with their type only: their messages may contain credentials."""
     if isinstance(error, Problem):
         return error
@@ -53,7 +53,7 @@ def problem_of(error: Exception, target: Target) -> Problem:
     )
 
 
-def no_table(target: Target) -> Problem:
+def no_table(target: TableTarget) -> Problem:
     """The same for a table that does not exist and for that of another Dataset: the author of a Dataset may name any table."""
     return Problem(
         Kind.NO_TABLE,
@@ -62,7 +62,7 @@ def no_table(target: Target) -> Problem:
     )
 
 
-def not_tracked(target: Target, why: str) -> Problem:
+def not_tracked(target: TableTarget, why: str) -> Problem:
     return Problem(
         Kind.NOT_TRACKED,
         f"{why} The runs of the Dataset create and update {target}_batches, unless spec.batchTracking.enabled is false. "
@@ -83,7 +83,7 @@ REBUILD_ROWS: Final = 400_000
 
 
 @dataclass(frozen=True)
-class Seen:
+class SeenTable:
     """A table at one moment."""
 
     batches: Table
@@ -95,7 +95,7 @@ class Seen:
     state: IndexState
 
 
-def look(target: Target) -> Seen:
+def look(target: TableTarget) -> SeenTable:
     """Raises:
     Problem: `no-table`, `not-tracked`.
     NoSuchTableError: There is no such table.
@@ -132,7 +132,7 @@ def look(target: Target) -> Seen:
         data_files=_total(table, "total-data-files"),
         data_bytes=_total(table, "total-files-size"),
     )
-    return Seen(batches, table.io, facts, loaded.ledger, state)
+    return SeenTable(batches, table.io, facts, loaded.ledger, state)
 
 
 def _total(table: Table, of: str) -> int | None:
@@ -144,7 +144,7 @@ def _total(table: Table, of: str) -> int | None:
     return int(text) if text.isdecimal() else None
 
 
-def _table_of_batches(catalog: Catalog, target: Target) -> tuple[Table | None, InputError | None]:
+def _table_of_batches(catalog: Catalog, target: TableTarget) -> tuple[Table | None, InputError | None]:
     """The table, if there is one; and what is wrong with it."""
     try:
         return tracking.find(catalog, target.name), None
@@ -152,7 +152,7 @@ def _table_of_batches(catalog: Catalog, target: Target) -> tuple[Table | None, I
         return None, e
 
 
-def bring_up_to_date(path: Path | None, new_path: Path, seen: Seen, progress: Callable[[int], None]) -> Path:
+def bring_up_to_date(path: Path | None, new_path: Path, seen: SeenTable, progress: Callable[[int], None]) -> Path:
     """Let an index show what was seen. Returns its path: `path` if that index could be changed, else `new_path`.
 
     Args:
@@ -178,7 +178,7 @@ def bring_up_to_date(path: Path | None, new_path: Path, seen: Seen, progress: Ca
 
 
 def _write(
-    connection: sqlite3.Connection, seen: Seen, files: list[TrackingFile] | None, progress: Callable[[int], None]
+    connection: sqlite3.Connection, seen: SeenTable, files: list[TrackingFile] | None, progress: Callable[[int], None]
 ) -> None:
     """Args:
     files: Of the table of batches; None: they have not changed.

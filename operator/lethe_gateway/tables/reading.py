@@ -33,10 +33,10 @@ from pyiceberg.io import FileIO
 
 from lethe_gateway.tables.records import (
     BatchFacts,
+    BatchPosition,
     BatchQuery,
     IndexState,
     KnownErasure,
-    Position,
     PurgeFacts,
     TombstoneFacts,
     micros,
@@ -158,7 +158,7 @@ def after_prefix(prefix: str) -> str:
     return kept[:-1] + chr(0xE000 if 0xD800 <= following <= 0xDFFF else following)
 
 
-def _places(connection: sqlite3.Connection, query: BatchQuery, limit: int) -> Iterator[Position]:
+def _places(connection: sqlite3.Connection, query: BatchQuery, limit: int) -> Iterator[BatchPosition]:
     """The batches of a query in their order. May yield more than `limit`."""
     conditions, given = _conditions(query)
     if query.restatement:
@@ -175,7 +175,7 @@ def _places(connection: sqlite3.Connection, query: BatchQuery, limit: int) -> It
 
 def _of_prefix(
     connection: sqlite3.Connection, query: BatchQuery, chosen: tuple[list[str], dict[str, Any]], limit: int
-) -> list[Position]:
+) -> list[BatchPosition]:
     """The first batches of a query by prefix.
 
     If many ids have it, the first entries of the order often hold a page. Else all ids of the prefix are sorted, and only `limit`
@@ -193,7 +193,7 @@ def _of_prefix(
         statement = f"SELECT time, id FROM ({walked}) WHERE {matching} LIMIT :limit"
         rows = connection.execute(statement, {**given, "most": WALKED_AT_MOST, "limit": limit}).fetchall()
         if len(rows) == limit:
-            return [Position(*row) for row in rows]
+            return [BatchPosition(*row) for row in rows]
     return list(_walk(connection, "INDEXED BY by_id", [*conditions, *of_states], given, limit))
 
 
@@ -228,7 +228,7 @@ def _merged(
     conditions: Sequence[str],
     given: dict[str, Any],
     limit: int,
-) -> Iterator[Position]:
+) -> Iterator[BatchPosition]:
     """The walks through the parts of an index with these values of its first column, merged."""
     walks = [
         _walk(connection, f"INDEXED BY {index}", [f"{column} = :value", *conditions], {**given, "value": value}, limit)
@@ -239,10 +239,10 @@ def _merged(
 
 def _walk(
     connection: sqlite3.Connection, how: str, conditions: Sequence[str], given: dict[str, Any], limit: int
-) -> Iterator[Position]:
+) -> Iterator[BatchPosition]:
     where = f"WHERE {' AND '.join(conditions)} " if conditions else ""
     statement = f"SELECT time, id FROM batches {how} {where}ORDER BY time DESC, id DESC LIMIT :limit"
-    return (Position(*row) for row in connection.execute(statement, {**given, "limit": limit}))
+    return (BatchPosition(*row) for row in connection.execute(statement, {**given, "limit": limit}))
 
 
 def _restatement_keys(connection: sqlite3.Connection, name: str) -> list[str]:

@@ -25,7 +25,7 @@ from lethe_gateway.problems import Document, Kind, Problem
 
 
 @dataclass(frozen=True)
-class Target:
+class TableTarget:
     """Which table to open, and whose it must be."""
 
     catalog: str
@@ -39,7 +39,7 @@ class Target:
         return f"{self.catalog}.{self.name}"
 
 
-def target_of(dataset: Mapping[str, Any]) -> Target:
+def target_of(dataset: Mapping[str, Any]) -> TableTarget:
     """Raises:
     Problem: `no-table`, for a spec that names no table.
     """
@@ -48,7 +48,7 @@ def target_of(dataset: Mapping[str, Any]) -> Target:
     if not all(isinstance(table.get(k), str) for k in ("catalog", "name")):
         raise Problem(Kind.NO_TABLE, "spec.table of the Dataset names no table. Correct the Dataset.")
     claim = f"{metadata.get('namespace', '')}/{metadata['name']}"
-    return Target(table["catalog"], table["name"], claim, str(spec.get("batchColumn") or "batch_id"))
+    return TableTarget(table["catalog"], table["name"], claim, str(spec.get("batchColumn") or "batch_id"))
 
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -93,7 +93,7 @@ class IndexState(BaseModel):
 
 
 @dataclass(frozen=True)
-class Position:
+class BatchPosition:
     """The place of a batch in the order of pages: newest first."""
 
     time: int
@@ -115,7 +115,7 @@ class BatchQuery:
     """Empty: any."""
     restatement: str = ""
     """Namespace/name of the Restatement that set the state; "": any."""
-    after: Position | None = None
+    after: BatchPosition | None = None
     """Begin after this batch; None: with the newest."""
 
 

@@ -7,10 +7,10 @@ from typing import Protocol
 from lethe.buffer.batch_rows import BatchRow
 
 from lethe_gateway.etags import TableFreshness
-from lethe_gateway.tables.records import BatchFacts, BatchQuery, KnownErasure, Target
+from lethe_gateway.tables.records import BatchFacts, BatchQuery, KnownErasure, TableTarget
 
 
-class TableView(Protocol):
+class IndexedTable(Protocol):
     """One table at one moment."""
 
     @property
@@ -46,7 +46,7 @@ class TableView(Protocol):
 class TableStore(Protocol):
     """Opens tables."""
 
-    def view(self, target: Target) -> AbstractContextManager[TableView]:
+    def view(self, target: TableTarget) -> AbstractContextManager[IndexedTable]:
         """Raises:
         Problem: `no-table`, `not-tracked`, `table-unreadable`, `catalog-away`, `index-building`.
         """

@@ -24,7 +24,7 @@ from enum import StrEnum
 from typing import Final
 
 from lethe.base import names
-from lethe.buffer.upload import LocalFile, Upload, plan_upload
+from lethe.buffer.upload import BufferUpload, LocalFile, plan_upload
 from lethe.contract.settings import BufferLayout
 from pydantic import BaseModel, ConfigDict, ValidationError
 
@@ -41,7 +41,7 @@ PATH: Final = r"^[A-Za-z0-9][A-Za-z0-9 ._=+,@-]*(/[A-Za-z0-9][A-Za-z0-9 ._=+,@-]
 _PATH: Final = re.compile(PATH)
 
 
-class Outcome(StrEnum):
+class UploadOutcome(StrEnum):
     """How an upload ended."""
 
     COMPLETE = "complete"
@@ -63,7 +63,7 @@ class FileEntry(BaseModel):
     """The size of each part but the last, in bytes; 0: it is sent whole."""
 
 
-class Manifest(BaseModel):
+class UploadManifest(BaseModel):
     """An open upload."""
 
     model_config = ConfigDict(frozen=True)
@@ -86,22 +86,22 @@ class Manifest(BaseModel):
         return self.model_dump_json().encode()
 
     @staticmethod
-    def decode(content: bytes) -> "Manifest | None":
+    def decode(content: bytes) -> "UploadManifest | None":
         """None: it is not a manifest of this version."""
         try:
-            found = Manifest.model_validate_json(content)
+            found = UploadManifest.model_validate_json(content)
         except ValidationError:
             return None
         return found if found.version == VERSION and all(is_path(f.path) for f in found.files) else None
 
 
 @dataclass(frozen=True)
-class Places:
+class UploadPlaces:
     """Where the parts of an upload are, as URIs."""
 
     folder: str
     """Of the record."""
-    target: Upload
+    target: BufferUpload
     """The batch in the buffer."""
     uris: Mapping[int, str]
     """Where each file is uploaded to, by its index."""
@@ -110,13 +110,13 @@ class Places:
     def manifest(self) -> str:
         return f"{self.folder}/{MANIFEST}"
 
-    def outcome(self, manifest: Manifest) -> str:
+    def outcome(self, manifest: UploadManifest) -> str:
         return f"{self.folder}/{manifest.opening}{OUTCOME}"
 
-    def published(self, manifest: Manifest) -> str:
+    def published(self, manifest: UploadManifest) -> str:
         return f"{self.folder}/{manifest.opening}{PUBLISHED}"
 
-    def multipart(self, manifest: Manifest, index: int) -> str:
+    def multipart(self, manifest: UploadManifest, index: int) -> str:
         return f"{self.folder}/{manifest.opening}.{index}.multipart"
 
 
@@ -133,7 +133,7 @@ def record_folder(buffer_uri: str, upload: str) -> str:
     return f"{uploads_folder(buffer_uri)}/{upload}"
 
 
-def places_of(buffer_uri: str, layout: BufferLayout, batch_column: str, manifest: Manifest) -> Places:
+def places_of(buffer_uri: str, layout: BufferLayout, batch_column: str, manifest: UploadManifest) -> UploadPlaces:
     """Raises:
     InputError: `NoDataFiles`, `SeveralFiles`, `NameTooLong`.
     """
@@ -141,9 +141,9 @@ def places_of(buffer_uri: str, layout: BufferLayout, batch_column: str, manifest
     target = plan_upload(buffer_uri, layout, batch_column, manifest.batch_id, files)
     folder = record_folder(buffer_uri, upload_id(manifest.batch_id))
     if target.marker:
-        return Places(folder, target, dict(enumerate(target.files)))
+        return UploadPlaces(folder, target, dict(enumerate(target.files)))
     # A single file is a batch as soon as it exists, so it is uploaded beside the manifest first.
-    return Places(folder, target, {0: f"{folder}/{manifest.opening}{DATA}"})
+    return UploadPlaces(folder, target, {0: f"{folder}/{manifest.opening}{DATA}"})
 
 
 def is_path(path: str) -> bool:
@@ -151,7 +151,7 @@ def is_path(path: str) -> bool:
     return len(path) <= MAX_PATH_LENGTH and _PATH.fullmatch(path) is not None
 
 
-def expires(manifest: Manifest, after: timedelta) -> datetime:
+def expires(manifest: UploadManifest, after: timedelta) -> datetime:
     """When an upload that is still open is removed."""
     return manifest.opened_time + after
 

@@ -26,9 +26,9 @@ from lethe_gateway.uploads.manifest import (
     OUTCOME,
     PUBLISHED,
     FileEntry,
-    Manifest,
-    Outcome,
-    Places,
+    UploadManifest,
+    UploadOutcome,
+    UploadPlaces,
     UploadState,
     places_of,
     record_folder,
@@ -38,12 +38,12 @@ from lethe_gateway.uploads.manifest import (
 
 
 @dataclass(frozen=True)
-class Record:
+class UploadRecord:
     """An upload as the store knows it."""
 
     buffer: Buffer
-    manifest: Manifest
-    places: Places
+    manifest: UploadManifest
+    places: UploadPlaces
 
     @property
     def id(self) -> str:
@@ -54,9 +54,9 @@ class Record:
         match self.outcome():
             case None:
                 return UploadState.OPEN
-            case Outcome.ABANDONED:
+            case UploadOutcome.ABANDONED:
                 return UploadState.ABANDONED
-            case Outcome.COMPLETE:
+            case UploadOutcome.COMPLETE:
                 return UploadState.COMPLETE if self.is_published() else UploadState.COMPLETING
 
     def is_published(self) -> bool:
@@ -70,14 +70,14 @@ class Record:
         found = read(self.buffer, self.id)
         return found is not None and found.manifest.opening == self.manifest.opening
 
-    def outcome(self) -> Outcome | None:
+    def outcome(self) -> UploadOutcome | None:
         """None: it is open."""
         content = self.buffer.store.read(self.places.outcome(self.manifest))
         if content is None:
             return None
-        return Outcome.COMPLETE if content.data == Outcome.COMPLETE.encode() else Outcome.ABANDONED
+        return UploadOutcome.COMPLETE if content.data == UploadOutcome.COMPLETE.encode() else UploadOutcome.ABANDONED
 
-    def decide(self, wanted: Outcome) -> tuple[Outcome, bool]:
+    def decide(self, wanted: UploadOutcome) -> tuple[UploadOutcome, bool]:
         """End the upload, unless it has ended already.
 
         Returns:
@@ -99,22 +99,22 @@ class Record:
         return decided, False
 
 
-def read(buffer: Buffer, upload: str) -> Record | None:
+def read(buffer: Buffer, upload: str) -> UploadRecord | None:
     """None: there is no such upload, or its manifest is damaged."""
     content = buffer.store.read(f"{record_folder(buffer.uri, upload)}/{MANIFEST}")
-    manifest = Manifest.decode(content.data) if content is not None else None
+    manifest = UploadManifest.decode(content.data) if content is not None else None
     if manifest is None or upload_id(manifest.batch_id) != upload:
         return None
     return _record(buffer, manifest)
 
 
-def begin(buffer: Buffer, batch_id: str, files: Sequence[FileEntry], opened_by: str = "") -> tuple[Record, bool]:
+def begin(buffer: Buffer, batch_id: str, files: Sequence[FileEntry], opened_by: str = "") -> tuple[UploadRecord, bool]:
     """Open an upload, or find the one that is open. Returns also: whether it is new.
 
     Raises:
         Problem: `upload-conflict`, if one of other files is open.
     """
-    manifest = Manifest(
+    manifest = UploadManifest(
         opening=secrets.token_hex(8),
         batch_id=batch_id,
         opened_time=datetime.now(UTC),
@@ -136,7 +136,7 @@ def begin(buffer: Buffer, batch_id: str, files: Sequence[FileEntry], opened_by: 
 
 
 @dataclass
-class Listed:
+class UploadListing:
     """The objects of the record of one upload, as a listing shows them."""
 
     opened: datetime | None = None
@@ -155,13 +155,13 @@ class Listed:
         return self.opened is not None and ended and not any(name.endswith(PUBLISHED) for name in self.parts)
 
 
-def known(buffer: Buffer) -> dict[str, Listed]:
+def known(buffer: Buffer) -> dict[str, UploadListing]:
     """The records of all uploads of a buffer, by the id of the upload."""
     folder = uploads_folder(buffer.uri)
-    found: dict[str, Listed] = {}
+    found: dict[str, UploadListing] = {}
     for listed in buffer.store.list(folder):
         upload, _, name = listed.key.removeprefix(f"{folder}/").partition("/")
-        record = found.setdefault(upload, Listed())
+        record = found.setdefault(upload, UploadListing())
         if name == MANIFEST:
             record.opened = listed.modified
         else:
@@ -169,14 +169,14 @@ def known(buffer: Buffer) -> dict[str, Listed]:
     return found
 
 
-def remove(record: Record) -> None:
-    """Remove the record: the manifest first and the outcome last, see `Record.decide`.
+def remove(record: UploadRecord) -> None:
+    """Remove the record: the manifest first and the outcome last, see `UploadRecord.decide`.
 
     A manifest that another request wrote since, for the next upload of the batch, stays.
     """
     store, places = record.buffer.store, record.places
     content = store.read(places.manifest)
-    current = Manifest.decode(content.data) if content is not None else None
+    current = UploadManifest.decode(content.data) if content is not None else None
     if content is not None and current is not None and current.opening == record.manifest.opening:
         store.delete_unchanged(BufferedObject(places.manifest, len(content.data), content.etag))
     own = [o.key for o in store.list(places.folder) if o.key.startswith(f"{places.folder}/{record.manifest.opening}.")]
@@ -189,12 +189,12 @@ def removal_order(name: str) -> int:
     return 2 if name.endswith(OUTCOME) else 1 if name.endswith(PUBLISHED) else 0
 
 
-def _record(buffer: Buffer, manifest: Manifest) -> Record:
+def _record(buffer: Buffer, manifest: UploadManifest) -> UploadRecord:
     """Raises:
     InputError: `NoDataFiles`, `SeveralFiles`, `NameTooLong`.
     """
     spec = buffer.dataset.spec
-    return Record(buffer, manifest, places_of(buffer.uri, spec.buffer.layout, spec.batch_column, manifest))
+    return UploadRecord(buffer, manifest, places_of(buffer.uri, spec.buffer.layout, spec.batch_column, manifest))
 
 
 # The store is looked at this often at most for one buffer, apart from the first time.
@@ -222,7 +222,7 @@ class OpenUploads:
         self._lock = threading.Lock()
         self._buffers: dict[str, _Counts] = {}
 
-    def enter(self, record: Record) -> None:
+    def enter(self, record: UploadRecord) -> None:
         """Count an upload that was just opened.
 
         Raises:
@@ -246,7 +246,7 @@ class OpenUploads:
                     retry_after_seconds=RETRY_SECONDS,
                 )
 
-    def leave(self, record: Record) -> None:
+    def leave(self, record: UploadRecord) -> None:
         """Count an upload as ended."""
         with self._lock:
             counts = self._buffers.get(record.buffer.uri)

@@ -32,14 +32,14 @@ from lethe_gateway.uploads.manifest import (
     FileEntry,
     FileState,
     FileView,
-    Outcome,
     PartUrl,
+    UploadOutcome,
     UploadState,
     UploadView,
     expires,
     record_folder,
 )
-from lethe_gateway.uploads.opening import OpenUploads, Record
+from lethe_gateway.uploads.opening import OpenUploads, UploadRecord
 from lethe_gateway.uploads.stored import Checksums, differing_digest, finish
 
 log = logging.getLogger(__name__)
@@ -140,7 +140,7 @@ class Uploads:
 
     # --- looking ---
 
-    def find(self, buffer: Buffer, upload: str) -> Record:
+    def find(self, buffer: Buffer, upload: str) -> UploadRecord:
         """Raises:
         Problem: `not-found`.
         """
@@ -163,7 +163,7 @@ class Uploads:
         found = [r for i in ids[:limit] if (r := opening.read(buffer, i)) is not None]
         return [self._summary(r, r.state()) for r in found], len(ids) > limit
 
-    def _settled(self, record: Record) -> UploadState:
+    def _settled(self, record: UploadRecord) -> UploadState:
         """How far an upload is, after what an interrupted request left was finished. `COMPLETING`: it cannot be finished."""
         state = record.state()
         if state is not UploadState.COMPLETING:
@@ -176,12 +176,12 @@ class Uploads:
             return state
         return UploadState.COMPLETE
 
-    def _summary(self, record: Record, state: UploadState) -> UploadView:
+    def _summary(self, record: UploadRecord, state: UploadState) -> UploadView:
         after = timedelta(seconds=self._settings.open_seconds)
         manifest = record.manifest
         return UploadView(record.id, manifest.batch_id, state, manifest.opened_time, expires(manifest, after))
 
-    def _view(self, record: Record, state: UploadState, checked: bool | None = None) -> UploadView:
+    def _view(self, record: UploadRecord, state: UploadState, checked: bool | None = None) -> UploadView:
         """With a URL for each file that is missing, if the upload is open."""
         ended = state in (UploadState.COMPLETE, UploadState.ABANDONED)
         there = {} if ended else stored.objects(record)
@@ -192,7 +192,7 @@ class Uploads:
         ]
         return replace(self._summary(record, state), files=files, checked=checked)
 
-    def _file(self, record: Record, index: int, entry: FileEntry, of: S3Uploads | None, done: bool) -> FileView:
+    def _file(self, record: UploadRecord, index: int, entry: FileEntry, of: S3Uploads | None, done: bool) -> FileView:
         if done:
             return FileView(index, entry, FileState.UPLOADED)
         if of is None:
@@ -279,14 +279,14 @@ class Uploads:
         """
         record = self.find(buffer, upload)
         outcome = record.outcome()
-        if outcome is Outcome.ABANDONED:
+        if outcome is UploadOutcome.ABANDONED:
             raise _ended(outcome)
-        if outcome is Outcome.COMPLETE:  # the request that decided it may have been interrupted
+        if outcome is UploadOutcome.COMPLETE:  # the request that decided it may have been interrupted
             finish(record)
             return self._view(record, UploadState.COMPLETE)
         if self._require_unused(record):
-            outcome, _ = record.decide(Outcome.COMPLETE)
-            if outcome is Outcome.ABANDONED:
+            outcome, _ = record.decide(UploadOutcome.COMPLETE)
+            if outcome is UploadOutcome.ABANDONED:
                 raise _ended(outcome)
             record.note_published()  # and promoted
             self._counts.leave(record)
@@ -299,14 +299,14 @@ class Uploads:
         refusal, checked = check.rejection(buffer, record.manifest.batch_id, of)
         if refusal is not None:
             raise Problem(Kind.BATCH_REFUSED, f"{refusal.reason}: {refusal.message}")
-        outcome, decided_here = record.decide(Outcome.COMPLETE)
-        if outcome is Outcome.ABANDONED:
+        outcome, decided_here = record.decide(UploadOutcome.COMPLETE)
+        if outcome is UploadOutcome.ABANDONED:
             raise _ended(outcome)
         finish(record, decided_here)
         self._counts.leave(record)
         return self._view(record, UploadState.COMPLETE, checked)
 
-    def _require_all(self, record: Record, there: Mapping[str, ListedObject]) -> None:
+    def _require_all(self, record: UploadRecord, there: Mapping[str, ListedObject]) -> None:
         """Raises:
         Problem: `upload-incomplete`, `upload-conflict`.
         """
@@ -329,7 +329,7 @@ class Uploads:
                 f"The first: {others[0]}.",
             )
 
-    def _require_same(self, record: Record, there: Mapping[str, ListedObject], given: Mapping[str, str]) -> None:
+    def _require_same(self, record: UploadRecord, there: Mapping[str, ListedObject], given: Mapping[str, str]) -> None:
         """Compare the content of files with their checksums.
 
         Args:
@@ -383,13 +383,13 @@ class Uploads:
         An upload that was decided to be complete, and that cannot be because somebody deleted its files, is deleted, too.
         """
         record = self.find(buffer, upload)
-        outcome, _ = record.decide(Outcome.ABANDONED)
-        if outcome is Outcome.COMPLETE and self._settled(record) is UploadState.COMPLETE:
-            raise _ended(Outcome.COMPLETE)
+        outcome, _ = record.decide(UploadOutcome.ABANDONED)
+        if outcome is UploadOutcome.COMPLETE and self._settled(record) is UploadState.COMPLETE:
+            raise _ended(UploadOutcome.COMPLETE)
         self._remove(record)
         self._counts.leave(record)
 
-    def _remove(self, record: Record) -> None:
+    def _remove(self, record: UploadRecord) -> None:
         """Delete the files of an upload that ended without a batch, then its record.
 
         Two requests may do that at the same time, and a third one may open the upload of the batch again as soon as the first one
@@ -404,7 +404,7 @@ class Uploads:
             record.buffer.store.remove(record.places.uris[index])
         opening.remove(record)
 
-    def _join_parts(self, record: Record) -> None:
+    def _join_parts(self, record: UploadRecord) -> None:
         """Create the objects whose parts are all there. What is missing is found afterwards."""
         of = self._s3(record.buffer)
         if of is None:
@@ -417,7 +417,7 @@ class Uploads:
             if parts and [p.size for p in parts] == list(part_sizes(entry.size, entry.part_bytes)):
                 of.complete(record.places.uris[index], multipart, parts)
 
-    def _require_unused(self, record: Record) -> bool:
+    def _require_unused(self, record: UploadRecord) -> bool:
         """Whether the batch is promoted with these very files.
 
         Raises:
@@ -431,7 +431,7 @@ class Uploads:
         except InputError as e:
             raise Problem(Kind.BATCH_ID_USED, f"{e.message}") from None
 
-    def _open(self, buffer: Buffer, upload: str) -> Record:
+    def _open(self, buffer: Buffer, upload: str) -> UploadRecord:
         """Raises:
         Problem: `not-found`, `upload-ended`.
         """
@@ -495,7 +495,7 @@ class Uploads:
                 removed += self._removed_if_old(record, now)
         return removed
 
-    def _removed_if_old(self, record: Record, now: datetime) -> bool:
+    def _removed_if_old(self, record: UploadRecord, now: datetime) -> bool:
         """Whether it was an open upload that is removed now."""
         age = (now - record.manifest.opened_time).total_seconds()
         match self._settled(record):
@@ -510,14 +510,14 @@ class Uploads:
             case UploadState.ABANDONED:  # the request that abandoned it was interrupted
                 self._remove(record)
             case UploadState.OPEN if age > self._settings.open_seconds:
-                outcome, _ = record.decide(Outcome.ABANDONED)
-                if outcome is Outcome.ABANDONED:
+                outcome, _ = record.decide(UploadOutcome.ABANDONED)
+                if outcome is UploadOutcome.ABANDONED:
                     self._remove(record)
                     self._counts.leave(record)
                     return True
         return False
 
-    def _remove_leftovers(self, buffer: Buffer, upload: str, listed: opening.Listed, now: datetime) -> None:
+    def _remove_leftovers(self, buffer: Buffer, upload: str, listed: opening.UploadListing, now: datetime) -> None:
         """Remove objects of earlier openings: their removal was interrupted, or a URL of the store was used after it.
 
         The data of an upload that was decided to be complete and never reached the buffer stays.
@@ -541,15 +541,15 @@ class Uploads:
 
 def _is_complete(buffer: Buffer, outcome: str) -> bool:
     content = buffer.store.read(outcome)
-    return content is not None and content.data == Outcome.COMPLETE.encode()
+    return content is not None and content.data == UploadOutcome.COMPLETE.encode()
 
 
 def _differs(entry: FileEntry, why: str) -> Problem:
     return Problem(Kind.CONTENT_DIFFERS, f"The file {entry.path} {why}. Send it again.")
 
 
-def _ended(outcome: Outcome) -> Problem:
-    if outcome is Outcome.COMPLETE:
+def _ended(outcome: UploadOutcome) -> Problem:
+    if outcome is UploadOutcome.COMPLETE:
         return Problem(
             Kind.UPLOAD_ENDED,
             "The upload is complete, so its files stay as they are. To take the batch back, use a Restatement.",

@@ -30,16 +30,16 @@ from lethe.storage.s3 import S3Uploads
 
 from lethe_gateway.problems import FieldError, Kind, Problem, not_found
 from lethe_gateway.uploads.manifest import FileEntry
-from lethe_gateway.uploads.opening import Record
+from lethe_gateway.uploads.opening import UploadRecord
 
 
-def objects(record: Record) -> dict[str, ListedObject]:
+def objects(record: UploadRecord) -> dict[str, ListedObject]:
     """What is in the folder of the batch, or beside the manifest, by URI."""
     folder = record.places.target.folder if record.places.target.marker else record.places.folder
     return {o.key: o for o in record.buffer.store.list(folder)}
 
 
-def others(record: Record, there: Mapping[str, ListedObject]) -> list[str]:
+def others(record: UploadRecord, there: Mapping[str, ListedObject]) -> list[str]:
     """Files of the batch that somebody else wrote, as URIs."""
     target = record.places.target
     if target.marker:
@@ -47,7 +47,7 @@ def others(record: Record, there: Mapping[str, ListedObject]) -> list[str]:
     return [uri for uri in target.files if record.buffer.store.head(uri) is not None]  # ours comes last
 
 
-def missing(record: Record, index: int, entry: FileEntry, there: Mapping[str, ListedObject]) -> str:
+def missing(record: UploadRecord, index: int, entry: FileEntry, there: Mapping[str, ListedObject]) -> str:
     """Why a file is not there as announced; "": it is."""
     found = there.get(record.places.uris[index])
     if found is None:
@@ -55,13 +55,13 @@ def missing(record: Record, index: int, entry: FileEntry, there: Mapping[str, Li
     return "" if found.size == entry.size else f"has {found.size} bytes, announced were {entry.size}"
 
 
-def multipart_of(record: Record, index: int) -> str:
+def multipart_of(record: UploadRecord, index: int) -> str:
     """The store's id of the multipart upload of a file; "": it has not begun."""
     content = record.buffer.store.read(record.places.multipart(record.manifest, index))
     return content.data.decode() if content is not None else ""
 
 
-def begin_multipart(record: Record, index: int, of: S3Uploads) -> str:
+def begin_multipart(record: UploadRecord, index: int, of: S3Uploads) -> str:
     """Returns:
     The store's id of a new multipart upload, or of one that another request has begun.
     """
@@ -73,7 +73,7 @@ def begin_multipart(record: Record, index: int, of: S3Uploads) -> str:
     return multipart_of(record, index)
 
 
-def entry_of(record: Record, index: int) -> FileEntry:
+def entry_of(record: UploadRecord, index: int) -> FileEntry:
     """Raises:
     Problem: `not-found`, if the upload has no such file.
     """
@@ -193,7 +193,7 @@ def _digests(name: str, field: str) -> dict[str, bytes]:
     return found
 
 
-def finish(record: Record, decided_here: bool = False) -> None:
+def finish(record: UploadRecord, decided_here: bool = False) -> None:
     """Let consolidations see the batch, unless one has seen it already. Repeating it changes nothing.
 
     Args:
@@ -214,7 +214,7 @@ def finish(record: Record, decided_here: bool = False) -> None:
         record.buffer.store.remove(record.places.uris[0])
 
 
-def _was_seen(record: Record) -> bool:
+def _was_seen(record: UploadRecord) -> bool:
     """Whether the ledger knows the batch with these files: it was in the buffer, and may have been moved away since."""
     table = record.buffer.reload()
     entry = table.entry(record.manifest.batch_id) if table is not None else None
@@ -224,7 +224,7 @@ def _was_seen(record: Record) -> bool:
     return entry.state is not BatchState.REFUSED or entry.time >= record.manifest.opened_time
 
 
-def _publish(record: Record) -> bool:
+def _publish(record: UploadRecord) -> bool:
     """Write what makes the batch complete. False: not all of its files are there."""
     store, target = record.buffer.store, record.places.target
     there = objects(record)
@@ -241,7 +241,7 @@ def _publish(record: Record) -> bool:
     return found is not None and found.size == file.size
 
 
-def _lost(record: Record) -> Problem:
+def _lost(record: UploadRecord) -> Problem:
     there = objects(record)
     errors = tuple(
         FieldError(field=entry.path, message=why)

@@ -33,12 +33,12 @@ from lethe_operator.kube import (
     ResourceKind,
 )
 
-from lethe_local.admission import Definition, Invalid, Undecodable, admitted, definition_of
+from lethe_local.admission import Definition, NotAdmitted, Undecodable, admitted, definition_of
 from lethe_local.api.patches import merged
-from lethe_local.api.store import ChangeType, Json, Store, Transaction
+from lethe_local.api.store import ChangeType, Json, LocalApiStore, Transaction
 
 
-class ApiError(Exception):
+class StatusError(Exception):
     """An answer with a status of 400 or more."""
 
     def __init__(self, status: int, reason: str, message: str) -> None:
@@ -61,32 +61,32 @@ class ApiError(Exception):
         }
 
 
-def not_found(kind: str, name: str) -> ApiError:
-    return ApiError(404, "NotFound", f'{kind} "{name}" not found')
+def not_found(kind: str, name: str) -> StatusError:
+    return StatusError(404, "NotFound", f'{kind} "{name}" not found')
 
 
-def already_exists(kind: str, name: str) -> ApiError:
-    return ApiError(409, "AlreadyExists", f'{kind} "{name}" already exists')
+def already_exists(kind: str, name: str) -> StatusError:
+    return StatusError(409, "AlreadyExists", f'{kind} "{name}" already exists')
 
 
-def conflict(kind: str, name: str, why: str) -> ApiError:
-    return ApiError(409, "Conflict", f'Operation cannot be fulfilled on {kind} "{name}": {why}')
+def conflict(kind: str, name: str, why: str) -> StatusError:
+    return StatusError(409, "Conflict", f'Operation cannot be fulfilled on {kind} "{name}": {why}')
 
 
-def expired(version: int) -> ApiError:
-    return ApiError(410, "Expired", f"too old resource version: {version}")
+def expired(version: int) -> StatusError:
+    return StatusError(410, "Expired", f"too old resource version: {version}")
 
 
-def bad_request(message: str) -> ApiError:
-    return ApiError(400, "BadRequest", message)
+def bad_request(message: str) -> StatusError:
+    return StatusError(400, "BadRequest", message)
 
 
-def invalid(message: str) -> ApiError:
-    return ApiError(422, "Invalid", message)
+def invalid(message: str) -> StatusError:
+    return StatusError(422, "Invalid", message)
 
 
-def unavailable(message: str) -> ApiError:
-    return ApiError(503, "ServiceUnavailable", message)
+def unavailable(message: str) -> StatusError:
+    return StatusError(503, "ServiceUnavailable", message)
 
 
 SECRETS: Final = ResourceKind("/api/v1", "secrets", "Secret")
@@ -105,7 +105,7 @@ _OF_KUBERNETES: Final = (
 
 
 @dataclass(frozen=True)
-class Kind:
+class ApiKind:
     """A kind of objects."""
 
     resource: ResourceKind
@@ -127,17 +127,17 @@ class Kind:
         return f"{self.resource.plural}.{group}" if group and version else self.resource.plural
 
 
-def kinds() -> tuple[Kind, ...]:
+def kinds() -> tuple[ApiKind, ...]:
     """All kinds."""
-    return (*(Kind(r) for r in _OF_KUBERNETES), *_of_lethe())
+    return (*(ApiKind(r) for r in _OF_KUBERNETES), *_of_lethe())
 
 
-def _of_lethe() -> Iterator[Kind]:
+def _of_lethe() -> Iterator[ApiKind]:
     for path in sorted(files("lethe_local").joinpath("crds").iterdir(), key=lambda p: p.name):
         if path.name.endswith(".yaml"):
             definition = definition_of(yaml.safe_load(path.read_text()))
             api = f"/apis/{definition.group}/{definition.version}"
-            yield Kind(ResourceKind(api, definition.plural, definition.kind), definition)
+            yield ApiKind(ResourceKind(api, definition.plural, definition.kind), definition)
 
 
 _SET: Final = re.compile(r"\s*(\S+)\s+(in|notin)\s+\(([^)]*)\)\s*")
@@ -173,26 +173,28 @@ _ENDED_BY_THE_NODE: Final = (PODS, JOBS)
 _FIXED: Final = ("name", "namespace", "uid", "creationTimestamp", "generation", "resourceVersion", "deletionTimestamp")
 
 
-class Objects:
+class LocalObjects:
     """The objects of all kinds. One per store, shared by threads. All methods raise ApiError."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: LocalApiStore) -> None:
         self.store = store
         self.kinds = {(k.resource.api, k.resource.plural): k for k in kinds()}
         self._by_key = {k.key: k for k in self.kinds.values()}
 
-    def get(self, kind: Kind, namespace: str, name: str) -> Json:
+    def get(self, kind: ApiKind, namespace: str, name: str) -> Json:
         with self.store.transaction() as t:
             return _existing(t, kind, namespace, name)
 
-    def list(self, kind: Kind, namespace: str, selector: str = "") -> tuple[Sequence[Json], int]:
+    def list(self, kind: ApiKind, namespace: str, selector: str = "") -> tuple[Sequence[Json], int]:
         """The objects of a kind, and the version of the list."""
         with self.store.transaction() as t:
             return [
                 o for o in t.list(kind.key, namespace) if matches(selector, o["metadata"].get("labels") or {})
             ], t.version()
 
-    def create(self, kind: Kind, namespace: str, document: Json, strict: bool = False, dry_run: bool = False) -> Json:
+    def create(
+        self, kind: ApiKind, namespace: str, document: Json, strict: bool = False, dry_run: bool = False
+    ) -> Json:
         metadata = dict(document.get("metadata") or {})
         if metadata.get("namespace", namespace) != namespace:
             raise bad_request("the namespace of the object does not match the namespace of the request")
@@ -219,7 +221,7 @@ class Objects:
             return new if dry_run else t.put(kind.key, new, ChangeType.ADDED)
 
     def patch(
-        self, kind: Kind, place: tuple[str, str, str], patch: Json, strict: bool = False, dry_run: bool = False
+        self, kind: ApiKind, place: tuple[str, str, str], patch: Json, strict: bool = False, dry_run: bool = False
     ) -> Json:
         """Apply a merge patch.
 
@@ -231,7 +233,7 @@ class Objects:
             old = _existing(t, kind, namespace, name)
             return self._replaced(t, kind, old, (merged(old, patch), subresource), strict, dry_run)
 
-    def replace(self, kind: Kind, place: tuple[str, str, str], document: Json, strict: bool = False) -> Json:
+    def replace(self, kind: ApiKind, place: tuple[str, str, str], document: Json, strict: bool = False) -> Json:
         """Replace an object.
 
         Args:
@@ -242,7 +244,7 @@ class Objects:
             old = _existing(t, kind, namespace, name)
             return self._replaced(t, kind, old, (document, subresource), strict, dry_run=False)
 
-    def delete(self, kind: Kind, namespace: str, name: str, uid: str = "", dry_run: bool = False) -> Json:
+    def delete(self, kind: ApiKind, namespace: str, name: str, uid: str = "", dry_run: bool = False) -> Json:
         """Delete an object and what it owns.
 
         Args:
@@ -258,7 +260,7 @@ class Objects:
                 self._delete(t, kind, old)
             return old
 
-    def remove(self, kind: Kind, namespace: str, name: str, uid: str) -> None:
+    def remove(self, kind: ApiKind, namespace: str, name: str, uid: str) -> None:
         """Remove an object whose process has ended, and what it owns. One that does not exist is no error."""
         with self.store.transaction() as t:
             old = t.get(kind.key, namespace, name)
@@ -266,7 +268,7 @@ class Objects:
                 self._remove(t, kind, old)
 
     def _replaced(
-        self, t: Transaction, kind: Kind, old: Json, wanted: tuple[Json, str], strict: bool, dry_run: bool
+        self, t: Transaction, kind: ApiKind, old: Json, wanted: tuple[Json, str], strict: bool, dry_run: bool
     ) -> Json:
         document, subresource = wanted
         metadata = document.get("metadata") or {}
@@ -288,32 +290,32 @@ class Objects:
             new["metadata"]["generation"] = old["metadata"].get("generation", 0) + 1
         return old if new == old else new if dry_run else t.put(kind.key, new, ChangeType.MODIFIED)
 
-    def _delete(self, t: Transaction, kind: Kind, old: Json) -> None:
+    def _delete(self, t: Transaction, kind: ApiKind, old: Json) -> None:
         if kind.resource not in _ENDED_BY_THE_NODE:
             self._remove(t, kind, old)
         elif "deletionTimestamp" not in old["metadata"]:
             metadata = {**old["metadata"], "deletionTimestamp": _now(), "deletionGracePeriodSeconds": 30}
             t.put(kind.key, {**old, "metadata": metadata}, ChangeType.MODIFIED)
 
-    def _remove(self, t: Transaction, kind: Kind, old: Json) -> None:
+    def _remove(self, t: Transaction, kind: ApiKind, old: Json) -> None:
         t.remove(kind.key, old)
         for key, owned in t.owned_by(old["metadata"]["uid"]):
             self._delete(t, self._by_key[key], owned)
 
 
-def _existing(t: Transaction, kind: Kind, namespace: str, name: str) -> Json:
+def _existing(t: Transaction, kind: ApiKind, namespace: str, name: str) -> Json:
     found = t.get(kind.key, namespace, name)
     if found is None:
         raise not_found(kind.key, name)
     return found
 
 
-def _checked(kind: Kind, new: Json, old: Json | None, strict: bool) -> Json:
+def _checked(kind: ApiKind, new: Json, old: Json | None, strict: bool) -> Json:
     if kind.definition is None:
         return json.loads(json.dumps(new))
     try:
         return admitted(kind.definition, new, old, strict)
-    except Invalid as e:
+    except NotAdmitted as e:
         raise invalid(str(e)) from None
     except Undecodable as e:
         raise bad_request(str(e)) from None

@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import parse_qsl, urlsplit
 
-from lethe.http_server import BoundedHandler, BoundedServer, Limits, Rejected, is_same_secret, start, wrap_tls
+from lethe.http_server import BoundedHandler, BoundedServer, ClientLimits, Rejected, is_same_secret, start, wrap_tls
 
 from lethe_local.api import objects as errors
-from lethe_local.api.objects import Kind, Objects, matches
-from lethe_local.api.store import Change, ChangeType, StoreClosed
+from lethe_local.api.objects import ApiKind, LocalObjects, matches
+from lethe_local.api.store import ChangeType, ObjectChange, StoreClosed
 
 _PART: Final = re.compile(r"\.(\w+)|\[(\d+)\]|\[\?\(@\.(\w+)==\"([^\"]*)\"\)\]")
 # Cells are text already.
@@ -29,7 +29,7 @@ _AGE: Final = {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTim
 
 
 @dataclass(frozen=True)
-class Rows:
+class ObjectTable:
     """A table of objects."""
 
     headers: Sequence[str]
@@ -38,7 +38,7 @@ class Rows:
     """Headers of numbers."""
 
 
-def rows_of(kind: Kind, objects: Iterable[Mapping[str, Any]], now: datetime, wide: bool = False) -> Rows:
+def rows_of(kind: ApiKind, objects: Iterable[Mapping[str, Any]], now: datetime, wide: bool = False) -> ObjectTable:
     """The name of each object, and its columns.
 
     Args:
@@ -48,11 +48,11 @@ def rows_of(kind: Kind, objects: Iterable[Mapping[str, Any]], now: datetime, wid
     shown = [c for c in columns if wide or not c.get("priority")]
     rows = [[o["metadata"]["name"], *(_cell(c, o, now) for c in shown)] for o in objects]
     headers = ["NAME", *(c["name"].upper() for c in shown)]
-    return Rows(headers, rows, frozenset(c["name"].upper() for c in shown if c["type"] == "integer"))
+    return ObjectTable(headers, rows, frozenset(c["name"].upper() for c in shown if c["type"] == "integer"))
 
 
 def table_of(
-    kind: Kind, objects: Sequence[Mapping[str, Any]], metadata: Mapping[str, Any], now: datetime
+    kind: ApiKind, objects: Sequence[Mapping[str, Any]], metadata: Mapping[str, Any], now: datetime
 ) -> dict[str, Any]:
     """The objects as a Table of meta.k8s.io, which kubectl asks for.
 
@@ -110,7 +110,7 @@ _OPENAPI: Final = "/openapi/v3"
 _VERBS = ["create", "delete", "get", "list", "patch", "update", "watch"]
 
 
-def discovered(path: str, kinds: Iterable[Kind]) -> Mapping[str, Any] | None:
+def discovered(path: str, kinds: Iterable[ApiKind]) -> Mapping[str, Any] | None:
     """The answer to a request for discovery; None: the path is another one."""
     every = tuple(kinds)
     if path == "/version":
@@ -130,7 +130,7 @@ def discovered(path: str, kinds: Iterable[Kind]) -> Mapping[str, Any] | None:
     return {"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": here[0].api_version, "resources": resources}
 
 
-def _openapi(kinds: Iterable[Kind]) -> dict[str, Any]:
+def _openapi(kinds: Iterable[ApiKind]) -> dict[str, Any]:
     """Only what kubectl asks before it applies: whether the server checks the fields of an object itself."""
     checks = [{"name": "fieldValidation", "in": "query", "schema": {"type": "string"}}]
     paths = {}
@@ -142,7 +142,7 @@ def _openapi(kinds: Iterable[Kind]) -> dict[str, Any]:
     return {"openapi": "3.0.0", "info": {"title": "lethe local", "version": VERSION["gitVersion"]}, "paths": paths}
 
 
-def _groups(kinds: Iterable[Kind]) -> list[dict[str, Any]]:
+def _groups(kinds: Iterable[ApiKind]) -> list[dict[str, Any]]:
     versions = dict.fromkeys(k.api_version for k in kinds if "/" in k.api_version)
     found = []
     for group_version in versions:
@@ -152,7 +152,7 @@ def _groups(kinds: Iterable[Kind]) -> list[dict[str, Any]]:
     return found
 
 
-def _resources(kind: Kind) -> list[dict[str, Any]]:
+def _resources(kind: ApiKind) -> list[dict[str, Any]]:
     name = kind.resource.plural
     short = list(kind.definition.short_names) if kind.definition else []
     of_all = {"namespaced": kind.namespaced, "kind": kind.resource.name}
@@ -166,17 +166,17 @@ HOST: Final = "127.0.0.1"
 MAX_BODY_BYTES: Final = 3 << 20  # as the API server
 WATCH_SECONDS: Final = 300.0
 # A watch holds a connection as long as it lasts: those of operator, committer, inlet, gateway and kubectl are some dozens.
-LIMITS: Final = Limits(body_bytes=MAX_BODY_BYTES)
+LIMITS: Final = ClientLimits(body_bytes=MAX_BODY_BYTES)
 BOOKMARK_SECONDS: Final = 15.0
 _METADATA_LIST: Final = "as=PartialObjectMetadataList"
 _MERGES: Final = ("application/merge-patch+json", "application/strategic-merge-patch+json")
 
 
 @dataclass(frozen=True)
-class Target:
+class PathTarget:
     """What a path names."""
 
-    kind: Kind
+    kind: ApiKind
     namespace: str
     """Empty: all, or the kind has none."""
     name: str
@@ -187,7 +187,7 @@ class Target:
 class ApiServer:
     """One per folder."""
 
-    def __init__(self, objects: Objects, token: str, certificate: tuple[Path, Path], port: int = 0) -> None:
+    def __init__(self, objects: LocalObjects, token: str, certificate: tuple[Path, Path], port: int = 0) -> None:
         """Open the port.
 
         Args:
@@ -217,7 +217,7 @@ class ApiServer:
 
 class _Handler(BoundedHandler):
     limits = LIMITS
-    objects: Objects
+    objects: LocalObjects
     token: str
 
     def authorize(self) -> None:
@@ -228,13 +228,13 @@ class _Handler(BoundedHandler):
             raise Rejected(401, "Unauthorized", "the bearer token is missing or wrong")
 
     def reject(self, rejected: Rejected) -> None:
-        error = errors.ApiError(rejected.status, rejected.reason, rejected.message)
+        error = errors.StatusError(rejected.status, rejected.reason, rejected.message)
         self._send(error.status, error.document)
 
     def answer(self, body: bytes) -> None:
         try:
             self._answer(self._parsed(body))
-        except errors.ApiError as e:
+        except errors.StatusError as e:
             self._send(e.status, e.document)
         except sqlite3.OperationalError as e:
             failed = errors.unavailable(f"the state cannot be written: {e}. Is the disk full?")
@@ -259,7 +259,7 @@ class _Handler(BoundedHandler):
 
     def _parsed(self, content: bytes) -> Any:
         if "protobuf" in self.headers.get("Content-Type", ""):
-            raise errors.ApiError(
+            raise errors.StatusError(
                 415,
                 "UnsupportedMediaType",
                 "lethe local accepts JSON only, and kubectl sends new objects of Kubernetes' own kinds in another form: add "
@@ -272,7 +272,7 @@ class _Handler(BoundedHandler):
         except RecursionError:
             raise errors.bad_request("the body is not JSON that can be read: it is nested too deeply") from None
 
-    def _target(self, path: str) -> Target:
+    def _target(self, path: str) -> PathTarget:
         parts = path.strip("/").split("/")
         head = 2 if parts[0] == "api" else 3
         api, rest = "/" + "/".join(parts[:head]), parts[head:]
@@ -281,10 +281,10 @@ class _Handler(BoundedHandler):
             namespace, rest = rest[1], rest[2:]
         kind = self.objects.kinds.get((api, rest[0])) if rest else None
         if kind is None or len(rest) > 3:
-            raise errors.ApiError(404, "NotFound", "the server could not find the requested resource")
-        return Target(kind, namespace, rest[1] if len(rest) > 1 else "", rest[2] if len(rest) > 2 else "")
+            raise errors.StatusError(404, "NotFound", "the server could not find the requested resource")
+        return PathTarget(kind, namespace, rest[1] if len(rest) > 1 else "", rest[2] if len(rest) > 2 else "")
 
-    def _done(self, target: Target, query: Mapping[str, str], body: Any) -> Any:
+    def _done(self, target: PathTarget, query: Mapping[str, str], body: Any) -> Any:
         kind, namespace, name = target.kind, target.namespace, target.name
         strict, dry = query.get("fieldValidation") == "Strict", "dryRun" in query
         place = (namespace, name, target.subresource)
@@ -298,7 +298,7 @@ class _Handler(BoundedHandler):
                 return self.objects.create(kind, namespace, body, strict, dry)
             case "PATCH", True:
                 if self.headers.get("Content-Type", "") not in _MERGES:
-                    raise errors.ApiError(415, "UnsupportedMediaType", f"only {_MERGES[0]} is supported")
+                    raise errors.StatusError(415, "UnsupportedMediaType", f"only {_MERGES[0]} is supported")
                 return self.objects.patch(kind, place, body, strict, dry)
             case "PUT", True:
                 return self.objects.replace(kind, place, body, strict)
@@ -306,9 +306,9 @@ class _Handler(BoundedHandler):
                 uid = ((body or {}).get("preconditions") or {}).get("uid", "")
                 return self.objects.delete(kind, namespace, name, uid, dry)
             case _:
-                raise errors.ApiError(405, "MethodNotAllowed", f"the method {self.command} is not supported here")
+                raise errors.StatusError(405, "MethodNotAllowed", f"the method {self.command} is not supported here")
 
-    def _list(self, target: Target, query: Mapping[str, str]) -> Any:
+    def _list(self, target: PathTarget, query: Mapping[str, str]) -> Any:
         items, version = self.objects.list(target.kind, target.namespace, query.get("labelSelector", ""))
         if name := _name_of(query):
             items = [i for i in items if i["metadata"]["name"] == name]
@@ -339,7 +339,7 @@ class _Handler(BoundedHandler):
     def _wants_table(self) -> bool:
         return "as=Table" in self.headers.get("Accept", "")
 
-    def _watch(self, target: Target, query: Mapping[str, str]) -> None:
+    def _watch(self, target: PathTarget, query: Mapping[str, str]) -> None:
         self.send_response(200)
         self.send_header("Content-Type", "application/json")
         self.send_header("Transfer-Encoding", "chunked")
@@ -351,7 +351,7 @@ class _Handler(BoundedHandler):
             self.wfile.flush()
         self.wfile.write(b"0\r\n\r\n")
 
-    def _events(self, target: Target, query: Mapping[str, str]) -> Iterator[Mapping[str, Any]]:
+    def _events(self, target: PathTarget, query: Mapping[str, str]) -> Iterator[Mapping[str, Any]]:
         ends = time.monotonic() + float(query.get("timeoutSeconds") or WATCH_SECONDS)
         kind = target.kind
         selected = Selected(target.namespace, target.name or _name_of(query), query.get("labelSelector", ""))
@@ -403,7 +403,7 @@ def _name_of(query: Mapping[str, str]) -> str:
     return text.removeprefix("metadata.name=")
 
 
-def _event(change: Change, selected: Selected, matched: set[str]) -> Mapping[str, Any] | None:
+def _event(change: ObjectChange, selected: Selected, matched: set[str]) -> Mapping[str, Any] | None:
     """The event of a watch for a change; None: the watch does not see it.
 
     An object whose labels no longer match is deleted for the watch.

@@ -38,7 +38,7 @@ class ChangeType(StrEnum):
 
 
 @dataclass(frozen=True)
-class Change:
+class ObjectChange:
     """A change of an object."""
 
     version: int
@@ -52,7 +52,7 @@ class StoreClosed(Exception):
     """`lethe local up` ends. What a client still asks for gets no answer."""
 
 
-class Store:
+class LocalApiStore:
     """One per folder, shared by threads."""
 
     def __init__(self, path: Path) -> None:
@@ -100,7 +100,7 @@ class Store:
             self._require_open()
             return _version(self._connection)
 
-    def changes(self, kind: str, after: int, wait_seconds: float) -> tuple[Sequence[Change], int] | None:
+    def changes(self, kind: str, after: int, wait_seconds: float) -> tuple[Sequence[ObjectChange], int] | None:
         """The changes of a kind after a version, and the version that they lead to; waits for the first change.
 
         None: the version is too old.
@@ -138,12 +138,12 @@ class Store:
         (oldest,) = self._connection.execute("SELECT min(version) FROM changes").fetchone()
         return after < _version(self._connection) and (oldest is None or after < oldest - 1)
 
-    def _after(self, kind: str, after: int) -> list[Change]:
+    def _after(self, kind: str, after: int) -> list[ObjectChange]:
         rows = self._connection.execute(
             "SELECT version, namespace, type, body FROM changes WHERE version > ? AND kind = ? ORDER BY version",
             (after, kind),
         )
-        return [Change(version, namespace, ChangeType(type), body) for version, namespace, type, body in rows]
+        return [ObjectChange(version, namespace, ChangeType(type), body) for version, namespace, type, body in rows]
 
 
 class Transaction:

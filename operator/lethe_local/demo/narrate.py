@@ -41,7 +41,7 @@ def end_line() -> None:
 
 
 @dataclass
-class Step:
+class DemoStep:
     """One step of the demo; `done` ends it. The live line shows its seconds."""
 
     title: str

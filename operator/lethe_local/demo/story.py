@@ -28,7 +28,7 @@ from lethe_operator.kube import Kube
 from pyiceberg.catalog import Catalog, load_catalog
 
 from lethe_local.cli import apply_document, documents, kind_of
-from lethe_local.demo.narrate import Console, Object, Step, World, check, fail, promoted, say, succeeded
+from lethe_local.demo.narrate import Console, DemoStep, Object, World, check, fail, promoted, say, succeeded
 from lethe_local.folder import CATALOG, NAMESPACE, Folder
 
 SOURCE: Final = Path(__file__).with_name("flights.parquet")
@@ -340,16 +340,16 @@ class Story:
                 found[kind, one["metadata"]["name"]] = one.get("status") or {}
         return World(found)
 
-    def _step(self, title: str) -> Step:
-        return Step(title, self.look)
+    def _step(self, title: str) -> DemoStep:
+        return DemoStep(title, self.look)
 
-    def _apply(self, name: str, effect: str) -> Step:
+    def _apply(self, name: str, effect: str) -> DemoStep:
         step = self._step(f"lethe local apply -f {name}.yaml: {effect}")
         for _, document in documents((self.lake.manifests / f"{name}.yaml",)):
             apply_document(self.kube, kind_of(document["kind"]), document)
         return step
 
-    def _result(self, step: Step, name: str) -> Object:
+    def _result(self, step: DemoStep, name: str) -> Object:
         world = step.wait("the commit", lambda world: succeeded(world.restatement(name)))
         result: Object = world.restatement(name)["result"]
         return result

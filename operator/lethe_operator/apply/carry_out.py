@@ -20,7 +20,7 @@ from lethe_operator.apply import launch as warm_driver
 from lethe_operator.apply import status
 from lethe_operator.apply import status as events
 from lethe_operator.apply.dataset_objects import DatasetObjects, NameTaken
-from lethe_operator.apply.launch import NoPlaceForRun, Places, cancel, dispatch, launch, remind, withdraw
+from lethe_operator.apply.launch import NoPlaceForRun, VacuumPlaces, cancel, dispatch, launch, remind, withdraw
 from lethe_operator.apply.signatures import sign
 from lethe_operator.build import names
 from lethe_operator.decide.actions import Actions, Event, Launch
@@ -55,7 +55,7 @@ class Effects:
 
     kube: Kube
     settings: Settings
-    places: Places
+    places: VacuumPlaces
     """Where a vacuum reserves its place."""
     vacuum_jobs: Callable[[str], Iterable[VacuumJob]]
     """Returns the current vacuum Jobs of a namespace."""

@@ -29,7 +29,7 @@ class NameTaken(Exception):
 
 
 @dataclass(frozen=True)
-class _Known:
+class _KnownObjects:
     uid: str
     """Of the Dataset."""
     until: Mapping[str, float]
@@ -42,7 +42,7 @@ class DatasetObjects:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._lock = threading.Lock()
-        self._known: dict[tuple[str, str], _Known] = {}
+        self._known: dict[tuple[str, str], _KnownObjects] = {}
 
     def ensure(
         self, kube: Kube, dataset: DatasetRef, settings: Settings, with_executors: bool = False, certainly: bool = False
@@ -69,7 +69,7 @@ class DatasetObjects:
         _ensure(kube, documents, dataset)
         valid = {d: t for d, t in until.items() if t > now and not certainly}
         with self._lock:
-            self._known[key] = _Known(dataset.uid, {**valid, digest: now + AGAIN_SECONDS})
+            self._known[key] = _KnownObjects(dataset.uid, {**valid, digest: now + AGAIN_SECONDS})
 
     def forget(self, namespace: str, name: str) -> None:
         """Look at the objects of a Dataset the next time."""

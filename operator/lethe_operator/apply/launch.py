@@ -77,7 +77,7 @@ def place(run: RunSpec, table: TableView | NoTable | Unavailable) -> str:
 
 
 @dataclass
-class Places:
+class VacuumPlaces:
     """One per operator."""
 
     _lock: threading.Lock = field(default_factory=threading.Lock)

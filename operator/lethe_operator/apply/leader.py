@@ -19,7 +19,7 @@ from datetime import UTC, datetime
 from typing import Final, assert_never
 
 from lethe_operator.decide import leadership
-from lethe_operator.decide.leadership import CLAIM, CLAIM_LEASE, CLAIM_READ_SECONDS, LEADER, LeaseTerms, Turn
+from lethe_operator.decide.leadership import CLAIM, CLAIM_LEASE, CLAIM_READ_SECONDS, LEADER, LeaderTurn, LeaseTerms
 from lethe_operator.kube import LEASES, AlreadyExists, Conflict, Document, Kube, KubeError, NotFound, NotLeading
 
 log = logging.getLogger(__name__)
@@ -77,9 +77,9 @@ class LeaseHolder:
                 return
         self._read()
         match leadership.turn(self._lease, self.own, self._unchanged_seconds(), self.terms):
-            case Turn.WAIT:
+            case LeaderTurn.WAIT:
                 self._lose()
-            case Turn.RENEW | Turn.TAKE:
+            case LeaderTurn.RENEW | LeaderTurn.TAKE:
                 try:
                     self._write()
                 except (Conflict, AlreadyExists):  # another operator was faster; the next call reads its Lease

@@ -42,7 +42,7 @@ CLAIM_LEASE: Final = "lethe-operator"
 CLAIM_READ_SECONDS: Final = 10.0
 
 
-class Turn(StrEnum):
+class LeaderTurn(StrEnum):
     RENEW = "Renew"
     """This operator holds it."""
     TAKE = "Take"
@@ -65,7 +65,7 @@ def duration_of(lease: Mapping[str, Any], terms: LeaseTerms) -> float:
     return float((lease.get("spec") or {}).get("leaseDurationSeconds") or terms.lease_seconds)
 
 
-def turn(lease: Mapping[str, Any], own: str, unchanged_seconds: float, terms: LeaseTerms) -> Turn:
+def turn(lease: Mapping[str, Any], own: str, unchanged_seconds: float, terms: LeaseTerms) -> LeaderTurn:
     """What to do with a Lease.
 
     Args:
@@ -74,8 +74,8 @@ def turn(lease: Mapping[str, Any], own: str, unchanged_seconds: float, terms: Le
     """
     holder = holder_of(lease)
     if holder == own:
-        return Turn.RENEW
-    return Turn.TAKE if not holder or unchanged_seconds >= duration_of(lease, terms) else Turn.WAIT
+        return LeaderTurn.RENEW
+    return LeaderTurn.TAKE if not holder or unchanged_seconds >= duration_of(lease, terms) else LeaderTurn.WAIT
 
 
 def read_in(unchanged_seconds: float, terms: LeaseTerms) -> float:

@@ -19,9 +19,18 @@ from typing import Any, Final
 from lethe.base.errors import TransientError
 from lethe.buffer.digest import Folders
 from lethe.buffer.layout import BufferedBatch, layout_of
-from lethe.buffer.notifications import Notice, Unreadable, Written, folders_to_list, is_over, is_settled, latest, read
+from lethe.buffer.notifications import (
+    NotANotification,
+    Notice,
+    Written,
+    folders_to_list,
+    is_over,
+    is_settled,
+    latest,
+    read,
+)
 from lethe.ledger.ledger import BatchEntry, get_many
-from lethe.storage.queue import LONGEST_POLL_SECONDS, Message, Queue
+from lethe.storage.queue import LONGEST_POLL_SECONDS, Queue, QueueMessage
 from lethe.storage.surroundings import open_buffer
 from lethe.uri import is_s3
 
@@ -42,7 +51,7 @@ FULL_SECONDS: Final = 5.0
 
 
 @dataclass(frozen=True)
-class _Held:
+class _HeldMessage:
     """A message in flight."""
 
     receipt: str
@@ -54,12 +63,12 @@ class _Held:
 
 
 @dataclass
-class _Known:
+class _SharedState:
     """What reconciles and the reader share, under a lock."""
 
     entries: Mapping[str, BatchEntry]
     """Batches of the ledger; only the reader looks them up."""
-    in_flight: dict[str, _Held] = field(default_factory=dict)
+    in_flight: dict[str, _HeldMessage] = field(default_factory=dict)
     """By message id."""
     is_read: bool = False
     """The queue answers."""
@@ -94,7 +103,7 @@ class EventReader:
     ) -> None:
         assert dataset.spec.buffer.events is not None
         self.stopped = False
-        self._known = _Known(entries)
+        self._known = _SharedState(entries)
         self._lock = threading.Lock()
         self._wake = threading.Event()  # another ledger, or stop
         self._around = around
@@ -159,11 +168,11 @@ class EventReader:
         self._failures = 0
         self._report(None)
 
-    def _window(self, at_most: int) -> tuple[list[Message], float]:
+    def _window(self, at_most: int) -> tuple[list[QueueMessage], float]:
         """Receive messages up to a number, or until a time after the first. Also return when their visibility timeout ends."""
         assert self._queue is not None
         clock, seconds = self._around.clock, self._spec.window_seconds
-        found: list[Message] = []
+        found: list[QueueMessage] = []
         until = ends = clock() + self._spec.visibility_seconds
         wait = float(min(seconds, LONGEST_POLL_SECONDS))
         while len(found) < at_most and wait >= 0 and not self.stopped:
@@ -182,7 +191,7 @@ class EventReader:
             wait = min(ends - clock(), LONGEST_POLL_SECONDS)
         return found, until
 
-    def _take(self, window: list[Message], until: float, entries: Mapping[str, BatchEntry]) -> None:
+    def _take(self, window: list[QueueMessage], until: float, entries: Mapping[str, BatchEntry]) -> None:
         self._count("Received", len(window))
         notices = {m.id: (m, n) for m in window if (n := self._read(m)) is not None}
         ids = {w.batch_id for _, n in notices.values() for w in n.written}
@@ -198,13 +207,13 @@ class EventReader:
         with self._lock:
             for m, n in notices.values():
                 if m.id not in done:
-                    self._known.in_flight[m.id] = _Held(m.receipt, m.sent, n.written, until)
+                    self._known.in_flight[m.id] = _HeldMessage(m.receipt, m.sent, n.written, until)
         if folders:
             self._around.listings.add_folders(self._dataset, folders, known)
             self._around.on_change(self._dataset.meta)
         self._acknowledge(done)
 
-    def _settle(self, in_flight: Mapping[str, _Held], entries: Mapping[str, BatchEntry]) -> None:
+    def _settle(self, in_flight: Mapping[str, _HeldMessage], entries: Mapping[str, BatchEntry]) -> None:
         """Acknowledge the messages that a new ledger has settled."""
         known = get_many(entries, {w.batch_id for h in in_flight.values() for w in h.writes})
         recorded = {i: h for i, h in in_flight.items() if all(w.batch_id in known for w in h.writes)}
@@ -218,12 +227,12 @@ class EventReader:
             }
         )
 
-    def _read(self, message: Message) -> Notice | None:
+    def _read(self, message: QueueMessage) -> Notice | None:
         """Parse a message; None: leave it in the queue."""
         spec = self._dataset.spec
         try:
             notice = read(message.body, spec.buffer.uri, layout_of(spec.buffer.layout, spec.batch_column))
-        except Unreadable:
+        except NotANotification:
             self._count("Unreadable", 1)
             return None
         if notice.elsewhere:

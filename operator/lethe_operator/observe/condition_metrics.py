@@ -11,7 +11,7 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from lethe_operator.decide.conditions import FALSE, READY, STALLED, TRUE, find
-from lethe_operator.observe.objects import Objects
+from lethe_operator.observe.objects import WatchedObjects
 
 # The labels of each kind, besides `reason`.
 OF_KIND: Final[Mapping[str, tuple[str, ...]]] = {
@@ -34,7 +34,7 @@ class ConditionMetrics(Collector):
         acting: Returns the namespaces in which this process acts. It reports on no others.
     """
 
-    def __init__(self, objects: Objects, acting: Callable[[], Collection[str]]) -> None:
+    def __init__(self, objects: WatchedObjects, acting: Callable[[], Collection[str]]) -> None:
         self._objects = objects
         self._acting = acting
 

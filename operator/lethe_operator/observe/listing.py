@@ -42,7 +42,7 @@ from lethe.iceberg import catalogs
 from lethe.ledger.ledger import BatchEntry, get_many
 from lethe.storage import surroundings
 from lethe.storage.object_store import open_store
-from lethe.storage.surroundings import Buffer
+from lethe.storage.surroundings import BufferClaims
 
 from lethe_operator.observe.time_limit import Threads, TookTooLong, unavailable
 from lethe_operator.resources.common import ACCEPT_HEAD, Meta
@@ -643,7 +643,7 @@ class Listings:
             if not listing.requested:
                 _require_same_properties(context)
             store = open_store(spec.buffer.uri, context.properties)
-            listed = Buffer(spec.buffer.uri, layout_of(spec.buffer.layout, spec.batch_column), store)
+            listed = BufferClaims(spec.buffer.uri, layout_of(spec.buffer.layout, spec.batch_column), store)
             found = digest(
                 listed.folders(lambda: self._on_object(listing)),
                 lambda ids: get_many(context.entries, ids),

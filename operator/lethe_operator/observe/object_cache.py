@@ -22,7 +22,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final, Generic, Protocol, TypeVar
 
-from lethe_operator.kube import Document, Kube, KubeError, NotFound, Page, ResourceKind
+from lethe_operator.kube import Document, Kube, KubeError, ListPage, NotFound, ResourceKind
 from lethe_operator.observe.watched import Body
 from lethe_operator.resources.common import is_newer
 
@@ -33,7 +33,7 @@ REMEMBERED_AT_MOST: Final = 20_000
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class SeenVersion:
     """The last known version of an object."""
 
     name: str
@@ -107,7 +107,7 @@ def compare(uid: str, version: str, known_uid: str, known_version: str) -> Put:
     return Put(is_skipped=version != known_version)
 
 
-class ObjectStore(Generic[V]):
+class ObjectCache(Generic[V]):
     """The objects of one kind.
 
     Args:
@@ -159,7 +159,7 @@ class ObjectStore(Generic[V]):
             self._remove(namespace, name)
             return True
 
-    def drop_if_unchanged(self, namespace: str, uid: str, seen: Seen) -> Body | None:
+    def drop_if_unchanged(self, namespace: str, uid: str, seen: SeenVersion) -> Body | None:
         """Drop an object that a listing did not contain, unless something newer was recorded since the listing began.
 
         Return the object, or only its name; None: it was not dropped.
@@ -203,10 +203,10 @@ class ObjectStore(Generic[V]):
             objects = self._objects.get(namespace, {})
             return tuple(objects[name].value for name in sorted(names))
 
-    def versions(self, namespace: str) -> dict[str, Seen]:
+    def versions(self, namespace: str) -> dict[str, SeenVersion]:
         """What is known of a namespace, by UID."""
         with self._lock:
-            return {h.uid: Seen(name, h.version) for name, h in self._objects.get(namespace, {}).items()}
+            return {h.uid: SeenVersion(name, h.version) for name, h in self._objects.get(namespace, {}).items()}
 
     def _remove(self, namespace: str, name: str) -> None:
         held = self._objects.get(namespace, {}).pop(name, None)
@@ -243,9 +243,9 @@ class RelistedStore(Protocol):
 
     def put(self, body: Body) -> Put: ...
 
-    def drop_if_unchanged(self, namespace: str, uid: str, seen: Seen) -> Body | None: ...
+    def drop_if_unchanged(self, namespace: str, uid: str, seen: SeenVersion) -> Body | None: ...
 
-    def versions(self, namespace: str) -> dict[str, Seen]: ...
+    def versions(self, namespace: str) -> dict[str, SeenVersion]: ...
 
 
 class Finds(Protocol):
@@ -259,7 +259,7 @@ class Finds(Protocol):
 
 
 @dataclass(frozen=True)
-class Listing:
+class KindListing:
     """The objects of a kind in a namespace."""
 
     kube: Kube
@@ -326,7 +326,7 @@ class Listing:
             with suppress(NotFound):
                 yield self.kube.get(self.kind, self.namespace, name)
 
-    def _pages(self, metadata_only: bool) -> Iterator[Page]:
+    def _pages(self, metadata_only: bool) -> Iterator[ListPage]:
         after, ends = "", self.clock() + PAUSES_WITHIN_SECONDS
         while True:
             began = self.clock()
@@ -339,14 +339,14 @@ class Listing:
             if self.unhurried and now < ends:
                 self.sleep(min(PAUSES * (now - began), LONGEST_PAUSE_SECONDS))
 
-    def _drop(self, store: RelistedStore, unseen: Mapping[str, Seen]) -> Iterator[Body]:
+    def _drop(self, store: RelistedStore, unseen: Mapping[str, SeenVersion]) -> Iterator[Body]:
         for uid, seen in unseen.items():
             dropped = store.drop_if_unchanged(self.namespace, uid, seen)
             if dropped is not None:
                 yield dropped
 
 
-def _differs(metadata: Body, known: Mapping[str, Seen]) -> bool:
+def _differs(metadata: Body, known: Mapping[str, SeenVersion]) -> bool:
     seen = known.get(metadata["uid"])
     return seen is None or is_newer(str(metadata["resourceVersion"]), seen.version)
 
@@ -358,7 +358,7 @@ _GONE: Final = 410  # the status of an answer, if the version is too old
 Event = tuple[str, Document]
 
 
-def newest(known: Mapping[str, Seen]) -> str:
+def newest(known: Mapping[str, SeenVersion]) -> str:
     """The highest version of known objects; "": it is unknown."""
     versions = [seen.version for seen in known.values()]
     return max(versions, key=int) if versions and all(v.isdigit() for v in versions) else ""

@@ -30,7 +30,15 @@ from lethe_operator.kube import (
     NotFound,
     ResourceKind,
 )
-from lethe_operator.observe.object_cache import Finds, Listing, ObjectStore, RelistedStore, Seen, changes_since, newest
+from lethe_operator.observe.object_cache import (
+    Finds,
+    KindListing,
+    ObjectCache,
+    RelistedStore,
+    SeenVersion,
+    changes_since,
+    newest,
+)
 from lethe_operator.observe.restatements import RestatementCache
 from lethe_operator.observe.runs import POD_LABELS, RunObject, of_job, of_spark_application
 from lethe_operator.observe.watched import SELECTORS, Body, is_watched, trimmed, trimmed_resource
@@ -47,7 +55,7 @@ CHANGES_FROM: Final = 500
 _RESOURCES: Final = (DATASETS, RESTATEMENTS, VACUUM_POLICIES)
 
 
-class Store(RelistedStore, Protocol):
+class KindStore(RelistedStore, Protocol):
     """The objects of one kind."""
 
     def drop(self, namespace: str, name: str, uid: str, version: str = "") -> bool: ...
@@ -61,7 +69,7 @@ class _NoFinds:
     def watched(self, uid: str, version: str) -> None: ...
 
 
-class Objects:
+class WatchedObjects:
     """One per operator, shared by its threads.
 
     Args:
@@ -77,14 +85,14 @@ class Objects:
         self.finds: Finds | None = None
         self.clock: Callable[[], float] = time.monotonic
         self.restatements = RestatementCache()
-        self._datasets: ObjectStore[Dataset | Invalid] = ObjectStore(_dataset, _keys_of_dataset)
-        self._policies: ObjectStore[VacuumPolicy | Invalid] = ObjectStore(_policy)
-        self._jobs: ObjectStore[Document] = ObjectStore(trimmed, _keys_of_run_object)
-        self._applications: ObjectStore[Document] = ObjectStore(trimmed, _keys_of_run_object)
-        self._pods: ObjectStore[Document] = ObjectStore(trimmed, _keys_of_run_object)
-        self._config_maps: ObjectStore[Document] = ObjectStore(trimmed)
-        self._leases: ObjectStore[Document] = ObjectStore(trimmed)
-        self._stores: Mapping[ResourceKind, Store] = {
+        self._datasets: ObjectCache[Dataset | Invalid] = ObjectCache(_dataset, _keys_of_dataset)
+        self._policies: ObjectCache[VacuumPolicy | Invalid] = ObjectCache(_policy)
+        self._jobs: ObjectCache[Document] = ObjectCache(trimmed, _keys_of_run_object)
+        self._applications: ObjectCache[Document] = ObjectCache(trimmed, _keys_of_run_object)
+        self._pods: ObjectCache[Document] = ObjectCache(trimmed, _keys_of_run_object)
+        self._config_maps: ObjectCache[Document] = ObjectCache(trimmed)
+        self._leases: ObjectCache[Document] = ObjectCache(trimmed)
+        self._stores: Mapping[ResourceKind, KindStore] = {
             DATASETS: self._datasets,
             RESTATEMENTS: self.restatements,
             VACUUM_POLICIES: self._policies,
@@ -239,7 +247,7 @@ class Objects:
             if self._committer:
                 self._read(kube, kind, namespace, self._committer)
             return
-        listing = Listing(kube, kind, namespace, SELECTORS.get(kind, ""), unhurried)
+        listing = KindListing(kube, kind, namespace, SELECTORS.get(kind, ""), unhurried)
         if (kind, namespace) in self._listed:
             for body in listing.compare(self._stores[kind], self.finds or _NoFinds()):
                 self.on_change(kind, body)
@@ -276,7 +284,9 @@ class Objects:
             before.pop(body["metadata"]["uid"], None)
             self._pods.put(body)
         for uid, metadata in before.items():
-            self._pods.drop_if_unchanged(namespace, uid, Seen(metadata["name"], str(metadata["resourceVersion"])))
+            self._pods.drop_if_unchanged(
+                namespace, uid, SeenVersion(metadata["name"], str(metadata["resourceVersion"]))
+            )
 
     def _read(self, kube: Kube, kind: ResourceKind, namespace: str, name: str) -> None:
         store = self._stores[kind]

@@ -31,7 +31,7 @@ from lethe_operator.decide.erasure import digest_of, is_awaited
 from lethe_operator.decide.restatement.outcome import finished_before
 from lethe_operator.decide.restatement.status import DELETED_AT_ONCE
 from lethe_operator.kube import CONFIG_MAPS, Document, Kube, NotFound
-from lethe_operator.observe.object_cache import Deletions, Put, Seen, compare
+from lethe_operator.observe.object_cache import Deletions, Put, SeenVersion, compare
 from lethe_operator.observe.watched import Body, shared_strings
 from lethe_operator.reasons import Reason
 from lethe_operator.resources.common import LABEL_BATCH_IDS, InvalidSpec, is_newer, parse_meta
@@ -307,7 +307,7 @@ class RestatementCache:
             self._remove(namespace, name)
             return True
 
-    def drop_if_unchanged(self, namespace: str, uid: str, seen: Seen) -> Body | None:
+    def drop_if_unchanged(self, namespace: str, uid: str, seen: SeenVersion) -> Body | None:
         """Drop a Restatement that a listing did not contain, unless something newer was recorded since the listing began.
 
         Return its metadata and its reference to a Dataset; None: it was not dropped.
@@ -326,12 +326,12 @@ class RestatementCache:
             held = self._held(namespace, name)
             return "" if held is None else _uid(held)
 
-    def versions(self, namespace: str) -> dict[str, Seen]:
+    def versions(self, namespace: str) -> dict[str, SeenVersion]:
         """What is known of a namespace, by UID."""
         with self._lock:
             names = self._of.get(namespace, {})
             known = ((name, held) for name in names if (held := self._held(namespace, name)) is not None)
-            return {_uid(held): Seen(name, _version(held)) for name, held in known}
+            return {_uid(held): SeenVersion(name, _version(held)) for name, held in known}
 
     def _held(self, namespace: str, name: str) -> _Held | None:
         known = self._datasets.get((namespace, self._of.get(namespace, {}).get(name, "")))

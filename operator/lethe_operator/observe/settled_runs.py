@@ -20,7 +20,7 @@ from lethe_operator.build import names
 from lethe_operator.decide.conditions import timestamp
 from lethe_operator.decide.runs.history import ENDED_PHASES, KEPT_OF_A_KIND
 from lethe_operator.kube import Kube
-from lethe_operator.observe.objects import Objects
+from lethe_operator.observe.objects import WatchedObjects
 from lethe_operator.observe.runs import Documents, of_job, runs_of, time_of
 from lethe_operator.observe.time_limit import unavailable
 from lethe_operator.resources.common import ANNOTATION_DATASET, ANNOTATION_FOR_UID, KEY_PREFIX_LENGTH, LABEL_DATASET_UID
@@ -38,7 +38,7 @@ from lethe_operator.resources.observed import (
 from lethe_operator.settings import Settings
 
 
-def vacuum_jobs(objects: Objects, namespace: str) -> tuple[VacuumJob, ...]:
+def vacuum_jobs(objects: WatchedObjects, namespace: str) -> tuple[VacuumJob, ...]:
     """The vacuums that purge, whatever launched them. A run that only checks erasures needs no place."""
     found = []
     for one in objects.vacuum_jobs(namespace):
@@ -65,7 +65,7 @@ class RunReader:
     """Observes runs, and the processes that take runs from a mailbox. One per reconcile."""
 
     kube: Kube
-    objects: Objects
+    objects: WatchedObjects
     documents: Documents
     settings: Settings
     now: datetime
@@ -145,7 +145,7 @@ class UnreadableDocument(Exception):
         self.found = found
 
 
-def committer_view(objects: Objects, namespace: str, name: str, now: datetime) -> WorkerView:
+def committer_view(objects: WatchedObjects, namespace: str, name: str, now: datetime) -> WorkerView:
     """The committer of a namespace, from its Lease and its mailbox."""
     lease, mailbox = objects.lease(namespace, name), objects.config_map(namespace, name)
     if lease is None or mailbox is None:
@@ -153,7 +153,7 @@ def committer_view(objects: Objects, namespace: str, name: str, now: datetime) -
     return WorkerView(_is_alive(lease.get("spec") or {}, now), frozenset(mailbox.get("data") or {}))
 
 
-def warm_driver_view(objects: Objects, namespace: str, name: str) -> WorkerView:
+def warm_driver_view(objects: WatchedObjects, namespace: str, name: str) -> WorkerView:
     """The warm driver of a namespace, from its Job, its pod and its mailbox."""
     mailbox = objects.config_map(namespace, name)
     if mailbox is None:

@@ -36,7 +36,7 @@ from lethe_operator.decide.policy_match import match
 from lethe_operator.decide.restatement.assess import searching, wants_listing
 from lethe_operator.kube import NAMESPACES, Kube, KubeError
 from lethe_operator.observe.listing import ListingRequest
-from lethe_operator.observe.objects import Objects
+from lethe_operator.observe.objects import WatchedObjects
 from lethe_operator.observe.restatements import IdLists
 from lethe_operator.observe.settled_runs import RunReader, just_ended, vacuum_jobs
 from lethe_operator.observe.tables import TableReader, asked_by
@@ -117,7 +117,7 @@ class Sources:
     """What the operator observes with. One per operator."""
 
     kube: Kube
-    objects: Objects
+    objects: WatchedObjects
     tables: TableReader
     lists: IdLists
     settings: Settings
@@ -258,7 +258,7 @@ class _Near:
     table: TableView | NoTable | Unavailable
     restatements: Sequence[Restatement]
 
-    def of(self, objects: Objects, namespace: str) -> tuple[Dataset, ...]:
+    def of(self, objects: WatchedObjects, namespace: str) -> tuple[Dataset, ...]:
         """Those of a namespace."""
         buffer = self.dataset.spec.buffer
         named = (uri for r in self.restatements for uri in named_uris(r).values())
@@ -268,7 +268,7 @@ class _Near:
         return tuple(d for d in found if d.meta.full_name != self.dataset.meta.full_name)
 
 
-def _policies(objects: Objects, namespace: str) -> tuple[tuple[VacuumPolicy, ...], list[Invalid]]:
+def _policies(objects: WatchedObjects, namespace: str) -> tuple[tuple[VacuumPolicy, ...], list[Invalid]]:
     found = objects.policies(namespace)
     return (
         tuple(p for p in found if isinstance(p, VacuumPolicy)),

@@ -10,7 +10,7 @@ from lethe_operator.observe.pointers import OpenCatalogs
 from lethe_operator.observe.time_limit import Limiter
 from lethe_operator.publish.feed import TableOpener
 from lethe_operator.publish.publisher import EnabledTimes, Publisher, PublishingMetrics
-from lethe_operator.publish.sinks.http import HttpSink, Sink, raw
+from lethe_operator.publish.sinks.http import EventSink, HttpSink, raw
 from lethe_operator.resources.common import Meta
 from lethe_operator.resources.dataset import Dataset
 from lethe_operator.resources.observed import NoTable, TableView, Unavailable
@@ -69,7 +69,7 @@ def publishers_of(
     if not events.enabled:
         return None
     enabled, limiter = EnabledTimes(kube), Limiter()
-    outputs: dict[str, tuple[Sink, TableOpener]] = {}
+    outputs: dict[str, tuple[EventSink, TableOpener]] = {}
     if events.http is not None or events.kafka is not None:
         outputs[STATUS_EVENTS] = (_sink(settings), TableOpener(opened, limiter, events.max_event_bytes))
     if events.open_lineage is not None:
@@ -83,7 +83,7 @@ def publishers_of(
     return Publishers(tuple(made.values()))
 
 
-def _sink(settings: Settings) -> Sink:
+def _sink(settings: Settings) -> EventSink:
     events = settings.events
     if events.http is not None:
         return HttpSink(events.http, settings.events_secret)

@@ -34,10 +34,10 @@ from lethe_operator.decide.publishing.changes import LineageCommit, run_event
 from lethe_operator.decide.publishing.cursor import (
     Carried,
     Cursor,
-    Line,
+    HeadHistory,
     Move,
-    Position,
-    Step,
+    PublishedPosition,
+    PublishingStep,
     generator_of,
     line_of,
     started,
@@ -48,7 +48,7 @@ from lethe_operator.observe.tables import TABLE_SECONDS
 from lethe_operator.observe.time_limit import Limiter
 from lethe_operator.publish.cursor_files import CursorFiles, CursorMoved, Numbered
 from lethe_operator.publish.ledger_changes import LedgerVersions
-from lethe_operator.publish.sinks.http import Sink, SinkError
+from lethe_operator.publish.sinks.http import EventSink, SinkError
 from lethe_operator.resources.publishing import StartedFrom
 
 TYPE: Final = "io.openlineage.run-event"
@@ -101,7 +101,7 @@ FIRST_VERSION: Final = 1  # of a ledger
 class Ledgers(Protocol):
     """The versions of a ledger, as `LedgerVersions` reads them."""
 
-    def require(self, position: Position) -> None: ...
+    def require(self, position: PublishedPosition) -> None: ...
 
     def version_of(self, root: str) -> int: ...
 
@@ -117,7 +117,7 @@ class OpenTable:
     """A table as it was loaded."""
 
     uuid: str
-    line: Line
+    line: HeadHistory
     ledgers: Ledgers
     events: Events
     cursors: CursorFiles
@@ -140,7 +140,7 @@ class Feed:
     """Publishes one table with a sink."""
 
     origin: Origin
-    sink: Sink
+    sink: EventSink
     start: StartedFrom
     max_event_bytes: int
     enabled_ms: Callable[[], int]
@@ -203,10 +203,10 @@ class Feed:
         cursor = known.cursor.resumed(self._generator, self.clock_ms())
         return known if cursor is known.cursor else self._write(table, state, cursor, known)
 
-    def _beginning(self, table: OpenTable) -> tuple[Position, StartedFrom]:
+    def _beginning(self, table: OpenTable) -> tuple[PublishedPosition, StartedFrom]:
         """A table whose first ledger was committed after events were enabled is always published from its beginning."""
         if self.start is StartedFrom.BEGINNING or self._is_new(table):
-            return Position(), StartedFrom.BEGINNING
+            return PublishedPosition(), StartedFrom.BEGINNING
         head = table.line.carried[-1]
         return head.at(table.ledgers.version_of(head.root)), StartedFrom.HEAD
 
@@ -231,13 +231,13 @@ class Feed:
     def _generator(self) -> str:
         return generator_of(self.max_event_bytes)
 
-    def _next_step(self, table: OpenTable, cursor: Cursor) -> Step | None:
+    def _next_step(self, table: OpenTable, cursor: Cursor) -> PublishingStep | None:
         candidate = moves.next_candidate(cursor.at, table.line)
         if candidate is None:
             return None
         to = _position(table, candidate.to)
         move = moves.move_to(candidate, cursor.at, to.version, _is_readable(table, cursor.at))
-        return Step(move, to, self._generator)
+        return PublishingStep(move, to, self._generator)
 
     def _finish(self, table: OpenTable, state: FeedState, current: Numbered) -> Numbered:
         """Send the rest of a step.
@@ -253,7 +253,7 @@ class Feed:
             assert state.numbered is not None
             # Some of its events may have been sent, and what corrects them cannot be known.
             current = state.numbered
-            recovery = Step(Move.RECOVER, _recovered(table, current.cursor), self._generator)
+            recovery = PublishingStep(Move.RECOVER, _recovered(table, current.cursor), self._generator)
             if step.move is Move.RECOVER and step.to == recovery.to:
                 raise
             log.warning("%s: a ledger version was deleted before it was published: %s", self.origin.partition_key, e)
@@ -303,7 +303,7 @@ class Feed:
         return state.numbered
 
 
-def _recovered(table: OpenTable, cursor: Cursor) -> Position:
+def _recovered(table: OpenTable, cursor: Cursor) -> PublishedPosition:
     """Where to go on after a version that cannot be read: the next one that can, or the head's.
 
     Raises:
@@ -319,14 +319,14 @@ def _recovered(table: OpenTable, cursor: Cursor) -> Position:
         return _position(table, head)
 
 
-def _position(table: OpenTable, carried: Carried | None) -> Position:
+def _position(table: OpenTable, carried: Carried | None) -> PublishedPosition:
     """Args:
     carried: None: the empty ledger.
     """
-    return Position() if carried is None else carried.at(table.ledgers.version_of(carried.root))
+    return PublishedPosition() if carried is None else carried.at(table.ledgers.version_of(carried.root))
 
 
-def _is_readable(table: OpenTable, position: Position) -> bool:
+def _is_readable(table: OpenTable, position: PublishedPosition) -> bool:
     """Whether the root of a version is there.
 
     Raises:
@@ -340,7 +340,7 @@ def _is_readable(table: OpenTable, position: Position) -> bool:
 
 
 @dataclass(frozen=True)
-class Target:
+class PublishedDataset:
     """A Dataset whose events are published."""
 
     namespace: str
@@ -374,7 +374,7 @@ class TableOpener:
     lineage: str | None = None
     """The namespace of jobs in OpenLineage; None: status events."""
 
-    def __call__(self, target: Target) -> OpenTable | None:
+    def __call__(self, target: PublishedDataset) -> OpenTable | None:
         """None: there is no such table, or another Dataset has claimed it.
 
         Raises:
@@ -386,7 +386,7 @@ class TableOpener:
         call = f"events of {target.full_name}"
         return self.limiter.call(call, TABLE_SECONDS, lambda: self._open(target), service_of(target.catalog))
 
-    def _open(self, target: Target) -> OpenTable | None:
+    def _open(self, target: PublishedDataset) -> OpenTable | None:
         properties = catalogs.properties(target.catalog)
         try:
             table = self.opened.get(target.catalog, properties).load_table(target.table)
@@ -406,7 +406,7 @@ class TableOpener:
             self._cursors(target, facts.location, facts.uuid),
         )
 
-    def cursors(self, target: Target) -> CursorFiles:
+    def cursors(self, target: PublishedDataset) -> CursorFiles:
         """The cursor of the table where it was last seen.
 
         Raises:
@@ -414,7 +414,7 @@ class TableOpener:
         """
         return self._cursors(target, target.location, target.uuid)
 
-    def _cursors(self, target: Target, location: str, uuid: str) -> CursorFiles:
+    def _cursors(self, target: PublishedDataset, location: str, uuid: str) -> CursorFiles:
         if backend_of(location) is None:
             raise InputError(
                 "UnsupportedStorage",

@@ -16,8 +16,8 @@ from lethe.ledger_store import TooDifferent, all_entries, differing
 from pyiceberg.io import FileIO
 
 from lethe_operator.decide.publishing import changes
-from lethe_operator.decide.publishing.changes import Common, Versions
-from lethe_operator.decide.publishing.cursor import Cursor, Move, Position
+from lethe_operator.decide.publishing.changes import Common, EntryChange
+from lethe_operator.decide.publishing.cursor import Cursor, Move, PublishedPosition
 from lethe_operator.decide.publishing.events import (
     CloudEvent,
     EventData,
@@ -48,7 +48,7 @@ class LedgerVersions:
     max_event_bytes: int
     _roots: dict[str, Root] = field(default_factory=dict)
 
-    def require(self, position: Position) -> None:
+    def require(self, position: PublishedPosition) -> None:
         """Raises:
         LedgerError: The root cannot be read.
         Exception: What the store raises.
@@ -69,7 +69,7 @@ class LedgerVersions:
             self._roots[uri] = ledger_store.read_root(self.io, self.facts, uri)
         return self._roots[uri]
 
-    def _at(self, position: Position) -> Ledger:
+    def _at(self, position: PublishedPosition) -> Ledger:
         if position.root is None:
             return EMPTY
         root = self._root(position.root)
@@ -148,14 +148,14 @@ def _present(after: Ledger, since_ms: int | None, common: Common) -> Iterator[Ev
 
     for batches in all_entries(after.batches):
         for batch in filter(is_new, (batches[k] for k in sorted(batches))):
-            if (data := changes.of_batch(Versions(None, batch), common)) is not None:
+            if (data := changes.of_batch(EntryChange(None, batch), common)) is not None:
                 yield data
     for requests in all_entries(after.requests):
         for request in filter(is_new, (requests[k] for k in sorted(requests))):
-            yield from changes.of_request(Versions(None, request), common)
+            yield from changes.of_request(EntryChange(None, request), common)
 
 
-def _versions(before: Mapping[K, V], after: Mapping[K, V]) -> Iterator[Versions[V]]:
+def _versions(before: Mapping[K, V], after: Mapping[K, V]) -> Iterator[EntryChange[V]]:
     """The entries that may differ, in both versions."""
     try:
         then, now = differing(before, after)
@@ -163,19 +163,19 @@ def _versions(before: Mapping[K, V], after: Mapping[K, V]) -> Iterator[Versions[
         yield from _all_versions(before, after)
         return
     for key in sorted({*then, *now}):
-        yield Versions(then.get(key), now.get(key))
+        yield EntryChange(then.get(key), now.get(key))
 
 
-def _all_versions(before: Mapping[K, V], after: Mapping[K, V]) -> Iterator[Versions[V]]:
+def _all_versions(before: Mapping[K, V], after: Mapping[K, V]) -> Iterator[EntryChange[V]]:
     """All entries in both versions. Keeps one chunk of each in memory."""
     for entries in all_entries(after):
         then = get_many(apart(before), entries)
         for key in sorted(entries):
-            yield Versions(then.get(key), entries[key])
+            yield EntryChange(then.get(key), entries[key])
     for entries in all_entries(before):
         now = get_many(apart(after), entries)
         for key in sorted(entries.keys() - now.keys()):
-            yield Versions(entries[key], None)
+            yield EntryChange(entries[key], None)
 
 
 def _removed(before: Mapping[K, V], after: Mapping[K, V]) -> Iterable[K]:

@@ -37,8 +37,8 @@ from lethe_operator.decide.publishing.events import CloudEvent, Origin
 from lethe_operator.kube import CONFIG_MAPS, AlreadyExists, Document, NotFound, NotLeading, ResourceKind
 from lethe_operator.observe.time_limit import unavailable
 from lethe_operator.publish.cursor_files import CursorFiles, CursorMoved
-from lethe_operator.publish.feed import Feed, FeedState, OpenTable, Target
-from lethe_operator.publish.sinks.http import Scope, Sink, SinkError
+from lethe_operator.publish.feed import Feed, FeedState, OpenTable, PublishedDataset
+from lethe_operator.publish.sinks.http import EventSink, FailureScope, SinkError
 from lethe_operator.reasons import Reason
 from lethe_operator.resources.common import MANAGED_LABELS, Meta
 from lethe_operator.resources.dataset import Dataset
@@ -105,7 +105,7 @@ class Pacing:
         """Plan the next attempt."""
         self._failures[name] = self._failures.get(name, 0) + 1
         pause = self._pause(self._failures[name])
-        if isinstance(error, SinkError) and error.scope is Scope.SINK:
+        if isinstance(error, SinkError) and error.scope is FailureScope.SINK:
             self._sink_failures += 1
             closed = max(self._pause(self._sink_failures), error.retry_after_seconds or 0.0)
             self._closed_until = max(self._closed_until, now + closed)
@@ -194,16 +194,16 @@ LedgerOf = tuple[str, str | None]
 class Opener(Protocol):
     """Opens tables, as `TableOpener` does."""
 
-    def __call__(self, target: Target) -> OpenTable | None: ...
+    def __call__(self, target: PublishedDataset) -> OpenTable | None: ...
 
-    def cursors(self, target: Target) -> CursorFiles: ...
+    def cursors(self, target: PublishedDataset) -> CursorFiles: ...
 
 
 @dataclass
 class _Published:
     """The publishing of one Dataset. Guarded by the publisher's lock, except for `state` while a thread is busy with it."""
 
-    target: Target
+    target: PublishedDataset
     meta: Meta
     seen: LedgerOf
     """By the last reconcile."""
@@ -238,7 +238,7 @@ class Publisher:
     def __init__(
         self,
         settings: EventsSettings,
-        sink: Sink,
+        sink: EventSink,
         opener: Opener,
         enabled_ms: Callable[[str], int],
         acts_in: Callable[[str], bool],
@@ -301,7 +301,7 @@ class Publisher:
             same = known is not None and known.seen == ledger and known.meta.generation == dataset.meta.generation
             if known is not None and same and (known.state.published == ledger or self._is_planned(name, known)):
                 return
-            target = Target(
+            target = PublishedDataset(
                 dataset.meta.namespace,
                 dataset.meta.name,
                 spec.table.catalog,
@@ -402,7 +402,7 @@ class Publisher:
                     return
             yield name
 
-    def _publish(self, target: Target, state: FeedState, ledger: LedgerOf) -> None:
+    def _publish(self, target: PublishedDataset, state: FeedState, ledger: LedgerOf) -> None:
         self._check(target.namespace)
         if state.numbered is None:
             # After a start, most tables are published: their cursor says so, and they need not be loaded.
@@ -428,7 +428,7 @@ class Publisher:
         if self._stopped or not self._acts_in(namespace):
             raise NotLeading(namespace)
 
-    def _sent(self, target: Target, events: Sequence[CloudEvent]) -> None:
+    def _sent(self, target: PublishedDataset, events: Sequence[CloudEvent]) -> None:
         if not events:
             return
         self.on_sent(target.namespace, target.name, len(events))
@@ -464,7 +464,7 @@ class Publisher:
                 known.failing_since = now if known.failing_since is None else known.failing_since
                 known.trouble = self._trouble(known, error, now)
                 if isinstance(error, SinkError):
-                    if error.scope is Scope.MESSAGE:
+                    if error.scope is FailureScope.MESSAGE:
                         known.state.numbered = None  # somebody may delete the cursor to give the message up
                     else:
                         self._sink_failed(error, now)
@@ -512,7 +512,7 @@ def _behind_seconds(known: _Published, now: float, now_ms: int) -> float:
     return now - known.behind_since
 
 
-def _properties(target: Target) -> dict[str, str]:
+def _properties(target: PublishedDataset) -> dict[str, str]:
     """Of the catalog, whose secrets no message may contain; empty, if its configuration cannot be read."""
     try:
         return catalogs.properties(target.catalog)

@@ -93,7 +93,7 @@ class Window(Spec):
     duration_seconds: int
 
 
-class Limits(Spec):
+class VacuumLimits(Spec):
     """None in any field: no limit."""
 
     max_bytes_per_run: Bytes | None = None
@@ -119,7 +119,7 @@ class VacuumPolicySpec(Spec):
     dataset_selector: Selector = Selector()
     triggers: Triggers = Triggers()
     window: Window | None = None
-    limits: Limits = Limits()
+    limits: VacuumLimits = VacuumLimits()
     approval: str = "Automatic"
     """Automatic or Manual."""
     expire_snapshots: bool = True

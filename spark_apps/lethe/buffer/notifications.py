@@ -21,7 +21,7 @@ LONGEST_KEY_BYTES: Final = 1024  # in S3
 _OPEN: Final = frozenset({BufferState.WAITING, BufferState.INCOMPLETE})
 
 
-class Unreadable(ValueError):
+class NotANotification(ValueError):
     """A message that is not an S3 event notification."""
 
 
@@ -61,7 +61,7 @@ def read(body: str, buffer_uri: str, layout: Layout) -> Notice:
     Deletions, and objects in the buffer that belong to no batch, are ignored.
 
     Raises:
-        Unreadable: A message that is not an S3 event notification.
+        NotANotification: A message that is not an S3 event notification.
     """
     scheme, _, place = buffer_uri.rstrip("/").partition("://")
     found: list[Written] = []
@@ -105,7 +105,7 @@ def _records(body: str) -> list[tuple[str, Mapping[str, Any]]]:
                 found.append((bucket, {**entry, "key": key}))
         return found
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as e:
-        raise Unreadable(type(e).__name__) from None
+        raise NotANotification(type(e).__name__) from None
 
 
 def _require_key(key: str) -> None:

@@ -15,7 +15,7 @@ from lethe.ledger.ledger import BatchEntry
 
 
 @dataclass
-class Found:
+class SelectedBatches:
     """The batches found in a listing, by id."""
 
     batches: dict[str, BufferedBatch] = field(default_factory=dict)
@@ -64,7 +64,7 @@ class Found:
                 self._waiting = {r.batch_id: r for r in oldest}
 
 
-def find(folders: Iterable[BufferedBatch | NoBatch], wanted: Container[str], look_up: LookUp) -> Found:
+def find(folders: Iterable[BufferedBatch | NoBatch], wanted: Container[str], look_up: LookUp) -> SelectedBatches:
     """Find batches in a listing.
 
     Args:
@@ -72,7 +72,7 @@ def find(folders: Iterable[BufferedBatch | NoBatch], wanted: Container[str], loo
         wanted: The ids of the requested batches.
         look_up: Returns the ledger's entries of some ids. Called once for each piece of the listing.
     """
-    found = Found()
+    found = SelectedBatches()
     for piece in pieces(folders):
         batches = [f for f in piece if isinstance(f, BufferedBatch)]
         entries = look_up([b.id for b in batches])

@@ -30,7 +30,7 @@ class LocalFile:
 
 
 @dataclass(frozen=True)
-class Upload:
+class BufferUpload:
     """A batch as it will be in the buffer."""
 
     batch_id: str
@@ -62,7 +62,7 @@ def data_files(files: Iterable[LocalFile]) -> list[LocalFile]:
 
 def plan_upload(
     buffer_uri: str, layout: BufferLayout, batch_column: str, batch_id: str, files: Sequence[LocalFile]
-) -> Upload:
+) -> BufferUpload:
     """Say which file becomes which object.
 
     Raises:
@@ -84,7 +84,7 @@ def plan_upload(
             folder = f"{root}/{batch_folder(batch_column, batch_id)}"
             objects = {f"{folder}/{f.path}": f for f in files}
             _require_short_names([*objects, f"{folder}/{names.SUCCESS_MARKER}"])
-            return Upload(batch_id, folder, objects, f"{folder}/{names.SUCCESS_MARKER}")
+            return BufferUpload(batch_id, folder, objects, f"{folder}/{names.SUCCESS_MARKER}")
         case BufferLayout.FILE:
             if len(files) > 1:
                 raise InputError(
@@ -94,7 +94,7 @@ def plan_upload(
                 )
             uri = f"{root}/{batch_file(batch_id, _extension(files[0].path))}"
             _require_short_names([uri])
-            return Upload(batch_id, uri, {uri: files[0]}, "")
+            return BufferUpload(batch_id, uri, {uri: files[0]}, "")
         case _:
             assert_never(layout)
 
@@ -128,7 +128,7 @@ def _extension(path: str) -> str:
     return next((e for e in FORMAT_EXTENSIONS if stem.endswith(e)), "") + packed
 
 
-def judge_entry(upload: Upload, entry: BatchEntry | None) -> Known:
+def judge_entry(upload: BufferUpload, entry: BatchEntry | None) -> Known:
     """Compare the batch with the ledger's entry of its id.
 
     Raises:
@@ -145,7 +145,7 @@ def judge_entry(upload: Upload, entry: BatchEntry | None) -> Known:
     )
 
 
-def has_files_of(entry: BatchEntry, upload: Upload) -> bool:
+def has_files_of(entry: BatchEntry, upload: BufferUpload) -> bool:
     """Whether the ledger's entry is about files of the same names and sizes as those of the upload."""
     recorded = {(_below(o.key), o.size) for o in entry.objects if is_data(o.key)}
     return recorded == {(_below(u), f.size) for u, f in upload.files.items()}
@@ -156,6 +156,6 @@ def _below(uri: str) -> str:
     return uri.rpartition("/")[2]
 
 
-def strangers(upload: Upload, listed: Iterable[ListedObject]) -> list[str]:
+def strangers(upload: BufferUpload, listed: Iterable[ListedObject]) -> list[str]:
     """The URIs of data objects in the batch's folder that are not of this upload."""
     return [o.key for o in listed if is_data(o.key, upload.folder) and o.key not in upload.files]

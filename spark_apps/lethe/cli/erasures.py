@@ -40,7 +40,7 @@ CANONICAL_SINCE = 2  # format version
 
 
 @dataclass(frozen=True)
-class KnownErasure:
+class ListedErasure:
     """An erasure in the ledger."""
 
     key: str
@@ -61,7 +61,7 @@ class KnownErasure:
 
 
 @dataclass(frozen=True)
-class Problem:
+class ErasureProblem:
     """Something wrong with an erasure."""
 
     restatement: str
@@ -82,27 +82,27 @@ class StoredRecord:
     """None: the file is missing, or not a JSON object."""
 
 
-def known_erasures(ledger: Ledger) -> list[KnownErasure]:
+def known_erasures(ledger: Ledger) -> list[ListedErasure]:
     """The erasures whose requests are in the ledger, open ones first."""
     pending = {e.restatement: e for e in ledger.open_erasures}
-    found: list[KnownErasure] = []
+    found: list[ListedErasure] = []
     for key, entry in ledger.requests.items():
         try:
             result = recalled(entry)
         except ValidationError:
             continue  # a later version wrote it
         if key in pending or (result.erasure is not None and result.erasure.verified_time is not None):
-            found.append(KnownErasure(key, result, pending.get(key)))
+            found.append(ListedErasure(key, result, pending.get(key)))
     return sorted(found, key=lambda k: (k.pending is None, k.name, k.key))
 
 
-def named(known: Sequence[KnownErasure], table: str, names: Sequence[str]) -> list[KnownErasure]:
+def named(known: Sequence[ListedErasure], table: str, names: Sequence[str]) -> list[ListedErasure]:
     """Select erasures by name or key.
 
     Raises:
         InputError: UnknownErasure.
     """
-    found: list[KnownErasure] = []
+    found: list[ListedErasure] = []
     for name in names:
         matches = [k for k in known if name in (k.name, k.key)]
         if not matches:
@@ -140,7 +140,9 @@ def content_of(opened: Opened, uri: str) -> bytes | None:
         return None
 
 
-def problems(opened: Opened, erasure: KnownErasure, found: StoredRecord, keys: Sequence[PublicKey]) -> list[Problem]:
+def problems(
+    opened: Opened, erasure: ListedErasure, found: StoredRecord, keys: Sequence[PublicKey]
+) -> list[ErasureProblem]:
     """Verify the evidence of an erasure.
 
     Args:
@@ -148,15 +150,15 @@ def problems(opened: Opened, erasure: KnownErasure, found: StoredRecord, keys: S
     """
     outcome = erasure.outcome
     if outcome is None or outcome.verified_time is None:
-        return [Problem(erasure.name, "NotVerified", "it is not verified yet, so it has no record.")]
+        return [ErasureProblem(erasure.name, "NotVerified", "it is not verified yet, so it has no record.")]
     uri = outcome.record
 
-    def problem(code: str, what: str) -> Problem:
-        return Problem(erasure.name, code, f"{uri}: {what}.")
+    def problem(code: str, what: str) -> ErasureProblem:
+        return ErasureProblem(erasure.name, code, f"{uri}: {what}.")
 
     if found.content is None:
         return [problem("RecordMissing", "the ledger names this file as the record, but it does not exist")]
-    wrong: list[Problem] = []
+    wrong: list[ErasureProblem] = []
     actual = hashlib.sha256(found.content).hexdigest()
     if actual != outcome.record_sha256:
         wrong.append(problem("RecordChanged", f"its SHA-256 is {actual}; the ledger says {outcome.record_sha256}"))
@@ -174,7 +176,9 @@ def problems(opened: Opened, erasure: KnownErasure, found: StoredRecord, keys: S
     return wrong
 
 
-def digest_problems(erasure: KnownErasure, found: StoredRecord, key: bytes, values: bytes | None) -> list[Problem]:
+def digest_problems(
+    erasure: ListedErasure, found: StoredRecord, key: bytes, values: bytes | None
+) -> list[ErasureProblem]:
     """Compare the keyed digest in a record with the digest of what was erased.
 
     Args:
@@ -196,7 +200,7 @@ def digest_problems(erasure: KnownErasure, found: StoredRecord, key: bytes, valu
         why = "is missing: the run had no digest key"
     elif recorded.partition(":")[0] != actual.partition(":")[0]:
         why = "was made with another key"
-    return [Problem(erasure.name, "DigestDiffers", f"request.{name} of the record {why}.")]
+    return [ErasureProblem(erasure.name, "DigestDiffers", f"request.{name} of the record {why}.")]
 
 
 def _content(uuid: str, key: str, outcome: ErasureOutcome, found: StoredRecord) -> list[tuple[str, str]]:
@@ -417,7 +421,7 @@ def _given(
     return GivenEvidence(keys, storage, values, content, digest_key)
 
 
-def _verify_record(opened: Opened, erasure: KnownErasure, given: GivenEvidence) -> list[Problem]:
+def _verify_record(opened: Opened, erasure: ListedErasure, given: GivenEvidence) -> list[ErasureProblem]:
     outcome = erasure.outcome
     record = read_record(opened, outcome.record) if outcome is not None else StoredRecord()
     found = problems(opened, erasure, record, given.public_keys)
@@ -427,13 +431,15 @@ def _verify_record(opened: Opened, erasure: KnownErasure, given: GivenEvidence) 
 
 
 def _verify_storage(
-    opened: Opened, chosen: Sequence[KnownErasure], values: Sequence[str]
-) -> tuple[list[Problem], list[str]]:
+    opened: Opened, chosen: Sequence[ListedErasure], values: Sequence[str]
+) -> tuple[list[ErasureProblem], list[str]]:
     """Search the storage for what was erased. Returns the problems, and notes about what was not searched."""
-    found: list[Problem] = []
+    found: list[ErasureProblem] = []
     with working("listing the storage"):
         listed = storage_check.list_locations(opened)
-    found += (Problem("", "NotListed", f"{uri} cannot be listed: {why}.") for uri, why in listed.unlisted.items())
+    found += (
+        ErasureProblem("", "NotListed", f"{uri} cannot be listed: {why}.") for uri, why in listed.unlisted.items()
+    )
     notes: list[str] = []
     if not listed.storage.supports_versions:
         notes.append("the storage cannot list older versions of objects")
@@ -466,14 +472,16 @@ def _verify_storage(
             objects = storage_check.objects_with_values(listed, values, schemas, partial(bar.advance, task))
             found += _found_in_storage("", "ValueIsThere", "objects with one of the values", objects.holding)
             unread |= objects.unreadable
-    found += (Problem("", "NotReadable", f"{path} cannot be searched: {why}.") for path, why in sorted(unread.items()))
+    found += (
+        ErasureProblem("", "NotReadable", f"{path} cannot be searched: {why}.") for path, why in sorted(unread.items())
+    )
     return found, notes
 
 
-def _found_in_storage(restatement: str, code: str, what: str, paths: Sequence[str]) -> Iterable[Problem]:
+def _found_in_storage(restatement: str, code: str, what: str, paths: Sequence[str]) -> Iterable[ErasureProblem]:
     if not paths:
         return ()
-    return (Problem(restatement, code, f"the storage contains {len(paths)} {what}: {', '.join(paths)}."),)
+    return (ErasureProblem(restatement, code, f"the storage contains {len(paths)} {what}: {', '.join(paths)}."),)
 
 
 def _digest_key(path: Path) -> bytes:
@@ -506,7 +514,7 @@ def _values(content: bytes, path: str) -> list[str]:
     return found
 
 
-def _the_only(found: Sequence[KnownErasure], name: str) -> KnownErasure:
+def _the_only(found: Sequence[ListedErasure], name: str) -> ListedErasure:
     if len(found) > 1:
         keys = ", ".join(k.key for k in found)
         raise InputError(
@@ -515,7 +523,7 @@ def _the_only(found: Sequence[KnownErasure], name: str) -> KnownErasure:
     return found[0]
 
 
-def _state(erasure: KnownErasure) -> str:
+def _state(erasure: ListedErasure) -> str:
     if erasure.pending is None:
         return "verified"
     if not erasure.pending.is_purged:
@@ -523,7 +531,7 @@ def _state(erasure: KnownErasure) -> str:
     return "blocked" if erasure.pending.blockers_count else "not verified"
 
 
-def _row(erasure: KnownErasure, wide: bool) -> list[str]:
+def _row(erasure: ListedErasure, wide: bool) -> list[str]:
     outcome, pending, request = erasure.outcome, erasure.pending, erasure.result.provenance
     row = [erasure.name, erasure.result.operation or "", _state(erasure)]
     row += [time_text(pending.evict_by if pending else None), time_text(outcome.verified_time if outcome else None)]
@@ -534,7 +542,7 @@ def _row(erasure: KnownErasure, wide: bool) -> list[str]:
     )
 
 
-def _document(erasure: KnownErasure) -> dict[str, Any]:
+def _document(erasure: ListedErasure) -> dict[str, Any]:
     outcome, pending, request = erasure.outcome, erasure.pending, erasure.result.provenance
     return {
         "restatement": erasure.name,

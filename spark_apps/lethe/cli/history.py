@@ -74,7 +74,7 @@ class Layers:
 
 
 @dataclass(frozen=True)
-class Line:
+class SnapshotLine:
     """One snapshot. The counts are of tombstones; None: the snapshot's summary has no such number."""
 
     snapshot_id: int
@@ -96,7 +96,7 @@ class Line:
 
 def lines(
     snapshots: Mapping[int, Snapshot], head_id: int | None, refs: Mapping[str, int], *, everything: bool = False
-) -> tuple[Line, ...]:
+) -> tuple[SnapshotLine, ...]:
     """The head and its retained ancestors; with `everything`, also staged snapshots and those of other branches."""
     if everything:
         chosen = sorted(snapshots.values(), key=lambda s: (s.sequence_number, s.timestamp_ms), reverse=True)
@@ -111,9 +111,9 @@ def lines(
     return tuple(_line(s, tuple(named.get(s.id, ()))) for s in chosen)
 
 
-def _line(snapshot: Snapshot, refs: tuple[str, ...]) -> Line:
+def _line(snapshot: Snapshot, refs: tuple[str, ...]) -> SnapshotLine:
     summary = snapshot.summary
-    return Line(
+    return SnapshotLine(
         snapshot_id=snapshot.id,
         time=datetime.fromtimestamp(snapshot.timestamp_ms / 1000, UTC),
         operation=summary.get("operation", ""),

@@ -7,7 +7,7 @@ import click
 from rich.console import Console
 
 from lethe.jars import download
-from lethe.jars.download import Scope, listed
+from lethe.jars.download import JarScope, listed
 from lethe.jars.provide import fetch, folder_of
 
 
@@ -25,7 +25,7 @@ def jars(to: Path | None, repository: str | None, only_list: bool) -> None:
     """
     folder = to or folder_of(os.environ)
     base = (repository or download.repository(os.environ)).rstrip("/")
-    wanted = listed(Scope.LOCAL)
+    wanted = listed(JarScope.LOCAL)
     if only_list:
         for jar in wanted:
             click.echo(f"{jar.sha256}  {base}/{jar.path}")

@@ -353,7 +353,7 @@ def log(table: str, limit: int, everything: bool, as_json: bool, batch_column: s
         click.echo(f"{len(shown)} of {len(lines)} snapshots. Use -n to list more.", err=True)
 
 
-def _document(line: history.Line) -> dict[str, Any]:
+def _document(line: history.SnapshotLine) -> dict[str, Any]:
     words = {"snapshot_id": "snapshotId", "run_kind": "runKind", "run_id": "runId"}
     return {words.get(k, k): v for k, v in asdict(line).items()}
 

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 from lethe.base.errors import InputError
 from lethe.cli.opening import Opened, open_table
 from lethe.cli.output import SnapshotOrTime, Time, print_table, progress, table_argument, working
-from lethe.iceberg.conditions import Condition
+from lethe.iceberg.conditions import RowCondition
 from lethe.read.scan import Scan, resolve_snapshot, scan, schema_of
 
 DEFAULT_LIMIT = 100  # rows, with --format table
@@ -98,7 +98,7 @@ def _scan(opened: Opened, how: dict[str, Any]) -> Scan:
     wanted: dict[str, Any] = {"columns": columns, "filter": None}
     if how["condition"]:
         try:
-            Condition.of(schema, how["condition"])
+            RowCondition.of(schema, how["condition"])
         except InputError as e:
             if e.reason == "UnknownType":
                 raise

@@ -40,7 +40,7 @@ from lethe.cli.bound_values import bound_values
 from lethe.cli.opening import Opened
 from lethe.cli.table_folders import TableFolders
 from lethe.decoder.limits import Limits
-from lethe.decoder.objects import ObjectWork, Unreadable, read_objects
+from lethe.decoder.objects import ObjectWork, UnreadableObject, read_objects
 from lethe.decoder.process import NoDecoder
 from lethe.erasure.strays import Locations
 from lethe.iceberg.locations import of_this_table
@@ -73,7 +73,7 @@ Part: TypeAlias = bytes | pa.Array | Bound
 
 
 @dataclass(frozen=True)
-class Values:
+class SearchedValues:
     """Values to search for, in all forms in which files have them."""
 
     texts: tuple[str, ...]
@@ -112,11 +112,11 @@ class Values:
         return False
 
 
-def holds(path: str, content: bytes, values: Values) -> bool:
+def holds(path: str, content: bytes, values: SearchedValues) -> bool:
     """Whether an object holds one of the values, in its path or in its content.
 
     Raises:
-        Unreadable: No value was found until then.
+        UnreadableObject: No value was found until then.
     """
     return values.are_in(path.encode()) or any(values.are_in(part) for part in parts(content))
 
@@ -125,7 +125,7 @@ def holds_batch(stream: BinaryIO, column: str, field_id: int, batch_ids: Collect
     """Whether a data file has a row of one of these batches. Other objects have none.
 
     Raises:
-        Unreadable: A message that is not an S3 event notification.
+        UnreadableObject: A message that is not an S3 event notification.
 
     Args:
         column: The name of the batch column, for files without field ids.
@@ -150,7 +150,7 @@ def parts(content: bytes, depth: int = 0) -> Iterator[Part]:
     """The content as it is, and all that is encoded or compressed in it.
 
     Raises:
-        Unreadable: A message that is not an S3 event notification.
+        UnreadableObject: A message that is not an S3 event notification.
     """
     yield content
     if not content or content.startswith(_KNOWN):
@@ -399,7 +399,7 @@ _LIMITS: Final = Limits(memory_bytes=MEMORY_BYTES)
 
 
 @dataclass(frozen=True)
-class Listed:
+class ListedObjects:
     """The objects below the locations of a table, including deleted objects that still have versions."""
 
     storage: Storage
@@ -421,7 +421,7 @@ class SearchedColumn:
 
 
 @dataclass(frozen=True)
-class Searched:
+class StorageSearch:
     """The outcome of a search. Paths are without partition values."""
 
     holding: tuple[str, ...] = ()
@@ -430,7 +430,7 @@ class Searched:
     """Object -> why a part of it cannot be read."""
 
 
-def list_locations(opened: Opened) -> Listed:
+def list_locations(opened: Opened) -> ListedObjects:
     """Raises:
     InputError: VersionsNotListed.
     TransientError: What the storage raises.
@@ -481,18 +481,18 @@ def list_locations(opened: Opened) -> Listed:
     except NoDecoder as e:
         raise TransientError("ReadingFailed", f"{e}.") from e
     paths = tuple(path for path, _ in listed.values())
-    return Listed(storage, paths, tuple(p for p in paths if any(contains(o, p) for o in alone)), unlisted)
+    return ListedObjects(storage, paths, tuple(p for p in paths if any(contains(o, p) for o in alone)), unlisted)
 
 
-def files_present(listed: Listed, record: Mapping[str, Any]) -> list[str]:
+def files_present(listed: ListedObjects, record: Mapping[str, Any]) -> list[str]:
     """The files that a record lists as removed and that exist; paths without partition values."""
     gone = {place(str(f["path"])) for f in record.get("files", ()) if isinstance(f, dict) and "path" in f}
     return sorted({name for path in listed.paths if place(name := without_values(path)) in gone})
 
 
 def files_with_batches(
-    listed: Listed, column: SearchedColumn, batch_ids: Collection[str], tick: Callable[[], object]
-) -> Searched:
+    listed: ListedObjects, column: SearchedColumn, batch_ids: Collection[str], tick: Callable[[], object]
+) -> StorageSearch:
     """The data files with rows of one of these batches, whatever their names.
 
     Raises:
@@ -502,15 +502,15 @@ def files_with_batches(
 
 
 def objects_with_values(
-    listed: Listed, values: Collection[str], schemas: Collection[Schema], tick: Callable[[], object]
-) -> Searched:
+    listed: ListedObjects, values: Collection[str], schemas: Collection[Schema], tick: Callable[[], object]
+) -> StorageSearch:
     """The objects with one of these values: in the path, in a column, in a bound of one, or anywhere in what their content
     unpacks to.
 
     Args:
         schemas: All of the table.
     """
-    wanted = Values(tuple(sorted(values)), bound_values(values, schemas))
+    wanted = SearchedValues(tuple(sorted(values)), bound_values(values, schemas))
     return _search(listed, listed.paths, ValuesWork(_LIMITS, wanted), tick)
 
 
@@ -534,7 +534,7 @@ class BatchWork(ObjectWork):
 class ValuesWork(ObjectWork):
     """Whether an object holds one of some values."""
 
-    values: Values = field(repr=False)
+    values: SearchedValues = field(repr=False)
 
     def read(self, stream: BinaryIO, path: str) -> Any:
         """See `ObjectWork`. A text: why it cannot be searched."""
@@ -544,7 +544,7 @@ class ValuesWork(ObjectWork):
             return str(e)
 
 
-def _search(listed: Listed, paths: Sequence[str], work: ObjectWork, tick: Callable[[], object]) -> Searched:
+def _search(listed: ListedObjects, paths: Sequence[str], work: ObjectWork, tick: Callable[[], object]) -> StorageSearch:
     """Search objects with decoders, because anyone may have written them.
 
     Raises:
@@ -572,13 +572,13 @@ def _search(listed: Listed, paths: Sequence[str], work: ObjectWork, tick: Callab
             results = {path: result for part in parts for path, result in part.items()}
     except NoDecoder as e:
         raise TransientError("ReadingFailed", f"{e}.") from e
-    hidden = listed.storage.find(p for p, r in results.items() if r == Unreadable() and p not in folders)
+    hidden = listed.storage.find(p for p, r in results.items() if r == UnreadableObject() and p not in folders)
     unreadable = {
         **{p: r for p, r in results.items() if isinstance(r, str)},
-        **{p: r.why for p, r in results.items() if isinstance(r, Unreadable) and r.why},
+        **{p: r.why for p, r in results.items() if isinstance(r, UnreadableObject) and r.why},
         **dict.fromkeys(folders, "it is a link to a folder, or a folder that cannot be listed"),
         **dict.fromkeys(hidden, "the storage refuses to show it"),  # the others were deleted after the listing
     }
     holding = {without_values(p) for p, r in results.items() if r is True}
     named = {without_values(p): why for p, why in sorted(unreadable.items())}
-    return Searched(tuple(sorted(holding)), {p: why for p, why in named.items() if p not in holding})
+    return StorageSearch(tuple(sorted(holding)), {p: why for p, why in named.items() if p not in holding})

@@ -34,7 +34,7 @@ class Open(Protocol):
 
 
 @dataclass(frozen=True)
-class Unreadable:
+class UnreadableObject:
     """An object of which nothing is known."""
 
     why: str = ""
@@ -74,7 +74,7 @@ def read_objects(work: ObjectWork, paths: Iterable[str], open_object: Open) -> I
         open_object: Is called by several threads.
 
     Returns:
-        For each path the document of `work`, or `Unreadable`.
+        For each path the document of `work`, or `UnreadableObject`.
 
     Raises:
         NoDecoder: No decoder can be started, or decoders end before they decode anything.
@@ -88,7 +88,7 @@ def read_objects(work: ObjectWork, paths: Iterable[str], open_object: Open) -> I
             while group := tuple(islice(left, GROUP)):
                 for path, found in zip(group, pool.map(lambda p: _opened(p, open_object), group), strict=True):
                     if found is None:
-                        unreadable.append((path, Unreadable()))
+                        unreadable.append((path, UnreadableObject()))
                     else:
                         of = {"path": path, "size": found.size}
                         read_at_most = work.bytes_read(found.size)
@@ -97,12 +97,12 @@ def read_objects(work: ObjectWork, paths: Iterable[str], open_object: Open) -> I
     def used(document: dict[str, Any], _: list[memoryview], of: dict[int, Unit]) -> Iterator[tuple[str, Any]]:
         path, opened = of[document["settled"][0]].of
         opened.stream.close()
-        yield path, Unreadable() if opened.failed else document["found"]
+        yield path, UnreadableObject() if opened.failed else document["found"]
 
     def refused(unit: Unit, why: str) -> None:
         path, opened = unit.of
         opened.stream.close()
-        unreadable.append((path, Unreadable(why)))
+        unreadable.append((path, UnreadableObject(why)))
 
     yield from supervise(work, units(), used, refused)
     yield from unreadable

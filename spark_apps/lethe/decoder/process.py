@@ -69,7 +69,7 @@ class NoDecoder(RuntimeError):
     """No decoder can be started, or decoders end before they decode anything. No file is the cause."""
 
 
-class Cause(Enum):
+class DeathCause(Enum):
     """Why a decoder ended."""
 
     TIME = "time"
@@ -84,18 +84,18 @@ class Death(Exception):
 
     unit: int
     """That it was decoding: its number, NOTHING or SEVERAL."""
-    cause: Cause
+    cause: DeathCause
     signal: str = ""
     """The name of the signal that ended it."""
 
     def message(self, limits: Limits, size: int) -> str:
         """What it says about a unit of this size."""
         match self.cause:
-            case Cause.TIME:
+            case DeathCause.TIME:
                 return f"decoding its {size} bytes takes more than {limits.cpu_of(size):.0f} s of processor time"
-            case Cause.MEMORY:
+            case DeathCause.MEMORY:
                 return f"decoding it takes more than {limits.memory_bytes // 1024**2} MiB of memory"
-            case Cause.CRASH:
+            case DeathCause.CRASH:
                 return f"it ends the decoder ({self.signal})"
 
 
@@ -189,14 +189,18 @@ class Process:
         status = self._read_status()
         unit, _ = MARK.unpack_from(self._mark)
         if status is None:
-            return Death(unit, Cause.CRASH, "unknown")
+            return Death(unit, DeathCause.CRASH, "unknown")
         if os.WIFSIGNALED(status):
             number = os.WTERMSIG(status)
             if number in (signal.SIGXCPU, signal.SIGALRM):
-                return Death(unit, Cause.TIME)
-            return Death(unit, Cause.CRASH, signal.Signals(number).name)
+                return Death(unit, DeathCause.TIME)
+            return Death(unit, DeathCause.CRASH, signal.Signals(number).name)
         code = os.WEXITSTATUS(status)
-        return Death(unit, Cause.MEMORY) if code == OUT_OF_MEMORY else Death(unit, Cause.CRASH, f"exit code {code}")
+        return (
+            Death(unit, DeathCause.MEMORY)
+            if code == OUT_OF_MEMORY
+            else Death(unit, DeathCause.CRASH, f"exit code {code}")
+        )
 
     def _read_status(self) -> int | None:
         content = os.read(self._status, STATUS.size)
@@ -505,7 +509,7 @@ class _Supervision:
         if parts := self._divide(unit):
             return parts
         # Somebody else may have killed the decoder, and other units may have had its memory, so a unit is decoded once more.
-        if death.cause is not Cause.TIME and unit.deaths == 1:
+        if death.cause is not DeathCause.TIME and unit.deaths == 1:
             unit.alone = True
             return [unit]
         self._on_refusal(unit, death.message(self._work.limits, unit.size))

@@ -324,7 +324,7 @@ def assess_stray(stray: Stray, content: StrayContent, now: datetime) -> ErasureB
 
 
 @dataclass(frozen=True)
-class Upload:
+class UnfinishedUpload:
     """An unfinished multipart upload: the storage has its parts, but no reader can read them."""
 
     path: str
@@ -342,7 +342,7 @@ class UploadOrigin(Enum):
 
 
 def assess_upload(
-    upload: Upload, open_erasure: OpenErasure, origin: UploadOrigin, now: datetime
+    upload: UnfinishedUpload, open_erasure: OpenErasure, origin: UploadOrigin, now: datetime
 ) -> ErasureBlocker | bool:
     """A blocker keeps the erasure open; True: abort the upload; False: it does not concern this erasure."""
     purged = open_erasure.erasure.purged_time

@@ -134,7 +134,7 @@ class Rows:
 
 
 @dataclass(frozen=True)
-class Range:
+class SnapshotRange:
     """The snapshots after `since` up to and including `until`, by id, oldest first."""
 
     since: int
@@ -181,7 +181,7 @@ class Tombstoned:
         return self.until.union(*later)
 
 
-def plan_range(snapshots: Mapping[int, Snapshot], since: int, until: int, table: str = "table") -> Range:
+def plan_range(snapshots: Mapping[int, Snapshot], since: int, until: int, table: str = "table") -> SnapshotRange:
     """Classify each snapshot from `until` back to `since`.
 
     Raises:
@@ -209,7 +209,7 @@ def plan_range(snapshots: Mapping[int, Snapshot], since: int, until: int, table:
         current = snapshot.parent_id
     walked.reverse()
     kinds = {s.id: _kind(s, table) for s in walked}
-    return Range(
+    return SnapshotRange(
         since,
         until,
         tuple(i for i, kind in kinds.items() if kind & _Kind.APPEND),
@@ -259,7 +259,7 @@ def _kind(snapshot: Snapshot, table: str) -> _Kind:
     )
 
 
-def appended(within: Range, ids: Tombstoned) -> tuple[Rows, ...]:
+def appended(within: SnapshotRange, ids: Tombstoned) -> tuple[Rows, ...]:
     """The appended rows: in files that the range added, and in old files whose batches became visible again (an Undo).
 
     Rows that were hidden by position at the start are read at the snapshot that first removed these deletes, together with the
@@ -280,11 +280,11 @@ def appended(within: Range, ids: Tombstoned) -> tuple[Rows, ...]:
     return (*added, *(r for r in (*lifted, again) if r.ids))
 
 
-def _visible_again(within: Range, ids: Tombstoned) -> frozenset[str]:
+def _visible_again(within: SnapshotRange, ids: Tombstoned) -> frozenset[str]:
     return ids.since - ids.hidden(None, within.order) if within.undoes else frozenset()
 
 
-def _lifted_first(within: Range, ids: Tombstoned, wanted: frozenset[str]) -> dict[str, int]:
+def _lifted_first(within: SnapshotRange, ids: Tombstoned, wanted: frozenset[str]) -> dict[str, int]:
     """By batch, the first snapshot of the range that removed its deletes by position."""
     found: dict[str, int] = {}
     for u in sorted(ids.lifted, key=within.order.__getitem__):
@@ -293,7 +293,7 @@ def _lifted_first(within: Range, ids: Tombstoned, wanted: frozenset[str]) -> dic
     return found
 
 
-def deleted(within: Range, ids: Tombstoned) -> tuple[Rows, ...]:
+def deleted(within: SnapshotRange, ids: Tombstoned) -> tuple[Rows, ...]:
     """The deleted rows: tombstoned in the range and still in files, or purged by its vacuums, or hidden by its deletes by
     position.
     """

@@ -1,8 +1,8 @@
 """Conditions on rows, with the three-valued logic of SQL. Pure: schemas, expressions and Arrow arrays in, booleans out.
 
 PyIceberg's own evaluation of expressions treats a null as a value in some places, and knows no order of NaN. So its expressions
-are only parsed here, and used to skip files where that is right (`Condition.pruning`). A comparison with a null is unknown, and
-only rows for which the condition is true are read. `-0.0` equals `0.0`. NaN equals NaN, and is greater than all other numbers.
+are only parsed here, and used to skip files where that is right (`RowCondition.pruning`). A comparison with a null is unknown,
+and only rows for which the condition is true are read. `-0.0` equals `0.0`. NaN equals NaN, and is greater than all other numbers.
 """
 
 import math
@@ -411,14 +411,14 @@ class _StartsWith(_Node):
 
 
 @dataclass(frozen=True)
-class Condition:
+class RowCondition:
     """A condition on the rows of a schema."""
 
     root: _Node
     schema: Schema
 
     @classmethod
-    def of(cls, schema: Schema, expression: str | BooleanExpression | None) -> "Condition":
+    def of(cls, schema: Schema, expression: str | BooleanExpression | None) -> "RowCondition":
         """The text contains no values.
 
         Raises:

@@ -11,7 +11,7 @@ from typing import Any, BinaryIO, Final
 import fastavro
 from pyiceberg.io import FileIO
 
-from lethe.decoder.objects import ObjectWork, Unreadable, read_objects
+from lethe.decoder.objects import ObjectWork, UnreadableObject, read_objects
 from lethe.decoder.process import limits_here
 from lethe.erasure.strays import PARTITION_SUMMARY
 
@@ -54,9 +54,10 @@ class ManifestListWork(ObjectWork):
             return []
 
 
-def documents_of(io: FileIO, paths: Iterable[str]) -> dict[str, Mapping[str, Any] | Unreadable | None]:
-    """What is needed of metadata files, by path; None: one is damaged, or no metadata of a table; `Unreadable`: it could not be
-    fetched, or ends its reader.
+def documents_of(io: FileIO, paths: Iterable[str]) -> dict[str, Mapping[str, Any] | UnreadableObject | None]:
+    """What is needed of metadata files, by path.
+
+    None: one is damaged, or no metadata of a table. `UnreadableObject`: it could not be fetched, or ends its reader.
 
     Raises:
         NoDecoder: No decoder can be started, or decoders end before they decode anything.
@@ -71,7 +72,7 @@ def manifests_in(io: FileIO, manifest_lists: Iterable[str]) -> set[str]:
         NoDecoder: No decoder can be started, or decoders end before they decode anything.
     """
     found = read_objects(ManifestListWork(limits_here()), manifest_lists, lambda path: io.new_input(path).open())  # type: ignore[arg-type]
-    return {manifest for _, named in found if not isinstance(named, Unreadable) for manifest in named}
+    return {manifest for _, named in found if not isinstance(named, UnreadableObject) for manifest in named}
 
 
 def _needed(document: Mapping[str, Any]) -> dict[str, Any]:

@@ -25,7 +25,7 @@ from pyiceberg.table import Table
 from lethe.base import names
 from lethe.base.errors import LedgerError
 from lethe.buffer.layout import ListedObject
-from lethe.decoder.objects import Unreadable
+from lethe.decoder.objects import UnreadableObject
 from lethe.erasure.strays import TABLE_FILES, Locations
 from lethe.iceberg.found_metadata import documents_of, manifests_in
 from lethe.ledger.root import Location
@@ -108,9 +108,9 @@ def _state(io: FileIO, file: str) -> Location | None:
     return found["location"], {str(k): str(v) for k, v in (found.get("properties") or {}).items()}
 
 
-def _is_of_another(table: Table, document: Mapping[str, Any] | Unreadable | None) -> bool:
+def _is_of_another(table: Table, document: Mapping[str, Any] | UnreadableObject | None) -> bool:
     """Whether a metadata file may be that of another table. A damaged file is not."""
-    if isinstance(document, Unreadable):
+    if isinstance(document, UnreadableObject):
         return bool(document.why)
     return document is not None and document.get("table-uuid") not in (None, str(table.metadata.table_uuid))
 

@@ -114,7 +114,7 @@ _decoder: Final = json.JSONDecoder()
 
 
 @dataclass(frozen=True)
-class Version:
+class CachedMetadata:
     """A version of a table's metadata."""
 
     # The content of the file.
@@ -126,13 +126,13 @@ class Version:
     """The start and the end of the list of snapshots in the text, without its brackets. None: not searched yet."""
 
     @classmethod
-    def of(cls, text: str) -> "Version":
+    def of(cls, text: str) -> "CachedMetadata":
         """Raises:
         Exception: PyIceberg's ValidationError, if the text is not the metadata of a table.
         """
         return cls(text, parse(text))
 
-    def followed_by(self, text: str) -> "Version | None":
+    def followed_by(self, text: str) -> "CachedMetadata | None":
         """Parse a later version. None: its snapshots are not those of this version and further ones, byte for byte."""
         first, end = self._list_at
         start = text.find(_LIST) + len(_LIST)
@@ -152,7 +152,7 @@ class Version:
                 return None
             replace_unknown_types(document)
             document["snapshots"] = [*self.metadata.snapshots, *map(IcebergSnapshot.model_validate, added)]
-            return Version(text, TableMetadataUtil.parse_obj(document), dict(self.converted), (start, last))
+            return CachedMetadata(text, TableMetadataUtil.parse_obj(document), dict(self.converted), (start, last))
         except Exception:
             return None  # parsing the whole text reports what is wrong with it
 
@@ -172,7 +172,7 @@ class Version:
         return found
 
 
-class Versions:
+class MetadataCache:
     """The versions of tables that were read last, by the folder of the file. Threads may share it."""
 
     def __init__(self, most: int = KEPT_AT_MOST) -> None:
@@ -181,13 +181,13 @@ class Versions:
         """
         self._most = most
         self._lock = threading.Lock()
-        self._kept: OrderedDict[str, Version] = OrderedDict()
+        self._kept: OrderedDict[str, CachedMetadata] = OrderedDict()
 
-    def get(self, folder: str) -> Version | None:
+    def get(self, folder: str) -> CachedMetadata | None:
         with self._lock:
             return self._kept.get(folder)
 
-    def keep(self, folder: str, version: Version) -> None:
+    def keep(self, folder: str, version: CachedMetadata) -> None:
         """Keep this version, and forget the one before, and tables that were not read for the longest time."""
         with self._lock:
             self._kept[folder] = version
@@ -196,10 +196,12 @@ class Versions:
                 self._kept.popitem(last=False)
 
 
-_versions: Final = Versions()
+_versions: Final = MetadataCache()
 
 
-def read(location: str, properties: Mapping[str, Any], versions: Versions = _versions) -> tuple[StaticTable, Version]:
+def read(
+    location: str, properties: Mapping[str, Any], versions: MetadataCache = _versions
+) -> tuple[StaticTable, CachedMetadata]:
     """Read a metadata file, as PyIceberg's `StaticTable.from_metadata` does, but open its files without the table's properties.
 
     Args:
@@ -214,7 +216,7 @@ def read(location: str, properties: Mapping[str, Any], versions: Versions = _ver
         text = plain.read().decode()
     folder = location.rpartition("/")[0]
     before = versions.get(folder)
-    version = (before.followed_by(text) if before is not None else None) or Version.of(text)
+    version = (before.followed_by(text) if before is not None else None) or CachedMetadata.of(text)
     versions.keep(folder, version)
     name = ("static-table", location)
     return StaticTable(name, version.metadata, location, io, NoopCatalog("static-table")), version

@@ -44,13 +44,13 @@ from lethe.files.bounds import FileBounds
 from lethe.files.increment import SnapshotFiles
 from lethe.iceberg import catalogs
 from lethe.iceberg.batch_column import BatchColumn
-from lethe.iceberg.conditions import Condition
+from lethe.iceberg.conditions import RowCondition
 from lethe.iceberg.facts import TableFacts, bounds_of
 from lethe.iceberg.native_deletes import DELETED, Vector, holds_values, native_deletes, referenced, vectors
 from lethe.iceberg.views import require_no_view
 from lethe.ledger.erasure import BlockerKind
 from lethe.ledger.lineage import Resolution, Snapshot, is_gapless
-from lethe.vacuum.housekeeping import Manifest
+from lethe.vacuum.housekeeping import DataManifest
 
 
 def load_table(name: str, catalog: Catalog | None = None) -> Table:
@@ -238,7 +238,7 @@ class SnapshotView:
     io: FileIO
     field_id: int | None
     """Of the batch column; None: there is none."""
-    condition: Condition
+    condition: RowCondition
 
     @classmethod
     def on(
@@ -256,7 +256,7 @@ class SnapshotView:
         schema = schema_of(table, columns_of)
         # PyIceberg binds filters to the current schema, even when it reads an older snapshot.
         metadata = table.metadata.model_copy(update={"current_schema_id": schema.schema_id})
-        return cls(metadata, table.io, field_id, Condition.of(schema, filter))
+        return cls(metadata, table.io, field_id, RowCondition.of(schema, filter))
 
     @property
     def schema(self) -> Schema:
@@ -429,15 +429,15 @@ def _is_data(manifest: ManifestFile) -> bool:
     return manifest.content == ManifestContent.DATA
 
 
-def data_manifests(table: Table, snapshot_id: int | None, field_id: int) -> list[Manifest]:
+def data_manifests(table: Table, snapshot_id: int | None, field_id: int) -> list[DataManifest]:
     """The manifests of data files of a snapshot, with bounds of the batch column. Reads all of them."""
     snapshot = table.metadata.snapshot_by_id(snapshot_id) if snapshot_id is not None else None
     column = BatchColumn.of(table.specs(), field_id)
-    found: list[Manifest] = []
+    found: list[DataManifest] = []
     for m in snapshot.manifests(table.io) if snapshot is not None else ():
         if not _is_data(m):
             continue
         entries = m.fetch_manifest_entry(table.io, discard_deleted=False)
         live = tuple(bounds_of(e.data_file, column) for e in entries if e.status != ManifestEntryStatus.DELETED)
-        found.append(Manifest(m.manifest_path, m.partition_spec_id, m.manifest_length, len(entries), live))
+        found.append(DataManifest(m.manifest_path, m.partition_spec_id, m.manifest_length, len(entries), live))
     return found

@@ -275,7 +275,7 @@ class _Number(str):
     """A number as it is written."""
 
 
-class _Constant(str):
+class _JsonConstant(str):
     """NaN, Infinity or -Infinity, which JSON does not have."""
 
 
@@ -293,7 +293,7 @@ def _pairs(line: bytes) -> _Pairs:
 
 def _loads(line: bytes) -> Any:
     return json.loads(
-        line.decode(), object_pairs_hook=_Pairs, parse_int=_Number, parse_float=_Number, parse_constant=_Constant
+        line.decode(), object_pairs_hook=_Pairs, parse_int=_Number, parse_float=_Number, parse_constant=_JsonConstant
     )
 
 
@@ -328,7 +328,7 @@ def _line_problem(line: bytes, table: pa.Schema, ignore_unknown: bool) -> _Probl
 
 def _constant_in(value: Any, path: str) -> _Problem | None:
     """A problem of JSON itself in a value that the table has no type for."""
-    if isinstance(value, _Constant):
+    if isinstance(value, _JsonConstant):
         return _Problem(f"column {path} holds {value}, which JSON does not have", "UnreadableFile")
     if isinstance(value, _Pairs):
         keys = [k for k, _ in value]

@@ -236,7 +236,7 @@ SchemaKey: TypeAlias = tuple[str, tuple[str, ...], bytes | None]
 
 
 @dataclass(frozen=True)
-class Column:
+class ColumnStatistics:
     """The statistics of a column in a footer."""
 
     of: "FooterColumn"
@@ -271,7 +271,7 @@ class FooterColumn:
     collector: StatisticsCollector
     """Which statistics the table keeps."""
 
-    def read(self, groups: list[Any]) -> Column:
+    def read(self, groups: list[Any]) -> ColumnStatistics:
         """The column's statistics in all row groups.
 
         Raises:
@@ -285,11 +285,11 @@ class FooterColumn:
         size = sum(chunk.total_compressed_size for chunk in chunks)
         if len(parts) == 1:
             values, nulls, lower, upper = parts[0]
-            return Column(self, values, nulls, lower, upper, size)
+            return ColumnStatistics(self, values, nulls, lower, upper, size)
         return _joined(self, parts, size)
 
     def _chunk(self, chunk: Any) -> tuple[int, int | None, Any, Any]:
-        """The number of values, the number of nulls, and the bounds, as in `Column`."""
+        """The number of values, the number of nulls, and the bounds, as in `ColumnStatistics`."""
         statistics = chunk.statistics if chunk.is_stats_set else None
         if statistics is None:
             return chunk.num_values, None, None, None
@@ -318,7 +318,7 @@ class FooterColumn:
     def keeps_bounds(self) -> bool:
         return self.collector.mode.type in (MetricModeTypes.TRUNCATE, MetricModeTypes.FULL)
 
-    def lower_bound(self, column: Column) -> bytes | None:
+    def lower_bound(self, column: ColumnStatistics) -> bytes | None:
         """The lower bound in Iceberg's bytes, truncated as the table wants it. None: there is none."""
         width = self.collector.mode.length
         value = column.lower
@@ -326,7 +326,7 @@ class FooterColumn:
             value = value[:width]
         return self._bytes(value)
 
-    def upper_bound(self, column: Column) -> bytes | None:
+    def upper_bound(self, column: ColumnStatistics) -> bytes | None:
         """Like `lower_bound`. Also None if no truncated value is above the upper bound."""
         width = self.collector.mode.length
         value = column.upper
@@ -357,15 +357,17 @@ def _text_above(value: str, width: int) -> str | None:
     return None
 
 
-def _joined(of: FooterColumn, parts: list[tuple[int, int | None, Any, Any]], size: int) -> Column:
+def _joined(of: FooterColumn, parts: list[tuple[int, int | None, Any, Any]], size: int) -> ColumnStatistics:
     """Merge the statistics of a column's chunks. Bounds are known only if every chunk that may contain a value has them."""
     values = sum(p[0] for p in parts)
     nulls = [p[1] for p in parts if p[1] is not None]
     known = sum(nulls) if len(nulls) == len(parts) else None
     holding = [(lower, upper) for count, n, lower, upper in parts if count != n]
     if not holding or any(lower is None for lower, _ in holding):
-        return Column(of, values, known, bytes=size)
-    return Column(of, values, known, min(lower for lower, _ in holding), max(upper for _, upper in holding), size)
+        return ColumnStatistics(of, values, known, bytes=size)
+    return ColumnStatistics(
+        of, values, known, min(lower for lower, _ in holding), max(upper for _, upper in holding), size
+    )
 
 
 @dataclass(frozen=True)

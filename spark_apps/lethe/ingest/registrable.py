@@ -49,7 +49,7 @@ from lethe.ingest import exact_values
 from lethe.ingest.buffer_files import FileError, check_columns, error_of
 from lethe.ingest.buffer_store import BadFile, BufferedFiles, Bytes, FileTask, Unread
 from lethe.ingest.exact_values import calendar_of
-from lethe.ingest.parquet_types import Column, FileSchema, SchemaKey, footer_columns, misfit, schema_key
+from lethe.ingest.parquet_types import ColumnStatistics, FileSchema, SchemaKey, footer_columns, misfit, schema_key
 from lethe.ingest.schema_fit import encoded_bytes, values_of
 from lethe.ingest.schema_fit import problem as too_long_problem
 from lethe.uri import NAME_BYTES, is_local
@@ -66,7 +66,7 @@ _SCHEMAS_AT_MOST: Final = 1000
 
 
 @dataclass(frozen=True)
-class Target:
+class RegisterTarget:
     """What a table requires of files. Contains JSON, because it is sent to Spark's workers."""
 
     schema_json: str
@@ -80,7 +80,7 @@ class Target:
     """Optional columns may be missing."""
 
     @classmethod
-    def of(cls, table: Table, field_id: int, may_lack: bool) -> "Target":
+    def of(cls, table: Table, field_id: int, may_lack: bool) -> "RegisterTarget":
         """What the current schema, spec and properties of a table require."""
         schema, spec = table.schema().model_dump_json(), table.spec().model_dump_json()
         return cls(schema, spec, dict(table.properties), field_id, may_lack)
@@ -148,7 +148,7 @@ class Target:
 
 
 @dataclass(frozen=True)
-class Described:
+class RegistrableFile:
     """A file that can be registered."""
 
     records: int
@@ -158,7 +158,9 @@ class Described:
     """As `partition_text` writes it; None: no rows, or a value that it cannot write."""
 
 
-def describe(metadata: Any, uri: str, size: int, batch_id: str, target: Target, folders: str = "") -> Described:
+def describe(
+    metadata: Any, uri: str, size: int, batch_id: str, target: RegisterTarget, folders: str = ""
+) -> RegistrableFile:
     """Decide whether one file can be registered.
 
     Args:
@@ -174,7 +176,7 @@ def describe(metadata: Any, uri: str, size: int, batch_id: str, target: Target, 
     if schema.problem is not None:
         raise BadFile("SchemaMismatch", schema.problem)
     if not metadata.num_rows:
-        return Described(0)
+        return RegistrableFile(0)
     _check_codecs(metadata)
     columns = _read(metadata, schema)
     _check_folders(columns, folders, batch_id, target)
@@ -188,22 +190,22 @@ def describe(metadata: Any, uri: str, size: int, batch_id: str, target: Target, 
         "spec-id": target.spec.spec_id,
         "partition": partition,
     }
-    return Described(
+    return RegistrableFile(
         metadata.num_rows, json.dumps(document, separators=_COMPACT), partition_text(target.spec.spec_id, values)
     )
 
 
-def columns_of(metadata: Any, target: Target) -> dict[int, Column]:
+def columns_of(metadata: Any, target: RegisterTarget) -> dict[int, ColumnStatistics]:
     """The statistics of the file's columns, by field id."""
     return _read(metadata, target.schema_of(metadata))
 
 
-def _read(metadata: Any, schema: FileSchema) -> dict[int, Column]:
+def _read(metadata: Any, schema: FileSchema) -> dict[int, ColumnStatistics]:
     groups = [metadata.row_group(n) for n in range(metadata.num_row_groups)]
     return {c.field_id: c.read(groups) for c in schema.columns}
 
 
-def _batch_column_missing(file: Any, target: Target) -> str | None:
+def _batch_column_missing(file: Any, target: RegisterTarget) -> str | None:
     name = target.name(target.field_id)
     if name in (file.column(n).path for n in range(len(file))):
         return None
@@ -225,7 +227,9 @@ def _check_codecs(metadata: Any) -> None:
                 )
 
 
-def _check_folders(columns: Mapping[int, Column], folders: str, batch_id: str, target: Target) -> None:
+def _check_folders(
+    columns: Mapping[int, ColumnStatistics], folders: str, batch_id: str, target: RegisterTarget
+) -> None:
     """Check the folders of a file. Readers of a registered file do not read them.
 
     A folder of a column that the table does not have is only a place: Spark makes such folders of the column by which a producer
@@ -265,7 +269,7 @@ def _plain(value: pa.Scalar) -> int | None:
     return int(value.cast(pa.int64()).as_py()) if is_whole else None
 
 
-def _check_calendar(metadata: Any, columns: Mapping[int, Column], target: Target) -> None:
+def _check_calendar(metadata: Any, columns: Mapping[int, ColumnStatistics], target: RegisterTarget) -> None:
     """Raises:
     BadFile: A column may hold days of the hybrid calendar, as readers of Iceberg tables do not convert them.
     """
@@ -289,7 +293,7 @@ def _check_calendar(metadata: Any, columns: Mapping[int, Column], target: Target
             raise BadFile("SchemaMismatch", f"column {target.name(field_id)} {calendar.problem(since)}")
 
 
-def _check_batch_id(column: Column, batch_id: str, target: Target) -> None:
+def _check_batch_id(column: ColumnStatistics, batch_id: str, target: RegisterTarget) -> None:
     name = target.name(target.field_id)
     if column.nulls is None or (column.lower is None and not column.all_null):
         raise BadFile(
@@ -304,7 +308,7 @@ def _check_batch_id(column: Column, batch_id: str, target: Target) -> None:
         )
 
 
-def _check_values(columns: Mapping[int, Column], target: Target) -> None:
+def _check_values(columns: Mapping[int, ColumnStatistics], target: RegisterTarget) -> None:
     for field in target.schema.fields:
         column = columns.get(field.field_id)
         if column is None:
@@ -318,12 +322,12 @@ def _check_values(columns: Mapping[int, Column], target: Target) -> None:
             )
 
 
-def _in_calendar(column: Column, field: NestedField) -> bool:
+def _in_calendar(column: ColumnStatistics, field: NestedField) -> bool:
     within = exact_values.allow_days if isinstance(field.field_type, DateType) else exact_values.allow_microseconds
     return column.lower is None or within(column.lower, column.upper)
 
 
-def _partition_value(field: PartitionField, column: Column | None, target: Target) -> Any:
+def _partition_value(field: PartitionField, column: ColumnStatistics | None, target: RegisterTarget) -> Any:
     """The partition value of all rows, in Iceberg's units.
 
     Raises:
@@ -363,7 +367,7 @@ def _partition_value(field: PartitionField, column: Column | None, target: Targe
     return lower
 
 
-def data_file_document(metadata: Any, uri: str, size: int, columns: Mapping[int, Column]) -> dict[str, Any]:
+def data_file_document(metadata: Any, uri: str, size: int, columns: Mapping[int, ColumnStatistics]) -> dict[str, Any]:
     """Iceberg's JSON of a data file, without its partition and its spec.
 
     Args:
@@ -436,7 +440,7 @@ class Footer:
     uri: str
     size: int
     """In bytes."""
-    described: Described | None = None
+    described: RegistrableFile | None = None
     error: FileError | None = None
     """Why the file cannot be registered."""
 
@@ -449,7 +453,7 @@ class Footer:
     @classmethod
     def decode(cls, text: str) -> "Footer":
         batch_id, uri, size, described, error = json.loads(text)
-        return cls(batch_id, uri, size, described and Described(*described), error and FileError(*error))
+        return cls(batch_id, uri, size, described and RegistrableFile(*described), error and FileError(*error))
 
 
 class _OtherFile(Exception):
@@ -460,7 +464,7 @@ class _OtherFile(Exception):
 class FooterReader:
     """Reads the footers of a task. It is pickled and sent to the workers."""
 
-    target: Target
+    target: RegisterTarget
     io_properties: dict[str, str]
     footer_bytes_at_most: int | None = None
     """A file with a larger footer is unread, with the reason FOOTER_TOO_LARGE. None: no limit."""
@@ -484,7 +488,7 @@ class FooterReader:
             BufferAway: The store failed.
             NoDecoder: No decoder can be started, or decoders end before they decode anything.
         """
-        yield from _Reading(self, tasks).footers()
+        yield from _FooterReading(self, tasks).footers()
 
     def tails(self, tasks: Sequence[FileTask]) -> Generator[tuple[FileTask, "bytes | FileError"]]:
         """The ends of files, with the whole footers, in the order of the files; or why a file cannot be used."""
@@ -515,7 +519,7 @@ class FooterReader:
             return tail_of(lambda count: _last(source, task, count), task.size, self.footer_bytes_at_most)
 
 
-class _Reading:
+class _FooterReading:
     """Decodes the footers of files with decoders, and returns them in the order of the files."""
 
     def __init__(self, reader: FooterReader, tasks: Sequence[FileTask]) -> None:
@@ -536,7 +540,7 @@ class _Reading:
                 of = {"batch": task.batch_id, "uri": task.uri, "size": task.size, "folders": task.folders}
                 yield Unit(of, tail, len(tail), task.uri, of=place)
 
-    def _add(self, place: int, described: Described | None = None, error: FileError | None = None) -> None:
+    def _add(self, place: int, described: RegistrableFile | None = None, error: FileError | None = None) -> None:
         task = self._tasks[place]
         self._found[place] = Footer(task.batch_id, task.uri, task.size, described, error)
 
@@ -559,7 +563,7 @@ class _Reading:
 class FooterWork:
     """What a decoder does with footers."""
 
-    target: Target
+    target: RegisterTarget
     limits: Limits
 
     def run(self, link: ChildLink) -> None:

@@ -10,15 +10,15 @@ import os
 import sys
 from pathlib import Path
 
-from lethe.jars.download import DownloadFailed, Scope, download, listed, remove_other_versions, repository, wrong
+from lethe.jars.download import DownloadFailed, JarScope, download, listed, remove_other_versions, repository, wrong
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--scope", choices=[s.value for s in Scope], default=Scope.IMAGE.value)
+    parser.add_argument("--scope", choices=[s.value for s in JarScope], default=JarScope.IMAGE.value)
     arguments = parser.parse_args()
-    jars = listed(Scope(arguments.scope))
+    jars = listed(JarScope(arguments.scope))
     for jar in wrong(jars, arguments.folder):
         print(f"downloading {jar.name}", file=sys.stderr, flush=True)
         try:

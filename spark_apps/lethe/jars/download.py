@@ -19,7 +19,7 @@ from typing import Final
 LIST: Final = Path(__file__).with_name("jars.txt")
 
 
-class Scope(StrEnum):
+class JarScope(StrEnum):
     IMAGE = "image"
     """The jars of the Spark image."""
     LOCAL = "local"
@@ -58,21 +58,21 @@ class Jar:
         return jars / self.folder / self.name
 
 
-def listed(scope: Scope, path: Path = LIST) -> tuple[Jar, ...]:
+def listed(scope: JarScope, path: Path = LIST) -> tuple[Jar, ...]:
     """The jars of a scope. A jar that only tests or benchmarks have, such as one of `rest`, goes into a folder of that name."""
     return tuple(_jars(path.read_text().splitlines(), scope))
 
 
-def _jars(lines: Iterable[str], scope: Scope) -> Iterable[Jar]:
+def _jars(lines: Iterable[str], scope: JarScope) -> Iterable[Jar]:
     for line in lines:
         text = line.split("#")[0].strip()
         if not text:
             continue
         where, coordinates, sha256 = text.split()
-        in_class_path = where in (Scope.IMAGE, Scope.LOCAL)
-        if not in_class_path and scope is not Scope.BENCH and (scope is not Scope.TEST or where in _RIVALS):
+        in_class_path = where in (JarScope.IMAGE, JarScope.LOCAL)
+        if not in_class_path and scope is not JarScope.BENCH and (scope is not JarScope.TEST or where in _RIVALS):
             continue
-        if scope is Scope.IMAGE and where != Scope.IMAGE:
+        if scope is JarScope.IMAGE and where != JarScope.IMAGE:
             continue
         group, artifact, version, *classifier = coordinates.split(":")
         name = "-".join([artifact, version, *classifier]) + ".jar"
@@ -90,7 +90,7 @@ class DownloadFailed(Exception):
 
 
 @dataclass(frozen=True)
-class Progress:
+class DownloadProgress:
     """The state of a download."""
 
     jar: Jar
@@ -117,7 +117,7 @@ def wrong(jars: Sequence[Jar], folder: Path) -> tuple[Jar, ...]:
 
 
 def download(
-    jars: Sequence[Jar], folder: Path, base: str, on_progress: Callable[[Progress], None] = lambda _: None
+    jars: Sequence[Jar], folder: Path, base: str, on_progress: Callable[[DownloadProgress], None] = lambda _: None
 ) -> None:
     """Download jars into a folder. Several processes may do so at once.
 
@@ -147,7 +147,7 @@ def sha256_of(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _download_one(jar: Jar, folder: Path, base: str, on_progress: Callable[[Progress], None]) -> None:
+def _download_one(jar: Jar, folder: Path, base: str, on_progress: Callable[[DownloadProgress], None]) -> None:
     url = f"{base}/{jar.path}"
     for attempt in range(1, ATTEMPTS + 1):
         try:
@@ -160,7 +160,7 @@ def _download_one(jar: Jar, folder: Path, base: str, on_progress: Callable[[Prog
             time.sleep(2**attempt)
 
 
-def _attempt(url: str, jar: Jar, folder: Path, on_progress: Callable[[Progress], None]) -> None:
+def _attempt(url: str, jar: Jar, folder: Path, on_progress: Callable[[DownloadProgress], None]) -> None:
     """Download to a temporary name beside the target, and rename it only if it has the right checksum."""
     target = jar.file(folder)
     part = target.with_name(f".{target.name}.{os.getpid()}")
@@ -169,12 +169,12 @@ def _attempt(url: str, jar: Jar, folder: Path, on_progress: Callable[[Progress],
         with urllib.request.urlopen(url, timeout=120) as answer, part.open("wb") as file:
             length = answer.headers.get("Content-Length")
             total = int(length) if length else None
-            on_progress(Progress(jar, 0, total))
+            on_progress(DownloadProgress(jar, 0, total))
             while chunk := answer.read(CHUNK_BYTES):
                 file.write(chunk)
                 digest.update(chunk)
                 done += len(chunk)
-                on_progress(Progress(jar, done, total))
+                on_progress(DownloadProgress(jar, done, total))
         if digest.hexdigest() != jar.sha256:
             raise DownloadFailed(f"{url}: SHA-256 is {digest.hexdigest()}, {LIST.name} says {jar.sha256}")
         os.replace(part, target)

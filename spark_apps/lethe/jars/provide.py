@@ -11,7 +11,7 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, Trans
 
 from lethe.base.errors import InputError, TransientError
 from lethe.jars import download
-from lethe.jars.download import Jar, Scope, listed
+from lethe.jars.download import Jar, JarScope, listed
 
 FOLDER_ENV: Final = "LETHE_JARS"  # a folder that has all jars of scope `local`
 CACHE_ENV: Final = "XDG_CACHE_HOME"
@@ -35,7 +35,7 @@ def provide(environ: Mapping[str, str]) -> Path:
         InputError: `JarsMissing`, if the folder that the user names lacks jars.
         TransientError: `JarsNotDownloaded`.
     """
-    folder, jars = folder_of(environ), listed(Scope.LOCAL)
+    folder, jars = folder_of(environ), listed(JarScope.LOCAL)
     absent = download.missing(jars, folder)
     if absent and environ.get(FOLDER_ENV):
         raise InputError(
@@ -68,7 +68,7 @@ def fetch(jars: Sequence[Jar], folder: Path, base: str) -> None:
 
 
 @contextmanager
-def _bars() -> Iterator[Callable[[download.Progress], None]]:
+def _bars() -> Iterator[Callable[[download.DownloadProgress], None]]:
     """Shows downloads: a bar for each jar in a terminal, otherwise a line."""
     console = Console(file=sys.stderr)
     if not console.is_terminal:
@@ -78,7 +78,7 @@ def _bars() -> Iterator[Callable[[download.Progress], None]]:
     with Progress(*columns, console=console) as bars:
         tasks = {}
 
-        def show(state: download.Progress) -> None:
+        def show(state: download.DownloadProgress) -> None:
             name = state.jar.name
             if name not in tasks:
                 tasks[name] = bars.add_task(name, total=state.total_bytes)
@@ -87,7 +87,7 @@ def _bars() -> Iterator[Callable[[download.Progress], None]]:
         yield show
 
 
-def _print_start(state: download.Progress) -> None:
+def _print_start(state: download.DownloadProgress) -> None:
     if state.bytes == 0:
         size = f" ({state.total_bytes / 1e6:.0f} MB)" if state.total_bytes else ""
         print(f"downloading {state.jar.name}{size}", file=sys.stderr, flush=True)

@@ -5,7 +5,7 @@ refused, the restatements, the open erasures, and the carriers of retained bare 
 
 The large parts of a ledger as mappings, which may be read piece by piece. Pure: `lethe.ledger_store` reads them.
 
-A part is any Mapping. One that can look up many keys, or a range of keys, with less reading has the methods of `Part`.
+A part is any Mapping. One that can look up many keys, or a range of keys, with less reading has the methods of `LedgerPart`.
 """
 
 from bisect import bisect_right
@@ -30,7 +30,7 @@ Interval: TypeAlias = tuple[str | None, str | None]
 
 
 @runtime_checkable
-class Part(Protocol):
+class LedgerPart(Protocol):
     """A mapping in files: `len`, `in` and get are cheap; iterating reads everything."""
 
     def get_many(self, keys: Iterable) -> dict: ...
@@ -42,19 +42,19 @@ class Part(Protocol):
 
 def get_many(mapping: Mapping[K, V], keys: Iterable[K]) -> dict[K, V]:
     """The values of those keys that the mapping has."""
-    if isinstance(mapping, Part):
+    if isinstance(mapping, LedgerPart):
         return mapping.get_many(keys)
     return {k: mapping[k] for k in keys if k in mapping}
 
 
 def apart(mapping: Mapping[K, V]) -> Mapping[K, V]:
     """A copy of the part for looking up very many keys in another thread: it shares no mutable state and caches no answers."""
-    return mapping.apart() if isinstance(mapping, Part) else mapping
+    return mapping.apart() if isinstance(mapping, LedgerPart) else mapping
 
 
 def within(mapping: Mapping[K, V], intervals: Sequence[Interval], text: Callable[[K], str]) -> list[V]:
     """The values whose keys are in one of the intervals. `text` gives the text of a key."""
-    if isinstance(mapping, Part):
+    if isinstance(mapping, LedgerPart):
         return mapping.within(intervals)
     ranges = Ranges(intervals)
     return [v for k, v in mapping.items() if text(k) in ranges]

@@ -24,9 +24,9 @@ import pyarrow.parquet as pq
 from pyiceberg.io import FileIO, load_file_io
 
 from lethe.files.bounds import IdIndex
-from lethe.ingest.registrable import Target, by_field_id, columns_of, data_file_document
-from lethe.purge.footer import Sink, Struct, Unreadable, new_file, path_of_attempt
-from lethe.purge.source import RowIds, Source, Unsuitable
+from lethe.ingest.registrable import RegisterTarget, by_field_id, columns_of, data_file_document
+from lethe.purge.footer import FileSink, FooterUnreadable, Struct, new_file, path_of_attempt
+from lethe.purge.source import PurgeSource, RowIds, Unsuitable
 from lethe.purge.splicing import Splice, footer_of, groups_of, narrow
 from lethe.writing.data_files import nans_in, without_unused
 from lethe.writing.layout import GROUP_BYTES, float_columns
@@ -40,12 +40,12 @@ class GroupWriter:
         template: The footer of a file with the same columns. It is changed.
     """
 
-    def __init__(self, sink: Sink, template: Struct) -> None:
+    def __init__(self, sink: FileSink, template: Struct) -> None:
         self._splice = Splice(sink, template)
         # Bytes of row groups that were copied, and those that were encoded.
         self.copied = self.encoded = 0
 
-    def copy(self, source: Source, number: int, group: Struct, position: int) -> None:
+    def copy(self, source: PurgeSource, number: int, group: Struct, position: int) -> None:
         """Copy a row group, but the row ids that its rows inherit: these are written.
 
         Args:
@@ -54,7 +54,7 @@ class GroupWriter:
             position: Of its first row in the file.
 
         Raises:
-            Unreadable: A message that is not an S3 event notification.
+            FooterUnreadable: A message that is not an S3 event notification.
         """
         ids = source.ids_of(number, position)
         if ids is not None:
@@ -70,7 +70,7 @@ class GroupWriter:
         """Write rows as one row group.
 
         Raises:
-            Unreadable: A message that is not an S3 event notification.
+            FooterUnreadable: A message that is not an S3 event notification.
         """
         made = BytesIO()
         pq.write_table(without_unused(rows), made, row_group_size=rows.num_rows, **options)
@@ -85,7 +85,7 @@ class GroupWriter:
 _UNORDERED: Final = "its rows are not in the order of batches"
 
 
-class Rewrite:
+class FileRewrite:
     """Writes the rows of a file that stay, in their order.
 
     Args:
@@ -93,7 +93,7 @@ class Rewrite:
         in_order: Whether the rows must be in the order of batches.
     """
 
-    def __init__(self, source: Source, sink: Sink, ids: frozenset[str], in_order: bool = True) -> None:
+    def __init__(self, source: PurgeSource, sink: FileSink, ids: frozenset[str], in_order: bool = True) -> None:
         self._source, self._index, self._in_order = source, IdIndex(ids), in_order
         self._wanted = pa.array(sorted(ids), pa.string())
         self._groups = groups_of(source.footer)
@@ -120,7 +120,7 @@ class Rewrite:
                     self._encode(number, position)
                 position += rows
             self._writer.close()
-        except Unreadable as e:
+        except FooterUnreadable as e:
             raise Unsuitable(str(e)) from None
 
     @property
@@ -265,7 +265,7 @@ class Filter:
     """Filters files of one table. It is pickled and sent to the workers."""
 
     # In format version 3 `with_row_ids`.
-    target: Target
+    target: RegisterTarget
     io_properties: dict[str, str]
 
     def attempt(self, file: FileToFilter) -> Filtered:
@@ -292,10 +292,10 @@ class Filter:
         """
         given = io.new_input(file.path)
         with given.open() as stream:
-            source = Source(stream, len(given), self.target, file.row_ids)
+            source = PurgeSource(stream, len(given), self.target, file.row_ids)
             try:
                 with new_file(io, self.io_properties, file.to, file.path, stream, len(given)) as sink:
-                    rewrite = Rewrite(source, sink, file.loss.ids, file.loss.in_order)
+                    rewrite = FileRewrite(source, sink, file.loss.ids, file.loss.in_order)
                     rewrite.run()
                     if rewrite.left_out != file.loss.rows or rewrite.kept + rewrite.left_out != file.records:
                         raise Unsuitable("the number of its rows is not the one that was found before")
@@ -317,7 +317,7 @@ def describe(
     io: FileIO,
     path: str,
     size: int,
-    target: Target,
+    target: RegisterTarget,
     kept: Mapping[str, Any],
     nans: Mapping[int, int],
     superset: Mapping[str, Any] = MappingProxyType({}),

@@ -39,12 +39,12 @@ PAGE_TYPE, PAGE_ENCODING, PAGE_COUNT = 1, 2, 3
 PAGES, PAGE_OFFSET = 1, 1
 
 
-class Unreadable(ValueError):
+class FooterUnreadable(ValueError):
     """The bytes are not what the format says."""
 
 
 @dataclass
-class Listed:
+class ThriftList:
     """A list of Thrift."""
 
     type: int
@@ -80,12 +80,12 @@ class Struct:
 
 def decode(content: bytes) -> Struct:
     """Raises:
-    Unreadable: A message that is not an S3 event notification.
+    FooterUnreadable: A message that is not an S3 event notification.
     """
     try:
         return _read_struct(TCompactProtocol(TMemoryBuffer(content)))
     except (EOFError, TProtocolException, AssertionError, IndexError, KeyError, TypeError) as e:
-        raise Unreadable(type(e).__name__) from None
+        raise FooterUnreadable(type(e).__name__) from None
 
 
 def encode(struct: Struct) -> bytes:
@@ -129,9 +129,9 @@ def _read(protocol: Any, kind: int) -> Any:
             of, size = protocol.readListBegin()
             items = [_read(protocol, of) for _ in range(size)]
             protocol.readListEnd()
-            return Listed(of, items)
+            return ThriftList(of, items)
         case _:
-            raise Unreadable(f"a field has the Thrift type {kind}, which parquet.thrift does not have")
+            raise FooterUnreadable(f"a field has the Thrift type {kind}, which parquet.thrift does not have")
 
 
 def _write_struct(protocol: Any, struct: Struct) -> None:
@@ -173,7 +173,7 @@ def _write(protocol: Any, kind: int, value: Any) -> None:
 _READ_AT_ONCE: Final = 8 * 1024**2
 
 
-class Sink:
+class FileSink:
     """A new file that this process writes."""
 
     def __init__(self, stream: Any) -> None:
@@ -194,13 +194,13 @@ class Sink:
         """Append a range of an open file.
 
         Raises:
-            Unreadable: The file ends within it.
+            FooterUnreadable: The file ends within it.
         """
         for begin in range(start, start + size, _READ_AT_ONCE):
             self.write(read(source, begin, min(_READ_AT_ONCE, start + size - begin)))
 
 
-class ComposedSink(Sink):
+class ComposedSink(FileSink):
     """A new object into which the store copies ranges of an old one."""
 
     def __init__(self, composed: ComposedObject, source: Any) -> None:
@@ -223,7 +223,9 @@ class ComposedSink(Sink):
 
 
 @contextmanager
-def new_file(io: FileIO, properties: Mapping[str, str], to: str, path: str, source: Any, size: int) -> Iterator[Sink]:
+def new_file(
+    io: FileIO, properties: Mapping[str, str], to: str, path: str, source: Any, size: int
+) -> Iterator[FileSink]:
     """A new file. It is complete when the block has ended. If the block fails, there may be a file of some of its bytes.
 
     Args:
@@ -238,7 +240,7 @@ def new_file(io: FileIO, properties: Mapping[str, str], to: str, path: str, sour
     composed = _composed(properties, to, path, source, size)
     if composed is None:
         with io.new_output(to).create(overwrite=True) as stream:
-            yield Sink(stream)
+            yield FileSink(stream)
     else:
         with composed:
             yield ComposedSink(composed, source)
@@ -248,12 +250,12 @@ def read(source: Any, start: int, size: int) -> bytes:
     """A range of an open file.
 
     Raises:
-        Unreadable: The file ends within it.
+        FooterUnreadable: The file ends within it.
     """
     source.seek(start)
     content = bytes(source.read(size))
     if len(content) < size:
-        raise Unreadable("it ends within a row group")
+        raise FooterUnreadable("it ends within a row group")
     return content
 
 

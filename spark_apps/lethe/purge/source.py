@@ -29,9 +29,9 @@ from pyiceberg.types import LongType, NestedField
 from lethe.base.names import ROW_ID_COLUMNS
 from lethe.ingest.exact_values import writable
 from lethe.ingest.parquet_types import FIELD_ID, misfit
-from lethe.ingest.registrable import Target
+from lethe.ingest.registrable import RegisterTarget
 from lethe.purge import footer
-from lethe.purge.footer import Listed, Struct, Unreadable
+from lethe.purge.footer import FooterUnreadable, Struct, ThriftList
 from lethe.purge.splicing import add_columns, footer_of, groups_of
 from lethe.writing.layout import Unsupported, parquet_options
 
@@ -56,7 +56,7 @@ class RowIds:
     """The data sequence number of the file: that of the last update of its rows."""
 
 
-def with_row_ids(target: Target) -> Target:
+def with_row_ids(target: RegisterTarget) -> RegisterTarget:
     """The target of files that may store row ids."""
     schema = target.schema
     extended = Schema(
@@ -102,7 +102,7 @@ def add_to(found: Struct) -> None:
     """Add both columns to the footer of a file. Its row groups do not get them.
 
     Raises:
-        Unreadable: A message that is not an S3 event notification.
+        FooterUnreadable: A message that is not an S3 event notification.
         ValueError: The value is not valid.
     """
     empty = BytesIO()
@@ -194,7 +194,7 @@ class GroupBounds:
     upper: str | None
 
 
-class Source:
+class PurgeSource:
     """An open data file that may be filtered.
 
     Args:
@@ -206,11 +206,11 @@ class Source:
         ValueError: The value is not valid.
     """
 
-    def __init__(self, stream: Any, size: int, target: Target, ids: RowIds | None = None) -> None:
+    def __init__(self, stream: Any, size: int, target: RegisterTarget, ids: RowIds | None = None) -> None:
         self.stream = stream
         try:
             self.footer = footer_of(stream, size)
-        except Unreadable as e:
+        except FooterUnreadable as e:
             raise Unsuitable(str(e)) from None
         self.parquet = pq.ParquetFile(stream, metadata=metadata_of(self.footer))
         self.batch_column = target.name(target.field_id)
@@ -227,7 +227,7 @@ class Source:
             self.schema = with_fields(self.schema)
             try:
                 add_to(self.footer)
-            except Unreadable as e:
+            except FooterUnreadable as e:
                 raise Unsuitable(str(e)) from None
         dictionaries = dictionary_columns(self.footer)
         if ids is None:
@@ -317,19 +317,19 @@ def metadata_of(found: Struct) -> pq.FileMetaData | None:
     That names other types for the same columns, such as `large_string`, but a file is read and written by the types of Parquet.
     None: the footer has none.
     """
-    properties = found.get(footer.PROPERTIES, Listed(0, []))
+    properties = found.get(footer.PROPERTIES, ThriftList(0, []))
     left = [p for p in properties.items if p[footer.KEY] != _ARROW_SCHEMA]
     if len(left) == len(properties.items):
         return None
     plain = Struct(dict(found.fields))
-    plain.change(footer.PROPERTIES, Listed(properties.type, left))
+    plain.change(footer.PROPERTIES, ThriftList(properties.type, left))
     content = footer.encode(plain)
     return pq.read_metadata(
         BytesIO(b"".join((footer.MAGIC, content, len(content).to_bytes(4, "little"), footer.MAGIC)))
     )
 
 
-def suitable_schema(source: pq.ParquetFile, target: Target) -> pa.Schema:
+def suitable_schema(source: pq.ParquetFile, target: RegisterTarget) -> pa.Schema:
     """The columns to write: those of the file.
 
     Raises:

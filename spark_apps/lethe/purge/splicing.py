@@ -10,7 +10,7 @@ from itertools import pairwise
 from typing import Any, Final
 
 from lethe.purge import footer
-from lethe.purge.footer import Listed, Sink, Struct, Unreadable
+from lethe.purge.footer import FileSink, FooterUnreadable, Struct, ThriftList
 
 # Early versions left the header of the dictionary out of the size of a column (PARQUET-816).
 _WRONG_SIZES: Final = re.compile(rb"parquet-mr version 1\.[0-7]\b")
@@ -26,19 +26,19 @@ def footer_of(stream: Any, size: int) -> Struct:
     """The footer of an open file of so many bytes.
 
     Raises:
-        Unreadable: A message that is not an S3 event notification.
+        FooterUnreadable: A message that is not an S3 event notification.
     """
     stream.seek(max(0, size - footer.TAIL_BYTES))
     tail = bytes(stream.read(footer.TAIL_BYTES))
     length = int.from_bytes(tail[:4], "little")
     if tail[4:] != footer.MAGIC or length > size - footer.TAIL_BYTES:
-        raise Unreadable("its end is not that of a plain Parquet file")
+        raise FooterUnreadable("its end is not that of a plain Parquet file")
     stream.seek(size - footer.TAIL_BYTES - length)
     found = footer.decode(bytes(stream.read(length)))
     if footer.ENCRYPTION in found.fields:
-        raise Unreadable("it is encrypted")
+        raise FooterUnreadable("it is encrypted")
     if _WRONG_SIZES.match(bytes(found.get(footer.CREATED_BY, b""))):
-        raise Unreadable("its writer is so old that its sizes of columns may be wrong")
+        raise FooterUnreadable("its writer is so old that its sizes of columns may be wrong")
     return found
 
 
@@ -51,7 +51,7 @@ def add_columns(found: Struct, more: Struct) -> None:
     """Add the columns of another footer at the end of the schema. The row groups do not get them.
 
     Raises:
-        Unreadable: The footers are not alike.
+        FooterUnreadable: The footers are not alike.
     """
     root, *_ = found[footer.SCHEMA].items
     other, *columns = more[footer.SCHEMA].items
@@ -59,7 +59,7 @@ def add_columns(found: Struct, more: Struct) -> None:
     found[footer.SCHEMA].items += columns
     if footer.COLUMN_ORDERS in found.fields:  # without it, readers ignore all bounds
         if footer.COLUMN_ORDERS not in more.fields:
-            raise Unreadable("the orders of the added columns are unknown")
+            raise FooterUnreadable("the orders of the added columns are unknown")
         found[footer.COLUMN_ORDERS].items += more[footer.COLUMN_ORDERS].items
 
 
@@ -70,7 +70,7 @@ def narrow(group: Struct, places: Collection[int]) -> None:
         places: Of the columns. The first one of the row group must stay.
 
     Raises:
-        Unreadable: A message that is not an S3 event notification.
+        FooterUnreadable: A message that is not an S3 event notification.
     """
     chunks = group[footer.COLUMNS].items
     out = [c for n, c in enumerate(chunks) if n in places]
@@ -92,11 +92,11 @@ def extent(group: Struct) -> tuple[int, int]:
     """The first byte of a row group, and the byte after its last. There may be other bytes between its columns.
 
     Raises:
-        Unreadable: The columns overlap.
+        FooterUnreadable: The columns overlap.
     """
     ranges = sorted(_chunk_extent(chunk) for chunk in group[footer.COLUMNS].items)
     if any(end > start for (_, end), (start, _) in pairwise(ranges)):
-        raise Unreadable("the columns of a row group overlap")
+        raise FooterUnreadable("the columns of a row group overlap")
     return ranges[0][0], ranges[-1][1]
 
 
@@ -106,7 +106,7 @@ def _chunk_extent(chunk: Struct) -> tuple[int, int]:
         or footer.CHUNK_CRYPTO in chunk.fields
         or footer.CHUNK_DATA not in chunk.fields
     ):
-        raise Unreadable("a column is in another file, or encrypted")
+        raise FooterUnreadable("a column is in another file, or encrypted")
     data = chunk[footer.CHUNK_DATA]
     # Some writers leave 0 where there is no dictionary.
     start = min(o for o in (data[footer.DATA_PAGE], data.get(footer.DICTIONARY_PAGE)) if o)
@@ -130,7 +130,7 @@ class Splice:
         template: The footer of a file with the same columns, in the same order. It is changed.
     """
 
-    def __init__(self, sink: Sink, template: Struct) -> None:
+    def __init__(self, sink: FileSink, template: Struct) -> None:
         self._sink, self._footer = sink, template
         self._groups: list[Struct] = []
         self._indexes: list[_Indexes] = []
@@ -142,7 +142,7 @@ class Splice:
             The number of bytes.
 
         Raises:
-            Unreadable: A message that is not an S3 event notification.
+            FooterUnreadable: A message that is not an S3 event notification.
         """
         size = self._copy(stream, group)
         if footer.ORDINAL in group.fields:
@@ -158,7 +158,7 @@ class Splice:
         size = self._copy(stream, more)
         group, chunks = self._groups[-1], more[footer.COLUMNS].items
         if group[footer.GROUP_ROWS] != more[footer.GROUP_ROWS]:
-            raise Unreadable("the added columns have another number of rows")
+            raise FooterUnreadable("the added columns have another number of rows")
         group[footer.COLUMNS].items += chunks
         _add_up(group, chunks, 1)
         return size
@@ -193,7 +193,7 @@ class Splice:
             indexes.chunk.set_i64(footer.OFFSET_INDEX, self._sink.size)
             indexes.chunk.set_i32(footer.OFFSET_INDEX_LENGTH, len(indexes.offset))
             self._sink.write(indexes.offset)
-        self._footer.change(footer.ROW_GROUPS, Listed(self._footer[footer.ROW_GROUPS].type, self._groups))
+        self._footer.change(footer.ROW_GROUPS, ThriftList(self._footer[footer.ROW_GROUPS].type, self._groups))
         self._footer.change(footer.ROWS, sum(g[footer.GROUP_ROWS] for g in self._groups))
         content = footer.encode(self._footer)
         self._sink.write(content + len(content).to_bytes(4, "little") + footer.MAGIC)

@@ -27,7 +27,7 @@ from pyiceberg.utils.concurrent import ExecutorFactory
 from lethe.base.errors import InputError
 from lethe.files.bounds import IdIndex, split_by_bounds
 from lethe.files.increment import ReadPlan
-from lethe.iceberg.conditions import Column, Condition
+from lethe.iceberg.conditions import Column, RowCondition
 from lethe.iceberg.native_deletes import Vector
 from lethe.iceberg.snapshot_files import PlannedFile, SnapshotView
 from lethe.read.projection import FileField, Projection, Unprojectable, arrow_type, file_fields
@@ -111,7 +111,7 @@ class Reading:
     """What to read of data files."""
 
     columns: tuple[NestedField, ...]
-    condition: Condition
+    condition: RowCondition
     names: NameMapping | None
     specs: Mapping[int, PartitionSpec]
     dictionaries: tuple[str, ...] = ()

@@ -24,9 +24,9 @@ from lethe.base import names
 from lethe.base.errors import InputError
 from lethe.files.bounds import FileBounds, IdIndex
 from lethe.files.increment import (
-    Range,
     Rows,
     SnapshotFiles,
+    SnapshotRange,
     Tombstoned,
     appended,
     covered_by,
@@ -59,7 +59,9 @@ class FoundRows(Generic[F]):
     files: tuple[F, ...]
 
 
-def resolve_range(facts: TableFacts, table: Table, since: SnapshotOrTime, until: SnapshotOrTime | None) -> Range | None:
+def resolve_range(
+    facts: TableFacts, table: Table, since: SnapshotOrTime, until: SnapshotOrTime | None
+) -> SnapshotRange | None:
     """Resolve the ends of a range; None: the table has no snapshots.
 
     Raises:
@@ -73,7 +75,7 @@ def resolve_range(facts: TableFacts, table: Table, since: SnapshotOrTime, until:
 def find_rows(
     view: SnapshotView,
     facts: TableFacts,
-    within: Range,
+    within: SnapshotRange,
     which: Which,
     files_of: Callable[[SnapshotFiles, int], list[F]],
 ) -> tuple[FoundRows[F], ...]:
@@ -109,7 +111,7 @@ def find_rows(
     return tuple(found)
 
 
-def _involved(within: Range, which: Which) -> list[tuple[SnapshotFiles, int]]:
+def _involved(within: SnapshotRange, which: Which) -> list[tuple[SnapshotFiles, int]]:
     """The files that the rows may be in, whatever the ledgers say."""
     if which == "deleted":
         before = [(SnapshotFiles.LIVE, parent) for parent in within.position_changes.values()]
@@ -120,7 +122,9 @@ def _involved(within: Range, which: Which) -> list[tuple[SnapshotFiles, int]]:
     return [*added, *again] if within.undoes else added
 
 
-def _tombstoned(view: SnapshotView, facts: TableFacts, within: Range, files: Sequence[FileBounds]) -> Tombstoned:
+def _tombstoned(
+    view: SnapshotView, facts: TableFacts, within: SnapshotRange, files: Sequence[FileBounds]
+) -> Tombstoned:
     """Load the tombstones within the bounds of the files: others hide no row of them."""
     assert view.field_id is not None
     intervals = covered_by(files)
@@ -313,7 +317,7 @@ def _of_snapshot(view: SnapshotView, facts: TableFacts, snapshot_id: int | None)
 
 
 def _of_range(
-    view: SnapshotView, facts: TableFacts, within: Range | None, which: Which
+    view: SnapshotView, facts: TableFacts, within: SnapshotRange | None, which: Which
 ) -> Callable[[], tuple[ReadPart, ...]]:
     if within is None:
         return tuple

@@ -45,12 +45,12 @@ from lethe.read.data_file import ReadPart
 from lethe.search.positions import AnyWanted, Wanted, columns_of
 from lethe.vacuum.plan import (
     SMALL_PART,
-    Candidate,
     Drift,
     Estimate,
     ExpectedBytes,
     PurgeDeadlines,
     ScannedSnapshot,
+    SmallPurge,
     TableTraits,
     VacuumPlan,
     by_priority,
@@ -463,9 +463,9 @@ def traits_of(table: Table, field_id: int) -> TableTraits:
     )
 
 
-def candidate(file: Suspect, loses: int | None) -> Candidate:
+def candidate(file: Suspect, loses: int | None) -> SmallPurge:
     """A file that might be purged one by one, and the rows that it loses. None: unknown."""
-    return Candidate(file.bounds, file.format_name, file.spec_id, loses, file.groups, file.sort_order_id)
+    return SmallPurge(file.bounds, file.format_name, file.spec_id, loses, file.groups, file.sort_order_id)
 
 
 def _expected(table: TableTraits, files: Sequence[Suspect], estimate: Estimate, target: int) -> ExpectedBytes:

@@ -38,7 +38,7 @@ from lethe.base.errors import LedgerError
 from lethe.contract.result import Progress, result_model
 from lethe.contract.run import RunSpec
 from lethe.contract.settings import RunKind
-from lethe.decoder.objects import ObjectWork, Open, Unreadable, read_objects
+from lethe.decoder.objects import ObjectWork, Open, UnreadableObject, read_objects
 from lethe.decoder.process import limits_here
 from lethe.erasure.record import canonical
 from lethe.erasure.strays import DATA_FILES, OTHER, UNKNOWN, StrayContent
@@ -251,7 +251,7 @@ def contents_of(
         Exception: What `open_object` raises, unless it is an OSError.
     """
     for path, found in read_objects(StrayWork(limits_here(), field_id, schema), paths, open_object):
-        if not isinstance(found, Unreadable):
+        if not isinstance(found, UnreadableObject):
             yield path, StrayContent(**found)
         else:
             yield path, StrayContent(costly=found.why) if found.why else None

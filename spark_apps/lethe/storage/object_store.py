@@ -154,7 +154,7 @@ class ObjectStore(Protocol):
         ...
 
 
-class Folder:
+class FolderListing:
     """The objects directly in one folder of a store, by name."""
 
     def __init__(self, store: ObjectStore, uri: str) -> None:
@@ -266,7 +266,7 @@ class _RemoteStores:
 _REMOTE: Final = _RemoteStores()
 
 
-def open_folder(uri: str, properties: Mapping[str, str]) -> Folder:
+def open_folder(uri: str, properties: Mapping[str, str]) -> FolderListing:
     """Raises:
     InputError: UnsupportedStorage.
     """
@@ -277,4 +277,4 @@ def open_folder(uri: str, properties: Mapping[str, str]) -> Folder:
             f"{scheme_of(uri)}://. Where a rename refuses to replace a file, as in HDFS, Iceberg's own Hadoop catalog is safe; "
             "Lethe does not use it.",
         )
-    return Folder(open_store(uri, properties), uri)
+    return FolderListing(open_store(uri, properties), uri)

@@ -20,7 +20,7 @@ from pyiceberg.io import FileIO
 
 from lethe.base.errors import TransientError
 from lethe.base.ranged_file import RangedFile
-from lethe.erasure.strays import Upload
+from lethe.erasure.strays import UnfinishedUpload
 from lethe.ledger.erasure import BlockerKind, ErasureBlocker
 from lethe.storage.s3 import s3_client
 from lethe.uri import is_local, is_s3, local_path, without_values
@@ -107,11 +107,11 @@ class Storage(Protocol):
         """Open an object, or the newest version of a deleted one. None: it does not exist, or may not be read."""
         ...
 
-    def uploads(self, folder: str) -> tuple[list[Upload], str]:
+    def uploads(self, folder: str) -> tuple[list[UnfinishedUpload], str]:
         """The unfinished multipart uploads below a folder, and why they cannot be listed; "": they can."""
         ...
 
-    def abort(self, upload: Upload) -> bool:
+    def abort(self, upload: UnfinishedUpload) -> bool:
         """Abort an upload. Return whether its parts are gone."""
         ...
 
@@ -189,10 +189,10 @@ class UnversionedFiles:
         except (FileNotFoundError, PermissionError):
             return None
 
-    def uploads(self, folder: str) -> tuple[list[Upload], str]:
+    def uploads(self, folder: str) -> tuple[list[UnfinishedUpload], str]:
         return [], "" if self.cannot_list(folder) is None else "it is not known how to list them"
 
-    def abort(self, upload: Upload) -> bool:  # noqa: ARG002 - there are none
+    def abort(self, upload: UnfinishedUpload) -> bool:  # noqa: ARG002 - there are none
         return True
 
     def _exists(self, path: str) -> bool:
@@ -268,23 +268,23 @@ class S3Objects:
         named = {"Bucket": bucket, "Key": key, **({"VersionId": version} if version not in (None, "null") else {})}
         return io.BufferedReader(_Ranged(self._s3, named, int(newest["Size"])), _RANGE_BYTES)
 
-    def uploads(self, folder: str) -> tuple[list[Upload], str]:
+    def uploads(self, folder: str) -> tuple[list[UnfinishedUpload], str]:
         scheme, _, rest = folder.partition("://")
         bucket, _, prefix = rest.partition("/")
-        found: list[Upload] = []
+        found: list[UnfinishedUpload] = []
         try:
             pages = self._s3.get_paginator("list_multipart_uploads")
             for page in pages.paginate(Bucket=bucket, Prefix=f"{prefix.strip('/')}/"):
                 self._count("ListMultipartUploads")
                 for u in page.get("Uploads", ()):
-                    found.append(Upload(f"{scheme}://{bucket}/{u['Key']}", u["UploadId"], u["Initiated"]))
+                    found.append(UnfinishedUpload(f"{scheme}://{bucket}/{u['Key']}", u["UploadId"], u["Initiated"]))
         except ClientError as e:
             if _code(e) in (*_DENIED, *_UNKNOWN_CALL):
                 return [], f"the store answers {_code(e)}; grant s3:ListBucketMultipartUploads if it knows them"
             raise _unanswered(e, folder) from e
         return found, ""
 
-    def abort(self, upload: Upload) -> bool:
+    def abort(self, upload: UnfinishedUpload) -> bool:
         bucket, key = _split(upload.path)
         try:
             self._call("AbortMultipartUpload", "abort_multipart_upload", Bucket=bucket, Key=key, UploadId=upload.id)

@@ -32,7 +32,7 @@ _DENIED: Final = frozenset(
 
 
 @dataclass(frozen=True)
-class Message:
+class QueueMessage:
     """A received message."""
 
     id: str
@@ -52,7 +52,7 @@ class Queue:
         # A long poll without messages answers only after its whole wait time.
         self._sqs = s3.client("sqs", properties, attempts=2, read_timeout_seconds=LONGEST_POLL_SECONDS + 10)
 
-    def receive(self, at_most: int, wait_seconds: float, hidden_seconds: int) -> tuple[Message, ...]:
+    def receive(self, at_most: int, wait_seconds: float, hidden_seconds: int) -> tuple[QueueMessage, ...]:
         """Receive messages. Returns as soon as there is one.
 
         Args:
@@ -101,11 +101,11 @@ class Queue:
             ) from e
 
 
-def _message(m: Mapping[str, Any]) -> Message:
+def _message(m: Mapping[str, Any]) -> QueueMessage:
     attributes = m.get("Attributes") or {}
     sent = datetime.fromtimestamp(int(attributes.get("SentTimestamp", 0)) / 1000, UTC)
     receives = int(attributes.get("ApproximateReceiveCount", 1))
-    return Message(m["MessageId"], m["Body"], m["ReceiptHandle"], receives, sent)
+    return QueueMessage(m["MessageId"], m["Body"], m["ReceiptHandle"], receives, sent)
 
 
 def _meaning(code: str, url: str) -> TransientError:

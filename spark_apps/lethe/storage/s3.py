@@ -255,7 +255,7 @@ class Presigned:
 
 
 @dataclass(frozen=True)
-class Part:
+class UploadedPart:
     """A part that the store has."""
 
     number: int
@@ -315,18 +315,20 @@ class S3Uploads:
         }
         return self._presigned("upload_part", asked, {}, sha256, seconds)
 
-    def parts(self, uri: str, upload: str) -> list[Part] | None:
+    def parts(self, uri: str, upload: str) -> list[UploadedPart] | None:
         """The parts that the store has, by number; None: there is no such upload, because it was completed or aborted."""
         bucket, key = bucket_and_key(uri)
         try:
             pages = self._client.get_paginator("list_parts").paginate(Bucket=bucket, Key=key, UploadId=upload)
-            return [Part(p["PartNumber"], p["Size"], p["ETag"]) for page in pages for p in page.get("Parts", ())]
+            return [
+                UploadedPart(p["PartNumber"], p["Size"], p["ETag"]) for page in pages for p in page.get("Parts", ())
+            ]
         except (ClientError, BotoCoreError) as e:
             if code_of(e) in _GONE:
                 return None
             raise store_error_of(uri, e) from None
 
-    def complete(self, uri: str, upload: str, parts: Sequence[Part]) -> bool:
+    def complete(self, uri: str, upload: str, parts: Sequence[UploadedPart]) -> bool:
         """Create the object from its parts. False: the object exists already, or the upload does not."""
         bucket, key = bucket_and_key(uri)
         of = [{"PartNumber": p.number, "ETag": p.etag} for p in parts]
@@ -431,7 +433,7 @@ class PartSizes:
 
 
 @dataclass(frozen=True)
-class Source:
+class CopySource:
     """An object to copy from."""
 
     uri: str
@@ -446,10 +448,10 @@ class Source:
 class ComposedObject:
     """A new object. A context manager: the object exists when its block has ended, and if that fails, there is no upload either.
 
-    Methods raise StoreError, and what `Source.read` raises.
+    Methods raise StoreError, and what `CopySource.read` raises.
     """
 
-    def __init__(self, client: Any, uri: str, source: Source, sizes: PartSizes | None = None) -> None:
+    def __init__(self, client: Any, uri: str, source: CopySource, sizes: PartSizes | None = None) -> None:
         """Args:
         client: Of boto3, for both objects.
         """
@@ -587,7 +589,7 @@ def compose(
     Args:
         properties: PyIceberg's, of the FileIO of both objects.
         size: Of the source, in bytes.
-        read: As `Source.read`.
+        read: As `CopySource.read`.
     """
     bucket, key = bucket_and_key(source_uri)
     try:
@@ -601,7 +603,7 @@ def compose(
         if not (etag := found.get("ETag")):
             log.warning("%s has no ETag: it is read and sent", source_uri)
             return None
-        return ComposedObject(client, uri, Source(source_uri, size, etag, read))
+        return ComposedObject(client, uri, CopySource(source_uri, size, etag, read))
     except (ClientError, BotoCoreError, ValueError) as e:  # ValueError: boto3 does not understand the endpoint
         log.warning("%s: the store copies no ranges (%s)", source_uri, code_of(e))
     except StoreError as e:

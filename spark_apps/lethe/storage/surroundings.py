@@ -26,7 +26,7 @@ from lethe.storage.object_store import NO_BUCKET, NOT_VISIBLE, ObjectStore, Stor
 from lethe.uri import backend_of, is_local, is_root, local_path, parents, spellings
 
 
-class Buffer:
+class BufferClaims:
     """The buffer of one Dataset."""
 
     def __init__(self, uri: str, layout: Layout, store: ObjectStore) -> None:
@@ -65,11 +65,11 @@ class Buffer:
 
 def open_buffer(
     uri: str, batch_column: str, properties: Mapping[str, str], layout: BufferLayout = BufferLayout.DIRECTORY
-) -> Buffer:
+) -> BufferClaims:
     """Raises:
     InputError: `UnsupportedScheme`.
     """
-    return Buffer(uri, layout_of(layout, batch_column), open_store(uri, properties))
+    return BufferClaims(uri, layout_of(layout, batch_column), open_store(uri, properties))
 
 
 PLACE_IN_TABLE: Final = "PlaceInTable"

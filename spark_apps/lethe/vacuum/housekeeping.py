@@ -233,7 +233,7 @@ SMALL: Final = 0.5
 
 
 @dataclass(frozen=True)
-class Manifest:
+class DataManifest:
     """A manifest of data files."""
 
     path: str
@@ -260,7 +260,7 @@ class ManifestPlan:
         return not self.replaced
 
 
-def plan_manifests(manifests: Iterable[Manifest], target_bytes: int) -> ManifestPlan:
+def plan_manifests(manifests: Iterable[DataManifest], target_bytes: int) -> ManifestPlan:
     """Plan which manifests of a snapshot to rewrite.
 
     For each partition spec: all its manifests, if that halves their number, or the number of manifests opened when each partition
@@ -269,7 +269,7 @@ def plan_manifests(manifests: Iterable[Manifest], target_bytes: int) -> Manifest
     Args:
         target_bytes: The size of a manifest (table property `commit.manifest.target-size-bytes`).
     """
-    by_spec: dict[int, list[Manifest]] = {}
+    by_spec: dict[int, list[DataManifest]] = {}
     for m in manifests:
         by_spec.setdefault(m.spec_id, []).append(m)
     replaced: set[str] = set()
@@ -287,7 +287,7 @@ def plan_manifests(manifests: Iterable[Manifest], target_bytes: int) -> Manifest
     return ManifestPlan(frozenset(replaced), manifest_of)
 
 
-def _worthwhile(manifests: Sequence[Manifest], groups: Sequence[Sequence[FileBounds]]) -> bool:
+def _worthwhile(manifests: Sequence[DataManifest], groups: Sequence[Sequence[FileBounds]]) -> bool:
     """Whether reads of the whole table, or of its partitions, benefit enough."""
     whole_table, by_partition = (len(manifests), len(groups)), (_opened([m.files for m in manifests]), _opened(groups))
     return any(now - then >= MIN_SAVED and 2 * then <= now for now, then in (whole_table, by_partition))
@@ -298,7 +298,7 @@ def _opened(lists: Iterable[Sequence[FileBounds]]) -> int:
     return sum(len({f.partition for f in files}) for files in lists)
 
 
-def _grouped(manifests: Sequence[Manifest], target_bytes: int) -> list[list[FileBounds]]:
+def _grouped(manifests: Sequence[DataManifest], target_bytes: int) -> list[list[FileBounds]]:
     """The live files in order, in groups of equal length. Each group becomes a manifest of at most the target size."""
     files = sorted((f for m in manifests for f in m.files), key=_sort_key)
     entries = sum(m.entries for m in manifests)

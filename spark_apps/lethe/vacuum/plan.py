@@ -402,7 +402,7 @@ def earliest_deadline(erasures: Iterable[Erasure]) -> datetime | None:
 
 
 @dataclass(frozen=True)
-class Purge:
+class PurgeStep:
     """Commit the planned files."""
 
     delta: Delta
@@ -424,7 +424,7 @@ def plan_purge(
     files_now: Collection[FileBounds],
     run: str,
     cleared: Collection[str] = (),
-) -> Purge | PlanAgain:
+) -> PurgeStep | PlanAgain:
     """Decide whether the files written for `plan` may be committed on this ledger and this head.
 
     Args:
@@ -447,7 +447,7 @@ def plan_purge(
     purged_in_part = tuple(
         replace(t, meta={META_PURGED_BY: run, **t.meta}) for t in vacuumed if t.key not in gone and _unmarked(t)
     )
-    return Purge(Delta(run, add_tombstones=purged_in_part, remove_tombstones=gone), vacuumed)
+    return PurgeStep(Delta(run, add_tombstones=purged_in_part, remove_tombstones=gone), vacuumed)
 
 
 def still_active(tombstones: Iterable[Tombstone], ledger: Ledger) -> Mapping[tuple[int, str], Tombstone]:
@@ -522,7 +522,7 @@ class TableTraits:
 
 
 @dataclass(frozen=True)
-class Candidate:
+class SmallPurge:
     """A file that might be purged one by one."""
 
     bounds: FileBounds
@@ -542,7 +542,7 @@ def has_bloom_filters(properties: Mapping[str, str]) -> bool:
     return any(k.startswith(_BLOOM_FILTER_OF) and v.lower() == "true" for k, v in properties.items())
 
 
-def one_by_one(table: TableTraits, files: Collection[Candidate], target: int) -> list[Candidate]:
+def one_by_one(table: TableTraits, files: Collection[SmallPurge], target: int) -> list[SmallPurge]:
     """Those of the files to rewrite that stay large when they are purged one by one.
 
     Sorted files that overlap are left: they are sorted together, so that the next vacuum finds fewer suspects. Unsorted files
@@ -559,12 +559,12 @@ def one_by_one(table: TableTraits, files: Collection[Candidate], target: int) ->
     return [f for f in fitting if f.bounds.path in unsorted or f.bounds.path in apart_]
 
 
-def is_sorted(table: TableTraits, file: Candidate) -> bool:
+def is_sorted(table: TableTraits, file: SmallPurge) -> bool:
     """Whether the writer of a file says that its rows are in the order of batches."""
     return file.sort_order_id in table.batch_orders
 
 
-def _fits(table: TableTraits, file: Candidate, target: int) -> bool:
+def _fits(table: TableTraits, file: SmallPurge, target: int) -> bool:
     plain = file.format_name.lower() == _PARQUET and not file.bounds.deletes and file.spec_id == table.spec_id
     return plain and file.loses is not None and stays_large(file.bounds, file.loses, target)
 
@@ -580,7 +580,7 @@ class ExpectedBytes:
 
 
 def expected_bytes(
-    estimate: Estimate, files: Iterable[Candidate], filtered: Collection[Candidate] = ()
+    estimate: Estimate, files: Iterable[SmallPurge], filtered: Collection[SmallPurge] = ()
 ) -> ExpectedBytes:
     """Estimate how many bytes are copied and encoded.
 
@@ -605,7 +605,7 @@ def expected_bytes(
     return ExpectedBytes(round(copied), round(encoded))
 
 
-def _touched(estimate: Estimate, file: Candidate) -> float:
+def _touched(estimate: Estimate, file: SmallPurge) -> float:
     """The expected number of row groups with deleted rows, if no two batches share one.
 
     A batch of n rows that begins anywhere is in 1 + (n - 1) / r row groups of r rows, on average.

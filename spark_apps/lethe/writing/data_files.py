@@ -95,7 +95,7 @@ def _is_sorted(ranks: Sequence["np.ndarray[Any, np.dtype[np.int64]]"]) -> bool:
 
 
 @dataclass(frozen=True)
-class Partition:
+class TablePartition:
     """A partition of a table."""
 
     values: tuple[Any, ...]
@@ -125,7 +125,7 @@ class Partition:
 class PartitionedRows:
     """Which partition each row is in."""
 
-    partitions: Sequence[Partition]
+    partitions: Sequence[TablePartition]
     index: "np.ndarray[Any, np.dtype[np.int64]] | None"
     """Indices of `partitions`, one per row. None: all rows are in the first one."""
 
@@ -154,7 +154,7 @@ def partitions_of(rows: pa.Table, layout: TableLayout) -> PartitionedRows:
             continue
         pairs, index = np.unique(index * len(texts) + codes, return_inverse=True)
         values = [(*values[pair // len(texts)], texts[pair % len(texts)]) for pair in pairs]
-    return PartitionedRows([Partition(v) for v in values], index)
+    return PartitionedRows([TablePartition(v) for v in values], index)
 
 
 def batches_of(ids: pa.ChunkedArray, rows: PartitionedRows) -> dict[str, set[int]]:
@@ -213,7 +213,7 @@ class DataFileWriter:
         Args:
             parts: Rows. Those of a part come before those of the next one in the sort order.
         """
-        files: dict[Partition, _PartitionFiles] = {}
+        files: dict[TablePartition, _PartitionFiles] = {}
         try:
             for rows in parts:
                 for partition, part in self._parts(rows):
@@ -230,7 +230,7 @@ class DataFileWriter:
                     self._io.delete(path)
             raise
 
-    def _parts(self, rows: pa.Table) -> Iterator[tuple[Partition, pa.Table]]:
+    def _parts(self, rows: pa.Table) -> Iterator[tuple[TablePartition, pa.Table]]:
         if not rows.num_rows:
             return
         found = partitions_of(rows, self._layout)
@@ -239,7 +239,7 @@ class DataFileWriter:
             return
         yield from zip(found.partitions, split(rows, found.index, len(found.partitions)), strict=True)
 
-    def _create(self, partition: Partition) -> tuple[str, Any]:
+    def _create(self, partition: TablePartition) -> tuple[str, Any]:
         layout, name = self._layout, f"00000-{uuid.uuid4()}.parquet"
         path = data_location(layout, partition, name)
         stream = self._io.new_output(path).create(overwrite=True)
@@ -247,7 +247,7 @@ class DataFileWriter:
         return path, stream
 
 
-def data_location(layout: TableLayout, partition: Partition, name: str) -> str:
+def data_location(layout: TableLayout, partition: TablePartition, name: str) -> str:
     """The URI of a new data file, as the table's properties say."""
     properties = {**without_location_providers(layout.target.properties), "write.data.path": layout.folder}
     properties.setdefault("write.object-storage.enabled", "false")
@@ -269,7 +269,7 @@ class _PartitionFiles:
     """The files of one partition, one open at a time."""
 
     def __init__(
-        self, layout: TableLayout, partition: Partition, create: Callable[[Partition], tuple[str, Any]]
+        self, layout: TableLayout, partition: TablePartition, create: Callable[[TablePartition], tuple[str, Any]]
     ) -> None:
         self._layout, self._partition, self._create = layout, partition, create
         self._options = parquet_options(layout.target.properties)
@@ -364,7 +364,7 @@ class _OpenFile:
             self._nans[field_id] += nans_in(table, path)
         self._parquet.write_table(table, row_group_size=table.num_rows)
 
-    def close(self, layout: TableLayout, partition: Partition) -> str:
+    def close(self, layout: TableLayout, partition: TablePartition) -> str:
         """Returns:
         Iceberg's JSON of the file.
         """

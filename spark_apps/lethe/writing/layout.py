@@ -33,7 +33,7 @@ from pyiceberg.types import (
 )
 
 from lethe.ingest.parquet_types import FIELD_ID
-from lethe.ingest.registrable import Target
+from lethe.ingest.registrable import RegisterTarget
 from lethe.ingest.schema_fit import BATCH_IDS
 from lethe.vacuum.plan import has_bloom_filters
 
@@ -82,7 +82,7 @@ class SortKey:
 class TableLayout:
     """A table to write. It is pickled and sent to the workers, so it contains JSON."""
 
-    target: Target
+    target: RegisterTarget
     # The columns of the rows, as Spark reads the table.
     columns: pa.Schema
     sort_order_json: str
@@ -164,7 +164,7 @@ class TableLayout:
             raise Unsupported(f"it is partitioned by a {kind}")
 
 
-def sort_keys_of(target: Target, order: SortOrder) -> tuple[SortKey, ...]:
+def sort_keys_of(target: RegisterTarget, order: SortOrder) -> tuple[SortKey, ...]:
     """The columns of a sort order.
 
     Raises:

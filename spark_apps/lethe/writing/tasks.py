@@ -260,14 +260,14 @@ def _nonce(position: int) -> bytes:
 
 
 @dataclass(frozen=True)
-class Found:
+class TaskReport:
     """What a task tells the driver, besides the rows."""
 
     outcomes: dict[tuple[str, str], FileOutcome] = field(default_factory=dict)
     """By batch id and URI."""
     blocks: BlockFacts = field(default_factory=BlockFacts)
 
-    def add(self, other: "Found") -> None:
+    def add(self, other: "TaskReport") -> None:
         """Adding the same again changes nothing."""
         self.outcomes.update(other.outcomes)
         self.blocks.add(other.blocks)
@@ -276,7 +276,7 @@ class Found:
 class Collector(Protocol):
     """Collects what tasks have found: a Spark accumulator. If a task runs twice, it finds the same."""
 
-    def add(self, found: Found) -> None: ...
+    def add(self, found: TaskReport) -> None: ...
 
 
 @dataclass(frozen=True)
@@ -296,7 +296,7 @@ class ReadTask:
             BufferAway: The store failed.
         """
         for number, range_, files in groups:
-            found = Found()
+            found = TaskReport()
             tables = self.reader.tables(FileTask.decode(files), found.outcomes)
             yield from blocks_of(tables, self.layout, range_, number, found.blocks)
             self.collector.add(found)

@@ -42,7 +42,7 @@ class ParsedMetadata:
     """One version of a table's metadata, and what was found in it."""
 
     static: StaticTable
-    version: metadata_file.Version
+    version: metadata_file.CachedMetadata
     updated_ms: int
     """When this version was written, in milliseconds since 1970. A catalog on folders counts the names of its files, so a table
     that was dropped and created again has the same names.

@@ -24,7 +24,7 @@ from pyroaring import FrozenBitMap64
 
 from lethe_spark.commit.ledger_commit import Attempts, Intent, NothingToCommit, commit_on_ledger, discard
 from lethe_spark.commit.table_state import Base, observe_base
-from lethe_spark.jvm.commit import Rewrite
+from lethe_spark.jvm.commit import RewriteFiles
 from lethe_spark.jvm.data_files import DataFile, tasks_of, with_deletes
 from lethe_spark.jvm.deletes import DeleteChanges, is_by_lethe, is_of_one_file, write_position_deletes, write_vectors
 from lethe_spark.jvm.gateway import each
@@ -64,7 +64,7 @@ def leave_lost_specs(context: RunContext, table: SparkTable, ids: Collection[str
         if not tasks:
             return NothingToCommit(None)
         intent = moving.moved(tasks, written)
-        used[:] = [f.path for f in intent.change.add] if isinstance(intent.change, Rewrite) else []
+        used[:] = [f.path for f in intent.change.add] if isinstance(intent.change, RewriteFiles) else []
         used.extend(str(d.location()) for d in getattr(intent.change, "deletes", ()))
         return intent
 
@@ -127,7 +127,7 @@ class _Moving:
         dangling = {_key(d): d for t in tasks for d in each(t.deletes()) if is_of_one_file(table, d)}
         delta = base.moved(Delta(context.run_id), [f.partition for f in files], added)
         removed = tuple(DataFile.of(t.file()) for t in tasks)
-        change = Rewrite(removed, added, base.facts.head_id, tuple(dangling.values()), deletes.added)
+        change = RewriteFiles(removed, added, base.facts.head_id, tuple(dangling.values()), deletes.added)
         log.info("%s: %d files leave a partition spec whose column was dropped", table.full_name, len(tasks))
         # The commit has no `native`: for increments it is a rewrite, after which the same rows are hidden.
         return Intent(delta, change, None, masks_everything=base.is_masked, unfinished=True)

@@ -238,7 +238,7 @@ class LedgerOnly:
 
 
 @dataclass(frozen=True)
-class Rewrite:
+class RewriteFiles:
     """Files are replaced by files with their remaining rows. Operation `replace`."""
 
     remove: tuple[DataFile, ...]
@@ -299,7 +299,9 @@ class RewriteManifests:
     deletes: DeleteManifests = DeleteManifests()  # noqa: RUF009 - frozen
 
 
-Change: TypeAlias = Append | Register | LedgerOnly | Rewrite | DeleteFiles | Overwrite | RowDelta | RewriteManifests
+Change: TypeAlias = (
+    Append | Register | LedgerOnly | RewriteFiles | DeleteFiles | Overwrite | RowDelta | RewriteManifests
+)
 
 
 @dataclass(frozen=True)
@@ -406,7 +408,7 @@ def _update(table: IcebergTable, target: Any, change: Change, summary: Mapping[s
             append_all(table, update, java_files)
         case LedgerOnly():
             update = target.newFastAppend()
-        case Rewrite(remove, add, from_snapshot, dangling, new_deletes):
+        case RewriteFiles(remove, add, from_snapshot, dangling, new_deletes):
             update = target.newRewrite().validateFromSnapshot(from_snapshot)
             if table.format_version > 1:
                 update = update.dataSequenceNumber(table.java.snapshot(from_snapshot).sequenceNumber())

@@ -44,7 +44,7 @@ class DeleteChanges:
 
 
 @dataclass(frozen=True)
-class Deleted:
+class HiddenRows:
     """The rows of a data file that native deletes hide."""
 
     by_position: DeletedPositions
@@ -65,12 +65,12 @@ class Deleted:
 
 
 @reading("reading native deletes")
-def deleted_of(table: IcebergTable, tasks: Iterable[Any]) -> dict[str, Deleted]:
+def deleted_of(table: IcebergTable, tasks: Iterable[Any]) -> dict[str, HiddenRows]:
     """The rows that native deletes hide, by the path of the data file of each scan task."""
     newer = method(table.jvm, "org.apache.iceberg.io.FileIO", "newInputFile", "org.apache.iceberg.DeleteFile")
     opened = as_interface(table.jvm, "java.util.function.Function", newer.bindTo(table.java.io()))
     loader = table.jvm.org.apache.iceberg.data.BaseDeleteLoader(opened)
-    found: dict[str, Deleted] = {}
+    found: dict[str, HiddenRows] = {}
     for task in tasks:
         path = str(task.file().location())
         deletes = list(each(task.deletes()))
@@ -85,7 +85,7 @@ def deleted_of(table: IcebergTable, tasks: Iterable[Any]) -> dict[str, Deleted]:
         ours = tuple(d for d in of_this_file if is_by_lethe(d))
         theirs = tuple(d for d in of_this_file if not is_by_lethe(d))
         shared = [d for d in by_position if not is_of_one_file(table, d)]
-        found[path] = Deleted(
+        found[path] = HiddenRows(
             DeletedPositions(positions(ours), tuple(positions([d]) for d in theirs), positions(shared)),
             len(by_position) < len(deletes),
             ours,

@@ -35,11 +35,11 @@ INTERVAL_SECONDS: Final = 5.0
 PROGRESS_FILE: Final = "LETHE_PROGRESS_FILE"
 
 
-class Sink(Protocol):
+class ProgressSink(Protocol):
     def __call__(self, progress: Progress) -> None: ...
 
 
-def sink_of(environ: Mapping[str, str]) -> Sink:
+def sink_of(environ: Mapping[str, str]) -> ProgressSink:
     """The ConfigMap, if the operator launched the run; else the file in LETHE_PROGRESS_FILE; else stderr."""
     if config_map := StatusConfigMap.from_environment(environ):
         return lambda progress: config_map.put("progress.json", progress.to_json())
@@ -72,7 +72,7 @@ class Reporter:
     def __init__(
         self,
         spec: RunSpec,
-        sink: Sink,
+        sink: ProgressSink,
         tasks: Callable[[], tuple[int, int]] | None = None,
         interval: float = INTERVAL_SECONDS,
     ) -> None:

@@ -27,8 +27,8 @@ from urllib.parse import unquote_plus, urlsplit
 
 from lethe.base.errors import ConflictError, InputError, LetheError, TransientError
 from lethe.guards import properties as allowed
-from lethe.hadoop import FolderCatalog, MetadataFolder, Version
-from lethe.http_server import BoundedHandler, BoundedServer, Limits, Rejected, is_same_secret, start
+from lethe.hadoop import FolderCatalog, MetadataFolder, MetadataVersion
+from lethe.http_server import BoundedHandler, BoundedServer, ClientLimits, Rejected, is_same_secret, start
 from lethe.iceberg import catalogs
 from lethe.uri import contains
 from pyspark.sql import SparkSession
@@ -41,12 +41,12 @@ from lethe_spark.sql.rest_upstream import AUTH_TYPE, OF_CONNECTION, SIGNED, SIGV
 
 TOKEN: Final = "X-Lethe-Token"
 # A commit of Iceberg's client may contain the whole metadata of a table with thousands of snapshots.
-LIMITS: Final = Limits(body_bytes=256 * 1024 * 1024, body_seconds=120.0)
+LIMITS: Final = ClientLimits(body_bytes=256 * 1024 * 1024, body_seconds=120.0)
 _METHODS: Final = frozenset({"GET", "POST", "HEAD", "DELETE", "PUT"})
 
 
 @dataclass(frozen=True)
-class Request:
+class RestRequest:
     method: str
     path: str
     headers: Mapping[str, str] = field(repr=False)
@@ -54,7 +54,7 @@ class Request:
 
 
 @dataclass(frozen=True)
-class Answer:
+class RestAnswer:
     status: int
     body: bytes = field(repr=False)
     headers: Mapping[str, str] = field(default_factory=lambda: {"Content-Type": "application/json"}, repr=False)
@@ -67,7 +67,7 @@ class NoAnswer(Exception):
 class LoopbackServer:
     """For the lifetime of the process. Each request must contain the token."""
 
-    def __init__(self, answer: Callable[[Request], Answer], name: str) -> None:
+    def __init__(self, answer: Callable[[RestRequest], RestAnswer], name: str) -> None:
         """Args:
         answer: May raise NoAnswer. Called by several threads.
         name: Of the thread.
@@ -85,12 +85,12 @@ class LoopbackServer:
         self._server.server_close()
 
 
-def error(status: int, kind: str, message: str) -> Answer:
+def error(status: int, kind: str, message: str) -> RestAnswer:
     """An error of Iceberg's REST protocol."""
-    return Answer(status, json.dumps({"error": {"message": message, "type": kind, "code": status}}).encode())
+    return RestAnswer(status, json.dumps({"error": {"message": message, "type": kind, "code": status}}).encode())
 
 
-def _handler_of(answer: Callable[[Request], Answer], token: str) -> type[BoundedHandler]:
+def _handler_of(answer: Callable[[RestRequest], RestAnswer], token: str) -> type[BoundedHandler]:
     class Handler(BoundedHandler):
         limits = LIMITS
 
@@ -105,13 +105,13 @@ def _handler_of(answer: Callable[[Request], Answer], token: str) -> type[Bounded
             if self.command not in _METHODS:
                 raise Rejected(405, "BadRequestException", f"this catalog does not support {self.command}")
             try:
-                found = answer(Request(self.command, self.path, dict(self.headers.items()), body))
+                found = answer(RestRequest(self.command, self.path, dict(self.headers.items()), body))
             except NoAnswer:
                 self.close_connection = True
                 return
             self._send(found)
 
-        def _send(self, found: Answer) -> None:
+        def _send(self, found: RestAnswer) -> None:
             self.send_response(found.status)
             for name, value in found.headers.items():
                 self.send_header(name, value)
@@ -176,7 +176,7 @@ class RestGuard:
     def close(self) -> None:
         self._server.close()
 
-    def _answered(self, request: Request) -> Answer:
+    def _answered(self, request: RestRequest) -> RestAnswer:
         """Raises:
         NoAnswer: The catalog gave none.
         """
@@ -193,9 +193,9 @@ class RestGuard:
             raise NoAnswer from e
         headers = _end_to_end(answer.headers)
         if answer.status != 200 or not answer.data:
-            return Answer(answer.status, answer.data, headers)
+            return RestAnswer(answer.status, answer.data, headers)
         try:
-            return Answer(200, self._filtered(answer.data), headers)
+            return RestAnswer(200, self._filtered(answer.data), headers)
         except ValueError:
             return error(502, "ServiceFailureException", f"the answer of the catalog {self.name} is not JSON")
         except InputError as e:
@@ -327,7 +327,7 @@ class FolderTables:
         self._catalog = catalog
         self._metadata = metadata
 
-    def load(self, parts: tuple[str, ...]) -> Version:
+    def load(self, parts: tuple[str, ...]) -> MetadataVersion:
         """Raises:
         CatalogError: The table does not exist.
         Exception: The errors of `MetadataFolder.current`.
@@ -338,7 +338,7 @@ class FolderTables:
             raise CatalogError(404, "NoSuchTableException", f"Table does not exist: {'.'.join(parts)} ({location})")
         return found
 
-    def create(self, namespace: tuple[str, ...], request: str) -> Version | str:
+    def create(self, namespace: tuple[str, ...], request: str) -> MetadataVersion | str:
         """Create a table.
 
         With `stage-create`, return the metadata it would have, and create nothing: the client writes its rows first, and creates
@@ -363,7 +363,7 @@ class FolderTables:
         self._check(folder.location, json.loads(text))
         return text if wanted.get("stage-create") else folder.commit(None, text)
 
-    def change(self, parts: tuple[str, ...], request: str) -> Version:
+    def change(self, parts: tuple[str, ...], request: str) -> MetadataVersion:
         """Change a table, or create the one that was staged.
 
         Raises:
@@ -387,7 +387,7 @@ class FolderTables:
                 log.info("%s: a commit lost its race: %s", folder.location, e.reason)
         raise ConflictError("CommitFailed", f"{folder.location}: other writers committed first in {ATTEMPTS} attempts")
 
-    def _complete(self, folder: MetadataFolder, request: str) -> Version:
+    def _complete(self, folder: MetadataFolder, request: str) -> MetadataVersion:
         """Create a staged table, unless another writer has created one."""
         if folder.current() is None:
             text = self._metadata.completed(folder.location, request)
@@ -425,9 +425,9 @@ class FolderServer:
     def close(self) -> None:
         self._server.close()
 
-    def _answered(self, request: Request) -> Answer:
+    def _answered(self, request: RestRequest) -> RestAnswer:
         try:
-            return Answer(200, self.answer(request.method, request.path, request.body.decode()).encode())
+            return RestAnswer(200, self.answer(request.method, request.path, request.body.decode()).encode())
         except Exception as e:
             status, kind = _status(e)
             text = _text(e)
@@ -469,7 +469,7 @@ def _same_place(a: str, b: str) -> bool:
     return contains(a, b) and contains(b, a)
 
 
-def _loaded(found: Version | str) -> str:
+def _loaded(found: MetadataVersion | str) -> str:
     if isinstance(found, str):  # of a staged table
         return f'{{"config": {{}}, "metadata": {found}}}'
     return f'{{"metadata-location": {json.dumps(found.location)}, "config": {{}}, "metadata": {found.text}}}'

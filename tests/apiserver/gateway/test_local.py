@@ -11,7 +11,7 @@ from click.testing import CliRunner
 from lethe.cli.main import cli as lethe_command
 from lethe.iceberg import catalogs
 from lethe_local.folder import NAMESPACE, Folder
-from lethe_local.up import Local, Part
+from lethe_local.up import Local, LocalProcess
 from lethe_operator.kube import DATASETS, RESTATEMENTS
 
 from tests.apiserver.gateway.test_changes import follow
@@ -39,7 +39,7 @@ def local(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Local]:
         yield local
 
 
-def _gateway(local: Local) -> Part:
+def _gateway(local: Local) -> LocalProcess:
     (part,) = [p for p in local._parts if p.name == "gateway"]
     return part
 

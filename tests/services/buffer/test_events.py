@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from lethe.ledger.ledger import BatchState
-from lethe.storage.surroundings import Buffer
+from lethe.storage.surroundings import BufferClaims
 from lethe_operator.kube import CONFIG_MAPS, DATASETS, JOBS
 
 from tests.support.fake_cluster import FakeCluster
@@ -177,14 +177,14 @@ def test_messages_that_are_none_of_its_business_stay_in_the_queue_and_hold_nothi
 def test_a_folder_that_the_store_fails_on_holds_up_no_other(
     make_air: Callable[..., Air], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    folder = Buffer.folder
+    folder = BufferClaims.folder
 
-    def failing(buffer: Buffer, name: str) -> Any:
+    def failing(buffer: BufferClaims, name: str) -> Any:
         if name == "batch_id=bad":
             raise OSError("the store fails")
         return folder(buffer, name)
 
-    monkeypatch.setattr(Buffer, "folder", failing)
+    monkeypatch.setattr(BufferClaims, "folder", failing)
     air = make_air(windowSeconds=2)
     reconcile = reading(air)
 

@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from lethe.guards.claim import Claim, Owner
-from lethe.storage.object_store import Folder
+from lethe.storage.object_store import FolderListing
 from lethe.storage.surroundings import read_claim, tables_around, take_claim
 
 from tests.support.servers.s3 import S3, bucket_with_a_table
@@ -41,13 +41,13 @@ def test_of_two_datasets_that_race_for_a_buffer_on_s3_one_gets_it(
 ) -> None:
     """Both have looked and found no claim before either writes."""
     uri, both_looked = f"s3://{bucket}/buffer", threading.Barrier(2, timeout=20)
-    create = Folder.create
+    create = FolderListing.create
 
-    def at_once(folder: Folder, name: str, content: bytes) -> bool:
+    def at_once(folder: FolderListing, name: str, content: bytes) -> bool:
         both_looked.wait()
         return create(folder, name, content)
 
-    monkeypatch.setattr(Folder, "create", at_once)
+    monkeypatch.setattr(FolderListing, "create", at_once)
     with ThreadPoolExecutor(2) as pool:
         first, second = pool.map(lambda owner: take_claim(uri, s3.properties(), owner, "Directory"), (A, B))
 

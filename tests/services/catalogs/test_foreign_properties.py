@@ -13,7 +13,7 @@ from lethe.base import names as lethe_names
 from lethe.base.errors import InputError
 from lethe.iceberg import catalogs
 from lethe_gateway.tables.looking import bring_up_to_date, look
-from lethe_gateway.tables.records import Target
+from lethe_gateway.tables.records import TableTarget
 from lethe_operator.observe.tables import TableReader
 from lethe_operator.resources.observed import TableView
 from pyiceberg.catalog import Catalog
@@ -77,7 +77,7 @@ def read_as_operator_and_gateway(site: Site, catalog: str) -> None:
     view = TableReader().view(dataset)
     assert isinstance(view, TableView), view
     assert set(view.ledger.batches) == {"A", "B"}
-    seen = look(Target(catalog, NAME, "default/flights", "batch_id"))
+    seen = look(TableTarget(catalog, NAME, "default/flights", "batch_id"))
     bring_up_to_date(None, site.home / f"{catalog}.db", seen, lambda _: None)
 
 

@@ -5,7 +5,14 @@ from typing import Any
 
 import pytest
 import yaml
-from lethe_gateway.settings import ConsoleSettings, IndexSettings, Limits, Settings, UploadSettings, from_environment
+from lethe_gateway.settings import (
+    CallerLimits,
+    ConsoleSettings,
+    GatewaySettings,
+    IndexSettings,
+    UploadSettings,
+    from_environment,
+)
 
 from tests.services.chart.chart import CHART, container, of_kind, refused, render
 
@@ -16,7 +23,7 @@ def gateway(**values: Any) -> list[dict[str, Any]]:
     return render({"watchNamespaces": ["a", "b"], "gateway": {**ON, **values}})
 
 
-def settings_of(documents: list[dict[str, Any]]) -> Settings:
+def settings_of(documents: list[dict[str, Any]]) -> GatewaySettings:
     env = container(documents, "gateway")["env"]
     return from_environment({v["name"]: v["value"] for v in env if "value" in v})
 
@@ -55,13 +62,13 @@ def test_its_settings_reach_the_process() -> None:
 def test_without_values_the_defaults_of_the_process_apply() -> None:
     found = settings_of(gateway())
 
-    assert (found.limits, found.index, found.uploads) == (Limits(), IndexSettings(), UploadSettings())
+    assert (found.limits, found.index, found.uploads) == (CallerLimits(), IndexSettings(), UploadSettings())
     assert found.console == ConsoleSettings()
 
 
 @pytest.mark.parametrize(
     ("key", "model"),
-    [("limits", Limits), ("index", IndexSettings), ("uploads", UploadSettings), ("console", ConsoleSettings)],
+    [("limits", CallerLimits), ("index", IndexSettings), ("uploads", UploadSettings), ("console", ConsoleSettings)],
 )
 def test_the_schema_knows_every_setting_and_no_other(key: str, model: Any) -> None:
     schema = yaml.safe_load((CHART / "values.schema.json").read_text())["properties"]["gateway"]["properties"]

@@ -9,7 +9,7 @@ import pytest
 from lethe_gateway.app import create_app
 from lethe_gateway.server import server
 from lethe_gateway.services import Services
-from lethe_gateway.settings import Limits, Settings
+from lethe_gateway.settings import CallerLimits, GatewaySettings
 
 from tests.support.gateway_parts import TOKEN, OneTable, Resources, Rights, Writer
 from tests.support.raw_http import RawClient
@@ -23,7 +23,7 @@ class Gateway:
     """A server in a thread, with a cluster in memory."""
 
     def __init__(self, **limits: Any) -> None:
-        settings = Settings(host="127.0.0.1", port=0, namespaces=("ns",), limits=Limits(**limits))
+        settings = GatewaySettings(host="127.0.0.1", port=0, namespaces=("ns",), limits=CallerLimits(**limits))
         self.rights = Rights()
         services = Services(settings, self.rights, Resources(), OneTable(), Writer(Resources()))
         self.server = server(create_app(services), settings)

@@ -11,7 +11,7 @@ from lethe.base.errors import ConflictError, InputError, TransientError, Unknown
 from lethe.hadoop import FolderCatalog, MetadataFolder
 from lethe.storage import remote_store
 from lethe.storage import remote_store as s3_store
-from lethe.storage.object_store import Folder, open_folder
+from lethe.storage.object_store import FolderListing, open_folder
 from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC
 from pyiceberg.schema import Schema
@@ -30,7 +30,7 @@ def server() -> Iterator[S3]:
 
 
 @pytest.fixture
-def folder(server: S3, request: pytest.FixtureRequest) -> Folder:
+def folder(server: S3, request: pytest.FixtureRequest) -> FolderListing:
     node: Any = request.node
     return open_folder(f"s3://lake/wh/air/{node.name}/metadata", server.properties())
 
@@ -40,7 +40,7 @@ def document(*entries: str) -> str:
     return json.dumps({"table-uuid": "u", "location": "s3://lake/t", "properties": properties, "entries": entries})
 
 
-def test_an_object_is_made_once_and_whole(folder: Folder) -> None:
+def test_an_object_is_made_once_and_whole(folder: FolderListing) -> None:
     assert [folder.create("v1.metadata.json", b"1"), folder.create("v1.metadata.json", b"2")] == [True, False]
     assert (folder.read("v1.metadata.json"), folder.read("v2.metadata.json")) == (b"1", None)
     assert folder.names("v") == ["v1.metadata.json"]
@@ -51,7 +51,7 @@ def test_an_object_is_made_once_and_whole(folder: Folder) -> None:
     assert folder.names("") == ["version-hint.text"]  # nor is anything left of trying whether the store can do it
 
 
-def test_racing_writers_lose_no_commit_and_make_none_twice(folder: Folder, server: S3) -> None:
+def test_racing_writers_lose_no_commit_and_make_none_twice(folder: FolderListing, server: S3) -> None:
     MetadataFolder(folder).commit(None, document())
 
     def append(writer: int) -> None:
@@ -101,7 +101,7 @@ def test_a_table_in_a_bucket_is_found_and_read_by_its_folder(server: S3) -> None
 
 
 def test_a_store_that_overwrites_in_spite_of_the_condition_is_refused(
-    folder: Folder, monkeypatch: pytest.MonkeyPatch
+    folder: FolderListing, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Some take no notice of a header that they do not know."""
 

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 from lethe import http_server
-from lethe.http_server import BoundedHandler, BoundedServer, Limits, Rejected, start
+from lethe.http_server import BoundedHandler, BoundedServer, ClientLimits, Rejected, start
 from lethe.metrics_server import serve_metrics
-from lethe_local.api.objects import Objects
+from lethe_local.api.objects import LocalObjects
 from lethe_local.api.server import MAX_BODY_BYTES, ApiServer
-from lethe_local.api.store import Store
+from lethe_local.api.store import LocalApiStore
 from lethe_local.folder import NAMESPACE, Folder
 from lethe_spark.sql.rest_guard import LIMITS as FOLDER_LIMITS
 from lethe_spark.sql.rest_guard import TOKEN, FolderServer
@@ -35,8 +35,8 @@ class Served:
 def local_api(tmp_path: Path) -> Iterator[Served]:
     folder = Folder(tmp_path / "lethe")
     folder.prepare()
-    store = Store(folder.state)
-    server = ApiServer(Objects(store), folder.token, folder.certificate)
+    store = LocalApiStore(folder.state)
+    server = ApiServer(LocalObjects(store), folder.token, folder.certificate)
     server.start()
     headers = {"Authorization": f"Bearer {folder.token}"}
     client = RawClient(server.port, folder.certificate[0], headers)
@@ -209,7 +209,7 @@ def plain() -> Iterator[Callable[..., RawClient]]:
     servers: list[BoundedServer] = []
 
     def started(**limits: Any) -> RawClient:
-        handler = type("Handler", (Plain,), {"limits": Limits(**{"body_bytes": 1000, **limits})})
+        handler = type("Handler", (Plain,), {"limits": ClientLimits(**{"body_bytes": 1000, **limits})})
         servers.append(BoundedServer(("127.0.0.1", 0), handler))
         start(servers[-1], "plain")
         return RawClient(servers[-1].server_port)

@@ -10,9 +10,9 @@ import kubernetes.config
 import pytest
 from click.testing import CliRunner, Result
 from lethe.cli.main import cli
-from lethe_local.api.objects import Objects
+from lethe_local.api.objects import LocalObjects
 from lethe_local.api.server import ApiServer
-from lethe_local.api.store import Store
+from lethe_local.api.store import LocalApiStore
 from lethe_local.folder import NAMESPACE, Folder
 from lethe_operator.kube import DATASETS, NAMESPACES, Kube
 
@@ -49,8 +49,8 @@ def local(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LocalApi]
     monkeypatch.delenv("LETHE_DEBUG", raising=False)
     folder = Folder(tmp_path / "lethe")
     folder.prepare()
-    store = Store(folder.state)
-    server = ApiServer(Objects(store), folder.token, folder.certificate, 0)
+    store = LocalApiStore(folder.state)
+    server = ApiServer(LocalObjects(store), folder.token, folder.certificate, 0)
     server.start()
     folder.write_kubeconfig(server.port)
     configuration = kubernetes.client.Configuration()

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from lethe.base.errors import InputError
-from lethe.buffer.upload import LocalFile, Upload, plan_upload
+from lethe.buffer.upload import BufferUpload, LocalFile, plan_upload
 from lethe.contract.settings import BufferLayout
 from lethe.storage.object_store import StoreError, open_store
 from lethe_kubectl.put import is_there, transfer
@@ -24,7 +24,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def an_upload(bucket: str, folder: Path) -> Upload:
+def an_upload(bucket: str, folder: Path) -> BufferUpload:
     files = [LocalFile(p.relative_to(folder).as_posix(), p.stat().st_size) for p in sorted(folder.rglob("*.csv"))]
     return plan_upload(f"s3://{bucket}/buffer", BufferLayout.DIRECTORY, "batch_id", ID, files)
 

@@ -13,11 +13,11 @@ from typing import Any
 import kubernetes.client
 import kubernetes.config
 import pytest
-from lethe_local.api.objects import Objects
+from lethe_local.api.objects import LocalObjects
 from lethe_local.api.server import ApiServer
-from lethe_local.api.store import Store
+from lethe_local.api.store import LocalApiStore
 from lethe_local.folder import NAMESPACE, Folder
-from lethe_operator.kube import CONFIG_MAPS, DATASETS, AlreadyExists, Conflict, Kube, NotFound, Refused
+from lethe_operator.kube import CONFIG_MAPS, DATASETS, AlreadyExists, Conflict, Kube, NotFound, RequestRefused
 
 from tests.support.manifests import dataset_manifest, named
 
@@ -42,8 +42,8 @@ class Running:
 def running(tmp_path: Path) -> Iterator[Running]:
     folder = Folder(tmp_path / "lethe")
     folder.prepare()
-    store = Store(folder.state)
-    server = ApiServer(Objects(store), folder.token, folder.certificate)
+    store = LocalApiStore(folder.state)
+    server = ApiServer(LocalObjects(store), folder.token, folder.certificate)
     server.start()
     folder.write_kubeconfig(server.port)
     configuration = kubernetes.client.Configuration()
@@ -68,7 +68,7 @@ def test_the_operators_client_reads_writes_and_gets_its_errors(running: Running)
     outdated = {"resourceVersion": created["metadata"]["resourceVersion"]}
     with pytest.raises(Conflict):
         kube.patch(CONFIG_MAPS, NAMESPACE, "a", {"metadata": outdated, "data": {"k": "w"}})
-    with pytest.raises(Refused):
+    with pytest.raises(RequestRefused):
         kube.create(DATASETS, NAMESPACE, named("d", dataset_manifest(batchColumn="a.b")))
     kube.delete(CONFIG_MAPS, NAMESPACE, "a")
     with pytest.raises(NotFound):

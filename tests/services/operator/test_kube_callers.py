@@ -12,7 +12,7 @@ from urllib.parse import parse_qsl, urlsplit
 import kubernetes.client
 import pytest
 import yaml
-from lethe_operator.kube import DATASETS, Away, Kube, Refused, connect_for_callers
+from lethe_operator.kube import DATASETS, Away, Kube, RequestRefused, connect_for_callers
 
 EVENTS = [{"type": "ADDED", "object": {"metadata": {"name": n}}} for n in ("a", "b")]
 
@@ -153,5 +153,5 @@ def test_a_watch_can_be_ended_from_another_thread(server: Server) -> None:
 
 
 def test_a_watch_that_is_forbidden_says_so(server: Server) -> None:
-    with pytest.raises(Refused):
+    with pytest.raises(RequestRefused):
         list(client(server).watch(DATASETS, "ns", "forbidden"))

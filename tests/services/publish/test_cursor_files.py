@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from lethe_operator.decide.publishing.cursor import Cursor, Position, UnreadableCursor
+from lethe_operator.decide.publishing.cursor import Cursor, PublishedPosition, UnreadableCursor
 from lethe_operator.publish.cursor_files import KEPT, CursorFiles, CursorMoved, Numbered
 from lethe_operator.publish.feed import FeedState
 
@@ -28,7 +28,7 @@ def place(s3: Server) -> Place:
 
 
 def a_cursor(epoch: int) -> Cursor:
-    return Cursor("u", epoch, Position())
+    return Cursor("u", epoch, PublishedPosition())
 
 
 def test_one_of_many_writers_moves_the_cursor(place: Place) -> None:

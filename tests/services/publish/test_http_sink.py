@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from lethe_operator.decide.publishing.events import CloudEvent
-from lethe_operator.publish.sinks.http import RETRY_AFTER_AT_MOST_SECONDS, HttpSink, Scope, SinkError
+from lethe_operator.publish.sinks.http import RETRY_AFTER_AT_MOST_SECONDS, FailureScope, HttpSink, SinkError
 from lethe_operator.reasons import Reason
 from lethe_operator.resources.publishing import ContentMode, HttpSinkSettings
 
@@ -58,23 +58,23 @@ def test_events_arrive_in_order_in_both_modes(receiver: Receiver, events: list[C
 @pytest.mark.parametrize(
     ("answer", "reason", "scope"),
     [
-        (Answer(500), Reason.SINK_UNAVAILABLE, Scope.SINK),
-        (Answer(503), Reason.SINK_UNAVAILABLE, Scope.SINK),
-        (Answer(429), Reason.SINK_UNAVAILABLE, Scope.SINK),
-        (Answer(408), Reason.SINK_UNAVAILABLE, Scope.SINK),
-        (HANG, Reason.SINK_UNAVAILABLE, Scope.SINK),
-        (RESET, Reason.SINK_UNAVAILABLE, Scope.SINK),
-        (Answer(401), Reason.SINK_DENIED, Scope.SINK),
-        (Answer(403), Reason.SINK_DENIED, Scope.SINK),
-        (Answer(404), Reason.SINK_NOT_FOUND, Scope.SINK),
-        (Answer(307, {"location": "http://169.254.169.254/"}), Reason.SINK_NOT_FOUND, Scope.SINK),
-        (Answer(413), Reason.MESSAGE_TOO_LARGE, Scope.MESSAGE),
-        (Answer(400), Reason.MESSAGE_REFUSED, Scope.MESSAGE),
-        (Answer(422), Reason.MESSAGE_REFUSED, Scope.MESSAGE),
+        (Answer(500), Reason.SINK_UNAVAILABLE, FailureScope.SINK),
+        (Answer(503), Reason.SINK_UNAVAILABLE, FailureScope.SINK),
+        (Answer(429), Reason.SINK_UNAVAILABLE, FailureScope.SINK),
+        (Answer(408), Reason.SINK_UNAVAILABLE, FailureScope.SINK),
+        (HANG, Reason.SINK_UNAVAILABLE, FailureScope.SINK),
+        (RESET, Reason.SINK_UNAVAILABLE, FailureScope.SINK),
+        (Answer(401), Reason.SINK_DENIED, FailureScope.SINK),
+        (Answer(403), Reason.SINK_DENIED, FailureScope.SINK),
+        (Answer(404), Reason.SINK_NOT_FOUND, FailureScope.SINK),
+        (Answer(307, {"location": "http://169.254.169.254/"}), Reason.SINK_NOT_FOUND, FailureScope.SINK),
+        (Answer(413), Reason.MESSAGE_TOO_LARGE, FailureScope.MESSAGE),
+        (Answer(400), Reason.MESSAGE_REFUSED, FailureScope.MESSAGE),
+        (Answer(422), Reason.MESSAGE_REFUSED, FailureScope.MESSAGE),
     ],
 )
 def test_a_failure_says_why_and_what_was_delivered_before(
-    receiver: Receiver, events: list[CloudEvent], answer: Any, reason: Reason, scope: Scope
+    receiver: Receiver, events: list[CloudEvent], answer: Any, reason: Reason, scope: FailureScope
 ) -> None:
     receiver.answers = [Answer(204), Answer(204), answer]
 

@@ -13,7 +13,7 @@ import pytest
 from cloudevents.core.bindings.kafka import KafkaMessage, from_kafka
 from cloudevents.core.formats.json import JSONFormat
 from lethe_operator.decide.publishing.events import CloudEvent
-from lethe_operator.publish.sinks.http import Scope, SinkError
+from lethe_operator.publish.sinks.http import FailureScope, SinkError
 from lethe_operator.publish.sinks.kafka import KafkaSink
 from lethe_operator.reasons import Reason
 from lethe_operator.resources.publishing import ContentMode, KafkaSinkSettings
@@ -109,7 +109,7 @@ def test_a_missing_topic_is_reported_and_everything_follows_once_it_is_there(
     with pytest.raises(SinkError) as failure:
         publish(history, sink)
     error = failure.value
-    assert (error.reason, error.scope, error.delivered) == (Reason.SINK_NOT_FOUND, Scope.SINK, 0)
+    assert (error.reason, error.scope, error.delivered) == (Reason.SINK_NOT_FOUND, FailureScope.SINK, 0)
     assert error.message.startswith(f"topic missing of {broker.servers} does not exist")
     broker.create_topic("missing")
     history.commit(a_batch("E"))
@@ -130,7 +130,7 @@ def test_an_event_larger_than_the_topic_allows_stops_those_after_it(
         sink.send([*events[:2], large, *events[3:]])
 
     error = failure.value
-    assert (error.reason, error.scope, error.delivered) == (Reason.MESSAGE_TOO_LARGE, Scope.MESSAGE, 2)
+    assert (error.reason, error.scope, error.delivered) == (Reason.MESSAGE_TOO_LARGE, FailureScope.MESSAGE, 2)
     assert subjects(broker.read(topic)) == ["", "A"]
     broker.configure_topic(topic, max_message_bytes="1000000")
     sink.send([large, *events[3:]])

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 from lethe.base.errors import TransientError
-from lethe.storage.queue import Message, Queue
+from lethe.storage.queue import Queue, QueueMessage
 
 from tests.support.servers import sqs
 from tests.support.servers.postgres import free_port
@@ -22,9 +22,9 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sqs]:
         yield server
 
 
-def all_of(queue: Queue, count: int, hidden_seconds: int = 60) -> list[Message]:
+def all_of(queue: Queue, count: int, hidden_seconds: int = 60) -> list[QueueMessage]:
     """So many messages, each as often as it comes."""
-    found: list[Message] = []
+    found: list[QueueMessage] = []
     until = time.monotonic() + SECONDS
     while len(found) < count:
         assert time.monotonic() < until, f"{len(found)} of {count} messages came"

@@ -10,13 +10,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from lethe.ingest.registrable import Target
+from lethe.ingest.registrable import RegisterTarget
 from lethe.purge import footer
 from lethe.purge.filtering import FileToFilter, Filter, Filtered, Loss
 from lethe.purge.source import RowIds, with_row_ids
 from lethe.purge.splicing import Splice
 from lethe.storage.object_store import StoreError
-from lethe.storage.s3 import ComposedObject, Source, compose, s3_client
+from lethe.storage.s3 import ComposedObject, CopySource, compose, s3_client
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.types import BinaryType, LongType, NestedField, StringType
@@ -27,7 +27,7 @@ from tests.support.servers.s3 import READER, S3
 COLUMNS = Schema(
     NestedField(1, "batch_id", StringType()), NestedField(2, "v", LongType()), NestedField(3, "blob", BinaryType())
 )
-TARGET = Target(COLUMNS.model_dump_json(), PartitionSpec().model_dump_json(), {}, 1, may_lack=True)
+TARGET = RegisterTarget(COLUMNS.model_dump_json(), PartitionSpec().model_dump_json(), {}, 1, may_lack=True)
 ROWS, IN_GROUP = 8192, 1024  # rows of 8 KiB, so row groups of 8 MiB
 
 
@@ -96,7 +96,7 @@ def test_the_server_also_copies_if_the_ids_of_rows_are_between_the_row_groups(
 def test_all_bytes_are_sent_if_the_store_refuses_to_copy(s3: S3, bucket: str, content: bytes) -> None:
     """This user may not read the source."""
     s3.allow(bucket, ("s3:PutObject", "*"), ("s3:AbortMultipartUpload", "*"))
-    source = Source(
+    source = CopySource(
         f"s3://{bucket}/old.parquet", len(content), '"e"', lambda start, size: content[start : start + size]
     )
 
@@ -109,7 +109,7 @@ def test_all_bytes_are_sent_if_the_store_refuses_to_copy(s3: S3, bucket: str, co
 
 
 def test_a_source_that_was_replaced_is_not_copied(s3: S3, bucket: str, content: bytes) -> None:
-    source = Source(f"s3://{bucket}/old.parquet", len(content), '"other"', lambda *_: b"")
+    source = CopySource(f"s3://{bucket}/old.parquet", len(content), '"other"', lambda *_: b"")
 
     with (
         pytest.raises(StoreError, match="PreconditionFailed"),

@@ -8,7 +8,7 @@ from lethe.base import names
 from lethe.base.errors import ConflictError, InputError, TransientError, UnknownCommitState
 from lethe_spark.commit.table_state import observe_base
 from lethe_spark.jvm import commit as ancestry
-from lethe_spark.jvm.commit import Append, DeleteFiles, Expectation, LedgerOnly, Rewrite, commit
+from lethe_spark.jvm.commit import Append, DeleteFiles, Expectation, LedgerOnly, RewriteFiles, commit
 from lethe_spark.jvm.errors import JvmError, is_away
 from lethe_spark.jvm.scan_tasks import scan_files, write_uncommitted
 from lethe_spark.jvm.spark_table import SparkTable
@@ -126,7 +126,7 @@ def test_a_rewrite_replaces_the_files_it_read(flights: Flights) -> None:
 
     with scan_files(flights.table, paths, head) as scanned:
         survivors = write_uncommitted(flights.table, scanned.frame.where("batch_id <> 'A'"), "run-2")
-        commit(flights.table, Rewrite(scanned.files, survivors, head), pointing_to("L2"), Expectation("L1"))
+        commit(flights.table, RewriteFiles(scanned.files, survivors, head), pointing_to("L2"), Expectation("L1"))
 
     assert flights.rows_per_batch() == {"B": 10}
     assert flights.operation() == "replace"
@@ -139,7 +139,7 @@ def test_a_rewrite_of_files_that_are_gone_is_a_data_conflict(flights: Flights) -
     commit(flights.table, DeleteFiles(files[:1]), pointing_to("L2"), Expectation("L1"))
 
     with pytest.raises(ConflictError) as refused:
-        commit(mine, Rewrite(files, (), head), pointing_to("L3"), Expectation("L2"))
+        commit(mine, RewriteFiles(files, (), head), pointing_to("L3"), Expectation("L2"))
 
     assert refused.value.reason == "DataMoved"
     assert ledgers(flights) == ["L2", "L1"]

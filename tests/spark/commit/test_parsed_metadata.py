@@ -19,7 +19,7 @@ def read(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     found: list[str] = []
     original = metadata_file.read
 
-    def noted(location: str, properties: Any) -> tuple[StaticTable, metadata_file.Version]:
+    def noted(location: str, properties: Any) -> tuple[StaticTable, metadata_file.CachedMetadata]:
         found.append(location)
         return original(location, properties)
 
@@ -31,13 +31,13 @@ def read(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 def parsed_whole(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The metadata of which all snapshots were parsed, in order."""
     found: list[str] = []
-    original = metadata_file.Version.of
+    original = metadata_file.CachedMetadata.of
 
-    def noted(text: str) -> metadata_file.Version:
+    def noted(text: str) -> metadata_file.CachedMetadata:
         found.append(text)
         return original(text)
 
-    monkeypatch.setattr(metadata_file.Version, "of", noted)
+    monkeypatch.setattr(metadata_file.CachedMetadata, "of", noted)
     return found
 
 

@@ -12,7 +12,7 @@ from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
-from lethe.jars.download import Scope, listed
+from lethe.jars.download import JarScope, listed
 from lethe.jars.provide import folder_of
 
 ROOT = Path(__file__).parents[3]
@@ -40,7 +40,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def repository(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The URL of a Maven repository on this machine, with the jars that the tests have."""
     folder = tmp_path_factory.mktemp("repository")
-    for jar in listed(Scope.LOCAL):
+    for jar in listed(JarScope.LOCAL):
         (folder / jar.path).parent.mkdir(parents=True, exist_ok=True)
         (folder / jar.path).symlink_to(jar.file(folder_of(os.environ)).resolve())
     with ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(_Quiet, directory=str(folder))) as server:
@@ -82,7 +82,7 @@ def test_an_example_runs_from_the_wheel_and_downloads_the_jars_once(
     assert first.returncode == 0, first.stderr[-3000:]
     assert first.stdout.splitlines()[-1] == LAST_LINE
     assert "downloading iceberg-spark-runtime" in first.stderr
-    names = sorted(jar.name for jar in listed(Scope.LOCAL))
+    names = sorted(jar.name for jar in listed(JarScope.LOCAL))
     assert sorted(p.name for p in (home / ".cache/lethe/jars").glob("*.jar")) == names
 
 

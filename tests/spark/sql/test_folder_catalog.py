@@ -19,7 +19,7 @@ from lethe.contract.run import CreateTable, TableRef
 from lethe.hadoop import FolderCatalog, MetadataFolder
 from lethe.iceberg import catalogs
 from lethe.storage.local_store import LocalStore
-from lethe.storage.object_store import Folder
+from lethe.storage.object_store import FolderListing
 from lethe_spark.apps.session import make_session
 from lethe_spark.jvm.gateway import gateway
 from lethe_spark.jvm.metadata import JvmMetadata
@@ -186,7 +186,7 @@ def test_racing_writers_lose_no_batch_and_overwrite_no_version(
     assert len(snapshots[-1]) == len(names)  # and none was committed twice
 
 
-class Losing(Folder):
+class Losing(FolderListing):
     """Before it creates a version of a commit of rows, once: something happens."""
 
     happens: Callable[[], None] | None = None

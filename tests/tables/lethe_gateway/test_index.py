@@ -17,8 +17,8 @@ from lethe.ledger.ledger import BatchState, Delta
 from lethe_gateway.problems import Kind, Problem
 from lethe_gateway.tables import looking, reading
 from lethe_gateway.tables import reading as writing
-from lethe_gateway.tables.looking import Seen, bring_up_to_date, look
-from lethe_gateway.tables.records import BatchQuery, Position, Target, micros
+from lethe_gateway.tables.looking import SeenTable, bring_up_to_date, look
+from lethe_gateway.tables.records import BatchPosition, BatchQuery, TableTarget, micros
 from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 
@@ -27,7 +27,7 @@ from tests.support.gateway_lake import fill, flights_table
 from tests.support.tables import commit, revert, summary_of, undo, vacuum
 from tests.support.tracked import BATCHES, update
 
-TARGET = Target("lite", "air.flights", "default/flights", "batch_id")
+TARGET = TableTarget("lite", "air.flights", "default/flights", "batch_id")
 
 
 class Index:
@@ -67,7 +67,7 @@ class NotingIO:
         return self._io.new_input(location)
 
 
-def _noting(seen: Seen, opened: list[str]) -> Seen:
+def _noting(seen: SeenTable, opened: list[str]) -> SeenTable:
     batches = seen.batches
     batches.io = NotingIO(batches.io, opened)  # type: ignore[assignment]
     return replace(seen, batches=batches, io=NotingIO(seen.io, opened))  # type: ignore[arg-type]
@@ -323,7 +323,7 @@ def test_pages_of_any_query_are_those_of_a_list(
         while page := reading.batches(connection, query, limit):
             assert len(page) <= limit
             found += page
-            query = replace(query, after=Position(micros(page[-1].state_time), page[-1].batch_id))
+            query = replace(query, after=BatchPosition(micros(page[-1].state_time), page[-1].batch_id))
 
     assert found == expected(rows, replace(query, after=None))
 

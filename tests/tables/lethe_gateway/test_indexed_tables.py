@@ -13,7 +13,7 @@ from lethe_gateway.settings import IndexSettings
 from lethe_gateway.tables import indexed
 from lethe_gateway.tables.indexed import IndexedTables
 from lethe_gateway.tables.looking import look
-from lethe_gateway.tables.records import BatchQuery, Target
+from lethe_gateway.tables.records import BatchQuery, TableTarget
 from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 
@@ -23,7 +23,7 @@ from tests.support.gateway_lake import STATES, fill, flights_table
 from tests.support.tables import commit
 from tests.support.tracked import update
 
-TARGET = Target("lite", "air.flights", "default/flights", "batch_id")
+TARGET = TableTarget("lite", "air.flights", "default/flights", "batch_id")
 SETTINGS = IndexSettings(fresh_seconds=3, stale_seconds=60, wait_seconds=60, idle_seconds=100)
 
 
@@ -34,7 +34,7 @@ class Looks:
         self.count = 0
         self.error: Exception | None = None
 
-    def __call__(self, target: Target) -> Any:
+    def __call__(self, target: TableTarget) -> Any:
         self.count += 1
         if self.error is not None:
             raise self.error
@@ -67,7 +67,7 @@ def tables(tmp_path: Path, clock: ManualClock) -> Iterator[IndexedTables]:
     tables.close()
 
 
-def ids(tables: IndexedTables, target: Target = TARGET) -> set[str]:
+def ids(tables: IndexedTables, target: TableTarget = TARGET) -> set[str]:
     with tables.view(target) as view:
         return {b.batch_id for b in view.batches(BatchQuery(), 100)}
 
@@ -188,7 +188,7 @@ def test_an_index_stays_while_a_request_waits_for_its_refresh(
     """The look took longer than an index may be idle."""
     tables = IndexedTables(tmp_path / "waiting", SETTINGS.model_copy(update={"idle_seconds": 1}), clock)
 
-    def slow(target: Target) -> Any:
+    def slow(target: TableTarget) -> Any:
         seen = look(target)
         clock.now += 2
         tables.housekeeping()
@@ -245,7 +245,7 @@ def test_an_index_that_was_removed_during_its_refresh_leaves_nothing_on_the_disk
     ids(tables)
     looked, go_on = threading.Event(), threading.Event()
 
-    def slow(target: Target) -> Any:
+    def slow(target: TableTarget) -> Any:
         seen = look(target)
         looked.set()
         assert go_on.wait(30)

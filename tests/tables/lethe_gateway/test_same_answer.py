@@ -23,8 +23,8 @@ from lethe.ingest.buffer_store import FileTask
 from lethe.ingest.checking import columns_of
 from lethe.ingest.schema_fit import named_folders, path_columns
 from lethe_gateway.problems import Kind, Problem
-from lethe_inlet.decoding import Decoder, Target
-from lethe_inlet.messages import Message
+from lethe_inlet.decoding import Decoder, RowTarget
+from lethe_inlet.messages import TopicMessage
 from lethe_kubectl.put import check_local_files
 from lethe_operator.resources.dataset import KafkaSource, MessageFormat, parse_dataset
 from pyiceberg.catalog import Catalog
@@ -277,8 +277,8 @@ def by_the_inlet(site: Site, edge: Edge) -> tuple[list[Any], dict[int, str]]:
     source = KafkaSource(
         cluster="main", topics=("t",), format=kind, schema=json.dumps(edge.schema) if edge.schema else ""
     )
-    messages = [Message(n, 0, None, m) for n, m in enumerate(edge.messages)]
-    target = Target(columns_of(site.table.schema()), "batch_id", spec.schema_evolution)
+    messages = [TopicMessage(n, 0, None, m) for n, m in enumerate(edge.messages)]
+    target = RowTarget(columns_of(site.table.schema()), "batch_id", spec.schema_evolution)
     found = Decoder(source).decode(messages, target, "B")
     values = found.rows["x"].to_pylist() if found.rows.num_rows else []
     return values, {r.message.offset: r.reason for r in found.refused}

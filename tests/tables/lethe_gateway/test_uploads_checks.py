@@ -12,7 +12,7 @@ from lethe.base import names
 from lethe_gateway.problems import Kind, Problem
 from lethe_gateway.settings import UploadSettings
 from lethe_gateway.uploads import check
-from lethe_gateway.uploads.manifest import FileEntry, FileState, Outcome, UploadState
+from lethe_gateway.uploads.manifest import FileEntry, FileState, UploadOutcome, UploadState
 
 from tests.support.buffers import batches_in
 from tests.support.clock import ManualClock
@@ -196,7 +196,7 @@ def decided(site: Site) -> None:
     """All files are sent, and a gateway ended right after it decided."""
     site.open()
     site.send()
-    site.uploads.find(site.buffer(), UPLOAD).decide(Outcome.COMPLETE)
+    site.uploads.find(site.buffer(), UPLOAD).decide(UploadOutcome.COMPLETE)
 
 
 def test_a_list_says_that_an_upload_is_completing_until_its_batch_is_in_the_buffer(site: Site) -> None:
@@ -252,9 +252,9 @@ def test_objects_of_earlier_openings_are_removed_and_promised_data_stays(site: S
         (f"{late}.data", "by a URL that was used after the upload was abandoned"),
         (f"{late}.0.multipart", "x"),
         (f"{promised}.data", "the only copy"),
-        (f"{promised}.outcome", Outcome.COMPLETE),
+        (f"{promised}.outcome", UploadOutcome.COMPLETE),
         (f"{done}.data", "x"),
-        (f"{done}.outcome", Outcome.COMPLETE),
+        (f"{done}.outcome", UploadOutcome.COMPLETE),
         (f"{done}.published", ""),
     ):
         (folder / name).write_text(text)

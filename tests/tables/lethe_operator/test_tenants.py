@@ -12,7 +12,7 @@ from lethe.base import names
 from lethe_operator.decide.restatement import status as restatement_status
 from lethe_operator.handlers import keys_of
 from lethe_operator.kube import DATASETS, JOBS, RESTATEMENTS, Document, ResourceKind
-from lethe_operator.observe.objects import Objects
+from lethe_operator.observe.objects import WatchedObjects
 from lethe_operator.reconcile import Reconciler
 from lethe_operator.schedule import Key, Start
 from lethe_operator.work_queue import AddKey, WorkQueue
@@ -28,7 +28,7 @@ BIG, SMALL = "big", "small"
 class Watches:
     """Reports the changes of the server to the queue, from whatever thread makes them."""
 
-    def __init__(self, objects: Objects, add: AddKey) -> None:
+    def __init__(self, objects: WatchedObjects, add: AddKey) -> None:
         self._objects, self._add = objects, add
 
     def record_event(self, kind: ResourceKind, type: str | None, body: Mapping[str, Any]) -> bool:

@@ -9,14 +9,14 @@ import pyarrow.parquet as pq
 import pytest
 from lethe.base import names
 from lethe.ledger.ledger import BatchState
-from lethe_kubectl.errors import Place
+from lethe_kubectl.errors import ResourcePlace
 from lethe_kubectl.target import Connection
 from lethe_local.admission import admitted
 from lethe_local.api.objects import kinds
 from lethe_local.api.patches import applied
-from lethe_operator.kube import CONFIG_MAPS, DATASETS, RESTATEMENTS, VACUUM_POLICIES, Refused
-from lethe_plan.changes import Target, change_of, manifests
-from lethe_plan.effects import Effects
+from lethe_operator.kube import CONFIG_MAPS, DATASETS, RESTATEMENTS, VACUUM_POLICIES, RequestRefused
+from lethe_plan.changes import ApplyTarget, change_of, manifests
+from lethe_plan.effects import PlannedEffects
 from lethe_plan.report import Planned, changes_something, document, has_problems, rows, summary
 from pyiceberg.catalog import Catalog
 
@@ -27,7 +27,7 @@ from tests.support.fake_cluster import FakeCluster
 
 DEFINITIONS = {k.definition.kind: k.definition for k in kinds() if k.definition is not None}
 RESOURCES = {"Dataset": DATASETS, "Restatement": RESTATEMENTS, "VacuumPolicy": VACUUM_POLICIES}
-PLACE = Place("context tests", "https://127.0.0.1:1", "ns", "kubectl", "lethe {}")
+PLACE = ResourcePlace("context tests", "https://127.0.0.1:1", "ns", "kubectl", "lethe {}")
 
 
 class Lake:
@@ -69,9 +69,9 @@ class Lake:
         self.cluster.create(kind, "ns", {**stored, "metadata": {**metadata, **created}, "status": status})
 
     def plan(self, *documents: Document) -> list[Planned]:
-        found = manifests([(f"{n}.yaml", d) for n, d in enumerate(documents)], DEFINITIONS, Target("ns"))
+        found = manifests([(f"{n}.yaml", d) for n, d in enumerate(documents)], DEFINITIONS, ApplyTarget("ns"))
         changes = [change_of(m, self._current(m.kind, m.name)) for m in found.manifests]
-        effects = Effects(Connection(self.cluster, PLACE), changes, found.config_maps)  # type: ignore[arg-type]
+        effects = PlannedEffects(Connection(self.cluster, PLACE), changes, found.config_maps)  # type: ignore[arg-type]
         return [Planned(c, effects.of(c)) for c in changes]
 
     def effect(self, body: Document) -> Planned:
@@ -246,7 +246,7 @@ def test_without_the_right_to_read_a_config_map_the_list_is_unknown(
 
     def refusing(kind: Any, namespace: str, name: str) -> Any:
         if kind == CONFIG_MAPS:
-            raise Refused(403, "Forbidden", "GET: not allowed")
+            raise RequestRefused(403, "Forbidden", "GET: not allowed")
         return get(kind, namespace, name)
 
     monkeypatch.setattr(lake.cluster, "get", refusing)

@@ -12,7 +12,7 @@ from lethe_gateway import access_log, etags
 from lethe_gateway.app import routes
 from lethe_gateway.etags import commits_behind
 from lethe_gateway.problems import Kind, Problem, not_found
-from lethe_gateway.settings import InvalidSettings, Limits, from_environment
+from lethe_gateway.settings import CallerLimits, InvalidSettings, from_environment
 from lethe_gateway.tables.schema import STATES
 from starlette.routing import Match
 
@@ -99,13 +99,13 @@ def test_a_problem_says_when_to_try_again() -> None:
 
 
 def test_a_line_of_the_access_log_has_no_name_of_a_caller() -> None:
-    request = access_log.Request("GET", "/v1/namespaces", "", "uid\0ana@example.org", 200, "", 0.01234, 56)
+    request = access_log.LoggedRequest("GET", "/v1/namespaces", "", "uid\0ana@example.org", 200, "", 0.01234, 56)
 
     found = json.loads(access_log.line(request, datetime(2026, 3, 1, tzinfo=UTC)))
 
     assert (
         found.pop("caller")
-        != json.loads(access_log.line(access_log.Request("GET", caller="b"), datetime.now(UTC)))["caller"]
+        != json.loads(access_log.line(access_log.LoggedRequest("GET", caller="b"), datetime.now(UTC)))["caller"]
     )
     assert found == {
         "time": "2026-03-01T00:00:00.000+00:00",
@@ -143,7 +143,7 @@ def test_settings_from_the_environment() -> None:
         ("x", "y"),
         (Path("/c"), Path("/k")),
     )
-    assert found.limits == Limits(body_bytes=2 << 20, requests_per_second=5)
+    assert found.limits == CallerLimits(body_bytes=2 << 20, requests_per_second=5)
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 import pytest
 from lethe_gateway.problems import Kind, Problem
-from lethe_gateway.resources.changes import Place, Reported, events_of, heartbeat, place_of, text_of
+from lethe_gateway.resources.changes import Reported, StreamPlace, events_of, heartbeat, place_of, text_of
 from lethe_operator.kube import DATASETS, RESTATEMENTS
 
 from tests.support.gateway_lake import run
@@ -42,9 +42,9 @@ def test_bookmarks_and_other_datasets_are_no_events() -> None:
 
 
 def test_an_id_names_a_place_in_both_kinds() -> None:
-    place = Place("12", "34").moved(DATASETS, "56")
+    place = StreamPlace("12", "34").moved(DATASETS, "56")
 
-    assert (place, place_of(place.id)) == (Place("56", "34"), place)
+    assert (place, place_of(place.id)) == (StreamPlace("56", "34"), place)
     assert (place.of(DATASETS), place.of(RESTATEMENTS)) == ("56", "34")
 
 

@@ -7,7 +7,7 @@ import pytest
 from lethe_gateway.addresses import client_address
 from lethe_gateway.guard import Guard
 from lethe_gateway.services import Services
-from lethe_gateway.settings import InvalidSettings, Settings, from_environment
+from lethe_gateway.settings import GatewaySettings, InvalidSettings, from_environment
 
 from tests.support.gateway_parts import OneTable, Resources, Rights, Writer
 
@@ -56,7 +56,7 @@ def test_proxies_are_networks() -> None:
     ],
 )
 def test_only_streams_last_for_ever_and_only_files_are_large(method: str, path: str, seconds: float | None) -> None:
-    services = Services(Settings(namespaces=("ns",)), Rights(), Resources(), OneTable(), Writer(Resources()))
+    services = Services(GatewaySettings(namespaces=("ns",)), Rights(), Resources(), OneTable(), Writer(Resources()))
 
     bounds = Guard(lambda *_: None, services)._bounds(scope(path=path, method=method))  # type: ignore[arg-type, return-value]
 

@@ -9,7 +9,7 @@ from lethe_gateway.identity.caller import Caller, Right, ShortCache
 from lethe_gateway.identity.kubernetes import KubernetesIdentity, OneToken
 from lethe_gateway.problems import Kind, Problem
 from lethe_gateway.settings import InvalidSettings
-from lethe_operator.kube import Away, Refused, ResourceKind
+from lethe_operator.kube import Away, RequestRefused, ResourceKind
 
 from tests.support.clock import ManualClock
 
@@ -98,7 +98,7 @@ def test_anything_but_a_plain_yes_is_a_rejection(status: dict[str, Any]) -> None
     assert of.may(Caller("ana"), RIGHT) is False
 
 
-@pytest.mark.parametrize("error", [Away(0, "NoAnswer", ""), Refused(403, "Forbidden", "")])
+@pytest.mark.parametrize("error", [Away(0, "NoAnswer", ""), RequestRefused(403, "Forbidden", "")])
 def test_an_api_server_that_does_not_review_is_away_and_nothing_is_remembered(error: Exception) -> None:
     reviews = Reviews()
     reviews.error = error

@@ -16,9 +16,9 @@ from lethe_gateway import paging
 from lethe_gateway.identity.caller import Caller, Right
 from lethe_gateway.limits import Concurrency
 from lethe_gateway.problems import Kind, Problem
-from lethe_gateway.settings import Limits, Settings, UploadSettings
+from lethe_gateway.settings import CallerLimits, GatewaySettings, UploadSettings
 from lethe_gateway.tables.looking import problem_of
-from lethe_gateway.tables.records import BatchFacts, KnownErasure, Target
+from lethe_gateway.tables.records import BatchFacts, KnownErasure, TableTarget
 
 from tests.support.builders import NOW
 from tests.support.clock import wait_until
@@ -43,7 +43,7 @@ def test_a_table_is_opened_as_that_of_its_dataset() -> None:
 
     assert made.client().get(f"{DATASET}/batches").status_code == 200
 
-    assert made.tables.targets == [Target("main", "air.flights", "ns/flights", "batch_id")]
+    assert made.tables.targets == [TableTarget("main", "air.flights", "ns/flights", "batch_id")]
 
 
 @pytest.mark.parametrize(
@@ -192,8 +192,8 @@ def test_a_cursor_with_a_right_check_value_and_a_wrong_position_is_refused(
 
 def test_a_request_that_takes_too_long_is_a_503_at_once_and_keeps_its_place_until_it_ends() -> None:
     ended = threading.Event()
-    limits = Limits(request_seconds=0.2, concurrent_per_caller=1)
-    made = parts(settings=Settings(namespaces=("ns",), limits=limits))
+    limits = CallerLimits(request_seconds=0.2, concurrent_per_caller=1)
+    made = parts(settings=GatewaySettings(namespaces=("ns",), limits=limits))
     made.resources.before_each = lambda: ended.wait(60) and None  # type: ignore[func-returns-value]
     with made.client() as client:
         first = client.get(DATASET)
@@ -214,7 +214,7 @@ def test_long_requests_of_one_tenant_leave_places_for_others(route: str, method:
     uploads = UploadSettings(completeAtOnce=2, throughAtOnce=2)
     made = parts(
         identity=Rights({TOKEN: READER, "other": other}),
-        settings=Settings(namespaces=("ns", "elsewhere"), uploads=uploads),
+        settings=GatewaySettings(namespaces=("ns", "elsewhere"), uploads=uploads),
     )
     with made.client() as client:
         held: Concurrency = getattr(client.app.state.services, places)  # type: ignore[attr-defined]
@@ -261,7 +261,7 @@ def test_health_needs_no_token() -> None:
 
 
 def test_errors_of_catalogs_do_not_repeat_their_texts() -> None:
-    target = Target("main", "air.flights", "ns/flights", "batch_id")
+    target = TableTarget("main", "air.flights", "ns/flights", "batch_id")
 
     found = problem_of(OSError("https://user:secret@store"), target)
 

@@ -29,7 +29,7 @@ def all_of(every: list[dict[str, Any]], limit: int, size: int, change: Any = lam
         return ResourcePage(rest[:size], rest[size - 1]["metadata"]["name"] if len(rest) > size else "", "7")
 
     found: list[list[str]] = []
-    at: client.Position | None = client.Position()
+    at: client.ListPosition | None = client.ListPosition()
     while at is not None:
         change()
         page = client.page(read, lambda r: list(r["results"]), at, limit)

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from lethe_gateway.problems import Kind, Problem, not_found
-from lethe_gateway.resources.changes import Place, heartbeat
+from lethe_gateway.resources.changes import StreamPlace, heartbeat
 from lethe_gateway.resources.client import OnOpen, ResourcePage, Watched
 from lethe_gateway.services import Services
-from lethe_gateway.settings import Limits, Settings
+from lethe_gateway.settings import CallerLimits, GatewaySettings
 from lethe_gateway.streaming import ChangeStream
 from lethe_operator.kube import RESTATEMENTS, ResourceKind
 
@@ -52,9 +52,9 @@ def read(
     """The names and ids that a stream sends until a condition holds, or until its end."""
 
     async def run() -> list[str]:
-        settings = Settings(namespaces=("ns",), limits=Limits(stream_events=events))
+        settings = GatewaySettings(namespaces=("ns",), limits=CallerLimits(stream_events=events))
         services = Services(settings, identity or Rights(), watches, OneTable(), Writer(Resources()))
-        stream = ChangeStream(services, READER, "ns", "", Place("1", "1"))
+        stream = ChangeStream(services, READER, "ns", "", StreamPlace("1", "1"))
         stream.open()
         seen: list[str] = []
         try:
@@ -153,8 +153,8 @@ def test_a_heartbeat_does_not_pass_events_that_wait() -> None:
             return True
 
     async def run() -> list[bytes]:
-        services = Services(Settings(namespaces=("ns",)), Rights(), Watches(), OneTable(), Writer(Resources()))
-        stream = ChangeStream(services, READER, "ns", "", Place("1", "1"))
+        services = Services(GatewaySettings(namespaces=("ns",)), Rights(), Watches(), OneTable(), Writer(Resources()))
+        stream = ChangeStream(services, READER, "ns", "", StreamPlace("1", "1"))
         stream._loop, stream._news = asyncio.get_running_loop(), Never()
         stream._take(RESTATEMENTS, added(1))
         return await stream.next(0.01) + await stream.next(0.01)

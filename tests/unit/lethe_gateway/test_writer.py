@@ -3,7 +3,7 @@
 import pytest
 from lethe_gateway.problems import Kind
 from lethe_gateway.resources.client import problem_of_change
-from lethe_operator.kube import AlreadyExists, Away, Conflict, KubeError, NotFound, Refused
+from lethe_operator.kube import AlreadyExists, Away, Conflict, KubeError, NotFound, RequestRefused
 
 RIGHT = "create restatements.lethe.dev in the namespace ns"
 POST = "POST /apis/lethe.dev/v1alpha1/namespaces/ns/restatements: "
@@ -13,16 +13,16 @@ POST = "POST /apis/lethe.dev/v1alpha1/namespaces/ns/restatements: "
     ("error", "kind", "said"),
     [
         (
-            Refused(403, "Forbidden", f'{POST}restatements.lethe.dev is forbidden: User "ana" cannot create resource'),
+            RequestRefused(403, "Forbidden", f'{POST}restatements.lethe.dev is forbidden: User "ana" cannot create resource'),
             Kind.FORBIDDEN,
             f"You need the right to {RIGHT}.",
         ),
         # Admission and quota answer 403, too.
-        (Refused(403, "Forbidden", f"{POST}exceeded quota: q"), Kind.REJECTED, "exceeded quota: q"),
-        (Refused(422, "Invalid", f"{POST}spec.batchIds: Required value"), Kind.REJECTED, "spec.batchIds: Required value"),
+        (RequestRefused(403, "Forbidden", f"{POST}exceeded quota: q"), Kind.REJECTED, "exceeded quota: q"),
+        (RequestRefused(422, "Invalid", f"{POST}spec.batchIds: Required value"), Kind.REJECTED, "spec.batchIds: Required value"),
         (AlreadyExists(409, "AlreadyExists", f'{POST}"r" already exists'), Kind.ALREADY_EXISTS, '"r" already exists.'),
         (NotFound(404, "NotFound", f"{POST}gone"), Kind.NOT_FOUND, ""),
-        (Refused(401, "Unauthorized", POST), Kind.UNAUTHENTICATED, ""),
+        (RequestRefused(401, "Unauthorized", POST), Kind.UNAUTHENTICATED, ""),
         (Away(0, "", f"{POST}connection refused"), Kind.API_SERVER_AWAY, "does not answer"),
         (Conflict(409, "Conflict", POST), Kind.API_SERVER_AWAY, "Try again later"),
     ],

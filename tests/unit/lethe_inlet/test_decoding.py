@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from lethe.base.errors import TransientError
 from lethe.contract.settings import SchemaEvolution
 from lethe.decoder.limits import Limits
-from lethe_inlet.decoding import AT_ONCE, Decoder, Target
-from lethe_inlet.epochs import Partition
-from lethe_inlet.messages import Decoded, Message, refusals
+from lethe_inlet.decoding import AT_ONCE, Decoder, RowTarget
+from lethe_inlet.epochs import KafkaPartition
+from lethe_inlet.messages import Decoded, TopicMessage, refusals
 from lethe_operator.resources.dataset import Framing, KafkaSource, MessageFormat, UnknownFields
 
 COLUMNS = pa.schema(
@@ -28,7 +28,7 @@ COLUMNS = pa.schema(
         pa.field("batch_id", pa.string()),
     ]
 )
-TARGET = Target(COLUMNS, "batch_id", SchemaEvolution.REFUSE)
+TARGET = RowTarget(COLUMNS, "batch_id", SchemaEvolution.REFUSE)
 ID = "flights-0-000000000000-000000000009"
 RECORD = {
     "type": "record",
@@ -42,8 +42,8 @@ RECORD = {
 }
 
 
-def messages(*values: bytes | None) -> list[Message]:
-    return [Message(n, 1_700_000_000_000, b"k", v) for n, v in enumerate(values)]
+def messages(*values: bytes | None) -> list[TopicMessage]:
+    return [TopicMessage(n, 1_700_000_000_000, b"k", v) for n, v in enumerate(values)]
 
 
 def json_source(**more: Any) -> KafkaSource:
@@ -56,7 +56,7 @@ def avro_source(schema: Any = RECORD, **more: Any) -> KafkaSource:
     )
 
 
-def decoded(source: KafkaSource, *values: bytes | None, target: Target = TARGET) -> Decoded:
+def decoded(source: KafkaSource, *values: bytes | None, target: RowTarget = TARGET) -> Decoded:
     return Decoder(source).decode(messages(*values), target, ID)
 
 
@@ -181,7 +181,7 @@ def test_a_field_that_the_table_lacks_needs_schema_evolution() -> None:
     value = avro({"v": 1, "name": None, "price": None, "at": None, "gate": 5}, schema)
 
     assert reasons(decoded(avro_source(schema), value)) == {0: "SchemaMismatch"}
-    adding = Target(COLUMNS, "batch_id", SchemaEvolution.ADD_COLUMNS)
+    adding = RowTarget(COLUMNS, "batch_id", SchemaEvolution.ADD_COLUMNS)
     assert decoded(avro_source(schema), value, target=adding).rows.column("gate").to_pylist() == [5]
     ignoring = avro_source(schema, unknownFields=UnknownFields.IGNORE)
     assert decoded(ignoring, value).rows.column_names == ["v", "name", "price", "at"]
@@ -214,7 +214,9 @@ def test_json_may_be_framed(value: bytes, wanted: dict[int, str]) -> None:
 def test_refused_messages_can_be_read_back() -> None:
     found = decoded(json_source(), b'{"v": "x"}', None)
 
-    lines: Sequence[Any] = [json.loads(line) for line in refusals(Partition("flights", 3), found.refused).splitlines()]
+    lines: Sequence[Any] = [
+        json.loads(line) for line in refusals(KafkaPartition("flights", 3), found.refused).splitlines()
+    ]
 
     assert [(x["topic"], x["partition"], x["offset"], x["key"]) for x in lines] == [
         ("flights", 3, 0, "aw=="),

@@ -9,8 +9,8 @@ from lethe_inlet.epochs import (
     Counts,
     Epoch,
     Gaps,
-    Partition,
-    Range,
+    KafkaPartition,
+    OffsetRange,
     UnreadableLog,
     Watermarks,
     batch_id,
@@ -22,10 +22,10 @@ from lethe_inlet.epochs import (
     split,
 )
 
-ZERO, ONE = Partition("flights", 0), Partition("flights", 1)
+ZERO, ONE = KafkaPartition("flights", 0), KafkaPartition("flights", 1)
 offsets = st.integers(0, 10**15)
-partitions = st.builds(Partition, st.text("abz._-", min_size=1, max_size=20), st.integers(0, 500))
-ranges = st.builds(lambda first, count: Range(first, first + count), offsets, st.integers(0, 10**6))
+partitions = st.builds(KafkaPartition, st.text("abz._-", min_size=1, max_size=20), st.integers(0, 500))
+ranges = st.builds(lambda first, count: OffsetRange(first, first + count), offsets, st.integers(0, 10**6))
 epochs = st.builds(
     Epoch,
     st.integers(0, 10**9),
@@ -50,26 +50,26 @@ def test_the_next_epoch_begins_where_this_one_ends(epoch: Epoch, more: int) -> N
 
 
 def test_partitions_without_news_stay_where_they_are() -> None:
-    epoch = Epoch(3, "c", {"flights": "t"}, {ZERO: Range(0, 5), ONE: Range(2, 2)})
+    epoch = Epoch(3, "c", {"flights": "t"}, {ZERO: OffsetRange(0, 5), ONE: OffsetRange(2, 2)})
 
-    assert epoch.following({ZERO: 9}).ranges == {ZERO: Range(5, 9), ONE: Range(2, 2)}
-    assert epoch.due == {ZERO: Range(0, 5)}
+    assert epoch.following({ZERO: 9}).ranges == {ZERO: OffsetRange(5, 9), ONE: OffsetRange(2, 2)}
+    assert epoch.due == {ZERO: OffsetRange(0, 5)}
 
 
 def test_a_new_partition_does_not_change_known_ones() -> None:
-    epoch = Epoch(3, "c", {"flights": "t"}, {ZERO: Range(0, 5)})
+    epoch = Epoch(3, "c", {"flights": "t"}, {ZERO: OffsetRange(0, 5)})
 
     grown = epoch.with_partitions({ZERO: 99, ONE: 0}, {"flights": "other", "delays": "u"})
 
-    assert grown.ranges == {ZERO: Range(0, 5), ONE: Range(0, 0)}
+    assert grown.ranges == {ZERO: OffsetRange(0, 5), ONE: OffsetRange(0, 0)}
     assert grown.topics == {"flights": "t", "delays": "u"}
 
 
 def test_batch_ids_name_the_first_and_the_last_offset_and_sort_by_them() -> None:
-    assert batch_id(ZERO, Range(7, 1007)) == "flights-0-000000000007-000000001006"
-    found = [batch_id(ZERO, Range(n, n + 5)) for n in (5, 50, 5_000, 50_000_000)]
+    assert batch_id(ZERO, OffsetRange(7, 1007)) == "flights-0-000000000007-000000001006"
+    found = [batch_id(ZERO, OffsetRange(n, n + 5)) for n in (5, 50, 5_000, 50_000_000)]
     assert found == sorted(found)
-    assert len(batch_id(Partition("t" * 200, 99_999), Range(10**18, 10**18 + 1))) <= 256
+    assert len(batch_id(KafkaPartition("t" * 200, 99_999), OffsetRange(10**18, 10**18 + 1))) <= 256
 
 
 @pytest.mark.parametrize(
@@ -92,25 +92,25 @@ def test_an_entry_of_a_newer_version_says_so() -> None:
 def test_gaps_are_what_has_expired_and_what_was_replaced() -> None:
     found = gaps({ZERO: 5, ONE: 20}, {ZERO: Watermarks(9, 30), ONE: Watermarks(0, 10)})
 
-    assert found == Gaps({ZERO: Range(5, 9)}, (ONE,))
+    assert found == Gaps({ZERO: OffsetRange(5, 9)}, (ONE,))
     assert gaps({ZERO: 5}, {ZERO: Watermarks(5, 5)}) == gaps({ZERO: 5}, {}) == Gaps()
 
 
 def test_what_is_due_may_have_expired_in_part_or_as_a_whole() -> None:
-    due = {ZERO: Range(5, 12), ONE: Range(0, 4)}
+    due = {ZERO: OffsetRange(5, 12), ONE: OffsetRange(0, 4)}
 
     assert split(due, {ZERO: Watermarks(9, 30), ONE: Watermarks(7, 9)}) == (
-        {ZERO: Range(9, 12)},
-        {ZERO: Range(5, 9), ONE: Range(0, 4)},
+        {ZERO: OffsetRange(9, 12)},
+        {ZERO: OffsetRange(5, 9), ONE: OffsetRange(0, 4)},
     )
     assert split(due, {ZERO: Watermarks(0, 30)}) == (due, {})
 
 
 @given(st.dictionaries(partitions, ranges), st.dictionaries(partitions, st.builds(Watermarks, offsets, offsets)))
 def test_each_due_offset_is_either_there_or_has_expired(
-    due: dict[Partition, Range], watermarks: dict[Partition, Watermarks]
+    due: dict[KafkaPartition, OffsetRange], watermarks: dict[KafkaPartition, Watermarks]
 ) -> None:
-    def count(*found: dict[Partition, Range]) -> int:
+    def count(*found: dict[KafkaPartition, OffsetRange]) -> int:
         return sum(r.end - r.first for ranges in found for r in ranges.values())
 
     assert count(*split(due, watermarks)) == count(due)
@@ -121,7 +121,7 @@ def test_the_lag_counts_what_the_brokers_still_have() -> None:
 
 
 def test_ends_are_those_of_the_topics_that_are_read_now() -> None:
-    epoch = Epoch(1, "c", {}, {ZERO: Range(0, 5), Partition("gone", 0): Range(0, 9)})
+    epoch = Epoch(1, "c", {}, {ZERO: OffsetRange(0, 5), KafkaPartition("gone", 0): OffsetRange(0, 9)})
 
     assert ends_of(epoch, ["flights"]) == {ZERO: 5}
 

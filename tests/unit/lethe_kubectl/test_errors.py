@@ -1,10 +1,10 @@
 """The API server's errors as one line."""
 
 from lethe.base.errors import InputError, TransientError
-from lethe_kubectl.errors import Place, explained
+from lethe_kubectl.errors import ResourcePlace, explained
 from lethe_operator.kube import Away, error_of
 
-PLACE = Place("context tests", "https://127.0.0.1:1", "air", "kubectl", "lethe {}")
+PLACE = ResourcePlace("context tests", "https://127.0.0.1:1", "air", "kubectl", "lethe {}")
 
 
 def answer(reason: str, message: str) -> bytes:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from lethe.base.errors import InputError
 from lethe.contract.result import BEGINNING, lines_of_run
-from lethe_kubectl.errors import Place
+from lethe_kubectl.errors import ResourcePlace
 from lethe_kubectl.logs import _before, _run_of, container_of, last_lines, lines_of
 from lethe_kubectl.target import Connection
 from lethe_operator.kube import DATASETS, PODS, NotFound
@@ -58,7 +58,7 @@ def cluster() -> Cluster:
 
 
 def at(cluster: Cluster) -> Connection:
-    place = Place("context tests", "https://127.0.0.1:1", "air", "kubectl -n air", "lethe {} -n air")
+    place = ResourcePlace("context tests", "https://127.0.0.1:1", "air", "kubectl -n air", "lethe {} -n air")
     return Connection(cluster, place)  # type: ignore[arg-type]
 
 

@@ -3,11 +3,11 @@
 from typing import Any
 
 import pytest
-from lethe_kubectl.errors import Place
-from lethe_kubectl.why import Related, Step, command, step_of, subject_of, why
+from lethe_kubectl.errors import ResourcePlace
+from lethe_kubectl.why import Related, UserStep, command, step_of, subject_of, why
 from lethe_operator.reasons import Reason
 
-PLACE = Place("context tests", "https://127.0.0.1:1", "air", "kubectl -n air", "lethe {} -n air")
+PLACE = ResourcePlace("context tests", "https://127.0.0.1:1", "air", "kubectl -n air", "lethe {} -n air")
 
 
 def a_resource(name: str, *conditions: tuple[str, str, str, str], **status: Any) -> dict[str, Any]:
@@ -24,18 +24,18 @@ def test_every_reason_has_an_answer(reason: Reason) -> None:
     """Either there is nothing to do, or the answer names the reason and a command."""
     answer = why("restatement", a_resource("r", ("Ready", "False", reason.value, "")), Related(), PLACE)
 
-    if step_of(reason) is Step.NOTHING:
+    if step_of(reason) is UserStep.NOTHING:
         assert answer.command == ""
     else:
         assert f"Ready: {reason.value}. {reason.meaning}" in answer.lines[1]
         assert answer.command.startswith(("lethe ", "kubectl "))
 
 
-@pytest.mark.parametrize("step", list(Step))
-def test_every_step_but_nothing_has_a_command(step: Step) -> None:
+@pytest.mark.parametrize("step", list(UserStep))
+def test_every_step_but_nothing_has_a_command(step: UserStep) -> None:
     subject = subject_of("dataset", a_resource("flights"))
 
-    assert bool(command(step, subject, PLACE)) == (step is not Step.NOTHING)
+    assert bool(command(step, subject, PLACE)) == (step is not UserStep.NOTHING)
 
 
 def test_a_paused_dataset_is_continued_by_removing_the_annotation() -> None:
@@ -101,4 +101,4 @@ def test_a_spec_that_the_operator_has_not_read_is_said_to_be_unread() -> None:
 def test_names_are_quoted_in_commands() -> None:
     subject = subject_of("dataset", {"metadata": {"name": "a; rm b"}})
 
-    assert command(Step.APPROVE, subject, PLACE) == "lethe approve 'a; rm b' -n air"
+    assert command(UserStep.APPROVE, subject, PLACE) == "lethe approve 'a; rm b' -n air"

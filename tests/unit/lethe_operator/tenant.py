@@ -10,7 +10,7 @@ from lethe.base import names
 from lethe.contract.result import Phase, Progress, RunResult
 from lethe.contract.run import RunSpec, parse_run
 from lethe.ledger.ledger import BatchEntry, BatchState, Delta
-from lethe_operator.kube import CONFIG_MAPS, DATASETS, EVENTS, JOBS, Document, Refused, ResourceKind
+from lethe_operator.kube import CONFIG_MAPS, DATASETS, EVENTS, JOBS, Document, RequestRefused, ResourceKind
 from lethe_operator.observe.listing import Listings
 from lethe_operator.observe.tables import TableReader
 from lethe_operator.resources.common import RUN_KEY
@@ -33,7 +33,7 @@ class Unreliable(FakeCluster):
     def create(self, kind: ResourceKind, namespace: str, document: Mapping[str, Any]) -> Document:
         if kind is JOBS and self.refuses:
             self.refuses -= 1
-            raise Refused(403, "Forbidden", "exceeded quota")
+            raise RequestRefused(403, "Forbidden", "exceeded quota")
         return super().create(kind, namespace, document)
 
 

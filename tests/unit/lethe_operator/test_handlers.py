@@ -7,7 +7,7 @@ import pytest
 from lethe_operator.handlers import WatchEvents, all_keys, datasets_of, resync
 from lethe_operator.kube import DATASETS, RESTATEMENTS, VACUUM_POLICIES, WATCHED
 from lethe_operator.main import registry
-from lethe_operator.observe.objects import Objects
+from lethe_operator.observe.objects import WatchedObjects
 from lethe_operator.probes import OperatorHealth
 from lethe_operator.schedule import Priority
 from lethe_operator.work_queue import WARM_DRIVER, Key, WorkQueue
@@ -38,7 +38,7 @@ def a_server(**spec: Any) -> FakeCluster:
 
 def test_a_restatement_is_a_cause_to_look_at_its_dataset_unless_the_operator_wrote_it_itself() -> None:
     """Each of thousands of statuses would be one more look at thousands of Restatements."""
-    server, queue, objects = a_server(), Keys(), Objects()
+    server, queue, objects = a_server(), Keys(), WatchedObjects()
     events = WatchEvents(queue, OperatorHealth(lambda: 0.0, 600), objects)
 
     def told(body: Any, type: str = "MODIFIED") -> int:
@@ -67,7 +67,7 @@ def test_what_is_reconciled_periodically_includes_datasets_that_only_restatement
 def test_a_version_is_news_once_and_a_listing_is_less_urgent_than_a_change() -> None:
     """A watch that starts again reports all objects again."""
     queue = Keys()
-    events = WatchEvents(queue, OperatorHealth(lambda: 0.0, 600), Objects())
+    events = WatchEvents(queue, OperatorHealth(lambda: 0.0, 600), WatchedObjects())
     first, second = (a_dataset_body(meta={"resourceVersion": v}) for v in ("1", "2"))
 
     for type, body in ((None, first), (None, first), ("MODIFIED", second), (None, second), ("DELETED", second)):
@@ -79,7 +79,7 @@ def test_a_version_is_news_once_and_a_listing_is_less_urgent_than_a_change() -> 
 
 def test_a_policy_that_is_gone_matters_to_all_of_its_namespace() -> None:
     queue = Keys()
-    events = WatchEvents(queue, OperatorHealth(lambda: 0.0, 600), Objects())
+    events = WatchEvents(queue, OperatorHealth(lambda: 0.0, 600), WatchedObjects())
     WorkQueue.add(queue, FLIGHTS)
     WorkQueue.add(queue, Key("Dataset", "other", "flights"))
     body = {"metadata": {"namespace": "ns", "name": "air", "uid": "u", "resourceVersion": "7"}, "spec": {}}

@@ -7,7 +7,7 @@ import pytest
 from lethe_local.admission import admitted
 from lethe_local.api.objects import kinds
 from lethe_local.api.patches import LAST_APPLIED, applied, merged, patch_of
-from lethe_plan.changes import Action, Change, FieldChange, Target, change_of, manifests
+from lethe_plan.changes import Action, ApplyTarget, Change, FieldChange, change_of, manifests
 
 from tests.support.documents import Document, dataset_spec, resource
 
@@ -30,7 +30,7 @@ def stored(document: Document, **extra: Any) -> Document:
 
 
 def planned(document: Document, current: Document | None = None) -> Change:
-    (manifest,) = manifests([("a.yaml", document)], DEFINITIONS, Target("default")).manifests
+    (manifest,) = manifests([("a.yaml", document)], DEFINITIONS, ApplyTarget("default")).manifests
     return change_of(manifest, current)
 
 
@@ -152,7 +152,9 @@ def test_what_the_server_would_not_accept_is_refused(fields: Document, message: 
 
 
 def test_the_second_manifest_of_a_resource_is_refused() -> None:
-    found = manifests([("a.yaml", a_revert("a")), ("b.yaml", a_revert("b"))], DEFINITIONS, Target("default")).manifests
+    found = manifests(
+        [("a.yaml", a_revert("a")), ("b.yaml", a_revert("b"))], DEFINITIONS, ApplyTarget("default")
+    ).manifests
 
     assert [change_of(m, None).action for m in found] == [Action.CREATE, Action.REFUSED]
     assert "also in a.yaml" in found[1].problem
@@ -163,7 +165,7 @@ def test_documents_of_other_kinds_are_counted_and_items_of_lists_are_planned() -
     listed = {"apiVersion": "v1", "kind": "List", "items": [a_revert("a"), config_map]}
 
     found = manifests(
-        [("a.yaml", listed), ("kustomization.yaml", {"resources": ["a.yaml"]})], DEFINITIONS, Target("default")
+        [("a.yaml", listed), ("kustomization.yaml", {"resources": ["a.yaml"]})], DEFINITIONS, ApplyTarget("default")
     )
 
     assert ([m.name for m in found.manifests], found.others) == (["fix"], 2)
@@ -173,8 +175,8 @@ def test_documents_of_other_kinds_are_counted_and_items_of_lists_are_planned() -
 def test_another_namespace_than_that_of_the_command_is_refused() -> None:
     elsewhere = resource("Restatement", "fix", a_revert("a")["spec"], namespace="other")
 
-    (manifest,) = manifests([("a.yaml", elsewhere)], DEFINITIONS, Target("default", fixed=True)).manifests
-    (free,) = manifests([("a.yaml", elsewhere)], DEFINITIONS, Target("default")).manifests
+    (manifest,) = manifests([("a.yaml", elsewhere)], DEFINITIONS, ApplyTarget("default", fixed=True)).manifests
+    (free,) = manifests([("a.yaml", elsewhere)], DEFINITIONS, ApplyTarget("default")).manifests
 
     assert "metadata.namespace is other" in manifest.problem
     assert (free.namespace, free.problem) == ("other", "")

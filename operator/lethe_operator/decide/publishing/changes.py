@@ -159,7 +159,7 @@ Common = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
-class Versions(Generic[T]):
+class EntryChange(Generic[T]):
     """An entry in two versions of a ledger."""
 
     before: T | None
@@ -168,7 +168,7 @@ class Versions(Generic[T]):
     """None: it is not there."""
 
 
-def of_batch(entry: Versions[BatchEntry], common: Common) -> BatchData | None:
+def of_batch(entry: EntryChange[BatchEntry], common: Common) -> BatchData | None:
     """The event about a batch; None: it has none, because nothing that events show has changed."""
     before, after = entry.before, entry.after
     if after is None:
@@ -217,7 +217,7 @@ def _shown(entry: BatchEntry) -> tuple[object, ...]:
             assert_never(entry.state)
 
 
-def of_request(entry: Versions[RequestEntry], common: Common) -> Iterator[EventData]:
+def of_request(entry: EntryChange[RequestEntry], common: Common) -> Iterator[EventData]:
     """The events about a restatement: that it was committed, that its erasure is verified."""
     if entry.after is None:
         return

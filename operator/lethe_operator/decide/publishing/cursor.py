@@ -47,7 +47,7 @@ class Move(StrEnum):
 
 
 @dataclass(frozen=True)
-class Position:
+class PublishedPosition:
     """A version of the ledger in the table's history."""
 
     root: str | None = None
@@ -63,11 +63,11 @@ class Position:
 
 
 @dataclass(frozen=True)
-class Step:
+class PublishingStep:
     """What is being published."""
 
     move: Move
-    to: Position
+    to: PublishedPosition
     generator: str
     """What the order and the number of its events depend on, besides both ledgers."""
     sent: int = 0
@@ -85,16 +85,16 @@ class Cursor:
     table_uuid: str
     epoch: int
     """Grows whenever versions may repeat; it is a time in milliseconds, so a lost cursor begins a later one."""
-    at: Position
+    at: PublishedPosition
     """Published completely."""
-    step: Step | None = None
+    step: PublishingStep | None = None
     """Being published; None: nothing is."""
 
     def shows(self, table_uuid: str, root: str | None) -> bool:
         """Whether everything up to this ledger is published, and nothing else is being published."""
         return self.step is None and (self.table_uuid, self.at.root) == (table_uuid, root)
 
-    def begun(self, step: Step, now_ms: int) -> "Cursor":
+    def begun(self, step: PublishingStep, now_ms: int) -> "Cursor":
         """The cursor at the beginning of a step."""
         return replace(self, epoch=next_epoch(self.epoch, now_ms) if step.move.opens_epoch else self.epoch, step=step)
 
@@ -116,7 +116,12 @@ class Cursor:
 
 
 def started(
-    table_uuid: str, at: Position, start: StartedFrom, generator: str, now_ms: int, before: Cursor | None = None
+    table_uuid: str,
+    at: PublishedPosition,
+    start: StartedFrom,
+    generator: str,
+    now_ms: int,
+    before: Cursor | None = None,
 ) -> Cursor:
     """The first cursor of a table.
 
@@ -124,7 +129,7 @@ def started(
         before: That of the table that this one replaces at the same location; None: there is none.
     """
     replaces = before.table_uuid if before is not None else None
-    step = Step(Move.START, at, generator, start=start, replaces=replaces)
+    step = PublishingStep(Move.START, at, generator, start=start, replaces=replaces)
     return Cursor(table_uuid, next_epoch(before.epoch if before is not None else 0, now_ms), at, step)
 
 
@@ -182,9 +187,9 @@ def decode(content: bytes, uri: str) -> Cursor:
         ) from None
 
 
-def _step(document: Mapping[str, Any]) -> Step:
+def _step(document: Mapping[str, Any]) -> PublishingStep:
     start = document.get("start")
-    return Step(
+    return PublishingStep(
         Move(document["move"]),
         _parsed(document["to"]),
         str(document["generator"]),
@@ -194,7 +199,7 @@ def _step(document: Mapping[str, Any]) -> Step:
     )
 
 
-def _position(position: Position) -> dict[str, Any]:
+def _position(position: PublishedPosition) -> dict[str, Any]:
     return {
         "root": position.root,
         "version": position.version,
@@ -204,9 +209,9 @@ def _position(position: Position) -> dict[str, Any]:
     }
 
 
-def _parsed(document: Mapping[str, Any]) -> Position:
+def _parsed(document: Mapping[str, Any]) -> PublishedPosition:
     snapshot_id, time_ms = document["snapshot-id"], document["time-ms"]
-    return Position(
+    return PublishedPosition(
         None if document["root"] is None else str(document["root"]),
         int(document["version"]),
         None if snapshot_id is None else int(snapshot_id),
@@ -227,13 +232,13 @@ class Carried:
     time_ms: int | None = None
     """None: unknown, because the snapshot has expired."""
 
-    def at(self, version: int) -> Position:
+    def at(self, version: int) -> PublishedPosition:
         """Its position, once its root is read."""
-        return Position(self.root, version, self.snapshot_id, self.sequence_number, self.time_ms)
+        return PublishedPosition(self.root, version, self.snapshot_id, self.sequence_number, self.time_ms)
 
 
 @dataclass(frozen=True)
-class Candidate:
+class NextLedger:
     """The ledger to publish next."""
 
     to: Carried | None
@@ -243,7 +248,7 @@ class Candidate:
 
 
 @dataclass(frozen=True)
-class Line:
+class HeadHistory:
     """The history of a table's head, as far as it is retained."""
 
     carried: tuple[Carried, ...]
@@ -254,7 +259,7 @@ class Line:
     """None: the table is empty."""
 
 
-def line_of(snapshots: Mapping[int, Snapshot], head_id: int | None, resolution: Resolution) -> Line:
+def line_of(snapshots: Mapping[int, Snapshot], head_id: int | None, resolution: Resolution) -> HeadHistory:
     """Args:
     resolution: Of the head; its carrier may have expired.
     """
@@ -270,7 +275,7 @@ def line_of(snapshots: Mapping[int, Snapshot], head_id: int | None, resolution: 
     found.reverse()
     # A person may have named a lost ledger again: the snapshot before is of the same ledger.
     distinct = [c for c, before in zip(found, [None, *found], strict=False) if before is None or c.root != before.root]
-    return Line(tuple(distinct), snapshots, head_id)
+    return HeadHistory(tuple(distinct), snapshots, head_id)
 
 
 def _carried(snapshot: Snapshot) -> Carried:
@@ -278,22 +283,22 @@ def _carried(snapshot: Snapshot) -> Carried:
     return Carried(snapshot.ledger, snapshot.id, snapshot.sequence_number, snapshot.timestamp_ms)
 
 
-def next_candidate(at: Position, line: Line) -> Candidate | None:
+def next_candidate(at: PublishedPosition, line: HeadHistory) -> NextLedger | None:
     """The ledger that follows the published one; None: everything is published."""
     index = _index(at, line)
     if index is not None:
         following = line.carried[index + 1 :]
-        return Candidate(following[0]) if following else None
+        return NextLedger(following[0]) if following else None
     if at.root is None:
-        return Candidate(line.carried[0]) if line.carried else None
+        return NextLedger(line.carried[0]) if line.carried else None
     if not line.carried:
-        return Candidate(None, rolled_back=True)
+        return NextLedger(None, rolled_back=True)
     if is_rolled_back(line.snapshots, line.head_id, at.snapshot_id, at.sequence_number or None):
-        return Candidate(_fork(at, line), rolled_back=True)
-    return Candidate(line.carried[0])
+        return NextLedger(_fork(at, line), rolled_back=True)
+    return NextLedger(line.carried[0])
 
 
-def _index(at: Position, line: Line) -> int | None:
+def _index(at: PublishedPosition, line: HeadHistory) -> int | None:
     """Where a position is in a line; None: nowhere. The same ledger may be there twice."""
     known = [(c.root, c.snapshot_id) for c in line.carried]
     if (at.root, at.snapshot_id) in known:
@@ -301,7 +306,7 @@ def _index(at: Position, line: Line) -> int | None:
     return max((i for i, (root, _) in enumerate(known) if root == at.root), default=None)
 
 
-def _fork(at: Position, line: Line) -> Carried | None:
+def _fork(at: PublishedPosition, line: HeadHistory) -> Carried | None:
     """The newest ledger that the published version and the head have in common; if unknown, that of the head; None: they have
     none.
     """
@@ -317,7 +322,7 @@ def _fork(at: Position, line: Line) -> Carried | None:
     return None
 
 
-def move_to(candidate: Candidate, at: Position, version: int, readable: bool) -> Move:
+def move_to(candidate: NextLedger, at: PublishedPosition, version: int, readable: bool) -> Move:
     """How a step leads to a candidate.
 
     Args:

@@ -23,7 +23,7 @@ DELETED_AGAIN_AFTER: Final = timedelta(seconds=5)
 
 
 @dataclass(frozen=True)
-class Expired:
+class ExpiredRestatements:
     """Which Restatements to delete now."""
 
     names: tuple[str, ...] = ()
@@ -31,13 +31,13 @@ class Expired:
     """When the next ones expire; None: no other one does."""
 
 
-def expired(standings: Iterable[tuple[Restatement, Assessment]], now: datetime) -> Expired:
+def expired(standings: Iterable[tuple[Restatement, Assessment]], now: datetime) -> ExpiredRestatements:
     """The expired Restatements, at most DELETED_AT_ONCE, those that expired first."""
     times = [(at, r.meta.name) for r, s in standings if (at := expires(r, s, now)) is not None]
     over = sorted((at, name) for at, name in times if at <= now)
     later = now + DELETED_AGAIN_AFTER if len(over) >= DELETED_AT_ONCE else None
     next_one = earliest(later, *(at for at, _ in times if at > now))
-    return Expired(tuple(name for _, name in over[:DELETED_AT_ONCE]), next_one)
+    return ExpiredRestatements(tuple(name for _, name in over[:DELETED_AT_ONCE]), next_one)
 
 
 def expires(restatement: Restatement, standing: Assessment, now: datetime) -> datetime | None:

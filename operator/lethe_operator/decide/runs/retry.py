@@ -21,7 +21,7 @@ _OWN_FAULT: Final = frozenset({"SparkFailed", "UnexpectedError"})
 _TAKEN_AWAY: Final = frozenset({None, 128 + 9, 128 + 15})
 
 
-class Cause(Enum):
+class FailureCause(Enum):
     """The cause of a failed attempt."""
 
     RUN = "Run"
@@ -32,21 +32,21 @@ class Cause(Enum):
     """
 
 
-def cause(attempt: Attempt) -> Cause:
+def cause(attempt: Attempt) -> FailureCause:
     """The cause of a failed attempt."""
     if attempt.oom or _never_started(attempt):
-        return Cause.INFRASTRUCTURE
+        return FailureCause.INFRASTRUCTURE
     if attempt.job_reason == "DeadlineExceeded":
-        return Cause.RUN
+        return FailureCause.RUN
     result = attempt.result
     if result is not None and result.reason:
-        return Cause.RUN if result.permanent or result.reason in _OWN_FAULT else Cause.INFRASTRUCTURE
-    return Cause.INFRASTRUCTURE if attempt.exit_code in _TAKEN_AWAY else Cause.RUN
+        return FailureCause.RUN if result.permanent or result.reason in _OWN_FAULT else FailureCause.INFRASTRUCTURE
+    return FailureCause.INFRASTRUCTURE if attempt.exit_code in _TAKEN_AWAY else FailureCause.RUN
 
 
 def less_might_help(attempt: Attempt) -> bool:
     """Whether a smaller run might succeed where this failed attempt did not."""
-    return attempt.oom or cause(attempt) is Cause.RUN
+    return attempt.oom or cause(attempt) is FailureCause.RUN
 
 
 def counted(attempts: Iterable[Attempt], generation: int, for_uid: str = "") -> Failures:
@@ -59,13 +59,13 @@ def counted(attempts: Iterable[Attempt], generation: int, for_uid: str = "") -> 
     """
     same = [a for a in attempts if (a.generation, a.for_uid) == (generation, for_uid)]
     failed = [cause(a) for a in same if a.state is AttemptState.FAILED]
-    own = sum(c is Cause.RUN for c in failed)
+    own = sum(c is FailureCause.RUN for c in failed)
     return (same[0].failures_before if same else Failures()) + Failures(own, len(failed) - own)
 
 
 def pause_seconds(last: Attempt, failures: Failures, settings: Settings) -> float:
     """The delay between a failed attempt and the next one. Only failures with the same cause make it longer."""
-    if cause(last) is Cause.RUN:
+    if cause(last) is FailureCause.RUN:
         return back_off_seconds(failures.run, settings.retry)
     return back_off_seconds(failures.infrastructure, settings.infrastructure_retry)
 

@@ -113,7 +113,7 @@ class WaitingVacuum:
 
 
 @dataclass(frozen=True)
-class Turn:
+class VacuumTurn:
     """Whether a vacuum may start now."""
 
     waiting: str
@@ -136,20 +136,22 @@ def place_of(dataset: Dataset, policy: VacuumPolicy | None, world: Observation) 
     return VacuumLimit(policy.meta.name, policy.spec.limits.concurrent_runs, frozenset((dataset.meta.uid, *others)))
 
 
-def turn_of(place: VacuumLimit, own: WaitingVacuum, dataset: Dataset, world: Observation, now: datetime) -> Turn:
+def turn_of(place: VacuumLimit, own: WaitingVacuum, dataset: Dataset, world: Observation, now: datetime) -> VacuumTurn:
     """Whether the vacuum may start, or what it waits for."""
     running = place.taken(world.vacuums, dataset.meta.uid)
     free = place.at_most - len(running)
     before = [c for c in _candidates(place, dataset, world) if c.rank < own.rank]
     if free <= 0:
         limit = f"VacuumPolicy {place.policy} allows {place.at_most} at a time (spec.limits.concurrentRuns)"
-        return Turn(f"Waiting for the running vacuum of {_named(running)}: {limit}.", len(before))
+        return VacuumTurn(f"Waiting for the running vacuum of {_named(running)}: {limit}.", len(before))
     freed = max((j.finished for j in world.vacuums if j.finished is not None and j.uid in place.uids), default=None)
     first = [c for c in before if now - max(c.since, freed or c.since) <= PASSED_OVER_AFTER]
     if len(first) < free:
-        return Turn("", len(before))
+        return VacuumTurn("", len(before))
     names = [c.dataset for c in sorted(first, key=lambda c: c.rank)]
-    return Turn(f"Waiting because {_named(names)} may start first under VacuumPolicy {place.policy}.", len(before))
+    return VacuumTurn(
+        f"Waiting because {_named(names)} may start first under VacuumPolicy {place.policy}.", len(before)
+    )
 
 
 def _others(dataset: Dataset, world: Observation) -> Iterable[Dataset]:

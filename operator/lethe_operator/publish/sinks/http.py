@@ -20,7 +20,7 @@ from lethe_operator.reasons import Reason
 from lethe_operator.resources.publishing import ContentMode, HttpSinkSettings
 
 
-class Scope(Enum):
+class FailureScope(Enum):
     """What a failure concerns."""
 
     SINK = "all messages"
@@ -37,7 +37,7 @@ class SinkError(Exception):
         reason: Reason,
         message: str,
         delivered: int = 0,
-        scope: Scope = Scope.SINK,
+        scope: FailureScope = FailureScope.SINK,
         retry_after_seconds: float | None = None,
     ) -> None:
         """Args:
@@ -53,7 +53,7 @@ class SinkError(Exception):
         self.retry_after_seconds = retry_after_seconds
 
 
-class Sink(Protocol):
+class EventSink(Protocol):
     """Threads share a sink."""
 
     at_once: int
@@ -154,7 +154,7 @@ class HttpSink:
         if status in _NOT_FOUND or 300 <= status < 400:
             return SinkError(Reason.SINK_NOT_FOUND, text, delivered)
         reason = Reason.MESSAGE_TOO_LARGE if status == _TOO_LARGE else Reason.MESSAGE_REFUSED
-        return SinkError(reason, text, delivered, Scope.MESSAGE)
+        return SinkError(reason, text, delivered, FailureScope.MESSAGE)
 
     def _connections(self) -> tuple[urllib3.PoolManager, dict[str, str]]:
         """The pool, and the headers from the Secret. A Secret that was changed applies to the next request."""

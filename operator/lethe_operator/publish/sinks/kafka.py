@@ -17,7 +17,7 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 
 from lethe_operator.brokers import DENIED, NOT_FOUND
 from lethe_operator.decide.publishing.events import CloudEvent, kafka_message
-from lethe_operator.publish.sinks.http import Scope, SinkError
+from lethe_operator.publish.sinks.http import FailureScope, SinkError
 from lethe_operator.reasons import Reason
 from lethe_operator.resources.publishing import KafkaSinkSettings
 
@@ -191,10 +191,10 @@ class KafkaSink:
             return SinkError(Reason.SINK_NOT_FOUND, text, delivered)
         if code in _TOO_LARGE:
             text = f"{topic} takes no message of this size{said}. The operator retries."
-            return SinkError(Reason.MESSAGE_TOO_LARGE, text, delivered, Scope.MESSAGE)
+            return SinkError(Reason.MESSAGE_TOO_LARGE, text, delivered, FailureScope.MESSAGE)
         if code in _REFUSED:
             text = f"{topic} refused an event{said}. The operator retries."
-            return SinkError(Reason.MESSAGE_REFUSED, text, delivered, Scope.MESSAGE)
+            return SinkError(Reason.MESSAGE_REFUSED, text, delivered, FailureScope.MESSAGE)
         text = f"{topic} acknowledges nothing{said}. The operator retries."
         return SinkError(Reason.SINK_UNAVAILABLE, text, delivered)
 

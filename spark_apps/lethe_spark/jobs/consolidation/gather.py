@@ -19,7 +19,7 @@ from lethe.buffer.batch_rows import BatchRow
 from lethe.buffer.layout import BufferedBatch, NoBatch
 from lethe.buffer.notifications import with_sequencer
 from lethe.buffer.promotion import JudgedBatch, WrittenBatch, is_mixed, mixed_message, reason_uri
-from lethe.buffer.selection import Found, find
+from lethe.buffer.selection import SelectedBatches, find
 from lethe.contract.result import Phase
 from lethe.contract.run import SeenObject
 from lethe.contract.settings import Refusal
@@ -232,7 +232,7 @@ class GatheredBatches:
     """As in `WrittenBatches`."""
     mixed: Mapping[str, JudgedBatch]
     """Refused, because they contain refused objects and new ones; by batch id."""
-    found: Found
+    found: SelectedBatches
     """The whole result of the listing."""
 
 

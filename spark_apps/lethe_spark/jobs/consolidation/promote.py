@@ -41,7 +41,7 @@ from lethe.contract.result import LISTED_AT_MOST, ConsolidationResult, RefusedBa
 from lethe.contract.settings import FileFormat, Refusal, SchemaEvolution
 from lethe.ingest.buffer_files import check_some_were_read, refusal_of, why_unread
 from lethe.ingest.buffer_store import FileTask
-from lethe.ingest.registrable import Footer, FooterReader, Target
+from lethe.ingest.registrable import Footer, FooterReader, RegisterTarget
 from lethe.ingest.schema_fit import mapping_to_set, named_folders
 from lethe.ledger.ledger import BatchEntry, BatchState, BufferedObject, get_many
 from lethe.ledger.lineage import is_published
@@ -174,7 +174,7 @@ def is_outdated(base: Base, written: WrittenBatches) -> bool:
 
 def _reader(context: Run, base: Base) -> FooterReader:
     may_lack = context.spec.schema_evolution is SchemaEvolution.ADD_COLUMNS
-    return FooterReader(Target.of(base.iceberg, base.field_id, may_lack), dict(context.catalog_properties))
+    return FooterReader(RegisterTarget.of(base.iceberg, base.field_id, may_lack), dict(context.catalog_properties))
 
 
 def _by_batch(

@@ -79,7 +79,7 @@ CHECK_AGAIN_SECONDS: Final = 21_600  # the interval of checks for blockers in th
 
 
 @dataclass
-class Seen:
+class CheckedErasures:
     """What one check of the erasures has found."""
 
     claims: Mapping[str, OpenErasure]
@@ -116,7 +116,7 @@ class Seen:
             self.blockers.setdefault(key, []).append(blocker)
 
 
-def verification_of(context: Run, seen: Seen, storage: Storage) -> Verification:
+def verification_of(context: Run, seen: CheckedErasures, storage: Storage) -> Verification:
     return Verification(
         run_id=context.spec.run_id,
         time=datetime.now(UTC),
@@ -134,7 +134,7 @@ def verification_of(context: Run, seen: Seen, storage: Storage) -> Verification:
 
 
 def close(
-    context: Run, table: IcebergTable, seen: Seen, verification: Verification, expired: Collection[int]
+    context: Run, table: IcebergTable, seen: CheckedErasures, verification: Verification, expired: Collection[int]
 ) -> tuple[tuple[ErasureOutcome, ...], int | None]:
     """Write the records of verified erasures, close these erasures, and record the blockers of the others in the ledger.
 
@@ -185,7 +185,7 @@ def close(
     return tuple(outcomes), done.snapshot_id
 
 
-def _observed(claim: OpenErasure, seen: Seen, now: datetime) -> Erasure:
+def _observed(claim: OpenErasure, seen: CheckedErasures, now: datetime) -> Erasure:
     if not claim.erasure.is_purged:
         return claim.erasure
     return with_blockers(claim.erasure, seen.blockers.get(claim.key, ()), now, CHECK_AGAIN_SECONDS)
@@ -197,7 +197,7 @@ def _closed(entry: RequestEntry, outcome: ErasureOutcome) -> RequestEntry:
 
 
 def _evidence(
-    base: Base, seen: Seen, claim: OpenErasure, verification: Verification, expired: Collection[int]
+    base: Base, seen: CheckedErasures, claim: OpenErasure, verification: Verification, expired: Collection[int]
 ) -> Record:
     facts = base.facts
     table = {"name": facts.name, "uuid": facts.uuid, "location": facts.location}
@@ -227,7 +227,7 @@ def _written(
     )
 
 
-def _outcome(claim: OpenErasure, seen: Seen) -> ErasureOutcome:
+def _outcome(claim: OpenErasure, seen: CheckedErasures) -> ErasureOutcome:
     blockers = seen.blockers.get(claim.key, [])
     return ErasureOutcome(
         restatement=claim.key,

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from functools import cached_property
 from typing import Any, Final
 
-from lethe.decoder.objects import Unreadable
+from lethe.decoder.objects import UnreadableObject
 from lethe.erasure.progress import OpenErasure, open_erasures_of
 from lethe.erasure.strays import (
     TABLE_FILES,
@@ -35,7 +35,7 @@ from pyiceberg.manifest import ManifestContent
 
 from lethe_spark.commit.ledger_commit import Attempts, Intent, NothingToCommit, commit_on_ledger
 from lethe_spark.commit.table_state import Base, observe_base
-from lethe_spark.jobs.erasure.close import Seen, for_erasures
+from lethe_spark.jobs.erasure.close import CheckedErasures, for_erasures
 from lethe_spark.jvm.commit import RewriteManifests, RowDelta
 from lethe_spark.jvm.data_files import deletes_in_use
 from lethe_spark.jvm.deletes import DeleteChanges
@@ -125,7 +125,7 @@ def rewrite_manifests_of_erasures(context: Run, table: IcebergTable, manifests: 
     return landed
 
 
-def clear_metadata(context: Run, table: IcebergTable, seen: Seen, storage: Storage, due: set[str]) -> None:
+def clear_metadata(context: Run, table: IcebergTable, seen: CheckedErasures, storage: Storage, due: set[str]) -> None:
     """For erasures that no known blocker keeps open, remove the table's statistics and delete metadata files that the table does
     not use. Files that cannot be deleted yet become blockers. Does nothing if there are no such erasures.
 
@@ -154,7 +154,7 @@ def clear_metadata(context: Run, table: IcebergTable, seen: Seen, storage: Stora
         return
     modified = {place(path): at for path, at in listed.items()}
     found = documents_of(base.iceberg.io, [p for p, r in there.items() if r.current and p.endswith(TABLE_FILES)])
-    states = {path: None if isinstance(document, Unreadable) else document for path, document in found.items()}
+    states = {path: None if isinstance(document, UnreadableObject) else document for path, document in found.items()}
     check = _MetadataCheck(base, seen, modified, states, frozenset(statistics))
     going: dict[str, set[str]] = {}
     for path, remain in there.items():
@@ -182,7 +182,7 @@ class _MetadataCheck:
     """Assesses metadata files that the table's current metadata does not name."""
 
     base: Base
-    seen: Seen
+    seen: CheckedErasures
     modified: Mapping[Place, datetime]
     """When each listed file was written."""
     states: Mapping[str, Mapping[str, Any] | None]

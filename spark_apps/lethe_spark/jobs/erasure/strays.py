@@ -39,7 +39,7 @@ from lethe.uri import place, without_values
 
 from lethe_spark.commit.ledger_commit import forget_old, writers_of
 from lethe_spark.commit.table_state import Base, observe_base
-from lethe_spark.jobs.erasure.close import Seen
+from lethe_spark.jobs.erasure.close import CheckedErasures
 from lethe_spark.jobs.erasure.metadata import metadata_files
 from lethe_spark.jvm.table import IcebergTable
 from lethe_spark.run.context import Run, table_properties
@@ -50,7 +50,7 @@ VERSION_HINT: Final = "version-hint.text"
 
 
 @dataclass(frozen=True)
-class Listing:
+class StorageListing:
     """The storage's files and the notes of runs, read before the table's metadata is read again."""
 
     known: KnownLocations
@@ -62,7 +62,7 @@ class Listing:
     """Why a root could not be listed, by root."""
 
 
-def list_storage(context: Run, table: IcebergTable, storage: Storage) -> Listing:
+def list_storage(context: Run, table: IcebergTable, storage: Storage) -> StorageListing:
     """Read the notes of runs, then list the files. In this order the listing contains all files of a run that ends in between.
 
     Raises:
@@ -83,10 +83,10 @@ def list_storage(context: Run, table: IcebergTable, storage: Storage) -> Listing
             files += storage.under(root)
     own = of_this_table(base.iceberg, io, known.locations, files)
     forget_old(io, writers, datetime.now(UTC))
-    return Listing(KnownLocations(own, known.unread), files, writers, unlisted)
+    return StorageListing(KnownLocations(own, known.unread), files, writers, unlisted)
 
 
-def block_by_writers(seen: Seen, listing: Listing) -> None:
+def block_by_writers(seen: CheckedErasures, listing: StorageListing) -> None:
     """Block the erasures whose rows a run may still write."""
     now, noted = datetime.now(UTC), [(w, at) for w, at, _ in listing.writers]
     for key in seen.free:
@@ -94,7 +94,9 @@ def block_by_writers(seen: Seen, listing: Listing) -> None:
             seen.block([key], blocker)
 
 
-def leftovers(context: Run, base: Base, seen: Seen, storage: Storage, listing: Listing) -> dict[str, set[str]]:
+def leftovers(
+    context: Run, base: Base, seen: CheckedErasures, storage: Storage, listing: StorageListing
+) -> dict[str, set[str]]:
     """Find the objects that no snapshot names and that may hold rows of erasures.
 
     Objects that must not be removed yet block these erasures. Objects that are neither read nor removed are added to
@@ -137,7 +139,7 @@ def leftovers(context: Run, base: Base, seen: Seen, storage: Storage, listing: L
     return found
 
 
-def end_uploads(seen: Seen, storage: Storage, listing: Listing) -> dict[str, str]:
+def end_uploads(seen: CheckedErasures, storage: Storage, listing: StorageListing) -> dict[str, str]:
     """Abort old unfinished uploads. Recent ones, and those that cannot be aborted, block erasures.
 
     Returns:
@@ -170,7 +172,9 @@ def end_uploads(seen: Seen, storage: Storage, listing: Listing) -> dict[str, str
     return unlisted
 
 
-def not_covered(seen: Seen, storage: Storage, listing: Listing, uploads: Mapping[str, str]) -> tuple[str, ...]:
+def not_covered(
+    seen: CheckedErasures, storage: Storage, listing: StorageListing, uploads: Mapping[str, str]
+) -> tuple[str, ...]:
     """What this check could not see, as sentences for the erasure records."""
     found = [f"files that no snapshot names below {without_values(r)}: {why}" for r, why in listing.unlisted.items()]
     found += [f"locations that only the metadata file {uri} named: it cannot be read" for uri in listing.known.unread]
@@ -182,7 +186,7 @@ def not_covered(seen: Seen, storage: Storage, listing: Listing, uploads: Mapping
     return tuple(found)
 
 
-def name_buffer(context: Run, seen: Seen) -> tuple[str, ...]:
+def name_buffer(context: Run, seen: CheckedErasures) -> tuple[str, ...]:
     """Add the objects of the Dataset's buffer to `seen.uncovered`: its batches are the producers', and are not read.
 
     Returns:
@@ -191,7 +195,7 @@ def name_buffer(context: Run, seen: Seen) -> tuple[str, ...]:
     return _name_objects(context, seen, context.spec.buffer.uri, "the buffer")
 
 
-def name_replacements(context: Run, base: Base, seen: Seen) -> tuple[str, ...]:
+def name_replacements(context: Run, base: Base, seen: CheckedErasures) -> tuple[str, ...]:
     """Add the objects of replacement folders with rows of the erasures to `seen.uncovered`: they are users', and are not read.
 
     Returns:
@@ -202,7 +206,7 @@ def name_replacements(context: Run, base: Base, seen: Seen) -> tuple[str, ...]:
     return tuple(s for uri in folders for s in _name_objects(context, seen, uri, "a replacement folder"))
 
 
-def _name_objects(context: Run, seen: Seen, uri: str, what: str) -> tuple[str, ...]:
+def _name_objects(context: Run, seen: CheckedErasures, uri: str, what: str) -> tuple[str, ...]:
     try:
         objects = [o.key for o in open_store(uri, context.catalog_properties).list(uri) if o.size]
     except (LetheError, OSError) as e:

@@ -25,7 +25,7 @@ from lethe.vacuum.housekeeping import keeps_files
 from lethe_spark.commit.ledger_commit import Intent, commit_on_ledger, safe_text
 from lethe_spark.commit.table_state import observe_base
 from lethe_spark.jobs.clean_up import anchor_head, expired
-from lethe_spark.jobs.erasure.close import Seen, close, for_erasures, note_purged, verification_of
+from lethe_spark.jobs.erasure.close import CheckedErasures, close, for_erasures, note_purged, verification_of
 from lethe_spark.jobs.erasure.metadata import (
     clear_metadata,
     drop_dangling_deletes,
@@ -152,7 +152,7 @@ def _due_by(context: Run) -> datetime:
     return datetime.now(UTC) + timedelta(seconds=lead)
 
 
-def _due(context: Run, seen: Seen) -> set[str]:
+def _due(context: Run, seen: CheckedErasures) -> set[str]:
     """The keys of the erasures for which older object versions are deleted too."""
     return {k for k in seen.free if seen.claims[k].erasure.is_due(_due_by(context))}
 
@@ -196,7 +196,7 @@ def _expire_due(context: Run, table: IcebergTable, manifests: Manifests) -> tupl
     return ids
 
 
-def _check_snapshots(context: Run, table: IcebergTable, manifests: Manifests) -> Seen:
+def _check_snapshots(context: Run, table: IcebergTable, manifests: Manifests) -> CheckedErasures:
     """Check which erasures snapshots, tags and branches block now."""
     base = observe_base(context, table)
     history = manifests.history(base.iceberg, base.facts, base.field_id)
@@ -209,10 +209,10 @@ def _check_snapshots(context: Run, table: IcebergTable, manifests: Manifests) ->
     blockers = snapshot_blockers(history, holders(history, files, claimed.values()), refs, limits.max_age_seconds, now)
     if keeps_files(base.facts.properties):
         blockers = {k: [property_blocker(), *blockers.get(k, ())] for k in claimed}
-    return Seen(claimed, history, files, tuple(r.name for r in refs), base.facts.head_id, blockers)
+    return CheckedErasures(claimed, history, files, tuple(r.name for r in refs), base.facts.head_id, blockers)
 
 
-def _check_storage(context: Run, table: IcebergTable, manifests: Manifests, storage: Storage) -> Seen:
+def _check_storage(context: Run, table: IcebergTable, manifests: Manifests, storage: Storage) -> CheckedErasures:
     """Check which erasures running writers, snapshots and the storage block, and remove the files of the others.
 
     Lists the storage before it reads the snapshots, so that no file of a commit in between is missed.
@@ -258,6 +258,6 @@ def _check_storage(context: Run, table: IcebergTable, manifests: Manifests, stor
     return seen
 
 
-def _block_unseen(seen: Seen, error: VersionsDenied) -> None:
+def _block_unseen(seen: CheckedErasures, error: VersionsDenied) -> None:
     why = "it is unknown whether older versions of objects are deleted: grant s3:ListBucketVersions"
     seen.block(seen.free, ErasureBlocker(BlockerKind.OBJECT_VERSION, f"s3://{error.bucket}", None, why))

@@ -34,7 +34,7 @@ from lethe_spark.commit.group_commit import Erased, Replacements
 from lethe_spark.commit.ledger_commit import Attempts, discard
 from lethe_spark.commit.table_state import Base
 from lethe_spark.jvm.data_files import DataFile, tasks_of
-from lethe_spark.jvm.deletes import Deleted, deleted_of, position_deletes_of, write_vectors
+from lethe_spark.jvm.deletes import HiddenRows, deleted_of, position_deletes_of, write_vectors
 from lethe_spark.jvm.scan_tasks import scan_files, write_uncommitted
 from lethe_spark.jvm.spark_table import SparkTable
 from lethe_spark.run.context import RunContext, table_properties
@@ -273,7 +273,7 @@ class RowEraser:
         return {r.key: set_aside(r, _not_searchable(r, self._unsure[first[r.key]])) for r in requests if r.key in first}
 
     def _fresh(
-        self, keys: Sequence[str], deleted: Mapping[str, Deleted]
+        self, keys: Sequence[str], deleted: Mapping[str, HiddenRows]
     ) -> tuple[dict[str, FrozenBitMap64], dict[str, int]]:
         """The wanted positions that are not deleted yet, by file, and the number of rows of each request.
 
@@ -291,7 +291,7 @@ class RowEraser:
                 fresh[path] = taken - before.positions
         return fresh, counts
 
-    def _hidden_too(self, base: Base, asked: Collection[str], deleted: Mapping[str, Deleted]) -> frozenset[str]:
+    def _hidden_too(self, base: Base, asked: Collection[str], deleted: Mapping[str, HiddenRows]) -> frozenset[str]:
         """The reverted batches with a wanted row that deletes by position hide already. An Undo would show this row again."""
         wanted: dict[str, FrozenBitMap64] = {}
         for path, before in deleted.items():
@@ -317,7 +317,7 @@ class RowEraser:
         return frozenset(hit if not result.unsure else masked)
 
     def _survivors(
-        self, removed: Sequence[DataFile], fresh: Positions, deleted: Mapping[str, Deleted], snapshot_id: int
+        self, removed: Sequence[DataFile], fresh: Positions, deleted: Mapping[str, HiddenRows], snapshot_id: int
     ) -> tuple[DataFile, ...]:
         """Write the remaining rows of the files to new files.
 

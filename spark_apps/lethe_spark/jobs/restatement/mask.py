@@ -37,7 +37,7 @@ from lethe_spark.jvm.commit import LedgerOnly
 from lethe_spark.jvm.data_files import DataFile, tasks_of
 from lethe_spark.jvm.deletes import (
     DeleteChanges,
-    Deleted,
+    HiddenRows,
     deleted_of,
     position_deletes_of,
     write_position_deletes,
@@ -157,7 +157,7 @@ class SparkMasker:
         return {str(t.file().location()): t for t in tasks_of(self.table, paths, base.facts.head_id)}
 
     def _positions(
-        self, planned: PositionsPlan, before: Mapping[str, Deleted], tasks: Mapping[str, Any]
+        self, planned: PositionsPlan, before: Mapping[str, HiddenRows], tasks: Mapping[str, Any]
     ) -> DeleteChanges:
         """Write the native deletes by position."""
         if not planned.after:

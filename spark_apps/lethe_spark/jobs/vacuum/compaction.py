@@ -13,7 +13,7 @@ from typing import Any, Final
 from lethe.base.errors import ConflictError, LetheError
 from lethe.contract.result import Phase
 from lethe.files.bounds import FileBounds, outdated
-from lethe.ingest.registrable import Target
+from lethe.ingest.registrable import RegisterTarget
 from lethe.ledger.ledger import Delta
 from lethe.merging import BinToMerge, FileToMerge, Merge, Merged
 from lethe.purge.source import with_row_ids
@@ -28,7 +28,7 @@ from lethe_spark.commit.ledger_commit import Attempts, Intent, NothingToCommit, 
 from lethe_spark.commit.table_state import Base, observe_base
 from lethe_spark.ingest import PathsParam
 from lethe_spark.jobs.vacuum.purge import described_for_workers, kept_metrics
-from lethe_spark.jvm.commit import Rewrite
+from lethe_spark.jvm.commit import RewriteFiles
 from lethe_spark.jvm.data_files import DataFile, data_files, described, tasks_of
 from lethe_spark.jvm.errors import JvmError
 from lethe_spark.jvm.gateway import each
@@ -111,7 +111,7 @@ def _work(context: RunContext, base: Base) -> Merge | None:
     """What the tasks do. None: Spark merges all files of the table."""
     if not traits_of(base.iceberg, base.field_id).are_files_filterable:
         return None
-    target = Target.of(base.iceberg, base.field_id, may_lack=True)
+    target = RegisterTarget.of(base.iceberg, base.field_id, may_lack=True)
     order = base.iceberg.sort_order()
     try:
         sort_keys_of(target, order)
@@ -274,7 +274,7 @@ def _step(context: RunContext, table: SparkTable, planned: _Planned, bins: Seque
             )
         context.step("after-compact")
         files = [f for one in bins for f in one]
-        change = Rewrite(removed, added, snapshot_id)
+        change = RewriteFiles(removed, added, snapshot_id)
         version = planned.base.facts.format_version
 
         def intent(base: Base) -> Intent[None] | NothingToCommit[None]:
@@ -294,7 +294,7 @@ def _step(context: RunContext, table: SparkTable, planned: _Planned, bins: Seque
 
 
 def _intent(
-    context: RunContext, base: Base, files: Sequence[FileBounds], added: Sequence[DataFile], change: Rewrite
+    context: RunContext, base: Base, files: Sequence[FileBounds], added: Sequence[DataFile], change: RewriteFiles
 ) -> Intent[None] | NothingToCommit[None]:
     if why := outdated(files, base.files()):
         log.info("the compaction is planned again: %s", why)

@@ -27,7 +27,7 @@ from lethe.contract.result import Phase
 from lethe.contract.run import VacuumSpec
 from lethe.files.bounds import FileBounds
 from lethe.iceberg.native_deletes import native_deletes
-from lethe.ingest.registrable import Target
+from lethe.ingest.registrable import RegisterTarget
 from lethe.ingest.schema_fit import field_ids
 from lethe.ledger.ledger import Ledger, get_many
 from lethe.ledger.tombstone import Tombstone
@@ -51,7 +51,7 @@ from pyiceberg.types import DoubleType, FloatType
 
 from lethe_spark.commit.ledger_commit import Attempts, Committed, Intent, NothingToCommit, commit_on_ledger, discard
 from lethe_spark.commit.table_state import Base, observe_base
-from lethe_spark.jvm.commit import Change, DeleteFiles, LedgerOnly, Rewrite, RowDelta
+from lethe_spark.jvm.commit import Change, DeleteFiles, LedgerOnly, RewriteFiles, RowDelta
 from lethe_spark.jvm.data_files import DataFile, data_files, described, json_of, tasks_of
 from lethe_spark.jvm.deletes import DeleteChanges
 from lethe_spark.jvm.errors import reading
@@ -176,7 +176,7 @@ def filter_files(
     if not files:
         return FilteredFiles((), frozenset())
     files = sorted(files, key=lambda one: -one[0].bytes)  # the largest first, so that no task is alone at the end
-    target = Target.of(base.iceberg, base.field_id, may_lack=True)
+    target = RegisterTarget.of(base.iceberg, base.field_id, may_lack=True)
     if has_ids := base.iceberg.metadata.format_version >= ROW_IDS_SINCE:
         target = with_row_ids(target)
     places = described_for_workers(context, table, [file for file, _ in files], "purged")
@@ -204,7 +204,7 @@ def filter_files(
 
 
 @dataclass(frozen=True)
-class Described:
+class FileForWorker:
     """What a worker must know of a file."""
 
     to: str
@@ -217,7 +217,7 @@ class Described:
 @reading("naming new data files")
 def described_for_workers(
     context: RunContext, table: SparkTable, files: Collection[DataFile], what: str
-) -> list[Described]:
+) -> list[FileForWorker]:
     """Args:
         what: A part of the names of new files.
 
@@ -235,7 +235,7 @@ def described_for_workers(
             if spec.isUnpartitioned()
             else places.newDataLocation(spec, file.java.partition(), name)
         )
-        found.append(Described(str(to), json_of(table, file.java, spec), _row_ids(file.java)))
+        found.append(FileForWorker(str(to), json_of(table, file.java, spec), _row_ids(file.java)))
     return found
 
 
@@ -253,7 +253,7 @@ ONE_TASK_BYTES: Final = 128 * 1024**2
 
 
 @dataclass(frozen=True)
-class Step:
+class PurgeProgress:
     """A step, before and after its files are written."""
 
     plan: VacuumPlan
@@ -274,7 +274,7 @@ class Step:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class StepOutcome:
     """What became of a step."""
 
     plan_again: str = ""
@@ -283,7 +283,7 @@ class Outcome:
     """The number of tombstones that were removed."""
 
 
-def write(context: RunContext, table: SparkTable, base: Base, step: Step, target_bytes: int) -> Step:
+def write(context: RunContext, table: SparkTable, base: Base, step: PurgeProgress, target_bytes: int) -> PurgeProgress:
     """PURGE DATA: write the remaining rows of the step's files.
 
     Args:
@@ -336,8 +336,13 @@ def write(context: RunContext, table: SparkTable, base: Base, step: Step, target
 
 
 def intent(
-    table: SparkTable, base: Base, step: Step, run: str, files_now: Collection[FileBounds], cleared: Collection[str]
-) -> Intent[Outcome] | NothingToCommit[Outcome]:
+    table: SparkTable,
+    base: Base,
+    step: PurgeProgress,
+    run: str,
+    files_now: Collection[FileBounds],
+    cleared: Collection[str],
+) -> Intent[StepOutcome] | NothingToCommit[StepOutcome]:
     """PURGE METADATA: plan the commit of a step. Called for each attempt to commit.
 
     Args:
@@ -347,14 +352,14 @@ def intent(
     if (
         base.facts.format_version != step.format_version
     ):  # since version 3 rows have ids, which the files would have to store
-        return NothingToCommit(Outcome("the format version of the table has changed"))
+        return NothingToCommit(StepOutcome("the format version of the table has changed"))
     planned = plan_purge(plan, base.ledger, files_now, run, cleared)
     if isinstance(planned, PlanAgain):
-        return NothingToCommit(Outcome(planned.why))
+        return NothingToCommit(StepOutcome(planned.why))
     change: Change
     dangling = _position_deletes_of(table, base, step.removed)
     if plan.rewrite:
-        change = Rewrite(step.removed, step.added, plan.snapshot_id, dangling)
+        change = RewriteFiles(step.removed, step.added, plan.snapshot_id, dangling)
     elif dangling and base.facts.head_id is not None:
         change = RowDelta(DeleteChanges(replaced=dangling), (), base.facts.head_id, step.removed)
     elif plan.delete:
@@ -362,9 +367,9 @@ def intent(
     else:
         change = LedgerOnly()
     if isinstance(change, LedgerOnly) and planned.delta.is_empty:
-        return NothingToCommit(Outcome())
+        return NothingToCommit(StepOutcome())
     delta = base.moved(planned.delta, [f.partition for f in plan.rewrite], step.added)
-    outcome = Outcome(tombstones=len(delta.remove_tombstones))
+    outcome = StepOutcome(tombstones=len(delta.remove_tombstones))
     return Intent(delta, change, outcome, planned.vacuumed, unfinished=step.more)
 
 
@@ -489,7 +494,7 @@ class Purging:
 
     # --- SCAN and PURGE DATA --------------------------------------------------------------------------------------------
 
-    def _purge_data(self) -> Step:
+    def _purge_data(self) -> PurgeProgress:
         """Read the head, choose the files of a step, and write their remaining rows to new files."""
         self.context.reporter.phase(Phase.SCAN, f"step {self.tally.steps + 1}")
         base = observe_base(self.context, self.table)
@@ -514,7 +519,7 @@ class Purging:
         )
         self.left = (*rest, *self._not_approved())
         more = any(self._fits(f, size) for f in rest)
-        return write(self.context, self.table, base, Step(plan, merged, alone, more), target)
+        return write(self.context, self.table, base, PurgeProgress(plan, merged, alone, more), target)
 
     def _observe(self, base: Base) -> tuple[Tombstone, ...]:
         """Update the known files to the head.
@@ -617,7 +622,7 @@ class Purging:
 
     # --- COMMIT ---------------------------------------------------------------------------------------------------------
 
-    def _commit(self, step: Step) -> Committed[Outcome]:
+    def _commit(self, step: PurgeProgress) -> Committed[StepOutcome]:
         attempts = Attempts()
         try:
             done = commit_on_ledger(self.context, self.table, lambda base: self._intent(base, step), attempts)
@@ -628,7 +633,7 @@ class Purging:
             discard(self.table, step.added, attempts)
         return done
 
-    def _intent(self, base: Base, step: Step) -> Intent[Outcome] | NothingToCommit[Outcome]:
+    def _intent(self, base: Base, step: PurgeProgress) -> Intent[StepOutcome] | NothingToCommit[StepOutcome]:
         self._observe(base)
         merged = (self.live.small.get(f.path) for f in step.merged)
         there = [s.bounds for s in (*self.live.found.values(), *merged) if s is not None]
@@ -640,7 +645,7 @@ class Purging:
         self.stopped = self.time_is_up()
         return bool(self.stopped)
 
-    def _count(self, step: Step, done: Committed[Outcome]) -> None:
+    def _count(self, step: PurgeProgress, done: Committed[StepOutcome]) -> None:
         tally, plan = self.tally, step.plan
         if done.snapshot_id is None:
             return

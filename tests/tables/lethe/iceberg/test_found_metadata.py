@@ -9,7 +9,7 @@ from typing import Any
 import fastavro
 import pytest
 from lethe.decoder.limits import Limits
-from lethe.decoder.objects import Unreadable
+from lethe.decoder.objects import UnreadableObject
 from lethe.iceberg import found_metadata
 from lethe.iceberg.found_metadata import documents_of, manifests_in
 from pyiceberg.io.pyarrow import PyArrowFileIO
@@ -76,12 +76,12 @@ def test_what_is_needed_of_metadata_files_is_read_whatever_lies_beside_them(tmp_
 
     by_name = {path.rpartition("/")[2]: document for path, document in found.items()}
     costly = by_name.pop("bomb")
-    assert isinstance(costly, Unreadable)
+    assert isinstance(costly, UnreadableObject)
     assert "memory" in costly.why
     assert by_name == {
         **dict.fromkeys(("plain", "compressed"), NEEDED),
         **dict.fromkeys(("list", "damaged", "odd")),
-        "none": Unreadable(),
+        "none": UnreadableObject(),
     }
 
 

@@ -129,7 +129,7 @@ def test_a_later_version_of_the_metadata_that_adds_such_a_column_is_read_in_both
 ) -> None:
     """Also where only the new part of the file is parsed."""
     table.append(rows("A"))
-    io, versions = loaded().io.properties, metadata_file.Versions()
+    io, versions = loaded().io.properties, metadata_file.MetadataCache()
     metadata_file.read(loaded().metadata_location, io, versions)
     add_column(tmp_path / "c.db", NAME, "shape", "geometry(OGC:CRS84)")
 

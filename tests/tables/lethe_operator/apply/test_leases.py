@@ -6,14 +6,8 @@ from typing import Any
 
 import pytest
 from lethe_operator.apply.leader import Claims, LeaseHolder
-from lethe_operator.decide.leadership import (
-    CLAIM,
-    CLAIM_READ_SECONDS,
-    LEADER,
-    SOON_SECONDS,
-    LeaseTerms,
-)
-from lethe_operator.kube import DATASETS, LEASES, OF_LEASES, Away, Refused
+from lethe_operator.decide.leadership import CLAIM, CLAIM_READ_SECONDS, LEADER, SOON_SECONDS, LeaseTerms
+from lethe_operator.kube import DATASETS, LEASES, OF_LEASES, Away, RequestRefused
 from lethe_operator.reconcile import Reconciler
 from lethe_operator.schedule import Key, Next
 
@@ -154,7 +148,7 @@ def test_of_two_that_take_it_at_the_same_moment_one_gets_it(clock: ManualClock, 
 
 
 @pytest.mark.parametrize("terms", [LEADER, CLAIM], ids=["leader", "claim"])
-@pytest.mark.parametrize("error", [Away(0, "NoAnswer", "x"), Refused(403, "Forbidden", "x")])
+@pytest.mark.parametrize("error", [Away(0, "NoAnswer", "x"), RequestRefused(403, "Forbidden", "x")])
 def test_without_an_answer_it_stops_before_another_may_begin(
     clock: ManualClock, error: Exception, terms: LeaseTerms
 ) -> None:

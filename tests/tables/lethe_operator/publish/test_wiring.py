@@ -11,7 +11,7 @@ from typing import Any
 import jsonschema
 import pytest
 from lethe.base import names
-from lethe_operator.decide.publishing.cursor import Cursor, Move, Position, Step
+from lethe_operator.decide.publishing.cursor import Cursor, Move, PublishedPosition, PublishingStep
 from lethe_operator.decide.publishing.events import (
     BatchReplaced,
     CloudEvent,
@@ -27,7 +27,7 @@ from lethe_operator.observe.time_limit import Limiter
 from lethe_operator.publish.assembly import STATUS_EVENTS, Publishers, publishers_of
 from lethe_operator.publish.feed import TableOpener
 from lethe_operator.publish.publisher import NAME, EnabledTimes, Publisher, PublishingMetrics
-from lethe_operator.publish.sinks.http import Scope, SinkError
+from lethe_operator.publish.sinks.http import FailureScope, SinkError
 from lethe_operator.reasons import Reason
 from lethe_operator.reconcile import Reconciler
 from lethe_operator.resources.publishing import EventsSettings, HttpSinkSettings, KafkaSinkSettings, OpenLineageSettings
@@ -117,7 +117,7 @@ def test_a_table_that_existed_when_events_were_enabled_starts_at_its_head(
 
 
 def test_a_refused_message_is_a_condition_that_goes_away(lake: SmallLake, publishing: Publishing) -> None:
-    refuse = SinkError(Reason.MESSAGE_TOO_LARGE, "http://sink answers 413.", scope=Scope.MESSAGE)
+    refuse = SinkError(Reason.MESSAGE_TOO_LARGE, "http://sink answers 413.", scope=FailureScope.MESSAGE)
     publishing.sink.failures = [refuse] * 10_000
     lake.create_table()
     lake.put("A")
@@ -258,8 +258,8 @@ def from_json_event(document: dict[str, Any]) -> CloudEvent:
     data = BatchReplaced.model_validate(document["data"])
     uuid, epoch, version, _ = document["id"].split("/")
     time_ms = int(datetime.fromisoformat(document["time"]).timestamp() * 1000)
-    step = Step(Move.NEXT, Position("r", int(version), data.snapshot_id, 1, time_ms), "1:1")
-    (event,) = numbered([data], Cursor(uuid, int(epoch), Position(), step), Origin("air", "flights"))
+    step = PublishingStep(Move.NEXT, PublishedPosition("r", int(version), data.snapshot_id, 1, time_ms), "1:1")
+    (event,) = numbered([data], Cursor(uuid, int(epoch), PublishedPosition(), step), Origin("air", "flights"))
     return event
 
 

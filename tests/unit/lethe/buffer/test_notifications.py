@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 from lethe.buffer.layout import BufferedBatch, Directories, Files
 from lethe.buffer.notifications import (
+    NotANotification,
     Notice,
-    Unreadable,
     Written,
     folders_to_list,
     is_later,
@@ -118,7 +118,7 @@ def test_a_message_about_other_places_is_somebody_elses(record: Any) -> None:
     ],
 )
 def test_a_message_that_is_no_notification_is_unreadable(body: str) -> None:
-    with pytest.raises(Unreadable):
+    with pytest.raises(NotANotification):
         read(body, BUFFER, LAYOUT)
 
 

@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 
 from lethe.buffer.batch_rows import BUFFERED
 from lethe.buffer.layout import BufferedBatch, NoBatch
-from lethe.buffer.selection import Found, find
+from lethe.buffer.selection import SelectedBatches, find
 from lethe.ledger.ledger import BatchEntry, BatchState
 
 from tests.support.builders import NOW, a_batch, ago, an_object
@@ -21,7 +21,7 @@ def buffered(id: str, complete: bool = True, files: int = 1, name: str = "", **c
 
 def gone_through(
     folders: Iterable[BufferedBatch | NoBatch], *wanted: str, known: Mapping[str, BatchEntry] | None = None
-) -> Found:
+) -> SelectedBatches:
     entries = known or {}
     return find(folders, frozenset(wanted), lambda ids: {i: entries[i] for i in ids if i in entries})
 

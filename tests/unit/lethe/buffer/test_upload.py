@@ -2,7 +2,7 @@
 
 import pytest
 from lethe.base.errors import InputError
-from lethe.buffer.upload import Known, LocalFile, Upload, data_files, judge_entry, plan_upload
+from lethe.buffer.upload import BufferUpload, Known, LocalFile, data_files, judge_entry, plan_upload
 from lethe.contract.settings import BufferLayout
 from lethe.ledger.ledger import BatchState, BufferedObject
 
@@ -11,7 +11,7 @@ from tests.support.builders import a_batch
 ROOT = "s3://lake/buffer"
 
 
-def an_upload(*names: str, layout: BufferLayout = BufferLayout.DIRECTORY, batch: str = "a/b") -> Upload:
+def an_upload(*names: str, layout: BufferLayout = BufferLayout.DIRECTORY, batch: str = "a/b") -> BufferUpload:
     return plan_upload(ROOT, layout, "batch_id", batch, [LocalFile(n, 5) for n in names])
 
 

@@ -18,7 +18,7 @@ import pyarrow.orc as orc
 import pyarrow.parquet as pq
 import pytest
 from lethe.cli import storage_check
-from lethe.cli.storage_check import UnsearchableContent, Values, holds
+from lethe.cli.storage_check import SearchedValues, UnsearchableContent, holds
 
 VALUE = "Zoë <7> Lovelace"
 TEXT = f"some text with {VALUE} in it\n".encode() * 50
@@ -103,7 +103,7 @@ HOLDING = {
 
 @pytest.mark.parametrize("name", HOLDING)
 def test_a_value_is_found_in(name: str) -> None:
-    assert holds("s3://b/no-extension", HOLDING[name], Values((VALUE,)))
+    assert holds("s3://b/no-extension", HOLDING[name], SearchedValues((VALUE,)))
 
 
 @pytest.mark.parametrize(
@@ -122,20 +122,20 @@ def test_a_value_is_found_in(name: str) -> None:
     ],
 )
 def test_short_values_and_those_of_other_types_are_found_in_columns(value: str, column: Any, kind: pa.DataType) -> None:
-    assert holds("f", parquet(column, kind), Values((value,)))
-    assert not holds("f", parquet(column, kind), Values(("999", "cd", "other value")))
+    assert holds("f", parquet(column, kind), SearchedValues((value,)))
+    assert not holds("f", parquet(column, kind), SearchedValues(("999", "cd", "other value")))
 
 
 @pytest.mark.parametrize("path", [f"s3://b/name={VALUE}/f", "s3://b/name=Zo%C3%AB%20%3C7%3E%20Lovelace/f"])
 def test_a_value_is_found_in_a_path(path: str) -> None:
-    assert holds(path, b"", Values((VALUE,)))
+    assert holds(path, b"", SearchedValues((VALUE,)))
 
 
 @pytest.mark.parametrize(
     "content", [b"", b"text", b"crc\0\0\0\2\0\xff\xfe\x01", parquet(["x"]), a_zip(b"x"), puffin(b"text")]
 )
 def test_what_is_read_completely_and_holds_no_value_is_clean(content: bytes) -> None:
-    assert not holds("f", content, Values((VALUE,)))
+    assert not holds("f", content, SearchedValues((VALUE,)))
 
 
 @pytest.mark.parametrize(
@@ -154,7 +154,7 @@ def test_what_is_read_completely_and_holds_no_value_is_clean(content: bytes) -> 
 )
 def test_what_cannot_be_taken_apart_is_unreadable(content: bytes, why: str) -> None:
     with pytest.raises(UnsearchableContent, match=why) as refused:
-        holds("f", content, Values(("nobody at all",)))
+        holds("f", content, SearchedValues(("nobody at all",)))
     assert "nobody" not in str(refused.value)
 
 
@@ -163,8 +163,8 @@ def test_what_unpacks_to_too_much_or_is_nested_too_deeply_is_unreadable(monkeypa
     for _ in range(storage_check.MAX_DEPTH + 2):
         nested = gzip.compress(nested)
     with pytest.raises(UnsearchableContent, match="nested"):
-        holds("f", nested, Values((VALUE,)))
+        holds("f", nested, SearchedValues((VALUE,)))
 
     monkeypatch.setattr(storage_check, "MAX_BYTES", 1000)
     with pytest.raises(UnsearchableContent, match="more than 1000 bytes"):
-        holds("f", gzip.compress(bytes(2000)), Values((VALUE,)))
+        holds("f", gzip.compress(bytes(2000)), SearchedValues((VALUE,)))

@@ -13,7 +13,7 @@ from lethe.erasure.strays import (
     StrayContent,
     Strays,
     Uncovered,
-    Upload,
+    UnfinishedUpload,
     UploadOrigin,
     assess_stray,
     assess_upload,
@@ -246,13 +246,13 @@ def test_an_unfinished_upload_holds_the_erasure_until_it_is_old_enough_to_be_abo
     claim = a_claim("B", purged_hours_ago=10)
 
     def assessed(hours: float, origin: UploadOrigin) -> object:
-        blocker = assess_upload(Upload("s3://b/f", "id", ago(hours=hours)), claim, origin, NOW)
+        blocker = assess_upload(UnfinishedUpload("s3://b/f", "id", ago(hours=hours)), claim, origin, NOW)
         return blocker.until if isinstance(blocker, ErasureBlocker) else blocker
 
     run, other = UploadOrigin.RUN, UploadOrigin.OTHER
     assert [assessed(2, run), assessed(25, run)] == [NOW + timedelta(hours=22), True]
     assert [assessed(25, other), assessed(73, other)] == [NOW + timedelta(hours=47), True]
-    assert assess_upload(Upload("s3://b/f", "id", NOW), a_claim("B", purged_hours_ago=25), run, NOW) is False
+    assert assess_upload(UnfinishedUpload("s3://b/f", "id", NOW), a_claim("B", purged_hours_ago=25), run, NOW) is False
 
 
 def test_an_upload_of_a_file_without_rows_holds_no_erasure_and_is_aborted_after_a_day() -> None:
@@ -260,7 +260,8 @@ def test_an_upload_of_a_file_without_rows_holds_no_erasure_and_is_aborted_after_
     claim = a_claim("B", purged_hours_ago=10)
 
     young, old = (
-        assess_upload(Upload("s3://b/f", "id", ago(hours=h)), claim, UploadOrigin.RECORD, NOW) for h in (2, 25)
+        assess_upload(UnfinishedUpload("s3://b/f", "id", ago(hours=h)), claim, UploadOrigin.RECORD, NOW)
+        for h in (2, 25)
     )
 
     assert (young, old) == (False, True)

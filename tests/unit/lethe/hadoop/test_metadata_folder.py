@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 from lethe.base.errors import ConflictError, LetheError, TableError, TransientError, UnknownCommitState
-from lethe.hadoop import MetadataFolder, Version
+from lethe.hadoop import MetadataFolder, MetadataVersion
 from lethe.storage.local_store import LocalStore
-from lethe.storage.object_store import Folder, open_folder
+from lethe.storage.object_store import FolderListing, open_folder
 from lethe.uri import local_path
 
 UUID = "9c12d441-03fe-4693-9a96-a0705ddf69c1"
@@ -29,12 +29,12 @@ def document(*entries: str, keep: int | None = None, uuid: str = UUID) -> str:
     return json.dumps({"table-uuid": uuid, "location": "file:///lake/t", "properties": properties, "entries": entries})
 
 
-def entries(version: Version | None) -> list[str]:
+def entries(version: MetadataVersion | None) -> list[str]:
     assert version is not None
     return list(version.document["entries"])
 
 
-class Faulty(Folder):
+class Faulty(FolderListing):
     """A local folder whose creations fail, or are interrupted, as a test wants."""
 
     fault: Callable[[], Any] | None = None
@@ -60,11 +60,11 @@ def table(folder: Faulty) -> MetadataFolder:
     return MetadataFolder(folder)
 
 
-def names(folder: Folder) -> set[str]:
+def names(folder: FolderListing) -> set[str]:
     return set(os.listdir(local_path(folder.uri)))
 
 
-def commit(table: MetadataFolder, *added: str, keep: int | None = None) -> Version:
+def commit(table: MetadataFolder, *added: str, keep: int | None = None) -> MetadataVersion:
     base = table.current()
     return table.commit(base, document(*(entries(base) if base else []), *added, keep=keep))
 
@@ -122,7 +122,7 @@ def test_after_a_version_is_deleted_between_listing_and_reading_the_folder_is_li
 ) -> None:
     commit(table, "A")
 
-    class Late(Folder):
+    class Late(FolderListing):
         """Of its first listing, everything is overtaken and cleaned up."""
 
         listings = 0
@@ -140,7 +140,7 @@ def test_after_a_version_is_deleted_between_listing_and_reading_the_folder_is_li
 
 
 def test_versions_that_vanish_faster_than_they_are_read_are_no_endless_wait(folder: Faulty) -> None:
-    class Vanishing(Folder):
+    class Vanishing(FolderListing):
         def names(self, prefix: str) -> list[str]:  # noqa: ARG002
             return ["v1.metadata.json"]
 
@@ -249,7 +249,7 @@ def test_two_writers_overtaken_one_after_the_other_both_get_an_error(table: Meta
 def test_clean_up_that_fails_leaves_the_later_versions(table: MetadataFolder, folder: Faulty) -> None:
     """A version is never gone before the one below it: the check of an overtaken writer leans on that."""
 
-    class Stuck(Folder):
+    class Stuck(FolderListing):
         def delete(self, name: str) -> None:
             if name == "v2.metadata.json":
                 raise PermissionError(name)

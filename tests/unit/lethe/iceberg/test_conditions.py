@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from lethe.base.errors import InputError
-from lethe.iceberg.conditions import Condition
+from lethe.iceberg.conditions import RowCondition
 from pyiceberg.expressions import And, BooleanExpression, EqualTo, GreaterThan, In, LessThan, Not, NotEqualTo, NotIn
 from pyiceberg.schema import Schema
 from pyiceberg.types import (
@@ -44,7 +44,7 @@ SCHEMA = Schema(
 def holds(condition: str | BooleanExpression, column: str, values: Any, kind: pa.DataType) -> list[int]:
     """The places of the values for which the condition is true."""
     rows = pa.record_batch({column: pa.array(values, kind)})
-    found = Condition.of(SCHEMA, condition).true_in(rows).to_pylist()
+    found = RowCondition.of(SCHEMA, condition).true_in(rows).to_pylist()
     return [n for n, is_true in enumerate(found) if is_true]
 
 
@@ -141,7 +141,7 @@ def test_other_values() -> None:
 )
 def test_what_is_no_condition_is_refused_without_its_values(condition: str) -> None:
     with pytest.raises(InputError) as refused:
-        Condition.of(SCHEMA, condition)
+        RowCondition.of(SCHEMA, condition)
 
     assert refused.value.reason == "InvalidRead"
     assert "'secret'" not in refused.value.message
@@ -149,7 +149,7 @@ def test_what_is_no_condition_is_refused_without_its_values(condition: str) -> N
 
 def test_files_are_skipped_only_by_what_bounds_show() -> None:
     def pruning(condition: str | BooleanExpression) -> str:
-        return str(Condition.of(SCHEMA, condition).pruning)
+        return str(RowCondition.of(SCHEMA, condition).pruning)
 
     assert "IsNaN" in pruning(GreaterThan("d", 1.0))
     assert "IsNaN" not in pruning(LessThan("d", 1.0))

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from lethe.iceberg.facts import observe
-from lethe.iceberg.metadata_file import Version, Versions, read
+from lethe.iceberg.metadata_file import CachedMetadata, MetadataCache, read
 from pyiceberg.exceptions import ValidationError
 from pyiceberg.table import StaticTable
 from pyiceberg.table.metadata import TableMetadataUtil
@@ -59,7 +59,7 @@ def compact(value: Any) -> str:
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
 
 
-def followed(before: Version, text: str) -> Version:
+def followed(before: CachedMetadata, text: str) -> CachedMetadata:
     """The version that follows, which is the same as PyIceberg would parse."""
     found = before.followed_by(text)
     assert found is not None
@@ -78,7 +78,7 @@ def test_further_snapshots_are_added_to_the_known_ones(version: int) -> None:
         others |= {"schema": {"type": "struct", "schema-id": 0, "fields": FIELDS}, "partition-spec": []}
     if version == 3:
         others |= {"next-row-id": 7}
-    known = Version.of(compact(document([snapshot(1), snapshot(2)], **others)))
+    known = CachedMetadata.of(compact(document([snapshot(1), snapshot(2)], **others)))
 
     third = followed(known, compact(document([snapshot(n) for n in (1, 2, 3)], **others)))
     fifth = followed(third, compact(document([snapshot(n) for n in (1, 2, 3, 4, 5)], **others)))
@@ -89,7 +89,7 @@ def test_further_snapshots_are_added_to_the_known_ones(version: int) -> None:
 
 
 def test_a_version_without_new_snapshots_has_its_own_schema_and_properties() -> None:
-    known = Version.of(compact(document([snapshot(1)])))
+    known = CachedMetadata.of(compact(document([snapshot(1)])))
 
     changed = followed(known, compact(document([snapshot(1)], properties={"owner": "another"}, location="file:/moved")))
 
@@ -101,7 +101,7 @@ def test_a_version_without_new_snapshots_has_its_own_schema_and_properties() -> 
 )
 def test_texts_that_look_like_the_list_do_not_confuse_it(value: str) -> None:
     first = [snapshot(1, note=value), snapshot(2, note=value)]
-    known = Version.of(compact(document(first, properties={"note": value, value: "x"})))
+    known = CachedMetadata.of(compact(document(first, properties={"note": value, value: "x"})))
 
     found = followed(known, compact(document([*first, snapshot(3, note=value)], properties={value: value})))
 
@@ -125,18 +125,18 @@ def test_texts_that_look_like_the_list_do_not_confuse_it(value: str) -> None:
     ],
 )
 def test_a_version_with_other_snapshots_is_parsed_as_a_whole(now: str) -> None:
-    known = Version.of(compact(document([snapshot(1), snapshot(2)])))
+    known = CachedMetadata.of(compact(document([snapshot(1), snapshot(2)])))
 
     assert known.followed_by(now) is None
 
 
 def test_a_version_without_snapshots_is_not_continued() -> None:
     for empty in (document([]), {k: v for k, v in document([]).items() if k != "snapshots"}):
-        assert Version.of(compact(empty)).followed_by(compact(document([snapshot(1)]))) is None
+        assert CachedMetadata.of(compact(empty)).followed_by(compact(document([snapshot(1)]))) is None
 
 
 def test_damaged_text_is_reported_by_pyiceberg(tmp_path: Path) -> None:
-    versions, text = Versions(), compact(document([snapshot(1), snapshot(2), snapshot(3)]))
+    versions, text = MetadataCache(), compact(document([snapshot(1), snapshot(2), snapshot(3)]))
     file = tmp_path / "v1.metadata.json"
     file.write_text(compact(document([snapshot(1), snapshot(2)])))
     read(str(file), {}, versions)
@@ -152,7 +152,7 @@ def test_damaged_text_is_reported_by_pyiceberg(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["v{}.metadata.json", "v{}.gz.metadata.json"])
 def test_reading_gives_the_table_that_pyiceberg_reads(tmp_path: Path, name: str) -> None:
-    versions = Versions()
+    versions = MetadataCache()
     for number in (1, 2, 3):
         file = tmp_path / name.format(number)
         content = compact(document([snapshot(n + 1) for n in range(number)])).encode()
@@ -168,7 +168,7 @@ def test_reading_gives_the_table_that_pyiceberg_reads(tmp_path: Path, name: str)
 
 
 def test_a_snapshot_is_converted_once() -> None:
-    known = Version.of(compact(document([snapshot(1)])))
+    known = CachedMetadata.of(compact(document([snapshot(1)])))
     first = known.snapshot_of(known.metadata.snapshots[0])
 
     later = followed(known, compact(document([snapshot(1), snapshot(2)])))
@@ -177,8 +177,10 @@ def test_a_snapshot_is_converted_once() -> None:
 
 
 def test_the_tables_that_were_read_last_are_kept() -> None:
-    versions = Versions(most=5)
-    of_two, of_three = (Version.of(compact(document([snapshot(n + 1) for n in range(count)]))) for count in (2, 3))
+    versions = MetadataCache(most=5)
+    of_two, of_three = (
+        CachedMetadata.of(compact(document([snapshot(n + 1) for n in range(count)]))) for count in (2, 3)
+    )
     versions.keep("a", of_two)
     versions.keep("b", of_three)
     assert versions.get("a") is of_two

@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 from lethe.buffer.layout import file_etag
 from lethe.ingest.buffer_store import BufferAway, FileTask
-from lethe.ingest.registrable import FOOTER_TOO_LARGE, TAIL_BYTES, Footer, FooterReader, Target
+from lethe.ingest.registrable import FOOTER_TOO_LARGE, TAIL_BYTES, Footer, FooterReader, RegisterTarget
 from lethe.ledger.ledger import BufferedObject
 from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC
 from pyiceberg.schema import Schema
@@ -17,7 +17,7 @@ from pyiceberg.types import LongType, NestedField, StringType
 from tests.support.poison import encrypted
 
 SCHEMA = Schema(NestedField(1, "v", LongType()), NestedField(2, "batch_id", StringType()))
-TARGET = Target(SCHEMA.model_dump_json(), UNPARTITIONED_PARTITION_SPEC.model_dump_json(), {}, 2, False)
+TARGET = RegisterTarget(SCHEMA.model_dump_json(), UNPARTITIONED_PARTITION_SPEC.model_dump_json(), {}, 2, False)
 
 
 def rows(count: int = 3) -> pa.Table:

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from lethe.ingest.buffer_store import BadFile
-from lethe.ingest.registrable import Described, Target, describe
+from lethe.ingest.registrable import RegisterTarget, RegistrableFile, describe
 from pyiceberg.io.pyarrow import data_file_statistics_from_parquet_metadata
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
@@ -48,16 +48,16 @@ def a_target(
     required: bool = False,
     may_lack: bool = False,
     properties: dict[str, str] | None = None,
-) -> Target:
+) -> RegisterTarget:
     """A table of the batch column and one column `c` of some type, partitioned by a transform of it."""
     fields = [NestedField(2, "c", t, required=required) for t in types]
     parts = [PartitionField(2, 1000, parse_transform(partition_by), "p")] if partition_by else []
     wanted = {"write.metadata.metrics.column.batch_id": "full", **(properties or {})}
     schema, spec = Schema(BATCH, *fields), PartitionSpec(*parts, spec_id=3)
-    return Target(schema.model_dump_json(), spec.model_dump_json(), wanted, 1, may_lack)
+    return RegisterTarget(schema.model_dump_json(), spec.model_dump_json(), wanted, 1, may_lack)
 
 
-def judged(target: Target, table: pa.Table | dict[str, Any], **options: Any) -> Described:
+def judged(target: RegisterTarget, table: pa.Table | dict[str, Any], **options: Any) -> RegistrableFile:
     """Of a file with these rows; without a batch column in them, of one with the id in every row."""
     rows = table if isinstance(table, pa.Table) else pa.table(table)
     if "batch_id" not in rows.column_names:
@@ -68,7 +68,7 @@ def judged(target: Target, table: pa.Table | dict[str, Any], **options: Any) -> 
     return describe(pq.read_metadata(pa.BufferReader(content)), "s3://b/f", len(content), "A", target)
 
 
-def refused(target: Target, table: pa.Table | dict[str, Any], **options: Any) -> tuple[str, str]:
+def refused(target: RegisterTarget, table: pa.Table | dict[str, Any], **options: Any) -> tuple[str, str]:
     with pytest.raises(BadFile) as raised:
         judged(target, table, **options)
     return raised.value.reason, raised.value.message
@@ -337,7 +337,7 @@ def test_metrics_are_kept_as_the_table_wants_them() -> None:
 
 def test_a_file_without_rows_is_judged_and_not_registered() -> None:
     """There would be no bounds to prove its batch by."""
-    assert judged(a_target(LongType()), column([], pa.int64())) == Described(0)
+    assert judged(a_target(LongType()), column([], pa.int64())) == RegistrableFile(0)
     assert refused(a_target(LongType()), column([], pa.string()))[0] == "SchemaMismatch"
 
 

@@ -15,7 +15,7 @@ from lethe.files.native_deletes import AddedFiles, restore_tombstones
 from lethe.ledger.ledger import Delta, Ledger, apply
 from lethe.restatement.group import GroupFindings, plan_group
 from lethe.restatement.plan import ErasedRows, PlanScope
-from lethe.vacuum.plan import Purge, plan_purge
+from lethe.vacuum.plan import PurgeStep, plan_purge
 
 from tests.model.acts import (
     Act,
@@ -142,7 +142,7 @@ class PlannedTable:
         def commit() -> bool:
             whole = max_bytes is None and self.numbers == planned_at
             purge = plan_purge(plan, self.ledger, self._bounds(self.files), f"vacuum-{self._number()}")
-            if not isinstance(purge, Purge):
+            if not isinstance(purge, PurgeStep):
                 return False
             self._commit(purge.delta)
             for path in plan.touched:

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from lethe import merging
-from lethe.ingest.registrable import Target
+from lethe.ingest.registrable import RegisterTarget
 from lethe.merging import BinToMerge, FileToMerge, Merge, Merged
 from lethe.purge.source import RowIds, with_row_ids
 from pyiceberg.partitioning import PartitionSpec
@@ -38,7 +38,7 @@ def by(*columns: int, direction: SortDirection = SortDirection.ASC) -> SortOrder
 
 def merger(order: SortOrder, row_ids: bool = False, sorted_bytes: int = 1 << 20, **properties: str) -> Merge:
     written = {key.replace("_", "-").replace("--", "."): value for key, value in properties.items()}
-    target = Target(COLUMNS.model_dump_json(), PartitionSpec().model_dump_json(), written, 1, may_lack=True)
+    target = RegisterTarget(COLUMNS.model_dump_json(), PartitionSpec().model_dump_json(), written, 1, may_lack=True)
     target = with_row_ids(target) if row_ids else target
     return Merge(target, order.model_dump_json(), {}, sorted_bytes)
 

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from lethe.ingest.registrable import Target
+from lethe.ingest.registrable import RegisterTarget
 from lethe.purge.filtering import FileToFilter, Filter, Filtered, Loss
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
@@ -27,9 +27,9 @@ DOCUMENT = json.dumps({"spec-id": 7, "partition": [3], "sort-order-id": 5, "reco
 IN_ORDER = ["A", "A", "B", "C", "C", "C"]
 
 
-def target(**properties: str) -> Target:
+def target(**properties: str) -> RegisterTarget:
     written = {key.replace("_", "-").replace("--", "."): value for key, value in properties.items()}
-    return Target(COLUMNS.model_dump_json(), SPEC.model_dump_json(), written, 1, may_lack=True)
+    return RegisterTarget(COLUMNS.model_dump_json(), SPEC.model_dump_json(), written, 1, may_lack=True)
 
 
 def field(name: str, kind: pa.DataType, id: int | None) -> pa.Field:

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from lethe.ingest.registrable import Target
+from lethe.ingest.registrable import RegisterTarget
 from lethe.purge.filtering import FileToFilter, Filter, Filtered, Loss
 from lethe.purge.source import NAMES, RowIds, with_row_ids
 from pyiceberg.partitioning import PartitionSpec
@@ -18,7 +18,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField, StringType
 
 TARGET = with_row_ids(
-    Target(
+    RegisterTarget(
         Schema(NestedField(1, "batch_id", StringType()), NestedField(2, "v", LongType())).model_dump_json(),
         PartitionSpec().model_dump_json(),
         {},
@@ -164,7 +164,7 @@ def test_a_file_with_a_column_of_ids_of_a_table_without_row_ids_is_left(tmp_path
     path = tmp_path / "before.parquet"
     a_file(path, ["A", "B"], both([1, 2]))
     schema = Schema(NestedField(1, "batch_id", StringType()), NestedField(2, "v", LongType()))
-    target = Target(schema.model_dump_json(), PartitionSpec().model_dump_json(), {}, 1, may_lack=True)
+    target = RegisterTarget(schema.model_dump_json(), PartitionSpec().model_dump_json(), {}, 1, may_lack=True)
     file = FileToFilter(str(path), 2, str(tmp_path / "after.parquet"), Loss(frozenset("A"), 1), "{}")
 
     assert "does not have" in Filter(target, {})(file).unsuitable

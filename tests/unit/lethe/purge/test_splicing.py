@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from lethe.purge import footer
-from lethe.purge.footer import Sink, Unreadable, decode, encode
+from lethe.purge.footer import FileSink, FooterUnreadable, decode, encode
 from lethe.purge.source import NAMES, RowIds, add_to, inherited
 from lethe.purge.splicing import Splice, extent, footer_of, groups_of
 
@@ -28,7 +28,7 @@ def spliced(path: Path, to: Path, numbers: Sequence[int], ids: RowIds | None = N
         groups = groups_of(found)
         if ids is not None:
             add_to(found)
-        splice, position, copied = Splice(Sink(sink), found), 0, 0
+        splice, position, copied = Splice(FileSink(sink), found), 0, 0
         for number, group in enumerate(groups):
             rows = group[footer.GROUP_ROWS]
             if number in numbers:
@@ -106,7 +106,7 @@ def test_row_groups_of_two_files_become_one_file(tmp_path: Path) -> None:
     pq.write_table(pa.table({"n": range(1000, 1500)}), other, compression="gzip")
     with one.open("rb") as a, other.open("rb") as b, to.open("wb") as sink:
         found = footer_of(a, one.stat().st_size)
-        splice = Splice(Sink(sink), found)
+        splice = Splice(FileSink(sink), found)
         for stream, path in ((a, one), (b, other)):
             for group in groups_of(footer_of(stream, path.stat().st_size)):
                 splice.add(stream, group)
@@ -132,7 +132,7 @@ def test_what_is_no_parquet_file_is_unreadable(tmp_path: Path, content: bytes) -
     path = tmp_path / "f.parquet"
     path.write_bytes(content)
 
-    with path.open("rb") as stream, pytest.raises(Unreadable):
+    with path.open("rb") as stream, pytest.raises(FooterUnreadable):
         footer_of(stream, len(content))
 
 
@@ -144,7 +144,7 @@ def test_columns_that_overlap_are_unreadable(tmp_path: Path) -> None:
     data = group[footer.COLUMNS].items[0][footer.CHUNK_DATA]
     data.change(footer.CHUNK_BYTES, data[footer.CHUNK_BYTES] + 1)
 
-    with pytest.raises(Unreadable, match="overlap"):
+    with pytest.raises(FooterUnreadable, match="overlap"):
         extent(group)
 
 
@@ -158,5 +158,5 @@ def test_sizes_of_early_writers_are_not_trusted(tmp_path: Path, writer: str, kno
     content = encode(found)
     path.write_bytes(path.read_bytes() + content + len(content).to_bytes(4, "little") + footer.MAGIC)
 
-    with path.open("rb") as stream, nullcontext() if known else pytest.raises(Unreadable, match="old"):
+    with path.open("rb") as stream, nullcontext() if known else pytest.raises(FooterUnreadable, match="old"):
         footer_of(stream, path.stat().st_size)

@@ -13,7 +13,7 @@ from lethe.contract.run import RestatementRequest, RowsRef
 from lethe.ledger.ledger import BatchState, Ledger, apply
 from lethe.ledger.tombstone import META_PURGED_BY
 from lethe.restatement.plan import AlreadyDone, ErasedRows, PlanScope, Restated, check_request, plan_restatement
-from lethe.vacuum.plan import Purge, plan_purge
+from lethe.vacuum.plan import PurgeStep, plan_purge
 
 from tests.support.builders import FIELD, NOW, RUN, a_batch, a_file, a_ledger, a_replay, a_request, settled
 from tests.unit.lethe.vacuum.vacuuming import plan_vacuum
@@ -45,7 +45,7 @@ def plan(ledger: Ledger, request: RestatementRequest, now: datetime = LATER) -> 
 def vacuumed(ledger: Ledger, *files: Any, keep: Any = ()) -> Ledger:
     """After a vacuum that removed `files` while the files `keep` stayed."""
     purge = plan_purge(plan_vacuum(ledger, 1, files, FIELD), ledger, [*files, *keep], "v" * 32)
-    assert isinstance(purge, Purge)
+    assert isinstance(purge, PurgeStep)
     return apply(ledger, purge.delta)
 
 

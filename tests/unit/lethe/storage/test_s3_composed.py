@@ -8,7 +8,7 @@ from botocore.exceptions import ClientError
 from hypothesis import given
 from hypothesis import strategies as st
 from lethe.storage.object_store import StoreError
-from lethe.storage.s3 import ComposedObject, PartSizes, Source
+from lethe.storage.s3 import ComposedObject, CopySource, PartSizes
 
 CONTENT = bytes(n % 251 for n in range(400))
 SIZES = PartSizes(at_least=5, sent=16, copied=40)
@@ -64,7 +64,7 @@ def read(start: int, size: int) -> bytes:
 
 
 def composed(client: FakeS3) -> ComposedObject:
-    return ComposedObject(client, "s3://b/new", Source("s3://b/old", len(CONTENT), '"e"', read), SIZES)
+    return ComposedObject(client, "s3://b/new", CopySource("s3://b/old", len(CONTENT), '"e"', read), SIZES)
 
 
 ranges = st.tuples(st.integers(0, 300), st.integers(1, 100))

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from lethe.base import names
 from lethe.guards.claim import Claim, Owner
-from lethe.storage.object_store import Folder
+from lethe.storage.object_store import FolderListing
 from lethe.storage.surroundings import Adopted, read_claim, tables_around, take_claim
 
 A, B = (Owner("ns", name, f"uid-{name}", f"table-{name}", "cluster") for name in ("a", "b"))
@@ -16,13 +16,13 @@ A, B = (Owner("ns", name, f"uid-{name}", f"table-{name}", "cluster") for name in
 def test_of_two_that_find_no_claim_one_gets_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Both have looked and found none before either writes."""
     both_looked = threading.Barrier(2, timeout=20)
-    create = Folder.create
+    create = FolderListing.create
 
-    def at_once(folder: Folder, name: str, content: bytes) -> bool:
+    def at_once(folder: FolderListing, name: str, content: bytes) -> bool:
         both_looked.wait()
         return create(folder, name, content)
 
-    monkeypatch.setattr(Folder, "create", at_once)
+    monkeypatch.setattr(FolderListing, "create", at_once)
     with ThreadPoolExecutor(2) as pool:
         first, second = pool.map(lambda owner: take_claim(f"file://{tmp_path}", {}, owner, "Directory"), (A, B))
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from lethe.files.bounds import FileBounds
-from lethe.vacuum.housekeeping import Manifest, ManifestPlan, plan_manifests
+from lethe.vacuum.housekeeping import DataManifest, ManifestPlan, plan_manifests
 
 from tests.support.builders import a_file
 
@@ -17,12 +17,12 @@ def of_day(day: int | None, batch: str = "A") -> FileBounds:
     return replace(a_file(batch, path=f"day={day}/{batch}"), partition=partition)
 
 
-def a_manifest(name: str, *files: FileBounds, spec_id: int = 0, removed: int = 0) -> Manifest:
+def a_manifest(name: str, *files: FileBounds, spec_id: int = 0, removed: int = 0) -> DataManifest:
     entries = len(files) + removed
-    return Manifest(name, spec_id, entries * OF_ONE, entries, files)
+    return DataManifest(name, spec_id, entries * OF_ONE, entries, files)
 
 
-def after(plan: ManifestPlan, manifests: Sequence[Manifest]) -> list[Manifest]:
+def after(plan: ManifestPlan, manifests: Sequence[DataManifest]) -> list[DataManifest]:
     """The manifests as they are once the plan is carried out."""
     by_number: dict[int, list[FileBounds]] = {}
     for f in (f for m in manifests if m.path in plan.replaced for f in m.files):

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from lethe.files.bounds import FileBounds, Suspects
 from lethe.vacuum.plan import (
-    Candidate,
     Estimate,
     ExpectedBytes,
+    SmallPurge,
     TableTraits,
     expected_bytes,
     in_vain_percent,
@@ -23,13 +23,13 @@ TABLE = TableTraits(format_version=2, spec_id=0, columns=("batch_id", "v"), prop
 SIZE = 1000
 
 
-def a_candidate(lower: str = "A", upper: str = "F", groups: int = 10, **changes: Any) -> Candidate:
+def a_candidate(lower: str = "A", upper: str = "F", groups: int = 10, **changes: Any) -> SmallPurge:
     """A file of a thousand bytes and a thousand rows."""
     bounds = a_file(lower, upper, path=f"{lower}-{upper}", size=SIZE, records=1000)
-    return replace(Candidate(bounds, "PARQUET", 0, loses=10, groups=groups, sort_order_id=2), **changes)
+    return replace(SmallPurge(bounds, "PARQUET", 0, loses=10, groups=groups, sort_order_id=2), **changes)
 
 
-def expected(batches: dict[str, int], *files: Candidate, filtered: bool = True) -> ExpectedBytes:
+def expected(batches: dict[str, int], *files: SmallPurge, filtered: bool = True) -> ExpectedBytes:
     """Of deleted batches with so many rows."""
     estimate = Estimate(Suspects([a_tombstone(b) for b in batches]), [f.bounds for f in files], batches)
     return expected_bytes(estimate, files, files if filtered else ())

@@ -11,7 +11,7 @@ from lethe.files.bounds import FileBounds
 from lethe.ledger.erasure import Erasure
 from lethe.ledger.ledger import Delta, Ledger, apply
 from lethe.ledger.tombstone import META_PURGED_BY, Mask, Tombstone
-from lethe.vacuum.plan import PlanAgain, Purge, VacuumPlan, also_purged, plan_purge
+from lethe.vacuum.plan import PlanAgain, PurgeStep, VacuumPlan, also_purged, plan_purge
 
 from tests.support.builders import FIELD, NOW, RUN, a_file, a_ledger, a_tombstone, ago
 from tests.unit.lethe.vacuum.vacuuming import plan_vacuum
@@ -24,13 +24,13 @@ def planned(ledger: Ledger = LEDGER, *files: FileBounds) -> VacuumPlan:
     return plan_vacuum(ledger, 1, files or (WHOLE, MIXED, CLEAN), FIELD)
 
 
-def purge(plan: VacuumPlan, ledger: Ledger, *files_now: FileBounds) -> Purge:
+def purge(plan: VacuumPlan, ledger: Ledger, *files_now: FileBounds) -> PurgeStep:
     result = plan_purge(plan, ledger, files_now, RUN)
-    assert isinstance(result, Purge), result
+    assert isinstance(result, PurgeStep), result
     return result
 
 
-def gone(result: Purge) -> set[str]:
+def gone(result: PurgeStep) -> set[str]:
     return {i for _, i in result.delta.remove_tombstones}
 
 
@@ -161,7 +161,7 @@ def test_files_with_native_deletes_are_rewritten_while_an_erase_by_records_is_op
     plan = planned(owing(), HIDDEN, BARE)
 
     assert (plan.delete, plan.rewrite, plan.tombstones, plan.applied) == ((), (HIDDEN,), (), ())
-    assert purge(plan, owing(), HIDDEN, BARE) == Purge(Delta(RUN), ())
+    assert purge(plan, owing(), HIDDEN, BARE) == PurgeStep(Delta(RUN), ())
 
 
 def test_without_an_open_erase_by_records_native_deletes_are_no_reason_to_rewrite_a_file() -> None:
@@ -193,7 +193,7 @@ def test_files_of_an_erase_that_is_due_come_first() -> None:
 # --- partial --------------------------------------------------------------------------------------------------------
 
 
-def marks(result: Purge) -> dict[str, str]:
+def marks(result: PurgeStep) -> dict[str, str]:
     return {t.id: t.meta[META_PURGED_BY] for t in result.delta.add_tombstones}
 
 
@@ -263,7 +263,7 @@ def test_the_vacuum_that_removes_the_last_file_ends_the_tombstone_and_keeps_the_
 
     result = plan_purge(plan_vacuum(ledger, 2, [second], FIELD, 100), ledger, [second], "another-run")
 
-    assert isinstance(result, Purge)
+    assert isinstance(result, PurgeStep)
     assert gone(result) == {"A", "B", "C"}
     assert {t.id: t.meta.get(META_PURGED_BY) for t in result.vacuumed} == {"A": RUN, "B": RUN, "C": None}
 
@@ -362,6 +362,6 @@ def test_a_searched_file_keeps_no_tombstone() -> None:
     kept = plan_purge(plan, LEDGER, [MIXED, other], RUN)
     result = plan_purge(plan, LEDGER, [MIXED, other], RUN, cleared={"other"})
 
-    assert isinstance(kept, Purge)
-    assert isinstance(result, Purge)
+    assert isinstance(kept, PurgeStep)
+    assert isinstance(result, PurgeStep)
     assert (gone(kept), gone(result)) == (set(), {"A", "B"})

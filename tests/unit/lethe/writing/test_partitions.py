@@ -9,9 +9,9 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from lethe.ingest.registrable import Target
+from lethe.ingest.registrable import RegisterTarget
 from lethe.ingest.schema_fit import BATCH_IDS
-from lethe.writing.data_files import Partition, PartitionedRows, batches_of, partitions_of, split
+from lethe.writing.data_files import PartitionedRows, TablePartition, batches_of, partitions_of, split
 from lethe.writing.layout import TableLayout
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
@@ -59,7 +59,7 @@ def layout(kind: IcebergType, transforms: list[str], columns: pa.Schema) -> Tabl
     spec = PartitionSpec(
         *(PartitionField(1, 1000 + n, parse_transform(t), f"p{n}") for n, t in enumerate(transforms)), spec_id=3
     )
-    target = Target(schema.model_dump_json(), spec.model_dump_json(), {}, 2, True)
+    target = RegisterTarget(schema.model_dump_json(), spec.model_dump_json(), {}, 2, True)
     return TableLayout(target, columns, UNSORTED_SORT_ORDER.model_dump_json(), "file:///t", "file:///t/run", 1, {})
 
 
@@ -98,12 +98,12 @@ def test_the_partitions_of_batches_are_those_of_their_rows(rows: list[tuple[str,
     """Also if the dictionaries of the chunks differ."""
     parts = [part for part in (rows[:cut], rows[cut:]) if part]
     ids = pa.chunked_array([pa.array([b for b, _ in part]).cast(BATCH_IDS) for part in parts])
-    partitioned = PartitionedRows([Partition((n,)) for n in range(5)], np.array([n for _, n in rows], np.int64))
+    partitioned = PartitionedRows([TablePartition((n,)) for n in range(5)], np.array([n for _, n in rows], np.int64))
 
     found = batches_of(ids, partitioned)
 
     assert found == {b: {n for c, n in rows if c == b} for b in {b for b, _ in rows}}
-    assert batches_of(ids, PartitionedRows([Partition(())], None)) == {b: {0} for b, _ in rows}
+    assert batches_of(ids, PartitionedRows([TablePartition(())], None)) == {b: {0} for b, _ in rows}
 
 
 @given(st.lists(st.integers(0, 4), max_size=30))
@@ -119,8 +119,8 @@ def test_a_partition_has_the_folder_and_the_json_of_iceberg() -> None:
     of = layout(TimestamptzType(), ["day"], pa.schema([]))
     days = (datetime(2013, 1, 2, tzinfo=UTC) - datetime(1970, 1, 1, tzinfo=UTC)).days
 
-    assert Partition((days,)).path(of) == "p0=2013-01-02"
-    assert Partition((days,)).json(of) == ["2013-01-02"]
-    assert Partition((days,)).text(of) == f"3/[{days}]"
-    assert Partition((None,)).path(of) == "p0=null"
-    assert Partition((None,)).json(of) == [None]
+    assert TablePartition((days,)).path(of) == "p0=2013-01-02"
+    assert TablePartition((days,)).json(of) == ["2013-01-02"]
+    assert TablePartition((days,)).text(of) == f"3/[{days}]"
+    assert TablePartition((None,)).path(of) == "p0=null"
+    assert TablePartition((None,)).json(of) == [None]

@@ -5,7 +5,7 @@ from urllib.parse import quote, urlencode
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from lethe_gateway.settings import Limits, Settings
+from lethe_gateway.settings import CallerLimits, GatewaySettings
 
 from tests.unit.lethe_gateway.console.conftest import HOST, Session, a_session
 from tests.unit.lethe_gateway.console.test_pages import PAGES, D, R, _Page, lake
@@ -22,7 +22,7 @@ PATHS = st.sampled_from([p.partition("?")[0] for p in PAGES])
 @pytest.fixture(scope="module")
 def there() -> Session:
     parts = lake()
-    parts.settings = Settings(namespaces=("ns",), limits=Limits(requests_per_second=1e6, burst=1_000_000))
+    parts.settings = GatewaySettings(namespaces=("ns",), limits=CallerLimits(requests_per_second=1e6, burst=1_000_000))
     return a_session(parts)
 
 

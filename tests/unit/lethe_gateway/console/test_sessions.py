@@ -5,7 +5,7 @@ from ipaddress import ip_network
 import pytest
 from lethe_gateway.console import sessions
 from lethe_gateway.console.pages import CONTENT_SECURITY_POLICY
-from lethe_gateway.settings import ConsoleSettings, Settings
+from lethe_gateway.settings import ConsoleSettings, GatewaySettings
 
 from tests.support.gateway_parts import READER, TOKEN, Parts, Rights
 from tests.unit.lethe_gateway.console.conftest import HOST, Session, a_session
@@ -67,7 +67,7 @@ def test_nobody_logs_in_over_a_connection_that_others_can_read(parts: Parts) -> 
 
 
 def test_a_proxy_that_ends_tls_is_believed_if_it_is_trusted(parts: Parts) -> None:
-    parts.settings = Settings(namespaces=("ns",), proxies=(ip_network("10.0.0.0/8"),))
+    parts.settings = GatewaySettings(namespaces=("ns",), proxies=(ip_network("10.0.0.0/8"),))
     scope = {"type": "http", "scheme": "http", "headers": [(b"host", b"x.example"), (b"x-forwarded-proto", b"https")],
              "path": "/", "query_string": b"", "server": ("x.example", 80)}  # fmt: skip
 
@@ -149,8 +149,8 @@ def test_a_proxys_header_counts_only_if_it_is_named_and_the_proxy_trusted() -> N
     """The test client's address is no address, so a proxy is one that any network contains."""
     header = "X-Forwarded-Access-Token"
     plain, named = (
-        Settings(),
-        Settings(console=ConsoleSettings(token_header=header), proxies=(ip_network("10.0.0.0/8"),)),
+        GatewaySettings(),
+        GatewaySettings(console=ConsoleSettings(token_header=header), proxies=(ip_network("10.0.0.0/8"),)),
     )
     scope = {"type": "http", "headers": [(header.lower().encode(), b"Bearer a-token")], "path": "/console/"}
 
@@ -161,7 +161,7 @@ def test_a_proxys_header_counts_only_if_it_is_named_and_the_proxy_trusted() -> N
 
 
 def test_without_the_proxys_token_a_page_says_so_instead_of_asking_for_one() -> None:
-    parts = Parts(settings=Settings(namespaces=("ns",), console=ConsoleSettings(token_header="X-Token")))
+    parts = Parts(settings=GatewaySettings(namespaces=("ns",), console=ConsoleSettings(token_header="X-Token")))
     page = a_session(parts, logged_in=False).get("/console/")
 
     assert page.status_code == 401
@@ -175,7 +175,7 @@ def test_the_bare_address_leads_to_the_console(parts: Parts) -> None:
 
 
 def test_a_console_that_is_off_is_not_there() -> None:
-    parts = Parts(settings=Settings(namespaces=("ns",), console=ConsoleSettings(enabled=False)))
+    parts = Parts(settings=GatewaySettings(namespaces=("ns",), console=ConsoleSettings(enabled=False)))
 
     assert parts.client().get("/console/").status_code == 404
     assert a_session(parts, logged_in=False).get("/console/-/login").status_code == 401

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from lethe_local.api.objects import SECRETS, ApiError, Objects, matches, merged
-from lethe_local.api.store import KEPT_CHANGES, ChangeType, Store, StoreClosed
+from lethe_local.api.objects import SECRETS, LocalObjects, StatusError, matches, merged
+from lethe_local.api.store import KEPT_CHANGES, ChangeType, LocalApiStore, StoreClosed
 from lethe_operator.kube import CONFIG_MAPS, DATASETS, JOBS, ResourceKind
 
 from tests.support.manifests import dataset_manifest, named
@@ -18,16 +18,16 @@ Document = dict[str, Any]
 
 
 @pytest.fixture
-def objects(tmp_path: Path) -> Iterator[Objects]:
-    store = Store(tmp_path / "state.db")
-    yield Objects(store)
+def objects(tmp_path: Path) -> Iterator[LocalObjects]:
+    store = LocalApiStore(tmp_path / "state.db")
+    yield LocalObjects(store)
     store.close()
 
 
 class Client:
     """Requests for one kind."""
 
-    def __init__(self, objects: Objects, resource: ResourceKind) -> None:
+    def __init__(self, objects: LocalObjects, resource: ResourceKind) -> None:
         self.objects, self.kind = objects, objects.kinds[resource.api, resource.plural]
 
     def create(self, document: Document) -> Document:
@@ -47,12 +47,12 @@ class Client:
 
 
 @pytest.fixture
-def maps(objects: Objects) -> Client:
+def maps(objects: LocalObjects) -> Client:
     return Client(objects, CONFIG_MAPS)
 
 
 @pytest.fixture
-def datasets(objects: Objects) -> Client:
+def datasets(objects: LocalObjects) -> Client:
     return Client(objects, DATASETS)
 
 
@@ -65,7 +65,7 @@ def job(name: str, **metadata: Any) -> Document:
 
 
 def refused(status: int, reason: str) -> Any:
-    return pytest.raises(ApiError, check=lambda e: (e.status, e.reason) == (status, reason))
+    return pytest.raises(StatusError, check=lambda e: (e.status, e.reason) == (status, reason))
 
 
 def test_a_created_object_has_what_the_server_sets(datasets: Client) -> None:
@@ -127,7 +127,7 @@ def test_a_delete_with_another_uid_is_a_conflict(maps: Client) -> None:
 
 
 def test_what_an_object_owns_goes_with_it_but_jobs_wait_for_their_process(
-    objects: Objects, datasets: Client, maps: Client
+    objects: LocalObjects, datasets: Client, maps: Client
 ) -> None:
     owner = datasets.create(named("a", dataset_manifest()))["metadata"]
     owners = [{"apiVersion": "lethe.dev/v1alpha1", "kind": "Dataset", "name": "a", "uid": owner["uid"]}]
@@ -146,10 +146,10 @@ def test_what_an_object_owns_goes_with_it_but_jobs_wait_for_their_process(
 
 def test_the_state_is_there_after_a_restart(tmp_path: Path) -> None:
     path = tmp_path / "state.db"
-    first = Store(path)
-    before = Client(Objects(first), CONFIG_MAPS).create(config_map("a"))
+    first = LocalApiStore(path)
+    before = Client(LocalObjects(first), CONFIG_MAPS).create(config_map("a"))
     # Not closed, as after a kill.
-    again = Client(Objects(Store(path)), CONFIG_MAPS)
+    again = Client(LocalObjects(LocalApiStore(path)), CONFIG_MAPS)
 
     assert again.get("a") == before
     after = again.patch("a", {"data": {"k": "new"}})
@@ -160,8 +160,8 @@ def test_the_state_is_there_after_a_restart(tmp_path: Path) -> None:
 @pytest.mark.parametrize("by", ["delete", "change"])
 def test_the_former_content_of_a_secret_leaves_the_files_of_the_database(tmp_path: Path, by: str) -> None:
     """Also from the changes that are kept for watches, from the log of the database, and from freed pages."""
-    store = Store(tmp_path / "state.db")
-    client = Client(Objects(store), SECRETS)
+    store = LocalApiStore(tmp_path / "state.db")
+    client = Client(LocalObjects(store), SECRETS)
     value = base64.b64encode(b"passenger <7>" * 2000).decode()
     applied = {"kubectl.kubernetes.io/last-applied-configuration": f'{{"data": "{value}"}}'}
 
@@ -184,7 +184,7 @@ def test_the_former_content_of_a_secret_leaves_the_files_of_the_database(tmp_pat
     assert [c.type for c in changes[0]] == ["ADDED", "ADDED", "DELETED" if by == "delete" else "MODIFIED"]
 
 
-def test_a_failed_transaction_changes_nothing(objects: Objects, maps: Client) -> None:
+def test_a_failed_transaction_changes_nothing(objects: LocalObjects, maps: Client) -> None:
     def fail_after_a_write() -> None:
         with objects.store.transaction() as t:
             t.put("configmaps", {"metadata": {"name": "a", "namespace": NS, "uid": "u"}}, ChangeType.ADDED)
@@ -196,7 +196,7 @@ def test_a_failed_transaction_changes_nothing(objects: Objects, maps: Client) ->
     assert maps.names() == []
 
 
-def test_a_wait_for_changes_ends_with_the_first_one(objects: Objects, maps: Client) -> None:
+def test_a_wait_for_changes_ends_with_the_first_one(objects: LocalObjects, maps: Client) -> None:
     after = objects.store.version()
     found: list[Any] = []
     waiting = threading.Thread(target=lambda: found.append(objects.store.changes("configmaps", after, 60)))
@@ -211,7 +211,7 @@ def test_a_wait_for_changes_ends_with_the_first_one(objects: Objects, maps: Clie
 
 
 def test_changes_that_are_no_longer_kept_are_reported_as_expired(
-    objects: Objects, maps: Client, monkeypatch: pytest.MonkeyPatch
+    objects: LocalObjects, maps: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert KEPT_CHANGES > 1000
     monkeypatch.setattr("lethe_local.api.store.KEPT_CHANGES", 2)
@@ -264,7 +264,7 @@ def test_merge_patches(old: Any, patch: Any, new: Any) -> None:
 
 def test_a_watch_ends_with_the_store(tmp_path: Path) -> None:
     """The process ends with open watches: they must not ask a closed database."""
-    store = Store(tmp_path / "state.db")
+    store = LocalApiStore(tmp_path / "state.db")
     ended: list[BaseException] = []
 
     def watch() -> None:

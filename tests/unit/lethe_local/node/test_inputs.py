@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 from lethe_local import node as nodes
-from lethe_local.api.objects import Objects, kinds
-from lethe_local.api.store import Store
+from lethe_local.api.objects import LocalObjects, kinds
+from lethe_local.api.store import LocalApiStore
 from lethe_local.node import Node
 from lethe_operator.kube import PODS
 
@@ -48,7 +48,7 @@ class Machine:
     def __init__(self, home: Path) -> None:
         self.home, self.runs = home, home / "runs"
         self.runs.mkdir()
-        self.objects = Objects(Store(home / "state.db"))
+        self.objects = LocalObjects(LocalApiStore(home / "state.db"))
         data = {"values": base64.b64encode(VALUE).decode()}
         self.create("Secret", {"kind": "Secret", "metadata": {"name": "erase-x"}, "data": data})
 

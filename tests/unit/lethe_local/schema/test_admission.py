@@ -7,7 +7,7 @@ import copy
 from typing import Any
 
 import pytest
-from lethe_local.admission import Definition, Invalid, Undecodable, admitted
+from lethe_local.admission import Definition, NotAdmitted, Undecodable, admitted
 from lethe_local.api.objects import kinds
 from lethe_local.api.patches import merged
 
@@ -29,7 +29,7 @@ def test_what_obeys_the_rules_is_accepted(body: Document) -> None:
 
 @pytest.mark.parametrize(("body", "message"), REFUSED.values(), ids=REFUSED.keys())
 def test_what_breaks_a_rule_is_refused_with_the_message_of_the_api_server(body: Document, message: str) -> None:
-    with pytest.raises((Invalid, Undecodable)) as refusal:
+    with pytest.raises((NotAdmitted, Undecodable)) as refusal:
         admitted(definition_of(body), body)
 
     assert message.lower() in str(refusal.value).lower()
@@ -54,7 +54,7 @@ def test_what_is_fixed_at_creation_cannot_be_edited(
 ) -> None:
     old = stored[key]
 
-    with pytest.raises(Invalid) as refusal:
+    with pytest.raises(NotAdmitted) as refusal:
         admitted(definition_of(old), merged(old, {"spec": change}), old)
 
     assert message in str(refusal.value)
@@ -70,7 +70,7 @@ def test_what_steers_a_request_can_be_edited(stored: dict[str, Document], key: s
 def test_cancelling_cannot_be_taken_back(stored: dict[str, Document]) -> None:
     old = merged(stored["replay"], {"spec": {"cancel": True}})
 
-    with pytest.raises(Invalid, match="cancel cannot be taken back"):
+    with pytest.raises(NotAdmitted, match="cancel cannot be taken back"):
         admitted(definition_of(old), merged(old, {"spec": {"cancel": False}}), old)
 
 
@@ -110,7 +110,7 @@ def test_a_field_with_a_typo_is_named_with_the_right_one() -> None:
 def test_all_problems_are_listed_and_the_rules_wait() -> None:
     body = named("a", dataset_manifest(batchColumn="a.b", deletes="Never", snapshots={"minToKeep": 4, "maxCount": 3}))
 
-    with pytest.raises(Invalid) as refusal:
+    with pytest.raises(NotAdmitted) as refusal:
         admitted(DEFINITIONS["Dataset"], body)
 
     text = str(refusal.value)
@@ -122,5 +122,5 @@ def test_all_problems_are_listed_and_the_rules_wait() -> None:
 
 @pytest.mark.parametrize("name", ["Upper", "a_b", "-a", "", "a" * 254])
 def test_names_are_those_of_kubernetes(name: str) -> None:
-    with pytest.raises(Invalid, match=r"metadata\.name"):
+    with pytest.raises(NotAdmitted, match=r"metadata\.name"):
         admitted(DEFINITIONS["Restatement"], named(name, restatement_manifest()))

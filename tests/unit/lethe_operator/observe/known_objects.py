@@ -3,7 +3,7 @@
 from typing import Any
 
 from lethe_operator.kube import Document
-from lethe_operator.observe.objects import Objects
+from lethe_operator.observe.objects import WatchedObjects
 from lethe_operator.resources.dataset import Dataset
 
 from tests.support.resources import a_dataset_body
@@ -22,7 +22,7 @@ def a_dataset_at(version: int, uid: str = "u", generation: int = 1, **spec: Any)
     return a_dataset_body("d", meta={"resourceVersion": str(version), "uid": uid, "generation": generation}, **spec)
 
 
-def known(objects: Objects) -> Dataset:
+def known(objects: WatchedObjects) -> Dataset:
     found = objects.dataset("ns", "d")
     assert isinstance(found, Dataset)
     return found

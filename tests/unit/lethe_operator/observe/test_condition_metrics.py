@@ -6,7 +6,7 @@ from typing import Any
 from lethe_operator.decide import conditions
 from lethe_operator.kube import DATASETS, RESTATEMENTS, VACUUM_POLICIES
 from lethe_operator.observe.condition_metrics import ConditionMetrics
-from lethe_operator.observe.objects import Objects
+from lethe_operator.observe.objects import WatchedObjects
 from prometheus_client import CollectorRegistry
 
 from tests.support.builders import NOW
@@ -22,7 +22,7 @@ def a_status(*found: conditions.Condition, generation: int = 1) -> dict[str, Any
 
 
 def shown(
-    objects: Objects, acting: frozenset[str] = frozenset({"ns"})
+    objects: WatchedObjects, acting: frozenset[str] = frozenset({"ns"})
 ) -> dict[str, list[tuple[dict[str, str], float]]]:
     registry = CollectorRegistry()
     registry.register(ConditionMetrics(objects, lambda: acting))
@@ -30,7 +30,7 @@ def shown(
 
 
 def test_a_dataset_shows_whether_it_is_ready_and_stalled_and_why() -> None:
-    objects = Objects()
+    objects = WatchedObjects()
     objects.record_event(DATASETS, "ADDED", a_dataset_body(status=a_status(*STALLED)))
 
     assert shown(objects) == {
@@ -40,7 +40,7 @@ def test_a_dataset_shows_whether_it_is_ready_and_stalled_and_why() -> None:
 
 
 def test_the_reason_of_now_is_the_only_one() -> None:
-    objects = Objects()
+    objects = WatchedObjects()
     for version, found in enumerate((STALLED, HEALTHY), 1):
         meta = {"resourceVersion": str(version)}
         objects.record_event(DATASETS, "MODIFIED", a_dataset_body(status=a_status(*found), meta=meta))
@@ -49,7 +49,7 @@ def test_the_reason_of_now_is_the_only_one() -> None:
 
 
 def test_a_dataset_with_an_invalid_spec_is_shown_too() -> None:
-    objects = Objects()
+    objects = WatchedObjects()
     body = a_dataset_body(status=a_status(*conditions.stalled("InvalidSpec", "")), consolidation={"triggers": 3})
     objects.record_event(DATASETS, "ADDED", body)
 
@@ -57,7 +57,7 @@ def test_a_dataset_with_an_invalid_spec_is_shown_too() -> None:
 
 
 def test_a_restatement_is_shown_until_it_has_succeeded() -> None:
-    objects = Objects()
+    objects = WatchedObjects()
     succeeded = conditions.Condition(conditions.SUCCEEDED, conditions.TRUE, "Succeeded")
     failed = conditions.Condition(conditions.SUCCEEDED, conditions.FALSE, "UnknownBatch")
     for name, found in (
@@ -80,7 +80,7 @@ def test_a_restatement_is_shown_until_it_has_succeeded() -> None:
 
 
 def test_a_vacuum_policy_shows_a_window_that_cannot_be_used() -> None:
-    objects = Objects()
+    objects = WatchedObjects()
     body = a_policy_body(status=a_status(*conditions.stalled("InvalidWindow", "")))
     objects.record_event(VACUUM_POLICIES, "ADDED", body)
 
@@ -92,7 +92,7 @@ def test_a_vacuum_policy_shows_a_window_that_cannot_be_used() -> None:
 
 
 def test_an_unknown_condition_has_no_value() -> None:
-    objects = Objects()
+    objects = WatchedObjects()
     unknown = conditions.Condition(conditions.READY, conditions.UNKNOWN, "NotObserved")
     objects.record_event(DATASETS, "ADDED", a_dataset_body(status=a_status(unknown)))
     objects.record_event(DATASETS, "ADDED", a_dataset_body("new"))
@@ -101,7 +101,7 @@ def test_an_unknown_condition_has_no_value() -> None:
 
 
 def test_a_standby_shows_nothing() -> None:
-    objects = Objects()
+    objects = WatchedObjects()
     objects.record_event(DATASETS, "ADDED", a_dataset_body(status=a_status(*HEALTHY)))
 
     assert shown(objects, acting=frozenset()) == {}
@@ -110,6 +110,6 @@ def test_a_standby_shows_nothing() -> None:
 def test_the_page_about_metrics_names_every_one() -> None:
     page = (Path(__file__).parents[4] / "docs/metrics.md").read_text()
 
-    names = {m.name for m in ConditionMetrics(Objects(), frozenset).describe()}
+    names = {m.name for m in ConditionMetrics(WatchedObjects(), frozenset).describe()}
 
     assert {n for n in names if f"`{n}`" not in page} == set()

@@ -18,7 +18,7 @@ from lethe_operator.kube import (
     ResourceKind,
 )
 from lethe_operator.observe import objects as module
-from lethe_operator.observe.objects import Objects
+from lethe_operator.observe.objects import WatchedObjects
 from lethe_operator.observe.runs import RunObject
 from lethe_operator.resources.observed import Invalid
 
@@ -29,7 +29,7 @@ from tests.unit.lethe_operator.observe.known_objects import a_body, a_dataset_at
 
 
 def test_an_object_never_becomes_older() -> None:
-    objects = Objects()
+    objects = WatchedObjects()
     told = [objects.record_event(DATASETS, "MODIFIED", a_dataset_at(v, batchColumn=f"c{v}")) for v in (5, 9, 7, 9, 10)]
 
     assert told == [True, True, False, False, True]
@@ -37,7 +37,7 @@ def test_an_object_never_becomes_older() -> None:
 
 
 def test_a_new_leader_finds_what_has_something_to_do() -> None:
-    objects = Objects()
+    objects = WatchedObjects()
     ended, active = {"name": "r1", "finishTime": "2026-03-01T12:00:00Z"}, {"name": "r2"}
     statuses: dict[str, dict[str, Any]] = {
         "idle": {"observedGeneration": 1, "runs": [ended]},
@@ -59,7 +59,7 @@ def test_a_new_leader_finds_what_has_something_to_do() -> None:
 
 
 def test_late_news_about_a_deleted_object_does_not_bring_it_back() -> None:
-    objects = Objects()
+    objects = WatchedObjects()
     objects.record_event(DATASETS, "ADDED", a_dataset_at(5))
 
     assert objects.record_event(DATASETS, "DELETED", a_dataset_at(8))
@@ -69,7 +69,7 @@ def test_late_news_about_a_deleted_object_does_not_bring_it_back() -> None:
 
 def test_an_object_that_matches_its_selector_again_is_known_again() -> None:
     """A watch reports it as deleted when somebody removes the label, and as added when it is back: with one UID."""
-    objects = Objects()
+    objects = WatchedObjects()
     objects.record_event(CONFIG_MAPS, "ADDED", a_body("m", 5))
     objects.record_event(CONFIG_MAPS, "DELETED", a_body("m", 8))
 
@@ -78,7 +78,7 @@ def test_an_object_that_matches_its_selector_again_is_known_again() -> None:
 
 
 def test_a_successor_of_the_same_name_survives_late_news_about_its_predecessor() -> None:
-    objects = Objects()
+    objects = WatchedObjects()
     objects.record_event(DATASETS, "ADDED", a_dataset_at(5, "old"))
     objects.record_event(DATASETS, "ADDED", a_dataset_at(9, "new"))
 
@@ -91,7 +91,7 @@ def test_a_dataset_is_parsed_once_for_each_version(monkeypatch: pytest.MonkeyPat
     parsed: list[str] = []
     parse = module.parse_dataset
     monkeypatch.setattr(module, "parse_dataset", lambda body: parsed.append(body["metadata"]["name"]) or parse(body))
-    objects = Objects()
+    objects = WatchedObjects()
     for version in (5, 5, 6, 6, 5):
         objects.record_event(DATASETS, "MODIFIED", a_dataset_at(version))
 
@@ -100,7 +100,7 @@ def test_a_dataset_is_parsed_once_for_each_version(monkeypatch: pytest.MonkeyPat
 
 
 def test_an_invalid_dataset_is_known_and_not_among_the_valid_ones() -> None:
-    objects = Objects()
+    objects = WatchedObjects()
     objects.record_event(DATASETS, "ADDED", a_dataset_at(5, batchColumn=7))
 
     found = objects.dataset("ns", "d")
@@ -110,7 +110,7 @@ def test_an_invalid_dataset_is_known_and_not_among_the_valid_ones() -> None:
 
 
 def test_what_no_decision_reads_is_not_kept() -> None:
-    objects = Objects()
+    objects = WatchedObjects()
     annotations = {"kubectl.kubernetes.io/last-applied-configuration": "{}", "lethe.dev/paused": "true"}
     meta = {"managedFields": [{"manager": "kubectl"}], "annotations": annotations}
     spec = {"suspend": True, "template": {"spec": {}}, "backoffLimit": 0}
@@ -132,7 +132,7 @@ def test_what_no_decision_reads_is_not_kept() -> None:
 
 
 def test_the_operators_own_write_is_known_at_once_and_no_news_from_the_watch() -> None:
-    objects = Objects()
+    objects = WatchedObjects()
     objects.record_event(DATASETS, "ADDED", a_dataset_at(5))
     objects.written(DATASETS, {**a_dataset_at(8), "status": {"phase": "8"}})
 
@@ -152,7 +152,7 @@ def test_the_operators_own_write_is_known_at_once_and_no_news_from_the_watch() -
 )
 def test_a_change_by_others_that_only_an_answer_shows_is_reported(change: dict[str, Any]) -> None:
     """The user edits, the operator writes the status: the answer has both, and the event of the edit is older than it."""
-    objects, reported = Objects(), []
+    objects, reported = WatchedObjects(), []
     objects.on_change = lambda kind, body: reported.append((kind, body["metadata"]["resourceVersion"]))
     objects.record_event(DATASETS, "ADDED", a_dataset_at(5))
 
@@ -166,7 +166,7 @@ def test_a_change_by_others_that_only_an_answer_shows_is_reported(change: dict[s
 
 def test_a_version_of_a_config_map_that_an_answer_has_skipped_is_news() -> None:
     """It may be the result of a run, written between two keys of the operator's."""
-    objects = Objects()
+    objects = WatchedObjects()
     objects.record_event(CONFIG_MAPS, "ADDED", a_body("m", 5))
     objects.written(CONFIG_MAPS, a_body("m", 8, data={"result": "there"}))
 
@@ -177,7 +177,7 @@ def test_a_version_of_a_config_map_that_an_answer_has_skipped_is_news() -> None:
 
 def test_answers_about_objects_that_no_watch_reports_are_not_kept() -> None:
     """They would never change again."""
-    objects = Objects("the-committer")
+    objects = WatchedObjects("the-committer")
     other = a_body("m", 5, meta={"labels": {}})
     objects.written(CONFIG_MAPS, other)
     objects.written(SERVICE_ACCOUNTS, a_body("s", 5))
@@ -189,7 +189,7 @@ def test_answers_about_objects_that_no_watch_reports_are_not_kept() -> None:
 
 
 def test_a_deletion_counts_at_once_and_an_object_that_is_being_deleted_stays() -> None:
-    objects = Objects()
+    objects = WatchedObjects()
     labels = {"lethe.dev/dataset-uid": "u"}
     for name in ("gone", "going"):
         objects.record_event(JOBS, "ADDED", a_body(name, 5, labels=labels))
@@ -207,7 +207,7 @@ def test_a_deletion_counts_at_once_and_an_object_that_is_being_deleted_stays() -
 
 
 def test_jobs_and_pods_are_found_by_what_they_belong_to() -> None:
-    objects = Objects()
+    objects = WatchedObjects()
 
     def names(found: Iterable[Document | RunObject]) -> list[str]:
         return [f.name if isinstance(f, RunObject) else f["metadata"]["name"] for f in found]
@@ -241,7 +241,7 @@ def test_jobs_and_pods_are_found_by_what_they_belong_to() -> None:
 
 
 def test_a_policy_is_known_with_its_version() -> None:
-    objects = Objects()
+    objects = WatchedObjects()
     body = {"metadata": {**a_body("p", 5)["metadata"], "generation": 1}, "spec": {"datasetSelector": {}}}
     objects.record_event(VACUUM_POLICIES, "ADDED", body)
 
@@ -253,7 +253,7 @@ def test_a_policy_is_known_with_its_version() -> None:
 # --- Datasets that use the same places --------------------------------------------------------------------------------
 
 
-def near(objects: Objects, *uris: str, queue: str = "") -> list[str]:
+def near(objects: WatchedObjects, *uris: str, queue: str = "") -> list[str]:
     return [d.meta.name for d in objects.datasets_near("ns", uris, queue)]
 
 
@@ -262,7 +262,7 @@ def a_dataset_with(name: str, buffer: dict[str, Any], version: int = 1, **more: 
 
 
 def test_datasets_are_found_by_buffer_table_and_queue_as_they_are_now() -> None:
-    objects = Objects()
+    objects = WatchedObjects()
     queue = {"queueUrl": "https://sqs/q"}
     table = {"table": {"location": "s3://lake/wh/b"}}
     objects.record_event(DATASETS, "ADDED", a_dataset_with("a", {"uri": "s3://lake/buffer/a", "events": queue}))
@@ -282,7 +282,7 @@ def test_datasets_are_found_by_buffer_table_and_queue_as_they_are_now() -> None:
 
 
 def test_a_dataset_that_is_being_deleted_is_not_in_the_way_of_another() -> None:
-    objects = Objects()
+    objects = WatchedObjects()
     deleting = {"deletionTimestamp": "2026-01-01T00:00:00Z"}
     objects.record_event(DATASETS, "ADDED", a_dataset_with("a", {"uri": "s3://lake/a"}, meta=deleting))
 

@@ -9,7 +9,7 @@ import pytest
 from lethe_operator.handlers import AFTER_LISTING_SECONDS, Relists, keys_of
 from lethe_operator.kube import DATASETS, JOBS, RESTATEMENTS, Away, ResourceKind
 from lethe_operator.observe.object_cache import READ_ONE_BY_ONE
-from lethe_operator.observe.objects import Objects
+from lethe_operator.observe.objects import WatchedObjects
 from lethe_operator.probes import OperatorHealth
 from lethe_operator.schedule import Key
 
@@ -40,7 +40,7 @@ class Finds:
 
 
 def test_a_namespace_is_listed_once_although_several_ask_at_once() -> None:
-    client, objects = Client(a_server(2)), Objects()
+    client, objects = Client(a_server(2)), WatchedObjects()
     asked = threading.Event()
     client.before = {0: lambda: asked.wait(10)}
     with ThreadPoolExecutor(2) as pool:
@@ -59,7 +59,7 @@ def test_a_listing_that_fails_is_repeated() -> None:
     def fail() -> None:
         raise Away(0, "NoAnswer", "GET")
 
-    client, objects = Client(a_server(1), before={3: fail}), Objects()
+    client, objects = Client(a_server(1), before={3: fail}), WatchedObjects()
     with pytest.raises(Away):
         objects.ensure(client, "ns")  # type: ignore[arg-type]
 
@@ -69,7 +69,7 @@ def test_a_listing_that_fails_is_repeated() -> None:
 
 
 def test_an_event_that_comes_while_a_page_is_read_is_newer_than_the_page() -> None:
-    server, objects = a_server(3), Objects()
+    server, objects = a_server(3), WatchedObjects()
     server.watchers.append(objects)
 
     def change() -> None:
@@ -83,7 +83,7 @@ def test_an_event_that_comes_while_a_page_is_read_is_newer_than_the_page() -> No
     assert found == {"d000": "edited", "d002": "batch_id", "new": "batch_id"}
 
 
-def behind(server: FakeCluster, kind: ResourceKind = DATASETS) -> tuple[Objects, Finds]:
+def behind(server: FakeCluster, kind: ResourceKind = DATASETS) -> tuple[WatchedObjects, Finds]:
     """A store whose watch of a kind has stopped."""
     objects, finds = watched(server), Finds()
     objects.finds = finds

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from lethe_operator.decide.restatement import status as restatement_status
 from lethe_operator.decide.restatement.outcome import Assessment, RestatementPhase
-from lethe_operator.kube import RESTATEMENTS, Document, Page, ResourceKind
-from lethe_operator.observe.object_cache import Listing
+from lethe_operator.kube import RESTATEMENTS, Document, ListPage, ResourceKind
+from lethe_operator.observe.object_cache import KindListing
 from lethe_operator.observe.restatements import RestatementCache, RestatementsOfDataset
 from lethe_operator.probes import OperatorHealth
 from lethe_operator.resources.common import is_newer
@@ -67,7 +67,7 @@ class WatchStory:
 
     def list(self) -> None:
         self.is_listed = True
-        list(Listing(self.client, RESTATEMENTS, "ns").compare(self.known, OperatorHealth(lambda: 0.0, 600)))  # type: ignore[arg-type]
+        list(KindListing(self.client, RESTATEMENTS, "ns").compare(self.known, OperatorHealth(lambda: 0.0, 600)))  # type: ignore[arg-type]
 
 
 def test_a_listing_that_nobody_waits_for_leaves_the_api_server_most_of_the_time() -> None:
@@ -75,10 +75,12 @@ def test_a_listing_that_nobody_waits_for_leaves_the_api_server_most_of_the_time(
     now, slept = [0.0], list[float]()
 
     class Paged:
-        def page(self, _kind: ResourceKind, _namespace: str, _labels: str, after: str, _metadata_only: bool) -> Page:
+        def page(
+            self, _kind: ResourceKind, _namespace: str, _labels: str, after: str, _metadata_only: bool
+        ) -> ListPage:
             now[0] += 0.25
             number = int(after or 0)
-            return Page([], str(number + 1) if number < 999 else "", "1")
+            return ListPage([], str(number + 1) if number < 999 else "", "1")
 
     def sleep(seconds: float) -> None:
         slept.append(seconds)
@@ -88,10 +90,12 @@ def test_a_listing_that_nobody_waits_for_leaves_the_api_server_most_of_the_time(
     finds = OperatorHealth(lambda: 0.0, 600)
     clock = lambda: now[0]  # noqa: E731
     list(
-        Listing(paged, RESTATEMENTS, "ns", unhurried=True, sleep=sleep, clock=clock).compare(RestatementCache(), finds)
+        KindListing(paged, RESTATEMENTS, "ns", unhurried=True, sleep=sleep, clock=clock).compare(
+            RestatementCache(), finds
+        )
     )
     paused = len(slept)
-    list(Listing(paged, RESTATEMENTS, "ns", sleep=sleep, clock=clock).compare(RestatementCache(), finds))
+    list(KindListing(paged, RESTATEMENTS, "ns", sleep=sleep, clock=clock).compare(RestatementCache(), finds))
 
     assert set(slept) == {1.0}
     assert 150 < paused < 300 - 1000 * 0.25 + 200
@@ -167,8 +171,8 @@ def test_what_happens_while_a_namespace_is_listed_is_right_afterwards(monkeypatc
     story = WatchStory("a", "b")
     story.found()
 
-    def page(kind: ResourceKind, namespace: str, *_: Any) -> Page:
-        page = Page(story.server.list(kind, namespace), "")
+    def page(kind: ResourceKind, namespace: str, *_: Any) -> ListPage:
+        page = ListPage(story.server.list(kind, namespace), "")
         story.tell(story.server.get(kind, namespace, "a"), deleted=True)
         story.tell(story.server.patch(kind, namespace, "b", {"spec": {"suspend": True}}))
         story.tell(story.create("new"))

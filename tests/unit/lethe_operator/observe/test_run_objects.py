@@ -6,7 +6,7 @@ import pytest
 from lethe_operator.build.job import AttemptRecord, run_object
 from lethe_operator.build.pod import size
 from lethe_operator.decide.runs.history import entry
-from lethe_operator.decide.runs.retry import Cause, cause, failure
+from lethe_operator.decide.runs.retry import FailureCause, cause, failure
 from lethe_operator.kube import KIND_OF
 from lethe_operator.observe.runs import Documents, of_job, of_spark_application, runs_of
 from lethe_operator.resources.common import Launcher
@@ -140,7 +140,7 @@ def test_a_submission_that_failed_says_why_and_is_repeated() -> None:
         f"Kubeflow's operator could not submit {found.job}: "
         'pods "flights-driver" is forbidden: exceeded quota: small.',
     )
-    assert cause(found) is Cause.INFRASTRUCTURE
+    assert cause(found) is FailureCause.INFRASTRUCTURE
 
 
 @pytest.mark.parametrize("kind", list(Launcher))

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from lethe_operator.kube import NotLeading
 from lethe_operator.publish.cursor_files import CursorFiles
-from lethe_operator.publish.feed import OpenTable, Target
+from lethe_operator.publish.feed import OpenTable, PublishedDataset
 from lethe_operator.publish.publisher import TROUBLE_SECONDS, Publisher
-from lethe_operator.publish.sinks.http import Scope, SinkError
+from lethe_operator.publish.sinks.http import FailureScope, SinkError
 from lethe_operator.reasons import Reason
 from lethe_operator.resources.dataset import Dataset
 from lethe_operator.resources.observed import NoTable, TableView
@@ -62,11 +62,11 @@ class Lake:
             self.histories[name] = LedgerHistory(self.home / name, uuid=uuid)
         return self.histories[name]
 
-    def __call__(self, target: Target) -> OpenTable | None:
+    def __call__(self, target: PublishedDataset) -> OpenTable | None:
         self.opened.append(target.name)
         return self.histories[target.name].opened()
 
-    def cursors(self, target: Target) -> CursorFiles:
+    def cursors(self, target: PublishedDataset) -> CursorFiles:
         return self.histories[target.name].opened().cursors
 
     def publisher(self, settings: EventsSettings = SETTINGS) -> Publisher:
@@ -192,7 +192,7 @@ def test_while_a_sink_is_away_it_is_asked_rarely_whatever_the_number_of_datasets
 
 
 def test_a_message_that_is_refused_holds_up_only_its_dataset_and_is_retried(lake: Lake, publisher: Publisher) -> None:
-    refused = SinkError(Reason.MESSAGE_REFUSED, "http://sink answers 400.", scope=Scope.MESSAGE)
+    refused = SinkError(Reason.MESSAGE_REFUSED, "http://sink answers 400.", scope=FailureScope.MESSAGE)
     lake.sink.failures = [refused] * 3
     lake.history("bad").commit(a_batch("A"))
     bad = lake.seen(publisher, "bad")

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from lethe_operator.kube import DATASETS, EVENTS, JOBS, VACUUM_POLICIES, Document, Refused, ResourceKind
-from lethe_operator.observe.objects import Objects
+from lethe_operator.kube import DATASETS, EVENTS, JOBS, VACUUM_POLICIES, Document, RequestRefused, ResourceKind
+from lethe_operator.observe.objects import WatchedObjects
 from lethe_operator.resources.dataset import Dataset
 from lethe_operator.resources.observed import VacuumJob
 from lethe_operator.resources.vacuum_policy import VacuumPolicy
@@ -214,7 +214,7 @@ class Together(Unreliable):
                 self._all_create.wait(timeout=1)
         return super().create(kind, namespace, document)
 
-    def hold(self, objects: Objects) -> None:
+    def hold(self, objects: WatchedObjects) -> None:
         """Let each thread that looks at the vacuums for the first time wait for the others."""
         look = objects.vacuum_jobs
 
@@ -328,7 +328,7 @@ def test_a_launch_that_fails_gives_its_place_back(tenant: Tenant) -> None:
     """The API server refuses its Job: the next one must not wait for what never was."""
     with_tombstones(tenant, ONE, "a", "b")
     tenant.cluster.refuses = 1
-    with pytest.raises(Refused, match="quota"):
+    with pytest.raises(RequestRefused, match="quota"):
         tenant.look_at("a")
 
     tenant.look_at("b")

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from lethe.ledger.ledger import BatchEntry, BatchState
 from lethe_operator.decide.publishing import changes
-from lethe_operator.decide.publishing.changes import Versions, of_batch, of_purged, pieces_of, purged_ids
+from lethe_operator.decide.publishing.changes import EntryChange, of_batch, of_purged, pieces_of, purged_ids
 from lethe_operator.decide.publishing.events import MODELS, EventType, TableOf, schema_of, type_of
 
 from tests.support.builders import NOW, a_batch
@@ -25,7 +25,7 @@ def entry(state: BatchState | None, **more: object) -> BatchEntry | None:
 def test_each_change_of_state_has_one_event_that_fits_its_schema(
     before: BatchState | None, after: BatchState | None
 ) -> None:
-    data = of_batch(Versions(entry(before), entry(after)), COMMON)
+    data = of_batch(EntryChange(entry(before), entry(after)), COMMON)
 
     if before == after:
         assert data is None
@@ -57,11 +57,11 @@ def test_another_time_or_run_alone_is_no_event_and_another_refusal_or_restatemen
         (reverted, replace(reverted, evict_by=NOW), True),
         (a_batch("A", snapshot_id=1), a_batch("A", snapshot_id=2), True),
     ):
-        assert (of_batch(Versions(known, changed), COMMON) is not None) == is_event
+        assert (of_batch(EntryChange(known, changed), COMMON) is not None) == is_event
 
 
 def test_a_long_refusal_is_cut() -> None:
-    data = of_batch(Versions(None, a_batch("A", BatchState.REFUSED, refusal="Bad: " + "x" * 9000)), COMMON)
+    data = of_batch(EntryChange(None, a_batch("A", BatchState.REFUSED, refusal="Bad: " + "x" * 9000)), COMMON)
 
     assert data is not None
     assert len(json.loads(data.to_json())["message"]) == changes.MESSAGE_AT_MOST

@@ -4,8 +4,8 @@ import pytest
 from lethe_operator.decide.publishing.cursor import (
     Cursor,
     Move,
-    Position,
-    Step,
+    PublishedPosition,
+    PublishingStep,
     UnreadableCursor,
     decode,
     encode,
@@ -14,17 +14,17 @@ from lethe_operator.decide.publishing.cursor import (
 )
 from lethe_operator.resources.publishing import StartedFrom
 
-AT = Position("s3://lake/t/_tombstones/1-root.json", 1, 11, 21, 1767225600123)
-TO = Position("s3://lake/t/_tombstones/2-root.json", 2, 12, 22, None)
-STEP = Step(Move.NEXT, TO, "1:65536", sent=7)
+AT = PublishedPosition("s3://lake/t/_tombstones/1-root.json", 1, 11, 21, 1767225600123)
+TO = PublishedPosition("s3://lake/t/_tombstones/2-root.json", 2, 12, 22, None)
+STEP = PublishingStep(Move.NEXT, TO, "1:65536", sent=7)
 
 
 @pytest.mark.parametrize(
     "cursor",
     [
         Cursor("u", 5, AT),
-        Cursor("u", 5, Position(), STEP),
-        Cursor("u", 5, AT, Step(Move.START, AT, "1:65536", start=StartedFrom.HEAD, replaces="v")),
+        Cursor("u", 5, PublishedPosition(), STEP),
+        Cursor("u", 5, AT, PublishingStep(Move.START, AT, "1:65536", start=StartedFrom.HEAD, replaces="v")),
     ],
 )
 def test_a_cursor_is_read_as_it_was_written(cursor: Cursor) -> None:
@@ -49,8 +49,8 @@ def test_a_cursor_of_a_newer_version_is_not_guessed() -> None:
 def test_an_epoch_grows_although_the_clock_goes_back() -> None:
     cursor = started("u", AT, StartedFrom.HEAD, "1:65536", 1000).finished()
 
-    assert cursor.begun(Step(Move.ROLL_BACK, TO, "1:65536"), 10).epoch == 1001
-    assert cursor.begun(Step(Move.SKIP, TO, "1:65536"), 5000).epoch == 5000
+    assert cursor.begun(PublishingStep(Move.ROLL_BACK, TO, "1:65536"), 10).epoch == 1001
+    assert cursor.begun(PublishingStep(Move.SKIP, TO, "1:65536"), 5000).epoch == 5000
     assert cursor.begun(STEP, 5000).epoch == 1000
 
 

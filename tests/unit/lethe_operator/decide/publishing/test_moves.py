@@ -2,11 +2,11 @@
 
 from lethe.ledger.lineage import Resolution, resolve
 from lethe_operator.decide.publishing.cursor import (
-    Candidate,
     Carried,
-    Line,
+    HeadHistory,
     Move,
-    Position,
+    NextLedger,
+    PublishedPosition,
     line_of,
     move_to,
     next_candidate,
@@ -14,19 +14,19 @@ from lethe_operator.decide.publishing.cursor import (
 
 from tests.support.builders import a_carrier, a_history, a_snapshot
 
-NOTHING = Position()
+NOTHING = PublishedPosition()
 
 
-def a_line(*snapshots, head: int) -> Line:  # type: ignore[no-untyped-def]
+def a_line(*snapshots, head: int) -> HeadHistory:  # type: ignore[no-untyped-def]
     history = a_history(*snapshots)
     return line_of(history, head, resolve(history, head, [a_carrier(90, head, ledger="L90")]))
 
 
-def at(snapshot_id: int, version: int = 1, root: str = "") -> Position:
-    return Position(root or f"L{snapshot_id}", version, snapshot_id, snapshot_id)
+def at(snapshot_id: int, version: int = 1, root: str = "") -> PublishedPosition:
+    return PublishedPosition(root or f"L{snapshot_id}", version, snapshot_id, snapshot_id)
 
 
-def following(position: Position, line: Line) -> tuple[str | None, bool] | None:
+def following(position: PublishedPosition, line: HeadHistory) -> tuple[str | None, bool] | None:
     found = next_candidate(position, line)
     return None if found is None else (found.to.root if found.to else None, found.rolled_back)
 
@@ -55,7 +55,7 @@ def test_an_older_ledger_that_a_person_named_again_is_a_rollback() -> None:
         ("L1", False),
         None,
     ]
-    assert move_to(Candidate(line.carried[2]), at(2, 2), 1, readable=True) is Move.ROLL_BACK
+    assert move_to(NextLedger(line.carried[2]), at(2, 2), 1, readable=True) is Move.ROLL_BACK
 
 
 def test_a_rollback_leads_to_the_newest_common_ledger() -> None:
@@ -76,7 +76,7 @@ def test_a_history_without_a_common_ledger_begins_with_nothing() -> None:
     line = a_line(a_snapshot(1, ledger="L1"), a_snapshot(2, ledger="L2"), head=2)
 
     assert following(at(1), line) == (None, True)
-    assert next_candidate(NOTHING, line) == Candidate(line.carried[0])
+    assert next_candidate(NOTHING, line) == NextLedger(line.carried[0])
 
 
 def test_after_an_expiry_the_oldest_retained_ledger_comes_next() -> None:
@@ -98,7 +98,7 @@ def test_a_table_without_a_ledger_has_an_empty_line() -> None:
 
 
 def test_only_the_version_after_is_no_gap() -> None:
-    step, back = Candidate(Carried("L9", 9)), Candidate(Carried("L9", 9), rolled_back=True)
+    step, back = NextLedger(Carried("L9", 9)), NextLedger(Carried("L9", 9), rolled_back=True)
 
     assert move_to(step, at(5, 3), 4, readable=True) is Move.NEXT
     assert move_to(step, at(5, 3), 5, readable=True) is Move.SKIP

@@ -6,7 +6,7 @@ from typing import Any
 from lethe_operator.decide.actions import Actions
 from lethe_operator.decide.dataset import without_dataset
 from lethe_operator.decide.restatement.outcome import Assessment, RestatementPhase
-from lethe_operator.decide.restatement.status import DELETED_AT_ONCE, Expired, expired, expires
+from lethe_operator.decide.restatement.status import DELETED_AT_ONCE, ExpiredRestatements, expired, expires
 from lethe_operator.observe.restatements import RestatementCache
 from lethe_operator.resources.restatement import Restatement
 
@@ -60,7 +60,7 @@ def test_thousands_whose_time_is_over_go_some_at_a_time_the_first_to_end_first()
 
     assert first.names == tuple(r.meta.name for r in many[: DELETED_AT_ONCE // 2 - 1 : -1])
     assert first.look_again == NOW + timedelta(seconds=5)
-    assert second == Expired(tuple(r.meta.name for r in left[::-1]), None)
+    assert second == ExpiredRestatements(tuple(r.meta.name for r in left[::-1]), None)
 
 
 def test_it_is_looked_at_when_the_next_ones_time_is_over() -> None:

@@ -8,7 +8,7 @@ import pytest
 from lethe.contract.result import Phase, Progress
 from lethe_operator.build import job as build
 from lethe_operator.build.pod import size
-from lethe_operator.decide.runs.retry import Cause, cause, counted, failure, less_might_help, pause_seconds
+from lethe_operator.decide.runs.retry import FailureCause, cause, counted, failure, less_might_help, pause_seconds
 from lethe_operator.observe.runs import Documents, attempt_of, of_job
 from lethe_operator.resources.observed import Attempt, AttemptState, Failures, ObservedRun
 from lethe_operator.resources.restatement import Restatement
@@ -44,28 +44,40 @@ def failed(number: int = 1, **changes: Any) -> Attempt:
 @pytest.mark.parametrize(
     ("changes", "found", "reason"),
     [
-        (RUN, Cause.RUN, "RunFailed"),
-        ({"exit_code": 20}, Cause.RUN, "RunFailed"),
-        ({"exit_code": 20, "result": said("UnexpectedError")}, Cause.RUN, "UnexpectedError"),
-        ({"exit_code": 20, "result": said("SparkFailed")}, Cause.RUN, "SparkFailed"),
-        ({"exit_code": 10, "result": said("BatchColumnMissing", permanent=True)}, Cause.RUN, "BatchColumnMissing"),
-        ({"exit_code": None, "job_reason": "DeadlineExceeded", "progress": BEGUN}, Cause.RUN, "DeadlineExceeded"),
-        ({"exit_code": None, "job_reason": "DeadlineExceeded"}, Cause.INFRASTRUCTURE, "PodWaiting"),
-        (AWAY, Cause.INFRASTRUCTURE, "DriverLost"),
-        ({"exit_code": 137}, Cause.INFRASTRUCTURE, "RunFailed"),
-        ({"exit_code": 143}, Cause.INFRASTRUCTURE, "RunFailed"),
-        ({"exit_code": 137, "oom": True}, Cause.INFRASTRUCTURE, "OOMKilled"),
-        ({"exit_code": 20, "result": said("CatalogOrStorageAway")}, Cause.INFRASTRUCTURE, "CatalogOrStorageAway"),
-        ({"exit_code": 20, "result": said("Cancelled")}, Cause.INFRASTRUCTURE, "Cancelled"),
-        ({"exit_code": 20, "result": said("LedgerMoved")}, Cause.INFRASTRUCTURE, "LedgerMoved"),
-        ({"exit_code": 20, "result": said("ReplacementNotFound")}, Cause.INFRASTRUCTURE, "ReplacementNotFound"),
+        (RUN, FailureCause.RUN, "RunFailed"),
+        ({"exit_code": 20}, FailureCause.RUN, "RunFailed"),
+        ({"exit_code": 20, "result": said("UnexpectedError")}, FailureCause.RUN, "UnexpectedError"),
+        ({"exit_code": 20, "result": said("SparkFailed")}, FailureCause.RUN, "SparkFailed"),
+        (
+            {"exit_code": 10, "result": said("BatchColumnMissing", permanent=True)},
+            FailureCause.RUN,
+            "BatchColumnMissing",
+        ),
+        (
+            {"exit_code": None, "job_reason": "DeadlineExceeded", "progress": BEGUN},
+            FailureCause.RUN,
+            "DeadlineExceeded",
+        ),
+        ({"exit_code": None, "job_reason": "DeadlineExceeded"}, FailureCause.INFRASTRUCTURE, "PodWaiting"),
+        (AWAY, FailureCause.INFRASTRUCTURE, "DriverLost"),
+        ({"exit_code": 137}, FailureCause.INFRASTRUCTURE, "RunFailed"),
+        ({"exit_code": 143}, FailureCause.INFRASTRUCTURE, "RunFailed"),
+        ({"exit_code": 137, "oom": True}, FailureCause.INFRASTRUCTURE, "OOMKilled"),
+        (
+            {"exit_code": 20, "result": said("CatalogOrStorageAway")},
+            FailureCause.INFRASTRUCTURE,
+            "CatalogOrStorageAway",
+        ),
+        ({"exit_code": 20, "result": said("Cancelled")}, FailureCause.INFRASTRUCTURE, "Cancelled"),
+        ({"exit_code": 20, "result": said("LedgerMoved")}, FailureCause.INFRASTRUCTURE, "LedgerMoved"),
+        ({"exit_code": 20, "result": said("ReplacementNotFound")}, FailureCause.INFRASTRUCTURE, "ReplacementNotFound"),
     ],
 )
-def test_why_an_attempt_failed(changes: dict[str, Any], found: Cause, reason: str) -> None:
+def test_why_an_attempt_failed(changes: dict[str, Any], found: FailureCause, reason: str) -> None:
     attempt = failed(**changes)
 
     assert (cause(attempt), failure(attempt)[0]) == (found, reason)
-    assert less_might_help(attempt) is (found is Cause.RUN or attempt.oom)
+    assert less_might_help(attempt) is (found is FailureCause.RUN or attempt.oom)
 
 
 def test_each_cause_has_a_pause_of_its_own_that_the_other_does_not_make_longer() -> None:
