@@ -2,7 +2,8 @@
 
 PyIceberg's own evaluation of expressions treats a null as a value in some places, and knows no order of NaN. So its expressions
 are only parsed here, and used to skip files where that is right (`RowCondition.pruning`). A comparison with a null is unknown,
-and only rows for which the condition is true are read. `-0.0` equals `0.0`. NaN equals NaN, and is greater than all other numbers.
+and only rows for which the condition is true are read. `-0.0` equals `0.0`. NaN equals NaN,
+and is greater than all other numbers.
 """
 
 import math
