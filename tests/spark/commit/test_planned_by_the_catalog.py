@@ -49,8 +49,8 @@ def planner(spark: SparkSession, lake: Lake, rest: Switch) -> Iterator[list[str]
         return status, [*kept, ("Content-Length", str(len(changed)))], changed
 
     with before(answered) as proxy, pytest.MonkeyPatch.context() as patch:
-        # As a catalog with signed requests, it is asked directly: otherwise the guard would drop what it says of plans.
-        patch.setattr(rest_guard, "_DIRECT", ("uri",))
+        # As in a user's own Spark session, it is asked directly: otherwise the guard would drop what it says of plans.
+        patch.setattr(rest_guard, "spark_properties", catalogs.spark_properties)
         lake.add_catalog(CATALOG, type="rest", uri=proxy.endpoint)
         make_session(CATALOG)
         yield plans
