@@ -33,7 +33,7 @@ def kubectl_path() -> str:
 
 def condition(body: Mapping[str, Any], kind: str) -> Mapping[str, Any]:
     """A condition of a resource, or {} while it has none of that type."""
-    for one in body.get("status", {}).get("conditions", ()):
+    for one in (body.get("status") or {}).get("conditions") or ():  # a new definition has `conditions: null`
         if one["type"] == kind:
             return dict(one)
     return {}
