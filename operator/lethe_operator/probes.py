@@ -89,7 +89,6 @@ async def probes(
     Raises:
         OSError: The port is in use.
     """
-
     questions = {"/healthz": healthy, "/readyz": ready}
 
     async def respond(request: web.Request) -> web.Response:

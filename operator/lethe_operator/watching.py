@@ -95,6 +95,6 @@ def kopf_settings(committer: str) -> kopf.OperatorSettings:
 
 
 def _group_and_version(kind: ResourceKind) -> tuple[str, str]:
-    """ "/apis/batch/v1" is the group batch in version v1, and "/api/v1" the group without a name."""
+    """The parts of a path: `/apis/batch/v1` is the group batch in version v1, and `/api/v1` the group without a name."""
     group, _, version = kind.api.removeprefix("/apis/").removeprefix("/api/").rpartition("/")
     return group, version

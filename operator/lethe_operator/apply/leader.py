@@ -159,9 +159,8 @@ class Claims:
         own: str,
         clock: Callable[[], float] = boot_seconds,
     ) -> None:
-        """
-        Args:
-            own: The identity of the release in a Lease, the same for all its pods.
+        """Args:
+        own: The identity of the release in a Lease, the same for all its pods.
         """
         self.own = own
         self._clock = clock

@@ -179,7 +179,7 @@ class ObjectCache(Generic[V]):
             return None if held is None else held.value
 
     def uid(self, namespace: str, name: str) -> str:
-        """ "": no object of this name is known."""
+        """The UID of the object of this name; "": none is known."""
         with self._lock:
             held = self._objects.get(namespace, {}).get(name)
             return "" if held is None else held.uid

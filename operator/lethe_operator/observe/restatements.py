@@ -321,7 +321,7 @@ class RestatementCache:
             return {"metadata": {"namespace": namespace, "name": seen.name}, "spec": {"datasetRef": {"name": dataset}}}
 
     def uid(self, namespace: str, name: str) -> str:
-        """ "": no Restatement of this name is known."""
+        """The UID of the Restatement of this name; "": none is known."""
         with self._lock:
             held = self._held(namespace, name)
             return "" if held is None else _uid(held)

@@ -1,4 +1,4 @@
-"""Download the jars of a scope into a folder: python -m lethe.jars FOLDER [--scope image|local|test|bench]
+"""Download the jars of a scope into a folder: python -m lethe.jars FOLDER [--scope image|local|test|bench].
 
 For builds: it needs only the standard library and this package. A jar that exists with the right checksum is not downloaded
 again. Other versions of a jar are removed. MAVEN_REPO sets another repository, such as a mirror. SSL_CERT_FILE sets the CA bundle

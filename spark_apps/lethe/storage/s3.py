@@ -225,7 +225,7 @@ def _named(uri: str) -> dict[str, str]:
 
 
 def _etag(found: Mapping[str, Any]) -> str:
-    """ "": a gateway to a file system knows none of a file that was put there beside it."""
+    """The ETag; "": a gateway to a file system knows none of a file that was put there beside it."""
     return str(found.get("ETag", "")).strip('"')
 
 
