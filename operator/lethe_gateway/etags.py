@@ -20,8 +20,10 @@ _CLOCK: Final = frozenset({"readTime"})
 
 
 def etag_of(document: Mapping[str, Any]) -> str:
-    """Args:
-    document: The body of an answer, as JSON values.
+    """The ETag of an object.
+
+    Args:
+        document: The body of an answer, as JSON values.
     """
     kept = dict(document)
     if isinstance(freshness := kept.get("freshness"), Mapping):

@@ -108,8 +108,10 @@ class Concurrency:
             self._all += 1
 
     def leave(self, *keys: str) -> None:
-        """Args:
-        keys: As they were given to `enter`.
+        """Leave the places that were entered.
+
+        Args:
+            keys: As they were given to `enter`.
         """
         with self._lock:
             self._all -= 1

@@ -40,8 +40,10 @@ def authenticated(services: Services, address: str, token: str) -> Caller:
 
 
 def require_namespace(services: Services, namespace: str) -> None:
-    """Raises:
-    Problem: `not-found`, for a namespace that this gateway does not show.
+    """Require a namespace that this gateway shows.
+
+    Raises:
+        Problem: `not-found`, for a namespace that this gateway does not show.
     """
     if namespace not in services.settings.namespaces:
         raise not_found()
@@ -62,8 +64,10 @@ def require(services: Services, caller: Caller, right: Right) -> None:
 
 
 def dataset_resource(services: Services, caller: Caller, namespace: str, dataset: str) -> dict[str, Any]:
-    """Raises:
-    Problem: `not-found`, also if the caller may not see it.
+    """The Dataset of a name.
+
+    Raises:
+        Problem: `not-found`, also if the caller may not see it.
     """
     require_namespace(services, namespace)
     return services.resources.get(caller, DATASETS, namespace, dataset)

@@ -144,8 +144,10 @@ class GatewaySettings:
 
 
 def from_environment(env: Mapping[str, str] = os.environ) -> GatewaySettings:
-    """Raises:
-    InvalidSettings: An environment variable has an invalid value; the message names it.
+    """Read the settings from the environment.
+
+    Raises:
+        InvalidSettings: An environment variable has an invalid value; the message names it.
     """
     default = GatewaySettings()
     certificate, key = (env.get(f"LETHE_GATEWAY_TLS_{part}", "").strip() for part in ("CERTIFICATE", "KEY"))

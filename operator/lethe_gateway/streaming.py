@@ -35,8 +35,10 @@ class ChangeStream:
     """The watches of one client and what they have reported. Use `open` in an event loop."""
 
     def __init__(self, services: Services, caller: Caller, namespace: str, dataset: str, place: StreamPlace) -> None:
-        """Args:
-        dataset: Only what concerns this Dataset; "": everything.
+        """Create `ChangeStream`.
+
+        Args:
+            dataset: Only what concerns this Dataset; "": everything.
         """
         self._services = services
         self._caller = caller

@@ -328,8 +328,10 @@ class MessageWork:
                 self._decode(part, found, refused)
 
     def _rows(self, values: Sequence[bytes], numbers: Sequence[int]) -> list[pa.Table]:
-        """Raises:
-        BadFile: Or another error, if any of the messages is not a row.
+        """The rows.
+
+        Raises:
+            BadFile: Any of the messages is not a row.
         """
         match self.source.format:
             case MessageFormat.JSON:

@@ -105,8 +105,10 @@ def encode(epoch: Epoch) -> bytes:
 
 
 def decode(content: bytes, uri: str) -> Epoch:
-    """Raises:
-    UnreadableLog: Which names the file.
+    """Decode it.
+
+    Raises:
+        UnreadableLog: Which names the file.
     """
     try:
         document: Any = json.loads(content)

@@ -32,8 +32,10 @@ class InletSettings:
 
 
 def from_environment(environ: Mapping[str, str]) -> InletSettings:
-    """Raises:
-    InvalidInletSettings: An environment variable has an invalid value; the message names it.
+    """Read the settings from the environment.
+
+    Raises:
+        InvalidInletSettings: An environment variable has an invalid value; the message names it.
     """
     for name in ("POD_NAMESPACE", "LETHE_INLET_CLUSTERS"):
         if not environ.get(name):

@@ -294,8 +294,10 @@ class _TopicReading:
         )  # offsets that were skipped since the last epoch with the partition
 
     def run(self) -> None:
-        """Raises:
-        Trouble: And other errors, after which reading begins again.
+        """Run it.
+
+        Raises:
+            Trouble: And other errors, after which reading begins again.
         """
         epoch, counts = self._begin()
         offsets = ends_of(epoch, self._source.kafka.topics)
@@ -421,8 +423,10 @@ class _TopicReading:
         return self._described[1]
 
     def _require_same(self, epoch: Epoch, described: TopicsDescription) -> None:
-        """Raises:
-        Trouble: The cluster or a topic is not the one that the log is about.
+        """Require that nothing has changed.
+
+        Raises:
+            Trouble: The cluster or a topic is not the one that the log is about.
         """
         if described.cluster != epoch.cluster:
             raise troubles.other_cluster(self._source.kafka.cluster, self._log.uri)
@@ -466,8 +470,10 @@ class _TopicReading:
         return frozenset(get_many(ledger.batches, ids)) | self._batches.are_there(ids)
 
     def _table(self) -> Table:
-        """Raises:
-        Trouble: The Dataset does not have its table yet.
+        """The table.
+
+        Raises:
+            Trouble: The Dataset does not have its table yet.
         """
         spec = self._source.dataset.spec
         try:

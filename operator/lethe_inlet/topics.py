@@ -96,8 +96,10 @@ class Topics:
         self._consumer.close()
 
     def describe(self) -> TopicsDescription:
-        """Raises:
-        Trouble: Nothing is read until its cause is gone.
+        """Describe it.
+
+        Raises:
+            Trouble: Nothing is read until its cause is gone.
         """
         try:
             found = self._admin.describe_topics(TopicCollection(list(self._topics)), request_timeout=_SECONDS)

@@ -88,8 +88,10 @@ def _condition(document: dict[str, Any], name: str) -> dict[str, Any]:
 
 
 def same_as(before: dict[str, Any], wanted: dict[str, Any]) -> None:
-    """Raises:
-    InputError: `AlreadyExists`, if the existing object asks for something else.
+    """Whether both are the same.
+
+    Raises:
+        InputError: `AlreadyExists`, if the existing object asks for something else.
     """
     # The server adds defaults, all of which are false.
     if {k: v for k, v in (before.get("spec") or {}).items() if v is not False} != wanted["spec"]:

@@ -263,8 +263,10 @@ def id_of(folder_name: str, batch_column: str, given: str) -> str:
 
 
 def _require_reachable(of: Dataset, catalog_is_local: bool) -> None:
-    """Raises:
-    InputError: `BufferLocal`, if the buffer is a folder of another machine.
+    """Require that the metadata reaches the file.
+
+    Raises:
+        InputError: `BufferLocal`, if the buffer is a folder of another machine.
     """
     where = f"Dataset {of.meta.name}: spec.buffer.uri"
     if problem := guards.local(where, of.spec.buffer.uri, of.spec.table.catalog, catalog_is_local):
@@ -284,8 +286,10 @@ def _table(of: Dataset) -> Table | None:
 
 
 def _known(of: Dataset, table: Table | None, upload: BufferUpload) -> Known:
-    """Raises:
-    InputError: `BatchIdUsed`.
+    """What is known of the batch.
+
+    Raises:
+        InputError: `BatchIdUsed`.
     """
     if table is None:
         return Known.NEW

@@ -331,8 +331,10 @@ def admitted(definition: Definition, document: Json, old: Json | None = None, st
 
 
 def require_known_fields(definition: Definition, document: Json) -> None:
-    """Raises:
-    Undecodable: The message lists all fields that the definition does not have.
+    """Require that all fields are known.
+
+    Raises:
+        Undecodable: The message lists all fields that the definition does not have.
     """
     unknown = unknown_fields(definition.schema, document)
     if unknown:

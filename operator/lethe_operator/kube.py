@@ -224,10 +224,12 @@ class Kube:
         return client
 
     def get(self, kind: ResourceKind, namespace: str, name: str) -> Document:
-        """Raises:
-        NotFound: The object does not exist.
-        RequestRefused: A message that is not a row of the table.
-        Away: No answer, or one that asks to retry later.
+        """Get it.
+
+        Raises:
+            NotFound: The object does not exist.
+            RequestRefused: A message that is not a row of the table.
+            Away: No answer, or one that asks to retry later.
         """
         return self._request("GET", kind, kind.object_path(namespace, name))
 
@@ -320,12 +322,14 @@ class Kube:
             yield json.loads(line)
 
     def create(self, kind: ResourceKind, namespace: str, document: Mapping[str, Any]) -> Document:
-        """Raises:
-        AlreadyExists: An object of this name exists.
-        RequestRefused: A message that is not a row of the table.
-        NotFound: The namespace.
-        Away: No answer, or one that asks to retry later.
-        NotLeading: This process may not act in a namespace any more, so it sent no request.
+        """Create it.
+
+        Raises:
+            AlreadyExists: An object of this name exists.
+            RequestRefused: A message that is not a row of the table.
+            NotFound: The namespace.
+            Away: No answer, or one that asks to retry later.
+            NotLeading: This process may not act in a namespace any more, so it sent no request.
         """
         name = str(document["metadata"].get("name", ""))
         with self.writing(namespace), self._doubted(kind, namespace, name):

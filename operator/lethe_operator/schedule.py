@@ -199,9 +199,11 @@ class Schedule:
     """The requests of all keys. Not for several threads."""
 
     def __init__(self, workers: int, per_namespace: int) -> None:
-        """Args:
-        workers: How many reconciles run at most.
-        per_namespace: How many of one namespace, at least 1.
+        """Create `Schedule`.
+
+        Args:
+            workers: How many reconciles run at most.
+            per_namespace: How many of one namespace, at least 1.
         """
         self._workers = workers
         self._per_namespace = max(1, min(per_namespace, workers))

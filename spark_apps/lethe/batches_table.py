@@ -601,8 +601,10 @@ def _update(tracking: Table, tracked: _Tracking, update: TrackingUpdate, step: C
 
 
 def _ledger_shown(table: Table, facts: TableFacts, base: Shown) -> Mapping[str, BatchEntry]:
-    """Raises:
-    LedgerError: For example if a vacuum deleted the old ledger.
+    """The ledger that the table of batches shows.
+
+    Raises:
+        LedgerError: For example if a vacuum deleted the old ledger.
     """
     if not base.ledger:
         return {}
@@ -612,8 +614,10 @@ def _ledger_shown(table: Table, facts: TableFacts, base: Shown) -> Mapping[str, 
 def _commit(
     tracking: Table, table_uuid: str, change: BatchesTableChange, written: Sequence[Any], showing: Shown
 ) -> None:
-    """Raises:
-    CommitFailedException: The head is not the one that the change was planned on.
+    """Commit it.
+
+    Raises:
+        CommitFailedException: The head is not the one that the change was planned on.
     """
     with tracking.transaction() as transaction:
         if tracking.properties.get(names.TRACKS) != table_uuid:

@@ -58,10 +58,12 @@ class Ingest:
     def __init__(
         self, url: str, namespace: str, dataset: str, token: str | Callable[[], str], ca_file: str | None = None
     ) -> None:
-        """Args:
-        url: Of the gateway.
-        token: Of the cluster, or a function that returns a current one: it is called for each request.
-        ca_file: The certificates to trust, in PEM; None: the system's.
+        """Create `Ingest`.
+
+        Args:
+            url: Of the gateway.
+            token: Of the cluster, or a function that returns a current one: it is called for each request.
+            ca_file: The certificates to trust, in PEM; None: the system's.
         """
         base = f"{url.rstrip('/')}/v1/namespaces/{quote(namespace, safe='')}/datasets/{quote(dataset, safe='')}"
         self._uploads = f"{base}/uploads"
@@ -259,8 +261,10 @@ def _repeated(attempt: Callable[[], requests.Response], whom: str) -> requests.R
 
 
 def _require_taken(status: int, path: Path) -> None:
-    """Raises:
-    InputError: `StoreRefused`.
+    """Require that the buffer is claimed.
+
+    Raises:
+        InputError: `StoreRefused`.
     """
     if status in _THERE or status < 300:
         return

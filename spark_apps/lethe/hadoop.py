@@ -240,11 +240,13 @@ class FolderCatalog(NoopCatalog):
             )
 
     def load_table(self, identifier: str | Identifier) -> Table:
-        """Raises:
-        NoSuchTableError: There is no such table.
-        InputError: InvalidName, UnsupportedStorage.
-        TableError: The table is not the one that the request was made for.
-        TransientError: A dependency is temporarily unavailable.
+        """Load a table.
+
+        Raises:
+            NoSuchTableError: There is no such table.
+            InputError: InvalidName, UnsupportedStorage.
+            TableError: The table is not the one that the request was made for.
+            TransientError: A dependency is temporarily unavailable.
         """
         parts = self.identifier_to_tuple(identifier)
         found = self.metadata_folder(parts).current()

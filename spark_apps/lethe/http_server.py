@@ -68,8 +68,10 @@ class BoundedServer(ThreadingHTTPServer):
     daemon_threads = True
 
     def __init__(self, address: tuple[str, int], handler: "type[BoundedHandler]") -> None:
-        """Raises:
-        OSError: The port is taken.
+        """Create `BoundedServer`.
+
+        Raises:
+            OSError: The port is taken.
         """
         self._places = threading.BoundedSemaphore(handler.limits.connections)
         super().__init__(address, handler)
@@ -174,9 +176,11 @@ class BoundedHandler(BaseHTTPRequestHandler):
         return True
 
     def _body(self, length: int) -> bytes:
-        """Raises:
-        Rejected: A request that is answered with an error, and whose connection ends.
-        OSError: The client left.
+        """The body of a request.
+
+        Raises:
+            Rejected: A request that is answered with an error, and whose connection ends.
+            OSError: The client left.
         """
         if not length:
             return b""
@@ -240,8 +244,10 @@ class _Reader(io.RawIOBase):
         self._left: int | None = None
 
     def allow(self, seconds: float, at_most: int | None) -> None:
-        """Args:
-        at_most: None: any number of bytes.
+        """Allow it.
+
+        Args:
+            at_most: None: any number of bytes.
         """
         self._until = time.monotonic() + seconds
         self._left = at_most
@@ -250,8 +256,10 @@ class _Reader(io.RawIOBase):
         return True
 
     def readinto(self, buffer: Any) -> int:
-        """Raises:
-        TimeoutError: And other OSErrors. _HeadersTooLarge.
+        """Read into a buffer.
+
+        Raises:
+            TimeoutError: And other OSErrors. _HeadersTooLarge.
         """
         left = self._until - time.monotonic()
         if left <= 0:

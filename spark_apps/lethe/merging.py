@@ -234,8 +234,10 @@ class MergedFile:
         self._writer.close()
 
     def _begin(self, source: PurgeSource) -> GroupWriter:
-        """Raises:
-        Unsuitable: A file is not like the first one.
+        """Begin it.
+
+        Raises:
+            Unsuitable: A file is not like the first one.
         """
         if self._writer is None:
             self._writer, self._written_by = GroupWriter(self._sink, source.footer), _writer_of(source)
@@ -392,10 +394,12 @@ class Merge:
         return {"spec-id": places[0][0], "partition": places[0][1], "sort-order-id": self._order.order_id}
 
     def _written(self, io: FileIO, bin_: BinToMerge, kept: Mapping[str, Any], in_memory: bool) -> Merged:
-        """Raises:
-        Unsuitable: The file is not filtered.
-        FooterUnreadable: A message that is not an S3 event notification.
-        NotInOrder: Unless `in_memory`.
+        """The written files.
+
+        Raises:
+            Unsuitable: The file is not filtered.
+            FooterUnreadable: A message that is not an S3 event notification.
+            NotInOrder: Unless `in_memory`.
         """
         keys = sort_keys_of(self.target, self._order)
         arrangement = Arrangement(keys, self.target.name(self.target.field_id), self._order.order_id)

@@ -69,8 +69,10 @@ CallerOf = Annotated[Caller, Depends(caller_of)]
 
 
 def utc(name: str, time: datetime | None) -> datetime | None:
-    """Raises:
-    Problem: `invalid-request`, for a time without an offset, or beyond the times of tables.
+    """The time in UTC.
+
+    Raises:
+        Problem: `invalid-request`, for a time without an offset, or beyond the times of tables.
     """
     if time is None:
         return None

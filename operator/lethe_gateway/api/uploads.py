@@ -199,8 +199,10 @@ def _carried_out(work: Callable[[], T]) -> T:
 
 
 def _require_files(services: Services, body: UploadRequest) -> None:
-    """Raises:
-    Problem: `invalid-request`.
+    """Require that there are data files.
+
+    Raises:
+        Problem: `invalid-request`.
     """
     most = services.settings.uploads.files
     paths = [f.path for f in body.files]

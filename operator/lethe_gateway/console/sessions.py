@@ -87,7 +87,9 @@ def form_key(token: str) -> str:
 
 
 def require_own_form(scope: Scope, form: Mapping[str, Sequence[str]], token: str | None) -> None:
-    """Raises:
+    """Require a form that this console has made.
+
+    Raises:
         Problem: `forbidden`, for a form that no page of the console has sent.
 
     Args:

@@ -111,16 +111,20 @@ class Identity(Protocol):
     """Decides who a token belongs to, and what its owner may do. Implementations may be called from any thread."""
 
     def authenticate(self, token: str) -> Caller:
-        """Raises:
-        Problem: `unauthenticated`, `api-server-away`.
+        """Authenticate it.
+
+        Raises:
+            Problem: `unauthenticated`, `api-server-away`.
         """
 
     def remembered(self, token: str) -> Caller | None:
         """The owner of a token that was accepted a moment ago. Does not wait. None: ask."""
 
     def may(self, caller: Caller, right: Right) -> bool:
-        """Raises:
-        Problem: `api-server-away`.
+        """Whether a caller has a right.
+
+        Raises:
+            Problem: `api-server-away`.
         """
 
 

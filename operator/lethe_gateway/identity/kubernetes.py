@@ -43,8 +43,10 @@ class KubernetesIdentity:
         self._rights: ShortCache[tuple[_Holder, Right], bool] = ShortCache(50_000)
 
     def authenticate(self, token: str) -> Caller:
-        """Raises:
-        Problem: `unauthenticated`, `api-server-away`.
+        """Authenticate it.
+
+        Raises:
+            Problem: `unauthenticated`, `api-server-away`.
         """
         if not token or len(token) > MAX_TOKEN_LENGTH:
             raise unauthenticated()
@@ -63,8 +65,10 @@ class KubernetesIdentity:
         return found if isinstance(found, Caller) else None
 
     def may(self, caller: Caller, right: Right) -> bool:
-        """Raises:
-        Problem: `api-server-away`.
+        """Whether a caller has a right.
+
+        Raises:
+            Problem: `api-server-away`.
         """
         extra = tuple((k, tuple(v)) for k, v in sorted(caller.extra.items()))
         key, now = ((caller.key, tuple(caller.groups), extra), right), self._clock()
@@ -130,8 +134,10 @@ class OneToken:
     """Reads the file for each request, so a new token counts at once."""
 
     def __init__(self, file: Path) -> None:
-        """Raises:
-        InvalidSettings: The file cannot be read, is empty, or can be read by others.
+        """Create `OneToken`.
+
+        Raises:
+            InvalidSettings: The file cannot be read, is empty, or can be read by others.
         """
         self._file = file
         try:
@@ -147,8 +153,10 @@ class OneToken:
             raise InvalidSettings(f"LETHE_GATEWAY_TOKEN_FILE: {file} is empty. Write a token into it.")
 
     def authenticate(self, token: str) -> Caller:
-        """Raises:
-        Problem: `unauthenticated`.
+        """Authenticate it.
+
+        Raises:
+            Problem: `unauthenticated`.
         """
         try:
             valid = self._token()

@@ -40,8 +40,10 @@ class StreamPlace:
 
 
 def place_of(id: str) -> StreamPlace:
-    """Raises:
-    Problem: `invalid-request`.
+    """The place of a URI.
+
+    Raises:
+        Problem: `invalid-request`.
     """
     found = _ID.fullmatch(id)
     if found is None:

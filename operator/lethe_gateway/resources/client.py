@@ -69,8 +69,10 @@ class KubeReader:
     """Reads with the token of the caller."""
 
     def __init__(self, kube: Kube) -> None:
-        """Args:
-        kube: Without credentials of its own.
+        """Create `KubeReader`.
+
+        Args:
+            kube: Without credentials of its own.
         """
         self._kube = kube
 
@@ -157,7 +159,9 @@ def page(
     start: ListPosition,
     limit: int,
 ) -> Found[T]:
-    """Raises:
+    """A page of results.
+
+    Raises:
         Problem: As `read` does.
 
     Args:
@@ -205,8 +209,10 @@ class KubeWriter:
     """Writes with the token of the caller."""
 
     def __init__(self, kube: Kube) -> None:
-        """Args:
-        kube: Without credentials of its own.
+        """Create `KubeWriter`.
+
+        Args:
+            kube: Without credentials of its own.
         """
         self._kube = kube
 

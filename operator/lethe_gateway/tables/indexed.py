@@ -126,8 +126,10 @@ class IndexedTables:
     """Use one for each folder."""
 
     def __init__(self, folder: Path, settings: IndexSettings, clock: Callable[[], float] = time.monotonic) -> None:
-        """Raises:
-        InvalidSettings: The folder cannot be written, or another process uses it.
+        """Create `IndexedTables`.
+
+        Raises:
+            InvalidSettings: The folder cannot be written, or another process uses it.
         """
         self._folder = folder
         self._settings = settings
@@ -150,8 +152,10 @@ class IndexedTables:
 
     @contextmanager
     def view(self, target: TableTarget) -> Iterator[IndexView]:
-        """Raises:
-        Problem: The request fails; the type of the problem says why.
+        """View it.
+
+        Raises:
+            Problem: The request fails; the type of the problem says why.
         """
         with self._in_use(target) as entry, ExitStack() as stack:
             self._freshen(entry)
@@ -166,8 +170,10 @@ class IndexedTables:
                 raise building(0) from e
 
     def _opened(self, stack: ExitStack, entry: _IndexEntry) -> tuple[sqlite3.Connection, IndexState]:
-        """Raises:
-        Exception: Sqlite3.Error, if the index is damaged.
+        """The opened file.
+
+        Raises:
+            sqlite3.Error: the index is damaged.
         """
         while True:
             path = entry.path

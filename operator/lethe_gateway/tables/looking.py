@@ -96,11 +96,13 @@ class SeenTable:
 
 
 def look(target: TableTarget) -> SeenTable:
-    """Raises:
-    Problem: `no-table`, `not-tracked`.
-    NoSuchTableError: There is no such table.
-    LetheError: Another error of Lethe; its reason says which.
-    Exception: What catalogs and stores raise.
+    """Look at the table.
+
+    Raises:
+        Problem: `no-table`, `not-tracked`.
+        NoSuchTableError: There is no such table.
+        LetheError: Another error of Lethe; its reason says which.
+        Exception: What catalogs and stores raise.
     """
     catalog = catalogs.load(target.catalog)
     # Load the table after the table of batches, so that its ledger is not older than the one shown.
@@ -180,8 +182,10 @@ def bring_up_to_date(path: Path | None, new_path: Path, seen: SeenTable, progres
 def _write(
     connection: sqlite3.Connection, seen: SeenTable, files: list[TrackingFile] | None, progress: Callable[[int], None]
 ) -> None:
-    """Args:
-    files: Of the table of batches; None: they have not changed.
+    """Write it.
+
+    Args:
+        files: Of the table of batches; None: they have not changed.
     """
     if files is not None:
         writing.sync_files(connection, seen.batches.io, files, progress)

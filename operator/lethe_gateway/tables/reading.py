@@ -65,7 +65,7 @@ def opened(path: Path) -> Iterator[sqlite3.Connection]:
     """A connection that only reads, for one thread.
 
     Raises:
-        Exception: Sqlite3.Error, if the file is missing or damaged.
+        sqlite3.Error: The file is missing or damaged.
     """
     connection = sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=5, isolation_level=None)
     try:
@@ -332,7 +332,7 @@ def changing(path: Path) -> Iterator[sqlite3.Connection]:
     """One transaction on an existing index. Readers see the state before it until it ends.
 
     Raises:
-        Exception: Sqlite3.Error.
+        sqlite3.Error: SQLite cannot read the index.
     """
     connection = sqlite3.connect(f"file:{path}?mode=rw", uri=True, timeout=30, isolation_level=None)
     try:

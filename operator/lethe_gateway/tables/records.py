@@ -40,8 +40,10 @@ class TableTarget:
 
 
 def target_of(dataset: Mapping[str, Any]) -> TableTarget:
-    """Raises:
-    Problem: `no-table`, for a spec that names no table.
+    """The target of a Dataset.
+
+    Raises:
+        Problem: `no-table`, for a spec that names no table.
     """
     metadata, spec = dataset["metadata"], dataset.get("spec") or {}
     table = spec.get("table") or {}

@@ -47,8 +47,10 @@ class TableStore(Protocol):
     """Opens tables."""
 
     def view(self, target: TableTarget) -> AbstractContextManager[IndexedTable]:
-        """Raises:
-        Problem: `no-table`, `not-tracked`, `table-unreadable`, `catalog-away`, `index-building`.
+        """View it.
+
+        Raises:
+            Problem: `no-table`, `not-tracked`, `table-unreadable`, `catalog-away`, `index-building`.
         """
 
     def close(self) -> None: ...

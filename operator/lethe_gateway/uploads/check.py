@@ -130,8 +130,10 @@ class Turns:
         return (holding for holding, most in limited if len(holding) >= most)
 
     def _require(self, mine: _Turn, cpu_seconds: float) -> None:
-        """Raises:
-        Exception: _GiveWay.
+        """Return what is there, or fail.
+
+        Raises:
+            _GiveWay: Others wait, and this check has taken long.
         """
         with self._changed:
             took = self.clock() - mine.began

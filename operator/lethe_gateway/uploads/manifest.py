@@ -134,8 +134,10 @@ def record_folder(buffer_uri: str, upload: str) -> str:
 
 
 def places_of(buffer_uri: str, layout: BufferLayout, batch_column: str, manifest: UploadManifest) -> UploadPlaces:
-    """Raises:
-    InputError: `NoDataFiles`, `SeveralFiles`, `NameTooLong`.
+    """The places of an upload.
+
+    Raises:
+        InputError: `NoDataFiles`, `SeveralFiles`, `NameTooLong`.
     """
     files = [LocalFile(f.path, f.size) for f in manifest.files]
     target = plan_upload(buffer_uri, layout, batch_column, manifest.batch_id, files)

@@ -190,8 +190,10 @@ def removal_order(name: str) -> int:
 
 
 def _record(buffer: Buffer, manifest: UploadManifest) -> UploadRecord:
-    """Raises:
-    InputError: `NoDataFiles`, `SeveralFiles`, `NameTooLong`.
+    """The record.
+
+    Raises:
+        InputError: `NoDataFiles`, `SeveralFiles`, `NameTooLong`.
     """
     spec = buffer.dataset.spec
     return UploadRecord(buffer, manifest, places_of(buffer.uri, spec.buffer.layout, spec.batch_column, manifest))

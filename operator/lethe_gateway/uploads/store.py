@@ -141,8 +141,10 @@ class Uploads:
     # --- looking ---
 
     def find(self, buffer: Buffer, upload: str) -> UploadRecord:
-        """Raises:
-        Problem: `not-found`.
+        """Find it.
+
+        Raises:
+            Problem: `not-found`.
         """
         self._sweep(buffer)
         found = opening.read(buffer, upload)
@@ -151,8 +153,10 @@ class Uploads:
         return found
 
     def view(self, buffer: Buffer, upload: str) -> UploadView:
-        """Raises:
-        Problem: `not-found`.
+        """View it.
+
+        Raises:
+            Problem: `not-found`.
         """
         record = self.find(buffer, upload)
         return self._view(record, self._settled(record))
@@ -307,8 +311,10 @@ class Uploads:
         return self._view(record, UploadState.COMPLETE, checked)
 
     def _require_all(self, record: UploadRecord, there: Mapping[str, ListedObject]) -> None:
-        """Raises:
-        Problem: `upload-incomplete`, `upload-conflict`.
+        """Require that all files are there.
+
+        Raises:
+            Problem: `upload-incomplete`, `upload-conflict`.
         """
         problems = [
             FieldError(field=entry.path, message=why)
@@ -432,8 +438,10 @@ class Uploads:
             raise Problem(Kind.BATCH_ID_USED, f"{e.message}") from None
 
     def _open(self, buffer: Buffer, upload: str) -> UploadRecord:
-        """Raises:
-        Problem: `not-found`, `upload-ended`.
+        """Open it.
+
+        Raises:
+            Problem: `not-found`, `upload-ended`.
         """
         record = self.find(buffer, upload)
         if (outcome := record.outcome()) is not None:

@@ -62,8 +62,10 @@ def multipart_of(record: UploadRecord, index: int) -> str:
 
 
 def begin_multipart(record: UploadRecord, index: int, of: S3Uploads) -> str:
-    """Returns:
-    The store's id of a new multipart upload, or of one that another request has begun.
+    """Begin a multipart upload.
+
+    Returns:
+        The store's id of a new multipart upload, or of one that another request has begun.
     """
     uri = record.places.uris[index]
     own = of.begin(uri)
@@ -74,8 +76,10 @@ def begin_multipart(record: UploadRecord, index: int, of: S3Uploads) -> str:
 
 
 def entry_of(record: UploadRecord, index: int) -> FileEntry:
-    """Raises:
-    Problem: `not-found`, if the upload has no such file.
+    """The manifest entry of a file.
+
+    Raises:
+        Problem: `not-found`, if the upload has no such file.
     """
     if not 0 <= index < len(record.manifest.files):
         raise not_found()

@@ -221,8 +221,10 @@ class _Handler(BoundedHandler):
     token: str
 
     def authorize(self) -> None:
-        """Raises:
-        Rejected: A request that is answered with an error, and whose connection ends.
+        """Authorize it.
+
+        Raises:
+            Rejected: A request that is answered with an error, and whose connection ends.
         """
         if not is_same_secret(self.headers.get("Authorization", ""), f"Bearer {self.token}"):
             raise Rejected(401, "Unauthorized", "the bearer token is missing or wrong")

@@ -56,8 +56,10 @@ class LocalApiStore:
     """One per folder, shared by threads."""
 
     def __init__(self, path: Path) -> None:
-        """Raises:
-        Exception: Sqlite3.Error, if the file cannot be opened or written.
+        """Create `LocalApiStore`.
+
+        Raises:
+            sqlite3.Error: the file cannot be opened or written.
         """
         self._connection = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
         self._connection.execute("PRAGMA journal_mode = WAL")

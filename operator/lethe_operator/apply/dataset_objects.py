@@ -107,8 +107,10 @@ def _ensure(kube: Kube, documents: Iterable[Mapping[str, Any]], dataset: Dataset
 
 
 def require_owner(found: Mapping[str, Any], dataset: DatasetRef) -> None:
-    """Raises:
-    NameTaken: Unless the object belongs to this Dataset.
+    """Require that the table belongs to the Dataset.
+
+    Raises:
+        NameTaken: Unless the object belongs to this Dataset.
     """
     metadata = found["metadata"]
     owners = [o.get("uid") for o in metadata.get("ownerReferences") or ()]

@@ -159,8 +159,10 @@ class Claims:
         own: str,
         clock: Callable[[], float] = boot_seconds,
     ) -> None:
-        """Args:
-        own: The identity of the release in a Lease, the same for all its pods.
+        """Create `Claims`.
+
+        Args:
+            own: The identity of the release in a Lease, the same for all its pods.
         """
         self.own = own
         self._clock = clock

@@ -103,7 +103,9 @@ def _sign(
     erasure: Mapping[str, Any],
     settings: Settings,
 ) -> str:
-    """Returns:
+    """Sign a record.
+
+    Returns:
         The signature, as a status shows it.
 
     Raises:

@@ -729,8 +729,10 @@ def _store_of(context: ListingContext) -> str:
 
 
 def _require_same_properties(context: ListingContext) -> None:
-    """Raises:
-    Exception: _OtherProperties.
+    """Require that the properties are the same.
+
+    Raises:
+        _OtherProperties: The properties of the catalog have changed.
     """
     try:
         now = catalogs.properties(context.dataset.spec.table.catalog)

@@ -378,8 +378,10 @@ class TableReader:
     def _load(
         self, dataset: Dataset, properties: dict[str, str], polled: Pointer | None
     ) -> TableView | NoTable | LostLedger:
-        """Args:
-        polled: A pointer that differs from that of the cached view; None: unknown.
+        """Load it.
+
+        Args:
+            polled: A pointer that differs from that of the cached view; None: unknown.
         """
         if polled is None and dataset.meta.full_name in self._views:
             pointer = self.pointers.ask(dataset, properties)

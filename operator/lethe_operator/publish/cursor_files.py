@@ -46,9 +46,11 @@ class CursorFiles:
         dataset: str,
         folder: str = names.EVENTS_FOLDER,
     ) -> None:
-        """Args:
-        dataset: `namespace/name`.
-        folder: Below the table's location, for the cursors of all tables that are or were there.
+        """Create `CursorFiles`.
+
+        Args:
+            dataset: `namespace/name`.
+            folder: Below the table's location, for the cursors of all tables that are or were there.
         """
         self._all = f"{table_location.rstrip('/')}/{folder}"
         self._name = dataset.replace("/", ".")  # a namespace has no dots

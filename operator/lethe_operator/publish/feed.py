@@ -320,8 +320,10 @@ def _recovered(table: OpenTable, cursor: Cursor) -> PublishedPosition:
 
 
 def _position(table: OpenTable, carried: Carried | None) -> PublishedPosition:
-    """Args:
-    carried: None: the empty ledger.
+    """The position.
+
+    Args:
+        carried: None: the empty ledger.
     """
     return PublishedPosition() if carried is None else carried.at(table.ledgers.version_of(carried.root))
 

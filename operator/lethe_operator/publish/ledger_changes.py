@@ -49,17 +49,21 @@ class LedgerVersions:
     _roots: dict[str, Root] = field(default_factory=dict)
 
     def require(self, position: PublishedPosition) -> None:
-        """Raises:
-        LedgerError: The root cannot be read.
-        Exception: What the store raises.
+        """Return what is there, or fail.
+
+        Raises:
+            LedgerError: The root cannot be read.
+            Exception: What the store raises.
         """
         if position.root is not None:
             self._root(position.root)
 
     def version_of(self, root: str) -> int:
-        """Raises:
-        LedgerError: A ledger file is unusable.
-        Exception: What the store raises.
+        """The version of a ledger.
+
+        Raises:
+            LedgerError: A ledger file is unusable.
+            Exception: What the store raises.
         """
         return self._root(root).ledger_version
 
@@ -118,8 +122,10 @@ class LedgerVersions:
                 assert_never(step.move)
 
     def _differences(self, before: Ledger, after: Ledger, common: Common, run: str) -> Iterator[EventData]:
-        """Args:
-        run: That committed the later version; "": several runs may have.
+        """The differences.
+
+        Args:
+            run: That committed the later version; "": several runs may have.
         """
         for batch in _versions(before.batches, after.batches):
             if (data := changes.of_batch(batch, common)) is not None:

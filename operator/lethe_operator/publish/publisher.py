@@ -244,9 +244,11 @@ class Publisher:
         acts_in: Callable[[str], bool],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Args:
-        enabled_ms: When events were enabled for a namespace, in milliseconds since 1970.
-        acts_in: Whether this process, and no other one, may act in a namespace.
+        """Create `Publisher`.
+
+        Args:
+            enabled_ms: When events were enabled for a namespace, in milliseconds since 1970.
+            acts_in: Whether this process, and no other one, may act in a namespace.
         """
         self._settings = settings
         self._sink = sink
@@ -527,8 +529,10 @@ class PublishingMetrics(Collector):
     """One per operator. The lag is computed when metrics are collected."""
 
     def __init__(self, registry: CollectorRegistry, publishers: Mapping[str, Publisher]) -> None:
-        """Args:
-        publishers: By the value of the label `output`.
+        """Create `PublishingMetrics`.
+
+        Args:
+            publishers: By the value of the label `output`.
         """
         self._publishers = publishers
         self._sent = Counter(

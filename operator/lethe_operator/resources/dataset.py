@@ -234,7 +234,9 @@ class Dataset:
 
 
 def parse_dataset(body: Mapping[str, Any]) -> Dataset:
-    """Raises:
-    InvalidSpec: A spec that the schema of the CRD should have rejected; the message names the first invalid field.
+    """Parse a Dataset.
+
+    Raises:
+        InvalidSpec: A spec that the schema of the CRD should have rejected; the message names the first invalid field.
     """
     return Dataset(parse_meta(body), parse_spec(DatasetSpec, "Dataset", body), body.get("status") or {})

@@ -184,8 +184,10 @@ class Restatement:
 
 
 def parse_restatement(body: Mapping[str, Any]) -> Restatement:
-    """Raises:
-    InvalidSpec: A spec that the schema of the CRD should have rejected; the message names the first invalid field.
+    """Parse a Restatement.
+
+    Raises:
+        InvalidSpec: A spec that the schema of the CRD should have rejected; the message names the first invalid field.
     """
     meta = parse_meta(body)
     spec = parse_spec(RestatementSpec, "Restatement", body)

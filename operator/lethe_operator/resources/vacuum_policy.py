@@ -142,7 +142,9 @@ class VacuumPolicy:
 
 
 def parse_vacuum_policy(body: Mapping[str, Any]) -> VacuumPolicy:
-    """Raises:
-    InvalidSpec: A spec that the schema of the CRD should have rejected; the message names the first invalid field.
+    """Parse a VacuumPolicy.
+
+    Raises:
+        InvalidSpec: A spec that the schema of the CRD should have rejected; the message names the first invalid field.
     """
     return VacuumPolicy(parse_meta(body), parse_spec(VacuumPolicySpec, "VacuumPolicy", body), body.get("status") or {})

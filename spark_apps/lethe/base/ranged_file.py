@@ -11,8 +11,10 @@ class RangedFile(io.RawIOBase):
     """A file of a known size, open for reading. Subclasses define `read_part`."""
 
     def __init__(self, size: int) -> None:
-        """Args:
-        size: In bytes.
+        """Create `RangedFile`.
+
+        Args:
+            size: In bytes.
         """
         self.size = size
         self._at = 0
@@ -58,8 +60,10 @@ class RangedFile(io.RawIOBase):
         return b"".join(parts)
 
     def readinto(self, buffer: Any) -> int:
-        """Raises:
-        Exception: What `read_part` raises.
+        """Read into a buffer.
+
+        Raises:
+            Exception: What `read_part` raises.
         """
         wanted = min(len(buffer), self.size - self._at)
         if wanted <= 0:

@@ -109,8 +109,10 @@ def _records(body: str) -> list[tuple[str, Mapping[str, Any]]]:
 
 
 def _require_key(key: str) -> None:
-    """Raises:
-    ValueError: No object can have this key.
+    """Require a key.
+
+    Raises:
+        ValueError: No object can have this key.
     """
     if not 0 < len(key.encode()) <= LONGEST_KEY_BYTES:  # `encode` raises on half a surrogate pair
         raise ValueError("no key")

@@ -100,8 +100,10 @@ def plan_upload(
 
 
 def _require_short_names(uris: Iterable[str]) -> None:
-    """Raises:
-    InputError: `NameTooLong`, if a store cannot have an object of such a name, so that nothing is written before.
+    """Require names that a store can have.
+
+    Raises:
+        InputError: `NameTooLong`, if a store cannot have an object of such a name, so that nothing is written before.
     """
     for uri in uris:
         if is_local(uri):

@@ -116,8 +116,10 @@ def named(known: Sequence[ListedErasure], table: str, names: Sequence[str]) -> l
 
 
 def read_record(opened: Opened, uri: str) -> StoredRecord:
-    """Raises:
-    Exception: What the storage raises.
+    """Read the record of an upload.
+
+    Raises:
+        Exception: What the storage raises.
     """
     content = content_of(opened, uri)
     try:
@@ -485,8 +487,10 @@ def _found_in_storage(restatement: str, code: str, what: str, paths: Sequence[st
 
 
 def _digest_key(path: Path) -> bytes:
-    """Raises:
-    InputError: InvalidKey.
+    """The key of digests.
+
+    Raises:
+        InputError: InvalidKey.
     """
     key = path.read_bytes()
     if len(key) < KEY_BYTES_AT_LEAST:
@@ -501,8 +505,10 @@ def _content_of_values(path: Path) -> bytes:
 
 
 def _values(content: bytes, path: str) -> list[str]:
-    """Raises:
-    InputError: InvalidValues.
+    """The values.
+
+    Raises:
+        InputError: InvalidValues.
     """
     try:
         lines = content.decode("utf-8-sig").split("\n")

@@ -119,8 +119,10 @@ def is_dataset(name: str) -> bool:
 
 
 def table_of_dataset(name: str, where: Mapping[str, Any]) -> DatasetTable:
-    """Raises:
-    InputError: `NotInstalled`, `UnknownName`, `UnknownCatalog`, and what reading the resource raises.
+    """The table of a Dataset.
+
+    Raises:
+        InputError: `NotInstalled`, `UnknownName`, `UnknownCatalog`, and what reading the resource raises.
     """
     try:
         resolver = import_module(_RESOLVER)

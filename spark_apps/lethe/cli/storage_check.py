@@ -431,9 +431,11 @@ class StorageSearch:
 
 
 def list_locations(opened: Opened) -> ListedObjects:
-    """Raises:
-    InputError: VersionsNotListed.
-    TransientError: What the storage raises.
+    """List the locations of a table.
+
+    Raises:
+        InputError: VersionsNotListed.
+        TransientError: What the storage raises.
     """
     properties = of_table(opened.properties, opened.name.partition(".")[2])
     storage = open_storage(opened.facts.location, opened.table.io, properties)

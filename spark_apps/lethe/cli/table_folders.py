@@ -67,8 +67,10 @@ class TableFolders:
                 self.others.add(str(snapshot["manifest-list"]).rpartition("/")[0])
 
     def add(self, location: str, properties: Mapping[str, Any]) -> None:
-        """Args:
-        properties: Of the table while it had this location.
+        """Add it.
+
+        Args:
+            properties: Of the table while it had this location.
         """
         self.own.add(location.rstrip("/"))
         paths = (v for k, v in properties.items() if k.startswith(_PATH_PREFIX) and k.endswith(_PATH_SUFFIX) and v)

@@ -57,8 +57,10 @@ class Link:
         self._socket.close()
 
     def send(self, document: dict[str, Any], contents: Sequence[Content] = ()) -> None:
-        """Raises:
-        Closed: The other side has closed the link, or has ended.
+        """Send it.
+
+        Raises:
+            Closed: The other side has closed the link, or has ended.
         """
         text = json.dumps([document, [len(c) for c in contents]]).encode()
         parts = [memoryview(p) for p in (len(text).to_bytes(4, "big"), text, *contents) if len(p)]
@@ -74,8 +76,10 @@ class Link:
             raise Closed from e
 
     def receive(self) -> Message:
-        """Raises:
-        Closed: The other side has closed the link, or has ended.
+        """Receive it.
+
+        Raises:
+            Closed: The other side has closed the link, or has ended.
         """
         text = self._exactly(int.from_bytes(self._exactly(4), "big"))
         document, sizes = json.loads(bytes(text))
@@ -184,8 +188,10 @@ class RemoteFile(RangedFile):
         self._link, self._unit = link, unit
 
     def read_part(self, start: int, size: int) -> memoryview:
-        """Raises:
-        Closed: The other side has closed the link, or has ended.
+        """Read a part of a ledger.
+
+        Raises:
+            Closed: The other side has closed the link, or has ended.
         """
         self._link.send({"kind": "read", "unit": self._unit, "offset": start, "size": size})
         _, (content,) = self._link.receive()
@@ -274,8 +280,10 @@ def _decode(link_handle: int, mark_handle: int) -> NoReturn:
 
 
 def _worked(link: ChildLink) -> int:
-    """Returns:
-    The exit code.
+    """The result of the work.
+
+    Returns:
+        The exit code.
     """
     try:
         _, (pickled,) = link.receive()

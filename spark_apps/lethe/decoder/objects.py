@@ -120,8 +120,10 @@ class _Opened:
     """A part could not be fetched, so what was found means nothing."""
 
     def part(self, offset: int, size: int) -> bytes:
-        """Raises:
-        Exception: Nothing that comes from the storage. Then the object seems to end.
+        """A part of the file.
+
+        Raises:
+            Exception: Nothing that comes from the storage. Then the object seems to end.
         """
         if offset + size <= len(self.first):
             return self.first[offset : offset + size]

@@ -103,8 +103,10 @@ class Process:
     """A decoder. Close it."""
 
     def __init__(self, work: Work) -> None:
-        """Raises:
-        NoDecoder: No decoder can be started, or decoders end before they decode anything.
+        """Create `Process`.
+
+        Raises:
+            NoDecoder: No decoder can be started, or decoders end before they decode anything.
         """
         self._process = -1
         self._link, self._status, self._mark = _requested(type(work).__module__)
@@ -118,8 +120,10 @@ class Process:
             self._link.send({}, [pickle.dumps(work)])
 
     def send(self, document: dict[str, Any], contents: Sequence[Content] = ()) -> None:
-        """Raises:
-        Death: A decoder has ended before its work was done.
+        """Send it.
+
+        Raises:
+            Death: A decoder has ended before its work was done.
         """
         try:
             self._link.send(document, contents)

@@ -230,8 +230,10 @@ class _Kind(IntFlag):
 
 
 def _kind(snapshot: Snapshot, table: str) -> _Kind:
-    """Raises:
-    InputError: ForeignChange, ErasedBetween.
+    """The kind of a document.
+
+    Raises:
+        InputError: ForeignChange, ErasedBetween.
     """
     operation = snapshot.summary.get("operation", "")
     if snapshot.ledger is not None and names.DELETES in snapshot.summary:

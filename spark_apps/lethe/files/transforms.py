@@ -94,8 +94,10 @@ def parse_transforms(texts: Iterable[str]) -> tuple[Transform, ...]:
 
 
 def check_properties(properties: Mapping[str, str]) -> None:
-    """Raises:
-    InputError: `InvalidTableDefinition`, for a property that would have no effect.
+    """Check the properties of a new table.
+
+    Raises:
+        InputError: `InvalidTableDefinition`, for a property that would have no effect.
     """
     found = sorted(RESERVED & properties.keys())
     if found:

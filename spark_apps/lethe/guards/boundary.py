@@ -190,15 +190,19 @@ def _outside_kind(boundary: RunBoundary, kind: RunKind) -> Outside | None:
 
 
 def require_run_within(spec: RunSpec) -> None:
-    """Raises:
-    InputError: `OutsideBoundary`, if the run does something that its boundary does not allow.
+    """Require that a run is within the boundary.
+
+    Raises:
+        InputError: `OutsideBoundary`, if the run does something that its boundary does not allow.
     """
     _refuse(outside_run(spec), spec)
 
 
 def require_table_within(spec: RunSpec, location: str, properties: Mapping[str, str]) -> None:
-    """Raises:
-    InputError: `OutsideBoundary`, if the boundary of the run does not allow the locations of the table's files.
+    """Require that a table is within the boundary.
+
+    Raises:
+        InputError: `OutsideBoundary`, if the boundary of the run does not allow the locations of the table's files.
     """
     if spec.boundary is not None:
         _refuse(outside_table(spec.boundary, location, properties), spec)

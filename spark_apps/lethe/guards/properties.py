@@ -87,7 +87,9 @@ _CREDENTIALS: Final[Mapping[str, tuple[str, ...]]] = {
 
 
 def require_safe_table(table: str, location: str, properties: Mapping[str, str]) -> None:
-    """Raises:
+    """Require a table whose properties are safe.
+
+    Raises:
         InputError: `UnsafeProperty`, if Iceberg would follow a property of the table to a class, a key service or a host.
 
     Args:

@@ -240,8 +240,10 @@ def _require_history(name: str, _: tuple[tuple[str, str], ...]) -> None:
 
 
 def _refuse_nessie(name: str, config: Mapping[str, str]) -> None:
-    """Args:
-    config: The catalog's properties, including those that the server returned.
+    """Refuse a catalog of Nessie.
+
+    Args:
+        config: The catalog's properties, including those that the server returned.
     """
     if config.get(_IS_NESSIE, "").lower() == "true":
         raise InputError(
@@ -275,8 +277,10 @@ def is_local(catalog_properties: Mapping[str, str]) -> bool:
 
 
 def require_service(name: str, catalog_properties: Mapping[str, str]) -> None:
-    """Raises:
-    InputError: `UnsupportedCatalog`, for a catalog that only writers that use Lethe can share.
+    """Require that a service is configured.
+
+    Raises:
+        InputError: `UnsupportedCatalog`, for a catalog that only writers that use Lethe can share.
     """
     if is_folder(catalog_properties):
         raise InputError(

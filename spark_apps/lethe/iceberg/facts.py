@@ -236,8 +236,10 @@ def files_added_after(
 
 
 def _live(table: Table, snapshot_id: int | None, field_id: int, after: int = -1) -> Iterator[FileBounds]:
-    """Args:
-    after: Only files that were added after this sequence number.
+    """The live files.
+
+    Args:
+        after: Only files that were added after this sequence number.
     """
     snapshot = table.metadata.snapshot_by_id(snapshot_id) if snapshot_id is not None else None
     if snapshot is None:

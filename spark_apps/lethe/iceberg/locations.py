@@ -46,8 +46,10 @@ class KnownLocations:
 
 
 def locations_of(table: Table, remembered: Iterable[Location] = ()) -> KnownLocations:
-    """Args:
-    remembered: The locations in the ledger, with their properties.
+    """The locations of a table.
+
+    Args:
+        remembered: The locations in the ledger, with their properties.
     """
     metadata = table.metadata
     states: list[Location] = [(metadata.location, metadata.properties), *remembered]

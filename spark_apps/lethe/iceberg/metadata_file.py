@@ -127,8 +127,10 @@ class CachedMetadata:
 
     @classmethod
     def of(cls, text: str) -> "CachedMetadata":
-        """Raises:
-        Exception: PyIceberg's ValidationError, if the text is not the metadata of a table.
+        """Make `CachedMetadata`.
+
+        Raises:
+            Exception: PyIceberg's ValidationError, if the text is not the metadata of a table.
         """
         return cls(text, parse(text))
 
@@ -176,8 +178,10 @@ class MetadataCache:
     """The versions of tables that were read last, by the folder of the file. Threads may share it."""
 
     def __init__(self, most: int = KEPT_AT_MOST) -> None:
-        """Args:
-        most: The number of snapshots, of all tables together.
+        """Create `MetadataCache`.
+
+        Args:
+            most: The number of snapshots, of all tables together.
         """
         self._most = most
         self._lock = threading.Lock()

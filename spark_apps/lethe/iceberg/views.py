@@ -51,7 +51,9 @@ def refuse_views(catalog: Catalog) -> Catalog:
 
 
 def require_no_view(catalog: Catalog, name: Name) -> None:
-    """Raises:
+    """Require that no view has the name.
+
+    Raises:
         TableIsView: A view was named where a table is needed.
         Exception: What the catalog raises if unavailable.
 

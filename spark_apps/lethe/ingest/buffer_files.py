@@ -58,8 +58,10 @@ def check_announced(file: OpenedFile, size: int, limits: Limits) -> None:
 
 
 def check_columns(count: int, limits: Limits) -> None:
-    """Raises:
-    BadFile: A file has too many columns.
+    """Check the columns of the files.
+
+    Raises:
+        BadFile: A file has too many columns.
     """
     if count > limits.columns:
         raise BadFile(TOO_COSTLY, f"it has {count} columns, expected at most {limits.columns}")
@@ -76,8 +78,10 @@ class Spent:
     bytes: int = 0
 
     def add(self, rows: int, expanded: int) -> None:
-        """Raises:
-        BadFile: It is too much.
+        """Add it.
+
+        Raises:
+            BadFile: It is too much.
         """
         self.rows, self.bytes = self.rows + rows, self.bytes + expanded
         if self.rows > self.limits.rows_of(self.size):
@@ -110,7 +114,9 @@ def reading_failure(error: BaseException) -> TransientError:
 
 
 def check_some_were_read(unread: Sequence[RefusedBatch], batches: int) -> None:
-    """Raises:
+    """Check that some batches were read.
+
+    Raises:
         TransientError: Every batch of the run has a file that could not be read.
 
     Args:
@@ -213,8 +219,10 @@ class Reader:
     """Reads the files of a task. It is pickled and sent to the workers, and from there, without credentials, to decoders."""
 
     def __init__(self, columns: pa.Schema, settings: ReadSettings) -> None:
-        """Args:
-        columns: Of the table; those that it requires are not nullable.
+        """Create `Reader`.
+
+        Args:
+            columns: Of the table; those that it requires are not nullable.
         """
         self.columns = pa.schema([f.with_nullable(True) for f in columns])
         # The columns that rows get. The others have types that Lethe does not write.
@@ -453,8 +461,10 @@ class _Decoding:
         self._bytes = 0  # of the files whose rows wait
 
     def decode(self, number: int, task: FileTask, source: Bytes, skip: int) -> None:
-        """Args:
-        skip: The rows that an earlier decoder has sent.
+        """Decode it.
+
+        Args:
+            skip: The rows that an earlier decoder has sent.
         """
         key = task.batch_id, task.uri
         self._numbers[key], self._outcomes[key] = number, FileOutcome()

@@ -218,8 +218,10 @@ class Bytes:
     """A fetched file, or an open large one. As a context manager, it converts errors of decoding into BadFile."""
 
     def __init__(self, source: Any) -> None:
-        """Args:
-        source: The bytes of a fetched file, or an open file.
+        """Create `Bytes`.
+
+        Args:
+            source: The bytes of a fetched file, or an open file.
         """
         self.content: bytes | memoryview | None = source if isinstance(source, bytes | memoryview) else None
         self._source = source

@@ -99,8 +99,10 @@ class _Records:
         return _Grammar.of(self.dialect)
 
     def blocks(self) -> Iterator[bytes]:
-        """Raises:
-        BadFile: A quote is not where the dialect allows one.
+        """The blocks of rows.
+
+        Raises:
+            BadFile: A quote is not where the dialect allows one.
         """
         rest = b""
         for block in self._file.blocks():

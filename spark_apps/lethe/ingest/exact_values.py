@@ -388,8 +388,10 @@ def writable(array: pa.Array, wanted: pa.DataType) -> pa.Array:
 
 
 def _without_hidden_nulls(array: pa.Array, t: pa.DataType, required: bool = False) -> pa.Array:
-    """Args:
-    required: No value may be null. Nulls are only those of values around this one.
+    """The values without nulls that a parent hides.
+
+    Args:
+        required: No value may be null. Nulls are only those of values around this one.
     """
     if not pa.types.is_nested(t):
         if not required or not array.null_count:
@@ -592,7 +594,9 @@ class HybridCalendar:
         return (_FIRST_GREGORIAN_DAY if self.utc else _FIRST_DAY_OF_1900) * _DAY_MICROS
 
     def check(self, rows: pa.Table, first_row: int) -> None:
-        """Raises:
+        """Refuse what does not fit.
+
+        Raises:
             BadFile: A day or a timestamp is before the first that is the same in both calendars.
 
         Args:

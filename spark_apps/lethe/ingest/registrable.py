@@ -213,8 +213,10 @@ def _batch_column_missing(file: Any, target: RegisterTarget) -> str | None:
 
 
 def _check_codecs(metadata: Any) -> None:
-    """Raises:
-    BadFile: A column is compressed by a codec that Parquet's Java library lacks without further packages.
+    """Check the codecs of a file.
+
+    Raises:
+        BadFile: A column is compressed by a codec that Parquet's Java library lacks without further packages.
     """
     for n in range(metadata.num_row_groups):
         group = metadata.row_group(n)
@@ -270,8 +272,10 @@ def _plain(value: pa.Scalar) -> int | None:
 
 
 def _check_calendar(metadata: Any, columns: Mapping[int, ColumnStatistics], target: RegisterTarget) -> None:
-    """Raises:
-    BadFile: A column may hold days of the hybrid calendar, as readers of Iceberg tables do not convert them.
+    """Check the calendar of a file.
+
+    Raises:
+        BadFile: A column may hold days of the hybrid calendar, as readers of Iceberg tables do not convert them.
     """
     calendar = calendar_of(metadata.metadata)
     if calendar is None or not calendar.datetimes:
@@ -647,7 +651,9 @@ def _part(store: BufferedFiles, task: FileTask, count: int) -> bytes:
     """The last bytes of the file, if it is as it was listed.
 
     Raises:
-        Exception: _OtherFile, Unread, BufferAway.
+        _OtherFile: The file has changed.
+        Unread: A file could not be fetched.
+        BufferAway: The buffer does not respond.
     """
     found = store.part(task, task.size - count, count)
     if isinstance(found, Unread):

@@ -242,8 +242,10 @@ def _filled(
 
 
 def _check(values: pa.ChunkedArray, value: pa.Scalar, field: pa.Field, null_is_absent: bool, first_row: int) -> None:
-    """Raises:
-    BadFile: A row has another value than the folder.
+    """Refuse what does not fit.
+
+    Raises:
+        BadFile: A row has another value than the folder.
     """
     found = exact(values, field)
     if isinstance(found, Flaw):

@@ -74,7 +74,9 @@ class TextFile:
         on_block: Callable[[int], object] = lambda _: None,
         nesting: int = Limits.nesting,
     ) -> None:
-        """Args:
+        """Create `TextFile`.
+
+        Args:
             on_block: Called with the number of bytes of each block.
             nesting: The levels of objects and arrays that JSON may have.
 

@@ -286,8 +286,10 @@ class PartFormat(Generic[K, T]):
         return encode(self.schema, [self.to_record(e) for _, e in sorted_], [k for k, _ in sorted_])
 
     def decode(self, content: bytes) -> list[T]:
-        """Raises:
-        Exception: What fastavro raises on a truncated or foreign file. The ledger store adds the name of the file.
+        """Decode it.
+
+        Raises:
+            Exception: What fastavro raises on a truncated or foreign file. The ledger store adds the name of the file.
         """
         return self.entries(decode(self.schema, content))
 

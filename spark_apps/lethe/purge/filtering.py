@@ -106,8 +106,10 @@ class FileRewrite:
         self.kept = self.left_out = 0
 
     def run(self) -> None:
-        """Raises:
-        Unsuitable: The rows must be in the order of batches and are not: then Spark sorts them.
+        """Run it.
+
+        Raises:
+            Unsuitable: The rows must be in the order of batches and are not: then Spark sorts them.
         """
         try:
             position = 0
@@ -273,9 +275,11 @@ class Filter:
         return self(replace(file, to=path_of_attempt(file.to)))
 
     def __call__(self, file: FileToFilter) -> Filtered:
-        """Raises:
-        FileNotFoundError: There is no such file.
-        Exception: What the storage raises.
+        """Carry it out.
+
+        Raises:
+            FileNotFoundError: There is no such file.
+            Exception: What the storage raises.
         """
         io = load_file_io(self.io_properties, file.path)
         try:
@@ -287,8 +291,10 @@ class Filter:
             return Filtered(file.path, unsuitable=type(e).__name__)
 
     def _filtered(self, io: FileIO, file: FileToFilter) -> Filtered:
-        """Raises:
-        Unsuitable: The file is not filtered.
+        """The filtered rows.
+
+        Raises:
+            Unsuitable: The file is not filtered.
         """
         given = io.new_input(file.path)
         with given.open() as stream:

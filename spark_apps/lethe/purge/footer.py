@@ -79,8 +79,10 @@ class Struct:
 
 
 def decode(content: bytes) -> Struct:
-    """Raises:
-    FooterUnreadable: A message that is not an S3 event notification.
+    """Decode it.
+
+    Raises:
+        FooterUnreadable: A message that is not an S3 event notification.
     """
     try:
         return _read_struct(TCompactProtocol(TMemoryBuffer(content)))
@@ -204,8 +206,10 @@ class ComposedSink(FileSink):
     """A new object into which the store copies ranges of an old one."""
 
     def __init__(self, composed: ComposedObject, source: Any) -> None:
-        """Args:
-        source: The old one, as an open file.
+        """Create `ComposedSink`.
+
+        Args:
+            source: The old one, as an open file.
         """
         super().__init__(composed)
         self._composed, self._source = composed, source

@@ -374,8 +374,10 @@ def writer_options(properties: Any, source: pq.ParquetFile) -> dict[str, Any]:
 
 
 def require_same_schema(source: pq.ParquetFile, schema: pa.Schema, options: dict[str, Any]) -> None:
-    """Raises:
-    Unsuitable: Arrow would write other types or field ids than those of the file.
+    """Require that the schema is the same.
+
+    Raises:
+        Unsuitable: Arrow would write other types or field ids than those of the file.
     """
     sink = BytesIO()
     with pq.ParquetWriter(sink, schema, **options):

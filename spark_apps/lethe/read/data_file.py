@@ -88,9 +88,11 @@ def _by_path(table: pa.Table, wanted: frozenset[str]) -> Iterable[tuple[str, Pos
 
 
 def _vectors(path: str, puffin: PuffinFile, live: Collection[tuple[str, Vector]]) -> dict[str, Positions]:
-    """Args:
-    path: Of the Puffin file.
-    live: The paths of data files, each with a vector that applies to it.
+    """The vectors.
+
+    Args:
+        path: Of the Puffin file.
+        live: The paths of data files, each with a vector that applies to it.
     """
     found: dict[str, Positions] = {}
     for blob in puffin.footer.blobs:

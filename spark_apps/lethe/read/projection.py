@@ -133,7 +133,9 @@ class Projection:
         constants: Mapping[int, Any],
         as_they_are: Iterable[int] = (),
     ) -> "Projection":
-        """Args:
+        """Make `Projection`.
+
+        Args:
             wanted: Columns of the table.
             constants: By field id, the values of columns that the file may lack, for all its rows: those of its partition.
             as_they_are: Ids of columns whose dictionaries are kept.
@@ -164,8 +166,10 @@ class Projection:
         return cls(tuple(columns), pa.schema([arrow_field(f) for f in wanted]), tuple(needed))
 
     def __call__(self, rows: pa.RecordBatch) -> pa.RecordBatch:
-        """Args:
-        rows: The needed columns of the file.
+        """Carry it out.
+
+        Args:
+            rows: The needed columns of the file.
         """
         arrays, fields = [], []
         for (place, step), field in zip(self._columns, self._schema, strict=True):

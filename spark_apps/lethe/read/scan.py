@@ -282,8 +282,10 @@ def scan(
 
 
 def _columns(view: SnapshotView, columns: Sequence[str] | None) -> tuple[str, ...]:
-    """Raises:
-    InputError: `UnknownType`, if Lethe does not know the type of one of the columns.
+    """The columns.
+
+    Raises:
+        InputError: `UnknownType`, if Lethe does not know the type of one of the columns.
     """
     chosen = tuple(f.name for f in view.schema.fields) if columns is None else tuple(columns)
     require_known(view.schema, chosen, "lethe.scan")

@@ -293,8 +293,10 @@ def check_request(request: RestatementRequest) -> None:
 
 
 def _check_keys(request: RestatementRequest, replacement: Replacement) -> None:
-    """Raises:
-    InputError: `InvalidSpec`.
+    """Check the key columns.
+
+    Raises:
+        InputError: `InvalidSpec`.
     """
     where, keys, op = f"Restatement {request.name}: spec.replacement", replacement.key_columns, replacement.op_column
     if not keys and not request.batch_ids:

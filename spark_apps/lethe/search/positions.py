@@ -354,9 +354,11 @@ class WantedKeys:
 
     @classmethod
     def of(cls, columns: Sequence[tuple[int, ValueKind]], keys: pa.Table) -> "WantedKeys":
-        """Args:
-        columns: Iceberg field id and kind of each column of `keys`.
-        keys: Without nulls, in Spark's types for these kinds.
+        """Make `WantedKeys`.
+
+        Args:
+            columns: Iceberg field id and kind of each column of `keys`.
+            keys: Without nulls, in Spark's types for these kinds.
         """
         arrays = {str(n): _as_stored(keys.column(n), kind) for n, (_, kind) in enumerate(columns)}
         wanted = tuple(

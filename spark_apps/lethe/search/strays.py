@@ -258,7 +258,9 @@ def contents_of(
 
 
 def content_of(stream: BinaryIO, path: str, field_id: int, schema: Schema | None = None) -> StrayContent:
-    """Args:
+    """The content of an object.
+
+    Args:
         field_id: Of the batch column.
         schema: Of the table, to know files without field ids by the names of their columns; None: such files are unknown.
 

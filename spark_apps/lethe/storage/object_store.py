@@ -38,8 +38,10 @@ class StoreError(TransientError):
     """A store refused a request or did not answer. Nothing was changed, except if it is a `WriteUnknown`."""
 
     def __init__(self, uri: str, code: str) -> None:
-        """Args:
-        code: `NO_BUCKET`, `DENIED`, the store's own error code, an HTTP status, or the kind of a connection failure.
+        """Create `StoreError`.
+
+        Args:
+            code: `NO_BUCKET`, `DENIED`, the store's own error code, an HTTP status, or the kind of a connection failure.
         """
         super().__init__("StorageUnavailable", f"{uri}: the store answers {code}. {_ADVICE.get(code, _AGAIN)}")
         self.uri = uri
@@ -267,8 +269,10 @@ _REMOTE: Final = _RemoteStores()
 
 
 def open_folder(uri: str, properties: Mapping[str, str]) -> FolderListing:
-    """Raises:
-    InputError: UnsupportedStorage.
+    """Open a folder.
+
+    Raises:
+        InputError: UnsupportedStorage.
     """
     if backend_of(uri) is None:
         raise InputError(

@@ -269,8 +269,10 @@ class S3Uploads:
     """Uploads to the buckets of one server. Methods raise StoreError."""
 
     def __init__(self, properties: Mapping[str, str], public_endpoint: str = "") -> None:
-        """Args:
-        public_endpoint: How clients reach the server; "": as `s3.endpoint` says.
+        """Create `S3Uploads`.
+
+        Args:
+            public_endpoint: How clients reach the server; "": as `s3.endpoint` says.
         """
         self._client = _uploads_client(properties)
         self._public = (
@@ -452,8 +454,10 @@ class ComposedObject:
     """
 
     def __init__(self, client: Any, uri: str, source: CopySource, sizes: PartSizes | None = None) -> None:
-        """Args:
-        client: Of boto3, for both objects.
+        """Create `ComposedObject`.
+
+        Args:
+            client: Of boto3, for both objects.
         """
         bucket, key = bucket_and_key(uri)
         self._client, self._uri, self._source, self._sizes = client, uri, source, sizes or PartSizes()

@@ -66,8 +66,10 @@ class BufferClaims:
 def open_buffer(
     uri: str, batch_column: str, properties: Mapping[str, str], layout: BufferLayout = BufferLayout.DIRECTORY
 ) -> BufferClaims:
-    """Raises:
-    InputError: `UnsupportedScheme`.
+    """Open a buffer.
+
+    Raises:
+        InputError: `UnsupportedScheme`.
     """
     return BufferClaims(uri, layout_of(layout, batch_column), open_store(uri, properties))
 

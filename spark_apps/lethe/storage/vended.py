@@ -89,9 +89,11 @@ class Vended:
 
     @classmethod
     def of(cls, config: Mapping[str, str], now: float, monotonic: float) -> "Vended":
-        """Args:
-        now: The current time in seconds since 1970.
-        monotonic: The same moment by time.monotonic().
+        """Make `Vended`.
+
+        Args:
+            now: The current time in seconds since 1970.
+            monotonic: The same moment by time.monotonic().
         """
         ends = [float(v) / 1000 for k, v in config.items() if _EXPIRY in k and v.isdigit()]
         if ends:
@@ -185,8 +187,10 @@ class VendedFileIO(FileIO):
     """PyIceberg's own FileIO, created again each time the catalog has vended new credentials."""
 
     def __init__(self, properties: Mapping[str, Any], vendor: Vendor | None = None) -> None:
-        """Args:
-        properties: As `of_table` returns them.
+        """Create `VendedFileIO`.
+
+        Args:
+            properties: As `of_table` returns them.
         """
         super().__init__(dict(properties))
         self._vendor = vendor

@@ -365,8 +365,10 @@ class _OpenFile:
         self._parquet.write_table(table, row_group_size=table.num_rows)
 
     def close(self, layout: TableLayout, partition: TablePartition) -> str:
-        """Returns:
-        Iceberg's JSON of the file.
+        """Close it.
+
+        Returns:
+            Iceberg's JSON of the file.
         """
         self._parquet.close()
         size = self.bytes

@@ -95,8 +95,10 @@ class TableLayout:
     """PyIceberg's FileIO properties of the table."""
 
     def check(self) -> None:
-        """Raises:
-        Unsupported: Arrow does not write this table.
+        """Refuse what does not fit.
+
+        Raises:
+            Unsupported: Arrow does not write this table.
         """
         properties = self.target.properties
         if properties.get(_FORMAT, "parquet").lower() != "parquet":
@@ -138,8 +140,10 @@ class TableLayout:
 
     @cached_property
     def sort_keys(self) -> tuple[SortKey, ...]:
-        """Raises:
-        Unsupported: Arrow does not write this table.
+        """Sort the keys.
+
+        Raises:
+            Unsupported: Arrow does not write this table.
         """
         return sort_keys_of(self.target, self.sort_order)
 

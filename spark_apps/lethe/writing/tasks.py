@@ -205,8 +205,10 @@ class Spool:
     """Blocks by key. The file has no name, and its random key exists only in this process."""
 
     def __init__(self, in_memory: int = _IN_MEMORY) -> None:
-        """Args:
-        in_memory: Bytes. Further blocks are on disk.
+        """Create `Spool`.
+
+        Args:
+            in_memory: Bytes. Further blocks are on disk.
         """
         self._free = in_memory
         self._held: dict[BlockKey, bytes] = {}
@@ -224,8 +226,10 @@ class Spool:
             self._file.close()
 
     def add(self, key: BlockKey, content: bytes) -> None:
-        """Raises:
-        OSError: The disk is full.
+        """Add it.
+
+        Raises:
+            OSError: The disk is full.
         """
         if len(content) <= self._free:
             self._held[key] = content
@@ -289,11 +293,13 @@ class ReadTask:
     collector: Collector
 
     def __call__(self, groups: Iterator[tuple[int, int, str]]) -> Iterator[Block]:
-        """Args:
-        groups: The number and the range of each group, and its files (`FileTask.encode`).
+        """Carry it out.
+
+        Args:
+            groups: The number and the range of each group, and its files (`FileTask.encode`).
 
         Raises:
-            BufferAway: The store failed.
+                BufferAway: The store failed.
         """
         for number, range_, files in groups:
             found = TaskReport()
@@ -311,7 +317,9 @@ class WriteTask:
     """Batches whose rows are left out."""
 
     def __call__(self, blocks: Iterable[Block]) -> Iterator[str]:
-        """Returns:
+        """Carry it out.
+
+        Returns:
             Iceberg's JSON of each data file.
 
         Raises:

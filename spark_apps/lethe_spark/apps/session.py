@@ -88,8 +88,10 @@ def started_session(confs: Mapping[str, str] | None = None) -> SparkSession:
 
 
 def _require_client(session: SparkSession, catalog: str, properties: Mapping[str, str]) -> None:
-    """Raises:
-    InputError: `UnsupportedCatalog`, if Iceberg cannot open files of the warehouse without a further jar.
+    """Require a client of the store.
+
+    Raises:
+        InputError: `UnsupportedCatalog`, if Iceberg cannot open files of the warehouse without a further jar.
     """
     warehouse = properties.get("warehouse", "")
     client = _CLIENTS.get(backend_of(warehouse))
@@ -122,8 +124,10 @@ def _forget_earlier() -> None:
 
 
 def _start(wanted: Mapping[str, str]) -> SparkContext:
-    """Raises:
-    Exception: As `make_session`, for Spark, Java and jars.
+    """Start it.
+
+    Raises:
+        Exception: As `make_session`, for Spark, Java and jars.
     """
     java.check_spark()
     java.provide_java()

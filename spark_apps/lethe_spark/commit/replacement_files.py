@@ -56,9 +56,11 @@ def with_ids(
 
 
 def _read(request: RestatementRequest, properties: Mapping[str, str], table_location: str) -> IdList:
-    """Raises:
-    InputError: InvalidIdList, ListChanged.
-    TransientError: ListNotFound, AccessDenied, ListUnreadable.
+    """Read it.
+
+    Raises:
+        InputError: InvalidIdList, ListChanged.
+        TransientError: ListNotFound, AccessDenied, ListUnreadable.
     """
     uri = request.batch_ids_uri
     where = f"Restatement {request.name}: spec.batchIdsFrom.uri {uri}"
@@ -150,8 +152,10 @@ def find_replacements(
 
 
 def _files(uri: str, buffer: str, store: ObjectStore) -> tuple[BufferedObject, ...]:
-    """Raises:
-    InputError: ReplacementInBuffer, PlaceInTable, ReplacementIncomplete, ReplacementEmpty.
+    """The files.
+
+    Raises:
+        InputError: ReplacementInBuffer, PlaceInTable, ReplacementIncomplete, ReplacementEmpty.
     """
     if overlap(buffer, uri):
         raise InputError(

@@ -267,8 +267,10 @@ def _loaded(context: Committer, iceberg: StaticTable, facts: TableFacts) -> ledg
 
 
 def refuse_batches(table: IcebergTable) -> None:
-    """Raises:
-    InputError: `TableHoldsBatches`, for a table of batches, whose rows Lethe derives from another table's ledger.
+    """Refuse batches that may not be read.
+
+    Raises:
+        InputError: `TableHoldsBatches`, for a table of batches, whose rows Lethe derives from another table's ledger.
     """
     if names.TRACKS in table.properties:
         raise InputError(
@@ -279,7 +281,9 @@ def refuse_batches(table: IcebergTable) -> None:
 
 
 def check_table(context: Committer, uuid: str | None) -> None:
-    """Raises:
+    """Check that the runs can work on the table.
+
+    Raises:
         TableError: `TableReplaced`, if the table is not the one for which the run was started.
 
     Args:
@@ -297,8 +301,10 @@ def check_table(context: Committer, uuid: str | None) -> None:
 
 
 def check_claim(context: Committer, claim: str | None) -> None:
-    """Raises:
-    InputError: TableClaimed, for a table of another Dataset.
+    """Check the claim of a buffer.
+
+    Raises:
+        InputError: TableClaimed, for a table of another Dataset.
     """
     if claim is not None and context.claim not in (None, claim):
         raise InputError(
@@ -309,8 +315,10 @@ def check_claim(context: Committer, claim: str | None) -> None:
 
 
 def _check_head(context: Committer, facts: TableFacts) -> None:
-    """Raises:
-    TableError: `TableRolledBack`, if the table was rolled back since this run was started.
+    """Check the head of the table.
+
+    Raises:
+        TableError: `TableRolledBack`, if the table was rolled back since this run was started.
     """
     seen = context.seen_snapshot_id
     if is_rolled_back(facts.snapshots, facts.head_id, seen, context.seen_sequence_number):

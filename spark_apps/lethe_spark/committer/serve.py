@@ -55,8 +55,10 @@ class ServeSettings:
 
     @classmethod
     def of(cls, environ: Mapping[str, str]) -> "ServeSettings":
-        """Raises:
-        InputError: NotInAPod.
+        """Make `ServeSettings`.
+
+        Raises:
+            InputError: NotInAPod.
         """
         missing = [name for name in ("KUBERNETES_SERVICE_HOST", "POD_NAMESPACE") if not environ.get(name)]
         api = Api.from_environment(environ) if not missing else None

@@ -77,8 +77,10 @@ class NeedsSpark(TransientError):
 
 
 def require_fit(spec: RunSpec) -> None:
-    """Raises:
-    NeedsSpark: For a run that writes data files, reads their rows, or registers many files.
+    """Require that the columns fit the table.
+
+    Raises:
+        NeedsSpark: For a run that writes data files, reads their rows, or registers many files.
     """
     match spec.kind:
         case RunKind.RESTATEMENT:
@@ -226,8 +228,10 @@ def _register(context: Run, table: IcebergTable, base: Base, batch_ids: Iterable
 
 
 def require_few_live_files(base: Base) -> None:
-    """Raises:
-    NeedsSpark: The run would have to look at too many files of the table.
+    """Require that few files are live.
+
+    Raises:
+        NeedsSpark: The run would have to look at too many files of the table.
     """
     head = base.facts.snapshots.get(base.facts.head_id) if base.facts.head_id is not None else None
     if head is None or not base.has_foreign_files:

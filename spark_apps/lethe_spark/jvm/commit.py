@@ -166,7 +166,7 @@ class CommitAttempt:
         """Ask the catalog to replace the base by the new metadata.
 
         Raises:
-            Exception: JvmError, in some cases although it succeeded.
+            JvmError: In some cases although it succeeded.
         """
         self.table.java.operations().commit(self.base, self.made)
 
@@ -196,8 +196,10 @@ def lost_the_race(table: IcebergTable, error: BaseException) -> bool:
 
 
 def _check_clock(table: IcebergTable, last_updated_ms: int) -> None:
-    """Raises:
-    TransientError: `ClockBehindTable`, if Iceberg would refuse each commit because of its time.
+    """Check the clock against that of the table.
+
+    Raises:
+        TransientError: `ClockBehindTable`, if Iceberg would refuse each commit because of its time.
     """
     now_ms = int(table.jvm.java.lang.System.currentTimeMillis())
     if last_updated_ms - now_ms <= _CLOCKS_DIFFER_BY_MS:

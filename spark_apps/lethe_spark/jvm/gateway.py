@@ -59,7 +59,7 @@ def heap_after_collection(session: SparkSession) -> tuple[int, int]:
     """The bytes that the JVM's heap still uses after a garbage collection, and its largest size.
 
     Raises:
-        Exception: JvmError.
+        JvmError: Java refused it.
     """
     lang = jvm(session).java.lang
     lang.System.gc()

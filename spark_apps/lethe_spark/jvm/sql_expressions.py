@@ -58,7 +58,8 @@ def for_skipping(frame: DataFrame, condition: str) -> str | None:
         condition: On the rows of the frame, as SQL text.
 
     Raises:
-        Exception: AnalysisException, ParseException, if it is none.
+        AnalysisException: It is none.
+        ParseException: It is none.
     """
     tree = frame.filter(condition)._jdf.queryExecution().analyzed().condition()
     columns = dict(_floats(tree))

@@ -52,7 +52,7 @@ class SmallJvm:
             heap: The largest heap, as -Xmx takes it.
 
         Raises:
-            Exception: PySparkRuntimeError, if it does not start.
+            PySparkRuntimeError: It does not start.
         """
         options = f"{' '.join(OPTIONS)} {confs.get('spark.driver.extraJavaOptions', '')}".strip()
         wanted = {**confs, "spark.driver.memory": heap, "spark.driver.extraJavaOptions": options}

@@ -30,8 +30,10 @@ exec "{java}" "$@"
 
 
 def check_spark(version: str = pyspark.__version__) -> None:
-    """Raises:
-    InputError: `UnsupportedSpark`.
+    """Check the version of PySpark.
+
+    Raises:
+        InputError: `UnsupportedSpark`.
     """
     if not version.startswith(f"{SPARK}."):
         raise InputError(

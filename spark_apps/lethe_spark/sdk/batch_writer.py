@@ -364,8 +364,10 @@ class _WriteRequest:
 
     @classmethod
     def of(cls, batch_id: str, replaces: Sequence[str], reason: str) -> "_WriteRequest":
-        """Raises:
-        InputError: InvalidBatchId, ReplacementIsReplaced.
+        """Make `_WriteRequest`.
+
+        Raises:
+            InputError: InvalidBatchId, ReplacementIsReplaced.
         """
         if isinstance(replaces, str):
             replaces = (replaces,)

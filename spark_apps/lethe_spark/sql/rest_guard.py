@@ -68,9 +68,11 @@ class LoopbackServer:
     """For the lifetime of the process. Each request must contain the token."""
 
     def __init__(self, answer: Callable[[RestRequest], RestAnswer], name: str) -> None:
-        """Args:
-        answer: May raise NoAnswer. Called by several threads.
-        name: Of the thread.
+        """Create `LoopbackServer`.
+
+        Args:
+            answer: May raise NoAnswer. Called by several threads.
+            name: Of the thread.
         """
         self.token = secrets.token_urlsafe(24)
         self._server = BoundedServer(("127.0.0.1", 0), _handler_of(answer, self.token))
@@ -148,7 +150,9 @@ class RestGuard:
     """A server before one REST catalog. Its requests come from several threads."""
 
     def __init__(self, name: str, uri: str, properties: Mapping[str, str]) -> None:
-        """Args:
+        """Create `RestGuard`.
+
+        Args:
             uri: Of the catalog.
             properties: As the configuration file has them.
 
@@ -177,8 +181,10 @@ class RestGuard:
         self._server.close()
 
     def _answered(self, request: RestRequest) -> RestAnswer:
-        """Raises:
-        NoAnswer: The catalog gave none.
+        """The answer to a request.
+
+        Raises:
+            NoAnswer: The catalog gave none.
         """
         headers = {**_end_to_end(request.headers), "Accept-Encoding": "gzip"}
         try:
@@ -328,9 +334,11 @@ class FolderTables:
         self._metadata = metadata
 
     def load(self, parts: tuple[str, ...]) -> MetadataVersion:
-        """Raises:
-        CatalogError: The table does not exist.
-        Exception: The errors of `MetadataFolder.current`.
+        """Load it.
+
+        Raises:
+            CatalogError: The table does not exist.
+            Exception: The errors of `MetadataFolder.current`.
         """
         found = self._catalog.metadata_folder(parts).current()
         if found is None:

@@ -40,7 +40,9 @@ class Upstream:
     """The connections to the host of a catalog."""
 
     def __init__(self, name: str, uri: str, properties: Mapping[str, str]) -> None:
-        """Args:
+        """Create `Upstream`.
+
+        Args:
             name: Of the catalog.
             properties: Of the catalog, in the configuration.
 
@@ -66,7 +68,7 @@ class Upstream:
         """Send a request to the same host. Does not change its path, which may have encoded dots and slashes.
 
         Raises:
-            Exception: Urllib3.exceptions.HTTPError.
+            urllib3.exceptions.HTTPError: The catalog does not respond.
             InputError: `UnsupportedCatalog`.
         """
         sent = self._signed(method, uri, body, headers) if self._session is not None else dict(headers)

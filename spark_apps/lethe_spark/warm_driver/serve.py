@@ -69,8 +69,10 @@ class WarmSettings:
 
     @classmethod
     def of(cls, environ: Mapping[str, str]) -> "WarmSettings":
-        """Raises:
-        InputError: NotInAPod.
+        """Make `WarmSettings`.
+
+        Raises:
+            InputError: NotInAPod.
         """
         missing = [name for name in ("KUBERNETES_SERVICE_HOST", "POD_NAMESPACE") if not environ.get(name)]
         api = Api.from_environment(environ) if not missing else None
@@ -256,8 +258,10 @@ class WarmDriver:
             self._replace(session_ended)
 
     def _hand_over(self, post: Post, document: str) -> None:
-        """Raises:
-        OSError: The session has ended or the disk is full.
+        """Hand the work over.
+
+        Raises:
+            OSError: The session has ended or the disk is full.
         """
         session, entry = self._session, post.entry
         assert session is not None
@@ -320,10 +324,12 @@ class WarmDriver:
             self._put_off(post, e)
 
     def _settle(self, post: Post) -> None:
-        """Raises:
-        ApiError: An answer with a status of 400 or more.
-        OSError: The system refused it.
-        HTTPException: The answer is not HTTP.
+        """Settle it.
+
+        Raises:
+            ApiError: An answer with a status of 400 or more.
+            OSError: The system refused it.
+            HTTPException: The answer is not HTTP.
         """
         self._delivery.drop(post.key)
         self.mailbox.settled(post, monotonic())

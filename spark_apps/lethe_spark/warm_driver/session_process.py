@@ -65,8 +65,10 @@ class SessionProcess:
         return started
 
     def hand_over(self, run: Handover) -> None:
-        """Raises:
-        OSError: It has ended.
+        """Hand the work over.
+
+        Raises:
+            OSError: It has ended.
         """
         assert self.process.stdin is not None
         self.runs += 1

@@ -143,8 +143,10 @@ def generator_of(max_event_bytes: int) -> str:
 
 
 def encode(cursor: Cursor, dataset: str) -> bytes:
-    """Args:
-    dataset: `namespace/name`, for people.
+    """Encode it.
+
+    Args:
+        dataset: `namespace/name`, for people.
     """
     step = cursor.step
     document: dict[str, Any] = {
@@ -161,8 +163,10 @@ def encode(cursor: Cursor, dataset: str) -> bytes:
 
 
 def decode(content: bytes, uri: str) -> Cursor:
-    """Raises:
-    UnreadableCursor: A cursor has an unknown format; the message says which.
+    """Decode it.
+
+    Raises:
+        UnreadableCursor: A cursor has an unknown format; the message says which.
     """
     try:
         document = json.loads(content)
@@ -260,8 +264,10 @@ class HeadHistory:
 
 
 def line_of(snapshots: Mapping[int, Snapshot], head_id: int | None, resolution: Resolution) -> HeadHistory:
-    """Args:
-    resolution: Of the head; its carrier may have expired.
+    """The history of a table's head.
+
+    Args:
+        resolution: Of the head; its carrier may have expired.
     """
     found: list[Carried] = []
     current = head_id

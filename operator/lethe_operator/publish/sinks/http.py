@@ -40,10 +40,12 @@ class SinkError(Exception):
         scope: FailureScope = FailureScope.SINK,
         retry_after_seconds: float | None = None,
     ) -> None:
-        """Args:
-        message: For users, without secrets and without the content of the event.
-        delivered: How many events of the call were delivered.
-        retry_after_seconds: The pause for which the sink asks; None: it asks for none.
+        """Create `SinkError`.
+
+        Args:
+            message: For users, without secrets and without the content of the event.
+            delivered: How many events of the call were delivered.
+            retry_after_seconds: The pause for which the sink asks; None: it asks for none.
         """
         super().__init__(message)
         self.reason = reason
@@ -102,10 +104,12 @@ class HttpSink:
     at_once = 1  # each is a request, which may take long
 
     def __init__(self, settings: HttpSinkSettings, secret: Path | None, message: Message = http_message) -> None:
-        """Args:
-        message: Makes headers and body of a request.
-        secret: The folder with the files of the Secret, all optional: `token` (for the header Authorization: Bearer), `ca.crt`,
-            and `tls.crt` with `tls.key` of a client; None: there is no Secret.
+        """Create `HttpSink`.
+
+        Args:
+            message: Makes headers and body of a request.
+            secret: The folder with the files of the Secret, all optional: `token` (for the header Authorization: Bearer),
+                `ca.crt`, and `tls.crt` with `tls.key` of a client; None: there is no Secret.
         """
         self._settings = settings
         self._message = message

@@ -78,8 +78,10 @@ class KafkaSink:
     at_once = 100
 
     def __init__(self, settings: KafkaSinkSettings, secret: Path | None) -> None:
-        """Args:
-        secret: The folder with the files of the Secret; None: there is no Secret.
+        """Create `KafkaSink`.
+
+        Args:
+            secret: The folder with the files of the Secret; None: there is no Secret.
         """
         self._settings = settings
         self._secret = secret
@@ -103,8 +105,10 @@ class KafkaSink:
             self._drop()
 
     def _deliver(self, events: Sequence[CloudEvent]) -> tuple[int, KafkaError | None]:
-        """Returns:
-        How many events were delivered, and why not more; None: the time is over, or all were.
+        """Deliver it.
+
+        Returns:
+            How many events were delivered, and why not more; None: the time is over, or all were.
         """
         deliveries = _Deliveries()
         try:

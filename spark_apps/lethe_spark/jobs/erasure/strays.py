@@ -219,8 +219,10 @@ def _name_objects(context: Run, seen: CheckedErasures, uri: str, what: str) -> t
 def _contents(
     storage: Storage, strays: Sequence[Stray], base: Base, listed: Collection[str]
 ) -> dict[str, StrayContent]:
-    """Raises:
-    NoDecoder: No decoder can be started, or decoders end before they decode anything.
+    """The contents.
+
+    Raises:
+        NoDecoder: No decoder can be started, or decoders end before they decode anything.
     """
     known = {stray.path: _of_small_file(storage, stray.path, listed) for stray in strays}
     found = {path: content for path, content in known.items() if content is not None}

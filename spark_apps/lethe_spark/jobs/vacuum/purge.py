@@ -218,7 +218,9 @@ class FileForWorker:
 def described_for_workers(
     context: RunContext, table: SparkTable, files: Collection[DataFile], what: str
 ) -> list[FileForWorker]:
-    """Args:
+    """What workers must know of the files.
+
+    Args:
         what: A part of the names of new files.
 
     Raises:
