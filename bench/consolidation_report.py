@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from statistics import median
 from typing import Any, Final
 
-from bench.page import goal, goals_table, heading, number, picture, ratio, table
+from bench.page import goal, goals_summary, heading, number, picture, pivot, ratio, spread, table
 
 FILES_PER_HOUR: Final = 5_000_000
 S3_FILES_PER_HOUR: Final = 3_000_000
@@ -12,6 +12,8 @@ REGISTERED_PER_MINUTE: Final = 100_000
 S3_REGISTERED_PER_MINUTE: Final = 60_000
 # What is called "not growing": the least that two windows of equal commits differ by on a machine that does other things.
 GROWTH: Final = 1.25
+RUNS: Final = {"sustained": "sustained", "s3": "on an S3 server", "growth": "from few to many"}
+REGISTERED: Final = {"register": "local files", "register-s3": "an S3 server"}
 
 
 def goals(parts: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -45,17 +47,13 @@ def goals(parts: Mapping[str, Any]) -> list[dict[str, Any]]:
 def section(document: Mapping[str, Any], drawn: Mapping[str, str], folder: str) -> str:
     """The generated part of the page, in Markdown. `drawn`: plots by part."""
     parts = document["parts"]
-    lines = [*heading(document, folder, "consolidation.json"), *goals_table(document["goals"], "goal is")]
-    if "sustained" in parts:
-        lines += ["### Sustained", "", *_sustained(parts["sustained"]), ""]
-    if "s3" in parts:
-        lines += ["### On an S3 server", "", *_sustained(parts["s3"]), ""]
-    if "growth" in parts:
-        lines += ["### From few files to many", "", *picture(drawn, "growth", folder), *_growth(parts["growth"]), ""]
-    if "register" in parts:
-        lines += ["### Registered as they are", "", *_registered(parts["register"]), ""]
-    if "register-s3" in parts:
-        lines += ["### Registered on an S3 server", "", *_registered(parts["register-s3"]), ""]
+    lines = [*heading(document, folder, "consolidation.json"), *goals_summary(document["goals"])]
+    runs = {RUNS[p]: parts[p]["results"] for p in RUNS if p in parts}
+    if runs:
+        lines += ["### Runs", "", *picture(drawn, "growth", folder), *_runs(runs), ""]
+    registered = {REGISTERED[p]: parts[p]["results"] for p in REGISTERED if p in parts}
+    if registered:
+        lines += ["### Registered as they are", "", *_registered(registered), ""]
     if "rivals" in parts:
         lines += ["### One commit per batch", "", *_rivals(parts), ""]
     if "commits" in parts:
@@ -79,48 +77,25 @@ def growth(part: Mapping[str, Any]) -> float | None:
     return ratio(last, first)
 
 
-def _sustained(part: Mapping[str, Any]) -> list[str]:
-    told = (
-        f"{part['files']:,} files, {part['rows']:,} rows, {part['bytes'] / 2**20:,.0f} MiB, in {part.get('commits', 0)} commits "
-        f"and {part.get('seconds', 0) / 60:.1f} minutes: **{part.get('per_hour', 0):,} files an hour**."
-    )
-    return [told, "", *_runs(part["results"])]
-
-
-def _growth(part: Mapping[str, Any]) -> list[str]:
-    return _runs(part["results"])
-
-
-def _runs(results: Sequence[Mapping[str, Any]]) -> list[str]:
-    shown = stages(results)
+def _runs(results: Mapping[str, Sequence[Mapping[str, Any]]]) -> list[str]:
+    """`results`: by the name of their part."""
     rows = []
-    for r in results:
+    for name, r in ((name, r) for name, found in results.items() for r in found):
         if "error" in r:
-            rows.append((f"{r['files']:,}", "failed", *[""] * (len(shown) + 4)))
+            rows.append((name, f"{r['files']:,}", "failed", "", "", ""))
             continue
-        cpu = " + ".join(f"{seconds:.0f} {name}" for name, seconds in sorted(r["cpu_seconds"].items()) if seconds >= 1)
-        memory = f"{r['peak_bytes'] / 2**20:,.0f}"
-        steps = [str(r["stages"].get(s, 0)) for s in shown]
-        rows.append(
-            (f"{r['files']:,}", number(r["seconds"]), *steps, f"{r['output_files']}", cpu, memory, f"{r['per_hour']:,}")
-        )
-    head = ("files", "seconds", *shown, "output files", "CPU seconds", "peak MiB", "files an hour")
-    return table(head, rows)
+        spent = (f"{sum(r['cpu_seconds'].values()):.0f}", f"{r['peak_bytes'] / 2**20:,.0f}", f"{r['per_hour']:,}")
+        rows.append((name, f"{r['files']:,}", number(r["seconds"]), *spent))
+    return table(("part", "files", "seconds", "CPU seconds", "peak MiB", "files an hour"), rows)
 
 
-def _registered(part: Mapping[str, Any]) -> list[str]:
-    names = list(part["results"][0]["stages"])
-    rows = [
-        (
-            f"{r['files'] * (n + 1):,}",
-            *(number(r["stages"][s]) for s in names),
-            f"{r['per_minute']:,}",
-            f"{r['metadata_bytes'] / 2**10:,.0f}",
-        )
-        for n, r in enumerate(part["results"])
+def _registered(results: Mapping[str, Sequence[Mapping[str, Any]]]) -> list[str]:
+    """`results`: by the name of their part."""
+    found = [
+        {**r, "place": place, "then": r["files"] * (n + 1)} for place, of in results.items() for n, r in enumerate(of)
     ]
-    told = f"{part['results'][0]['files']:,} files in each commit; seconds by stage, in a driver that is warm after the first."
-    return [told, "", *table(("files then", *names, "files a minute", "metadata KiB, all"), rows)]
+    columns, rows = pivot(found, lambda r: (f"{r['then']:,}",), lambda r: r["place"], lambda r: f"{r['per_minute']:,}")
+    return table(("files then", *(f"{c}, a minute" for c in columns)), rows)
 
 
 def _rivals(parts: Mapping[str, Any]) -> list[str]:
@@ -136,42 +111,15 @@ def _rivals(parts: Mapping[str, Any]) -> list[str]:
         times = ratio(ours / 60, r["per_minute"]) if ours is not None else None
         rates = (number(r[k]) for k in ("per_minute", "per_minute_first", "per_minute_last"))
         rows.append((r["kind"], *rates, number(times)))
-    told = f"{part['batches']} batches, in turns, in a warm process; the rows stay as small files as they came."
-    head = ("", "batches a minute", "the first fifth", "the last fifth", "Lethe : this")
-    return [told, "", *table(head, rows)]
+    return table(("", "batches a minute", "the first fifth", "the last fifth", "Lethe : this"), rows)
 
 
 def windows(part: Mapping[str, Any]) -> list[str]:
-    """A table of commits one after the other, window by window."""
-    rows = []
-    first, _ = ends(part)
-    paced = "pace_seconds" in first
-    for r in part["results"]:
-        s = r["seconds"]
-        pace = ratio(r["pace_seconds"], first["pace_seconds"]) if paced else None
-        rows.append(
-            (
-                f"{r['commits']:,}",
-                number(s["min"]),
-                f"**{number(s['median'])}**",
-                number(s["max"]),
-                number(ratio(s["median"], first["seconds"]["median"])),
-                *((number(pace),) if paced else ()),
-                number(r["tidying_seconds"] / part["window"]),
-                f"{r['snapshots']:,}",
-                f"{r['metadata_bytes'] / 2**10:,.0f}",
-            )
-        )
-    pace_head = ("the same work, of the first",) if paced else ()
-    head = (
-        "after",
-        "min s",
-        "median s",
-        "max s",
-        "of the first",
-        *pace_head,
-        "tidying s each",
-        "snapshots",
-        "metadata KiB",
+    """The first and the last of the windows of commits one after the other."""
+    first, last = ends(part)
+    text = ", the last ".join(
+        f"{part['window']:,}: {spread(r)} s each with {r['snapshots']:,} snapshots" for r in (first, last)
     )
-    return table(head, rows)
+    pace = ratio(last["pace_seconds"], first["pace_seconds"]) if "pace_seconds" in first else None
+    work = f" Other work of the same machine took {number(pace)} times as long." if pace is not None else ""
+    return [f"{last['commits']:,} commits. The first {text}.{work}"]

@@ -1,12 +1,12 @@
 """Figures of purges of large files as goals, tables and a plot."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from statistics import median as middle
 from typing import Any, Final
 
 from bench.drawing import plt, save, style
-from bench.page import find, goal, goals_table, heading, median, number, picture, ratio, seconds, table
+from bench.page import find, goal, goals_summary, heading, median, number, picture, pivot, ratio, seconds, table
 from bench.vacuum_purges import COPY_ON_WRITE, REWRITE_V3, VACUUM
 
 FEW_BATCHES: Final = 10
@@ -54,33 +54,29 @@ def moved(result: Mapping[str, Any]) -> float | None:
 def section(document: Mapping[str, Any], drawn: Mapping[str, str], folder: str) -> str:
     """The generated part of the page, in Markdown. `drawn`: plots by part."""
     parts = document["parts"]
-    lines = [*heading(document, folder, "large.json"), *goals_table(document["goals"], "at most")]
+    lines = [*heading(document, folder, "large.json"), *goals_summary(document["goals"])]
     lines += picture(drawn, "times", folder)
-    for part, place in PARTS.items():
-        if part in parts:
-            lines += [f"### Purges of large files: {place}", "", *_purges(parts[part]), ""]
+    results = [
+        {**r, "place": place} for part, place in PARTS.items() for r in parts.get(part, {"results": []})["results"]
+    ]
+    columns, rows = pivot(results, _labels, lambda r: f"{r['deleted']:,}", lambda r: seconds(r)[1])
+    for quantity, value in (("bytes encoded ÷ held", encoded), ("bytes moved ÷ held", moved)):
+        of_row: dict[tuple[str, ...], list[str]] = {}
+        for r in results:
+            of_row.setdefault(_labels(r), []).append(number(value(r)) if _ours(r) else "")
+        rows = [(*row, ", ".join(filter(None, of_row[row[:2]]))) for row in rows]
+        columns = [*columns, quantity]
+    lines += table(("table", "batches:", *columns), rows) if rows else []
     return "\n".join(lines).rstrip() + "\n"
 
 
-def _purges(part: Mapping[str, Any]) -> list[str]:
-    size = part["table"]
-    told = (
-        f"{size['rows']:,} rows in {size['batches']:,} batches and {size['files']:,} files, "
-        f"{size['bytes'] / 2**30:.1f} GiB together."
-    )
-    head = (
-        *("way", "batches", "rounds, s", "median s", "files with deleted rows", "their MiB"),
-        *("bytes encoded ÷ these", "bytes moved ÷ these"),
-    )
-    return [told, "", *table(head, [_row(r) for r in part["results"]])]
+def _labels(r: Mapping[str, Any]) -> tuple[str, ...]:
+    return (r["place"], r["way"])
 
 
-def _row(r: Mapping[str, Any]) -> Sequence[str]:
-    held = (f"{r['held_files']:,}", f"{r['held_bytes'] / 2**20:,.0f}")
-    rounds = " · ".join(number(s) for s in r["seconds"]["all"]) if "seconds" in r else ""
-    ours = r["way"] == VACUUM and r["sorted"]
-    quotients = (number(encoded(r)), number(moved(r))) if ours else ("", "")
-    return (r["way"], f"{r['deleted']:,}", rounds, seconds(r)[1], *held, *quotients)
+def _ours(r: Mapping[str, Any]) -> bool:
+    """Whether bytes of its row groups are known: only a vacuum of a sorted table copies some and encodes others."""
+    return bool(r["way"] == VACUUM and r["sorted"])
 
 
 def draw(document: Mapping[str, Any], folder: Path) -> dict[str, str]:

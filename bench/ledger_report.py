@@ -7,13 +7,14 @@ from bench import appends, rivals
 from bench.page import (
     find,
     goal,
-    goals_table,
+    goals_summary,
     heading,
     median,
     number,
     picture,
+    pivot,
     ratio,
-    seconds,
+    spread,
     table,
 )
 
@@ -89,7 +90,7 @@ def _revert_goals(parts: Mapping[str, Any]) -> list[dict[str, Any]]:
 def section(document: Mapping[str, Any], drawn: Mapping[str, str], folder: str) -> str:
     """The generated part of the page, in Markdown. `drawn`: plots by part."""
     parts = document["parts"]
-    lines = [*heading(document, folder, "ledger.json"), *goals_table(document["goals"], "ratio at most")]
+    lines = [*heading(document, folder, "ledger.json"), *goals_summary(document["goals"])]
     if "commits" in parts:
         lines += ["### Commits", "", *picture(drawn, "commits", folder), *_commits(parts["commits"]), ""]
     if "appends" in parts:
@@ -102,30 +103,25 @@ def section(document: Mapping[str, Any], drawn: Mapping[str, str], folder: str) 
 
 
 def _commits(part: Mapping[str, Any]) -> list[str]:
-    first = part["ledgers"][0]["active"]
-    rows = []
-    for r in sorted(part["results"], key=lambda r: (r["what"], r["active"])):
-        base = median(find(part["results"], active=first, what=r["what"]))
-        rows.append((r["what"], f"{r['active']:,}", *seconds(r), number(ratio(median(r), base)), *_bytes(r)))
-    head = ("what", "active tombstones", "min s", "median s", "max s", f"of {first:,}", "median bytes", "most bytes")
-    return [f"Adding {part['added']} tombstones, on a ledger that is read from its files.", "", *table(head, rows)]
+    results = sorted(part["results"], key=lambda r: (r["active"], r["what"]))
+    columns, rows = pivot(results, lambda r: (f"{r['active']:,}",), lambda r: r["what"])
+    sizes = pivot(results, lambda r: (f"{r['active']:,}",), lambda r: r["what"], _bytes)[1]
+    head = ("active tombstones", *columns, *(f"{c}, bytes" for c in columns))
+    told = f"Seconds to add {part['added']} tombstones, and the bytes written."
+    return [told, "", *table(head, [(*r, *s[1:]) for r, s in zip(rows, sizes, strict=True)])]
 
 
 def _appends(part: Mapping[str, Any]) -> list[str]:
     theirs = median(find(part["results"], kind=appends.EMPTY))
-    rows = [(r["kind"], *seconds(r), number(ratio(median(r), theirs))) for r in part["results"]]
-    text = f"On one table of {part['snapshots']:,} snapshots, in turns. Lethe's commits add {part['added']} tombstones."
-    return [text, "", *table(("", "min s", "median s", "max s", "of an empty append"), rows)]
+    rows = [(r["kind"], spread(r), number(ratio(median(r), theirs))) for r in part["results"]]
+    text = f"On a table of {part['snapshots']:,} snapshots. Lethe's commits add {part['added']} tombstones."
+    return [text, "", *table(("", "seconds", "of an empty append"), rows)]
 
 
 def _reverts(part: Mapping[str, Any]) -> list[str]:
-    rows = []
-    for r in sorted(part["results"], key=lambda r: (r["batches"], r["kind"] != rivals.LEDGER, r["kind"])):
-        ours = median(find(part["results"], kind=rivals.LEDGER, batches=r["batches"]))
-        n = str(len(r.get("seconds", {}).get("all", ())))
-        rows.append((f"{r['batches']:,}", r["kind"], *seconds(r), n, number(ratio(ours, median(r)))))
-    head = ("batches", "by", "min s", "median s", "max s", "runs", "ledger : this")
-    return [of_table(part["table"]), "", *table(head, rows)]
+    results = sorted(part["results"], key=lambda r: (r["batches"], r["kind"] != rivals.LEDGER, r["kind"]))
+    columns, rows = pivot(results, lambda r: (r["kind"],), lambda r: f"{r['batches']:,}")
+    return [of_table(part["table"]), "", *table(("batches:", *columns), rows)]
 
 
 def of_table(table: Mapping[str, Any]) -> str:
@@ -141,7 +137,5 @@ def of_table(table: Mapping[str, Any]) -> str:
     )
 
 
-def _bytes(result: Mapping[str, Any]) -> tuple[str, str]:
-    return (
-        ("", "") if "bytes" not in result else (f"{result['bytes']['median']:,.0f}", f"{result['bytes']['max']:,.0f}")
-    )
+def _bytes(result: Mapping[str, Any]) -> str:
+    return f"{result['bytes']['median']:,.0f}" if "bytes" in result else ""

@@ -1,12 +1,11 @@
 """Figures of the operator as sentences and tables, and whether the goals are met. Pure."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from bench.consolidation_report import ends, growth, windows
-from bench.page import goal, goals_table, heading, picture, ratio, table
-from bench.restatement_report import SHARES, latency_rows, percentile, steady_text, thrown_text
-from bench.restatement_scales import QUIET_SECONDS
+from bench.page import goal, goals_summary, heading, picture, ratio
+from bench.restatement_report import SHARES, latencies, percentile, steady_text, thrown_text
 
 CREATION_SECONDS: Final = 600.0
 IDLE_CPU: Final = 0.15
@@ -152,7 +151,7 @@ GOALS: Final[Mapping[str, Callable[[Part], list[Goal]]]] = {
 def section(document: Mapping[str, Any], drawn: Mapping[str, str], folder: str) -> str:
     """The generated part of the page, in Markdown. `drawn`: plots by part."""
     parts = document["parts"]
-    lines = [*heading(document, folder, "operator.json"), *goals_table(document["goals"], "goal is")]
+    lines = [*heading(document, folder, "operator.json"), *goals_summary(document["goals"])]
     for name, (title, text) in SECTIONS.items():
         if name in parts:
             lines += [
@@ -176,73 +175,51 @@ def _problem(name: str, part: Part) -> list[str]:
 
 def _creation_text(part: Part) -> list[str]:
     r, _ = _one(part)
-    rows = [
-        ("created within", f"{r['create_seconds']:.0f} s"),
-        *(
-            (f"{share} % of the statuses are correct after", _s(percentile(r["correct_after"], share)))
-            for share in SHARES
-        ),
-        ("all are correct after", f"{r['seconds']:.0f} s"),
-        *_costs(r),
-        ("queries of the catalog", f"{r['catalog_queries']:,.0f}"),
+    return [
+        f"Created within {r['create_seconds']:.0f} s. Statuses are correct after {_shares(r['correct_after'])}; all after "
+        f"{r['seconds']:.0f} s. {_costs(r)}, {_mib(r['operator_memory_peak_bytes'])} at the peak, "
+        f"{r['catalog_queries']:,.0f} queries of the catalog."
     ]
-    return table(("", ""), rows)
 
 
-def _costs(r: Mapping[str, Any]) -> list[tuple[str, str]]:
-    found = [
-        ("the operator's processor time", f"{r['operator_cpu_seconds']:.0f} s"),
-        ("its requests to the API server", f"{r['operator_api_requests']:,.0f}"),
-    ]
-    if "operator_memory_peak_bytes" in r:
-        found.append(("its memory at the peak", _mib(r["operator_memory_peak_bytes"])))
-    return found
+def _shares(values: Sequence[float]) -> str:
+    return ", ".join(f"{_s(percentile(values, share))} ({share} %)" for share in SHARES)
+
+
+def _costs(r: Mapping[str, Any]) -> str:
+    return (
+        f"The operator: {r['operator_cpu_seconds']:.0f} s of processor time, {r['operator_api_requests']:,.0f} requests to the "
+        "API server"
+    )
 
 
 def _idle_text(part: Part) -> list[str]:
     r, _ = _one(part)
-    rows = [
-        ("measured for", f"{r['seconds']:.0f} s"),
-        ("processor", f"{100 * r['cpu_share']:.1f} % of a core"),
-        ("memory", _mib(r["memory_bytes"])),
-        ("memory at the peak, since the start", _mib(r["memory_peak_bytes"])),
-        (
-            f"requests to the API server, of all {r['replicas']} replicas",
-            f"{r['api_requests_per_second']:.2f} per second",
-        ),
-        ("queries of the catalog", f"{r['catalog_queries_per_second']:.1f} per second"),
-        ("one scrape of its metrics", f"{r['scrape_cpu_seconds']:.2f} s of processor time, {_mib(r['scrape_bytes'])}"),
+    return [
+        f"Over {r['seconds']:.0f} s: {100 * r['cpu_share']:.1f} % of a core, {_mib(r['memory_bytes'])} "
+        f"({_mib(r['memory_peak_bytes'])} at the peak since the start). In a second, {r['api_requests_per_second']:.2f} requests "
+        f"of all {r['replicas']} replicas to the API server and {r['catalog_queries_per_second']:.1f} queries of the catalog. "
+        f"One scrape of its metrics: {r['scrape_cpu_seconds']:.2f} s of processor time, {_mib(r['scrape_bytes'])}."
     ]
-    return table(("", ""), rows)
 
 
 def _latencies_text(part: Part) -> list[str]:
     r, whole = _one(part)
-    return latency_rows(r) if whole else []
-
-
-def _warm_text(part: Part) -> list[str]:
-    r, whole = _one(part)
-    return [f"{QUIET_SECONDS:.0f} s pass between two of them.", "", *latency_rows(r)] if whole else []
+    return [latencies(r)] if whole else []
 
 
 def _launches_text(part: Part) -> list[str]:
     r, _ = _one(part)
-    rows = [
-        ("runs that became due", f"{r['runs']:,}, {r['per_minute']:,} per minute"),
-        ("launched", f"{r['launched']:,}"),
-        *((f"from due to launched, p{share}", _s(percentile(r["due_to_launched"], share))) for share in SHARES),
-        *_costs(r),
+    return [
+        f"{r['launched']:,} of {r['runs']:,} due runs were launched, {r['per_minute']:,} per minute, after "
+        f"{_shares(r['due_to_launched'])}. {_costs(r)}."
     ]
-    return table(("", ""), rows)
 
 
 def _vacuum_text(part: Part) -> list[str]:
     r, _ = _one(part)
-    lines = [f"{QUIET_SECONDS:.0f} s pass between two Reverts.", ""]
-    for key, title in (("without", "Without a vacuum"), ("beside", f"Beside {r['vacuums']} vacuums")):
-        lines += [f"{title}, {r[key]['restatements']} Reverts:", "", *latency_rows(r[key]), ""]
-    return lines[:-1]
+    titles = (("without", "Without a vacuum"), ("beside", f"Beside {r['vacuums']} vacuums"))
+    return [f"- {title}, {r[key]['restatements']} Reverts. {latencies(r[key])}" for key, title in titles]
 
 
 def _consolidation_text(part: Part) -> list[str]:
@@ -270,7 +247,7 @@ SECTIONS: Final[Mapping[str, tuple[str, Callable[[Part], list[str]]]]] = {
     "idle": ("Idle", _idle_text),
     "reverts": ("One Revert", _latencies_text),
     "launches": ("Launches", _launches_text),
-    "warm": ("A Replay by a warm driver", _warm_text),
+    "warm": ("A Replay by a warm driver", _latencies_text),
     "thrown": ("Thousands of Restatements at once", thrown_text),
     "steady": ("Restatements beside consolidation and vacuum", steady_text),
     "vacuum": ("Reverts beside a vacuum", _vacuum_text),

@@ -1,6 +1,6 @@
 """What every report is made of: figures found among results, goals, Markdown. Pure but for `insert`, which writes a page."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,16 +26,11 @@ def goal(text: str, measured: float | None, limit: float, at_least: bool = False
 
 
 def heading(document: Mapping[str, Any], folder: str, file: str) -> list[str]:
-    """On what, of what and by which command was measured."""
+    """The command, the commit and the machine. The rest, such as versions, is in the file."""
     machine = document["machine"]
-    versions = ", ".join(f"{k} {v}" for k, v in machine["versions"].items())
-    setting = machine.get("setting") or (
-        f"{machine['master']}, {machine['driver_memory']} driver, {machine['catalog']}"
-    )
     return [
-        f"Measured by `{document['command']}` (scale {document['scale']}) at commit {machine['commit']}, in "
-        f"{document['took_seconds'] / 60:.0f} minutes, on {machine['cores']} cores ({machine['processor'] or 'unknown'}), "
-        f"{machine['memory_gib']} GiB, {setting}; {versions}. Load before: {machine['load_before'][0]}. "
+        f"Measured by `{document['command']}` at commit {machine['commit']}, on {machine['cores']} cores "
+        f"({machine['processor'] or 'unknown'}), load {machine['load_before'][0]} before. "
         f"All values: [{file}]({folder}/{file}).",
         "",
     ]
@@ -49,11 +44,33 @@ def goals_table(goals: Iterable[Mapping[str, Any]], limit: str) -> list[str]:
     return ["### Goals", "", *table(("goal", limit, "measured", "met"), rows), ""]
 
 
+def goals_summary(goals: Sequence[Mapping[str, Any]]) -> list[str]:
+    """How many goals are met, and each one that is not."""
+    missed = [g for g in goals if g["met"] != YES]
+    text = f"Goals that are met: {len(goals) - len(missed)} of {len(goals)}.{' Missed:' if missed else ''}"
+    rows = [f"- {g['goal']}: goal {g['limit']:,.10g}, measured {number(g['measured']) or 'nothing'}" for g in missed]
+    return [text, "", *rows, *([""] if rows else [])]
+
+
 def seconds(result: Mapping[str, Any]) -> tuple[str, str, str]:
     if "error" in result:
         return ("failed", str(result["error"]).replace("|", "/")[:120], "")
     s = result["seconds"]
     return (number(s["min"]), f"**{number(s['median'])}**", number(s["max"]))
+
+
+def spread(result: Mapping[str, Any] | None) -> str:
+    """The median, with the least and the most. Empty without a result."""
+    if result is None:
+        return ""
+    if "error" in result:
+        return f"failed: {str(result['error']).replace('|', '/')[:120]}"
+    s = result["seconds"]
+    return values_spread(s["min"], s["median"], s["max"])
+
+
+def values_spread(least: float, middle: float, most: float) -> str:
+    return f"**{number(middle)}** ({number(least)}\N{EN DASH}{number(most)})"
 
 
 def number(value: float | None) -> str:
@@ -66,10 +83,25 @@ def picture(drawn: Mapping[str, str], part: str, folder: str) -> list[str]:
     return [f"![{part}]({folder}/{drawn[part]})", ""] if part in drawn else []
 
 
+def pivot(
+    results: Iterable[Mapping[str, Any]],
+    row: Callable[[Mapping[str, Any]], tuple[str, ...]],
+    column: Callable[[Mapping[str, Any]], str],
+    cell: Callable[[Mapping[str, Any]], str] = spread,
+) -> tuple[list[str], list[tuple[str, ...]]]:
+    """A cell for each result, in the order in which rows and columns come first. Returns: the columns, and the rows."""
+    found: dict[tuple[str, ...], dict[str, str]] = {}
+    columns: dict[str, None] = {}
+    for r in results:
+        columns.setdefault(column(r))
+        found.setdefault(row(r), {})[column(r)] = cell(r)
+    return list(columns), [(*labels, *(cells.get(c, "") for c in columns)) for labels, cells in found.items()]
+
+
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
     return [
         f"| {' | '.join(head)} |",
-        f"|{'|'.join(' --- ' for _ in head)}|",
+        f"|{'|'.join('---' for _ in head)}|",
         *(f"| {' | '.join(row)} |" for row in rows),
     ]
 

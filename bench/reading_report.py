@@ -10,13 +10,13 @@ from bench.page import (
     NO_DIFFERENCE,
     find,
     goal,
-    goals_table,
+    goals_summary,
     heading,
     median,
     number,
     picture,
+    pivot,
     ratio,
-    seconds,
     table,
 )
 
@@ -63,7 +63,7 @@ def _no_slower(text: str, ours: Mapping[str, Any] | None, theirs: Mapping[str, A
 def section(document: Mapping[str, Any], drawn: Mapping[str, str], folder: str) -> str:
     """The generated part of the page, in Markdown. `drawn`: plots by part."""
     parts = document["parts"]
-    lines = [*heading(document, folder, "reading.json"), *goals_table(document["goals"], "ratio at most")]
+    lines = [*heading(document, folder, "reading.json"), *goals_summary(document["goals"])]
     if any(p in parts for p in LAYOUTS):
         lines += ["### Reads by Spark", "", *picture(drawn, "reads", folder)]
         for p in (p for p in LAYOUTS if p in parts):
@@ -74,30 +74,21 @@ def section(document: Mapping[str, Any], drawn: Mapping[str, str], folder: str) 
 
 
 def _reads(part: Mapping[str, Any]) -> list[str]:
-    plain = median(find(part["results"], kind=rivals.PLAIN))
-    rows = []
-    for r in sorted(part["results"], key=lambda r: (r["deleted"], r["kind"] != rivals.LEDGER, r["kind"])):
-        theirs = median(find(part["results"], kind=rivals.EQUALITY_DELETES, deleted=r["deleted"]))
-        rows.append(
-            (
-                r["kind"],
-                f"{r['deleted']:,}",
-                r["where"],
-                *seconds(r),
-                number(ratio(median(r), plain)),
-                number(ratio(median(r), theirs)),
-            )
-        )
-    head = ("read", "batches deleted", "where", "min s", "median s", "max s", "of plain", "of equality deletes")
-    return [of_table(part["table"]), "", *table(head, rows)]
+    results = sorted(part["results"], key=lambda r: (r["deleted"], r["kind"] != rivals.LEDGER, r["kind"]))
+    columns, rows = pivot(
+        results,
+        lambda r: (f"{r['kind']}, {r['where']}" if r["where"] == "clustered" else r["kind"],),
+        lambda r: f"{r['deleted']:,}",
+    )
+    return [of_table(part["table"]), "", *table(("batches deleted:", *columns), rows)]
 
 
 def _engines(part: Mapping[str, Any]) -> list[str]:
-    rows = []
-    for r in part["results"]:
-        plain = median(find(part["results"], engine=r["engine"], kind=rivals.PLAIN, query=r["query"]))
-        peak = f"{r['peak_bytes'] / 2**20:,.0f}" if "peak_bytes" in r else ""
-        rows.append((r["query"], r["engine"], r["kind"], *seconds(r), number(ratio(median(r), plain)), peak))
-    told = f"{of_table(part['table'])} {part['deleted']:,} batches are deleted, evenly spread. Each read is a process of its own."
-    head = ("query", "engine", "table", "min s", "median s", "max s", "of its plain read", "peak MiB")
-    return [told, "", *table(head, rows)]
+    columns, rows = pivot(
+        part["results"],
+        lambda r: (r["engine"], r["kind"]),
+        lambda r: r["query"],
+        lambda r: number(median(r)) or "failed",
+    )
+    told = f"The sorted table, with {part['deleted']:,} batches deleted; medians."
+    return [told, "", *table(("engine", "table", *columns), rows)]

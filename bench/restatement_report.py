@@ -10,13 +10,13 @@ from bench.page import (
     NO_DIFFERENCE,
     find,
     goal,
-    goals_table,
+    goals_summary,
     heading,
     median,
     number,
     picture,
+    pivot,
     ratio,
-    seconds,
     table,
 )
 from bench.sdk_reverts import SDK
@@ -104,7 +104,7 @@ def _commit_goals(parts: Mapping[str, Any]) -> list[dict[str, Any]]:
 def section(document: Mapping[str, Any], drawn: Mapping[str, str], folder: str) -> str:
     """The generated part of the page, in Markdown. `drawn`: plots by part."""
     parts = document["parts"]
-    lines = [*heading(document, folder, "restatement.json"), *goals_table(document["goals"], "goal is")]
+    lines = [*heading(document, folder, "restatement.json"), *goals_summary(document["goals"])]
     if "thrown" in parts:
         lines += ["### Thousands at once", "", *picture(drawn, "thrown", folder), *thrown_text(parts["thrown"]), ""]
     if "steady" in parts:
@@ -127,17 +127,11 @@ def section(document: Mapping[str, Any], drawn: Mapping[str, str], folder: str) 
 def thrown_text(part: Mapping[str, Any]) -> list[str]:
     (r,) = part["results"]
     told = (
-        f"{r['restatements']:,} Restatements of a batch each, {r['replays']:,} of them Replays, the others Reverts; "
-        f"created within {r['create_seconds']:.0f} s."
+        f"{r['succeeded']:,} of {r['restatements']:,} succeeded, {r['replays']:,} of them Replays, created within "
+        f"{r['create_seconds']:.0f} s: {r['commits']:,} commits, the last after {r['last_committed_seconds']:.0f} s; all "
+        f"statuses said so after {r['last_seen_seconds']:.0f} s. {_costs(r)}"
     )
-    rows = [
-        ("succeeded", f"{r['succeeded']:,}"),
-        ("the last is committed after", f"{r['last_committed_seconds']:.0f} s"),
-        ("and says so after", f"{r['last_seen_seconds']:.0f} s"),
-        ("commits", f"{r['commits']:,}"),
-        *_costs(r),
-    ]
-    return [told, "", *_failed(r), *table(("", ""), rows)]
+    return [told, *_failed(r)]
 
 
 def steady_text(part: Mapping[str, Any]) -> list[str]:
@@ -145,32 +139,30 @@ def steady_text(part: Mapping[str, Any]) -> list[str]:
     beside = ", ".join(f"{n:,} {kind}" for kind, n in r["commits"].items())
     told = (
         f"{r['restatements']:,} Restatements within {r['seconds'] / 60:.1f} minutes, {r['replays']:,} of them Replays; "
-        f"meanwhile {r['batches_added']:,} batches came. Commits: {beside}."
+        f"meanwhile {r['batches_added']:,} batches came. Commits: {beside}. {_costs(r)}"
     )
-    return [told, "", *_failed(r), *latency_rows(r), "", *table(("", ""), _costs(r))]
+    return [f"{told} {latencies(r)}", *_failed(r)]
 
 
 def _alone(part: Mapping[str, Any]) -> list[str]:
     (r,) = part["results"]
-    told = f"{r['restatements']:,} Reverts, each created when the one before had ended and the cluster was quiet again."
-    return [told, "", *_failed(r), *latency_rows(r)]
+    return [f"{r['restatements']:,} Reverts. {latencies(r)}", *_failed(r)]
 
 
-def latency_rows(r: Mapping[str, Any]) -> list[str]:
-    rows = [
-        (what, *(number(percentile(r[key], share)) for share in SHARES), number(max(r[key], default=None)))
-        for what, key in (("committed", "to_committed"), ("and says so", "to_seen"))
-    ]
-    return table(("seconds after it was created", *(f"p{share}" for share in SHARES), "most"), rows)
+def latencies(r: Mapping[str, Any]) -> str:
+    """From the creation of each Restatement to its commit, and to the status that says so."""
+    told = []
+    for what, key in (("committed", "to_committed"), ("the status says so", "to_seen")):
+        shares = (f"{number(percentile(r[key], share))} ({share} %)" for share in SHARES)
+        told.append(f"{what} after {', '.join(shares)}, {number(max(r[key], default=None))} at most")
+    return f"Seconds: {'; '.join(told)}."
 
 
-def _costs(r: Mapping[str, Any]) -> list[tuple[str, str]]:
-    return [
-        ("the operator's memory, before and at its peak", f"{_mib(r, 'before')} and {_mib(r, 'peak')} MiB"),
-        ("its processor time", f"{r['operator_cpu_seconds']:.0f} s"),
-        ("its requests to the API server, but for watches", f"{r['operator_api_requests']:,.0f}"),
-        ("requests of all to the API server", f"{r['api_requests_of_all']:,.0f}"),
-    ]
+def _costs(r: Mapping[str, Any]) -> str:
+    return (
+        f"The operator: {_mib(r, 'before')} MiB before and {_mib(r, 'peak')} at the peak, {r['operator_cpu_seconds']:.0f} s of "
+        f"processor time, {r['operator_api_requests']:,.0f} requests to the API server."
+    )
 
 
 def _mib(r: Mapping[str, Any], when: str) -> str:
@@ -178,13 +170,9 @@ def _mib(r: Mapping[str, Any], when: str) -> str:
 
 
 def _failed(r: Mapping[str, Any]) -> list[str]:
-    return [f"**Failed**: {r['error']}.", ""] if "error" in r else []
+    return ["", f"**Failed**: {r['error']}."] if "error" in r else []
 
 
 def _sql(part: Mapping[str, Any]) -> list[str]:
-    rows = []
-    for r in part["results"]:
-        each = ratio(median(r), r["batches"])
-        rows.append((r["kind"], f"{r['batches']:,}", *seconds(r), "" if each is None else f"{1 / each:,.0f}"))
-    told = f"Of a table of {part['rows']:,} rows in {part['batches']:,} batches; in turns, in a warm session."
-    return [told, "", *table(("", "batches at once", "min s", "median s", "max s", "batches a second"), rows)]
+    columns, rows = pivot(part["results"], lambda r: (r["kind"],), lambda r: f"{r['batches']:,}")
+    return [f"{part['rows']:,} rows in {part['batches']:,} batches.", "", *table(("batches at once:", *columns), rows)]

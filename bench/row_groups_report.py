@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from bench.drawing import plt, save, style
-from bench.page import find, heading, median, number, picture, ratio, seconds, table
+from bench.page import find, heading, median, number, picture, pivot, ratio, seconds, table
 
 ALL: Final = "all rows"
 ONE_COLUMN: Final = "sum of one column"
@@ -32,20 +32,9 @@ def section(document: Mapping[str, Any], drawn: Mapping[str, str], folder: str) 
 def _reads(part: Mapping[str, Any]) -> list[str]:
     size = part["table"]
     sentence = f"{size['rows']:,} rows in {size['batches']:,} batches and {size['files']:,} local files, read by Spark."
-    sizes = {t["mib"]: t for t in part["tables"]}
-    rows = [
-        (
-            f"{r['mib']} MiB",
-            f"{sizes[r['mib']]['groups']:,}",
-            f"{sizes[r['mib']]['bytes'] / 2**20:,.0f}",
-            r["query"],
-            *seconds(r),
-            number(_of_largest(part["results"], r)),
-        )
-        for r in part["results"]
-    ]
-    head = ("row groups", "number", "MiB of the table", "read", "min s", "median s", "max s", f"÷ {max(sizes)} MiB")
-    return [sentence, "", *table(head, rows)]
+    groups = {t["mib"]: f"{t['groups']:,}" for t in part["tables"]}
+    columns, rows = pivot(part["results"], lambda r: (f"{r['mib']} MiB", groups[r["mib"]]), lambda r: r["query"])
+    return [sentence, "", *table(("row groups", "number", *columns), rows)]
 
 
 def _of_largest(results: Sequence[Mapping[str, Any]], r: Mapping[str, Any]) -> float | None:
@@ -57,17 +46,17 @@ def _purges(part: Mapping[str, Any]) -> list[str]:
     sentence = (
         f"{part['deleted']} batches are purged, each in another file. One round; the server runs on the same cores."
     )
-    rows = [
-        (
-            f"{r['mib']} MiB",
-            f"v{r['version']}",
-            seconds(r)[1],
-            number(ratio(r.get("encoded"), r["held_bytes"])),
-            number(ratio(r.get("moved"), r["held_bytes"])),
-        )
-        for r in part["results"]
-    ]
-    head = ("row groups", "format", "seconds", "bytes encoded ÷ bytes of the files", "bytes moved ÷ these")
+    quantities = (
+        ("seconds", lambda r: seconds(r)[1]),
+        ("encoded ÷ held", lambda r: number(ratio(r.get("encoded"), r["held_bytes"]))),
+        ("moved ÷ held", lambda r: number(ratio(r.get("moved"), r["held_bytes"]))),
+    )
+    head = ["row groups"]
+    rows: list[tuple[str, ...]] = [(f"{mib} MiB",) for mib in dict.fromkeys(r["mib"] for r in part["results"])]
+    for name, cell in quantities:
+        columns, found = pivot(part["results"], lambda r: (f"{r['mib']} MiB",), lambda r: f"v{r['version']}", cell)
+        head += [f"{name}, {c}" for c in columns]
+        rows = [(*row, *more[1:]) for row, more in zip(rows, found, strict=True)]
     return [sentence, "", *table(head, rows)]
 
 

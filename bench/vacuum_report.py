@@ -1,14 +1,13 @@
 """Figures of the vacuum as goals and tables. Pure."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from bench.page import find, goal, goals_table, heading, median, number, picture, ratio, seconds, table
+from bench.page import find, goal, goals_summary, heading, median, number, picture, pivot, ratio, spread, table
 from bench.vacuum_purges import VACUUM
 
 REWRITTEN_AT_MOST: Final = 1.05  # of the bytes of the files that really hold deleted rows, in a sorted table
 SCAN_SECONDS_AT_MOST: Final = 10.0  # of the largest table
-_GIB: Final = 2**30
 
 
 def goals(parts: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -34,7 +33,7 @@ def rewritten(result: Mapping[str, Any]) -> float | None:
 def section(document: Mapping[str, Any], drawn: Mapping[str, str], folder: str) -> str:
     """The generated part of the page, in Markdown. `drawn`: plots by part."""
     parts = document["parts"]
-    lines = [*heading(document, folder, "vacuum.json"), *goals_table(document["goals"], "at most")]
+    lines = [*heading(document, folder, "vacuum.json"), *goals_summary(document["goals"])]
     titles = {
         "purges-sorted": "the sorted table",
         "purges-unsorted": "the unsorted table",
@@ -49,44 +48,40 @@ def section(document: Mapping[str, Any], drawn: Mapping[str, str], folder: str) 
     return "\n".join(lines).rstrip() + "\n"
 
 
-def per_gib(result: Mapping[str, Any]) -> float | None:
-    """Seconds for each GiB rewritten; None where nothing was."""
-    size = median(result, "bytes")
-    return ratio(median(result), size / _GIB) if size else None
-
-
 def _purges(part: Mapping[str, Any]) -> list[str]:
     size = part["table"]
     told = (
         f"{size['rows']:,} rows in {size['batches']:,} batches and {size['files']:,} files of {size['bytes']:,} bytes."
     )
-    rows = []
-    for r in part["results"]:
-        held = f"{r['held_files']:,}" if "held_files" in r else ""
-        files = f"{r.get('files', 0):,} + {r.get('whole_files', 0):,}" if "files" in r else ""
-        left = str(r.get("deletes_left", ""))
-        row = (r["way"], f"{r['deleted']:,}", *seconds(r), held, files, number(rewritten(r)), number(per_gib(r)), left)
-        rows.append(row)
-    head = (
-        *("way", "batches", "min s", "median s", "max s", "files that hold them", "files rewritten + dropped whole"),
-        *("bytes rewritten / held", "s per GiB", "delete files left"),
-    )
-    return [told, "", *table(head, rows)]
+    columns, rows = pivot(part["results"], lambda r: (r["way"],), lambda r: f"{r['deleted']:,}")
+    others = []
+    for way in dict.fromkeys(r["way"] for r in part["results"]):
+        of_way = [r for r in part["results"] if r["way"] == way]
+        others.append(
+            (_each(number(rewritten(r)) for r in of_way), _each(str(r.get("deletes_left", "")) for r in of_way))
+        )
+    head = ("batches:", *columns, "bytes rewritten ÷ held", "delete files left")
+    return [told, "", *table(head, [(*row, *other) for row, other in zip(rows, others, strict=True)])]
+
+
+def _each(values: Iterable[str]) -> str:
+    """The values of the columns before, once if they are equal."""
+    found = list(values)
+    return found[0] if len(set(found)) == 1 else ", ".join(found)
 
 
 def _scans(part: Mapping[str, Any]) -> list[str]:
-    rows = []
-    for r in part["results"]:
-        memory = f"{r['peak_bytes'] / 2**20:,.0f}" if "peak_bytes" in r else ""
-        planned = f"{r['planned_files']:,}" if "planned_files" in r else ""
-        kind = "sorted" if r["sorted"] else "unsorted"
-        rows.append((kind, f"{r['files']:,}", f"{r['tombstones']:,}", *seconds(r), memory, planned))
-    head = ("table", "files", "tombstones", "min s", "median s", "max s", "peak MiB", "files planned")
-    return table(head, rows)
+    columns, rows = pivot(
+        part["results"],
+        lambda r: ("sorted" if r["sorted"] else "unsorted", f"{r['files']:,}"),
+        lambda r: f"{r['tombstones']:,} tombstones",
+    )
+    peak = max((r["peak_bytes"] for r in part["results"] if "peak_bytes" in r), default=0)
+    return [f"Memory: {peak / 2**20:,.0f} MiB at most.", "", *table(("table", "files", *columns), rows)]
 
 
 def _reads(part: Mapping[str, Any]) -> list[str]:
     plain = median(find(part["results"], what="nothing deleted"))
     told = f"All rows and columns by `lethe_spark.read`, with {part['deleted']:,} batches deleted, evenly spread."
-    rows = [(r["what"], *seconds(r), number(ratio(median(r), plain))) for r in part["results"]]
-    return [told, "", *table(("table", "min s", "median s", "max s", "of nothing deleted"), rows)]
+    rows = [(r["what"], spread(r), number(ratio(median(r), plain))) for r in part["results"]]
+    return [told, "", *table(("table", "seconds", "of nothing deleted"), rows)]

@@ -27,7 +27,7 @@ def test_it_measures_every_kind_of_request_and_writes_a_report(tmp_path: Path, m
 
     assert code == 0
     text = (tmp_path / "out.md").read_text()
-    for kind in ("newest page", "ids of a month", "one batch", "MiB at most in all"):
+    for kind in ("newest page", "ids of a month", "one batch", "MiB at most"):
         assert kind in text
 
 

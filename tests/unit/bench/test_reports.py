@@ -39,6 +39,27 @@ def test_a_goal_that_was_not_measured_is_not_met() -> None:
     assert {(g["measured"], g["met"]) for g in found} == {(None, page.UNKNOWN)}
 
 
+def test_a_report_names_each_goal_that_is_not_met() -> None:
+    met, missed, unknown = page.goal("a", 1.0, 2.0), page.goal("b", 3.0, 2.0), page.goal("c", None, 2.0)
+
+    assert page.goals_summary([met]) == ["Goals that are met: 1 of 1.", ""]
+    assert page.goals_summary([met, missed, unknown]) == [
+        "Goals that are met: 1 of 3. Missed:",
+        "",
+        "- b: goal 2, measured 3.00",
+        "- c: goal 2, measured nothing",
+        "",
+    ]
+
+
+def test_a_case_without_a_result_leaves_its_cell_empty() -> None:
+    results = [{"way": way, "batches": n, "cell": f"{way}{n}"} for way, n in (("a", 1), ("b", 2), ("a", 2))]
+
+    columns, rows = page.pivot(results, lambda r: (r["way"],), lambda r: str(r["batches"]), lambda r: r["cell"])
+
+    assert (columns, rows) == (["1", "2"], [("a", "a1", "a2"), ("b", "", "b2")])
+
+
 def test_growth_is_told_by_the_pace_of_the_machine_where_that_is_known() -> None:
     """Commits that take twice as long while all else does so as well have not become slower."""
     windows = [
