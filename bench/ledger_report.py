@@ -126,11 +126,7 @@ def _reverts(part: Mapping[str, Any]) -> list[str]:
 
 def of_table(table: Mapping[str, Any]) -> str:
     """The size and the order of a table, in a sentence."""
-    layout = (
-        "sorted by batch within each month"
-        if table["sorted"]
-        else "unsorted: each file has rows of all batches of its month"
-    )
+    layout = "sorted" if table["sorted"] else "unsorted"
     return (
         f"{table['rows']:,} rows, {table['batches']:,} batches, {table['files']} files, {table['bytes'] / 2**20:,.0f} MiB, "
         f"{layout}."

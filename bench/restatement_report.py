@@ -129,7 +129,7 @@ def thrown_text(part: Mapping[str, Any]) -> list[str]:
     told = (
         f"{r['succeeded']:,} of {r['restatements']:,} succeeded, {r['replays']:,} of them Replays, created within "
         f"{r['create_seconds']:.0f} s: {r['commits']:,} commits, the last after {r['last_committed_seconds']:.0f} s; all "
-        f"statuses said so after {r['last_seen_seconds']:.0f} s. {_costs(r)}"
+        f"shown after {r['last_seen_seconds']:.0f} s. {_costs(r)}"
     )
     return [told, *_failed(r)]
 
@@ -152,10 +152,10 @@ def _alone(part: Mapping[str, Any]) -> list[str]:
 def latencies(r: Mapping[str, Any]) -> str:
     """From the creation of each Restatement to its commit, and to the status that says so."""
     told = []
-    for what, key in (("committed", "to_committed"), ("the status says so", "to_seen")):
-        shares = (f"{number(percentile(r[key], share))} ({share} %)" for share in SHARES)
-        told.append(f"{what} after {', '.join(shares)}, {number(max(r[key], default=None))} at most")
-    return f"Seconds: {'; '.join(told)}."
+    for what, key in (("Committed", "to_committed"), ("shown", "to_seen")):
+        shares = (f"p{share} {number(percentile(r[key], share))}" for share in SHARES)
+        told.append(f"{what}: {', '.join(shares)}, most {number(max(r[key], default=None))} s")
+    return f"{'; '.join(told)}."
 
 
 def _costs(r: Mapping[str, Any]) -> str:

@@ -82,6 +82,6 @@ def _scans(part: Mapping[str, Any]) -> list[str]:
 
 def _reads(part: Mapping[str, Any]) -> list[str]:
     plain = median(find(part["results"], what="nothing deleted"))
-    told = f"All rows and columns by `lethe_spark.read`, with {part['deleted']:,} batches deleted, evenly spread."
+    told = f"By `lethe_spark.read`, with {part['deleted']:,} batches deleted."
     rows = [(r["what"], spread(r), number(ratio(median(r), plain))) for r in part["results"]]
     return [told, "", *table(("table", "seconds", "of nothing deleted"), rows)]
