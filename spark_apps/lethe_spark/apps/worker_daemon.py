@@ -25,6 +25,9 @@ def main() -> None:
     if find_spec("pyspark") is None or find_spec("py4j") is None:
         sys.path[:] = given
     sys.path_importer_cache.clear()
+    import lethe.ingest.buffer_files
+    import lethe.ingest.registrable
+    import lethe.writing.tasks  # noqa: F401
     from lethe.decoder.process import fork_server
     from pyspark.daemon import manager
 
