@@ -34,7 +34,7 @@ def test_all_readers_and_all_rewrites_agree_beside_deletes_of_other_engines(
     deleted = table.story.head().snapshot_id
     conditions = list(some_conditions(table.maker, table.fields, 4))
     check(table, conditions)
-    table.check_plain("Spark")
+    table.check_spark("beside these deletes")
     check_increment(table, before, deleted)
 
     table.revert("A", "one")
@@ -46,15 +46,15 @@ def test_all_readers_and_all_rewrites_agree_beside_deletes_of_other_engines(
     if seed % 4 == 0:  # rows that arrive later are not concerned
         table.write("E", "lethe")
     table.done("purge", alone(table.story) if seed % 2 else table.story.vacuum())
-    table.check_plain("Spark after a purge")
+    table.check_spark("after a purge")
     check(table, conditions)
 
     replace_by_keys(table)
-    table.check_plain("Spark after a Replay by keys")
+    table.check_spark("after a Replay by keys")
     check(table, conditions)
 
     table.done("compaction", maintain(table.story, compact_small_files=True, expire_snapshots=False, key="2"))
-    table.check_plain("Spark after a compaction")
+    table.check_spark("after a compaction")
     check(table, conditions)
 
 
