@@ -164,9 +164,10 @@ class StrayContent:
     """The smallest batch id; None: unknown."""
     upper: str | None = None
     """The greatest batch id; None: unknown."""
-    no_rows: bool = (
-        False  # it has no rows of the table: it is empty, holds positions of deletes, or what Lethe itself notes
-    )
+    no_rows: bool = False
+    """It has no rows of the table and no values of a partition: it is empty, holds positions of deletes, or what Lethe itself
+    notes.
+    """
     by_name: bool = False
     """It has no field ids, so only the names of its columns say that it was written for the table."""
     is_data: bool = True

@@ -50,7 +50,7 @@ from lethe.ledger.ledger import BatchEntry, BatchState, BufferedObject
 from lethe.ledger.lineage import Snapshot, cherry_picked
 from lethe.ledger_store import Loaded, TooDifferent, all_batches, changed_batches, load_root, read_file
 from lethe.read import data_file
-from lethe.uri import local_path
+from lethe.uri import local_path, without_values
 
 BYTES_AT_MOST: Final = 64 * 2**20
 _AVRO: Final = b"Obj\x01"
@@ -208,6 +208,8 @@ def _in_files(table: Table, copy: Snapshot, field_id: int) -> dict[str, BatchEnt
 
 
 NO_ROWS: Final = StrayContent(no_rows=True)
+# Deletes by position whose paths have values of a partition: their own path, or those of the data files that they name.
+POSITIONS_OF_PARTITION: Final = StrayContent(of_table=True)
 _PARQUET: Final = (b"PAR1", b"PARE")
 _ORC: Final = b"ORC"
 _PUFFIN: Final = b"PFA1"
@@ -215,6 +217,7 @@ _POSITIONS: Final = ["file_path", "pos"]
 _FIELD_ID: Final = b"PARQUET:field_id"
 _HEADER_BYTES: Final = 4 * 2**20
 _DELETION_VECTOR: Final = "deletion-vector-v1"
+_VECTOR_OF: Final = "referenced-data-file"
 
 
 @dataclass(frozen=True)
@@ -271,11 +274,12 @@ def content_of(stream: BinaryIO, path: str, field_id: int, schema: Schema | None
     if not start:
         return NO_ROWS
     if start[:4] in _PARQUET:
-        return _of_parquet(stream, field_id, schema)
+        return _of_parquet(stream, path, field_id, schema)
     if start[:4] == _AVRO:
         return _of_avro(stream, path, field_id)
     if start[:4] == _PUFFIN:
-        return NO_ROWS if _has_only_positions(stream) else OTHER
+        files = _files_of_vectors(stream)
+        return OTHER if files is None else _of_positions((path, *files))
     if start[:3] == _ORC or path.endswith(DATA_FILES):
         return UNKNOWN
     return NO_ROWS if is_own(path, _whole(stream)) else OTHER
@@ -297,17 +301,20 @@ def _whole(stream: BinaryIO) -> bytes:
     return content if len(content) <= BYTES_AT_MOST else b""
 
 
-def _of_parquet(stream: BinaryIO, field_id: int, schema: Schema | None) -> StrayContent:
+def _of_parquet(stream: BinaryIO, path: str, field_id: int, schema: Schema | None) -> StrayContent:
     stream.seek(0)
     try:
         file = pq.ParquetFile(pa.PythonFile(stream, mode="r"))
+        if file.metadata.num_rows and file.schema_arrow.names == _POSITIONS:
+            files = _files_of_positions(file.metadata)
+            return POSITIONS_OF_PARTITION if files is None else _of_positions((path, *files))
         return _content(file.metadata, file.schema_arrow, field_id, schema)
     except (pa.ArrowException, OSError, ValueError):
         return UNKNOWN
 
 
 def _content(metadata: Any, schema: pa.Schema, field_id: int, of_table: Schema | None) -> StrayContent:
-    if metadata.num_rows == 0 or schema.names == _POSITIONS:
+    if metadata.num_rows == 0:
         return NO_ROWS
     wanted = str(field_id).encode()
     ids = {f.name: (f.metadata or {}).get(_FIELD_ID) for f in schema}
@@ -334,6 +341,25 @@ def _content(metadata: Any, schema: pa.Schema, field_id: int, of_table: Schema |
     return StrayContent(True, min(b[0] for b in bounds), max(b[1] for b in bounds), by_name=by_name)
 
 
+def _of_positions(paths: Iterable[str]) -> StrayContent:
+    """The content of deletes by position with these paths: their own, and those of data files."""
+    return POSITIONS_OF_PARTITION if any(without_values(p) != p for p in paths) else NO_ROWS
+
+
+def _files_of_positions(metadata: Any) -> list[str] | None:
+    """The first and the last path of a data file in each row group of position deletes; None: unknown.
+
+    Position deletes of several files are in the partition of all of them, so their own path has its values, too.
+    """
+    found: list[str] = []
+    for group in range(metadata.num_row_groups):
+        statistics = metadata.row_group(group).column(_POSITIONS.index("file_path")).statistics
+        if statistics is None or not statistics.has_min_max:
+            return None
+        found += (statistics.min, statistics.max)
+    return found if all(isinstance(path, str) for path in found) else None
+
+
 def _named(ids: dict[str, bytes | None], field_id: int, of_table: Schema | None) -> str | None:
     """The batch column of a file without field ids, if all its columns are of the table; None: it is not of the table."""
     column = of_table.find_column_name(field_id) if of_table is not None else None
@@ -355,17 +381,19 @@ def _of_avro(stream: BinaryIO, path: str, field_id: int) -> StrayContent:
     return StrayContent(of_table=any(f.get("field-id") == field_id for f in fields))
 
 
-def _has_only_positions(stream: BinaryIO) -> bool:
-    """Whether all blobs of a Puffin file are deletion vectors."""
+def _files_of_vectors(stream: BinaryIO) -> list[str] | None:
+    """The data files of the deletion vectors in a Puffin file; None: not all its blobs are deletion vectors."""
     try:
         end = stream.seek(0, io.SEEK_END)
         stream.seek(end - 12)
         tail = stream.read(12)
         size, flags = int.from_bytes(tail[:4], "little"), tail[4]
         if tail[8:] != _PUFFIN or flags or size > _HEADER_BYTES:
-            return False
+            return None
         stream.seek(end - 12 - size)
         blobs = json.loads(stream.read(size))["blobs"]
-        return all(b["type"] == _DELETION_VECTOR for b in blobs)
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
-        return False
+        if any(b["type"] != _DELETION_VECTOR for b in blobs):
+            return None
+        return [str((b.get("properties") or {}).get(_VECTOR_OF, "")) for b in blobs]
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return None

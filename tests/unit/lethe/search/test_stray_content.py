@@ -18,7 +18,7 @@ from lethe.erasure.record import canonical
 from lethe.erasure.strays import OTHER, UNKNOWN, StrayContent
 from lethe.ledger.format import BATCHES
 from lethe.ledger.root import Root
-from lethe.search.strays import NO_ROWS, content_of, is_checksum, is_own
+from lethe.search.strays import NO_ROWS, POSITIONS_OF_PARTITION, content_of, is_checksum, is_own
 from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField, StringType
 
@@ -43,8 +43,15 @@ def avro(*fields: Mapping[str, Any]) -> bytes:
     return sink.getvalue()
 
 
-def puffin(*kinds: str) -> bytes:
-    footer = json.dumps({"blobs": [{"type": k} for k in kinds]}).encode()
+def positions(*paths: str, statistics: bool = True) -> bytes:
+    sink = io.BytesIO()
+    pq.write_table(pa.table({"file_path": list(paths), "pos": [0] * len(paths)}), sink, write_statistics=statistics)
+    return sink.getvalue()
+
+
+def puffin(*kinds: str, of: str | None = None) -> bytes:
+    more = {} if of is None else {"properties": {"referenced-data-file": of}}
+    footer = json.dumps({"blobs": [{"type": k, **more} for k in kinds]}).encode()
     return b"PFA1" + b"x" * 40 + b"PFA1" + footer + len(footer).to_bytes(4, "little") + b"\0" * 4 + b"PFA1"
 
 
@@ -92,6 +99,26 @@ def test_other_formats_of_data_files_are_known_by_their_first_bytes() -> None:
 )
 def test_anything_else_is_empty_or_unknown(data: bytes, expected: StrayContent) -> None:
     assert content(data) == expected
+
+
+@pytest.mark.parametrize(
+    ("data", "name", "expected"),
+    [
+        (positions(f"{TABLE}/data/f.parquet"), "data/d.parquet", NO_ROWS),
+        (positions(f"{TABLE}/data/name=x/f.parquet"), "d.parquet", POSITIONS_OF_PARTITION),
+        (positions(f"{TABLE}/data/f.parquet"), "data/name=x/d.parquet", POSITIONS_OF_PARTITION),
+        (positions(f"{TABLE}/data/f.parquet", statistics=False), "data/d.parquet", POSITIONS_OF_PARTITION),
+        (positions(), "data/name=x/d.parquet", NO_ROWS),
+        (puffin("deletion-vector-v1", of=f"{TABLE}/data/f.parquet"), "data/d.puffin", NO_ROWS),
+        (puffin("deletion-vector-v1", of=f"{TABLE}/data/name=x/f.parquet"), "d.puffin", POSITIONS_OF_PARTITION),
+        (puffin("deletion-vector-v1"), "data/name=x/d.puffin", POSITIONS_OF_PARTITION),
+        (puffin("an-index", of=f"{TABLE}/data/name=x/f.parquet"), "data/d.puffin", OTHER),
+    ],
+)
+def test_deletes_by_position_count_if_their_paths_have_values_of_a_partition(
+    data: bytes, name: str, expected: StrayContent
+) -> None:
+    assert content(data, name) == expected
 
 
 def own_documents() -> dict[str, bytes]:
