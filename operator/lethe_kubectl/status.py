@@ -109,7 +109,6 @@ def _took(run: Document, now: datetime) -> str:
     return age(run.get("startTime"), datetime.fromisoformat(finished) if finished else now)
 
 
-Status = Mapping[str, Any]
 _INVALID: Final = Reason.INVALID_VACUUM_NOW.value
 
 
@@ -123,7 +122,7 @@ class VacuumOutcome:
     message: str
 
 
-def vacuum_ended(status: Status, before: Status, requested: str) -> VacuumOutcome | None:
+def vacuum_ended(status: Document, before: Document, requested: str) -> VacuumOutcome | None:
     """The outcome; None: wait.
 
     Args:
@@ -132,7 +131,7 @@ def vacuum_ended(status: Status, before: Status, requested: str) -> VacuumOutcom
         requested: The value of the annotation lethe.dev/vacuum-now; "": the vacuum was approved.
     """
     vacuum = status.get("vacuum") or {}
-    answer: Status = vacuum.get("requested") or {}
+    answer: Document = vacuum.get("requested") or {}
     message = str(vacuum.get("message") or "")
     if (
         requested
@@ -149,7 +148,7 @@ def vacuum_ended(status: Status, before: Status, requested: str) -> VacuumOutcom
     return None if requested else _approved(status, before)
 
 
-def _approved(status: Status, before: Status) -> VacuumOutcome | None:
+def _approved(status: Document, before: Document) -> VacuumOutcome | None:
     """By the vacuums that ended since."""
     last, last_before = ((s.get("vacuum") or {}).get("lastRun") or {} for s in (status, before))
     if last and last.get("runId") != last_before.get("runId"):
