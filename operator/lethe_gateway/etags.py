@@ -20,7 +20,7 @@ _CLOCK: Final = frozenset({"readTime"})
 
 
 def etag_of(document: Mapping[str, Any]) -> str:
-    """The ETag of an object.
+    """The ETag of an answer, which does not depend on its freshness.
 
     Args:
         document: The body of an answer, as JSON values.

@@ -105,7 +105,7 @@ def encode(epoch: Epoch) -> bytes:
 
 
 def decode(content: bytes, uri: str) -> Epoch:
-    """Decode it.
+    """Read an entry of the epoch log.
 
     Raises:
         UnreadableLog: Which names the file.

@@ -294,7 +294,7 @@ class _TopicReading:
         )  # offsets that were skipped since the last epoch with the partition
 
     def run(self) -> None:
-        """Run it.
+        """Read one epoch and write its batches.
 
         Raises:
             Trouble: And other errors, after which reading begins again.
@@ -423,7 +423,7 @@ class _TopicReading:
         return self._described[1]
 
     def _require_same(self, epoch: Epoch, described: TopicsDescription) -> None:
-        """Require that nothing has changed.
+        """Require the cluster and the topics that an epoch was read from.
 
         Raises:
             Trouble: The cluster or a topic is not the one that the log is about.

@@ -88,7 +88,7 @@ def _condition(document: dict[str, Any], name: str) -> dict[str, Any]:
 
 
 def same_as(before: dict[str, Any], wanted: dict[str, Any]) -> None:
-    """Whether both are the same.
+    """Require that an existing object asks for the same.
 
     Raises:
         InputError: `AlreadyExists`, if the existing object asks for something else.

@@ -263,7 +263,7 @@ def id_of(folder_name: str, batch_column: str, given: str) -> str:
 
 
 def _require_reachable(of: Dataset, catalog_is_local: bool) -> None:
-    """Require that the metadata reaches the file.
+    """Require a buffer that this machine can reach.
 
     Raises:
         InputError: `BufferLocal`, if the buffer is a folder of another machine.

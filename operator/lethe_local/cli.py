@@ -82,7 +82,7 @@ def kind_of(name: str) -> ApiKind:
 
 
 def kind_of_document(document: Mapping[str, Any], where: str) -> ApiKind:
-    """The kind of a document.
+    """The kind of object that a document is.
 
     Raises:
         InputError: `UnknownKind`, also for another API version.

@@ -601,7 +601,7 @@ def _update(tracking: Table, tracked: _Tracking, update: TrackingUpdate, step: C
 
 
 def _ledger_shown(table: Table, facts: TableFacts, base: Shown) -> Mapping[str, BatchEntry]:
-    """The ledger that the table of batches shows.
+    """The batches of the ledger that the table of batches shows.
 
     Raises:
         LedgerError: For example if a vacuum deleted the old ledger.

@@ -261,7 +261,7 @@ def _repeated(attempt: Callable[[], requests.Response], whom: str) -> requests.R
 
 
 def _require_taken(status: int, path: Path) -> None:
-    """Require that the buffer is claimed.
+    """Require that the store has taken a file, or has it already.
 
     Raises:
         InputError: `StoreRefused`.

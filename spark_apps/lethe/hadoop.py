@@ -240,7 +240,7 @@ class FolderCatalog(NoopCatalog):
             )
 
     def load_table(self, identifier: str | Identifier) -> Table:
-        """Load a table.
+        """Load the newest version of a table.
 
         Raises:
             NoSuchTableError: There is no such table.

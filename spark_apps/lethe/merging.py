@@ -394,7 +394,7 @@ class Merge:
         return {"spec-id": places[0][0], "partition": places[0][1], "sort-order-id": self._order.order_id}
 
     def _written(self, io: FileIO, bin_: BinToMerge, kept: Mapping[str, Any], in_memory: bool) -> Merged:
-        """The written files.
+        """Write the merged rows of a bin into one file.
 
         Raises:
             Unsuitable: The file is not filtered.

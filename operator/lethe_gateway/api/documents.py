@@ -69,7 +69,7 @@ CallerOf = Annotated[Caller, Depends(caller_of)]
 
 
 def utc(name: str, time: datetime | None) -> datetime | None:
-    """The time in UTC.
+    """The time of a parameter in UTC; None: the parameter is not given.
 
     Raises:
         Problem: `invalid-request`, for a time without an offset, or beyond the times of tables.

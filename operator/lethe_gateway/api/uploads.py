@@ -199,7 +199,7 @@ def _carried_out(work: Callable[[], T]) -> T:
 
 
 def _require_files(services: Services, body: UploadRequest) -> None:
-    """Require that there are data files.
+    """Require a number of files, and paths, that an upload may have.
 
     Raises:
         Problem: `invalid-request`.

@@ -87,7 +87,7 @@ def form_key(token: str) -> str:
 
 
 def require_own_form(scope: Scope, form: Mapping[str, Sequence[str]], token: str | None) -> None:
-    """Require a form that this console has made.
+    """Require that a form was sent by a page of this console.
 
     Raises:
         Problem: `forbidden`, for a form that no page of the console has sent.

@@ -40,7 +40,7 @@ class StreamPlace:
 
 
 def place_of(id: str) -> StreamPlace:
-    """The place of a URI.
+    """Where a stream goes on after the event with this id.
 
     Raises:
         Problem: `invalid-request`.

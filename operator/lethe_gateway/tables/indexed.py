@@ -152,7 +152,7 @@ class IndexedTables:
 
     @contextmanager
     def view(self, target: TableTarget) -> Iterator[IndexView]:
-        """View it.
+        """Open the index of a table for one request.
 
         Raises:
             Problem: The request fails; the type of the problem says why.
@@ -170,7 +170,7 @@ class IndexedTables:
                 raise building(0) from e
 
     def _opened(self, stack: ExitStack, entry: _IndexEntry) -> tuple[sqlite3.Connection, IndexState]:
-        """The opened file.
+        """Open the index file of an entry.
 
         Raises:
             sqlite3.Error: the index is damaged.

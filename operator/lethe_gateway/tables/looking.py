@@ -96,7 +96,7 @@ class SeenTable:
 
 
 def look(target: TableTarget) -> SeenTable:
-    """Look at the table.
+    """Look at a table, its table of batches and its ledger.
 
     Raises:
         Problem: `no-table`, `not-tracked`.
@@ -182,7 +182,7 @@ def bring_up_to_date(path: Path | None, new_path: Path, seen: SeenTable, progres
 def _write(
     connection: sqlite3.Connection, seen: SeenTable, files: list[TrackingFile] | None, progress: Callable[[int], None]
 ) -> None:
-    """Write it.
+    """Write into an index what has changed in the table.
 
     Args:
         files: Of the table of batches; None: they have not changed.

@@ -40,7 +40,7 @@ class TableTarget:
 
 
 def target_of(dataset: Mapping[str, Any]) -> TableTarget:
-    """The target of a Dataset.
+    """Which table a Dataset names, as a value.
 
     Raises:
         Problem: `no-table`, for a spec that names no table.

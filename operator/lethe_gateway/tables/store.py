@@ -47,7 +47,7 @@ class TableStore(Protocol):
     """Opens tables."""
 
     def view(self, target: TableTarget) -> AbstractContextManager[IndexedTable]:
-        """View it.
+        """Open the state of a table for one request.
 
         Raises:
             Problem: `no-table`, `not-tracked`, `table-unreadable`, `catalog-away`, `index-building`.

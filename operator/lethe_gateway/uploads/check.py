@@ -130,7 +130,7 @@ class Turns:
         return (holding for holding, most in limited if len(holding) >= most)
 
     def _require(self, mine: _Turn, cpu_seconds: float) -> None:
-        """Return what is there, or fail.
+        """End a check that has used much processor time while others wait.
 
         Raises:
             _GiveWay: Others wait, and this check has taken long.

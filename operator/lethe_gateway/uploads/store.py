@@ -153,7 +153,7 @@ class Uploads:
         return found
 
     def view(self, buffer: Buffer, upload: str) -> UploadView:
-        """View it.
+        """An upload as its callers see it, after an outcome that was found is finished.
 
         Raises:
             Problem: `not-found`.

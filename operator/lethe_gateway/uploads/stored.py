@@ -76,7 +76,7 @@ def begin_multipart(record: UploadRecord, index: int, of: S3Uploads) -> str:
 
 
 def entry_of(record: UploadRecord, index: int) -> FileEntry:
-    """The manifest entry of a file.
+    """The entry of a file in the manifest of an upload.
 
     Raises:
         Problem: `not-found`, if the upload has no such file.

@@ -107,7 +107,7 @@ def _ensure(kube: Kube, documents: Iterable[Mapping[str, Any]], dataset: Dataset
 
 
 def require_owner(found: Mapping[str, Any], dataset: DatasetRef) -> None:
-    """Require that the table belongs to the Dataset.
+    """Require that an object belongs to the Dataset.
 
     Raises:
         NameTaken: Unless the object belongs to this Dataset.

@@ -729,7 +729,7 @@ def _store_of(context: ListingContext) -> str:
 
 
 def _require_same_properties(context: ListingContext) -> None:
-    """Require that the properties are the same.
+    """Require the catalog's properties that a listing began with.
 
     Raises:
         _OtherProperties: The properties of the catalog have changed.

@@ -378,7 +378,7 @@ class TableReader:
     def _load(
         self, dataset: Dataset, properties: dict[str, str], polled: Pointer | None
     ) -> TableView | NoTable | LostLedger:
-        """Load it.
+        """Load a table, unless its pointer has not moved.
 
         Args:
             polled: A pointer that differs from that of the cached view; None: unknown.

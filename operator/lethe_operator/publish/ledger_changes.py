@@ -49,7 +49,7 @@ class LedgerVersions:
     _roots: dict[str, Root] = field(default_factory=dict)
 
     def require(self, position: PublishedPosition) -> None:
-        """Return what is there, or fail.
+        """Require that the ledger of a position can be read.
 
         Raises:
             LedgerError: The root cannot be read.
@@ -59,7 +59,7 @@ class LedgerVersions:
             self._root(position.root)
 
     def version_of(self, root: str) -> int:
-        """The version of a ledger.
+        """The version of the ledger with this root.
 
         Raises:
             LedgerError: A ledger file is unusable.

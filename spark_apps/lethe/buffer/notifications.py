@@ -109,7 +109,7 @@ def _records(body: str) -> list[tuple[str, Mapping[str, Any]]]:
 
 
 def _require_key(key: str) -> None:
-    """Require a key.
+    """Require a key that an object can have.
 
     Raises:
         ValueError: No object can have this key.

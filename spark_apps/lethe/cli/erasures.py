@@ -116,7 +116,7 @@ def named(known: Sequence[ListedErasure], table: str, names: Sequence[str]) -> l
 
 
 def read_record(opened: Opened, uri: str) -> StoredRecord:
-    """Read the record of an upload.
+    """Read an erasure record.
 
     Raises:
         Exception: What the storage raises.
@@ -487,7 +487,7 @@ def _found_in_storage(restatement: str, code: str, what: str, paths: Sequence[st
 
 
 def _digest_key(path: Path) -> bytes:
-    """The key of digests.
+    """Read the key of digests from a file.
 
     Raises:
         InputError: InvalidKey.

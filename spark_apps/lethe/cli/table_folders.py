@@ -67,7 +67,7 @@ class TableFolders:
                 self.others.add(str(snapshot["manifest-list"]).rpartition("/")[0])
 
     def add(self, location: str, properties: Mapping[str, Any]) -> None:
-        """Add it.
+        """Add the folders of a location and of the paths in properties.
 
         Args:
             properties: Of the table while it had this location.

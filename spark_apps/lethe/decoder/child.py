@@ -57,7 +57,7 @@ class Link:
         self._socket.close()
 
     def send(self, document: dict[str, Any], contents: Sequence[Content] = ()) -> None:
-        """Send it.
+        """Send a document and contents.
 
         Raises:
             Closed: The other side has closed the link, or has ended.
@@ -188,7 +188,7 @@ class RemoteFile(RangedFile):
         self._link, self._unit = link, unit
 
     def read_part(self, start: int, size: int) -> memoryview:
-        """Read a part of a ledger.
+        """Read a range of the file from the parent.
 
         Raises:
             Closed: The other side has closed the link, or has ended.

@@ -120,7 +120,7 @@ class _Opened:
     """A part could not be fetched, so what was found means nothing."""
 
     def part(self, offset: int, size: int) -> bytes:
-        """A part of the file.
+        """A range of the object.
 
         Raises:
             Exception: Nothing that comes from the storage. Then the object seems to end.

@@ -120,7 +120,7 @@ class Process:
             self._link.send({}, [pickle.dumps(work)])
 
     def send(self, document: dict[str, Any], contents: Sequence[Content] = ()) -> None:
-        """Send it.
+        """Send a document and contents to the decoder.
 
         Raises:
             Death: A decoder has ended before its work was done.

@@ -230,7 +230,7 @@ class _Kind(IntFlag):
 
 
 def _kind(snapshot: Snapshot, table: str) -> _Kind:
-    """The kind of a document.
+    """What a snapshot changed, as far as an increment can tell.
 
     Raises:
         InputError: ForeignChange, ErasedBetween.

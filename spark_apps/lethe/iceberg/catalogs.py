@@ -240,7 +240,7 @@ def _require_history(name: str, _: tuple[tuple[str, str], ...]) -> None:
 
 
 def _refuse_nessie(name: str, config: Mapping[str, str]) -> None:
-    """Refuse a catalog of Nessie.
+    """Refuse a REST catalog that says it is Nessie.
 
     Args:
         config: The catalog's properties, including those that the server returned.
@@ -277,7 +277,7 @@ def is_local(catalog_properties: Mapping[str, str]) -> bool:
 
 
 def require_service(name: str, catalog_properties: Mapping[str, str]) -> None:
-    """Require that a service is configured.
+    """Require a catalog service, not a folder.
 
     Raises:
         InputError: `UnsupportedCatalog`, for a catalog that only writers that use Lethe can share.

@@ -236,7 +236,7 @@ def files_added_after(
 
 
 def _live(table: Table, snapshot_id: int | None, field_id: int, after: int = -1) -> Iterator[FileBounds]:
-    """The live files.
+    """The bounds of the live data files of a snapshot.
 
     Args:
         after: Only files that were added after this sequence number.

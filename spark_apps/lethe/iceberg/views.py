@@ -51,7 +51,7 @@ def refuse_views(catalog: Catalog) -> Catalog:
 
 
 def require_no_view(catalog: Catalog, name: Name) -> None:
-    """Require that no view has the name.
+    """Refuse a view in the place of a table.
 
     Raises:
         TableIsView: A view was named where a table is needed.

@@ -58,7 +58,7 @@ def check_announced(file: OpenedFile, size: int, limits: Limits) -> None:
 
 
 def check_columns(count: int, limits: Limits) -> None:
-    """Check the columns of the files.
+    """Refuse a file with too many columns.
 
     Raises:
         BadFile: A file has too many columns.
@@ -78,7 +78,7 @@ class Spent:
     bytes: int = 0
 
     def add(self, rows: int, expanded: int) -> None:
-        """Add it.
+        """Count rows and expanded bytes of a file.
 
         Raises:
             BadFile: It is too much.
@@ -114,7 +114,7 @@ def reading_failure(error: BaseException) -> TransientError:
 
 
 def check_some_were_read(unread: Sequence[RefusedBatch], batches: int) -> None:
-    """Check that some batches were read.
+    """Require that not all batches are unread because the store is away.
 
     Raises:
         TransientError: Every batch of the run has a file that could not be read.
@@ -461,7 +461,7 @@ class _Decoding:
         self._bytes = 0  # of the files whose rows wait
 
     def decode(self, number: int, task: FileTask, source: Bytes, skip: int) -> None:
-        """Decode it.
+        """Decode one file into pieces of rows.
 
         Args:
             skip: The rows that an earlier decoder has sent.

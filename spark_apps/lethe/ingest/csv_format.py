@@ -99,7 +99,7 @@ class _Records:
         return _Grammar.of(self.dialect)
 
     def blocks(self) -> Iterator[bytes]:
-        """The blocks of rows.
+        """The blocks of the file, each of whole records.
 
         Raises:
             BadFile: A quote is not where the dialect allows one.

@@ -194,7 +194,7 @@ def shown(name: str) -> str:
 # 0001-01-01 and 9999-12-31, in days since 1970-01-01.
 _FIRST_DAY: Final = -719_162
 _LAST_DAY: Final = 2_932_896
-_MICROSECONDS: Final = 86_400_000_000  # per day
+_DAY_MICROS: Final = 86_400_000_000
 
 
 def allow_days(first: int, last: int) -> bool:
@@ -204,7 +204,7 @@ def allow_days(first: int, last: int) -> bool:
 
 def allow_microseconds(first: int, last: int) -> bool:
     """Whether both timestamps are in these years. They are counted in microseconds from 1970-01-01."""
-    return allow_days(first // _MICROSECONDS, last // _MICROSECONDS)
+    return allow_days(first // _DAY_MICROS, last // _DAY_MICROS)
 
 
 def allow_seconds(first: int, last: int) -> bool:
@@ -388,7 +388,7 @@ def writable(array: pa.Array, wanted: pa.DataType) -> pa.Array:
 
 
 def _without_hidden_nulls(array: pa.Array, t: pa.DataType, required: bool = False) -> pa.Array:
-    """The values without nulls that a parent hides.
+    """The array, with some value in required fields where a parent hides a null.
 
     Args:
         required: No value may be null. Nulls are only those of values around this one.
@@ -564,7 +564,6 @@ def _names(t: pa.DataType) -> list[str]:
     return ["key", "value"] if pa.types.is_map(t) else ["element"]
 
 
-_DAY_MICROS: Final = 86_400_000_000
 _FIRST_GREGORIAN_DAY: Final = -141_427  # 1582-10-15
 _FIRST_DAY_OF_1900: Final = -25_567
 _SPARK_VERSION: Final = b"org.apache.spark.version"
@@ -594,7 +593,7 @@ class HybridCalendar:
         return (_FIRST_GREGORIAN_DAY if self.utc else _FIRST_DAY_OF_1900) * _DAY_MICROS
 
     def check(self, rows: pa.Table, first_row: int) -> None:
-        """Refuse what does not fit.
+        """Refuse days and times that a file's writer may have meant in the hybrid calendar.
 
         Raises:
             BadFile: A day or a timestamp is before the first that is the same in both calendars.

@@ -213,7 +213,7 @@ def _batch_column_missing(file: Any, target: RegisterTarget) -> str | None:
 
 
 def _check_codecs(metadata: Any) -> None:
-    """Check the codecs of a file.
+    """Refuse codecs that Iceberg's readers lack.
 
     Raises:
         BadFile: A column is compressed by a codec that Parquet's Java library lacks without further packages.
@@ -272,7 +272,7 @@ def _plain(value: pa.Scalar) -> int | None:
 
 
 def _check_calendar(metadata: Any, columns: Mapping[int, ColumnStatistics], target: RegisterTarget) -> None:
-    """Check the calendar of a file.
+    """Refuse days that the file's metadata may mean in the hybrid calendar.
 
     Raises:
         BadFile: A column may hold days of the hybrid calendar, as readers of Iceberg tables do not convert them.

@@ -242,7 +242,7 @@ def _filled(
 
 
 def _check(values: pa.ChunkedArray, value: pa.Scalar, field: pa.Field, null_is_absent: bool, first_row: int) -> None:
-    """Refuse what does not fit.
+    """Refuse a value that a column cannot hold.
 
     Raises:
         BadFile: A row has another value than the folder.

@@ -286,7 +286,7 @@ class PartFormat(Generic[K, T]):
         return encode(self.schema, [self.to_record(e) for _, e in sorted_], [k for k, _ in sorted_])
 
     def decode(self, content: bytes) -> list[T]:
-        """Decode it.
+        """The entries in the content of a file.
 
         Raises:
             Exception: What fastavro raises on a truncated or foreign file. The ledger store adds the name of the file.

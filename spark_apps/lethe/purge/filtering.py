@@ -106,7 +106,7 @@ class FileRewrite:
         self.kept = self.left_out = 0
 
     def run(self) -> None:
-        """Run it.
+        """Write the rows that stay, group by group.
 
         Raises:
             Unsuitable: The rows must be in the order of batches and are not: then Spark sorts them.
@@ -275,7 +275,7 @@ class Filter:
         return self(replace(file, to=path_of_attempt(file.to)))
 
     def __call__(self, file: FileToFilter) -> Filtered:
-        """Carry it out.
+        """Write one data file without the deleted rows.
 
         Raises:
             FileNotFoundError: There is no such file.
@@ -291,7 +291,7 @@ class Filter:
             return Filtered(file.path, unsuitable=type(e).__name__)
 
     def _filtered(self, io: FileIO, file: FileToFilter) -> Filtered:
-        """The filtered rows.
+        """Write an opened file without the deleted rows.
 
         Raises:
             Unsuitable: The file is not filtered.

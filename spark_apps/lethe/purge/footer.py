@@ -79,7 +79,7 @@ class Struct:
 
 
 def decode(content: bytes) -> Struct:
-    """Decode it.
+    """Read the structure of a footer.
 
     Raises:
         FooterUnreadable: A message that is not an S3 event notification.

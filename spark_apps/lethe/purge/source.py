@@ -374,7 +374,7 @@ def writer_options(properties: Any, source: pq.ParquetFile) -> dict[str, Any]:
 
 
 def require_same_schema(source: pq.ParquetFile, schema: pa.Schema, options: dict[str, Any]) -> None:
-    """Require that the schema is the same.
+    """Require that a file written with these options has the schema of the source.
 
     Raises:
         Unsuitable: Arrow would write other types or field ids than those of the file.

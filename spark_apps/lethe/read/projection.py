@@ -166,7 +166,7 @@ class Projection:
         return cls(tuple(columns), pa.schema([arrow_field(f) for f in wanted]), tuple(needed))
 
     def __call__(self, rows: pa.RecordBatch) -> pa.RecordBatch:
-        """Carry it out.
+        """Turn rows of a file into rows of the table.
 
         Args:
             rows: The needed columns of the file.

@@ -293,7 +293,7 @@ def check_request(request: RestatementRequest) -> None:
 
 
 def _check_keys(request: RestatementRequest, replacement: Replacement) -> None:
-    """Check the key columns.
+    """Require either batch ids or key columns that fit the replacement.
 
     Raises:
         InputError: `InvalidSpec`.

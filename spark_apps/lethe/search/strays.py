@@ -261,7 +261,7 @@ def contents_of(
 
 
 def content_of(stream: BinaryIO, path: str, field_id: int, schema: Schema | None = None) -> StrayContent:
-    """The content of an object.
+    """What is known of an object's content: which rows of the table it may hold.
 
     Args:
         field_id: Of the batch column.

@@ -269,7 +269,7 @@ _REMOTE: Final = _RemoteStores()
 
 
 def open_folder(uri: str, properties: Mapping[str, str]) -> FolderListing:
-    """Open a folder.
+    """Open the listing of one folder of a store.
 
     Raises:
         InputError: UnsupportedStorage.

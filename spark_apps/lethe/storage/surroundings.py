@@ -66,7 +66,7 @@ class BufferClaims:
 def open_buffer(
     uri: str, batch_column: str, properties: Mapping[str, str], layout: BufferLayout = BufferLayout.DIRECTORY
 ) -> BufferClaims:
-    """Open a buffer.
+    """Open the buffer of a Dataset.
 
     Raises:
         InputError: `UnsupportedScheme`.

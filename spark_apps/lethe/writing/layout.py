@@ -95,7 +95,7 @@ class TableLayout:
     """PyIceberg's FileIO properties of the table."""
 
     def check(self) -> None:
-        """Refuse what does not fit.
+        """Refuse a layout that cannot be written without Spark.
 
         Raises:
             Unsupported: Arrow does not write this table.
@@ -140,7 +140,7 @@ class TableLayout:
 
     @cached_property
     def sort_keys(self) -> tuple[SortKey, ...]:
-        """Sort the keys.
+        """The keys of the table's sort order.
 
         Raises:
             Unsupported: Arrow does not write this table.

@@ -226,7 +226,7 @@ class Spool:
             self._file.close()
 
     def add(self, key: BlockKey, content: bytes) -> None:
-        """Add it.
+        """Keep a block in memory, or encrypted on the local disk.
 
         Raises:
             OSError: The disk is full.
@@ -293,7 +293,7 @@ class ReadTask:
     collector: Collector
 
     def __call__(self, groups: Iterator[tuple[int, int, str]]) -> Iterator[Block]:
-        """Carry it out.
+        """Read groups of buffered files into blocks.
 
         Args:
             groups: The number and the range of each group, and its files (`FileTask.encode`).
@@ -317,7 +317,7 @@ class WriteTask:
     """Batches whose rows are left out."""
 
     def __call__(self, blocks: Iterable[Block]) -> Iterator[str]:
-        """Carry it out.
+        """Write blocks of rows as data files.
 
         Returns:
             Iceberg's JSON of each data file.

@@ -88,7 +88,7 @@ def started_session(confs: Mapping[str, str] | None = None) -> SparkSession:
 
 
 def _require_client(session: SparkSession, catalog: str, properties: Mapping[str, str]) -> None:
-    """Require a client of the store.
+    """Require that the JVM has a client for the store of the warehouse.
 
     Raises:
         InputError: `UnsupportedCatalog`, if Iceberg cannot open files of the warehouse without a further jar.

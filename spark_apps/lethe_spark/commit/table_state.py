@@ -267,7 +267,7 @@ def _loaded(context: Committer, iceberg: StaticTable, facts: TableFacts) -> ledg
 
 
 def refuse_batches(table: IcebergTable) -> None:
-    """Refuse batches that may not be read.
+    """Refuse a table of batches as the table of a run.
 
     Raises:
         InputError: `TableHoldsBatches`, for a table of batches, whose rows Lethe derives from another table's ledger.
@@ -281,7 +281,7 @@ def refuse_batches(table: IcebergTable) -> None:
 
 
 def check_table(context: Committer, uuid: str | None) -> None:
-    """Check that the runs can work on the table.
+    """Require the table that the operator saw.
 
     Raises:
         TableError: `TableReplaced`, if the table is not the one for which the run was started.
@@ -301,7 +301,7 @@ def check_table(context: Committer, uuid: str | None) -> None:
 
 
 def check_claim(context: Committer, claim: str | None) -> None:
-    """Check the claim of a buffer.
+    """Require that no other Dataset has claimed the table.
 
     Raises:
         InputError: TableClaimed, for a table of another Dataset.
@@ -315,7 +315,7 @@ def check_claim(context: Committer, claim: str | None) -> None:
 
 
 def _check_head(context: Committer, facts: TableFacts) -> None:
-    """Check the head of the table.
+    """Require that the head was not rolled back since the operator saw it.
 
     Raises:
         TableError: `TableRolledBack`, if the table was rolled back since this run was started.

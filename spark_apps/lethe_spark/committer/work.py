@@ -77,7 +77,7 @@ class NeedsSpark(TransientError):
 
 
 def require_fit(spec: RunSpec) -> None:
-    """Require that the columns fit the table.
+    """Require a run that the committer can carry out.
 
     Raises:
         NeedsSpark: For a run that writes data files, reads their rows, or registers many files.
@@ -228,7 +228,7 @@ def _register(context: Run, table: IcebergTable, base: Base, batch_ids: Iterable
 
 
 def require_few_live_files(base: Base) -> None:
-    """Require that few files are live.
+    """Require that few files of other writers are live.
 
     Raises:
         NeedsSpark: The run would have to look at too many files of the table.

@@ -334,7 +334,7 @@ class FolderTables:
         self._metadata = metadata
 
     def load(self, parts: tuple[str, ...]) -> MetadataVersion:
-        """Load it.
+        """Load the newest version of a table.
 
         Raises:
             CatalogError: The table does not exist.

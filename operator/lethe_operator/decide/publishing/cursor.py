@@ -163,7 +163,7 @@ def encode(cursor: Cursor, dataset: str) -> bytes:
 
 
 def decode(content: bytes, uri: str) -> Cursor:
-    """Decode it.
+    """Read a cursor.
 
     Raises:
         UnreadableCursor: A cursor has an unknown format; the message says which.
