@@ -19,9 +19,9 @@ from lethe.base import names
 from lethe.iceberg.facts import observe
 from lethe.ledger.ledger import BatchEntry, BatchState
 from lethe_local.folder import NAMESPACE
-from lethe_operator.observe.pointers import OpenCatalogs
-from lethe_operator.observe.tables import view_of
-from lethe_operator.observe.time_limit import Limiter
+from lethe_operator.cluster.time_limit import Limiter
+from lethe_operator.dataset.pointers import OpenCatalogs
+from lethe_operator.dataset.tables import view_of
 from lethe_operator.publish.feed import TableOpener
 from lethe_operator.publish.publisher import Publisher
 from lethe_operator.publish.sinks.kafka import KafkaSink

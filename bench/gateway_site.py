@@ -30,7 +30,7 @@ from lethe_local.api.objects import ApiKind, LocalObjects
 from lethe_local.api.server import ApiServer
 from lethe_local.api.store import LocalApiStore
 from lethe_local.folder import NAMESPACE, Folder
-from lethe_operator.kube import DATASETS
+from lethe_operator.cluster.client import DATASETS
 from pyiceberg.catalog import Catalog
 from pyiceberg.schema import Schema
 from pyiceberg.types import BinaryType, LongType, NestedField, StringType

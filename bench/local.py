@@ -26,7 +26,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from lethe_local.cli import client, folder_of
 from lethe_local.folder import NAMESPACE
-from lethe_operator.kube import DATASETS, RESTATEMENTS, Kube
+from lethe_operator.cluster.client import DATASETS, RESTATEMENTS, Kube
 from pyiceberg.catalog import load_catalog
 
 from bench.machine import ROOT, describe_host

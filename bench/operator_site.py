@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import kubernetes.client
 import yaml
-from lethe_operator.kube import CONFIG_MAPS, AlreadyExists, Kube, ResourceKind
+from lethe_operator.cluster.client import CONFIG_MAPS, AlreadyExists, Kube, ResourceKind
 from sqlalchemy import create_engine, text
 
 from bench import machine

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Final
 
-from lethe_operator.decide.restatement.queue import PAUSE_BETWEEN_COMMITS
+from lethe_operator.restatement.queue import PAUSE_BETWEEN_COMMITS
 
 from bench.scales import Size
 

@@ -142,7 +142,7 @@ def pages() -> dict[str, str]:
 def schemas() -> dict[str, str]:
     """The JSON Schema of each type of status events: file name -> content."""
     sys.path[:0] = [str(ROOT / "operator"), str(ROOT / "spark_apps")]
-    from lethe_operator.decide.publishing.events import EventType, schema_file, schema_of
+    from lethe_operator.publish.events import EventType, schema_file, schema_of
 
     return {f"events/{schema_file(t)}": json.dumps(schema_of(t), indent=2) + "\n" for t in EventType}
 

@@ -10,8 +10,8 @@ from fastapi import FastAPI
 from lethe import logs
 from lethe.decoder.process import prepare
 from lethe.version import version
-from lethe_operator import kube as kubernetes
-from lethe_operator.kube import TimeLimits
+from lethe_operator.cluster import client as kubernetes
+from lethe_operator.cluster.client import TimeLimits
 
 from lethe_gateway.app import create_app
 from lethe_gateway.identity.caller import Identity

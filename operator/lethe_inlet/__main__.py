@@ -9,8 +9,8 @@ import threading
 from lethe import logs
 from lethe.base.errors import LetheError
 from lethe.version import version
-from lethe_operator import kube
-from lethe_operator.kube import KubeError
+from lethe_operator.cluster import client
+from lethe_operator.cluster.client import KubeError
 
 from lethe_inlet import settings as clusters
 from lethe_inlet.serving import LOOK_SECONDS, Hangs, InletMetrics, Serving
@@ -33,7 +33,7 @@ def main() -> int:
     leave = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: leave.set())
-    serving = Serving(kube.connect(), settings.namespace, lambda: clusters.read(settings.clusters_file))
+    serving = Serving(client.connect(), settings.namespace, lambda: clusters.read(settings.clusters_file))
     InletMetrics(serving.sources).serve(settings.metrics_port)
     while not leave.is_set():
         try:

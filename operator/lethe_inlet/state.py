@@ -11,7 +11,7 @@ from typing import Any, Final
 from confluent_kafka import KafkaError
 from lethe.base.errors import TransientError
 from lethe_operator.brokers import DENIED, NOT_FOUND
-from lethe_operator.decide.conditions import timestamp
+from lethe_operator.conditions import timestamp
 from lethe_operator.reasons import Reason
 
 from lethe_inlet.epochs import NOTHING, Counts

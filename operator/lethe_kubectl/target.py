@@ -19,7 +19,7 @@ import kubernetes.config
 from kubernetes.config.config_exception import ConfigException
 from lethe.base.errors import InputError
 from lethe_local.folder import HOME_ENV, Folder
-from lethe_operator.kube import Kube, KubeError, NotFound, ResourceKind, TimeLimits
+from lethe_operator.cluster.client import Kube, KubeError, NotFound, ResourceKind, TimeLimits
 
 from lethe_kubectl.errors import ResourcePlace, explained
 

@@ -21,7 +21,7 @@ import kubernetes.config
 import yaml
 from lethe.base.errors import InputError, TransientError
 from lethe.cli.output import console, print_table, working
-from lethe_operator.kube import AlreadyExists, Away, Kube, KubeError, NotFound
+from lethe_operator.cluster.client import AlreadyExists, Away, Kube, KubeError, NotFound
 
 from lethe_local import up as running
 from lethe_local.api.objects import ApiKind, kinds

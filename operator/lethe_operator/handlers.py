@@ -14,12 +14,12 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
-from lethe_operator.kube import DATASETS, LEASES, RESTATEMENTS, VACUUM_POLICIES, Kube, KubeError, ResourceKind
+from lethe_operator.cluster.client import DATASETS, LEASES, RESTATEMENTS, VACUUM_POLICIES, Kube, KubeError, ResourceKind
+from lethe_operator.cluster.queue import WARM_DRIVER, WorkQueue
+from lethe_operator.cluster.schedule import Key, Priority
 from lethe_operator.probes import OperatorHealth
 from lethe_operator.resources.common import ANNOTATION_DATASET
 from lethe_operator.resources.restatement import dataset_name_of
-from lethe_operator.schedule import Key, Priority
-from lethe_operator.work_queue import WARM_DRIVER, WorkQueue
 
 Body = Mapping[str, Any]
 

@@ -13,26 +13,25 @@ import kopf
 from lethe import logs, tracing
 from lethe.version import version
 
-from lethe_operator import kube as kubernetes
-from lethe_operator.apply.dataset_objects import DatasetObjects
-from lethe_operator.apply.launch import RunVersions
-from lethe_operator.apply.leader import Claims, Leadership, LeaseHolder
-from lethe_operator.decide.leadership import LEADER
+from lethe_operator.cluster import client as kubernetes
+from lethe_operator.cluster.client import LEASES, SPARK_APPLICATIONS, WATCHED, ResourceKind
+from lethe_operator.cluster.leader import Claims, Leadership, LeaseHolder
+from lethe_operator.cluster.leadership import LEADER
+from lethe_operator.cluster.queue import RESERVED, WORKERS, WorkQueue
+from lethe_operator.cluster.schedule import Intervals, Key, Priority
+from lethe_operator.cluster.watching import NoMemories, kopf_settings, watch
+from lethe_operator.dataset.condition_metrics import ConditionMetrics
+from lethe_operator.dataset.listing import ListingLimits, Listings
+from lethe_operator.dataset.objects import WatchedObjects
+from lethe_operator.dataset.observe import cluster_id
+from lethe_operator.dataset.tables import TableReader
 from lethe_operator.handlers import RELIST_SECONDS, Relists, WatchEvents, all_keys, keys_of, resync, wait_until_listed
-from lethe_operator.kube import LEASES, SPARK_APPLICATIONS, WATCHED, ResourceKind
 from lethe_operator.metrics import Metrics
-from lethe_operator.observe.condition_metrics import ConditionMetrics
-from lethe_operator.observe.listing import ListingLimits, Listings
-from lethe_operator.observe.objects import WatchedObjects
-from lethe_operator.observe.tables import TableReader
-from lethe_operator.observe.world import cluster_id
 from lethe_operator.probes import OperatorHealth, ProbeAnswer, probes
 from lethe_operator.publish.assembly import Publishers, publishers_of
 from lethe_operator.reconcile import Reconciler
-from lethe_operator.schedule import Intervals, Key, Priority
+from lethe_operator.runs.launch import DatasetObjects, RunVersions
 from lethe_operator.settings import Settings, from_environment, with_files
-from lethe_operator.watching import NoMemories, kopf_settings, watch
-from lethe_operator.work_queue import RESERVED, WORKERS, WorkQueue
 
 log = logging.getLogger(__name__)
 

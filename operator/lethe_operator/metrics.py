@@ -17,9 +17,9 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from lethe_operator.decide.conditions import EVICTION_ON_TIME, TRUE, find, parsed_time
+from lethe_operator.cluster.schedule import Priority, Start
+from lethe_operator.conditions import EVICTION_ON_TIME, TRUE, find, parsed_time
 from lethe_operator.resources.observed import EventsView
-from lethe_operator.schedule import Priority, Start
 
 OF_DATASET: Final = ("namespace", "dataset")
 GAUGES: Final[Mapping[str, str]] = {

@@ -11,39 +11,31 @@ from lethe import tracing
 from lethe.buffer.batch_rows import Totals
 from lethe.buffer.digest import BufferDigest
 
-from lethe_operator.apply import status
-from lethe_operator.apply import status as events
-from lethe_operator.apply.carry_out import (
-    Effects,
-    carry_out,
-    changes_anything,
-    delete_restatement,
-    to_delete,
-    write_statuses,
-)
-from lethe_operator.apply.dataset_objects import DatasetObjects
-from lethe_operator.apply.launch import RunVersions, VacuumPlaces, replace_outdated
-from lethe_operator.decide import conditions
-from lethe_operator.decide.actions import Actions, Event, earliest
-from lethe_operator.decide.dataset import decide, is_idle, without_dataset
-from lethe_operator.decide.policy_match import selects
-from lethe_operator.decide.runs import history as run_history
-from lethe_operator.decide.runs.history import ended_versions
-from lethe_operator.decide.vacuum import status as policy_status
-from lethe_operator.kube import DATASETS, RESTATEMENTS, VACUUM_POLICIES, Kube, NotLeading, ResourceKind
+from lethe_operator import conditions
+from lethe_operator.actions import Actions, Event, earliest
+from lethe_operator.carry_out import Effects, carry_out, changes_anything, delete_restatement, to_delete, write_statuses
+from lethe_operator.cluster import status
+from lethe_operator.cluster import status as events
+from lethe_operator.cluster.client import DATASETS, RESTATEMENTS, VACUUM_POLICIES, Kube, NotLeading, ResourceKind
+from lethe_operator.cluster.queue import WARM_DRIVER
+from lethe_operator.cluster.schedule import Key, Next
+from lethe_operator.dataset.decide import decide, is_idle, without_dataset
+from lethe_operator.dataset.objects import WatchedObjects
+from lethe_operator.dataset.observe import Observed, Sources, observe
+from lethe_operator.dataset.settled_runs import vacuum_jobs
+from lethe_operator.dataset.tables import TableReader
 from lethe_operator.metrics import Metrics, numbers_of
-from lethe_operator.observe.objects import WatchedObjects
-from lethe_operator.observe.restatements import IdLists
-from lethe_operator.observe.settled_runs import vacuum_jobs
-from lethe_operator.observe.tables import TableReader
-from lethe_operator.observe.world import Observed, Sources, observe
 from lethe_operator.publish.assembly import Publishers
 from lethe_operator.reasons import Reason
 from lethe_operator.resources.dataset import Dataset
 from lethe_operator.resources.observed import Invalid, NoTable, TableView, Unavailable
-from lethe_operator.schedule import Key, Next
+from lethe_operator.resources.vacuum_policy import selects
+from lethe_operator.restatement.observe import IdLists
+from lethe_operator.runs import history as run_history
+from lethe_operator.runs.history import ended_versions
+from lethe_operator.runs.launch import DatasetObjects, RunVersions, VacuumPlaces, replace_outdated
 from lethe_operator.settings import Settings
-from lethe_operator.work_queue import WARM_DRIVER
+from lethe_operator.vacuum import status as policy_status
 
 log = logging.getLogger(__name__)
 

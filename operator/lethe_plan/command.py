@@ -14,7 +14,7 @@ from lethe_local.admission import Definition
 from lethe_local.api.objects import kinds
 from lethe_local.cli import files_option, parsed
 from lethe_local.folder import NAMESPACE
-from lethe_operator.kube import NotFound
+from lethe_operator.cluster.client import NotFound
 
 from lethe_plan import report
 from lethe_plan.changes import ApplyTarget, Change, Document, ResourceDocument, ResourceDocuments, change_of, manifests

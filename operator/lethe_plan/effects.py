@@ -11,13 +11,7 @@ from lethe.contract.result import RequestResult
 from lethe.contract.run import RestatementRequest
 from lethe.ledger.ledger import BufferedObject, get_many
 from lethe_kubectl.target import Connection, no_such_path
-from lethe_operator.decide.guards.preconditions import RunBlocker, blocker
-from lethe_operator.decide.policy_match import match
-from lethe_operator.decide.restatement.assess import RestatementContext, assess, undone
-from lethe_operator.decide.restatement.outcome import NEVER_TRIED
-from lethe_operator.decide.runs import spec as run_specs
-from lethe_operator.decide.vacuum.decide import decide_vacuum
-from lethe_operator.kube import (
+from lethe_operator.cluster.client import (
     CONFIG_MAPS,
     DATASETS,
     RESTATEMENTS,
@@ -26,12 +20,17 @@ from lethe_operator.kube import (
     RequestRefused,
     ResourceKind,
 )
-from lethe_operator.observe.restatements import listed
+from lethe_operator.guards.preconditions import RunBlocker, blocker
 from lethe_operator.resources.dataset import Dataset, RunTemplate, parse_dataset
 from lethe_operator.resources.observed import NoTable, Unavailable
 from lethe_operator.resources.restatement import NoList, Restatement, parse_restatement
-from lethe_operator.resources.vacuum_policy import VacuumPolicy, parse_vacuum_policy
+from lethe_operator.resources.vacuum_policy import VacuumPolicy, match, parse_vacuum_policy
+from lethe_operator.restatement.assess import RestatementContext, assess, undone
+from lethe_operator.restatement.observe import listed
+from lethe_operator.restatement.outcome import NEVER_TRIED
+from lethe_operator.runs import spec as run_specs
 from lethe_operator.settings import Settings
+from lethe_operator.vacuum.decide import decide_vacuum
 from lethe_spark.commit.replacement_files import find_replacements, with_ids
 
 from lethe_plan import datasets, policies, restatements

@@ -7,14 +7,14 @@ from typing import Any
 
 from lethe.contract.result import VacuumPlanned
 from lethe.contract.run import VacuumSpec
-from lethe_operator.decide.runs import spec as run_specs
-from lethe_operator.decide.vacuum.context import Due, VacuumContext
-from lethe_operator.decide.vacuum.history import history_of
-from lethe_operator.decide.vacuum.triggers import Unusable, hours
 from lethe_operator.resources.common import written
 from lethe_operator.resources.dataset import Dataset
 from lethe_operator.resources.observed import TableView
 from lethe_operator.resources.vacuum_policy import VacuumPolicy
+from lethe_operator.runs import spec as run_specs
+from lethe_operator.vacuum.context import Due, VacuumContext
+from lethe_operator.vacuum.history import history_of
+from lethe_operator.vacuum.triggers import Unusable, hours
 
 from lethe_plan.effect import Effect, many
 

@@ -13,11 +13,11 @@ from lethe.ledger.ledger import BatchState, BufferedObject, Ledger, get_many
 from lethe.restatement.group import plan_dry_run
 from lethe.restatement.plan import PlanScope
 from lethe.vacuum.housekeeping import KEEPS_FILES
-from lethe_operator.decide.restatement.outcome import Assessment
 from lethe_operator.reasons import Reason
 from lethe_operator.resources.common import written
 from lethe_operator.resources.restatement import Restatement
 from lethe_operator.resources.vacuum_policy import VacuumPolicy
+from lethe_operator.restatement.outcome import Assessment
 
 from lethe_plan.effect import DeletedRows, Effect, many
 

@@ -5,11 +5,10 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from lethe.buffer.digest import BufferDigest
-from lethe_operator.decide.policy_match import match
 from lethe_operator.resources.dataset import Dataset
 from lethe_operator.resources.observed import NotListed, Observation, Unavailable
 from lethe_operator.resources.restatement import Restatement
-from lethe_operator.resources.vacuum_policy import VacuumPolicy
+from lethe_operator.resources.vacuum_policy import VacuumPolicy, match
 
 from lethe_plan.tables import Observed, Tables, view
 

@@ -20,9 +20,9 @@ from lethe.ledger.lineage import Resolution
 from lethe.search.candidates import head_of, held_ids, survey, traits_of
 from lethe.storage import surroundings
 from lethe.storage.surroundings import open_buffer
-from lethe_operator.observe.tables import view_of
-from lethe_operator.observe.time_limit import unavailable
-from lethe_operator.observe.world import catalog_places
+from lethe_operator.cluster.time_limit import unavailable
+from lethe_operator.dataset.observe import catalog_places
+from lethe_operator.dataset.tables import view_of
 from lethe_operator.resources.dataset import Dataset
 from lethe_operator.resources.observed import CatalogPlace, NoTable, NotListed, TableView, Unavailable
 from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError

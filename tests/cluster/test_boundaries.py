@@ -9,13 +9,13 @@ from typing import Any
 import kubernetes.client
 import kubernetes.config
 import pytest
-from lethe_operator.kube import CONFIG_MAPS, JOBS, Kube
-from lethe_operator.observe.objects import WatchedObjects
-from lethe_operator.observe.tables import TableReader
+from lethe_operator.cluster.client import CONFIG_MAPS, JOBS, Kube
+from lethe_operator.cluster.queue import Key
+from lethe_operator.dataset.objects import WatchedObjects
+from lethe_operator.dataset.tables import TableReader
 from lethe_operator.reconcile import Reconciler
 from lethe_operator.resources.boundaries import Boundaries, Boundary
 from lethe_operator.settings import Settings
-from lethe_operator.work_queue import Key
 
 from tests.cluster.kube import Cluster, Object, condition
 from tests.cluster.test_crds import cluster  # the definitions alone, without an operator

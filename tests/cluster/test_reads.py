@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 import kubernetes.client
 import kubernetes.config
 import pytest
-from lethe_operator import kube as kube_module
-from lethe_operator.kube import DATASETS, JOBS, RESTATEMENTS, Kube
-from lethe_operator.observe import objects as objects_module
-from lethe_operator.observe.objects import WatchedObjects
+from lethe_operator.cluster import client as kube_module
+from lethe_operator.cluster.client import DATASETS, JOBS, RESTATEMENTS, Kube
+from lethe_operator.dataset import objects as objects_module
+from lethe_operator.dataset.objects import WatchedObjects
 
 from tests.cluster.kube import Cluster
 from tests.cluster.test_crds import cluster  # the definitions alone, without an operator

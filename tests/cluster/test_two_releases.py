@@ -7,9 +7,9 @@ from collections.abc import Iterator
 import kubernetes.client
 import kubernetes.config
 import pytest
-from lethe_operator.apply.leader import Claims
-from lethe_operator.decide.leadership import CLAIM, CLAIM_LEASE
-from lethe_operator.kube import LEASES, Kube
+from lethe_operator.cluster.client import LEASES, Kube
+from lethe_operator.cluster.leader import Claims
+from lethe_operator.cluster.leadership import CLAIM, CLAIM_LEASE
 
 from tests.cluster.kube import Cluster
 from tests.support.clock import ManualClock

@@ -10,10 +10,10 @@ from lethe.buffer import selection as finding
 from lethe.buffer.digest import digest
 from lethe.buffer.layout import Directories, Files, Layout, ListedObject, folders_of
 from lethe.ledger.ledger import BatchEntry
-from lethe_operator.decide.dataset import decide
-from lethe_operator.decide.restatement import status as restatement_status
-from lethe_operator.decide.restatement.outcome import Assessment, RestatementPhase
-from lethe_operator.observe.restatements import RestatementCache
+from lethe_operator.dataset.decide import decide
+from lethe_operator.restatement import status as restatement_status
+from lethe_operator.restatement.observe import RestatementCache
+from lethe_operator.restatement.outcome import Assessment, RestatementPhase
 
 from tests.support.builders import NOW, a_batch, ago, listed
 from tests.support.resources import (

@@ -3,10 +3,10 @@
 import time
 
 import pytest
-from lethe_operator.decide.dataset import decide
-from lethe_operator.kube import DATASETS
-from lethe_operator.observe.condition_metrics import ConditionMetrics
-from lethe_operator.observe.objects import WatchedObjects
+from lethe_operator.cluster.client import DATASETS
+from lethe_operator.dataset.condition_metrics import ConditionMetrics
+from lethe_operator.dataset.decide import decide
+from lethe_operator.dataset.objects import WatchedObjects
 
 from tests.support.builders import NOW
 from tests.support.resources import (

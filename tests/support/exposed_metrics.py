@@ -10,14 +10,14 @@ from lethe.contract.result import RunOutcome, RunResult
 from lethe.contract.settings import RunFamily
 from lethe_gateway.limits import GatewayMetrics
 from lethe_inlet.serving import InletMetrics, SourceSeen
-from lethe_operator.decide import conditions
-from lethe_operator.kube import DATASETS, RESTATEMENTS, VACUUM_POLICIES
+from lethe_operator import conditions
+from lethe_operator.cluster.client import DATASETS, RESTATEMENTS, VACUUM_POLICIES
+from lethe_operator.cluster.schedule import Key, Priority, Schedule
+from lethe_operator.dataset.condition_metrics import ConditionMetrics
+from lethe_operator.dataset.objects import WatchedObjects
 from lethe_operator.metrics import GAUGES, Metrics
-from lethe_operator.observe.condition_metrics import ConditionMetrics
-from lethe_operator.observe.objects import WatchedObjects
 from lethe_operator.publish.publisher import Lag, PublishingMetrics
 from lethe_operator.reasons import Reason
-from lethe_operator.schedule import Key, Priority, Schedule
 from lethe_spark.committer.reports import CommitterHealth, CommitterMetrics
 from lethe_spark.mailbox import Mailbox
 from lethe_spark.warm_driver.metrics import WarmDriverMetrics

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
-from lethe_operator.kube import (
+from lethe_operator.cluster.client import (
     SPARK_APPLICATIONS,
     WATCHED,
     AlreadyExists,
@@ -17,8 +17,8 @@ from lethe_operator.kube import (
     NotFound,
     ResourceKind,
 )
-from lethe_operator.observe.objects import WatchedObjects
-from lethe_operator.observe.tables import TableReader
+from lethe_operator.dataset.objects import WatchedObjects
+from lethe_operator.dataset.tables import TableReader
 from lethe_operator.reconcile import Reconciler
 from lethe_operator.settings import Settings
 
@@ -26,7 +26,7 @@ from tests.support.builders import NOW
 
 
 class FakeCluster:
-    """Speaks as lethe_operator.kube.Kube does. A watch reports each change at once, unless it is held back."""
+    """Speaks as lethe_operator.cluster.client.Kube does. A watch reports each change at once, unless it is held back."""
 
     def __init__(self, *objects: tuple[ResourceKind, Document]) -> None:
         self.objects: dict[tuple[str, str, str], Document] = {}
@@ -132,7 +132,7 @@ class Client:
     before: Mapping[int, Callable[[], object]] = field(default_factory=dict)
     after: Mapping[int, Callable[[], object]] = field(default_factory=dict)
     requests: list[str] = field(default_factory=list)
-    # As that of lethe_operator.kube.Kube: entered for each write, with the namespace.
+    # As that of lethe_operator.cluster.client.Kube: entered for each write, with the namespace.
     writing: Callable[[str], AbstractContextManager[None]] = lambda _namespace: nullcontext()
 
     def get(self, kind: ResourceKind, *args: Any, **kwargs: Any) -> Any:

@@ -17,7 +17,7 @@ from lethe_gateway.resources.client import ResourcePage
 from lethe_gateway.services import Services
 from lethe_gateway.settings import GatewaySettings
 from lethe_gateway.tables.records import BatchFacts, BatchQuery, KnownErasure, TableTarget, micros
-from lethe_operator.kube import ResourceKind
+from lethe_operator.cluster.client import ResourceKind
 
 from tests.support.builders import NOW
 

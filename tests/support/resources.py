@@ -11,12 +11,12 @@ from lethe.contract.result import AnyRunResult, RequestResult
 from lethe.contract.run import RunSpec, VacuumSpec
 from lethe.ledger.ledger import BufferedObject, Ledger
 from lethe.ledger.lineage import Snapshot
-from lethe_operator.build import names
-from lethe_operator.decide.runs import spec as run_specs
 from lethe_operator.resources.dataset import Dataset, parse_dataset
 from lethe_operator.resources.observed import Attempt, AttemptState, Observation, ObservedRun, TableView
 from lethe_operator.resources.restatement import Restatement, parse_restatement
 from lethe_operator.resources.vacuum_policy import VacuumPolicy, parse_vacuum_policy
+from lethe_operator.runs import names
+from lethe_operator.runs import spec as run_specs
 from lethe_operator.settings import Settings
 
 from tests.support.builders import NOW, a_ledger, a_run_result, ago

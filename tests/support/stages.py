@@ -9,11 +9,11 @@ from typing import Any
 
 import yaml
 from lethe.contract.result import Phase, Progress, RequestResult, RestatementPlan
-from lethe_operator.decide.dataset import decide, without_dataset
-from lethe_operator.decide.vacuum.status import own
+from lethe_operator.dataset.decide import decide, without_dataset
 from lethe_operator.resources.dataset import Dataset
 from lethe_operator.resources.observed import Attempt, AttemptState, NoTable, ObservedRun, Unavailable
 from lethe_operator.resources.restatement import NoList, Restatement
+from lethe_operator.vacuum.status import own
 
 from tests.support.builders import NOW, a_ledger, a_request_entry, a_tombstone
 from tests.support.resources import (

@@ -13,12 +13,12 @@ from typing import Any
 
 import kopf
 import kubernetes.client
+from lethe_operator.cluster.client import RESTATEMENTS, Kube, ResourceKind
+from lethe_operator.cluster.queue import Key, WorkQueue
+from lethe_operator.cluster.watching import NoMemories, kopf_settings, watch
+from lethe_operator.dataset.objects import WatchedObjects
 from lethe_operator.handlers import Relists, WatchEvents
-from lethe_operator.kube import RESTATEMENTS, Kube, ResourceKind
-from lethe_operator.observe.objects import WatchedObjects
 from lethe_operator.probes import OperatorHealth
-from lethe_operator.watching import NoMemories, kopf_settings, watch
-from lethe_operator.work_queue import Key, WorkQueue
 
 from tests.support.clock import ManualClock
 

@@ -21,9 +21,9 @@ from lethe.contract.settings import (
     RunKind,
     SchemaEvolution,
 )
-from lethe_operator.decide.restatement.outcome import RestatementPhase
 from lethe_operator.resources.common import Launcher
 from lethe_operator.resources.observed import kind_of
+from lethe_operator.restatement.outcome import RestatementPhase
 
 from tests.support.builders import a_run
 

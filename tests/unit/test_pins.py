@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from lethe_operator.build.job import SPARK_VERSION
+from lethe_operator.runs.job import SPARK_VERSION
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 

@@ -5,9 +5,9 @@ from dataclasses import dataclass, field
 
 from prometheus_client import CollectorRegistry
 
-from lethe_operator.kube import Kube
-from lethe_operator.observe.pointers import OpenCatalogs
-from lethe_operator.observe.time_limit import Limiter
+from lethe_operator.cluster.client import Kube
+from lethe_operator.cluster.time_limit import Limiter
+from lethe_operator.dataset.pointers import OpenCatalogs
 from lethe_operator.publish.feed import TableOpener
 from lethe_operator.publish.publisher import EnabledTimes, Publisher, PublishingMetrics
 from lethe_operator.publish.sinks.http import EventSink, HttpSink, raw

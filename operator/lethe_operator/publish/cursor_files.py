@@ -13,7 +13,7 @@ from typing import Final
 from lethe.base import names
 from lethe.storage.object_store import ObjectStore, StoreError, WriteUnknown
 
-from lethe_operator.decide.publishing.cursor import Cursor, UnreadableCursor, decode, encode
+from lethe_operator.publish.cursor import Cursor, UnreadableCursor, decode, encode
 
 log = logging.getLogger(__name__)
 

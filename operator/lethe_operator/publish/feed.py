@@ -29,9 +29,12 @@ from lethe.storage.vended import of_table
 from lethe.uri import backend_of
 from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
 
-from lethe_operator.decide.publishing import cursor as moves
-from lethe_operator.decide.publishing.changes import LineageCommit, run_event
-from lethe_operator.decide.publishing.cursor import (
+from lethe_operator.cluster.time_limit import Limiter
+from lethe_operator.dataset.pointers import OpenCatalogs, service_of
+from lethe_operator.dataset.tables import TABLE_SECONDS
+from lethe_operator.publish import cursor as moves
+from lethe_operator.publish.changes import LineageCommit, run_event
+from lethe_operator.publish.cursor import (
     Carried,
     Cursor,
     HeadHistory,
@@ -42,11 +45,8 @@ from lethe_operator.decide.publishing.cursor import (
     line_of,
     started,
 )
-from lethe_operator.decide.publishing.events import CloudEvent, Origin, TableOf, identity
-from lethe_operator.observe.pointers import OpenCatalogs, service_of
-from lethe_operator.observe.tables import TABLE_SECONDS
-from lethe_operator.observe.time_limit import Limiter
 from lethe_operator.publish.cursor_files import CursorFiles, CursorMoved, Numbered
+from lethe_operator.publish.events import CloudEvent, Origin, TableOf, identity
 from lethe_operator.publish.ledger_changes import LedgerVersions
 from lethe_operator.publish.sinks.http import EventSink, SinkError
 from lethe_operator.resources.publishing import StartedFrom

@@ -15,10 +15,10 @@ from lethe.ledger.root import Root
 from lethe.ledger_store import TooDifferent, all_entries, differing
 from pyiceberg.io import FileIO
 
-from lethe_operator.decide.publishing import changes
-from lethe_operator.decide.publishing.changes import Common, EntryChange
-from lethe_operator.decide.publishing.cursor import Cursor, Move, PublishedPosition
-from lethe_operator.decide.publishing.events import (
+from lethe_operator.publish import changes
+from lethe_operator.publish.changes import Common, EntryChange
+from lethe_operator.publish.cursor import Cursor, Move, PublishedPosition
+from lethe_operator.publish.events import (
     CloudEvent,
     EventData,
     GapReason,

@@ -32,11 +32,11 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from lethe_operator.decide.publishing.cursor import UnreadableCursor
-from lethe_operator.decide.publishing.events import CloudEvent, Origin
-from lethe_operator.kube import CONFIG_MAPS, AlreadyExists, Document, NotFound, NotLeading, ResourceKind
-from lethe_operator.observe.time_limit import unavailable
+from lethe_operator.cluster.client import CONFIG_MAPS, AlreadyExists, Document, NotFound, NotLeading, ResourceKind
+from lethe_operator.cluster.time_limit import unavailable
+from lethe_operator.publish.cursor import UnreadableCursor
 from lethe_operator.publish.cursor_files import CursorFiles, CursorMoved
+from lethe_operator.publish.events import CloudEvent, Origin
 from lethe_operator.publish.feed import Feed, FeedState, OpenTable, PublishedDataset
 from lethe_operator.publish.sinks.http import EventSink, FailureScope, SinkError
 from lethe_operator.reasons import Reason

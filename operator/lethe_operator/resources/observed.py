@@ -219,7 +219,7 @@ class WorkerView:
 
 @dataclass(frozen=True)
 class Failures:
-    """Numbers of failed attempts, by cause (`lethe_operator.decide.runs.retry.Cause`)."""
+    """Numbers of failed attempts, by cause (`lethe_operator.runs.retry.Cause`)."""
 
     run: int = 0
     """Cause RUN."""

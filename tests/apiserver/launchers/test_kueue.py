@@ -14,12 +14,12 @@ from typing import Any
 import pytest
 import yaml
 from lethe.contract.run import RunSpec
-from lethe_operator.build.job import AttemptRecord, run_object
-from lethe_operator.build.pod import size
-from lethe_operator.kube import JOBS, ResourceKind
-from lethe_operator.observe.runs import Documents, of_job, runs_of
+from lethe_operator.cluster.client import JOBS, ResourceKind
 from lethe_operator.resources.dataset import RunTemplate
 from lethe_operator.resources.observed import Attempt, AttemptState
+from lethe_operator.runs.job import AttemptRecord, run_object
+from lethe_operator.runs.observe import Documents, of_job, runs_of
+from lethe_operator.runs.pod import size
 from lethe_operator.settings import Settings
 
 from tests.support.resources import a_buffered, a_consolidation

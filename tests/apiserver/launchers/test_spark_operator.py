@@ -12,14 +12,14 @@ import pytest
 import yaml
 from kubernetes.utils.quantity import parse_quantity
 from lethe.contract.run import RunSpec
-from lethe_operator.build.job import AttemptRecord, run_object
-from lethe_operator.build.pod import size
-from lethe_operator.decide.runs.retry import failure
-from lethe_operator.kube import PODS, SPARK_APPLICATIONS, NotFound
-from lethe_operator.observe.runs import Documents, of_spark_application, runs_of
+from lethe_operator.cluster.client import PODS, SPARK_APPLICATIONS, NotFound
 from lethe_operator.resources.common import Launcher
 from lethe_operator.resources.dataset import RunTemplate
 from lethe_operator.resources.observed import Attempt, AttemptState
+from lethe_operator.runs.job import AttemptRecord, run_object
+from lethe_operator.runs.observe import Documents, of_spark_application, runs_of
+from lethe_operator.runs.pod import size
+from lethe_operator.runs.retry import failure
 from lethe_operator.settings import Settings
 from lethe_spark.apps import entrypoint
 

@@ -14,7 +14,7 @@ from lethe.base.errors import InputError
 from lethe.iceberg import catalogs
 from lethe_gateway.tables.looking import bring_up_to_date, look
 from lethe_gateway.tables.records import TableTarget
-from lethe_operator.observe.tables import TableReader
+from lethe_operator.dataset.tables import TableReader
 from lethe_operator.resources.observed import TableView
 from pyiceberg.catalog import Catalog
 from pyiceberg.catalog.rest import RestCatalog

@@ -5,8 +5,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
-from lethe_operator.build import job
-from lethe_operator.build.pod import BLOCK_MANAGER_PORT, DRIVER_PORT
+from lethe_operator.runs import job
+from lethe_operator.runs.pod import BLOCK_MANAGER_PORT, DRIVER_PORT
 from lethe_operator.settings import WarmDriverSettings
 
 from tests.services.chart.chart import environment, of_kind, render

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
-from lethe_operator.build import job as warm_driver
+from lethe_operator.runs import job as warm_driver
 from lethe_operator.settings import from_environment
 
 from tests.services.chart.chart import environment, render

@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from lethe_operator.build.dataset_objects import SCALED_RUNS_ROLE
+from lethe_operator.runs.rights import SCALED_RUNS_ROLE
 
 from tests.services.chart.chart import of_kind, render, watched
 

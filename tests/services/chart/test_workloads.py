@@ -3,7 +3,7 @@
 from typing import Any
 
 import yaml
-from lethe_operator.decide.leadership import CLAIM_LEASE
+from lethe_operator.cluster.leadership import CLAIM_LEASE
 from lethe_operator.settings import from_environment
 
 from tests.services.chart.chart import (

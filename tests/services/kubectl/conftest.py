@@ -14,7 +14,7 @@ from lethe_local.api.objects import LocalObjects
 from lethe_local.api.server import ApiServer
 from lethe_local.api.store import LocalApiStore
 from lethe_local.folder import NAMESPACE, Folder
-from lethe_operator.kube import DATASETS, NAMESPACES, Kube
+from lethe_operator.cluster.client import DATASETS, NAMESPACES, Kube
 
 from tests.support.documents import resource
 

@@ -9,7 +9,7 @@ import pytest
 from click.shell_completion import CompletionItem, ShellComplete
 from lethe.cli.completion import complete_plugin, lines
 from lethe.cli.main import PLUGIN, cli
-from lethe_operator.kube import RESTATEMENTS
+from lethe_operator.cluster.client import RESTATEMENTS
 
 from tests.services.kubectl.conftest import LocalApi
 from tests.support.documents import resource

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import yaml
 from lethe_kubectl.status import VacuumOutcome, vacuum_ended
-from lethe_operator.kube import DATASETS
+from lethe_operator.cluster.client import DATASETS
 from lethe_operator.resources.common import APPROVE, VACUUM_NOW
 
 from tests.services.kubectl.conftest import LocalApi

@@ -17,7 +17,7 @@ from lethe_local.api.objects import LocalObjects
 from lethe_local.api.server import ApiServer
 from lethe_local.api.store import LocalApiStore
 from lethe_local.folder import NAMESPACE, Folder
-from lethe_operator.kube import CONFIG_MAPS, DATASETS, AlreadyExists, Conflict, Kube, NotFound, RequestRefused
+from lethe_operator.cluster.client import CONFIG_MAPS, DATASETS, AlreadyExists, Conflict, Kube, NotFound, RequestRefused
 
 from tests.support.manifests import dataset_manifest, named
 

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 import sqlalchemy
 from lethe.iceberg import catalogs
-from lethe_operator.observe.pointers import (
+from lethe_operator.cluster.time_limit import Limiter
+from lethe_operator.dataset.pointers import (
     TABLES_PER_QUERY,
     OpenCatalogs,
     Pointers,
@@ -17,8 +18,7 @@ from lethe_operator.observe.pointers import (
     SqlPointers,
     source_of,
 )
-from lethe_operator.observe.tables import TableReader
-from lethe_operator.observe.time_limit import Limiter
+from lethe_operator.dataset.tables import TableReader
 from lethe_operator.resources.observed import TableView, Unavailable
 from lethe_operator.settings import IdleChecks
 from pyiceberg.catalog import Catalog, load_catalog
@@ -139,7 +139,7 @@ def test_a_commit_of_another_writer_is_noticed_within_the_interval(database: Sql
 def test_a_database_that_goes_away_and_returns_is_shown_within_seconds(
     lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("lethe_operator.observe.pointers.TROUBLE_SECONDS", 0.5)
+    monkeypatch.setattr("lethe_operator.dataset.pointers.TROUBLE_SECONDS", 0.5)
     tables, dataset = TableReader(checks=OFTEN), a_dataset_on("gone", "flights")
     with postgres.running() as server:
         properties = {"type": "sql", "uri": server.uri, "warehouse": f"file://{tmp_path}/warehouse"}

@@ -9,7 +9,7 @@ from typing import Any
 
 import kubernetes.client
 import pytest
-from lethe_operator.kube import DATASETS, JOBS, Away, Document, Kube, NotFound, ResourceKind
+from lethe_operator.cluster.client import DATASETS, JOBS, Away, Document, Kube, NotFound, ResourceKind
 from lethe_operator.metrics import Metrics
 
 

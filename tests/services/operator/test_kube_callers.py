@@ -12,7 +12,7 @@ from urllib.parse import parse_qsl, urlsplit
 import kubernetes.client
 import pytest
 import yaml
-from lethe_operator.kube import DATASETS, Away, Kube, RequestRefused, connect_for_callers
+from lethe_operator.cluster.client import DATASETS, Away, Kube, RequestRefused, connect_for_callers
 
 EVENTS = [{"type": "ADDED", "object": {"metadata": {"name": n}}} for n in ("a", "b")]
 

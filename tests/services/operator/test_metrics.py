@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 from lethe.buffer.batch_rows import Total, Totals
 from lethe.ledger.ledger import BatchState
-from lethe_operator.decide.dataset import decide
-from lethe_operator.decide.runs.history import ended
+from lethe_operator.cluster.schedule import Key, Priority, Schedule
+from lethe_operator.dataset.decide import decide
 from lethe_operator.metrics import GAUGES, Metrics, numbers_of
 from lethe_operator.resources.observed import EventsView, NotListed
-from lethe_operator.schedule import Key, Priority, Schedule
+from lethe_operator.runs.history import ended
 
 from tests.support.builders import NOW, a_batch, a_ledger, a_tombstone, ago
 from tests.support.resources import SETTINGS, a_buffered, a_dataset, a_table, a_world

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from cloudevents.core.bindings.kafka import KafkaMessage, from_kafka
 from cloudevents.core.formats.json import JSONFormat
-from lethe_operator.decide.publishing.events import CloudEvent
+from lethe_operator.publish.events import CloudEvent
 from lethe_operator.publish.sinks.http import FailureScope, SinkError
 from lethe_operator.publish.sinks.kafka import KafkaSink
 from lethe_operator.reasons import Reason

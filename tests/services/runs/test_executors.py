@@ -5,10 +5,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from lethe_operator.build import pod
-from lethe_operator.build import pod as spark_conf
-from lethe_operator.build.pod import size
 from lethe_operator.resources.dataset import RunTemplate
+from lethe_operator.runs import pod
+from lethe_operator.runs import pod as spark_conf
+from lethe_operator.runs.pod import size
 from lethe_operator.settings import Settings
 from lethe_spark.run.executors import ExecutorTracker, SeenExecutor, probe_pod, refusal_of
 

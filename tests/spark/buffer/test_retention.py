@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from lethe.base import names
 from lethe.contract.run import BufferRef
-from lethe_operator.kube import DATASETS
-from lethe_operator.work_queue import Key
+from lethe_operator.cluster.client import DATASETS
+from lethe_operator.cluster.queue import Key
 from pyspark.sql import SparkSession
 
 from tests.spark.parameters import some

@@ -9,9 +9,9 @@ from lethe.buffer.digest import BufferDigest
 from lethe.contract.run import RunSpec
 from lethe.iceberg import catalogs
 from lethe.iceberg.facts import observe
-from lethe_operator.decide.actions import Actions
-from lethe_operator.decide.dataset import decide
-from lethe_operator.observe.tables import Lookup, asked_by, view_of
+from lethe_operator.actions import Actions
+from lethe_operator.dataset.decide import decide
+from lethe_operator.dataset.tables import Lookup, asked_by, view_of
 from lethe_operator.resources.dataset import Dataset, parse_dataset
 from lethe_operator.resources.observed import Observation, TableView
 from lethe_operator.resources.restatement import Restatement, parse_restatement

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from lethe_operator.build.pod import AUTHENTICATED
+from lethe_operator.runs.pod import AUTHENTICATED
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 

@@ -3,10 +3,10 @@
 import pytest
 from lethe.contract.result import RunResult
 from lethe.contract.run import RunSpec, parse_run
-from lethe_operator.kube import CONFIG_MAPS, DATASETS, JOBS
+from lethe_operator.cluster.client import CONFIG_MAPS, DATASETS, JOBS
+from lethe_operator.cluster.queue import Key
 from lethe_operator.reconcile import Reconciler
 from lethe_operator.resources.common import RUN_KEY
-from lethe_operator.work_queue import Key
 from pyspark.sql import SparkSession
 
 from tests.spark.support.built_once import built_once

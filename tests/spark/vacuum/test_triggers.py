@@ -6,14 +6,14 @@ import pytest
 from lethe.iceberg import catalogs
 from lethe.iceberg.facts import observe
 from lethe.ledger.ledger import counted
-from lethe_operator.decide.actions import Actions
-from lethe_operator.decide.dataset import decide
-from lethe_operator.decide.vacuum.triggers import hidden_percent
-from lethe_operator.observe.tables import view_of
+from lethe_operator.actions import Actions
+from lethe_operator.dataset.decide import decide
+from lethe_operator.dataset.tables import view_of
 from lethe_operator.resources.dataset import parse_dataset
 from lethe_operator.resources.observed import Observation, TableView
 from lethe_operator.resources.vacuum_policy import parse_vacuum_policy
 from lethe_operator.settings import Settings
+from lethe_operator.vacuum.triggers import hidden_percent
 from pyspark.sql import SparkSession
 
 from tests.spark.support.built_once import built_once

@@ -16,7 +16,7 @@ from typing import Any
 import httpx
 import kubernetes.client
 import yaml
-from lethe_operator.kube import Kube, ResourceKind, TimeLimits
+from lethe_operator.cluster.client import Kube, ResourceKind, TimeLimits
 
 from tests.support.servers.kubernetes import ApiServerProcess
 from tests.support.servers.postgres import free_port

@@ -13,7 +13,7 @@ from typing import Any
 
 import kubernetes.client
 import yaml
-from lethe_operator.kube import Kube
+from lethe_operator.cluster.client import Kube
 
 from tests.support.servers.postgres import free_port
 from tests.support.servers.process import running

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 import sqlalchemy
-from lethe_operator.kube import DATASETS
-from lethe_operator.observe import pointers as pointers_module
-from lethe_operator.observe.listing import ListingLimits, Listings
-from lethe_operator.observe.tables import TableReader
+from lethe_operator.cluster.client import DATASETS
+from lethe_operator.dataset import pointers as pointers_module
+from lethe_operator.dataset.listing import ListingLimits, Listings
+from lethe_operator.dataset.tables import TableReader
 from lethe_operator.reconcile import Reconciler
 from lethe_operator.resources.dataset import parse_dataset
 from lethe_operator.resources.observed import NoTable, TableView, Unavailable

@@ -10,18 +10,19 @@ import pytest
 from lethe import batches_table as tracking
 from lethe.buffer.digest import BufferDigest
 from lethe.ledger.ledger import BatchState
-from lethe_operator.apply import launch, status
-from lethe_operator.decide.restatement import status as restatement_status
-from lethe_operator.decide.restatement.outcome import Assessment, RestatementPhase
-from lethe_operator.kube import CONFIG_MAPS, DATASETS, JOBS, RESTATEMENTS, VACUUM_POLICIES, Away, ResourceKind
-from lethe_operator.observe.listing import Listings
-from lethe_operator.observe.restatements import IdLists
-from lethe_operator.observe.tables import TableReader
-from lethe_operator.observe.world import Sources, observe
+from lethe_operator.cluster import status
+from lethe_operator.cluster.client import CONFIG_MAPS, DATASETS, JOBS, RESTATEMENTS, VACUUM_POLICIES, Away, ResourceKind
+from lethe_operator.cluster.schedule import Key
+from lethe_operator.dataset.listing import Listings
+from lethe_operator.dataset.observe import Sources, observe
+from lethe_operator.dataset.tables import TableReader
 from lethe_operator.reconcile import Reconciler, utc_now
 from lethe_operator.resources.common import LABEL_KIND
 from lethe_operator.resources.observed import NoTable, NotListed, Observation, Unavailable
-from lethe_operator.schedule import Key
+from lethe_operator.restatement import status as restatement_status
+from lethe_operator.restatement.observe import IdLists
+from lethe_operator.restatement.outcome import Assessment, RestatementPhase
+from lethe_operator.runs import launch
 from lethe_operator.settings import Settings
 
 from tests.support.builders import NOW, a_batch

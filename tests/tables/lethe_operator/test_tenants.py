@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 from lethe.base import names
-from lethe_operator.decide.restatement import status as restatement_status
+from lethe_operator.cluster.client import DATASETS, JOBS, RESTATEMENTS, Document, ResourceKind
+from lethe_operator.cluster.queue import AddKey, WorkQueue
+from lethe_operator.cluster.schedule import Key, Start
+from lethe_operator.dataset.objects import WatchedObjects
 from lethe_operator.handlers import keys_of
-from lethe_operator.kube import DATASETS, JOBS, RESTATEMENTS, Document, ResourceKind
-from lethe_operator.observe.objects import WatchedObjects
 from lethe_operator.reconcile import Reconciler
-from lethe_operator.schedule import Key, Start
-from lethe_operator.work_queue import AddKey, WorkQueue
+from lethe_operator.restatement import status as restatement_status
 
 from tests.support.fake_cluster import FakeCluster, an_operator
 from tests.support.resources import a_dataset_body, a_restatement_body

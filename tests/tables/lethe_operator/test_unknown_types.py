@@ -3,11 +3,11 @@
 from pathlib import Path
 
 import pytest
-from lethe_operator.observe.restatements import IdLists
-from lethe_operator.observe.tables import TableReader
-from lethe_operator.observe.world import Sources, observe
+from lethe_operator.dataset.observe import Sources, observe
+from lethe_operator.dataset.tables import TableReader
 from lethe_operator.reconcile import utc_now
 from lethe_operator.resources.observed import Observation, TableView
+from lethe_operator.restatement.observe import IdLists
 from lethe_operator.settings import Settings
 
 from tests.support.fake_cluster import watched

@@ -8,8 +8,8 @@ import pytest
 from lethe.base import names
 from lethe.contract.result import RunOutcome
 from lethe.ledger.root import Chunk, Root, decode_root
-from lethe_operator.observe.runs import attempt_of, of_job
 from lethe_operator.resources.observed import AttemptState
+from lethe_operator.runs.observe import attempt_of, of_job
 
 from bench import fake_node, operator, operator_report, page
 from bench.fleet import Copy, Template, metadata_uri

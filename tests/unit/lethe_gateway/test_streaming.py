@@ -12,7 +12,7 @@ from lethe_gateway.resources.client import OnOpen, ResourcePage, Watched
 from lethe_gateway.services import Services
 from lethe_gateway.settings import CallerLimits, GatewaySettings
 from lethe_gateway.streaming import ChangeStream
-from lethe_operator.kube import RESTATEMENTS, ResourceKind
+from lethe_operator.cluster.client import RESTATEMENTS, ResourceKind
 
 from tests.support.gateway_parts import READER, OneTable, Resources, Rights, Writer
 from tests.support.resources import a_restatement_body

@@ -3,7 +3,7 @@
 import pytest
 from lethe_gateway.problems import Kind
 from lethe_gateway.resources.client import problem_of_change
-from lethe_operator.kube import AlreadyExists, Away, Conflict, KubeError, NotFound, RequestRefused
+from lethe_operator.cluster.client import AlreadyExists, Away, Conflict, KubeError, NotFound, RequestRefused
 
 RIGHT = "create restatements.lethe.dev in the namespace ns"
 POST = "POST /apis/lethe.dev/v1alpha1/namespaces/ns/restatements: "

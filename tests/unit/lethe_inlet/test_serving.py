@@ -9,7 +9,7 @@ import pytest
 from lethe_inlet import serving
 from lethe_inlet.serving import Hangs, InletMetrics, Serving
 from lethe_inlet.state import SourceState
-from lethe_operator.kube import NotFound
+from lethe_operator.cluster.client import NotFound
 from lethe_operator.reasons import Reason
 
 from tests.support.clock import wait_until

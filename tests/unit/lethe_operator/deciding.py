@@ -1,8 +1,8 @@
 """A Dataset that consolidates whatever waits, and what is decided about it."""
 
 from lethe.contract.run import RunKind
-from lethe_operator.decide.actions import Actions
-from lethe_operator.decide.dataset import decide
+from lethe_operator.actions import Actions
+from lethe_operator.dataset.decide import decide
 from lethe_operator.resources.dataset import Dataset
 from lethe_operator.resources.observed import Observation
 

@@ -10,12 +10,12 @@ from lethe.base import names
 from lethe.contract.result import Phase, Progress, RunResult
 from lethe.contract.run import RunSpec, parse_run
 from lethe.ledger.ledger import BatchEntry, BatchState, Delta
-from lethe_operator.kube import CONFIG_MAPS, DATASETS, EVENTS, JOBS, Document, RequestRefused, ResourceKind
-from lethe_operator.observe.listing import Listings
-from lethe_operator.observe.tables import TableReader
+from lethe_operator.cluster.client import CONFIG_MAPS, DATASETS, EVENTS, JOBS, Document, RequestRefused, ResourceKind
+from lethe_operator.cluster.queue import Key
+from lethe_operator.dataset.listing import Listings
+from lethe_operator.dataset.tables import TableReader
 from lethe_operator.resources.common import RUN_KEY
 from lethe_operator.settings import Settings
-from lethe_operator.work_queue import Key
 from pyiceberg.catalog import Catalog
 
 from tests.support.fake_cluster import FakeCluster, an_operator

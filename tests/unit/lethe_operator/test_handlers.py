@@ -4,13 +4,13 @@ import asyncio
 from typing import Any
 
 import pytest
+from lethe_operator.cluster.client import DATASETS, RESTATEMENTS, VACUUM_POLICIES, WATCHED
+from lethe_operator.cluster.queue import WARM_DRIVER, Key, WorkQueue
+from lethe_operator.cluster.schedule import Priority
+from lethe_operator.dataset.objects import WatchedObjects
 from lethe_operator.handlers import WatchEvents, all_keys, datasets_of, resync
-from lethe_operator.kube import DATASETS, RESTATEMENTS, VACUUM_POLICIES, WATCHED
 from lethe_operator.main import registry
-from lethe_operator.observe.objects import WatchedObjects
 from lethe_operator.probes import OperatorHealth
-from lethe_operator.schedule import Priority
-from lethe_operator.work_queue import WARM_DRIVER, Key, WorkQueue
 
 from tests.support.fake_cluster import FakeCluster, watched
 from tests.support.resources import a_dataset_body, a_restatement_body

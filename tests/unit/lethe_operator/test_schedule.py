@@ -6,7 +6,7 @@ from collections import Counter
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from lethe_operator.schedule import AGED_EVERY, AGED_SECONDS, Intervals, Key, Priority, Schedule, Start
+from lethe_operator.cluster.schedule import AGED_EVERY, AGED_SECONDS, Intervals, Key, Priority, Schedule, Start
 
 CHANGED, DUE, PERIODIC = Priority
 

@@ -8,8 +8,8 @@ from collections.abc import Callable, Coroutine
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from lethe_operator.schedule import Intervals, Next, Priority, Start
-from lethe_operator.work_queue import Key, WorkQueue
+from lethe_operator.cluster.queue import Key, WorkQueue
+from lethe_operator.cluster.schedule import Intervals, Next, Priority, Start
 
 A, B = Key("Dataset", "ns", "a"), Key("Dataset", "ns", "b")
 PATIENCE_SECONDS = 10

@@ -8,12 +8,12 @@ from typing import Any
 from lethe.contract.result import VacuumPlanned
 from lethe.contract.run import RunSpec, VacuumSpec
 from lethe.ledger.ledger import Ledger
-from lethe_operator.decide.actions import Event
-from lethe_operator.decide.dataset import decide
-from lethe_operator.decide.vacuum.decide import VacuumVerdict, decide_vacuum
+from lethe_operator.actions import Event
+from lethe_operator.dataset.decide import decide
 from lethe_operator.resources.dataset import Dataset
 from lethe_operator.resources.observed import Attempt, AttemptState, ObservedRun, TableView, VacuumJob
 from lethe_operator.resources.vacuum_policy import VacuumPolicy
+from lethe_operator.vacuum.decide import VacuumVerdict, decide_vacuum
 
 from tests.support.builders import NOW, a_ledger, a_run_result
 from tests.support.resources import SETTINGS, a_dataset, a_run, a_table, a_world, an_attempt

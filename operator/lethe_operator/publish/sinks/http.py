@@ -15,7 +15,7 @@ from typing import Final, Protocol
 
 import urllib3
 
-from lethe_operator.decide.publishing.events import JSON, CloudEvent, http_message
+from lethe_operator.publish.events import JSON, CloudEvent, http_message
 from lethe_operator.reasons import Reason
 from lethe_operator.resources.publishing import ContentMode, HttpSinkSettings
 

@@ -16,7 +16,7 @@ from typing import Any, Final
 from confluent_kafka import KafkaError, KafkaException, Producer
 
 from lethe_operator.brokers import DENIED, NOT_FOUND
-from lethe_operator.decide.publishing.events import CloudEvent, kafka_message
+from lethe_operator.publish.events import CloudEvent, kafka_message
 from lethe_operator.publish.sinks.http import FailureScope, SinkError
 from lethe_operator.reasons import Reason
 from lethe_operator.resources.publishing import KafkaSinkSettings

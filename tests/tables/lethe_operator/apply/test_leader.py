@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from lethe_operator.apply.leader import Claims, Leadership, LeaseHolder
-from lethe_operator.decide.leadership import LEADER
-from lethe_operator.kube import LEASES, Away, NotLeading
+from lethe_operator.cluster.client import LEASES, Away, NotLeading
+from lethe_operator.cluster.leader import Claims, Leadership, LeaseHolder
+from lethe_operator.cluster.leadership import LEADER
 from lethe_operator.reconcile import Reconciler
 
 from tests.support.clock import ManualClock, wait_until

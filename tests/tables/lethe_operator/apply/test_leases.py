@@ -5,11 +5,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from lethe_operator.apply.leader import Claims, LeaseHolder
-from lethe_operator.decide.leadership import CLAIM, CLAIM_READ_SECONDS, LEADER, SOON_SECONDS, LeaseTerms
-from lethe_operator.kube import DATASETS, LEASES, OF_LEASES, Away, RequestRefused
+from lethe_operator.cluster.client import DATASETS, LEASES, OF_LEASES, Away, RequestRefused
+from lethe_operator.cluster.leader import Claims, LeaseHolder
+from lethe_operator.cluster.leadership import CLAIM, CLAIM_READ_SECONDS, LEADER, SOON_SECONDS, LeaseTerms
+from lethe_operator.cluster.schedule import Key, Next
 from lethe_operator.reconcile import Reconciler
-from lethe_operator.schedule import Key, Next
 
 from tests.support.clock import ManualClock
 from tests.support.fake_cluster import Client, FakeCluster, an_operator

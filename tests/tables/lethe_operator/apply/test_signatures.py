@@ -15,8 +15,8 @@ from lethe.files.bounds import IdIndex
 from lethe.ledger.erasure import Erasure
 from lethe.ledger.ledger import Delta
 from lethe.restatement.record import recalled
-from lethe_operator.apply import signatures
-from lethe_operator.kube import EVENTS, RESTATEMENTS
+from lethe_operator.cluster.client import EVENTS, RESTATEMENTS
+from lethe_operator.erasure import signatures
 from lethe_operator.resources.restatement import parse_restatement
 from lethe_operator.settings import InvalidSettings, Settings, with_files
 

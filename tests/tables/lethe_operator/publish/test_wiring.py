@@ -11,8 +11,11 @@ from typing import Any
 import jsonschema
 import pytest
 from lethe.base import names
-from lethe_operator.decide.publishing.cursor import Cursor, Move, PublishedPosition, PublishingStep
-from lethe_operator.decide.publishing.events import (
+from lethe_operator.cluster.client import CONFIG_MAPS, DATASETS
+from lethe_operator.cluster.time_limit import Limiter
+from lethe_operator.publish.assembly import STATUS_EVENTS, Publishers, publishers_of
+from lethe_operator.publish.cursor import Cursor, Move, PublishedPosition, PublishingStep
+from lethe_operator.publish.events import (
     BatchReplaced,
     CloudEvent,
     EventType,
@@ -22,9 +25,6 @@ from lethe_operator.decide.publishing.events import (
     schema_of,
     structured,
 )
-from lethe_operator.kube import CONFIG_MAPS, DATASETS
-from lethe_operator.observe.time_limit import Limiter
-from lethe_operator.publish.assembly import STATUS_EVENTS, Publishers, publishers_of
 from lethe_operator.publish.feed import TableOpener
 from lethe_operator.publish.publisher import NAME, EnabledTimes, Publisher, PublishingMetrics
 from lethe_operator.publish.sinks.http import FailureScope, SinkError

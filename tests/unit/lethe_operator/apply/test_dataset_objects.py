@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 from lethe.contract.run import DatasetRef
-from lethe_operator.apply.dataset_objects import AGAIN_SECONDS, DatasetObjects, NameTaken
-from lethe_operator.kube import CONFIG_MAPS, ROLES, ResourceKind
+from lethe_operator.cluster.client import CONFIG_MAPS, ROLES, ResourceKind
+from lethe_operator.runs.launch import AGAIN_SECONDS, DatasetObjects, NameTaken
 
 from tests.support.clock import ManualClock
 from tests.support.fake_cluster import FakeCluster

@@ -1,8 +1,8 @@
 """Where a large run.json lies."""
 
 import pytest
-from lethe_operator.apply.launch import NoPlaceForRun, intent_document, place
 from lethe_operator.resources.observed import NoTable, Unavailable
+from lethe_operator.runs.launch import NoPlaceForRun, intent_document, place
 
 from tests.support.resources import a_buffered, a_consolidation, a_table
 

@@ -4,11 +4,10 @@ used nor changed."""
 from typing import Any
 
 import pytest
-from lethe_operator.apply.dataset_objects import NameTaken
-from lethe_operator.apply.launch import launch
-from lethe_operator.decide.actions import Launch
-from lethe_operator.kube import BY_NAME, JOBS, ROLE_BINDINGS, ROLES
+from lethe_operator.actions import Launch
+from lethe_operator.cluster.client import BY_NAME, JOBS, ROLE_BINDINGS, ROLES
 from lethe_operator.resources.dataset import Dataset
+from lethe_operator.runs.launch import NameTaken, launch
 
 from tests.support.fake_cluster import FakeCluster
 from tests.support.resources import SETTINGS, a_consolidation, a_dataset, a_table

@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from lethe_operator.apply.status import merge_patch
+from lethe_operator.cluster.status import merge_patch
 
 
 @pytest.mark.parametrize(

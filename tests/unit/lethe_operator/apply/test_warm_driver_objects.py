@@ -5,15 +5,15 @@ from typing import Any
 
 import pytest
 from lethe.contract.run import MailboxEntry
-from lethe_operator.apply.launch import cancel, dispatch, replace_outdated, start
-from lethe_operator.build import job as warm_driver
-from lethe_operator.build import names
-from lethe_operator.decide.actions import Launch
-from lethe_operator.kube import CONFIG_MAPS, JOBS, PODS, ROLE_BINDINGS
-from lethe_operator.observe.settled_runs import warm_driver_view
+from lethe_operator.actions import Launch
+from lethe_operator.cluster.client import CONFIG_MAPS, JOBS, PODS, ROLE_BINDINGS
+from lethe_operator.dataset.settled_runs import warm_driver_view
 from lethe_operator.resources.boundaries import Boundaries, Boundary, PodLimits
 from lethe_operator.resources.dataset import GIB
 from lethe_operator.resources.observed import Attempt, AttemptState, Engine, WorkerView
+from lethe_operator.runs import job as warm_driver
+from lethe_operator.runs import names
+from lethe_operator.runs.launch import cancel, dispatch, replace_outdated, start
 from lethe_operator.settings import CommitterSettings, Settings, WarmDriverSettings
 
 from tests.support.builders import NOW

@@ -2,14 +2,13 @@
 
 from typing import Any
 
-from lethe_operator.apply.dataset_objects import DatasetObjects
-from lethe_operator.apply.launch import launch
-from lethe_operator.build import pod
-from lethe_operator.build.pod import size
-from lethe_operator.decide.actions import Launch
-from lethe_operator.kube import JOBS, SERVICE_ACCOUNTS
+from lethe_operator.actions import Launch
+from lethe_operator.cluster.client import JOBS, SERVICE_ACCOUNTS
 from lethe_operator.resources.boundaries import Boundaries, Boundary
 from lethe_operator.resources.dataset import GIB, RunTemplate
+from lethe_operator.runs import pod
+from lethe_operator.runs.launch import DatasetObjects, launch
+from lethe_operator.runs.pod import size
 from lethe_operator.settings import Settings
 
 from tests.support.fake_cluster import FakeCluster

@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 from lethe.base.retention_lock import LockMode, Retention
 from lethe.contract.run import DatasetRef
-from lethe_operator.build import names, pod
-from lethe_operator.build import pod as spark_conf
-from lethe_operator.build.dataset_objects import dataset_objects
-from lethe_operator.build.job import AttemptRecord, job
-from lethe_operator.build.pod import Size, size
-from lethe_operator.decide.runs import spec as run_specs
 from lethe_operator.resources.dataset import GIB, MIB, RunTemplate
+from lethe_operator.runs import names, pod
+from lethe_operator.runs import pod as spark_conf
+from lethe_operator.runs import spec as run_specs
+from lethe_operator.runs.job import AttemptRecord, job
+from lethe_operator.runs.pod import Size, size
+from lethe_operator.runs.rights import dataset_objects
 from lethe_operator.settings import RunLimits, Settings
 from lethe_spark.jobs.erasure.close import RETENTION_VARIABLE
 from lethe_spark.run import rpc_secret

@@ -4,12 +4,12 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
-from lethe_operator.build.job import SPARK_VERSION, SUBMISSION_ENV, AttemptRecord, run_object
-from lethe_operator.build.pod import Size, merged, size, within
 from lethe_operator.resources.boundaries import Boundary
 from lethe_operator.resources.common import Launcher
 from lethe_operator.resources.dataset import GIB, RunTemplate
 from lethe_operator.resources.restatement import SecretFile
+from lethe_operator.runs.job import SPARK_VERSION, SUBMISSION_ENV, AttemptRecord, run_object
+from lethe_operator.runs.pod import Size, merged, size, within
 from lethe_operator.settings import Settings
 from lethe_spark.apps import entrypoint
 

@@ -2,8 +2,8 @@
 
 import pytest
 from lethe.contract.settings import TASK_BYTES
-from lethe_operator.build.pod import merged, size
 from lethe_operator.resources.dataset import GIB, MIB, RunTemplate
+from lethe_operator.runs.pod import merged, size
 
 
 def a_template(**fields: object) -> RunTemplate:

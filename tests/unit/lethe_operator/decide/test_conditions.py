@@ -1,7 +1,7 @@
 """Conditions in the sense of kstatus."""
 
-from lethe_operator.decide import conditions
-from lethe_operator.decide.conditions import Condition, timestamp
+from lethe_operator import conditions
+from lethe_operator.conditions import Condition, timestamp
 
 from tests.support.builders import NOW, ago
 

@@ -7,8 +7,8 @@ import pytest
 from lethe.contract.result import Phase, Progress
 from lethe.contract.run import RunKind
 from lethe.ledger.ledger import BatchState
-from lethe_operator.decide.actions import Actions
-from lethe_operator.decide.dataset import decide, without_dataset
+from lethe_operator.actions import Actions
+from lethe_operator.dataset.decide import decide, without_dataset
 from lethe_operator.resources.observed import AttemptState, NoTable, NotListed, Observation, Unavailable
 
 from tests.support.builders import NOW, a_batch, a_ledger, a_request_entry, ago

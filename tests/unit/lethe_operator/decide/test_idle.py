@@ -4,8 +4,8 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from lethe_operator.decide import conditions
-from lethe_operator.decide.dataset import decide, is_idle
+from lethe_operator import conditions
+from lethe_operator.dataset.decide import decide, is_idle
 from lethe_operator.resources.dataset import Dataset
 from lethe_operator.resources.observed import AttemptState, EventsView, NoTable, NotListed, Observation, Unavailable
 

@@ -3,8 +3,7 @@
 from typing import Any
 
 import pytest
-from lethe_operator.decide.policy_match import match, selects
-from lethe_operator.resources.vacuum_policy import Selector
+from lethe_operator.resources.vacuum_policy import Selector, match, selects
 
 from tests.support.builders import ago
 from tests.support.resources import a_policy

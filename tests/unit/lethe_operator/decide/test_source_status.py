@@ -4,9 +4,9 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from lethe_operator.decide import conditions
-from lethe_operator.decide.conditions import timestamp
-from lethe_operator.decide.dataset_status import SILENT_AFTER, condition, kept, look_again
+from lethe_operator import conditions
+from lethe_operator.conditions import timestamp
+from lethe_operator.dataset.status import SILENT_AFTER, condition, kept, look_again
 from lethe_operator.reasons import Reason
 from lethe_operator.resources.dataset import Dataset, parse_dataset
 

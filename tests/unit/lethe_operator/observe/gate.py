@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from lethe.buffer.layout import ListedObject
 from lethe.ledger.ledger import BufferedObject
-from lethe_operator.observe import listing as module
-from lethe_operator.observe.listing import ListingLimits, ListingRequest, Listings
+from lethe_operator.dataset import listing as module
+from lethe_operator.dataset.listing import ListingLimits, ListingRequest, Listings
 from lethe_operator.resources.dataset import Dataset
 
 from tests.support.builders import listed

@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from lethe_operator.kube import Document
-from lethe_operator.observe.objects import WatchedObjects
+from lethe_operator.cluster.client import Document
+from lethe_operator.dataset.objects import WatchedObjects
 from lethe_operator.resources.dataset import Dataset
 
 from tests.support.resources import a_dataset_body

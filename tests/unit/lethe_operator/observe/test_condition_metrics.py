@@ -3,10 +3,10 @@
 from pathlib import Path
 from typing import Any
 
-from lethe_operator.decide import conditions
-from lethe_operator.kube import DATASETS, RESTATEMENTS, VACUUM_POLICIES
-from lethe_operator.observe.condition_metrics import ConditionMetrics
-from lethe_operator.observe.objects import WatchedObjects
+from lethe_operator import conditions
+from lethe_operator.cluster.client import DATASETS, RESTATEMENTS, VACUUM_POLICIES
+from lethe_operator.dataset.condition_metrics import ConditionMetrics
+from lethe_operator.dataset.objects import WatchedObjects
 from prometheus_client import CollectorRegistry
 
 from tests.support.builders import NOW

@@ -5,11 +5,11 @@ from typing import Any
 import pytest
 from lethe.buffer.digest import BufferDigest
 from lethe.buffer.notifications import Written
-from lethe_operator.decide.dataset import decide
-from lethe_operator.decide.guards.preconditions import other_reader
-from lethe_operator.observe.buffer_events import EventSources
-from lethe_operator.observe.listing import Listings
-from lethe_operator.observe.world import needs_listing
+from lethe_operator.dataset.buffer_events import EventSources
+from lethe_operator.dataset.decide import decide
+from lethe_operator.dataset.listing import Listings
+from lethe_operator.dataset.observe import needs_listing
+from lethe_operator.guards.preconditions import other_reader
 from lethe_operator.resources.dataset import Dataset
 from lethe_operator.resources.observed import Attempt, AttemptState, EventsView, NotListed, Unavailable
 

@@ -5,8 +5,8 @@ from dataclasses import replace
 from typing import Any
 
 from lethe.ledger.ledger import BatchState, Interval, Ledger
-from lethe_operator.decide.dataset import decide
-from lethe_operator.observe.tables import LedgerKeys, Lookup, asked_by
+from lethe_operator.dataset.decide import decide
+from lethe_operator.dataset.tables import LedgerKeys, Lookup, asked_by
 
 from tests.support.builders import NOW, a_batch, a_ledger, a_request_entry, ago
 from tests.support.resources import (

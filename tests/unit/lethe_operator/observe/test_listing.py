@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from lethe.buffer.digest import BufferDigest
 from lethe.ledger.ledger import BufferedObject
-from lethe_operator.observe.listing import (
+from lethe_operator.dataset.listing import (
     AT_ONCE,
     REST_AT_LEAST_SECONDS,
     SILENCE_SECONDS,

@@ -12,7 +12,7 @@ from lethe.buffer.digest import BufferDigest
 from lethe.buffer.layout import BufferedBatch
 from lethe.iceberg import catalogs
 from lethe.ledger.ledger import BufferedObject
-from lethe_operator.observe.listing import AT_ONCE, REST_AT_LEAST_SECONDS, ListingLimits, ListingRequest, Listings
+from lethe_operator.dataset.listing import AT_ONCE, REST_AT_LEAST_SECONDS, ListingLimits, ListingRequest, Listings
 from lethe_operator.resources.observed import NotListed
 
 from tests.support.builders import NOW, a_batch

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from typing import Any
 
 import pytest
-from lethe_operator.kube import (
+from lethe_operator.cluster.client import (
     CONFIG_MAPS,
     DATASETS,
     JOBS,
@@ -17,10 +17,10 @@ from lethe_operator.kube import (
     Document,
     ResourceKind,
 )
-from lethe_operator.observe import objects as module
-from lethe_operator.observe.objects import WatchedObjects
-from lethe_operator.observe.runs import RunObject
+from lethe_operator.dataset import objects as module
+from lethe_operator.dataset.objects import WatchedObjects
 from lethe_operator.resources.observed import Invalid
+from lethe_operator.runs.observe import RunObject
 
 from tests.support.resources import a_dataset_body, a_restatement_body
 from tests.unit.lethe_operator.observe.known_objects import a_body, a_dataset_at, known

@@ -6,12 +6,12 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 import pytest
+from lethe_operator.cluster.cache import READ_ONE_BY_ONE
+from lethe_operator.cluster.client import DATASETS, JOBS, RESTATEMENTS, Away, ResourceKind
+from lethe_operator.cluster.schedule import Key
+from lethe_operator.dataset.objects import WatchedObjects
 from lethe_operator.handlers import AFTER_LISTING_SECONDS, Relists, keys_of
-from lethe_operator.kube import DATASETS, JOBS, RESTATEMENTS, Away, ResourceKind
-from lethe_operator.observe.object_cache import READ_ONE_BY_ONE
-from lethe_operator.observe.objects import WatchedObjects
 from lethe_operator.probes import OperatorHealth
-from lethe_operator.schedule import Key
 
 from tests.support.clock import ManualClock
 from tests.support.fake_cluster import Client, FakeCluster, watched

@@ -5,9 +5,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import pytest
-from lethe_operator.observe import pointers as module
-from lethe_operator.observe.pointers import TROUBLE_SECONDS, OpenCatalogs, Pointer, Pointers, round_seconds
-from lethe_operator.observe.time_limit import Limiter
+from lethe_operator.cluster.time_limit import Limiter
+from lethe_operator.dataset import pointers as module
+from lethe_operator.dataset.pointers import TROUBLE_SECONDS, OpenCatalogs, Pointer, Pointers, round_seconds
 from lethe_operator.resources.dataset import Dataset
 from lethe_operator.settings import IdleChecks
 

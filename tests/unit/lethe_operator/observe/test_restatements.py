@@ -5,14 +5,14 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from lethe_operator.decide.restatement import status as restatement_status
-from lethe_operator.decide.restatement.outcome import Assessment, RestatementPhase
-from lethe_operator.kube import RESTATEMENTS, Document, ListPage, ResourceKind
-from lethe_operator.observe.object_cache import KindListing
-from lethe_operator.observe.restatements import RestatementCache, RestatementsOfDataset
+from lethe_operator.cluster.cache import KindListing
+from lethe_operator.cluster.client import RESTATEMENTS, Document, ListPage, ResourceKind
 from lethe_operator.probes import OperatorHealth
 from lethe_operator.resources.common import is_newer
 from lethe_operator.resources.restatement import parse_restatement
+from lethe_operator.restatement import status as restatement_status
+from lethe_operator.restatement.observe import RestatementCache, RestatementsOfDataset
+from lethe_operator.restatement.outcome import Assessment, RestatementPhase
 
 from tests.support.builders import NOW, ago
 from tests.support.fake_cluster import Client, FakeCluster

@@ -3,15 +3,15 @@
 from typing import Any
 
 import pytest
-from lethe_operator.build.job import AttemptRecord, run_object
-from lethe_operator.build.pod import size
-from lethe_operator.decide.runs.history import entry
-from lethe_operator.decide.runs.retry import FailureCause, cause, failure
-from lethe_operator.kube import KIND_OF
-from lethe_operator.observe.runs import Documents, of_job, of_spark_application, runs_of
+from lethe_operator.cluster.client import KIND_OF
 from lethe_operator.resources.common import Launcher
 from lethe_operator.resources.dataset import RunTemplate
 from lethe_operator.resources.observed import Attempt, AttemptState
+from lethe_operator.runs.history import entry
+from lethe_operator.runs.job import AttemptRecord, run_object
+from lethe_operator.runs.observe import Documents, of_job, of_spark_application, runs_of
+from lethe_operator.runs.pod import size
+from lethe_operator.runs.retry import FailureCause, cause, failure
 from lethe_operator.settings import Settings
 
 from tests.support.builders import NOW, ago

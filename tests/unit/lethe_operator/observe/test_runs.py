@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 from lethe.contract.result import Phase, Progress
 from lethe.contract.run import ResultPointer, RunPointer
-from lethe_operator.build.job import AttemptRecord, job
-from lethe_operator.build.pod import size
-from lethe_operator.observe.runs import Documents, of_job, runs_of
 from lethe_operator.resources.dataset import RunTemplate
 from lethe_operator.resources.observed import Attempt, AttemptState, ObservedRun
+from lethe_operator.runs.job import AttemptRecord, job
+from lethe_operator.runs.observe import Documents, of_job, runs_of
+from lethe_operator.runs.pod import size
 from lethe_operator.settings import Settings
 
 from tests.support.builders import NOW, ago

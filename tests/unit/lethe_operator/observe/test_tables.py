@@ -9,7 +9,7 @@ from lethe.iceberg.facts import TableFacts
 from lethe.ledger.ledger import EMPTY, BatchState
 from lethe.ledger.lineage import Resolution
 from lethe.ledger_store import Loaded, write
-from lethe_operator.observe.tables import LedgerKeys, Lookup, TableReader, view_of
+from lethe_operator.dataset.tables import LedgerKeys, Lookup, TableReader, view_of
 from lethe_operator.reasons import Reason
 from lethe_operator.resources.observed import Unavailable
 from pyiceberg.io.pyarrow import PyArrowFileIO

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from lethe.storage import surroundings
-from lethe_operator.observe.listing import AGAIN_SECONDS, TablesAround
+from lethe_operator.dataset.listing import AGAIN_SECONDS, TablesAround
 
 from tests.support.clock import ManualClock
 

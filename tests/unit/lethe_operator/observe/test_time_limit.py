@@ -3,7 +3,7 @@
 import threading
 
 import pytest
-from lethe_operator.observe.time_limit import LOST_SECONDS, Limiter, Threads, TookTooLong
+from lethe_operator.cluster.time_limit import LOST_SECONDS, Limiter, Threads, TookTooLong
 
 from tests.support.clock import ManualClock, wait_until
 

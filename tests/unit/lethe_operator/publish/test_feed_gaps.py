@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from lethe.ledger.ledger import BatchState
-from lethe_operator.decide.publishing.events import Origin
+from lethe_operator.publish.events import Origin
 from lethe_operator.publish.sinks.http import SinkError
 from lethe_operator.reasons import Reason
 from lethe_operator.resources.publishing import StartedFrom

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from lethe.ledger.ledger import BatchState
-from lethe_operator.decide.publishing.events import EventType
 from lethe_operator.publish.cursor_files import CursorMoved
+from lethe_operator.publish.events import EventType
 from lethe_operator.publish.feed import FeedState
 from lethe_operator.publish.sinks.http import SinkError
 from lethe_operator.reasons import Reason

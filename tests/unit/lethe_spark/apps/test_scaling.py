@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 from lethe.contract.result import Phase, Progress
 from lethe.contract.settings import TASK_BYTES
-from lethe_operator.build import pod
-from lethe_operator.build import pod as spark_conf
-from lethe_operator.build.pod import size
 from lethe_operator.resources.dataset import RunTemplate
+from lethe_operator.runs import pod
+from lethe_operator.runs import pod as spark_conf
+from lethe_operator.runs.pod import size
 from lethe_operator.settings import Settings
 from lethe_spark.apps import session as scaling
 from lethe_spark.run import arguments, executors

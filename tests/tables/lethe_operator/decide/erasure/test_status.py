@@ -8,7 +8,7 @@ import pytest
 from lethe.contract.result import ErasureOutcome
 from lethe.ledger.erasure import BlockerKind, Erasure, ErasureBlocker
 from lethe.ledger.ledger import Delta
-from lethe_operator.kube import RESTATEMENTS, NotFound
+from lethe_operator.cluster.client import RESTATEMENTS, NotFound
 from lethe_operator.resources.restatement import parse_restatement
 
 from tests.support.builders import NOW, RUN, a_request_entry

@@ -5,17 +5,17 @@ from typing import Any, cast
 
 import pytest
 from lethe.contract.run import AllowedOperation, ConsolidationSpec, RunKind
-from lethe_operator.build.pod import within
-from lethe_operator.decide.dataset import decide
-from lethe_operator.decide.guards.preconditions import blocker
-from lethe_operator.observe.restatements import IdLists
-from lethe_operator.observe.tables import TableReader
-from lethe_operator.observe.world import Sources, observe
+from lethe_operator.dataset.decide import decide
+from lethe_operator.dataset.observe import Sources, observe
+from lethe_operator.dataset.tables import TableReader
+from lethe_operator.guards.preconditions import blocker
 from lethe_operator.reconcile import utc_now
 from lethe_operator.resources.boundaries import Boundaries, Boundary
 from lethe_operator.resources.dataset import GIB, RunTemplate
 from lethe_operator.resources.observed import AttemptState, NoTable, Unavailable
 from lethe_operator.resources.restatement import Restatement
+from lethe_operator.restatement.observe import IdLists
+from lethe_operator.runs.pod import within
 from lethe_operator.settings import Settings
 
 from tests.support.builders import NOW, a_ledger

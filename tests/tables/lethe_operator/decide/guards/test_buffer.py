@@ -10,9 +10,9 @@ import pytest
 from lethe.base import names
 from lethe.guards.claim import Owner
 from lethe.storage.surroundings import take_claim
-from lethe_operator.kube import DATASETS, JOBS
+from lethe_operator.cluster.client import DATASETS, JOBS
+from lethe_operator.cluster.queue import Key
 from lethe_operator.settings import Settings
-from lethe_operator.work_queue import Key
 
 from tests.support.resources import a_world
 from tests.support.small_lake import SmallLake, claimed_table, eager_dataset, put_batches
@@ -215,7 +215,7 @@ def test_retention_deletes_nothing_from_a_buffer_that_was_claimed_since_it_was_l
     put_batches(tmp_path / "buffer", "A")
     lake.commit(lake.promoted("A"))
     operator, uri = lake.operator(), f"file://{tmp_path}/buffer"
-    from lethe_operator.observe import listing
+    from lethe_operator.dataset import listing
 
     before = listing.surroundings.claim_in
 

@@ -9,12 +9,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from lethe_operator.kube import DATASETS, EVENTS, JOBS, VACUUM_POLICIES, Document, RequestRefused, ResourceKind
-from lethe_operator.observe.objects import WatchedObjects
+from lethe_operator.cluster.client import (
+    DATASETS,
+    EVENTS,
+    JOBS,
+    VACUUM_POLICIES,
+    Document,
+    RequestRefused,
+    ResourceKind,
+)
+from lethe_operator.cluster.queue import Key
+from lethe_operator.dataset.objects import WatchedObjects
 from lethe_operator.resources.dataset import Dataset
 from lethe_operator.resources.observed import VacuumJob
 from lethe_operator.resources.vacuum_policy import VacuumPolicy
-from lethe_operator.work_queue import Key
 from pyiceberg.catalog import Catalog
 
 from tests.support.builders import NOW, a_ledger, a_tombstone, ago

@@ -3,7 +3,7 @@
 import pytest
 from lethe.contract.run import RunSpec
 from lethe.contract.settings import RunKind
-from lethe_operator.decide.actions import Actions
+from lethe_operator.actions import Actions
 from lethe_operator.resources.observed import AttemptState
 from lethe_operator.resources.restatement import Restatement
 

@@ -6,9 +6,8 @@ from typing import Any
 
 import pytest
 from lethe.contract.run import RunKind, RunSpec
-from lethe_operator.decide.actions import Actions
-from lethe_operator.decide.dataset import decide
-from lethe_operator.decide.runs import spec as run_specs
+from lethe_operator.actions import Actions
+from lethe_operator.dataset.decide import decide
 from lethe_operator.resources.dataset import Dataset
 from lethe_operator.resources.observed import (
     AttemptState,
@@ -19,6 +18,7 @@ from lethe_operator.resources.observed import (
     Unavailable,
     WorkerView,
 )
+from lethe_operator.runs import spec as run_specs
 
 from tests.support.builders import NOW, a_ledger, ago
 from tests.support.resources import (

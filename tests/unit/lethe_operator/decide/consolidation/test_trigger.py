@@ -8,11 +8,11 @@ import pytest
 from lethe.buffer.layout import BufferedBatch
 from lethe.contract.run import RunKind
 from lethe.ledger.ledger import BatchState
-from lethe_operator.decide.consolidation import ConsolidationVerdict, chosen, decide_consolidation, triggered
-from lethe_operator.decide.guards.preconditions import RunBlocker
-from lethe_operator.decide.runs.retry import Exhausted
+from lethe_operator.dataset.consolidation import ConsolidationVerdict, chosen, decide_consolidation, triggered
+from lethe_operator.guards.preconditions import RunBlocker
 from lethe_operator.resources.dataset import ConsolidationSettings, Dataset
 from lethe_operator.resources.observed import Attempt, AttemptState, NoTable, NotListed, Observation, Unavailable
+from lethe_operator.runs.retry import Exhausted
 
 from tests.support.builders import NOW, a_batch, a_ledger, ago
 from tests.support.resources import (

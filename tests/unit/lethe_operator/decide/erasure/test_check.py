@@ -10,12 +10,12 @@ from lethe.contract.result import ErasureOutcome
 from lethe.contract.run import RunKind, RunSpec
 from lethe.ledger.erasure import BlockerKind, Erasure, ErasureBlocker
 from lethe.ledger.ledger import RequestEntry
-from lethe_operator.decide.actions import Actions
-from lethe_operator.decide.dataset import decide
-from lethe_operator.decide.runs import spec as run_specs
+from lethe_operator.actions import Actions
+from lethe_operator.dataset.decide import decide
 from lethe_operator.metrics import numbers_of
 from lethe_operator.resources.observed import AttemptState, ObservedRun, TableView, Unavailable
 from lethe_operator.resources.restatement import Restatement
+from lethe_operator.runs import spec as run_specs
 
 from tests.support.builders import FIELD, NOW, a_ledger, a_request_entry, ago
 from tests.support.resources import (

@@ -2,8 +2,8 @@
 
 import pytest
 from lethe.contract.run import AcceptedHead
-from lethe_operator.decide.actions import Actions
-from lethe_operator.decide.dataset import decide
+from lethe_operator.actions import Actions
+from lethe_operator.dataset.decide import decide
 from lethe_operator.resources.dataset import Dataset
 from lethe_operator.resources.observed import AttemptState, Engine, LostLedger, ObservedRun
 

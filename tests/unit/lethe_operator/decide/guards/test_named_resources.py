@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import yaml
-from lethe_operator.decide.guards import boundaries
+from lethe_operator.guards import boundaries
 from lethe_operator.resources.boundaries import Boundary
 
 from tests.support.resources import a_dataset, a_restatement

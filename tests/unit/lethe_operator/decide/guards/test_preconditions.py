@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from lethe_operator.decide.guards.preconditions import blocker
+from lethe_operator.guards.preconditions import blocker
 from lethe_operator.resources.boundaries import parse_boundaries
 from lethe_operator.resources.observed import NoTable, TableView, Unavailable
 from lethe_operator.settings import Settings, pod_template_of

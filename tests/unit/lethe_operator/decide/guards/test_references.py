@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from lethe_operator.decide.dataset import decide
+from lethe_operator.dataset.decide import decide
 from lethe_operator.resources.observed import CatalogPlace, NoTable
 from lethe_operator.resources.restatement import Restatement
 

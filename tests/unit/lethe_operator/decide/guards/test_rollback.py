@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from lethe.contract.run import RunKind
 from lethe.ledger.ledger import Ledger
-from lethe_operator.decide.actions import Actions
-from lethe_operator.decide.dataset import decide
+from lethe_operator.actions import Actions
+from lethe_operator.dataset.decide import decide
 from lethe_operator.resources.dataset import Dataset
 from lethe_operator.resources.observed import AttemptState, Engine, NoTable, Observation, TableView
 from lethe_operator.resources.restatement import Restatement

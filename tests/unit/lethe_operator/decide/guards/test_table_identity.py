@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 from lethe.contract.run import RunKind
-from lethe_operator.decide.actions import Actions
-from lethe_operator.decide.dataset import decide
-from lethe_operator.decide.erasure import is_awaited
-from lethe_operator.observe.world import _doubts_what_succeeded
+from lethe_operator.actions import Actions
+from lethe_operator.dataset.decide import decide
+from lethe_operator.dataset.observe import _doubts_what_succeeded
+from lethe_operator.erasure.decide import is_awaited
 from lethe_operator.resources.dataset import Dataset
 from lethe_operator.resources.observed import NoTable, Observation, TableView, Unavailable
 from lethe_operator.resources.restatement import Restatement

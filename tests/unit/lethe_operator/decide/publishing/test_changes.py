@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from lethe.ledger.ledger import BatchEntry, BatchState
-from lethe_operator.decide.publishing import changes
-from lethe_operator.decide.publishing.changes import EntryChange, of_batch, of_purged, pieces_of, purged_ids
-from lethe_operator.decide.publishing.events import MODELS, EventType, TableOf, schema_of, type_of
+from lethe_operator.publish import changes
+from lethe_operator.publish.changes import EntryChange, of_batch, of_purged, pieces_of, purged_ids
+from lethe_operator.publish.events import MODELS, EventType, TableOf, schema_of, type_of
 
 from tests.support.builders import NOW, a_batch
 

@@ -11,7 +11,7 @@ from cloudevents.core.bindings import http, kafka
 from cloudevents.core.formats.json import JSONFormat
 from hypothesis import given
 from hypothesis import strategies as st
-from lethe_operator.decide.publishing.events import CloudEvent, EventType, http_message, kafka_message
+from lethe_operator.publish.events import CloudEvent, EventType, http_message, kafka_message
 from lethe_operator.resources.publishing import ContentMode
 
 EVENT = CloudEvent(

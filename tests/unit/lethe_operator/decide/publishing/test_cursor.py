@@ -1,7 +1,7 @@
 import json
 
 import pytest
-from lethe_operator.decide.publishing.cursor import (
+from lethe_operator.publish.cursor import (
     Cursor,
     Move,
     PublishedPosition,

@@ -1,7 +1,7 @@
 """Which ledger comes next, from where, and what kind of move that is."""
 
 from lethe.ledger.lineage import Resolution, resolve
-from lethe_operator.decide.publishing.cursor import (
+from lethe_operator.publish.cursor import (
     Carried,
     HeadHistory,
     Move,

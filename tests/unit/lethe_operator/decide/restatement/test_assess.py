@@ -5,15 +5,15 @@ from typing import Any
 import pytest
 from lethe.contract.result import Phase, Progress, RequestResult
 from lethe.contract.settings import Operation
-from lethe_operator.decide.actions import Launch
-from lethe_operator.decide.dataset import decide
-from lethe_operator.decide.guards.preconditions import RunBlocker
-from lethe_operator.decide.restatement import status as restatement_status
-from lethe_operator.decide.restatement.assess import RestatementContext, assess
-from lethe_operator.decide.restatement.outcome import Assessment, RunHistories, succeeded
-from lethe_operator.decide.restatement.queue import in_order
+from lethe_operator.actions import Launch
+from lethe_operator.dataset.decide import decide
+from lethe_operator.guards.preconditions import RunBlocker
 from lethe_operator.resources.observed import AttemptState, NoTable, ObservedRun, TableView, Unavailable
 from lethe_operator.resources.restatement import Restatement
+from lethe_operator.restatement import status as restatement_status
+from lethe_operator.restatement.assess import RestatementContext, assess
+from lethe_operator.restatement.outcome import Assessment, RunHistories, succeeded
+from lethe_operator.restatement.queue import in_order
 
 from tests.support.builders import NOW, a_batch, a_ledger, a_request_entry, ago
 from tests.support.resources import (

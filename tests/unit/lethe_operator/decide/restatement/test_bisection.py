@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 from lethe.contract.result import Phase, Progress
-from lethe_operator.decide.actions import Actions, Launch
-from lethe_operator.decide.dataset import decide
+from lethe_operator.actions import Actions, Launch
+from lethe_operator.dataset.decide import decide
 from lethe_operator.resources.dataset import Dataset
 from lethe_operator.resources.observed import AttemptState, ObservedRun
 from lethe_operator.resources.restatement import Restatement

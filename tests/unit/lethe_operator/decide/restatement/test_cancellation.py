@@ -5,10 +5,10 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from lethe_operator.decide.dataset import without_dataset
-from lethe_operator.decide.restatement import status as restatement_status
+from lethe_operator.dataset.decide import without_dataset
 from lethe_operator.resources.observed import AttemptState, ObservedRun, Unavailable
 from lethe_operator.resources.restatement import Restatement
+from lethe_operator.restatement import status as restatement_status
 
 from tests.support.builders import NOW, a_ledger, a_request_entry, ago
 from tests.support.resources import a_group, a_restatement, a_run, a_table, an_attempt, condition, message

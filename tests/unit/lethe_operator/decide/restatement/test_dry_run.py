@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 from lethe.contract.result import RequestResult, RestatementPlan
-from lethe_operator.decide.dataset import decide
+from lethe_operator.dataset.decide import decide
 from lethe_operator.resources.observed import AttemptState, ObservedRun
 from lethe_operator.resources.restatement import Restatement
 

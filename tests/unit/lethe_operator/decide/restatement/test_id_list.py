@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 from lethe.contract.result import RequestResult
 from lethe.restatement.group import LISTED_IDS_AT_MOST, IdList, parse_ids
-from lethe_operator.decide.restatement.queue import in_order
-from lethe_operator.kube import CONFIG_MAPS
-from lethe_operator.observe import restatements as id_lists
-from lethe_operator.observe.restatements import IdLists
-from lethe_operator.observe.tables import asked_by
+from lethe_operator.cluster.client import CONFIG_MAPS
+from lethe_operator.dataset.tables import asked_by
 from lethe_operator.resources.observed import AttemptState, NotListed
 from lethe_operator.resources.restatement import NoList, Restatement
+from lethe_operator.restatement import observe as id_lists
+from lethe_operator.restatement.observe import IdLists
+from lethe_operator.restatement.queue import in_order
 
 from tests.support.builders import NOW, a_batch, a_ledger, a_request_entry, ago
 from tests.support.fake_cluster import Client, FakeCluster

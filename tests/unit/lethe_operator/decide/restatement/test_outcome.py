@@ -5,7 +5,7 @@ from datetime import timedelta
 
 import pytest
 from lethe.contract.result import RequestResult
-from lethe_operator.decide.actions import Actions
+from lethe_operator.actions import Actions
 from lethe_operator.resources.observed import AttemptState
 
 from tests.support.builders import NOW, a_ledger, a_request_entry

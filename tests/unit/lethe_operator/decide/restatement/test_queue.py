@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 from lethe.buffer.layout import BufferedBatch
-from lethe_operator.decide.dataset import decide
-from lethe_operator.decide.restatement import queue as groups
+from lethe_operator.dataset.decide import decide
 from lethe_operator.resources.observed import AttemptState, ObservedRun
 from lethe_operator.resources.restatement import Restatement
+from lethe_operator.restatement import queue as groups
 
 from tests.support.builders import NOW, a_batch, a_ledger
 from tests.support.resources import (

@@ -10,13 +10,13 @@ from lethe.base import names
 from lethe.buffer.layout import BufferedBatch
 from lethe.contract.result import RequestResult
 from lethe.ledger.lineage import Snapshot
-from lethe_operator.apply.launch import launch
-from lethe_operator.decide.actions import Actions
-from lethe_operator.decide.dataset import decide
-from lethe_operator.decide.restatement.assess import wants_listing
-from lethe_operator.kube import CONFIG_MAPS, JOBS
+from lethe_operator.actions import Actions
+from lethe_operator.cluster.client import CONFIG_MAPS, JOBS
+from lethe_operator.dataset.decide import decide
 from lethe_operator.resources.observed import AttemptState, Engine, NotListed, ObservedRun, WorkerView
 from lethe_operator.resources.restatement import Restatement
+from lethe_operator.restatement.assess import wants_listing
+from lethe_operator.runs.launch import launch
 from lethe_operator.settings import Settings
 
 from tests.support.builders import NOW, a_batch, a_ledger, a_request_entry

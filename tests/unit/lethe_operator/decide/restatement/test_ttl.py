@@ -3,12 +3,12 @@
 from datetime import datetime, timedelta
 from typing import Any
 
-from lethe_operator.decide.actions import Actions
-from lethe_operator.decide.dataset import without_dataset
-from lethe_operator.decide.restatement.outcome import Assessment, RestatementPhase
-from lethe_operator.decide.restatement.status import DELETED_AT_ONCE, ExpiredRestatements, expired, expires
-from lethe_operator.observe.restatements import RestatementCache
+from lethe_operator.actions import Actions
+from lethe_operator.dataset.decide import without_dataset
 from lethe_operator.resources.restatement import Restatement
+from lethe_operator.restatement.observe import RestatementCache
+from lethe_operator.restatement.outcome import Assessment, RestatementPhase
+from lethe_operator.restatement.status import DELETED_AT_ONCE, ExpiredRestatements, expired, expires
 
 from tests.support.builders import NOW, a_ledger, a_request_entry, ago
 from tests.support.resources import a_restatement, a_restatement_body, a_table

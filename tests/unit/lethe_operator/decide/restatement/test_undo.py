@@ -4,11 +4,11 @@ from typing import Any
 
 import pytest
 from lethe.ledger.ledger import Ledger
-from lethe_operator.decide.actions import Actions
-from lethe_operator.decide.dataset import decide
-from lethe_operator.decide.runs import spec as run_specs
+from lethe_operator.actions import Actions
+from lethe_operator.dataset.decide import decide
 from lethe_operator.resources.observed import AttemptState, ObservedRun
 from lethe_operator.resources.restatement import Restatement
+from lethe_operator.runs import spec as run_specs
 
 from tests.support.builders import NOW, a_ledger, a_request_entry, ago
 from tests.support.resources import (

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 from lethe.contract.result import Phase, Progress
-from lethe_operator.build import job as build
-from lethe_operator.build.pod import size
-from lethe_operator.decide.runs.retry import FailureCause, cause, counted, failure, less_might_help, pause_seconds
-from lethe_operator.observe.runs import Documents, attempt_of, of_job
 from lethe_operator.resources.observed import Attempt, AttemptState, Failures, ObservedRun
 from lethe_operator.resources.restatement import Restatement
+from lethe_operator.runs import job as build
+from lethe_operator.runs.observe import Documents, attempt_of, of_job
+from lethe_operator.runs.pod import size
+from lethe_operator.runs.retry import FailureCause, cause, counted, failure, less_might_help, pause_seconds
 
 from tests.support.builders import NOW, a_ledger, a_request_entry, ago
 from tests.support.resources import (

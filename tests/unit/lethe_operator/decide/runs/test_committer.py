@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 from lethe.contract.run import MailboxEntry, RunSpec
-from lethe_operator.apply.launch import dispatch, remind, withdraw
-from lethe_operator.build import names
-from lethe_operator.decide.actions import Actions, Launch
-from lethe_operator.decide.dataset import decide
-from lethe_operator.kube import CONFIG_MAPS, LEASES, ROLE_BINDINGS, ROLES
-from lethe_operator.observe.runs import Documents, runs_of
-from lethe_operator.observe.settled_runs import committer_view
+from lethe_operator.actions import Actions, Launch
+from lethe_operator.cluster.client import CONFIG_MAPS, LEASES, ROLE_BINDINGS, ROLES
+from lethe_operator.dataset.decide import decide
+from lethe_operator.dataset.settled_runs import committer_view
 from lethe_operator.resources.observed import Attempt, AttemptState, Engine, ObservedRun, WorkerView
+from lethe_operator.runs import names
+from lethe_operator.runs.launch import dispatch, remind, withdraw
+from lethe_operator.runs.observe import Documents, runs_of
 from lethe_operator.settings import CommitterSettings, Settings
 
 from tests.support.builders import NOW, a_batch, a_ledger, a_request_entry, ago

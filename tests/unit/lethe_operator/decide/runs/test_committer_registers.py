@@ -10,10 +10,10 @@ from lethe.buffer.layout import BufferedBatch
 from lethe.buffer.promotion import FILES_AT_MOST, OBJECTS_AT_MOST
 from lethe.contract.run import RunSpec
 from lethe.ledger.ledger import BufferedObject
-from lethe_operator.decide.actions import Actions
-from lethe_operator.decide.dataset import decide
-from lethe_operator.decide.runs.engine import AGAIN_AFTER
+from lethe_operator.actions import Actions
+from lethe_operator.dataset.decide import decide
 from lethe_operator.resources.observed import AttemptState, Engine, Observation, ObservedRun, WorkerView
+from lethe_operator.runs.engine import AGAIN_AFTER
 
 from tests.support.builders import NOW
 from tests.support.resources import (

@@ -5,7 +5,7 @@ import threading
 import pytest
 import requests
 from lethe.base.errors import InputError, LedgerError
-from lethe_operator.observe.time_limit import Limiter, TookTooLong, scrubbed, unavailable
+from lethe_operator.cluster.time_limit import Limiter, TookTooLong, scrubbed, unavailable
 from pyiceberg.exceptions import RESTError
 from sqlalchemy.exc import OperationalError
 

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from lethe.contract.result import AnyRunResult, ErasureOutcome, ExecutorState, Phase, Progress, VacuumPlanned
 from lethe.contract.settings import RunKind
-from lethe_operator.decide.conditions import timestamp
-from lethe_operator.decide.runs.history import SHOWN_AT_MOST, entries, entry, events, outcome
+from lethe_operator.conditions import timestamp
 from lethe_operator.resources.observed import AttemptState, Engine, ObservedRun
+from lethe_operator.runs.history import SHOWN_AT_MOST, entries, entry, events, outcome
 
 from tests.support.builders import NOW, a_run_result
 from tests.support.resources import a_result, a_vacuum, an_attempt

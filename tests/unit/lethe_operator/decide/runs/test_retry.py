@@ -3,16 +3,8 @@
 from typing import Any
 
 import pytest
-from lethe_operator.decide.runs.retry import (
-    Exhausted,
-    NotStarted,
-    RetryAt,
-    Running,
-    Succeeded,
-    back_off_seconds,
-    retry_state,
-)
 from lethe_operator.resources.observed import Attempt, AttemptState, Failures
+from lethe_operator.runs.retry import Exhausted, NotStarted, RetryAt, Running, Succeeded, back_off_seconds, retry_state
 
 from tests.support.builders import ago
 from tests.support.resources import SETTINGS, a_consolidation, a_result, a_run, an_attempt

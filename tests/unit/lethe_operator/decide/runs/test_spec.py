@@ -4,8 +4,8 @@ from pathlib import Path
 
 import yaml
 from lethe.contract.run import VacuumSpec
-from lethe_operator.decide.runs import spec as run_specs
 from lethe_operator.resources.restatement import parse_restatement
+from lethe_operator.runs import spec as run_specs
 
 from tests.support.resources import a_buffered, a_dataset, a_restatement
 

@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 from lethe.contract.run import RunSpec
-from lethe_operator.decide.actions import Actions
-from lethe_operator.decide.dataset import decide
-from lethe_operator.decide.runs.engine import STARTS_WITHIN
-from lethe_operator.decide.runs.retry import failure
+from lethe_operator.actions import Actions
+from lethe_operator.dataset.decide import decide
 from lethe_operator.reasons import Reason
 from lethe_operator.resources.dataset import GIB, MIB
 from lethe_operator.resources.observed import AttemptState, Engine, ObservedRun, WorkerView
+from lethe_operator.runs.engine import STARTS_WITHIN
+from lethe_operator.runs.retry import failure
 from lethe_operator.settings import WarmDriverSettings
 
 from tests.support.builders import NOW, a_batch, a_ledger

@@ -7,8 +7,8 @@ import pytest
 from lethe.contract.result import VacuumResult
 from lethe.contract.settings import RunFamily
 from lethe.ledger.ledger import Erasure, Ledger
-from lethe_operator.decide.vacuum.triggers import Measured, deadline
 from lethe_operator.resources.vacuum_policy import VacuumPolicy
+from lethe_operator.vacuum.triggers import Measured, deadline
 
 from tests.support.builders import NOW, a_ledger, a_tombstone
 from tests.support.resources import a_policy

@@ -3,12 +3,12 @@
 from dataclasses import replace
 from typing import Any
 
-from lethe_operator.decide.guards.preconditions import RunBlocker
-from lethe_operator.decide.vacuum import status as policy_status
-from lethe_operator.decide.vacuum.decide import VacuumVerdict, decide_vacuum
+from lethe_operator.guards.preconditions import RunBlocker
 from lethe_operator.resources.dataset import Dataset
 from lethe_operator.resources.observed import Attempt, AttemptState, Observation, TableView
 from lethe_operator.resources.vacuum_policy import VacuumPolicy
+from lethe_operator.vacuum import status as policy_status
+from lethe_operator.vacuum.decide import VacuumVerdict, decide_vacuum
 
 from tests.support.builders import NOW, a_ledger, ago
 from tests.support.resources import SETTINGS, a_dataset, a_policy, a_run, a_table, a_vacuum, a_world, an_attempt

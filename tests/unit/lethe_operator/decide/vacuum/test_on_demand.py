@@ -1,7 +1,7 @@
 """The annotation lethe.dev/vacuum-now: one vacuum for each value, of all batches or of some, and what became of it."""
 
 import pytest
-from lethe_operator.decide.dataset import decide
+from lethe_operator.dataset.decide import decide
 from lethe_operator.resources.vacuum_policy import InvalidVacuumNow, parse_vacuum_now
 
 from tests.support.builders import NOW, a_ledger

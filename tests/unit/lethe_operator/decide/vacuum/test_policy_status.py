@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 import yaml
 from lethe.contract.run import Maintenance
-from lethe_operator.decide.vacuum import status as policy_status
-from lethe_operator.kube import DATASETS, EVENTS, VACUUM_POLICIES
+from lethe_operator.cluster.client import DATASETS, EVENTS, VACUUM_POLICIES
+from lethe_operator.cluster.queue import Key
 from lethe_operator.resources.vacuum_policy import parse_vacuum_policy
-from lethe_operator.work_queue import Key
+from lethe_operator.vacuum import status as policy_status
 
 from tests.support.builders import NOW
 from tests.support.fake_cluster import FakeCluster, an_operator

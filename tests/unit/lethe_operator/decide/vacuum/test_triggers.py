@@ -4,7 +4,7 @@ from datetime import timedelta
 
 import pytest
 from lethe.ledger.ledger import BatchState, Ledger
-from lethe_operator.decide.vacuum.triggers import hidden_percent
+from lethe_operator.vacuum.triggers import hidden_percent
 
 from tests.support.builders import NOW, a_batch, a_ledger, a_tombstone, ago
 from tests.support.resources import a_policy, a_table

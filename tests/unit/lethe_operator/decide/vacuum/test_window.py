@@ -3,8 +3,8 @@
 from datetime import UTC, datetime
 
 import pytest
-from lethe_operator.decide.vacuum.triggers import Hours, Unusable, hours
 from lethe_operator.resources.vacuum_policy import Window
+from lethe_operator.vacuum.triggers import Hours, Unusable, hours
 
 
 def at(text: str) -> datetime:

@@ -1,1 +1,0 @@
-"""The only writers. I/O; every act may be repeated after a crash at any line."""

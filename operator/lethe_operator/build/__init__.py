@@ -1,1 +1,0 @@
-"""Builds Kubernetes objects from values. Pure: no I/O, no clock."""

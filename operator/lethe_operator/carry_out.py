@@ -1,0 +1,315 @@
+"""Carries out the actions that were decided for a Dataset. I/O. If one fails, the others are still carried out."""
+
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from functools import partial
+from typing import Any
+
+from lethe import tracing
+from lethe.buffer.digest import BufferDigest
+from lethe.contract.result import span_attributes
+from lethe.contract.run import DatasetRef
+from lethe.guards.claim import Holder, Owner, holder_of, rejected
+from lethe.iceberg import catalogs
+from lethe.ledger.ledger import BufferedObject
+from lethe.storage.surroundings import Adopted, open_buffer, take_claim
+
+from lethe_operator.actions import Actions, Event, Launch
+from lethe_operator.cluster import status
+from lethe_operator.cluster import status as events
+from lethe_operator.cluster.client import (
+    CONFIG_MAPS,
+    DATASETS,
+    JOBS,
+    KIND_OF,
+    RESTATEMENTS,
+    VACUUM_POLICIES,
+    Kube,
+    KubeError,
+    NotFound,
+)
+from lethe_operator.erasure.signatures import sign
+from lethe_operator.reasons import Reason
+from lethe_operator.resources.dataset import Dataset
+from lethe_operator.resources.observed import Attempt, Engine, Observation, VacuumJob
+from lethe_operator.resources.restatement import Restatement
+from lethe_operator.resources.vacuum_policy import VacuumPolicy
+from lethe_operator.runs import launch as warm_driver
+from lethe_operator.runs import names
+from lethe_operator.runs.launch import (
+    DatasetObjects,
+    NameTaken,
+    NoPlaceForRun,
+    VacuumPlaces,
+    cancel,
+    dispatch,
+    launch,
+    remind,
+    withdraw,
+)
+from lethe_operator.settings import Settings
+from lethe_operator.vacuum import status as policy_status
+
+log = logging.getLogger(__name__)
+
+# After another Dataset took the last place; by then its Job is visible.
+SOON = timedelta(seconds=1)
+
+
+@dataclass(frozen=True)
+class Effects:
+    """The means to carry out actions. One per operator."""
+
+    kube: Kube
+    settings: Settings
+    places: VacuumPlaces
+    """Where a vacuum reserves its place."""
+    vacuum_jobs: Callable[[str], Iterable[VacuumJob]]
+    """Returns the current vacuum Jobs of a namespace."""
+    dataset_objects: DatasetObjects
+    """Where it is remembered which rights of runs exist."""
+
+
+@dataclass
+class _Started:
+    """The outcome of starting runs."""
+
+    events: list[Event] = field(default_factory=list)
+    failures: list[Exception] = field(default_factory=list)
+    again: datetime | None = None
+    """When to decide again, because another Dataset was faster; None: it was not."""
+
+
+def carry_out(
+    effects: Effects, dataset: Dataset, world: Observation, actions: Actions, now: datetime
+) -> datetime | None:
+    """Carry out everything that was decided for a Dataset.
+
+    Runs start before the statuses of Restatements are written, because there may be thousands. A Job is deleted only after its
+    outcome is shown.
+
+    Returns:
+        When to decide again, because another Dataset was faster; None: when something changes.
+
+    Raises:
+        Exception: The first KubeError, after everything else was tried, so that the reconcile is repeated after a pause.
+    """
+    kube, settings = effects.kube, effects.settings
+    unshown: list[Exception] = []
+    namespace, name = dataset.meta.namespace, dataset.meta.name
+    uids = {("Dataset", name): dataset.meta.uid}
+    uids |= {("Restatement", r.meta.name): r.meta.uid for r in world.restatements}
+
+    def attempt(act: Callable[[], Any], failures: list[Exception]) -> None:
+        try:
+            act()
+        except KubeError as e:
+            log.warning("%s/%s: %s", namespace, name, e)
+            failures.append(e)
+
+    new = actions.dataset_status
+    if new is not None:
+        attempt(lambda: status.write(kube, DATASETS, namespace, name, dataset.status, new), unshown)
+    for policy, entry in actions.policy_entries.items():
+        known = next((p for p in world.policies if p.meta.name == policy), None)
+        if known is not None:
+            attempt(lambda p=known, e=entry: _set_entry(kube, p, e), unshown)  # type: ignore[misc]
+    attempt(lambda: withdraw(kube, namespace, actions.withdraw, settings), unshown)
+    started = _start(effects, dataset, world, actions.launches, now)
+    failures = started.failures
+    ref = DatasetRef(namespace=namespace, name=name, uid=dataset.meta.uid)
+    attempt(lambda: remind(kube, ref, actions.remind, settings), failures)
+    attempt(lambda: cancel(kube, ref, actions.cancel, settings), failures)
+    if actions.start_warm_driver:
+        attempt(lambda: _start_warm_driver(kube, namespace, settings, started, now), failures)
+    signed = sign(dataset, world, actions, settings)
+    actions, failures = signed.actions, [*failures, *signed.failures]
+    failed = write_statuses(kube, namespace, world.restatements, actions)
+    if failed is not None:
+        log.warning("%s/%s: %s", namespace, name, failed)
+        unshown.append(failed)
+    events.post(kube, namespace, (*actions.events, *started.events, *signed.events), uids)
+    if actions.sweep and actions.owner is not None:
+        _sweep(dataset, actions.sweep, actions.owner, _adopted(world))
+    if not unshown:
+        attempt(lambda: _drop_keys(kube, dataset, actions.drop_keys), failures)
+        attempts = {a.job: a for r in world.runs for a in r.attempts}
+        for job in actions.delete_jobs:
+            attempt(lambda j=job: _delete_run(kube, dataset, j, attempts.get(j)), failures)  # type: ignore[misc]
+        for restatement in to_delete(world.restatements, actions):
+            attempt(lambda r=restatement: delete_restatement(kube, r), failures)  # type: ignore[misc]
+    for failure in (*unshown, *failures):
+        raise failure
+    return started.again
+
+
+def changes_anything(dataset: Dataset, world: Observation, actions: Actions) -> bool:
+    """Whether `carry_out` would change anything: a status, a run, an object. Pure."""
+    acts = (
+        actions.launches,
+        actions.remind,
+        actions.withdraw,
+        actions.sweep,
+        actions.delete_jobs,
+        actions.drop_keys,
+        actions.delete_restatements,
+        actions.events,
+    )
+    if any(acts):
+        return True
+    if actions.dataset_status is not None and status.merge_patch(dataset.status, actions.dataset_status):
+        return True
+    old = {r.meta.name: r.status for r in world.restatements}
+    if any(status.merge_patch(old[name], new) for name, new in actions.restatement_statuses.items()):
+        return True
+    policies = {p.meta.name: p.status for p in world.policies}
+    return any(
+        status.merge_patch(policies[name], policy_status.with_entry(policies[name], entry))
+        for name, entry in actions.policy_entries.items()
+    )
+
+
+def _start(
+    effects: Effects, dataset: Dataset, world: Observation, launches: Iterable[Launch], now: datetime
+) -> _Started:
+    namespace, name = dataset.meta.namespace, dataset.meta.name
+    outcome = _Started()
+    for wanted in launches:
+        try:
+            with tracing.span(f"start {wanted.run.family}", span_attributes(wanted.run)):
+                earlier = next((r for r in world.runs if r.run_id == wanted.run.run_id), None)
+                known = {
+                    "traceparent": tracing.traceparent(),
+                    "ended_attempts": earlier.ended_attempts if earlier is not None else (),
+                }
+                run = wanted.run.model_copy(update=known)
+                _start_one(effects, dataset, world, replace(wanted, run=run), now, outcome)
+        except (NameTaken, NoPlaceForRun) as e:
+            outcome.events.append(
+                Event("Dataset", name, getattr(e, "reason", Reason.LAUNCH_FAILED), str(e), warning=True)
+            )
+            outcome.failures.append(e)
+        except KubeError as e:
+            effects.dataset_objects.forget(namespace, name)  # one may be missing
+            outcome.events.append(Event("Dataset", name, Reason.LAUNCH_FAILED, str(e), warning=True))
+            outcome.failures.append(e)
+        except Exception as e:  # for example of the storage: the other runs still start
+            outcome.failures.append(e)
+    return outcome
+
+
+def _start_one(
+    effects: Effects, dataset: Dataset, world: Observation, wanted: Launch, now: datetime, outcome: _Started
+) -> None:
+    kube, settings = effects.kube, effects.settings
+    namespace, name = dataset.meta.namespace, dataset.meta.name
+    if wanted.engine is not Engine.JOB:
+        asked = dispatch(kube, wanted, world.table, now, settings, effects.dataset_objects)
+        text = f"{wanted.run.family} {asked.job} started: {wanted.why}."
+        outcome.events.append(Event("Dataset", name, Reason.RUN_STARTED, text))
+        if not _start_for(kube, namespace, wanted.engine, world, settings):
+            outcome.again = now + SOON
+        return
+    with effects.places.taking(effects.vacuum_jobs, namespace, wanted.place, dataset.meta.uid) as free:
+        if not free:
+            outcome.again = now + SOON
+            return
+        launched = launch(kube, dataset, wanted, world.table, settings, effects.dataset_objects)
+    if launched.created:
+        text = f"{wanted.run.family} {launched.job} started: {wanted.why}."
+        outcome.events.append(Event("Dataset", name, Reason.RUN_STARTED, text))
+
+
+def _start_for(kube: Kube, namespace: str, engine: Engine, world: Observation, settings: Settings) -> bool:
+    """Start the warm driver if a run was just given to it.
+
+    Returns:
+        False: the next reconcile must start it.
+    """
+    there = world.warm_driver
+    if engine is not Engine.WARM_DRIVER or there is None or there.alive or there.starting:
+        return True
+    return warm_driver.start(kube, namespace, settings)
+
+
+def _start_warm_driver(kube: Kube, namespace: str, settings: Settings, started: _Started, now: datetime) -> None:
+    if not warm_driver.start(kube, namespace, settings):
+        started.again = now + SOON
+
+
+def write_statuses(
+    kube: Kube, namespace: str, restatements: Iterable[Restatement], actions: Actions
+) -> KubeError | None:
+    """Write the statuses of Restatements.
+
+    Returns:
+        The first error, after all others were tried; None: there was none.
+    """
+    old = {r.meta.name: r.status for r in restatements}
+    writes = [
+        partial(status.write, kube, RESTATEMENTS, namespace, name, old[name], new)
+        for name, new in actions.restatement_statuses.items()
+    ]
+    return status.write_all(writes)
+
+
+def to_delete(restatements: Iterable[Restatement], actions: Actions) -> tuple[Restatement, ...]:
+    """The Restatements whose ttlSecondsAfterFinished has passed."""
+    wanted = set(actions.delete_restatements)
+    return tuple(r for r in restatements if r.meta.name in wanted)
+
+
+def delete_restatement(kube: Kube, restatement: Restatement) -> None:
+    """Delete by UID: a Restatement of the same name that was created meanwhile is another request."""
+    meta = restatement.meta
+    kube.delete(RESTATEMENTS, meta.namespace, meta.name, uid=meta.uid)
+
+
+def _set_entry(kube: Kube, policy: VacuumPolicy, entry: Mapping[str, Any]) -> None:
+    known = status.KnownStatus(policy.meta.resource_version, policy.status)
+    namespace, name = policy.meta.namespace, policy.meta.name
+    status.change(kube, VACUUM_POLICIES, namespace, name, known, lambda s: policy_status.with_entry(s, entry))
+
+
+def _delete_run(kube: Kube, dataset: Dataset, job: str, attempt: Attempt | None) -> None:
+    """Delete the object that launched a run."""
+    kind = KIND_OF[attempt.launcher] if attempt is not None else JOBS
+    # In the foreground: the object stays visible until its driver has terminated.
+    kube.delete(kind, dataset.meta.namespace, job, policy="Foreground")
+
+
+def _drop_keys(kube: Kube, dataset: Dataset, keys: tuple[str, ...]) -> None:
+    if not keys:
+        return
+    name = names.shared(dataset.meta.name)
+    try:
+        kube.patch(CONFIG_MAPS, dataset.meta.namespace, name, {"data": dict.fromkeys(keys)})
+    except NotFound:
+        return
+
+
+def _adopted(world: Observation) -> Adopted:
+    """The objects in the buffer that are not batches. If they forbid a claim, the buffer is never swept."""
+    found = world.buffer
+    return Adopted(found.unrelated, found.unrelated_names) if isinstance(found, BufferDigest) else Adopted()
+
+
+def _sweep(dataset: Dataset, objects: tuple[BufferedObject, ...], owner: Owner, adopted: Adopted) -> None:
+    """Delete promoted batches after their retention, from a buffer that the Dataset has claimed.
+
+    The next listing finds the rest.
+    """
+    try:
+        properties = catalogs.properties(dataset.spec.table.catalog)
+        spec = dataset.spec
+        claim = take_claim(spec.buffer.uri, properties, owner, spec.buffer.layout, adopted)
+        if holder_of(claim, owner) is not Holder.OURS:
+            log.warning("%s: %s", dataset.meta.full_name, rejected(claim, spec.buffer.uri))
+            return
+        buffer = open_buffer(spec.buffer.uri, spec.batch_column, properties, spec.buffer.layout)
+        gone = buffer.delete(objects)
+        log.info("%s: deleted %d of %d objects from the buffer", dataset.meta.full_name, gone, len(objects))
+    except Exception as e:
+        log.warning("%s: cleaning up the buffer failed: %s", dataset.meta.full_name, type(e).__name__)

@@ -1,0 +1,182 @@
+"""Writes statuses through the subresource, as one merge patch, and only if something changed. I/O.
+
+Posts Kubernetes Events about Lethe's resources. I/O. A failure to post is only logged.
+"""
+
+import logging
+import os
+import socket
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from lethe.logs import about
+
+from lethe_operator.actions import Event
+from lethe_operator.cluster.client import EVENTS, Away, Conflict, Document, Kube, KubeError, NotFound, ResourceKind
+from lethe_operator.resources.common import API_VERSION
+
+log = logging.getLogger(__name__)
+
+NOTE_AT_MOST: Final = 1000  # the API takes 1024 bytes
+CONTROLLER: Final = "lethe.dev/operator"
+
+
+def post(kube: Kube, namespace: str, events: Iterable[Event], uids: dict[tuple[str, str], str]) -> None:
+    """Post events.
+
+    Args:
+        uids: Of the resources, by kind and name; `kubectl describe` finds events by them.
+    """
+    instance = os.environ.get("POD_NAME") or socket.gethostname()
+    for event in events:
+        document = {
+            "apiVersion": "events.k8s.io/v1",
+            "kind": "Event",
+            "metadata": {"name": f"{event.name[:200]}.{time.time_ns():x}", "namespace": namespace},
+            "eventTime": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
+            "reportingController": CONTROLLER,
+            "reportingInstance": instance[:128],
+            "action": "Reconcile",
+            "type": "Warning" if event.warning else "Normal",
+            "reason": str(event.reason)[:128],
+            "note": event.message.encode()[:NOTE_AT_MOST].decode(errors="ignore"),
+            "regarding": {
+                "apiVersion": API_VERSION,
+                "kind": event.kind,
+                "namespace": namespace,
+                "name": event.name,
+                "uid": uids.get((event.kind, event.name), ""),
+            },
+        }
+        with about(namespace=namespace, **{f"{event.kind[0].lower()}{event.kind[1:]}": event.name}):
+            log.log(
+                logging.WARNING if event.warning else logging.INFO,
+                "%s %s/%s: %s: %s",
+                event.kind,
+                namespace,
+                event.name,
+                event.reason,
+                event.message,
+            )
+        try:
+            kube.create(EVENTS, namespace, document)
+        except KubeError as e:
+            log.warning("posting an event failed: %s", e)
+
+
+TRIES: Final = 5
+# An API server answers a write within milliseconds, and thousands may be due after one run.
+THREADS: Final = 8
+ONE_BY_ONE: Final = 16  # up to this number of writes, no threads are started
+Status = Mapping[str, Any]
+Write = Callable[[], object]
+
+
+@dataclass(frozen=True)
+class KnownStatus:
+    """The status of an object at one version."""
+
+    version: str
+    """ResourceVersion."""
+    status: Status
+
+
+def write(kube: Kube, kind: ResourceKind, namespace: str, name: str, old: Status, new: Status) -> Document | None:
+    """Set the status of an object that may have been deleted. No other reconcile writes it, so no version is compared.
+
+    Returns:
+        The written object; None: nothing was written.
+
+    Raises:
+        Refused: A message that is not a row of the table.
+        Away: No answer, or one that asks to retry later.
+    """
+    patch = merge_patch(old, new)
+    if not patch:
+        return None
+    try:
+        return kube.patch(kind, namespace, name, {"status": patch}, "status")
+    except NotFound:
+        return None
+
+
+def change(
+    kube: Kube,
+    kind: ResourceKind,
+    namespace: str,
+    name: str,
+    known: KnownStatus,
+    transaction: Callable[[Status], Status],
+) -> bool:
+    """Change a status that several reconciles write: compute, write if the version is unchanged, else read and repeat.
+
+    Args:
+        known: As last seen.
+        transaction: A pure function of the status; it may be called several times.
+
+    Raises:
+        Conflict: After several tries.
+        Refused: A message that is not a row of the table.
+        Away: No answer, or one that asks to retry later.
+    """
+    for tried in range(1, TRIES + 1):
+        try:
+            if tried > 1:
+                body = kube.get(kind, namespace, name)
+                known = KnownStatus(body["metadata"]["resourceVersion"], body.get("status") or {})
+            patch = merge_patch(known.status, transaction(known.status))
+            if not patch:
+                return False
+            version = {"resourceVersion": known.version}
+            kube.patch(kind, namespace, name, {"metadata": version, "status": patch}, "status")
+            return True
+        except NotFound:
+            return False
+        except Conflict:
+            if tried == TRIES:
+                raise
+    return False
+
+
+def write_all(writes: Sequence[Write]) -> KubeError | None:
+    """Do all writes, in any order. When the API server does not answer, the rest is left for the next reconcile.
+
+    Returns:
+        The first error, after all others were tried; None: there was none.
+    """
+    failures: list[KubeError] = []
+
+    def attempt(write: Write) -> None:
+        if any(isinstance(e, Away) for e in failures):
+            return
+        try:
+            write()
+        except KubeError as e:
+            failures.append(e)
+
+    if len(writes) <= ONE_BY_ONE:
+        for write in writes:
+            attempt(write)
+    else:
+        with ThreadPoolExecutor(THREADS, thread_name_prefix="status") as pool:
+            for done in [pool.submit(attempt, write) for write in writes]:
+                done.result()
+    return failures[0] if failures else None
+
+
+def merge_patch(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
+    """The JSON merge patch from one document to another: null removes, lists are replaced. Empty: both are equal. Pure."""
+    patch: dict[str, Any] = {key: None for key in old if key not in new}
+    for key, value in new.items():
+        before = old.get(key)
+        if isinstance(before, Mapping) and isinstance(value, Mapping):
+            inner = merge_patch(before, value)
+            if inner:
+                patch[key] = inner
+        elif key not in old or before != value:
+            patch[key] = value
+    return patch

@@ -1,0 +1,466 @@
+"""Decides everything about one Dataset: combines the decisions of the subjects and resolves conflicts between them. Pure.
+
+- Runs of one Dataset that write data and commit never overlap. After a commit, other writers of the table get time to commit.
+- Restatements go before consolidation, but not twice before the same batches.
+- A vacuum, and Reverts, Undos and Erases by the committer, which change only metadata, may run at the same time as either.
+
+Whether only a change, or a rare look, can find something to do for a Dataset, so that the time between its reconciles grows.
+Pure.
+"""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import Any, Final, assert_never
+
+from lethe.buffer.digest import BufferDigest
+from lethe.buffer.promotion import Sweep, plan_sweep
+from lethe.contract.run import RunKind
+
+from lethe_operator import conditions
+from lethe_operator.actions import Actions, Decision, Event, Launch, earliest
+from lethe_operator.dataset import status as dataset_status
+from lethe_operator.dataset import status as source_status
+from lethe_operator.dataset.consolidation import (
+    ConsolidationDecision,
+    ConsolidationVerdict,
+    decide_consolidation,
+    decide_reanchor,
+)
+from lethe_operator.erasure.decide import ErasuresVerdict, decide_erasures
+from lethe_operator.guards import preconditions as buffer_guard
+from lethe_operator.guards.preconditions import RunBlocker, blocker
+from lethe_operator.reasons import Reason
+from lethe_operator.resources.common import ACCEPT_HEAD, Meta
+from lethe_operator.resources.dataset import Dataset
+from lethe_operator.resources.observed import (
+    Attempt,
+    AttemptState,
+    Engine,
+    LostLedger,
+    NotListed,
+    Observation,
+    ObservedRun,
+    TableView,
+    Unavailable,
+)
+from lethe_operator.resources.restatement import Restatement
+from lethe_operator.restatement import assess as withdrawn
+from lethe_operator.restatement import status as restatement_status
+from lethe_operator.restatement.assess import RestatementContext, assess
+from lethe_operator.restatement.outcome import Assessment, RestatementPhase, RunHistories, finished_before
+from lethe_operator.restatement.queue import (
+    PAUSE_BETWEEN_COMMITS,
+    RestatementQueue,
+    Standings,
+    bytes_of,
+    in_order,
+    queue,
+    restatements_launch,
+    start,
+)
+from lethe_operator.restatement.status import expired
+from lethe_operator.runs import engine
+from lethe_operator.runs import history as run_history
+from lethe_operator.runs.engine import care_for_warm_driver, with_engine
+from lethe_operator.runs.retry import Exhausted, NotStarted, RetryAt
+from lethe_operator.runs.spec import after_failures, in_cluster, seeing, within_boundary
+from lethe_operator.settings import Settings
+from lethe_operator.vacuum import status as vacuum_status
+from lethe_operator.vacuum.decide import VacuumVerdict, decide_vacuum
+
+
+def is_idle(dataset: Dataset, world: Observation, status: Mapping[str, Any]) -> bool:
+    """Whether nothing runs or is due, and nothing waits that only time reveals.
+
+    A time at which a decision changes by itself (`Actions.look_again`) does not matter: the Dataset is reconciled then in any
+    case.
+
+    Args:
+        status: Of the Dataset, as decided. It and the statuses of the Restatements are already shown.
+    """
+    if any(r.active for r in world.runs) or any(map(_waits, world.restatements)):
+        return False
+    decisions = {str((status.get(subject) or {}).get("decision", "")) for subject in ("consolidation", "vacuum")}
+    if decisions & {Decision.DUE, Decision.RUNNING}:
+        return False
+    if world.events is not None and world.events.in_flight:
+        return False
+    if dataset.paused:
+        return True
+    if _is(status, conditions.READY) != conditions.TRUE or _is(status, conditions.EVICTION_ON_TIME) == conditions.FALSE:
+        return False
+    if isinstance(world.buffer, NotListed):
+        return True  # the end of the first listing is reported
+    if isinstance(world.buffer, Unavailable):
+        return False
+    # The time at which a batch below the triggers is old enough is known, and a listing shows the batches that come before.
+    waits = world.buffer.batches > 0 and (status.get("consolidation") or {}).get("reason") != Reason.BELOW_TRIGGERS
+    return not (waits and not dataset.spec.consolidation.suspend) and not world.buffer.more_expired
+
+
+def is_unsettled(meta: Meta, status: Mapping[str, Any]) -> bool:
+    """Whether a Dataset has an edit that its status does not show, or an active run: a new leader looks at it first.
+
+    Args:
+        status: Of the Dataset, as it is shown.
+    """
+    if meta.deleting or status.get("observedGeneration") != meta.generation:
+        return True
+    return any("finishTime" not in run for run in status.get("runs") or ())
+
+
+def _waits(restatement: Restatement) -> bool:
+    """Whether a Restatement continues without an action of a user."""
+    status = restatement.status
+    if status.get("phase") == RestatementPhase.SUSPENDED or _is(status, conditions.STALLED) == conditions.TRUE:
+        return False
+    return _is(status, conditions.SUCCEEDED) in (conditions.UNKNOWN, None)
+
+
+def _is(status: Mapping[str, Any], condition: str) -> str | None:
+    """The status of a condition; None: there is no such condition."""
+    return conditions.find(status, condition).get("status")
+
+
+# Clocks of machines differ by less, unless one is wrong.
+CLOCKS_DIFFER_BY: Final = timedelta(minutes=1)
+
+
+def is_committing(run: ObservedRun) -> bool:
+    """Whether runs of its kind change what readers of the table see, and so take turns."""
+    match run.kind:
+        case RunKind.CONSOLIDATION | RunKind.REANCHORING | RunKind.RESTATEMENT:
+            return True
+        case RunKind.VACUUM | RunKind.ERASURE_CHECK:
+            return False
+        case _:
+            assert_never(run.kind)
+
+
+@dataclass(frozen=True)
+class _RunsToStart:
+    """Which runs start now."""
+
+    launches: tuple[Launch, ...]
+    look_again: datetime | None
+    """When to decide again; None: when something changes."""
+    paused_until: datetime | None = None
+    """Until then no run that commits starts, because one has just ended; None: there is no pause."""
+
+
+@dataclass(frozen=True)
+class _Group:
+    """A queue of Restatements."""
+
+    queue: RestatementQueue
+    launch: Launch | None
+    """The run of its first group; None: none is ready."""
+
+
+@dataclass(frozen=True)
+class _Verdicts:
+    """The decision of each subject, before conflicts are resolved."""
+
+    consolidation: ConsolidationVerdict
+    reanchor: ConsolidationVerdict
+    vacuum: VacuumVerdict
+    erasures: ErasuresVerdict
+    by_job: _Group
+    """Restatements that Jobs carry out."""
+    by_committer: _Group
+    """Restatements that the committer carries out."""
+
+
+def decide(dataset: Dataset, world: Observation, now: datetime, settings: Settings) -> Actions:
+    """Decide everything to do for one Dataset now. The result depends only on the arguments."""
+    blocked = blocker(dataset, world, settings)
+    paused = (
+        RunBlocker(Reason.PAUSED, "The annotation lethe.dev/paused is set.", transient=True) if dataset.paused else None
+    )
+    held = blocked or paused
+    run_histories = RunHistories(dataset, world.runs, settings)
+    standings = [
+        (r, assess(RestatementContext(r, dataset, world, held, run_histories.of(r), now, settings)))
+        for r in in_order(r for r in world.restatements if not r.meta.deleting)
+    ]
+    with_committer = engine.may_ask(dataset, world)
+    queued = queue(dataset, standings, lambda r: bytes_of(r, world), False if with_committer else None)
+    quick = queue(dataset, standings, lambda _: 0, True) if with_committer else RestatementQueue()
+    standings = [(r, _in_queue(r, s, queued, quick)) for r, s in standings]
+    consolidation = decide_consolidation(dataset, world, held, now, settings)
+    reanchor = decide_reanchor(dataset, world, now, settings)
+    vacuum = decide_vacuum(dataset, world, held, now, settings)
+    erasures = decide_erasures(dataset, world, held, now, settings)
+    may_start = held is None and not dataset.meta.deleting
+    group = None if _committing(world) else restatements_launch(dataset, world, queued)
+    asked = None if engine.is_asked(world) else restatements_launch(dataset, world, quick, Engine.COMMITTER)
+    verdicts = _Verdicts(consolidation, reanchor, vacuum, erasures, _Group(queued, group), _Group(quick, asked))
+    if may_start:
+        turns = _runs_to_start(dataset, world, verdicts, now, settings.cluster)
+    elif (
+        _may_accept(dataset, world, blocked) and reanchor.launch is not None
+    ):  # removes the reason that blocks other runs
+        turns = _RunsToStart((in_cluster(seeing(world, reanchor.launch), settings.cluster),), reanchor.look_again)
+    else:
+        turns = _RunsToStart((), reanchor.look_again if isinstance(world.table, LostLedger) else None)
+    sweep = _sweep(dataset, world, now) if may_start else Sweep()
+
+    view = world.table if isinstance(world.table, TableView) else None
+    old_runs = dataset.status.get("runs") or ()
+    runs = run_history.entries(world.runs, view, old_runs, now)
+    latest = (consolidation.latest, vacuum.latest, erasures.latest, reanchor.latest)
+    decided = dataset_status.DatasetVerdicts(
+        blocked, latest, _consolidation_decision(consolidation, turns, may_start), vacuum, runs
+    )
+    status = dataset_status.status(dataset, world, decided, now)
+    changed = restatement_status.changes(standings, now)
+
+    orphaned = _orphaned(world, standings, [g for g in (group, asked) if g is not None])
+    abandoned = frozenset(
+        {*consolidation.abandoned, *reanchor.abandoned, *vacuum.abandoned, *erasures.abandoned, *orphaned}
+    )
+    if isinstance(world.table, Unavailable):  # it is unknown which runs are still needed
+        abandoned = frozenset()
+    prunable = run_history.prunable(
+        world.runs,
+        old_runs,
+        _needed(world, run_histories, standings, (consolidation, erasures, reanchor), vacuum),
+    )
+    over = expired(standings, now)
+    unwanted = _unwanted(world, standings)
+    cared = care_for_warm_driver(world, unwanted, now)
+    return Actions(
+        dataset_status=status,
+        restatement_statuses=changed.statuses,
+        policy_entries=vacuum.entries,
+        launches=tuple(within_boundary(with_engine(x, dataset, world, settings), settings) for x in turns.launches),
+        remind=(*engine.forgotten(world), *cared.remind) if may_start else (),
+        withdraw=(*engine.withdrawn(world), *cared.withdraw),
+        cancel=cared.cancel,
+        start_warm_driver=cared.start and may_start,
+        sweep=sweep.delete,
+        owner=buffer_guard.owner(dataset, world, settings),
+        delete_jobs=(*prunable.jobs, *unwanted),
+        drop_keys=(*prunable.keys, *(k for r in world.runs if r.run_id in abandoned and not r.active for k in r.keys)),
+        delete_restatements=over.names,
+        events=_each_once(
+            *_dataset_events(dataset, status),
+            *_accepted(dataset, status),
+            *vacuum_status.events(dataset, status),
+            *run_history.events(dataset.meta.name, old_runs, runs),
+            *changed.events,
+        ),
+        look_again=earliest(
+            turns.look_again,
+            cared.look_again,
+            world.next_expiry,
+            source_status.look_again(dataset, now),
+            changed.look_again,
+            over.look_again,
+            *(s.look_again for _, s in standings),
+        ),
+    )
+
+
+def without_dataset(name: str, restatements: Sequence[Restatement], now: datetime) -> Actions:
+    """The statuses of Restatements whose Dataset does not exist. They wait for it."""
+    text = f"Waiting for Dataset {name}, which does not exist in this namespace. Create it, or correct spec.datasetRef.name."
+    waits = Assessment(RestatementPhase.PENDING, conditions.UNKNOWN, Reason.DATASET_NOT_FOUND, text)
+    standings = [(r, finished_before(r) or withdrawn.without_dataset(r, name, now) or waits) for r in restatements]
+    changed = restatement_status.changes(standings, now)
+    over = expired(standings, now)
+    deadlines = (r.deadline for r, s in standings if not s.finished)
+    return Actions(
+        restatement_statuses=changed.statuses,
+        delete_restatements=over.names,
+        events=changed.events,
+        look_again=earliest(changed.look_again, over.look_again, *deadlines),
+    )
+
+
+def _in_queue(restatement: Restatement, standing: Assessment, *queues: RestatementQueue) -> Assessment:
+    """With its position in the queue, and the Restatement that it waits for."""
+    name = restatement.meta.name
+    for queued in queues:
+        if first := queued.waits_for.get(name):
+            text = f"Waiting for Restatement {first}, which creates a batch that this one restates, or restates the same batch."
+            standing = replace(standing, reason=Reason.WAITING_FOR_RESTATEMENT, message=text)
+        if name in queued.positions:
+            standing = replace(standing, position=queued.positions[name])
+    return standing
+
+
+def _runs_to_start(
+    dataset: Dataset, world: Observation, verdicts: _Verdicts, now: datetime, cluster: str
+) -> _RunsToStart:
+    launches: list[Launch] = []
+    consolidation, reanchor = verdicts.consolidation, verdicts.reanchor
+    vacuum, erasures = verdicts.vacuum, verdicts.erasures
+    asked = verdicts.by_committer.launch
+    passed_over = consolidation.launch is not None and _was_passed_over(world)
+    committing = consolidation.launch if passed_over else verdicts.by_job.launch or consolidation.launch
+    ended = _commit_ended(world, now)
+    pause = _pause(ended, now) if committing or reanchor.launch else None
+    # While Restatements are being collected, no consolidation starts before them: it may take long.
+    collected = start(verdicts.by_job.queue, dataset, ended, now)
+    collecting = collected if collected is not None and collected > now and not passed_over else None
+    # The committer's one commit takes a moment. It may follow a run's commit at once, but not its own.
+    answered = _commit_ended(world, now, by_committer=True)
+    gathered = start(verdicts.by_committer.queue, dataset, answered, now)
+    gathering = gathered if gathered is not None and gathered > now else None
+    if asked is not None and gathering is None:
+        launches.append(asked)
+    if committing is not None and pause is None and collecting is None and not _committing(world):
+        launches.append(committing)
+    if vacuum.launch is not None:
+        launches.append(vacuum.launch)
+    elif erasures.launch is not None:  # a vacuum checks the erasures itself at its end
+        launches.append(erasures.launch)
+    quiet = pause is None and collecting is None and not launches
+    if reanchor.launch is not None and quiet and not any(r.active for r in world.runs):
+        launches.append(reanchor.launch)
+    times = (v.look_again for v in (consolidation, vacuum, erasures, reanchor))
+    complete = tuple(in_cluster(after_failures(world, seeing(world, x)), cluster) for x in launches)
+    return _RunsToStart(complete, earliest(collecting or pause, gathering, *times), pause)
+
+
+def _may_accept(dataset: Dataset, world: Observation, blocked: RunBlocker | None) -> bool:
+    """Whether a lost ledger is the only reason why no run starts."""
+    lost = isinstance(world.table, LostLedger) and blocked is not None and blocked.reason == Reason.LEDGER_LOST
+    return lost and not dataset.paused and not dataset.meta.deleting and not any(r.active for r in world.runs)
+
+
+def _unwanted(world: Observation, standings: Standings) -> tuple[str, ...]:
+    """Jobs all of whose Restatements were cancelled."""
+    asked = Counter(s.cancel_job for _, s in standings if s.cancel_job is not None)
+    members = {a.job: len(r.requests) for r in world.runs for a in r.attempts}
+    return tuple(job for job, count in asked.items() if count >= members.get(job, 0))
+
+
+def _committing(world: Observation) -> bool:
+    """Whether a run that commits data is active."""
+    return any(a.state is AttemptState.ACTIVE for r in world.runs if is_committing(r) for a in r.attempts if _adds(a))
+
+
+def _adds(attempt: Attempt) -> bool:
+    """Whether an attempt adds data files: by a Job, or by the committer, which registers files."""
+    return attempt.engine is not Engine.COMMITTER or attempt.kind is RunKind.CONSOLIDATION
+
+
+def _was_passed_over(world: Observation) -> bool:
+    """Whether the oldest batch has already waited for one Job of Restatements.
+
+    Without this check, consolidation would never start while Restatements keep coming.
+    """
+    jobs = [
+        (a.created, r.kind is RunKind.RESTATEMENT)
+        for r in world.runs
+        if is_committing(r)
+        for a in r.attempts
+        if _adds(a)
+    ]
+    if not jobs or not isinstance(world.buffer, BufferDigest) or not world.buffer.oldest:
+        return False
+    created, restated = max(jobs)
+    return restated and world.buffer.oldest[0].oldest_time < created
+
+
+def _pause(ended: datetime | None, now: datetime) -> datetime | None:
+    """The end of the pause after a commit; None: there is none now."""
+    until = ended + PAUSE_BETWEEN_COMMITS if ended is not None else now
+    return until if until > now else None
+
+
+def _commit_ended(world: Observation, now: datetime, by_committer: bool = False) -> datetime | None:
+    """When the last run that commits ended, whatever its outcome; None: none is known.
+
+    An end in the future is of a clock that was wrong, and a pause after it could last for days.
+
+    Args:
+        by_committer: Only those that the committer carried out.
+    """
+    attempts = (a for r in world.runs if is_committing(r) and not r.is_dry for a in r.attempts)
+    ends = (a.finished for a in attempts if not by_committer or a.engine is Engine.COMMITTER)
+    return max((at for at in ends if at is not None and at <= now + CLOCKS_DIFFER_BY), default=None)
+
+
+def _consolidation_decision(
+    consolidation: ConsolidationVerdict, turns: _RunsToStart, may_start: bool
+) -> ConsolidationDecision | None:
+    """The decision about consolidation; it also says why a due run does not start."""
+    outcome, launch = consolidation.decision, consolidation.launch
+    if (
+        outcome is None
+        or launch is None
+        or not may_start
+        or launch.run.run_id in {x.run.run_id for x in turns.launches}
+    ):
+        return outcome
+    if turns.paused_until is not None:
+        text = f"{outcome.message} The run starts after a pause, in which other writers can commit."
+        return replace(outcome, reason=Reason.PAUSE_BETWEEN_COMMITS, message=text, next_time=turns.paused_until)
+    return replace(outcome, reason=Reason.QUEUED, message=f"{outcome.message} The run waits for a run of Restatements.")
+
+
+def _sweep(dataset: Dataset, world: Observation, now: datetime) -> Sweep:
+    if not isinstance(world.table, TableView) or not isinstance(world.buffer, BufferDigest):
+        return Sweep()
+    return plan_sweep(world.buffer.expired, world.table.ledger, dataset.spec.buffer.retention_seconds, now)
+
+
+def _orphaned(world: Observation, standings: Standings, groups: Sequence[Launch]) -> frozenset[str]:
+    """Stored intents without a Job that will not start: another group replaces them, or all their Restatements have ended."""
+    unfinished = {r.key for r, s in standings if not s.finished}
+    stored = [r for r in world.runs if r.kind is RunKind.RESTATEMENT and not r.attempts]
+    if not groups:
+        return frozenset(r.run_id for r in stored if unfinished.isdisjoint(q.key for q in r.requests))
+    return frozenset(r.run_id for r in stored if r.run_id not in {g.run.run_id for g in groups})
+
+
+def _needed(
+    world: Observation,
+    run_histories: RunHistories,
+    standings: Standings,
+    consolidations: Sequence[ConsolidationVerdict | ErasuresVerdict],
+    vacuum: VacuumVerdict,
+) -> frozenset[str]:
+    """Runs whose Jobs must be kept: they are retried, delay a retry, or their outcome is not shown yet."""
+    unsettled = RetryAt | Exhausted | NotStarted
+    needed = {run.run_id for r, _ in standings if finished_before(r) is None for run in run_histories.runs_of(r)}
+    needed |= {v.latest_run.run_id for v in consolidations if v.latest_run and isinstance(v.latest, unsettled)}
+    vacuums = [r for r in world.runs if r.kind is RunKind.VACUUM]
+    if vacuums and isinstance(vacuum.latest, unsettled):
+        needed.add(max(vacuums, key=_started).run_id)
+    return frozenset(needed | vacuum.needed)
+
+
+def _started(run: ObservedRun) -> float:
+    return run.last.created.timestamp() if run.last else float("inf")
+
+
+def _each_once(*events: Event) -> tuple[Event, ...]:
+    """Without duplicates: two conditions may change for the same reason."""
+    return tuple(dict.fromkeys(events))
+
+
+def _dataset_events(dataset: Dataset, status: dict[str, Any]) -> tuple[Event, ...]:
+    was = conditions.find(dataset.status, conditions.READY)
+    now = conditions.find(status, conditions.READY)
+    if (was.get("status"), was.get("reason")) == (now["status"], now["reason"]):
+        return ()
+    if now["reason"] == Reason.RUN_RETRYING:
+        return ()
+    warning = now["status"] != conditions.TRUE
+    return (Event("Dataset", dataset.meta.name, now["reason"], now["message"], warning),)
+
+
+def _accepted(dataset: Dataset, status: dict[str, Any]) -> tuple[Event, ...]:
+    before, after = dataset.status.get("table") or {}, status.get("table") or {}
+    head = after.get("acceptedHead")
+    if head is None or head == before.get("acceptedHead"):
+        return ()
+    seen = f"snapshot {before.get('snapshotId')} of table {before.get('uuid')}"
+    text = f"The annotation {ACCEPT_HEAD} accepted {head}. The last accepted state was {seen}."
+    return (Event("Dataset", dataset.meta.name, Reason.HEAD_ACCEPTED, text),)

@@ -1,0 +1,742 @@
+"""Lists buffers in threads, while reconciles continue with the digest of the previous listing. I/O.
+
+A reconcile waits for the listing of a small buffer, but not for that of a large one. Between reconciles, `listing_schedule` says
+which buffer is listed, and a Dataset is reported if its buffer has changed. A thread cannot be killed: a listing that is no
+longer needed ends at its next object.
+
+Finds tables at and above buffers, and shares what it finds between buffers of the same parent folders. I/O.
+
+10,000 buffers below one folder have the same parents. If a folder holds no table, that counts for a while and for all of them; if
+it holds one, it is checked again each time, so that the removal of the table is noticed at once.
+
+Decides which buffer is listed next, and how long it rests afterwards. Pure: the caller gives the time.
+
+- A buffer that has just changed is listed again soon. While nothing changes, its pauses grow to that of an idle buffer.
+- The pauses of idle buffers follow from the cost of all listings, so that together they keep within a budget. Expensive listings
+  are rarer than cheap ones: pauses in proportion to the square root of the cost have the smallest mean within the budget.
+- The longest overdue buffer is next. Urgent ones go first. Each store has a limited number of listings at the same time.
+
+What is known of a buffer, and what a listing of it depends on. Values; `Listings` changes them under its lock.
+"""
+
+import heapq
+import logging
+import random
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from functools import partial
+from math import sqrt
+from typing import Final
+from urllib.parse import urlsplit
+
+from lethe.base.errors import InputError
+from lethe.buffer.digest import BufferDigest, Folders, digest, with_folders
+from lethe.buffer.layout import BufferedBatch, NoBatch, layout_of
+from lethe.guards.claim import Around
+from lethe.iceberg import catalogs
+from lethe.ledger.ledger import BatchEntry, get_many
+from lethe.storage import surroundings
+from lethe.storage.object_store import open_store
+from lethe.storage.surroundings import BufferClaims
+
+from lethe_operator.cluster.time_limit import Threads, TookTooLong, unavailable
+from lethe_operator.resources.common import ACCEPT_HEAD, Meta
+from lethe_operator.resources.dataset import Dataset
+from lethe_operator.resources.observed import NotListed, Unavailable
+
+# How often to check a folder again. It costs two requests.
+AGAIN_SECONDS: Final = 600.0
+
+Properties = frozenset[tuple[str, str]]
+
+
+@dataclass
+class _Check:
+    """Whether a folder holds a table."""
+
+    result: Future[bool] = field(default_factory=Future)
+    until: float = float("inf")
+    """By the clock, in seconds."""
+
+
+class TablesAround:
+    """One per operator, shared by its threads. `clock` returns seconds."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._checks: defaultdict[Properties, dict[str, _Check]] = defaultdict(dict)
+        self._sweep_at = clock() + AGAIN_SECONDS
+
+    def of(self, uri: str, properties: Mapping[str, str]) -> tuple[str, ...]:
+        """The folders at and above a URI that hold a table, as `surroundings.tables_around`.
+
+        A folder is checked by one thread at a time, and the others wait for its result.
+
+        Args:
+            properties: Of the catalog. Other credentials may see other folders, so they share nothing.
+
+        Raises:
+            Exception: Errors of the store.
+        """
+        key = frozenset(properties.items())
+        mine: dict[str, _Check] = {}
+        checks: dict[str, _Check] = {}
+        with self._lock:
+            now = self._clock()
+            self._sweep(now)
+            known = self._checks[key]
+            for place in surroundings.places_around(uri):
+                if place not in known or known[place].until <= now:
+                    known[place] = mine[place] = _Check()
+                checks[place] = known[place]
+        self._look(mine, properties)  # before waiting for others, which may wait for these
+        return tuple(place for place, check in checks.items() if check.result.result())
+
+    def _look(self, mine: Mapping[str, _Check], properties: Mapping[str, str]) -> None:
+        try:
+            holding = set(surroundings.holding_tables(tuple(mine), properties))
+        except BaseException as e:
+            self._keep(mine, not_these=set(mine))
+            for check in mine.values():
+                check.result.set_exception(e)
+            raise
+        self._keep(mine, not_these=holding)
+        for place, check in mine.items():
+            check.result.set_result(place in holding)
+
+    def _keep(self, mine: Mapping[str, _Check], not_these: set[str]) -> None:
+        with self._lock:
+            for place, check in mine.items():
+                check.until = self._clock() + (0 if place in not_these else AGAIN_SECONDS)
+
+    def _sweep(self, now: float) -> None:
+        """Drop what no longer counts, now and then: buffers and credentials go."""
+        if now < self._sweep_at:
+            return
+        self._sweep_at = now + AGAIN_SECONDS
+        for key, known in list(self._checks.items()):
+            self._checks[key] = kept = {place: check for place, check in known.items() if check.until > now}
+            if not kept:
+                del self._checks[key]
+
+
+# The pause after a listing, as a multiple of its duration, and at least this long, because watch events come in bursts.
+REST: Final = 2.0
+REST_AT_LEAST_SECONDS: Final = 5.0
+# Listings of one store at the same time. A long one gives up its place after some time, so that large buffers do not delay small
+# ones; but a store that hangs has a limited number of threads.
+AT_ONCE: Final = 4
+LONG_SECONDS: Final = 5.0
+AT_MOST: Final = 16
+_OBJECTS_PER_REQUEST: Final = 1000
+
+
+@dataclass(frozen=True)
+class ListingCost:
+    """The cost of one listing."""
+
+    took_seconds: float = 0.0
+    core_seconds: float = 0.0
+    """Of the operator's processor."""
+    objects: int = 0
+
+    @property
+    def requests(self) -> float:
+        """To the store: pages, and the claim."""
+        return 2 + self.objects // _OBJECTS_PER_REQUEST
+
+
+@dataclass(frozen=True)
+class ListingLimits:
+    """What limits the pauses of idle buffers."""
+
+    # In seconds. The longest pause wins over the budget.
+    shortest_seconds: float = 15.0
+    longest_seconds: float = 300.0
+    # The budget: of one core, and requests to stores.
+    core_share: float = 0.05
+    requests_per_second: float = 20.0
+
+
+@dataclass
+class ListingBudget:
+    """The costs of all buffers, and the pauses that follow."""
+
+    limits: ListingLimits = ListingLimits()
+    _costs: dict[str, ListingCost] = field(default_factory=dict)
+    """Of the last listing, by Dataset."""
+    # Sums of the square roots of all costs.
+    _core: float = 0.0
+    _requests: float = 0.0
+
+    def record(self, name: str, cost: ListingCost | None) -> None:
+        """Set the cost of a Dataset's last listing. None: it has no buffer any more."""
+        for sign, of in ((-1, self._costs.pop(name, None)), (1, cost)):
+            if of is not None:
+                self._core += sign * sqrt(of.core_seconds)
+                self._requests += sign * sqrt(of.requests)
+        if cost is not None:
+            self._costs[name] = cost
+
+    def pause(self, name: str, unchanged: int | None, within_seconds: float = float("inf")) -> float:
+        """Seconds between the last listing of a Dataset's buffer and the next.
+
+        Args:
+            unchanged: How many listings found no change since the last change; None: no listing has found a change.
+            within_seconds: How long a new batch may wait, which also limits the pause of an idle buffer.
+        """
+        cost = self._costs.get(name, ListingCost())
+        shortest = max(REST * cost.took_seconds, REST_AT_LEAST_SECONDS)
+        idle = max(
+            self.limits.shortest_seconds,
+            sqrt(cost.core_seconds) * self._core / self.limits.core_share,
+            sqrt(cost.requests) * self._requests / self.limits.requests_per_second,
+        )
+        longest = min(self.limits.longest_seconds, max(within_seconds, self.limits.shortest_seconds))
+        idle = max(min(idle, longest), shortest)
+        return idle if unchanged is None else min(shortest * 2.0 ** min(unchanged, 30), idle)
+
+
+@dataclass
+class _Store:
+    """The buffers of one store."""
+
+    waiting: list[tuple[bool, float, int, str]] = field(default_factory=list)
+    """Not urgent, due, a number that makes entries distinct, name."""
+    began: list[float] = field(default_factory=list)
+    """Of running listings."""
+
+    def free_in(self, now: float) -> float | None:
+        """Seconds until another listing may start; None: when one ends."""
+        quick = sorted(b for b in self.began if now - b < LONG_SECONDS)
+        if len(self.began) >= AT_MOST:
+            return None
+        return quick[-AT_ONCE] + LONG_SECONDS - now if len(quick) >= AT_ONCE else 0.0
+
+
+@dataclass
+class ListingSchedule:
+    """The order of listings."""
+
+    _stores: dict[str, _Store] = field(default_factory=dict)
+    _places: dict[str, tuple[str, int]] = field(default_factory=dict)
+    """Store and number of the valid entry, by Dataset."""
+    _number: int = 0
+
+    def put(self, name: str, store: str, due: float, urgent: bool = False) -> None:
+        """List a Dataset's buffer at this time. Replaces an earlier time."""
+        self._number += 1
+        self._places[name] = (store, self._number)
+        heapq.heappush(self._stores.setdefault(store, _Store()).waiting, (not urgent, due, self._number, name))
+
+    def drop(self, name: str) -> None:
+        self._places.pop(name, None)
+
+    def take(self, now: float) -> str | None:
+        """The Dataset whose buffer is listed now; None: none may be. The caller reports when it has ended."""
+        ready = [
+            (top, name)
+            for name, store in self._stores.items()
+            if (top := self._top(name)) is not None and top[1] <= now and store.free_in(now) == 0
+        ]
+        if not ready:
+            return None
+        (_, _, _, name), of = min(ready)
+        heapq.heappop(self._stores[of].waiting)
+        del self._places[name]
+        self._stores[of].began.append(now)
+        return name
+
+    def ended(self, store: str, began: float) -> None:
+        """Record that a listing of this store ended, which `take` returned at the time `began`."""
+        self._stores[store].began.remove(began)
+
+    def next_in(self, now: float) -> float | None:
+        """Seconds until `take` may return a Dataset; None: when a listing ends or another one is put."""
+        waits = [w for name in self._stores if (w := self._next_in(name, now)) is not None]
+        return min(waits, default=None)
+
+    def overdue_seconds(self, now: float) -> float:
+        """How long the longest overdue listing has been due; 0: none is."""
+        tops = (self._top(name) for name in self._stores)
+        return max((now - top[1] for top in tops if top is not None and top[1] < now), default=0.0)
+
+    def _next_in(self, name: str, now: float) -> float | None:
+        top, free = self._top(name), self._stores[name].free_in(now)
+        return None if top is None or free is None else max(top[1] - now, free, 0.0)
+
+    def _top(self, store: str) -> tuple[bool, float, int, str] | None:
+        waiting = self._stores[store].waiting
+        while waiting and self._places.get(waiting[0][3]) != (store, waiting[0][2]):
+            heapq.heappop(waiting)  # another time replaced it
+        return waiting[0] if waiting else None
+
+
+_BEGINNING: Final = datetime.min.replace(tzinfo=UTC)
+
+
+@dataclass(frozen=True)
+class ListingRequest:
+    """What a reconcile needs of a listing."""
+
+    at_once: bool = False
+    """List now, without the pause, for example because a run has just ended."""
+    rest_seconds: float = 0.0
+    """The minimum pause between listings, in seconds, while notifications report changes."""
+    searching: Collection[str] = ()
+    """UIDs of the Restatements that need to know which batches arrived before them. Horizons of others are forgotten."""
+
+
+@dataclass(frozen=True)
+class ListingContext:
+    """What a listing depends on, as of the last reconcile."""
+
+    dataset: Dataset
+    entries: Mapping[str, BatchEntry]
+    """The batches of the ledger that the listing is compared with. Only its thread uses them."""
+    # Of the catalog.
+    properties: Mapping[str, str]
+    request: ListingRequest
+    head_id: int | None
+    """The snapshot of that ledger; None: there is none."""
+
+
+@dataclass
+class PlannedListing:
+    """A listing that is planned or runs."""
+
+    since: float
+    """When it was planned, then when it began, by the clock, in seconds."""
+    last_object: float
+    """When the store returned the last object; before that, as `since`."""
+    urgent: bool = False
+    """It does not wait for the end of the pause."""
+    requested: bool = False
+    """A reconcile needs it; False: only its time has come."""
+    awaited: bool = False
+    """A reconcile waits for it now."""
+    searching: frozenset[str] = frozenset()
+    """UIDs of the Restatements that existed before it began."""
+    stop: threading.Event = field(default_factory=threading.Event)
+    done: threading.Event = field(default_factory=threading.Event)
+
+
+@dataclass
+class ListedBuffer:
+    """What is known of one Dataset's buffer."""
+
+    identity: tuple[str, ...]
+    store: str
+    context: ListingContext
+    digest: BufferDigest | NotListed | Unavailable = field(default_factory=NotListed)
+    found: BufferDigest | Unavailable | None = None
+    """What the last listing found, to notice changes."""
+    # When the last listing ended, and when the next one is due.
+    ended: float = float("-inf")
+    due: float = float("-inf")
+    unchanged: int | None = None
+    """Listings without a change since the last change; None: no listing has found a change."""
+    planned: PlannedListing | None = None
+    """The next listing; None: one is running, or the table cannot be read."""
+    running: PlannedListing | None = None
+    """The running listing; None: there is none."""
+    again: bool = False
+    """A listing was requested at once after the running one had begun."""
+    suspended: bool = False
+    """It is not listed until the next reconcile that can use the result."""
+    last_cost: ListingCost | None = None
+    """Of the last successful listing; None: there was none."""
+    meanwhile: dict[str, tuple[BufferedBatch | NoBatch | None, BatchEntry | None]] = field(default_factory=dict)
+    """Folders that were read since the running listing began, and the ledger's entries of their batches."""
+    horizons: dict[str, datetime] = field(default_factory=dict)
+    """As of `BufferDigest`."""
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether the digest shows all batches that wait or have expired."""
+        return isinstance(self.digest, BufferDigest) and not self.digest.is_cut and not self.digest.more_expired
+
+    def with_horizons(self, found: BufferDigest, searching: Iterable[str]) -> BufferDigest:
+        """The digest with the horizons of the Restatements that existed before its listing began."""
+        for uid in searching:
+            self.horizons.setdefault(uid, found.youngest_time or _BEGINNING)
+        return replace(found, horizons=dict(self.horizons))
+
+    def take(self, found: BufferDigest | Unavailable) -> bool:
+        """Keep what a listing found.
+
+        Returns:
+            Whether it differs from what the last one found.
+        """
+        comparable = found.swept() if isinstance(found, BufferDigest) else found
+        first, changed = self.found is None, self.found != comparable
+        self.digest, self.found = found, comparable
+        if changed and not (first and isinstance(found, BufferDigest)):
+            self.unchanged = 0
+        elif not changed and self.unchanged is not None:
+            self.unchanged += 1
+        return changed
+
+
+log = logging.getLogger(__name__)
+
+# How long a reconcile waits for the listing that it needs.
+PATIENCE_SECONDS: Final = 2.0
+# Expired objects are returned once, and only this long after the listing: an object that is deleted by its key must still be the
+# one that was listed.
+SWEEP_WITHIN_SECONDS: Final = 60.0
+# A store that returns no object for this long hangs.
+SILENCE_SECONDS: Final = 60.0
+
+
+class _Stopped(Exception):
+    """The listing is no longer needed."""
+
+
+class _OtherProperties(Exception):
+    """The properties of the catalog have changed since the last reconcile, which decides what they mean."""
+
+
+class Listings:
+    """The last digest of each Dataset's buffer.
+
+    One per operator, shared by its threads. `clock` returns seconds, and `spread` a number from 0 to 1.
+    """
+
+    def __init__(
+        self,
+        clock: Callable[[], float] = time.monotonic,
+        patience_seconds: float = PATIENCE_SECONDS,
+        limits: ListingLimits | None = None,
+        spread: Callable[[], float] = random.random,
+    ) -> None:
+        self._clock = clock
+        self._patience_seconds = patience_seconds
+        self._spread = spread
+        self._budget = ListingBudget(limits or ListingLimits())
+        self._schedule = ListingSchedule()
+        self._threads = Threads("listing")
+        self._lock = threading.Lock()
+        self._planned = threading.Condition(self._lock)
+        self._is_stopped = False
+        self._buffers: dict[str, ListedBuffer] = {}
+        self._tables_around = TablesAround(clock)
+        # Called in the listing's thread with the Dataset, if a listing that no reconcile waits for was requested or found
+        # something; and whether the buffer has changed since an earlier listing.
+        self.on_change: Callable[[Meta, bool], None] = lambda _dataset, _is_news: None
+
+    def start(self) -> None:
+        """List buffers when their time has come, from now on. Before, only `digest` starts listings."""
+        threading.Thread(target=self._run, name="listing schedule", daemon=True).start()
+
+    def stop(self) -> None:
+        with self._lock:
+            self._is_stopped = True
+            self._planned.notify_all()
+
+    def digest(
+        self,
+        dataset: Dataset,
+        entries: Mapping[str, BatchEntry],
+        properties: Mapping[str, str],
+        request: ListingRequest,
+        head_id: int | None = None,
+    ) -> BufferDigest | NotListed | Unavailable:
+        """The digest of the last listing; it contains expired objects only once. Never raises.
+
+        Args:
+            entries: The batches of the ledger that the listing is compared with. Only its thread uses them.
+            properties: Of the catalog.
+            head_id: The snapshot of that ledger; None: there is none.
+        """
+        context = ListingContext(dataset, entries, properties, request, head_id)
+        with self._lock:
+            buffer = self._of(context)
+            buffer.suspended = False
+            before, buffer.context = buffer.context, context
+            buffer.horizons = {uid: time for uid, time in buffer.horizons.items() if uid in request.searching}
+            if buffer.running is not None:
+                buffer.again |= request.at_once
+            elif before.request.rest_seconds != request.rest_seconds:
+                buffer.due = buffer.ended + self._pause(buffer)
+                buffer.planned = None
+            listing = self._plan(buffer, urgent=request.at_once or buffer.found is None)
+            if listing is not None and not listing.requested and (listing.urgent or buffer.due <= self._clock()):
+                listing.requested = listing.awaited = True
+            else:
+                listing = None
+        self._start_due()
+        if listing is not None and self._begins_at_once(buffer, listing):
+            listing.done.wait(self._patience_seconds)
+        with self._lock:
+            if listing is not None:
+                listing.awaited = False
+            current = buffer.running or (buffer.planned if buffer.planned and buffer.planned.urgent else None)
+            if current is not None and self._clock() - current.last_object > SILENCE_SECONDS:
+                late = TookTooLong(f"no answer within {SILENCE_SECONDS:g} s")
+                return unavailable(late, f"Buffer {dataset.spec.buffer.uri}", properties, storage=True)
+            known = buffer.digest
+            if isinstance(known, BufferDigest):
+                buffer.digest = known.swept()
+                if self._clock() - buffer.ended > SWEEP_WITHIN_SECONDS:
+                    return buffer.digest
+        return known
+
+    def _begins_at_once(self, buffer: ListedBuffer, listing: PlannedListing) -> bool:
+        """Whether it is worth waiting for a listing: it is urgent, or it has begun.
+
+        While many others are overdue, it would make reconciles wait for listings that they do not need; what the listing finds
+        leads to another reconcile.
+        """
+        with self._lock:
+            if not listing.urgent and buffer.planned is listing:
+                listing.requested = listing.awaited = False
+                return False
+            return True
+
+    def last(self, dataset: Dataset) -> BufferDigest | NotListed | Unavailable:
+        """The digest of the last listing, without a new listing and without expired objects."""
+        with self._lock:
+            buffer = self._buffers.get(dataset.meta.full_name)
+            known = buffer.digest if buffer is not None and buffer.identity == _identity(dataset) else NotListed()
+        return known.swept() if isinstance(known, BufferDigest) else known
+
+    def suspend(self, dataset: str) -> None:
+        """Do not list the buffer of a Dataset, as `namespace/name`, until `digest` is called again."""
+        with self._lock:
+            buffer = self._buffers.get(dataset)
+            if buffer is not None:
+                buffer.suspended, buffer.planned = True, None
+                self._schedule.drop(dataset)
+
+    def add_folders(self, dataset: Dataset, folders: Folders, entries: Mapping[str, BatchEntry]) -> None:
+        """Add folders that were just read to the digest.
+
+        Args:
+            entries: The ledger's entries of their batches.
+        """
+        with self._lock:
+            buffer = self._buffers.get(dataset.meta.full_name)
+            if buffer is None or buffer.identity != _identity(dataset):
+                return
+            if isinstance(buffer.digest, BufferDigest):
+                takes = dataset.spec.consolidation.max_batches_per_run
+                buffer.digest = with_folders(buffer.digest, folders, entries, takes)
+            if buffer.running is None:
+                return
+            # The running listing may have passed their place before they arrived.
+            for name, found in folders.items():
+                known = entries.get(found.id) if isinstance(found, BufferedBatch) else None
+                buffer.meanwhile[name] = (found, known)
+            if len(buffer.meanwhile) > dataset.spec.consolidation.max_batches_per_run:
+                buffer.meanwhile.clear()
+                buffer.again = True
+
+    def drop_settled(self, dataset: Dataset, batches: Mapping[str, BatchEntry]) -> None:
+        """Remove the batches that no longer wait, according to the ledger, from the digest."""
+        with self._lock:
+            buffer = self._buffers.get(dataset.meta.full_name)
+            if buffer is None or buffer.identity != _identity(dataset):
+                return
+            if isinstance(buffer.digest, BufferDigest):
+                buffer.digest = buffer.digest.as_of(batches)
+
+    def last_duration(self, name: str) -> tuple[float, int] | None:
+        """Seconds and objects of the last successful listing for a Dataset, as `namespace/name`; None: there was none."""
+        with self._lock:
+            buffer = self._buffers.get(name)
+            cost = buffer.last_cost if buffer is not None else None
+        return (cost.took_seconds, cost.objects) if cost is not None else None
+
+    def pause_seconds(self, name: str) -> float | None:
+        """The pause between the last listing for a Dataset, as `namespace/name`, and the next; None: it was not listed."""
+        with self._lock:
+            buffer = self._buffers.get(name)
+            return buffer.due - buffer.ended if buffer is not None and buffer.found is not None else None
+
+    def overdue_seconds(self) -> float:
+        """How long the longest overdue listing has been due; 0: none is."""
+        with self._lock:
+            return self._schedule.overdue_seconds(self._clock())
+
+    def forget(self, name: str) -> None:
+        """Stop the listing of a deleted Dataset, as `namespace/name`, and drop its digest."""
+        with self._lock:
+            self._drop(name)
+
+    def _drop(self, name: str) -> None:
+        buffer = self._buffers.pop(name, None)
+        if buffer is not None and buffer.running is not None:
+            buffer.running.stop.set()
+        self._schedule.drop(name)
+        self._budget.record(name, None)
+
+    def _of(self, context: ListingContext) -> ListedBuffer:
+        name, identity = context.dataset.meta.full_name, _identity(context.dataset)
+        known = self._buffers.get(name)
+        if known is None or known.identity != identity:
+            self._drop(name)
+            known = self._buffers[name] = ListedBuffer(identity, _store_of(context), context)
+        return known
+
+    def _pause(self, buffer: ListedBuffer) -> float:
+        name = buffer.context.dataset.meta.full_name
+        if isinstance(buffer.digest, BufferDigest) and not buffer.is_complete:
+            return self._budget.pause(name, 0)
+        at_least = buffer.context.request.rest_seconds if buffer.is_complete else 0.0
+        within_seconds = buffer.context.dataset.spec.consolidation.max_age_seconds
+        return max(self._budget.pause(name, buffer.unchanged, within_seconds), at_least)
+
+    def _plan(self, buffer: ListedBuffer, urgent: bool) -> PlannedListing | None:
+        """Plan the next listing, or make the planned one urgent. None: one is running."""
+        if buffer.running is not None:
+            return None
+        now, planned = self._clock(), buffer.planned
+        if planned is not None and (planned.urgent or not urgent):
+            return planned
+        if planned is None:
+            planned = buffer.planned = PlannedListing(now, now)
+        planned.urgent = urgent
+        if urgent:
+            planned.since = planned.last_object = now
+        due = now if urgent else buffer.due
+        self._schedule.put(buffer.context.dataset.meta.full_name, buffer.store, due, urgent)
+        self._planned.notify_all()
+        return planned
+
+    def _run(self) -> None:
+        while True:
+            self._start_due()
+            with self._lock:
+                if self._is_stopped:
+                    return
+                self._planned.wait(self._schedule.next_in(self._clock()))
+
+    def _start_due(self) -> None:
+        """Start all listings whose time has come."""
+        while True:
+            with self._lock:
+                now = self._clock()
+                name = self._schedule.take(now)
+                if name is None:
+                    return
+                buffer = self._buffers[name]
+                listing, buffer.planned = buffer.planned, None
+                assert listing is not None
+                listing.since = listing.last_object = now
+                listing.searching = frozenset(buffer.context.request.searching)
+                buffer.running, buffer.again = listing, False
+                buffer.meanwhile.clear()
+                self._threads.start(partial(self._list, buffer, listing, buffer.context))
+
+    def _list(self, buffer: ListedBuffer, listing: PlannedListing, context: ListingContext) -> None:
+        dataset, spec, began = context.dataset, context.dataset.spec, time.thread_time()
+        found: BufferDigest | Unavailable | None = None
+        outdated = False
+        try:
+            if not listing.requested:
+                _require_same_properties(context)
+            store = open_store(spec.buffer.uri, context.properties)
+            listed = BufferClaims(spec.buffer.uri, layout_of(spec.buffer.layout, spec.batch_column), store)
+            found = digest(
+                listed.folders(lambda: self._on_object(listing)),
+                lambda ids: get_many(context.entries, ids),
+                spec.consolidation.max_batches_per_run,
+                spec.buffer.retention_seconds,
+                datetime.now(UTC),
+            )
+            tables = self._tables_around.of(spec.buffer.uri, context.properties)
+            around = Around(tables, surroundings.claim_in(store, spec.buffer.uri))
+            found = replace(found, head_id=context.head_id, around=around)
+        except _Stopped:
+            log.info("%s: stopped the listing of %s", dataset.meta.full_name, spec.buffer.uri)
+        except _OtherProperties:
+            outdated = True
+        except Exception as e:
+            found = unavailable(e, f"Buffer {spec.buffer.uri}", context.properties, storage=True)
+        with self._lock:
+            core_seconds = time.thread_time() - began
+            is_later = buffer.found is not None
+            reported, news = self._ended(buffer, listing, found, core_seconds)
+            reported = (reported or outdated) and not listing.stop.is_set()
+            listing.done.set()
+        self._start_due()
+        if reported:
+            self.on_change(dataset.meta, news and is_later)
+
+    def _ended(
+        self,
+        buffer: ListedBuffer,
+        listing: PlannedListing,
+        found: BufferDigest | Unavailable | None,
+        core_seconds: float,
+    ) -> tuple[bool, bool]:
+        """Keep the result of a listing, and plan the next one.
+
+        Returns:
+            Whether the Dataset must be reconciled, and whether that is because of what was found.
+        """
+        name, spec = buffer.context.dataset.meta.full_name, buffer.context.dataset.spec
+        buffer.running, buffer.ended = None, self._clock()
+        self._schedule.ended(buffer.store, listing.since)
+        is_first = buffer.found is None
+        head_id = found.head_id if isinstance(found, BufferDigest) else None
+        news = isinstance(buffer.digest, BufferDigest) and buffer.digest.head_id != head_id
+        cost = ListingCost(core_seconds=core_seconds)  # of one that failed
+        if isinstance(found, BufferDigest):
+            buffer.last_cost = cost = ListingCost(buffer.ended - listing.since, core_seconds, found.objects)
+            known = {b.id: e for b, e in buffer.meanwhile.values() if isinstance(b, BufferedBatch) and e}
+            folders = {name: b for name, (b, _) in buffer.meanwhile.items()}
+            found = with_folders(found, folders, known, spec.consolidation.max_batches_per_run)
+            found = buffer.with_horizons(found, listing.searching)
+            news = news or bool(found.expired) or bool(listing.searching)
+        buffer.meanwhile.clear()
+        if found is not None:
+            news = buffer.take(found) or news
+        if self._buffers.get(name) is buffer:
+            self._budget.record(name, cost)
+            pause = self._pause(buffer)
+            if is_first and buffer.unchanged is None:  # spreads the listings of many Datasets evenly
+                shortest = self._budget.pause(name, 0)
+                pause = max(shortest + (pause - shortest) * self._spread(), buffer.context.request.rest_seconds)
+            buffer.due = buffer.ended + pause
+            planned = self._plan(buffer, urgent=buffer.again) if not buffer.suspended else None
+            if planned is not None:
+                planned.requested = buffer.again
+        return not listing.awaited and (news or listing.requested), news
+
+    def _on_object(self, listing: PlannedListing) -> None:
+        if listing.stop.is_set():
+            raise _Stopped
+        listing.last_object = self._clock()
+
+
+def _identity(dataset: Dataset) -> tuple[str, ...]:
+    """What a listing depends on. After the user accepts a rollback, listings compared with the earlier ledger do not count."""
+    spec, accepted = dataset.spec, dataset.meta.annotations.get(ACCEPT_HEAD, "")
+    return (dataset.meta.uid, spec.table.catalog, spec.buffer.uri, spec.batch_column, spec.buffer.layout, accepted)
+
+
+def _store_of(context: ListingContext) -> str:
+    """What limits the listings of a buffer: the server of its store."""
+    return f"{urlsplit(context.dataset.spec.buffer.uri).scheme} {context.properties.get('s3.endpoint', '')}"
+
+
+def _require_same_properties(context: ListingContext) -> None:
+    """Require the catalog's properties that a listing began with.
+
+    Raises:
+        _OtherProperties: The properties of the catalog have changed.
+    """
+    try:
+        now = catalogs.properties(context.dataset.spec.table.catalog)
+    except InputError:
+        raise _OtherProperties from None
+    if now != context.properties:
+        raise _OtherProperties

@@ -1,1 +1,0 @@
-"""PURE: a Dataset, its world and the time -> what to do. No I/O, no clock, nothing mutated."""

@@ -1,1 +1,0 @@
-"""Status events: what the operator publishes about the batches of a Dataset. Pure."""

@@ -1,0 +1,1 @@
+"""Erasures: when a run checks them, and the signature of their records."""

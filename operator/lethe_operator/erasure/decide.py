@@ -1,0 +1,332 @@
+"""Decides when a run checks the erasures of a table, from the ledger, the refs and the clock. Pure.
+
+Each vacuum checks the erasures at its end. An extra run, which purges nothing, starts when an erasure is due, when its blockers
+are gone, or when a vacuum failed before its check.
+
+Makes the statuses of Restatements and Datasets about erasures, from the ledger. Pure.
+
+Everything comes from the ledger, so a Restatement that was deleted and created again gets the same status.
+"""
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from hashlib import sha256
+from typing import Any, Final, assert_never
+
+from lethe.contract.result import RequestResult
+from lethe.contract.settings import RunFamily, RunKind
+from lethe.erasure.record import Signer, Statement
+from lethe.ledger.erasure import BlockerKind, Erasure, ErasureBlocker
+from lethe.ledger.ledger import Ledger
+from lethe.restatement.record import name_of
+from lethe.vacuum.housekeeping import KEEPS_FILES
+from pydantic import ValidationError
+
+from lethe_operator import conditions
+from lethe_operator.actions import Launch, earliest
+from lethe_operator.conditions import Condition, find, timestamp
+from lethe_operator.guards.preconditions import RunBlocker
+from lethe_operator.reasons import Reason
+from lethe_operator.resources.common import FOR_ERASURES
+from lethe_operator.resources.dataset import Dataset
+from lethe_operator.resources.observed import Observation, ObservedRun, TableView
+from lethe_operator.resources.restatement import Restatement
+from lethe_operator.resources.vacuum_policy import VacuumPolicySpec, match
+from lethe_operator.runs import spec as run_specs
+from lethe_operator.runs.retry import Exhausted, NotStarted, RetryAt, Running, Succeeded, Verdict, retry_state
+from lethe_operator.settings import Settings
+
+
+@dataclass(frozen=True)
+class ErasuresVerdict:
+    launch: Launch | None = None
+    """None: no run starts now."""
+    look_again: datetime | None = None
+    """None: no time at which the decision changes by itself."""
+    latest: Verdict | None = None
+    """The verdict on `latest_run`; None: there is no run, or it is not continued."""
+    latest_run: ObservedRun | None = None
+    """The run for the current state of the erasures, or the newest run if no check is wanted or possible now; None: no run."""
+    abandoned: tuple[str, ...] = ()
+    """Ids of runs that are not continued."""
+
+
+def decide_erasures(
+    dataset: Dataset, world: Observation, stops: RunBlocker | None, now: datetime, settings: Settings
+) -> ErasuresVerdict:
+    """Decide whether a run that checks the erasures starts now. It never runs at the same time as a vacuum of the table."""
+    runs = [r for r in world.runs if r.kind is RunKind.ERASURE_CHECK]
+    latest = max(runs, key=_age, default=None)
+    verdict = retry_state(latest, dataset.meta.generation, settings, FOR_ERASURES) if latest is not None else None
+    view = world.table
+    unfinished = (latest.run_id,) if latest is not None and not isinstance(verdict, Running | Succeeded) else ()
+    if not isinstance(view, TableView) or not view.ledger.open_erasures:
+        return ErasuresVerdict(None, None, None if unfinished else verdict, latest, unfinished)
+    policy = match(world.policies, dataset.meta.labels).decides
+    rules = policy.spec if policy is not None else VacuumPolicySpec()
+    lead = rules.triggers.evict_by_lead_seconds
+    due_by = now + timedelta(seconds=lead)
+    ripe = [e for e in view.ledger.open_erasures if may_come_further(e, view, now, due_by)]
+    later = earliest(*_changes(view.ledger.open_erasures, now, lead))
+    if stops is not None or not ripe or any(r.active for r in world.runs if r.kind.family is RunFamily.VACUUM):
+        return ErasuresVerdict(None, later, verdict, latest)
+    name = policy.meta.full_name if policy is not None else dataset.meta.full_name
+    run = run_specs.erasures(dataset, name, rules.expire_snapshots, lead, _key(ripe, now, due_by))
+    same = next((r for r in runs if r.run_id == run.run_id), None)
+    abandoned = unfinished if latest is not same else ()
+    stands = retry_state(same, dataset.meta.generation, settings, FOR_ERASURES) if same is not None else None
+    match stands:
+        case Succeeded():  # it has checked this state; another check would find the same
+            return ErasuresVerdict(None, later, stands, same, abandoned)
+        case RetryAt(at) if at > now:
+            return ErasuresVerdict(None, earliest(at, later), stands, same, abandoned)
+        case Exhausted(attempt):
+            pause = (attempt.finished or attempt.created) + timedelta(seconds=settings.retry.max_seconds)
+            if pause > now:
+                return ErasuresVerdict(None, earliest(pause, later), stands, same, abandoned)
+        case NotStarted() | RetryAt() | Running() | None:
+            pass
+        case _:
+            assert_never(stands)
+    number = max((a.number for a in same.attempts), default=0) + 1 if same is not None else 1
+    launch = Launch(
+        run.model_copy(update={"attempt": number}),
+        bytes=0,
+        generation=dataset.meta.generation,
+        why=f"{len(ripe)} erasures are ready to be checked",
+        for_uid=FOR_ERASURES,
+    )
+    return ErasuresVerdict(launch, later, stands, same, abandoned)
+
+
+def may_come_further(erasure: Erasure, view: TableView, now: datetime, due_by: datetime) -> bool:
+    """Whether a check, which purges nothing, may find more progress than the last one."""
+    due = erasure.is_due(due_by)
+    if not erasure.is_purged:
+        if erasure.field_id != view.batch_field_id:
+            # In format version 2, an Erase of records rewrites the data files itself; in version 3, a vacuum must rewrite them.
+            return due or (view.format_version < 3 and not view.ledger.tombstones)
+        return not view.ledger.tombstones  # the rows are purged, but the vacuum failed before it recorded that
+    if not erasure.blockers_count or (erasure.look_again is not None and erasure.look_again <= now):
+        return True
+    return all(_lets_go(b, view, now, due) for b in erasure.blockers)
+
+
+def _lets_go(blocker: ErasureBlocker, view: TableView, now: datetime, due: bool) -> bool:
+    if blocker.until is not None and blocker.until <= now:
+        return True
+    match blocker.kind:
+        case BlockerKind.TAG | BlockerKind.BRANCH:
+            return blocker.name not in view.refs
+        case BlockerKind.SNAPSHOT:
+            return due or int(blocker.name) not in view.snapshot_ids
+        case BlockerKind.TABLE_PROPERTY:
+            return not view.keeps_files
+        case BlockerKind.STAGED_SNAPSHOT:
+            return int(blocker.name) not in view.snapshot_ids
+        case (
+            BlockerKind.OBJECT_LOCK
+            | BlockerKind.LEGAL_HOLD
+            | BlockerKind.OBJECT_VERSION
+            | BlockerKind.OBJECT
+            | BlockerKind.RUN
+        ):
+            return False  # only the storage knows
+        case _:
+            assert_never(blocker.kind)
+
+
+def is_overdue(erasure: Erasure, now: datetime) -> bool:
+    return erasure.is_open and erasure.is_due(now)
+
+
+def _key(ripe: Iterable[Erasure], now: datetime, due_by: datetime) -> str:
+    """Identifies the state that a run checks: any change of it gives another key, and so another run."""
+    lines = sorted(
+        repr((e.restatement, e.purged_at, e.look_again, e.blockers, e.is_due(now), e.is_due(due_by))) for e in ripe
+    )
+    return f"erasures\n{sha256(chr(10).join(lines).encode()).hexdigest()}"
+
+
+def _changes(erasures: Iterable[Erasure], now: datetime, lead_seconds: int) -> list[datetime]:
+    """The times at which the decision or the status of an erasure changes by itself."""
+    found: list[datetime] = []
+    for e in erasures:
+        times = [e.look_again, e.evict_by, *(b.until for b in e.blockers)]
+        if e.evict_by is not None:
+            times.append(e.evict_by - timedelta(seconds=lead_seconds))
+        found += [t for t in times if t is not None and t > now]
+    return found
+
+
+def _age(run: ObservedRun) -> tuple[bool, float]:
+    return (run.last is None, run.last.created.timestamp() if run.last else 0.0)
+
+
+NAMED_AT_MOST: Final = 3  # blockers of an erasure that a message names
+# Reasons of the condition Erased after which the operator does not track the erasure any more.
+_NOT_WATCHED: Final = (str(Reason.ERASURE_NOT_WATCHED), str(Reason.ERASURE_UNDONE), str(Reason.TABLE_REPLACED))
+
+
+@dataclass(frozen=True)
+class ErasureState:
+    """What the status of a Restatement shows of its erasure."""
+
+    condition: Condition
+    """Erased."""
+    document: Mapping[str, Any] = field(default_factory=dict)
+    """Status.erasure."""
+
+    @property
+    def digest(self) -> str:
+        return _digest(self.condition.status, str(self.condition.reason), self.document)
+
+
+def erasure_state(
+    restatement: Restatement, world: Observation, now: datetime, signer: Signer | None = None
+) -> ErasureState | None:
+    """The erasure status of a Restatement that is in the ledger; None: its rows need not be erased, or the ledger cannot be read.
+
+    Args:
+        signer: Signs the records of erasures; None: they are not signed.
+    """
+    if not isinstance(world.table, TableView):
+        return None
+    entry = world.table.ledger.requests.get(restatement.key)
+    if (erasure := world.open_erasures.get(restatement.key)) is not None:
+        return of_open(erasure, now)
+    try:
+        result = RequestResult.model_validate(dict(entry.result)) if entry is not None else None
+    except ValidationError:
+        result = None
+    if result is not None and result.erasure is not None and result.erasure.verified_time is not None:
+        return _verified(restatement, result, world.table.uuid, signer)
+    if restatement.spec.evict_by_seconds is None or restatement.spec.dry_run:
+        return None
+    if result is not None and result.undone_by:
+        text = f"Restatement {name_of(result.undone_by)} undid this Restatement, so its rows are kept."
+        return ErasureState(Condition(conditions.ERASED, conditions.FALSE, Reason.ERASURE_UNDONE, text))
+    text = "A version of Lethe that did not track erasures committed this Restatement. evictBy still applies to its tombstones."
+    return ErasureState(Condition(conditions.ERASED, conditions.UNKNOWN, Reason.ERASURE_NOT_WATCHED, text))
+
+
+def of_open(erasure: Erasure, now: datetime) -> ErasureState:
+    """The status of an erasure that is not verified yet."""
+    document: dict[str, Any] = {}
+    if erasure.evict_by is not None:
+        document["dueTime"] = timestamp(erasure.evict_by)
+    if erasure.purged_by is not None:
+        document["vacuumSnapshotId"] = erasure.purged_by
+    if erasure.blockers_count:
+        document["blockedBy"] = [str(b) for b in erasure.blockers]
+        document["blockedByCount"] = erasure.blockers_count
+    status, reason, text = _progress(erasure)
+    if is_overdue(erasure, now):
+        status, reason = conditions.FALSE, Reason.ERASURE_OVERDUE
+        text = f"The erasure was due at {document['dueTime']}. {text}"
+    return ErasureState(Condition(conditions.ERASED, status, reason, text), document)
+
+
+def _progress(erasure: Erasure) -> tuple[str, Reason, str]:
+    if not erasure.is_purged:
+        text = "Data files of the table contain the rows until a vacuum purges them."
+        return conditions.FALSE, Reason.ROWS_IN_TABLE, text
+    purged = f"Snapshot {erasure.purged_by} removed the rows from the table's data files."
+    if not erasure.blockers_count:
+        return (
+            conditions.UNKNOWN,
+            Reason.ERASURE_NOT_VERIFIED,
+            f"{purged} No run has verified yet that no file in the storage contains them.",
+        )
+    if any(b.kind is BlockerKind.TABLE_PROPERTY for b in erasure.blockers):
+        return (
+            conditions.FALSE,
+            Reason.GC_DISABLED,
+            f"{purged} Old files that contain them cannot be deleted: {KEEPS_FILES}.",
+        )
+    first = ", ".join(str(b) for b in erasure.blockers[:NAMED_AT_MOST])
+    more = erasure.blockers_count - min(NAMED_AT_MOST, len(erasure.blockers))
+    others = f" and {more} more (status.erasure.blockedBy)" if more > 0 else ""
+    return (
+        conditions.FALSE,
+        Reason.ERASURE_BLOCKED,
+        f"{purged} Old files that contain them are kept by {first}{others}.",
+    )
+
+
+def _verified(restatement: Restatement, result: RequestResult, table_uuid: str, signer: Signer | None) -> ErasureState:
+    outcome = result.erasure
+    assert outcome is not None
+    assert outcome.verified_time is not None
+    document: dict[str, Any] = {
+        "verifiedTime": timestamp(outcome.verified_time),
+        "record": outcome.record,
+        "recordSha256": outcome.record_sha256,
+    }
+    if signer is not None:
+        statement = Statement(table_uuid, restatement.key, outcome.record_sha256, outcome.verified_time)
+        own = f"{signer.public.id}:{signer.sign(statement)}"
+        document["signature"] = _shown_signature(restatement.status, document) or own
+    if outcome.vacuum_snapshot_id is not None:
+        document["vacuumSnapshotId"] = outcome.vacuum_snapshot_id
+    seconds = restatement.spec.evict_by_seconds
+    if seconds is not None and result.committed_time is not None:
+        due = datetime.fromtimestamp(result.committed_time.timestamp() + seconds, result.committed_time.tzinfo)
+        document["dueTime"] = timestamp(due)
+    text = f"A run verified that no file in the storage contains the rows. The record is {outcome.record}."
+    return ErasureState(Condition(conditions.ERASED, conditions.TRUE, Reason.ERASED, text), document)
+
+
+def _shown_signature(status: Mapping[str, Any], document: Mapping[str, Any]) -> str:
+    """The signature of the same record that a status shows: an earlier key may have made it, and it stays. Empty: none."""
+    shown = status.get("erasure") or {}
+    return str(shown.get("signature") or "") if all(shown.get(k) == v for k, v in document.items()) else ""
+
+
+def is_awaited(status: Mapping[str, Any]) -> bool:
+    """Whether a status shows an erasure that the operator still tracks."""
+    condition = find(status, conditions.ERASED)
+    return condition.get("status") in (conditions.FALSE, conditions.UNKNOWN) and (
+        condition.get("reason") not in _NOT_WATCHED
+    )
+
+
+def digest_of(status: Mapping[str, Any]) -> str:
+    """The digest of what a status shows, to be compared with `ErasureState.digest`."""
+    condition = find(status, conditions.ERASED)
+    return _digest(str(condition.get("status")), str(condition.get("reason")), status.get("erasure") or {})
+
+
+def digests(ledger: Ledger, now: datetime) -> dict[str, str]:
+    """The digest of what to show for each open erasure, by the key of its Restatement."""
+    return {e.restatement: of_open(e, now).digest for e in ledger.open_erasures}
+
+
+def of_dataset(ledger: Ledger, now: datetime) -> dict[str, Any]:
+    """`status.erasures` of a Dataset: numbers of open erasures and the next deadline."""
+    found = ledger.open_erasures
+    due = [e.evict_by for e in found if e.evict_by is not None]
+    document: dict[str, Any] = {
+        "open": len(found),
+        "blocked": sum(e.blockers_count > 0 for e in found),
+        "overdue": sum(is_overdue(e, now) for e in found),
+    }
+    if due:
+        document["nextDueTime"] = timestamp(min(due))
+    return document
+
+
+def overdue(ledger: Ledger, now: datetime) -> str:
+    """A message about the overdue erasures and what blocks the first one; "": none is overdue."""
+    late = [e for e in ledger.open_erasures if is_overdue(e, now)]
+    if not late:
+        return ""
+    name = name_of(late[0].restatement)
+    others = f" and {len(late) - 1} more" if len(late) > 1 else ""
+    return f"The deadline to erase the rows of Restatement {name}{others} has passed. {_progress(late[0])[2]}"
+
+
+def _digest(status: str, reason: str, document: Mapping[str, Any]) -> str:
+    return f"{status} {reason} {json.dumps(document, sort_keys=True)}"

@@ -1,0 +1,1 @@
+"""What keeps runs from starting: limits of the administrator, and states of table, buffer and resources. Pure."""

@@ -1,1 +1,0 @@
-"""The only readers of the world. I/O; everything with a time limit, nothing decided here."""

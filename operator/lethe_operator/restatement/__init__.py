@@ -1,0 +1,1 @@
+"""Restatements: their assessment, their order, their outcome and their status."""

@@ -1,0 +1,460 @@
+"""Assesses one Restatement. Pure.
+
+Which request an Undo takes back, or why it cannot. Pure.
+
+Assesses Restatements that were cancelled or were not committed by their deadline. Pure.
+
+The ledger says whether the Restatement was committed anyway, and the caller checks the ledger first. So the assessment is not
+final while a run is active, or while the table cannot be read and there may have been a run.
+
+Decides when an Erase by records, or a Replay with key columns, may start. Pure.
+
+Such a run searches for rows in the table. So every batch that was in the buffer when the Restatement was created must be promoted
+first; otherwise its rows would be added after the search. Batches that are added to the buffer later do not matter.
+
+Invariant: no time of the API server or of the operator is compared with a time of the store. A listing that starts after the
+operator knows the Restatement finds all batches that came before it. The write time of the youngest of them is the horizon. The
+Restatement waits for all batches up to the horizon, including batches that the listing counted but did not name.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import Final, assert_never
+
+from lethe.base.patterns import matches_any
+from lethe.buffer.digest import BufferDigest, WaitingBatch
+from lethe.contract.result import RequestOutcome
+from lethe.ledger.lineage import shown_again_since
+from lethe.uri import overlap
+
+from lethe_operator.actions import earliest
+from lethe_operator.conditions import FALSE, SUCCEEDED, TRUE, UNKNOWN, find, timestamp
+from lethe_operator.erasure import decide as erasure_status
+from lethe_operator.guards import boundaries
+from lethe_operator.guards.preconditions import RunBlocker, misplaced
+from lethe_operator.reasons import Reason
+from lethe_operator.resources.dataset import Dataset
+from lethe_operator.resources.observed import Attempt, Engine, NoTable, Observation, TableView, Unavailable
+from lethe_operator.resources.restatement import Restatement
+from lethe_operator.restatement import outcome as id_lists
+from lethe_operator.restatement.outcome import (
+    Assessment,
+    Ready,
+    RestatementPhase,
+    RunHistory,
+    finished_before,
+    in_ledger,
+    planned,
+    rolled_back_since,
+    stalled,
+    without_list,
+)
+from lethe_operator.runs.engine import can_do
+from lethe_operator.runs.retry import Exhausted, NotStarted, RetryAt, Running, Succeeded, back_off_seconds
+from lethe_operator.settings import Settings, catalogs_secret_of
+
+
+@dataclass(frozen=True)
+class UndoTarget:
+    """The request to take back, or why there is none. If neither `waits` nor `final`, a user must act."""
+
+    key: str = ""
+    """Of the request; "": there is none."""
+    reason: str = ""
+    message: str = ""
+    waits: bool = False
+    """The named Restatement has not ended yet."""
+    final: bool = False
+    """There will never be one."""
+
+
+def undone(restatement: Restatement, world: Observation, earlier_key: str = "") -> UndoTarget:
+    """Find the request that `spec.undoes` names.
+
+    The key from an earlier reconcile or run is used if that Restatement was deleted since.
+
+    Args:
+        earlier_key: The key in the document of an earlier run of this Undo; "": there is none.
+    """
+    assert restatement.spec.undoes is not None
+    undo, name = restatement.meta.name, restatement.spec.undoes.name
+    named = world.restatements_by_name.get(name)
+    if named is None or name == undo:
+        met = str(restatement.status.get("undoesKey") or "") or earlier_key
+        if met:
+            return UndoTarget(met)
+        return UndoTarget(
+            reason=Reason.UNDONE_RESTATEMENT_NOT_FOUND,
+            message=f"Restatement {undo}: spec.undoes names {name}, but Dataset {restatement.spec.dataset_ref.name} has no "
+            "Restatement of that name in this namespace. If it was deleted, create it again with the same spec: the table's "
+            "ledger still contains it, so nothing is done twice.",
+        )
+    entry = world.table.ledger.requests.get(named.key) if isinstance(world.table, TableView) else None
+    if entry is not None and entry.result.get("succeeded", True):
+        return UndoTarget(named.key)
+    ended = find(named.status, SUCCEEDED)
+    if entry is None and ended.get("status") not in (FALSE, TRUE):
+        text = f"Waiting for the end of Restatement {name}, which this one undoes."
+        return UndoTarget(reason=Reason.WAITING_FOR_RESTATEMENT, message=text, waits=True)
+    return UndoTarget(
+        reason=Reason.UNDONE_RESTATEMENT_NOT_COMMITTED,
+        message=f"Restatement {undo}: spec.undoes names {name}, which was not committed to the table "
+        f"({ended.get('reason') or 'it failed'}), so there is nothing to undo.",
+        final=True,
+    )
+
+
+@dataclass(frozen=True)
+class _Why:
+    """Why a Restatement is not to be carried out any more."""
+
+    under_way: str
+    """Reason until it has ended."""
+    ended: str
+    """Reason once it has ended."""
+    phase: RestatementPhase
+    """Once it has ended."""
+    cause: str
+    """The first sentence of each message."""
+    stalled: bool
+    """False: the user asked for it, so no action is needed."""
+
+
+def withdrawn(
+    restatement: Restatement, world: Observation, run_history: RunHistory, now: datetime
+) -> Assessment | None:
+    """The assessment of a Restatement that was cancelled or is past its deadline; None: it is neither."""
+    why = _why(restatement, now)
+    if why is None:
+        return None
+    going = run_history.going
+    if going is not None and going.engine is Engine.COMMITTER:
+        what = f"The committer is carrying it out ({going.job}). When that ends, the status shows whether it was committed."
+        return Assessment(RestatementPhase.RUNNING, UNKNOWN, why.under_way, f"{why.cause} {what}")
+    if going is not None:
+        what = f"The operator is stopping the run {going.job}."
+        if run_history.members > 1:
+            what = (
+                f"The run {going.job} continues if other Restatements of its group still need it. When it ends, the status "
+                "shows whether this one was committed."
+            )
+        return Assessment(RestatementPhase.RUNNING, UNKNOWN, why.under_way, f"{why.cause} {what}", cancel_job=going.job)
+    view = world.table
+    # If the table cannot be read for now, the runs may be unknown too.
+    if isinstance(view, Unavailable) and (view.transient or run_history.run is not None):
+        text = f"{why.cause} The status shows whether it was committed once the operator can read the table: {view.message}"
+        return Assessment(RestatementPhase.PENDING, UNKNOWN, why.under_way, text)
+    last = run_history.run.last if run_history.run is not None else None
+    text = f"{why.cause} It was not committed. Nothing was changed."
+    return _end(why, text + (f" Its last run was {last.job}." if last is not None else ""))
+
+
+def without_dataset(restatement: Restatement, dataset: str, now: datetime) -> Assessment | None:
+    """The same for a Restatement whose Dataset does not exist, so that there is no table to read."""
+    why = _why(restatement, now)
+    return None if why is None else _end(why, f"{why.cause} Dataset {dataset} does not exist in this namespace.")
+
+
+def _why(restatement: Restatement, now: datetime) -> _Why | None:
+    name, deadline = restatement.meta.name, restatement.deadline
+    if restatement.spec.cancel:
+        cause = f"Restatement {name} was cancelled."
+        return _Why(Reason.CANCELLING, Reason.CANCELLED, RestatementPhase.CANCELLED, cause, stalled=False)
+    if deadline is None or deadline > now:
+        return None
+    cause = f"The deadline of Restatement {name} passed at {timestamp(deadline)} (spec.deadlineSeconds)."
+    return _Why(Reason.DEADLINE_EXCEEDED, Reason.DEADLINE_EXCEEDED, RestatementPhase.FAILED, cause, stalled=True)
+
+
+def _end(why: _Why, message: str) -> Assessment:
+    return Assessment(why.phase, FALSE, why.ended, message, stalled=why.stalled)
+
+
+def not_yet(restatement: Restatement, dataset: Dataset, world: Observation, settings: Settings) -> Assessment | None:
+    """The assessment of a Restatement that cannot start now; None: it can."""
+    name, rows = restatement.meta.name, restatement.spec.rows
+    secret = rows.secret.name if rows is not None else ""
+    if secret and not _is_allowed(secret, dataset.meta.namespace, settings):
+        allowed = ", ".join(settings.erase_secrets) or "none"
+        return stalled(
+            Reason.SECRET_NOT_ALLOWED,
+            f"Restatement {name}: spec.rows.valuesFrom names the Secret {secret}; the chart's value erase.allowedSecrets allows "
+            f"{allowed}. Use a Secret with an allowed name, or extend that value.",
+        )
+    if not _searches(restatement):
+        return None
+    if not _is_listed_since(world.buffer, world.table, restatement):
+        text = "Waiting for the next listing of the buffer, which shows which batches arrived before this Restatement."
+        return Assessment(RestatementPhase.QUEUED, UNKNOWN, Reason.BUFFER_BEING_LISTED, text)
+    before, hidden = _before(restatement, world.buffer), _may_hide(restatement, world.buffer)
+    if not before and not hidden:
+        return None
+    least = "at least " if hidden else ""
+    which = (
+        f"{least}{len(before)} batches that arrived before it wait in the buffer (oldest: {before[0].id!r})"
+        if before
+        else "batches that the last listing did not name wait in the buffer, and some may have arrived before it"
+    )
+    if dataset.spec.consolidation.suspend:
+        return stalled(
+            Reason.WAITS_FOR_BATCHES,
+            f"Restatement {name}: {which}, and spec.consolidation.suspend of Dataset {dataset.meta.name} is true. Set it to "
+            "false, or remove the batches from the buffer.",
+        )
+    text = f"{which[:1].upper()}{which[1:]}. They are promoted first, so that the run finds their rows."
+    return Assessment(RestatementPhase.QUEUED, UNKNOWN, Reason.WAITS_FOR_BATCHES, text)
+
+
+def _searches(restatement: Restatement) -> bool:
+    """Whether the run searches for rows by their values. A dry run reads metadata only."""
+    return (restatement.spec.rows is not None and not restatement.spec.dry_run) or restatement.by_keys
+
+
+def _is_allowed(secret: str, namespace: str, settings: Settings) -> bool:
+    own = (settings.catalogs_secret, catalogs_secret_of(settings, namespace), settings.digest_key_secret)
+    return secret not in own and matches_any(settings.erase_secrets, secret)
+
+
+def _is_listed_since(buffer: object, table: object, restatement: Restatement) -> bool:
+    """Whether the last listing shows which batches came before the Restatement: it started after the operator knew the
+    Restatement, and no Undo was committed since, which could allow more batches to be promoted.
+    """
+    if _horizon(restatement, buffer) is None or not isinstance(buffer, BufferDigest):
+        return False
+    return not isinstance(table, TableView) or not shown_again_since(table.ancestry, table.head_id, buffer.head_id)
+
+
+def wants_listing(restatements: Iterable[Restatement], buffer: object, table: object) -> bool:
+    """Whether a Restatement needs a new listing: none has started since the operator knows it or since the last Undo, or all
+    batches that the last listing named are promoted and more may wait.
+    """
+    return any(
+        not _is_listed_since(buffer, table, r) or (_may_hide(r, buffer) and not _before(r, buffer))
+        for r in _open(restatements)
+    )
+
+
+def listed_head(restatements: Iterable[Restatement], buffer: object) -> int | None:
+    """For a run of these Restatements: the snapshot whose ledger showed which batches of the buffer it must wait for; None: it
+    does not wait for batches.
+    """
+    searching = any(map(_searches, restatements))
+    return buffer.head_id if searching and isinstance(buffer, BufferDigest) else None
+
+
+def waits_for_batches(world: Observation) -> bool:
+    """Whether a Restatement waits for batches in the buffer. The consolidation of these batches then starts at once."""
+    return any(_before(r, world.buffer) for r in _open(world.restatements))
+
+
+def searching(restatements: Iterable[Restatement]) -> frozenset[str]:
+    """The UIDs of the Restatements that need a horizon from the next listing."""
+    return frozenset(r.meta.uid for r in _open(restatements))
+
+
+def _horizon(restatement: Restatement, buffer: object) -> datetime | None:
+    """The write time of the youngest batch that may have come before the Restatement; None: no listing has shown it yet."""
+    return buffer.horizons.get(restatement.meta.uid) if isinstance(buffer, BufferDigest) else None
+
+
+def _before(restatement: Restatement, buffer: object) -> Sequence[WaitingBatch]:
+    """The named batches that came before the Restatement and are not promoted yet."""
+    horizon = _horizon(restatement, buffer)
+    if horizon is None or not isinstance(buffer, BufferDigest):
+        return ()
+    return [b for b in buffer.oldest if b.oldest_time <= horizon]
+
+
+def _may_hide(restatement: Restatement, buffer: object) -> bool:
+    """Whether batches that the listing did not name may have come before the Restatement."""
+    horizon = _horizon(restatement, buffer)
+    return horizon is not None and isinstance(buffer, BufferDigest) and buffer.may_hide(horizon)
+
+
+def _open(restatements: Iterable[Restatement]) -> Iterable[Restatement]:
+    """The Restatements that search for rows and may still start."""
+    return (
+        r
+        for r in restatements
+        if _searches(r) and not (r.spec.suspend or r.spec.cancel or r.meta.deleting) and finished_before(r) is None
+    )
+
+
+# In larger groups no status shows the progress of the run: all statuses would be written again every few seconds.
+SHOWN_ONE_BY_ONE: Final = 20
+
+
+@dataclass(frozen=True)
+class RestatementContext:
+    """Everything that the assessment of a Restatement depends on."""
+
+    restatement: Restatement
+    dataset: Dataset
+    world: Observation
+    blocker: RunBlocker | None
+    """None: runs of the Dataset may start."""
+    run_history: RunHistory
+    """The outcomes of its runs."""
+    now: datetime
+    settings: Settings
+
+
+def assess(context: RestatementContext) -> Assessment:
+    """Assess a Restatement.
+
+    The ledger comes first: the result that it contains counts, whatever a pod or an earlier status says. It does not
+    contain dry runs; for these the result of the run counts. The result of the run also says whether an Erase by records that was
+    created again has the same values.
+    """
+    restatement, dataset, world, run_history = context.restatement, context.dataset, context.world, context.run_history
+    now, settings = context.now, context.settings
+    known = in_ledger(restatement, world, run_history) or planned(restatement, run_history)
+    if known is not None:
+        return replace(
+            known,
+            failures=run_history.failures,
+            erasure=erasure_status.erasure_state(restatement, world, now, settings.signer),
+        )
+    final = finished_before(restatement)
+    if final is not None:
+        return (None if restatement.spec.dry_run else rolled_back_since(restatement, dataset, world, final)) or final
+    found = withdrawn(restatement, world, run_history, now) or _wanted(context)
+    found = replace(found, plan={**id_lists.seen(run_history.earlier_request), **(found.plan or {})})
+    if found.finished or found.stalled:
+        found = replace(found, failures=run_history.failures)
+    if found.finished or restatement.deadline is None or restatement.deadline <= now:
+        return found
+    return replace(found, look_again=earliest(found.look_again, restatement.deadline))
+
+
+def _wanted(context: RestatementContext) -> Assessment:
+    """Assess a Restatement that has not ended and is still wanted."""
+    restatement, dataset, world, run_history = context.restatement, context.dataset, context.world, context.run_history
+    blocker, now, settings = context.blocker, context.now, context.settings
+    going = run_history.going
+    if going is None and restatement.spec.suspend:
+        return Assessment(
+            RestatementPhase.SUSPENDED, UNKNOWN, Reason.SUSPENDED, "spec.suspend is true. The operator starts no run."
+        )
+    if going is None and blocker is not None:
+        message = f"Dataset {dataset.meta.name} cannot be restated now. {blocker.message}"
+        return Assessment(RestatementPhase.PENDING, UNKNOWN, blocker.reason, message, stalled=not blocker.transient)
+    refused = None
+    if going is None:
+        refused = (
+            _outside(restatement, settings)
+            or _refused(restatement, dataset, world)
+            or without_list(restatement, run_history.earlier_request, now)
+            or not_yet(restatement, dataset, world, settings)
+        )
+    if refused is not None:
+        return refused
+    if restatement.spec.undoes is None:
+        return _by_run(context, "")
+    target = undone(restatement, world, run_history.undoes)
+    if target.key or going is not None:
+        return replace(_by_run(context, target.key), undoes=target.key)
+    if target.waits:
+        return Assessment(RestatementPhase.QUEUED, UNKNOWN, target.reason, target.message)
+    return stalled(target.reason, target.message, target.final)
+
+
+def _outside(restatement: Restatement, settings: Settings) -> Assessment | None:
+    found = boundaries.of_restatement(restatement, settings.boundaries.of(restatement.meta.namespace))
+    return stalled(Reason.OUTSIDE_BOUNDARY, found) if found else None
+
+
+def _refused(restatement: Restatement, dataset: Dataset, world: Observation) -> Assessment | None:
+    replacement, name = restatement.spec.replacement, restatement.meta.name
+    if replacement is not None and overlap(dataset.spec.buffer.uri, replacement.uri):
+        return stalled(
+            Reason.REPLACEMENT_IN_BUFFER,
+            f"Restatement {name}: spec.replacement.uri {replacement.uri} lies inside the buffer of Dataset "
+            f"{dataset.meta.name}, so consolidation would load it a second time. Put it outside "
+            f"{dataset.spec.buffer.uri}, and create a new Restatement.",
+            final=True,
+        )
+    found = misplaced(restatement, dataset, world)
+    if found is not None:
+        return stalled(found.reason, found.message)
+    if isinstance(world.table, NoTable):
+        return Assessment(
+            RestatementPhase.PENDING,
+            UNKNOWN,
+            Reason.TABLE_NOT_FOUND,
+            f"The table {dataset.spec.table.name} does not exist yet. The first consolidation creates it.",
+        )
+    return None
+
+
+def _by_run(context: RestatementContext, undoes: str) -> Assessment:
+    restatement, run_history = context.restatement, context.run_history
+    match run_history.verdict:
+        case Running(attempt, failures, _, before):
+            held = " spec.suspend is true, so no further run of it starts." if restatement.spec.suspend else ""
+            return _running(attempt, run_history.members, (before if failures.total else ""), held)
+        case Succeeded(attempt):
+            return _ended(context, attempt, undoes)
+        case Exhausted(_, reason, message, permanent):
+            return stalled(reason, message, final=permanent)
+        case RetryAt(at, _, reason, message):
+            again = f"{message} The operator retries at {at:%H:%M:%SZ}."
+            if at > context.now:
+                return Assessment(RestatementPhase.QUEUED, UNKNOWN, reason, again, look_again=at)
+            return _queued(context, at, undoes, reason, again)
+        case NotStarted():
+            text = "Waiting for its turn."
+            return _queued(context, restatement.created, undoes, Reason.QUEUED, text)
+        case _:
+            assert_never(run_history.verdict)
+
+
+def _running(attempt: Attempt, members: int, before: str, held: str) -> Assessment:
+    if attempt.suspended:
+        text = f"Run {attempt.job} has not started. {attempt.suspended}{held}"
+        return Assessment(RestatementPhase.QUEUED, UNKNOWN, Reason.RUN_SUSPENDED, text, has_run=True)
+    if members > SHOWN_ONE_BY_ONE:
+        text = f"Run {attempt.job} is active for {members} Restatements. status.runs of the Dataset shows its progress.{held}"
+        return Assessment(RestatementPhase.RUNNING, UNKNOWN, Reason.RUNNING, text)
+    done = attempt.progress
+    tasks = f"{done.tasks_done}/{done.tasks_total} tasks" if done and done.tasks_total else ""
+    phase = f"{done.phase} {tasks}".strip() if done else "Starting"
+    waits = attempt.waiting or attempt.executors_waiting
+    text = f"Run {attempt.job} is active." + (f" {waits}" if waits else "")
+    text += (f" The attempt before it failed: {before}" if before else "") + held
+    return Assessment(RestatementPhase.RUNNING, UNKNOWN, Reason.RUNNING, text, progress=phase)
+
+
+def _ended(context: RestatementContext, attempt: Attempt, undoes: str) -> Assessment:
+    """Assess a Restatement whose run ended with exit code 0, although the ledger does not contain the request: the run refused or
+    postponed it, or the commit is not visible.
+    """
+    mine, tries = context.run_history.answer(context.restatement.key), context.run_history.tries
+    at = (attempt.finished or attempt.created) + timedelta(seconds=back_off_seconds(tries, context.settings.retry))
+    outcome = mine.outcome if mine is not None else None
+    match outcome:
+        case RequestOutcome.REFUSED:
+            assert mine is not None
+            return replace(stalled(mine.reason, mine.message, final=True), plan=id_lists.seen(mine))
+        case RequestOutcome.POSTPONED:
+            assert mine is not None
+            reason, message = mine.reason, f"{mine.message} The operator retries at {at:%H:%M:%SZ}."
+        case RequestOutcome.SUCCEEDED | None:
+            reason = str(Reason.COMMIT_NOT_SEEN)
+            unseen = f"{attempt.job} reported success, but the table's ledger does not contain this Restatement."
+            message = f"{unseen} It is started again."
+        case _:
+            assert_never(outcome)
+    found = _queued(context, at, undoes, reason, message)
+    if at > context.now:
+        found = Assessment(RestatementPhase.QUEUED, UNKNOWN, reason, message, look_again=at)
+    return replace(found, plan=id_lists.seen(mine)) if mine is not None else found
+
+
+def _queued(context: RestatementContext, since: datetime, undoes: str, reason: str, message: str) -> Assessment:
+    restatement, run_history = context.restatement, context.run_history
+    after = run_history.run.run_id if run_history.run is not None else ""
+    quick = can_do(restatement, context.dataset, run_history.run)
+    ready = Ready(since, undoes, after, run_history.at_most, restatement.spec.dry_run, quick)
+    return Assessment(RestatementPhase.QUEUED, UNKNOWN, reason, message, ready=ready)

@@ -1,0 +1,581 @@
+"""Assesses finished Restatements, from the ledger, from the result of a dry run, or from an earlier status. Pure.
+
+The assessment of a Restatement, as a value. Pure.
+
+Whether the list of batch ids in a Restatement's spec.batchIdsFrom is usable. Pure.
+
+Finds the request in a group that makes runs fail, by halving the group. Pure.
+
+A run reports a request that it refuses. But if a request makes the process fail, the run reports nothing, and it is unknown which
+request it was. So the group is halved until the request is alone: it delays n others by about log n runs, not forever. Alone, it
+gets a few more attempts.
+
+The outcomes of a Dataset's runs for each Restatement. Many Restatements may be members of one run. Pure.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import Any, Final, assert_never
+
+from lethe.base.errors import InputError
+from lethe.contract.result import LISTED_AT_MOST, RequestResult, RestatementGroupResult
+from lethe.contract.run import RestatementRequest, RunKind
+from lethe.contract.settings import Operation
+from lethe.restatement.group import IdList, changed
+from lethe.restatement.record import name_of
+from pydantic import ValidationError
+
+from lethe_operator.conditions import ERASED, FALSE, SUCCEEDED, TRUE, UNKNOWN, Condition, find, parsed_time, timestamp
+from lethe_operator.erasure.decide import ErasureState
+from lethe_operator.guards.preconditions import forgets_restatements, rolled_back
+from lethe_operator.reasons import Reason
+from lethe_operator.resources.dataset import Dataset
+from lethe_operator.resources.observed import (
+    NO_FAILURES,
+    Attempt,
+    AttemptState,
+    Failures,
+    Observation,
+    ObservedRun,
+    TableView,
+)
+from lethe_operator.resources.restatement import NoList, Restatement
+from lethe_operator.runs.retry import (
+    Exhausted,
+    NotStarted,
+    RetryAt,
+    Succeeded,
+    Verdict,
+    counted,
+    less_might_help,
+    retry_state,
+)
+from lethe_operator.runs.spec import restatement_run_id
+from lethe_operator.settings import Settings
+
+
+class RestatementPhase(StrEnum):
+    """`status.phase`, for people. Programs read the conditions."""
+
+    PENDING = "Pending"
+    QUEUED = "Queued"
+    RUNNING = "Running"
+    SUCCEEDED = "Succeeded"
+    FAILED = "Failed"
+    SUSPENDED = "Suspended"
+    CANCELLED = "Cancelled"
+    ROLLED_BACK = "RolledBack"
+
+
+@dataclass(frozen=True)
+class Ready:
+    """The Restatement may be a member of the next run."""
+
+    since: datetime
+    """Since when."""
+    undoes: str = ""
+    """Key of the request that an Undo takes back; "": it is not an Undo."""
+    after: str = ""
+    """Id of the last run that it was a member of; "": there was none."""
+    # The largest number of members of the next run; None: no limit.
+    at_most: int | None = None
+    dry_run: bool = False
+    quick: bool = False
+    """The committer may carry it out."""
+
+    @property
+    def group_key(self) -> tuple[str, int | None, bool]:
+        """Only Restatements with equal values may share a run."""
+        return self.after, self.at_most, self.dry_run
+
+
+@dataclass(frozen=True)
+class Assessment:
+    """The state of a Restatement, which its status shows."""
+
+    phase: RestatementPhase
+    # Status of the condition Succeeded.
+    succeeded: str
+    reason: str
+    message: str
+    stalled: bool = False
+    """A user must act."""
+    result: Mapping[str, Any] | None = None
+    """`status.result`; None: there is none."""
+    plan: Mapping[str, Any] | None = None
+    """For `status.plan`; None: nothing new."""
+    progress: str = ""
+    """Phase and tasks of the active run; "": not shown."""
+    ready: Ready | None = None
+    """None: it cannot start now."""
+    position: int | None = None
+    """Its place in the queue, from 1; None: it is not in the queue."""
+    look_again: datetime | None = None
+    """When the assessment changes by itself; None: at no known time."""
+    cancel_job: str | None = None
+    """Name of the active Job to stop if no member of its run is wanted any more; None: there is none."""
+    finished_time: datetime | None = None
+    """When the condition Succeeded in the status last changed; None: the status has none, or it has not finished."""
+    undoes: str = ""
+    """Key of the request that an Undo takes back; "": it is not an Undo, or the key is unknown."""
+    failures: Failures = NO_FAILURES
+    """Of its runs, once it has ended or stalled."""
+    erasure: ErasureState | None = None
+    """The state of its erasure; None: its rows need not be erased, or the ledger was not read."""
+    has_run: bool = False
+    """It is in a run that has an object but has not started: the object is suspended."""
+    from_status: bool = False
+    """The assessment was read from the status."""
+
+    @property
+    def finished(self) -> bool:
+        return self.succeeded != UNKNOWN
+
+    @property
+    def under_way(self) -> bool:
+        """Whether a run that has it may commit at any time."""
+        return self.phase is RestatementPhase.RUNNING or self.has_run
+
+    @property
+    def waits(self) -> bool:
+        """Whether it will continue without an action of a user. Others may depend on it."""
+        return not self.finished and not self.stalled
+
+
+def stalled(reason: str, message: str, final: bool = False) -> Assessment:
+    """The assessment of a Restatement for which a user must act.
+
+    Args:
+        final: It has failed, so the user must create another Restatement.
+    """
+    if final:
+        return Assessment(RestatementPhase.FAILED, FALSE, reason, message, stalled=True)
+    return Assessment(RestatementPhase.PENDING, UNKNOWN, reason, message, stalled=True)
+
+
+def without_list(restatement: Restatement, earlier: RestatementRequest | None, now: datetime) -> Assessment | None:
+    """The assessment of a Restatement whose list is missing, invalid or changed; None: the list is usable, or there is none.
+
+    Args:
+        earlier: Its request in the document of an earlier run, which has the list's digest even if the status was not written;
+            None: there is no earlier run.
+    """
+    found = restatement.listed
+    if isinstance(found, NoList):
+        if found.final:
+            return stalled(found.reason, found.message, final=True)
+        again = now + timedelta(seconds=found.again_seconds)
+        return Assessment(RestatementPhase.PENDING, UNKNOWN, found.reason, found.message, look_again=again)
+    first = restatement.list_sha256 or (earlier.batch_ids_sha256 if earlier is not None else "")
+    if found is None or not first or found.sha256 == first:
+        return None
+    error: InputError = changed(f"Restatement {restatement.meta.name}: spec.batchIdsFrom", first, found.sha256)
+    return stalled(error.reason, error.message, final=True)
+
+
+def seen(found: IdList | RestatementRequest | RequestResult | NoList | None) -> Mapping[str, Any]:
+    """The part of `status.plan` that identifies the list that was read; empty if none was read."""
+    match found:
+        case IdList():
+            return {"batchIds": {"count": len(found.ids), "sha256": found.sha256}}
+        case RestatementRequest() if found.batch_ids_sha256 and found.batch_ids:
+            return {"batchIds": {"count": len(found.batch_ids), "sha256": found.batch_ids_sha256}}
+        case RequestResult() if found.batch_ids_sha256:
+            return {"batchIds": {"count": found.batch_ids_count or 0, "sha256": found.batch_ids_sha256}}
+    return {}
+
+
+# More than one, because a single failure may be temporary.
+FAILURES_BEFORE_HALVING: Final = 2
+# Failures with cause RUN, after which a request that is alone is given up: each attempt delays the other requests in the queue.
+FAILURES_ALONE: Final = 5
+
+
+def at_most(runs: Iterable[ObservedRun], generation: int) -> int | None:
+    """The largest number of members of the next run; None: no limit.
+
+    Args:
+        runs: The runs that the request was a member of, oldest first.
+        generation: The Dataset's. Failures under other generations do not count, so an edit of the Dataset removes the limit.
+    """
+    failures, allowed = 0, None
+    for run in runs:
+        members = len(run.requests)
+        for attempt in run.attempts:
+            failed = attempt.state is AttemptState.FAILED and attempt.generation == generation
+            if not failed or not less_might_help(attempt):
+                continue
+            failures += 1
+            if failures >= FAILURES_BEFORE_HALVING:
+                allowed = max(1, (members + 1) // 2)
+    return allowed
+
+
+@dataclass(frozen=True)
+class RunHistory:
+    """The outcome of a Restatement's runs."""
+
+    verdict: Verdict
+    run: ObservedRun | None = None
+    """The latest run that it was a member of; None: there was none."""
+    going: Attempt | None = None
+    """The active attempt of that run; None: there is none."""
+    at_most: int | None = None
+    """The largest number of members of the next run; None: no limit."""
+    tries: int = 0
+    """Attempts of all its runs."""
+    failures: Failures = NO_FAILURES
+    """Of all its runs, since the Dataset was last edited."""
+    undoes: str = ""
+    """Key of the request to take back, in the document of the run; "": it is not an Undo."""
+    earlier_request: RestatementRequest | None = None
+    """Its request in the document of the run, if it has `undoes` or the digest of a list; None: not, or the request came from a
+    deleted object of the same name.
+    """
+    _answers: Mapping[str, RequestResult] = field(default_factory=dict)
+    """Results of the last attempt, by key."""
+
+    @property
+    def members(self) -> int:
+        """The number of members of the run."""
+        return max(1, len(self.run.requests)) if self.run is not None else 0
+
+    def answer(self, key: str) -> RequestResult | None:
+        """The result of a request in the last attempt; None: there is none."""
+        return self._answers.get(key)
+
+
+NEVER_TRIED = RunHistory(NotStarted(1))
+
+
+class RunHistories:
+    """The outcomes for all Restatements of a Dataset. Judges each run only once, also if it has many members."""
+
+    def __init__(self, dataset: Dataset, runs: Iterable[ObservedRun], settings: Settings) -> None:
+        self._dataset, self._settings = dataset, settings
+        self._by_key: dict[str, list[ObservedRun]] = {}
+        self._requests: dict[str, dict[str, RestatementRequest]] = {}
+        self._without_intent: dict[str, ObservedRun] = {}
+        self._judged: dict[tuple[str, str, bool], RunHistory] = {}
+        for run in sorted((r for r in runs if r.kind is RunKind.RESTATEMENT), key=_age):
+            self._requests[run.run_id] = {r.key: r for r in run.requests}
+            for key in self._requests[run.run_id]:
+                self._by_key.setdefault(key, []).append(run)
+            if not run.requests:
+                self._without_intent[run.run_id] = run
+
+    def runs_of(self, restatement: Restatement) -> tuple[ObservedRun, ...]:
+        """The known runs that had this Restatement as a member, oldest first."""
+        found = tuple(self._by_key.get(restatement.key, ()))
+        if (
+            self._without_intent
+        ):  # without its document, a run is recognized by its id, and only if it had a single member
+            alone = self._without_intent.get(restatement_run_id(self._dataset, restatement))
+            found = found if alone is None else tuple(sorted((*found, alone), key=_age))
+        return found
+
+    def of(self, restatement: Restatement) -> RunHistory:
+        runs = self.runs_of(restatement)
+        if not runs:
+            return NEVER_TRIED
+        latest = next((r for r in reversed(runs) if r.active), runs[-1])
+        request = self._requests[latest.run_id].get(restatement.key)
+        grouped = len(latest.requests) > 1
+        # A Restatement that was deleted and created again starts from the beginning. In a run of its own, its UID tells the two
+        # objects apart; in a group, the creation time does.
+        same = request is None or not grouped or request.creation_time == restatement.created
+        of = (latest.run_id, "" if grouped else restatement.meta.uid, same)
+        if of not in self._judged:
+            self._judged[of] = self._judge(latest, runs, of[1], same)
+        run_history = self._judged[of]
+        if request is None or not (request.undoes or request.batch_ids_sha256):
+            return run_history
+        return replace(
+            run_history,
+            undoes=request.undoes,
+            earlier_request=request if request.creation_time == restatement.created else None,
+        )
+
+    def _judge(self, latest: ObservedRun, runs: tuple[ObservedRun, ...], uid: str, same: bool) -> RunHistory:
+        generation = self._dataset.meta.generation
+        going = next((a for a in latest.attempts if a.state is AttemptState.ACTIVE), None)
+        if not same and going is None:
+            return RunHistory(NotStarted(latest.last.number + 1 if latest.last else 1))
+        verdict = retry_state(latest, generation, self._settings, uid)
+        result = latest.last.result if latest.last is not None else None
+        answers = {r.key: r for r in result.requests} if isinstance(result, RestatementGroupResult) else {}
+        tries = sum(r.last.number for r in runs if r.last is not None)
+        failures = sum((_failures(r, generation, uid) for r in runs), NO_FAILURES)
+        found = RunHistory(verdict, latest, going, at_most(runs, generation), tries, failures, _answers=answers)
+        if found.members == 1 and isinstance(verdict, RetryAt) and verdict.failures.run >= FAILURES_ALONE:
+            return replace(found, verdict=_given_up(verdict))
+        if found.at_most is not None and found.at_most < found.members:
+            return replace(found, verdict=_halved(verdict, found.at_most))
+        return found
+
+
+def _halved(verdict: Verdict, members: int) -> Verdict:
+    """The verdict for a group that must be halved. A smaller group is another run, so it starts without a delay."""
+    if (isinstance(verdict, Exhausted) and verdict.permanent) or not isinstance(verdict, RetryAt | Exhausted):
+        return verdict
+    last = verdict.attempt
+    text = f"{verdict.message} The next run has at most {members} Restatements of this group."
+    return RetryAt(last.finished or last.created, 1, verdict.reason, text, NO_FAILURES, last)
+
+
+def _given_up(verdict: RetryAt) -> Exhausted:
+    how_often = f"It failed {verdict.failures.run} times in a run of its own."
+    remedy = "The operator retries it only after an edit of its Dataset, or if it is deleted and created again."
+    text = f"{verdict.message} {how_often} {remedy}"
+    return Exhausted(verdict.attempt, verdict.reason, text, permanent=False)
+
+
+def _failures(run: ObservedRun, generation: int, uid: str) -> Failures:
+    """The failures of a run. The UID counts only for a run with a single member."""
+    return counted(run.attempts, generation, uid if len(run.requests) <= 1 else "")
+
+
+def _age(run: ObservedRun) -> float:
+    """Sort key: the creation of the last Job.
+
+    A run without a Job is the latest, because its document is stored after the runs before it have ended.
+    """
+    return run.last.created.timestamp() if run.last else float("inf")
+
+
+def finished_before(restatement: Restatement) -> Assessment | None:
+    """The end that the status already shows; None: it shows none. A Restatement is a request, so it ends only once."""
+    condition = find(restatement.status, SUCCEEDED)
+    if condition.get("status") not in (TRUE, FALSE):
+        return None
+    ready = find(restatement.status, "Ready")
+    return Assessment(
+        phase=_phase_of(restatement.status.get("phase"), condition["status"] == TRUE),
+        succeeded=str(condition["status"]),
+        reason=str(condition.get("reason", "")),
+        message=str(condition.get("message") or ready.get("message") or ""),
+        stalled=condition["status"] == FALSE and condition.get("reason") != Reason.CANCELLED,
+        result=restatement.status.get("result"),
+        plan=restatement.status.get("plan"),
+        finished_time=parsed_time(condition.get("lastTransitionTime")),
+        from_status=True,
+    )
+
+
+def _phase_of(written: object, has_succeeded: bool) -> RestatementPhase:
+    """The phase in a status. A user or another version may have written an unknown one: then the condition Succeeded decides."""
+    for phase in RestatementPhase:
+        if written == phase.value:
+            return phase
+    return RestatementPhase.SUCCEEDED if has_succeeded else RestatementPhase.FAILED
+
+
+def in_ledger(restatement: Restatement, world: Observation, run_history: RunHistory) -> Assessment | None:
+    """The end that the ledger shows; None: it does not contain the request, or perhaps with other values."""
+    if not isinstance(world.table, TableView):
+        return None
+    entry = world.table.ledger.requests.get(restatement.key)
+    if entry is None:
+        return None
+    try:
+        result = RequestResult.model_validate(dict(entry.result))
+    except ValidationError:
+        result = RequestResult(key=restatement.key, name=restatement.meta.full_name, succeeded=True)
+    if not _means_the_same(restatement, result, run_history):
+        return None
+    since = parsed_time(find(restatement.status, SUCCEEDED).get("lastTransitionTime"))
+    if not result.succeeded:
+        return Assessment(
+            RestatementPhase.FAILED, FALSE, result.reason, result.message, stalled=True, finished_time=since
+        )
+    batches = result.batch_ids_count or len(restatement.batch_ids)
+    found = succeeded(result, batches, since, by_keys=restatement.by_keys)
+    return replace(found, message=f"{found.message}{_too_late(restatement, result)}")
+
+
+def _means_the_same(restatement: Restatement, result: RequestResult, run_history: RunHistory) -> bool:
+    """Whether the request in the ledger is known to have the same values as this Restatement.
+
+    The Secret of an Erase by records may have changed since. Only a run can read the Secret and compare the values
+    (`lethe.restatement.record`). No comparison is needed if the request came from this same object.
+    """
+    if restatement.spec.rows is None or result.requested_time == restatement.created:
+        return True
+    if find(restatement.status, SUCCEEDED).get("status") == TRUE:
+        return True
+    answer = run_history.answer(restatement.key) if isinstance(run_history.verdict, Succeeded) else None
+    return answer is not None and answer.succeeded
+
+
+def _too_late(restatement: Restatement, result: RequestResult) -> str:
+    """The sentence for a Restatement that was committed although it was cancelled or past its deadline; "": it was neither."""
+    if restatement.spec.cancel:
+        return " spec.cancel came too late: the Restatement was already committed."
+    deadline, committed = restatement.deadline, result.committed_time
+    if deadline is None or committed is None or committed <= deadline:
+        return ""
+    return f" It was committed at {timestamp(committed)}, after its deadline (spec.deadlineSeconds), before its run was stopped."
+
+
+def succeeded(result: RequestResult, batches: int, since: datetime | None, *, by_keys: bool) -> Assessment:
+    """The assessment of a committed request.
+
+    Args:
+        batches: The number of batches that it names.
+        since: When the condition Succeeded in the status last changed; None: the status has none.
+        by_keys: Whether it is a Replay with keyColumns, which also removes single rows.
+    """
+    wire = result.model_dump(mode="json", by_alias=True, exclude_none=True)
+    fields = ["snapshotId", "committedTime", "tombstonesAdded", "groupSize"]
+    if result.operation is not Operation.ERASE or batches:  # an Erase by records hides no rows: it removes them
+        fields += ["rowsDeleted", "rowsAdded"]
+    match result.operation:
+        case Operation.UNDO:
+            fields += ["tombstonesRemoved", "rowsRestored"]
+            text = f"{result.rows_restored} rows restored, {result.tombstones_removed} tombstones removed."
+        case Operation.ERASE if not batches:
+            fields += ["rowsErased"]
+            text = f"{result.rows_erased} rows were erased from the table's data files."
+        case Operation.ERASE | Operation.REPLAY | Operation.REVERT | None:
+            text = f"{result.rows_deleted} rows deleted, {result.rows_added} rows added, {result.tombstones_added} tombstones."
+            if by_keys:
+                fields += ["rowsErased"]
+                text += f" {result.rows_erased} rows with the keys of its replacement were removed from the table's data files."
+        case _:
+            assert_never(result.operation)
+    if result.undone_by:
+        text += f" Restatement {name_of(result.undone_by)} undid it later."
+    text += _already_deleted(result)
+    if result.already_deleted_batch_ids_count:
+        fields += ["alreadyDeletedBatchIdsCount"]
+    unknown = (
+        f" {result.unknown_batch_ids_count} batch ids were unknown to the table. If such a batch arrives later, Lethe does not "
+        "promote it."
+        if result.unknown_batch_ids_count
+        else ""
+    )
+    return Assessment(
+        RestatementPhase.SUCCEEDED,
+        TRUE,
+        Reason.SUCCEEDED,
+        f"{text}{unknown}",
+        result={f: wire[f] for f in fields if f in wire},
+        plan=_plan(result, batches),
+        finished_time=since,
+    )
+
+
+def _already_deleted(result: RequestResult) -> str:
+    """The sentences about batches, including its replacement, that earlier requests had deleted; "": there are none."""
+    count = result.already_deleted_batch_ids_count
+    text = f" {count} of its batches were already deleted, so no rows of them were left to hide." if count else ""
+    if result.replacement_withheld:
+        text += (
+            " The rows of its replacement were not added, because an earlier Restatement deleted the batch id "
+            "spec.replacement.batchId. To add them, Replay that batch id with a replacement that has a new batch id."
+        )
+    return text
+
+
+def _plan(result: RequestResult, batches: int) -> Mapping[str, Any]:
+    touched = result.plan.model_dump(by_alias=True) if result.plan is not None else {}
+    return {
+        "batches": batches,
+        **seen(result),
+        **touched,
+        "unknownBatchIdsCount": result.unknown_batch_ids_count,
+        # An earlier version stored lines of lists in the ledger; the status must not show them.
+        "unknownBatchIds": [] if result.batch_ids_sha256 else list(result.unknown_batch_ids[:LISTED_AT_MOST]),
+    }
+
+
+def planned(restatement: Restatement, run_history: RunHistory) -> Assessment | None:
+    """The assessment of a dry run whose run has reported a plan; None: there is no plan, or it is not a dry run."""
+    answer = (
+        run_history.answer(restatement.key)
+        if restatement.spec.dry_run and isinstance(run_history.verdict, Succeeded)
+        else None
+    )
+    if answer is None or not answer.succeeded or answer.plan is None:
+        return None
+    plan = answer.plan
+    match restatement.spec.operation:
+        case Operation.UNDO:
+            text = (
+                f"Nothing was changed. The Undo would restore {answer.rows_restored} rows and remove {answer.tombstones_removed} "
+                f"tombstones. {plan.files} data files of {plan.bytes} bytes may contain the rows."
+            )
+        case Operation.ERASE if restatement.spec.rows is not None:
+            text = (
+                f"Nothing was changed. The Erase would search {plan.files} data files of {plan.bytes} bytes, which may contain "
+                "such rows, and the batches that arrived before it."
+            )
+        case Operation.ERASE | Operation.REPLAY | Operation.REVERT:
+            text = (
+                f"Nothing was changed. The Restatement would hide {answer.rows_deleted} rows with {answer.tombstones_added} "
+                f"tombstones. {plan.files} data files of {plan.bytes} bytes may contain them; {plan.whole_files} of these "
+                "contain no other rows."
+            )
+        case _:
+            assert_never(restatement.spec.operation)
+    if restatement.spec.replacement is not None and restatement.spec.replacement.key_columns:
+        text += " Rows with the keys of its replacement are not counted: a dry run does not search for them."
+    text += _already_deleted(answer)
+    if answer.unknown_batch_ids_count:
+        text += f" {answer.unknown_batch_ids_count} batch ids are unknown to the table."
+    since = parsed_time(find(restatement.status, SUCCEEDED).get("lastTransitionTime"))
+    batches = answer.batch_ids_count or len(restatement.batch_ids)
+    return Assessment(
+        RestatementPhase.SUCCEEDED, TRUE, Reason.PLANNED, text, plan=_plan(answer, batches), finished_time=since
+    )
+
+
+def rolled_back_since(
+    restatement: Restatement, dataset: Dataset, world: Observation, final: Assessment
+) -> Assessment | None:
+    """The assessment of a Restatement that succeeded and is no longer in the ledger, because the table was rolled back or
+    replaced; None: it was not. The caller has checked that the ledger does not contain the request. A ledger never loses a
+    request in another way.
+    """
+    view = world.table
+    snapshot = (final.result or {}).get("snapshotId", "unknown")
+    if final.succeeded == TRUE and forgets_restatements(dataset, view):
+        return _of_another_table(restatement, dataset, final, snapshot)
+    if final.succeeded != TRUE or not isinstance(view, TableView) or not rolled_back(dataset, view):
+        return None
+    return Assessment(
+        RestatementPhase.ROLLED_BACK,
+        FALSE,
+        Reason.ROLLED_BACK,
+        f"It was committed in snapshot {snapshot}, but then the table {dataset.spec.table.name} was rolled back to an earlier "
+        "snapshot, so its changes are no longer in the table. To apply it again, delete this Restatement and create it again.",
+        stalled=True,
+        result=final.result,
+        plan=final.plan,
+    )
+
+
+def _of_another_table(restatement: Restatement, dataset: Dataset, final: Assessment, snapshot: object) -> Assessment:
+    """The assessment after the table was replaced. The condition Erased becomes False, because it is about the previous table."""
+    name = dataset.spec.table.name
+    text = (
+        f"It was committed in snapshot {snapshot} of another table: {name} was dropped, created again or renamed since, and the "
+        "current table does not contain it. To apply it to this table, delete this Restatement and create it again."
+    )
+    erased = None
+    if find(restatement.status, ERASED):
+        erased = ErasureState(
+            Condition(ERASED, FALSE, Reason.TABLE_REPLACED, text), restatement.status.get("erasure") or {}
+        )
+    return Assessment(
+        RestatementPhase.ROLLED_BACK,
+        FALSE,
+        Reason.ROLLED_BACK,
+        text,
+        stalled=True,
+        result=final.result,
+        plan=final.plan,
+        erasure=erased,
+    )

@@ -1,0 +1,1 @@
+"""Runs and their attempts: what is started, with which objects, what became of it."""

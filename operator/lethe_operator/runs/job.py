@@ -1,0 +1,366 @@
+"""The Job of a run. Pure.
+
+The SparkApplication of a run, for the Kubeflow Spark operator. Pure.
+
+Only the object that launches the driver differs from a Job. The driver has the same image, arguments, mounts and rights, and
+starts its executors itself, in the same way. Kubeflow's operator never repeats the run, because Lethe does.
+
+The object that launches a run, of the kind that the run template names. Pure.
+
+The Job of the warm driver of a namespace. Pure.
+
+The Job restarts its container after a crash, and completes when the warm driver has been idle. It belongs to the mailbox, so it
+is deleted when the chart removes the mailbox.
+
+Entries of the mailboxes of the committer and the warm driver, and the note that one was written. Pure.
+"""
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final, assert_never
+
+from lethe.contract.run import DatasetRef, MailboxEntry, RunSpec
+from lethe.contract.settings import RunFamily
+
+from lethe_operator.resources.common import (
+    ANNOTATION_DATASET,
+    ANNOTATION_FAILURES,
+    ANNOTATION_FOR_UID,
+    ANNOTATION_GENERATION,
+    LABEL_QUEUE,
+    RUN_LABELS,
+    SPARK_CONTAINER,
+    Launcher,
+)
+from lethe_operator.resources.dataset import MIB, RunTemplate
+from lethe_operator.resources.observed import NO_FAILURES, Dispatch, Engine, Failures
+from lethe_operator.resources.restatement import SecretFile
+from lethe_operator.runs import names, pod
+from lethe_operator.runs import pod as spark_conf
+from lethe_operator.runs.pod import Size, merged, size, within
+from lethe_operator.settings import Settings
+
+
+@dataclass(frozen=True)
+class AttemptRecord:
+    """What a Job records about its attempt, in annotations."""
+
+    generation: int
+    """Of the Dataset at the launch. A verdict on this attempt does not count for a later generation."""
+    for_uid: str = ""
+    """UID of the Restatement that the run serves; "" for other kinds."""
+    failures: Failures = NO_FAILURES
+    """Of earlier attempts of the run."""
+
+
+def job(
+    run: RunSpec,
+    size: Size,
+    template: RunTemplate,
+    record: AttemptRecord,
+    settings: Settings,
+    secrets: Sequence[SecretFile] = (),
+) -> dict[str, Any]:
+    """The Job of one attempt of a run.
+
+    Args:
+        template: The allowed additions of chart and Dataset, merged.
+        secrets: Mounted into the pod.
+    """
+    assignment = pod.one_run(run, size, settings, secrets)
+    made = _job(
+        metadata_of(run, record, template.queue or ""),
+        pod.driver(assignment, size, template.pod_template, settings),
+        settings,
+    )
+    # Kueue resumes it. Without Kueue it does not start, so no run bypasses the quota.
+    return {**made, "spec": {**made["spec"], "suspend": True}} if template.queue else made
+
+
+def metadata_of(run: RunSpec, record: AttemptRecord, queue: str = "") -> dict[str, Any]:
+    """The metadata of the object that launches an attempt, whatever its kind.
+
+    Args:
+        queue: The LocalQueue that admits it; "": it starts at once.
+    """
+    return {
+        "name": run.attempt_name,
+        "namespace": run.dataset.namespace,
+        "labels": {**names.run_labels(run), **({LABEL_QUEUE: queue} if queue else {})},
+        "annotations": {
+            ANNOTATION_DATASET: run.dataset.name,
+            ANNOTATION_GENERATION: str(record.generation),
+            ANNOTATION_FOR_UID: record.for_uid,
+            ANNOTATION_FAILURES: f"{record.failures.run}/{record.failures.infrastructure}",
+        },
+        "ownerReferences": names.owners(run.dataset),
+    }
+
+
+def _job(metadata: dict[str, Any], template: dict[str, Any], settings: Settings) -> dict[str, Any]:
+    """A Job that Kubernetes never retries; the operator does."""
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": metadata,
+        "spec": {
+            "backoffLimit": 0,
+            "completions": 1,
+            "parallelism": 1,
+            # The Job fails only after its pod has terminated, so that two drivers of a run never overlap.
+            "podReplacementPolicy": "Failed",
+            "activeDeadlineSeconds": settings.max_run_seconds,
+            "template": template,
+        },
+    }
+
+
+API_VERSION: Final = "sparkoperator.k8s.io/v1beta2"
+# Of the image (dev/requirements/spark.txt). Kubeflow's operator uses it only to decide whether it may use pod templates.
+SPARK_VERSION: Final = "4.1.4"
+# The image's entry point starts the same application for it as for a Job (lethe_spark.apps.entrypoint).
+MAIN_FILE: Final = "local:///opt/lethe/app/lethe_spark/apps/app.py"
+# Spark uses a volume of such a name as its local directory, instead of one that it adds.
+SCRATCH_VOLUME: Final = "spark-local-dir-1"
+# Milliseconds. The 10 seconds of spark-submit are too short on a busy node, where its JVM is slow to load classes.
+SUBMISSION_TIMEOUT: Final = "60000"
+LABEL_APP: Final = "sparkoperator.k8s.io/app-name"
+LABEL_LAUNCHED: Final = "sparkoperator.k8s.io/launched-by-spark-operator"
+LABEL_SUBMISSION: Final = "sparkoperator.k8s.io/submission-id"
+SUBMISSION_ENV: Final = "LETHE_SUBMISSION_ID"
+
+
+def spark_application(
+    run: RunSpec,
+    size: Size,
+    template: RunTemplate,
+    record: AttemptRecord,
+    settings: Settings,
+    secrets: Sequence[SecretFile] = (),
+) -> dict[str, Any]:
+    """The SparkApplication of one attempt of a run; the arguments are those of `build.job.job`."""
+    assignment = pod.one_run(run, size, settings, secrets)
+    confs = {**assignment.confs, **(_tracked(run.attempt_name) if size.executors else {})}
+    most = spark_conf.cpu_limit(size.driver, settings.run_limits)
+    driver = {
+        "coreRequest": f"{round(size.driver.cpu * 1000)}m",
+        **({"coreLimit": most} if most else {}),
+        "memory": f"{size.driver.heap // MIB}m",
+        "memoryOverhead": f"{size.driver.memory // MIB - size.driver.heap // MIB}m",
+        "serviceAccount": assignment.account,
+        "template": _driver_template(pod.driver(assignment, size, template.pod_template, settings), settings),
+    }
+    return {
+        "apiVersion": API_VERSION,
+        "kind": "SparkApplication",
+        "metadata": metadata_of(run, record, template.queue or ""),
+        "spec": {
+            "type": "Python",
+            "mode": "cluster",
+            "sparkVersion": SPARK_VERSION,
+            "image": settings.spark_image,
+            "imagePullPolicy": settings.image_pull_policy,
+            "mainApplicationFile": MAIN_FILE,
+            "sparkConf": {
+                "spark.kubernetes.submission.connectionTimeout": SUBMISSION_TIMEOUT,
+                "spark.kubernetes.submission.requestTimeout": SUBMISSION_TIMEOUT,
+            },
+            "arguments": spark_conf.arguments(confs, assignment.options)[1:],
+            "restartPolicy": {"type": "Never"},
+            # Kueue resumes it.
+            **({"suspend": True} if template.queue else {}),
+            "driver": driver,
+            "executor": _executor(size, settings),
+        },
+    }
+
+
+def _driver_template(made: dict[str, Any], settings: Settings) -> dict[str, Any]:
+    """The pod template of the Job's driver, without what Spark itself sets, and with the names that Spark expects."""
+    spec = dict(made["spec"])
+    (container,) = spec["containers"]
+    found = {key: value for key, value in container.items() if key not in ("args", "image", "imagePullPolicy")}
+    found["name"] = SPARK_CONTAINER
+    found["env"] = [
+        *(e for e in container["env"] if e["name"] != "SPARK_LOCAL_DIRS"),
+        {"name": SUBMISSION_ENV, "valueFrom": {"fieldRef": {"fieldPath": f"metadata.labels['{LABEL_SUBMISSION}']"}}},
+    ]
+    found["volumeMounts"] = [_renamed(m) for m in container["volumeMounts"]]
+    # Spark adds CPU and memory from the fields of the driver.
+    resources = container["resources"]
+    found["resources"] = {
+        kind: {k: v for k, v in resources[kind].items() if k not in ("cpu", "memory")} for kind in resources
+    }
+    spec["containers"] = [found]
+    spec["volumes"] = [_renamed(v) for v in spec["volumes"]]
+    # A SparkApplication has no time limit.
+    spec["activeDeadlineSeconds"] = settings.max_run_seconds
+    return {"metadata": made["metadata"], "spec": spec}
+
+
+def _renamed(named: Mapping[str, Any]) -> dict[str, Any]:
+    return {**named, "name": SCRATCH_VOLUME if named["name"] == "scratch" else named["name"]}
+
+
+def _tracked(name: str) -> dict[str, str]:
+    """The labels by which Kubeflow's operator counts executors."""
+    prefix = "spark.kubernetes.executor.label."
+    return {
+        f"{prefix}{LABEL_APP}": name,
+        f"{prefix}{LABEL_LAUNCHED}": "true",
+        f"{prefix}{LABEL_SUBMISSION}": f"$({SUBMISSION_ENV})",
+    }
+
+
+def _executor(size: Size, settings: Settings) -> dict[str, Any]:
+    """What Kueue and Kubeflow's operator read about executors. The driver creates them from its own arguments."""
+    if size.executors == 0:
+        return {}
+    executor = size.executor
+    most = spark_conf.cpu_limit(executor, settings.run_limits)
+    return {
+        "instances": size.executors,
+        "cores": executor.cores,
+        "coreRequest": f"{round(executor.cpu * 1000)}m",
+        **({"coreLimit": most} if most else {}),
+        "memory": f"{executor.heap // MIB}m",
+        "memoryOverhead": f"{executor.memory // MIB - executor.heap // MIB}m",
+    }
+
+
+def launcher_of(template: RunTemplate) -> Launcher:
+    """The kind of object that launches the runs with this template."""
+    return template.launcher or Launcher.JOB
+
+
+def run_object(
+    run: RunSpec,
+    size: Size,
+    template: RunTemplate,
+    record: AttemptRecord,
+    settings: Settings,
+    secrets: Sequence[SecretFile] = (),
+) -> dict[str, Any]:
+    """The Job or the SparkApplication of one attempt of a run. Its name is the same for both kinds.
+
+    Args:
+        template: The allowed additions of chart and Dataset, merged.
+        secrets: Mounted into the driver's pod.
+    """
+    match launcher_of(template):
+        case Launcher.JOB:
+            return job(run, size, template, record, settings, secrets)
+        case Launcher.SPARK_APPLICATION:
+            return spark_application(run, size, template, record, settings, secrets)
+        case launcher:
+            assert_never(launcher)
+
+
+# On the Job: a digest of everything that it was made from. An outdated Job is replaced.
+ANNOTATION_DIGEST: Final = "lethe.dev/template-digest"
+# Restarts of the container and lost pods; after these, the operator makes a new Job.
+RESTARTS_AT_MOST: Final = 20
+KEPT_SECONDS: Final = 300
+# The supervisor ends a session before the kernel kills the whole container.
+MEMORY_SHARE: Final = 0.92
+
+
+def warm_driver_job(namespace: str, mailbox_uid: str, settings: Settings) -> dict[str, Any]:
+    """The Job.
+
+    Args:
+        mailbox_uid: UID of the mailbox's ConfigMap, which has the name of the Job.
+    """
+    wanted = settings.warm_drivers
+    chosen = _size(namespace, settings)
+    scratch = chosen.driver.scratch or settings.run_limits.scratch
+    assignment = pod.Assignment(
+        namespace=namespace,
+        account=wanted.name,
+        labels={**RUN_LABELS, "app.kubernetes.io/component": "warm-driver"},
+        annotations={},
+        confs=spark_conf.alone(wanted.name, chosen),
+        env=[
+            {"name": "LETHE_WARM_DRIVER", "value": wanted.name},
+            {"name": "LETHE_WARM_IDLE_SECONDS", "value": str(wanted.idle_seconds)},
+            {"name": "LETHE_WARM_RUN_SECONDS", "value": str(wanted.max_run_seconds)},
+            {"name": "LETHE_WARM_MEMORY_BYTES", "value": str(int(chosen.driver.memory * MEMORY_SHARE))},
+            # Below the size of the volume: the kubelet evicts a pod whose volume is larger, with all its runs.
+            {"name": "LETHE_WARM_DISK_BYTES", "value": str(scratch * 3 // 4)},
+            *(
+                []
+                if wanted.metrics_port is None
+                else [{"name": "LETHE_METRICS_PORT", "value": str(wanted.metrics_port)}]
+            ),
+        ],
+        runs={"emptyDir": {}},
+        digests=True,
+    )
+    template = pod.driver(assignment, chosen, settings.run_template.pod_template, settings)
+    container = template["spec"]["containers"][0]
+    container["args"] = ["warm-driver", *container["args"][1:]]
+    if wanted.metrics_port is not None:
+        # The chart's PodMonitor and NetworkPolicy name this port.
+        container["ports"] = [{"name": "metrics", "containerPort": wanted.metrics_port}]
+    template["spec"]["restartPolicy"] = "OnFailure"
+    spec = {
+        "backoffLimit": RESTARTS_AT_MOST,
+        "completions": 1,
+        "parallelism": 1,
+        "ttlSecondsAfterFinished": KEPT_SECONDS,
+        "template": template,
+    }
+    digest = hashlib.sha256(json.dumps(spec, sort_keys=True).encode()).hexdigest()[:16]
+    owner = {"apiVersion": "v1", "kind": "ConfigMap", "name": wanted.name, "uid": mailbox_uid}
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {
+            "name": wanted.name,
+            "namespace": namespace,
+            "labels": assignment.labels,
+            "annotations": {ANNOTATION_DIGEST: digest},
+            "ownerReferences": [owner],
+        },
+        "spec": spec,
+    }
+
+
+def _size(namespace: str, settings: Settings) -> Size:
+    """The size of its pod, within the boundary of the namespace."""
+    own = RunTemplate(driver=settings.warm_drivers.driver)
+    asked = merged(settings.run_template, own).model_copy(update={"executors": own.executors})
+    template = within(asked, settings.boundaries.of(namespace))
+    return size(0, template.model_copy(update={"executors": own.executors.model_copy(update={"min": 0, "max": 0})}))
+
+
+def dispatch(run: RunSpec, generation: int, for_uid: str, engine: Engine, now: datetime) -> Dispatch:
+    """The note about an attempt that a process of the namespace gets now; `generation` and `for_uid` as for a Job."""
+    return Dispatch(
+        name=run.attempt_name,
+        run_id=run.run_id,
+        family=run.family,
+        attempt=run.attempt,
+        generation=generation,
+        for_uid=for_uid,
+        created_time=now,
+        engine=engine,
+    )
+
+
+def entry(
+    dataset: DatasetRef, run_id: str, family: RunFamily, attempt: int, created: datetime, cancelled: bool = False
+) -> MailboxEntry:
+    return MailboxEntry(
+        dataset_uid=dataset.uid,
+        run_id=run_id,
+        family=family,
+        attempt=attempt,
+        config_map=names.shared(dataset.name),
+        prefix=names.key_prefix(run_id),
+        created_time=created,
+        cancelled=cancelled or None,
+    )

@@ -1,0 +1,1 @@
+"""Vacuums: which VacuumPolicy applies, which trigger has fired, whether a vacuum starts, and its history."""

@@ -1,0 +1,271 @@
+"""What the decision about one Dataset's vacuum depends on: the policy, the annotation, earlier runs. Pure."""
+
+from dataclasses import dataclass, replace
+from datetime import datetime
+from functools import cached_property
+from typing import Final
+
+from lethe.contract.result import RunOutcome
+from lethe.contract.run import Maintenance, VacuumSpec
+
+from lethe_operator.reasons import Reason
+from lethe_operator.resources.common import APPROVE, VACUUM_NOW
+from lethe_operator.resources.dataset import Dataset
+from lethe_operator.resources.observed import AttemptState, ObservedRun, TableView
+from lethe_operator.resources.vacuum_policy import (
+    InvalidVacuumNow,
+    VacuumNow,
+    VacuumPolicy,
+    VacuumPolicySpec,
+    parse_vacuum_now,
+)
+from lethe_operator.runs import spec as run_specs
+from lethe_operator.vacuum.history import VacuumHistory, state_of
+from lethe_operator.vacuum.triggers import Deadline, Hours, NotYet, deadline, fired, first_evict_by, hours
+
+# A vacuum that an annotation requests, of a Dataset without a policy, follows the defaults.
+DEFAULT_RULES: Final = VacuumPolicySpec()
+WINDOW_CLOSED: Final = "WindowClosed"  # in a run's result: why it stopped
+ENDED: Final = (AttemptState.SUCCEEDED.value, AttemptState.FAILED.value)
+
+
+@dataclass(frozen=True)
+class Due:
+    """A vacuum is wanted."""
+
+    reason: str
+    message: str
+    """Without a final period."""
+    key: str
+    """Names the cause; the run id follows from it."""
+    batch_ids: tuple[str, ...] = ()
+    """The vacuum is limited to these batches; empty: all."""
+    urgent: bool = False
+    """An evictBy is due."""
+    requested: bool = False
+    """By the annotation lethe.dev/vacuum-now."""
+
+    @property
+    def overrides_window(self) -> bool:
+        return self.urgent or self.requested
+
+
+@dataclass(frozen=True)
+class Later:
+    """No vacuum is wanted now."""
+
+    reason: str
+    message: str
+    look_again: datetime | None = None
+    """None: not before something changes."""
+
+
+@dataclass(frozen=True)
+class VacuumContext:
+    """What the decision about a vacuum depends on."""
+
+    dataset: Dataset
+    # The one that applies to the Dataset; None: none selects it.
+    policy: VacuumPolicy | None
+    view: TableView
+    # Known vacuums of the table, oldest first.
+    runs: tuple[ObservedRun, ...]
+    history: VacuumHistory
+    now: datetime
+
+    @property
+    def rules(self) -> VacuumPolicySpec:
+        return self.policy.spec if self.policy is not None else DEFAULT_RULES
+
+    @property
+    def author(self) -> str:
+        """`<namespace>/<name>` of the policy, or of the Dataset if it has none."""
+        return (self.policy.meta if self.policy is not None else self.dataset.meta).full_name
+
+    @property
+    def is_manual(self) -> bool:
+        return self.rules.is_manual
+
+    @property
+    def approved(self) -> str:
+        """The digest of the approved plan; "": none is approved."""
+        return self.dataset.meta.annotations.get(APPROVE, "").strip()
+
+    @property
+    def has_work(self) -> bool:
+        """Whether there is anything to purge."""
+        return bool(len(self.view.ledger.tombstones) or self.view.ledger.unpurged_erasures)
+
+    @cached_property
+    def deadline(self) -> Deadline | None:
+        due = first_evict_by(self.view.ledger)
+        return None if due is None else deadline(due, self._bytes, self.history.measured, self.rules)
+
+    @cached_property
+    def clocks_differ(self) -> bool:
+        """Whether the last run did nothing because the window was closed by its clock, while it was open by the clock of
+        Kubernetes. The next run then gets a duration instead of a point in time.
+        """
+        last, window = self.history.last, self.rules.window
+        if last is None or window is None or last.stopped != WINDOW_CLOSED or not last.idle:
+            return False
+        then = hours(window, last.finished)
+        return isinstance(then, Hours) and then.closes is not None
+
+    @property
+    def plan_is_current(self) -> bool:
+        """Whether the shown plan covers exactly the current tombstones."""
+        return self.history.plan is not None and self.history.plan.state == self.state(())
+
+    @property
+    def _bytes(self) -> int:
+        """Bytes to rewrite: as planned, if the plan is current; else all bytes of the table."""
+        plan = self.history.plan
+        if plan is not None and self.plan_is_current:
+            return plan.planned.bytes + plan.planned.bytes_left
+        return self.view.total_bytes
+
+    def bytes_to_read(self, spec: VacuumSpec) -> int:
+        """How much a run reads at most. By its plan, the run finds out how much it reads, before it starts executors."""
+        if spec.plan_only:
+            return 0  # a plan follows from metadata
+        most = self.view.total_bytes
+        return most if spec.max_bytes is None else min(most, spec.max_bytes)
+
+    def state(self, batch_ids: tuple[str, ...]) -> str:
+        return state_of(self.view.ledger, batch_ids, self.rules.limits.max_bytes_per_run)
+
+    # --- run ids -----------------------------------------------------------------------------------------------------
+
+    def next_key(self, base: str) -> str:
+        """The key of the next vacuum of a cause.
+
+        A run that was killed after a partial commit, or whose plan needed another approval, is followed by a run with another
+        key.
+        """
+        key = base
+        while (run_id := self._run_id(key)) in self._cut_short:
+            key = f"{key}\nafter {run_id}"
+        return key
+
+    def chain(self, base: str) -> frozenset[str]:
+        """The ids of all runs of a cause."""
+        key, ids = base, [self._run_id(base)]
+        while ids[-1] in self._cut_short:
+            key = f"{key}\nafter {ids[-1]}"
+            ids.append(self._run_id(key))
+        return frozenset(ids)
+
+    def run_of(self, key: str) -> ObservedRun | None:
+        """The run of this key; None: it has no Job any more, or never had one."""
+        return next((r for r in self.runs if r.run_id == self._run_id(key)), None)
+
+    def is_known(self, key: str) -> bool:
+        """Whether a run of this key was started, whatever its outcome."""
+        return self._run_id(key) in self._known
+
+    def _run_id(self, key: str) -> str:
+        return run_specs.vacuum_run_id(self.dataset, key)
+
+    @cached_property
+    def _known(self) -> frozenset[str]:
+        requested = self.dataset.status.get("vacuum", {}).get("requested") or {}
+        shown = {str(requested["runId"])} if requested.get("outcome") in ENDED else set()
+        last = {self.history.last.run_id} if self.history.last is not None else set()
+        return frozenset(r.run_id for r in self.runs) | self.view.run_ids | shown | last
+
+    @cached_property
+    def _cut_short(self) -> frozenset[str]:
+        return frozenset(r.run_id for r in self.runs if r.attempts and is_cut_short(r, self.view))
+
+    # --- what is wanted ----------------------------------------------------------------------------------------------
+
+    def wanted(self) -> Due | Later:
+        """Whether the annotation or the policy wants a vacuum."""
+        requested = self._requested()
+        if isinstance(requested, Due):
+            return requested
+        triggered = self._triggered()
+        if requested is not None and isinstance(triggered, Later):
+            return replace(requested, look_again=triggered.look_again)
+        return triggered
+
+    def _triggered(self) -> Due | Later:
+        """Whether the policy wants a vacuum."""
+        if self.policy is None:
+            return Later(Reason.BELOW_TRIGGERS, "No VacuumPolicy selects this Dataset.")
+        answer = fired(self.rules.triggers, self.view, self.deadline, self.now)
+        if isinstance(answer, NotYet):
+            return Later(Reason.BELOW_TRIGGERS, answer.message, answer.look_again)
+        last = self.history.last
+        rest = last.rests_until(state_of(self.view.ledger)) if last is not None else None
+        if rest is not None and rest > self.now and not self.clocks_differ:
+            text = f"The last vacuum found nothing to purge; the next one starts at {rest:%Y-%m-%d %H:%MZ}."
+            return Later(Reason.NOTHING_LEFT, f"{sentence(answer.message)} {text}", rest)
+        key = str(self.view.head_id)
+        if last is not None and last.incomplete:
+            key = f"{key}\nafter {last.run_id}"
+        key = self.next_key(key)
+        if not self.is_manual and self.is_known(key):
+            return Later(Reason.NOTHING_LEFT, f"A vacuum of snapshot {self.view.head_id} has already ended.")
+        return Due(answer.reason, answer.message, key, urgent=answer.urgent)
+
+    def _requested(self) -> Due | Later | None:
+        """Whether the annotation requests a vacuum; None: it is not set, or the vacuum was started."""
+        value = self.dataset.meta.annotations.get(VACUUM_NOW, "")
+        if not value.strip() or self.view.head_id is None:
+            return None
+        key = self.next_key(request_key(value))
+        if self.is_known(key):
+            return None
+        try:
+            wanted: VacuumNow = parse_vacuum_now(value)
+        except InvalidVacuumNow as e:
+            return Later(Reason.INVALID_VACUUM_NOW, f"The operator ignores the annotation {VACUUM_NOW}: {e}.")
+        of = f" of {len(wanted.batch_ids)} batches" if wanted.batch_ids else ""
+        text = f"the annotation {VACUUM_NOW} requests a vacuum{of}"
+        return Due(Reason.VACUUM_NOW, text, key, wanted.batch_ids, requested=True)
+
+    # --- the run -----------------------------------------------------------------------------------------------------
+
+    def spec(self, due: Due, plan_only: bool = False, approved_plan: str = "") -> VacuumSpec:
+        """The run's document, without its time limit."""
+        rules = self.rules
+        lead = rules.triggers.evict_by_lead_seconds
+        if self.deadline is not None and due.urgent:  # the deadline may need an earlier start than the policy's lead
+            lead = max(lead, int((self.deadline.evict_by - self.now).total_seconds()) + 1)
+        orphans = rules.maintenance.remove_orphan_files
+        maintenance = Maintenance(
+            rewrite_manifests=rules.maintenance.rewrite_manifests,
+            remove_orphan_files=orphans is not None,
+            compact_small_files=rules.maintenance.compact_small_files,
+            **({"orphan_files_older_than_seconds": orphans.older_than_seconds} if orphans is not None else {}),
+        )
+        return VacuumSpec(
+            policy=self.author,
+            expire_snapshots=rules.expire_snapshots,
+            batch_ids=due.batch_ids,
+            plan_only=plan_only,
+            approved_plan=approved_plan,
+            max_bytes=rules.limits.max_bytes_per_run,
+            evict_by_lead_seconds=lead,
+            maintenance=maintenance,
+        )
+
+
+def request_key(value: str) -> str:
+    """The key of the vacuum that a value of the annotation lethe.dev/vacuum-now requests."""
+    return f"{VACUUM_NOW}\n{value}"
+
+
+def is_cut_short(run: ObservedRun, view: TableView) -> bool:
+    """Whether a run ended incomplete and is not retried: it had committed a part, or its plan differed from the approved one."""
+    last = run.attempts[-1]
+    if last.state is AttemptState.SUCCEEDED:
+        return last.result is not None and last.result.outcome is RunOutcome.PLANNED
+    return last.state is AttemptState.FAILED and run.run_id in view.run_ids
+
+
+def sentence(text: str) -> str:
+    """The text with a capital letter and a period."""
+    return f"{text[:1].upper()}{text[1:]}."

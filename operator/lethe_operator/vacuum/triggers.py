@@ -1,0 +1,275 @@
+"""Which trigger of a VacuumPolicy has fired, or when the next one does. Pure.
+
+Nothing is remembered between evaluations. A wrong clock only makes a trigger fire too early or too late.
+
+When a vacuum must start so that bytes are gone by their evictBy, and whether that is still possible. Pure.
+
+When the window of a VacuumPolicy is open. Pure.
+
+The schedule is cron's, in local time of the time zone. An opening within the hour that is skipped in spring comes right after
+it; a fixed time within the hour that is repeated in autumn counts once. The duration of the window is elapsed time.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from math import ceil
+from typing import Any, Final
+from zoneinfo import ZoneInfo
+
+from cronsim import CronSim, CronSimError
+from lethe.contract.result import VacuumResult
+from lethe.ledger.ledger import Ledger
+
+from lethe_operator.actions import earliest
+from lethe_operator.conditions import timestamp
+from lethe_operator.reasons import Reason
+from lethe_operator.resources.common import written
+from lethe_operator.resources.observed import TableView
+from lethe_operator.resources.vacuum_policy import Triggers, VacuumPolicySpec, Window
+
+MIB: Final = 1024 * 1024
+# Assumed for a table without a vacuum of at least MEASURED_FROM_SECONDS.
+BYTES_PER_SECOND: Final = 20 * MIB
+EXPIRY_SECONDS: Final = 600.0
+MEASURED_FROM_SECONDS: Final = 60.0
+# Until the driver and the executors of a run have started.
+START_SECONDS: Final = 300.0
+# Reserve for a failed attempt, a busy cluster, or a clock that is wrong by up to an hour.
+MARGIN_SECONDS: Final = 3600.0
+NEEDED_AT_MOST_SECONDS: Final = 10 * 365 * 86_400.0
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Throughput of previous vacuums; older ones count less."""
+
+    bytes: float = 0
+    """Rewritten, weighted."""
+    seconds: float = 0
+    """Of rewriting, weighted."""
+    expiry_seconds: float | None = None
+    """Duration of the expiry of snapshots; None: not measured."""
+    run: str = ""
+    """Name of the last measured Job; "": none."""
+
+    @property
+    def bytes_per_second(self) -> float:
+        return self.bytes / self.seconds if self.bytes and self.seconds else float(BYTES_PER_SECOND)
+
+    def after(self, job: str, result: VacuumResult) -> "Measured":
+        """The measurements including those of a run; unchanged if they already include it."""
+        if job == self.run:
+            return self
+        read, seconds = self.bytes, self.seconds
+        if result.purge_seconds >= MEASURED_FROM_SECONDS and result.bytes_rewritten:
+            read, seconds = read / 2 + result.bytes_rewritten, seconds / 2 + result.purge_seconds
+        expiry, took = self.expiry_seconds, result.expiry_seconds
+        if took:
+            expiry = took if expiry is None else max(took, (expiry + took) / 2)
+        return Measured(read, seconds, expiry, job)
+
+    def as_status(self) -> dict[str, Any]:
+        document: dict[str, Any] = {"run": self.run}
+        if self.seconds:
+            document |= {"bytes": round(self.bytes), "seconds": ceil(self.seconds)}
+        if self.expiry_seconds is not None:
+            document["expirySeconds"] = ceil(self.expiry_seconds)
+        return document
+
+    @classmethod
+    def of_status(cls, document: Mapping[str, Any]) -> "Measured":
+        expiry = document.get("expirySeconds")
+        return cls(
+            float(document.get("bytes") or 0),
+            float(document.get("seconds") or 0),
+            None if expiry is None else float(expiry),
+            str(document.get("run") or ""),
+        )
+
+
+UNMEASURED: Final = Measured()
+
+
+@dataclass(frozen=True)
+class Deadline:
+    """The times that follow from the first evictBy of a table."""
+
+    evict_by: datetime
+    """Bytes must be gone by then."""
+    starts_by: datetime
+    """A vacuum is due from then on."""
+    possible_until: datetime
+    """A vacuum that starts later is not expected to finish in time."""
+    work: str
+    """The estimate, in words."""
+
+
+def first_evict_by(ledger: Ledger) -> datetime | None:
+    """The first evictBy of tombstones and of rows of Erases that are not purged yet."""
+    return earliest(ledger.next_evict_by, *(e.evict_by for e in ledger.unpurged_erasures))
+
+
+def deadline(evict_by: datetime, bytes: int, measured: Measured, policy: VacuumPolicySpec) -> Deadline:
+    """Compute the deadline of a vacuum that rewrites `bytes`."""
+    limits = policy.limits
+    purge_seconds = bytes / measured.bytes_per_second
+    runs = max(
+        1,
+        ceil(bytes / limits.max_bytes_per_run) if limits.max_bytes_per_run else 1,
+        ceil(purge_seconds / limits.max_run_seconds) if limits.max_run_seconds else 1,
+    )
+    expiry = EXPIRY_SECONDS if measured.expiry_seconds is None else measured.expiry_seconds
+    needed = timedelta(seconds=min(purge_seconds + runs * START_SECONDS + expiry, NEEDED_AT_MOST_SECONDS))
+    latest = evict_by - needed
+    starts_by = min(
+        latest - timedelta(seconds=MARGIN_SECONDS), evict_by - timedelta(seconds=policy.triggers.evict_by_lead_seconds)
+    )
+    rate = written(int(measured.bytes_per_second))
+    work = f"{written(bytes)} at {rate} per second, {runs} run{'s' if runs > 1 else ''} and the expiry of snapshots"
+    return Deadline(evict_by, starts_by, latest, work)
+
+
+@dataclass(frozen=True)
+class Fired:
+    reason: Reason
+    message: str
+    """Without a final period."""
+    urgent: bool = False
+    """An evictBy is due, so the window does not apply."""
+
+
+@dataclass(frozen=True)
+class NotYet:
+    message: str
+    look_again: datetime | None = None
+    """When a trigger fires if the table does not change; None: none would."""
+
+
+def fired(triggers: Triggers, view: TableView, deadline: Deadline | None, now: datetime) -> Fired | NotYet:
+    """Evaluate the policy's triggers, the most urgent first."""
+    texts: list[str] = []
+    times: list[datetime] = []
+    if deadline is not None:
+        text = f"bytes must be gone by {timestamp(deadline.evict_by)}"
+        if deadline.starts_by <= now:
+            return Fired(Reason.EVICT_BY_NEAR, text, urgent=True)
+        texts.append(f"{text}, so a vacuum starts at {timestamp(deadline.starts_by)}")
+        times.append(deadline.starts_by)
+    active, statistics = len(view.ledger.tombstones), view.ledger.statistics
+    if (limit := triggers.active_tombstones) is not None:
+        text = f"{active} active tombstones, the limit is {limit}"
+        if active >= limit:
+            return Fired(Reason.TOO_MANY_TOMBSTONES, text)
+        texts.append(text)
+    if (percent := triggers.tombstoned_rows_percent) is not None:
+        share = hidden_percent(view)
+        hidden = "an unknown share" if share is None else f"{share:.1f}%"
+        text = f"{hidden} of the rows hidden, the limit is {percent}%"
+        if active and share is not None and share >= percent:
+            return Fired(Reason.TOO_MANY_HIDDEN_ROWS, text)
+        texts.append(text)
+    if (age := triggers.oldest_tombstone_age_seconds) is not None and statistics.oldest_added_on is not None:
+        old_at = statistics.oldest_added_on + timedelta(seconds=age)
+        text = f"the oldest tombstone was added at {timestamp(statistics.oldest_added_on)}, the limit is {age} s"
+        if old_at <= now:
+            return Fired(Reason.TOMBSTONE_TOO_OLD, text)
+        texts.append(text)
+        times.append(old_at)
+    message = "; ".join(texts) or "There is nothing to purge, or no trigger is set for it"
+    return NotYet(f"{message[:1].upper()}{message[1:]}.", min(times, default=None))
+
+
+def hidden_percent(view: TableView) -> float | None:
+    """The share of the table's rows that tombstones hide, 0 to 100; None: unknown."""
+    rows, total = view.ledger.statistics.tombstoned_rows, view.total_records
+    if rows is None or total is None:
+        return None
+    return min(100.0 * rows / total, 100.0) if total else 0.0
+
+
+FIELDS: Final = 5
+# Overlapping windows count as one long window; at most this many are joined.
+JOINED_AT_MOST: Final = 50
+
+
+@dataclass(frozen=True)
+class Unusable:
+    """A window that is invalid or never opens. Like a closed window, it keeps vacuums from starting."""
+
+    reason: Reason
+    message: str
+
+
+@dataclass(frozen=True)
+class Hours:
+    closes: datetime | None
+    """When the open window closes; None: it is closed."""
+    opens: datetime
+    """When it opens next, after now."""
+
+
+def hours(window: Window, now: datetime) -> Hours | Unusable:
+    """When the window closes and opens next, in UTC. `now` must be an aware time."""
+    try:
+        zone = ZoneInfo(window.time_zone)
+    except (ValueError, OSError, LookupError):
+        text = f"spec.window.timeZone {window.time_zone!r} is not an IANA time zone. Set one such as Europe/Berlin."
+        return Unusable(Reason.INVALID_WINDOW, text)
+    local, schedule = now.astimezone(zone), window.schedule
+    if (wrong := _wrong(schedule, local)) is not None:
+        return wrong
+    opens = next(CronSim(schedule, local), None)
+    if opens is None:
+        return _never(schedule)
+    closes = _opened(schedule, local)
+    if closes is not None:
+        closes += timedelta(seconds=window.duration_seconds)
+    if closes is None or closes <= now:
+        return Hours(None, opens.astimezone(UTC))
+    return Hours(_joined(window, local, closes).astimezone(UTC), opens.astimezone(UTC))
+
+
+def _wrong(schedule: str, local: datetime) -> Unusable | None:
+    fields = schedule.split()
+    if len(fields) != FIELDS:
+        text = f"{len(fields)} fields, expected {FIELDS}: minute, hour, day of month, month, weekday."
+        return Unusable(Reason.INVALID_WINDOW, f"spec.window.schedule {schedule!r} has {text}")
+    try:
+        CronSim(schedule, local)
+        return None
+    except CronSimError as e:
+        error = str(e)
+    try:  # the day exists, but in none of these months
+        CronSim(" ".join([*fields[:3], "*", fields[4]]), local)
+    except CronSimError:
+        field = error.removeprefix("Bad ")
+        text = f"its {field} is invalid. Set five cron fields, such as '0 1 * * *'."
+        return Unusable(Reason.INVALID_WINDOW, f"spec.window.schedule {schedule!r}: {text}")
+    return _never(schedule)
+
+
+def _never(schedule: str) -> Unusable:
+    text = (
+        f"spec.window.schedule {schedule!r} names a day that does not exist, so the window never opens. Only an evictBy or the "
+        "annotation lethe.dev/vacuum-now starts a vacuum. Correct the schedule."
+    )
+    return Unusable(Reason.WINDOW_NEVER_OPENS, text)
+
+
+def _opened(schedule: str, local: datetime) -> datetime | None:
+    """When the window opened last, in UTC; None: never."""
+    now = local.astimezone(UTC)
+    for before in CronSim(schedule, (now + timedelta(minutes=1)).astimezone(local.tzinfo), reverse=True):
+        if (opened := before.astimezone(UTC)) <= now:
+            return opened
+    return None
+
+
+def _joined(window: Window, local: datetime, closes: datetime) -> datetime:
+    """When a window closes that opens again before it closes, after at most `JOINED_AT_MOST` openings."""
+    for _, opens in zip(range(JOINED_AT_MOST), CronSim(window.schedule, local), strict=False):
+        if opens.astimezone(UTC) > closes:
+            break
+        closes = opens.astimezone(UTC) + timedelta(seconds=window.duration_seconds)
+    return closes
