@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.support import profile
+from tests.support import documented_errors, profile
 
 # What a machine cannot have, whatever is installed on it. Each other reason to skip a test fails the run: the tier has to
 # install what the test needs.
@@ -49,3 +49,4 @@ def pytest_configure(config: pytest.Config) -> None:
     # Of all JVMs that tests start: sessions, runs, servers. They live too short for code to be worth a second compilation.
     os.environ.setdefault("JAVA_TOOL_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
     profile.register(config)
+    documented_errors.check_provoked_errors()

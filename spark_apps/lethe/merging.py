@@ -198,7 +198,7 @@ class MergedFile:
 
         Raises:
             Unsuitable: The file is not filtered.
-            FooterUnreadable: A message that is not an S3 event notification.
+            FooterUnreadable: The bytes are not what the format says.
         """
         groups = groups_of(source.footer)
         writer = self._begin(source)
@@ -225,7 +225,7 @@ class MergedFile:
         """Write the rest.
 
         Raises:
-            FooterUnreadable: A message that is not an S3 event notification.
+            FooterUnreadable: The bytes are not what the format says.
         """
         assert self._writer is not None
         if self._sorted_bytes is not None and self._waiting.tables:
@@ -398,7 +398,7 @@ class Merge:
 
         Raises:
             Unsuitable: The file is not filtered.
-            FooterUnreadable: A message that is not an S3 event notification.
+            FooterUnreadable: The bytes are not what the format says.
             NotInOrder: Unless `in_memory`.
         """
         keys = sort_keys_of(self.target, self._order)
@@ -423,7 +423,7 @@ class Merge:
 
         Raises:
             Unsuitable: The file is not filtered.
-            FooterUnreadable: A message that is not an S3 event notification.
+            FooterUnreadable: The bytes are not what the format says.
             NotInOrder: It is not proven that the rows are in order.
         """
         entry = json.loads(one.file.document)

@@ -288,7 +288,7 @@ class KindListing:
         At the end, the store is at least as new as the API server was at the beginning.
 
         Raises:
-            Refused: A message that is not a row of the table.
+            RequestRefused: Rights, quota, admission or validation forbid the request.
             Away: No answer, or one that asks to retry later.
         """
         known = store.versions(self.namespace)

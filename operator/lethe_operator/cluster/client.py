@@ -228,7 +228,7 @@ class Kube:
 
         Raises:
             NotFound: The object does not exist.
-            RequestRefused: A message that is not a row of the table.
+            RequestRefused: Rights, quota, admission or validation forbid the request.
             Away: No answer, or one that asks to retry later.
         """
         return self._request("GET", kind, kind.object_path(namespace, name))
@@ -237,7 +237,7 @@ class Kube:
         """All objects of a kind.
 
         Raises:
-            RequestRefused: A message that is not a row of the table.
+            RequestRefused: Rights, quota, admission or validation forbid the request.
             Away: No answer, or one that asks to retry later.
         """
         return [item for page in self.pages(kind, namespace, labels) for item in page]
@@ -246,7 +246,7 @@ class Kube:
         """The same in pages, so that only one page is in memory.
 
         Raises:
-            RequestRefused: A message that is not a row of the table.
+            RequestRefused: Rights, quota, admission or validation forbid the request.
             Away: No answer, or one that asks to retry later.
         """
         after = ""
@@ -269,7 +269,7 @@ class Kube:
         """One page of a list. All pages show one moment, after the request for the first page.
 
         Raises:
-            RequestRefused: A message that is not a row of the table.
+            RequestRefused: Rights, quota, admission or validation forbid the request.
             Away: No answer, or one that asks to retry later.
 
         Args:
@@ -300,7 +300,7 @@ class Kube:
         """The events of a watch after a version, with bookmarks. It ends after so many seconds, or with an event of type ERROR.
 
         Raises:
-            RequestRefused: A message that is not a row of the table.
+            RequestRefused: Rights, quota, admission or validation forbid the request.
             Away: No answer, or one that asks to retry later.
 
         Args:
@@ -326,7 +326,7 @@ class Kube:
 
         Raises:
             AlreadyExists: An object of this name exists.
-            RequestRefused: A message that is not a row of the table.
+            RequestRefused: Rights, quota, admission or validation forbid the request.
             NotFound: The namespace.
             Away: No answer, or one that asks to retry later.
             NotLeading: This process may not act in a namespace any more, so it sent no request.
@@ -344,7 +344,7 @@ class Kube:
         Raises:
             NotFound: The object does not exist.
             Conflict: The object has changed since it was read.
-            RequestRefused: A message that is not a row of the table.
+            RequestRefused: Rights, quota, admission or validation forbid the request.
             Away: No answer, or one that asks to retry later.
             NotLeading: This process may not act in a namespace any more, so it sent no request.
         """
@@ -357,7 +357,7 @@ class Kube:
 
         Raises:
             Conflict: The object has changed since it was read.
-            RequestRefused: A message that is not a row of the table.
+            RequestRefused: Rights, quota, admission or validation forbid the request.
             Away: No answer, or one that asks to retry later.
             NotLeading: This process may not act in a namespace any more, so it sent no request.
         """
@@ -406,7 +406,7 @@ class Kube:
 
         Raises:
             NotFound: The object does not exist.
-            RequestRefused: A message that is not a row of the table.
+            RequestRefused: Rights, quota, admission or validation forbid the request.
             Away: No answer, or one that asks to retry later.
         """
         try:

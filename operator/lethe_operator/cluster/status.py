@@ -92,7 +92,7 @@ def write(kube: Kube, kind: ResourceKind, namespace: str, name: str, old: Status
         The written object; None: nothing was written.
 
     Raises:
-        Refused: A message that is not a row of the table.
+        RequestRefused: Rights, quota, admission or validation forbid the request.
         Away: No answer, or one that asks to retry later.
     """
     patch = merge_patch(old, new)
@@ -120,7 +120,7 @@ def change(
 
     Raises:
         Conflict: After several tries.
-        Refused: A message that is not a row of the table.
+        RequestRefused: Rights, quota, admission or validation forbid the request.
         Away: No answer, or one that asks to retry later.
     """
     for tried in range(1, TRIES + 1):

@@ -116,7 +116,7 @@ def holds(path: str, content: bytes, values: SearchedValues) -> bool:
     """Whether an object holds one of the values, in its path or in its content.
 
     Raises:
-        UnreadableObject: No value was found until then.
+        UnsearchableContent: A part cannot be searched, and no value was found before it.
     """
     return values.are_in(path.encode()) or any(values.are_in(part) for part in parts(content))
 
@@ -125,7 +125,7 @@ def holds_batch(stream: BinaryIO, column: str, field_id: int, batch_ids: Collect
     """Whether a data file has a row of one of these batches. Other objects have none.
 
     Raises:
-        UnreadableObject: A message that is not an S3 event notification.
+        UnsearchableContent: The file is encrypted, or its rows cannot be read.
 
     Args:
         column: The name of the batch column, for files without field ids.
@@ -150,7 +150,7 @@ def parts(content: bytes, depth: int = 0) -> Iterator[Part]:
     """The content as it is, and all that is encoded or compressed in it.
 
     Raises:
-        UnreadableObject: A message that is not an S3 event notification.
+        UnsearchableContent: A part is of an unknown format, or archives are nested too deeply.
     """
     yield content
     if not content or content.startswith(_KNOWN):

@@ -54,7 +54,7 @@ class GroupWriter:
             position: Of its first row in the file.
 
         Raises:
-            FooterUnreadable: A message that is not an S3 event notification.
+            FooterUnreadable: The bytes are not what the format says.
         """
         ids = source.ids_of(number, position)
         if ids is not None:
@@ -70,7 +70,7 @@ class GroupWriter:
         """Write rows as one row group.
 
         Raises:
-            FooterUnreadable: A message that is not an S3 event notification.
+            FooterUnreadable: The bytes are not what the format says.
         """
         made = BytesIO()
         pq.write_table(without_unused(rows), made, row_group_size=rows.num_rows, **options)

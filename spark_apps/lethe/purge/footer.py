@@ -82,7 +82,7 @@ def decode(content: bytes) -> Struct:
     """Read the structure of a footer.
 
     Raises:
-        FooterUnreadable: A message that is not an S3 event notification.
+        FooterUnreadable: The bytes are not what the format says.
     """
     try:
         return _read_struct(TCompactProtocol(TMemoryBuffer(content)))

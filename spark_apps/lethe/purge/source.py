@@ -102,7 +102,7 @@ def add_to(found: Struct) -> None:
     """Add both columns to the footer of a file. Its row groups do not get them.
 
     Raises:
-        FooterUnreadable: A message that is not an S3 event notification.
+        FooterUnreadable: The bytes are not what the format says.
         ValueError: The value is not valid.
     """
     empty = BytesIO()

@@ -26,7 +26,7 @@ def footer_of(stream: Any, size: int) -> Struct:
     """The footer of an open file of so many bytes.
 
     Raises:
-        FooterUnreadable: A message that is not an S3 event notification.
+        FooterUnreadable: The bytes are not what the format says.
     """
     stream.seek(max(0, size - footer.TAIL_BYTES))
     tail = bytes(stream.read(footer.TAIL_BYTES))
@@ -70,7 +70,7 @@ def narrow(group: Struct, places: Collection[int]) -> None:
         places: Of the columns. The first one of the row group must stay.
 
     Raises:
-        FooterUnreadable: A message that is not an S3 event notification.
+        FooterUnreadable: The bytes are not what the format says.
     """
     chunks = group[footer.COLUMNS].items
     out = [c for n, c in enumerate(chunks) if n in places]
@@ -142,7 +142,7 @@ class Splice:
             The number of bytes.
 
         Raises:
-            FooterUnreadable: A message that is not an S3 event notification.
+            FooterUnreadable: The bytes are not what the format says.
         """
         size = self._copy(stream, group)
         if footer.ORDINAL in group.fields:

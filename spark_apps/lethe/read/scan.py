@@ -206,23 +206,41 @@ class Scan:
         return pa.schema([found.field(name) for name in self.columns])
 
     def to_arrow(self) -> pa.Table:
-        """All rows, as one Arrow table."""
+        """All rows, as one Arrow table.
+
+        Raises:
+            InputError: UnreadableFile, EqualityDeletes.
+            LedgerError: A ledger is missing or cannot be read.
+        """
         tables = [pa.Table.from_batches([b]) for b in self.to_batches()]
         return pa.concat_tables(tables, promote_options="permissive") if tables else self.schema.empty_table()
 
     def to_batches(self) -> Iterator[pa.RecordBatch]:
-        """The rows as record batches, none empty, in no particular order; the table need not fit into memory."""
+        """The rows as record batches, none empty, in no particular order; the table need not fit into memory.
+
+        Raises:
+            InputError: UnreadableFile, EqualityDeletes.
+            LedgerError: A ledger is missing or cannot be read.
+        """
         for batch in data_file.read(self.view, self.parts, self.columns):
             if batch.num_rows:
                 yield batch.select(list(self.columns))
 
     def to_reader(self) -> pa.RecordBatchReader:
-        """The rows as a stream for engines such as DuckDB. It can be read once."""
+        """The rows as a stream for engines such as DuckDB. It can be read once.
+
+        Reading it raises the errors of `to_batches`.
+        """
         schema = self.schema
         return pa.RecordBatchReader.from_batches(schema, (b.cast(schema) for b in self.to_batches()))
 
     def count(self) -> int:
-        """The number of rows. Does not open files that need no filter."""
+        """The number of rows. Does not open files that need no filter.
+
+        Raises:
+            InputError: UnreadableFile, EqualityDeletes.
+            LedgerError: A ledger is missing or cannot be read.
+        """
         return data_file.count(self.view, self.parts)
 
 
@@ -253,9 +271,9 @@ def scan(
         rows: Of an increment, `"appended"` (the default) or `"deleted"`.
 
     Raises:
-        InputError: SnapshotNotFound, InvalidRead, NotAnAncestor, ForeignChange, ErasedBetween, BatchColumnDropped,
-            UnknownType.
-        LedgerError: A ledger is unreadable.
+        InputError: UnknownCatalog, UnsupportedCatalog, TableNotFound, TableIsView, UnsafeProperty, SnapshotNotFound,
+            InvalidRead, NotAnAncestor, ForeignChange, ErasedBetween, BatchColumnType, BatchColumnDropped, UnknownType.
+        LedgerError: A ledger is missing or cannot be read.
     """
     loaded = table if isinstance(table, Table) else load_table(table, catalog)
     facts = observe(loaded, batch_column="batch_id")

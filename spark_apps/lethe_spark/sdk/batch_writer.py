@@ -316,7 +316,10 @@ def write(
         The outcome, also if an earlier call wrote the batch.
 
     Raises:
-        InputError: TableNotFound, BatchTakenBack, BatchAlreadyWritten, BatchIdMismatch, AlreadyReplaced, ….
+        InputError: InvalidName, UnknownCatalog, CatalogNotServed, UnsafeProperty, TableNotFound, TableHoldsBatches,
+            BatchColumnMissing, BatchColumnDropped, BatchColumnType, FormatVersionTooOld, InvalidBatchId, BatchTakenBack,
+            BatchAlreadyWritten, ReplacementIsReplaced, AlreadyReplaced, ReplacementAlreadyPromoted, BatchIdMismatch,
+            NullInColumn, SchemaMismatch.
         ConflictError: Other writers committed first in every attempt.
         TransientError: A dependency is temporarily unavailable.
         LedgerError: A ledger file is unusable.
@@ -502,10 +505,11 @@ class BatchWriter:
         return self
 
     def save(self, table: str) -> WriteResult:
-        """Write the batch; see `lethe_spark.write` for the outcome and the errors.
+        """Write the batch; see `lethe_spark.write` for the outcome.
 
         Raises:
             InputError: InvalidBatchId, without the option batchId.
+            Exception: As `write`.
         """
         if "batchId" not in self._options:
             raise InputError("InvalidBatchId", "the option batchId is missing. Set it to the id of the batch.")

@@ -67,7 +67,8 @@ def revert(
     In these cases nothing is committed.
 
     Raises:
-        InputError: TableNotFound, NoBatchIds, ….
+        InputError: InvalidName, UnknownCatalog, CatalogNotServed, UnsafeProperty, TableNotFound, TableHoldsBatches,
+            TableNotPrepared, BatchColumnMissing, NoBatchIds, AlreadyReplaced.
         ConflictError: The table moved between plan and commit.
         TransientError: A dependency is temporarily unavailable.
         LedgerError: A ledger file is unusable.

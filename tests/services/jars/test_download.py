@@ -104,7 +104,7 @@ def test_a_folder_that_the_user_names_is_never_changed(two_jars: str, tmp_path: 
     (own / "iceberg-2.jar").touch()
 
     with pytest.raises(
-        InputError, match=r"LETHE_JARS names the folder .*/own, which lacks driver-1\.jar\. Put them there"
+        InputError, match=r"JarsMissing: LETHE_JARS names the folder .*/own, which lacks driver-1\.jar\. Put them there"
     ):
         provide.provide({"LETHE_JARS": str(own), "MAVEN_REPO": two_jars})
 

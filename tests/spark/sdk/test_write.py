@@ -330,6 +330,14 @@ def test_a_table_with_rows_is_prepared_only_when_asked_to(flights: Flights) -> N
     assert seen(plain) == {"A": 1, "B": 1}
 
 
+def test_a_null_in_a_required_column_is_refused(flights: Flights) -> None:
+    required = f"{flights.full_name}_required"
+    flights.spark.sql(f"CREATE TABLE {required} (v bigint NOT NULL, batch_id string) USING iceberg")
+
+    with refused("NullInColumn"):
+        lethe_spark.write(flights.spark.createDataFrame([(1,), (None,)], "v bigint"), required, batch_id="A")
+
+
 def test_options_are_spelled_as_sparks_own(flights: Flights) -> None:
     lethe_spark.write(frame(flights, 1), flights.full_name, batch_id="A")
     lethe_spark.write(frame(flights, 2), flights.full_name, batch_id="B")
