@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from lethe.contract.result import RunOutcome, RunResult
 from lethe.contract.settings import RunFamily
-from lethe_operator.cluster.client import PODS, Kube, KubeError, ResourceKind
+from lethe.kube import PODS, Kube, KubeError, ResourceKind
 from lethe_operator.resources.common import ANNOTATION_DATASET, CONTAINER, LABEL_ATTEMPT, LABEL_KIND, LABEL_RUN_ID
 
 from bench.watching import watch

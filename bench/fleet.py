@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from lethe.base import names
-from lethe_operator.cluster.client import DATASETS
+from lethe.kube import DATASETS
 from sqlalchemy import create_engine, text
 
 from bench import fake_node

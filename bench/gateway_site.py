@@ -24,13 +24,13 @@ from lethe.contract.result import RequestResult
 from lethe.contract.settings import Refusal
 from lethe.iceberg import catalogs
 from lethe.iceberg.facts import observe
+from lethe.kube import DATASETS
 from lethe.ledger.ledger import BatchEntry, BatchState, Delta, RequestEntry
 from lethe.ledger.lineage import summary
 from lethe_local.api.objects import ApiKind, LocalObjects
 from lethe_local.api.server import ApiServer
 from lethe_local.api.store import LocalApiStore
 from lethe_local.folder import NAMESPACE, Folder
-from lethe_operator.cluster.client import DATASETS
 from pyiceberg.catalog import Catalog
 from pyiceberg.schema import Schema
 from pyiceberg.types import BinaryType, LongType, NestedField, StringType

@@ -24,9 +24,9 @@ from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from lethe.kube import DATASETS, RESTATEMENTS, Kube
 from lethe_local.cli import client, folder_of
 from lethe_local.folder import NAMESPACE
-from lethe_operator.cluster.client import DATASETS, RESTATEMENTS, Kube
 from pyiceberg.catalog import load_catalog
 
 from bench.machine import ROOT, describe_host

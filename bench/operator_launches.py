@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from lethe.base import names
-from lethe_operator.cluster.client import DATASETS, JOBS
+from lethe.kube import DATASETS, JOBS
 from lethe_operator.resources.common import ANNOTATION_DATASET
 
 from bench import fleet

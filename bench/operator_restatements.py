@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
-from lethe_operator.cluster.client import DATASETS
+from lethe.kube import DATASETS
 from lethe_operator.resources.common import VACUUM_NOW
 
 from bench import on_cluster, sdk_reverts

@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from lethe_operator.cluster.client import DATASETS, RESTATEMENTS, AlreadyExists
+from lethe.kube import DATASETS, RESTATEMENTS, AlreadyExists
 
 from bench import fleet
 from bench.asked import batch_id

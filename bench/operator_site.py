@@ -15,7 +15,8 @@ from typing import Any, Final
 
 import kubernetes.client
 import yaml
-from lethe_operator.cluster.client import CONFIG_MAPS, AlreadyExists, Kube, ResourceKind
+from lethe.kube import CONFIG_MAPS, AlreadyExists, Kube, ResourceKind
+from lethe_operator.cluster.client import of_configuration
 from sqlalchemy import create_engine, text
 
 from bench import machine
@@ -144,7 +145,7 @@ def place(work: Path, _: OperatorScale) -> Iterator[Place]:
 
 def _site(work: Path) -> OperatorSite:
     base = connect()
-    kube = Kube(kubernetes.client.Configuration.get_default_copy())
+    kube = Kube(of_configuration(kubernetes.client.Configuration.get_default_copy()))
     deployment = kube.get(DEPLOYMENTS, SYSTEM, OPERATOR)
     kube.patch(DEPLOYMENTS, SYSTEM, OPERATOR, {"spec": {"replicas": 0}})
     while (kube.get(DEPLOYMENTS, SYSTEM, OPERATOR).get("status") or {}).get("replicas"):

@@ -9,7 +9,7 @@ from urllib.parse import urlencode
 
 import kubernetes.client
 import urllib3
-from lethe_operator.cluster.client import ResourceKind
+from lethe.kube import ResourceKind
 
 WATCH_SECONDS: Final = 60
 PIECE: Final = 1 << 16

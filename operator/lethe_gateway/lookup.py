@@ -6,7 +6,7 @@ I/O, through the services.
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from lethe_operator.cluster.client import DATASETS, ResourceKind
+from lethe.kube import DATASETS, ResourceKind
 
 from lethe_gateway import paging
 from lethe_gateway.etags import ResourceFreshness

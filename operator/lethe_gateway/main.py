@@ -9,9 +9,9 @@ import anyio.to_thread
 from fastapi import FastAPI
 from lethe import logs
 from lethe.decoder.process import prepare
+from lethe.kube import TimeLimits
 from lethe.version import version
 from lethe_operator.cluster import client as kubernetes
-from lethe_operator.cluster.client import TimeLimits
 
 from lethe_gateway.app import create_app
 from lethe_gateway.identity.caller import Identity

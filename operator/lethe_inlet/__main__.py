@@ -8,9 +8,9 @@ import threading
 
 from lethe import logs
 from lethe.base.errors import LetheError
+from lethe.kube import KubeError
 from lethe.version import version
 from lethe_operator.cluster import client
-from lethe_operator.cluster.client import KubeError
 
 from lethe_inlet import settings as clusters
 from lethe_inlet.serving import LOOK_SECONDS, Hangs, InletMetrics, Serving

@@ -15,9 +15,9 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Final, Protocol
 
+from lethe.kube import DATASETS, KubeError, NotFound, ResourceKind
 from lethe.metrics_server import serve_metrics
 from lethe_operator import conditions
-from lethe_operator.cluster.client import DATASETS, KubeError, NotFound, ResourceKind
 from lethe_operator.reasons import Reason
 from lethe_operator.resources.common import InvalidSpec
 from lethe_operator.resources.dataset import Dataset, KafkaSource, parse_dataset
@@ -97,7 +97,7 @@ _STOP_SECONDS: Final = 20.0
 
 
 class DatasetApi(Protocol):
-    """The part of `lethe_operator.cluster.client.Kube` that is used."""
+    """The part of `lethe.kube.Kube` that is used."""
 
     def list(self, kind: ResourceKind, namespace: str, labels: str = "") -> list[dict[str, Any]]: ...
 

@@ -8,15 +8,7 @@ from typing import IO, Any
 import click
 from lethe.base.errors import InputError
 from lethe.cli.output import print_document, print_table
-from lethe_operator.cluster.client import (
-    DATASETS,
-    RESTATEMENTS,
-    VACUUM_POLICIES,
-    AlreadyExists,
-    Away,
-    KubeError,
-    ResourceKind,
-)
+from lethe.kube import DATASETS, RESTATEMENTS, VACUUM_POLICIES, AlreadyExists, Away, KubeError, ResourceKind
 from lethe_operator.resources import manifests
 from lethe_operator.resources.manifests import Note
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from lethe.base.errors import InputError, LetheError, TransientError
-from lethe_operator.cluster.client import DATASETS, AlreadyExists, Away, Conflict, KubeError, NotFound
+from lethe.kube import DATASETS, AlreadyExists, Away, Conflict, KubeError, NotFound
 
 VERSION: Final = DATASETS.api.rpartition("/")[2]
 _NO_RIGHT: Final = re.compile(r'cannot (\w+) resource "([\w/]+)" in API group "([\w.]*)"')

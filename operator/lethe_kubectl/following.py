@@ -7,7 +7,7 @@ from typing import Any, Final
 import click
 from lethe.base.errors import InputError
 from lethe.cli.output import working
-from lethe_operator.cluster.client import DATASETS, RESTATEMENTS
+from lethe.kube import DATASETS, RESTATEMENTS
 
 from lethe_kubectl.logs import last_lines
 from lethe_kubectl.status import vacuum_ended

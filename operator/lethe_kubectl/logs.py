@@ -12,8 +12,8 @@ from typing import Any, Final
 import click
 from lethe.base.errors import InputError
 from lethe.contract.result import lines_of_run
+from lethe.kube import DATASETS, PODS, KubeError, NotFound
 from lethe_local.folder import LAST_LINES, log_lines, log_of, warm_lines
-from lethe_operator.cluster.client import DATASETS, PODS, KubeError, NotFound
 from lethe_operator.resources.common import CONTAINER, LABEL_ATTEMPT, LABEL_RUN_ID, SPARK_CONTAINER
 from lethe_operator.runs.observe import POD_LABELS, launched_by
 

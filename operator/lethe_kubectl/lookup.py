@@ -16,7 +16,7 @@ import click
 from lethe.base.errors import InputError
 from lethe.cli.opening import DatasetTable
 from lethe.iceberg import catalogs
-from lethe_operator.cluster.client import DATASETS, RESTATEMENTS, VACUUM_POLICIES, NotFound, ResourceKind, TimeLimits
+from lethe.kube import DATASETS, RESTATEMENTS, VACUUM_POLICIES, NotFound, ResourceKind, TimeLimits
 
 from lethe_kubectl.options import is_plugin
 from lethe_kubectl.status import runs_of

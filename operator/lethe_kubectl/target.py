@@ -18,8 +18,9 @@ import kubernetes.client
 import kubernetes.config
 from kubernetes.config.config_exception import ConfigException
 from lethe.base.errors import InputError
+from lethe.kube import Kube, KubeError, NotFound, ResourceKind, TimeLimits
 from lethe_local.folder import HOME_ENV, Folder
-from lethe_operator.cluster.client import Kube, KubeError, NotFound, ResourceKind, TimeLimits
+from lethe_operator.cluster.client import of_configuration
 
 from lethe_kubectl.errors import ResourcePlace, explained
 
@@ -130,7 +131,7 @@ def _connect(choice: Choice, limits: TimeLimits) -> Connection:
         ) from None
     context = next((c for c in contexts if c["name"] == choice.context), current)
     namespace = choice.namespace or context["context"].get("namespace") or "default"
-    kube = Kube(configuration, limits)
+    kube = Kube(of_configuration(configuration), limits)
     kube.write_query = STRICT | ({"dryRun": "All"} if choice.dry_run else {})
     place = ResourcePlace(
         name=f"lethe local in {local.path}" if local is not None else f"context {context['name']}",

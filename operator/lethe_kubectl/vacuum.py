@@ -7,7 +7,7 @@ from typing import Any
 import click
 from lethe.base.errors import InputError
 from lethe.cli.output import print_document
-from lethe_operator.cluster.client import DATASETS
+from lethe.kube import DATASETS
 from lethe_operator.resources import manifests
 from lethe_operator.resources.common import APPROVE, VACUUM_NOW
 

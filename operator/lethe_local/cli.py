@@ -21,7 +21,8 @@ import kubernetes.config
 import yaml
 from lethe.base.errors import InputError, TransientError
 from lethe.cli.output import console, print_table, working
-from lethe_operator.cluster.client import AlreadyExists, Away, Kube, KubeError, NotFound
+from lethe.kube import AlreadyExists, Away, Kube, KubeError, NotFound
+from lethe_operator.cluster.client import of_configuration
 
 from lethe_local import up as running
 from lethe_local.api.objects import ApiKind, kinds
@@ -49,7 +50,7 @@ def client(folder: Folder) -> Iterator[Kube]:
     configuration = kubernetes.client.Configuration()
     kubernetes.config.load_kube_config(str(folder.kubeconfig), client_configuration=configuration)
     try:
-        yield Kube(configuration)
+        yield Kube(of_configuration(configuration))
     except Away as e:
         raise _not_running(folder) from e
     except NotFound as e:

@@ -25,7 +25,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
-from lethe_operator.cluster.client import JOBS, PODS
+from lethe.kube import JOBS, PODS
 
 from lethe_local.api import objects as errors
 from lethe_local.api.objects import ApiKind, LocalObjects

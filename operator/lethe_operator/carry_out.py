@@ -13,23 +13,14 @@ from lethe.contract.result import span_attributes
 from lethe.contract.run import DatasetRef
 from lethe.guards.claim import Holder, Owner, holder_of, rejected
 from lethe.iceberg import catalogs
+from lethe.kube import CONFIG_MAPS, DATASETS, JOBS, RESTATEMENTS, VACUUM_POLICIES, Kube, KubeError, NotFound
 from lethe.ledger.ledger import BufferedObject
 from lethe.storage.surroundings import Adopted, open_buffer, take_claim
 
 from lethe_operator.actions import Actions, Event, Launch
 from lethe_operator.cluster import status
 from lethe_operator.cluster import status as events
-from lethe_operator.cluster.client import (
-    CONFIG_MAPS,
-    DATASETS,
-    JOBS,
-    KIND_OF,
-    RESTATEMENTS,
-    VACUUM_POLICIES,
-    Kube,
-    KubeError,
-    NotFound,
-)
+from lethe_operator.cluster.client import KIND_OF
 from lethe_operator.erasure.signatures import sign
 from lethe_operator.reasons import Reason
 from lethe_operator.resources.dataset import Dataset

@@ -14,7 +14,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
-from lethe_operator.cluster.client import DATASETS, LEASES, RESTATEMENTS, VACUUM_POLICIES, Kube, KubeError, ResourceKind
+from lethe.kube import DATASETS, LEASES, RESTATEMENTS, VACUUM_POLICIES, Kube, KubeError, ResourceKind
+
 from lethe_operator.cluster.queue import WARM_DRIVER, WorkQueue
 from lethe_operator.cluster.schedule import Key, Priority
 from lethe_operator.probes import OperatorHealth

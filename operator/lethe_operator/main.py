@@ -11,10 +11,10 @@ from typing import Any, Final
 
 import kopf
 from lethe import logs, tracing
+from lethe.kube import LEASES, SPARK_APPLICATIONS, WATCHED, ResourceKind
 from lethe.version import version
 
 from lethe_operator.cluster import client as kubernetes
-from lethe_operator.cluster.client import LEASES, SPARK_APPLICATIONS, WATCHED, ResourceKind
 from lethe_operator.cluster.leader import Claims, Leadership, LeaseHolder
 from lethe_operator.cluster.leadership import LEADER
 from lethe_operator.cluster.queue import RESERVED, WORKERS, WorkQueue

@@ -10,13 +10,13 @@ from typing import Any, Final
 from lethe import tracing
 from lethe.buffer.batch_rows import Totals
 from lethe.buffer.digest import BufferDigest
+from lethe.kube import DATASETS, RESTATEMENTS, VACUUM_POLICIES, Kube, NotLeading, ResourceKind
 
 from lethe_operator import conditions
 from lethe_operator.actions import Actions, Event, earliest
 from lethe_operator.carry_out import Effects, carry_out, changes_anything, delete_restatement, to_delete, write_statuses
 from lethe_operator.cluster import status
 from lethe_operator.cluster import status as events
-from lethe_operator.cluster.client import DATASETS, RESTATEMENTS, VACUUM_POLICIES, Kube, NotLeading, ResourceKind
 from lethe_operator.cluster.queue import WARM_DRIVER
 from lethe_operator.cluster.schedule import Key, Next
 from lethe_operator.dataset.decide import decide, is_idle, without_dataset

@@ -7,6 +7,7 @@ from typing import Final
 
 import click
 from lethe.cli.output import print_document, print_table, working
+from lethe.kube import NotFound
 from lethe_kubectl.lookup import KINDS
 from lethe_kubectl.options import target_options
 from lethe_kubectl.target import Choice, Connection, connected, no_such_path
@@ -14,7 +15,6 @@ from lethe_local.admission import Definition
 from lethe_local.api.objects import kinds
 from lethe_local.cli import files_option, parsed
 from lethe_local.folder import NAMESPACE
-from lethe_operator.cluster.client import NotFound
 
 from lethe_plan import report
 from lethe_plan.changes import ApplyTarget, Change, Document, ResourceDocument, ResourceDocuments, change_of, manifests

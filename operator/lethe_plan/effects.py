@@ -9,17 +9,9 @@ from lethe.base.errors import LetheError
 from lethe.buffer.digest import BufferDigest
 from lethe.contract.result import RequestResult
 from lethe.contract.run import RestatementRequest
+from lethe.kube import CONFIG_MAPS, DATASETS, RESTATEMENTS, VACUUM_POLICIES, NotFound, RequestRefused, ResourceKind
 from lethe.ledger.ledger import BufferedObject, get_many
 from lethe_kubectl.target import Connection, no_such_path
-from lethe_operator.cluster.client import (
-    CONFIG_MAPS,
-    DATASETS,
-    RESTATEMENTS,
-    VACUUM_POLICIES,
-    NotFound,
-    RequestRefused,
-    ResourceKind,
-)
 from lethe_operator.guards.preconditions import RunBlocker, blocker
 from lethe_operator.resources.dataset import Dataset, RunTemplate, parse_dataset
 from lethe_operator.resources.observed import NoTable, Unavailable

@@ -17,17 +17,17 @@ import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from http.client import HTTPException
 from time import monotonic
 from typing import Any, Final, Generic, TypeVar
 
 from lethe.contract.run import CONTRACT_VERSION, MailboxEntry
 from lethe.contract.settings import RunFamily
+from lethe.kube import CONFIG_MAPS, Away, KubeError
 from lethe.metrics_server import serve_metrics
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
 from pydantic import ValidationError
 
-from lethe_spark.run.kube import Api, ApiError
+from lethe_spark.run.kube import PodApi
 
 U = TypeVar("U")
 
@@ -228,12 +228,12 @@ class _Outdated(Exception):
 class Watching:
     """Watches one ConfigMap."""
 
-    api: Api
+    api: PodApi
     name: str
     """Name of the ConfigMap."""
     put: Callable[[Mapping[str, str]], object]
     """Called with the data after each possible change. Empty data: the ConfigMap does not exist."""
-    on_answer: Callable[[], object]
+    on_answer: Callable[[], None]
     """Called after each answer of the API server."""
     # Duration of one watch.
     watch_seconds: int = WATCH_SECONDS
@@ -256,17 +256,16 @@ class Watching:
                         self.stopped.wait(SHORTEST_SECONDS)
             except _Outdated:
                 log.info("the API server no longer has the changes since the last event: listing the mailbox again")
-            except (OSError, HTTPException, ValueError, KeyError) as e:
+            except (KubeError, ValueError, KeyError) as e:
                 log.warning("the mailbox %s cannot be watched: %s", self.name, e)
                 self.stopped.wait(PAUSES_SECONDS[min(failures, len(PAUSES_SECONDS) - 1)])
                 failures += 1
 
     def _list(self) -> str:
-        found = self.api.get(self.api.config_maps(), fieldSelector=f"metadata.name={self.name}")
-        items = found.get("items") or ()
-        self.put((items[0].get("data") or {}) if items else {})
+        found = self.api.kube.page(CONFIG_MAPS, self.api.namespace, name=self.name)
+        self.put((found.items[0].get("data") or {}) if found.items else {})
         self.on_answer()
-        return str(found["metadata"]["resourceVersion"])
+        return found.version
 
     def _watch(self, version: str) -> str:
         """Watch until the server closes.
@@ -274,14 +273,19 @@ class Watching:
         Returns:
             The version of the last event.
         """
-        wanted = {"fieldSelector": f"metadata.name={self.name}", "resourceVersion": version}
+        events = self.api.kube.watch(
+            CONFIG_MAPS,
+            self.api.namespace,
+            version,
+            name=self.name,
+            seconds=self.watch_seconds,
+            on_open=lambda _end: self.on_answer(),
+        )
         try:
-            with self.api.watch(self.api.config_maps(), self.watch_seconds, **wanted) as events:
+            for event in events:
+                version = self._take(event)
                 self.on_answer()
-                for event in events:
-                    version = self._take(event)
-                    self.on_answer()
-        except ApiError as e:
+        except KubeError as e:
             if e.status == 410:
                 raise _Outdated from e
             raise
@@ -297,7 +301,7 @@ class Watching:
             case "ERROR" if found.get("code") == 410:
                 raise _Outdated
             case "ERROR":
-                raise OSError(f"the API server ended the watch: {found.get('code')} {found.get('reason')}")
+                raise Away(int(found.get("code") or 0), str(found.get("reason")), "the API server ended the watch")
         return str(found["metadata"]["resourceVersion"])
 
 

@@ -9,7 +9,8 @@ from typing import Any
 import kubernetes.client
 import kubernetes.config
 import pytest
-from lethe_operator.cluster.client import CONFIG_MAPS, JOBS, Kube
+from lethe.kube import CONFIG_MAPS, JOBS, Kube
+from lethe_operator.cluster.client import of_configuration
 from lethe_operator.cluster.queue import Key
 from lethe_operator.dataset.objects import WatchedObjects
 from lethe_operator.dataset.tables import TableReader
@@ -61,7 +62,7 @@ def tenant(cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     new_table(catalog_in(tmp_path), "air.flights")
     configuration = kubernetes.client.Configuration()
     kubernetes.config.load_kube_config(str(cluster.kubeconfig), client_configuration=configuration)
-    kube, name = Kube(configuration), f"boundaries-{uuid.uuid4().hex[:6]}"
+    kube, name = Kube(of_configuration(configuration)), f"boundaries-{uuid.uuid4().hex[:6]}"
     cluster.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
     boundary = Boundary(catalogs=("lite",), tables=("air.*",), uris=(f"file://{tmp_path}",))
     asked = Settings(watch_namespaces=(name,), boundaries=Boundaries(namespaces={name: boundary}))

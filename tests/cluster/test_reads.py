@@ -9,8 +9,9 @@ from dataclasses import dataclass, field
 import kubernetes.client
 import kubernetes.config
 import pytest
+from lethe.kube import DATASETS, JOBS, RESTATEMENTS, Kube
 from lethe_operator.cluster import client as kube_module
-from lethe_operator.cluster.client import DATASETS, JOBS, RESTATEMENTS, Kube
+from lethe_operator.cluster.client import of_configuration
 from lethe_operator.dataset import objects as objects_module
 from lethe_operator.dataset.objects import WatchedObjects
 
@@ -68,7 +69,7 @@ def reader(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> Iterator[Reader
     kubernetes.config.load_kube_config(str(cluster.kubeconfig), client_configuration=configuration)
     name = f"reads-{uuid.uuid4().hex[:6]}"
     cluster.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
-    yield Reader(cluster.in_namespace(name), Kube(configuration))
+    yield Reader(cluster.in_namespace(name), Kube(of_configuration(configuration)))
     cluster.begin_to_delete(f"namespace/{name}")
 
 

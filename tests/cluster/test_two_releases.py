@@ -7,7 +7,8 @@ from collections.abc import Iterator
 import kubernetes.client
 import kubernetes.config
 import pytest
-from lethe_operator.cluster.client import LEASES, Kube
+from lethe.kube import LEASES, Kube
+from lethe_operator.cluster.client import of_configuration
 from lethe_operator.cluster.leader import Claims
 from lethe_operator.cluster.leadership import CLAIM, CLAIM_LEASE
 
@@ -21,7 +22,7 @@ pytestmark = pytest.mark.cluster
 def kube(bare_cluster: Cluster) -> Kube:
     configuration = kubernetes.client.Configuration()
     kubernetes.config.load_kube_config(str(bare_cluster.kubeconfig), client_configuration=configuration)
-    return Kube(configuration)
+    return Kube(of_configuration(configuration))
 
 
 @pytest.fixture

@@ -17,9 +17,9 @@ import pyarrow as pa
 import pytest
 from lethe.base import names
 from lethe.iceberg import catalogs
+from lethe.kube import DATASETS
 from lethe_local.folder import NAMESPACE, Folder
 from lethe_local.up import Local
-from lethe_operator.cluster.client import DATASETS
 
 from tests.support import gateway_lake, poison
 from tests.support.clock import wait_until

@@ -3,7 +3,7 @@
 import time
 
 import pytest
-from lethe_operator.cluster.client import DATASETS
+from lethe.kube import DATASETS
 from lethe_operator.dataset.condition_metrics import ConditionMetrics
 from lethe_operator.dataset.decide import decide
 from lethe_operator.dataset.objects import WatchedObjects

@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
-from lethe_spark.run.kube import CONTENT_TYPES, Api
+from lethe.kube import MERGE_PATCH
+from lethe_spark.run.kube import PodApi
 
 TOKEN = "the-token"
 NAMESPACE = "air"
@@ -63,8 +64,10 @@ class ApiServer:
     _cuts: int = 0
 
     @property
-    def api(self) -> Api:
-        return Api("localhost", self.port, NAMESPACE, self.account)
+    def api(self) -> PodApi:
+        found = PodApi.from_environment(self.environment, "tests")
+        assert found is not None
+        return found
 
     @property
     def environment(self) -> dict[str, str]:
@@ -223,7 +226,7 @@ def _handler_of(server: ApiServer) -> type[BaseHTTPRequestHandler]:
             path = urlsplit(self.path).path
             if self._is_refused(path):
                 return None
-            if self.headers["Content-Type"] != CONTENT_TYPES["PATCH"]:
+            if self.headers["Content-Type"] != MERGE_PATCH:
                 return self._send(415, {"code": 415})
             with server.news:
                 found = path in server.objects

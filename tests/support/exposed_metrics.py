@@ -8,10 +8,10 @@ from typing import Any
 from lethe.buffer.batch_rows import STATES, Total, Totals
 from lethe.contract.result import RunOutcome, RunResult
 from lethe.contract.settings import RunFamily
+from lethe.kube import DATASETS, RESTATEMENTS, VACUUM_POLICIES
 from lethe_gateway.limits import GatewayMetrics
 from lethe_inlet.serving import InletMetrics, SourceSeen
 from lethe_operator import conditions
-from lethe_operator.cluster.client import DATASETS, RESTATEMENTS, VACUUM_POLICIES
 from lethe_operator.cluster.schedule import Key, Priority, Schedule
 from lethe_operator.dataset.condition_metrics import ConditionMetrics
 from lethe_operator.dataset.objects import WatchedObjects

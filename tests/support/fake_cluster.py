@@ -7,16 +7,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
-from lethe_operator.cluster.client import (
-    SPARK_APPLICATIONS,
-    WATCHED,
-    AlreadyExists,
-    Conflict,
-    Document,
-    ListPage,
-    NotFound,
-    ResourceKind,
-)
+from lethe.kube import SPARK_APPLICATIONS, WATCHED, AlreadyExists, Conflict, Document, ListPage, NotFound, ResourceKind
 from lethe_operator.dataset.objects import WatchedObjects
 from lethe_operator.dataset.tables import TableReader
 from lethe_operator.reconcile import Reconciler
@@ -26,7 +17,7 @@ from tests.support.builders import NOW
 
 
 class FakeCluster:
-    """Speaks as lethe_operator.cluster.client.Kube does. A watch reports each change at once, unless it is held back."""
+    """Speaks as lethe.kube.Kube does. A watch reports each change at once, unless it is held back."""
 
     def __init__(self, *objects: tuple[ResourceKind, Document]) -> None:
         self.objects: dict[tuple[str, str, str], Document] = {}
@@ -132,7 +123,7 @@ class Client:
     before: Mapping[int, Callable[[], object]] = field(default_factory=dict)
     after: Mapping[int, Callable[[], object]] = field(default_factory=dict)
     requests: list[str] = field(default_factory=list)
-    # As that of lethe_operator.cluster.client.Kube: entered for each write, with the namespace.
+    # As that of lethe.kube.Kube: entered for each write, with the namespace.
     writing: Callable[[str], AbstractContextManager[None]] = lambda _namespace: nullcontext()
 
     def get(self, kind: ResourceKind, *args: Any, **kwargs: Any) -> Any:

@@ -18,7 +18,7 @@ from pathlib import Path
 from lethe.contract.result import ConsolidationResult, Phase, Progress, RunOutcome
 from lethe.contract.run import RunSpec
 from lethe_spark.run.handover import ANSWERS, Handover, SessionAnswer
-from lethe_spark.run.kube import Api, StatusConfigMap
+from lethe_spark.run.kube import DRIVER, PodApi, StatusConfigMap
 
 MIB = 1024**2
 
@@ -63,7 +63,7 @@ def main() -> None:
 
 
 def deliver(run: Handover, spec: RunSpec, outcome: RunOutcome, reason: str = "") -> None:
-    api = Api.from_environment(os.environ)
+    api = PodApi.from_environment(os.environ, DRIVER)
     assert api is not None
     now = datetime.now(UTC)
     result = ConsolidationResult(

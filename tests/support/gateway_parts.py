@@ -9,6 +9,7 @@ from typing import Any
 
 from fastapi.testclient import TestClient
 from lethe.buffer.batch_rows import BatchRow
+from lethe.kube import ResourceKind
 from lethe_gateway.app import create_app
 from lethe_gateway.etags import TableFreshness
 from lethe_gateway.identity.caller import Caller, Right
@@ -17,7 +18,6 @@ from lethe_gateway.resources.client import ResourcePage
 from lethe_gateway.services import Services
 from lethe_gateway.settings import GatewaySettings
 from lethe_gateway.tables.records import BatchFacts, BatchQuery, KnownErasure, TableTarget, micros
-from lethe_operator.cluster.client import ResourceKind
 
 from tests.support.builders import NOW
 

@@ -7,8 +7,8 @@ from datetime import UTC, datetime
 
 from lethe.base import names
 from lethe.contract.run import RunSpec, parse_run
+from lethe.kube import CONFIG_MAPS, DATASETS, JOBS
 from lethe.ledger.ledger import BatchEntry, BatchState, Delta
-from lethe_operator.cluster.client import CONFIG_MAPS, DATASETS, JOBS
 from lethe_operator.dataset.listing import ListingLimits, Listings
 from lethe_operator.dataset.tables import TableReader
 from lethe_operator.metrics import Metrics

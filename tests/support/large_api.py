@@ -13,7 +13,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
-from lethe_operator.cluster.client import METADATA_ONLY
+from lethe.kube import METADATA_ONLY
 
 API = "/apis/lethe.dev/v1alpha1"
 COLLECTION = f"{API}/namespaces/ns/restatements"

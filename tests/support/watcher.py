@@ -13,7 +13,8 @@ from typing import Any
 
 import kopf
 import kubernetes.client
-from lethe_operator.cluster.client import RESTATEMENTS, Kube, ResourceKind
+from lethe.kube import RESTATEMENTS, Kube, ResourceKind
+from lethe_operator.cluster.client import of_configuration
 from lethe_operator.cluster.queue import Key, WorkQueue
 from lethe_operator.cluster.watching import NoMemories, kopf_settings, watch
 from lethe_operator.dataset.objects import WatchedObjects
@@ -48,7 +49,7 @@ class Watcher:
     def __post_init__(self) -> None:
         configuration = kubernetes.client.Configuration()
         configuration.host = self.url
-        self.kube = Kube(configuration)
+        self.kube = Kube(of_configuration(configuration))
         self.health = OperatorHealth(self.clock, 600)
         self.objects.clock, self.objects.finds = self.clock, self.health
         self.relists = Relists(self.objects, self.kube, ["ns"], self.health, clock=self.clock)

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Header, Query, Request, Response
-from lethe_operator.cluster.client import DATASETS, VACUUM_POLICIES
+from lethe.kube import DATASETS, VACUUM_POLICIES
 
 from lethe_gateway.answers import answer, responses
 from lethe_gateway.api.documents import (

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request
-from lethe_operator.cluster.client import RESTATEMENTS
+from lethe.kube import RESTATEMENTS
 
 from lethe_gateway.answers import answer, responses
 from lethe_gateway.api.documents import (

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Query, Request, Response
 from lethe.base.ids import MAX_BATCH_ID_LENGTH
-from lethe_operator.cluster.client import DATASETS
+from lethe.kube import DATASETS
 
 from lethe_gateway.api.batches import batch_page
 from lethe_gateway.api.documents import CallerOf, Cursor, DatasetName, Namespace, ServicesOf, batch_answer, invalid

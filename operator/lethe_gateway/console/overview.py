@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Annotated, Final, Literal
 
 from fastapi import APIRouter, Query, Request, Response
-from lethe_operator.cluster.client import DATASETS, RESTATEMENTS
+from lethe.kube import DATASETS, RESTATEMENTS
 
 from lethe_gateway.api.documents import CallerOf, Cursor, Namespace, ServicesOf
 from lethe_gateway.console import attention, pages

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Final
 
 import yaml
 from fastapi import APIRouter, Query, Request, Response
-from lethe_operator.cluster.client import DATASETS, RESTATEMENTS
+from lethe.kube import DATASETS, RESTATEMENTS
 
 from lethe_gateway.api.batches import erasure_page, record_of
 from lethe_gateway.api.documents import CallerOf, Cursor, DatasetName, Namespace, ResourceName, ServicesOf

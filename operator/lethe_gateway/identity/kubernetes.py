@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from lethe_operator.cluster.client import ACCESS_REVIEWS, TOKEN_REVIEWS, Document, Kube, KubeError
+from lethe.kube import ACCESS_REVIEWS, TOKEN_REVIEWS, Document, Kube, KubeError
 
 from lethe_gateway.identity.caller import GROUP, Caller, Right, ShortCache, digest_of
 from lethe_gateway.problems import Kind, Problem, unauthenticated

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from lethe_operator.cluster.client import DATASETS, RESTATEMENTS, ResourceKind
+from lethe.kube import DATASETS, RESTATEMENTS, ResourceKind
 
 from lethe_gateway.problems import Document, Kind, Problem
 from lethe_gateway.resources import datasets, restatements

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Generic, Protocol, TypeVar
 
-from lethe_operator.cluster.client import AlreadyExists, Away, Kube, KubeError, NotFound, RequestRefused, ResourceKind
+from lethe.kube import AlreadyExists, Away, Kube, KubeError, NotFound, RequestRefused, ResourceKind
 
 from lethe_gateway.identity.caller import Caller
 from lethe_gateway.problems import Kind, Problem, not_found, unauthenticated

@@ -20,7 +20,7 @@ from importlib.resources import files
 from typing import Any, Final
 
 import yaml
-from lethe_operator.cluster.client import (
+from lethe.kube import (
     CONFIG_MAPS,
     EVENTS,
     JOBS,

@@ -397,7 +397,7 @@ def _name_of(query: Mapping[str, str]) -> str:
     """The name that a field selector asks for; "": it asks for none.
 
     Raises:
-        ApiError: For other fields.
+        StatusError: The field selector names another field.
     """
     text = query.get("fieldSelector", "")
     if text and not text.startswith("metadata.name="):

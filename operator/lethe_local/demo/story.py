@@ -24,7 +24,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import yaml
 from lethe.base.errors import InputError
-from lethe_operator.cluster.client import Kube
+from lethe.kube import Kube
 from pyiceberg.catalog import Catalog, load_catalog
 
 from lethe_local.cli import apply_document, documents, kind_of

@@ -22,7 +22,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final, Generic, Protocol, TypeVar
 
-from lethe_operator.cluster.client import Document, Kube, KubeError, ListPage, NotFound, ResourceKind
+from lethe.kube import Document, Kube, KubeError, ListPage, NotFound, ResourceKind
+
 from lethe_operator.cluster.watched import Body
 from lethe_operator.resources.common import is_newer
 

@@ -18,17 +18,9 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Final, assert_never
 
+from lethe.kube import LEASES, AlreadyExists, Conflict, Document, Kube, KubeError, NotFound, NotLeading
+
 from lethe_operator.cluster import leadership
-from lethe_operator.cluster.client import (
-    LEASES,
-    AlreadyExists,
-    Conflict,
-    Document,
-    Kube,
-    KubeError,
-    NotFound,
-    NotLeading,
-)
 from lethe_operator.cluster.leadership import CLAIM, CLAIM_LEASE, CLAIM_READ_SECONDS, LEADER, LeaderTurn, LeaseTerms
 
 log = logging.getLogger(__name__)

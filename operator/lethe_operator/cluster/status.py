@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
 
+from lethe.kube import EVENTS, Away, Conflict, Document, Kube, KubeError, NotFound, ResourceKind
 from lethe.logs import about
 
 from lethe_operator.actions import Event
-from lethe_operator.cluster.client import EVENTS, Away, Conflict, Document, Kube, KubeError, NotFound, ResourceKind
 from lethe_operator.resources.common import API_VERSION
 
 log = logging.getLogger(__name__)

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Mapping
 from typing import Any, Final
 
-from lethe_operator.cluster.client import CONFIG_MAPS, JOBS, LEASES, PODS, SPARK_APPLICATIONS, ResourceKind
+from lethe.kube import CONFIG_MAPS, JOBS, LEASES, PODS, SPARK_APPLICATIONS, ResourceKind
 
 Body = Mapping[str, Any]
 

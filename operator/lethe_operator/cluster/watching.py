@@ -9,8 +9,8 @@ from typing import Any, Final
 
 import kopf
 from kopf._core.reactor.inventory import ResourceMemories, ResourceMemory
+from lethe.kube import LEASES, ResourceKind
 
-from lethe_operator.cluster.client import LEASES, ResourceKind
 from lethe_operator.cluster.watched import SELECTORS
 
 PREFIX: Final = "lethe.dev"

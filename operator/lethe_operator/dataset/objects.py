@@ -12,18 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final, Protocol
 
 from lethe.contract.settings import RunFamily
-from lethe.uri import index_keys, overlap_keys
-
-from lethe_operator.cluster.cache import (
-    Finds,
-    KindListing,
-    ObjectCache,
-    RelistedStore,
-    SeenVersion,
-    changes_since,
-    newest,
-)
-from lethe_operator.cluster.client import (
+from lethe.kube import (
     CONFIG_MAPS,
     DATASETS,
     JOBS,
@@ -37,6 +26,17 @@ from lethe_operator.cluster.client import (
     Kube,
     NotFound,
     ResourceKind,
+)
+from lethe.uri import index_keys, overlap_keys
+
+from lethe_operator.cluster.cache import (
+    Finds,
+    KindListing,
+    ObjectCache,
+    RelistedStore,
+    SeenVersion,
+    changes_since,
+    newest,
 )
 from lethe_operator.cluster.watched import SELECTORS, Body, is_watched, trimmed, trimmed_resource
 from lethe_operator.dataset.decide import is_unsettled

@@ -21,9 +21,9 @@ from lethe.buffer.digest import BufferDigest
 from lethe.contract.result import RunOutcome
 from lethe.contract.run import RunKind
 from lethe.iceberg import catalogs
+from lethe.kube import NAMESPACES, Kube, KubeError
 from lethe.uri import is_local, names_place
 
-from lethe_operator.cluster.client import NAMESPACES, Kube, KubeError
 from lethe_operator.dataset.listing import ListingRequest
 from lethe_operator.dataset.objects import WatchedObjects
 from lethe_operator.dataset.settled_runs import RunReader, just_ended, vacuum_jobs

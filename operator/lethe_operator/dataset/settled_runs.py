@@ -14,9 +14,9 @@ from typing import Any, assert_never
 
 from lethe.contract.run import MailboxEntry
 from lethe.contract.settings import RunFamily, RunKind
+from lethe.kube import Kube
 from pydantic import ValidationError
 
-from lethe_operator.cluster.client import Kube
 from lethe_operator.cluster.time_limit import unavailable
 from lethe_operator.conditions import timestamp
 from lethe_operator.dataset.objects import WatchedObjects

@@ -3,9 +3,9 @@
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 
+from lethe.kube import Kube
 from prometheus_client import CollectorRegistry
 
-from lethe_operator.cluster.client import Kube
 from lethe_operator.cluster.time_limit import Limiter
 from lethe_operator.dataset.pointers import OpenCatalogs
 from lethe_operator.publish.feed import TableOpener

@@ -27,12 +27,12 @@ from random import Random
 from typing import Final, Protocol
 
 from lethe.iceberg import catalogs
+from lethe.kube import CONFIG_MAPS, AlreadyExists, Document, NotFound, NotLeading, ResourceKind
 from prometheus_client import CollectorRegistry, Counter
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from lethe_operator.cluster.client import CONFIG_MAPS, AlreadyExists, Document, NotFound, NotLeading, ResourceKind
 from lethe_operator.cluster.time_limit import unavailable
 from lethe_operator.publish.cursor import UnreadableCursor
 from lethe_operator.publish.cursor_files import CursorFiles, CursorMoved

@@ -32,21 +32,12 @@ from typing import Any, Final, assert_never
 from lethe.contract.result import log_fields
 from lethe.contract.run import INLINE_BYTES_AT_MOST, DatasetRef, MailboxEntry, RunPointer, RunSpec
 from lethe.iceberg import run_documents
+from lethe.kube import BY_NAME, CONFIG_MAPS, JOBS, SERVICE_ACCOUNTS, AlreadyExists, Document, Kube, NotFound
 from lethe.logs import about
 from lethe.version import version
 
 from lethe_operator.actions import Launch
 from lethe_operator.cluster import status
-from lethe_operator.cluster.client import (
-    BY_NAME,
-    CONFIG_MAPS,
-    JOBS,
-    SERVICE_ACCOUNTS,
-    AlreadyExists,
-    Document,
-    Kube,
-    NotFound,
-)
 from lethe_operator.metrics import Metrics
 from lethe_operator.reasons import Reason
 from lethe_operator.resources.common import DISPATCH_KEY, EXECUTOR_KEY, PROGRESS_KEY, RESULT_KEY, RUN_KEY, Meta

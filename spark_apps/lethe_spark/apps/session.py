@@ -33,7 +33,7 @@ from lethe_spark.run import java, rpc_secret
 from lethe_spark.run.arguments import Arguments, Scaling
 from lethe_spark.run.context import RunContext
 from lethe_spark.run.executors import ExecutorMonitor, ExecutorTracker, refusal_of
-from lethe_spark.run.kube import Api
+from lethe_spark.run.kube import DRIVER, PodApi
 from lethe_spark.run.launching import QUICK_START, lacks_iceberg, launch_confs, with_java_options
 from lethe_spark.run.progress import Reporter
 from lethe_spark.sql import rest_guard
@@ -222,7 +222,7 @@ class RunSession:
         fewest = min(int(self.given.confs[_FEWEST]), most)
         confs = {**self.given.confs, _FEWEST: str(fewest), _FIRST: str(most), _MOST: str(most)}
         spark = make_session(self.spec.table.catalog, self._starting(confs))
-        api, template = Api.from_environment(os.environ), Path(confs[_TEMPLATE])
+        api, template = PodApi.from_environment(os.environ, DRIVER), Path(confs[_TEMPLATE])
         tracker = ExecutorTracker(
             most, int(confs[_CORES]), scaling.wait_seconds, lambda: refusal_of(api, template, confs)
         )

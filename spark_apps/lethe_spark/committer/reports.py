@@ -15,16 +15,16 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from http.client import HTTPException
 from time import monotonic
 from typing import Any, Final
 
 from lethe import tracing
 from lethe.contract.result import Phase, Progress, RunOutcome, RunResult
 from lethe.contract.run import RunSpec
+from lethe.kube import LEASES, KubeError
 
 from lethe_spark.mailbox import Mailbox, MailboxMetrics
-from lethe_spark.run.kube import Api, StatusConfigMap
+from lethe_spark.run.kube import PodApi, StatusConfigMap
 
 log = logging.getLogger(__name__)
 
@@ -63,7 +63,7 @@ class CommitterHealth:
 class Heartbeat:
     """Asks the JVM for an answer, and renews the Lease."""
 
-    api: Api
+    api: PodApi
     lease: str
     """Name of the Lease."""
     # The holder that the Lease names: this pod.
@@ -104,10 +104,10 @@ class Heartbeat:
             self.stopped.wait(self.renew_seconds if not trouble else self.renew_seconds / 10)
 
     def _patch(self) -> str:
-        path = f"/apis/coordination.k8s.io/v1/namespaces/{self.api.namespace}/leases/{self.lease}"
+        renewed = {"spec": renewal(self.holder, datetime.now(UTC))}
         try:
-            self.api.merge(path, {"spec": renewal(self.holder, datetime.now(UTC))}, "lethe-committer")
-        except (OSError, HTTPException) as e:
+            self.api.kube.patch(LEASES, self.api.namespace, self.lease, renewed)
+        except KubeError as e:
             return str(e)
         return ""
 
@@ -187,7 +187,7 @@ class RunReports:
             self.sent, self.sent_time = self.state, monotonic()
             try:
                 self.config_map.put(KEY, self._now().to_json())
-            except (OSError, HTTPException) as e:
+            except KubeError as e:
                 log.warning("progress could not be reported: %s", e)
 
     def _now(self) -> Progress:
@@ -209,9 +209,7 @@ class Reporting:
         """Report that a run began, for the `begun`th time, and its phases while the block is executed.
 
         Raises:
-            ApiError: The first report cannot be sent.
-            OSError: The first report cannot be sent.
-            HTTPException: The first report cannot be sent.
+            KubeError: The first report cannot be sent.
         """
         now = datetime.now(UTC)
         first = Progress(run_id=spec.run_id, attempt=spec.attempt, phase=Phase.PLANNING, begun=begun, updated_time=now)

@@ -11,19 +11,19 @@ import sys
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from http.client import HTTPException
 from time import monotonic
 from typing import Final
 
 from lethe import tracing
 from lethe.base.errors import InputError
+from lethe.kube import KubeError
 
 from lethe_spark.committer.reports import CommitterHealth, CommitterMetrics, Heartbeat, Reporting
 from lethe_spark.committer.work import OpenTables, PendingCleanup, Worker
 from lethe_spark.jvm.standalone_jvm import SmallJvm
 from lethe_spark.mailbox import Mailbox, Post, Upkeep, Watching, metrics_port
 from lethe_spark.run.context import Cancelled
-from lethe_spark.run.kube import Api
+from lethe_spark.run.kube import PodApi
 from lethe_spark.run.redact import RedactingFormatter
 
 log = logging.getLogger(__name__)
@@ -42,7 +42,7 @@ BROKEN: Final = 1
 class ServeSettings:
     """The settings of the process."""
 
-    api: Api
+    api: PodApi
     """The API server."""
     name: str
     """Name of the mailbox (a ConfigMap) and of the Lease."""
@@ -61,7 +61,7 @@ class ServeSettings:
             InputError: NotInAPod.
         """
         missing = [name for name in ("KUBERNETES_SERVICE_HOST", "POD_NAMESPACE") if not environ.get(name)]
-        api = Api.from_environment(environ) if not missing else None
+        api = PodApi.from_environment(environ, NAME) if not missing else None
         if api is None:
             raise InputError(
                 "NotInAPod", f"the committer serves the namespace of its pod, and {' and '.join(missing)} is not set."
@@ -169,7 +169,7 @@ class CommitterProcess:
     def _carry_out(self, worker: Worker, post: Post) -> None:
         try:
             left = worker.carry_out(post)
-        except (Cancelled, OSError, HTTPException) as e:
+        except (Cancelled, OSError, KubeError) as e:
             log.warning("run %s stays in the mailbox: %s", post.entry.run_id, e)
             self.metrics.put_off()
             with self.news:

@@ -16,7 +16,7 @@ runs at a time, the limits keep the process and its JVM within their memory. Abo
 import logging
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from time import monotonic
@@ -44,6 +44,7 @@ from lethe.iceberg import catalogs
 from lethe.ingest.buffer_files import reading_failure
 from lethe.ingest.buffer_store import BufferAway, FileTask
 from lethe.ingest.registrable import FOOTER_TOO_LARGE, Footer, FooterReader
+from lethe.kube import CONFIG_MAPS, NotFound
 from lethe.ledger.ledger import Delta
 from lethe.logs import about
 from lethe.search.candidates import held_ids
@@ -64,7 +65,7 @@ from lethe_spark.run import arguments
 from lethe_spark.run import progress as result
 from lethe_spark.run.context import Cancelled, Reports, Run, crash_point
 from lethe_spark.run.foreign_errors import understood
-from lethe_spark.run.kube import Api, ApiError, StatusConfigMap
+from lethe_spark.run.kube import PodApi, StatusConfigMap
 from lethe_spark.run.redact import RedactingFormatter, secrets_of
 from lethe_spark.sql import rest_guard
 
@@ -291,7 +292,6 @@ def _listing_limit() -> Callable[[], None]:
 
 log = logging.getLogger(__name__)
 
-MANAGER: Final = "lethe-committer"
 # A run during which the process ended this many times is left to a Job, whose process serves no other runs.
 BEGUN_AT_MOST: Final = 3
 
@@ -330,7 +330,7 @@ class PendingCleanup:
 class Worker:
     """Carries out the runs of the mailbox."""
 
-    api: Api
+    api: PodApi
     # Name of the mailbox's ConfigMap.
     mailbox: str
     tables: OpenTables
@@ -352,9 +352,7 @@ class Worker:
 
         Raises:
             Cancelled: The process received SIGTERM.
-            ApiError: The result could not be delivered.
-            OSError: The result could not be delivered.
-            HTTPException: The result could not be delivered.
+            KubeError: The result could not be delivered.
             JvmGone: The JVM has ended, so this process must end.
         """
         with about(namespace=self.api.namespace, run=post.entry.run_id, attempt=post.entry.attempt):
@@ -370,9 +368,7 @@ class Worker:
                 left = self._carry_out(entry, config_map, documents)
             else:
                 log.info("run %s is no longer in ConfigMap %s, and is dropped", entry.run_id, entry.config_map)
-        except ApiError as e:
-            if e.status != 404:
-                raise
+        except NotFound:
             log.info("run %s: ConfigMap %s was deleted with its Dataset", entry.run_id, entry.config_map)
         self.drop(post.key)
         return left
@@ -381,16 +377,11 @@ class Worker:
         """Remove keys from the mailbox.
 
         Raises:
-            ApiError: An answer with a status of 400 or more.
-            OSError: The system refused it.
-            HTTPException: The answer is not HTTP.
+            KubeError: The API server rejected the request, or did not answer.
         """
-        try:
-            data = dict.fromkeys(keys)
-            self.api.merge(self.api.config_maps(self.mailbox), {"data": data}, MANAGER)
-        except ApiError as e:
-            if e.status != 404:  # the mailbox was deleted, with all its keys
-                raise
+        with suppress(NotFound):  # the mailbox was deleted, with all its keys
+            patch = {"data": dict.fromkeys(keys)}
+            self.api.kube.patch(CONFIG_MAPS, self.api.namespace, self.mailbox, patch)
 
     def _carry_out(
         self, entry: MailboxEntry, config_map: StatusConfigMap, documents: dict[str, str]

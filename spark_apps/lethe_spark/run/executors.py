@@ -10,15 +10,15 @@ import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from http.client import HTTPException
 from pathlib import Path
 from time import monotonic
 from typing import Any, Final
 
 from lethe.contract.result import ExecutorState
+from lethe.kube import PODS, KubeError, RequestRefused
 from pyspark import SparkContext
 
-from lethe_spark.run.kube import Api, ApiError
+from lethe_spark.run.kube import PodApi
 from lethe_spark.run.progress import Reporter, running_tasks
 
 log = logging.getLogger(__name__)
@@ -183,7 +183,7 @@ class ExecutorMonitor:
                 self._on_starved()
 
 
-def refusal_of(api: Api | None, template: Path, confs: Mapping[str, str]) -> str:
+def refusal_of(api: PodApi | None, template: Path, confs: Mapping[str, str]) -> str:
     """Why the API server would not create an executor now, such as an exhausted quota; "": it would, or it cannot be asked.
 
     Args:
@@ -193,10 +193,11 @@ def refusal_of(api: Api | None, template: Path, confs: Mapping[str, str]) -> str
     if api is None:
         return ""
     try:
-        api.create(api.pods(), probe_pod(json.loads(template.read_text()), confs), "lethe-driver", dry_run=True)
-    except ApiError as e:
-        return e.message if e.status in (400, 403, 422) else ""
-    except (OSError, HTTPException, ValueError) as e:
+        pod = probe_pod(json.loads(template.read_text()), confs)
+        api.kube.create(PODS, api.namespace, pod, dry_run=True)
+    except RequestRefused as e:
+        return e.explanation if e.status in (400, 403, 422) else ""
+    except (KubeError, OSError, ValueError) as e:
         log.warning("the API server cannot be asked about executors: %s", e)
     return ""
 

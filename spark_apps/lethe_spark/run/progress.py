@@ -13,7 +13,6 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
-from http.client import HTTPException
 from pathlib import Path
 from time import monotonic
 from typing import Final, Protocol, TypeVar
@@ -24,10 +23,11 @@ from lethe.contract.result import ExecutorState, Phase, Progress, RestatementGro
 from lethe.contract.run import INLINE_BYTES_AT_MOST, ResultPointer, RunSpec, TableRef
 from lethe.contract.settings import RunFamily
 from lethe.iceberg import catalogs, run_documents
+from lethe.kube import KubeError, NotFound
 from lethe.version import version
 from pyspark import SparkContext
 
-from lethe_spark.run.kube import ApiError, StatusConfigMap
+from lethe_spark.run.kube import StatusConfigMap
 
 log = logging.getLogger(__name__)
 
@@ -154,7 +154,7 @@ class Reporter:
     def _send(self, progress: Progress) -> None:
         try:
             self._sink(progress)
-        except (OSError, HTTPException) as e:
+        except (OSError, KubeError) as e:
             log.warning("progress could not be reported: %s", e)
 
 
@@ -224,7 +224,7 @@ def deliver(result: RunResult, environ: Mapping[str, str], table: TableRef | Non
         return True
     try:
         put(config_map, {"result.json": for_config_map(result, table)})
-    except (OSError, HTTPException) as e:
+    except KubeError as e:
         log.warning("the result could not be reported: %s", e)
         return False
     return True
@@ -234,16 +234,15 @@ def put(config_map: StatusConfigMap, documents: Mapping[str, str]) -> None:
     """Put documents into a ConfigMap, with retries.
 
     Raises:
-        ApiError: 404: it does not exist.
-        OSError: The system refused it.
-        HTTPException: The answer is not HTTP.
+        NotFound: It does not exist.
+        KubeError: The API server rejected each attempt, or did not answer.
     """
     for attempt in range(1, TRIES + 1):
         try:
             config_map.put_all(documents)
             return
-        except (OSError, HTTPException) as e:
-            if attempt == TRIES or (isinstance(e, ApiError) and e.status == 404):
+        except KubeError as e:
+            if attempt == TRIES or isinstance(e, NotFound):
                 raise
             log.warning("attempt %d of %d to report the result failed: %s", attempt, TRIES, e)
             time.sleep(attempt)

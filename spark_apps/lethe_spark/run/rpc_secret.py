@@ -17,8 +17,9 @@ from pathlib import Path
 from typing import Final
 
 from lethe.base.errors import TransientError
+from lethe.kube import SECRETS, KubeError
 
-from lethe_spark.run.kube import Api, ApiError
+from lethe_spark.run.kube import DRIVER, PodApi
 
 log = logging.getLogger(__name__)
 
@@ -42,7 +43,7 @@ def provide(environ: Mapping[str, str]) -> dict[str, str]:
     Raises:
         TransientError: It cannot be created: a run with executors does not start without it.
     """
-    name, api = environ.get(NAME), Api.from_environment(environ)
+    name, api = environ.get(NAME), PodApi.from_environment(environ, DRIVER)
     if not name or api is None:
         return {}
     secret = secrets.token_hex(32)
@@ -66,30 +67,26 @@ def manifest(name: str, secret: str, pod: str, pod_uid: str) -> dict[str, object
     }
 
 
-def _create(api: Api, name: str, secret: str, environ: Mapping[str, str]) -> None:
+def _create(api: PodApi, name: str, secret: str, environ: Mapping[str, str]) -> None:
     document = manifest(name, secret, environ["POD_NAME"], environ["POD_UID"])
     until = time.monotonic() + FORMER_FOR_SECONDS
     pauses = iter(PAUSES_SECONDS)
     unknown = False  # whether an answer was lost: then an existing Secret may be the driver's own
     while True:
         try:
-            api.create(api.secrets(), document, "lethe-driver")
+            api.kube.create(SECRETS, api.namespace, document)
             return
-        except ApiError as e:
+        except KubeError as e:
+            unknown = unknown or e.status == 0
             if e.status == 409 and unknown:
                 return
             if e.status == 409 and time.monotonic() < until:
                 log.info("waiting until Kubernetes has deleted the Secret %s of a former pod", name)
                 pause: float | None = FORMER_PAUSE_SECONDS
             else:
-                pause = next(pauses, None) if e.status >= 500 else None
+                pause = next(pauses, None) if e.status == 0 or e.status >= 500 else None
             if pause is None:
                 raise _failed(name, str(e)) from None
-        except OSError as e:
-            unknown = True
-            pause = next(pauses, None)
-            if pause is None:
-                raise _failed(name, type(e).__name__) from None
         time.sleep(pause)
 
 

@@ -9,6 +9,7 @@ What a run of a warm driver may use, and what it uses. The decisions are pure; `
 import logging
 import os
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -17,11 +18,12 @@ from typing import Final
 from lethe.base.errors import EXIT_INPUT, LetheError, TransientError
 from lethe.contract.result import Phase, Progress, RunOutcome, RunResult
 from lethe.contract.run import Document, MailboxEntry
+from lethe.kube import CONFIG_MAPS, NotFound
 from lethe.logs import about
 from lethe.version import version
 from pydantic import ConfigDict, ValidationError
 
-from lethe_spark.run.kube import Api, ApiError, StatusConfigMap
+from lethe_spark.run.kube import PodApi, StatusConfigMap
 
 MIB: Final = 1024**2
 # Between two runs, a session that still holds more than these shares of the limits is replaced.
@@ -162,7 +164,7 @@ class _AttemptName(Document):
 class Delivery:
     """The documents of the runs of one mailbox."""
 
-    api: Api
+    api: PodApi
     mailbox: str
     """Name of the mailbox's ConfigMap."""
 
@@ -175,9 +177,7 @@ class Delivery:
             Its document; None: there is nothing to carry out, and its key can go.
 
         Raises:
-            ApiError: An answer with a status of 400 or more.
-            OSError: The system refused it.
-            HTTPException: The answer is not HTTP.
+            KubeError: The API server rejected the request, or did not answer.
         """
         documents = self._documents(entry)
         if documents is None or RUN not in documents:
@@ -197,9 +197,7 @@ class Delivery:
         """Deliver a failure, unless the run has delivered a result.
 
         Raises:
-            ApiError: An answer with a status of 400 or more.
-            OSError: The system refused it.
-            HTTPException: The answer is not HTTP.
+            KubeError: The API server rejected the request, or did not answer.
         """
         documents = self._documents(entry)
         if documents is not None and not _has_result(entry, documents):
@@ -209,25 +207,20 @@ class Delivery:
         """Remove keys from the mailbox.
 
         Raises:
-            ApiError: An answer with a status of 400 or more.
-            OSError: The system refused it.
-            HTTPException: The answer is not HTTP.
+            KubeError: The API server rejected the request, or did not answer.
         """
-        try:
-            self.api.merge(self.api.config_maps(self.mailbox), {"data": dict.fromkeys(keys)}, self.mailbox)
-        except ApiError as e:
-            if e.status != 404:  # the mailbox was deleted, with all its keys
-                raise
+        with suppress(NotFound):  # the mailbox was deleted, with all its keys
+            patch = {"data": dict.fromkeys(keys)}
+            self.api.kube.patch(CONFIG_MAPS, self.api.namespace, self.mailbox, patch)
 
     def keys(self) -> frozenset[str]:
         """The keys that the mailbox has now.
 
         Raises:
-            ApiError: An answer with a status of 400 or more.
-            OSError: The system refused it.
-            HTTPException: The answer is not HTTP.
+            KubeError: The API server rejected the request, or did not answer.
         """
-        return frozenset(self.api.get(self.api.config_maps(self.mailbox)).get("data") or {})
+        found = self.api.kube.get(CONFIG_MAPS, self.api.namespace, self.mailbox)
+        return frozenset(found.get("data") or {})
 
     def _put(self, entry: MailboxEntry, error: LetheError) -> None:
         with about(namespace=self.api.namespace, run=entry.run_id, attempt=entry.attempt):
@@ -244,19 +237,14 @@ class Delivery:
             version=version(),
         )
         last = _progress(entry, Phase.FAILED, error.message)
-        try:
+        with suppress(NotFound):  # the Dataset was deleted
             self._config_map(entry).put_all({RESULT: failed.to_json(), PROGRESS: last.to_json()})
-        except ApiError as e:
-            if e.status != 404:  # the Dataset was deleted
-                raise
 
     def _documents(self, entry: MailboxEntry) -> Mapping[str, str] | None:
         """None: the Dataset was deleted."""
         try:
             return self._config_map(entry).documents()
-        except ApiError as e:
-            if e.status != 404:
-                raise
+        except NotFound:
             return None
 
     def _config_map(self, entry: MailboxEntry) -> StatusConfigMap:

@@ -11,17 +11,17 @@ import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from http.client import HTTPException
 from pathlib import Path
 from time import monotonic
 from typing import Final
 
 from lethe.base.errors import InputError, LetheError
+from lethe.kube import KubeError
 from lethe.logs import about
 
 from lethe_spark.mailbox import Mailbox, Post, Upkeep, Watching, metrics_port
 from lethe_spark.run.handover import Handover, SessionAnswer
-from lethe_spark.run.kube import Api
+from lethe_spark.run.kube import PodApi
 from lethe_spark.warm_driver.delivery import (
     Delivery,
     SessionLimits,
@@ -56,7 +56,7 @@ BROKEN: Final = 1
 class WarmSettings:
     """The settings of the process."""
 
-    api: Api
+    api: PodApi
     name: str
     """Name of the mailbox (a ConfigMap)."""
     # The process ends after this time without a run.
@@ -75,7 +75,8 @@ class WarmSettings:
             InputError: NotInAPod.
         """
         missing = [name for name in ("KUBERNETES_SERVICE_HOST", "POD_NAMESPACE") if not environ.get(name)]
-        api = Api.from_environment(environ) if not missing else None
+        name = environ.get("LETHE_WARM_DRIVER") or NAME
+        api = PodApi.from_environment(environ, name) if not missing else None
         if api is None:
             raise InputError(
                 "NotInAPod", f"the warm driver serves the namespace of its pod, and {' and '.join(missing)} is not set."
@@ -87,7 +88,7 @@ class WarmSettings:
         )
         return cls(
             api,
-            environ.get("LETHE_WARM_DRIVER") or NAME,
+            name,
             float(environ.get("LETHE_WARM_IDLE_SECONDS") or 600),
             limits,
             Path((environ.get("SPARK_LOCAL_DIRS") or "/tmp").split(",")[0]),
@@ -158,7 +159,7 @@ class WarmDriver:
         try:
             # An entry may have come just now. If one comes later, the operator sees that this process has ended.
             return BROKEN if code == IDLE and self._delivery.keys() else code
-        except (OSError, HTTPException) as e:
+        except KubeError as e:
             log.warning("the mailbox %s could not be read: %s", settings.name, e)
             return BROKEN
 
@@ -244,7 +245,7 @@ class WarmDriver:
             if document is None:
                 self._settle(chosen)
                 return
-        except (OSError, HTTPException) as e:
+        except KubeError as e:
             self._put_off(chosen, e)
             return
         now = monotonic()
@@ -320,16 +321,14 @@ class WarmDriver:
             if error is not None:
                 self._delivery.end(post.entry, error)
             self._settle(post)
-        except (OSError, HTTPException) as e:
+        except KubeError as e:
             self._put_off(post, e)
 
     def _settle(self, post: Post) -> None:
         """Settle it.
 
         Raises:
-            ApiError: An answer with a status of 400 or more.
-            OSError: The system refused it.
-            HTTPException: The answer is not HTTP.
+            KubeError: The API server rejected the request, or did not answer.
         """
         self._delivery.drop(post.key)
         self.mailbox.settled(post, monotonic())

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 from lethe import batches_table as tracking
+from lethe.kube import DATASETS, SERVICE_ACCOUNTS
 from lethe.ledger.ledger import BatchState
-from lethe_operator.cluster.client import DATASETS, SERVICE_ACCOUNTS
 from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
 
 from tests.support import gateway_lake

@@ -1,7 +1,7 @@
 """What people do in the console: an analyst, an on-call engineer, a privacy officer."""
 
 import yaml
-from lethe_operator.cluster.client import DATASETS, RESTATEMENTS
+from lethe.kube import DATASETS, RESTATEMENTS
 from lethe_operator.resources.common import APPROVE, VACUUM_NOW
 from playwright.sync_api import expect
 

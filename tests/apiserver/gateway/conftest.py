@@ -6,7 +6,7 @@ from pathlib import Path
 
 import httpx
 import pytest
-from lethe_operator.cluster.client import DATASETS, NAMESPACES, SERVICE_ACCOUNTS
+from lethe.kube import DATASETS, NAMESPACES, SERVICE_ACCOUNTS
 from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 

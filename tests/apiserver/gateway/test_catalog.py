@@ -1,7 +1,7 @@
 """Datasets, Restatements, runs and vacuums, from the status that a real API server keeps."""
 
 import httpx
-from lethe_operator.cluster.client import DATASETS, RESTATEMENTS, VACUUM_POLICIES
+from lethe.kube import DATASETS, RESTATEMENTS, VACUUM_POLICIES
 
 from tests.apiserver.gateway.conftest import Site
 from tests.support.gateway_lake import dataset, restatement, run

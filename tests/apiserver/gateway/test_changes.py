@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-from lethe_operator.cluster.client import DATASETS, RESTATEMENTS, ROLE_BINDINGS
+from lethe.kube import DATASETS, RESTATEMENTS, ROLE_BINDINGS
 
 from tests.apiserver.gateway.conftest import Site
 from tests.support.clock import wait_until

@@ -7,7 +7,7 @@ import time
 import pytest
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import padding, rsa
-from lethe_operator.cluster.client import DATASETS, SERVICE_ACCOUNTS, KubeError
+from lethe.kube import DATASETS, SERVICE_ACCOUNTS, KubeError
 
 from tests.apiserver.gateway.conftest import Site
 from tests.support.clock import wait_until

@@ -10,9 +10,9 @@ import pytest
 from click.testing import CliRunner
 from lethe.cli.main import cli as lethe_command
 from lethe.iceberg import catalogs
+from lethe.kube import DATASETS, RESTATEMENTS
 from lethe_local.folder import NAMESPACE, Folder
 from lethe_local.up import Local, LocalProcess
-from lethe_operator.cluster.client import DATASETS, RESTATEMENTS
 
 from tests.apiserver.gateway.test_changes import follow
 from tests.support import gateway_lake

@@ -19,7 +19,7 @@ import pytest
 from click.testing import CliRunner
 from lethe.base.errors import InputError
 from lethe.cli.main import cli as lethe_command
-from lethe_operator.cluster.client import DATASETS, SERVICE_ACCOUNTS
+from lethe.kube import DATASETS, SERVICE_ACCOUNTS
 from pyiceberg.catalog import Catalog
 
 from tests.apiserver.gateway.conftest import Site, settings

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import yaml
-from lethe_operator.cluster.client import DATASETS
+from lethe.kube import DATASETS
 
 from tests.support.commands import definitions, lethe, one_line
 from tests.support.documents import resource

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 from lethe.base import names
-from lethe_operator.cluster.client import DATASETS, RESTATEMENTS, VACUUM_POLICIES
+from lethe.kube import DATASETS, RESTATEMENTS, VACUUM_POLICIES
 
 from tests.support import tables
 from tests.support.builders import a_batch

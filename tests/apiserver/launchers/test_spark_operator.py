@@ -12,7 +12,7 @@ import pytest
 import yaml
 from kubernetes.utils.quantity import parse_quantity
 from lethe.contract.run import RunSpec
-from lethe_operator.cluster.client import PODS, SPARK_APPLICATIONS, NotFound
+from lethe.kube import PODS, SPARK_APPLICATIONS, NotFound
 from lethe_operator.resources.common import Launcher
 from lethe_operator.resources.dataset import RunTemplate
 from lethe_operator.resources.observed import Attempt, AttemptState

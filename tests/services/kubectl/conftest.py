@@ -10,11 +10,12 @@ import kubernetes.config
 import pytest
 from click.testing import CliRunner, Result
 from lethe.cli.main import cli
+from lethe.kube import DATASETS, NAMESPACES, Kube
 from lethe_local.api.objects import LocalObjects
 from lethe_local.api.server import ApiServer
 from lethe_local.api.store import LocalApiStore
 from lethe_local.folder import NAMESPACE, Folder
-from lethe_operator.cluster.client import DATASETS, NAMESPACES, Kube
+from lethe_operator.cluster.client import of_configuration
 
 from tests.support.documents import resource
 
@@ -55,7 +56,7 @@ def local(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LocalApi]
     folder.write_kubeconfig(server.port)
     configuration = kubernetes.client.Configuration()
     kubernetes.config.load_kube_config(str(folder.kubeconfig), client_configuration=configuration)
-    kube = Kube(configuration)
+    kube = Kube(of_configuration(configuration))
     kube.create(NAMESPACES, "", {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}})
     yield LocalApi(folder, kube)
     server.stop()

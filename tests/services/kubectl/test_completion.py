@@ -9,7 +9,7 @@ import pytest
 from click.shell_completion import CompletionItem, ShellComplete
 from lethe.cli.completion import complete_plugin, lines
 from lethe.cli.main import PLUGIN, cli
-from lethe_operator.cluster.client import RESTATEMENTS
+from lethe.kube import RESTATEMENTS
 
 from tests.services.kubectl.conftest import LocalApi
 from tests.support.documents import resource
@@ -50,7 +50,7 @@ def test_names_of_other_resources_are_completed(lake: LocalApi) -> None:
 def test_a_server_that_does_not_answer_is_silent_and_does_not_delay(lake: LocalApi) -> None:
     """Nothing listens on the port of the kubeconfig."""
     text = lake.folder.kubeconfig.read_text()
-    port = lake.kube._configuration.host.rpartition(":")[2]
+    port = lake.kube.server.url.rpartition(":")[2]
     lake.folder.kubeconfig.write_text(text.replace(f":{port}", ":1"))
     began = time.monotonic()
 

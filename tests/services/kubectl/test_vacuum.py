@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 import yaml
+from lethe.kube import DATASETS
 from lethe_kubectl.status import VacuumOutcome, vacuum_ended
-from lethe_operator.cluster.client import DATASETS
 from lethe_operator.resources.common import APPROVE, VACUUM_NOW
 
 from tests.services.kubectl.conftest import LocalApi

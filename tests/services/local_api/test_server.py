@@ -13,11 +13,12 @@ from typing import Any
 import kubernetes.client
 import kubernetes.config
 import pytest
+from lethe.kube import CONFIG_MAPS, DATASETS, AlreadyExists, Conflict, Kube, NotFound, RequestRefused
 from lethe_local.api.objects import LocalObjects
 from lethe_local.api.server import ApiServer
 from lethe_local.api.store import LocalApiStore
 from lethe_local.folder import NAMESPACE, Folder
-from lethe_operator.cluster.client import CONFIG_MAPS, DATASETS, AlreadyExists, Conflict, Kube, NotFound, RequestRefused
+from lethe_operator.cluster.client import of_configuration
 
 from tests.support.manifests import dataset_manifest, named
 
@@ -48,7 +49,7 @@ def running(tmp_path: Path) -> Iterator[Running]:
     folder.write_kubeconfig(server.port)
     configuration = kubernetes.client.Configuration()
     kubernetes.config.load_kube_config(str(folder.kubeconfig), client_configuration=configuration)
-    yield Running(folder, server.port, Kube(configuration))
+    yield Running(folder, server.port, Kube(of_configuration(configuration)))
     store.close()
     server.stop()
 

@@ -90,4 +90,4 @@ def test_a_lease_that_is_not_there_does_not_stop_the_process(
     finally:
         heart.stopped.set()
 
-    assert "HTTP 404" in caplog.text
+    assert "404" in caplog.text

@@ -5,9 +5,10 @@ from pathlib import Path
 
 import pytest
 from lethe.contract.result import Phase, Progress
+from lethe.kube import NotFound
 from lethe_spark.committer import reports
 from lethe_spark.committer.reports import Reporting
-from lethe_spark.run.kube import ApiError, StatusConfigMap
+from lethe_spark.run.kube import StatusConfigMap
 
 from tests.support import api_server
 from tests.support.api_server import ApiServer
@@ -76,7 +77,7 @@ def test_phases_are_reported_by_another_thread(server: ApiServer, monkeypatch: p
 def test_a_run_does_not_start_if_its_start_cannot_be_reported(server: ApiServer) -> None:
     server.refusals += [("PATCH", NAME, 404)]
 
-    with pytest.raises(ApiError, match="HTTP 404"), Reporting().of_run(a_run(), place(server), begun=1):
+    with pytest.raises(NotFound), Reporting().of_run(a_run(), place(server), begun=1):
         pytest.fail("begun")
 
 

@@ -9,7 +9,8 @@ from typing import Any
 
 import kubernetes.client
 import pytest
-from lethe_operator.cluster.client import DATASETS, JOBS, Away, Document, Kube, NotFound, ResourceKind
+from lethe.kube import DATASETS, JOBS, Away, Document, Kube, NotFound, ResourceKind
+from lethe_operator.cluster.client import of_configuration
 from lethe_operator.metrics import Metrics
 
 
@@ -97,7 +98,7 @@ def test_names_that_objects_have_are_asked_for(asked: tuple[Kube, list[str]]) ->
 def kube_at(host: str, metrics: Metrics) -> Kube:
     configuration = kubernetes.client.Configuration()
     configuration.host = host
-    kube = Kube(configuration)
+    kube = Kube(of_configuration(configuration))
     kube.on_request = metrics.api_request
     return kube
 

@@ -12,7 +12,8 @@ from urllib.parse import parse_qsl, urlsplit
 import kubernetes.client
 import pytest
 import yaml
-from lethe_operator.cluster.client import DATASETS, Away, Kube, RequestRefused, connect_for_callers
+from lethe.kube import DATASETS, Away, Kube, RequestRefused
+from lethe_operator.cluster.client import connect_for_callers, of_configuration
 
 EVENTS = [{"type": "ADDED", "object": {"metadata": {"name": n}}} for n in ("a", "b")]
 
@@ -82,7 +83,7 @@ def server() -> Iterator[Server]:
 def client(server: Server) -> Kube:
     configuration = kubernetes.client.Configuration()
     configuration.host = server.address
-    return Kube(configuration)
+    return Kube(of_configuration(configuration))
 
 
 def test_each_request_has_the_token_of_its_caller(server: Server) -> None:
@@ -114,8 +115,8 @@ def test_a_client_for_callers_has_no_credentials_of_its_own(
 
     kube.page(DATASETS, "ns")
     assert server.tokens == [""]
-    assert kube._configuration.cert_file is None
-    assert kube._configuration.key_file is None
+    assert kube.server.cert_file is None
+    assert kube.server.key_file is None
 
 
 def test_a_page_has_a_size_and_the_version_of_its_list(server: Server) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from lethe.base import names
 from lethe.contract.run import BufferRef
-from lethe_operator.cluster.client import DATASETS
+from lethe.kube import DATASETS
 from lethe_operator.cluster.queue import Key
 from pyspark.sql import SparkSession
 

@@ -3,7 +3,7 @@
 import pytest
 from lethe.contract.result import RunResult
 from lethe.contract.run import RunSpec, parse_run
-from lethe_operator.cluster.client import CONFIG_MAPS, DATASETS, JOBS
+from lethe.kube import CONFIG_MAPS, DATASETS, JOBS
 from lethe_operator.cluster.queue import Key
 from lethe_operator.reconcile import Reconciler
 from lethe_operator.resources.common import RUN_KEY

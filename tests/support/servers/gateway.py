@@ -16,7 +16,8 @@ from typing import Any
 import httpx
 import kubernetes.client
 import yaml
-from lethe_operator.cluster.client import Kube, ResourceKind, TimeLimits
+from lethe.kube import Kube, ResourceKind, TimeLimits
+from lethe_operator.cluster.client import of_configuration
 
 from tests.support.servers.kubernetes import ApiServerProcess
 from tests.support.servers.postgres import free_port
@@ -157,4 +158,4 @@ def kube_of(server: ApiServerProcess, token: str) -> Kube:
     document = yaml.safe_load(server.kubeconfig.read_text())["clusters"][0]["cluster"]
     configuration = kubernetes.client.Configuration()
     configuration.host, configuration.ssl_ca_cert = document["server"], document["certificate-authority"]
-    return Kube(configuration, TimeLimits()).with_token(token)
+    return Kube(of_configuration(configuration), TimeLimits()).with_token(token)

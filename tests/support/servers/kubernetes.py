@@ -13,7 +13,8 @@ from typing import Any
 
 import kubernetes.client
 import yaml
-from lethe_operator.cluster.client import Kube
+from lethe.kube import Kube
+from lethe_operator.cluster.client import of_configuration
 
 from tests.support.servers.postgres import free_port
 from tests.support.servers.process import running
@@ -131,4 +132,4 @@ def _client(port: int, authority: Path) -> Kube:
     configuration.ssl_ca_cert = str(authority)
     configuration.api_key = {"authorization": TOKEN, "BearerToken": TOKEN}
     configuration.api_key_prefix = {"authorization": "Bearer", "BearerToken": "Bearer"}
-    return Kube(configuration)
+    return Kube(of_configuration(configuration))

@@ -12,9 +12,9 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
+from lethe.kube import Document
 from lethe.ledger.ledger import BufferedObject
 from lethe.storage.local_store import LocalStore
-from lethe_operator.cluster.client import Document
 from lethe_operator.reconcile import utc_now
 
 from tests.support.fake_cluster import Client

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import sqlalchemy
-from lethe_operator.cluster.client import DATASETS
+from lethe.kube import DATASETS
 from lethe_operator.dataset import pointers as pointers_module
 from lethe_operator.dataset.listing import ListingLimits, Listings
 from lethe_operator.dataset.tables import TableReader

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from lethe_operator.cluster.client import JOBS, SPARK_APPLICATIONS
+from lethe.kube import JOBS, SPARK_APPLICATIONS
 from lethe_operator.settings import Settings
 from pyiceberg.catalog import Catalog
 

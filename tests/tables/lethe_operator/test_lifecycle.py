@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from lethe.kube import CONFIG_MAPS, JOBS, RESTATEMENTS
 from lethe.restatement.group import LISTED_IDS_AT_MOST, parse_ids
-from lethe_operator.cluster.client import CONFIG_MAPS, JOBS, RESTATEMENTS
 
 from tests.support.fake_cluster import Client
 from tests.support.resources import condition

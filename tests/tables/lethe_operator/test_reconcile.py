@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from lethe import batches_table as tracking
 from lethe.buffer.digest import BufferDigest
+from lethe.kube import CONFIG_MAPS, DATASETS, JOBS, RESTATEMENTS, VACUUM_POLICIES, Away, ResourceKind
 from lethe.ledger.ledger import BatchState
 from lethe_operator.cluster import status
-from lethe_operator.cluster.client import CONFIG_MAPS, DATASETS, JOBS, RESTATEMENTS, VACUUM_POLICIES, Away, ResourceKind
 from lethe_operator.cluster.schedule import Key
 from lethe_operator.dataset.listing import Listings
 from lethe_operator.dataset.observe import Sources, observe

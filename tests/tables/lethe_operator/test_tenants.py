@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from lethe.base import names
-from lethe_operator.cluster.client import DATASETS, JOBS, RESTATEMENTS, Document, ResourceKind
+from lethe.kube import DATASETS, JOBS, RESTATEMENTS, Document, ResourceKind
 from lethe_operator.cluster.queue import AddKey, WorkQueue
 from lethe_operator.cluster.schedule import Key, Start
 from lethe_operator.dataset.objects import WatchedObjects

@@ -8,13 +8,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from lethe.base import names
+from lethe.kube import CONFIG_MAPS, DATASETS, RESTATEMENTS, VACUUM_POLICIES, RequestRefused
 from lethe.ledger.ledger import BatchState
 from lethe_kubectl.errors import ResourcePlace
 from lethe_kubectl.target import Connection
 from lethe_local.admission import admitted
 from lethe_local.api.objects import kinds
 from lethe_local.api.patches import applied
-from lethe_operator.cluster.client import CONFIG_MAPS, DATASETS, RESTATEMENTS, VACUUM_POLICIES, RequestRefused
 from lethe_plan.changes import ApplyTarget, change_of, manifests
 from lethe_plan.effects import PlannedEffects
 from lethe_plan.report import Planned, changes_something, document, has_problems, rows, summary

@@ -1,9 +1,9 @@
 """The events of the stream of changes."""
 
 import pytest
+from lethe.kube import DATASETS, RESTATEMENTS
 from lethe_gateway.problems import Kind, Problem
 from lethe_gateway.resources.changes import Reported, StreamPlace, events_of, heartbeat, place_of, text_of
-from lethe_operator.cluster.client import DATASETS, RESTATEMENTS
 
 from tests.support.gateway_lake import run
 from tests.support.resources import a_dataset_body, a_restatement_body

@@ -5,11 +5,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from lethe.kube import Away, RequestRefused, ResourceKind
 from lethe_gateway.identity.caller import Caller, Right, ShortCache
 from lethe_gateway.identity.kubernetes import KubernetesIdentity, OneToken
 from lethe_gateway.problems import Kind, Problem
 from lethe_gateway.settings import InvalidSettings
-from lethe_operator.cluster.client import Away, RequestRefused, ResourceKind
 
 from tests.support.clock import ManualClock
 

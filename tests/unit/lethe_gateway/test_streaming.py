@@ -6,13 +6,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from lethe.kube import RESTATEMENTS, ResourceKind
 from lethe_gateway.problems import Kind, Problem, not_found
 from lethe_gateway.resources.changes import StreamPlace, heartbeat
 from lethe_gateway.resources.client import OnOpen, ResourcePage, Watched
 from lethe_gateway.services import Services
 from lethe_gateway.settings import CallerLimits, GatewaySettings
 from lethe_gateway.streaming import ChangeStream
-from lethe_operator.cluster.client import RESTATEMENTS, ResourceKind
 
 from tests.support.gateway_parts import READER, OneTable, Resources, Rights, Writer
 from tests.support.resources import a_restatement_body

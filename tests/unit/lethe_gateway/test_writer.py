@@ -1,9 +1,9 @@
 """What a rejected change of a resource means for the caller."""
 
 import pytest
+from lethe.kube import AlreadyExists, Away, Conflict, KubeError, NotFound, RequestRefused
 from lethe_gateway.problems import Kind
 from lethe_gateway.resources.client import problem_of_change
-from lethe_operator.cluster.client import AlreadyExists, Away, Conflict, KubeError, NotFound, RequestRefused
 
 RIGHT = "create restatements.lethe.dev in the namespace ns"
 POST = "POST /apis/lethe.dev/v1alpha1/namespaces/ns/restatements: "

@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from lethe.kube import NotFound
 from lethe_inlet import serving
 from lethe_inlet.serving import Hangs, InletMetrics, Serving
 from lethe_inlet.state import SourceState
-from lethe_operator.cluster.client import NotFound
 from lethe_operator.reasons import Reason
 
 from tests.support.clock import wait_until

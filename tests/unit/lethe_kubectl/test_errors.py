@@ -1,8 +1,8 @@
 """The API server's errors as one line."""
 
 from lethe.base.errors import InputError, TransientError
+from lethe.kube import Away, error_of
 from lethe_kubectl.errors import ResourcePlace, explained
-from lethe_operator.cluster.client import Away, error_of
 
 PLACE = ResourcePlace("context tests", "https://127.0.0.1:1", "air", "kubectl", "lethe {}")
 

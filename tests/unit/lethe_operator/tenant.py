@@ -9,8 +9,8 @@ from typing import Any
 from lethe.base import names
 from lethe.contract.result import Phase, Progress, RunResult
 from lethe.contract.run import RunSpec, parse_run
+from lethe.kube import CONFIG_MAPS, DATASETS, EVENTS, JOBS, Document, RequestRefused, ResourceKind
 from lethe.ledger.ledger import BatchEntry, BatchState, Delta
-from lethe_operator.cluster.client import CONFIG_MAPS, DATASETS, EVENTS, JOBS, Document, RequestRefused, ResourceKind
 from lethe_operator.cluster.queue import Key
 from lethe_operator.dataset.listing import Listings
 from lethe_operator.dataset.tables import TableReader

@@ -4,7 +4,7 @@ import asyncio
 from typing import Any
 
 import pytest
-from lethe_operator.cluster.client import DATASETS, RESTATEMENTS, VACUUM_POLICIES, WATCHED
+from lethe.kube import DATASETS, RESTATEMENTS, VACUUM_POLICIES, WATCHED
 from lethe_operator.cluster.queue import WARM_DRIVER, Key, WorkQueue
 from lethe_operator.cluster.schedule import Priority
 from lethe_operator.dataset.objects import WatchedObjects

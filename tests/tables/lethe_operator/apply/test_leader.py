@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from lethe_operator.cluster.client import LEASES, Away, NotLeading
+from lethe.kube import LEASES, Away, NotLeading
 from lethe_operator.cluster.leader import Claims, Leadership, LeaseHolder
 from lethe_operator.cluster.leadership import LEADER
 from lethe_operator.reconcile import Reconciler

@@ -5,7 +5,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from lethe_operator.cluster.client import DATASETS, LEASES, OF_LEASES, Away, RequestRefused
+from lethe.kube import DATASETS, LEASES, Away, RequestRefused
+from lethe_operator.cluster.client import OF_LEASES
 from lethe_operator.cluster.leader import Claims, LeaseHolder
 from lethe_operator.cluster.leadership import CLAIM, CLAIM_READ_SECONDS, LEADER, SOON_SECONDS, LeaseTerms
 from lethe_operator.cluster.schedule import Key, Next

@@ -12,10 +12,10 @@ from lethe.contract.result import ErasureOutcome
 from lethe.erasure.progress import OpenErasure
 from lethe.erasure.record import Record, Signer, Statement, Verification, fault, load_signer, record
 from lethe.files.bounds import IdIndex
+from lethe.kube import EVENTS, RESTATEMENTS
 from lethe.ledger.erasure import Erasure
 from lethe.ledger.ledger import Delta
 from lethe.restatement.record import recalled
-from lethe_operator.cluster.client import EVENTS, RESTATEMENTS
 from lethe_operator.erasure import signatures
 from lethe_operator.resources.restatement import parse_restatement
 from lethe_operator.settings import InvalidSettings, Settings, with_files

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from lethe.base.errors import EXIT_INPUT
-from lethe_operator.cluster.client import CONFIG_MAPS, JOBS, LEASES, PODS, Document
+from lethe.kube import CONFIG_MAPS, JOBS, LEASES, PODS, Document
 from lethe_operator.reconcile import Reconciler
 from lethe_operator.resources.common import KEY_PREFIX_LENGTH
 from lethe_operator.settings import CommitterSettings, Settings

@@ -11,7 +11,7 @@ from typing import Any
 import jsonschema
 import pytest
 from lethe.base import names
-from lethe_operator.cluster.client import CONFIG_MAPS, DATASETS
+from lethe.kube import CONFIG_MAPS, DATASETS
 from lethe_operator.cluster.time_limit import Limiter
 from lethe_operator.publish.assembly import STATUS_EVENTS, Publishers, publishers_of
 from lethe_operator.publish.cursor import Cursor, Move, PublishedPosition, PublishingStep

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from lethe.kube import CONFIG_MAPS, DATASETS, JOBS, ResourceKind
 from lethe_local.api.objects import SECRETS, LocalObjects, StatusError, matches, merged
 from lethe_local.api.store import KEPT_CHANGES, ChangeType, LocalApiStore, StoreClosed
-from lethe_operator.cluster.client import CONFIG_MAPS, DATASETS, JOBS, ResourceKind
 
 from tests.support.manifests import dataset_manifest, named
 

@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from lethe.kube import PODS
 from lethe_local import node as nodes
 from lethe_local.api.objects import LocalObjects, kinds
 from lethe_local.api.store import LocalApiStore
 from lethe_local.node import Node
-from lethe_operator.cluster.client import PODS
 
 from tests.support.clock import wait_until
 

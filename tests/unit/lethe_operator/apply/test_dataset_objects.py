@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from lethe.contract.run import DatasetRef
-from lethe_operator.cluster.client import CONFIG_MAPS, ROLES, ResourceKind
+from lethe.kube import CONFIG_MAPS, ROLES, ResourceKind
 from lethe_operator.runs.launch import AGAIN_SECONDS, DatasetObjects, NameTaken
 
 from tests.support.clock import ManualClock

@@ -4,8 +4,8 @@ used nor changed."""
 from typing import Any
 
 import pytest
+from lethe.kube import BY_NAME, JOBS, ROLE_BINDINGS, ROLES
 from lethe_operator.actions import Launch
-from lethe_operator.cluster.client import BY_NAME, JOBS, ROLE_BINDINGS, ROLES
 from lethe_operator.resources.dataset import Dataset
 from lethe_operator.runs.launch import NameTaken, launch
 

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from lethe_operator.cluster.client import EVENTS
+from lethe.kube import EVENTS
 from lethe_operator.metrics import Metrics
 from lethe_operator.reasons import Reason
 from lethe_operator.runs.history import ended_versions

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 from lethe.contract.run import MailboxEntry
+from lethe.kube import CONFIG_MAPS, JOBS, PODS, ROLE_BINDINGS
 from lethe_operator.actions import Launch
-from lethe_operator.cluster.client import CONFIG_MAPS, JOBS, PODS, ROLE_BINDINGS
 from lethe_operator.dataset.settled_runs import warm_driver_view
 from lethe_operator.resources.boundaries import Boundaries, Boundary, PodLimits
 from lethe_operator.resources.dataset import GIB

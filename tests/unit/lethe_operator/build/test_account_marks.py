@@ -2,8 +2,8 @@
 
 from typing import Any
 
+from lethe.kube import JOBS, SERVICE_ACCOUNTS
 from lethe_operator.actions import Launch
-from lethe_operator.cluster.client import JOBS, SERVICE_ACCOUNTS
 from lethe_operator.resources.boundaries import Boundaries, Boundary
 from lethe_operator.resources.dataset import GIB, RunTemplate
 from lethe_operator.runs import pod

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from lethe_operator.cluster.client import Document
+from lethe.kube import Document
 from lethe_operator.dataset.objects import WatchedObjects
 from lethe_operator.resources.dataset import Dataset
 

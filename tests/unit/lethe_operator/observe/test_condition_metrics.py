@@ -3,8 +3,8 @@
 from pathlib import Path
 from typing import Any
 
+from lethe.kube import DATASETS, RESTATEMENTS, VACUUM_POLICIES
 from lethe_operator import conditions
-from lethe_operator.cluster.client import DATASETS, RESTATEMENTS, VACUUM_POLICIES
 from lethe_operator.dataset.condition_metrics import ConditionMetrics
 from lethe_operator.dataset.objects import WatchedObjects
 from prometheus_client import CollectorRegistry

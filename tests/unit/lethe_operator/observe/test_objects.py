@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from typing import Any
 
 import pytest
-from lethe_operator.cluster.client import (
+from lethe.kube import (
     CONFIG_MAPS,
     DATASETS,
     JOBS,

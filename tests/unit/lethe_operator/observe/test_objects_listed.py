@@ -6,8 +6,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 import pytest
+from lethe.kube import DATASETS, JOBS, RESTATEMENTS, Away, ResourceKind
 from lethe_operator.cluster.cache import READ_ONE_BY_ONE
-from lethe_operator.cluster.client import DATASETS, JOBS, RESTATEMENTS, Away, ResourceKind
 from lethe_operator.cluster.schedule import Key
 from lethe_operator.dataset.objects import WatchedObjects
 from lethe_operator.handlers import AFTER_LISTING_SECONDS, Relists, keys_of

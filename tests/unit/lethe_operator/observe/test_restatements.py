@@ -5,8 +5,8 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from lethe.kube import RESTATEMENTS, Document, ListPage, ResourceKind
 from lethe_operator.cluster.cache import KindListing
-from lethe_operator.cluster.client import RESTATEMENTS, Document, ListPage, ResourceKind
 from lethe_operator.probes import OperatorHealth
 from lethe_operator.resources.common import is_newer
 from lethe_operator.resources.restatement import parse_restatement

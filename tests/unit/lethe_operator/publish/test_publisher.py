@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-from lethe_operator.cluster.client import NotLeading
+from lethe.kube import NotLeading
 from lethe_operator.publish.cursor_files import CursorFiles
 from lethe_operator.publish.feed import OpenTable, PublishedDataset
 from lethe_operator.publish.publisher import TROUBLE_SECONDS, Publisher

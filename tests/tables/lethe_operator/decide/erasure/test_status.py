@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 from lethe.contract.result import ErasureOutcome
+from lethe.kube import RESTATEMENTS, NotFound
 from lethe.ledger.erasure import BlockerKind, Erasure, ErasureBlocker
 from lethe.ledger.ledger import Delta
-from lethe_operator.cluster.client import RESTATEMENTS, NotFound
 from lethe_operator.resources.restatement import parse_restatement
 
 from tests.support.builders import NOW, RUN, a_request_entry

@@ -9,15 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from lethe_operator.cluster.client import (
-    DATASETS,
-    EVENTS,
-    JOBS,
-    VACUUM_POLICIES,
-    Document,
-    RequestRefused,
-    ResourceKind,
-)
+from lethe.kube import DATASETS, EVENTS, JOBS, VACUUM_POLICIES, Document, RequestRefused, ResourceKind
 from lethe_operator.cluster.queue import Key
 from lethe_operator.dataset.objects import WatchedObjects
 from lethe_operator.resources.dataset import Dataset

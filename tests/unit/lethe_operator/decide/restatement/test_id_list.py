@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 from lethe.contract.result import RequestResult
+from lethe.kube import CONFIG_MAPS
 from lethe.restatement.group import LISTED_IDS_AT_MOST, IdList, parse_ids
-from lethe_operator.cluster.client import CONFIG_MAPS
 from lethe_operator.dataset.tables import asked_by
 from lethe_operator.resources.observed import AttemptState, NotListed
 from lethe_operator.resources.restatement import NoList, Restatement

@@ -9,9 +9,9 @@ import pytest
 from lethe.base import names
 from lethe.buffer.layout import BufferedBatch
 from lethe.contract.result import RequestResult
+from lethe.kube import CONFIG_MAPS, JOBS
 from lethe.ledger.lineage import Snapshot
 from lethe_operator.actions import Actions
-from lethe_operator.cluster.client import CONFIG_MAPS, JOBS
 from lethe_operator.dataset.decide import decide
 from lethe_operator.resources.observed import AttemptState, Engine, NotListed, ObservedRun, WorkerView
 from lethe_operator.resources.restatement import Restatement

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 from lethe.contract.run import MailboxEntry, RunSpec
+from lethe.kube import CONFIG_MAPS, LEASES, ROLE_BINDINGS, ROLES
 from lethe_operator.actions import Actions, Launch
-from lethe_operator.cluster.client import CONFIG_MAPS, LEASES, ROLE_BINDINGS, ROLES
 from lethe_operator.dataset.decide import decide
 from lethe_operator.dataset.settled_runs import committer_view
 from lethe_operator.resources.observed import Attempt, AttemptState, Engine, ObservedRun, WorkerView

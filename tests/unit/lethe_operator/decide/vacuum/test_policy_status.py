@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import yaml
 from lethe.contract.run import Maintenance
-from lethe_operator.cluster.client import DATASETS, EVENTS, VACUUM_POLICIES
+from lethe.kube import DATASETS, EVENTS, VACUUM_POLICIES
 from lethe_operator.cluster.queue import Key
 from lethe_operator.resources.vacuum_policy import parse_vacuum_policy
 from lethe_operator.vacuum import status as policy_status
