@@ -65,8 +65,10 @@ def make(archive: Path, scratch: str) -> None:
 
 
 def drive(spark: SparkSession) -> None:
-    """Create, write, read and change a table, read its metadata, move rows of Python between tasks, and load the clients of an
-    object store and a database.
+    """Do what each run does, so that its classes are loaded.
+
+    It creates, writes, reads and changes a table, reads its metadata, moves rows of Python between tasks, and loads the
+    clients of an object store and a database.
     """
     spark.sql("CREATE TABLE here.a.t (v BIGINT, day INT, b STRING) USING iceberg PARTITIONED BY (day)")
     rows = spark.createDataFrame([(1, 1, "a"), (2, 2, "b")], "v BIGINT, day INT, b STRING")

@@ -155,7 +155,10 @@ class ComparesObjects(Protocol):
         """Whether all objects of these namespaces have been listed."""
 
     def ensure(self, kube: Kube, namespace: str) -> None:
-        """Return when the objects of a namespace are known."""
+        """Return when the objects of a namespace are known.
+
+        That includes the effect of each write without an answer. The first call lists them.
+        """
 
     def catch_up(
         self, kube: Kube, namespaces: Sequence[str], kinds: Sequence[ResourceKind] = (), unhurried: bool = False

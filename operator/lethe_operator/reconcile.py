@@ -188,8 +188,10 @@ class Reconciler:
         return shown.totals, max(0, table.ledger.version - shown.version)
 
     def policy(self, key: Key) -> Next | None:
-        """Write the conditions of a VacuumPolicy and when its window opens next, and remove the entries of Datasets that do not
-        exist or are no longer selected.
+        """Write the status of a VacuumPolicy.
+
+        It sets the conditions and the time of the next window, and removes the entries of Datasets that do not exist or
+        are no longer selected.
         """
         self.objects.ensure(self.kube, key.namespace)
         policy = self.objects.policy(key.namespace, key.name)

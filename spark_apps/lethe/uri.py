@@ -124,8 +124,9 @@ def overlap(a: str, b: str) -> bool:
 
 
 def index_keys(uri: str) -> frozenset[str]:
-    """The keys of a URI in an index for `overlap`: two URIs overlap if and only if the `index_keys` of one and the
-    `overlap_keys` of the other have a key in common.
+    """The keys of a URI in an index for `overlap`.
+
+    Two URIs overlap if and only if the `index_keys` of one and the `overlap_keys` of the other have a key in common.
     """
     readings = _readings(uri)
     return frozenset(

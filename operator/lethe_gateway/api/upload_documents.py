@@ -81,8 +81,9 @@ class HashedFile(Request):
 
 
 class CompleteRequest(Request):
-    """What the gateway compares before it completes an upload, for a client that knows the checksums only after it has sent the
-    files.
+    """The checksums that a client knows only after it has sent the files.
+
+    The gateway compares them before it completes an upload.
     """
 
     files: list[HashedFile] = Field(default=[], max_length=FILES_AT_MOST, description="Any files of the upload.")

@@ -1,5 +1,6 @@
-"""Who looks at a page: the caller's token in a cookie, or in a header of an authenticating proxy; and protection against forged
-forms. Pure, apart from Starlette's values.
+"""The sessions of the console, and protection against forged forms.
+
+The caller's token is in a cookie, or in a header of an authenticating proxy. Pure, apart from Starlette's values.
 
 The cookie contains the token itself, so no replica remembers anything. Scripts cannot read it, and browsers send it only with
 requests that come from the console's own pages. The API under /v1 does not accept it.

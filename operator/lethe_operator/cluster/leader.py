@@ -1,5 +1,6 @@
-"""Decides whether this process acts: it leads its release, has caught up with the API server, and its release holds the Lease of
-the namespace. I/O, in two threads.
+"""Decides whether this process acts. I/O, in two threads.
+
+It acts if it leads its release, has caught up with the API server, and its release holds the Lease of the namespace.
 
 The Lease of the release is renewed in a thread of its own: neither a long listing nor an unavailable namespace delays it. What
 follows from it is done in the other thread.

@@ -1,5 +1,6 @@
-"""Which operator acts: within a release, the holder of the release's Lease; between releases, the holder of the Lease of the
-namespace. Pure.
+"""Which operator acts in a namespace. Pure.
+
+Within a release, it is the holder of the release's Lease; between releases, the holder of the namespace's Lease.
 
 The times in a Lease come from the clock of another machine. So an operator that waits for a Lease measures by its own clock how
 long it has read the same version.

@@ -1,5 +1,7 @@
-"""The Kubernetes objects that decisions are made from: watches, listings and the answers to the operator's own writes feed one
-store for each kind. I/O only in `ensure`, `catch_up` and the functions whose name begins with `fresh`.
+"""The Kubernetes objects that decisions are made from.
+
+Watches, listings and the answers to the operator's own writes feed one store for each kind. I/O only in `ensure`,
+`catch_up` and the functions whose name begins with `fresh`.
 
 Each kind has its own watch, so one kind may be newer than another. Who depends on an order reads the later kind with a `fresh`
 function. The store is never older than the operator's own writes.
@@ -172,8 +174,9 @@ class WatchedObjects:
         return all((kind, namespace) in self._listed for namespace in namespaces for kind in self._kinds)
 
     def ensure(self, kube: Kube, namespace: str) -> None:
-        """Return when the objects of a namespace are known, including the effect of each write without an answer: the first
-        call lists them.
+        """Return when the objects of a namespace are known.
+
+        That includes the effect of each write without an answer. The first call lists them.
 
         Raises:
             KubeError: The API server rejected a request, or did not answer (`status` 0).
@@ -216,8 +219,9 @@ class WatchedObjects:
                 self._listed.add((kind, namespace))
 
     def take_over(self, kube: Kube, namespaces: Sequence[str]) -> None:
-        """As `catch_up`, within seconds, for a store whose watches run: of a kind with many objects, read only what has changed
-        since its newest known object.
+        """Catch up within seconds, in a store whose watches run.
+
+        Of a kind with many objects, it reads only what has changed since the newest known object.
 
         Raises:
             KubeError: The API server rejected a request, or did not answer (`status` 0).

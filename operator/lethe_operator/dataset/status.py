@@ -268,8 +268,10 @@ def _buffer(buffer: BufferDigest) -> dict[str, Any]:
 
 
 def _batches(ledger: Ledger, buffer: BufferDigest) -> dict[str, Any]:
-    """Refused batches are listed until the ledger says otherwise, the latest first: those in the buffer, of a known run, or in
-    the status already. Only these were looked up in the ledger.
+    """The batches of the status.
+
+    Refused batches are listed until the ledger says otherwise, the latest first: those in the buffer, of a known run,
+    or in the status already. Only these were looked up in the ledger.
     """
     refused = sorted((e for e in ledger.batches.values() if e.state is BatchState.REFUSED), key=lambda e: e.id)
     refused.sort(key=lambda e: e.time, reverse=True)

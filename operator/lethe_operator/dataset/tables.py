@@ -69,8 +69,10 @@ def asked_by(
     runs: Collection[ObservedRun],
     buffer: BufferDigest | NotListed | Unavailable,
 ) -> LedgerKeys:
-    """The keys that the decision may look up: batches that a run may take, that are deleted from the buffer, shown as refused,
-    restated or promoted; and all requests. Refused batches leave the buffer, so the status remembers them.
+    """The keys that the decision may look up.
+
+    Batches that a run may take, that are deleted from the buffer, shown as refused, restated or promoted; and all
+    requests. Refused batches leave the buffer, so the status remembers them.
     """
     shown = (dataset.status.get("batches") or {}).get("refusedBatches") or ()
     batch_ids = {str(b["batchId"]) for b in shown}

@@ -231,8 +231,9 @@ def doubts_restatements(dataset: Dataset, table: TableView | NoTable | Unavailab
 def another_table(
     dataset: Dataset, table: TableView | NoTable | Unavailable, restatements: Iterable[Restatement] = ()
 ) -> AnotherTable | None:
-    """How the table differs from the one that was seen before; None: it does not, or the user accepted it and no Restatement
-    still shows success in another table.
+    """How the table differs from the one that was seen before.
+
+    None: it does not, or the user accepted it and no Restatement still shows success in another table.
 
     Args:
         restatements: Of the Dataset, including those that `doubts_restatements` is about.

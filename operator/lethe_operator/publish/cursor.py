@@ -313,8 +313,9 @@ def _index(at: PublishedPosition, line: HeadHistory) -> int | None:
 
 
 def _fork(at: PublishedPosition, line: HeadHistory) -> Carried | None:
-    """The newest ledger that the published version and the head have in common; if unknown, that of the head; None: they have
-    none.
+    """The newest ledger that the published version and the head have in common.
+
+    If it is unknown, that of the head. None: they have none.
     """
     roots: Sequence[str] = [c.root for c in line.carried]
     current = at.snapshot_id

@@ -127,8 +127,9 @@ class BatchRestored(BatchData):
 
 
 class BatchForgotten(BatchData):
-    """The ledger does not know a batch any more, so that its id may be promoted: after an Undo for a batch that was never
-    promoted, or because the table was rolled back.
+    """The ledger does not know a batch any more, so that its id may be promoted.
+
+    This happens after an Undo for a batch that was never promoted, or because the table was rolled back.
     """
 
     previous_state: BatchState

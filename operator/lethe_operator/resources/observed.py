@@ -320,8 +320,10 @@ class ObservedRun:
 
     @property
     def ended_attempts(self) -> tuple[int, ...]:
-        """The numbers of the attempts that certainly write nothing any more: the kubelet has reported the end of the container,
-        or the attempt itself its result. A failed Job proves nothing: its node may be cut off, and the pod still run.
+        """The numbers of the attempts that certainly write nothing any more.
+
+        The kubelet has reported the end of the container, or the attempt itself its result. A failed Job proves
+        nothing: its node may be cut off, and the pod still run.
         """
         before = self.intent.ended_attempts if self.intent is not None else ()
         ended = (a.number for a in self.attempts if a.exit_code is not None or a.result is not None)

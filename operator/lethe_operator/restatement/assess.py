@@ -217,8 +217,10 @@ def _is_allowed(secret: str, namespace: str, settings: Settings) -> bool:
 
 
 def _is_listed_since(buffer: object, table: object, restatement: Restatement) -> bool:
-    """Whether the last listing shows which batches came before the Restatement: it started after the operator knew the
-    Restatement, and no Undo was committed since, which could allow more batches to be promoted.
+    """Whether the last listing shows which batches came before the Restatement.
+
+    It does if it started after the operator knew the Restatement, and no Undo was committed since, which could allow
+    more batches to be promoted.
     """
     if _horizon(restatement, buffer) is None or not isinstance(buffer, BufferDigest):
         return False
@@ -226,8 +228,10 @@ def _is_listed_since(buffer: object, table: object, restatement: Restatement) ->
 
 
 def wants_listing(restatements: Iterable[Restatement], buffer: object, table: object) -> bool:
-    """Whether a Restatement needs a new listing: none has started since the operator knows it or since the last Undo, or all
-    batches that the last listing named are promoted and more may wait.
+    """Whether a Restatement needs a new listing.
+
+    It does if none has started since the operator knows it or since the last Undo, or if all batches that the last
+    listing named are promoted and more may wait.
     """
     return any(
         not _is_listed_since(buffer, table, r) or (_may_hide(r, buffer) and not _before(r, buffer))
@@ -236,8 +240,9 @@ def wants_listing(restatements: Iterable[Restatement], buffer: object, table: ob
 
 
 def listed_head(restatements: Iterable[Restatement], buffer: object) -> int | None:
-    """For a run of these Restatements: the snapshot whose ledger showed which batches of the buffer it must wait for; None: it
-    does not wait for batches.
+    """The snapshot whose ledger showed which batches a run must wait for.
+
+    None: a run of these Restatements does not wait for batches of the buffer.
     """
     searching = any(map(_searches, restatements))
     return buffer.head_id if searching and isinstance(buffer, BufferDigest) else None
@@ -427,8 +432,9 @@ def _running(attempt: Attempt, members: int, before: str, held: str) -> Assessme
 
 
 def _ended(context: RestatementContext, attempt: Attempt, undoes: str) -> Assessment:
-    """Assess a Restatement whose run ended with exit code 0, although the ledger does not contain the request: the run refused or
-    postponed it, or the commit is not visible.
+    """Assess a Restatement whose run ended with exit code 0, and which the ledger does not contain.
+
+    The run refused or postponed the request, or the commit is not visible.
     """
     mine, tries = context.run_history.answer(context.restatement.key), context.run_history.tries
     at = (attempt.finished or attempt.created) + timedelta(seconds=back_off_seconds(tries, context.settings.retry))

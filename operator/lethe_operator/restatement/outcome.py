@@ -535,9 +535,10 @@ def planned(restatement: Restatement, run_history: RunHistory) -> Assessment | N
 def rolled_back_since(
     restatement: Restatement, dataset: Dataset, world: Observation, final: Assessment
 ) -> Assessment | None:
-    """The assessment of a Restatement that succeeded and is no longer in the ledger, because the table was rolled back or
-    replaced; None: it was not. The caller has checked that the ledger does not contain the request. A ledger never loses a
-    request in another way.
+    """The assessment of a Restatement that succeeded and is no longer in the ledger.
+
+    None: it has not succeeded. The caller has checked that the ledger does not contain the request. A ledger loses a
+    request only when the table is rolled back or replaced.
     """
     view = world.table
     snapshot = (final.result or {}).get("snapshotId", "unknown")

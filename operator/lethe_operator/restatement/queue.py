@@ -32,8 +32,9 @@ from lethe_operator.runs import spec as run_specs
 
 
 def in_order(restatements: Iterable[Restatement]) -> tuple[Restatement, ...]:
-    """Sort by dependency (a Restatement whose replacement another one restates comes before it, and one that is undone before its
-    Undo), then by creation time, then by name. O(n log n).
+    """Sort by dependency, then by creation time, then by name. O(n log n).
+
+    A Restatement comes before the one that restates its replacement, and before its Undo.
     """
     return group.in_order(restatements, _place)
 

@@ -77,8 +77,9 @@ class StatusChanges:
 
 
 def changes(standings: Iterable[tuple[Restatement, Assessment]], now: datetime) -> StatusChanges:
-    """The statuses of these Restatements that differ from the current ones, in this order, with their events: the first
-    STATUSES_AT_ONCE.
+    """The statuses of these Restatements that differ from the current ones, with their events.
+
+    In this order, and only the first STATUSES_AT_ONCE.
     """
     statuses: dict[str, dict[str, Any]] = {}
     new_events: list[Event] = []

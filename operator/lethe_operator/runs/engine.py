@@ -51,9 +51,11 @@ def can_do(restatement: Restatement, dataset: Dataset, run: ObservedRun | None) 
 
 
 def may_register(dataset: Dataset, world: Observation, run: RunSpec, now: datetime) -> bool:
-    """Whether the committer may carry out a consolidation: it registers few files, from a buffer with few objects, and the
-    committer did not fail at a consolidation of the Dataset lately. A Job makes further attempts. A pod template of the Dataset
-    may hold credentials for the buffer, which only its own pods have.
+    """Whether the committer may carry out a consolidation.
+
+    It registers few files, from a buffer with few objects, and the committer did not fail at a consolidation of the
+    Dataset lately. A Job makes further attempts. A pod template of the Dataset may hold credentials for the buffer,
+    which only its own pods have.
     """
     spec, buffer = run.consolidation, world.buffer
     if (
@@ -202,8 +204,9 @@ def _is_standard(template: RunTemplate, warm: PodSize) -> bool:
 
 
 def _failed_last(run: RunSpec, world: Observation) -> bool:
-    """Whether the Dataset's last run of this family failed for a reason that another attempt might not meet: its members or its
-    batches may be in this run again.
+    """Whether the Dataset's last run of this family failed for a reason that another attempt might not meet.
+
+    Its members or its batches may be in this run again.
     """
     found = (
         a for r in world.runs if r.kind.family is run.family for a in r.attempts if a.engine is not Engine.COMMITTER

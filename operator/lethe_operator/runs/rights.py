@@ -52,8 +52,9 @@ def dataset_objects(
 
 
 def marks_to_set(found: Mapping[str, Any], wanted: Mapping[str, Any]) -> dict[str, Any]:
-    """The patch of an existing ServiceAccount's metadata: it gets the marks of the current boundary and loses those of an earlier
-    one. Marks that others set stay. Empty: there is nothing to change.
+    """The patch of an existing ServiceAccount's metadata. Empty: there is nothing to change.
+
+    It gets the marks of the current boundary and loses those of an earlier one. Marks that others set stay.
     """
     has, wants = found.get("metadata") or {}, wanted["metadata"]
     try:

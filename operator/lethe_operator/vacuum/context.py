@@ -103,8 +103,9 @@ class VacuumContext:
 
     @cached_property
     def clocks_differ(self) -> bool:
-        """Whether the last run did nothing because the window was closed by its clock, while it was open by the clock of
-        Kubernetes. The next run then gets a duration instead of a point in time.
+        """Whether the last run did nothing because the window was closed by its own clock.
+
+        By the clock of Kubernetes it was open. The next run then gets a duration instead of a point in time.
         """
         last, window = self.history.last, self.rules.window
         if last is None or window is None or last.stopped != WINDOW_CLOSED or not last.idle:

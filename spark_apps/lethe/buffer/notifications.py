@@ -135,8 +135,9 @@ def is_later(sequencer: str, than: str) -> bool:
 
 
 def is_settled(written: Written, entry: BatchEntry | None) -> bool:
-    """Whether the ledger alone shows that a write needs no more work: its batch was promoted, reverted or replaced, or it was
-    refused with this object or a later one of the same key.
+    """Whether the ledger alone shows that a write needs no more work.
+
+    Its batch was promoted, reverted or replaced, or it was refused with this object or a later one of the same key.
 
     Args:
         entry: The batch's entry in the ledger; None: it has none.
@@ -152,8 +153,9 @@ def is_settled(written: Written, entry: BatchEntry | None) -> bool:
 
 
 def is_over(written: Written, listed: BufferedBatch | None, entry: BatchEntry | None) -> bool:
-    """Whether a write needs no more work, by the current content of its folder: the object was deleted or overwritten, or the
-    batch is neither waiting nor incomplete.
+    """Whether a write needs no more work, by the current content of its folder.
+
+    The object was deleted or overwritten, or the batch is neither waiting nor incomplete.
 
     Args:
         listed: The batch in the folder; None: the folder is empty.

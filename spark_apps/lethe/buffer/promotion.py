@@ -250,8 +250,10 @@ def is_left(batch: BufferedBatch, entry: BatchEntry | None) -> bool:
 
 
 def is_judged(batch: BufferedBatch, entry: BatchEntry | None) -> bool:
-    """Whether a run that is still moving the refused batch may move objects of this batch at any moment: objects that existed
-    at the refusal, or all objects, if their content is the same. A run must not register such objects as table files.
+    """Whether a run that is still moving the refused batch may move objects of this batch at any moment.
+
+    These are objects that existed at the refusal, or all objects, if their content is the same. A run must not register
+    such objects as table files.
     """
     if entry is None or entry.state is not BatchState.REFUSED:
         return False

@@ -48,8 +48,9 @@ def progress() -> Progress:
 def print_table(
     headers: Sequence[str], rows: Iterable[Sequence[str]], right: Iterable[str] = (), wrapped: Iterable[str] = ()
 ) -> None:
-    """Print rows below their headers; the columns named in `right` are aligned to the right, and those in `wrapped` are wrapped
-    on a terminal.
+    """Print rows below their headers.
+
+    The columns named in `right` are aligned to the right, and those in `wrapped` are wrapped on a terminal.
     """
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
     right_aligned, may_wrap = frozenset(right), frozenset(wrapped)

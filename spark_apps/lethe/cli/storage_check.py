@@ -506,8 +506,9 @@ def files_with_batches(
 def objects_with_values(
     listed: ListedObjects, values: Collection[str], schemas: Collection[Schema], tick: Callable[[], object]
 ) -> StorageSearch:
-    """The objects with one of these values: in the path, in a column, in a bound of one, or anywhere in what their content
-    unpacks to.
+    """The objects with one of these values.
+
+    In the path, in a column, in a bound of one, or anywhere in what their content unpacks to.
 
     Args:
         schemas: All of the table.

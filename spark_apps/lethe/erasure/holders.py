@@ -31,8 +31,9 @@ class Ref:
 def holders(
     history: History, files: Mapping[str, PurgedFile], open_erasures: Collection[OpenErasure] = ()
 ) -> dict[int, frozenset[str]]:
-    """By snapshot id, the keys of the erasures that it blocks: it names some of their files, or its metadata contains values of
-    their rows.
+    """By snapshot id, the keys of the erasures that it blocks.
+
+    It names some of their files, or its metadata contains values of their rows.
 
     Args:
         files: The files that may hold rows, by path.

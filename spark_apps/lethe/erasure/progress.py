@@ -220,8 +220,10 @@ def _purged_file(path: str, keys: set[str], history: History, known: Mapping[str
 
 
 def _has_left(open_erasure: OpenErasure, history: History) -> bool:
-    """Whether no live file holds a row of it: its tombstones are purged, files with native deletes were rewritten, and no older
-    delete file is left that might delete by one of the values.
+    """Whether no live file holds a row of it.
+
+    Its tombstones are purged, files with native deletes were rewritten, and no older delete file is left that might
+    delete by one of the values.
     """
     if open_erasure.hidden:
         return False
@@ -282,8 +284,9 @@ def _was_head(snapshot: Snapshot, lineage: Collection[int], since: int) -> bool:
 
 
 def has_unseen(seen: History, snapshots: Mapping[int, Snapshot], head_id: int | None) -> bool:
-    """Whether a snapshot that may hold rows of an erasure was added after `seen`: any, except those with a ledger in the head's
-    lineage, which add no erased rows.
+    """Whether a snapshot that may hold rows of an erasure was added after `seen`.
+
+    Any may, except those with a ledger in the head's lineage, which add no erased rows.
     """
     lineage: set[int] = set()
     while head_id is not None and head_id in snapshots and head_id not in seen.snapshots:

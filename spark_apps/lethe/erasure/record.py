@@ -156,8 +156,10 @@ def _named(objects: Sequence[str]) -> list[str]:
 
 
 def canonical(document: Mapping[str, Any]) -> bytes:
-    """The canonical form of a document: one line of JSON in ASCII, the names in each object sorted, no spaces between tokens, and
-    a line feed at the end. All numbers are integers.
+    """The canonical form of a document.
+
+    One line of JSON in ASCII, the names in each object sorted, no spaces between tokens, and a line feed at the end.
+    All numbers are integers.
     """
     return f"{json.dumps(document, sort_keys=True, separators=(',', ':'), allow_nan=False)}\n".encode("ascii")
 

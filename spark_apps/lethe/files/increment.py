@@ -167,8 +167,10 @@ class Tombstoned:
     """Those of `since` whose rows were hidden by position at the start."""
 
     def hidden(self, after: int | None, order: Mapping[int, int]) -> frozenset[str]:
-        """The batches whose rows are hidden at the end but were in a file of the snapshot `after` (None: of the start): they are
-        tombstoned, or a later vacuum purged them, or later native deletes hide them by position.
+        """The batches whose rows are hidden at the end but were in a file of the snapshot `after`.
+
+        With None, of the start. They are tombstoned, or a later vacuum purged them, or later native deletes hide them
+        by position.
         """
 
         def counts(snapshot_id: int) -> bool:
@@ -296,8 +298,9 @@ def _lifted_first(within: SnapshotRange, ids: Tombstoned, wanted: frozenset[str]
 
 
 def deleted(within: SnapshotRange, ids: Tombstoned) -> tuple[Rows, ...]:
-    """The deleted rows: tombstoned in the range and still in files, or purged by its vacuums, or hidden by its deletes by
-    position.
+    """The deleted rows.
+
+    They are tombstoned in the range and still in files, or purged by its vacuums, or hidden by its deletes by position.
     """
     found = [Rows(SnapshotFiles.LIVE, within.until, ids.until - ids.since, of_ids=True)]
     found += [

@@ -125,8 +125,9 @@ def _marked(tombstone: Tombstone, found: Masked, native: NativeDeletes) -> Tombs
 
 
 def with_purged(ledger: Ledger, delta: Delta, field_id: int, ids: Collection[str]) -> Delta:
-    """The change, with the active tombstones of these batches marked as impossible to undo: other deletes also apply to some of
-    their natively deleted rows.
+    """The change, with the active tombstones of these batches marked as impossible to undo.
+
+    Other deletes also apply to some of their natively deleted rows.
     """
     if not ids:
         return delta

@@ -265,8 +265,9 @@ def is_folder(catalog_properties: Mapping[str, str]) -> bool:
 
 
 def is_local(catalog_properties: Mapping[str, str]) -> bool:
-    """Whether the catalog is on this machine, so that a local path means the same to all its users: SQLite, a folder, or a local
-    service with tables in local folders.
+    """Whether the catalog is on this machine, so that a local path means the same to all its users.
+
+    It is SQLite, a folder, or a local service with tables in local folders.
     """
     warehouse, service = catalog_properties.get("warehouse", ""), catalog_properties.get("uri", "")
     if service.startswith("sqlite"):

@@ -28,8 +28,9 @@ def added_by(io: FileIO, manifest: ManifestFile) -> dict[tuple[str, int | None],
 
 
 def dangling(table: Table, snapshot_id: int | None) -> list[tuple[str, int]]:
-    """The delete files with values of rows that, by the sequence numbers, delete nothing any more, because all data files that
-    they might apply to are newer or removed. Returns paths with the sequence numbers of the deletes.
+    """The delete files with values of rows that delete nothing any more. Returns paths with sequence numbers.
+
+    By the sequence numbers, all data files that they might apply to are newer or removed.
 
     By Iceberg's rules, equality deletes apply to older rows of their partition or, without partitions, of the whole table.
     Position deletes also apply to rows of the same commit. Iceberg's scan has the last word (`deletes_in_use`).

@@ -130,9 +130,11 @@ def metadata_document(io: FileIO, file: str) -> Mapping[str, Any] | None:
 
 
 def reachable(table: Table) -> set[str]:
-    """The keys (`lethe.vacuum.housekeeping.key_of`) of all files that the table's metadata and all retained snapshots name,
-    including those of branches, tags and staged snapshots: data and delete files, manifests, manifest lists, statistics,
-    current and earlier metadata. Reads each manifest once.
+    """The keys of all files that the table's metadata and all retained snapshots name.
+
+    That includes those of branches, tags and staged snapshots: data and delete files, manifests, manifest lists,
+    statistics, current and earlier metadata. Reads each manifest once. `lethe.vacuum.housekeeping.key_of` makes the
+    keys.
 
     The files found until then are not all.
 
@@ -182,8 +184,9 @@ _METADATA: Final = (".metadata.json", ".metadata.json.gz")
 def other_table(
     io: FileIO, listed: Iterable[ListedObject], needed: Collection[str], folders: Folders, uuid: str
 ) -> str | None:
-    """The URI of a metadata file in the table's own folder of metadata that is of another table, or that cannot be read; None:
-    there is none.
+    """The URI of a metadata file of another table in the table's own folder of metadata.
+
+    Or of one that cannot be read. None: there is none.
 
     Args:
         needed: Keys (`key_of`) of the files that the table needs.

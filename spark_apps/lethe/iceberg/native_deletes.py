@@ -91,8 +91,9 @@ def holds_values(file: Mapping[str, Any]) -> bool:
 
 
 def may_contain_values(content: int, columns: Collection[int]) -> bool:
-    """The same, by the content type and the known field ids of a delete file: equality deletes contain values, and position
-    deletes do if they have a copy of each row.
+    """Whether a delete file may contain values, by its content type and its known field ids.
+
+    Equality deletes do, and position deletes if they have a copy of each row.
     """
     return content == _EQUALITY or not {_FILE_PATH, _POSITION}.issuperset(columns)
 

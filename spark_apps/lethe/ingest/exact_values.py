@@ -475,8 +475,9 @@ def _walk_is_sound(array: pa.Array, t: pa.DataType) -> bool:
 
 
 def nested(array: pa.Array, t: pa.DataType) -> Iterator[tuple[str, pa.Field, pa.Array, int]]:
-    """The nested fields of a type: the name of each in paths, the field, its values, and how many of them are null because the
-    outer value is.
+    """The nested fields of a type.
+
+    Of each, the name in paths, the field, its values, and how many of them are null because the outer value is.
     """
     if pa.types.is_struct(t):
         names = [f.name for f in array.type]

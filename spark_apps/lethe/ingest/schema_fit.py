@@ -361,8 +361,9 @@ def _missing(column: pa.Field, file: pa.Schema, rules: Rules) -> str:
 
 
 def _taken_over(name: str, file: pa.Schema, table: pa.Schema, rules: Rules) -> list[pa.Field] | str:
-    """The column to add for a column of the file that the table does not have, empty if its type is null; or why it cannot be
-    added.
+    """The column to add for a column of the file that the table does not have; or why it cannot be added.
+
+    Empty if its type is null.
     """
     at = f"number {file.names.index(name) + 1} of {len(file.names)}"
     if (count := file.names.count(name)) > 1:

@@ -176,8 +176,9 @@ def resolve(
 
 
 def is_gapless(snapshots: Mapping[int, Snapshot], found: Resolution) -> bool:
-    """Whether all snapshots between the carrier and the resolved snapshot are retained, so that they name all files that were
-    added without a ledger.
+    """Whether all snapshots between the carrier and the resolved snapshot are retained.
+
+    Then they name all files that were added without a ledger.
 
     False if some expired, or if a person made the carrier, to name a lost ledger again: the files below it were not checked.
     """
@@ -210,8 +211,9 @@ def line_of(snapshots: Mapping[int, Snapshot], head_id: int | None) -> tuple[int
 def last_ledger(
     snapshots: Mapping[int, Snapshot], seen: str | None, seen_sequence_number: int | None = None
 ) -> str | None:
-    """The ledger to continue with if the head has lost its ledger: the last one of the lineage that was observed before; None:
-    unknown.
+    """The ledger to continue with if the head has lost its ledger. None: unknown.
+
+    It is the last one of the lineage that was observed before.
 
     Args:
         seen: The ledger of the head that was observed last.
@@ -249,8 +251,9 @@ def is_published(snapshots: Mapping[int, Snapshot], head_id: int | None, staged_
 
 
 def cherry_picked(snapshots: Mapping[int, Snapshot], bare: Iterable[int]) -> tuple[Snapshot, ...]:
-    """The snapshots that Lethe committed or staged and that another tool made part of this lineage without a ledger, directly or
-    by `cherrypick_snapshot`. Their files hold batches that are not in the ledger.
+    """The snapshots of Lethe that another tool made part of this lineage without a ledger.
+
+    Directly or by `cherrypick_snapshot`. Their files hold batches that are not in the ledger.
 
     Args:
         bare: The snapshots after the carrier. Sources that have expired are left out.

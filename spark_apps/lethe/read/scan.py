@@ -256,8 +256,9 @@ def scan(
     rows: Which | None = None,
     catalog: Catalog | None = None,
 ) -> Scan:
-    """Read an Iceberg table without the rows that its ledger says are deleted; or, with `since`, the rows that were
-    appended or deleted.
+    """Read an Iceberg table without the rows that its ledger says are deleted.
+
+    With `since`, the rows that were appended or deleted.
 
     Args:
         table: `catalog.namespace.table`, with a catalog of PyIceberg's configuration; with `catalog` given,

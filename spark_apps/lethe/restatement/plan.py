@@ -457,9 +457,10 @@ def _meta(known: BatchEntry | None, active: bool, request: RestatementRequest, r
 
 
 def _is_of(there: BatchEntry | None, request: RestatementRequest) -> bool:
-    """Whether this same request has added the replacement, although the ledger does not contain the request: another tool copied
-    the files of its commit after a rollback. Never true with key columns, because its own rows have the same keys as older
-    rows.
+    """Whether this same request has added the replacement, although the ledger does not contain it.
+
+    Another tool copied the files of its commit after a rollback. Never true with key columns, because its own rows have
+    the same keys as older rows.
     """
     return (
         there is not None

@@ -411,8 +411,10 @@ def _before(prefix: str) -> str:
 
 
 class S3Store(RemoteStore):
-    """Buckets of any S3 server. boto3 makes the requests that obstore cannot: conditional copies and deletes, object locks, and
-    keys that obstore's paths exclude (`a//b`, control characters).
+    """Buckets of any S3 server.
+
+    boto3 makes the requests that obstore cannot: conditional copies and deletes, object locks, and keys that obstore's
+    paths exclude (`a//b`, control characters).
     """
 
     def __init__(self, properties: Mapping[str, str]) -> None:

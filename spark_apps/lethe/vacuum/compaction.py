@@ -64,8 +64,9 @@ def plan_compaction(
 
 
 def rounds(bins: Iterable[Bin]) -> list[list[Bin]]:
-    """Divide the bins into groups with at most one bin per partition, so that a group can be written together without mixing
-    the rows of two bins.
+    """Divide the bins into groups with at most one bin per partition.
+
+    A group can be written together without mixing the rows of two bins.
     """
     found: list[list[Bin]] = []
     seen: dict[str | None, int] = {}

@@ -68,8 +68,10 @@ class Estimate:
 
 
 class _Expected:
-    """Prefix sums over the tombstones of a layer: of their expected rows in one file, of the probability that a file holds some,
-    and of the logarithm of the probability that it holds none.
+    """Prefix sums over the tombstones of a layer.
+
+    Of their expected rows in one file, of the probability that a file holds some, and of the logarithm of the
+    probability that it holds none.
     """
 
     def __init__(self, layer: Layer, files: Sequence[FileBounds], rows: Mapping[str, int]) -> None:
@@ -133,8 +135,10 @@ class Drift:
             uppers.append(file.upper)
 
     def mean_depth(self) -> float | None:
-        """The average number of files of a partition, including the file itself, whose range contains the lower bound of a file.
-        1.0: files share at most the last batch of one and the first of the next. None: there are no files. O(n log n).
+        """The average number of files of a partition whose range contains the lower bound of a file.
+
+        That includes the file itself. 1.0: files share at most the last batch of one and the first of the next. None:
+        there are no files. O(n log n).
         """
         total = files = 0
         for lowers, uppers, single in self._bounds.values():
@@ -173,8 +177,10 @@ def stays_large(file: FileBounds, rows: int, target: int) -> bool:
 
 
 def apart(files: Iterable[FileBounds]) -> frozenset[str]:
-    """The paths of the files whose range of batches overlaps with that of no other file of their partition: they need not be
-    sorted together. Ranges may share a batch at their ends. Files with an unknown bound overlap.
+    """The paths of the files that need not be sorted together with another file.
+
+    Their range of batches overlaps with that of no other file of their partition. Ranges may share a batch at their
+    ends. Files with an unknown bound overlap.
     """
     by_partition: dict[str | None, list[tuple[str, str, str]]] = {}
     unknown: set[str | None] = set()
@@ -265,8 +271,10 @@ def first_step(files: Sequence[FileBounds], step_bytes: int) -> tuple[FileBounds
 def small_neighbours(
     rewritten: Sequence[FileBounds], small: Iterable[FileBounds], at_most: int | None = None
 ) -> tuple[FileBounds, ...]:
-    """Choose small files without deleted rows to merge with the rewritten files: of the same partition, next to a
-    rewritten file in batch order or within its range. The smallest first, up to `MERGED_SHARE`.
+    """Choose small files without deleted rows to merge with the rewritten files.
+
+    They are of the same partition, next to a rewritten file in batch order or within its range. The smallest first, up
+    to `MERGED_SHARE`.
 
     Args:
         at_most: A further limit in bytes; None: no further limit.
@@ -459,8 +467,10 @@ def still_active(tombstones: Iterable[Tombstone], ledger: Ledger) -> Mapping[tup
 def also_purged(
     ledger: Ledger, field_id: int, tombstones: Collection[Tombstone], files: Collection[FileBounds]
 ) -> tuple[Tombstone, ...]:
-    """The other tombstones whose rows a rewrite of these files removes: native deletes hide the rows, so the rewrite does not
-    copy them. An increment must report these rows as deleted, and an Undo must not expect them.
+    """The other tombstones whose rows a rewrite of these files removes.
+
+    Native deletes hide the rows, so the rewrite does not copy them. An increment must report these rows as deleted, and
+    an Undo must not expect them.
 
     Args:
         tombstones: Those that the run purges, as this ledger has them.

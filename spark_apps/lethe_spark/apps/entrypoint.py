@@ -1,6 +1,8 @@
-"""The entry point of containers of the Spark image: `driver` runs one of Lethe's applications, `executor` serves a driver,
-`committer` runs the committer, `warm-driver` the driver that stays up between runs, and any other command is run as given. tini
-is process 1: it forwards SIGTERM and reaps orphans.
+"""The entry point of containers of the Spark image.
+
+`driver` runs one of Lethe's applications, `executor` serves a driver, `committer` runs the committer, `warm-driver` the
+driver that stays up between runs, and any other command is run as given. tini is process 1: it forwards SIGTERM and
+reaps orphans.
 
 The image starts this with `python3 -I`, which ignores environment variables, and not with a shell. The started program gets the
 image's own paths, whatever the pod sets, and none of the variables that make a loader, a shell, a JVM, Python or Spark's scripts

@@ -109,8 +109,10 @@ def _with_secret(confs: Mapping[str, str]) -> dict[str, str]:
 
 
 def _forget_earlier() -> None:
-    """Remove what an earlier context of this process left in the JVM: its settings, which Spark would take as defaults, and the
-    secret of a driver that works alone, which Spark would prefer to the one that executors have.
+    """Remove what an earlier context of this process left in the JVM.
+
+    Its settings, which Spark would take as defaults, and the secret of a driver that works alone, which Spark would
+    prefer to the one that executors have.
     """
     gateway = SparkContext._gateway
     if gateway is None:

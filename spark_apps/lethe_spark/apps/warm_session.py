@@ -93,8 +93,9 @@ def warm_up(session: SparkSession) -> None:
 def _in_a_thread_of_its_own(
     handover: Handover, base: SparkSession, cancelled: threading.Event, formatter: RedactingFormatter
 ) -> bool:
-    """Carry out a run in a new thread, which has a thread of its own in the JVM, without the local properties and the active
-    session of earlier ones.
+    """Carry out a run in a new thread.
+
+    It has a thread of its own in the JVM, without the local properties and the active session of earlier ones.
 
     Returns:
         Whether its result was delivered.

@@ -265,8 +265,9 @@ class GroupCommit:
         return plan_group(base.ledger, self.requests, scope, found, masking=self.masker.native is not None)
 
     def _unlisted(self, base: Base) -> dict[str, RequestResult]:
-        """Results of requests that search for rows, if an Undo after the last listing of the buffer may have admitted batches:
-        these must be consolidated first.
+        """Results of requests that must wait for batches to be consolidated.
+
+        They search for rows, and an Undo after the last listing of the buffer may have admitted batches.
         """
         facts, searching = base.facts, [r for r in self.requests if r.searches]
         if self.listed_snapshot_id is None or not searching:

@@ -173,8 +173,10 @@ class Base:
         batch_ids: Collection[str],
         known: Mapping[str, tuple[str, ...] | None] | None = None,
     ) -> dict[str, tuple[str, ...] | None]:
-        """The partitions in which new batches may have rows: those of the written files, and, if another writer may have used
-        an id before, those of each file that could hold it.
+        """The partitions in which new batches may have rows.
+
+        Those of the written files, and, if another writer may have used an id before, those of each file that could
+        hold it.
 
         Args:
             known: By batch id, the partitions that the written rows are in; None: those of each file that could hold the batch.

@@ -1,5 +1,7 @@
-"""Cleans up at the end of every run: gives a ledger to a head without one, expires snapshots if there are too many, removes the
-ledger files of expired snapshots, and updates the table of batches. I/O.
+"""Cleans up at the end of every run. I/O.
+
+It gives a ledger to a head without one, expires snapshots if there are too many, removes the ledger files of expired
+snapshots, and updates the table of batches.
 
 `lethe.vacuum.housekeeping` decides which snapshots expire, `lethe.vacuum.housekeeping` which files are removed.
 

@@ -190,8 +190,10 @@ class SparkTable(IcebergTable):
 
 
 def _location_beside(builder: Any) -> str | None:
-    """A location without files beside the one that the catalog proposes for a new table, if that has files or cannot be listed:
-    some catalogs vend credentials only for a table that exists. None: the proposed one has no files.
+    """A location without files beside the one that the catalog proposes for a new table.
+
+    For a proposed location that has files or cannot be listed: some catalogs vend credentials only for a table that
+    exists. None: the proposed one has no files.
 
     Args:
         builder: Iceberg's builder of the table.

@@ -128,8 +128,9 @@ class IcebergTable:
 
     @reading("reading partition specs")
     def lost_specs(self) -> frozenset[int]:
-        """The ids of the partition specs of which Iceberg can no longer write partitions: the column of a field was dropped, and
-        with it the type of the field's values.
+        """The ids of the partition specs of which Iceberg can no longer write partitions.
+
+        The column of a field was dropped, and with it the type of the field's values.
         """
         return frozenset(
             int(spec.specId())

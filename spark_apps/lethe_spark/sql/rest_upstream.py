@@ -106,8 +106,9 @@ def is_signed(properties: Mapping[str, str]) -> bool:
 
 
 def _proxy(uri: str, properties: Mapping[str, str]) -> tuple[str, str | None]:
-    """The proxy for a URI, and the login for it: that of the catalog's properties, else that of the process's environment, which
-    PyIceberg uses. "": there is none.
+    """The proxy for a URI, and the login for it. "": there is none.
+
+    That of the catalog's properties, else that of the process's environment, which PyIceberg uses.
     """
     own = {k.removeprefix(_PROXY): v for k, v in properties.items() if k.startswith(_PROXY)}
     if own.get("hostname"):

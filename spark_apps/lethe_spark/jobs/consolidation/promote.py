@@ -162,8 +162,9 @@ def register(
 
 
 def is_outdated(base: Base, written: WrittenBatches) -> bool:
-    """Whether the footers must be read again, because another writer has added one of the files in the meantime, or another run
-    has refused one of the batches.
+    """Whether the footers must be read again.
+
+    Another writer has added one of the files in the meantime, or another run has refused one of the batches.
     """
     known = get_many(base.ledger.batches, written.batches)
     if any(e.state is BatchState.REFUSED and e != written.refused_before.get(i) for i, e in known.items()):

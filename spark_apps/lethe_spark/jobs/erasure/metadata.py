@@ -126,8 +126,10 @@ def rewrite_manifests_of_erasures(context: Run, table: IcebergTable, manifests: 
 
 
 def clear_metadata(context: Run, table: IcebergTable, seen: CheckedErasures, storage: Storage, due: set[str]) -> None:
-    """For erasures that no known blocker keeps open, remove the table's statistics and delete metadata files that the table does
-    not use. Files that cannot be deleted yet become blockers. Does nothing if there are no such erasures.
+    """Remove old metadata and statistics for erasures that no known blocker keeps open.
+
+    These are the table's statistics and the metadata files that the table does not use. Files that cannot be deleted
+    yet become blockers. Does nothing if there are no such erasures.
 
     Args:
         due: The keys of erasures for which older object versions are deleted too.

@@ -1,5 +1,7 @@
-"""Finds objects and unfinished uploads that no snapshot names and that may hold rows of an erasure, and the notes of runs that
-may still write such files. I/O; `lethe.erasure.strays` decides what to remove.
+"""Finds what no snapshot names and may hold rows of an erasure. I/O.
+
+These are objects, unfinished uploads, and the notes of runs that may still write such files. `lethe.erasure.strays`
+decides what to remove.
 """
 
 import logging

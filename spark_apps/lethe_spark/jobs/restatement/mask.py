@@ -241,8 +241,10 @@ def check_lifts(
 
 
 def mask_rest(context: RunContext, table: SparkTable, masker: Masker) -> None:
-    """Mask the tombstones that are not masked yet: those of other writers, those from before a change of `spec.deletes`, and
-    those committed together with an Erase by records.
+    """Mask the tombstones that are not masked yet.
+
+    Those of other writers, those from before a change of `spec.deletes`, and those committed together with an Erase by
+    records.
 
     Raises:
         ConflictError: The table moved between plan and commit.
