@@ -173,7 +173,7 @@ class Answers(Protocol):
 
 
 @dataclass(frozen=True)
-class ApiServer:
+class ApiEndpoint:
     """Where the API server is, and how this process identifies itself."""
 
     url: str
@@ -191,7 +191,7 @@ class ApiServer:
 class Kube:
     """A synchronous client: call it from a thread. Threads may share it."""
 
-    def __init__(self, server: ApiServer, limits: TimeLimits = USUAL) -> None:
+    def __init__(self, server: ApiEndpoint, limits: TimeLimits = USUAL) -> None:
         # Entered for each write, with the namespace. Raises: NotLeading, if this process may not write there.
         self.writing: Callable[[str], AbstractContextManager[None]] = lambda _namespace: nullcontext()
         # Receives the answers to writes; None: nothing does.

@@ -6,7 +6,7 @@ from typing import Any, Final
 import kubernetes.client
 import kubernetes.config
 from kubernetes.config.config_exception import ConfigException
-from lethe.kube import JOBS, SPARK_APPLICATIONS, USUAL, ApiServer, Kube, ResourceKind, TimeLimits
+from lethe.kube import JOBS, SPARK_APPLICATIONS, USUAL, ApiEndpoint, Kube, ResourceKind, TimeLimits
 
 from lethe_operator.resources.common import Launcher
 
@@ -34,7 +34,7 @@ def connect_for_callers(limits: TimeLimits = USUAL) -> Kube:
         ConfigException: There is no configuration of a cluster.
     """
     found = api_server()
-    return Kube(ApiServer(found.url, found.ca_file, found.verify), limits)
+    return Kube(ApiEndpoint(found.url, found.ca_file, found.verify), limits)
 
 
 def connect_for_leases() -> Kube:
@@ -46,7 +46,7 @@ def connect_for_leases() -> Kube:
     return Kube(api_server(), OF_LEASES)
 
 
-def api_server() -> ApiServer:
+def api_server() -> ApiEndpoint:
     """The API server of the pod's ServiceAccount, else of the kubeconfig.
 
     Raises:
@@ -59,7 +59,7 @@ def api_server() -> ApiServer:
     return of_configuration(kubernetes.client.Configuration.get_default_copy())
 
 
-def of_configuration(found: Any) -> ApiServer:
+def of_configuration(found: Any) -> ApiEndpoint:
     """What a configuration of the package `kubernetes` says."""
 
     def authorization() -> str:
@@ -70,4 +70,4 @@ def of_configuration(found: Any) -> ApiServer:
                 return str(text) if " " in str(text) else f"Bearer {text}"
         return ""
 
-    return ApiServer(found.host, found.ssl_ca_cert, found.verify_ssl, found.cert_file, found.key_file, authorization)
+    return ApiEndpoint(found.host, found.ssl_ca_cert, found.verify_ssl, found.cert_file, found.key_file, authorization)

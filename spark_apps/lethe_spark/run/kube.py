@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from lethe.kube import CONFIG_MAPS, ApiServer, Kube, TimeLimits
+from lethe.kube import CONFIG_MAPS, ApiEndpoint, Kube, TimeLimits
 
 DRIVER: Final = "lethe-driver"
 """The field manager of what a run's own driver writes."""
@@ -43,7 +43,7 @@ class PodApi:
         def authorization() -> str:
             return f"Bearer {(account / 'token').read_text().strip()}"
 
-        kube = Kube(ApiServer(url, os.fspath(account / "ca.crt"), authorization=authorization), OF_PODS)
+        kube = Kube(ApiEndpoint(url, os.fspath(account / "ca.crt"), authorization=authorization), OF_PODS)
         kube.write_query = {"fieldManager": manager}
         return cls(kube, environ["POD_NAMESPACE"])
 

@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 from lethe.contract.result import AnyRunResult, Phase, Progress
 from lethe.contract.run import RunKind
-from lethe.kube import ApiServer as Address
-from lethe.kube import Kube
+from lethe.kube import ApiEndpoint, Kube
 from lethe_spark.run import progress
 from lethe_spark.run.kube import PodApi, StatusConfigMap
 from lethe_spark.run.progress import Reporter, sink_of
@@ -70,7 +69,7 @@ def test_nothing_is_reported_twice_within_the_interval() -> None:
 
 
 def test_an_api_server_that_is_away_does_not_stop_a_run() -> None:
-    nobody = StatusConfigMap(PodApi(Kube(Address("https://127.0.0.1:9")), "air"), "x", "p")
+    nobody = StatusConfigMap(PodApi(Kube(ApiEndpoint("https://127.0.0.1:9")), "air"), "x", "p")
 
     reporter = Reporter(a_run(), lambda p: nobody.put("progress.json", p.to_json()))
     reporter.phase(Phase.WRITING)
