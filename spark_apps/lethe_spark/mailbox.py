@@ -14,7 +14,8 @@ They start again at zero with the process. Only these processes know them: the o
 
 import logging
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from time import monotonic
@@ -22,7 +23,7 @@ from typing import Any, Final, Generic, TypeVar
 
 from lethe.contract.run import CONTRACT_VERSION, MailboxEntry
 from lethe.contract.settings import RunFamily
-from lethe.kube import CONFIG_MAPS, Away, KubeError
+from lethe.kube import CONFIG_MAPS, Away, KubeError, NotFound
 from lethe.metrics_server import serve_metrics
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
 from pydantic import ValidationError
@@ -218,6 +219,37 @@ WATCH_SECONDS: Final = 50
 SHORTEST_SECONDS: Final = 0.5
 # Pauses after the first, second, … failure in a row.
 PAUSES_SECONDS: Final = (0.2, 1.0, 2.0, 5.0)
+
+
+def receive(
+    mailbox: Mailbox[Any], news: threading.Condition, data: Mapping[str, str], drop: Callable[..., None]
+) -> None:
+    """Put the data of the ConfigMap into the mailbox, and drop the keys that cannot be read.
+
+    Args:
+        mailbox: Guarded by `news`.
+        news: Notified of the change.
+        data: The whole data of the ConfigMap.
+        drop: Removes keys from the ConfigMap.
+    """
+    with news:
+        unreadable = mailbox.put(data)
+        news.notify_all()
+    for key, why in unreadable.items():
+        log.error("key %s of the mailbox is dropped: %s", key, why)
+    if unreadable:
+        drop(*unreadable)
+
+
+def drop_keys(api: PodApi, mailbox: str, keys: Iterable[str]) -> None:
+    """Remove keys from the ConfigMap of a mailbox.
+
+    Raises:
+        RequestRefused: Rights, quota, admission or validation forbid the request.
+        Away: No answer, or one that asks to retry later.
+    """
+    with suppress(NotFound):  # the mailbox was deleted, with all its keys
+        api.kube.patch(CONFIG_MAPS, api.namespace, mailbox, {"data": dict.fromkeys(keys)})
 
 
 class _Outdated(Exception):

@@ -15,15 +15,14 @@ from time import monotonic
 from typing import Final
 
 from lethe import tracing
-from lethe.base.errors import InputError
 from lethe.kube import KubeError
 
 from lethe_spark.committer.reports import CommitterHealth, CommitterMetrics, Heartbeat, Reporting
 from lethe_spark.committer.work import OpenTables, PendingCleanup, Worker
 from lethe_spark.jvm.standalone_jvm import SmallJvm
-from lethe_spark.mailbox import Mailbox, Post, Upkeep, Watching, metrics_port
+from lethe_spark.mailbox import Mailbox, Post, Upkeep, Watching, metrics_port, receive
 from lethe_spark.run.context import Cancelled
-from lethe_spark.run.kube import PodApi
+from lethe_spark.run.kube import PodApi, require_pod_api
 from lethe_spark.run.redact import RedactingFormatter
 
 log = logging.getLogger(__name__)
@@ -60,12 +59,7 @@ class ServeSettings:
         Raises:
             InputError: NotInAPod.
         """
-        missing = [name for name in ("KUBERNETES_SERVICE_HOST", "POD_NAMESPACE") if not environ.get(name)]
-        api = PodApi.from_environment(environ, NAME) if not missing else None
-        if api is None:
-            raise InputError(
-                "NotInAPod", f"the committer serves the namespace of its pod, and {' and '.join(missing)} is not set."
-            )
+        api = require_pod_api(environ, NAME, "the committer")
         threads = int(environ.get("LETHE_COMMITTER_THREADS") or THREADS)
         return cls(
             api,
@@ -138,13 +132,7 @@ class CommitterProcess:
         self.health.mailbox_time = monotonic()
 
     def _put(self, worker: Worker, data: Mapping[str, str]) -> None:
-        with self.news:
-            unreadable = self.mailbox.put(data)
-            self.news.notify_all()
-        for key, why in unreadable.items():
-            log.error("key %s of the mailbox is dropped: %s", key, why)
-        if unreadable:
-            worker.drop(*unreadable)
+        receive(self.mailbox, self.news, data, worker.drop)
 
     def _work(self, worker: Worker) -> None:
         while (chosen := self._take()) is not None:

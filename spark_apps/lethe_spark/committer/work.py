@@ -16,7 +16,7 @@ runs at a time, the limits keep the process and its JVM within their memory. Abo
 import logging
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import closing, suppress
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import partial
 from time import monotonic
@@ -44,7 +44,7 @@ from lethe.iceberg import catalogs
 from lethe.ingest.buffer_files import reading_failure
 from lethe.ingest.buffer_store import BufferAway, FileTask
 from lethe.ingest.registrable import FOOTER_TOO_LARGE, Footer, FooterReader
-from lethe.kube import CONFIG_MAPS, NotFound
+from lethe.kube import NotFound
 from lethe.ledger.ledger import Delta
 from lethe.logs import about
 from lethe.search.candidates import held_ids
@@ -60,7 +60,7 @@ from lethe_spark.jobs.consolidation.gather import WrittenBatches, claim_buffer
 from lethe_spark.jobs.consolidation.promote import promote, register
 from lethe_spark.jvm.standalone_jvm import JvmCatalog, SmallJvm
 from lethe_spark.jvm.table import IcebergTable
-from lethe_spark.mailbox import Post
+from lethe_spark.mailbox import Post, drop_keys
 from lethe_spark.run import arguments
 from lethe_spark.run import progress as result
 from lethe_spark.run.context import Cancelled, Reports, Run, crash_point
@@ -379,9 +379,7 @@ class Worker:
         Raises:
             KubeError: The API server rejected the request, or did not answer.
         """
-        with suppress(NotFound):  # the mailbox was deleted, with all its keys
-            patch = {"data": dict.fromkeys(keys)}
-            self.api.kube.patch(CONFIG_MAPS, self.api.namespace, self.mailbox, patch)
+        drop_keys(self.api, self.mailbox, keys)
 
     def _carry_out(
         self, entry: MailboxEntry, config_map: StatusConfigMap, documents: dict[str, str]

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from lethe.base.errors import InputError
 from lethe.kube import CONFIG_MAPS, ApiEndpoint, Kube, TimeLimits
 
 DRIVER: Final = "lethe-driver"
@@ -46,6 +47,26 @@ class PodApi:
         kube = Kube(ApiEndpoint(url, os.fspath(account / "ca.crt"), authorization=authorization), OF_PODS)
         kube.write_query = {"fieldManager": manager}
         return cls(kube, environ["POD_NAMESPACE"])
+
+
+def require_pod_api(environ: Mapping[str, str], manager: str, process: str) -> PodApi:
+    """The API of this pod, for a process that serves the namespace of its pod.
+
+    Args:
+        environ: The variables of the process.
+        manager: The name of the field manager of its writes.
+        process: The name of the process in the message.
+
+    Raises:
+        InputError: NotInAPod.
+    """
+    missing = [name for name in ("KUBERNETES_SERVICE_HOST", "POD_NAMESPACE") if not environ.get(name)]
+    api = PodApi.from_environment(environ, manager) if not missing else None
+    if api is None:
+        raise InputError(
+            "NotInAPod", f"{process} serves the namespace of its pod, and {' and '.join(missing)} is not set."
+        )
+    return api
 
 
 @dataclass(frozen=True)

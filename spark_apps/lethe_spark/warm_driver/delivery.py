@@ -23,6 +23,7 @@ from lethe.logs import about
 from lethe.version import version
 from pydantic import ConfigDict, ValidationError
 
+from lethe_spark.mailbox import drop_keys
 from lethe_spark.run.kube import PodApi, StatusConfigMap
 
 MIB: Final = 1024**2
@@ -209,9 +210,7 @@ class Delivery:
         Raises:
             KubeError: The API server rejected the request, or did not answer.
         """
-        with suppress(NotFound):  # the mailbox was deleted, with all its keys
-            patch = {"data": dict.fromkeys(keys)}
-            self.api.kube.patch(CONFIG_MAPS, self.api.namespace, self.mailbox, patch)
+        drop_keys(self.api, self.mailbox, keys)
 
     def keys(self) -> frozenset[str]:
         """The keys that the mailbox has now.

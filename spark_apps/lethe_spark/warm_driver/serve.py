@@ -15,13 +15,13 @@ from pathlib import Path
 from time import monotonic
 from typing import Final
 
-from lethe.base.errors import InputError, LetheError
+from lethe.base.errors import LetheError
 from lethe.kube import KubeError
 from lethe.logs import about
 
-from lethe_spark.mailbox import Mailbox, Post, Upkeep, Watching, metrics_port
+from lethe_spark.mailbox import Mailbox, Post, Upkeep, Watching, metrics_port, receive
 from lethe_spark.run.handover import Handover, SessionAnswer
-from lethe_spark.run.kube import PodApi
+from lethe_spark.run.kube import PodApi, require_pod_api
 from lethe_spark.warm_driver.delivery import (
     Delivery,
     SessionLimits,
@@ -74,13 +74,8 @@ class WarmSettings:
         Raises:
             InputError: NotInAPod.
         """
-        missing = [name for name in ("KUBERNETES_SERVICE_HOST", "POD_NAMESPACE") if not environ.get(name)]
         name = environ.get("LETHE_WARM_DRIVER") or NAME
-        api = PodApi.from_environment(environ, name) if not missing else None
-        if api is None:
-            raise InputError(
-                "NotInAPod", f"the warm driver serves the namespace of its pod, and {' and '.join(missing)} is not set."
-            )
+        api = require_pod_api(environ, name, "the warm driver")
         limits = SessionLimits(
             seconds=float(environ.get("LETHE_WARM_RUN_SECONDS") or 300),
             disk=int(environ.get("LETHE_WARM_DISK_BYTES") or 8 * 1024**3),
@@ -355,13 +350,7 @@ class WarmDriver:
             self.news.notify_all()
 
     def _put(self, data: Mapping[str, str]) -> None:
-        with self.news:
-            unreadable = self.mailbox.put(data)
-            self.news.notify_all()
-        for key, why in unreadable.items():
-            log.error("key %s of the mailbox is dropped: %s", key, why)
-        if unreadable:
-            self._delivery.drop(*unreadable)
+        receive(self.mailbox, self.news, data, self._delivery.drop)
 
     def _listen_for_sigterm(self) -> None:
         # A pipe, because the handler may interrupt the main thread while it holds the lock of `news`.
