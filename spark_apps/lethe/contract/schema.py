@@ -1,0 +1,111 @@
+"""The base class of the models of resources, and what a definition says about a field besides its type. Pure.
+
+`lethe.contract.crd` writes the resource definitions from the models: the docstring of a field is its description, and the
+`Keywords` and `Rule`s in its `Annotated` type are its limits. Only the API server checks limits and rules. Parsing does not
+repeat that, so that an object that is older than a limit is still read.
+
+    class Window(ApiModel):
+        '''When vacuums may run.'''
+
+        cel_rules = (Rule("self.durationSeconds >= 60 || has(self.timeZone)", "durationSeconds needs timeZone", ".timeZone"),)
+
+        schedule: Annotated[str, length(1, 128, pattern="^[0-9*/, -]+$")]
+        '''When the window opens.'''
+        duration_seconds: Annotated[int, between(60, 604_800)]
+        '''How many seconds the window stays open.'''
+        next_time: datetime | None = None
+        '''When the window opens next.'''
+
+An `int` has the format int64, and `Int32` has int32. A list is a tuple; it is atomic unless `items` or `keyed_by` says otherwise.
+A field without a default is required. The docstring of a model describes it wherever a field has none of its own.
+"""
+
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar, Final, Literal
+
+from pydantic import BaseModel, ConfigDict
+from pydantic.alias_generators import to_camel
+
+
+@dataclass(frozen=True)
+class Keywords:
+    """Keywords of OpenAPI, for a type or a field."""
+
+    pairs: tuple[tuple[str, Any], ...]
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A rule in CEL that the API server checks when it admits an object."""
+
+    rule: str
+    message: str
+    """What the user reads when the rule is broken. Without a period at the end."""
+    field_path: str = ""
+    """The field that the API server names, such as `.timeZone`; "": the one that has the rule."""
+
+
+@dataclass(frozen=True)
+class Shape:
+    """The model that describes a field whose value the code passes on as it is."""
+
+    model: type["ApiModel"]
+
+
+@dataclass(frozen=True)
+class StoredDefault:
+    """The API server writes the default into objects although it is an empty text or object.
+
+    It writes all other defaults anyway, and leaves out empty ones without this.
+    """
+
+
+class ApiModel(BaseModel):
+    """Base class of everything read from the API: camelCase, frozen.
+
+    Ignores unknown fields, which a newer definition may have.
+    """
+
+    model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, frozen=True, extra="ignore")
+
+    cel_rules: ClassVar[tuple[Rule, ...]] = ()
+    """Rules about several fields."""
+
+
+def keywords(**values: Any) -> Keywords:
+    """Keywords by their names in OpenAPI; those that are None are left out."""
+    return Keywords(tuple((name, value) for name, value in values.items() if value is not None))
+
+
+def between(minimum: int, maximum: int | None = None) -> Keywords:
+    """Limits of a number, both included."""
+    return keywords(minimum=minimum, maximum=maximum)
+
+
+def length(minimum: int | None = None, maximum: int | None = None, *, pattern: str | None = None) -> Keywords:
+    """Limits of the number of characters of a text, and a regular expression that it matches."""
+    return keywords(minLength=minimum, maxLength=maximum, pattern=pattern)
+
+
+def items(
+    minimum: int | None = None, maximum: int | None = None, *, kind: Literal["atomic", "set"] = "atomic"
+) -> Keywords:
+    """Limits of the length of a list, and how a server-side apply merges it."""
+    return keywords(minItems=minimum, maxItems=maximum, **{"x-kubernetes-list-type": kind})
+
+
+def keyed_by(name: str, *, maximum: int | None = None) -> Keywords:
+    """A list whose items are told apart by one of their fields, given by its name in the API."""
+    return keywords(maxItems=maximum, **{"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": (name,)})
+
+
+def entries(maximum: int) -> Keywords:
+    """The limit of the number of entries of a map."""
+    return keywords(maxProperties=maximum)
+
+
+Int32 = Annotated[int, keywords(format="int32")]
+
+INT_OR_STRING: Final = keywords(**{"x-kubernetes-int-or-string": True}, maxLength=32)
+"""A quantity of Kubernetes, such as `128Mi`."""
+PRESERVE_UNKNOWN_FIELDS: Final = keywords(**{"x-kubernetes-preserve-unknown-fields": True})
