@@ -85,7 +85,7 @@ dist: venv ## the distribution lethe-lake (wheel and sdist) and krew's manifest 
 	@dev/dist.sh
 
 ##@ Check it
-.PHONY: lint lint-all test test-fast test-cluster test-model chaos test-all ci test-existing test-up test-launchers test-previous format docs docs-engines docs-pictures docs-site
+.PHONY: lint lint-all test test-fast test-cluster test-model chaos test-all ci test-existing test-up test-launchers test-previous format generate docs-engines docs-pictures docs-site
 lint: venv ## formatting, types, layers, scripts
 	@dev/lint.sh python
 lint-all: venv ## also chart, images, documentation site
@@ -108,7 +108,8 @@ chaos: ## random acts and faults on the tests' cluster: DURATION=600 SEED=1 (wit
 	@CHAOS_DURATION=$(DURATION) CHAOS_SEED=$(SEED) $(TEST) all tests/cluster/chaos
 test-existing: venv ## the demo on a second local node, as on a cluster of yours that pulls from a registry
 	@dev/existing.sh demo
-docs: venv ## generate the generated pages again
+generate: venv ## write what is generated from models, reasons and commands: crds/, parts of the chart's schema, reference pages
+	@$(BIN)/python dev/generate.py
 	@$(BIN)/python docs/reference/generate.py
 	@$(BIN)/python docs/generate_cli.py
 docs-pictures: ## take the pictures of the console again, in a real browser

@@ -4,8 +4,8 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
-from lethe.kube import DATASETS
-from lethe_operator.resources.common import VACUUM_NOW
+from lethe.contract.kubernetes import VACUUM_NOW
+from lethe_operator.cluster.client import DATASETS
 
 from bench import on_cluster, sdk_reverts
 from bench.asked import Subject

@@ -9,11 +9,12 @@ from ipaddress import IPv4Network, IPv6Network, ip_network
 from pathlib import Path
 from typing import TypeVar
 
+from lethe.contract.kubernetes import Bytes
+from lethe.contract.schema import ApiModel
 from lethe_operator.resources.boundaries import UNLIMITED, Boundaries, parse_boundaries
-from lethe_operator.resources.common import Bytes, Spec
 from pydantic import Field, ValidationError
 
-S = TypeVar("S", bound=Spec)
+S = TypeVar("S", bound=ApiModel)
 Network = IPv4Network | IPv6Network
 MIB = 1 << 20
 GIB = 1 << 30
@@ -23,7 +24,7 @@ class InvalidSettings(ValueError):
     """An environment variable has an invalid value; the message names it."""
 
 
-class CallerLimits(Spec):
+class CallerLimits(ApiModel):
     """What callers may use of one process."""
 
     requests_per_second: float = Field(default=20, gt=0)
@@ -54,7 +55,7 @@ class CallerLimits(Spec):
     """Events that wait for a slow reader; with more, its stream ends."""
 
 
-class IndexSettings(Spec):
+class IndexSettings(ApiModel):
     """The indexes of tables of batches on the local disk."""
 
     fresh_seconds: float = Field(default=3, ge=0)
@@ -69,7 +70,7 @@ class IndexSettings(Spec):
     """Of all indexes; above it, the least recently used are removed."""
 
 
-class UploadSettings(Spec):
+class UploadSettings(ApiModel):
     """Uploads into buffers."""
 
     files: int = Field(default=1000, ge=1)
@@ -102,7 +103,7 @@ class UploadSettings(Spec):
     """How clients reach the stores, by the name of the catalog; others by the catalog's s3.endpoint."""
 
 
-class ConsoleSettings(Spec):
+class ConsoleSettings(ApiModel):
     """The pages for people."""
 
     enabled: bool = True

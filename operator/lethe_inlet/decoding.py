@@ -16,7 +16,8 @@ import fastavro
 import pyarrow as pa
 import requests
 from lethe.base.errors import TransientError
-from lethe.contract.settings import SchemaEvolution
+from lethe.contract.dataset import KafkaSource
+from lethe.contract.settings import Framing, MessageFormat, SchemaEvolution, UnknownFields
 from lethe.decoder.child import ChildLink
 from lethe.decoder.limits import TOO_COSTLY, Limits
 from lethe.decoder.process import Unit, limits_here, supervise
@@ -26,7 +27,6 @@ from lethe.ingest.buffer_store import BadFile, FileTask
 from lethe.ingest.json_format import open_json, refuse_other_value
 from lethe.ingest.schema_fit import Fits, Fitting, Lacks, Misfit, Piece, Rules, compare, known_columns
 from lethe.ingest.text_blocks import TextFile
-from lethe_operator.resources.dataset import Framing, KafkaSource, MessageFormat, UnknownFields
 
 from lethe_inlet.messages import Decoded, RefusedMessage, TopicMessage
 from lethe_inlet.settings import Registry

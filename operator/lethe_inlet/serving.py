@@ -15,12 +15,12 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Final, Protocol
 
-from lethe.kube import DATASETS, KubeError, NotFound, ResourceKind
+from lethe.contract.dataset import KafkaSource
 from lethe.metrics_server import serve_metrics
 from lethe_operator import conditions
 from lethe_operator.reasons import Reason
 from lethe_operator.resources.common import InvalidSpec
-from lethe_operator.resources.dataset import Dataset, KafkaSource, parse_dataset
+from lethe_operator.resources.dataset import Dataset, parse_dataset
 from prometheus_client import CollectorRegistry, ProcessCollector
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.metrics_core import Metric

@@ -10,7 +10,7 @@ from typing import Any
 
 import yaml
 from lethe.base.errors import InputError
-from lethe_operator.resources.common import Spec
+from lethe.contract.schema import ApiModel
 from pydantic import Field, ValidationError
 
 
@@ -53,7 +53,7 @@ def from_environment(environ: Mapping[str, str]) -> InletSettings:
     )
 
 
-class Registry(Spec):
+class Registry(ApiModel):
     """A schema registry that speaks Confluent's protocol."""
 
     url: str = Field(pattern=r"^https?://")
@@ -64,7 +64,7 @@ class Registry(Spec):
     """The certificates to trust; "": those of the system."""
 
 
-class Cluster(Spec):
+class Cluster(ApiModel):
     """A Kafka cluster."""
 
     properties: Mapping[str, str | int | bool]
@@ -75,7 +75,7 @@ class Cluster(Spec):
     """Patterns of "cluster/topic" that the namespace may read; None: every topic."""
 
 
-class _File(Spec):
+class _File(ApiModel):
     clusters: Mapping[str, Cluster] = Field(default_factory=dict)
 
 

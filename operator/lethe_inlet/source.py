@@ -30,6 +30,8 @@ from lethe import ledger_store
 from lethe.base import names
 from lethe.base.errors import LetheError
 from lethe.base.ids import batch_folder
+from lethe.contract.dataset import KafkaSource
+from lethe.contract.settings import LostOffsets, StartingOffsets
 from lethe.guards.boundary import outside_topics
 from lethe.iceberg import catalogs
 from lethe.iceberg.facts import observe
@@ -39,7 +41,7 @@ from lethe.ledger.ledger import get_many
 from lethe.logs import about
 from lethe.storage.object_store import FolderListing, ObjectStore, open_store
 from lethe_operator.reasons import Reason
-from lethe_operator.resources.dataset import Dataset, KafkaSource, LostOffsets, StartingOffsets
+from lethe_operator.resources.dataset import Dataset
 from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
 from pyiceberg.table import Table
 

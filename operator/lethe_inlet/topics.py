@@ -11,8 +11,8 @@ from typing import Any, Final
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient
+from lethe.contract.dataset import EpochSpec
 from lethe_operator.brokers import DENIED
-from lethe_operator.resources.dataset import EpochSpec
 
 from lethe_inlet.epochs import KafkaPartition, OffsetRange, Watermarks
 from lethe_inlet.messages import TopicMessage

@@ -21,6 +21,7 @@ from lethe.base.ids import MAX_BATCH_ID_LENGTH, batch_id_of_folder
 from lethe.buffer.upload import BufferUpload, Known, LocalFile, data_files, judge_entry, plan_upload, strangers
 from lethe.cli.output import print_document, progress, working
 from lethe.client import Ingest, Uploaded
+from lethe.contract.dataset import BufferSpec
 from lethe.contract.settings import RFC_4180, ConsolidationMode, SchemaEvolution
 from lethe.decoder.process import NoDecoder
 from lethe.guards import claim as guards
@@ -32,7 +33,7 @@ from lethe.ingest.checking import check_files, columns_of
 from lethe.ingest.schema_fit import named_folders, path_columns
 from lethe.ledger.ledger import get_many
 from lethe.storage.object_store import ObjectStore, open_store
-from lethe_operator.resources.dataset import BufferSpec, Dataset, parse_dataset
+from lethe_operator.resources.dataset import Dataset, parse_dataset
 from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
 from pyiceberg.table import Table
 

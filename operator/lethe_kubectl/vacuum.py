@@ -7,9 +7,9 @@ from typing import Any
 import click
 from lethe.base.errors import InputError
 from lethe.cli.output import print_document
-from lethe.kube import DATASETS
+from lethe.contract.kubernetes import APPROVE, VACUUM_NOW
+from lethe_operator.cluster.client import DATASETS
 from lethe_operator.resources import manifests
-from lethe_operator.resources.common import APPROVE, VACUUM_NOW
 
 from lethe_kubectl import lookup
 from lethe_kubectl.following import follow_vacuum

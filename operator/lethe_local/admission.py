@@ -26,7 +26,7 @@ from celpy.adapter import json_to_cel
 from jsonschema import Draft202012Validator
 from jsonschema.exceptions import ValidationError
 from jsonschema.validators import extend
-from lethe_operator.resources.common import parse_quantity
+from lethe.contract.kubernetes import parse_quantity
 
 Json = Mapping[str, Any]
 

@@ -12,22 +12,25 @@ from typing import TypeVar
 from lethe import tracing
 from lethe.base.errors import InputError
 from lethe.base.retention_lock import Retention, parse_retention
+from lethe.contract.dataset import PodSize, RunTemplate
+from lethe.contract.kubernetes import GIB, MIB, Bytes
+from lethe.contract.schema import ApiModel
+from lethe.contract.settings import Launcher
 from lethe.erasure.record import PublicKey, Signer, load_known_keys, load_signer
 from pydantic import Field, ValidationError
 
 from lethe_operator.resources.boundaries import UNLIMITED, Boundaries, parse_boundaries
-from lethe_operator.resources.common import ONLY_SHARD, Bytes, Launcher, Shard, Spec
-from lethe_operator.resources.dataset import GIB, MIB, PodSize, RunTemplate
+from lethe_operator.resources.common import ONLY_SHARD, Shard
 from lethe_operator.resources.publishing import EventsSettings
 
-S = TypeVar("S", bound=Spec)
+S = TypeVar("S", bound=ApiModel)
 
 
 class InvalidSettings(ValueError):
     """An environment variable has an invalid value; the message names it."""
 
 
-class CommitterSettings(Spec):
+class CommitterSettings(ApiModel):
     """The committer of each watched namespace, which carries out runs that write no data files."""
 
     enabled: bool = False
@@ -35,7 +38,7 @@ class CommitterSettings(Spec):
     """Of its ServiceAccount, its Lease and its mailbox ConfigMap."""
 
 
-class WarmDriverSettings(Spec):
+class WarmDriverSettings(ApiModel):
     """The warm driver of each watched namespace, which carries out small runs in a Spark session that stays up."""
 
     enabled: bool = False
@@ -55,7 +58,7 @@ class WarmDriverSettings(Spec):
     """Of its pod, for Prometheus; None: it serves no metrics."""
 
 
-class RunLimits(Spec):
+class RunLimits(ApiModel):
     """The limits of a run's pods, apart from memory."""
 
     cpu_factor: float = Field(default=4, ge=0)
@@ -64,7 +67,7 @@ class RunLimits(Spec):
     """Bytes on the node's disk, where the run template sets no scratch."""
 
 
-class IdleChecks(Spec):
+class IdleChecks(ApiModel):
     """How often catalogs and buffers are checked for changes that no event reports."""
 
     pointer_seconds: float = Field(default=5, gt=0)
@@ -76,7 +79,7 @@ class IdleChecks(Spec):
     listing_requests_per_second: float = Field(default=20, gt=0)
 
 
-class PodTemplateAllowed(Spec):
+class PodTemplateAllowed(ApiModel):
     """What spec.runTemplate.podTemplate of a Dataset may name.
 
     Entries are patterns, in which * matches any characters. An empty list allows nothing.

@@ -6,10 +6,10 @@ from datetime import datetime
 from typing import Any
 
 from lethe.buffer.digest import BufferDigest
+from lethe.contract.kubernetes import written
 from lethe_operator.actions import Decision
 from lethe_operator.dataset.consolidation import triggered
 from lethe_operator.guards.preconditions import RunBlocker
-from lethe_operator.resources.common import written
 from lethe_operator.resources.dataset import Dataset
 from lethe_operator.resources.observed import NoTable, NotListed, TableView, Unavailable
 

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from lethe.contract.kubernetes import written
 from lethe.contract.result import VacuumPlanned
 from lethe.contract.run import VacuumSpec
-from lethe_operator.resources.common import written
 from lethe_operator.resources.dataset import Dataset
 from lethe_operator.resources.observed import TableView
 from lethe_operator.resources.vacuum_policy import VacuumPolicy

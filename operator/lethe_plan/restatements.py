@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
+from lethe.contract.kubernetes import written
 from lethe.contract.result import RequestResult
 from lethe.contract.run import RestatementRequest
 from lethe.contract.settings import Operation
@@ -14,7 +15,6 @@ from lethe.restatement.group import plan_dry_run
 from lethe.restatement.plan import PlanScope
 from lethe.vacuum.housekeeping import KEEPS_FILES
 from lethe_operator.reasons import Reason
-from lethe_operator.resources.common import written
 from lethe_operator.resources.restatement import Restatement
 from lethe_operator.resources.vacuum_policy import VacuumPolicy
 from lethe_operator.restatement.outcome import Assessment

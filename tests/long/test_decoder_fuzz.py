@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from lethe.contract.settings import FileFormat, SchemaEvolution
+from lethe.contract.dataset import KafkaSource
+from lethe.contract.settings import FileFormat, MessageFormat, SchemaEvolution
 from lethe.ingest.buffer_files import FileOutcome, Reader, ReadSettings
 from lethe.ingest.buffer_store import FileTask
 from lethe.ingest.checking import Whole, check_files
 from lethe_inlet.decoding import Decoder, RowTarget
 from lethe_inlet.messages import TopicMessage
-from lethe_operator.resources.dataset import KafkaSource, MessageFormat
 
 from tests.support import poison
 from tests.support.buffer_formats import FORMATS, some_rows, written

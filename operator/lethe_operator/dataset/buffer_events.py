@@ -29,6 +29,7 @@ from lethe.buffer.notifications import (
     latest,
     read,
 )
+from lethe.contract.dataset import EventsSpec
 from lethe.ledger.ledger import BatchEntry, get_many
 from lethe.storage.queue import LONGEST_POLL_SECONDS, Queue, QueueMessage
 from lethe.storage.surroundings import open_buffer
@@ -38,7 +39,7 @@ from lethe_operator.cluster.time_limit import scrubbed, unavailable
 from lethe_operator.dataset.listing import Listings
 from lethe_operator.reasons import Reason
 from lethe_operator.resources.common import Meta
-from lethe_operator.resources.dataset import Dataset, EventsSpec
+from lethe_operator.resources.dataset import Dataset
 from lethe_operator.resources.observed import EventsView, Unavailable
 
 log = logging.getLogger(__name__)

@@ -9,6 +9,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from lethe.buffer.digest import BufferDigest, WaitingBatch
+from lethe.contract.dataset import ConsolidationSettings
+from lethe.contract.kubernetes import written
 from lethe.contract.run import AcceptedHead, RunKind, RunSpec
 from lethe.contract.settings import ConsolidationMode
 from lethe.ledger.ledger import EMPTY, Ledger
@@ -18,8 +20,8 @@ from lethe_operator.conditions import timestamp
 from lethe_operator.guards import preconditions
 from lethe_operator.guards.preconditions import RunBlocker
 from lethe_operator.reasons import Reason
-from lethe_operator.resources.common import FOR_HEAD, written
-from lethe_operator.resources.dataset import ConsolidationSettings, Dataset
+from lethe_operator.resources.common import FOR_HEAD
+from lethe_operator.resources.dataset import Dataset
 from lethe_operator.resources.observed import (
     Engine,
     LostLedger,

@@ -16,6 +16,7 @@ from typing import Any, Final, assert_never
 
 from lethe.buffer.digest import BufferDigest
 from lethe.buffer.promotion import Sweep, plan_sweep
+from lethe.contract.kubernetes import ACCEPT_HEAD
 from lethe.contract.run import RunKind
 
 from lethe_operator import conditions
@@ -32,7 +33,7 @@ from lethe_operator.erasure.decide import ErasuresVerdict, decide_erasures
 from lethe_operator.guards import preconditions as buffer_guard
 from lethe_operator.guards.preconditions import RunBlocker, blocker
 from lethe_operator.reasons import Reason
-from lethe_operator.resources.common import ACCEPT_HEAD, Meta
+from lethe_operator.resources.common import Meta
 from lethe_operator.resources.dataset import Dataset
 from lethe_operator.resources.observed import (
     Attempt,

@@ -37,6 +37,7 @@ from urllib.parse import urlsplit
 from lethe.base.errors import InputError
 from lethe.buffer.digest import BufferDigest, Folders, digest, with_folders
 from lethe.buffer.layout import BufferedBatch, NoBatch, layout_of
+from lethe.contract.kubernetes import ACCEPT_HEAD
 from lethe.guards.claim import Around
 from lethe.iceberg import catalogs
 from lethe.ledger.ledger import BatchEntry, get_many
@@ -45,7 +46,7 @@ from lethe.storage.object_store import open_store
 from lethe.storage.surroundings import BufferClaims
 
 from lethe_operator.cluster.time_limit import Threads, TookTooLong, unavailable
-from lethe_operator.resources.common import ACCEPT_HEAD, Meta
+from lethe_operator.resources.common import Meta
 from lethe_operator.resources.dataset import Dataset
 from lethe_operator.resources.observed import NotListed, Unavailable
 

@@ -13,8 +13,19 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final, Protocol
 
-from lethe.contract.settings import RunFamily
-from lethe.kube import (
+from lethe.contract.settings import Launcher, RunFamily
+from lethe.uri import index_keys, overlap_keys
+
+from lethe_operator.cluster.cache import (
+    Finds,
+    KindListing,
+    ObjectCache,
+    RelistedStore,
+    SeenVersion,
+    changes_since,
+    newest,
+)
+from lethe_operator.cluster.client import (
     CONFIG_MAPS,
     DATASETS,
     JOBS,
@@ -42,7 +53,7 @@ from lethe_operator.cluster.cache import (
 )
 from lethe_operator.cluster.watched import SELECTORS, Body, is_watched, trimmed, trimmed_resource
 from lethe_operator.dataset.decide import is_unsettled
-from lethe_operator.resources.common import LABEL_DATASET_UID, LABEL_KIND, InvalidSpec, Launcher, Meta, parse_meta
+from lethe_operator.resources.common import LABEL_DATASET_UID, LABEL_KIND, InvalidSpec, Meta, parse_meta
 from lethe_operator.resources.dataset import Dataset, parse_dataset
 from lethe_operator.resources.observed import Invalid
 from lethe_operator.resources.vacuum_policy import VacuumPolicy, parse_vacuum_policy

@@ -11,6 +11,7 @@ from datetime import datetime, timedelta
 from typing import Any, Final, assert_never
 
 from lethe.buffer.digest import BufferDigest
+from lethe.contract.kubernetes import ACCEPT_HEAD
 from lethe.contract.result import LISTED_AT_MOST
 from lethe.contract.settings import Refusal
 from lethe.ledger.ledger import BatchEntry, BatchState, Ledger
@@ -22,7 +23,6 @@ from lethe_operator.erasure import decide as erasure_status
 from lethe_operator.guards import preconditions
 from lethe_operator.guards.preconditions import RunBlocker, accepts_other_table, another_table
 from lethe_operator.reasons import Reason
-from lethe_operator.resources.common import ACCEPT_HEAD
 from lethe_operator.resources.dataset import Dataset
 from lethe_operator.resources.observed import EventsView, NoTable, Observation, TableView, Unavailable
 from lethe_operator.resources.publishing import PublishingView

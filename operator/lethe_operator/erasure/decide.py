@@ -17,6 +17,7 @@ from typing import Any, Final, assert_never
 
 from lethe.contract.result import RequestResult
 from lethe.contract.settings import RunFamily, RunKind
+from lethe.contract.vacuum_policy import VacuumPolicySpec
 from lethe.erasure.record import Signer, Statement
 from lethe.ledger.erasure import BlockerKind, Erasure, ErasureBlocker
 from lethe.ledger.ledger import Ledger
@@ -33,7 +34,7 @@ from lethe_operator.resources.common import FOR_ERASURES
 from lethe_operator.resources.dataset import Dataset
 from lethe_operator.resources.observed import Observation, ObservedRun, TableView
 from lethe_operator.resources.restatement import Restatement
-from lethe_operator.resources.vacuum_policy import VacuumPolicySpec, match
+from lethe_operator.resources.vacuum_policy import match
 from lethe_operator.runs import spec as run_specs
 from lethe_operator.runs.retry import Exhausted, NotStarted, RetryAt, Running, Succeeded, Verdict, retry_state
 from lethe_operator.settings import Settings

@@ -6,6 +6,8 @@ reach what the boundary denies them.
 
 from collections.abc import Iterator
 
+from lethe.contract.dataset import ExecutorsSpec, PodSize
+from lethe.contract.kubernetes import written
 from lethe.contract.run import AllowedOperation, CreateTable, RunBoundary
 from lethe.guards.boundary import (
     Outside,
@@ -19,8 +21,7 @@ from lethe.guards.boundary import (
 )
 
 from lethe_operator.resources.boundaries import Boundary, ExecutorLimits, PodLimits
-from lethe_operator.resources.common import written
-from lethe_operator.resources.dataset import Dataset, ExecutorsSpec, PodSize
+from lethe_operator.resources.dataset import Dataset
 from lethe_operator.resources.observed import TableView
 from lethe_operator.resources.restatement import Restatement
 

@@ -34,6 +34,7 @@ from typing import Any, Final, assert_never
 from lethe.base import names
 from lethe.base.errors import InputError
 from lethe.buffer.digest import BufferDigest
+from lethe.contract.kubernetes import ACCEPT_HEAD
 from lethe.contract.settings import ConsolidationMode, Deletes, FileFormat, NativeDeletes, Refusal
 from lethe.files.transforms import check_properties, parse_transforms
 from lethe.guards import claim as guards
@@ -45,7 +46,6 @@ from lethe_operator.conditions import SUCCEEDED, TRUE, find
 from lethe_operator.guards import boundaries
 from lethe_operator.guards.pod_template import violations
 from lethe_operator.reasons import Reason
-from lethe_operator.resources.common import ACCEPT_HEAD
 from lethe_operator.resources.dataset import Dataset
 from lethe_operator.resources.observed import LostLedger, NoTable, Observation, TableView, Unavailable
 from lethe_operator.resources.restatement import Restatement

@@ -20,13 +20,13 @@ from types import MappingProxyType
 from typing import Any, Final
 from urllib.parse import quote
 
+from lethe.contract.kubernetes import API_VERSION
 from lethe.contract.run import Recorded
 from lethe.contract.settings import Operation
 from lethe.ledger.ledger import BatchState
 from pydantic import Field
 
 from lethe_operator.publish.cursor import Cursor
-from lethe_operator.resources.common import API_VERSION
 from lethe_operator.resources.publishing import ContentMode, StartedFrom
 
 

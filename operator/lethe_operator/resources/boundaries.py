@@ -7,11 +7,10 @@ nothing. The entry `default` applies to namespaces without an entry. Entries are
 from collections.abc import Mapping
 
 import yaml
+from lethe.contract.kubernetes import Bytes, Cpus
 from lethe.contract.run import AllowedOperation, RunBoundary
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic.alias_generators import to_camel
-
-from lethe_operator.resources.common import Bytes, Cpus
 
 
 class InvalidBoundaries(ValueError):

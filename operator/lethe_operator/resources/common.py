@@ -1,88 +1,19 @@
-"""What all resources have in common: metadata, the base class of specs, names of annotations and labels. Pure.
-
-Kubernetes quantities as numbers. Pure.
-
-The kinds of objects that launch the driver of a run. Pure.
+"""What all resources have in common: metadata, parsing, names of labels and annotations. Pure.
 
 Which of several operators of a release watches a namespace. Pure.
 """
 
 import hashlib
-import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from decimal import Decimal, InvalidOperation
-from enum import StrEnum
-from typing import Annotated, Any, Final, TypeVar
+from typing import Any, Final, TypeVar
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
-from pydantic.alias_generators import to_camel
-
-_SUFFIXES: Final = {
-    "n": Decimal("1e-9"),
-    "u": Decimal("1e-6"),
-    "m": Decimal("1e-3"),
-    "": Decimal(1),
-    "k": Decimal(10**3),
-    "M": Decimal(10**6),
-    "G": Decimal(10**9),
-    "T": Decimal(10**12),
-    "P": Decimal(10**15),
-    "E": Decimal(10**18),
-    "Ki": Decimal(2**10),
-    "Mi": Decimal(2**20),
-    "Gi": Decimal(2**30),
-    "Ti": Decimal(2**40),
-    "Pi": Decimal(2**50),
-    "Ei": Decimal(2**60),
-}
-
-
-def parse_quantity(text: Any) -> Decimal:
-    """Parse a number, or a text such as `128Mi`, `500m` or `1e3`.
-
-    Raises:
-        ValueError: The message quotes the text.
-    """
-    if isinstance(text, int | float):
-        return Decimal(str(text))
-    stripped = str(text).strip()
-    number = stripped.rstrip("numkKMGTPEi")
-    try:
-        return Decimal(number) * _SUFFIXES[stripped[len(number) :]]
-    except (InvalidOperation, KeyError):
-        raise ValueError(f"{text!r} is not a quantity; expected one such as 128Mi or 500m") from None
-
-
-def parse_bytes(text: Any) -> int:
-    return math.ceil(parse_quantity(text))
-
-
-def written(size: int) -> str:
-    """A size in bytes for messages, such as `12Mi` or `1.5Gi`."""
-    value, suffix = float(size), ""
-    for larger in ("Ki", "Mi", "Gi", "Ti", "Pi", "Ei"):
-        if value < 1024:
-            break
-        value, suffix = value / 1024, larger
-    return f"{value:.1f}".removesuffix(".0") + suffix
-
-
-Bytes = Annotated[int, BeforeValidator(parse_bytes)]
-Cpus = Annotated[float, BeforeValidator(lambda v: float(parse_quantity(v)))]
-
+from lethe.contract.schema import ApiModel
+from pydantic import Field, ValidationError
 
 # Kueue admits objects with this label, and reserves their resources in this LocalQueue.
 LABEL_QUEUE: Final = "kueue.x-k8s.io/queue-name"
-
-
-class Launcher(StrEnum):
-    """The kind of the object that launches the driver of a run."""
-
-    JOB = "Job"
-    SPARK_APPLICATION = "SparkApplication"
-    """Of the Kubeflow Spark operator."""
 
 
 @dataclass(frozen=True)
@@ -105,16 +36,6 @@ ONLY_SHARD: Final = Shard(0, 1)
 def _number(namespace: str) -> int:
     return int.from_bytes(hashlib.sha256(namespace.encode()).digest()[:8])
 
-
-GROUP: Final = "lethe.dev"
-VERSION: Final = "v1alpha1"
-API_VERSION: Final = f"{GROUP}/{VERSION}"
-
-# Annotations that users set.
-PAUSED: Final = "lethe.dev/paused"
-VACUUM_NOW: Final = "lethe.dev/vacuum-now"
-APPROVE: Final = "lethe.dev/approve"
-ACCEPT_HEAD: Final = "lethe.dev/accept-head"
 
 # Labels on everything that Lethe creates.
 LABEL_DATASET: Final = "lethe.dev/dataset"
@@ -175,13 +96,7 @@ class InvalidSpec(ValueError):
     """A spec that the schema of the CRD should have rejected; the message names the first invalid field."""
 
 
-class Spec(BaseModel):
-    """Base class of everything read from the API: camelCase, frozen. Ignores unknown fields, which a newer CRD may have."""
-
-    model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, frozen=True, extra="ignore")
-
-
-class Meta(Spec):
+class Meta(ApiModel):
     """The part of `metadata` that decisions use."""
 
     name: str
@@ -208,7 +123,7 @@ class Meta(Spec):
         return self.annotations.get(annotation, "false").lower() not in ("", "false", "no", "0")
 
 
-S = TypeVar("S", bound=Spec)
+S = TypeVar("S", bound=ApiModel)
 
 
 def is_newer(version: str, than: str) -> bool:

@@ -8,11 +8,11 @@ from datetime import datetime
 from typing import Any, Final
 from urllib.parse import quote
 
+from lethe.contract.kubernetes import API_VERSION
 from lethe.contract.settings import Operation
 
 from lethe_operator.resources.vacuum_policy import BATCHES
 
-API_VERSION: Final = "lethe.dev/v1alpha1"
 _NAME_AT_MOST: Final = 200
 
 

@@ -18,13 +18,14 @@ from lethe.buffer.digest import EMPTY_BUFFER, BufferDigest
 from lethe.buffer.notifications import Written
 from lethe.contract.result import AnyRunResult, Progress
 from lethe.contract.run import RestatementRequest, RunSpec
-from lethe.contract.settings import RunFamily, RunKind
+from lethe.contract.schema import ApiModel
+from lethe.contract.settings import Launcher, RunFamily, RunKind
 from lethe.ledger.erasure import Erasure
 from lethe.ledger.ledger import EMPTY, Ledger
 from lethe.ledger.lineage import Snapshot
 from pydantic import Field
 
-from lethe_operator.resources.common import FOR_ERASURES, FOR_HEAD, Launcher, Meta, Spec
+from lethe_operator.resources.common import FOR_ERASURES, FOR_HEAD, Meta
 from lethe_operator.resources.dataset import Dataset
 from lethe_operator.resources.publishing import PublishingView
 from lethe_operator.resources.restatement import Restatement
@@ -42,7 +43,7 @@ class Engine(StrEnum):
     """The namespace's driver that stays up between small runs."""
 
 
-class Dispatch(Spec):
+class Dispatch(ApiModel):
     name: str
     """The name that a Job of this attempt would have."""
     run_id: str

@@ -4,10 +4,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, Literal
 
+from lethe.contract.kubernetes import MIB
+from lethe.contract.schema import ApiModel
 from pydantic import Field, model_validator
-
-from lethe_operator.resources.common import Spec
-from lethe_operator.resources.dataset import MIB
 
 
 class ContentMode(StrEnum):
@@ -28,7 +27,7 @@ class StartedFrom(StrEnum):
     """Only what is committed from now on follows."""
 
 
-class HttpSinkSettings(Spec):
+class HttpSinkSettings(ApiModel):
     """A receiver of status events by HTTP."""
 
     url: str = Field(pattern=r"^https?://[^/\s]+")
@@ -37,7 +36,7 @@ class HttpSinkSettings(Spec):
     """Until the receiver answers a request."""
 
 
-class KafkaSinkSettings(Spec):
+class KafkaSinkSettings(ApiModel):
     """A topic for status events."""
 
     bootstrap_servers: str = Field(min_length=1)
@@ -56,7 +55,7 @@ class OpenLineageSettings(HttpSinkSettings):
     namespace: str = Field(default="lethe", min_length=1)  # of the jobs
 
 
-class EventsSettings(Spec):
+class EventsSettings(ApiModel):
     """The publisher of status events."""
 
     enabled: bool = False

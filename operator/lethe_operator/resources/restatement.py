@@ -13,81 +13,15 @@ from hashlib import sha256
 from typing import Any, Final
 
 from lethe.base.ids import request_key
+from lethe.contract.kubernetes import GROUP
+from lethe.contract.restatement import RestatementSpec
 from lethe.contract.run import Manager, Provenance
-from lethe.contract.settings import Operation
 from lethe.restatement.group import LISTED_IDS_AT_MOST, IdList
 
-from lethe_operator.resources.common import GROUP, Meta, Spec, parse_meta, parse_spec
+from lethe_operator.resources.common import Meta, parse_meta, parse_spec
 
 # At most this many batches are looked up to estimate the size of a Restatement.
 SIZED_BY: Final = 1000
-
-
-class ObjectName(Spec):
-    name: str
-
-
-class ReplacementSpec(Spec):
-    batch_id: str
-    """Of the new batch."""
-    uri: str
-    key_columns: tuple[str, ...] = ()
-    """Empty: the new batch replaces whole batches only."""
-    op_column: str = ""
-    """Column of the files with each row's change; "": all rows are added."""
-
-
-class ConfigMapKey(Spec):
-    name: str
-    key: str
-
-
-class BatchIdsFrom(Spec):
-    """Where a list of batch ids is. One of the two fields is set."""
-
-    config_map_key_ref: ConfigMapKey | None = None
-    uri: str = ""
-
-
-class SecretKey(Spec):
-    name: str
-    key: str
-
-
-class ValuesFrom(Spec):
-    secret_key_ref: SecretKey
-
-
-class RowsSpec(Spec):
-    """The records that an Erase deletes, by the values of a column. The operator never reads the values."""
-
-    column: str
-    values_from: ValuesFrom
-
-    @property
-    def secret(self) -> SecretKey:
-        return self.values_from.secret_key_ref
-
-
-class RestatementSpec(Spec):
-    dataset_ref: ObjectName
-    operation: Operation
-    batch_ids: tuple[str, ...] = ()
-    batch_ids_from: BatchIdsFrom | None = None
-    replacement: ReplacementSpec | None = None
-    undoes: ObjectName | None = None
-    rows: RowsSpec | None = None
-    reason: str = ""
-    ticket: str = ""
-    evict_by_seconds: int | None = None
-    """Time from the commit until the rows must be deleted; None: no deadline."""
-    dry_run: bool = False
-    suspend: bool = False
-    cancel: bool = False
-    deadline_seconds: int | None = None
-    """Time from the creation until the commit; None: no deadline."""
-    ttl_seconds_after_finished: int | None = None
-    """None: the resource is kept."""
 
 
 @dataclass(frozen=True)

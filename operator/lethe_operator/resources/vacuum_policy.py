@@ -11,12 +11,13 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Any, Final, assert_never
 from urllib.parse import unquote
 
-from pydantic import Field
+from lethe.contract.settings import LabelOperator
+from lethe.contract.vacuum_policy import Requirement, Selector, VacuumPolicySpec
 
-from lethe_operator.resources.common import Bytes, Meta, Spec, parse_meta, parse_spec
+from lethe_operator.resources.common import Meta, parse_meta, parse_spec
 
 BATCHES: Final = "batches="
 IDS_AT_MOST: Final = 1000
@@ -59,77 +60,6 @@ def _decoded(text: str) -> str:
         return unquote(text, errors="strict")
     except UnicodeDecodeError:
         raise InvalidVacuumNow(f"{text!r} is not percent-encoded UTF-8") from None
-
-
-class Requirement(Spec):
-    key: str
-    operator: str
-    """In, NotIn, Exists or DoesNotExist."""
-    values: tuple[str, ...] = ()
-
-
-class Selector(Spec):
-    match_labels: Mapping[str, str] = Field(default_factory=dict)
-    match_expressions: tuple[Requirement, ...] = ()
-
-
-class Triggers(Spec):
-    """What makes a vacuum due: any one trigger. None: the trigger is off."""
-
-    active_tombstones: int | None = None
-    """At least this many."""
-    tombstoned_rows_percent: int | None = None
-    """Of the table's rows."""
-    oldest_tombstone_age_seconds: int | None = None
-    evict_by_lead_seconds: int = 86_400
-    """This long before an evictBy."""
-
-
-class Window(Spec):
-    """When vacuums may start. `lethe_operator.vacuum.triggers` validates the schedule and the time zone."""
-
-    schedule: str
-    """Five cron fields."""
-    time_zone: str = "UTC"
-    """IANA name."""
-    duration_seconds: int
-
-
-class VacuumLimits(Spec):
-    """None in any field: no limit."""
-
-    max_bytes_per_run: Bytes | None = None
-    """Of data files to rewrite."""
-    max_run_seconds: int | None = None
-    """A run starts no step after this time."""
-    concurrent_runs: int | None = None
-    """Of this policy."""
-
-
-class OrphanFiles(Spec):
-    older_than_seconds: int = 259_200
-
-
-class MaintenanceSpec(Spec):
-    rewrite_manifests: bool = False
-    remove_orphan_files: OrphanFiles | None = None
-    """None: they are kept."""
-    compact_small_files: bool = False
-
-
-class VacuumPolicySpec(Spec):
-    dataset_selector: Selector = Selector()
-    triggers: Triggers = Triggers()
-    window: Window | None = None
-    limits: VacuumLimits = VacuumLimits()
-    approval: str = "Automatic"
-    """Automatic or Manual."""
-    expire_snapshots: bool = True
-    maintenance: MaintenanceSpec = MaintenanceSpec()
-
-    @property
-    def is_manual(self) -> bool:
-        return self.approval == "Manual"
 
 
 @dataclass(frozen=True)
@@ -190,12 +120,13 @@ def match(policies: Iterable[VacuumPolicy], labels: Mapping[str, str]) -> Match:
 def _met(requirement: Requirement, labels: Mapping[str, str]) -> bool:
     value = labels.get(requirement.key)
     match requirement.operator:
-        case "In":
+        case LabelOperator.IN:
             return value in requirement.values
-        case "NotIn":
+        case LabelOperator.NOT_IN:
             return value not in requirement.values
-        case "Exists":
+        case LabelOperator.EXISTS:
             return value is not None
-        case "DoesNotExist":
+        case LabelOperator.DOES_NOT_EXIST:
             return value is None
-    return False
+        case _:
+            assert_never(requirement.operator)

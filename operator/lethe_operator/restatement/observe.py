@@ -24,7 +24,7 @@ from heapq import nsmallest
 from typing import Any, Final
 
 from lethe.base.errors import InputError
-from lethe.kube import CONFIG_MAPS, Document, Kube, NotFound
+from lethe.contract.restatement import ConfigMapKey
 from lethe.restatement.group import IdList, parse_ids
 
 from lethe_operator.cluster.cache import Deletions, Put, SeenVersion, compare
@@ -34,14 +34,7 @@ from lethe_operator.erasure.decide import digest_of, is_awaited
 from lethe_operator.reasons import Reason
 from lethe_operator.resources.common import LABEL_BATCH_IDS, InvalidSpec, is_newer, parse_meta
 from lethe_operator.resources.observed import Invalid
-from lethe_operator.resources.restatement import (
-    ConfigMapKey,
-    NoList,
-    Restatement,
-    dataset_name_of,
-    parse_restatement,
-    provenance_of,
-)
+from lethe_operator.resources.restatement import NoList, Restatement, dataset_name_of, parse_restatement, provenance_of
 from lethe_operator.restatement.outcome import finished_before
 from lethe_operator.restatement.status import DELETED_AT_ONCE
 

@@ -10,12 +10,13 @@ from typing import Final, assert_never
 
 from lethe.buffer.digest import BufferDigest
 from lethe.buffer.promotion import FILES_AT_MOST, OBJECTS_AT_MOST
+from lethe.contract.dataset import PodSize, RunTemplate
 from lethe.contract.run import RunKind, RunSpec
-from lethe.contract.settings import ConsolidationMode
+from lethe.contract.settings import ConsolidationMode, Launcher
 
 from lethe_operator.actions import Launch, earliest
-from lethe_operator.resources.common import KEY_PREFIX_LENGTH, Launcher
-from lethe_operator.resources.dataset import Dataset, PodSize, RunTemplate
+from lethe_operator.resources.common import KEY_PREFIX_LENGTH
+from lethe_operator.resources.dataset import Dataset
 from lethe_operator.resources.observed import Attempt, AttemptState, Engine, Observation, ObservedRun, TableView
 from lethe_operator.resources.restatement import Restatement
 from lethe_operator.settings import Settings, WarmDriverSettings

@@ -22,8 +22,10 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final, assert_never
 
+from lethe.contract.dataset import RunTemplate
+from lethe.contract.kubernetes import MIB
 from lethe.contract.run import DatasetRef, MailboxEntry, RunSpec
-from lethe.contract.settings import RunFamily
+from lethe.contract.settings import Launcher, RunFamily
 
 from lethe_operator.resources.common import (
     ANNOTATION_DATASET,
@@ -33,9 +35,7 @@ from lethe_operator.resources.common import (
     LABEL_QUEUE,
     RUN_LABELS,
     SPARK_CONTAINER,
-    Launcher,
 )
-from lethe_operator.resources.dataset import MIB, RunTemplate
 from lethe_operator.resources.observed import NO_FAILURES, Dispatch, Engine, Failures
 from lethe_operator.resources.restatement import SecretFile
 from lethe_operator.runs import names, pod

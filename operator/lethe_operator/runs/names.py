@@ -3,10 +3,10 @@
 from typing import Any
 
 from lethe.base.ids import kube_name
+from lethe.contract.kubernetes import API_VERSION
 from lethe.contract.run import DatasetRef, RunSpec
 
 from lethe_operator.resources.common import (
-    API_VERSION,
     KEY_PREFIX_LENGTH,
     LABEL_ATTEMPT,
     LABEL_DATASET,

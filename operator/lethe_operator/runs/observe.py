@@ -19,7 +19,7 @@ from lethe.base.errors import EXIT_DONE, EXIT_INPUT, EXIT_TRANSIENT
 from lethe.contract.result import AnyRunResult, Progress, RunOutcome, result_model
 from lethe.contract.run import Document, ResultPointer, RunPointer, RunSpec, is_pointer
 from lethe.contract.run import Document as RunDocument
-from lethe.contract.settings import RunFamily, RunKind
+from lethe.contract.settings import Launcher, RunFamily, RunKind
 from pydantic import ValidationError
 
 from lethe_operator.resources.common import (
@@ -37,7 +37,6 @@ from lethe_operator.resources.common import (
     RESULT_KEY,
     RUN_KEY,
     SPARK_CONTAINER,
-    Launcher,
 )
 from lethe_operator.resources.observed import (
     Attempt,

@@ -15,8 +15,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar, assert_never
 
+from lethe.contract.dataset import ExecutorsSpec, PodSize, RunTemplate
+from lethe.contract.kubernetes import GIB, MIB
 from lethe.contract.run import RunKind, RunSpec
-from lethe.contract.settings import ExecutorRule
+from lethe.contract.settings import ExecutorRule, Launcher
 from lethe.decoder.limits import MEMORY_ENV, Limits
 
 from lethe_operator.resources.boundaries import Boundary, PodLimits
@@ -29,9 +31,7 @@ from lethe_operator.resources.common import (
     LABEL_ROLE,
     POD_FIELDS,
     RUN_KEY,
-    Launcher,
 )
-from lethe_operator.resources.dataset import GIB, MIB, ExecutorsSpec, PodSize, RunTemplate
 from lethe_operator.resources.restatement import SecretFile
 from lethe_operator.runs import names
 from lethe_operator.settings import RunLimits, Settings, catalogs_secret_of

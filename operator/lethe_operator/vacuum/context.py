@@ -5,20 +5,15 @@ from datetime import datetime
 from functools import cached_property
 from typing import Final
 
+from lethe.contract.kubernetes import APPROVE, VACUUM_NOW
 from lethe.contract.result import RunOutcome
 from lethe.contract.run import Maintenance, VacuumSpec
+from lethe.contract.vacuum_policy import VacuumPolicySpec
 
 from lethe_operator.reasons import Reason
-from lethe_operator.resources.common import APPROVE, VACUUM_NOW
 from lethe_operator.resources.dataset import Dataset
 from lethe_operator.resources.observed import AttemptState, ObservedRun, TableView
-from lethe_operator.resources.vacuum_policy import (
-    InvalidVacuumNow,
-    VacuumNow,
-    VacuumPolicy,
-    VacuumPolicySpec,
-    parse_vacuum_now,
-)
+from lethe_operator.resources.vacuum_policy import InvalidVacuumNow, VacuumNow, VacuumPolicy, parse_vacuum_now
 from lethe_operator.runs import spec as run_specs
 from lethe_operator.vacuum.history import VacuumHistory, state_of
 from lethe_operator.vacuum.triggers import Deadline, Hours, NotYet, deadline, fired, first_evict_by, hours

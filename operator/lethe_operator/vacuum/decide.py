@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any, Final
 
+from lethe.contract.kubernetes import APPROVE, VACUUM_NOW, written
 from lethe.contract.run import RunKind, RunSpec, VacuumSpec
 
 from lethe_operator.actions import Decision, Launch, earliest
@@ -23,7 +24,6 @@ from lethe_operator.conditions import Condition, parsed_time, timestamp
 from lethe_operator.guards import boundaries
 from lethe_operator.guards.preconditions import RunBlocker
 from lethe_operator.reasons import Reason
-from lethe_operator.resources.common import APPROVE, VACUUM_NOW, written
 from lethe_operator.resources.dataset import Dataset
 from lethe_operator.resources.observed import Attempt, Observation, ObservedRun, TableView, VacuumLimit
 from lethe_operator.resources.vacuum_policy import Match, VacuumPolicy, match

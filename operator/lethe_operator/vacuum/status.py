@@ -8,17 +8,18 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final, assert_never
 
+from lethe.contract.kubernetes import VACUUM_NOW
 from lethe.contract.result import LISTED_AT_MOST
+from lethe.contract.vacuum_policy import VacuumPolicySpec
 
 from lethe_operator import conditions
 from lethe_operator.actions import Decision, Event, Launch
 from lethe_operator.conditions import EVICTION_ON_TIME, FALSE, TRUE, Condition, find, timestamp
 from lethe_operator.erasure.decide import overdue
 from lethe_operator.reasons import Reason
-from lethe_operator.resources.common import VACUUM_NOW
 from lethe_operator.resources.dataset import Dataset
 from lethe_operator.resources.observed import AttemptState, ObservedRun
-from lethe_operator.resources.vacuum_policy import VALUE_AT_MOST, Match, VacuumPolicy, VacuumPolicySpec
+from lethe_operator.resources.vacuum_policy import VALUE_AT_MOST, Match, VacuumPolicy
 from lethe_operator.runs.history import MESSAGE_AT_MOST, outcome
 from lethe_operator.runs.retry import failure
 from lethe_operator.vacuum.context import VacuumContext, request_key

@@ -18,15 +18,15 @@ from typing import Any, Final
 from zoneinfo import ZoneInfo
 
 from cronsim import CronSim, CronSimError
+from lethe.contract.kubernetes import written
 from lethe.contract.result import VacuumResult
+from lethe.contract.vacuum_policy import Triggers, VacuumPolicySpec, Window
 from lethe.ledger.ledger import Ledger
 
 from lethe_operator.actions import earliest
 from lethe_operator.conditions import timestamp
 from lethe_operator.reasons import Reason
-from lethe_operator.resources.common import written
 from lethe_operator.resources.observed import TableView
-from lethe_operator.resources.vacuum_policy import Triggers, VacuumPolicySpec, Window
 
 MIB: Final = 1024 * 1024
 # Assumed for a table without a vacuum of at least MEASURED_FROM_SECONDS.

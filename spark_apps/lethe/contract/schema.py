@@ -60,6 +60,11 @@ class StoredDefault:
     """
 
 
+@dataclass(frozen=True)
+class Required:
+    """The API server refuses objects without the field, although parsing has a default for it."""
+
+
 class ApiModel(BaseModel):
     """Base class of everything read from the API: camelCase, frozen.
 

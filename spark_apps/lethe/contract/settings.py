@@ -1,18 +1,7 @@
-"""The closed sets of values of a Dataset's settings, as its CRD and `run.json` write them. Pure.
+"""Values that the specs of resources and `run.json` share: closed sets, and how CSV files are written. Pure.
 
-`tests/unit/test_closed_sets.py` compares them with the CRD.
-
-`spec.buffer.csv`: how the CSV files of a buffer are written. Pure.
-
-The operations of a Restatement. Pure.
-
-To add an operation, start here: mypy then reports every `match` that must cover it.
-`tests/unit/test_closed_sets.py` compares the enum with the CRD, the chart and the reference.
-
-The kinds of runs. Pure.
-
-To add a kind, start here: mypy then reports every `match` that must cover it.
-`tests/unit/test_closed_sets.py` checks that run documents and the labels of Jobs preserve each kind.
+To add an operation or a kind of runs, start here: mypy then reports every `match` that must cover it.
+`tests/unit/test_closed_sets.py` compares the sets with the chart, the admission policies and the documentation.
 
 Why a batch or a request is refused, as a value that goes from the check to the status unchanged. Pure.
 
@@ -25,8 +14,22 @@ from dataclasses import dataclass
 from enum import Enum, StrEnum
 from typing import Annotated, Any, Final, assert_never
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict
-from pydantic.alias_generators import to_camel
+from pydantic import BeforeValidator, ConfigDict
+
+from lethe.contract.schema import ApiModel, Rule, StoredDefault, items, length
+
+PART_PATTERN: Final = r"(?:[A-Za-z0-9_]+|`(?:[^`]|``)+`)"
+COLUMN_PATTERN: Final = rf"{PART_PATTERN}(?:\.{PART_PATTERN})*"
+WIDTH_PATTERN: Final = r"[1-9][0-9]{0,8}"
+"""Of buckets and truncations."""
+PARTITION_FIELD_PATTERN: Final = (
+    rf"^ *({COLUMN_PATTERN}"
+    rf"|([iI][dD][eE][nN][tT][iI][tT][yY]|[yY][eE][aA][rR][sS]?|[mM][oO][nN][tT][hH][sS]?|[dD][aA][yY][sS]?|[hH][oO][uU][rR][sS]?)"
+    rf" *\( *{COLUMN_PATTERN} *\)"
+    rf"|([bB][uU][cC][kK][eE][tT]|[tT][rR][uU][nN][cC][aA][tT][eE])"
+    rf" *\( *{WIDTH_PATTERN} *, *{COLUMN_PATTERN} *\)) *$"
+)
+"""An entry of `spec.table.create.partitionBy`. `lethe.files.transforms` parses it."""
 
 
 class FileFormat(StrEnum):
@@ -109,23 +112,110 @@ class Deletes(StrEnum):
                 assert_never(self)
 
 
-class CsvDialect(BaseModel):
-    """The default is RFC 4180 with a header."""
+class MessageFormat(StrEnum):
+    """`spec.source.kafka.format`: what a message holds."""
 
-    model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, frozen=True, extra="forbid")
+    JSON = "JSON"
+    """One object."""
+    AVRO = "Avro"
+    """One record, in Avro's binary encoding."""
 
-    delimiter: str = ","
-    quote: str = '"'
-    """Empty: fields are never quoted."""
-    escape: str = ""
-    """Before a quote within a quoted field, as Spark writes it; "": such a quote is written twice."""
-    null_text: str | None = None
-    """A field of exactly this text is null, unless it is quoted. None: an empty field is null, or an empty text in a text column.
+
+class Framing(StrEnum):
+    """`spec.source.kafka.framing`: what comes before the message's value."""
+
+    NONE = "None"
+    SCHEMA_REGISTRY = "SchemaRegistry"
+    """A zero byte and the id of the schema, in four bytes."""
+
+
+class UnknownFields(StrEnum):
+    """`spec.source.kafka.unknownFields`: what happens to a message with a field that the table does not have."""
+
+    REFUSE = "Refuse"
+    """By spec.schemaEvolution, as for files."""
+    IGNORE = "Ignore"
+    """The field is left out."""
+
+
+class StartingOffsets(StrEnum):
+    """`spec.source.kafka.startingOffsets`: where the first epoch begins."""
+
+    EARLIEST = "Earliest"
+    LATEST = "Latest"
+
+
+class LostOffsets(StrEnum):
+    """`spec.source.kafka.lostOffsets`: what happens when offsets have expired in Kafka before they were read."""
+
+    STOP = "Stop"
+    """Nothing is read until a person decides."""
+    SKIP = "Skip"
+    """Reading goes on behind them, and the status counts them."""
+
+
+class Launcher(StrEnum):
+    """`spec.runTemplate.launcher` of a Dataset: the kind of the object that launches the driver of a run."""
+
+    JOB = "Job"
+    SPARK_APPLICATION = "SparkApplication"
+    """Of the Kubeflow Spark operator."""
+
+
+class Approval(StrEnum):
+    """`spec.approval` of a VacuumPolicy: whether a vacuum that is due waits for a person."""
+
+    AUTOMATIC = "Automatic"
+    MANUAL = "Manual"
+
+
+class LabelOperator(StrEnum):
+    """How a requirement on labels compares a label's value."""
+
+    IN = "In"
+    NOT_IN = "NotIn"
+    EXISTS = "Exists"
+    DOES_NOT_EXIST = "DoesNotExist"
+
+
+class CsvDialect(ApiModel):
+    """How CSV files are written. The default is RFC 4180 with a header."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    cel_rules = (
+        Rule(
+            "self.quote != self.delimiter && self.escape != self.delimiter && "
+            "(self.escape == '' || self.escape != self.quote)",
+            "delimiter, quote and escape must differ",
+        ),
+        Rule("self.escape == '' || self.quote != ''", "escape needs quote"),
+        Rule(
+            "self.header || !has(self.ignoreColumns) || size(self.ignoreColumns) == 0",
+            "ignoreColumns needs header",
+        ),
+    )
+
+    delimiter: Annotated[str, length(1, 1, pattern=r"^[\t -~]$")] = ","
+    """The character between two fields."""
+    quote: Annotated[str, length(maximum=1, pattern="^[!-~]?$")] = '"'
+    """The character around a field that holds the delimiter, a quote or a line break. If empty, no field is quoted."""
+    escape: Annotated[str, length(maximum=1, pattern="^[!-~]?$"), StoredDefault()] = ""
+    """The character before a quote, and before itself, within a quoted field; a backslash in files of Spark. If empty,
+    such a quote is written twice.
+    """
+    null_text: Annotated[str, length(maximum=64)] | None = None
+    """A field of exactly this text is NULL in every column, unless it is quoted. "" makes an empty field NULL and a
+    quoted empty field an empty text. If unset, an empty field is an empty text in a text column and NULL in any other.
     """
     header: bool = True
-    """False: the columns are those of the table, in its order, without the batch column."""
-    ignore_columns: tuple[str, ...] = ()
-    """By their names in the header; "" is a column without a name."""
+    """Whether the first record names the columns. If false, the fields are the columns of the table in its order, without
+    the batch column.
+    """
+    ignore_columns: Annotated[tuple[Annotated[str, length(maximum=255)], ...], items(maximum=100, kind="set")] = ()
+    """Columns of the files to leave out, by their names in the header; "" is a column without a name, such as the index
+    of pandas.
+    """
 
 
 RFC_4180: Final = CsvDialect()

@@ -18,6 +18,7 @@ from enum import StrEnum
 from typing import Final
 
 from lethe.base.errors import InputError
+from lethe.contract.settings import COLUMN_PATTERN, PART_PATTERN, WIDTH_PATTERN
 
 
 class TransformKind(StrEnum):
@@ -43,21 +44,11 @@ class Transform:
 RESERVED: Final = frozenset({"location", "provider", "owner", "external", "is_managed_location"})
 _SINGULAR: Final = {"year": "years", "month": "months", "day": "days", "hour": "hours"}
 _SIZED: Final = (TransformKind.BUCKET, TransformKind.TRUNCATE)
-_PART: Final = r"(?:[A-Za-z0-9_]+|`(?:[^`]|``)+`)"
-_COLUMN: Final = rf"{_PART}(?:\.{_PART})*"
-_NUMBER: Final = r"[1-9][0-9]{0,8}"
 _FIELD: Final = re.compile(
-    rf"(?:(?P<plain>{_COLUMN})"
-    rf"|(?P<name>[A-Za-z]+) *\( *(?P<of>{_COLUMN}) *\)"
-    rf"|(?P<sized>[A-Za-z]+) *\( *(?P<number>{_NUMBER}) *, *(?P<sized_of>{_COLUMN}) *\))",
+    rf"(?:(?P<plain>{COLUMN_PATTERN})"
+    rf"|(?P<name>[A-Za-z]+) *\( *(?P<of>{COLUMN_PATTERN}) *\)"
+    rf"|(?P<sized>[A-Za-z]+) *\( *(?P<number>{WIDTH_PATTERN}) *, *(?P<sized_of>{COLUMN_PATTERN}) *\))",
     re.DOTALL,
-)
-# The same as a regular expression of the CRD; a test compares them.
-CRD_PATTERN: Final = (
-    rf"^ *({_COLUMN}"
-    rf"|([iI][dD][eE][nN][tT][iI][tT][yY]|[yY][eE][aA][rR][sS]?|[mM][oO][nN][tT][hH][sS]?|[dD][aA][yY][sS]?|[hH][oO][uU][rR][sS]?)"
-    rf" *\( *{_COLUMN} *\)"
-    rf"|([bB][uU][cC][kK][eE][tT]|[tT][rR][uU][nN][cC][aA][tT][eE]) *\( *{_NUMBER} *, *{_COLUMN} *\)) *$"
 )
 
 
@@ -109,7 +100,7 @@ def check_properties(properties: Mapping[str, str]) -> None:
 
 
 def _parts(column: str) -> tuple[str, ...]:
-    found = re.findall(_PART, column, re.DOTALL)
+    found = re.findall(PART_PATTERN, column, re.DOTALL)
     return tuple(p[1:-1].replace("``", "`") if p.startswith("`") else p for p in found)
 
 

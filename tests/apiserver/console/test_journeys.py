@@ -1,8 +1,8 @@
 """What people do in the console: an analyst, an on-call engineer, a privacy officer."""
 
 import yaml
-from lethe.kube import DATASETS, RESTATEMENTS
-from lethe_operator.resources.common import APPROVE, VACUUM_NOW
+from lethe.contract.kubernetes import APPROVE, VACUUM_NOW
+from lethe_operator.cluster.client import DATASETS, RESTATEMENTS
 from playwright.sync_api import expect
 
 from tests.apiserver.console.conftest import MANY, D, OpenBrowser, Person, Site, watching

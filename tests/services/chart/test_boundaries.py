@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 import yaml
+from lethe.contract.kubernetes import GIB
 from lethe.contract.run import AllowedOperation
 from lethe_operator.resources.boundaries import Boundary, parse_boundaries
-from lethe_operator.resources.dataset import GIB
 
 from tests.services.chart.chart import CHART, container, helm, of_kind, refused, render
 

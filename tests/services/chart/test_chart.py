@@ -244,18 +244,6 @@ def test_a_copy_of_the_chart_without_the_definitions_is_refused(tmp_path: Path) 
     assert "this copy of the chart has no definitions" in done.stderr
 
 
-def test_the_run_template_has_the_datasets_shape() -> None:
-    """What the chart sets as a default is what a Dataset's spec.runTemplate can override."""
-    dataset = yaml.safe_load((ROOT / "crds/dataset.yaml").read_text())
-    schema = dataset["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"][
-        "runTemplate"
-    ]
-    values = json.loads((CHART / "values.schema.json").read_text())["properties"]["runTemplate"]
-
-    for part in ("driver", "executors"):
-        assert schema["properties"][part]["properties"].keys() == values["properties"][part]["properties"].keys()
-
-
 def test_the_launcher_and_the_queue_reach_the_operator() -> None:
     def settings_of(values: dict[str, Any]) -> Settings:
         environment = {e["name"]: e.get("value", "") for e in container(render(values))["env"]}

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from lethe_operator.resources.dataset import RunTemplate
+from lethe.contract.dataset import RunTemplate
 from lethe_operator.runs import pod
 from lethe_operator.runs import pod as spark_conf
 from lethe_operator.runs.pod import size

@@ -17,7 +17,8 @@ import pytest
 from lethe.base import names
 from lethe.base.errors import InputError
 from lethe.base.ids import batch_folder
-from lethe.contract.settings import RFC_4180, FileFormat, SchemaEvolution
+from lethe.contract.dataset import KafkaSource
+from lethe.contract.settings import RFC_4180, FileFormat, MessageFormat, SchemaEvolution
 from lethe.ingest.buffer_files import COLUMNS_WANTED, FileOutcome, Reader, ReadSettings, decode_columns
 from lethe.ingest.buffer_store import FileTask
 from lethe.ingest.checking import columns_of
@@ -26,7 +27,7 @@ from lethe_gateway.problems import Kind, Problem
 from lethe_inlet.decoding import Decoder, RowTarget
 from lethe_inlet.messages import TopicMessage
 from lethe_kubectl.put import check_local_files
-from lethe_operator.resources.dataset import KafkaSource, MessageFormat, parse_dataset
+from lethe_operator.resources.dataset import parse_dataset
 from pyiceberg.catalog import Catalog
 from pyiceberg.table.update.schema import UpdateSchema
 

@@ -40,10 +40,6 @@ def fields(schema: dict[str, Any], path: str = "") -> Iterator[tuple[str, dict[s
         yield from fields(schema["items"], f"{path}[]")
 
 
-def test_there_are_three_definitions() -> None:
-    assert [path.stem for path in SOURCES] == ["dataset", "restatement", "vacuumpolicy"]
-
-
 @every_definition
 def test_every_field_has_a_text_for_kubectl_explain(path: Path) -> None:
     """A field without a description is shown as <no description>."""

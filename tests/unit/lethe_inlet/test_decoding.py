@@ -12,12 +12,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from lethe.base.errors import TransientError
-from lethe.contract.settings import SchemaEvolution
+from lethe.contract.dataset import KafkaSource
+from lethe.contract.settings import Framing, MessageFormat, SchemaEvolution, UnknownFields
 from lethe.decoder.limits import Limits
 from lethe_inlet.decoding import AT_ONCE, Decoder, RowTarget
 from lethe_inlet.epochs import KafkaPartition
 from lethe_inlet.messages import Decoded, TopicMessage, refusals
-from lethe_operator.resources.dataset import Framing, KafkaSource, MessageFormat, UnknownFields
 
 COLUMNS = pa.schema(
     [

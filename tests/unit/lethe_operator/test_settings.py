@@ -1,7 +1,7 @@
 """Environment -> settings."""
 
 import pytest
-from lethe_operator.resources.dataset import MIB
+from lethe.contract.kubernetes import MIB
 from lethe_operator.settings import InvalidSettings, from_environment
 
 

@@ -4,12 +4,12 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from lethe.contract.kubernetes import GIB
 from lethe.contract.run import MailboxEntry
 from lethe.kube import CONFIG_MAPS, JOBS, PODS, ROLE_BINDINGS
 from lethe_operator.actions import Launch
 from lethe_operator.dataset.settled_runs import warm_driver_view
 from lethe_operator.resources.boundaries import Boundaries, Boundary, PodLimits
-from lethe_operator.resources.dataset import GIB
 from lethe_operator.resources.observed import Attempt, AttemptState, Engine, WorkerView
 from lethe_operator.runs import job as warm_driver
 from lethe_operator.runs import names

@@ -2,10 +2,10 @@
 
 from typing import Any
 
-from lethe.kube import JOBS, SERVICE_ACCOUNTS
+from lethe.contract.dataset import RunTemplate
+from lethe.contract.kubernetes import GIB
 from lethe_operator.actions import Launch
 from lethe_operator.resources.boundaries import Boundaries, Boundary
-from lethe_operator.resources.dataset import GIB, RunTemplate
 from lethe_operator.runs import pod
 from lethe_operator.runs.launch import DatasetObjects, launch
 from lethe_operator.runs.pod import size

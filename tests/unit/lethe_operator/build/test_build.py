@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 from lethe.base.retention_lock import LockMode, Retention
+from lethe.contract.dataset import RunTemplate
+from lethe.contract.kubernetes import GIB, MIB
 from lethe.contract.run import DatasetRef
-from lethe_operator.resources.dataset import GIB, MIB, RunTemplate
 from lethe_operator.runs import names, pod
 from lethe_operator.runs import pod as spark_conf
 from lethe_operator.runs import spec as run_specs

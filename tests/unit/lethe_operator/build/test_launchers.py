@@ -4,9 +4,10 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
+from lethe.contract.dataset import RunTemplate
+from lethe.contract.kubernetes import GIB
+from lethe.contract.settings import Launcher
 from lethe_operator.resources.boundaries import Boundary
-from lethe_operator.resources.common import Launcher
-from lethe_operator.resources.dataset import GIB, RunTemplate
 from lethe_operator.resources.restatement import SecretFile
 from lethe_operator.runs.job import SPARK_VERSION, SUBMISSION_ENV, AttemptRecord, run_object
 from lethe_operator.runs.pod import Size, merged, size, within

@@ -1,8 +1,9 @@
 """The rule that sizes a run."""
 
 import pytest
+from lethe.contract.dataset import RunTemplate
+from lethe.contract.kubernetes import GIB, MIB
 from lethe.contract.settings import TASK_BYTES
-from lethe_operator.resources.dataset import GIB, MIB, RunTemplate
 from lethe_operator.runs.pod import merged, size
 
 

@@ -3,7 +3,8 @@
 from typing import Any
 
 import pytest
-from lethe_operator.resources.vacuum_policy import Selector, match, selects
+from lethe.contract.vacuum_policy import Selector
+from lethe_operator.resources.vacuum_policy import match, selects
 
 from tests.support.builders import ago
 from tests.support.resources import a_policy

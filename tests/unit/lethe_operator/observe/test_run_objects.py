@@ -3,9 +3,9 @@
 from typing import Any
 
 import pytest
+from lethe.contract.dataset import RunTemplate
+from lethe.contract.settings import Launcher
 from lethe_operator.cluster.client import KIND_OF
-from lethe_operator.resources.common import Launcher
-from lethe_operator.resources.dataset import RunTemplate
 from lethe_operator.resources.observed import Attempt, AttemptState
 from lethe_operator.runs.history import entry
 from lethe_operator.runs.job import AttemptRecord, run_object

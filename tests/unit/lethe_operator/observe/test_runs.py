@@ -5,9 +5,9 @@ import json
 from typing import Any
 
 import pytest
+from lethe.contract.dataset import RunTemplate
 from lethe.contract.result import Phase, Progress
 from lethe.contract.run import ResultPointer, RunPointer
-from lethe_operator.resources.dataset import RunTemplate
 from lethe_operator.resources.observed import Attempt, AttemptState, ObservedRun
 from lethe_operator.runs.job import AttemptRecord, job
 from lethe_operator.runs.observe import Documents, of_job, runs_of

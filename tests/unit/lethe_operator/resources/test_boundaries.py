@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 from lethe.base.patterns import matches
+from lethe.contract.kubernetes import GIB
 from lethe.contract.run import AllowedOperation
 from lethe_operator.resources.boundaries import UNLIMITED, InvalidBoundaries, parse_boundaries
-from lethe_operator.resources.dataset import GIB
 from lethe_operator.settings import InvalidSettings, Settings, with_files
 
 TEXT = """

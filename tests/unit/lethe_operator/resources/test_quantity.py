@@ -1,7 +1,7 @@
 """Kubernetes quantities as numbers."""
 
 import pytest
-from lethe_operator.resources.common import parse_bytes, parse_quantity, written
+from lethe.contract.kubernetes import parse_bytes, parse_quantity, written
 
 
 @pytest.mark.parametrize(

@@ -9,9 +9,9 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from lethe.contract.dataset import RunTemplate
 from lethe.contract.result import Phase, Progress
 from lethe.contract.settings import TASK_BYTES
-from lethe_operator.resources.dataset import RunTemplate
 from lethe_operator.runs import pod
 from lethe_operator.runs import pod as spark_conf
 from lethe_operator.runs.pod import size

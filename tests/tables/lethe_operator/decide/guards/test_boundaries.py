@@ -4,6 +4,8 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
+from lethe.contract.dataset import RunTemplate
+from lethe.contract.kubernetes import GIB
 from lethe.contract.run import AllowedOperation, ConsolidationSpec, RunKind
 from lethe_operator.dataset.decide import decide
 from lethe_operator.dataset.observe import Sources, observe
@@ -11,7 +13,6 @@ from lethe_operator.dataset.tables import TableReader
 from lethe_operator.guards.preconditions import blocker
 from lethe_operator.reconcile import utc_now
 from lethe_operator.resources.boundaries import Boundaries, Boundary
-from lethe_operator.resources.dataset import GIB, RunTemplate
 from lethe_operator.resources.observed import AttemptState, NoTable, Unavailable
 from lethe_operator.resources.restatement import Restatement
 from lethe_operator.restatement.observe import IdLists

@@ -6,11 +6,12 @@ from typing import Any
 
 import pytest
 from lethe.buffer.layout import BufferedBatch
+from lethe.contract.dataset import ConsolidationSettings
 from lethe.contract.run import RunKind
 from lethe.ledger.ledger import BatchState
 from lethe_operator.dataset.consolidation import ConsolidationVerdict, chosen, decide_consolidation, triggered
 from lethe_operator.guards.preconditions import RunBlocker
-from lethe_operator.resources.dataset import ConsolidationSettings, Dataset
+from lethe_operator.resources.dataset import Dataset
 from lethe_operator.resources.observed import Attempt, AttemptState, NoTable, NotListed, Observation, Unavailable
 from lethe_operator.runs.retry import Exhausted
 

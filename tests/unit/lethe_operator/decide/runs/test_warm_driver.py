@@ -5,11 +5,11 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from lethe.contract.kubernetes import GIB, MIB
 from lethe.contract.run import RunSpec
 from lethe_operator.actions import Actions
 from lethe_operator.dataset.decide import decide
 from lethe_operator.reasons import Reason
-from lethe_operator.resources.dataset import GIB, MIB
 from lethe_operator.resources.observed import AttemptState, Engine, ObservedRun, WorkerView
 from lethe_operator.runs.engine import STARTS_WITHIN
 from lethe_operator.runs.retry import failure

@@ -3,7 +3,7 @@
 from datetime import UTC, datetime
 
 import pytest
-from lethe_operator.resources.vacuum_policy import Window
+from lethe.contract.vacuum_policy import Window
 from lethe_operator.vacuum.triggers import Hours, Unusable, hours
 
 

@@ -1,0 +1,90 @@
+"""Kubernetes quantities as numbers, and the names that Lethe's resources have in the API. Pure."""
+
+import math
+from collections.abc import Mapping
+from decimal import Decimal, InvalidOperation
+from typing import Annotated, Any, Final
+
+from pydantic import BeforeValidator
+
+from lethe.contract.schema import INT_OR_STRING, Rule, entries, length
+
+GROUP: Final = "lethe.dev"
+VERSION: Final = "v1alpha1"
+API_VERSION: Final = f"{GROUP}/{VERSION}"
+
+# Annotations that users set.
+PAUSED: Final = "lethe.dev/paused"
+VACUUM_NOW: Final = "lethe.dev/vacuum-now"
+APPROVE: Final = "lethe.dev/approve"
+ACCEPT_HEAD: Final = "lethe.dev/accept-head"
+
+MIB: Final = 1024 * 1024
+GIB: Final = 1024 * MIB
+_SUFFIXES: Final = {
+    "n": Decimal("1e-9"),
+    "u": Decimal("1e-6"),
+    "m": Decimal("1e-3"),
+    "": Decimal(1),
+    "k": Decimal(10**3),
+    "M": Decimal(10**6),
+    "G": Decimal(10**9),
+    "T": Decimal(10**12),
+    "P": Decimal(10**15),
+    "E": Decimal(10**18),
+    "Ki": Decimal(2**10),
+    "Mi": Decimal(2**20),
+    "Gi": Decimal(2**30),
+    "Ti": Decimal(2**40),
+    "Pi": Decimal(2**50),
+    "Ei": Decimal(2**60),
+}
+
+
+def parse_quantity(text: Any) -> Decimal:
+    """Parse a number, or a text such as `128Mi`, `500m` or `1e3`.
+
+    Raises:
+        ValueError: The message quotes the text.
+    """
+    if isinstance(text, int | float):
+        return Decimal(str(text))
+    stripped = str(text).strip()
+    number = stripped.rstrip("numkKMGTPEi")
+    try:
+        return Decimal(number) * _SUFFIXES[stripped[len(number) :]]
+    except (InvalidOperation, KeyError):
+        raise ValueError(f"{text!r} is not a quantity; expected one such as 128Mi or 500m") from None
+
+
+def parse_bytes(text: Any) -> int:
+    return math.ceil(parse_quantity(text))
+
+
+def written(size: int) -> str:
+    """A size in bytes for messages, such as `12Mi` or `1.5Gi`."""
+    value, suffix = float(size), ""
+    for larger in ("Ki", "Mi", "Gi", "Ti", "Pi", "Ei"):
+        if value < 1024:
+            break
+        value, suffix = value / 1024, larger
+    return f"{value:.1f}".removesuffix(".0") + suffix
+
+
+ObjectName = Annotated[str, length(1, 253, pattern="^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$")]
+Uri = Annotated[str, length(1, 1024, pattern="^[a-z][a-z0-9+.-]*:/.+")]
+Labels = Annotated[Mapping[str, Annotated[str, length(maximum=63)]], entries(64)]
+Bytes = Annotated[int, BeforeValidator(parse_bytes), INT_OR_STRING]
+Cpus = Annotated[float, BeforeValidator(lambda v: float(parse_quantity(v))), INT_OR_STRING]
+
+
+def above_zero(example: str) -> Rule:
+    """The rule of a quantity that cannot be 0 or less.
+
+    Args:
+        example: A quantity for the message, such as 128Mi.
+    """
+    return Rule(
+        "type(self) == int ? self > 0 : isQuantity(self) && quantity(self).isGreaterThan(quantity('0'))",
+        f"must be a quantity greater than 0, such as {example}",
+    )

@@ -1,0 +1,232 @@
+"""The spec of a Restatement. Pure."""
+
+from typing import Annotated, Final
+
+from lethe.contract.kubernetes import ObjectName, Uri
+from lethe.contract.schema import ApiModel, Rule, between, items, length
+from lethe.contract.settings import Operation
+
+Text = Annotated[str, length(1, 256)]
+Key = Annotated[str, length(1, 253)]
+
+_OPTIONAL_AND_IMMUTABLE: Final = (
+    "batchIds",
+    "batchIdsFrom",
+    "replacement",
+    "undoes",
+    "rows",
+    "reason",
+    "ticket",
+    "evictBySeconds",
+    "dryRun",
+    "deadlineSeconds",
+)
+
+
+def immutable(field: str, optional: bool = False) -> Rule:
+    """The rule of a field that cannot change after creation.
+
+    Args:
+        field: Name in the API.
+        optional: The field may be absent; then it can be neither added nor removed.
+    """
+    same = f"self.{field} == oldSelf.{field}"
+    if optional:
+        # A comparison of values alone would let a field be removed and added again with another value.
+        same = f"has(self.{field}) == has(oldSelf.{field}) && (!has(self.{field}) || {same})"
+    return Rule(same, f"{field} is immutable; create a new Restatement instead", f".{field}")
+
+
+class DatasetRef(ApiModel):
+    """The Dataset to restate, in the same namespace."""
+
+    name: Annotated[str, length(1, 63, pattern="^[a-z0-9]([-a-z0-9]*[a-z0-9])?$")]
+    """Name of the Dataset."""
+
+
+class ConfigMapKey(ApiModel):
+    """A key of a ConfigMap in the same namespace that has the label lethe.dev/batch-ids: "true"."""
+
+    name: ObjectName
+    """Name of the ConfigMap."""
+    key: Key
+    """The key whose value is the list."""
+
+
+class BatchIdsFrom(ApiModel):
+    """The location of a longer list of batch ids: UTF-8, one id per line, at most 100000 ids.
+
+    It must not change after the operator has read it, see status.plan.batchIds. The ledger identifies the Restatement
+    by the reference and not by the list: another list needs another Restatement.
+    """
+
+    cel_rules = (
+        Rule("has(self.configMapKeyRef) != has(self.uri)", "exactly one of configMapKeyRef and uri is required"),
+    )
+
+    config_map_key_ref: ConfigMapKey | None = None
+    uri: Uri = ""
+    """URI of a text file that the FileIO of the table's catalog can read. The run reads it, the operator does not."""
+
+
+class ReplacementSpec(ApiModel):
+    """The batch that replaces the batches of a Replay, or single rows if keyColumns is set."""
+
+    cel_rules = (
+        Rule("!has(self.opColumn) || has(self.keyColumns)", "opColumn is allowed only with keyColumns", ".opColumn"),
+        Rule(
+            "!has(self.opColumn) || !has(self.keyColumns) || !(self.opColumn in self.keyColumns)",
+            "opColumn cannot be one of keyColumns",
+            ".opColumn",
+        ),
+    )
+
+    batch_id: Text
+    """The id of the new batch. It must never have been used in this table."""
+    uri: Uri
+    """The folder with the files of the new batch, in the format of the buffer, with a _SUCCESS object. It must be outside
+    the buffer. Lethe reads it and never deletes it.
+    """
+    key_columns: Annotated[
+        tuple[Text, ...],
+        items(1, 16),
+        Rule("self.all(c, self.exists_one(d, d == c))", "keyColumns must name each column once"),
+    ] = ()
+    """Columns of the table whose values together are the key of a row. Each row of the new batch replaces all rows with
+    the same key that were committed before, in any batch. A key must not be null, and must not occur in two rows of the
+    new batch.
+    """
+    op_column: Text = ""
+    """A column of the files, not of the table, with the change of each row: U, I or null replaces the older rows by it, D
+    only removes the older rows. If unset, all rows are added.
+    """
+
+
+class RestatementRef(ApiModel):
+    """The Restatement that Undo undoes."""
+
+    name: ObjectName
+    """Name of a Restatement of the same Dataset, in the same namespace. It must exist when the operator first reads this
+    one. If it was deleted, create it again with the same name and spec.
+    """
+
+
+class SecretKey(ApiModel):
+    """A key of a Secret in the same namespace, one value per line."""
+
+    name: ObjectName
+    """Name of the Secret."""
+    key: Key
+    """The key whose value is the list."""
+
+
+class ValuesFrom(ApiModel):
+    """The location of the values."""
+
+    secret_key_ref: SecretKey
+
+
+class RowsSpec(ApiModel):
+    """Which records Erase deletes. The values are never written into a resource, a log or a ledger file."""
+
+    column: Text
+    """The column whose values name the records."""
+    values_from: ValuesFrom
+
+    @property
+    def secret(self) -> SecretKey:
+        return self.values_from.secret_key_ref
+
+
+class RestatementSpec(ApiModel):
+    """What the Restatement does. Immutable except for suspend, cancel and ttlSecondsAfterFinished."""
+
+    cel_rules = (
+        *(immutable(field) for field in ("datasetRef", "operation")),
+        *(immutable(field, optional=True) for field in _OPTIONAL_AND_IMMUTABLE),
+        Rule(
+            "!has(oldSelf.cancel) || !oldSelf.cancel || (has(self.cancel) && self.cancel)",
+            "cancel cannot be taken back; create a new Restatement instead",
+            ".cancel",
+        ),
+        # Which field belongs to which operation.
+        Rule(
+            "(self.operation == 'Replay') == has(self.replacement)",
+            "replacement is required when operation is Replay, and only then allowed",
+            ".replacement",
+        ),
+        Rule(
+            "(self.operation == 'Undo') == has(self.undoes)",
+            "undoes is required when operation is Undo, and only then allowed",
+            ".undoes",
+        ),
+        Rule("self.operation == 'Erase' || !has(self.rows)", "rows is allowed only when operation is Erase", ".rows"),
+        Rule(
+            "!(self.operation in ['Replay', 'Revert']) || has(self.batchIds) != has(self.batchIdsFrom) || "
+            "(self.operation == 'Replay' && has(self.replacement) && has(self.replacement.keyColumns) && "
+            "!has(self.batchIds))",
+            "exactly one of batchIds and batchIdsFrom is required when operation is Replay or Revert, at most one "
+            "with replacement.keyColumns",
+            ".batchIds",
+        ),
+        Rule(
+            "self.operation != 'Erase' || (has(self.rows) ? 1 : 0) + (has(self.batchIds) ? 1 : 0) "
+            "+ (has(self.batchIdsFrom) ? 1 : 0) == 1",
+            "exactly one of rows, batchIds and batchIdsFrom is required when operation is Erase",
+            ".rows",
+        ),
+        Rule(
+            "self.operation != 'Undo' || (!has(self.batchIds) && !has(self.batchIdsFrom))",
+            "batchIds and batchIdsFrom are not allowed when operation is Undo, which undoes the whole Restatement "
+            "that undoes names",
+            ".batchIds",
+        ),
+        Rule(
+            "!has(self.replacement) || !has(self.batchIds) || !(self.replacement.batchId in self.batchIds)",
+            "replacement.batchId must be a new id, it cannot be one of the replaced batchIds",
+            ".replacement.batchId",
+        ),
+    )
+
+    dataset_ref: DatasetRef
+    operation: Operation
+    """Replay replaces the batches by spec.replacement, in one commit. Revert deletes the batches. Erase deletes records
+    or batches permanently. Undo restores the batches of a Revert, as long as none of its rows was purged.
+    """
+    batch_ids: Annotated[tuple[Text, ...], items(1, 1000, kind="set")] = ()
+    """The batches to replace, revert or erase. An id that the table does not know is reported and recorded: if a batch
+    with this id arrives later, it is not promoted.
+    """
+    batch_ids_from: BatchIdsFrom | None = None
+    replacement: ReplacementSpec | None = None
+    undoes: RestatementRef | None = None
+    rows: RowsSpec | None = None
+    reason: Annotated[str, length(maximum=1024)] = ""
+    """The reason, as free text. It is stored with the tombstones. Do not write personal data here."""
+    ticket: Annotated[str, length(maximum=256)] = ""
+    """A reference to a ticket or case. It is stored in the ledger and in the erasure record. Do not write personal data
+    here.
+    """
+    evict_by_seconds: Annotated[int, between(0, 315_360_000)] | None = None
+    """The bytes of the deleted rows must be gone from storage this many seconds after the commit. If unset, they are
+    removed when a VacuumPolicy starts a vacuum.
+    """
+    dry_run: bool = False
+    """Change nothing, and report in status.plan what would be done, from the ledger and the bounds of data files. The
+    condition Succeeded then has the reason Planned, and the ledger does not record the Restatement.
+    """
+    deadline_seconds: Annotated[int, between(1, 315_360_000)] | None = None
+    """Fail with the reason DeadlineExceeded if the Restatement is not committed this many seconds after its creation.
+    Time in which it is suspended, or in which its Dataset cannot be changed, counts.
+    """
+    suspend: bool = False
+    """Do not start until this is false again. An active run continues, and is not retried."""
+    cancel: bool = False
+    """Cancel the Restatement if it is not committed yet. A committed change stays; undo it with another Restatement. A
+    run that is shared with other Restatements continues for them, and its result says whether the cancellation was too
+    late.
+    """
+    ttl_seconds_after_finished: Annotated[int, between(0, 315_360_000)] | None = None
+    """Delete this resource this many seconds after it succeeded or failed, but not before its erasure is verified
+    (condition Erased), if there is one. If unset, the resource is kept. The ledger keeps the result in any case.
+    """

@@ -1,0 +1,576 @@
+"""The statuses of Lethe's resources. Pure.
+
+The operator writes them; of a Dataset, the inlet writes `source`. A field that is None is left out when a status is written.
+`parse_status` reads a status that another version, or a person, may have written.
+"""
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Annotated, Any, Final, Literal, Self, TypeVar
+
+from pydantic import AfterValidator, ValidationError
+
+from lethe.contract.schema import ApiModel, Int32, between, items, keyed_by, length
+
+TRUE: Final = "True"
+FALSE: Final = "False"
+UNKNOWN: Final = "Unknown"
+
+NOT_WRITTEN: Final = datetime.min.replace(tzinfo=UTC)
+"""The transition time of a condition that is not in a status yet."""
+
+
+def _to_the_second(time: datetime) -> datetime:
+    if time.tzinfo is None:
+        raise ValueError("the time has no time zone")
+    return time.astimezone(UTC).replace(microsecond=0)
+
+
+# As Kubernetes writes it: RFC 3339 in UTC, to the second, such as 2026-01-02T03:04:05Z.
+Time = Annotated[datetime, AfterValidator(_to_the_second)]
+
+
+class Condition(ApiModel):
+    """One aspect of the state."""
+
+    type: Annotated[str, length(maximum=316)]
+    """Which aspect."""
+    status: Literal["True", "False", "Unknown"]
+    """Whether it holds."""
+    observed_generation: Annotated[int | None, between(0)] = None
+    """The generation of the spec that the condition is about."""
+    last_transition_time: Time
+    """When status last changed."""
+    reason: Annotated[str, length(maximum=1024)]
+    """The reason, as one CamelCase word from the list of reasons."""
+    message: Annotated[str, length(maximum=32_768)]
+    """The reason, as text."""
+
+    @classmethod
+    def of(cls, type: str, status: Literal["True", "False", "Unknown"], reason: str, message: str = "") -> Self:
+        """A condition that is not in a status yet, so the time of its transition is unknown."""
+        return cls(type=type, status=status, last_transition_time=NOT_WRITTEN, reason=reason, message=message)
+
+
+Conditions = Annotated[tuple[Condition, ...] | None, keyed_by("type")]
+
+
+class Status(ApiModel):
+    """What the statuses of all resources have."""
+
+    observed_generation: int | None = None
+    """The generation of the spec that this status is about."""
+    conditions: Conditions = None
+    """Ready, Reconciling and Stalled as kstatus understands them."""
+
+    def condition(self, type: str) -> Condition | None:
+        """A condition by its type; None: it is not set."""
+        return next((c for c in self.conditions or () if c.type == type), None)
+
+    def document(self) -> dict[str, Any]:
+        """The status as Kubernetes stores it."""
+        return self.model_dump(mode="json", by_alias=True, exclude_none=True)
+
+
+class TableStatus(ApiModel):
+    """The table when the operator last read it."""
+
+    uuid: str | None = None
+    """Its Iceberg UUID. While the condition Ready has the reason TableReplaced: the UUID of the previous table."""
+    location: str | None = None
+    """Its location, a URI."""
+    format_version: Int32 | None = None
+    """Version of the Iceberg table format."""
+    snapshot_id: int | None = None
+    """The last head that the operator saw. While the condition Ready has the reason TableRolledBack: the head before the
+    rollback.
+    """
+    sequence_number: int | None = None
+    """The sequence number of that snapshot. It distinguishes a rollback from an expiry of snapshots."""
+    snapshot_time: Time | None = None
+    """When that snapshot was committed."""
+    ledger: str | None = None
+    """The URI of its ledger. If a later head leads to no ledger and is accepted, it continues with this one."""
+    accepted_head: str | None = None
+    """The last value of the annotation lethe.dev/accept-head that the operator accepted. It does not cover another rollback to
+    the same snapshot; the message then asks for another value. Without uuid, the loss of a table was accepted.
+    """
+
+
+class InvalidFolder(ApiModel):
+    """One folder or object."""
+
+    folder: str
+    """Its name."""
+    message: str | None = None
+    """What is wrong with it."""
+
+
+class BufferStatus(ApiModel):
+    """The buffer when it was last listed, without promoted batches. Large buffers are listed less often."""
+
+    batches: int | None = None
+    """Complete batches that wait for promotion."""
+    bytes: int | None = None
+    """Bytes of these batches."""
+    oldest_batch_time: Time | None = None
+    """When the oldest of these batches was written."""
+    waiting: int | None = None
+    """Folders that contain no _SUCCESS yet, or no data file."""
+    invalid: int | None = None
+    """Folders and objects that are not batches."""
+    invalid_folders: Annotated[tuple[InvalidFolder, ...] | None, items(maximum=20)] = None
+    """The first 20 of them."""
+
+
+class SourceStatus(ApiModel):
+    """What the inlet has read, if spec.source is set. The inlet writes it."""
+
+    observed_time: Time | None = None
+    """When the inlet has reported this, at least every minute."""
+    reason: str | None = None
+    """Why nothing is read, or SourceRead. The condition SourceRead repeats it."""
+    message: str | None = None
+    """The same for people."""
+    epoch: int | None = None
+    """Number of the last complete epoch. Its batches are in the buffer."""
+    epoch_time: Time | None = None
+    """When it was completed."""
+    partitions: Int32 | None = None
+    """Number of partitions that are read."""
+    lag: int | None = None
+    """Offsets that the brokers have and that are in no complete epoch."""
+    rows: int | None = None
+    """Rows that were written into the buffer, since the first epoch."""
+    refused_messages: int | None = None
+    """Messages that are not rows of the table, since the first epoch. They are in `_refused/` of the buffer."""
+    lost_offsets: int | None = None
+    """Offsets that expired in Kafka before they were read, since the first epoch."""
+
+
+class ConsolidationStatus(ApiModel):
+    """Whether batches of the buffer are moved into the table now, and why or why not."""
+
+    decision: str | None = None
+    """Due, Later or Running."""
+    reason: str | None = None
+    """The reason, as one CamelCase word from the list of reasons."""
+    message: str | None = None
+    """The reason, as text, such as: 37 of 100 batches, 12Mi of 128Mi; due by age at 2026-03-01T12:00:00Z."""
+    next_time: Time | None = None
+    """When the decision is expected to change without another event. More batches or bytes may change it earlier."""
+
+
+class EvictBy(ApiModel):
+    """The first evictBy; absent if there is none."""
+
+    time: Time | None = None
+    """The time by which the bytes must be gone."""
+    starts_by_time: Time | None = None
+    """When a vacuum starts because of it."""
+    possible_until_time: Time | None = None
+    """A vacuum that starts later is expected to finish too late, based on earlier vacuums."""
+
+
+class VacuumPlan(ApiModel):
+    """What a vacuum that waits for approval would do."""
+
+    digest: str | None = None
+    """Names the plan; the value of the annotation lethe.dev/approve that starts it."""
+    snapshot_id: int | None = None
+    """The snapshot that it was made for."""
+    planned_time: Time | None = None
+    """When it was made."""
+    files: int | None = None
+    """Data files that would be rewritten."""
+    bytes: int | None = None
+    """Their size."""
+    bytes_to_copy: int | None = None
+    """Expected bytes of these files in row groups without deleted rows, which are copied as they are. An estimate from metadata;
+    absent if unknown.
+    """
+    bytes_to_encode: int | None = None
+    """Expected bytes of these files in other row groups, and in files that Spark rewrites: they are encoded again. An estimate
+    from metadata, rather too high; absent if unknown. The rest of bytes is probably in files without deleted rows, which
+    stay.
+    """
+    whole_files: int | None = None
+    """Data files that would be dropped without being read."""
+    tombstones: int | None = None
+    """Tombstones that would be applied."""
+    rows: int | None = None
+    """Rows of their batches, as far as the ledger knows."""
+    files_left: int | None = None
+    """Data files that limits.maxBytesPerRun leaves to the next vacuum."""
+    bytes_left: int | None = None
+    """Their size."""
+    in_vain_percent: Int32 | None = None
+    """The share of bytes in files that probably contain none of the rows; absent if unknown."""
+    sort_drift: str | None = None
+    """How many data files overlap where one would do, as a decimal number; 1.00 is perfectly sorted."""
+    next_evict_by_time: Time | None = None
+    """The first evictBy of the rows that would be purged."""
+    run: str | None = None
+    """The Job that made the plan."""
+    state: str | None = None
+    """A digest of the tombstones that the plan was made for. If they change, a new plan is made."""
+
+
+class LastVacuum(ApiModel):
+    """The last vacuum that succeeded."""
+
+    name: str | None = None
+    """Its Job."""
+    run_id: str | None = None
+    """Its run id, as snapshots name it."""
+    finish_time: Time | None = None
+    """When it ended."""
+    message: str | None = None
+    """What it did."""
+    stopped: str | None = None
+    """Why it left work: WindowClosed or MaxRunSeconds."""
+    left: bool | None = None
+    """Whether another vacuum follows although the table has not changed."""
+    idle_runs: Int32 | None = None
+    """How many consecutive vacuums found nothing to purge. The pause before the next one grows with each."""
+    state: str | None = None
+    """A digest of the tombstones that were left."""
+
+
+class RequestedVacuum(ApiModel):
+    """The vacuum that the annotation lethe.dev/vacuum-now requested."""
+
+    value: str | None = None
+    """The value of the annotation, up to 200 characters."""
+    name: str | None = None
+    """The Job."""
+    run_id: str | None = None
+    """The run id."""
+    outcome: str | None = None
+    """Running, Succeeded or Failed."""
+    message: str | None = None
+    """What it did, or why it failed."""
+
+
+class VacuumSpeed(ApiModel):
+    """The speed of vacuums of this table. Older ones count less."""
+
+    bytes: int | None = None
+    """Bytes that were rewritten."""
+    seconds: int | None = None
+    """How long that took."""
+    expiry_seconds: int | None = None
+    """How long the expiry of snapshots took after a vacuum."""
+    run: str | None = None
+    """The last Job that was measured."""
+
+
+class VacuumStatus(ApiModel):
+    """Whether rows that tombstones hide are purged now, and why or why not; and the history of vacuums."""
+
+    policy: str | None = None
+    """The VacuumPolicy that applies."""
+    decision: str | None = None
+    """Due, Later, Running or NeedsApproval."""
+    reason: str | None = None
+    """The reason, as one CamelCase word from the list of reasons."""
+    message: str | None = None
+    """The reason, as text. With NeedsApproval, it contains the command that approves."""
+    due_reason: str | None = None
+    """The trigger of a vacuum that is due and waits."""
+    next_time: Time | None = None
+    """When the decision is expected to change without another event."""
+    waiting_since: Time | None = None
+    """Since when it waits for vacuums of other Datasets."""
+    evict_by: EvictBy | None = None
+    plan: VacuumPlan | None = None
+    last_run: LastVacuum | None = None
+    requested: RequestedVacuum | None = None
+    measured: VacuumSpeed | None = None
+
+
+class RefusedBatch(ApiModel):
+    """One batch."""
+
+    batch_id: str
+    """Its id."""
+    reason: str | None = None
+    """The reason, as one CamelCase word."""
+    message: str | None = None
+    """Which file, what was expected and found."""
+
+
+class BatchCounts(ApiModel):
+    """The batches in the table's ledger, counted by state."""
+
+    promoted: int | None = None
+    """Batches that are part of the table."""
+    reverted: int | None = None
+    """Batches that were reverted, replaced or erased."""
+    withheld: int | None = None
+    """Batches in the buffer that are not promoted, because they were reverted, replaced or erased before they arrived."""
+    refused: int | None = None
+    """Batches that were set aside because they cannot be read or do not fit the table."""
+    refused_batches: Annotated[tuple[RefusedBatch, ...] | None, items(maximum=20)] = None
+    """The latest 20 of the refused ones."""
+
+
+class TombstoneCounts(ApiModel):
+    """The active tombstones."""
+
+    active: int | None = None
+    """How many there are."""
+    rows: int | None = None
+    """Rows of their batches; absent until a run has counted them."""
+    oldest_time: Time | None = None
+    """When the oldest was added."""
+    next_evict_by_time: Time | None = None
+    """The earliest time by which bytes must be gone."""
+
+
+class ErasureCounts(ApiModel):
+    """Restatements whose bytes must be gone, and for which this is not verified yet."""
+
+    open: int | None = None
+    """How many there are."""
+    blocked: int | None = None
+    """Of these, erasures that a tag, branch, snapshot or object lock blocks."""
+    overdue: int | None = None
+    """Of these, erasures whose deadline has passed."""
+    next_due_time: Time | None = None
+    """The earliest time by which bytes must be gone."""
+
+
+class RunEntry(ApiModel):
+    """One run."""
+
+    name: str
+    """Name of its Job or SparkApplication."""
+    kind: str
+    """Consolidation, Restatement or Vacuum."""
+    phase: str | None = None
+    """The current phase, or Succeeded or Failed."""
+    progress: str | None = None
+    """Progress of the phase, such as 12/40 tasks."""
+    executors: str | None = None
+    """Executors that run, of those planned, such as 2/4. Not set if the run has none."""
+    message: str | None = None
+    """What the run does or did, as text."""
+    reason: str | None = None
+    """Why it failed, as one CamelCase word."""
+    attempt: Int32 | None = None
+    """The number of the attempt, from 1."""
+    start_time: Time | None = None
+    """When it started."""
+    finish_time: Time | None = None
+    """When it ended."""
+
+
+class DatasetStatus(Status):
+    """The state of the table, the buffer and the runs. Written by the operator only."""
+
+    conditions: Conditions = None
+    """Ready, Reconciling and Stalled as kstatus defines them; Paused: whether the annotation lethe.dev/paused is set;
+    EventsReady, if spec.buffer.events is set: whether the operator reads the queue; EvictionOnTime, if anything has an
+    evictBy: whether the bytes are expected to be gone by then; EventsPublished, if the operator publishes status events:
+    whether they are delivered; SourceRead, if spec.source is set: whether the inlet reads it.
+    """
+    table: TableStatus | None = None
+    buffer: BufferStatus | None = None
+    source: SourceStatus | None = None
+    consolidation: ConsolidationStatus | None = None
+    vacuum: VacuumStatus | None = None
+    batches: BatchCounts | None = None
+    tombstones: TombstoneCounts | None = None
+    erasures: ErasureCounts | None = None
+    runs: Annotated[tuple[RunEntry, ...] | None, items(maximum=30)] = None
+    """The active runs and the last few of each kind, the newest first."""
+
+
+class BatchIdList(ApiModel):
+    """The list that batchIdsFrom names, when the operator first read it."""
+
+    count: int | None = None
+    """How many batch ids it names, each counted once."""
+    sha256: str | None = None
+    """SHA-256 of its bytes."""
+
+
+class RestatementPlan(ApiModel):
+    """What the Restatement changes, or what a dry run would change. Only dry runs count files."""
+
+    batches: int | None = None
+    """Batches that are replaced, reverted or erased."""
+    batch_ids: BatchIdList | None = None
+    files: int | None = None
+    """Data files that may contain rows of these batches."""
+    bytes: int | None = None
+    """Bytes of these files."""
+    whole_files: int | None = None
+    """How many of these files contain no other rows."""
+    unknown_batch_ids_count: int | None = None
+    """How many of the batch ids the table did not know."""
+    unknown_batch_ids: Annotated[tuple[str, ...] | None, items(maximum=20)] = None
+    """The first 20 of them."""
+
+
+class FailedAttempts(ApiModel):
+    """How many attempts of its runs failed since its Dataset was last edited. Set when the Restatement has ended or needs
+    action; absent if none failed.
+    """
+
+    run: int | None = None
+    """Attempts that failed by themselves: a crash, an unknown error, or a timeout."""
+    infrastructure: int | None = None
+    """Attempts that failed for an external reason: a lost node, a pod that did not start, an unavailable catalog or store, too
+    little memory, or conflicts with other writers.
+    """
+
+
+class RestatementResult(ApiModel):
+    """What the commit did."""
+
+    snapshot_id: int | None = None
+    """The Iceberg snapshot with the change."""
+    committed_time: Time | None = None
+    """When it was committed."""
+    tombstones_added: int | None = None
+    """Tombstones that this request added to the ledger."""
+    rows_deleted: int | None = None
+    """Rows that readers no longer see."""
+    rows_added: int | None = None
+    """Rows of the replacement."""
+    already_deleted_batch_ids_count: int | None = None
+    """How many of its batches were already deleted, so that no rows of them were left to hide."""
+    rows_erased: int | None = None
+    """Of an Erase by records, or by the keys of a replacement: rows that were removed from data files, including rows of deleted
+    batches.
+    """
+    tombstones_removed: int | None = None
+    """Of an Undo: tombstones that it removed from the ledger."""
+    rows_restored: int | None = None
+    """Of an Undo: rows that readers see again."""
+    group_size: int | None = None
+    """How many Restatements shared the commit."""
+
+
+class ErasureStatus(ApiModel):
+    """The state of the erasure, for an Erase or if evictBySeconds is set. The condition Erased summarizes it."""
+
+    due_time: Time | None = None
+    """When the bytes must be gone."""
+    vacuum_snapshot_id: int | None = None
+    """The snapshot that removed the last of the rows from the table's data files."""
+    blocked_by: Annotated[tuple[str, ...] | None, items(maximum=20)] = None
+    """The first 20 tags, branches, snapshots, object locks and objects that keep the bytes, and until when."""
+    blocked_by_count: int | None = None
+    """How many there are."""
+    verified_time: Time | None = None
+    """When the check of the storage found none of the files."""
+    record: str | None = None
+    """URI of the erasure record, beside the table."""
+    record_sha256: str | None = None
+    """SHA-256 of the record, in hex."""
+    signature: str | None = None
+    """The id of the operator's key, a colon, and its ed25519 signature of the record in base64; the same is in a file beside the
+    record. Absent where records are not signed.
+    """
+
+
+class RestatementStatus(Status):
+    """The state of the Restatement. Written by the operator only."""
+
+    phase: str | None = None
+    """One of Pending, Queued, Running, Succeeded, Failed, Suspended, Cancelled and RolledBack. For reading; scripts should wait
+    for the condition Succeeded.
+    """
+    progress: str | None = None
+    """Progress of the active run, as text."""
+    queue_position: int | None = None
+    """The position among the waiting Restatements of the Dataset, from 1. It is updated when it has halved, so the actual
+    position may be lower.
+    """
+    conditions: Conditions = None
+    """Ready, Reconciling and Stalled as kstatus understands them; Succeeded once the request is part of the table's history, and
+    False again, with the reason RolledBack, if the table is rolled back to an earlier snapshot; Erased once its bytes are
+    verified to be gone.
+    """
+    undoes_key: str | None = None
+    """Of an Undo: the key of the request that it undoes, in the table's ledger."""
+    plan: RestatementPlan | None = None
+    attempts: FailedAttempts | None = None
+    result: RestatementResult | None = None
+    erasure: ErasureStatus | None = None
+
+
+class PolicyDataset(ApiModel):
+    """One Dataset."""
+
+    name: str
+    """Name of the Dataset."""
+    decision: str | None = None
+    """Due, Later, Running or NeedsApproval."""
+    reason: str | None = None
+    """The reason, as one CamelCase word."""
+    message: str | None = None
+    """The reason, as text."""
+    active_tombstones: int | None = None
+    """Active tombstones of the table."""
+    planned_bytes: int | None = None
+    """Bytes of data files that a vacuum would rewrite, by the last plan."""
+    planned_files: int | None = None
+    """How many data files it would rewrite or drop."""
+    plan_digest: str | None = None
+    """Names that plan, to approve it."""
+    next_time: Time | None = None
+    """When the decision is expected to change without another event."""
+    last_run_time: Time | None = None
+    """When a vacuum of this Dataset ended last."""
+
+
+class VacuumPolicyStatus(Status):
+    """What the policy decided. Written by the operator only."""
+
+    datasets_count: int | None = None
+    """To how many Datasets the policy applies."""
+    datasets: Annotated[tuple[PolicyDataset, ...] | None, items(maximum=20)] = None
+    """The first 20 of them with the last decision: those that wait for an approval first, then those that are due, then by name.
+    """
+    last_run_time: Time | None = None
+    """When a vacuum under this policy ended last."""
+    next_window_time: Time | None = None
+    """When the window opens next; unset without a window."""
+
+
+S = TypeVar("S", bound=ApiModel)
+
+
+def parse_status(model: type[S], document: object) -> S:
+    """Parse a status, or a part of one.
+
+    A value that does not fit the model is left out, so that a status that another version or a person wrote stops nothing. If an
+    object needs that value, the object is left out.
+    """
+    try:
+        return model.model_validate(document)
+    except ValidationError as e:
+        return parse_status(model, _without(document, e) if isinstance(document, Mapping) else {})
+
+
+def _without(document: Any, error: ValidationError) -> Any:
+    """A copy of the document without the values that the error names."""
+    wrong: dict[Any, Any] = {}
+    for found in error.errors(include_url=False, include_input=False, include_context=False):
+        inner = wrong
+        for part in found["loc"][:-1] if found["type"] == "missing" else found["loc"]:
+            inner = inner.setdefault(part, {})
+    return _cut(document, wrong)
+
+
+def _cut(value: Any, wrong: Mapping[Any, Any]) -> Any:
+    """A copy without the values at the ends of these paths; an empty mapping is an end."""
+    if isinstance(value, Mapping):
+        return {k: _cut(v, wrong.get(k, {})) for k, v in value.items() if wrong.get(k, True)}
+    if isinstance(value, list | tuple):
+        return [_cut(v, wrong.get(n, {})) for n, v in enumerate(value) if wrong.get(n, True)]
+    return value
