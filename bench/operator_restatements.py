@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 from lethe.contract.kubernetes import VACUUM_NOW
-from lethe_operator.cluster.client import DATASETS
+from lethe.kube import DATASETS
 
 from bench import on_cluster, sdk_reverts
 from bench.asked import Subject

@@ -16,6 +16,7 @@ from datetime import UTC, datetime
 from typing import Any, Final, Protocol
 
 from lethe.contract.dataset import KafkaSource
+from lethe.kube import DATASETS, KubeError, NotFound, ResourceKind
 from lethe.metrics_server import serve_metrics
 from lethe_operator import conditions
 from lethe_operator.reasons import Reason

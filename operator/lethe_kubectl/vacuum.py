@@ -8,7 +8,7 @@ import click
 from lethe.base.errors import InputError
 from lethe.cli.output import print_document
 from lethe.contract.kubernetes import APPROVE, VACUUM_NOW
-from lethe_operator.cluster.client import DATASETS
+from lethe.kube import DATASETS
 from lethe_operator.resources import manifests
 
 from lethe_kubectl import lookup

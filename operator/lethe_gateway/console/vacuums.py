@@ -5,7 +5,7 @@ from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Query, Request, Response
 from lethe.contract.kubernetes import APPROVE, VACUUM_NOW
-from lethe_operator.cluster.client import DATASETS, VACUUM_POLICIES
+from lethe.kube import DATASETS, VACUUM_POLICIES
 from lethe_operator.resources.manifests import vacuum_now
 
 from lethe_gateway.api.documents import CallerOf, Cursor, DatasetName, Namespace, ServicesOf

@@ -7,6 +7,7 @@ import kubernetes.client
 import kubernetes.config
 from kubernetes.config.config_exception import ConfigException
 from lethe.contract.settings import Launcher
+from lethe.kube import JOBS, SPARK_APPLICATIONS, USUAL, ApiEndpoint, Kube, ResourceKind, TimeLimits
 
 # Of the requests for Leases: a renewal that hangs leaves time for another one.
 OF_LEASES: Final = TimeLimits(connect_seconds=1, read_seconds=2, retries=0)

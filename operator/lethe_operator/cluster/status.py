@@ -14,10 +14,10 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from lethe.contract.kubernetes import API_VERSION
+from lethe.kube import EVENTS, Away, Conflict, Document, Kube, KubeError, NotFound, ResourceKind
 from lethe.logs import about
 
 from lethe_operator.actions import Event
-from lethe_operator.cluster.client import EVENTS, Away, Conflict, Document, Kube, KubeError, NotFound, ResourceKind
 
 log = logging.getLogger(__name__)
 

@@ -14,18 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final, Protocol
 
 from lethe.contract.settings import Launcher, RunFamily
-from lethe.uri import index_keys, overlap_keys
-
-from lethe_operator.cluster.cache import (
-    Finds,
-    KindListing,
-    ObjectCache,
-    RelistedStore,
-    SeenVersion,
-    changes_since,
-    newest,
-)
-from lethe_operator.cluster.client import (
+from lethe.kube import (
     CONFIG_MAPS,
     DATASETS,
     JOBS,

@@ -25,6 +25,7 @@ from typing import Any, Final
 
 from lethe.base.errors import InputError
 from lethe.contract.restatement import ConfigMapKey
+from lethe.kube import CONFIG_MAPS, Document, Kube, NotFound
 from lethe.restatement.group import IdList, parse_ids
 
 from lethe_operator.cluster.cache import Deletions, Put, SeenVersion, compare

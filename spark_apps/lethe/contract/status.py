@@ -415,8 +415,9 @@ class RestatementPlan(ApiModel):
 
 
 class FailedAttempts(ApiModel):
-    """How many attempts of its runs failed since its Dataset was last edited. Set when the Restatement has ended or needs
-    action; absent if none failed.
+    """How many attempts of its runs failed since its Dataset was last edited.
+
+    Set when the Restatement has ended or needs action; absent if none failed.
     """
 
     run: int | None = None

@@ -2,7 +2,7 @@
 
 import yaml
 from lethe.contract.kubernetes import APPROVE, VACUUM_NOW
-from lethe_operator.cluster.client import DATASETS, RESTATEMENTS
+from lethe.kube import DATASETS, RESTATEMENTS
 from playwright.sync_api import expect
 
 from tests.apiserver.console.conftest import MANY, D, OpenBrowser, Person, Site, watching

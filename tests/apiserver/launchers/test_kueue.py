@@ -15,7 +15,7 @@ import pytest
 import yaml
 from lethe.contract.dataset import RunTemplate
 from lethe.contract.run import RunSpec
-from lethe_operator.cluster.client import JOBS, ResourceKind
+from lethe.kube import JOBS, ResourceKind
 from lethe_operator.resources.observed import Attempt, AttemptState
 from lethe_operator.runs.job import AttemptRecord, run_object
 from lethe_operator.runs.observe import Documents, of_job, runs_of

@@ -14,7 +14,7 @@ from kubernetes.utils.quantity import parse_quantity
 from lethe.contract.dataset import RunTemplate
 from lethe.contract.run import RunSpec
 from lethe.contract.settings import Launcher
-from lethe_operator.cluster.client import PODS, SPARK_APPLICATIONS, NotFound
+from lethe.kube import PODS, SPARK_APPLICATIONS, NotFound
 from lethe_operator.resources.observed import Attempt, AttemptState
 from lethe_operator.runs.job import AttemptRecord, run_object
 from lethe_operator.runs.observe import Documents, of_spark_application, runs_of

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 import yaml
 from lethe.contract.kubernetes import APPROVE, VACUUM_NOW
+from lethe.kube import DATASETS
 from lethe_kubectl.status import VacuumOutcome, vacuum_ended
-from lethe_operator.cluster.client import DATASETS
 
 from tests.services.kubectl.conftest import LocalApi
 

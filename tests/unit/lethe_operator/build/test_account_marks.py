@@ -4,6 +4,7 @@ from typing import Any
 
 from lethe.contract.dataset import RunTemplate
 from lethe.contract.kubernetes import GIB
+from lethe.kube import JOBS, SERVICE_ACCOUNTS
 from lethe_operator.actions import Launch
 from lethe_operator.resources.boundaries import Boundaries, Boundary
 from lethe_operator.runs import pod
