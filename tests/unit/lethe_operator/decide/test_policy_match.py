@@ -49,7 +49,6 @@ def test_a_policy_that_is_being_deleted_or_selects_others_does_not_apply() -> No
         ({"key": "absent", "operator": "NotIn", "values": ["air"]}, True),
         ({"key": "tier", "operator": "Exists"}, True),
         ({"key": "tier", "operator": "DoesNotExist"}, False),
-        ({"key": "tier", "operator": "Newer"}, False),
     ],
 )
 def test_expressions_mean_what_they_mean_in_kubernetes(requirement: dict[str, Any], expected: bool) -> None:
