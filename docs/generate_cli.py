@@ -3,6 +3,7 @@
 Run `python docs/generate_cli.py` after changing a command: a test fails until the page is current. The rendering is pure.
 """
 
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,6 +12,8 @@ from lethe.cli.main import cli
 
 PAGE = Path(__file__).with_name("cli.md")
 WIDTH = 100
+SHARED_BY = 3
+"""An option of at least this many commands, with one help text, is described once."""
 HEAD = """<!-- Made by docs/generate_cli.py. Edit the commands' help, then run it. -->
 
 # The command line
@@ -24,8 +27,7 @@ Commands on resources (`status`, `why`, `runs`, `logs`, `put`, `revert`, `undo`,
 `approve`) need `lethe-lake[kubectl]`. They create or annotate resources in a cluster or in `lethe local`; the operator does the
 work. `put` writes into a buffer with your own credentials, or with `--gateway` [through the gateway](gateway.md#uploads).
 [`lethe plan`](plan.md) needs `lethe-lake[plan]`, and only reads. The program is also installed as `kubectl-lethe`, so
-`kubectl lethe status` is the same. They talk to the first of these, and
-`lethe status` says to which:
+`kubectl lethe status` is the same. They talk to the first of these, and `lethe status` shows which:
 
 1. what `--dir` (a folder of `lethe local`), `--kubeconfig` or `--context` names
 2. the cluster of the variable `KUBECONFIG`
@@ -42,8 +44,7 @@ lethe why flights                                                  # and the nex
 lethe erase flights --column passenger --values - < values.txt     # values are never arguments, and never printed
 ```
 
-A shell completes commands, options, and the names of Datasets, Restatements, policies and runs. Add one line to its
-configuration. The names come from the server that the command would use; without an answer within seconds there are none.
+A shell completes commands, options and names of resources. Add one line to its configuration:
 
 ```sh
 eval "$(_LETHE_COMPLETE=bash_source lethe)"     # ~/.bashrc
@@ -51,18 +52,17 @@ eval "$(_LETHE_COMPLETE=zsh_source lethe)"      # ~/.zshrc
 _LETHE_COMPLETE=fish_source lethe | source      # ~/.config/fish/config.fish
 ```
 
-As a plugin of kubectl it can also be installed with [krew](https://krew.sigs.k8s.io). `make dist` makes the manifest and the
-archive; the plugin needs Python 3.11 or newer, and installs its packages at the first call:
+`kubectl lethe` is completed by kubectl's own completion (`kubectl completion bash`), which runs
+`kubectl_complete-lethe`: pip installs it, krew does not.
+
+With [krew](https://krew.sigs.k8s.io), `make dist` makes the manifest and the archive of a plugin. It needs Python 3.11 or newer,
+and installs its packages at the first call. For an index of krew, publish the archive and name its folder:
+`LETHE_RELEASE_URL=https://… make dist`.
 
 ```sh
 make dist
 kubectl krew install --manifest=dist/lethe.yaml --archive=dist/kubectl-lethe-0.1.0.tar.gz
 ```
-
-For an index of krew, publish the archive and name its folder: `LETHE_RELEASE_URL=https://… make dist`.
-
-`kubectl lethe` is completed by kubectl's own completion (`kubectl completion bash`), which runs
-`kubectl_complete-lethe`: pip installs it, krew does not.
 
 | Exit code | Meaning |
 |---|---|
@@ -73,26 +73,61 @@ For an index of krew, publish the archive and name its folder: `LETHE_RELEASE_UR
 | 10 | change the input, the table or its ledger first: the line on stderr says how |
 | 20 | the catalog, the storage or the cluster is unavailable: try again later |
 
-An error is one line on stderr, `lethe: <Reason>: <what to do>`; it never contains rows or credentials. Lists are for people;
-`-o json`, `yaml` or `name`
-(for some commands `--json`) prints them for programs. On a terminal, longer commands show their progress on stderr.
+An error is one line on stderr, `lethe: <Reason>: <what to do>`; it never contains rows or credentials.
+
+## Options of several commands
+
+Each command has `-h`. Those that have one of these options name it under *Also*.
 """
 
 
 def page() -> str:
     """The whole page."""
-    return "\n".join([HEAD, *_sections(cli, click.Context(cli, info_name="lethe", **cli.context_settings))])
+    commands = list(_commands(cli, click.Context(cli, info_name="lethe", **cli.context_settings)))
+    uses = Counter(_key(option, own) for command, own in commands for option in _options(command))
+    shared = {key for key, count in uses.items() if count >= SHARED_BY}
+    return "\n".join([HEAD, _shared_options(sorted(shared)), *(_section(c, own, shared) for c, own in commands)])
 
 
-def _sections(group: click.Group, context: click.Context) -> Iterator[str]:
+def _commands(group: click.Group, context: click.Context) -> Iterator[tuple[click.Command, click.Context]]:
     for name in group.list_commands(context):
         command = group.get_command(context, name)
         assert command is not None
         own = click.Context(command, info_name=name, parent=context, terminal_width=WIDTH, max_content_width=WIDTH)
         if isinstance(command, click.Group):
-            yield from _sections(command, own)
+            yield from _commands(command, own)
         else:
-            yield f"## {own.command_path}\n\n```text\n{command.get_help(own)}\n```\n"
+            yield command, own
+
+
+def _options(command: click.Command) -> list[click.Option]:
+    return [p for p in command.params if isinstance(p, click.Option) and not p.hidden]
+
+
+def _key(option: click.Option, context: click.Context) -> tuple[str, str]:
+    record = option.get_help_record(context)
+    assert record is not None
+    return record
+
+
+def _shared_options(records: list[tuple[str, str]]) -> str:
+    formatter = click.HelpFormatter(width=WIDTH)
+    formatter.write_dl(records)
+    return f"```text\n{formatter.getvalue().rstrip()}\n```\n"
+
+
+def _section(command: click.Command, context: click.Context, shared: set[tuple[str, str]]) -> str:
+    formatter = click.HelpFormatter(width=WIDTH)
+    command.format_usage(context, formatter)
+    command.format_help_text(context, formatter)
+    own = [_key(option, context) for option in _options(command)]
+    if particular := [record for record in own if record not in shared]:
+        with formatter.section("Options"):
+            formatter.write_dl(particular)
+    if also := [names.split(", ")[-1].split(" ")[0] for names, _ in own if (names, _) in shared]:
+        formatter.write_paragraph()
+        formatter.write_text(f"Also: {', '.join(also)}")
+    return f"## {context.command_path}\n\n```text\n{formatter.getvalue().rstrip()}\n```\n"
 
 
 if __name__ == "__main__":

@@ -23,8 +23,9 @@ def resources_page(definitions: Iterable[dict[str, Any]]) -> str:
         NOTE,
         "# Resources",
         "Users write `spec`, only the operator writes `status`. `kubectl explain dataset.spec` shows the same texts. Sizes are "
-        "Kubernetes quantities such as `128Mi` or plain numbers of bytes. What a [condition's reason](reasons.md) means has a "
-        "page of its own.",
+        "Kubernetes quantities such as `128Mi` or plain numbers of bytes. A field without a type is an object.",
+        "Each entry of `status.conditions` has a `type`, a `status` (`True`, `False` or `Unknown`), a `reason` (one word of "
+        "[a fixed list](reasons.md)), a `message`, `observedGeneration`, and `lastTransitionTime`, when `status` last changed.",
     ]
     for definition in definitions:
         parts += list(_resource(definition))
@@ -37,7 +38,7 @@ def reasons_page(reasons: Iterable[tuple[str, str]]) -> str:
         "# Reasons",
         "The reasons of conditions and events that the operator gives by itself. A run's own reasons are passed on as they "
         "come, with a message that says what to do.",
-        "| Reason | Meaning |\n|---|---|\n" + "\n".join(f"| `{name}` | {_cell(text)} |" for name, text in reasons),
+        "\n".join(f"- `{name}`: {text}" for name, text in reasons),
     ]
     return "\n\n".join(parts) + "\n"
 
@@ -50,25 +51,27 @@ def _resource(definition: dict[str, Any]) -> Iterator[str]:
     short = ", ".join(f"`{name}`" for name in (names["plural"], *names["shortNames"]))
     yield f"`apiVersion: {definition['spec']['group']}/{version['name']}`; for kubectl: {short}."
     yield "### Spec"
-    yield _table(_fields(schema["properties"]["spec"], "", True))
-    rules = list(_rules(schema, ""))
+    yield _list(_fields(schema["properties"]["spec"], "", True))
+    rules = _grouped_rules(_rules(schema, ""))
     if rules:
         yield "The API server refuses what breaks one of these rules:\n\n" + "\n".join(rules)
     yield "### Status"
-    yield _table(_fields(schema["properties"]["status"], "", False))
+    yield _list(_fields(schema["properties"]["status"], "", False))
 
 
-def _table(rows: Iterable[tuple[str, str, str]]) -> str:
-    return "| Field | Type | Meaning |\n|---|---|---|\n" + "\n".join(
-        f"| `{a}` | {b} | {_cell(c)} |" for a, b, c in rows
-    )
+def _list(fields: Iterable[tuple[str, str, str]]) -> str:
+    return "\n".join(f"- `{path}`{f' ({notes})' if notes else ''}: {meaning}" for path, notes, meaning in fields)
 
 
 def _fields(schema: dict[str, Any], path: str, with_requirements: bool) -> Iterator[tuple[str, str, str]]:
     required = schema.get("required", ()) if with_requirements else ()
     for name, field in schema.get("properties", {}).items():
         here = f"{path}.{name}".lstrip(".")
-        yield here, _type(field), _meaning(field, name in required)
+        is_required = name in required
+        notes = [*([_type(field)] if "properties" not in field else []), *(["required"] if is_required else [])]
+        yield here, ", ".join(notes), _meaning(field, is_required)
+        if here == "conditions":
+            continue  # described once, in the head of the page
         items = field.get("items", {})
         if items.get("type") == "object":
             yield from _fields(items, f"{here}[]", with_requirements)
@@ -80,7 +83,7 @@ def _type(field: dict[str, Any]) -> str:
     if field.get("x-kubernetes-int-or-string"):
         return "quantity"
     if "enum" in field:
-        return " \\| ".join(f"`{value}`" if value != "" else '`""`' for value in field["enum"])
+        return "one of " + ", ".join(f"`{value}`" if value != "" else '`""`' for value in field["enum"])
     if field.get("format") == "date-time":
         return "time"
     if field["type"] == "array":
@@ -93,8 +96,6 @@ def _type(field: dict[str, Any]) -> str:
 
 def _meaning(field: dict[str, Any], required: bool) -> str:
     text = field["description"]
-    if required:
-        text += " Required."
     if "default" in field and field["default"] != {}:
         default = field["default"]
         text += f" Default: `{str(default).lower() if isinstance(default, bool) else default}`."
@@ -105,11 +106,10 @@ def _meaning(field: dict[str, Any], required: bool) -> str:
     return text
 
 
-def _rules(schema: dict[str, Any], path: str) -> Iterator[str]:
-    """Each CEL rule's message, with the field that it is about."""
+def _rules(schema: dict[str, Any], path: str) -> Iterator[tuple[str, str]]:
+    """Each CEL rule: the field that it is about, and its message."""
     for rule in schema.get("x-kubernetes-validations", ()):
-        where = f"`{path}`: " if path else ""
-        yield f"- {where}{rule['message']}."
+        yield path, rule["message"]
     for name, field in schema.get("properties", {}).items():
         if name != "status":
             yield from _rules(field, f"{path}.{name}".lstrip("."))
@@ -117,8 +117,18 @@ def _rules(schema: dict[str, Any], path: str) -> Iterator[str]:
                 yield from _rules(field["items"], f"{path}.{name}[]".lstrip("."))
 
 
-def _cell(text: str) -> str:
-    return text.replace("|", "\\|")
+def _grouped_rules(rules: Iterable[tuple[str, str]]) -> list[str]:
+    """A line for each rule. Fields with one message share a line."""
+    paths: dict[str, list[str]] = {}
+    for path, message in rules:
+        field, _, rest = message.partition(" ")
+        if rest.startswith("is immutable"):
+            path, message = f"{path}.{field}", rest
+        paths.setdefault(message, []).append(path)
+    return [
+        f"- {', '.join(f'`{path}`' for path in found)}: {message}." if any(found) else f"- {message}."
+        for message, found in paths.items()
+    ]
 
 
 def pages() -> dict[str, str]:
