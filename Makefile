@@ -107,7 +107,7 @@ test-model: venv jars ## a random walk on real tables for as long as you like: S
 chaos: ## random acts and faults on the tests' cluster: DURATION=600 SEED=1 (without a seed a new one each time)
 	@CHAOS_DURATION=$(DURATION) CHAOS_SEED=$(SEED) $(TEST) all tests/cluster/chaos
 test-existing: venv ## the demo on a second local node, as on a cluster of yours that pulls from a registry
-	@dev/existing.sh demo
+	@dev/no-docker/existing.sh demo
 generate: venv ## write what is generated from models, reasons and commands: crds/, parts of the chart's schema, reference pages
 	@$(BIN)/python dev/generate.py
 	@$(BIN)/python docs/reference/generate.py

@@ -5,7 +5,7 @@
 # Tags are hashes of the inputs, so an existing tag is never built again and a changed file always gives a new tag. The references
 # are written to $LETHE_STATE/images.env. With Docker, the Dockerfiles are built unchanged. Without it, buildah builds the same files
 # on a base that debootstrap makes, and Lethe's own code is added as one layer (see app_layer.py). ARCH=arm64 builds them for another
-# processor, which dev/emulated.sh emulates.
+# processor, which dev/no-docker/emulated.sh emulates.
 source "$(dirname "$0")/lib.sh"
 
 DEBIAN_MIRROR=${DEBIAN_MIRROR:-http://deb.debian.org/debian}
@@ -106,7 +106,7 @@ to_layout() { # IMAGE ARGUMENT...: bake and write out, without images of older i
 
 app_layer() { # BASE IMAGE DOCKERFILE LABEL
   in_layout "$1" || progress "building the $4 image's base" to_layout "$1" --target base -f "$ROOT/$3" "$ROOT"
-  in_layout "$2" || (cd "$ROOT" && python3 dev/app_layer.py "$(layout_of "$2")" "$1" "$2" "$3" .)
+  in_layout "$2" || (cd "$ROOT" && python3 dev/no-docker/app_layer.py "$(layout_of "$2")" "$1" "$2" "$3" .)
 }
 
 docker_has() { docker image inspect "$1" > /dev/null 2>&1; }
@@ -150,7 +150,7 @@ to_registry() { # IMAGE LAYOUT
     "$ROOT/dev/tools.sh" crane
     mkdir -p "$LETHE_CACHE/tmp"
     one=$(mktemp -d "$LETHE_CACHE/tmp/image.XXXXXX")
-    python3 "$ROOT/dev/oci_copy.py" "$2" "$1" "$one/layout"
+    python3 "$ROOT/dev/no-docker/oci_copy.py" "$2" "$1" "$one/layout"
     crane push ${LETHE_REGISTRY_PLAIN_HTTP:+--insecure} "$one/layout" "$target"
     rm -rf "$one"
   fi
@@ -163,7 +163,7 @@ to_kind() { # CLUSTER IMAGE
 load_one() { # IMAGE LAYOUT
   local image=$1 layout=$2 context=${CLUSTER:-}
   case $(mode) in
-    node) progress "loading $image" "$ROOT/dev/cluster/cluster.sh" load "$layout" "$image" ;;
+    node) progress "loading $image" "$ROOT/dev/no-docker/cluster.sh" load "$layout" "$image" ;;
     kind) progress "loading $image" to_kind "$CLUSTER_NAME" "$image" ;;
     existing)
       if [[ $context == kind-* && -z ${REGISTRY:-} ]]; then
@@ -187,7 +187,7 @@ build_kafka() {
   if docker_answers; then
     progress "building Kafka's image" bake "$kafka" --build-arg "SPARK=$spark" -f "$ROOT/dev/services/kafka/Containerfile" "$context"
   else
-    python3 "$ROOT/dev/app_layer.py" "$LAYOUTS/spark" "$spark" "$kafka" "$ROOT/dev/services/kafka/Containerfile" "$context"
+    python3 "$ROOT/dev/no-docker/app_layer.py" "$LAYOUTS/spark" "$spark" "$kafka" "$ROOT/dev/services/kafka/Containerfile" "$context"
   fi
 }
 
@@ -217,7 +217,7 @@ launchers() {
     docker_has "$kueue" || progress "building Kueue's image" bake "$kueue" -f "$ROOT/dev/launchers/kueue/Containerfile" "$context"
   else
     grep -qF "\"$spark_operator\"" "$LAYOUTS/spark/index.json" \
-      || python3 "$ROOT/dev/app_layer.py" "$LAYOUTS/spark" "$spark" "$spark_operator" "$ROOT/dev/launchers/spark-operator/Containerfile" "$context"
+      || python3 "$ROOT/dev/no-docker/app_layer.py" "$LAYOUTS/spark" "$spark" "$spark_operator" "$ROOT/dev/launchers/spark-operator/Containerfile" "$context"
     in_layout "$kueue" || progress "building Kueue's image" to_layout "$kueue" -f "$ROOT/dev/launchers/kueue/Containerfile" "$context"
   fi
   load_one "$spark_operator" "$LAYOUTS/spark"
@@ -243,8 +243,8 @@ previous() {
   else
     (
       cd "$sources"
-      in_layout "$operator" || python3 "$ROOT/dev/app_layer.py" "$(layout_of "$operator")" "$operator_base" "$operator" operator/Dockerfile .
-      in_layout "$spark" || python3 "$ROOT/dev/app_layer.py" "$(layout_of "$spark")" "$spark_base" "$spark" spark_apps/Dockerfile .
+      in_layout "$operator" || python3 "$ROOT/dev/no-docker/app_layer.py" "$(layout_of "$operator")" "$operator_base" "$operator" operator/Dockerfile .
+      in_layout "$spark" || python3 "$ROOT/dev/no-docker/app_layer.py" "$(layout_of "$spark")" "$spark_base" "$spark" spark_apps/Dockerfile .
     )
   fi
   load_one "$operator" "$(layout_of "$operator")"
@@ -267,8 +267,8 @@ release() { # operator|spark VERSION ARCHIVE
   else
     build
     layout=$(layout_of "$image")
-    (cd "$ROOT" && python3 dev/app_layer.py "$layout" "${!base}" "$image" "$dockerfile" . "${labels[@]}")
-    progress "writing the $1 image" python3 "$ROOT/dev/oci_copy.py" "$layout" "$image" "$3"
+    (cd "$ROOT" && python3 dev/no-docker/app_layer.py "$layout" "${!base}" "$image" "$dockerfile" . "${labels[@]}")
+    progress "writing the $1 image" python3 "$ROOT/dev/no-docker/oci_copy.py" "$layout" "$image" "$3"
   fi
 }
 
@@ -291,7 +291,7 @@ push() { # ARCHIVE REFERENCE
 run() { # operator|spark|postgres|versitygw COMMAND...
   local image=${!1} archive=$LETHE_CACHE/tmp/run.tar container
   shift
-  python3 "$ROOT/dev/oci_copy.py" "$(layout_of "$image")" "$image" "$archive"
+  python3 "$ROOT/dev/no-docker/oci_copy.py" "$(layout_of "$image")" "$image" "$archive"
   container=$(buildah_ from -q ${ARCH:+--arch "$ARCH"} "oci-archive:$archive")
   rm "$archive"
   buildah_ run "$container" -- "$@"

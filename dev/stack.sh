@@ -12,7 +12,7 @@ MODE=$(mode)
 
 kubeconfig() {
   case $MODE in
-    node) "$ROOT/dev/cluster/cluster.sh" kubeconfig ;;
+    node) "$ROOT/dev/no-docker/cluster.sh" kubeconfig ;;
     kind) echo "$FOLDER/kubeconfig" ;;
     existing) echo "$FOLDER-existing/kubeconfig" ;;
   esac
@@ -27,7 +27,7 @@ cluster() {
     node)
       "$ROOT/dev/packages.sh" node
       "$ROOT/dev/images.sh" pause
-      "$ROOT/dev/cluster/cluster.sh" status > /dev/null || progress "starting the local node $CLUSTER_NAME" "$ROOT/dev/cluster/cluster.sh" up
+      "$ROOT/dev/no-docker/cluster.sh" status > /dev/null || progress "starting the local node $CLUSTER_NAME" "$ROOT/dev/no-docker/cluster.sh" up
       ;;
     kind)
       mkdir -p "$FOLDER"
@@ -53,7 +53,7 @@ cluster() {
 service_data() {
   local folder=/var/lib/kubelet/lethe-services run=()
   case $MODE in
-    node) run=("$ROOT/dev/cluster/cluster.sh" enter) ;;
+    node) run=("$ROOT/dev/no-docker/cluster.sh" enter) ;;
     kind) run=(docker exec "$CLUSTER_NAME-control-plane") ;;
     existing) return ;;
   esac
@@ -104,14 +104,14 @@ environment() {
 }
 
 status() {
-  echo "cluster $CLUSTER_NAME ($MODE): $([ "$MODE" = node ] && "$ROOT/dev/cluster/cluster.sh" status || echo "see below")"
+  echo "cluster $CLUSTER_NAME ($MODE): $([ "$MODE" = node ] && "$ROOT/dev/no-docker/cluster.sh" status || echo "see below")"
   echo "kubeconfig: $KUBECONFIG"
   kubectl get nodes,pods -A --request-timeout=10s 2> /dev/null || echo "the API server does not answer"
 }
 
 down() {
   case $MODE in
-    node) "$ROOT/dev/cluster/cluster.sh" down "${1:-}" ;;
+    node) "$ROOT/dev/no-docker/cluster.sh" down "${1:-}" ;;
     kind)
       ! command -v kind > /dev/null || kind delete cluster --name "$CLUSTER_NAME" -q
       rm -rf "$FOLDER"

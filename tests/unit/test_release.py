@@ -85,7 +85,7 @@ def test_an_archive_has_the_blobs_of_one_image(tmp_path: Path) -> None:
     ]
     (tmp_path / "layout/index.json").write_text(json.dumps({"manifests": entries}))
 
-    command = [sys.executable, ROOT / "dev/oci_copy.py", tmp_path / "layout", "a", tmp_path / "a.tar"]
+    command = [sys.executable, ROOT / "dev/no-docker/oci_copy.py", tmp_path / "layout", "a", tmp_path / "a.tar"]
     subprocess.run(command, check=True)
 
     with tarfile.open(tmp_path / "a.tar") as tar:

@@ -18,7 +18,7 @@ from tests.cluster.operators import ROOT
 from tests.cluster.servers.outage import away
 from tests.cluster.story import ClusterStory
 
-NODE: Final = str(ROOT / "dev/cluster/cluster.sh")
+NODE: Final = str(ROOT / "dev/no-docker/cluster.sh")
 LEASE: Final = "lease/lethe-operator"
 COMMITTER, COMMITTER_CONTAINER = "deployment/lethe-committer", "committer"
 COMMITTER_PODS: Final = "app.kubernetes.io/component=committer"

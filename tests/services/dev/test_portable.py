@@ -10,10 +10,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[3]
-# cluster.sh, nested-kind.sh and existing.sh are for Linux without Docker; krew's archive is made for a release.
-SCRIPTS = sorted(
-    [*(p for p in (ROOT / "dev").glob("*.sh") if p.name != "existing.sh"), ROOT / "Makefile", ROOT / ".ci/run"]
-)
+# The scripts in dev/no-docker are for Linux; krew's archive is made for a release.
+SCRIPTS = sorted([*(ROOT / "dev").glob("*.sh"), ROOT / "Makefile", ROOT / ".ci/run"])
 PORTABLE = ROOT / "dev/portable.py"
 # What each pattern finds is only in Linux, in GNU's tools or in bash 4.
 FORBIDDEN = {

@@ -6,7 +6,7 @@
 # container nor a pod can connect to anything else. It then makes the image of kind's node from Debian's packages, kind's own files (a Go
 # module) and the programs of dev/tools.sh. `run` runs a command in that namespace, for example
 #
-#     dev/nested-kind/nested-kind.sh run make demo-cluster
+#     dev/no-docker/nested-kind/nested-kind.sh run make demo-cluster
 #
 # The cluster's CoreDNS forwards to Docker's, and that one to a server in the namespace which answers that no other name exists: without
 # an answer, each new connection to S3 would wait for four seconds.
@@ -16,9 +16,9 @@
 # of one node, instead of kindnetd), and has no provisioner of volumes: no registry of modules has these programs. `stop` ends everything
 # and keeps Docker's images for the next `start`; --purge removes these, too (about 8 GB).
 # shellcheck source=lib.sh
-source "$(dirname "${BASH_SOURCE[0]}")/../lib.sh"
+source "$(dirname "${BASH_SOURCE[0]}")/../../lib.sh"
 
-HERE=$ROOT/dev/nested-kind
+HERE=$ROOT/dev/no-docker/nested-kind
 STATE=$LETHE_STATE/nested-kind
 DOCKER=$LETHE_CACHE/nested-docker # Debian's package, unpacked: installing it would start a daemon
 CRICTL=v1.36.0

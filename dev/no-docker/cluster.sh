@@ -143,7 +143,7 @@ grpc.address = "$STATE/containerd.sock"
   registry = { config_path = "$STATE/conf/certs.d" }
   cni = { bin_dir = "/usr/lib/cni", conf_dir = "$STATE/conf/cni" }
 C
-  # A registry on the node itself (dev/existing.sh) has no certificate.
+  # A registry on the node itself (dev/no-docker/existing.sh) has no certificate.
   mkdir -p "conf/certs.d/$NODE:5000"
   printf '[host."http://%s:5000"]\n' "$NODE" > "conf/certs.d/$NODE:5000/hosts.toml"
   # Images are imported, so a collected one could not be pulled again: never collect, and never evict for a fullish disk.

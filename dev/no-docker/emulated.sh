@@ -2,7 +2,8 @@
 # Build the images and tools for arm64 on a Linux machine with another processor, and start their programs: emulated.sh
 #
 # QEMU emulates the processor. This needs root, no Docker, and about 90 minutes on 2 cores. What is built stays in $LETHE_CACHE/arm64.
-source "$(dirname "$0")/lib.sh"
+# shellcheck source=lib.sh
+source "$(dirname "$0")/../lib.sh"
 
 BINFMT=/proc/sys/fs/binfmt_misc
 [ "$(id -u)" = 0 ] || die "this needs root"

@@ -4,7 +4,8 @@
 # The cluster is a second local node, which pulls its images from a registry that runs on it. To `make demo-cluster` it is an existing
 # cluster: it gets only the name of a context and the address of the registry.
 export CLUSTER_NAME=lethe-other CLUSTER_INDEX=3 # before lib.sh, which derives places from them
-source "$(dirname "$0")/lib.sh"
+# shellcheck source=lib.sh
+source "$(dirname "$0")/../lib.sh"
 
 ADDRESS=10.254.$CLUSTER_INDEX.2:5000
 STORE=$LETHE_STATE/$CLUSTER_NAME-registry
@@ -20,7 +21,7 @@ storage: {filesystem: {rootdirectory: $STORE/data}}
 http: {addr: "$ADDRESS"}
 C
   # Inside the node's namespaces, with which it ends
-  setsid "$ROOT/dev/cluster/cluster.sh" enter "$LETHE_CACHE/bin/registry" serve "$STORE/config.yml" > "$STORE/log" 2>&1 < /dev/null &
+  setsid "$ROOT/dev/no-docker/cluster.sh" enter "$LETHE_CACHE/bin/registry" serve "$STORE/config.yml" > "$STORE/log" 2>&1 < /dev/null &
   for _ in $(seq 100); do
     answers && return
     sleep 0.1
@@ -32,9 +33,9 @@ demo() {
   "$ROOT/dev/tools.sh" kubernetes helm coredns versitygw registry crane
   "$ROOT/dev/packages.sh" node
   "$ROOT/dev/images.sh" pause
-  "$ROOT/dev/cluster/cluster.sh" status > /dev/null || progress "starting the local node $CLUSTER_NAME" "$ROOT/dev/cluster/cluster.sh" up
+  "$ROOT/dev/no-docker/cluster.sh" status > /dev/null || progress "starting the local node $CLUSTER_NAME" "$ROOT/dev/no-docker/cluster.sh" up
   registry
-  KUBECONFIG=$("$ROOT/dev/cluster/cluster.sh" kubeconfig)
+  KUBECONFIG=$("$ROOT/dev/no-docker/cluster.sh" kubeconfig)
   context=$(kubectl --kubeconfig "$KUBECONFIG" config current-context)
   export KUBECONFIG
   CLUSTER_NAME=lethe CLUSTER_INDEX=0 LETHE_REGISTRY_PLAIN_HTTP=1 \
@@ -42,7 +43,7 @@ demo() {
 }
 
 down() {
-  "$ROOT/dev/cluster/cluster.sh" down --purge
+  "$ROOT/dev/no-docker/cluster.sh" down --purge
   rm -rf "$STORE" "$LETHE_STATE/lethe-existing"
 }
 
