@@ -126,13 +126,11 @@ test-previous: test-up ## the images of the version from which tests upgrade: ev
 	@CLUSTER_NAME=lethe-test CLUSTER_INDEX=1 dev/images.sh previous
 
 ##@ Measure it
-.PHONY: bench-ledger bench-consolidation bench-restatement bench-deletes bench-vacuum bench-large bench-row-groups bench-reading bench-start bench-listing bench-local bench-gateway bench-operator
+.PHONY: bench-ledger bench-consolidation bench-deletes bench-vacuum bench-large bench-row-groups bench-reading bench-start bench-local bench-gateway bench-operator
 bench-ledger: venv jars ## the cost of the ledger, into docs/benchmarks: 40 minutes on an idle machine (ARGS="--scale small")
 	@$(BIN)/python -m bench.ledger $(ARGS)
 bench-consolidation: venv jars ## small files per hour, into docs/benchmarks: 100 minutes on an idle machine (ARGS="--scale small")
 	@$(BIN)/python -m bench.consolidation $(ARGS)
-bench-restatement: venv jars ## the cost of restatements, in a session and on the demo's cluster (after make up install)
-	@eval "$$(dev/stack.sh env)"; $(BIN)/python -m bench.restatement $(ARGS)
 bench-deletes: venv jars ## the cost of native deletes compared with the ledger, into docs/deletes.md (ARGS="--scale small")
 	@$(BIN)/python -m bench.deletes $(ARGS)
 bench-vacuum: venv jars ## what a vacuum rewrites, and how SCAN scales, into docs/benchmarks (ARGS="--scale small")
@@ -154,9 +152,6 @@ bench-gateway: venv jars ## pages, uploads, status events and the inlet, into do
 	@dev/tools.sh versitygw
 	@$(BIN)/python -m lethe.jars $(JARS) --scope bench
 	@$(BIN)/python -m bench.gateway $(ARGS)
-bench-listing: venv ## the time that Lethe takes to list many objects of an S3 server, and boto3 (ARGS="--objects 20000")
-	@dev/tools.sh versitygw
-	@$(BIN)/python -m bench.listing $(ARGS)
 bench-operator: venv jars ## the operator with 10,000 Datasets, on a cluster of its own: 3 hours on an idle machine (ARGS="--scale small")
 	@$(BENCH_CLUSTER) dev/stack.sh up
 	@$(BENCH_CLUSTER) LETHE_GATEWAY=false dev/install.sh --force-conflicts \

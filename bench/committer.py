@@ -16,8 +16,8 @@ from lethe.contract.result import ConsolidationResult
 from lethe.contract.run import BufferRef, ConsolidationMode, ConsolidationSpec, RunSpec, TableRef
 from lethe.contract.settings import RunFamily
 
+from bench.consolidation import TABLE, put, register
 from bench.lake import CATALOG, DATASET, Lake
-from bench.registration import TABLE, put, register
 from tests.spark.support.mailbox import Process, serving
 from tests.support import api_server
 from tests.support import lake as of_tests

@@ -1,26 +1,152 @@
-"""Measure reverts, reads and vacuums with each kind of deletes: the ledger alone, vectors, position deletes.
+"""Measure reverts, reads and vacuums with each kind of deletes: the ledger alone, vectors, position deletes. I/O.
 
-    python -m bench.deletes [--scale tiny|small|full] [--only reverts,reads,vacuums] [--out docs/benchmarks]
+    python -m bench.deletes [--scale tiny|small|full] [--only PART,…] [--out docs/benchmarks]
 
-The figures go into `docs/benchmarks/deletes.json`, and between two markers of `docs/deletes.md`.
+The tables share data files with the base table. So a vacuum here expires no snapshot, and no data file is ever deleted. The
+report goes into docs/deletes.md.
 """
 
-import os
-import sys
-from collections.abc import Sequence
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from pathlib import Path
+from typing import Any, Final
 
+import lethe
+import lethe_spark
+from lethe.contract.result import VacuumResult
+from lethe.contract.run import RunKind, VacuumSpec
 from lethe.contract.settings import Deletes
+from lethe_spark.jobs.vacuum import job as vacuum
+from lethe_spark.jvm.spark_table import SparkTable
+from pyspark.sql import DataFrame
 
-from bench import deletes_plots, deletes_report
-from bench.deletes_kinds import NOTHING_DELETED, PLAIN, READERS, SPARK, VERSIONS, Subject
-from bench.deletes_scales import SCALES, DeletesScale
-from bench.lake import Lake
+from bench.lake import Lake, Size, base, files_of, our_properties, promote, revert, revert_request
+from bench.report import BYTES, SECONDS, Cell, View
 from bench.rivals import Untouched
-from bench.suite import Suite, main
-from bench.tables import base
+from bench.runner import Suite, program
 from bench.timing import WARM_UP, Case, Sample, failure, in_turns, say, seconds_of
+
+
+@dataclass(frozen=True)
+class DeletesScale:
+    """The sizes that determine how long the benchmark takes. Rounds do not include the warm-up."""
+
+    name: str
+    # The table whose batches are reverted.
+    table: Size
+    # Numbers of batches of one revert.
+    reverts: Sequence[int]
+    # Rounds of each revert, for each kind of deletes. Each reverts other batches.
+    revert_rounds: int
+    # Reverted batches of the tables that are read and vacuumed.
+    deleted: int
+    read_rounds: int
+    # Rounds of vacuums, each of another table.
+    vacuum_rounds: int
+    # Memory of the driver, as Spark takes it.
+    driver_memory: str = "2g"
+
+
+SCALES = {
+    "tiny": DeletesScale(
+        "tiny",
+        table=Size(2, 60, 20, 2),
+        reverts=(1, 5),
+        revert_rounds=1,
+        deleted=10,
+        read_rounds=1,
+        vacuum_rounds=1,
+        driver_memory="768m",
+    ),
+    "small": DeletesScale(
+        "small",
+        table=Size(12, 500, 100, 2),
+        reverts=(1, 10, 100),
+        revert_rounds=3,
+        deleted=100,
+        read_rounds=3,
+        vacuum_rounds=1,
+    ),
+    "full": DeletesScale(
+        "full",
+        table=Size(12, 2_000, 150, 4),
+        reverts=(1, 100, 1_000),
+        revert_rounds=5,
+        deleted=1_000,
+        read_rounds=5,
+        vacuum_rounds=3,
+        driver_memory="4g",
+    ),
+}
+
+
+VERSIONS: Final[Mapping[Deletes, int]] = {d: d.native.format_version if d.native else 2 for d in Deletes}
+NOTHING_DELETED: Final = "nothing deleted"
+ARROW, SPARK, PLAIN = "lethe.scan", "lethe_spark.read", "plain Spark"
+READERS: Final = (ARROW, SPARK, PLAIN)
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A table with the files of a base table, whose Dataset asks for one kind of deletes."""
+
+    lake: Lake
+    table: SparkTable
+    size: Size
+    kind: Deletes
+
+    @classmethod
+    def of(cls, lake: Lake, base: str, size: Size, kind: Deletes) -> "Subject":
+        source = lake.load(base)
+        assert source is not None
+        name = f"run.{kind.lower()}_{uuid.uuid4().hex[:8]}"
+        table = lake.create(name, version=VERSIONS[kind], properties=our_properties())
+        promote(lake, table, size, files_of(source))
+        return cls(lake, table, size, kind)
+
+    def delete(self, indexes: Sequence[int]) -> Sample:
+        """Take batches back by the restatement job. `bytes`: all that it writes below the table's location, metadata too."""
+        request = revert_request([self.size.batch_id(i) for i in indexes])
+        before = self._files()
+        with self.lake.context(RunKind.RESTATEMENT, self.table.name, [request], deletes=self.kind) as context:
+            seconds = seconds_of(lambda: revert(context))
+        return Sample(seconds, sum(size for path, size in self._files().items() if path not in before))
+
+    def vacuum(self) -> Sample:
+        """Purge all deleted rows. `bytes`: the size of the data files that must be rewritten. Raises: RuntimeError."""
+        spec = VacuumSpec(policy="bench/vacuum", expire_snapshots=False)
+        done: list[VacuumResult] = []
+        with self.lake.context(RunKind.VACUUM, self.table.name, vacuum=spec) as context:
+            seconds = seconds_of(lambda: done.append(vacuum.run(context)))
+        (result,) = done
+        if result.outcome != "Committed":
+            raise RuntimeError(f"the vacuum ended as {result.outcome}: {result.reason} {result.message}")
+        return Sample(seconds, result.bytes_rewritten)
+
+    def rows(self, reader: str) -> int:
+        """How many rows a reader sees."""
+        if reader == ARROW:
+            return lethe.scan(self.table.full_name).count()
+        return self._frame(reader).count()
+
+    def read(self, reader: str) -> None:
+        """All rows and columns, from the table's name to the last row."""
+        if reader == ARROW:
+            for _ in lethe.scan(self.table.full_name).to_batches():
+                pass
+        else:
+            self._frame(reader).write.format("noop").mode("overwrite").save()
+
+    def _frame(self, reader: str) -> DataFrame:
+        spark, name = self.lake.spark, self.table.full_name
+        return lethe_spark.read(spark, name) if reader == SPARK else spark.table(name)
+
+    def _files(self) -> dict[Path, int]:
+        folder = Path("/" + self.table.location.removeprefix("file:").lstrip("/"))
+        found = (p for p in folder.rglob("*") if p.is_file() and p.suffix != ".crc")  # checksums of a local file system
+        return {path: path.stat().st_size for path in found}
 
 
 def reverts(lake: Lake, scale: DeletesScale) -> dict[str, Any]:
@@ -126,13 +252,13 @@ SUITE = Suite(
     purpose=(__doc__ or "").splitlines()[0],
     parts={"reverts": reverts, "reads": reads, "vacuums": vacuums},
     scales=SCALES,
-    goals=deletes_report.goals,
-    section=deletes_report.section,
-    draw=deletes_plots.draw,
+    views=(
+        View("Taking batches back", ("reverts",), ("kind",), "batches", (SECONDS, BYTES), plot="batches"),
+        View("Reading", ("reads",), ("reader", "kind"), cells=(Cell("rows that it sees", "rows"), SECONDS)),
+        View("Vacuum", ("vacuums",), ("kind",), cells=(SECONDS, Cell("bytes of rewritten files", "bytes"))),
+    ),
     page="deletes.md",
 )
 
 if __name__ == "__main__":
-    code = main(SUITE)
-    sys.stdout.flush()
-    os._exit(code)  # not sys.exit: a callback thread of py4j must not keep a finished run alive
+    program(SUITE)

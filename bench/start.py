@@ -14,7 +14,7 @@ from pathlib import Path
 
 from lethe_spark.run.launching import ARCHIVE, JARS_ENV, jar_folders
 
-from bench import drivers, producer
+from bench import processes, producer
 from bench.lake import configure
 
 MEMORY = "1g"
@@ -42,7 +42,7 @@ def measure(rounds: int, home: Path) -> dict[str, list[tuple[float, float, float
             batch = 2 * number + turn
             producer.fill(home / "buffer", batch, 1)
             os.environ[JARS_ENV] = str(folder)
-            spec = drivers.consolidation(f"file://{home}/buffer", f"bench.{way}", [producer.batch_id(batch)])
+            spec = processes.consolidation(f"file://{home}/buffer", f"bench.{way}", [producer.batch_id(batch)])
             events, began = home / f"events-{batch}", time.time()
             events.mkdir()
             event_log = {
@@ -50,7 +50,7 @@ def measure(rounds: int, home: Path) -> dict[str, list[tuple[float, float, float
                 "spark.eventLog.compress": "false",
                 "spark.eventLog.dir": f"file://{events}",
             }
-            run = drivers.carry_out(home, spec, MEMORY, event_log)
+            run = processes.carry_out(home, spec, MEMORY, event_log)
             if number:
                 found[way].append((first_task(events) - began, run.seconds, sum(run.cpu_seconds.values())))
             print(f"{number}/{rounds} {way}: {run.seconds:.1f} s", file=sys.stderr, flush=True)

@@ -52,7 +52,7 @@ def _measure(catalog: Catalog, batches: int, changed: int, repeats: int) -> None
     _commit(catalog, entries)
     print("| change | batches | median s | min s | max s | files written | rows in them |")
     print("|---|---|---|---|---|---|---|")
-    _line("all, from the ledger", batches, [_update(catalog, anew=True) for _ in range(1)])
+    _line("all, from the ledger", batches, [_update(catalog, rebuild=True) for _ in range(1)])
     kinds: dict[str, Callable[[int], Sequence[BatchEntry]]] = {
         "new": lambda turn: [_entry(batches + turn * changed + n) for n in range(changed)],
         "reverted, neighbours": lambda turn: [_reverted(e) for e in entries[turn * changed :][:changed]],
@@ -67,7 +67,7 @@ def _measure(catalog: Catalog, batches: int, changed: int, repeats: int) -> None
         _line(name, changed if make(0) else 0, found)
 
 
-def _update(catalog: Catalog, anew: bool = False) -> tuple[float, int, int]:
+def _update(catalog: Catalog, rebuild: bool = False) -> tuple[float, int, int]:
     """Seconds, files and rows written."""
     planned: list[tracking_change.BatchesTableChange] = []
     plan = tracking_change.plan_change
@@ -79,12 +79,14 @@ def _update(catalog: Catalog, anew: bool = False) -> tuple[float, int, int]:
     tracking.plan_change = noted  # type: ignore[assignment]
     started = time.perf_counter()
     try:
-        done = tracking.bring_up_to_date(catalog, NAME, "batch_id", tracking.TrackingUpdate(create=True, rebuild=anew))
+        done = tracking.bring_up_to_date(
+            catalog, NAME, "batch_id", tracking.TrackingUpdate(create=True, rebuild=rebuild)
+        )
     finally:
         tracking.plan_change = plan
     took = time.perf_counter() - started
     assert done is not None
-    assert done.rebuilt == anew, "measured something else than was meant"
+    assert done.rebuilt == rebuild, "the update did not rebuild the table as intended"
     return took, done.files, sum(c.num_rows for c in planned[-1].contents)
 
 

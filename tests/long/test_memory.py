@@ -14,6 +14,7 @@ from lethe_operator.dataset.decide import decide
 from lethe_operator.restatement import status as restatement_status
 from lethe_operator.restatement.observe import RestatementCache
 from lethe_operator.restatement.outcome import Assessment, RestatementPhase
+from tests.unit.lethe_operator.dataset.consolidation.test_trigger import EAGER
 
 from tests.support.builders import NOW, a_batch, ago, listed
 from tests.support.resources import (
@@ -26,7 +27,6 @@ from tests.support.resources import (
     a_world,
 )
 from tests.unit.lethe.buffer.test_selection import gone_through, many
-from tests.unit.lethe_operator.decide.consolidation.test_trigger import EAGER
 from tests.unit.lethe_operator.observe.test_restatements import ENDED, names, version
 
 pytestmark = pytest.mark.long

@@ -2,6 +2,6 @@
 
 import pytest
 
-from tests.cluster.test_vacuum_policy import *  # noqa: F403
+from tests.cluster.test_vacuum_policy import *
 
 pytestmark = pytest.mark.long

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from bench import gateway, gateway_report, page
-from bench.suite import main
+from bench import gateway, report
+from bench.runner import main
 
 
 def test_it_measures_every_kind_of_request_and_writes_a_report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -27,7 +27,7 @@ def test_it_measures_every_kind_of_request_and_writes_a_report(tmp_path: Path, m
 
     assert code == 0
     text = (tmp_path / "out.md").read_text()
-    for kind in ("newest page", "ids of a month", "one batch", "MiB at most"):
+    for kind in ("newest page", "ids of a month", "one batch", "peak MiB of memory"):
         assert kind in text
 
 
@@ -36,6 +36,6 @@ def test_a_kind_that_failed_is_not_a_goal_that_is_met() -> None:
     one = {"kind": "one batch", "p95": 0.01}
     part = {"batches": 10, "results": [failed, one], "memory_mib": {"peak": 300.0}}
 
-    found = gateway_report.goals({"pages": part})
+    found = gateway.goals({"pages": part})
 
-    assert [g["met"] for g in found] == [page.UNKNOWN, page.YES, page.NO]
+    assert [g["met"] for g in found] == [report.UNKNOWN, report.YES, report.NO]

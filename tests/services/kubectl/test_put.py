@@ -11,12 +11,12 @@ import pyarrow.parquet as pq
 import pytest
 from lethe.base.errors import InputError
 from lethe.buffer.upload import LocalFile, plan_upload
+from lethe.contract.settings import BufferLayout
 from lethe.iceberg import catalogs
 from lethe.ledger.ledger import BufferedObject
 from lethe.storage.local_store import LocalStore
 from lethe_kubectl import put as transfers
 from lethe_kubectl.put import id_of, transfer
-from lethe_operator.resources.dataset import BufferLayout
 
 from tests.services.kubectl.conftest import LocalApi
 from tests.support.builders import a_batch

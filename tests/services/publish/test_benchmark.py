@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from bench import gateway
-from bench.suite import main
+from bench.runner import main
 
 
 def test_it_measures_a_backlog_and_the_lag(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -15,5 +15,5 @@ def test_it_measures_a_backlog_and_the_lag(tmp_path: Path, monkeypatch: pytest.M
     assert main(gateway.SUITE, ["--scale", "tiny", "--only", "events", *where]) == 0
 
     text = (tmp_path / "out.md").read_text()
-    assert "A backlog of 2 commits of 100 batches" in text
-    assert "events per second" in text
+    assert "| backlog | 2 | 201 |" in text
+    assert "| lag | 3 |" in text

@@ -11,7 +11,7 @@ from lethe.ledger.root import Chunk, Root, decode_root
 from lethe_operator.resources.observed import AttemptState
 from lethe_operator.runs.observe import attempt_of, of_job
 
-from bench import fake_node, operator, operator_report, page
+from bench import fleet, operator, report
 from bench.fleet import Copy, Template, metadata_uri
 from bench.operator_process import environment_of
 
@@ -107,7 +107,7 @@ def test_the_operator_reads_the_result_of_a_pod_on_the_fake_node() -> None:
         "status": {"conditions": [{"type": "Complete", "status": "True"}], "completionTime": "2026-03-01T12:00:00Z"},
     }
 
-    attempt = attempt_of(of_job(job), {**pod, "status": fake_node.succeeded(pod, NOW)}, (), {}, None)  # type: ignore[arg-type]
+    attempt = attempt_of(of_job(job), {**pod, "status": fleet.succeeded(pod, NOW)}, (), {}, None)  # type: ignore[arg-type]
 
     assert attempt.state is AttemptState.SUCCEEDED
     assert attempt.exit_code == 0
@@ -126,29 +126,32 @@ def test_the_process_has_the_settings_of_the_deployment() -> None:
     assert environment_of(deployment, "system") == {"LETHE_RESYNC_SECONDS": "15", "POD_NAMESPACE": "system"}
 
 
-def test_every_part_has_a_goal_and_a_section() -> None:
-    assert set(operator.SUITE.parts) == set(operator_report.GOALS) == set(operator_report.SECTIONS)
+def test_every_part_has_a_goal_and_a_view() -> None:
+    parts = set(operator.SUITE.parts)
+
+    assert set(operator.LIMITS) | {"vacuum", "consecutive"} == parts
+    assert {part for view in operator.SUITE.views for part in view.parts} == parts
 
 
 def test_a_part_that_failed_or_was_skipped_meets_no_goal() -> None:
     failed = {"datasets": 10, "seconds": 1.0, "error": "2 statuses are not correct"}
-    parts = {"creation": {"results": [failed]}, "warm": {"results": [{"skipped": "there are none"}]}}
+    parts: dict[str, Any] = {"creation": {"results": [failed]}, "warm": {"results": [{"skipped": "there are none"}]}}
 
-    assert [(g["measured"], g["met"]) for g in operator_report.goals(parts)] == [(None, page.UNKNOWN)] * 2
+    assert [(g["measured"], g["met"]) for g in operator.goals(parts)] == [(None, report.UNKNOWN)] * 2
 
 
 def test_launches_are_held_only_if_they_are_in_time() -> None:
     result = {"per_minute": 200, "in_time_per_minute": 199.0, "due_to_launched": [1.0] * 99 + [40.0]}
 
-    rate, late = operator_report.goals({"launches": {"results": [result]}})
+    rate, late = operator.goals({"launches": {"results": [result]}})
 
-    assert rate["met"] == page.NO
-    assert (late["measured"], late["met"]) == (1.0, page.YES)
+    assert rate["met"] == report.NO
+    assert (late["measured"], late["met"]) == (1.0, report.YES)
 
 
 def test_reverts_beside_a_vacuum_are_compared_by_their_medians() -> None:
     result = {"without": {"to_committed": [1.0, 2.0, 9.0]}, "beside": {"to_committed": [3.0, 3.0, 3.0]}}
 
-    (found,) = operator_report.goals({"vacuum": {"results": [result]}})
+    (found,) = operator.goals({"vacuum": {"results": [result]}})
 
-    assert (found["measured"], found["met"]) == (1.5, page.NO)
+    assert (found["measured"], found["met"]) == (1.5, report.NO)
