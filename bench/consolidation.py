@@ -536,7 +536,7 @@ SUITE = Suite(
                 Cell("the last fifth", "per_minute_last"),
             ),
         ),
-        View("Commit after commit", ("commits",), ("commits",), cells=WINDOW_CELLS, plot="commits"),
+        View("Commit after commit", ("commits",), ("commits",), cells=WINDOW_CELLS, plot="commits", ends=True),
     ),
 )
 

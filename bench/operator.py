@@ -173,7 +173,7 @@ SUITE = Suite(
             ("files",),
             cells=(Cell("seconds", "seconds"), Cell("files an hour", "per_hour")),
         ),
-        View("Revert after Revert", ("consecutive",), ("commits",), cells=WINDOW_CELLS, plot="commits"),
+        View("Revert after Revert", ("consecutive",), ("commits",), cells=WINDOW_CELLS, plot="commits", ends=True),
     ),
     place=place,
 )

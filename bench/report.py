@@ -67,6 +67,8 @@ class View:
     """The label of the plot's horizontal axis; empty: no plot."""
     of_part: bool = False
     """Whether the quantities are those of the part itself instead of its results."""
+    ends: bool = False
+    """Whether the table has only the first and the last result of a part."""
 
 
 @dataclass(frozen=True)
@@ -143,9 +145,8 @@ def section(
     """The generated part of a page. `drawn`: files of plots by title."""
     machine = document["machine"]
     lines = [
-        f"Measured by `{document['command']}` at commit {machine['commit']}, on {machine['cores']} cores "
-        f"({machine['processor'] or 'unknown'}), load {machine['load_before'][0]} before. "
-        f"All values: [{name}.json]({folder}/{name}.json).",
+        f"`{document['command']}` at commit {machine['commit']}, {machine['cores']} cores "
+        f"({machine['processor'] or 'unknown'}), load {machine['load_before'][0]}: [all values]({folder}/{name}.json).",
         "",
         *goals_summary(document["goals"]),
     ]
@@ -203,7 +204,7 @@ def rendered(view: View | Shares, parts: Mapping[str, Part]) -> tuple[list[str],
             for label, key in view.series.items()
         ]
         return head, rows
-    found = [(name, r) for name, part in parts.items() for r in ([part] if view.of_part else part["results"])]
+    found = [(name, r) for name, part in parts.items() for r in _shown(view, part)]
     labels = [(*([name] if several else []), *(_text(r.get(label, "")) for label in view.rows)) for name, r in found]
     head += view.rows
     if not view.columns:
@@ -219,6 +220,13 @@ def rendered(view: View | Shares, parts: Mapping[str, Part]) -> tuple[list[str],
     ]
     kept = [n for n in range(len(head)) if any(row[n] for row in rows)]
     return [head[n] for n in kept], [[row[n] for n in kept] for row in rows]
+
+
+def _shown(view: View, part: Part) -> Sequence[Result]:
+    if view.of_part:
+        return [part]
+    results: Sequence[Result] = part["results"]
+    return [results[0], results[-1]] if view.ends and len(results) > 1 else results
 
 
 def _percentiles(values: Sequence[float]) -> list[str]:
