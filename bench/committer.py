@@ -18,6 +18,7 @@ from lethe.contract.settings import RunFamily
 
 from bench.consolidation import TABLE, put, register
 from bench.lake import CATALOG, DATASET, Lake
+from bench.timing import memory_bytes
 from tests.spark.support.mailbox import Process, serving
 from tests.support import api_server
 from tests.support import lake as of_tests
@@ -72,13 +73,8 @@ def seconds(namespace: Namespace, buffer: Path, batch_ids: list[str]) -> float:
 
 def memory(process: Process) -> str:
     """The largest resident memory so far, of the process and of its JVM."""
-    python, java = (_peak_mib(pid) for pid in (process.process.pid, process.jvm()))
+    python, java = (memory_bytes(pid, peak=True) // 2**20 for pid in (process.process.pid, process.jvm()))
     return f"at most {python} MB, and {java} MB of its JVM"
-
-
-def _peak_mib(pid: int) -> int:
-    lines = (line.split() for line in Path(f"/proc/{pid}/status").read_text().splitlines())
-    return next(int(line[1]) // 1024 for line in lines if line[0] == "VmHWM:")
 
 
 if __name__ == "__main__":

@@ -16,9 +16,8 @@ from typing import Any, Final
 import lethe
 import lethe_spark
 from lethe.contract.result import VacuumResult
-from lethe.contract.run import RunKind, VacuumSpec
+from lethe.contract.run import RunKind
 from lethe.contract.settings import Deletes
-from lethe_spark.jobs.vacuum import job as vacuum
 from lethe_spark.jvm.spark_table import SparkTable
 from pyspark.sql import DataFrame
 
@@ -27,6 +26,7 @@ from bench.report import BYTES, SECONDS, Cell, View
 from bench.rivals import Untouched
 from bench.runner import Suite, program
 from bench.timing import WARM_UP, Case, Sample, failure, in_turns, say, seconds_of
+from bench.vacuum import vacuumed
 
 
 @dataclass(frozen=True)
@@ -116,14 +116,9 @@ class Subject:
 
     def vacuum(self) -> Sample:
         """Purge all deleted rows. `bytes`: the size of the data files that must be rewritten. Raises: RuntimeError."""
-        spec = VacuumSpec(policy="bench/vacuum", expire_snapshots=False)
         done: list[VacuumResult] = []
-        with self.lake.context(RunKind.VACUUM, self.table.name, vacuum=spec) as context:
-            seconds = seconds_of(lambda: done.append(vacuum.run(context)))
-        (result,) = done
-        if result.outcome != "Committed":
-            raise RuntimeError(f"the vacuum ended as {result.outcome}: {result.reason} {result.message}")
-        return Sample(seconds, result.bytes_rewritten)
+        seconds = seconds_of(lambda: done.append(vacuumed(self.lake, self.table)))
+        return Sample(seconds, done[0].bytes_rewritten)
 
     def rows(self, reader: str) -> int:
         """How many rows a reader sees."""

@@ -38,6 +38,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import NestedField, StringType
 
 from bench.gateway_site import PATH, RUN, START, UPLOADED, GatewayScale, Site, ask, built, commit
+from bench.report import percentile
 from bench.timing import Case, Sample, failure, in_turns, say, spread
 from tests.support.servers import kafka
 from tests.support.servers.kafka import Broker
@@ -106,15 +107,10 @@ def _measured(site: Site, scale: GatewayScale, name: str, make: Ask) -> dict[str
             taken.append(round(seconds, 5))
     except Exception as e:
         return {"kind": name, "error": failure(e)}
-    found: dict[str, Any] = {"kind": name, "seconds": spread(taken), "p95": percentile_of(taken, 95)}
+    found: dict[str, Any] = {"kind": name, "seconds": spread(taken), "p95": percentile(taken, 95)}
     found["cpu_seconds"] = round((site.cpu_seconds() - before) / scale.requests, 5)
     say(f"  {name}: median {found['seconds']['median'] * 1000:.1f} ms, 95 % below {found['p95'] * 1000:.1f} ms")
     return found
-
-
-def percentile_of(values: list[float], share: int) -> float:
-    ordered = sorted(values)
-    return ordered[min(len(ordered) - 1, len(ordered) * share // 100)]
 
 
 def _pages_per_second(site: Site, scale: GatewayScale) -> float:
@@ -366,7 +362,7 @@ def _lag(producer: Producer, reader: Reader, commits: int) -> dict[str, Any]:
     seconds = time.monotonic() - began
     reader.wait_for(producer.made)
     lags = [reader.seen[id] - at for id, at in committed.items()]
-    spread = {"median": statistics.median(lags), "p95": percentile_of(lags, 95), "max": max(lags)}
+    spread = {"median": statistics.median(lags), "p95": percentile(lags, 95) or 0.0, "max": max(lags)}
     return {
         "kind": "lag",
         "commits": commits,

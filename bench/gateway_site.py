@@ -165,14 +165,12 @@ class Site:
     def cpu_seconds(self) -> float:
         """What the gateway has used so far."""
         assert self.process is not None
-        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+        return timing.cpu_seconds(self.process.pid)
 
     def memory_mib(self) -> float:
         """The largest resident memory of the gateway so far."""
         assert self.process is not None
-        status = Path(f"/proc/{self.process.pid}/status").read_text()
-        return round(next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmHWM")) / 1024, 1)
+        return round(timing.memory_bytes(self.process.pid, peak=True) / 2**20, 1)
 
     def index_bytes(self) -> int:
         return sum(f.stat().st_size for f in (self.folder / "index").glob("*.db*"))

@@ -27,7 +27,7 @@ from pyiceberg.types import IntegerType, LongType, NestedField, StringType, Time
 
 from bench.gateway_site import GatewayScale, Site, kind_of_datasets
 from bench.lake import total_records
-from bench.timing import say
+from bench.timing import cpu_seconds, memory_bytes, say
 from tests.support.servers import kafka
 from tests.support.servers import process as servers
 from tests.support.servers.kafka import Broker
@@ -208,10 +208,8 @@ def _measured(process: "subprocess.Popen[bytes]") -> Iterator[dict[str, float]]:
     yield used
     if process.poll() is not None:
         return
-    fields = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()
-    used["cpu_seconds"] = (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-    status = Path(f"/proc/{process.pid}/status").read_text()
-    used["memory_mib"] = round(next(int(x.split()[1]) for x in status.splitlines() if x.startswith("VmHWM")) / 1024, 1)
+    used["cpu_seconds"] = cpu_seconds(process.pid)
+    used["memory_mib"] = round(memory_bytes(process.pid, peak=True) / 2**20, 1)
 
 
 def _result(

@@ -399,3 +399,10 @@ def ancestors_of(table: Table) -> Iterator[Snapshot]:
     while snapshot is not None:
         yield snapshot
         snapshot = table.snapshot_by_id(snapshot.parent_snapshot_id) if snapshot.parent_snapshot_id else None
+
+
+def size_of(lake: Lake, name: str, size: Size, *, ordered: bool) -> dict[str, Any]:
+    """The size of a base table, for a report."""
+    files = lake.spark.table(f"{lake.catalog}.{name}.files")
+    count, total = files.agg(F.count("*"), F.sum("file_size_in_bytes")).collect()[0]
+    return {"rows": size.all_rows, "batches": size.all_batches, "files": count, "bytes": total, "sorted": ordered}

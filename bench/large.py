@@ -11,9 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
-from pyspark.sql import functions as F  # noqa: N812
-
-from bench.lake import Lake, Size, base, copied
+from bench.lake import Lake, Size, base, copied, size_of
 from bench.report import SECONDS, Cell, Goal, Part, View, find, goal, median, ratio, results_of
 from bench.runner import Suite, program
 from bench.timing import Case, Sample, in_turns
@@ -107,10 +105,7 @@ def _measure(
             r |= {"files": last.files, "encoded": last.encoded, "deletes_left": last.deletes_left}
             if lake.s3 is not None:
                 r["moved"] = [one.moved for one in found]
-    files = lake.spark.table(f"{lake.catalog}.{name}.files")
-    count, total = files.agg(F.count("*"), F.sum("file_size_in_bytes")).collect()[0]
-    table = {"rows": size.all_rows, "batches": size.all_batches, "files": count, "bytes": total, "sorted": ordered}
-    return {"table": table, "results": results}
+    return {"table": size_of(lake, name, size, ordered=ordered), "results": results}
 
 
 FEW_BATCHES: Final = 10

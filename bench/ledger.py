@@ -21,7 +21,18 @@ from lethe_spark.jvm.gateway import each
 from lethe_spark.jvm.spark_table import SparkTable
 
 from bench import rivals
-from bench.lake import BATCH_COLUMN, Lake, Size, base, commit, entry, files_of, our_properties, revert, revert_request
+from bench.lake import (
+    BATCH_COLUMN,
+    Lake,
+    Size,
+    base,
+    commit,
+    entry,
+    our_properties,
+    revert,
+    revert_request,
+    size_of,
+)
 from bench.report import BYTES, SECONDS, Goal, Part, View, find, goal, median, ratio, results_of
 from bench.rivals import Rival
 from bench.runner import Suite, program
@@ -260,9 +271,6 @@ def reverts(lake: Lake, scale: LedgerScale, *, table: str) -> dict[str, Any]:
     ordered = table != "unsorted"
     counts = scale.reverts if ordered else (scale.reverts[0], scale.reverts[-1])
     name = base(lake, size, ordered=ordered)
-    source = lake.load(name)
-    assert source is not None
-    files = files_of(source)
     subjects: dict[str, Rival] = {}
     for kind in KINDS if ordered else UNSORTED_KINDS:
         say(f"a table for {kind}")
@@ -276,22 +284,12 @@ def reverts(lake: Lake, scale: LedgerScale, *, table: str) -> dict[str, Any]:
     ]
     results = in_turns(cases)
     for kind, subject in subjects.items():
-        if problem := rivals.wrong(subject, size, taken[kind]):
+        if problem := rivals.wrong(subject, size, len(taken[kind])):
             for r in results:
                 if r["kind"] == kind:
                     r["error"] = problem
                     say(f"{kind}: {problem}")
-    return {
-        "table": {
-            "name": table,
-            "rows": size.all_rows,
-            "batches": size.all_batches,
-            "files": len(files),
-            "bytes": sum(f.bytes for f in files),
-            "sorted": ordered,
-        },
-        "results": results,
-    }
+    return {"table": {"name": table} | size_of(lake, name, size, ordered=ordered), "results": results}
 
 
 def _case(scale: LedgerScale, size: Size, table: str, kind: str, subject: Rival, taken: set[int], count: int) -> Case:

@@ -138,7 +138,6 @@ SCALES = {
 
 
 STARTS_WITHIN_SECONDS: Final = 120
-_TICKS: Final = os.sysconf("SC_CLK_TCK")
 
 
 @dataclass
@@ -231,14 +230,11 @@ class OperatorProcess:
 
     def cpu_seconds(self) -> float:
         """Of the process and its threads, since its start."""
-        fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / _TICKS
+        return timing.cpu_seconds(self.pid)
 
     def memory_bytes(self, peak: bool = False) -> int:
         """Resident memory now, or at its peak since the start or the last `forget_peak`."""
-        wanted = "VmHWM:" if peak else "VmRSS:"
-        lines = Path(f"/proc/{self.pid}/status").read_text().splitlines()
-        return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(wanted))
+        return timing.memory_bytes(self.pid, peak=peak)
 
     def forget_peak(self) -> None:
         Path(f"/proc/{self.pid}/clear_refs").write_text("5")

@@ -17,7 +17,7 @@ from typing import Any, Final
 from pyspark.sql import functions as F  # noqa: N812
 
 from bench import rivals
-from bench.lake import BATCH_COLUMN, PARTITION, Lake, Size, base, files_of
+from bench.lake import BATCH_COLUMN, PARTITION, Lake, Size, base, size_of
 from bench.report import Goal, Part, View, find, goal, median, no_slower, ratio, results_of
 from bench.rivals import Rival
 from bench.runner import Suite, program
@@ -85,9 +85,6 @@ def variants(scale: ReadingScale, *, ordered: bool) -> list[Variant]:
 def reads(lake: Lake, scale: ReadingScale, *, ordered: bool) -> dict[str, Any]:
     """All variants of one table in turns, after each was shown to hold just the rows that it should."""
     size, name = scale.table, base(lake, scale.table, ordered=ordered)
-    source = lake.load(name)
-    assert source is not None
-    files = files_of(source)
     cases: list[Case] = []
     for v in variants(scale, ordered=ordered):
         labels = {"kind": v.kind, "deleted": v.deleted, "where": v.where if v.deleted else "", "sorted": ordered}
@@ -95,22 +92,13 @@ def reads(lake: Lake, scale: ReadingScale, *, ordered: bool) -> dict[str, Any]:
         cases.append(case)
         try:
             subject = _prepared(lake, name, size, v)
-            _check(subject, size, v.deleted)
+            rivals.check(subject.read(), size, v.deleted)
         except Exception as e:
             case.error = failure(e)
             say(f"{case.name}: FAILED, {case.error}")
             continue
         case.act = partial(_timed_read, subject)
-    return {
-        "table": {
-            "rows": size.all_rows,
-            "batches": size.all_batches,
-            "files": len(files),
-            "bytes": sum(f.bytes for f in files),
-            "sorted": ordered,
-        },
-        "results": in_turns(cases),
-    }
+    return {"table": size_of(lake, name, size, ordered=ordered), "results": in_turns(cases)}
 
 
 def doomed(size: Size, variant: Variant) -> Sequence[int]:
@@ -125,14 +113,6 @@ def _prepared(lake: Lake, name: str, size: Size, variant: Variant) -> Rival:
         seconds = subject.delete(doomed(size, variant))
         say(f"{variant.kind}, {variant.deleted:,} batches {variant.where}: deleted in {seconds:.1f} s")
     return subject
-
-
-def _check(subject: Rival, size: Size, deleted: int) -> None:
-    frame = subject.read()
-    found = frame.agg(F.count(F.col(BATCH_COLUMN))).collect()[0][0]
-    expected = (size.all_batches - deleted) * size.rows
-    if found != expected:
-        raise RuntimeError(f"{found} rows are left, expected {expected}")
 
 
 def _nothing(_: int) -> Sample:
@@ -168,7 +148,6 @@ def engines(lake: Lake, scale: ReadingScale) -> dict[str, Any]:
     size, name = scale.table, base(lake, scale.table, ordered=True)
     source = lake.load(name)
     assert source is not None
-    files = files_of(source)
     doomed = size.spread(scale.goal_level)
     subjects: dict[str, Rival] = {rivals.PLAIN: rivals.Untouched(lake, name)}
     metadata = {rivals.PLAIN: source.metadata_location}
@@ -204,8 +183,7 @@ def engines(lake: Lake, scale: ReadingScale) -> dict[str, Any]:
     for r in results:
         if (peak := peaks.get((r["engine"], r["kind"], r["query"]))) is not None:
             r["peak_bytes"] = peak
-    table = {"rows": size.all_rows, "batches": size.all_batches, "files": len(files), "sorted": True}
-    return {"table": {**table, "bytes": sum(f.bytes for f in files)}, "deleted": len(doomed), "results": results}
+    return {"table": size_of(lake, name, size, ordered=True), "deleted": len(doomed), "results": results}
 
 
 def _expected(size: Size, taken: int, query: str) -> int:

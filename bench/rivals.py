@@ -66,14 +66,21 @@ def a_clone(lake: Lake, base: str, kind: str, size: Size, version: int = 2) -> R
     return (EqualityDeletes if kind == EQUALITY_DELETES else SparkSql)(lake, table, size)
 
 
-def wrong(subject: Rival, size: Size, taken: set[int]) -> str:
-    """What is not as it should be of the rows that are left, "" when all is. `taken`: the batches taken out, by index."""
+def check(frame: DataFrame, size: Size, deleted: int) -> None:
+    """Raises: RuntimeError, if other rows are left than should be. `deleted`: how many batches were deleted."""
+    found = frame.agg(F.count(F.col(BATCH_COLUMN))).collect()[0][0]
+    expected = (size.all_batches - deleted) * size.rows
+    if found != expected:
+        raise RuntimeError(f"{found} rows are left, expected {expected}")
+
+
+def wrong(subject: Rival, size: Size, deleted: int) -> str:
+    """What is wrong with the rows that are left; empty: nothing."""
     try:
-        found = subject.read().agg(F.count(F.col(BATCH_COLUMN))).collect()[0][0]
+        check(subject.read(), size, deleted)
     except Exception as e:
         return failure(e)
-    expected = (size.all_batches - len(taken)) * size.rows
-    return "" if found == expected else f"{found} rows are left, expected {expected}"
+    return ""
 
 
 @dataclass(frozen=True)

@@ -5,20 +5,18 @@ python -m bench.scaling [--scale tiny|small|medium|full] [--out docs/benchmarks]
 The data files do not exist. Iceberg and Lethe write real manifests and ledgers for them, and nothing reads data.
 """
 
-import json
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from itertools import count as count_from
 from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
 from lethe.base import names
 from lethe.ledger.ledger import BatchState, Delta
-from lethe.ledger.tombstone import META_RESTATEMENTS, META_RUN, Tombstone
 from lethe.uri import local_path
-from lethe_spark.jvm.commit import LedgerOnly, Register
+from lethe_spark.jvm.commit import Register
 from lethe_spark.jvm.data_files import data_files
 from lethe_spark.jvm.spark_table import SparkTable
 
@@ -26,12 +24,10 @@ from bench.lake import BATCH_COLUMN, Lake, commit, entry, our_properties
 from bench.report import MIB, Cell, Goal, Part, View, goal, results_of
 from bench.runner import Suite, program
 from bench.timing import say
-from bench.vacuum import batch_id, scan_in_a_process
+from bench.vacuum import PER_FILE, SIZE, batch_id, delete, described_file, scan_in_a_process
 
-# Files of a commit; batches of a file; bytes of a file.
+# Files of a commit.
 AT_ONCE: Final = 20_000
-PER_FILE: Final = 1_000
-SIZE: Final = 512 * 1024**2
 # Files of a partition before the next one begins.
 PER_PARTITION: Final = 10_000
 PARTITIONS: Final = 12
@@ -68,7 +64,7 @@ def growing(lake: Lake, scale: ScalingScale) -> dict[str, Any]:
     table = lake.create("run.scaling", properties=our_properties())
     field_id = table.field_id(BATCH_COLUMN)
     assert field_id is not None
-    _delete(
+    delete(
         lake,
         table,
         field_id,
@@ -114,18 +110,8 @@ def _revert(lake: Lake, table: SparkTable, field_id: int, files: int, number: in
     """Seconds of one commit of 100 tombstones."""
     ids = [batch_id((number * 100 + n) * files * PER_FILE // 100_003 + 1) for n in range(100)]
     since = time.monotonic()
-    _delete(lake, table, field_id, ids)
+    delete(lake, table, field_id, ids)
     return round(time.monotonic() - since, 3)
-
-
-def _delete(lake: Lake, table: SparkTable, field_id: int, ids: list[str]) -> None:
-    added = datetime(2026, 1, 1, tzinfo=UTC)
-
-    def delta(run: str) -> Delta:
-        meta = {META_RESTATEMENTS: f"bench/revert/{run}", META_RUN: run}
-        return Delta(run, add_tombstones=tuple(Tombstone(i, field_id, added, None, meta) for i in ids))
-
-    commit(lake, table, LedgerOnly(), delta)
 
 
 def _metadata(table: SparkTable) -> dict[str, int]:
@@ -148,26 +134,8 @@ def _size(uri: str) -> int:
 
 
 def _documents(first: int, field_id: int) -> Iterator[str]:
-    n = first
-    while True:
-        month = n // PER_PARTITION % PARTITIONS + 1
-        bounds = (batch_id(n * PER_FILE), batch_id((n + 1) * PER_FILE - 1))
-        lower, upper = ({"keys": [field_id], "values": [b.encode().hex().upper()]} for b in bounds)
-        yield json.dumps(
-            {
-                "spec-id": 0,
-                "content": "data",
-                "file-path": f"s3://warehouse/air/flights/data/{n % 100:02d}/month={month}/{n:08d}-{'0' * 32}.parquet",
-                "file-format": "parquet",
-                "partition": [month],
-                "file-size-in-bytes": SIZE,
-                "record-count": 5_000_000,
-                "null-value-counts": {"keys": [field_id], "values": [0]},
-                "lower-bounds": lower,
-                "upper-bounds": upper,
-            }
-        )
-        n += 1
+    for n in count_from(first):
+        yield described_file(n, n // PER_PARTITION % PARTITIONS + 1, (n, n + 1), field_id)
 
 
 def goals(parts: Mapping[str, Part]) -> list[Goal]:

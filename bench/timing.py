@@ -180,3 +180,16 @@ def loopback_bytes() -> int:
     statistics = Path("/proc/net/dev").read_text().splitlines()
     line = next(one for one in statistics if one.lstrip().startswith("lo:"))
     return int(line.partition(":")[2].split()[0])
+
+
+def cpu_seconds(pid: int) -> float:
+    """What a process and its threads have used so far."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def memory_bytes(pid: int, *, peak: bool = False) -> int:
+    """The resident memory of a process, now or at its peak so far."""
+    wanted = "VmHWM:" if peak else "VmRSS:"
+    lines = (line.split() for line in Path(f"/proc/{pid}/status").read_text().splitlines())
+    return next(int(line[1]) * 1024 for line in lines if line[0] == wanted)

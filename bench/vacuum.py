@@ -31,7 +31,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
 from bench import rivals, timing
-from bench.lake import BATCH_COLUMN, Lake, Size, base, commit, our_properties
+from bench.lake import BATCH_COLUMN, Lake, Size, base, commit, our_properties, size_of
 from bench.report import SECONDS, Cell, Goal, Part, View, goal, median, ratio, results_of
 from bench.rivals import Ledger, SparkSql, a_clone
 from bench.runner import Suite, program
@@ -169,19 +169,7 @@ def purges(lake: Lake, size: Size, numbers: Sequence[int], rounds: int, *, order
                 "deletes_left": done.deletes_left,
                 "encoded": done.encoded,
             }
-    source = (
-        lake.spark.table(f"{lake.catalog}.{name}.files").agg(F.count("*"), F.sum("file_size_in_bytes")).collect()[0]
-    )
-    return {
-        "table": {
-            "rows": size.all_rows,
-            "batches": size.all_batches,
-            "files": source[0],
-            "bytes": source[1],
-            "sorted": ordered,
-        },
-        "results": results,
-    }
+    return {"table": size_of(lake, name, size, ordered=ordered), "results": results}
 
 
 def reads(lake: Lake, scale: VacuumScale) -> dict[str, Any]:
@@ -190,7 +178,7 @@ def reads(lake: Lake, scale: VacuumScale) -> dict[str, Any]:
     doomed = size.spread(scale.read_deleted)
     before, after = (_reverted(lake, name, size, doomed) for _ in range(2))
     purged = vacuumed(lake, after.table)
-    check(after.read(), size, len(doomed))
+    rivals.check(after.read(), size, len(doomed))
     subjects: dict[str, Callable[[], DataFrame]] = {
         "nothing deleted": rivals.Untouched(lake, name).read,
         "before the purge": before.read,
@@ -218,7 +206,7 @@ def purge(lake: Lake, name: str, size: Size, way: str, doomed: Sequence[int], ve
     rival = _rival(lake, name, size, kinds.get(way, rivals.COPY_ON_WRITE))
     seconds = rival.delete(doomed)
     purged = _by_rewriting(lake, rival) if way in kinds else _by_delete(rival, seconds)
-    check(rival.read(), size, len(doomed))
+    rivals.check(rival.read(), size, len(doomed))
     return purged
 
 
@@ -227,7 +215,7 @@ def _by_vacuum(subject: Ledger, deleted: int) -> Purged:
     before = timing.loopback_bytes()
     seconds = seconds_of(lambda: done.append(vacuumed(subject.lake, subject.table)))
     moved = timing.loopback_bytes() - before
-    check(subject.read(), subject.size, deleted)
+    rivals.check(subject.read(), subject.size, deleted)
     found = done[0]
     encoded = found.bytes_rewritten - found.bytes_copied
     return Purged(
@@ -275,14 +263,6 @@ def held_bytes(lake: Lake, name: str, batch_ids: Sequence[str]) -> tuple[int, in
     sizes = spark.table(f"{lake.catalog}.{name}.files").select("file_path", "file_size_in_bytes")
     found = sizes.join(holding, "file_path", "left_semi").agg(F.count("*"), F.sum("file_size_in_bytes")).collect()[0]
     return int(found[0]), int(found[1] or 0)
-
-
-def check(frame: DataFrame, size: Size, deleted: int) -> None:
-    """Raises: RuntimeError, if other rows are left than should be."""
-    found = frame.agg(F.count(F.col(BATCH_COLUMN))).collect()[0][0]
-    expected = (size.all_batches - deleted) * size.rows
-    if found != expected:
-        raise RuntimeError(f"{found} rows are left, expected {expected}")
 
 
 def _reverted(lake: Lake, name: str, size: Size, doomed: Sequence[int], version: int = 2) -> Ledger:
@@ -347,38 +327,51 @@ def simulated(lake: Lake, files: int, tombstones: int, ordered: bool) -> str:
     documents = _documents(files, ordered, field_id)
     while chunk := list(islice(documents, AT_ONCE)):
         commit(lake, table, Register(data_files(table, chunk)), Delta)
+    delete(lake, table, field_id, [batch_id(n * files * PER_FILE // tombstones) for n in range(tombstones)])
+    return str(table.metadata_location)
+
+
+def delete(lake: Lake, table: SparkTable, field_id: int, batch_ids: Sequence[str]) -> None:
+    """One commit of tombstones for batches that no ledger knows."""
     added = datetime(2026, 1, 1, tzinfo=UTC)
-    ids = [batch_id(n * files * PER_FILE // tombstones) for n in range(tombstones)]
 
     def delta(run: str) -> Delta:
         meta = {META_RESTATEMENTS: f"bench/revert/{run}", META_RUN: run}
-        return Delta(run, add_tombstones=tuple(Tombstone(i, field_id, added, None, meta) for i in ids))
+        return Delta(run, add_tombstones=tuple(Tombstone(i, field_id, added, None, meta) for i in batch_ids))
 
     commit(lake, table, LedgerOnly(), delta)
-    return str(table.metadata_location)
 
 
 def _documents(files: int, ordered: bool, field_id: int) -> Iterator[str]:
     of_month = -(-files // MONTHS)
     for n in range(files):
         month = n // of_month
-        first, last = (n, n + 1) if ordered else (month * of_month, min(files, (month + 1) * of_month))
-        bounds = (batch_id(first * PER_FILE), batch_id(last * PER_FILE - 1))
-        lower, upper = ({"keys": [field_id], "values": [b.encode().hex().upper()]} for b in bounds)
-        yield json.dumps(
-            {
-                "spec-id": 0,
-                "content": "data",
-                "file-path": f"file:/nowhere/data/{n % 100:02d}/month={month + 1}/{n:08d}-{'0' * 32}.parquet",
-                "file-format": "parquet",
-                "partition": [month + 1],
-                "file-size-in-bytes": SIZE,
-                "record-count": 1_000_000,
-                "null-value-counts": {"keys": [field_id], "values": [0]},
-                "lower-bounds": lower,
-                "upper-bounds": upper,
-            }
-        )
+        batches = (n, n + 1) if ordered else (month * of_month, min(files, (month + 1) * of_month))
+        yield described_file(n, month + 1, batches, field_id)
+
+
+def described_file(n: int, month: int, batches: tuple[int, int], field_id: int) -> str:
+    """A data file that does not exist, in the JSON of Iceberg's REST protocol.
+
+    Args:
+        batches: Its bounds, in thousands of batches: the first, and the one behind the last.
+    """
+    bounds = (batch_id(batches[0] * PER_FILE), batch_id(batches[1] * PER_FILE - 1))
+    lower, upper = ({"keys": [field_id], "values": [b.encode().hex().upper()]} for b in bounds)
+    return json.dumps(
+        {
+            "spec-id": 0,
+            "content": "data",
+            "file-path": f"file:/nowhere/data/{n % 100:02d}/month={month}/{n:08d}-{'0' * 32}.parquet",
+            "file-format": "parquet",
+            "partition": [month],
+            "file-size-in-bytes": SIZE,
+            "record-count": 1_000_000,
+            "null-value-counts": {"keys": [field_id], "values": [0]},
+            "lower-bounds": lower,
+            "upper-bounds": upper,
+        }
+    )
 
 
 def batch_id(number: int) -> str:
