@@ -1,9 +1,10 @@
 """How long a run takes to start, and what the archive of classes saves: small consolidations as drivers of their own, in turns
 with it and without it.
 
-python -m bench.start [ROUNDS]
+python -m bench.start [--rounds N]
 """
 
+import argparse
 import json
 import os
 import statistics
@@ -70,7 +71,9 @@ def first_task(events: Path) -> float:
 
 
 def main() -> None:
-    rounds = int(sys.argv[1]) if len(sys.argv) > 1 else 5
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=5, help="runs of each way")
+    rounds = parser.parse_args().rounds
     with tempfile.TemporaryDirectory() as home:
         found = measure(rounds, Path(home))
     for index, what in enumerate(("from start to the first task", "from start to result", "of the processor")):
