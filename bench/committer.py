@@ -1,6 +1,6 @@
 """Seconds from an entry in the committer's mailbox to the result of a registering run, and the memory of its processes. I/O.
 
-`python -m bench.committer` prints a line for each size of a set. Each file is a batch of its own, as in `bench.consolidation`, and
+`python -m bench.committer` prints a line for each size. Each file is a batch of its own, as in `bench.consolidation`, and
 the files of earlier rounds stay in the buffer. The committer is a process with its own small JVM; the API server is the tests'.
 """
 
