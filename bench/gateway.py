@@ -109,7 +109,7 @@ SUITE = Suite(
         View(
             "The inlet",
             ("inlet",),
-            ("kind", "round"),
+            ("kind",),
             cells=(
                 Cell("rows a second", "rows_per_second"),
                 Cell("CPU seconds", "cpu_seconds"),

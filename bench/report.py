@@ -59,7 +59,7 @@ class View:
     parts: tuple[str, ...]
     """If there are several, the part is the first column."""
     rows: tuple[str, ...] = ()
-    """Labels of the results: each of their combinations is a row. A view without columns has a row for each result."""
+    """Labels of the results: each of their combinations is a row. Without columns, a row has the medians of its results."""
     columns: str = ""
     """A label: each of its values is a column."""
     cells: tuple[Cell, ...] = (SECONDS,)
@@ -209,8 +209,10 @@ def rendered(view: View | Shares, parts: Mapping[str, Part]) -> tuple[list[str],
     head += view.rows
     if not view.columns:
         head += [c.head for c in view.cells]
-        cells = [[number(c.value(r)) for c in view.cells] for _, r in found]
-        return head, [[*label, *row] for label, row in zip(labels, cells, strict=True)]
+        of_label: dict[tuple[str, ...], list[Result]] = {}
+        for label, (_, r) in zip(labels, found, strict=True):
+            of_label.setdefault(label, []).append(r)
+        return head, [[*label, *(number(_middle(c, of)) for c in view.cells)] for label, of in of_label.items()]
     values = list(dict.fromkeys(r[view.columns] for _, r in found if view.columns in r))
     heads = [(c, v) for c in view.cells for v in values]
     head += [_text(v) if len(view.cells) == 1 else f"{c.head}, {_text(v)}" for c, v in heads]
@@ -220,6 +222,11 @@ def rendered(view: View | Shares, parts: Mapping[str, Part]) -> tuple[list[str],
     ]
     kept = [n for n in range(len(head)) if any(row[n] for row in rows)]
     return [head[n] for n in kept], [[row[n] for n in kept] for row in rows]
+
+
+def _middle(cell: Cell, results: Iterable[Result]) -> float | None:
+    values = [v for r in results if (v := cell.value(r)) is not None]
+    return middle(values) if values else None
 
 
 def _shown(view: View, part: Part) -> Sequence[Result]:
