@@ -20,7 +20,7 @@ from typing import Any, Final
 import kubernetes.client
 import yaml
 from lethe.kube import CONFIG_MAPS, AlreadyExists
-from lethe_operator.cluster.client import Kube, ResourceKind
+from lethe_operator.cluster.client import Kube, ResourceKind, of_configuration
 from prometheus_client.parser import text_string_to_metric_families
 from sqlalchemy import create_engine, text
 
@@ -388,7 +388,7 @@ def place(work: Path, _: OperatorScale) -> Iterator[Place]:
 
 def _site(work: Path) -> OperatorSite:
     base = connect()
-    kube = Kube(kubernetes.client.Configuration.get_default_copy())
+    kube = Kube(of_configuration(kubernetes.client.Configuration.get_default_copy()))
     deployment = kube.get(DEPLOYMENTS, SYSTEM, OPERATOR)
     kube.patch(DEPLOYMENTS, SYSTEM, OPERATOR, {"spec": {"replicas": 0}})
     while (kube.get(DEPLOYMENTS, SYSTEM, OPERATOR).get("status") or {}).get("replicas"):

@@ -3,7 +3,7 @@
 import pytest
 
 from tests.cluster import test_bad_input as on_a_cluster
-from tests.cluster.test_bad_input import *
+from tests.cluster.test_bad_input import *  # noqa: F403
 
 pytestmark = pytest.mark.long
 

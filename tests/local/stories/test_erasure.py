@@ -3,7 +3,7 @@
 import pytest
 
 from tests.cluster import test_erasure as on_a_cluster
-from tests.cluster.test_erasure import *
+from tests.cluster.test_erasure import *  # noqa: F403
 
 pytestmark = pytest.mark.long
 

@@ -2,6 +2,6 @@
 
 import pytest
 
-from tests.cluster.test_loop import *
+from tests.cluster.test_loop import *  # noqa: F403
 
 pytestmark = pytest.mark.long

@@ -2,6 +2,6 @@
 
 import pytest
 
-from tests.cluster.test_maintenance import *
+from tests.cluster.test_maintenance import *  # noqa: F403
 
 pytestmark = pytest.mark.long

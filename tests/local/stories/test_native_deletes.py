@@ -3,7 +3,7 @@
 import pytest
 
 from tests.cluster import test_native_deletes as on_a_cluster
-from tests.cluster.test_native_deletes import *
+from tests.cluster.test_native_deletes import *  # noqa: F403
 
 pytestmark = pytest.mark.long
 

@@ -2,6 +2,6 @@
 
 import pytest
 
-from tests.cluster.test_vacuum_policy import *
+from tests.cluster.test_vacuum_policy import *  # noqa: F403
 
 pytestmark = pytest.mark.long
