@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import groupby
+from itertools import accumulate, groupby
 from typing import Any, Final, TypeAlias
 
 import pyarrow as pa
@@ -28,7 +28,7 @@ from lethe.decoder.limits import TOO_COSTLY, Limits
 from lethe.decoder.process import NoDecoder, OnWait, Unit, limits_here, supervise
 from lethe.ingest.buffer_store import TRANSIENT_MARKER, BadFile, BufferedFiles, Bytes, FileTask, Peek, Unread
 from lethe.ingest.change_rows import KEYS_AT_MOST, Keyed, encoded, too_many
-from lethe.ingest.file_formats import FORMATS, opened
+from lethe.ingest.file_formats import FORMATS, joined, opened
 from lethe.ingest.schema_fit import (
     Fits,
     Fitting,
@@ -137,6 +137,8 @@ BYTES_PER_BATCH: Final = 32 * 1024 * 1024
 # Of files of which only the columns are compared, larger ones are read in ranges, of so many bytes at least.
 RANGE_BYTES: Final = 256 * 1024
 PIECE_BYTES: Final = 64 * 1024
+# Files up to this size are read together.
+JOINED_BYTES: Final = 256 * 1024
 # Where the columns of such a file are.
 _PEEKS: Final[Mapping[FileFormat, Peek]] = {
     FileFormat.PARQUET: Peek(RANGE_BYTES, at_end=True),
@@ -315,6 +317,24 @@ class Reader:
                 if added.num_rows:
                     yield added
 
+    def rows_of_all(self, files: Sequence["SentFile"], limits: Limits) -> list[pa.Table] | None:
+        """The rows of small files that are read together, by file. None: they have to be read one by one."""
+        least = min(f.task.size for f in files)
+        try:
+            contents = [bytes(f.source.content or b"") for f in files]
+            found = joined(contents, self.settings.format, self.target, self.settings.csv, limits.nesting)
+            if found is None:
+                return None
+            check_columns(len(found.rows.schema), limits)
+            self._check_schema(found.rows.schema)
+            size = max(found.rows.get_total_buffer_size(), sum(map(len, contents)))
+            Spent(least, limits).add(found.rows.num_rows, size)
+        except MemoryError:
+            raise
+        except Exception:  # reading them one by one finds the file, and says what is wrong with it
+            return None
+        return [found.rows.slice(end - n, n) for n, end in zip(found.counts, accumulate(found.counts), strict=True)]
+
     def opened(self, task: FileTask, source: Bytes, limits: Limits) -> OpenedFile:
         """A file whose columns fit.
 
@@ -414,6 +434,18 @@ class _Reading:
 
 
 @dataclass(frozen=True)
+class SentFile:
+    """A file in a decoder."""
+
+    number: int
+    """Of the unit."""
+    task: FileTask
+    source: Bytes
+    skip: int
+    """The rows that an earlier decoder has sent."""
+
+
+@dataclass(frozen=True)
 class FileWork:
     """What a decoder does with files."""
 
@@ -427,10 +459,12 @@ class FileWork:
         while True:
             document, contents = link.receive()
             of_units = iter(contents)
+            files: list[SentFile] = []
             for number, size, is_whole, of in document["units"]:
                 task = FileTask(of["batch"], of["uri"], size, folders=of["folders"])
                 source = next(of_units) if is_whole else io.BufferedReader(RemoteFile(link, number, size), PIECE_BYTES)
-                decoding.decode(number, task, Bytes(source), of["skip"])
+                files.append(SentFile(number, task, Bytes(source), of["skip"]))
+            decoding.decode_all(files)
             if document["flush"]:
                 decoding.flush()
             decoding.send_outcomes()
@@ -459,21 +493,59 @@ class _Decoding:
         self._numbers: dict[tuple[str, str], int] = {}
         self._ended: list[tuple[str, str]] = []  # of these
         self._bytes = 0  # of the files whose rows wait
+        # Until files could not be read together: the next ones probably cannot either.
+        self._joins = not work.columns_only
 
-    def decode(self, number: int, task: FileTask, source: Bytes, skip: int) -> None:
-        """Decode one file into pieces of rows.
+    def decode_all(self, files: Sequence[SentFile]) -> None:
+        """Decode files into pieces of rows."""
+        for is_joined, alike in groupby(files, self._may_be_joined):
+            group = list(alike)
+            if not (is_joined and self._decode_together(group)):
+                for file in group:
+                    self._decode(file)
 
-        Args:
-            skip: The rows that an earlier decoder has sent.
+    def _may_be_joined(self, file: SentFile) -> bool:
+        task, whole = file.task, file.source.content is not None
+        return whole and 0 < task.size <= JOINED_BYTES and not (file.skip or task.folders or self._keyed(task))
+
+    def _keyed(self, task: FileTask) -> bool:
+        """Whether the file is of change data, of which only some rows are added."""
+        return task.batch_id in self._reader.settings.keyed
+
+    def _decode_together(self, files: Sequence[SentFile]) -> bool:
+        """Decode small files together.
+
+        Returns:
+            False, if they have to be decoded one by one.
         """
+        if not self._joins or len(files) == 1:
+            return False
+        size = sum(f.task.size for f in files)
+        self._link.begin(SEVERAL, size)
+        tables = self._reader.rows_of_all(files, self._work.limits)
+        self._link.rest()
+        self._joins = tables is not None
+        if tables is None:
+            return False
+        share = tables[0].get_total_buffer_size() // len(tables)  # they have the same buffers
+        for file, rows in zip(files, tables, strict=True):
+            key = file.task.batch_id, file.task.uri
+            self._numbers[key], self._outcomes[key] = file.number, FileOutcome()
+            self._waiting.add(Piece(file.task, rows), share)
+            self._ended.append(key)
+        self._bytes += size
+        if self._waiting.is_full or self._bytes >= BYTES_PER_BATCH:
+            self.flush()
+        return True
+
+    def _decode(self, file: SentFile) -> None:
+        """Decode one file into pieces of rows."""
+        number, task, source, skip = file.number, file.task, file.source, file.skip
         key = task.batch_id, task.uri
         self._numbers[key], self._outcomes[key] = number, FileOutcome()
         self._bytes += task.size if source.content is not None else 0
         keys: list[bytes] = []
-        decoded, has_all = (
-            0,
-            task.batch_id not in self._reader.settings.keyed,
-        )  # of change data, only some rows are added
+        decoded, has_all = 0, not self._keyed(task)
         self._link.begin(number, min(task.size, BLOCK_BYTES) if self._work.columns_only else task.size)
         try:
             if self._work.columns_only:
@@ -485,7 +557,8 @@ class _Decoding:
                     skip -= passed
                     if passed < rows.num_rows or not rows.num_rows:
                         first_row = decoded + passed if has_all else None
-                        self._waiting.add(Piece(task, rows.slice(passed) if passed else rows, first_row))
+                        piece = Piece(task, rows.slice(passed) if passed else rows, first_row)
+                        self._waiting.add(piece, rows.get_total_buffer_size())
                     decoded += rows.num_rows
                     self._link.advance(decoded)
                     if self._waiting.is_full:
@@ -578,9 +651,14 @@ class Waiting:
     def is_full(self) -> bool:
         return self.rows >= ROWS_PER_BATCH or self.bytes >= BYTES_PER_BATCH
 
-    def add(self, piece: Piece) -> None:
+    def add(self, piece: Piece, size: int) -> None:
+        """Keep rows.
+
+        Args:
+            size: In memory, in bytes. `nbytes` would read every buffer, which takes as long as decoding a column.
+        """
         self.pieces.append(piece)
-        self.rows, self.bytes = self.rows + piece.rows.num_rows, self.bytes + piece.bytes
+        self.rows, self.bytes = self.rows + piece.rows.num_rows, self.bytes + size
 
     def taken(self) -> list[Piece]:
         taken, self.pieces, self.rows, self.bytes = self.pieces, [], 0, 0

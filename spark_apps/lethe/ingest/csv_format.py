@@ -25,7 +25,7 @@ from lethe.contract.settings import RFC_4180, CsvDialect
 from lethe.ingest.buffer_store import BadFile
 from lethe.ingest.exact_values import Flaw, kind_of
 from lethe.ingest.json_format import zone_hint
-from lethe.ingest.text_blocks import BLOCK_BYTES, OpenedFile, TextFile
+from lethe.ingest.text_blocks import BLOCK_BYTES, JoinedFiles, OpenedFile, TextFile, whole_lines
 
 _TRUE, _FALSE = ["true", "True", "TRUE"], ["false", "False", "FALSE"]
 _INFINITY: Final = r"^\s*[+-]?(?i:inf|infinity)\s*$"
@@ -59,6 +59,30 @@ def open_csv(file: Any, table: pa.Schema, dialect: CsvDialect = RFC_4180, positi
             yield reader.table(block)
 
     return OpenedFile(rows.schema, tables())
+
+
+def join_csv(files: Sequence[bytes], table: pa.Schema, dialect: CsvDialect) -> JoinedFiles | None:
+    """Read several files with the same header at once. None: they have to be read one by one.
+
+    Raises:
+        BadFile: Any of them cannot be used.
+    """
+    if not dialect.header:
+        return None
+    records = _Records(TextFile(None), dialect)
+    names, rest = records.header(files[0])
+    _check_header(names, table, dialect)
+    head = files[0].removesuffix(rest)
+    if not all(f.startswith(head) for f in files):
+        return None
+    bodies = [whole_lines(f.removeprefix(head)) for f in files]
+    counts: list[int] = []
+    for body in bodies:
+        count = records.count(body)
+        if count is None:
+            return None
+        counts.append(count)
+    return JoinedFiles(_CsvReader(records, names, table, dialect).table(b"".join(bodies)), counts)
 
 
 def _check_header(names: list[str], table: pa.Schema, dialect: CsvDialect) -> None:
@@ -134,6 +158,19 @@ class _Records:
         end = self._end_of_records(block, is_last)
         found = block[:end]
         return end, self._grammar.as_rfc(found) if escape and escape in found else found
+
+    def count(self, block: bytes) -> int | None:
+        """The number of records and blank lines. None: it takes longer to find out."""
+        quote, escape = self.dialect.quote.encode(), self.dialect.escape.encode()
+        if (escape and escape in block) or block.count(b"\r") != block.count(b"\r\n"):
+            return None
+        if not quote or quote not in block:
+            return block.count(b"\n")
+        if self._end_if_regular(block, quote, is_last=True) is None:
+            return None
+        content = np.frombuffer(block, np.uint8)
+        quotes, ends = (np.flatnonzero(content == ord(c)) for c in (quote, b"\n"))
+        return int(np.count_nonzero(np.searchsorted(quotes, ends) % 2 == 0))
 
     def _end_if_regular(self, block: bytes, quote: bytes, is_last: bool) -> int | None:
         """Where the last whole record ends. None: not every quote begins or ends a field, or belongs to a pair within one."""

@@ -23,7 +23,7 @@ from lethe.decoder.limits import Limits
 from lethe.ingest import exact_values
 from lethe.ingest.avro_format import open_avro
 from lethe.ingest.buffer_store import BadFile
-from lethe.ingest.csv_format import open_csv
+from lethe.ingest.csv_format import join_csv, open_csv
 from lethe.ingest.exact_values import (
     HybridCalendar,
     calendar_of,
@@ -34,8 +34,17 @@ from lethe.ingest.exact_values import (
     is_list,
     leaves,
 )
-from lethe.ingest.json_format import open_json
-from lethe.ingest.text_blocks import HEAD_BYTES, ROWS_PER_BATCH, OpenedFile, TextFile, compression_of
+from lethe.ingest.json_format import join_json, open_json
+from lethe.ingest.text_blocks import (
+    BOM,
+    COMPRESSIONS,
+    HEAD_BYTES,
+    ROWS_PER_BATCH,
+    JoinedFiles,
+    OpenedFile,
+    TextFile,
+    compression_of,
+)
 
 # The last schema that Arrow's types describe completely. Most files of a producer have the same.
 _described: list[pa.Schema] = []
@@ -258,3 +267,25 @@ def opened(
         positional: Sequence[str] = [n for n in table.names if n != batch_column]
         return open_csv(text, table, csv, positional)
     return expected.open(text, table)
+
+
+def joined(
+    files: Sequence[bytes], format_: FileFormat, table: pa.Schema, csv: CsvDialect, nesting: int
+) -> JoinedFiles | None:
+    """Read small files of text with one call of Arrow.
+
+    Returns:
+        None, if they have to be opened one by one.
+
+    Raises:
+        BadFile: Any of them cannot be used.
+        Exception: Errors of the decoder.
+    """
+    found = None
+    # Files of CSV are read together if they begin with the same header.
+    begins = (BOM, *_MAGIC, *(c.magic for c in COMPRESSIONS))
+    if format_ is FileFormat.JSON:
+        found = join_json(files, table, nesting)
+    elif format_ is FileFormat.CSV and not files[0].startswith(begins):
+        found = join_csv(files, table, csv)
+    return found if found is not None and found.rows.num_rows == sum(found.counts) else None

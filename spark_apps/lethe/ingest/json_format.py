@@ -10,7 +10,7 @@ name the row and the column, but never contain a value.
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 from typing import Any, Final, NoReturn
@@ -22,9 +22,8 @@ import pyarrow.json as pa_json
 from lethe.decoder.limits import TOO_COSTLY
 from lethe.ingest.buffer_store import BadFile
 from lethe.ingest.exact_values import converted_column, kind_of, shown
-from lethe.ingest.text_blocks import BLOCK_BYTES, OpenedFile, TextFile
+from lethe.ingest.text_blocks import BLOCK_BYTES, JoinedFiles, OpenedFile, TextFile, whole_lines
 
-_OTHER_LINE: Final = re.compile(rb"\n(?!\{|\Z)")
 _OBJECT: Final = re.compile(rb"^[ \t\r]*\{", re.MULTILINE)
 _LINE: Final = re.compile(rb"^[ \t\r]*[^ \t\r\n]", re.MULTILINE)
 _STRING: Final = re.compile(rb'"(?:[^"\\]++|\\.)*+"')
@@ -56,6 +55,20 @@ def open_json(file: Any, table: pa.Schema, ignore_unknown: bool = False) -> Open
             yield rows
 
     return OpenedFile(first.schema, rest())
+
+
+def join_json(files: Sequence[bytes], table: pa.Schema, nesting: int) -> JoinedFiles | None:
+    """Read several files at once. None: they have to be read one by one."""
+    parts = [whole_lines(f) for f in files]
+    block = b"".join(parts)
+    content = np.frombuffer(block, np.uint8)
+    ends = np.flatnonzero(content == ord("\n"))
+    # If each line begins and ends an object, it holds at least one. If there are as many rows as lines, none holds two.
+    if (content[ends - 1] != ord("}")).any():
+        return None
+    rows = _JsonLines(TextFile(None, nesting=nesting), _columns_of(table, ignore_unknown=False)).rows(block)
+    lines = np.searchsorted(ends, np.cumsum([len(p) for p in parts]))
+    return None if rows is None else JoinedFiles(rows, np.diff(lines, prepend=0).tolist())
 
 
 class _Columns:
@@ -98,11 +111,16 @@ class _JsonLines:
     def tables(self) -> Iterator[pa.Table]:
         for block in _whole_lines(self._file):
             self._block = block
-            if rows := self._rows(block):
+            if rows := self.rows(block):
                 yield rows
                 self._row += rows.num_rows
 
-    def _rows(self, block: bytes) -> pa.Table | None:
+    def rows(self, block: bytes) -> pa.Table | None:
+        """The rows of whole lines. None: all are blank.
+
+        Raises:
+            BadFile: The file cannot be used, and reading it again does not change that.
+        """
         lines = self._checked_lines(block)
         if not lines:
             return None
@@ -133,13 +151,14 @@ class _JsonLines:
                 block.decode()
             except UnicodeDecodeError as e:
                 self._refuse_line(block[: e.start], "it is not UTF-8")
-        if block.startswith(b"{") and not _OTHER_LINE.search(block):
-            lines = block.count(b"\n") + (not block.endswith(b"\n"))
-        else:
+        lines = block.count(b"\n") + (not block.endswith(b"\n"))
+        if not block.startswith(b"{") or block.count(b"\n{") != lines - 1:
             lines = len(_LINE.findall(block))
             if len(_OBJECT.findall(block)) != lines:
                 self._refuse()
-        if block.count(b"{") + (block.count(b"[") if b"[" in block else 0) > lines + self._file.nesting:
+        content = np.frombuffer(block, np.uint8)
+        brackets = sum(np.count_nonzero(content == ord(c)) for c in "{[")
+        if brackets > lines + self._file.nesting:
             self._check_depth(block)
         return lines
 

@@ -471,11 +471,6 @@ class Piece:
     first_row: int | None = 0
     """The number of the first row in the file, from 0, for messages. None: the rows do not follow one another in the file."""
 
-    @property
-    def bytes(self) -> int:
-        """The size in memory. `nbytes` would read every buffer, which takes as long as decoding a column."""
-        return int(self.rows.get_total_buffer_size())
-
 
 class BadValue(BadFile):
     """A value that cannot be stored exactly."""

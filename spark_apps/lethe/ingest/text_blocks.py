@@ -5,7 +5,7 @@ Invariant: no byte is lost. A compressed file that ends early, or is damaged, ra
 An open buffered file of any format. Pure values.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -31,8 +31,17 @@ class OpenedFile:
     """Bytes without compression, if the file announces it."""
 
 
+@dataclass(frozen=True)
+class JoinedFiles:
+    """The rows of several files, which one call of Arrow has read: a call takes longer than a small file."""
+
+    rows: pa.Table
+    counts: Sequence[int]
+    """Of the rows of each file, in their order."""
+
+
 BLOCK_BYTES: Final = 8 * 1024 * 1024  # decoded at once; also the maximum length of a line
-_BOM: Final = b"\xef\xbb\xbf"
+BOM: Final = b"\xef\xbb\xbf"
 _OTHER_BOMS: Final = {b"\xff\xfe": "UTF-16", b"\xfe\xff": "UTF-16", b"\x00\x00\xfe\xff": "UTF-32"}
 
 
@@ -58,6 +67,11 @@ COMPRESSIONS: Final = (
     Compression("compress", b"\x1f\x9d", None),
 )
 HEAD_BYTES: Final = max(len(c.magic) for c in COMPRESSIONS)
+
+
+def whole_lines(block: bytes) -> bytes:
+    """The block with an end of its last line."""
+    return block if not block or block.endswith(b"\n") else block + b"\n"
 
 
 def compression_of(head: bytes) -> Compression | None:
@@ -107,7 +121,7 @@ class TextFile:
         for bom, name in _OTHER_BOMS.items():
             if block.startswith(bom):
                 raise BadFile("UnreadableFile", f"it is {name}, expected UTF-8")
-        block = block.removeprefix(_BOM)
+        block = block.removeprefix(BOM)
         while block:
             self._on_block(len(block))
             yield block
