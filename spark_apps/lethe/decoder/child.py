@@ -25,6 +25,7 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from functools import cache
 from typing import Any, Final, NoReturn, Protocol, TypeAlias
 
 import numpy as np
@@ -240,10 +241,7 @@ def _start(
     link, mark, pipe = handles
     pid = 0
     try:
-        if module not in sys.modules:
-            importlib.import_module(module)
-            gc.collect()
-            gc.freeze()  # so that a collection in a decoder does not copy the pages of these objects
+        _warm_up(module)
         pid = os.fork()
         if pid == 0:
             for other in (*wakeup, *pipes.values(), pipe):
@@ -260,6 +258,16 @@ def _start(
             os.write(pipe, STATUS.pack(pid))
         if not pid:
             os.close(pipe)
+
+
+@cache
+def _warm_up(module: str) -> None:
+    """Let the server do once what each decoder would do first: import a module, and call its `warm_up` if it has one."""
+    found = importlib.import_module(module)
+    if hasattr(found, "warm_up"):
+        found.warm_up()
+    gc.collect()
+    gc.freeze()  # so that a collection in a decoder does not copy the pages of these objects
 
 
 def _decode(link_handle: int, mark_handle: int) -> NoReturn:

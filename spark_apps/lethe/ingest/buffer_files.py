@@ -14,11 +14,12 @@ import io
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cached_property, partial
 from itertools import accumulate, groupby
 from typing import Any, Final, TypeAlias
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from lethe.base.errors import TransientError
 from lethe.contract.result import RefusedBatch
@@ -41,7 +42,7 @@ from lethe.ingest.schema_fit import (
     values_of,
     with_values,
 )
-from lethe.ingest.text_blocks import BLOCK_BYTES, ROWS_PER_BATCH, OpenedFile
+from lethe.ingest.text_blocks import BLOCK_BYTES, OpenedFile
 
 
 def check_announced(file: OpenedFile, size: int, limits: Limits) -> None:
@@ -134,6 +135,8 @@ def why_unread(batch: RefusedBatch) -> str:
 # The reason for a file that would fit a table with more columns. The message then contains the encoded columns.
 COLUMNS_WANTED: Final = "ColumnsWanted"
 BYTES_PER_BATCH: Final = 32 * 1024 * 1024
+# The rows of small files that are converted together. The processor's caches do not hold more of them.
+ROWS_TOGETHER: Final = 16_384
 # Of files of which only the columns are compared, larger ones are read in ranges, of so many bytes at least.
 RANGE_BYTES: Final = 256 * 1024
 PIECE_BYTES: Final = 64 * 1024
@@ -239,6 +242,18 @@ class Reader:
         )
         self._fits: pa.Schema | None = None  # the last file schema that fits
 
+    @cached_property
+    def fitting(self) -> Fitting:
+        """How rows of files are converted."""
+        return Fitting(
+            self.settings.batch_column,
+            self.rules.required,
+            self.format.null_is_absent,
+            self.target,
+            self.format.finite,
+            self.settings.path_columns,
+        )
+
     def without_credentials(self) -> "Reader":
         found = copy(self)
         found.settings = replace(self.settings, io_properties={})
@@ -291,9 +306,7 @@ class Reader:
 
     # --- in a decoder ---
 
-    def rows(
-        self, task: FileTask, source: Bytes, fitting: Fitting, limits: Limits, keys: list[bytes]
-    ) -> Iterator[pa.Table]:
+    def rows(self, task: FileTask, source: Bytes, limits: Limits, keys: list[bytes]) -> Iterator[pa.Table]:
         """The rows of a file to add to the table, in pieces.
 
         Args:
@@ -310,7 +323,7 @@ class Reader:
                 if keyed is None:
                     yield rows
                     continue
-                added, of_rows = keyed.parted(rows, fitting)
+                added, of_rows = keyed.parted(rows, self.fitting)
                 if (count := count + of_rows.num_rows) > KEYS_AT_MOST:
                     raise too_many(count)
                 keys.append(encoded(of_rows))
@@ -479,15 +492,6 @@ class _Decoding:
 
     def __init__(self, work: FileWork, link: ChildLink) -> None:
         self._reader, self._work, self._link = work.reader, work, link
-        reader = work.reader
-        self._fitting = Fitting(
-            reader.settings.batch_column,
-            reader.rules.required,
-            reader.format.null_is_absent,
-            reader.target,
-            reader.format.finite,
-            reader.settings.path_columns,
-        )
         self._waiting = Waiting()
         self._outcomes: dict[tuple[str, str], FileOutcome] = {}  # without a result yet
         self._numbers: dict[tuple[str, str], int] = {}
@@ -552,7 +556,7 @@ class _Decoding:
                 with source.faults(self._reader.format.name):
                     self._reader.opened(task, source, self._work.limits)
             else:
-                for rows in self._reader.rows(task, source, self._fitting, self._work.limits, keys):
+                for rows in self._reader.rows(task, source, self._work.limits, keys):
                     passed = min(skip, rows.num_rows)
                     skip -= passed
                     if passed < rows.num_rows or not rows.num_rows:
@@ -592,7 +596,7 @@ class _Decoding:
             passed[key] = passed.get(key, 0) + piece.rows.num_rows
         before = {key: self._outcomes[key].rows for key in passed}
         self._link.mark(self._numbers[next(iter(passed))] if len(passed) == 1 else SEVERAL)
-        tables = fit(self._fitting, pieces, self._outcomes)
+        tables = fit(self._reader.fitting, pieces, self._outcomes)
         contents = [encoded_rows(t) for t in tables] if self._work.send_rows else []
         rows = [(self._numbers[k], count, self._outcomes[k].rows - before[k]) for k, count in passed.items()]
         self._send(rows, contents)
@@ -619,6 +623,23 @@ class _Decoding:
             "settled": [o[0] for o in outcomes],
         }
         self._link.send(document, [*tables, *keys])
+
+
+def warm_up() -> None:
+    """Decode a small file, so that decoders that are forked later find Arrow initialised, which takes as long as 30 files.
+
+    It starts no thread. Reading text would.
+    """
+    columns = pa.schema(
+        [("n", pa.int64()), ("text", pa.string()), ("at", pa.timestamp("us", "UTC")), ("id", pa.string())]
+    )
+    written = pa.BufferOutputStream()
+    pq.write_table(pa.Table.from_pylist([{"n": 1, "text": "a", "at": 0}], columns.remove(3)), written)
+    content = written.getvalue().to_pybytes()
+    reader, task = Reader(columns, ReadSettings("id", {})), FileTask("", "", len(content))
+    pieces = [Piece(task, rows) for rows in reader.rows(task, Bytes(content), Limits(), [])]
+    for table in fit(reader.fitting, pieces, {("", ""): FileOutcome()}):
+        encoded_rows(table)
 
 
 def encoded_rows(table: pa.Table) -> memoryview:
@@ -649,7 +670,7 @@ class Waiting:
 
     @property
     def is_full(self) -> bool:
-        return self.rows >= ROWS_PER_BATCH or self.bytes >= BYTES_PER_BATCH
+        return self.rows >= ROWS_TOGETHER or self.bytes >= BYTES_PER_BATCH
 
     def add(self, piece: Piece, size: int) -> None:
         """Keep rows.

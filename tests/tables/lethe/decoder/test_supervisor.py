@@ -6,13 +6,18 @@ import signal
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
+from lethe.contract.settings import FileFormat
 from lethe.decoder import process
 from lethe.decoder.child import SEVERAL, ChildLink
 from lethe.decoder.limits import Limits
 from lethe.decoder.process import NoDecoder, Process, Unit, supervise
+from lethe.ingest.buffer_files import Reader, ReadSettings
+from lethe.ingest.buffer_store import FileTask
 
 LIMITS = Limits(memory_bytes=256 * 1024**2, cpu_seconds=0.5, wall_factor=1)
 
@@ -247,3 +252,18 @@ class Looking:
                 }
                 link.send({"kind": "result", "settled": numbers, **look})
             link.send({"kind": "ready"})
+
+
+def test_the_server_has_no_threads_when_it_forks_decoders(tmp_path: Path) -> None:
+    """A fork of a process with threads may wait forever for a lock of one of them. What the server decodes itself starts none."""
+    file = tmp_path / "file"
+    file.write_bytes(b"v\n1\n")
+    reader = Reader(pa.schema([("v", pa.int64()), ("batch", pa.string())]), ReadSettings("batch", {}, FileFormat.CSV))
+
+    (rows,) = reader.tables([FileTask("A", f"file://{file}", 4)], {})
+
+    assert rows.column("v").to_pylist() == [1]
+    server = process._Server._program
+    assert server is not None
+    names = [path.read_text().strip() for path in Path(f"/proc/{server.pid}/task").glob("*/comm")]
+    assert len([n for n in names if n != "jemalloc_bg_thd"]) == 1  # pyarrow starts that one, and forks it correctly
