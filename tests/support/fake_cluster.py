@@ -7,7 +7,10 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
-from lethe.kube import SPARK_APPLICATIONS, WATCHED, AlreadyExists, Conflict, Document, ListPage, NotFound, ResourceKind
+from lethe.kube import WATCHED, AlreadyExists, Conflict, Document, ListPage, NotFound
+from lethe_local.api.objects import matches
+from lethe_local.api.patches import merged
+from lethe_operator.cluster.client import SPARK_APPLICATIONS, ResourceKind
 from lethe_operator.dataset.objects import WatchedObjects
 from lethe_operator.dataset.tables import TableReader
 from lethe_operator.reconcile import Reconciler
@@ -36,7 +39,7 @@ class FakeCluster:
 
     def list(self, kind: ResourceKind, namespace: str, labels: str = "") -> list[Document]:
         found = [o for (k, n, _), o in self.objects.items() if (k, n) == (kind.name, namespace)]
-        return [_copy(o) for o in found if _selects(labels, o["metadata"].get("labels") or {})]
+        return [_copy(o) for o in found if matches(labels, o["metadata"].get("labels") or {})]
 
     def pages(self, kind: ResourceKind, namespace: str, labels: str = "") -> Iterator[Sequence[Document]]:
         found = self.list(kind, namespace, labels)
@@ -86,7 +89,7 @@ class FakeCluster:
         version = (patch.get("metadata") or {}).get("resourceVersion")
         if version not in (None, old["metadata"]["resourceVersion"]):
             raise Conflict(409, "Conflict", f"{kind.name} {namespace}/{name}")
-        new = _merged(old, patch)
+        new = _copy(merged(old, patch))
         new["metadata"]["resourceVersion"] = self._version()
         self.objects[kind.name, namespace, name] = new
         self._report(kind, "MODIFIED", new)
@@ -103,15 +106,6 @@ class FakeCluster:
     def _version(self) -> str:
         self.version += 1
         return str(self.version)
-
-
-def _selects(selector: str, labels: Mapping[str, str]) -> bool:
-    """`key=value` and `key`, which has to be there."""
-    for term in filter(None, selector.split(",")):
-        key, equals, value = term.partition("=")
-        if key not in labels or (equals and labels[key] != value):
-            return False
-    return True
 
 
 @dataclass
@@ -180,16 +174,3 @@ def an_operator(
 
 def _copy(document: Any) -> Any:
     return json.loads(json.dumps(document))
-
-
-def _merged(old: Any, patch: Any) -> Any:
-    """RFC 7386."""
-    if not isinstance(patch, Mapping):
-        return patch
-    kept = dict(old) if isinstance(old, Mapping) else {}
-    for key, value in patch.items():
-        if value is None:
-            kept.pop(key, None)
-        else:
-            kept[key] = _merged(kept.get(key), value)
-    return kept

@@ -7,8 +7,9 @@ from datetime import UTC, datetime, timedelta
 from lethe.contract.result import Progress, RunResult
 from lethe.contract.run import MailboxEntry, ResultPointer, RunSpec
 from lethe.iceberg import run_documents
+from lethe.kube import LEASES
 
-from tests.support.api_server import CONFIG_MAPS, LEASES, ApiServer
+from tests.support.api_server import ApiServer
 from tests.support.builders import read_result
 
 COMMITTER = "lethe-committer"
@@ -41,7 +42,7 @@ class Namespace:
     def _write(self, spec: RunSpec, document: str | None, cancelled: bool | None = None) -> str:
         name, prefix = self.config_map(spec), spec.run_id[:12]
         with self.server.news:
-            if f"{CONFIG_MAPS}/{name}" not in self.server.objects:
+            if self.server.find(name) is None:
                 self.server.create(name)
             self.server.put(name, **{f"{prefix}.run.json": document or spec.to_json()})
             entry = MailboxEntry(

@@ -12,15 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import kopf
-import kubernetes.client
-from lethe.kube import RESTATEMENTS, Kube, ResourceKind
-from lethe_operator.cluster.client import of_configuration
-from lethe_operator.cluster.queue import Key, WorkQueue
-from lethe_operator.cluster.watching import NoMemories, kopf_settings, watch
-from lethe_operator.dataset.objects import WatchedObjects
+from lethe_local.folder import Folder
 from lethe_operator.handlers import Relists, WatchEvents
 from lethe_operator.probes import OperatorHealth
 
+from tests.support.api_server import NAMESPACE, endpoint
 from tests.support.clock import ManualClock
 
 KINDS = (RESTATEMENTS,)
@@ -38,21 +34,20 @@ class Queued(WorkQueue):
 
 @dataclass
 class Watcher:
-    """A store that kopf feeds with the Restatements of a server."""
+    """A store that kopf feeds with the Restatements of a server, whose folder is `home`."""
 
-    url: str
+    home: Path
     objects: WatchedObjects = field(default_factory=WatchedObjects)
     queue: Queued = field(default_factory=Queued)
     clock: ManualClock = field(default_factory=ManualClock)
     events: int = 0
 
     def __post_init__(self) -> None:
-        configuration = kubernetes.client.Configuration()
-        configuration.host = self.url
-        self.kube = Kube(of_configuration(configuration))
+        self.server = endpoint(Folder(self.home).kubeconfig)
+        self.kube = Kube(self.server)
         self.health = OperatorHealth(self.clock, 600)
         self.objects.clock, self.objects.finds = self.clock, self.health
-        self.relists = Relists(self.objects, self.kube, ["ns"], self.health, clock=self.clock)
+        self.relists = Relists(self.objects, self.kube, [NAMESPACE], self.health, clock=self.clock)
 
     def record(self, _memo: Any, kind: ResourceKind, type: str | None, body: Any) -> None:
         WatchEvents(self.queue, self.health, self.objects).record(kind, type, body)
@@ -60,10 +55,10 @@ class Watcher:
 
     def list(self) -> None:
         """As the operator does at its start."""
-        self.objects.catch_up(self.kube, ["ns"], KINDS)
+        self.objects.catch_up(self.kube, [NAMESPACE], KINDS)
 
     def versions(self) -> dict[str, str]:
-        return {seen.name: seen.version for seen in self.objects.restatements.versions("ns").values()}
+        return {seen.name: seen.version for seen in self.objects.restatements.versions(NAMESPACE).values()}
 
 
 @contextmanager
@@ -80,7 +75,11 @@ def watching(watcher: Watcher, inactive_seconds: float | None = None) -> Iterato
 
     @kopf.on.login(registry=registry)
     def login(**_: Any) -> kopf.ConnectionInfo:
-        return kopf.ConnectionInfo(server=watcher.url)
+        return kopf.ConnectionInfo(
+            server=watcher.server.url,
+            ca_path=watcher.server.ca_file,
+            token=Folder(watcher.home).token,
+        )
 
     stop = threading.Event()
     operator = kopf.operator(
@@ -88,7 +87,7 @@ def watching(watcher: Watcher, inactive_seconds: float | None = None) -> Iterato
         settings=settings,
         memories=NoMemories(),
         standalone=True,
-        namespaces=["ns"],
+        namespaces=[NAMESPACE],
         memo=kopf.Memo(runtime=None),
         stop_flag=stop,
     )
@@ -110,7 +109,7 @@ def _resident() -> dict[str, float]:
 
 
 def main() -> None:
-    watcher = Watcher(sys.argv[1])
+    watcher = Watcher(Path(sys.argv[1]))
     with watching(watcher):
         for line in sys.stdin:
             answer = {"events": watcher.events}

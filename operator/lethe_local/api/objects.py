@@ -16,6 +16,7 @@ import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import cache
 from importlib.resources import files
 from typing import Any, Final
 
@@ -127,6 +128,7 @@ class ApiKind:
         return f"{self.resource.plural}.{group}" if group and version else self.resource.plural
 
 
+@cache
 def kinds() -> tuple[ApiKind, ...]:
     """All kinds."""
     return (*(ApiKind(r) for r in _OF_KUBERNETES), *_of_lethe())

@@ -10,14 +10,13 @@ import pytest
 from lethe import http_server
 from lethe.http_server import BoundedHandler, BoundedServer, ClientLimits, Rejected, start
 from lethe.metrics_server import serve_metrics
-from lethe_local.api.objects import LocalObjects
-from lethe_local.api.server import MAX_BODY_BYTES, ApiServer
-from lethe_local.api.store import LocalApiStore
-from lethe_local.folder import NAMESPACE, Folder
+from lethe_local.api.server import MAX_BODY_BYTES
+from lethe_local.folder import NAMESPACE
 from lethe_spark.sql.rest_guard import LIMITS as FOLDER_LIMITS
 from lethe_spark.sql.rest_guard import TOKEN, FolderServer
 from prometheus_client import CollectorRegistry, Gauge
 
+from tests.support import api_server
 from tests.support.raw_http import RawClient
 
 CLOSE = "Connection: close"
@@ -33,16 +32,10 @@ class Served:
 
 @pytest.fixture
 def local_api(tmp_path: Path) -> Iterator[Served]:
-    folder = Folder(tmp_path / "lethe")
-    folder.prepare()
-    store = LocalApiStore(folder.state)
-    server = ApiServer(LocalObjects(store), folder.token, folder.certificate)
-    server.start()
-    headers = {"Authorization": f"Bearer {folder.token}"}
-    client = RawClient(server.port, folder.certificate[0], headers)
-    yield Served(client, f"POST {CONFIG_MAPS} HTTP/1.1", MAX_BODY_BYTES)
-    store.close()
-    server.stop()
+    with api_server.running(tmp_path) as server:
+        headers = {"Authorization": f"Bearer {server.folder.token}"}
+        client = RawClient(server.port, server.folder.certificate[0], headers)
+        yield Served(client, f"POST {CONFIG_MAPS} HTTP/1.1", MAX_BODY_BYTES)
 
 
 @pytest.fixture

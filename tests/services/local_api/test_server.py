@@ -10,16 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import kubernetes.client
-import kubernetes.config
 import pytest
-from lethe.kube import CONFIG_MAPS, DATASETS, AlreadyExists, Conflict, Kube, NotFound, RequestRefused
-from lethe_local.api.objects import LocalObjects
-from lethe_local.api.server import ApiServer
-from lethe_local.api.store import LocalApiStore
 from lethe_local.folder import NAMESPACE, Folder
-from lethe_operator.cluster.client import of_configuration
 
+from tests.support import api_server
 from tests.support.manifests import dataset_manifest, named
 
 
@@ -41,17 +35,8 @@ class Running:
 
 @pytest.fixture
 def running(tmp_path: Path) -> Iterator[Running]:
-    folder = Folder(tmp_path / "lethe")
-    folder.prepare()
-    store = LocalApiStore(folder.state)
-    server = ApiServer(LocalObjects(store), folder.token, folder.certificate)
-    server.start()
-    folder.write_kubeconfig(server.port)
-    configuration = kubernetes.client.Configuration()
-    kubernetes.config.load_kube_config(str(folder.kubeconfig), client_configuration=configuration)
-    yield Running(folder, server.port, Kube(of_configuration(configuration)))
-    store.close()
-    server.stop()
+    with api_server.running(tmp_path) as server:
+        yield Running(server.folder, server.port, server.kube)
 
 
 def config_map(name: str, **labels: str) -> dict[str, Any]:

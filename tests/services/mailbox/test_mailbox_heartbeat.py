@@ -7,6 +7,7 @@ from pathlib import Path
 from time import monotonic
 
 import pytest
+from lethe.kube import LEASES
 from lethe_spark.committer.reports import (
     HUNG_SECONDS,
     JVM_LIMIT_SECONDS,
@@ -17,7 +18,7 @@ from lethe_spark.committer.reports import (
 )
 
 from tests.support import api_server
-from tests.support.api_server import LEASES, ApiServer
+from tests.support.api_server import NAMESPACE, ApiServer
 
 NAME = "lethe-committer"
 
@@ -84,7 +85,7 @@ def test_a_lease_that_is_not_there_does_not_stop_the_process(
 
     heart.start()
     try:
-        server.wait_for(lambda: ("PATCH", f"{LEASES}/{NAME}") in server.requests, 20)
+        server.wait_for(lambda: ("PATCH", LEASES.path(NAMESPACE, NAME)) in server.requests, 20)
         server.create(NAME, LEASES)
         server.wait_for(lambda: server.lease(NAME).get("holderIdentity") == "pod-1", 20)
     finally:

@@ -30,8 +30,7 @@ def place(server: ApiServer) -> StatusConfigMap:
 
 def reported(server: ApiServer) -> list[tuple[str, int]]:
     """Phases, each with how often the run was begun."""
-    with server.news:
-        documents = [c.object["data"][f"{PREFIX}.progress.json"] for c in server.changes if "data" in c.object]
+    documents = [c["data"][f"{PREFIX}.progress.json"] for c in server.history() if "data" in c]
     return [(p.phase, p.begun) for p in map(Progress.model_validate_json, documents)]
 
 

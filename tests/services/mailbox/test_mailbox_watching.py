@@ -15,14 +15,9 @@ from tests.support.api_server import ApiServer
 BOX = "lethe-committer"
 
 
-@pytest.fixture(scope="module")
-def account(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("account")
-
-
 @pytest.fixture
-def server(account: Path) -> Iterator[ApiServer]:
-    with api_server.running(account) as running:
+def server(tmp_path: Path) -> Iterator[ApiServer]:
+    with api_server.running(tmp_path) as running:
         running.create("another", data={"x": "not ours"})
         yield running
 
@@ -62,7 +57,7 @@ class Reader:
         self.server.wait_for(lambda: self.seen[-1:] == [data], 20, f"{data}; there was {self.seen[-3:]}")
 
     def wait_for_watches(self, number: int) -> None:
-        self.server.wait_for(lambda: self.server.watches >= number, 20, f"{number} watches")
+        self.server.wait_for(lambda: len(self.server.watches) >= number, 20, f"{number} watches")
 
 
 def test_existing_entries_and_changes_are_delivered_in_order(server: ApiServer) -> None:
@@ -139,4 +134,4 @@ def test_missing_rights_are_logged_and_the_request_is_repeated(
         reader.wait_for(a="1")
 
     assert "403" in caplog.text
-    assert "the-token" not in caplog.text
+    assert server.folder.token not in caplog.text

@@ -52,8 +52,7 @@ def test_phases_are_reported_in_order_and_the_end_is_last(api: ApiServer) -> Non
 
 def reported(api: ApiServer) -> list[str]:
     """The phases that the ConfigMap has shown."""
-    with api.news:
-        documents = [c.object["data"].get("0123456789ab.progress.json") for c in api.changes if "data" in c.object]
+    documents = [c["data"].get("0123456789ab.progress.json") for c in api.history() if "data" in c]
     return [Progress.model_validate_json(d).phase for d in documents if d]
 
 

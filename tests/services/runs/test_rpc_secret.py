@@ -8,12 +8,13 @@ from pathlib import Path
 
 import pytest
 from lethe.base.errors import TransientError
+from lethe_local.api.objects import SECRETS
 from lethe_spark.run import rpc_secret
 from lethe_spark.run.rpc_secret import DRIVER_FILE, provide
 
 from tests.support.api_server import NAMESPACE, ApiServer, running
 
-SECRETS = f"/api/v1/namespaces/{NAMESPACE}/secrets"
+PATH = SECRETS.path(NAMESPACE)
 NAME = "flights-0123-1-rpc"
 
 
@@ -33,7 +34,7 @@ def environment(server: ApiServer) -> dict[str, str]:
 def test_the_driver_creates_a_secret_that_its_pod_owns_and_no_other_user_may_read(server: ApiServer) -> None:
     confs = provide(environment(server))
 
-    made = server.objects[f"{SECRETS}/{NAME}"]
+    made = server.get(NAME, SECRETS)
     file = Path(confs[DRIVER_FILE])
     assert base64.b64decode(made["data"]["secret"]).decode() == file.read_text()
     assert len(file.read_text()) == 64
@@ -65,13 +66,13 @@ def test_the_pod_of_a_resumed_run_waits_until_the_secret_of_the_former_pod_is_go
 
     def collect(_seconds: float) -> None:
         if len(server.requests) == 3:
-            del server.objects[f"{SECRETS}/{NAME}"]
+            server.delete(NAME, SECRETS)
 
     monkeypatch.setattr("lethe_spark.run.rpc_secret.time.sleep", collect)
 
     confs = provide(environment(server))
 
-    made = server.objects[f"{SECRETS}/{NAME}"]
+    made = server.get(NAME, SECRETS)
     assert base64.b64decode(made["data"]["secret"]).decode() == Path(confs[DRIVER_FILE]).read_text()
     assert len(server.requests) == 4
 
@@ -91,13 +92,13 @@ def test_a_secret_of_that_name_that_somebody_else_put_there_is_not_used(
 
 
 def test_a_lost_answer_is_asked_for_again_and_the_secret_found_is_its_own(server: ApiServer) -> None:
-    server.lost_answers = [("POST", SECRETS)]
+    server.lost_answers = [("POST", PATH)]
 
     confs = provide(environment(server))
 
-    made = server.objects[f"{SECRETS}/{NAME}"]
+    made = server.get(NAME, SECRETS)
     assert base64.b64decode(made["data"]["secret"]).decode() == Path(confs[DRIVER_FILE]).read_text()
-    assert server.requests == [("POST", SECRETS)] * 2
+    assert server.requests == [("POST", PATH)] * 2
 
 
 @pytest.mark.parametrize(("refusals", "requests"), [([403], 1), ([503, 503, 503], 3)])

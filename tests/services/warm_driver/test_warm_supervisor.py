@@ -6,16 +6,17 @@ import socket
 import subprocess
 import sys
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from lethe.contract.result import RunOutcome, RunResult
 from lethe.contract.run import RunSpec
+from lethe.kube import CONFIG_MAPS
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.support import api_server, fake_session
-from tests.support.api_server import ApiServer
+from tests.support.api_server import NAMESPACE, ApiServer
 from tests.support.builders import a_run
 from tests.support.mailbox import WARM_DRIVER, Namespace
 
@@ -34,8 +35,7 @@ serve.end(serve.WarmDriver(serve.WarmSettings.of(os.environ), (), (sys.executabl
 
 @pytest.fixture
 def namespace(tmp_path: Path) -> Iterator[Namespace]:
-    (tmp_path / "account").mkdir()
-    with api_server.running(tmp_path / "account") as running:
+    with api_server.running(tmp_path / "api") as running:
         yield Namespace.make(running, WARM_DRIVER)
 
 
@@ -283,19 +283,6 @@ def test_it_ends_when_it_was_idle(namespace: Namespace, supervisor: Supervisor) 
     assert supervisor.wait() == 0
 
 
-class WithALateEntry(dict[str, object]):
-    """Objects of an API server: when somebody reads the mailbox, there is one more entry."""
-
-    def __init__(self, objects: dict[str, object], before: Callable[[], object]) -> None:
-        super().__init__(objects)
-        self.before = before
-
-    def get(self, key: str, default: object = None) -> object:
-        if key.endswith(f"/{WARM_DRIVER}"):
-            self.before()
-        return super().get(key, default)
-
-
 def test_a_run_that_comes_while_it_ends_makes_kubernetes_start_it_again(
     namespace: Namespace, supervisor: Supervisor
 ) -> None:
@@ -303,11 +290,8 @@ def test_a_run_that_comes_while_it_ends_makes_kubernetes_start_it_again(
     spec = a_spec("ok")
     supervisor.start(LETHE_WARM_IDLE_SECONDS="3")
     assert session_of(namespace.carried_out(a_spec("ok")))
-    server = namespace.server
-    with server.news:
-        server.cut_watches()
-        server.oldest = 10**9  # no watch reports the entry
-        server.objects = WithALateEntry(server.objects, lambda: namespace.ask(spec))  # type: ignore[assignment, arg-type]
+    namespace.server.stall()  # no watch reports the entry
+    namespace.server.before["GET", CONFIG_MAPS.path(NAMESPACE, WARM_DRIVER)] = lambda: namespace.ask(spec)
 
     assert supervisor.wait() == 1
     assert not namespace.is_done(spec)
