@@ -11,17 +11,9 @@ from typing import Any
 import yaml
 
 ROOT = Path(__file__).parents[3]
-
-
 CHART = ROOT / "helm/lethe"
-
-
 CACHE = Path(os.environ.get("LETHE_CACHE") or Path(os.environ.get("XDG_CACHE_HOME", "~/.cache")).expanduser() / "lethe")
-
-
 HELM = shutil.which("helm", path=f"{CACHE / 'bin'}:{os.environ.get('PATH', '')}")
-
-
 CATALOGS = {
     "catalogs": {"main": {"type": "sql", "uri": "postgresql+psycopg2://u:p@db/lake", "warehouse": "s3://lake/w"}}
 }
@@ -35,14 +27,15 @@ def helm(*arguments: str, values: dict[str, Any] | None = None) -> subprocess.Co
 
 
 def render(values: dict[str, Any] | None = None, *more: str) -> list[dict[str, Any]]:
-    return [document for document in yaml.load_all(_rendered(json.dumps(values), *more), yaml.CSafeLoader) if document]
+    """The objects of the chart, which tests only read: many render the same values."""
+    return list(_rendered(json.dumps(values), *more))
 
 
 @cache
-def _rendered(values: str, *more: str) -> str:
+def _rendered(values: str, *more: str) -> tuple[dict[str, Any], ...]:
     done = helm("template", "lethe", str(CHART), "--namespace", "lethe-system", *more, values=json.loads(values))
     assert done.returncode == 0, done.stderr
-    return done.stdout
+    return tuple(document for document in yaml.load_all(done.stdout, yaml.CSafeLoader) if document)
 
 
 def refused(values: dict[str, Any], *more: str) -> str:

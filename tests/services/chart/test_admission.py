@@ -16,10 +16,6 @@ def admission(**changes: Any) -> dict[str, Any]:
     return {"watchNamespaces": ["a", "b"], "admission": {"enabled": True, **ALLOWED, **changes}}
 
 
-def test_there_are_no_admission_policies_unless_they_are_asked_for() -> None:
-    assert [d for d in render() if d["kind"] in (POLICY, BINDING)] == []
-
-
 def test_each_policy_is_bound_to_the_watched_namespaces_and_denies() -> None:
     documents = render(admission())
 

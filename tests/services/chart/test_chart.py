@@ -90,9 +90,17 @@ def test_the_operators_idle_checks_are_those_of_the_values() -> None:
     assert from_environment(environment(render())).idle_checks == IdleChecks()
 
 
-def test_events_are_off_and_cost_nothing_unless_they_are_asked_for() -> None:
+def test_what_is_not_asked_for_is_not_installed() -> None:
     documents = render()
 
+    names = {d["metadata"]["name"] for d in documents}
+    assert [n for n in names if any(part in n for part in ("gateway", "inlet", "dashboard"))] == []
+    assert not {d["kind"] for d in documents} & {
+        "ValidatingAdmissionPolicy",
+        "ValidatingAdmissionPolicyBinding",
+        "PodMonitor",
+        "PrometheusRule",
+    }
     assert not {"LETHE_EVENTS", "LETHE_EVENTS_SECRET"} & environment(documents).keys()
     assert from_environment(environment(documents)).events == EventsSettings()
     assert "events" not in [m["name"] for m in container(documents)["volumeMounts"]]
@@ -137,7 +145,6 @@ def test_metrics_have_a_port_unless_they_are_disabled() -> None:
     assert environment(render())["LETHE_METRICS_PORT"] == "9090"
     assert ports({"metrics": {"enabled": False}}) == ["health"]
     assert "LETHE_METRICS_PORT" not in environment(render({"metrics": {"enabled": False}}))
-    assert of_kind(render(), "PodMonitor") == []
 
 
 def test_the_operator_sees_every_mailbox_whatever_the_name_of_the_chart_is() -> None:
@@ -148,16 +155,23 @@ def test_the_operator_sees_every_mailbox_whatever_the_name_of_the_chart_is() -> 
     assert [m["metadata"]["labels"]["app.kubernetes.io/name"] for m in mailboxes] == ["lethe", "lethe"]
 
 
-def test_the_operators_namespace_cannot_be_watched() -> None:
-    """Who may write a Dataset there could start pods beside the operator."""
-    message = refused({"watchNamespaces": ["lake", "lethe-system"]})
-
-    assert 'watchNamespaces contains "lethe-system", the namespace of this release' in message
+KAFKA = {"bootstrap.servers": "kafka:9092"}
 
 
 @pytest.mark.parametrize(
     ("values", "named"),
     [
+        # Who may write a Dataset there could start pods beside the operator.
+        ({"watchNamespaces": ["lake", "lethe-system"]}, 'watchNamespaces contains "lethe-system"'),
+        ({"inlet": {"enabled": True, "clusters": {"a b": {"properties": KAFKA}}}}, "a b"),
+        ({"inlet": {"enabled": True, "clusters": {"main": {}}}}, "properties"),
+        ({"inlet": {"enabled": True, "clusters": {"main": {"properties": {}}}}}, "bootstrap.servers"),
+        ({"inlet": {"enabled": True, "clusters": {"main": {"properties": KAFKA, "topics": []}}}}, "topics"),
+        ({"gateway": {"enabled": True, "ingress": {"enabled": True}}}, "host is required"),
+        ({"gateway": {"enabled": True, "httpRoute": {"enabled": True}}}, "parentRefs is required"),
+        ({"metrics": {"enabled": False}, "monitoring": {"alerts": {"create": True}}}, "metrics.enabled is false"),
+        ({"metrics": {"enabled": False}, "monitoring": {"dashboard": {"create": True}}}, "metrics.enabled is false"),
+        ({"monitoring": {"alerts": {"create": True, "disabled": ["X"]}}}, 'names "X", which is not an alert'),
         ({"watchNamespace": ["a"]}, "watchNamespace"),
         ({"watchNamespaces": []}, "watchNamespaces"),
         ({"image": {"pullPolicy": "Sometimes"}}, "pullPolicy"),

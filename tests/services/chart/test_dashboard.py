@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.services.chart.chart import CHART, ROOT, refused, render
+from tests.services.chart.chart import CHART, ROOT, render
 from tests.services.chart.test_alerts import promtool
 from tests.support.exposed_metrics import exposed
 from tests.support.promql import OF_TARGETS, names_in, unknown
@@ -94,13 +94,6 @@ def test_grafanas_sidecar_finds_the_dashboard_by_its_label() -> None:
     assert config_map["metadata"]["labels"]["grafana_dashboard"] == "1"
     assert config_map["metadata"]["annotations"] == {"grafana_folder": "Lake"}
     assert json.loads(config_map["data"]["lethe.json"]) == BOARD
-
-
-def test_without_a_request_there_is_no_dashboard_and_without_metrics_it_is_refused() -> None:
-    assert not [d for d in render() if d["metadata"]["name"].endswith("-dashboard")]
-
-    said = refused({"metrics": {"enabled": False}, "monitoring": {"dashboard": {"create": True}}})
-    assert "metrics.enabled is false" in said
 
 
 def test_the_page_about_metrics_has_exactly_what_is_exposed_with_its_labels() -> None:

@@ -9,7 +9,7 @@ import yaml
 from lethe_inlet import settings
 from lethe_inlet.settings import from_environment
 
-from tests.services.chart.chart import CHART, of_kind, refused, render
+from tests.services.chart.chart import CHART, of_kind, render
 
 PROPERTIES = {"bootstrap.servers": "kafka:9092", "sasl.password": "secret"}
 CLUSTERS = {
@@ -25,10 +25,6 @@ def inlet(**values: Any) -> list[dict[str, Any]]:
 def of(documents: list[dict[str, Any]], kind: str) -> dict[str, dict[str, Any]]:
     """The objects of the inlet by namespace."""
     return {d["metadata"]["namespace"]: d for d in of_kind(documents, kind, "inlet")}
-
-
-def test_without_it_nothing_of_it_is_installed() -> None:
-    assert not [d for d in render() if "inlet" in d["metadata"]["name"]]
 
 
 def test_each_namespace_has_an_inlet_with_its_clusters(tmp_path: Path) -> None:
@@ -100,19 +96,6 @@ def test_a_boundary_marks_its_service_account() -> None:
     )
 
     assert of(found, "ServiceAccount")["a"]["metadata"]["annotations"] == {"role": "arn"}
-
-
-@pytest.mark.parametrize(
-    ("values", "named"),
-    [
-        ({"clusters": {"a b": {"properties": PROPERTIES}}}, "a b"),
-        ({"clusters": {"main": {}}}, "properties"),
-        ({"clusters": {"main": {"properties": {}}}}, "bootstrap.servers"),
-        ({"clusters": {"main": {"properties": PROPERTIES, "topics": []}}}, "topics"),
-    ],
-)
-def test_mistakes_are_refused(values: dict[str, Any], named: str) -> None:
-    assert named in refused({"inlet": {"enabled": True, **values}})
 
 
 def test_the_file_is_checked_and_its_values_are_not_quoted(tmp_path: Path) -> None:

@@ -5,19 +5,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import kubernetes.client
-import kubernetes.config
 import pytest
 from click.testing import CliRunner, Result
 from lethe.cli.main import cli
+from lethe.iceberg import catalogs
 from lethe.kube import DATASETS, NAMESPACES, Kube
-from lethe_local.api.objects import LocalObjects
-from lethe_local.api.server import ApiServer
-from lethe_local.api.store import LocalApiStore
 from lethe_local.folder import NAMESPACE, Folder
-from lethe_operator.cluster.client import of_configuration
 
+from tests.support import api_server
 from tests.support.documents import resource
+from tests.support.tables import new_table
+from tests.tables.lethe.cli.conftest import Kept
 
 
 @dataclass(frozen=True)
@@ -48,16 +46,15 @@ class LocalApi:
 def local(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LocalApi]:
     monkeypatch.setenv("PYICEBERG_HOME", str(tmp_path))  # the commands set it; this restores it
     monkeypatch.delenv("LETHE_DEBUG", raising=False)
-    folder = Folder(tmp_path / "lethe")
-    folder.prepare()
-    store = LocalApiStore(folder.state)
-    server = ApiServer(LocalObjects(store), folder.token, folder.certificate, 0)
-    server.start()
-    folder.write_kubeconfig(server.port)
-    configuration = kubernetes.client.Configuration()
-    kubernetes.config.load_kube_config(str(folder.kubeconfig), client_configuration=configuration)
-    kube = Kube(of_configuration(configuration))
-    kube.create(NAMESPACES, "", {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}})
-    yield LocalApi(folder, kube)
-    server.stop()
-    store.close()
+    with api_server.running(tmp_path / "lethe") as server:
+        kube = server.kube
+        kube.create(NAMESPACES, "", {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}})
+        yield LocalApi(server.folder, kube)
+
+
+@pytest.fixture
+def kept(local: LocalApi) -> Kept:
+    """The table air.flights, with the columns v (long) and batch_id."""
+    catalog = catalogs.load("local", local.folder.catalogs)
+    catalog.create_namespace("air")
+    return Kept(new_table(catalog))

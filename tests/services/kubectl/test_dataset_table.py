@@ -5,21 +5,16 @@ import json
 import pytest
 import yaml
 from lethe.cli import opening
-from lethe.iceberg import catalogs
 from lethe.ledger.ledger import BatchState
 
 from tests.services.kubectl.conftest import LocalApi
 from tests.support.builders import a_batch
-from tests.support.tables import new_table
 from tests.tables.lethe.cli.conftest import Kept
 
 
 @pytest.fixture
-def kept(local: LocalApi) -> Kept:
+def kept(local: LocalApi, kept: Kept) -> Kept:
     """The table of the Dataset flights, with a promoted and a reverted batch."""
-    catalog = catalogs.load("local", local.folder.catalogs)
-    catalog.create_namespace("air")
-    kept = Kept(new_table(catalog))
     local.dataset("flights")
     kept.commit("B", batches=[a_batch("A"), a_batch("B", BatchState.REVERTED, restatement="ns/r/1")])
     return kept

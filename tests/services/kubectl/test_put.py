@@ -12,7 +12,6 @@ import pytest
 from lethe.base.errors import InputError
 from lethe.buffer.upload import LocalFile, plan_upload
 from lethe.contract.settings import BufferLayout
-from lethe.iceberg import catalogs
 from lethe.ledger.ledger import BufferedObject
 from lethe.storage.local_store import LocalStore
 from lethe_kubectl import put as transfers
@@ -20,16 +19,7 @@ from lethe_kubectl.put import id_of, transfer
 
 from tests.services.kubectl.conftest import LocalApi
 from tests.support.builders import a_batch
-from tests.support.tables import new_table
 from tests.tables.lethe.cli.conftest import Kept
-
-
-@pytest.fixture
-def kept(local: LocalApi) -> Kept:
-    """The table air.flights, with the columns v (long) and batch_id."""
-    catalog = catalogs.load("local", local.folder.catalogs)
-    catalog.create_namespace("air")
-    return Kept(new_table(catalog))
 
 
 @pytest.fixture
