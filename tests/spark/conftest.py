@@ -82,7 +82,7 @@ def driver(lake: Lake, tmp_path: Path) -> Driver:
 def pg(lake: Lake, tmp_path_factory: pytest.TempPathFactory) -> Iterator[faults.Switch]:
     """The catalog `pg`, on a PostgreSQL of the tests' own. Spark reaches it through a proxy that can lose answers."""
     folder = tmp_path_factory.mktemp("pg")
-    with postgres.running() as server, faults.before_postgres(server.port) as proxy:
+    with postgres.running() as server, faults.before_tcp(server.port) as proxy:
         # A prepared statement would be sent without its text, by which the proxy knows a commit.
         jdbc = f"jdbc:postgresql://127.0.0.1:{proxy.port}/{postgres.DATABASE}?prepareThreshold=0"
         lake.add_catalog(

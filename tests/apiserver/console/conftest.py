@@ -1,4 +1,4 @@
-"""A real browser before a real gateway: an API server with Lethe's definitions, people with real tokens, and two tables."""
+"""A real browser before a real gateway, which shows three tables."""
 
 import os
 import shutil
@@ -12,24 +12,16 @@ from typing import Any
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 from lethe import batches_table as tracking
-from lethe.kube import DATASETS, SERVICE_ACCOUNTS
+from lethe.kube import DATASETS
 from lethe.ledger.ledger import BatchState
 from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
 
 from tests.support import gateway_lake
 from tests.support.builders import a_batch
-from tests.support.commands import definitions
-from tests.support.servers.gateway import (
-    REVIEWS,
-    GatewayProcess,
-    binding,
-    kubeconfig_of,
-    role,
-    running,
-    token_of,
-)
-from tests.support.servers.kubernetes import ApiServerProcess, api_server, apply_definitions, kubectl
-from tests.support.tables import catalog_in, commit
+from tests.support.documents import resource
+from tests.support.gateway_site import READS, Site, running_site
+from tests.support.servers.gateway import role
+from tests.support.tables import commit
 
 MANY = 10_000  # batches of the Dataset `many`
 HOSTILE_IDS = (
@@ -82,46 +74,43 @@ MANY_STATUS: dict[str, Any] = {
 }
 
 
-@dataclass
-class Site:
-    """Everything around the gateway."""
-
-    server: ApiServerProcess
-    gateway: GatewayProcess
-
-    def token(self, account: str) -> str:
-        return token_of(self.server.kube, account)
-
-    @property
-    def url(self) -> str:
-        """A browser sends Secure cookies only over TLS, or to this machine."""
-        return self.gateway.url
+HOSTILE_STATUS: dict[str, Any] = {
+    "conditions": [{**gateway_lake.DATASET_STATUS["conditions"][0], "status": "False", "message": HOSTILE_TEXT}],
+    "batches": {
+        "promoted": 0,
+        "refused": 5,
+        "refusedBatches": [{"batchId": i, "reason": "SchemaMismatch", "message": HOSTILE_TEXT} for i in HOSTILE_IDS],
+    },
+}
+POLICY = resource(
+    "VacuumPolicy",
+    "nightly",
+    {
+        "datasetSelector": {"matchLabels": {"team": "air"}},
+        "triggers": {"activeTombstones": 100},
+        "approval": "Manual",
+        "window": {"schedule": "0 2 * * *", "timeZone": "Europe/Berlin", "durationSeconds": 7200},
+    },
+)
 
 
 @pytest.fixture(scope="session")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     """The editor may change what the analyst only sees."""
+    reader = role("reader", "default", *READS, ("datasets/batches", "get"))
+    editor = role("editor", "default", ("restatements", "create"), ("datasets", "patch"))
+    people = {"analyst": [reader], "editor": [reader, editor]}
+    others = {"many": _many(), "hostile": _hostile()}
+    documents = [POLICY, *(gateway_lake.dataset(name, table=f"air.{name}") for name in others)]
     folder = tmp_path_factory.mktemp("console")
-    home = folder / "home"
-    with api_server(folder / "cluster") as server:
-        apply_definitions(server, definitions())
-        catalog = catalog_in(home)
-        gateway_lake.fill(catalog, gateway_lake.flights_table(catalog))
-        for name, batches in (("many", _many()), ("hostile", _hostile())):
+    with running_site(folder, people, documents, LETHE_WATCH_NAMESPACES="default") as found:
+        for name, batches in others.items():
             table = f"air.{name}"
-            commit(gateway_lake.flights_table(catalog, f"default/{name}", table), *batches)
-            tracking.bring_up_to_date(catalog, table, "batch_id", tracking.TrackingUpdate(create=True))
-        _resources(server)
-        kubeconfig = kubeconfig_of(server, folder / "kubeconfig", token_of(server.kube, "lethe-gateway"))
-        settings = {
-            "KUBECONFIG": str(kubeconfig),
-            "PYICEBERG_HOME": str(home),
-            "LETHE_WATCH_NAMESPACES": "default",
-            "LETHE_GATEWAY_INDEX": '{"freshSeconds": 0}',
-            "LETHE_GATEWAY_LIMITS": '{"requestsPerSecond": 1000, "burst": 10000, "failuresPerMinute": 100000}',
-        }
-        with running(folder / "gateway", **settings) as gateway:
-            yield Site(server, gateway)
+            commit(gateway_lake.flights_table(found.catalog, f"default/{name}", table), *batches)
+            tracking.bring_up_to_date(found.catalog, table, "batch_id", tracking.TrackingUpdate(create=True))
+        for name, status in (("flights", STATUS), ("hostile", HOSTILE_STATUS), ("many", MANY_STATUS)):
+            found.server.kube.patch(DATASETS, "default", name, {"status": status}, "status")
+        yield found
 
 
 def _many() -> list[Any]:
@@ -133,45 +122,6 @@ def _many() -> list[Any]:
 def _hostile() -> list[Any]:
     refusal = f"SchemaMismatch: {HOSTILE_TEXT}"
     return [a_batch(i, BatchState.REFUSED, rows=None, refusal=refusal) for i in HOSTILE_IDS]
-
-
-def _resources(server: ApiServerProcess) -> None:
-    for name in ("lethe-gateway", "analyst", "editor"):
-        account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name}}
-        server.kube.create(SERVICE_ACCOUNTS, "default", account)
-    reads = [(r, "get,list,watch") for r in ("datasets", "restatements", "vacuumpolicies")]
-    reader = role("reader", "default", *reads, ("datasets/batches", "get"))
-    editor = role("editor", "default", ("restatements", "create"), ("datasets", "patch"))
-    policy = gateway_lake.resource(
-        "VacuumPolicy",
-        "nightly",
-        {
-            "datasetSelector": {"matchLabels": {"team": "air"}},
-            "triggers": {"activeTombstones": 100},
-            "approval": "Manual",
-            "window": {"schedule": "0 2 * * *", "timeZone": "Europe/Berlin", "durationSeconds": 7200},
-        },
-    )
-    kubectl(
-        server,
-        "apply",
-        REVIEWS,
-        reader,
-        editor,
-        policy,
-        gateway_lake.dataset(),
-        gateway_lake.dataset("many", table="air.many"),
-        gateway_lake.dataset("hostile", table="air.hostile"),
-        gateway_lake.restatement(),
-    )
-    bound = [binding(reader, name) for name in ("analyst", "editor")]
-    kubectl(server, "apply", binding(REVIEWS, "lethe-gateway"), binding(editor, "editor"), *bound)
-    server.kube.patch(DATASETS, "default", "flights", {"status": STATUS}, "status")
-    refused = [{"batchId": i, "reason": "SchemaMismatch", "message": HOSTILE_TEXT} for i in HOSTILE_IDS]
-    ready = [{**gateway_lake.DATASET_STATUS["conditions"][0], "status": "False", "message": HOSTILE_TEXT}]
-    hostile = {"conditions": ready, "batches": {"promoted": 0, "refused": 5, "refusedBatches": refused}}
-    server.kube.patch(DATASETS, "default", "hostile", {"status": hostile}, "status")
-    server.kube.patch(DATASETS, "default", "many", {"status": MANY_STATUS}, "status")
 
 
 @pytest.fixture(scope="session")
@@ -199,11 +149,11 @@ class Person:
         self.page.get_by_role("button", name="Log out").wait_for()
 
     def open(self, path: str) -> None:
-        self.page.goto(f"{self.site.url}{path}")
+        self.page.goto(f"{self.site.gateway.url}{path}")
 
     @property
     def path(self) -> str:
-        return self.page.url.removeprefix(self.site.url)
+        return self.page.url.removeprefix(self.site.gateway.url)
 
     def picture(self, name: str) -> None:
         """Take a picture for the docs."""

@@ -5,7 +5,8 @@ from lethe.contract.kubernetes import APPROVE, VACUUM_NOW
 from lethe.kube import DATASETS, RESTATEMENTS
 from playwright.sync_api import expect
 
-from tests.apiserver.console.conftest import MANY, D, OpenBrowser, Person, Site, watching
+from tests.apiserver.console.conftest import MANY, D, OpenBrowser, Person, watching
+from tests.support.gateway_site import Site
 
 REASON = "the producer sent it twice"
 

@@ -3,8 +3,8 @@
 import httpx
 import pytest
 
-from tests.apiserver.gateway.conftest import Site
 from tests.support.gateway_lake import REFUSAL, STATES
+from tests.support.gateway_site import Site
 
 BATCHES = "/v1/namespaces/default/datasets/flights/batches"
 

@@ -3,8 +3,8 @@
 import httpx
 from lethe.kube import DATASETS, RESTATEMENTS, VACUUM_POLICIES
 
-from tests.apiserver.gateway.conftest import Site
 from tests.support.gateway_lake import dataset, restatement, run
+from tests.support.gateway_site import Site
 
 DEFAULT = "/v1/namespaces/default"
 

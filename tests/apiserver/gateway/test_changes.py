@@ -14,9 +14,9 @@ from typing import Any
 import httpx
 from lethe.kube import DATASETS, RESTATEMENTS, ROLE_BINDINGS
 
-from tests.apiserver.gateway.conftest import Site
 from tests.support.clock import wait_until
 from tests.support.gateway_lake import dataset, restatement, run
+from tests.support.gateway_site import Site
 from tests.support.servers.gateway import binding, role, running
 from tests.support.servers.kubernetes import kubectl
 

@@ -10,7 +10,7 @@ from schemathesis import GenerationMode
 from schemathesis.checks import not_a_server_error
 from schemathesis.specs.openapi import checks
 
-from tests.apiserver.gateway.conftest import Site
+from tests.support.gateway_site import Site
 
 EXAMPLES = min(settings.default.max_examples, 100)  # for each route and mode: an example is a request
 CHECKS = [

@@ -5,10 +5,8 @@ import shutil
 import socket
 import sqlite3
 import ssl
-import threading
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import pytest
@@ -17,12 +15,13 @@ from lethe.ledger.ledger import BatchState
 from lethe_local.folder import Folder
 from pyiceberg.catalog import load_catalog
 
-from tests.apiserver.gateway.conftest import Site
 from tests.support import gateway_lake
 from tests.support.builders import a_batch
 from tests.support.clock import wait_until
 from tests.support.gateway_lake import STATES
+from tests.support.gateway_site import Site
 from tests.support.servers import postgres, s3
+from tests.support.servers.faults import before_tcp
 from tests.support.servers.gateway import kubeconfig_of, running
 from tests.support.servers.postgres import free_port
 from tests.support.tables import commit
@@ -32,76 +31,17 @@ DATASET = "/v1/namespaces/default/datasets/flights"
 PROBLEMS = "https://lethe.dev/problems/"
 
 
-@contextmanager
-def api_server_behind_a_switch(site: Site, kubeconfig: Path) -> Iterator["Switch"]:
-    """A way to the API server that a test can close."""
-    document = yaml.safe_load(kubeconfig.read_text())
-    switch = Switch(site.server.port)
-    document["clusters"][0]["cluster"]["server"] = f"https://127.0.0.1:{switch.port}"
-    kubeconfig.write_text(yaml.safe_dump(document))
-    try:
-        yield switch
-    finally:
-        switch.close()
-
-
-class Switch:
-    """Copies bytes from a port to another one, as long as it is on."""
-
-    def __init__(self, to: int) -> None:
-        self._to = to
-        self._open: list[socket.socket] = []
-        self._listening = socket.create_server(("127.0.0.1", 0))
-        self.port = int(self._listening.getsockname()[1])
-        self.is_on = True
-        threading.Thread(target=self._accept, daemon=True).start()
-
-    def turn(self, on: bool) -> None:
-        self.is_on = on
-        if not on:
-            for connection in self._open:
-                connection.close()
-
-    def close(self) -> None:
-        self.turn(False)
-        self._listening.close()
-
-    def _accept(self) -> None:
-        while True:
-            try:
-                near, _ = self._listening.accept()
-            except OSError:
-                return
-            if not self.is_on:
-                near.close()
-                continue
-            far = socket.create_connection(("127.0.0.1", self._to))
-            self._open += [near, far]
-            for one, other in ((near, far), (far, near)):
-                threading.Thread(target=_copy, args=(one, other), daemon=True).start()
-
-
-def _copy(one: socket.socket, other: socket.socket) -> None:
-    try:
-        while content := one.recv(65536):
-            other.sendall(content)
-    except OSError:
-        pass
-    finally:
-        for end in (one, other):
-            with suppress(OSError):
-                end.shutdown(socket.SHUT_RDWR)
-
-
 def test_while_the_api_server_is_away_answers_say_so_and_then_they_are_right_again(site: Site) -> None:
     kubeconfig = kubeconfig_of(site.server, site.folder / "switched", site.token("lethe-gateway"))
-    with (
-        api_server_behind_a_switch(site, kubeconfig) as switch,
-        running(site.folder / "away", **{**site.environ, "KUBECONFIG": str(kubeconfig)}) as gateway,
-        gateway.client(site.token("analyst")) as client,
-    ):
+    with before_tcp(site.server.port) as proxy, ExitStack() as stack:
+        document = yaml.safe_load(kubeconfig.read_text())
+        document["clusters"][0]["cluster"]["server"] = f"https://127.0.0.1:{proxy.port}"
+        kubeconfig.write_text(yaml.safe_dump(document))
+        environ = {**site.environ, "KUBECONFIG": str(kubeconfig)}
+        gateway = stack.enter_context(running(site.folder / "away", **environ))
+        client = stack.enter_context(gateway.client(site.token("analyst")))
         assert client.get(DATASET).status_code == 200
-        switch.turn(False)
+        proxy.switch.begin_outage()
 
         for path in (DATASET, f"{DATASET}/batches", "/v1/namespaces", "/v1/namespaces/default/changes"):
             answer = client.get(path)
@@ -111,7 +51,7 @@ def test_while_the_api_server_is_away_answers_say_so_and_then_they_are_right_aga
             assert unknown.get(DATASET).status_code == 503  # nobody knows whether the token is valid
         assert client.get("/healthz").status_code == 200
 
-        switch.turn(True)
+        proxy.switch.end_outage()
         wait_until(lambda: client.get(f"{DATASET}/batches").status_code == 200, 30)
 
 

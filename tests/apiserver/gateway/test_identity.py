@@ -9,9 +9,9 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import padding, rsa
 from lethe.kube import DATASETS, SERVICE_ACCOUNTS, KubeError
 
-from tests.apiserver.gateway.conftest import Site
 from tests.support.clock import wait_until
 from tests.support.gateway_lake import dataset
+from tests.support.gateway_site import Site
 from tests.support.servers.gateway import kube_of, running, token_of
 from tests.support.servers.kubernetes import api_server
 

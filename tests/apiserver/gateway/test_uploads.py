@@ -19,13 +19,13 @@ import pytest
 from click.testing import CliRunner
 from lethe.base.errors import InputError
 from lethe.cli.main import cli as lethe_command
-from lethe.kube import DATASETS, SERVICE_ACCOUNTS
+from lethe.kube import DATASETS
 from pyiceberg.catalog import Catalog
 
-from tests.apiserver.gateway.conftest import Site, settings
 from tests.support import gateway_lake
 from tests.support.buffers import batches_in
-from tests.support.servers.gateway import GatewayProcess, binding, role, running
+from tests.support.gateway_site import Site, create_people
+from tests.support.servers.gateway import GatewayProcess, role, running
 from tests.support.servers.kubernetes import kubectl
 from tests.support.servers.s3 import S3
 from tests.support.tables import catalog_in
@@ -84,11 +84,9 @@ def lake(site: Site, tmp_path_factory: pytest.TempPathFactory, s3: S3) -> Iterat
     catalog = catalog_in(folder / "home", **s3.properties())
     gateway_lake.flights_table(catalog, "default/uploads")
     kubectl(site.server, "apply", gateway_lake.dataset("uploads", buffer={"uri": f"s3://{bucket}/buffer"}))
-    account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "producer"}}
-    site.server.kube.create(SERVICE_ACCOUNTS, "default", account)
     writer = role("writer", "default", ("datasets", "get"), ("datasets/batches", "create"))
-    kubectl(site.server, "apply", writer, binding(writer, "producer"))
-    environ = {**settings(site.kubeconfig, folder / "home"), "LETHE_GATEWAY_UPLOADS": SMALL_PARTS}
+    create_people(site.server, {"producer": [writer]})
+    environ = {**site.environ, "PYICEBERG_HOME": str(folder / "home"), "LETHE_GATEWAY_UPLOADS": SMALL_PARTS}
     with ExitStack() as stack:
         gateways = [stack.enter_context(running(folder / f"gateway-{n}", **environ)) for n in range(2)]
         yield Lake(site, s3, bucket, catalog, (gateways[0], gateways[1]))
@@ -214,18 +212,6 @@ def test_small_files_may_go_through_the_gateway(lake: Lake) -> None:
         assert client.put(at, content=b"x" * (MIB + 1)).json()["type"].endswith("/body-too-large")
         assert client.put(f"{lake.path}/{upload['id']}/files/1", content=content).status_code == 404
         assert client.post(f"{lake.path}/{upload['id']}:complete").status_code == 200
-
-
-def test_a_refused_batch_names_the_file_and_the_column_and_stays_open(lake: Lake) -> None:
-    content = parquet(1, column="w")
-    with lake.client() as client:
-        upload = lake.open(client, lake.new_id(), {"a.parquet": content})
-        put(upload["files"][0]["put"], content)
-        answer = client.post(f"{lake.path}/{upload['id']}:complete")
-
-        assert (answer.status_code, answer.json()["type"]) == (422, "https://lethe.dev/problems/batch-refused")
-        assert "a.parquet: column v (int64) is missing" in answer.json()["detail"]
-        assert client.get(f"{lake.path}/{upload['id']}").json()["state"] == "Open"
 
 
 def test_the_python_client_uploads_a_folder_and_repeats_it_safely(lake: Lake, tmp_path: Path) -> None:

@@ -38,6 +38,7 @@ class Switch:
     struck: int = 0
     held: threading.Event = field(default_factory=threading.Event)
     lock: threading.Lock = field(default_factory=threading.Lock)
+    connections: list[socket.socket] = field(default_factory=list)
 
     def arm(self, fault: Fault, commits_before: int = 0) -> None:
         """For the next commit, or the one after so many others."""
@@ -56,11 +57,16 @@ class Switch:
                 self.away = fault.outage
             return fault
 
+    def begin_outage(self) -> None:
+        """Cut the open connections, too. Only of a TCP proxy."""
+        self.away = True
+        _close(*self.connections)
+
     def end_outage(self) -> None:
         self.away = False
 
 
-# --- PostgreSQL ----------------------------------------------------------------------------------------------------------
+# --- TCP ----------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -70,8 +76,8 @@ class Proxy:
 
 
 @contextmanager
-def before_postgres(server_port: int) -> Iterator[Proxy]:
-    """A TCP proxy that knows the statement with which Iceberg's JDBC catalog commits."""
+def before_tcp(server_port: int) -> Iterator[Proxy]:
+    """A TCP proxy. Before PostgreSQL it knows the statement with which Iceberg's JDBC catalog commits."""
     switch = Switch()
     listener = socket.create_server(("127.0.0.1", 0))
     threading.Thread(target=_accept, args=(listener, server_port, switch), daemon=True).start()
@@ -94,6 +100,7 @@ def _accept(listener: socket.socket, server_port: int, switch: Switch) -> None:
             client.close()
             continue
         server = socket.create_connection(("127.0.0.1", server_port))
+        switch.connections += [client, server]
         swallow = _Swallow()
         for target, args in (
             (_requests, (client, server, switch, swallow)),

@@ -23,7 +23,6 @@ from tests.support.servers.kubernetes import ApiServerProcess
 from tests.support.servers.postgres import free_port
 
 SECONDS = 60
-TOKEN_REQUESTS = "token"
 REVIEWS = {
     "apiVersion": "rbac.authorization.k8s.io/v1",
     "kind": "ClusterRole",
