@@ -120,7 +120,8 @@ class Api:
                     event = json.loads(line)
                     if event["type"] == "ERROR":
                         return
-                    yield event["object"]
+                    if event["type"] != "BOOKMARK":
+                        yield event["object"]
 
     def _discover(self) -> list[Resource]:
         found = []

@@ -1,6 +1,5 @@
 """A folder of `lethe local` as its users have it: with a buffer, the commands, and a Dataset `orders`."""
 
-import json
 import os
 import signal
 import subprocess
@@ -16,9 +15,12 @@ import lethe
 import pyarrow as pa
 import pyarrow.parquet as pq
 import yaml
+from lethe_local.cli import client, kind_of
+from lethe_local.folder import NAMESPACE, Folder
 from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.table import Table
 
+from tests.support.commands import in_this_process
 from tests.support.documents import resource
 
 TIMEOUT_SECONDS = 240
@@ -58,18 +60,17 @@ class Lake:
         return self.process.wait(timeout=60)
 
     def run(self, *arguments: str) -> "subprocess.CompletedProcess[str]":
-        command = [sys.executable, "-m", "lethe.cli", "local", *arguments]
-        return subprocess.run(
-            command, env=self.environ, capture_output=True, text=True, timeout=TIMEOUT_SECONDS, check=False
-        )
+        if arguments[0] == "up":
+            command = [sys.executable, "-m", "lethe.cli", "local", *arguments]
+            return subprocess.run(
+                command, env=self.environ, capture_output=True, text=True, timeout=TIMEOUT_SECONDS, check=False
+            )
+        return self.lethe("local", *arguments)
 
     def lethe(self, *arguments: str, told: str = "") -> "subprocess.CompletedProcess[str]":
         """A command on resources, with a text on standard input."""
-        environ = {k: v for k, v in self.environ.items() if k != "KUBECONFIG"}
-        return subprocess.run(
-            [sys.executable, "-m", "lethe.cli", *arguments],
-            env=environ, input=told, capture_output=True, text=True, timeout=TIMEOUT_SECONDS, check=False,
-        )  # fmt: skip
+        environ = {k: v for k, v in self.environ.items() if k != "KUBECONFIG" and os.environ.get(k) != v}
+        return in_this_process(arguments, environ, told)
 
     def done(self, *arguments: str) -> str:
         ended = self.run(*arguments)
@@ -81,8 +82,8 @@ class Lake:
         return self.done("apply", "-f", str(self.manifest))
 
     def get(self, kind: str, name: str) -> dict[str, Any]:
-        found: dict[str, Any] = json.loads(self.done("get", kind, name, "-o", "json"))
-        return found
+        with client(Folder(self.home)) as kube:
+            return kube.get(kind_of(kind).resource, NAMESPACE, name)
 
     def put(self, batch: str, *ids: int) -> None:
         folder = self.buffer / f"batch_id={batch}"
