@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -20,13 +21,41 @@ def begin(stories: Callable[[str], ClusterStory]) -> Callable[[str], ClusterStor
     return stories
 
 
-def test_an_unknown_catalog_is_named(cluster: Cluster, begin: Callable[[str], ClusterStory]) -> None:
-    story = begin("bad-catalog")
-    story.apply(story.a_dataset(table={"catalog": "nowhere", "name": story.table}))
+# By name: the fields of the Dataset, the condition, its reason, and what the message names.
+NAMED: dict[str, tuple[dict[str, Any], str, str, str]] = {
+    "catalog": ({"table": {"catalog": "nowhere", "name": "tests.any"}}, "Stalled", "UnknownCatalog", "nowhere"),
+    "bucket": (
+        {"buffer": {"uri": "s3://no-such-bucket/buffer"}},
+        "Ready",
+        "StorageUnavailable",
+        "s3://no-such-bucket/buffer",
+    ),
+    # Otherwise a user who may write a Dataset could read any Secret of the namespace.
+    "secret": (
+        {
+            "runTemplate": {
+                "podTemplate": {"spec": {"volumes": [{"name": "x", "secret": {"secretName": "lethe-catalogs"}}]}}
+            }
+        },
+        "Stalled",
+        "PodTemplateNotAllowed",
+        "lethe-catalogs",
+    ),
+}
 
-    body = cluster.wait_for_condition(story.dataset, "Stalled", reason="UnknownCatalog", within_seconds=SOON)
 
-    assert "nowhere" in condition(body, "Ready")["message"]
+@pytest.mark.parametrize("what", NAMED)
+def test_what_a_dataset_may_not_have_or_what_is_not_there_is_named(
+    cluster: Cluster, begin: Callable[[str], ClusterStory], what: str
+) -> None:
+    spec, kind, reason, name = NAMED[what]
+    story = begin(f"bad-{what}")
+    story.apply(story.a_dataset(**spec))
+
+    status = "False" if kind == "Ready" else "True"
+    body = cluster.wait_for_condition(story.dataset, kind, status=status, reason=reason, within_seconds=SOON)
+
+    assert name in condition(body, "Ready")["message"]
     assert condition(body, "Ready")["status"] == "False"
 
 
@@ -113,17 +142,6 @@ def test_a_buffer_that_is_not_the_datasets_own_is_rejected_and_stays_as_it_is(
         other.lake.catalog.drop_table(table.name())
 
 
-def test_a_bucket_that_is_not_there_is_named(cluster: Cluster, begin: Callable[[str], ClusterStory]) -> None:
-    story = begin("bad-bucket")
-    story.apply(story.a_dataset(buffer={"uri": "s3://no-such-bucket/buffer"}))
-
-    body = cluster.wait_for_condition(
-        story.dataset, "Ready", status="False", reason="StorageUnavailable", within_seconds=SOON
-    )
-
-    assert "s3://no-such-bucket/buffer" in condition(body, "Ready")["message"]
-
-
 @pytest.fixture(scope="module")
 def with_impossible_deletes(begin: Callable[[str], ClusterStory]) -> ClusterStory:
     """A Dataset that wants deletion vectors of a table that is to have format version 2, and a Restatement of it."""
@@ -184,19 +202,6 @@ def test_a_window_that_cannot_be_stalls_its_policy_by_name_until_it_is_changed(
     cluster.patch(ref, {"spec": {"window": {"timeZone": "Europe/Berlin"}}})
     body = cluster.wait_for_condition(ref, "Ready", reason="InForce", within_seconds=SOON)
     assert body["status"]["nextWindowTime"].endswith(("T23:00:00Z", "T00:00:00Z"))  # in summer and winter
-
-
-def test_a_secret_that_the_chart_does_not_allow_is_refused(
-    cluster: Cluster, begin: Callable[[str], ClusterStory]
-) -> None:
-    """Otherwise a user who may write a Dataset could read any Secret of the namespace."""
-    story = begin("bad-secret")
-    volume = {"name": "stolen", "secret": {"secretName": "lethe-catalogs"}}
-    story.apply(story.a_dataset(runTemplate={"podTemplate": {"spec": {"volumes": [volume]}}}))
-
-    body = cluster.wait_for_condition(story.dataset, "Stalled", reason="PodTemplateNotAllowed", within_seconds=SOON)
-
-    assert "lethe-catalogs" in condition(body, "Ready")["message"]
 
 
 def test_a_driver_over_its_memory_limit_is_reported(cluster: Cluster, begin: Callable[[str], ClusterStory]) -> None:

@@ -16,7 +16,6 @@ pytestmark = [pytest.mark.cluster, pytest.mark.long]
 
 KIND = "sparkapplications.sparkoperator.k8s.io"
 CONTROLLER = "deployment/spark-operator-controller"
-APP_LABEL = "sparkoperator.k8s.io/app-name"
 # Of results and statuses, what differs between any two runs.
 OF_ONE_RUN = ("attempt", "Time", "Id", "Seconds", "Digest", "digest", "key", "name", "evictBy", "Bytes", "bytes")
 Begin = Callable[[str], ClusterStory]
