@@ -15,6 +15,7 @@ import kopf
 from lethe.kube import RESTATEMENTS, Kube, ResourceKind
 from lethe_local.folder import Folder
 from lethe_operator.cluster.queue import WorkQueue
+from lethe_operator.cluster.schedule import Key
 from lethe_operator.cluster.watching import NoMemories, kopf_settings, watch
 from lethe_operator.dataset.objects import WatchedObjects
 from lethe_operator.handlers import Relists, WatchEvents
