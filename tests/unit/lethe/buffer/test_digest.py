@@ -7,14 +7,13 @@ from typing import Any
 
 import pytest
 from lethe.buffer import digest as module
-from lethe.buffer.digest import BufferDigest, BufferState, digest, state_of
+from lethe.buffer.digest import BufferDigest, BufferState, digest, state_of, with_folders
 from lethe.buffer.layout import BufferedBatch, Directories, Files, Layout, NoBatch, folders_of
 from lethe.ledger.ledger import BatchEntry, BatchState, Ledger
 
 from tests.support.builders import NOW, a_batch, a_ledger, ago, an_object, listed
 
 ROOT = "s3://lake/buffer"
-MIB = 1024 * 1024
 
 
 def buffered(id: str = "A", *, age_seconds: float = 60, size: int = 10, complete: bool = True, etag: str = "e") -> Any:
@@ -83,19 +82,8 @@ def test_every_batch_is_counted_once_and_the_first_are_named() -> None:
     assert made.objects == 57
 
 
-def test_the_oldest_are_known_one_by_one_and_the_others_counted() -> None:
-    """Wherever in the listing they come."""
-    ages = [3, 9, 1, 7, 5, 8, 2, 6, 4, 10]
-
-    made = digested(*(buffered(f"b{a}", age_seconds=a, size=a) for a in ages), run_takes=3)
-
-    assert (made.batches, made.bytes) == (10, 55)
-    assert ids(made) == ["b10", "b9", "b8"]
-    assert made.oldest[0].oldest_time == ago(seconds=10)
-
-
 @pytest.mark.parametrize("run_takes", [1, 2, 7, 1000])
-def test_the_oldest_are_the_same_however_often_the_younger_are_dropped(
+def test_the_oldest_are_known_and_the_others_counted_wherever_in_the_listing_they_come(
     run_takes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "OBJECTS_PER_PIECE", 3)
@@ -105,7 +93,7 @@ def test_the_oldest_are_the_same_however_often_the_younger_are_dropped(
     made = digested(*batches, run_takes=run_takes)
 
     assert ids(made) == [b.id for b in by_age[:run_takes]]
-    assert made.batches == 100
+    assert (made.batches, made.bytes) == (100, 1000)
 
 
 def test_the_ledger_is_asked_once_for_each_piece_of_the_listing() -> None:
@@ -141,26 +129,21 @@ def test_a_folder_that_comes_in_two_pieces_does_not_wait() -> None:
     assert ids(made) == ["B"]
 
 
-def test_what_retention_may_delete_is_bounded_and_the_rest_comes_next(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "OBJECTS_PER_SWEEP", 4)
+@pytest.mark.parametrize(("most", "expired"), [(4, ["A", "B"]), (1, ["A"])])
+def test_what_retention_may_delete_is_bounded_and_the_rest_comes_next(
+    most: int, expired: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A batch of more objects than are deleted at a time goes alone."""
+    monkeypatch.setattr(module, "OBJECTS_PER_SWEEP", most)
     batches = [buffered(i) for i in "ABC"]
     young = buffered("Y")
     ledger = a_ledger(batches=[*map(promoted, batches), promoted(young, time=NOW)])
 
     made = digested(*batches, young, ledger=ledger)
 
-    assert [b.id for b in made.expired] == ["A", "B"]
+    assert [b.id for b in made.expired] == expired
     assert made.promoted == 4
     assert made.swept().expired == ()
-
-
-def test_a_batch_of_more_objects_than_are_deleted_at_a_time_goes_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "OBJECTS_PER_SWEEP", 1)
-    batches = [buffered(i) for i in "AB"]
-
-    made = digested(*batches, ledger=a_ledger(batches=map(promoted, batches)))  # type: ignore[arg-type]
-
-    assert [b.id for b in made.expired] == ["A"]
 
 
 def test_what_was_added_to_a_promoted_batch_is_named() -> None:
@@ -213,3 +196,54 @@ def test_what_a_run_takes_is_kept_of_a_listing_in_its_order(layout: Layout, coun
     made = digest(folders_of(iter(found if folders else files), ROOT, layout), look_up, 5, 3600, NOW)
 
     assert (made.objects, made.batches, made.promoted, len(made.oldest)) == (40, *counts, 5)
+
+
+def arrived(known: BufferDigest, *came: BufferedBatch, most: int = 10, entries: Any = None) -> BufferDigest:
+    return with_folders(known, {b.folder.rpartition("/")[2]: b for b in came}, entries or {}, most)
+
+
+def test_a_batch_that_came_since_waits_as_if_it_had_been_listed() -> None:
+    before = [buffered("A"), buffered("C")]
+    came = [buffered("B", age_seconds=90, size=5), buffered("D", age_seconds=1)]
+
+    made = arrived(digested(*before), *came)
+
+    assert (made.oldest, made.bytes) == (digested(*before, *came).oldest, 35)
+
+
+def test_a_batch_with_two_notifications_is_counted_once() -> None:
+    again = arrived(digested(buffered("A"), buffered("B")), buffered("A", size=30))
+
+    assert (again.batches, again.bytes, ids(again)) == (2, 40, ["A", "B"])
+    assert arrived(again, buffered("A", size=30)) == again
+
+
+def test_a_folder_that_emptied_or_is_no_batch_does_not_wait() -> None:
+    known = digested(*map(buffered, "ABC"))
+
+    left = with_folders(known, {"batch_id=A": None, "batch_id=B": NoBatch("batch_id=B", "why")}, {}, 10)
+
+    assert (left.batches, left.bytes, ids(left)) == (1, 10, ["C"])
+
+
+def test_what_the_ledger_has_settled_or_is_incomplete_does_not_wait() -> None:
+    refused, changed = (a_batch(i, BatchState.REFUSED, objects=buffered(i).data_objects) for i in "RN")
+    came = [buffered("P"), buffered("R"), buffered("N", size=3), buffered("I", complete=False)]
+
+    made = arrived(digested(), *came, entries={"P": a_batch("P"), "R": refused, "N": changed})
+
+    assert ids(made) == ["N"]  # refused with other objects than these
+
+
+def test_a_second_folder_of_one_id_makes_both_no_batch() -> None:
+    twin = replace(buffered("a b"), folder=f"{ROOT}/batch_id=a%20b")
+
+    assert ids(arrived(digested(buffered("a b"), buffered("C")), twin)) == ["C"]
+
+
+def test_only_what_a_run_takes_is_known_and_then_nothing_changes_until_the_next_listing() -> None:
+    """Who is not known cannot be told from who is new."""
+    full = arrived(digested(buffered("A"), buffered("B")), buffered("C", age_seconds=90), most=2)
+
+    assert (full.batches, ids(full), full.is_cut) == (3, ["C", "A"], True)
+    assert arrived(full, buffered("B"), most=2) == full

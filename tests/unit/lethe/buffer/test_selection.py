@@ -1,16 +1,17 @@
-"""What a run takes from a listing of its buffer, and that it keeps no more of it than it needs."""
+"""What a run takes from a listing of its buffer, the rows of the table of batches, and which of its files are merged."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 
-from lethe.buffer.batch_rows import BUFFERED
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from lethe.buffer.batch_rows import BUFFERED, Sizes, Total, Totals, row_of, to_merge
 from lethe.buffer.layout import BufferedBatch, NoBatch
 from lethe.buffer.selection import SelectedBatches, find
 from lethe.ledger.ledger import BatchEntry, BatchState
 
-from tests.support.builders import NOW, a_batch, ago, an_object
-
-MIB = 1024 * 1024
+from tests.support.builders import NOW, RUN, a_batch, ago, an_object
 
 
 def buffered(id: str, complete: bool = True, files: int = 1, name: str = "", **changes: datetime) -> BufferedBatch:
@@ -88,12 +89,86 @@ def test_what_was_asked_for_waits_unless_it_is_settled() -> None:
     assert [r.batch_id for r in found.waiting_but({"A"}, ())] == ["B", "C"]
 
 
-def many(count: int) -> Iterator[BufferedBatch]:
-    """The youngest first, as a listing may well have them."""
-    return (buffered(f"b{n}", oldest_time=NOW + timedelta(seconds=n)) for n in range(count - 1, -1, -1))
+def test_so_many_waiting_batches_are_shown_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The oldest, though the listing has the youngest first."""
+    monkeypatch.setattr("lethe.buffer.selection.BUFFERED_AT_MOST", 20)
+    youngest_first = (buffered(f"b{n}", oldest_time=NOW + timedelta(seconds=n)) for n in range(42, -1, -1))
+
+    assert [r.batch_id for r in gone_through(youngest_first).waiting_but()] == [f"b{n}" for n in range(20)]
 
 
-def test_so_many_waiting_batches_are_shown_and_no_more() -> None:
-    rows = gone_through(many(40_003)).waiting_but()
+SIZES = Sizes(floor=10, cap=100)
 
-    assert (len(rows), rows[0].batch_id, rows[-1].batch_id) == (20_000, "b0", "b19999")
+
+@pytest.mark.parametrize(
+    ("refusal", "expected"),
+    [
+        ("SchemaMismatch: the file f: a column is missing", ("SchemaMismatch", "the file f: a column is missing")),
+        ("nobody knows why", (None, "nobody knows why")),
+    ],
+)
+def test_a_refusal_is_split_into_reason_and_message(refusal: str, expected: tuple[str | None, str]) -> None:
+    row = row_of(a_batch("A", BatchState.REFUSED, refusal=refusal))
+
+    assert (row.refusal_reason, row.refusal_message) == expected
+
+
+def test_a_row_names_the_run_that_set_the_state_and_the_time() -> None:
+    row = row_of(
+        a_batch("A", BatchState.REPLACED, time=ago(days=1), restatement="ns/r/1", replaced_by="B", evict_by=NOW)
+    )
+
+    assert (row.state, row.state_time, row.run_id) == ("replaced", ago(days=1), RUN)
+    assert (row.restatement, row.replaced_by, row.evict_by) == ("ns/r/1", "B", NOW)
+
+
+totals = st.dictionaries(
+    st.sampled_from(["promoted", "reverted", BUFFERED]),
+    st.builds(Total, st.integers(0, 9), st.integers(0, 9), st.integers(0, 9)),
+).map(lambda found: Totals({s: t for s, t in found.items() if t != Total()}))
+
+
+@given(totals, totals)
+def test_totals_that_are_added_and_taken_away_again_are_what_they_were(some: Totals, others: Totals) -> None:
+    assert some.plus(others).minus(others) == some
+
+
+@given(totals)
+def test_totals_come_back_from_a_snapshots_summary(some: Totals) -> None:
+    assert Totals.of_summary(some.as_summary()) == some
+
+
+def test_totals_agree_with_a_ledger_that_counts_the_same_whatever_waits() -> None:
+    found = Totals({"promoted": Total(2, 10, 10), BUFFERED: Total(7)})
+
+    assert found.agree_with({"promoted": 2, "reverted": 0})
+    assert not found.agree_with({"promoted": 2, "reverted": 1})
+    assert not found.agree_with({"promoted": 3})
+
+
+@pytest.mark.parametrize(
+    ("files", "new", "merged"),
+    [
+        ([100, 8, 60, 9], 1, (1, 3)),
+        ([17, 100, 30], 18, (0, 2)),  # no larger than what is merged already: there are never many of one size
+        ([100, 101], 500, ()),
+        ([5], 0, ()),
+        ([5, 6], 0, (0, 1)),
+    ],
+)
+def test_small_files_join_what_is_new(files: list[int], new: int, merged: tuple[int, ...]) -> None:
+    assert to_merge(files, new, SIZES) == merged
+
+
+@given(st.lists(st.integers(1, 20), min_size=1, max_size=300))
+def test_files_stay_few_however_rows_come(appended: list[int]) -> None:
+    files: list[int] = []
+    for new in appended:
+        chosen = to_merge(files, new, SIZES)
+        rows = new + sum(files[at] for at in chosen)
+        files = [f for at, f in enumerate(files) if at not in chosen]
+        while rows > 0:
+            files.append(min(rows, SIZES.cap))
+            rows -= SIZES.cap
+
+    assert len(files) <= sum(files) / SIZES.cap + 6
