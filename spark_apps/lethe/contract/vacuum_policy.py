@@ -5,7 +5,7 @@ from typing import Annotated
 from pydantic import Field
 
 from lethe.contract.kubernetes import Bytes, Labels, above_zero
-from lethe.contract.schema import ApiModel, Int32, Required, Rule, between, items, length
+from lethe.contract.schema import ApiModel, Int32, Required, Rule, between, items, keywords, length
 from lethe.contract.settings import Approval, LabelOperator
 
 
@@ -22,7 +22,8 @@ class Requirement(ApiModel):
 
     key: Annotated[str, length(1, 317)]
     """The label's key."""
-    operator: LabelOperator
+    # A text: a requirement with an operator that this version does not know selects nothing.
+    operator: Annotated[str, keywords(enum=tuple(o.value for o in LabelOperator))]
     """How the label's value relates to values."""
     values: Annotated[tuple[Annotated[str, length(maximum=63)], ...], items(maximum=64)] = ()
     """The values to compare with, for In and NotIn."""
