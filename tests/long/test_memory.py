@@ -4,6 +4,7 @@ import json
 import time
 import tracemalloc
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import timedelta
 
 import pytest
 from lethe.buffer import selection as finding
@@ -14,7 +15,6 @@ from lethe_operator.dataset.decide import decide
 from lethe_operator.restatement import status as restatement_status
 from lethe_operator.restatement.observe import RestatementCache
 from lethe_operator.restatement.outcome import Assessment, RestatementPhase
-from tests.unit.lethe_operator.dataset.consolidation.test_trigger import EAGER
 
 from tests.support.builders import NOW, a_batch, ago, listed
 from tests.support.resources import (
@@ -26,7 +26,8 @@ from tests.support.resources import (
     a_restatement_body,
     a_world,
 )
-from tests.unit.lethe.buffer.test_selection import gone_through, many
+from tests.unit.lethe.buffer.test_selection import buffered, gone_through
+from tests.unit.lethe_operator.decide.consolidation.test_trigger import EAGER
 from tests.unit.lethe_operator.observe.test_restatements import ENDED, names, version
 
 pytestmark = pytest.mark.long
@@ -104,7 +105,8 @@ def test_a_buffer_four_times_as_large_takes_no_more_memory(monkeypatch: pytest.M
 
     def peak(count: int) -> int:
         tracemalloc.start()
-        gone_through(many(count), "b1")
+        youngest_first = range(count - 1, -1, -1)
+        gone_through((buffered(f"b{n}", oldest_time=NOW + timedelta(seconds=n)) for n in youngest_first), "b1")
         peak = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
         return peak
