@@ -23,11 +23,12 @@ from lethe.contract.result import RunOutcome, RunResult
 from lethe.contract.settings import RunFamily
 from lethe.kube import DATASETS, PODS, KubeError
 from lethe_operator.cluster.client import Kube, ResourceKind
+from lethe_operator.kube import DATASETS, LEASES, PODS, Kube, KubeError, ResourceKind
 from lethe_operator.resources.common import ANNOTATION_DATASET, CONTAINER, LABEL_ATTEMPT, LABEL_KIND, LABEL_RUN_ID
 from sqlalchemy import create_engine, text
 
-from bench.cluster import BATCH_COLUMN, NAMESPACE, Subject, batch_id, events_of, parquet
-from bench.operator_process import OperatorSite
+from bench.cluster import NAMESPACE, Site, events_of
+from bench.restatements import BATCH_COLUMN, Subject, batch_id, parquet
 from bench.timing import say
 
 # Batches that each table holds, and that a buffer holds at most.
@@ -153,19 +154,19 @@ def metadata_uri(location: str) -> str:
     return f"{location}/metadata/00000-{uuid.uuid5(uuid.NAMESPACE_URL, location)}.metadata.json"
 
 
-def template(site: OperatorSite) -> Template:
+def template(site: Site) -> Template:
     """Let Lethe make a table with some batches, and read it."""
     subject = Subject(site, "bench-template")
     subject.clean()
     subject.put_batches(range(PROMOTED))
     subject.begin(PROMOTED)
-    while not all(r.get("finishTime") for r in (site.get("Dataset", subject.name) or {})["status"]["runs"]):
+    while not all(r.get("finishTime") for r in site.status(subject.name)["runs"]):
         time.sleep(1)  # the run writes the table of batches after its commit
     table = site.catalog.load_table(subject.table)
     batches = site.catalog.load_table(f"{subject.table}{names.BATCHES_SUFFIX}")
     folder = f"{table.location()}/{names.LEDGER_FOLDER}"
     ledger = {name: site.read(f"{folder}/{name}") for name in site.names_in(folder)}
-    site.delete_all("Dataset", subject.label)
+    site.delete_all(DATASETS, subject.label)
     return Template(
         table.location(),
         str(table.metadata.table_uuid),
@@ -176,7 +177,7 @@ def template(site: OperatorSite) -> Template:
     )
 
 
-def make_tables(site: OperatorSite, made: Template, copies: Sequence[Copy]) -> None:
+def make_tables(site: Site, made: Template, copies: Sequence[Copy]) -> None:
     """Write all objects and the rows of the catalog. Copies of an earlier run are replaced."""
     for number in range(BUCKETS):
         bucket = f"fleet-{number}"
@@ -202,7 +203,7 @@ def make_tables(site: OperatorSite, made: Template, copies: Sequence[Copy]) -> N
     engine.dispose()
 
 
-def _write(site: OperatorSite, made: Template, copy: Copy) -> None:
+def _write(site: Site, made: Template, copy: Copy) -> None:
     site.clear(copy.location)
     site.clear(copy.buffer)
     for uri, content in made.objects(copy):
@@ -211,7 +212,7 @@ def _write(site: OperatorSite, made: Template, copy: Copy) -> None:
         put_batch(site, copy, PROMOTED + number)
 
 
-def put_batch(site: OperatorSite, copy: Copy, number: int) -> None:
+def put_batch(site: Site, copy: Copy, number: int) -> None:
     """Put a complete batch into a buffer of the fleet."""
     folder = f"{copy.buffer}/{BATCH_COLUMN}={batch_id(number)}"
     site.put(f"{folder}/part-0.parquet", _rows(number))
@@ -225,7 +226,7 @@ def _rows(number: int) -> bytes:
     return _ROWS.setdefault(number, parquet(number))
 
 
-def apply(site: OperatorSite, copies: Iterable[Copy]) -> None:
+def apply(site: Site, copies: Iterable[Copy]) -> None:
     """Create the Datasets, with as many connections as a GitOps controller has."""
     in_threads(list(copies), lambda copy: site.kube.create(DATASETS, NAMESPACE, copy.dataset), "Datasets")
 
@@ -244,7 +245,6 @@ NAME: Final = "fake"
 # Key of its taint, so that only pods that tolerate it come here. A Dataset's pod template must be allowed to do so.
 TAINT: Final = "bench.lethe.dev/fake"
 NODES: Final = ResourceKind("/api/v1", "nodes", "Node")
-LEASES: Final = ResourceKind("/apis/coordination.k8s.io/v1", "leases", "Lease")
 LEASE_NAMESPACE: Final = "kube-node-lease"
 RENEW_SECONDS: Final = 5.0
 WORKERS: Final = 8
@@ -261,7 +261,6 @@ class FakeNode:
     """Use as a context. `ends` is called with the name of a run's Dataset before its pod succeeds."""
 
     kube: Kube
-    namespace: str
     ends: Callable[[str], None]
     ended: int = 0
     _closed: threading.Event = field(default_factory=threading.Event)
@@ -301,9 +300,9 @@ class FakeNode:
     def _follow(self) -> None:
         with ThreadPoolExecutor(WORKERS, thread_name_prefix="fake pod") as pool:
             started: set[str] = set()
-            for kind, pod in events_of(PODS, self.namespace, self._closed, fields=f"spec.nodeName={NAME}"):
-                uid = pod["metadata"]["uid"]
-                if kind != "DELETED" and pod["status"].get("phase") == "Pending" and uid not in started:
+            for kind, pod in events_of(self.kube, PODS, self._closed):
+                uid, is_here = pod["metadata"]["uid"], pod["spec"].get("nodeName") == NAME
+                if is_here and kind != "DELETED" and pod["status"].get("phase") == "Pending" and uid not in started:
                     started.add(uid)
                     pool.submit(self._end, pod)
 

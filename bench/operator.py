@@ -1,6 +1,6 @@
 """Measure the operator: thousands of Datasets, idle and busy, and how long users wait.
 
-    python -m bench.operator [--scale tiny|small|medium|full] [--only creation,idle,…] [--out docs/benchmarks]
+    python -m bench.operator [--scale tiny|small|full] [--only creation,idle,…] [--out docs/benchmarks]
 
 Needs a cluster with Lethe and the exports of its services: `make bench-operator` sets up one of its own.
 """
@@ -9,9 +9,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from bench import operator_parts
+from bench import operator_parts, restatements
+from bench.cluster import SCALES, place
 from bench.consolidation import WINDOW_CELLS, growth_goal
-from bench.operator_process import SCALES, place
 from bench.report import MIB, Cell, Goal, Part, Result, Shares, View, goal, percentile, ratio, results_of
 from bench.runner import Suite, program
 
@@ -108,17 +108,17 @@ SUITE = Suite(
     purpose=(__doc__ or "").splitlines()[0],
     # First what needs an empty namespace. `creation` makes the Datasets for the parts after it.
     parts={
-        "warm": operator_parts.warm,
-        "thrown": operator_parts.thrown,
-        "vacuum": operator_parts.vacuum,
-        "steady": operator_parts.steady,
+        "warm": restatements.warm,
+        "thrown": restatements.thrown,
+        "vacuum": restatements.vacuum,
+        "steady": restatements.steady,
         "consolidation": operator_parts.consolidation,
         "creation": operator_parts.creation,
         "idle": operator_parts.idle,
         "reverts": operator_parts.reverts,
         "launches": operator_parts.launches,
         "failover": operator_parts.failover,
-        "consecutive": operator_parts.consecutive,
+        "consecutive": restatements.consecutive,
     },
     scales=SCALES,
     goals=goals,
