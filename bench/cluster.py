@@ -49,7 +49,7 @@ from sqlalchemy import create_engine, text
 
 from bench import timing
 from bench.operator_process import OperatorProcess, environment_of
-from bench.runner import Place
+from bench.runner import Place, sizes
 from bench.timing import say
 
 
@@ -102,34 +102,30 @@ class OperatorScale:
     driver_memory: str
 
 
-# For each size: tiny, small, full.
-_SIZES: Final[Mapping[str, tuple[int, int, int]]] = {
-    "datasets": (20, 100, 10_000),
-    "correct_within_seconds": (300, 600, 3_600),
-    "finished": (100, 500, 50_000),
-    "settle_seconds": (600, 900, 2_400),
-    "idle_seconds": (20, 60, 300),
-    "reverts": (3, 10, 40),
-    "runs_per_minute": (60, 200, 200),
-    "run_minutes": (1, 1, 10),
-    "kills": (1, 3, 5),
-    "replays": (2, 5, 20),
-    "beside_vacuum": (3, 8, 30),
-    "small_files": (100, 10_000, 100_000),
-    "thrown": (40, 1_000, 15_000),
-    "replay_every": (10, 20, 50),
-    "per_minute": (60, 208, 208),
-    "minutes": (1, 3, 15),
-    "batches_per_minute": (30, 60, 60),
-    "vacuum_at": (30, 300, 1_000),
-    "commits": (30, 1_000, 10_000),
-    "window": (10, 200, 1_000),
-}
-SCALES: Final = {
-    name: OperatorScale(name, **{key: of[n] for key, of in _SIZES.items()}, driver_memory=memory)
-    for n, (name, memory) in enumerate((("tiny", "768m"), ("small", "2g"), ("full", "4g")))
-}
-
+SCALES: Final = sizes(
+    OperatorScale,
+    datasets=(20, 100, 10_000),
+    correct_within_seconds=(300, 600, 3_600),
+    finished=(100, 500, 50_000),
+    settle_seconds=(600, 900, 2_400),
+    idle_seconds=(20, 60, 300),
+    reverts=(3, 10, 40),
+    runs_per_minute=(60, 200, 200),
+    run_minutes=(1, 1, 10),
+    kills=(1, 3, 5),
+    replays=(2, 5, 20),
+    beside_vacuum=(3, 8, 30),
+    small_files=(100, 10_000, 100_000),
+    thrown=(40, 1_000, 15_000),
+    replay_every=(10, 20, 50),
+    per_minute=(60, 208, 208),
+    minutes=(1, 3, 15),
+    batches_per_minute=(30, 60, 60),
+    vacuum_at=(30, 300, 1_000),
+    commits=(30, 1_000, 10_000),
+    window=(10, 200, 1_000),
+    driver_memory=("768m", "2g", "4g"),
+)
 
 NAMESPACE: Final = "default"
 SYSTEM: Final = "lethe-system"

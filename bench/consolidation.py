@@ -49,7 +49,7 @@ from bench.lake import (
 )
 from bench.processes import Measured, carry_out, consolidation
 from bench.report import MIB, SECONDS, Cell, Goal, Part, View, goal, ratio, results_of
-from bench.runner import Suite, program
+from bench.runner import Suite, program, sizes
 from bench.timing import failure, say, seconds_of
 from tests.support.servers import s3 as servers
 
@@ -79,42 +79,18 @@ class ConsolidationScale:
     driver_memory: str = "1g"
 
 
-SCALES = {
-    "tiny": ConsolidationScale(
-        "tiny",
-        files=40,
-        per_run=20,
-        growth=(10, 20),
-        sample=3,
-        commits=30,
-        window=10,
-        register_files=20,
-        register_rounds=2,
-        driver_memory="768m",
-    ),
-    "small": ConsolidationScale(
-        "small",
-        files=10_000,
-        per_run=5_000,
-        growth=(1_000, 10_000),
-        sample=50,
-        commits=1_000,
-        window=200,
-        register_files=2_000,
-        register_rounds=2,
-    ),
-    "full": ConsolidationScale(
-        "full",
-        files=100_000,
-        per_run=50_000,
-        growth=(1_000, 10_000, 20_000, 100_000),
-        sample=200,
-        commits=10_000,
-        window=1_000,
-        register_files=10_000,
-        register_rounds=4,
-    ),
-}
+SCALES = sizes(
+    ConsolidationScale,
+    files=(40, 10_000, 100_000),
+    per_run=(20, 5_000, 50_000),
+    growth=((10, 20), (1_000, 10_000), (1_000, 10_000, 20_000, 100_000)),
+    sample=(3, 50, 200),
+    commits=(30, 1_000, 10_000),
+    window=(10, 200, 1_000),
+    register_files=(20, 2_000, 10_000),
+    register_rounds=(2, 2, 4),
+    driver_memory=("768m", "1g", "1g"),
+)
 
 
 def sustained(lake: Lake, scale: ConsolidationScale) -> dict[str, Any]:

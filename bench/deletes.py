@@ -24,7 +24,7 @@ from pyspark.sql import DataFrame
 from bench.lake import Lake, Size, base, files_of, our_properties, promote, revert, revert_request
 from bench.report import BYTES, SECONDS, Cell, View
 from bench.rivals import Untouched
-from bench.runner import Suite, program
+from bench.runner import Suite, program, sizes
 from bench.timing import WARM_UP, Case, Sample, failure, in_turns, say, seconds_of
 from bench.vacuum import vacuumed
 
@@ -49,37 +49,16 @@ class DeletesScale:
     driver_memory: str = "2g"
 
 
-SCALES = {
-    "tiny": DeletesScale(
-        "tiny",
-        table=Size(2, 60, 20, 2),
-        reverts=(1, 5),
-        revert_rounds=1,
-        deleted=10,
-        read_rounds=1,
-        vacuum_rounds=1,
-        driver_memory="768m",
-    ),
-    "small": DeletesScale(
-        "small",
-        table=Size(12, 500, 100, 2),
-        reverts=(1, 10, 100),
-        revert_rounds=3,
-        deleted=100,
-        read_rounds=3,
-        vacuum_rounds=1,
-    ),
-    "full": DeletesScale(
-        "full",
-        table=Size(12, 2_000, 150, 4),
-        reverts=(1, 100, 1_000),
-        revert_rounds=5,
-        deleted=1_000,
-        read_rounds=5,
-        vacuum_rounds=3,
-        driver_memory="4g",
-    ),
-}
+SCALES = sizes(
+    DeletesScale,
+    table=(Size(2, 60, 20, 2), Size(12, 500, 100, 2), Size(12, 2_000, 150, 4)),
+    reverts=((1, 5), (1, 10, 100), (1, 100, 1_000)),
+    revert_rounds=(1, 3, 5),
+    deleted=(10, 100, 1_000),
+    read_rounds=(1, 3, 5),
+    vacuum_rounds=(1, 1, 3),
+    driver_memory=("768m", "2g", "4g"),
+)
 
 
 VERSIONS: Final[Mapping[Deletes, int]] = {d: d.native.format_version if d.native else 2 for d in Deletes}

@@ -36,7 +36,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import BinaryType, LongType, NestedField, StringType
 
 from bench import timing
-from bench.runner import Place
+from bench.runner import Place, sizes
 from bench.timing import say
 from tests.support.servers import s3 as servers
 from tests.support.servers.s3 import S3
@@ -72,53 +72,20 @@ class GatewayScale:
         return ""  # there is no driver
 
 
-SCALES = {
-    s.name: s
-    for s in (
-        GatewayScale(
-            "tiny",
-            batches=2_000,
-            requests=3,
-            seconds=0.2,
-            changed=5,
-            small_batches=5,
-            large_bytes=70 << 20,
-            rounds=1,
-            event_commits=2,
-            lag_commits=3,
-            messages=2_000,
-            inlet_rounds=1,
-        ),
-        GatewayScale(
-            "small",
-            batches=100_000,
-            requests=50,
-            seconds=5,
-            changed=100,
-            small_batches=50,
-            large_bytes=256 << 20,
-            rounds=3,
-            event_commits=50,
-            lag_commits=50,
-            messages=200_000,
-            inlet_rounds=1,
-        ),
-        GatewayScale(
-            "full",
-            batches=1_000_000,
-            requests=200,
-            seconds=20,
-            changed=100,
-            small_batches=500,
-            large_bytes=1 << 30,
-            rounds=5,
-            event_commits=300,
-            lag_commits=300,
-            messages=2_000_000,
-            inlet_rounds=3,
-        ),
-    )
-}
+SCALES = sizes(
+    GatewayScale,
+    batches=(2_000, 100_000, 1_000_000),
+    requests=(3, 50, 200),
+    seconds=(0.2, 5, 20),
+    changed=(5, 100, 100),
+    small_batches=(5, 50, 500),
+    large_bytes=(70 << 20, 256 << 20, 1 << 30),
+    rounds=(1, 3, 5),
+    event_commits=(2, 50, 300),
+    lag_commits=(3, 50, 300),
+    messages=(2_000, 200_000, 2_000_000),
+    inlet_rounds=(1, 1, 3),
+)
 
 
 NAME: Final = "air.flights"

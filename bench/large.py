@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from bench.lake import Lake, Size, base, copied, size_of
 from bench.report import SECONDS, Cell, Goal, Part, View, find, goal, median, ratio, results_of
-from bench.runner import Suite, program
+from bench.runner import Suite, program, sizes
 from bench.timing import Case, Sample, in_turns
 from bench.vacuum import COPY_ON_WRITE, REWRITE_V3, VACUUM, Purged, held_bytes, purge
 from tests.support.servers import s3 as servers
@@ -38,19 +38,14 @@ class LargeScale:
     driver_memory: str = "2g"
 
 
-SCALES = {
-    "tiny": LargeScale("tiny", Size(1, 20, 100, 2), ((2, 1),), ((2, 1),), ((2, 1),), driver_memory="768m"),
-    "small": LargeScale("small", Size(2, 200, 50_000, 2), ((2, 1), (4, 1)), ((2, 1),), ((2, 1),)),
-    "full": LargeScale(
-        "full",
-        # 64 files of 134 MiB.
-        Size(4, 2_500, 55_000, 16),
-        reverts=((10, 2), (100, 1)),
-        reverts_on_s3=((10, 1), (100, 1)),
-        reverts_of_unsorted=((10, 1),),
-        driver_memory="4g",
-    ),
-}
+SCALES = sizes(
+    LargeScale,
+    table=(Size(1, 20, 100, 2), Size(2, 200, 50_000, 2), Size(4, 2_500, 55_000, 16)),
+    reverts=(((2, 1),), ((2, 1), (4, 1)), ((10, 2), (100, 1))),
+    reverts_on_s3=(((2, 1),), ((2, 1),), ((10, 1), (100, 1))),
+    reverts_of_unsorted=(((2, 1),), ((2, 1),), ((10, 1),)),
+    driver_memory=("768m", "2g", "4g"),
+)
 
 
 SORTED_WAYS: Final = (VACUUM, REWRITE_V3, COPY_ON_WRITE)

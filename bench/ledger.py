@@ -35,7 +35,7 @@ from bench.lake import (
 )
 from bench.report import BYTES, SECONDS, Goal, Part, View, find, goal, median, ratio, results_of
 from bench.rivals import Rival
-from bench.runner import Suite, program
+from bench.runner import Suite, program, sizes
 from bench.timing import WARM_UP, Case, Sample, in_turns, say, seconds_of
 
 
@@ -58,51 +58,21 @@ class LedgerScale:
     driver_memory: str = "2g"
 
 
-SCALES = {
-    "tiny": LedgerScale(
-        "tiny",
-        unsorted_table=Size(2, 60, 20, 2),
-        revert_table=Size(2, 60, 20, 2),
-        small_table=Size(2, 30, 20, 1),
-        ledgers=(10, 50),
-        added=5,
-        commit_rounds=1,
-        snapshots=20,
-        append_rounds=2,
-        reverts=(1, 5),
-        revert_rounds=1,
-        rewrite_rounds=1,
-    ),
-    "small": LedgerScale(
-        "small",
-        unsorted_table=Size(12, 2_000, 100, 2),
-        revert_table=Size(12, 2_000, 100, 2),
-        small_table=Size(12, 1_000, 20, 1),
-        ledgers=(1_000, 10_000, 100_000),
-        added=100,
-        commit_rounds=5,
-        snapshots=1_000,
-        append_rounds=15,
-        reverts=(1, 100, 1_000),
-        revert_rounds=3,
-        rewrite_rounds=1,
-    ),
-    "full": LedgerScale(
-        "full",
-        unsorted_table=Size(12, 20_000, 150, 4),
-        revert_table=Size(12, 20_000, 100, 4),
-        small_table=Size(12, 2_000, 100, 1),
-        ledgers=(1_000, 100_000, 1_000_000, 10_000_000),  # the last one takes 20 minutes to build
-        added=100,
-        commit_rounds=9,
-        snapshots=1_000,
-        append_rounds=25,
-        reverts=(1, 100, 1_000),
-        revert_rounds=5,
-        rewrite_rounds=2,
-        driver_memory="6g",
-    ),
-}
+SCALES = sizes(
+    LedgerScale,
+    unsorted_table=(Size(2, 60, 20, 2), Size(12, 2_000, 100, 2), Size(12, 20_000, 150, 4)),
+    revert_table=(Size(2, 60, 20, 2), Size(12, 2_000, 100, 2), Size(12, 20_000, 100, 4)),
+    small_table=(Size(2, 30, 20, 1), Size(12, 1_000, 20, 1), Size(12, 2_000, 100, 1)),
+    ledgers=((10, 50), (1_000, 10_000, 100_000), (1_000, 100_000, 1_000_000, 10_000_000)),
+    added=(5, 100, 100),
+    commit_rounds=(1, 5, 9),
+    snapshots=(20, 1_000, 1_000),
+    append_rounds=(2, 15, 25),
+    reverts=((1, 5), (1, 100, 1_000), (1, 100, 1_000)),
+    revert_rounds=(1, 3, 5),
+    rewrite_rounds=(1, 1, 2),
+    driver_memory=("2g", "2g", "6g"),
+)
 
 
 PER_DELTA = 250_000  # tombstones in one commit while a ledger is built

@@ -20,7 +20,7 @@ from bench import rivals
 from bench.lake import BATCH_COLUMN, PARTITION, Lake, Size, base, size_of
 from bench.report import Goal, Part, View, find, goal, median, no_slower, ratio, results_of
 from bench.rivals import Rival
-from bench.runner import Suite, program
+from bench.runner import Suite, program, sizes
 from bench.timing import ROOT, WARM_UP, Case, Sample, failure, in_turns, say, seconds_of
 from tests.support.environments import python_of
 
@@ -45,12 +45,14 @@ class ReadingScale:
         return self.levels[len(self.levels) // 2]
 
 
-SCALES = {
-    "tiny": ReadingScale("tiny", Size(2, 60, 20, 2), (2, 10, 30), 1, 1),
-    "small": ReadingScale("small", Size(12, 2_000, 100, 2), (100, 1_000, 10_000), 3, 2),
-    # Spark scans the table in ten seconds on two cores.
-    "full": ReadingScale("full", Size(12, 20_000, 150, 4), (100, 10_000, 100_000), 5, 3, driver_memory="6g"),
-}
+SCALES = sizes(
+    ReadingScale,
+    table=(Size(2, 60, 20, 2), Size(12, 2_000, 100, 2), Size(12, 20_000, 150, 4)),
+    levels=((2, 10, 30), (100, 1_000, 10_000), (100, 10_000, 100_000)),
+    rounds=(1, 3, 5),
+    engine_rounds=(1, 2, 3),
+    driver_memory=("2g", "2g", "6g"),
+)
 
 
 SCATTERED, CLUSTERED = "scattered", "clustered"

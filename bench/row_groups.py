@@ -15,7 +15,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from bench.lake import BATCH_COLUMN, Lake, Size, base, copied
 from bench.report import SECONDS, Cell, View
-from bench.runner import Suite, program
+from bench.runner import Suite, program, sizes
 from bench.timing import Case, Sample, in_turns, seconds_of
 from bench.vacuum import VACUUM, Purged, held_bytes, purge
 from tests.support.servers import s3 as servers
@@ -39,12 +39,14 @@ class RowGroupsScale:
     driver_memory: str = "2g"
 
 
-SCALES = {
-    "tiny": RowGroupsScale("tiny", Size(1, 20, 100, 2), (8, 16), 2, 1, driver_memory="768m"),
-    "small": RowGroupsScale("small", Size(1, 250, 55_000, 2), (8, 16, 32), 2, 2),
-    # 8 files of 134 MiB, of which each loses one batch of 55,000 rows.
-    "full": RowGroupsScale("full", Size(1, 1_250, 55_000, 8), (8, 12, 16, 32, 64, 128), 8, 5, driver_memory="4g"),
-}
+SCALES = sizes(
+    RowGroupsScale,
+    table=(Size(1, 20, 100, 2), Size(1, 250, 55_000, 2), Size(1, 1_250, 55_000, 8)),
+    sizes=((8, 16), (8, 16, 32), (8, 12, 16, 32, 64, 128)),
+    deleted=(2, 2, 8),
+    read_rounds=(1, 2, 5),
+    driver_memory=("768m", "2g", "4g"),
+)
 
 
 def reads(lake: Lake, scale: RowGroupsScale) -> dict[str, Any]:

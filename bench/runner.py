@@ -35,6 +35,12 @@ class Sized(Protocol):
 S = TypeVar("S", bound=Sized)
 
 
+def sizes(scale: Callable[..., S], **of: tuple[Any, Any, Any]) -> dict[str, S]:
+    """The scales tiny, small and full, by name. Each field has its three values side by side."""
+    names = ("tiny", "small", "full")
+    return {name: scale(name=name, **{field: of[field][n] for field in of}) for n, name in enumerate(names)}
+
+
 @dataclass(frozen=True)
 class Place:
     """Where the parts of a benchmark measure."""

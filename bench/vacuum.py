@@ -34,7 +34,7 @@ from bench import rivals, timing
 from bench.lake import BATCH_COLUMN, Lake, Size, base, commit, our_properties, size_of
 from bench.report import SECONDS, Cell, Goal, Part, View, goal, median, ratio, results_of
 from bench.rivals import Ledger, SparkSql, a_clone
-from bench.runner import Suite, program
+from bench.runner import Suite, program, sizes
 from bench.timing import ROOT, Case, Sample, in_turns, say, seconds_of
 
 
@@ -61,43 +61,18 @@ class VacuumScale:
     driver_memory: str = "2g"
 
 
-SCALES = {
-    "tiny": VacuumScale(
-        "tiny",
-        table=Size(2, 60, 20, 6),
-        deleted=(4, 120),
-        purge_rounds=1,
-        read_deleted=4,
-        read_rounds=1,
-        files=(20, 50),
-        tombstones=(10, 40),
-        scan_rounds=1,
-        driver_memory="768m",
-    ),
-    "small": VacuumScale(
-        "small",
-        table=Size(10, 100, 500, 20),
-        deleted=(20, 200, 1_000),
-        purge_rounds=1,
-        read_deleted=200,
-        read_rounds=3,
-        files=(1_000, 10_000),
-        tombstones=(1_000, 10_000),
-        scan_rounds=2,
-    ),
-    "full": VacuumScale(
-        "full",
-        table=Size(10, 500, 1_000, 40),
-        deleted=(100, 1_000, 5_000),
-        purge_rounds=3,
-        read_deleted=1_000,
-        read_rounds=5,
-        files=(1_000, 10_000, 100_000),
-        tombstones=(1_000, 10_000, 100_000),
-        scan_rounds=3,
-        driver_memory="4g",
-    ),
-}
+SCALES = sizes(
+    VacuumScale,
+    table=(Size(2, 60, 20, 6), Size(10, 100, 500, 20), Size(10, 500, 1_000, 40)),
+    deleted=((4, 120), (20, 200, 1_000), (100, 1_000, 5_000)),
+    purge_rounds=(1, 1, 3),
+    read_deleted=(4, 200, 1_000),
+    read_rounds=(1, 3, 5),
+    files=((20, 50), (1_000, 10_000), (1_000, 10_000, 100_000)),
+    tombstones=((10, 40), (1_000, 10_000), (1_000, 10_000, 100_000)),
+    scan_rounds=(1, 2, 3),
+    driver_memory=("768m", "2g", "4g"),
+)
 
 
 VACUUM: Final = "vacuum"
