@@ -47,7 +47,7 @@ class LedgerScale:
     unsorted_table: Size
     revert_table: Size
     small_table: Size  # a tenth of that, to see whether a revert depends on it
-    ledgers: Sequence[int]  # active tombstones of the ledgers that are committed on
+    ledgers: Sequence[int]  # active tombstones; ten million take 20 minutes to build
     added: int  # tombstones that a measured commit adds
     commit_rounds: int
     snapshots: int  # of the table whose commits are compared with an empty append of Iceberg

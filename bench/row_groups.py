@@ -29,7 +29,7 @@ class RowGroupsScale:
     """The sizes that determine how long the benchmark takes."""
 
     name: str
-    table: Size
+    table: Size  # full: 8 files of 134 MiB, each of which loses one batch of 55,000 rows
     # Sizes of row groups, in MiB.
     sizes: tuple[int, ...]
     # Batches that a purge takes out, evenly spread.
