@@ -19,6 +19,7 @@ import kubernetes.config
 from kubernetes.config.config_exception import ConfigException
 from lethe.base.errors import InputError
 from lethe.kube import Kube, KubeError, NotFound, ResourceKind, TimeLimits
+from lethe.contract.kubernetes import GROUP
 from lethe_local.folder import HOME_ENV, Folder
 from lethe_operator.cluster.client import of_configuration
 
@@ -56,7 +57,6 @@ class Gateway:
 LIMITS: Final = TimeLimits(connect_seconds=5, connect_to_write_seconds=5, read_seconds=30, retries=0)
 STRICT: Final = {"fieldValidation": "Strict"}
 _API_GROUPS: Final = ResourceKind("/apis", "", "APIGroup")
-_GROUP: Final = "lethe.dev"
 
 
 @dataclass(frozen=True)
@@ -195,7 +195,7 @@ def no_such_path(error: KubeError) -> bool:
 def _served(kube: Kube) -> tuple[str, ...]:
     """The versions of Lethe's API that the server has."""
     try:
-        group = kube.get(_API_GROUPS, "", _GROUP)
+        group = kube.get(_API_GROUPS, "", GROUP)
     except KubeError:
         return ()
     return tuple(str(v["version"]) for v in group.get("versions") or ())

@@ -10,6 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Generic, Protocol, TypeVar
 
+from lethe.contract.kubernetes import GROUP
+
 K = TypeVar("K")
 V = TypeVar("V")
 
@@ -45,7 +47,6 @@ class ShortCache(Generic[K, V]):
         return len(self._entries)
 
 
-GROUP: Final = "lethe.dev"
 DATASETS: Final = "datasets"
 
 

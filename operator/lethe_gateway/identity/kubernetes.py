@@ -11,8 +11,10 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from lethe.kube import ACCESS_REVIEWS, TOKEN_REVIEWS, Document, Kube, KubeError
+from lethe.contract.kubernetes import GROUP
+from lethe_operator.cluster.client import ACCESS_REVIEWS, TOKEN_REVIEWS, Document, Kube, KubeError
 
-from lethe_gateway.identity.caller import GROUP, Caller, Right, ShortCache, digest_of
+from lethe_gateway.identity.caller import Caller, Right, ShortCache, digest_of
 from lethe_gateway.problems import Kind, Problem, unauthenticated
 from lethe_gateway.settings import InvalidSettings
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from lethe.contract.dataset import ExecutorsSpec, PodSize
 from lethe.contract.kubernetes import written
-from lethe.contract.run import AllowedOperation, CreateTable, RunBoundary
+from lethe.contract.run import AllowedOperation, RunBoundary
 from lethe.guards.boundary import (
     Outside,
     outside_names,
@@ -29,12 +29,6 @@ from lethe_operator.resources.restatement import Restatement
 def of_dataset(dataset: Dataset, boundary: Boundary) -> str | None:
     """A message about the first field of a Dataset's spec that is outside; None: nothing is."""
     spec, limits = dataset.spec, _of_runs(boundary)
-    create = spec.table.create
-    wanted = (
-        CreateTable(table_schema=create.table_schema, properties=dict(create.properties))
-        if create is not None
-        else None
-    )
     found = outside_names(limits, spec.table.catalog, spec.table.name)
     found = found or outside_uri(limits, "spec.buffer.uri", spec.buffer.uri)
     if found is None and spec.buffer.events is not None:
@@ -43,7 +37,9 @@ def of_dataset(dataset: Dataset, boundary: Boundary) -> str | None:
     kafka = spec.source.kafka
     if found is None and kafka is not None:
         found = outside_topics(boundary.topics, kafka.cluster, kafka.topics)
-    found = found or outside_settings(limits, spec.consolidation.mode, spec.deletes, spec.table.adopt, wanted)
+    found = found or outside_settings(
+        limits, spec.consolidation.mode, spec.deletes, spec.table.adopt, spec.table.create
+    )
     return _message(dataset, found or next(_sizes(dataset, boundary), None))
 
 

@@ -13,7 +13,6 @@ from lethe.contract.run import (
     AcceptedHead,
     BufferRef,
     ConsolidationSpec,
-    CreateTable,
     DatasetRef,
     Replacement,
     RestatementGroupSpec,
@@ -212,24 +211,11 @@ def erasures(dataset: Dataset, policy: str, expire_snapshots: bool, lead_seconds
 
 def _run(dataset: Dataset, kind: RunKind, keys: Iterable[str]) -> RunSpec:
     spec, meta = dataset.spec, dataset.meta
-    create = spec.table.create
     return RunSpec(
         family=kind.family,
         run_id=run_id(meta.uid, kind.family, keys),
         dataset=DatasetRef(namespace=meta.namespace, name=meta.name, uid=meta.uid),
-        table=TableRef(
-            catalog=spec.table.catalog,
-            name=spec.table.name,
-            adopt=spec.table.adopt,
-            create=CreateTable(
-                table_schema=create.table_schema,
-                partition_by=create.partition_by,
-                format_version=create.format_version,
-                properties=dict(create.properties),
-            )
-            if create
-            else None,
-        ),
+        table=TableRef.model_validate(spec.table.model_dump()),
         batch_column=spec.batch_column,
         buffer=BufferRef(
             uri=spec.buffer.uri,
@@ -246,7 +232,4 @@ def _run(dataset: Dataset, kind: RunKind, keys: Iterable[str]) -> RunSpec:
 
 def limits_of(dataset: Dataset) -> SnapshotLimits:
     """The limits in spec.snapshots."""
-    limits = dataset.spec.snapshots
-    return SnapshotLimits(
-        max_age_seconds=limits.max_age_seconds, min_to_keep=limits.min_to_keep, max_count=limits.max_count
-    )
+    return SnapshotLimits.model_validate(dataset.spec.snapshots.model_dump())

@@ -140,15 +140,19 @@ def _column(column: Column) -> dict[str, Any]:
 
 def _field_schema(field: FieldInfo) -> dict[str, Any]:
     schema = _type_schema(field.annotation, field.metadata)
+    return schema if field.is_required() else {**schema, **_default(field, is_quantity=INT_OR_STRING in schema)}
+
+
+def _default(field: FieldInfo, is_quantity: bool) -> dict[str, Any]:
     default = field.get_default(call_default_factory=True)
-    stored = any(isinstance(m, StoredDefault) for m in field.metadata)
-    if field.is_required() or default is None or (not default and default is not False and default != 0 and not stored):
-        return schema
     if isinstance(default, ApiModel):
-        return {**schema, "default": {}} if stored else schema
+        default = default.model_dump(mode="json", by_alias=True, exclude_unset=True)
     if isinstance(default, StrEnum):
-        return {**schema, "default": default.value}
-    return {**schema, "default": _quantity(default) if INT_OR_STRING in schema else default}
+        default = default.value
+    stored = any(isinstance(m, StoredDefault) for m in field.metadata)
+    if default is None or (default in ("", (), {}) and not stored):
+        return {}
+    return {"default": _quantity(default) if is_quantity else default}
 
 
 def _quantity(size: int) -> str | int:

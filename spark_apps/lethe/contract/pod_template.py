@@ -6,7 +6,7 @@ The operator copies what these models describe into pods as it is, and does not 
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import ConfigDict, Field
 
 from lethe.contract.kubernetes import Labels
 from lethe.contract.schema import PRESERVE_UNKNOWN_FIELDS, ApiModel, Rule, entries, items, keyed_by, length
@@ -14,7 +14,13 @@ from lethe.contract.schema import PRESERVE_UNKNOWN_FIELDS, ApiModel, Rule, entri
 Name = Annotated[str, length(1, 253)]
 
 
-class PodMetadata(ApiModel):
+class _Described(ApiModel):
+    """Base class of models that only describe: their validators are not built, which the import of this module would wait for."""
+
+    model_config = ConfigDict(defer_build=True)
+
+
+class PodMetadata(_Described):
     """Additional labels and annotations, with keys that the chart allows."""
 
     labels: Labels = Field(default_factory=dict)
@@ -25,7 +31,7 @@ class PodMetadata(ApiModel):
     """Additional annotations."""
 
 
-class Toleration(ApiModel):
+class Toleration(_Described):
     """One toleration."""
 
     key: Annotated[str, length(maximum=317)] | None = None
@@ -40,14 +46,14 @@ class Toleration(ApiModel):
     """How many seconds NoExecute is tolerated. If unset, without limit."""
 
 
-class ImagePullSecret(ApiModel):
+class ImagePullSecret(_Described):
     """One Secret."""
 
     name: Name
     """Name of the Secret."""
 
 
-class EmptyDir(ApiModel):
+class EmptyDir(_Described):
     """An empty folder."""
 
     size_limit: Annotated[str, length(maximum=32)] | None = None
@@ -56,7 +62,7 @@ class EmptyDir(ApiModel):
     """The storage medium."""
 
 
-class ConfigMapVolume(ApiModel):
+class ConfigMapVolume(_Described):
     """The keys of an allowed ConfigMap as files."""
 
     name: Name
@@ -65,7 +71,7 @@ class ConfigMapVolume(ApiModel):
     """Whether it may be missing."""
 
 
-class SecretVolume(ApiModel):
+class SecretVolume(_Described):
     """The keys of an allowed Secret as files."""
 
     secret_name: Name
@@ -74,7 +80,7 @@ class SecretVolume(ApiModel):
     """Whether it may be missing."""
 
 
-class ClaimVolume(ApiModel):
+class ClaimVolume(_Described):
     """An allowed claim in the same namespace."""
 
     claim_name: Name
@@ -83,7 +89,7 @@ class ClaimVolume(ApiModel):
     """Whether it is mounted for reading only."""
 
 
-class Volume(ApiModel):
+class Volume(_Described):
     """One volume of one of four kinds."""
 
     cel_rules = (
@@ -102,7 +108,7 @@ class Volume(ApiModel):
     persistent_volume_claim: ClaimVolume | None = None
 
 
-class KeyRef(ApiModel):
+class KeyRef(_Described):
     """A key of an object."""
 
     name: Name
@@ -111,7 +117,7 @@ class KeyRef(ApiModel):
     """The key."""
 
 
-class EnvSource(ApiModel):
+class EnvSource(_Described):
     """Where its value is."""
 
     cel_rules = (
@@ -127,7 +133,7 @@ class EnvSource(ApiModel):
     """A key of an allowed ConfigMap."""
 
 
-class EnvVar(ApiModel):
+class EnvVar(_Described):
     """One variable."""
 
     cel_rules = (
@@ -145,7 +151,7 @@ class EnvVar(ApiModel):
     value_from: EnvSource | None = None
 
 
-class VolumeMount(ApiModel):
+class VolumeMount(_Described):
     """One mount."""
 
     name: Annotated[str, length(1, 63)]
@@ -158,7 +164,7 @@ class VolumeMount(ApiModel):
     """Whether it is mounted for reading only."""
 
 
-class Container(ApiModel):
+class Container(_Described):
     """The container."""
 
     name: Literal["spark"]
@@ -169,7 +175,7 @@ class Container(ApiModel):
     """Where the additional volumes are mounted."""
 
 
-class PodSpec(ApiModel):
+class PodSpec(_Described):
     """A part of a pod's spec."""
 
     node_selector: Labels = Field(default_factory=dict)
@@ -190,7 +196,7 @@ class PodSpec(ApiModel):
     """Additions to the one container of the pods."""
 
 
-class PodTemplate(ApiModel):
+class PodTemplate(_Described):
     """What else the pods need, for driver and executors alike.
 
     Only these fields exist: a Dataset's author cannot choose a service account, an image or security settings. Whatever

@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
 from lethe.base.ids import kube_name
+from lethe.contract.dataset import CreateSpec, SnapshotsSpec, TableSpec
 from lethe.contract.settings import (
     BufferLayout,
     ConsolidationMode,
@@ -110,23 +111,17 @@ class DatasetRef(Document):
         return f"{self.namespace}/{self.name}"
 
 
-class CreateTable(Document):
+class CreateTable(CreateSpec):
     """How to create the table if it does not exist."""
 
-    table_schema: str = Field(alias="schema")
-    """Columns as in CREATE TABLE of Spark SQL."""
-    partition_by: tuple[str, ...] = ()
-    """Such as "days(time)"."""
-    format_version: int = 2
-    properties: dict[str, str] = {}
+    model_config = ConfigDict(extra="forbid")
 
 
-class TableRef(Document):
-    catalog: str
-    name: str
-    """`namespace.table`."""
-    adopt: bool = False
-    """The run may set the sort order and the metrics mode of an existing table."""
+class TableRef(TableSpec):
+    """The table that the run changes."""
+
+    model_config = ConfigDict(extra="forbid")
+
     create: CreateTable | None = None
     """None: the table must exist."""
 
@@ -268,13 +263,10 @@ class RestatementGroupSpec(Document):
     """
 
 
-class SnapshotLimits(Document):
-    max_age_seconds: int = 432_000
-    """Older snapshots expire."""
-    min_to_keep: int = 5
-    """The newest snapshots, kept at any age."""
-    max_count: int = 500
-    """Snapshots that are kept at most, at any age."""
+class SnapshotLimits(SnapshotsSpec):
+    """Which snapshots are kept when snapshots expire."""
+
+    model_config = ConfigDict(extra="forbid")
 
 
 class Maintenance(Document):

@@ -11,10 +11,10 @@ from typing import Final, assert_never
 from lethe.base.errors import InputError
 from lethe.base.names import DATA_PROPERTIES, METADATA_PROPERTY
 from lethe.base.patterns import matches_any
+from lethe.contract.dataset import CreateSpec
 from lethe.contract.run import (
     AllowedOperation,
     ConsolidationMode,
-    CreateTable,
     Deletes,
     RestatementRequest,
     RunBoundary,
@@ -106,7 +106,7 @@ def outside_settings(
     mode: ConsolidationMode | None,
     deletes: Deletes | None,
     adopt: bool,
-    create: CreateTable | None,
+    create: CreateSpec | None,
 ) -> Outside | None:
     """Check the settings of a Dataset. Restatements and vacuums are checked elsewhere.
 

@@ -79,6 +79,7 @@ class Example(ApiModel):
     """Its labels."""
     limits: Limits = Limits()
     stored: Annotated[MoreLimits, StoredDefault()] = MoreLimits()
+    chosen: Port = Port(number=80)
     needed: Annotated[Limits, Required()] = Limits()
     """Limits that every object names."""
     separator: Annotated[str, StoredDefault()] = ""
@@ -197,6 +198,7 @@ def test_a_file_is_the_definition_and_nothing_else(resource: Any) -> None:
                 },
             },
         ),
+        ("chosen", {**PORT, "default": {"number": 80}}),
         ("needed", {**LIMITS, "description": "Limits that every object names."}),
         ("separator", {"type": "string", "default": "", "description": "Between two values; it may be empty."}),
         ("odd", {**SIZE, "default": 65_537, "description": "No round number."}),
