@@ -2,8 +2,9 @@
 
 Spark puts its Python sources as archives on the path of workers, before the installed package. Before Python 3.12 each task
 searches all archives again (`importlib.invalidate_caches`), which takes a quarter of a second, as long as reading 150 small
-files. This daemon removes the archives from the path, and imports the modules that tasks need once, before it forks workers. The
-decoders of all workers come from one server, which it forks, too.
+files. This daemon removes the archives from the path, and imports the modules that tasks need once, before it forks workers. Each
+worker collects garbage after each task, which takes long only for objects that it has made itself. The decoders of all workers
+come from one server, which the daemon forks, too.
 """
 
 import gc
@@ -29,10 +30,14 @@ def main() -> None:
     import lethe.ingest.registrable
     import lethe.writing.tasks  # noqa: F401
     from lethe.decoder.process import fork_server
+
+    gc.freeze()
+    fork_server()  # of the processes that decode files; before there are threads
     from pyspark.daemon import manager
 
-    gc.freeze()  # excludes the current objects from the garbage collections after each task
-    fork_server()  # of the processes that decode files; before there are threads
+    import lethe_spark.ingest  # noqa: F401 (tasks need it for their accumulators, decoders do not)
+
+    gc.freeze()  # excludes the current objects from the garbage collections
     manager()
 
 

@@ -1,6 +1,8 @@
 """Buffered batches into data files: what goes in, what is set aside, and what is tried again."""
 
+import gc
 import os
+import sys
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from typing import Any
@@ -290,3 +292,14 @@ def test_a_table_without_partitions_gets_one_sorted_file(buffer: BufferFolder, r
     (file,) = ingest.files
     assert table_of(ingest)["batch_id"].to_pylist() == [id for id in "ABC" for _ in range(30)]
     assert (file.lower, file.upper) == ("A", "C")
+
+
+def test_what_tasks_import_is_left_out_when_workers_collect_garbage(flights: Flights) -> None:
+    """A worker collects after each task. If it had imported it itself, this would take longer than reading a hundred files."""
+    name = packing.__name__
+
+    def is_left_out(_: int) -> bool:
+        module = sys.modules.get(name)
+        return module is not None and all(found is not module for found in gc.get_objects())
+
+    assert flights.spark.sparkContext.parallelize([0], 1).map(is_left_out).collect() == [True]
