@@ -498,7 +498,7 @@ class _Decoding:
         self._ended: list[tuple[str, str]] = []  # of these
         self._bytes = 0  # of the files whose rows wait
         # Until files could not be read together: the next ones probably cannot either.
-        self._joins = not work.columns_only
+        self._joins = not (work.columns_only or work.reader.format.typed)
 
     def decode_all(self, files: Sequence[SentFile]) -> None:
         """Decode files into pieces of rows."""
