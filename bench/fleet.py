@@ -21,9 +21,8 @@ from typing import Any, Final
 from lethe.base import names
 from lethe.contract.result import RunOutcome, RunResult
 from lethe.contract.settings import RunFamily
-from lethe.kube import DATASETS, PODS, KubeError
+from lethe.kube import DATASETS, LEASES, PODS, KubeError
 from lethe_operator.cluster.client import Kube, ResourceKind
-from lethe_operator.kube import DATASETS, LEASES, PODS, Kube, KubeError, ResourceKind
 from lethe_operator.resources.common import ANNOTATION_DATASET, CONTAINER, LABEL_ATTEMPT, LABEL_KIND, LABEL_RUN_ID
 from sqlalchemy import create_engine, text
 

@@ -18,8 +18,6 @@ from lethe_operator.cluster.client import JOBS
 from lethe_operator.resources.common import ANNOTATION_DATASET
 from lethe_spark.jvm.spark_table import SparkTable
 from lethe_spark.run.context import RunContext
-from lethe_operator.kube import DATASETS, JOBS, RESTATEMENTS, AlreadyExists
-from lethe_operator.resources.common import ANNOTATION_DATASET
 
 from bench import fleet, producer
 from bench.cluster import NAMESPACE, Object, OperatorScale, Site, Watcher, costs

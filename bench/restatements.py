@@ -16,10 +16,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from lethe import ledger_store
 from lethe.base import names
+from lethe.contract.kubernetes import VACUUM_NOW
 from lethe.contract.run import CreateTable
-from lethe_operator.decide.restatement.queue import PAUSE_BETWEEN_COMMITS
-from lethe_operator.kube import DATASETS, RESTATEMENTS, VACUUM_POLICIES
-from lethe_operator.resources.common import VACUUM_NOW
+from lethe.kube import DATASETS, RESTATEMENTS, VACUUM_POLICIES
+from lethe_operator.restatement.queue import PAUSE_BETWEEN_COMMITS
 from lethe_spark.jvm.spark_table import SparkTable
 from lethe_spark.run.context import RunContext
 
