@@ -53,7 +53,9 @@ class HeldFile:
     of: str | None = None
     """Of deletes: the only data file that they apply to; None: several."""
     values: bool = False
-    """Of deletes: they contain values of rows, and Lethe did not write them."""
+    """Of deletes: they contain values of rows."""
+    in_partition: bool = False
+    """Of deletes: their paths, and those in them, may name the values of a partition."""
 
 
 @dataclass(frozen=True)
@@ -135,7 +137,7 @@ class OpenErasure:
         """Whether the file may contain one of its rows, or a value of one."""
         if file.content == DATA:
             return self.ids.might_hold(file) or self.is_older(file)
-        return file.values and self.is_older(file)
+        return self.by_records and (file.values or file.in_partition)
 
 
 def open_erasures_of(ledger: Ledger, snapshots: Mapping[int, Snapshot], field_id: int) -> tuple[OpenErasure, ...]:

@@ -1,7 +1,7 @@
 """Finds the delete files of a snapshot, and those that delete nothing any more. I/O: reads manifests."""
 
-from collections.abc import Iterable
-from typing import Any, Final
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final, TypeAlias
 
 import fastavro
 from pyiceberg.io import FileIO
@@ -9,66 +9,73 @@ from pyiceberg.manifest import DataFile, DataFileContent, ManifestContent, Manif
 from pyiceberg.table import Table
 
 from lethe.iceberg.facts import live_entries
-from lethe.iceberg.native_deletes import DELETED, is_unpartitioned, may_contain_values
+from lethe.iceberg.native_deletes import DELETED, is_unpartitioned, referenced
 
+# The path of a delete file and, for a deletion vector, the offset in the file, which may contain several.
+DeletesKey: TypeAlias = tuple[str, int | None]
 _Partition = tuple[int, str]  # spec id, and the values as text
 _EQUALITY: Final = DataFileContent.EQUALITY_DELETES
 
 
-def added_by(io: FileIO, manifest: ManifestFile) -> dict[tuple[str, int | None], int]:
-    """The snapshot that added each live delete file of a manifest, by path and, for a deletion vector, the offset in the file."""
-    with io.new_input(manifest.manifest_path).open() as stream:
-        entries = [e for e in fastavro.reader(stream) if e["status"] != DELETED]
-    found: dict[tuple[str, int | None], int] = {}
-    for entry in entries:
-        file, snapshot = entry["data_file"], entry.get("snapshot_id")
-        key = (str(file["file_path"]), file.get("content_offset"))
-        found[key] = int((manifest.added_snapshot_id if snapshot is None else snapshot) or 0)
+def added_by(io: FileIO, manifest: ManifestFile) -> dict[DeletesKey, int]:
+    """The snapshot that added each live delete file of a manifest."""
+    found: dict[DeletesKey, int] = {}
+    for entry in _live(io, manifest):
+        snapshot = entry.get("snapshot_id")
+        found[_key(entry["data_file"])] = int((manifest.added_snapshot_id if snapshot is None else snapshot) or 0)
     return found
 
 
-def dangling(table: Table, snapshot_id: int | None) -> list[tuple[str, int]]:
-    """The delete files with values of rows that delete nothing any more. Returns paths with sequence numbers.
+def dangling(table: Table, snapshot_id: int | None) -> frozenset[DeletesKey]:
+    """The delete files that delete nothing any more.
 
-    By the sequence numbers, all data files that they might apply to are newer or removed.
+    By the sequence numbers, all data files that they might apply to are newer or removed. They may still contain values of rows:
+    equality deletes do, and in a partition the paths of delete files, the paths in them, and their manifests name the values of
+    the partition.
 
     By Iceberg's rules, equality deletes apply to older rows of their partition or, without partitions, of the whole table.
-    Position deletes also apply to rows of the same commit. Iceberg's scan has the last word (`deletes_in_use`).
+    Position deletes also apply to rows of the same commit: to one data file, if they name only one, otherwise to those of their
+    partition. Iceberg's scan has the last word (`deletes_in_use`).
     """
     snapshot = table.metadata.snapshot_by_id(snapshot_id) if snapshot_id is not None else None
     manifests = snapshot.manifests(table.io) if snapshot is not None else []
-    entries = [
-        (m, e) for m in manifests if m.content == ManifestContent.DELETES for e in m.fetch_manifest_entry(table.io)
-    ]
-    deletes = [(_number(m, e), _partition(m, e.data_file), e.data_file) for m, e in entries if _has_values(e.data_file)]
+    of_deletes = [m for m in manifests if m.content == ManifestContent.DELETES]
+    deletes = [(m, e, raw["data_file"]) for m in of_deletes for e, raw in _entries(table.io, m)]
     if not deletes:
-        return []
+        return frozenset()
     oldest: dict[_Partition, int] = {}
+    numbers: dict[str, int] = {}
     for m in manifests:
         for e in live_entries(table.io, m):
             at, number = _partition(m, e.data_file), _number(m, e)
             oldest[at] = min(number, oldest.get(at, number))
+            numbers[e.data_file.file_path] = number
     of_table = {i for i, spec in table.specs().items() if is_unpartitioned(spec)}
-    return [
-        (f.file_path, number) for number, at, f in deletes if not _deletes(f, number, at, oldest, at[0] in of_table)
-    ]
+
+    def has_effect(manifest: ManifestFile, entry: ManifestEntry, raw: Mapping[str, Any]) -> bool:
+        at, number = _partition(manifest, entry.data_file), _number(manifest, entry)
+        if entry.data_file.content == _EQUALITY:
+            known = oldest.values() if at[0] in of_table else [oldest[at]] if at in oldest else []
+            return any(n < number for n in known)
+        path = referenced(raw)
+        first = oldest.get(at) if path is None else numbers.get(path)
+        return first is not None and first <= number
+
+    return frozenset(_key(raw) for m, e, raw in deletes if not has_effect(m, e, raw))
 
 
-def _deletes(file: DataFile, number: int, at: _Partition, oldest: dict[_Partition, int], of_table: bool) -> bool:
-    """Whether a data file is old enough for deletes of this sequence number and partition.
-
-    Args:
-        of_table: The partition spec of the deletes has no partitions.
-    """
-    if file.content == _EQUALITY:
-        known = oldest.values() if of_table else [oldest[at]] if at in oldest else []
-        return any(n < number for n in known)
-    return at in oldest and oldest[at] <= number
+def _entries(io: FileIO, manifest: ManifestFile) -> Iterator[tuple[ManifestEntry, Mapping[str, Any]]]:
+    """The live entries of a manifest of deletes, each also as it is stored: PyIceberg leaves out what format version 3 added."""
+    return zip(manifest.fetch_manifest_entry(io), _live(io, manifest), strict=True)
 
 
-def _has_values(file: DataFile) -> bool:
-    columns = {*(file.value_counts or {}), *(file.lower_bounds or {})}
-    return may_contain_values(int(file.content), columns)
+def _live(io: FileIO, manifest: ManifestFile) -> list[Mapping[str, Any]]:
+    with io.new_input(manifest.manifest_path).open() as stream:
+        return [e for e in fastavro.reader(stream) if e["status"] != DELETED]
+
+
+def _key(file: Mapping[str, Any]) -> DeletesKey:
+    return str(file["file_path"]), file.get("content_offset")
 
 
 def _number(manifest: ManifestFile, entry: ManifestEntry) -> int:

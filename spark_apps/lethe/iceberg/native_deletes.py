@@ -6,7 +6,7 @@ PyIceberg does not read to which file a deletion vector applies, so this module 
 """
 
 import json
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
@@ -85,17 +85,12 @@ def _is_of_unpartitioned_spec(header: Mapping[str, str]) -> bool:
 
 
 def holds_values(file: Mapping[str, Any]) -> bool:
-    """Whether a delete file, as read from a manifest, contains values of rows."""
-    metrics = (*(file.get("value_counts") or ()), *(file.get("lower_bounds") or ()))
-    return may_contain_values(int(file["content"]), {int(m["key"]) for m in metrics})
-
-
-def may_contain_values(content: int, columns: Collection[int]) -> bool:
-    """Whether a delete file may contain values, by its content type and its known field ids.
+    """Whether a delete file, as read from a manifest, contains values of rows.
 
     Equality deletes do, and position deletes if they have a copy of each row.
     """
-    return content == _EQUALITY or not {_FILE_PATH, _POSITION}.issuperset(columns)
+    metrics = (*(file.get("value_counts") or ()), *(file.get("lower_bounds") or ()))
+    return file["content"] == _EQUALITY or not {_FILE_PATH, _POSITION}.issuperset(int(m["key"]) for m in metrics)
 
 
 def vectors(io: FileIO, manifests: Iterable[ManifestFile]) -> dict[str, frozenset[Vector]]:

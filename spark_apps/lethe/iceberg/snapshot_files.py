@@ -8,7 +8,7 @@ Manifests are immutable, and snapshots share most of them: each is read once.
 """
 
 import struct
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -46,7 +46,15 @@ from lethe.iceberg import catalogs
 from lethe.iceberg.batch_column import BatchColumn
 from lethe.iceberg.conditions import RowCondition
 from lethe.iceberg.facts import TableFacts, bounds_of
-from lethe.iceberg.native_deletes import DELETED, Vector, holds_values, native_deletes, referenced, vectors
+from lethe.iceberg.native_deletes import (
+    DELETED,
+    Vector,
+    holds_values,
+    is_unpartitioned,
+    native_deletes,
+    referenced,
+    vectors,
+)
 from lethe.iceberg.views import require_no_view
 from lethe.ledger.erasure import BlockerKind
 from lethe.ledger.lineage import Resolution, Snapshot, is_gapless
@@ -133,7 +141,8 @@ class Manifests:
         listed = self._listed(table)
         manifests = {m.manifest_path: m for found in listed.values() for m in found}
         column = BatchColumn.of(table.specs(), field_id)
-        self._read(table.io, [m for path, m in manifests.items() if path not in self.known], column)
+        partitioned = frozenset(i for i, spec in table.specs().items() if not is_unpartitioned(spec))
+        self._read(table.io, [m for path, m in manifests.items() if path not in self.known], column, partitioned)
         head = listed.get(facts.head_id, ()) if facts.head_id is not None else ()
         deletes = native_deletes(table.io, head)
         files = {f.path: f for path in manifests for f in self.known[path]}
@@ -160,10 +169,13 @@ class Manifests:
             found = pool.map(lambda s: tuple(s.manifests(table.io)), snapshots)
         return {s.snapshot_id: manifests for s, manifests in zip(snapshots, found, strict=True)}
 
-    def _read(self, io: FileIO, manifests: Iterable[ManifestFile], column: BatchColumn) -> None:
+    def _read(
+        self, io: FileIO, manifests: Iterable[ManifestFile], column: BatchColumn, partitioned: Collection[int]
+    ) -> None:
         def read(manifest: ManifestFile) -> tuple[str, list[tuple[bool, HeldFile]]]:
-            of_data = manifest.content == ManifestContent.DATA
-            return manifest.manifest_path, list(_data(io, manifest, column) if of_data else _deletes(io, manifest))
+            if manifest.content == ManifestContent.DATA:
+                return manifest.manifest_path, list(_data(io, manifest, column))
+            return manifest.manifest_path, list(_deletes(io, manifest, manifest.partition_spec_id in partitioned))
 
         with ThreadPoolExecutor(PARALLEL_READS) as pool:
             for path, entries in pool.map(read, manifests):
@@ -197,8 +209,12 @@ def _data(io: FileIO, manifest: ManifestFile, column: BatchColumn) -> Iterator[t
         yield is_live, HeldFile(f.path, f.size, DATA, entry.file_sequence_number, f.lower, f.upper)
 
 
-def _deletes(io: FileIO, manifest: ManifestFile) -> Iterator[tuple[bool, HeldFile]]:
-    """As `_data`."""
+def _deletes(io: FileIO, manifest: ManifestFile, in_partition: bool) -> Iterator[tuple[bool, HeldFile]]:
+    """As `_data`.
+
+    Args:
+        in_partition: The partition spec of the manifest has partitions.
+    """
     with io.new_input(manifest.manifest_path).open() as stream:
         entries = list(fastavro.reader(stream))
     for entry in entries:
@@ -212,6 +228,7 @@ def _deletes(io: FileIO, manifest: ManifestFile) -> Iterator[tuple[bool, HeldFil
             added,
             of=referenced(file),
             values=holds_values(file),
+            in_partition=in_partition,
         )
         yield entry["status"] != DELETED, held
 

@@ -14,6 +14,7 @@ from typing import Any, Final
 from lethe.base import names
 from lethe.base.errors import ConflictError
 from lethe.files.bounds import partition_text_of_json
+from lethe.iceberg.delete_entries import DeletesKey
 
 from lethe_spark.jvm.errors import reading
 from lethe_spark.jvm.gateway import as_interface, each, each_of, java_list, method
@@ -109,14 +110,20 @@ def with_deletes(table: IcebergTable, task: Any, deletes: Collection[Any]) -> An
 
 
 @reading("planning a scan")
-def deletes_in_use(table: IcebergTable, snapshot_id: int) -> frozenset[str]:
-    """The paths of the delete files that apply to data files of a snapshot.
+def deletes_in_use(table: IcebergTable, snapshot_id: int) -> frozenset[DeletesKey]:
+    """The delete files that apply to data files of a snapshot.
 
     Raises:
         TransientError: A dependency is temporarily unavailable.
     """
     planned = each_of(table.java.newScan().useSnapshot(snapshot_id).ignoreResiduals().planFiles())
-    return frozenset(str(d.location()) for task in planned for d in each(task.deletes()))
+    return frozenset(key_of_deletes(d) for task in planned for d in each(task.deletes()))
+
+
+def key_of_deletes(java: Any) -> DeletesKey:
+    """The key of Iceberg's delete file."""
+    offset = java.contentOffset()
+    return str(java.location()), None if offset is None else int(offset)
 
 
 @reading("planning a scan of named files")

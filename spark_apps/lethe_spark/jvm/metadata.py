@@ -16,8 +16,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from lethe.base.errors import ConflictError, InputError
+from lethe.iceberg.delete_entries import DeletesKey
 from lethe.uri import local_path
 
+from lethe_spark.jvm.data_files import key_of_deletes
 from lethe_spark.jvm.errors import ICEBERG, JvmError, is_a, java_message, reading, transient
 from lethe_spark.jvm.gateway import as_interface, each, getter, java_class, java_list, method
 from lethe_spark.jvm.table import IcebergTable
@@ -67,15 +69,15 @@ class DeleteManifests:
 
 @reading("writing manifests of deletes")
 def without_removed(
-    table: IcebergTable, snapshot_id: int, replaced: Mapping[str, Mapping[tuple[str, int | None], int]]
+    table: IcebergTable, snapshot_id: int, replaced: Mapping[str, Mapping[DeletesKey, int]]
 ) -> DeleteManifests:
     """Rewrite manifests of delete files without the entries of removed files, and commit nothing.
 
     Iceberg's own rewriting supports manifests of data files only.
 
     Args:
-        replaced: The manifests of this snapshot to rewrite, by path. For each live delete file of it, by path and, for a
-            deletion vector, offset: the snapshot that added the file.
+        replaced: The manifests of this snapshot to rewrite, by path. For each live delete file of it: the snapshot that added
+            the file.
 
     Files that were written by then stay in storage.
 
@@ -98,8 +100,7 @@ def without_removed(
         reader = api.ManifestFiles.readDeleteManifest(manifest, io, table.java.specs())
         try:
             for file in each(reader):
-                offset = file.contentOffset()
-                snapshot = added_by[str(file.location()), None if offset is None else int(offset)]
+                snapshot = added_by[key_of_deletes(file)]
                 writer.existing(file.copy(), snapshot, file.dataSequenceNumber(), file.fileSequenceNumber())
         finally:
             reader.close()

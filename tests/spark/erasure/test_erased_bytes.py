@@ -8,7 +8,10 @@ from pathlib import Path
 
 import pytest
 from lethe_spark.apps.session import make_session
+from lethe_spark.jvm.data_files import tasks_of
+from lethe_spark.jvm.deletes import write_vectors
 from lethe_spark.jvm.spark_table import SparkTable
+from pyroaring import FrozenBitMap64
 from pyspark.sql import SparkSession
 
 from tests.spark.parameters import some, tuples
@@ -16,7 +19,7 @@ from tests.spark.support.built_once import built_once
 from tests.spark.support.erases import Names, but, name_of, row, table_folder
 from tests.spark.support.erasures import DUE, check_erasures, check_evidence, the_erasure, the_outcome, the_record
 from tests.spark.support.every_object import objects_with, of_bucket, of_folder
-from tests.spark.support.story import Row, Story, of_spark, some_rows
+from tests.spark.support.story import Row, Story, local, of_spark, some_rows
 from tests.support.builders import a_request
 from tests.support.lake import Lake
 from tests.support.servers.s3 import S3
@@ -143,6 +146,59 @@ def test_a_delete_file_of_another_writer_that_names_an_erased_value_goes_as_well
     assert objects_with(of_folder(table_folder(story)), name_of(gone[1])) == []
     wanted = but(gone) if evolved else but(gone, kept)
     assert of_spark(story.spark.table(story.full_name)) == wanted
+
+
+def delete_and_compact(story: Names, batch: str) -> None:
+    """Another engine deletes a batch by position, and compacts the table without removing the deletes."""
+    story.sql(f"DELETE FROM {{t}} WHERE batch_id = '{batch}'")
+    story.sql("CALL {catalog}.system.rewrite_data_files(table => '{name}', options => map('rewrite-all', 'true'))")
+
+
+def replace_and_delete(story: Names, batch: str) -> None:
+    """Another engine writes the files of a batch anew without it, and then commits a deletion vector of a file that it has seen
+    before.
+    """
+    table = SparkTable.load(story.spark, story.catalog, story.name)
+    assert table is not None
+    tasks = tasks_of(table, [p for p, ids in story.files().items() if batch in ids], story.head().snapshot_id)
+    of_first_row = {str(t.file().location()): FrozenBitMap64([0]) for t in tasks}
+    (vector,) = write_vectors(table, tasks, of_first_row, "0" * 32).added
+    story.sql(f"DELETE FROM {{t}} WHERE batch_id = '{batch}'")
+    table.java.refresh()
+    table.java.newRowDelta().addDeletes(vector).commit()
+
+
+@pytest.mark.parametrize(
+    ("version", "granularity", "leave"),
+    tuples(
+        [(2, "file", delete_and_compact), (2, "partition", delete_and_compact), (3, "file", replace_and_delete)],
+        (2, "file", delete_and_compact),
+        (3, "file", replace_and_delete),
+    ),
+)
+def test_deletes_by_position_without_effect_go_with_the_value_of_their_partition(
+    make: Make, version: int, granularity: str, leave: Callable[[Names, str], None]
+) -> None:
+    """Another engine has left them. The files that they apply to are gone. Their manifest, their path and the paths in them name
+    the partition, which is an erased value.
+    """
+    mode = "merge-on-read" if version == 2 else "copy-on-write"
+    how = {"write.delete.mode": mode, "write.delete.granularity": granularity}
+    story = make(version, ("name",), **how)
+    gone = row("B", 1)
+    story.append_by_spark(("X", *gone[1:]))
+    story.compact()
+    leave(story, "X")
+    left = story.table().inspect.delete_files()["file_path"].to_pylist()
+    assert [path for path in left if objects_with([(path, Path(local(path)).read_bytes())], name_of(gone[1]))] == left
+    assert len(left) == 1
+
+    erased(story, gone)
+
+    assert story.table().inspect.delete_files().num_rows == 0
+    found = objects_with(of_folder(table_folder(story)), name_of(gone[1]))
+    assert [f for f in found if not f.startswith("_tombstones/")] == []
+    assert of_spark(story.spark.table(story.full_name)) == but(gone)
 
 
 def test_a_delete_file_that_still_deletes_rows_keeps_the_erasure_open_and_the_rows_deleted(make: Make) -> None:

@@ -91,8 +91,8 @@ def test_deletes_of_a_void_spec_are_not_taken_for_unused_while_iceberg_applies_t
     head, table = story.head().snapshot_id, SparkTable.load(spark, story.catalog, story.name)
     assert table is not None
 
-    assert dangling(story.table(), head) == []
-    assert deletes_in_use(table, head) == {used}
+    assert dangling(story.table(), head) == frozenset()
+    assert deletes_in_use(table, head) == {(used, None)}
 
 
 POSITIONS = Deletes.POSITION_DELETES

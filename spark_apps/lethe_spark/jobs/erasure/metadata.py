@@ -37,7 +37,7 @@ from lethe_spark.commit.ledger_commit import Attempts, Intent, NothingToCommit, 
 from lethe_spark.commit.table_state import Base, observe_base
 from lethe_spark.jobs.erasure.close import CheckedErasures, for_erasures
 from lethe_spark.jvm.commit import RewriteManifests, RowDelta
-from lethe_spark.jvm.data_files import deletes_in_use
+from lethe_spark.jvm.data_files import deletes_in_use, key_of_deletes
 from lethe_spark.jvm.deletes import DeleteChanges
 from lethe_spark.jvm.metadata import DeleteManifests, delete_files_at, forget_statistics, remove_files, without_removed
 from lethe_spark.jvm.table import IcebergTable
@@ -45,13 +45,12 @@ from lethe_spark.run.context import Run
 
 log = logging.getLogger(__name__)
 METADATA_PATH: Final = "write.metadata.path"
-_ANY: Final = 2**63  # more than any sequence number
 
 
 def drop_dangling_deletes(context: Run, table: IcebergTable) -> int | None:
-    """Drop delete files of other writers that are older than an Erase by records and delete nothing any more.
+    """Drop delete files that delete nothing any more, while the rows of an Erase by records may still be in the table.
 
-    The values by which they delete may be erased values.
+    The values by which they delete, and those of their partitions, may be erased values.
 
     Returns:
         The id of the new snapshot; None: there were no such files.
@@ -69,12 +68,12 @@ def drop_dangling_deletes(context: Run, table: IcebergTable) -> int | None:
         head = base.facts.head_id
         if head is None or all(c.erasure.is_purged for c in open_):
             return NothingToCommit(None)
-        before = max((c.since if c.since is not None else _ANY) for c in open_ if not c.erasure.is_purged)
-        paths = {path for path, number in dangling(base.iceberg, head) if number < before}
-        paths -= deletes_in_use(table, head) if paths else frozenset()
-        files = delete_files_at(table, head, paths) if paths else ()
-        if not files:
+        unused = dangling(base.iceberg, head)
+        unused -= deletes_in_use(table, head) if unused else frozenset()
+        if not unused:
             return NothingToCommit(None)
+        found = delete_files_at(table, head, {path for path, _ in unused})
+        files = tuple(f for f in found if key_of_deletes(f) in unused)
         return Intent(Delta(own.run_id), RowDelta(DeleteChanges(replaced=files), (), head), None)
 
     return commit_on_ledger(own, table, plan).snapshot_id

@@ -138,13 +138,16 @@ def test_of_records_every_older_file_that_is_not_live_is_noted_whatever_its_boun
 
 
 def test_deletes_of_a_noted_file_are_noted_and_of_records_those_that_hold_values() -> None:
+    """Those of a partition hold its values."""
     gone, vector = a_held("gone", "A"), HeldFile("vector", 9, DELETES, 2, of="gone")
     other = HeldFile("other", 9, DELETES, 2, of="elsewhere")
     values = HeldFile("values", 9, DELETES, 1, values=True)
-    history = a_story([gone, vector, other, values], {1: ["gone", "vector", "other", "values"], 3: []}, 3)
+    paths = HeldFile("paths", 9, DELETES, 4, in_partition=True)  # another engine deleted more after the Erase
+    files = [gone, vector, other, values, paths]
+    history = a_story(files, {1: ["gone", "vector", "other", "values"], 4: ["paths"], 5: []}, 5)
 
     assert marked_paths(a_claim("A"), history) == ["gone", "vector"]
-    assert marked_paths(a_claim(records=True, since=3), history) == ["gone", "values", "vector"]
+    assert marked_paths(a_claim(records=True, since=3), history) == ["gone", "paths", "values", "vector"]
 
 
 def test_once_purged_only_what_comes_on_a_branch_is_new() -> None:
