@@ -1,12 +1,14 @@
 """What holds the files of an erasure, and how it is named: tags, branches, snapshots, runs that may still publish."""
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from lethe.contract.settings import Deletes
 from pyspark.sql import SparkSession
 
-from tests.spark.parameters import some
+from tests.spark.parameters import pairs
 from tests.spark.support.erasures import (
     DAY,
     blockers,
@@ -21,7 +23,7 @@ from tests.spark.support.erasures import (
     the_record,
     three_batches,
 )
-from tests.spark.support.story import ALL_GONE, Story, of_batches
+from tests.spark.support.story import ALL_GONE, Story, format_version_of, of_batches
 from tests.support.lake import Lake
 from tests.support.steps import Killed, die
 
@@ -148,20 +150,21 @@ def test_a_staged_snapshot_whose_run_may_publish_it_holds_it_for_a_day(story: St
     assert timedelta(hours=23) < blocker.until - datetime.now(UTC) < timedelta(hours=25)
 
 
-@pytest.mark.parametrize("value", some(["false", "no"], "no"))
-def test_no_erasure_is_verified_while_a_property_forbids_to_delete_files(story: Story, value: str) -> None:
+@pytest.mark.parametrize(("value", "mode"), pairs(["false", "no"], Deletes, ("no", Deletes.LEDGER)))
+def test_no_erasure_is_verified_while_a_property_forbids_to_delete_files(story: Story, value: str, mode: str) -> None:
     """Iceberg reads any value but `true` as false. The vacuum says why no snapshot expires, and goes on."""
+    version = format_version_of(mode)
+    story.spark.sql(f"ALTER TABLE {story.full_name} SET TBLPROPERTIES ('format-version' = '{version}')")
+    story = replace(story, deletes=Deletes(mode), format_version=version)
     erase(story, "A")
-    with story.table().transaction() as change:
-        change.set_properties({"gc.enabled": value})
+    story.spark.sql(f"ALTER TABLE {story.full_name} SET TBLPROPERTIES ('gc.enabled' = '{value}')")
     before = story.data_folder()
 
     vacuumed = story.vacuum(ALL_GONE)
     checked = check_erasures(story)
     held = the_erasure(story).blockers[0]
     kept = before <= story.data_folder()
-    with story.table().transaction() as change:
-        change.remove_properties("gc.enabled")
+    story.spark.sql(f"ALTER TABLE {story.full_name} UNSET TBLPROPERTIES ('gc.enabled')")
     free = check_erasures(story)
 
     assert "the table property gc.enabled is not true" in vacuumed.message

@@ -99,10 +99,7 @@ class Dataset(Story):
         return run.model_copy(update={"consolidation": wanted})
 
     def _restatement(self, *requests: RestatementRequest) -> RunSpec:
-        run = self.restatement(*requests)
-        assert run.restatement is not None
-        restatement = run.restatement.model_copy(update={"deletes": Deletes(self.setup.deletes)})
-        return run.model_copy(update={"restatement": restatement})
+        return self.restatement(*requests, deletes=Deletes(self.setup.deletes))
 
     def _vacuum(self, job: Vacuum) -> RunSpec:
         limits = SnapshotLimits(max_age_seconds=0, min_to_keep=job.keep or 1, max_count=job.keep or 1)

@@ -12,8 +12,9 @@ import fastavro
 import pyarrow as pa
 from lethe.contract.result import RequestResult
 from lethe.contract.run import CreateTable, Replacement, RestatementRequest, RowsRef, RunKind, RunSpec, TableRef
+from lethe.contract.settings import Deletes
 
-from tests.spark.support.story import Row, Story, local, of_arrow, of_batches, of_spark, some_rows
+from tests.spark.support.story import Row, Story, format_version_of, local, of_arrow, of_batches, of_spark, some_rows
 from tests.support.builders import a_request
 from tests.support.lake import BufferFolder
 
@@ -46,12 +47,18 @@ def but(*erased: Row, batches: Sequence[str] = ("A", "B", "D")) -> Counter[Row]:
 class Names(Story):
     """Each row has a name. `format_version` and `properties` are the table's."""
 
-    format_version: int = 2
     properties: dict[str, str] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, story: Story, format_version: int = 2, **properties: str) -> "Names":
-        return cls(story.spark, story.lake, story.name, story.partition_by, story.catalog, format_version, properties)
+    def of(
+        cls, story: Story, format_version: int | None = None, deletes: str = Deletes.LEDGER, **properties: str
+    ) -> "Names":
+        """Args:
+        format_version: By default the one that `deletes` needs.
+        """
+        version = format_version or format_version_of(deletes)
+        place = (story.spark, story.lake, story.name, story.partition_by, story.catalog)
+        return cls(*place, version, Deletes(deletes), properties)
 
     def filled(self) -> "Names":
         """Batches A, B and D are in the table."""

@@ -4,29 +4,24 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
 
 import lethe
 import lethe_spark
-from lethe.contract.run import RestatementRequest, RunSpec
 from lethe.contract.settings import Deletes
 from lethe.iceberg.native_deletes import native_deletes
 from lethe.ledger.tombstone import Mask
 from pyiceberg.manifest import DataFileContent, ManifestContent
 
-from tests.spark.support.story import Row, Story, of_arrow, of_spark
+from tests.spark.support.story import Row, Story, format_version_of, of_arrow, of_spark
 
 
 @dataclass(frozen=True)
 class Native(Story):
-    """`deletes` as `spec.deletes`: of all restatements that do not say otherwise."""
-
-    deletes: Deletes = Deletes.DELETION_VECTORS
+    """A table of the format version that `deletes` needs."""
 
     @classmethod
     def of(cls, story: Story, deletes: Deletes) -> "Native":
-        native = Deletes(deletes).native
-        version = native.format_version if native is not None else 2
+        version = format_version_of(deletes)
         return cls(story.spark, story.lake, story.name, story.partition_by, story.catalog, version, deletes)
 
     def filled(self) -> "Native":
@@ -35,12 +30,6 @@ class Native(Story):
         self.consolidate("A", "B", "D")
         self.consolidate("E")
         return self
-
-    def restatement(self, *requests: RestatementRequest, deletes: Deletes | None = None, **changes: Any) -> RunSpec:
-        run = super().restatement(*requests, **changes)
-        assert run.restatement is not None
-        restatement = run.restatement.model_copy(update={"deletes": Deletes(deletes or self.deletes)})
-        return run.model_copy(update={"restatement": restatement})
 
     def plain(self, snapshot_id: int | None = None) -> Counter[Row]:
         """The rows that Spark SQL finds, at the head or at a snapshot."""

@@ -30,6 +30,7 @@ from lethe.contract.run import (
     SnapshotLimits,
     TableRef,
 )
+from lethe.contract.settings import Deletes
 from lethe.iceberg import catalogs
 from lethe.iceberg.facts import data_files, observe
 from lethe.ledger.ledger import Ledger
@@ -60,6 +61,8 @@ class Story:
     partition_by: tuple[str, ...] = ("day",)
     catalog: str = CATALOG
     format_version: int = 2
+    deletes: Deletes = Deletes.LEDGER
+    """As `spec.deletes`: of all restatements that do not say otherwise."""
 
     @classmethod
     def begin(
@@ -124,8 +127,11 @@ class Story:
     def consolidation(self, *batch_ids: str, **changes: Any) -> RunSpec:
         return self.spec(RunKind.CONSOLIDATION, batch_ids, batch_ids=batch_ids, **changes)
 
-    def restatement(self, *requests: RestatementRequest, **changes: Any) -> RunSpec:
-        return self.spec(RunKind.RESTATEMENT, [r.key for r in requests], requests=requests, **changes)
+    def restatement(self, *requests: RestatementRequest, deletes: Deletes | None = None, **changes: Any) -> RunSpec:
+        run = self.spec(RunKind.RESTATEMENT, [r.key for r in requests], requests=requests, **changes)
+        assert run.restatement is not None
+        restatement = run.restatement.model_copy(update={"deletes": Deletes(deletes or self.deletes)})
+        return run.model_copy(update={"restatement": restatement})
 
     def vacuuming(
         self, limits: SnapshotLimits | None = None, key: str = "1", max_bytes: int | None = None, **changes: Any
@@ -291,6 +297,12 @@ class Story:
         """All Parquet files below the table, also those that no snapshot names."""
         root = Path(local(self.table().location()))
         return {str(p) for p in root.rglob("*.parquet")}
+
+
+def format_version_of(deletes: str) -> int:
+    """The format version of tables with such deletes. With `Ledger`, which any version has, that of most tests."""
+    native = Deletes(deletes).native
+    return native.format_version if native is not None else 2
 
 
 def _just_after(snapshot: Snapshot) -> datetime:

@@ -1,6 +1,7 @@
 """Tables whose partition fields, and the columns of these, were dropped. Which deletes apply to a file is what Iceberg says."""
 
 from collections import Counter
+from itertools import product
 from typing import Any
 
 import lethe
@@ -9,48 +10,34 @@ import pytest
 from lethe.base.errors import InputError
 from lethe.contract.settings import Deletes
 from lethe.iceberg.delete_entries import dangling
+from lethe_spark.apps.session import make_session
 from lethe_spark.jvm.data_files import deletes_in_use, tasks_of
 from lethe_spark.jvm.deletes import write_position_deletes
 from lethe_spark.jvm.spark_table import SparkTable
 from pyroaring import FrozenBitMap64
 from pyspark.sql import SparkSession
 
+from tests.spark.parameters import tuples
 from tests.spark.support.all_types import alone
 from tests.spark.support.native_deletes import Native
-from tests.spark.support.story import Row, Story, of_batches, of_spark, some_rows
+from tests.spark.support.story import Row, Story, of_batches, of_spark
 from tests.spark.support.streaming_writer import delete_by_equality
+from tests.spark.support.void_spec import give_void_spec, on_day_1, void_spec
 from tests.support.builders import a_request
-from tests.support.lake import SCHEMA, Lake
+from tests.support.lake import CATALOG, Lake
+
+POSITIONS = Deletes.POSITION_DELETES
+MODES = list(Deletes)
 
 
-def with_a_void_spec(spark: SparkSession, lake: Lake) -> Story:
-    """A table of format version 1 that dropped a partition field, which it keeps as `void`, got another one, and was raised to
-    version 2. Files of all three specs hold rows: A of the first, B of the void one, D and E together of the last."""
-    story = Story.begin(spark, lake, ())
-    name = story.full_name
-    spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {story.catalog}.air")
-    properties = "'format-version' = '1', 'write.metadata.metrics.column.batch_id' = 'full'"
-    spark.sql(f"CREATE TABLE {name} ({SCHEMA}) USING iceberg PARTITIONED BY (day) TBLPROPERTIES ({properties})")
-    spark.sql(f"ALTER TABLE {name} WRITE ORDERED BY batch_id")
-    insert(story, "A")
-    spark.sql(f"ALTER TABLE {name} DROP PARTITION FIELD day")
-    insert(story, "B")
-    spark.sql(f"ALTER TABLE {name} ADD PARTITION FIELD truncate(100000, v)")
-    spark.sql(f"ALTER TABLE {name} SET TBLPROPERTIES ('format-version' = '2')")
+def with_a_void_spec(spark: SparkSession, lake: Lake, mode: str = Deletes.LEDGER, catalog: str = CATALOG) -> Native:
+    """Files of all specs hold rows: those of `give_void_spec`, and D and E together of the last one."""
+    story = Native.of(Story.begin(spark, lake, (), catalog), Deletes(mode))
+    give_void_spec(story)
     story.put("D", "E")
     story.consolidate("D", "E")
+    assert {frozenset(ids) for ids in story.files().values()} >= {frozenset("BC"), frozenset("DE")}
     return story
-
-
-def insert(story: Story, batch: str) -> None:
-    """Another engine adds the rows that a batch of this id would have."""
-    rows = ", ".join(f"({r['v']}, {r['day']}, '{batch}')" for r in some_rows(batch, 4))
-    story.spark.sql(f"INSERT INTO {story.full_name} (v, day, batch_id) VALUES {rows}")
-
-
-def void_spec(story: Story) -> int:
-    (found,) = (i for i, s in story.table().specs().items() if [str(f.transform) for f in s.fields] == ["void"])
-    return found
 
 
 def plain(story: Story) -> Counter[Row]:
@@ -58,27 +45,47 @@ def plain(story: Story) -> Counter[Row]:
     return of_spark(story.spark.table(story.full_name))
 
 
-def on_day_1(rows: Counter[Row]) -> Counter[Row]:
-    return Counter({row: n for row, n in rows.items() if row[2] == 1})
-
-
-@pytest.mark.parametrize("purge", ["alone", "by-spark"])
+@pytest.mark.parametrize(
+    ("purge", "mode", "catalog"),
+    tuples(
+        product(["alone", "by-spark"], MODES, [CATALOG, "rest"]),
+        ("alone", Deletes.LEDGER, CATALOG),
+        ("by-spark", Deletes.LEDGER, CATALOG),
+        ("alone", POSITIONS, CATALOG),
+    ),
+)
 def test_rows_that_another_engine_deleted_on_a_void_spec_stay_deleted(
-    spark: SparkSession, lake: Lake, filtered: list[str], purge: str
+    spark: SparkSession,
+    lake: Lake,
+    filtered: list[str],
+    request: pytest.FixtureRequest,
+    purge: str,
+    mode: str,
+    catalog: str,
 ) -> None:
-    """Its equality delete applies to all older files, as that of a spec without fields does."""
-    story = with_a_void_spec(spark, lake)
+    """Its equality delete applies to all older files, as that of a spec without fields does. Rows of files of the void spec are
+    taken back and shown again meanwhile. lethe.scan reads no equality deletes."""
+    if catalog == "rest":
+        request.getfixturevalue("rest")
+        make_session("rest")
+    story = with_a_void_spec(spark, lake, mode, catalog)
     delete_by_equality(story, "day", 2, void_spec(story))
-    wanted = on_day_1(of_batches("A", "B", "D", "E"))
+    wanted, left = (on_day_1(of_batches(*batches)) for batches in ("ABCDE", "ABD"))
     assert plain(story) == wanted
-    assert story.revert("E").succeeded
+
+    def read() -> Counter[Row]:
+        return of_spark(lethe_spark.read(spark, story.full_name))
+
+    assert story.revert("C", "E").succeeded
+    assert (plain(story), read()) == (wanted if mode == Deletes.LEDGER else left, left)
+    assert story.undo().succeeded
+    assert (plain(story), read()) == (wanted, wanted)
+    assert story.revert("C", "E", name="again").succeeded
 
     result = alone(story) if purge == "alone" else story.vacuum()
 
-    assert (result.outcome, filtered) == ("Committed", [])
-    left = Counter({r: n for r, n in wanted.items() if r[0] != "E"})
-    assert plain(story) == left
-    assert of_spark(lethe_spark.read(spark, story.full_name)) == left
+    assert (result.outcome, result.tombstones_purged, filtered) == ("Committed", 2, [])
+    assert (plain(story), read()) == (left, left)
 
 
 def test_deletes_of_a_void_spec_are_not_taken_for_unused_while_iceberg_applies_them(
@@ -87,16 +94,12 @@ def test_deletes_of_a_void_spec_are_not_taken_for_unused_while_iceberg_applies_t
     """No file of its own spec is left, but it applies to those of others."""
     story = with_a_void_spec(spark, lake)
     used = delete_by_equality(story, "day", 2, void_spec(story))
-    spark.sql(f"DELETE FROM {story.full_name} WHERE batch_id = 'B'")
+    spark.sql(f"DELETE FROM {story.full_name} WHERE batch_id IN ('B', 'C')")
     head, table = story.head().snapshot_id, SparkTable.load(spark, story.catalog, story.name)
     assert table is not None
 
     assert dangling(story.table(), head) == frozenset()
     assert deletes_in_use(table, head) == {(used, None)}
-
-
-POSITIONS = Deletes.POSITION_DELETES
-MODES = ["Ledger", "PositionDeletes", "DeletionVectors"]
 
 
 def without_day(rows: Counter[Row]) -> Counter[tuple[str | None, int]]:

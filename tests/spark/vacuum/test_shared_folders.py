@@ -6,9 +6,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from lethe.contract.settings import Deletes
 from lethe_spark.jvm.spark_table import SparkTable
 from pyspark.sql import SparkSession
 
+from tests.spark.parameters import some
 from tests.spark.support.erases import Names, row
 from tests.spark.support.maintenance import below, grow_old, maintain
 from tests.spark.support.story import ALL_GONE, Row, Story, local
@@ -31,7 +33,8 @@ def in_the_folder_of(old: Names, new: Names) -> Names:
     location = old.table().location()
     new.spark.sql(
         f"CREATE TABLE {new.full_name} (v BIGINT, day INT, name STRING, batch_id STRING) USING iceberg "
-        f"PARTITIONED BY (day) LOCATION '{location}' TBLPROPERTIES ('write.metadata.metrics.column.batch_id' = 'full')"
+        f"PARTITIONED BY (day) LOCATION '{location}' TBLPROPERTIES ('write.metadata.metrics.column.batch_id' = 'full', "
+        f"'format-version' = '{new.format_version}')"
     )
     new.sql("ALTER TABLE {t} WRITE ORDERED BY batch_id")
     return new
@@ -46,13 +49,20 @@ def let_time_pass(*stories: Story) -> None:
         grow_old(*below(story).values(), days=30)
 
 
-@pytest.fixture
-def old(spark: SparkSession, lake: Lake) -> Names:
+@pytest.fixture(params=some(Deletes, Deletes.LEDGER))
+def old(request: pytest.FixtureRequest, spark: SparkSession, lake: Lake) -> Names:
     """Batch A is reverted, a row of B is erased."""
-    story = Names.of(Story.begin(spark, lake)).filled()
+    story = Names.of(Story.begin(spark, lake), deletes=request.param).filled()
     assert story.revert("A").succeeded
     assert story.erase(row("B", 1)).succeeded
     return story
+
+
+def check_native(*stories: Names) -> None:
+    """Readers without a ledger find the same rows in each table, if its rows are deleted natively."""
+    for story in stories:
+        if story.deletes != Deletes.LEDGER:
+            assert story.physical() == story.rows_at()
 
 
 def test_a_table_under_a_name_that_is_free_again_gets_a_folder_of_its_own(old: Names) -> None:
@@ -70,6 +80,7 @@ def test_a_table_under_a_name_that_is_free_again_gets_a_folder_of_its_own(old: N
     assert rows_at_each(moved) == before
     moved.check_reads()
     new.check_reads()
+    check_native(moved, new)
 
 
 def test_a_table_whose_location_has_no_files_is_where_the_catalog_puts_it(spark: SparkSession, lake: Lake) -> None:
@@ -78,6 +89,7 @@ def test_a_table_whose_location_has_no_files_is_where_the_catalog_puts_it(spark:
     assert story.table().location().endswith("/" + story.name.replace(".", "/"))
 
 
+@pytest.mark.parametrize("old", some(Deletes, Deletes.LEDGER, Deletes.DELETION_VECTORS), indirect=True)
 def test_nothing_below_a_location_of_two_tables_is_removed_and_the_vacuum_says_why(old: Names) -> None:
     """Both keep all their rows at each snapshot, also while the other one is restated and erased from."""
     moved = renamed(old)
@@ -87,6 +99,7 @@ def test_nothing_below_a_location_of_two_tables_is_removed_and_the_vacuum_says_w
     assert new.erase(row("A", 1)).succeeded
     let_time_pass(new)
     ledgers = set(moved.ledger_files())
+    check_native(moved, new)
 
     planned = maintain(new, key="0", plan_only=True, **ORPHANS)
     result = maintain(new, key="1", limits=ALL_GONE, **ORPHANS)
@@ -100,6 +113,7 @@ def test_nothing_below_a_location_of_two_tables_is_removed_and_the_vacuum_says_w
     assert rows_at_each(moved).items() >= before.items()
     moved.check_reads()
     new.check_reads()
+    check_native(moved, new)
 
 
 def test_the_other_table_is_noticed_by_its_ledger_if_its_metadata_is_elsewhere(old: Names, tmp_path: Path) -> None:
