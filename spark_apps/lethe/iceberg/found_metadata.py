@@ -1,21 +1,24 @@
-"""Reads metadata files that lie beside a table and that its own metadata does not name. I/O.
+"""Reads metadata files that lie beside a table, and earlier ones of the table. I/O.
 
 Anyone may have written them, so decoders read them (`lethe.decoder`).
 """
 
 import gzip
 import json
+import logging
 from collections.abc import Iterable, Mapping
 from typing import Any, BinaryIO, Final
 
 import fastavro
 from pyiceberg.io import FileIO
 
-from lethe.decoder.objects import ObjectWork, UnreadableObject, read_objects
+from lethe.base import names
+from lethe.decoder.objects import ObjectWork, Open, UnreadableObject, read_objects
 from lethe.decoder.process import limits_here
 from lethe.erasure.strays import PARTITION_SUMMARY
 
-_PLAIN: Final = ("table-uuid", "last-sequence-number", "last-updated-ms")
+log = logging.getLogger(__name__)
+_PLAIN: Final = ("table-uuid", "location", "last-sequence-number", "last-updated-ms")
 _LISTS: Final = {
     "metadata-log": ("metadata-file",),
     "statistics": ("statistics-path",),
@@ -25,7 +28,10 @@ _LISTS: Final = {
 
 
 class MetadataWork(ObjectWork):
-    """Reads metadata.json files: which table they are of, which files they name, and which summaries name partitions."""
+    """Reads metadata.json files: which table they are of, which folders and files they name, and which summaries name partitions.
+
+    Roots of ledgers name their table in the same way.
+    """
 
     def read(self, stream: BinaryIO, path: str) -> Any:
         """See `ObjectWork`. None: it is no metadata of a table, or it is damaged."""
@@ -62,7 +68,7 @@ def documents_of(io: FileIO, paths: Iterable[str]) -> dict[str, Mapping[str, Any
     Raises:
         NoDecoder: No decoder can be started, or decoders end before they decode anything.
     """
-    return dict(read_objects(MetadataWork(limits_here()), paths, lambda path: io.new_input(path).open()))  # type: ignore[arg-type]
+    return dict(read_objects(MetadataWork(limits_here()), paths, _opening(io)))
 
 
 def manifests_in(io: FileIO, manifest_lists: Iterable[str]) -> set[str]:
@@ -71,12 +77,27 @@ def manifests_in(io: FileIO, manifest_lists: Iterable[str]) -> set[str]:
     Raises:
         NoDecoder: No decoder can be started, or decoders end before they decode anything.
     """
-    found = read_objects(ManifestListWork(limits_here()), manifest_lists, lambda path: io.new_input(path).open())  # type: ignore[arg-type]
+    found = read_objects(ManifestListWork(limits_here()), manifest_lists, _opening(io))
     return {manifest for _, named in found if not isinstance(named, UnreadableObject) for manifest in named}
+
+
+def _opening(io: FileIO) -> Open:
+    def open_object(path: str) -> Any:
+        try:
+            return io.new_input(path).open()
+        except ValueError as e:
+            log.info(
+                "an object cannot be opened: %s", type(e).__name__
+            )  # its URI, which a file names, is of no known store
+            return None
+
+    return open_object
 
 
 def _needed(document: Mapping[str, Any]) -> dict[str, Any]:
     found: dict[str, Any] = {k: document[k] for k in _PLAIN if document.get(k) is not None}
+    properties = document.get("properties") or {}
+    found["properties"] = {k: str(v) for k, v in properties.items() if k in names.LOCATION_PROPERTIES}
     for name, keys in _LISTS.items():
         entries = [e for e in document.get(name) or () if isinstance(e, dict)]
         found[name] = [{k: e[k] for k in keys if k in e} for e in entries]

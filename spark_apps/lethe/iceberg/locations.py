@@ -9,14 +9,11 @@ Two tables share a folder after DDL with a location, or if a table is renamed an
 the files of the other look like orphans.
 """
 
-import gzip
-import json
-import logging
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from pyiceberg.io import FileIO
 from pyiceberg.manifest import ManifestFile
@@ -32,8 +29,9 @@ from lethe.ledger.root import Location
 from lethe.uri import contains, place, surely_contains
 from lethe.vacuum.housekeeping import Folders, key_of
 
-log = logging.getLogger(__name__)
 PARALLEL_READS: Final = 8
+# What is needed of a metadata file. None: it is damaged, or none.
+_Document: TypeAlias = Mapping[str, Any] | UnreadableObject | None
 
 
 @dataclass(frozen=True)
@@ -50,17 +48,21 @@ def locations_of(table: Table, remembered: Iterable[Location] = ()) -> KnownLoca
 
     Args:
         remembered: The locations in the ledger, with their properties.
+
+    Raises:
+        NoDecoder: No decoder can be started, or decoders end before they decode anything.
     """
     metadata = table.metadata
     states: list[Location] = [(metadata.location, metadata.properties), *remembered]
     unread: list[str] = []
-    with ThreadPoolExecutor(PARALLEL_READS) as pool:
-        files = [entry.metadata_file for entry in metadata.metadata_log]
-        for file, found in zip(files, pool.map(lambda f: _state(table.io, f), files), strict=True):
-            if found is None:
-                unread.append(file)
-            else:
-                states.append(found)
+    files = [entry.metadata_file for entry in metadata.metadata_log]
+    documents = documents_of(table.io, files)
+    for file in files:
+        found = _state(documents[file])
+        if found is None:
+            unread.append(file)
+        else:
+            states.append(found)
     own = {location.rstrip("/") for location, _ in states}
     data = {f"{location}/data" for location in own} | {
         p[name].rstrip("/") for _, p in states for name in names.DATA_PROPERTIES if p.get(name)
@@ -102,31 +104,18 @@ def of_this_table(table: Table, io: FileIO, locations: Locations, listed: Iterab
     )
 
 
-def _state(io: FileIO, file: str) -> Location | None:
+def _state(document: _Document) -> Location | None:
     """The location and the properties in a metadata file; None: the file is missing or unreadable."""
-    found = metadata_document(io, file)
-    if found is None or not isinstance(found.get("location"), str):
+    if document is None or isinstance(document, UnreadableObject) or not isinstance(document.get("location"), str):
         return None
-    return found["location"], {str(k): str(v) for k, v in (found.get("properties") or {}).items()}
+    return document["location"], document["properties"]
 
 
-def _is_of_another(table: Table, document: Mapping[str, Any] | UnreadableObject | None) -> bool:
+def _is_of_another(table: Table, document: _Document) -> bool:
     """Whether a metadata file may be that of another table. A damaged file is not."""
     if isinstance(document, UnreadableObject):
         return bool(document.why)
     return document is not None and document.get("table-uuid") not in (None, str(table.metadata.table_uuid))
-
-
-def metadata_document(io: FileIO, file: str) -> Mapping[str, Any] | None:
-    """The content of a metadata file; None: it is missing or unreadable."""
-    try:
-        with io.new_input(file).open() as stream:
-            content = bytes(stream.read())
-        document = json.loads(gzip.decompress(content) if content[:2] == b"\x1f\x8b" else content)
-    except Exception as e:
-        log.info("a metadata file cannot be read: %s", type(e).__name__)
-        return None
-    return document if isinstance(document, dict) else None
 
 
 def reachable(table: Table) -> set[str]:
@@ -191,10 +180,13 @@ def other_table(
     Args:
         needed: Keys (`key_of`) of the files that the table needs.
         uuid: Of the table.
+
+    Raises:
+        NoDecoder: No decoder can be started, or decoders end before they decode anything.
     """
     candidates = [o.key for o in listed if o.key.endswith(_METADATA) and key_of(o.key) not in needed]
     own = [c for c in candidates if folders.metadata is None or c.startswith(f"{folders.metadata}/")]
-    return next((uri for uri, found in _uuids(io, own) if found is not None and found != uuid), None)
+    return next(_of_others(io, own, (uuid,)), None)
 
 
 def other_ledger(
@@ -208,11 +200,14 @@ def other_ledger(
         listed: The files in the folder of ledgers.
         needed: Names of the files that the table needs.
         planned: URIs of the roots to delete.
+
+    Raises:
+        NoDecoder: No decoder can be started, or decoders end before they decode anything.
     """
     roots = [o for o in listed if o.key.endswith("-root.json") and o.key.rpartition("/")[2] not in needed]
     newest = sorted(roots, key=lambda o: o.modified, reverse=True)[:MAX_ROOTS]
     uris = list(dict.fromkeys((*planned, *(o.key for o in newest))))
-    return next((uri for uri, found in _uuids(io, uris) if found not in (None, "", uuid)), None)
+    return next(_of_others(io, uris, (uuid, None)), None)
 
 
 def refused(table: str, location: str, found: str) -> LedgerError:
@@ -229,21 +224,17 @@ def refused(table: str, location: str, found: str) -> LedgerError:
     )
 
 
-def _uuids(io: FileIO, uris: Sequence[str]) -> Iterator[tuple[str, str | None]]:
-    """The table UUID in each document; empty: it is unreadable; None: it is missing. Reads some documents at a time."""
+def _of_others(io: FileIO, uris: Sequence[str], uuids: Collection[str | None]) -> Iterator[str]:
+    """The documents of other tables, and those that cannot be read. Reads some at a time.
 
-    def read(uri: str) -> tuple[str, str | None]:
-        try:
-            with io.new_input(uri).open() as stream:
-                content = stream.read()
-        except FileNotFoundError:
-            return uri, None
-        try:
-            document: Any = json.loads(gzip.decompress(content) if content[:2] == b"\x1f\x8b" else content)
-            return uri, str(document.get("table-uuid") or "")
-        except (ValueError, OSError, AttributeError, EOFError):
-            return uri, ""
-
-    with ThreadPoolExecutor(PARALLEL_READS, thread_name_prefix="lethe-tenants") as pool:
-        for at in range(0, len(uris), READ_AT_ONCE):
-            yield from pool.map(read, uris[at : at + READ_AT_ONCE])
+    Args:
+        uuids: The UUIDs in the table's own documents. With None, documents without one are not of another table.
+    """
+    for at in range(0, len(uris), READ_AT_ONCE):
+        for uri, document in documents_of(io, uris[at : at + READ_AT_ONCE]).items():
+            if isinstance(document, UnreadableObject):
+                is_of_other = bool(document.why) or io.new_input(uri).exists()
+            else:
+                is_of_other = (document or {}).get("table-uuid") not in uuids
+            if is_of_other:
+                yield uri

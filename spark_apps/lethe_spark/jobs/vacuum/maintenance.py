@@ -14,10 +14,11 @@ from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from lethe.base import names
-from lethe.base.errors import LetheError
+from lethe.base.errors import LetheError, TransientError
 from lethe.buffer.layout import ListedObject
 from lethe.contract.result import Phase, RunOutcome, VacuumResult
 from lethe.contract.run import VacuumSpec
+from lethe.decoder.process import NoDecoder
 from lethe.iceberg.locations import other_ledger, other_table, reachable, refused
 from lethe.iceberg.snapshot_files import data_manifests
 from lethe.ledger.ledger import Delta
@@ -128,9 +129,12 @@ def remove_orphan_files(
     # Read the table after the listing: its metadata names all files of earlier commits, and later files are not in the listing.
     base = observe_base(context, table)
     needed = reachable(base.iceberg)
-    other = other_table(base.iceberg.io, listed, needed, folders, base.facts.uuid) or other_ledger(
-        base.iceberg.io, ledgers, named_files(base.facts.snapshots.values()), base.facts.uuid
-    )
+    try:
+        other = other_table(base.iceberg.io, listed, needed, folders, base.facts.uuid) or other_ledger(
+            base.iceberg.io, ledgers, named_files(base.facts.snapshots.values()), base.facts.uuid
+        )
+    except NoDecoder as e:
+        raise TransientError("ReadingFailed", f"{e}. Orphan files were not removed.") from e
     if other is not None:
         why = str(refused(table.full_name, location, other))
         log.warning("%s", why)

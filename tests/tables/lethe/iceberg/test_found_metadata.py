@@ -3,16 +3,21 @@
 import gzip
 import io
 import json
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import fastavro
 import pytest
+from lethe.buffer.layout import ListedObject
 from lethe.decoder.limits import Limits
 from lethe.decoder.objects import UnreadableObject
 from lethe.iceberg import found_metadata
 from lethe.iceberg.found_metadata import documents_of, manifests_in
+from lethe.iceberg.locations import locations_of, other_ledger, other_table
+from lethe.vacuum.housekeeping import Folders
 from pyiceberg.io.pyarrow import PyArrowFileIO
+from pyiceberg.table import Table
 
 from tests.support.poison import many_lists, rows_of_no_bytes
 
@@ -20,7 +25,8 @@ METADATA: dict[str, Any] = {
     "table-uuid": "u",
     "last-sequence-number": 4,
     "last-updated-ms": 5,
-    "properties": {"a": "b"},
+    "location": "here",
+    "properties": {"a": "b", "write.data.path": "there"},
     "metadata-log": [{"metadata-file": "m", "timestamp-ms": 1}],
     "statistics": [{"statistics-path": "s", "blob-metadata": []}],
     "snapshots": [
@@ -32,6 +38,8 @@ NEEDED = {
     "table-uuid": "u",
     "last-sequence-number": 4,
     "last-updated-ms": 5,
+    "location": "here",
+    "properties": {"write.data.path": "there"},
     "metadata-log": [{"metadata-file": "m"}],
     "statistics": [{"statistics-path": "s"}],
     "partition-statistics": [],
@@ -72,7 +80,7 @@ def test_what_is_needed_of_metadata_files_is_read_whatever_lies_beside_them(tmp_
     }
     paths = written(tmp_path, files)
 
-    found = documents_of(PyArrowFileIO(), [*paths, f"file://{tmp_path}/none"])
+    found = documents_of(PyArrowFileIO(), [*paths, f"file://{tmp_path}/none", "gopher://nowhere/unknown"])
 
     by_name = {path.rpartition("/")[2]: document for path, document in found.items()}
     costly = by_name.pop("bomb")
@@ -82,6 +90,7 @@ def test_what_is_needed_of_metadata_files_is_read_whatever_lies_beside_them(tmp_
         **dict.fromkeys(("plain", "compressed"), NEEDED),
         **dict.fromkeys(("list", "damaged", "odd")),
         "none": UnreadableObject(),
+        "unknown": UnreadableObject(),
     }
 
 
@@ -93,4 +102,67 @@ def test_manifests_are_found_in_the_lists_that_can_be_read(tmp_path: Path) -> No
         "other": manifest_list("c"),
     }
 
-    assert manifests_in(PyArrowFileIO(), written(tmp_path, files)) == {"a", "b", "c"}
+    assert manifests_in(PyArrowFileIO(), [*written(tmp_path, files), "gopher://x"]) == {"a", "b", "c"}
+
+
+MINE, OTHER = "u", "v"
+
+
+def listed(paths: list[str]) -> list[ListedObject]:
+    return [ListedObject(path, 1, "", datetime(2026, 1, n + 1, tzinfo=UTC)) for n, path in enumerate(paths)]
+
+
+def document(uuid: str) -> bytes:
+    return json.dumps({**METADATA, "table-uuid": uuid}).encode()
+
+
+BOMB = gzip.compress(many_lists(), 1)
+
+
+@pytest.mark.parametrize(
+    ("content", "of_table", "of_ledger"),
+    [
+        (document(MINE), False, False),
+        (document(OTHER), True, True),
+        (gzip.compress(document(OTHER)), True, True),
+        (b"{", True, False),
+        (b"[" * 100_000, True, False),
+        (BOMB, True, True),
+        (None, False, False),
+    ],
+    ids=["own", "other", "compressed", "damaged", "nested", "bomb", "gone"],
+)
+def test_files_of_other_tables_are_found_whatever_they_contain(
+    tmp_path: Path, content: bytes | None, of_table: bool, of_ledger: bool
+) -> None:
+    """A file that ends whatever reads it may be of another table. It does not end the run."""
+    files = {"1.metadata.json": document(MINE), "2.metadata.json": content, "3-root.json": content}
+    written(tmp_path, {name: c for name, c in files.items() if c is not None})
+    found = listed([f"file://{tmp_path}/{name}" for name in files])
+    io = PyArrowFileIO()
+
+    metadata = other_table(io, found, (), Folders(None, None), MINE)
+    ledger = other_ledger(io, found, (), MINE)
+
+    assert metadata == (f"file://{tmp_path}/2.metadata.json" if of_table else None)
+    assert ledger == (f"file://{tmp_path}/3-root.json" if of_ledger else None)
+
+
+def test_earlier_metadata_that_ends_its_reader_is_named_and_the_locations_in_the_rest_are_known(
+    tmp_path: Path, table: Table
+) -> None:
+    elsewhere = f"file://{tmp_path}/elsewhere"
+    for path in (elsewhere, f"{elsewhere}/more"):
+        with table.transaction() as change:
+            change.set_properties({"write.data.path": path})
+    with table.transaction() as change:
+        change.remove_properties("write.data.path")
+    first, second, third = (entry.metadata_file for entry in table.metadata.metadata_log[-3:])
+    Path(first.removeprefix("file://")).write_bytes(BOMB)
+    Path(third.removeprefix("file://")).write_bytes(b"{")
+
+    known = locations_of(table)
+
+    assert {first, third} <= set(known.unread)
+    assert elsewhere in known.locations.data
+    assert second not in known.unread
