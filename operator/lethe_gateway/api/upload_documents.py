@@ -32,7 +32,9 @@ class Request(Document):
     model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, frozen=True, extra="forbid")
 
 
-_NAMES = "Names begin with a letter or a digit, and consist of letters, digits, spaces and ._=+,@-"
+_NAMES = (
+    "Names of files and folders do not begin with _ or ., have no control characters, and lead nowhere else if decoded"
+)
 
 
 class AnnouncedFile(Request):

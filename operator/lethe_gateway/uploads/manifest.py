@@ -16,7 +16,6 @@ What routes and the store of uploads exchange. Pure.
 
 import hashlib
 import json
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -24,6 +23,7 @@ from enum import StrEnum
 from typing import Final
 
 from lethe.base import names
+from lethe.buffer.layout import is_data, path_problem
 from lethe.buffer.upload import BufferUpload, LocalFile, plan_upload
 from lethe.contract.settings import BufferLayout
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -36,9 +36,8 @@ DATA: Final = ".data"
 UPLOAD_ID: Final = r"^[0-9a-f]{32}$"
 SHA256: Final = r"^[0-9a-f]{64}$"
 MAX_PATH_LENGTH: Final = 512
-# Neither a hidden file, nor a step up, nor a character that some reader of URIs treats as special.
-PATH: Final = r"^[A-Za-z0-9][A-Za-z0-9 ._=+,@-]*(/[A-Za-z0-9][A-Za-z0-9 ._=+,@-]*)*$"
-_PATH: Final = re.compile(PATH)
+# No step is empty, and none is the name of a marker or of an unfinished file.
+PATH: Final = r"^[^_./\x00-\x1f\x7f][^/\x00-\x1f\x7f]*(/[^_./\x00-\x1f\x7f][^/\x00-\x1f\x7f]*)*$"
 
 
 class UploadOutcome(StrEnum):
@@ -137,7 +136,7 @@ def places_of(buffer_uri: str, layout: BufferLayout, batch_column: str, manifest
     """The places of an upload.
 
     Raises:
-        InputError: `NoDataFiles`, `SeveralFiles`, `NameTooLong`.
+        InputError: `NoDataFiles`, `SeveralFiles`, `UnusableName`, `NameTooLong`.
     """
     files = [LocalFile(f.path, f.size) for f in manifest.files]
     target = plan_upload(buffer_uri, layout, batch_column, manifest.batch_id, files)
@@ -150,7 +149,7 @@ def places_of(buffer_uri: str, layout: BufferLayout, batch_column: str, manifest
 
 def is_path(path: str) -> bool:
     """Whether a client may name a file so."""
-    return len(path) <= MAX_PATH_LENGTH and _PATH.fullmatch(path) is not None
+    return 0 < len(path) <= MAX_PATH_LENGTH and is_data(f"/{path}", "/") and path_problem(path) is None
 
 
 def expires(manifest: UploadManifest, after: timedelta) -> datetime:

@@ -193,7 +193,7 @@ def _record(buffer: Buffer, manifest: UploadManifest) -> UploadRecord:
     """The record.
 
     Raises:
-        InputError: `NoDataFiles`, `SeveralFiles`, `NameTooLong`.
+        InputError: `NoDataFiles`, `SeveralFiles`, `UnusableName`, `NameTooLong`.
     """
     spec = buffer.dataset.spec
     return UploadRecord(buffer, manifest, places_of(buffer.uri, spec.buffer.layout, spec.batch_column, manifest))

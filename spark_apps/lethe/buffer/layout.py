@@ -4,6 +4,7 @@ The elements of a buffer listing: objects, and the batches that `lethe.buffer.la
 """
 
 import hashlib
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -17,10 +18,14 @@ from lethe.base.ids import batch_id_of_file, batch_id_of_folder
 from lethe.contract.settings import BufferLayout
 from lethe.guards.claim import is_table_data, is_table_metadata
 from lethe.ledger.ledger import BufferedObject
+from lethe.uri import surely_contains
 
 # In the folder of a batch, so that listings, runs and the ledger have bounded memory: about 650 bytes for each object.
 OBJECTS_AT_MOST: Final = 100_000
 _FOLDER_MARKER: Final = "_$folder$"  # of Hadoop's S3 clients, also that of EMR
+# What may make a path unusable.
+_SUSPICIOUS: Final = re.compile(r"[\x00-\x1f\x7f%]|(?:^|/)\.{0,2}(?:/|$)")
+_ANY_FOLDER: Final = "s3://buffer/batch"
 
 
 @dataclass(frozen=True)
@@ -98,6 +103,23 @@ def is_data(key: str, folder: str = "") -> bool:
         return False
     names_ = key.removeprefix(folder) if folder else key.rsplit("/", 1)[-1]
     return not (names_.startswith(("_", ".")) or "/_" in names_ or "/." in names_)
+
+
+def path_problem(path: str) -> str | None:
+    """Why no file of a batch can have a path below the folder of the batch; None: it can.
+
+    Whatever reads or writes it must find the file, and find it in the folder, even if it percent-decodes paths. Spark encodes
+    values in the names of folders (`time=10%3A00`), so `%` is not unusual.
+    """
+    if not _SUSPICIOUS.search(path):
+        return None
+    if any(step in ("", ".", "..") for step in path.split("/")):
+        return "a step of its path is empty, . or .."
+    if any(c < " " or c == "\x7f" for c in path):
+        return "its path has a line break or another control character"
+    if not surely_contains(_ANY_FOLDER, f"{_ANY_FOLDER}/{path}"):
+        return "its path, percent-decoded, leads out of the folder of the batch"
+    return None
 
 
 def same_id(batch_id: str) -> str:
@@ -182,6 +204,9 @@ class Directories:
         if more is not None:
             text = f"the folder {name[:80]!r} has more than {OBJECTS_AT_MOST} objects; divide it into several batches"
             return NoBatch(name, text)
+        for path in (o.key.removeprefix(f"{uri}/") for o in objects):
+            if problem := path_problem(path):
+                return NoBatch(name, f"the folder {name[:80]!r} has the file {path[:80]!r}: {problem}. Rename the file")
         return BufferedBatch(
             id=batch_id,
             folder=uri,

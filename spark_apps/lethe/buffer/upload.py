@@ -13,7 +13,7 @@ from lethe.base.ids import (
     batch_file,
     batch_folder,
 )
-from lethe.buffer.layout import OBJECTS_AT_MOST, ListedObject, is_data
+from lethe.buffer.layout import OBJECTS_AT_MOST, ListedObject, is_data, path_problem
 from lethe.contract.settings import BufferLayout
 from lethe.ledger.ledger import BatchEntry, BatchState
 from lethe.uri import KEY_BYTES, NAME_BYTES, bucket_and_key, is_local
@@ -66,7 +66,7 @@ def plan_upload(
     """Say which file becomes which object.
 
     Raises:
-        InputError: `NoDataFiles`, `TooManyFiles`, `SeveralFiles`, `NameTooLong`.
+        InputError: `NoDataFiles`, `TooManyFiles`, `SeveralFiles`, `UnusableName`, `NameTooLong`.
     """
     if not files:
         raise InputError(
@@ -78,6 +78,9 @@ def plan_upload(
             f"the folder has {len(files)} data files, and a batch has at most {OBJECTS_AT_MOST} objects with its marker. Join "
             "files, or divide them into several batches.",
         )
+    for file in files:
+        if problem := path_problem(file.path):
+            raise InputError("UnusableName", f"{file.path[:80]!r}: {problem}. Rename the file.")
     root = buffer_uri.rstrip("/")
     match layout:
         case BufferLayout.DIRECTORY:

@@ -16,7 +16,7 @@ from tests.support import gateway_lake
 from tests.support.servers.s3 import OWNER, S3
 from tests.support.tables import catalog_in
 from tests.support.upload_kills import Batch, Life, get, kill_at_each_request, post, sweep
-from tests.support.upload_site import GOOD, UPLOAD, Site, parquet, problem
+from tests.support.upload_site import GOOD, UPLOAD, Site, entries, parquet, problem
 
 _CHILD = """
 import sys
@@ -73,6 +73,20 @@ def test_a_gateway_that_is_killed_by_a_signal_loses_nothing(lake_site: Site) -> 
 
         assert batch.is_in_buffer()
         assert action is sweep or get(batch)
+
+
+def test_names_as_other_software_writes_them_are_those_of_the_objects(lake_site: Site, s3: S3) -> None:
+    files = {"10%3A00/é (1) #~?&+.parquet": parquet(1), "a%2Fb/100%.parquet": parquet(2)}
+    view, _ = lake_site.open(entries(files))
+    for file, content in zip(view.files, files.values(), strict=True):
+        assert httpx.put(file.url, content=content, headers=dict(file.headers)).status_code == 200
+
+    done = lake_site.complete()
+
+    bucket, _, folder = lake_site.uri.removeprefix("s3://").partition("/")
+    batch = f"{folder}/batch_id=2026%2F03%2F03"
+    assert (done.state, done.checked) == (UploadState.COMPLETE, True)
+    assert {f"{batch}/{name}" for name in (*files, "_SUCCESS")} <= set(s3.keys(bucket))
 
 
 def test_completing_compares_the_checksums_and_names_the_file(lake_site: Site, s3: S3) -> None:

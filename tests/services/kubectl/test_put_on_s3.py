@@ -18,9 +18,9 @@ ID = "é /%2F"
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    (tmp_path / "day-1").mkdir()
+    (tmp_path / "10%3A00").mkdir()  # as Spark writes a time
     (tmp_path / "part 0.csv").write_text("v\n1\n")
-    (tmp_path / "day-1/part#1.csv").write_text("v\n2\n")
+    (tmp_path / "10%3A00/part#1.csv").write_text("v\n2\n")
     return tmp_path
 
 

@@ -240,7 +240,7 @@ def test_a_file_with_an_impossible_name_is_told_which_names_are_possible() -> No
 
     (error,) = answer.json()["errors"]
     assert (answer.status_code, error["field"]) == (400, "body.files.1.path")
-    assert error["message"].startswith("the file cannot have this name. Names begin with a letter or a digit")
+    assert error["message"].startswith("the file cannot have this name. Names of files and folders do not begin with _")
     assert "secret" not in answer.text
 
 
