@@ -234,17 +234,14 @@ def _check_folders(
 ) -> None:
     """Check the folders of a file. Readers of a registered file do not read them.
 
-    A folder of a column that the table does not have is only a place: Spark makes such folders of the column by which a producer
-    divides rows among files.
-
     Raises:
-        BadFile: A folder names a value that the file does not hold.
+        BadFile: A folder names a value that the file does not hold, or a column that the table does not have.
     """
     if not folders:
         return
     by_name = {f.name: f.field_id for f in target.schema.fields}
     table = target.schema.as_arrow()
-    for name, value in values_of(folders, table, target.name(target.field_id), batch_id, only_known=True).items():
+    for name, value in values_of(folders, table, target.name(target.field_id), batch_id).items():
         column = columns.get(by_name[name])
         if column is None:
             raise BadFile(

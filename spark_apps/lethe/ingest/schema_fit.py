@@ -152,14 +152,11 @@ def named_folders(uri: str, folder: str) -> str:
     return "/".join(step for step in uri.removeprefix(prefix).split("/")[:-1] if "=" in step)
 
 
-def values_of(
-    folders: str, table: pa.Schema, batch_column: str, batch_id: str, only_known: bool = False
-) -> dict[str, pa.Scalar]:
+def values_of(folders: str, table: pa.Schema, batch_column: str, batch_id: str) -> dict[str, pa.Scalar]:
     """The values that folders name, by column, in the types of the table.
 
     Args:
         folders: See `named_folders`.
-        only_known: Leave out columns that the table does not have.
 
     Raises:
         BadFile: For a column that the table does not have, and for a value that is not of its type.
@@ -175,8 +172,6 @@ def values_of(
                 )
             continue
         if name not in table.names:
-            if only_known:
-                continue
             raise BadFile(
                 "SchemaMismatch",
                 f"its folder names the column {shown(name)}, which the table does not have; add it to the table, or name the "

@@ -4,6 +4,7 @@ import gzip
 import io
 import json
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -19,11 +20,17 @@ from lethe.base.errors import InputError
 from lethe.base.ids import batch_folder
 from lethe.contract.dataset import KafkaSource
 from lethe.contract.settings import RFC_4180, FileFormat, MessageFormat, SchemaEvolution
+from lethe.buffer.layout import BufferedBatch, Directories, ListedObject
+from lethe.buffer.upload import LocalFile, plan_upload
+from lethe.contract.settings import RFC_4180, BufferLayout, FileFormat, SchemaEvolution
 from lethe.ingest.buffer_files import COLUMNS_WANTED, FileOutcome, Reader, ReadSettings, decode_columns
 from lethe.ingest.buffer_store import FileTask
 from lethe.ingest.checking import columns_of
+from lethe.ingest.registrable import FooterReader, RegisterTarget
 from lethe.ingest.schema_fit import named_folders, path_columns
+from lethe_gateway.api.upload_documents import AnnouncedFile
 from lethe_gateway.problems import Kind, Problem
+from lethe_gateway.uploads.manifest import is_path
 from lethe_inlet.decoding import Decoder, RowTarget
 from lethe_inlet.messages import TopicMessage
 from lethe_kubectl.put import check_local_files
@@ -31,6 +38,7 @@ from lethe_operator.resources.dataset import parse_dataset
 from pyiceberg.catalog import Catalog
 from pyiceberg.table.update.schema import UpdateSchema
 
+from tests.support import poison
 from tests.support.buffers import batches_in
 from tests.support.tables import new_table
 from tests.support.upload_site import Site, entries
@@ -110,6 +118,8 @@ def far(days: int) -> pa.Array:
 
 
 ADD = {"schemaEvolution": "AddColumns"}
+TOO_MANY = refused(None, "it has 10001 columns, expected at most 10000")
+NO_COLUMN = refused(None, "its folder names the column hour, which the table does not have")
 EDGES = [
     json_edge("a line that is null", L, '{"x":5}\nnull\n{"x":6}\n', refused(1, "it is null, expected one JSON object")),
     json_edge("an array", L, '[{"x":8}]\n', refused(0, "it is an array, expected one JSON object")),
@@ -152,6 +162,10 @@ EDGES = [
     ),
     parquet_edge("a wider type", pa.int32(), pa.array([2**40]), [2**40], spec=ADD),
     parquet_edge("a folder with another value", L, pa.array([1]), refused(0, "column x"), file="x=2/a.parquet"),
+    parquet_edge("a folder as Spark encodes it", S, pa.array(["10:0%"]), ["10:0%"], file="x=10%3A0%25/a.parquet"),
+    parquet_edge("a folder of no column", L, pa.array([1]), NO_COLUMN, file="hour=3/a.parquet"),
+    Edge("too many columns in Parquet", L, "a.parquet", poison.many_columns(10_001), TOO_MANY),
+    Edge("an unusual name", S, "é (1)/~#?&' a.csv", b"x\na\n", ["a"]),
     avro_edge("compressed Avro", RECORD, [{"x": 2}], [2], codec="deflate"),
     avro_edge(
         "a record without fields", {**RECORD, "fields": [*RECORD["fields"], EMPTY]}, [{"x": 4, "y": {}}],
@@ -209,6 +223,63 @@ def test_every_door_gives_the_same_answer(edge: Edge, edge_site: Site, tmp_path:
             assert [w for w in words if w not in reasons[row]] == []
         else:
             assert (of_inlet, reasons) == (edge.found, {})
+
+
+@pytest.mark.parametrize("file", ["hour=3/a.parquet", "x=2/a.parquet", "x=1/a.parquet", "batch_id=C/a.parquet"])
+def test_folders_get_the_same_answer_whether_files_are_registered_or_rewritten(
+    catalog: Catalog, tmp_path: Path, file: str
+) -> None:
+    table = new_table(catalog, TABLE, pa.schema([("x", L), ("batch_id", S)]))
+    field_id = table.schema().find_field("batch_id").field_id
+    path = tmp_path / file
+    path.parent.mkdir()
+    pq.write_table(pa.table({"x": [1], "batch_id": ["B"]}), path)
+    uri = f"file://{path}"
+    task = FileTask("B", uri, path.stat().st_size, folders=named_folders(uri, f"file://{tmp_path}"))
+
+    (footer,) = FooterReader(RegisterTarget.of(table, field_id, False), {}).footers([task])
+    outcomes: dict[tuple[str, str], FileOutcome] = {}
+    list(Reader(columns_of(table.schema()), ReadSettings("batch_id", {})).tables([task], outcomes))
+
+    rewritten, registered = outcomes["B", uri].error, footer.error
+    assert (rewritten is None) == (registered is None) == (file == "x=1/a.parquet")
+    if rewritten is not None and registered is not None:
+        assert (rewritten.reason, rewritten.message.removeprefix("row 0: ")) == (registered.reason, registered.message)
+
+
+PATHS = {
+    "a.csv": True,
+    "ts=2024-01-01 10%3A00%3A00/a.csv": True,
+    "p=a%2Fb/100%.csv": True,
+    "p=%2E%2E/a.csv": True,
+    "é (1)/~#?&'.csv": True,
+    "p=..%2F..%2Fa/b.csv": True,
+    "p=%2F..%2F..%2Fa/b.csv": False,
+    "x/%2e%2e/%252e%252e/b.csv": False,
+    "x/../a.csv": False,
+    "x//a.csv": False,
+    "x/./a.csv": False,
+    "a\nb.csv": False,
+    "a\x7f.csv": False,
+}
+
+
+@pytest.mark.parametrize(("path", "usable"), PATHS.items())
+def test_every_door_takes_the_same_names_of_files(path: str, usable: bool) -> None:
+    folder = "s3://lake/buffer/batch_id=B"
+    listed = [ListedObject(f"{folder}/{p}", 1, "", MOMENT) for p in (path, "_SUCCESS")]
+
+    def put() -> None:
+        plan_upload("s3://lake/buffer", BufferLayout.DIRECTORY, "batch_id", "B", [LocalFile(path, 1)])
+
+    def announce() -> None:
+        AnnouncedFile(path=path, size=1)
+
+    assert isinstance(Directories("batch_id").batch("batch_id=B", folder, listed), BufferedBatch) == usable
+    assert is_path(path) == usable
+    for door, error in ((put, InputError), (announce, ValueError)):
+        with nullcontext() if usable else pytest.raises(error, match=r"[Rr]ename"):
+            door()
 
 
 def by_a_run(site: Site, file: Path, folder: Path) -> list[Any] | str:

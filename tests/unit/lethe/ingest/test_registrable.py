@@ -516,7 +516,7 @@ def test_without_statistics_it_is_unknown_whether_days_are_of_the_hybrid_calenda
         ("c=7", None),
         ("c=8", "column c holds another value than its folder names"),
         ("c=__HIVE_DEFAULT_PARTITION__", "column c holds another value than its folder names"),
-        ("d=7", None),
+        ("d=7", "its folder names the column d, which the table does not have"),
         ("batch_id=B", "its folder names another batch_id"),
     ],
 )
