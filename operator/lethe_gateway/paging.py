@@ -26,7 +26,8 @@ def encode(position: list[Any], question: Mapping[str, Any]) -> str:
         position: JSON values.
         question: What was asked: the path and the filters, as JSON values.
     """
-    content = json.dumps(position, separators=(",", ":")).encode()
+    # Escapes of characters beyond ASCII would make a cursor with a long batch id longer than a cursor may be.
+    content = json.dumps(position, separators=(",", ":"), ensure_ascii=False).encode()
     return base64.urlsafe_b64encode(_check(content, question) + content).decode().rstrip("=")
 
 

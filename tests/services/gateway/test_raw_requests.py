@@ -1,20 +1,28 @@
 """The gateway's HTTP server and clients that keep to no rules."""
 
 import asyncio
+import json
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
+from urllib.parse import quote
 
 import pytest
+from lethe.buffer.batch_rows import BatchRow
 from lethe_gateway.app import create_app
 from lethe_gateway.server import server
 from lethe_gateway.services import Services
 from lethe_gateway.settings import CallerLimits, GatewaySettings
+from lethe_gateway.tables.records import BatchFacts
 
+from tests.support.builders import NOW
+from tests.support.gateway_lake import DATASET_STATUS
 from tests.support.gateway_parts import TOKEN, OneTable, Resources, Rights, Writer
 from tests.support.raw_http import RawClient
+from tests.support.resources import a_dataset_body
 
 CLOSE = "Connection: close"
+START = "\U0001f600" * 255
 UPLOADS = "POST /v1/namespaces/ns/datasets/flights/uploads HTTP/1.1"
 FILE = f"PUT /v1/namespaces/ns/datasets/flights/uploads/{'0' * 32}/files/0 HTTP/1.1"
 
@@ -22,10 +30,11 @@ FILE = f"PUT /v1/namespaces/ns/datasets/flights/uploads/{'0' * 32}/files/0 HTTP/
 class Gateway:
     """A server in a thread, with a cluster in memory."""
 
-    def __init__(self, **limits: Any) -> None:
+    def __init__(self, table: OneTable | None = None, **limits: Any) -> None:
         settings = GatewaySettings(host="127.0.0.1", port=0, namespaces=("ns",), limits=CallerLimits(**limits))
         self.rights = Rights()
-        services = Services(settings, self.rights, Resources(), OneTable(), Writer(Resources()))
+        resources = Resources({"datasets": [a_dataset_body(status=DATASET_STATUS)]})
+        services = Services(settings, self.rights, resources, table or OneTable(), Writer(resources))
         self.server = server(create_app(services), settings)
         self._thread = threading.Thread(target=lambda: asyncio.run(self.server.serve()))
         self._thread.start()
@@ -46,8 +55,8 @@ class Gateway:
 def gateway() -> Iterator[Callable[..., Gateway]]:
     made: list[Gateway] = []
 
-    def started(**limits: Any) -> Gateway:
-        made.append(Gateway(**limits))
+    def started(table: OneTable | None = None, **limits: Any) -> Gateway:
+        made.append(Gateway(table, **limits))
         return made[-1]
 
     yield started
@@ -111,6 +120,26 @@ def test_a_body_that_stops_is_refused_and_its_connection_ends(
     answer = client.send(client.request(UPLOADS, "Content-Length: 1000", body=b"{"))
 
     assert (answer.status, b"body-too-slow" in answer.content) == (408, True)
+
+
+def test_a_batch_with_the_longest_id_is_found_by_its_path(gateway: Callable[..., Gateway]) -> None:
+    """1,024 bytes are 3,072 characters of a path, and as many of a page's cursor."""
+    unknown = dict.fromkeys(BatchFacts.__dataclass_fields__)
+    rows = [BatchRow(START + end, "promoted", NOW) for end in ("\U0001f600", "\U0001f601")]
+    facts = {r.batch_id: BatchFacts(**{**unknown, "row": r, "shows_head": True}) for r in rows}
+    client = gateway(OneTable(rows, facts=facts)).client
+    batches = "/v1/namespaces/ns/datasets/flights/batches"
+
+    def get(path: str) -> Any:
+        answer = client.send(client.request(f"GET {path} HTTP/1.1"), until_closed=False)
+        assert answer.status == 200, answer.content[:300]
+        return json.loads(answer.content.partition(b"\r\n\r\n")[2])
+
+    first = get(f"{batches}?limit=1")
+    second = get(f"{batches}?limit=1&cursor={first['nextCursor']}")
+
+    assert {p["items"][0]["id"] for p in (first, second)} == facts.keys()
+    assert [get(f"{batches}/{quote(i, safe='')}")["id"] for i in facts] == list(facts)
 
 
 def test_headers_that_come_byte_by_byte_end_the_connection(gateway: Callable[..., Gateway]) -> None:
