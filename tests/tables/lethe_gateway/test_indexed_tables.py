@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from lethe import batches_table as tracking
+from lethe.ledger.ledger import BatchState
 from lethe_gateway.problems import Kind, Problem
 from lethe_gateway.settings import IndexSettings
 from lethe_gateway.tables import indexed
@@ -89,6 +90,22 @@ def test_a_fresh_index_is_shown_without_a_look(
     assert (ids(tables), looks.count) == (STATES.keys(), 1)
     clock.now = 3.1
     assert (ids(tables), looks.count) == (STATES.keys() | {"new"}, 2)
+
+
+def test_batches_with_the_longest_ids_are_told_apart(catalog: Catalog, table: Table, tables: IndexedTables) -> None:
+    """They have 1,024 bytes, and differ in the last character."""
+    start = "\U0001f600" * 255
+    longest = [start + end for end in ("\U0001f600", "\U0001f601")]
+    commit(table, a_batch(longest[0]), a_batch(longest[1], BatchState.REVERTED))
+    update(catalog)
+
+    with tables.view(TARGET) as view:
+        assert {b.batch_id for b in view.batches(BatchQuery(id_prefix=start), 100)} == set(longest)
+        found = [view.batch(i) for i in longest]
+
+    assert [f and (f.row.batch_id, f.row.state) for f in found] == list(
+        zip(longest, ("promoted", "reverted"), strict=True)
+    )
 
 
 @pytest.mark.usefixtures("table")

@@ -160,6 +160,19 @@ def test_batches_are_listed_by_their_last_change_and_chosen_by_state_or_id(fligh
     assert "SchemaMismatch: no column v" in result
 
 
+def test_a_batch_with_the_longest_id_is_found_by_it(flights: Kept, lethe: Lethe) -> None:
+    """It has 1,024 bytes. Another one differs in the last character."""
+    start = "\U0001f600" * 255
+    one, other = (start + end for end in ("\U0001f600", "\U0001f601"))
+    flights.append(one, other)
+    flights.commit(one, batches=[a_batch(one, BatchState.REVERTED), a_batch(other)])
+
+    (found,) = json.loads(lethe("batches", NAME, "--json", "--id", one).output)
+
+    assert (found["id"], found["state"]) == (one, "reverted")
+    assert lethe("batches", NAME, "-o", "name").output.splitlines().count(other) == 1
+
+
 def test_a_batch_that_is_not_in_the_ledger_is_reported_as_unknown(flights: Kept, lethe: Lethe) -> None:
     flights.commit(batches=[a_batch("A")])
 

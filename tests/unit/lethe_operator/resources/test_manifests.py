@@ -9,6 +9,8 @@ from lethe_operator.resources.manifests import Note
 from lethe_operator.resources.restatement import parse_restatement
 from lethe_operator.resources.vacuum_policy import parse_vacuum_now
 
+LONGEST = "\U0001f600" * 256  # 1,024 bytes
+
 
 def test_the_same_request_has_the_same_name_and_another_one_has_not() -> None:
     first, again = (manifests.revert("flights", ["a"], Note()) for _ in range(2))
@@ -34,9 +36,16 @@ def test_the_operator_can_read_each_of_them() -> None:
 
 
 def test_batches_of_a_requested_vacuum_are_encoded() -> None:
-    value = manifests.vacuum_now(datetime(2026, 3, 1, tzinfo=UTC), ["a", "b,c d"])
+    value = manifests.vacuum_now(datetime(2026, 3, 1, tzinfo=UTC), ["a", "b,c d", LONGEST])
 
-    assert parse_vacuum_now(value).batch_ids == ("a", "b,c d")
+    assert parse_vacuum_now(value).batch_ids == ("a", "b,c d", LONGEST)
+
+
+def test_the_longest_id_of_a_batch_is_that_of_the_command() -> None:
+    reverted = parse_restatement(manifests.revert("flights", [LONGEST], Note()))
+
+    assert reverted.spec.batch_ids == (LONGEST,)
+    assert len(reverted.meta.name) < 63
 
 
 def test_a_manifest_for_git_never_holds_values() -> None:
