@@ -18,8 +18,8 @@ import kubernetes.client
 import kubernetes.config
 from kubernetes.config.config_exception import ConfigException
 from lethe.base.errors import InputError
-from lethe.kube import Kube, KubeError, NotFound, ResourceKind, TimeLimits
 from lethe.contract.kubernetes import GROUP
+from lethe.kube import Kube, KubeError, NotFound, ResourceKind, TimeLimits
 from lethe_local.folder import HOME_ENV, Folder
 from lethe_operator.cluster.client import of_configuration
 

@@ -48,14 +48,13 @@ def unreviewed(client: str, known: set[str]) -> str:
 def of_pyiceberg() -> set[str]:
     """Each string that PyIceberg's source looks up in a mapping of properties, and each constant of a module that defines such
     names."""
-    trees = {p: ast.parse(p.read_text()) for p in Path(pyiceberg.__path__[0]).rglob("*.py")}
+    nodes = [n for p in Path(pyiceberg.__path__[0]).rglob("*.py") for n in ast.walk(ast.parse(p.read_text()))]
     constants: dict[str, set[str]] = defaultdict(set)
-    for tree in trees.values():
-        for node in ast.walk(tree):
-            for name, value in _assigned(node):
-                constants[name].add(value)
-    of_tables = {v for tree in trees.values() for node in ast.walk(tree) for v in _of_class(node)}
-    looked_up = {k for tree in trees.values() for node in ast.walk(tree) for k in _looked_up(node, constants)}
+    for node in nodes:
+        for name, value in _assigned(node):
+            constants[name].add(value)
+    of_tables = {v for node in nodes for v in _of_class(node)}
+    looked_up = {k for node in nodes for k in _looked_up(node, constants)}
     return {k for k in of_tables | looked_up if _NAME.fullmatch(k)}
 
 
@@ -83,14 +82,21 @@ def _looked_up(node: ast.AST, constants: dict[str, set[str]]) -> Iterator[str]:
         if isinstance(key, ast.Constant) and isinstance(key.value, str):
             yield key.value
         elif isinstance(key, (ast.Name, ast.Attribute)):
-            yield from constants.get(ast.unparse(key).rpartition(".")[2], ())
+            yield from constants.get(_last_name(key), ())
+
+
+def _last_name(expression: ast.expr) -> str:
+    """`c` of `a.b.c`; empty if the expression is no name."""
+    if isinstance(expression, ast.Attribute):
+        return expression.attr
+    return expression.id if isinstance(expression, ast.Name) else ""
 
 
 def _keys(node: ast.AST) -> list[ast.expr]:
     """The expressions that name properties."""
     match node:
         case ast.Call():
-            called = ast.unparse(node.func).rpartition(".")[2]
+            called = _last_name(node.func)
             if called in _HELPERS:
                 return [*node.args[1:], *(k.value for k in node.keywords)]
             if called in ("startswith", "removeprefix"):

@@ -10,9 +10,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from lethe.kube import ACCESS_REVIEWS, TOKEN_REVIEWS, Document, Kube, KubeError
 from lethe.contract.kubernetes import GROUP
-from lethe_operator.cluster.client import ACCESS_REVIEWS, TOKEN_REVIEWS, Document, Kube, KubeError
+from lethe.kube import ACCESS_REVIEWS, TOKEN_REVIEWS, Document, Kube, KubeError
+from lethe_operator.cluster.client import Kube
 
 from lethe_gateway.identity.caller import Caller, Right, ShortCache, digest_of
 from lethe_gateway.problems import Kind, Problem, unauthenticated

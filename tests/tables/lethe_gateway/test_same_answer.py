@@ -18,11 +18,10 @@ import pytest
 from lethe.base import names
 from lethe.base.errors import InputError
 from lethe.base.ids import batch_folder
-from lethe.contract.dataset import KafkaSource
-from lethe.contract.settings import RFC_4180, FileFormat, MessageFormat, SchemaEvolution
 from lethe.buffer.layout import BufferedBatch, Directories, ListedObject
 from lethe.buffer.upload import LocalFile, plan_upload
-from lethe.contract.settings import RFC_4180, BufferLayout, FileFormat, SchemaEvolution
+from lethe.contract.dataset import KafkaSource
+from lethe.contract.settings import RFC_4180, BufferLayout, FileFormat, MessageFormat, SchemaEvolution
 from lethe.ingest.buffer_files import COLUMNS_WANTED, FileOutcome, Reader, ReadSettings, decode_columns
 from lethe.ingest.buffer_store import FileTask
 from lethe.ingest.checking import columns_of

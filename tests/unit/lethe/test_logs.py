@@ -94,16 +94,6 @@ def test_an_exception_is_a_field_and_secrets_are_removed_before_they_are_encoded
     assert line["exception"].endswith("ValueError: the password is ***")
 
 
-def test_text_is_as_before(logger: logging.Logger) -> None:
-    written = lines(logger, LineFormatter())
-
-    with about(dataset="flights"):
-        logger.info("hello")
-
-    assert written.getvalue().endswith(" INFO lethe.test: hello\n")
-    assert "flights" not in written.getvalue()
-
-
 def test_the_lines_of_a_run_are_found_in_json_too(logger: logging.Logger) -> None:
     written = lines(logger, LineFormatter(JSON))
     with about(dataset="flights"):

@@ -1,8 +1,21 @@
-"""Places are compared as places, whatever their spelling."""
+"""Places and identities: one place in every spelling, and identities that never change and that no two things share."""
+
+import string
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from lethe.base.errors import InputError
+from lethe.base.ids import (
+    FORMAT_EXTENSIONS,
+    batch_file,
+    batch_folder,
+    batch_id_of_file,
+    batch_id_of_folder,
+    kube_name,
+    request_key,
+    run_id,
+)
 from lethe.uri import (
     contains,
     index_keys,
@@ -144,3 +157,159 @@ def test_a_local_uri_is_its_path_to_the_letter(uri: str, path: str) -> None:
 )
 def test_a_path_without_the_values_of_partitions_keeps_everything_else(path: str, reported: str) -> None:
     assert without_values(path) == reported
+
+
+any_id = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=256)
+
+
+@given(any_id)
+def test_any_unicode_id_survives_being_a_folder_name(batch_id: str) -> None:
+    """The folder's value after `=` is the id, whatever the id is; and a folder is one folder."""
+    folder = batch_folder("batch_id", batch_id)
+
+    assert batch_id == batch_id_of_folder("batch_id", folder)
+    assert "/" not in folder
+    assert set(folder) <= set(string.ascii_letters + string.digits + "_.-~%=")
+
+
+@pytest.mark.parametrize(
+    ("folder", "batch_id"),
+    [
+        ("batch_id=2013-01-01.UA", "2013-01-01.UA"),
+        ("batch_id=a%20b%2Fc", "a b/c"),
+        ("batch_id=a=b", "a=b"),
+        ("batch_id=%C3%A9", "é"),
+        ("batch_id=é", "é"),
+        ("batch_id=50%", "50%"),
+        ("batch_id=a+b", "a+b"),
+        ("batch_id=" + "x" * 256, "x" * 256),
+        ("other=1", None),
+        ("batch_id", None),
+        ("Batch_id=1", None),
+    ],
+)
+def test_a_folder_name_means_one_id_or_none(folder: str, batch_id: str | None) -> None:
+    assert batch_id == batch_id_of_folder("batch_id", folder)
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("batch_id=", "0 characters, expected 1 to 256"),
+        ("batch_id=" + "x" * 257, "257 characters, expected 1 to 256"),
+        ("batch_id=%FF", "not percent-encoded UTF-8"),
+        (".csv", "the file '.csv' names a batch id of 0 characters, expected 1 to 256"),
+        ("x" * 257 + ".csv", "257 characters, expected 1 to 256"),
+        ("%FF.csv.gz", "the file '%FF.csv.gz' is not percent-encoded UTF-8"),
+    ],
+)
+def test_a_folder_or_file_without_a_usable_id_is_refused_with_the_reason(name: str, said: str) -> None:
+    is_folder = name.startswith("batch_id")
+
+    with pytest.raises(InputError, match=f"InvalidBatchId: .*{said}") as refused:
+        batch_id_of_folder("batch_id", name) if is_folder else batch_id_of_file(name)
+
+    assert len(refused.value.message) < 250  # a name of any length does not flood an event
+
+
+@given(any_id, st.sampled_from([e + gz for e in FORMAT_EXTENSIONS for gz in ("", ".gz")]))
+def test_any_unicode_id_survives_being_a_file_name(batch_id: str, extension: str) -> None:
+    """Also one that ends like an extension, or begins like a hidden file."""
+    name = batch_file(batch_id, extension)
+
+    assert batch_id == batch_id_of_file(name)
+    assert "/" not in name
+    assert not name.startswith(("_", "."))
+
+
+@pytest.mark.parametrize(
+    ("name", "batch_id"),
+    [
+        ("A.parquet", "A"),
+        ("2013-01-01.UA.csv", "2013-01-01.UA"),
+        ("2013-01-01.UA", "2013-01-01.UA"),  # an id may hold dots: only what a file can be is an extension
+        ("A.csv.gz", "A"),
+        ("A.json.gz", "A"),
+        ("A.gz", "A"),
+        ("A.JSONL.GZ", "A"),
+        ("A.csv.csv", "A.csv"),
+        ("A.gz.csv", "A.gz"),
+        ("part-0.snappy.parquet", "part-0.snappy"),
+        ("a%20b%2Fc.orc", "a b/c"),
+        ("A%2Ecsv", "A.csv"),
+        ("é.avro", "é"),
+        ("x" * 256 + ".ndjson", "x" * 256),
+    ],
+)
+def test_a_file_name_means_one_id(name: str, batch_id: str) -> None:
+    assert batch_id == batch_id_of_file(name)
+
+
+def test_a_run_id_is_the_same_for_ever_and_for_any_order_of_keys() -> None:
+    """Tables remember it: another value would let a crashed run's work be done twice."""
+    assert run_id("uid-1", "Consolidation", ["b", "a"]) == "3131c2554ec3bf13d8964a3e2d79a571"
+    assert run_id("uid-1", "Consolidation", ["a", "b"]) == "3131c2554ec3bf13d8964a3e2d79a571"
+
+
+@pytest.mark.parametrize(
+    "other",
+    [("uid-2", "Consolidation", ["a", "b"]), ("uid-1", "Vacuum", ["a", "b"]), ("uid-1", "Consolidation", ["a,b"])],
+)
+def test_another_intent_has_another_run_id(other: tuple[str, str, list[str]]) -> None:
+    assert run_id(*other) != run_id("uid-1", "Consolidation", ["a", "b"])
+
+
+SPEC = {"operation": "Revert", "batchIds": ["é", "a"], "datasetRef": {"name": "flights"}, "evictBySeconds": 5}
+
+
+def test_a_request_key_is_the_same_for_ever() -> None:
+    """The ledger remembers it: another value would carry a re-applied restatement out a second time."""
+    wanted = "ns/revert/e0ac098e312329a765d7a77777bd9e7640b10071a84eb492f48875d7600d25bb"
+
+    assert wanted == request_key("ns", "revert", SPEC)
+
+
+@pytest.mark.parametrize("field", ["suspend", "cancel", "deadlineSeconds", "ttlSecondsAfterFinished"])
+def test_fields_that_only_set_when_and_whether_are_not_part_of_a_request_key(field: str) -> None:
+    """Restatements re-created by GitOps, paused on the way or given more time, are the same requests."""
+    assert request_key("ns", "r", {**SPEC, field: 1}) == request_key("ns", "r", SPEC)
+
+
+def test_an_absent_field_and_a_null_one_are_the_same_request() -> None:
+    assert request_key("ns", "r", {**SPEC, "reason": None}) == request_key("ns", "r", dict(reversed(SPEC.items())))
+
+
+@pytest.mark.parametrize("change", [{"batchIds": ["a", "é"]}, {"reason": "x"}, {"operation": "Replay"}])
+def test_another_spec_is_another_request(change: dict[str, object]) -> None:
+    assert request_key("ns", "r", {**SPEC, **change}) != request_key("ns", "r", SPEC)
+
+
+LETTERS = string.ascii_lowercase + string.digits
+label = st.text(LETTERS + ".-", min_size=1, max_size=82).filter(lambda t: t[0] in LETTERS and t[-1] in LETTERS)
+
+
+@given(label, st.sampled_from(["", "runs", "driver-0123456789ab-1"]))
+def test_a_derived_name_is_a_dns_label(name: str, suffix: str) -> None:
+    derived = kube_name(*filter(None, [name, suffix]))
+
+    assert 1 <= len(derived) <= 63
+    assert set(derived) <= set(string.ascii_lowercase + string.digits + "-")
+    assert not derived.startswith("-")
+    assert not derived.endswith("-")
+
+
+def test_a_short_name_is_kept_readable() -> None:
+    assert kube_name("flights", "runs") == "flights-runs"
+    assert kube_name("flights", "Vacuum", "0123abcd", "1") == "flights-vacuum-0123abcd-1"
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (("x" * 60 + "a", "runs"), ("x" * 60 + "b", "runs")),
+        (("air.flights", "runs"), ("air-flights", "runs")),  # both are valid names of Datasets
+    ],
+)
+def test_two_different_names_in_kubernetes_stay_different(one: tuple[str, ...], other: tuple[str, ...]) -> None:
+    """Else two Datasets would share one ConfigMap and read each other's results."""
+    assert kube_name(*one) != kube_name(*other)

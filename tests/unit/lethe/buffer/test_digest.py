@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from lethe.buffer import digest as module
 from lethe.buffer.digest import BufferDigest, BufferState, digest, state_of, with_folders
-from lethe.buffer.layout import BufferedBatch, Directories, Files, Layout, NoBatch, folders_of
+from lethe.buffer.layout import BufferedBatch, Directories, NoBatch, folders_of
 from lethe.ledger.ledger import BatchEntry, BatchState, Ledger
 
 from tests.support.builders import NOW, a_batch, a_ledger, ago, an_object, listed
@@ -174,28 +174,6 @@ def test_on_a_later_ledger_what_was_settled_meanwhile_does_not_wait_but_is_count
     assert (left.promoted, left.withheld, left.refused, left.refused_ids) == (1, 1, 2, ("F", "B"))
     assert left.as_of(a_ledger(batches=settled).batches) == left
     assert made.as_of({}) == made
-
-
-def test_a_batch_that_was_refused_waits_again_with_other_objects() -> None:
-    made = digested(buffered("B", etag="new"))
-    later = a_ledger(batches=[a_batch("B", BatchState.REFUSED, objects=buffered("B").data_objects)])
-
-    assert ids(made.as_of(later.batches)) == ["B"]
-
-
-@pytest.mark.parametrize(("layout", "counts"), [(Directories("batch_id"), (9, 1)), (Files(), (36, 4))])
-def test_what_a_run_takes_is_kept_of_a_listing_in_its_order(layout: Layout, counts: tuple[int, int]) -> None:
-    """tests/long/test_memory.py measures that the rest is not kept."""
-    folders = isinstance(layout, Directories)
-    found = [listed(f"{ROOT}/batch_id={n:02}/{name}", 10) for n in range(10) for name in ("_SUCCESS", "a", "b", "c")]
-    files = [listed(f"{ROOT}/{n:02}.parquet", 10) for n in range(40)]
-
-    def look_up(wanted: Sequence[str]) -> Mapping[str, BatchEntry]:
-        return {i: a_batch(i, time=ago(days=9)) for i in wanted if i.endswith("7")}
-
-    made = digest(folders_of(iter(found if folders else files), ROOT, layout), look_up, 5, 3600, NOW)
-
-    assert (made.objects, made.batches, made.promoted, len(made.oldest)) == (40, *counts, 5)
 
 
 def arrived(known: BufferDigest, *came: BufferedBatch, most: int = 10, entries: Any = None) -> BufferDigest:

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from lethe.buffer.layout import Directories, Files, Layout, fingerprint, folders_of, is_data
+from lethe.buffer.layout import Directories, Files, Layout, folders_of, is_data
 from lethe.storage.local_store import LocalStore
 
 from tests.support.buffers import Listing
@@ -152,15 +152,6 @@ def test_a_hidden_folder_above_the_buffer_hides_nothing(layout: Layout, key: str
     (batch,) = grouped(key, layout=layout, root="s3://lake/_private/.buffer").batches
 
     assert len(batch.data_objects) == 1
-
-
-def test_a_fingerprint_changes_with_any_object_and_not_with_their_order() -> None:
-    """A refused batch is looked at again exactly when its producer changed it."""
-    one, two = an_object("k1"), an_object("k2")
-
-    assert fingerprint([one, two]) == fingerprint([two, one])
-    others = ([one], [one, an_object("k3")], [one, an_object("k2", size=11)], [one, an_object("k2", etag="f")])
-    assert len({fingerprint(o) for o in ([one, two], *others)}) == 5
 
 
 @pytest.mark.parametrize(

@@ -45,14 +45,6 @@ def test_a_batch_under_two_names_is_not_taken_from_either() -> None:
     assert gone_through([buffered("C"), buffered("C", name="%43")]).waiting_but() == ()
 
 
-def test_the_ledger_entries_of_the_found_batches_are_returned_too() -> None:
-    known = {"A": a_batch("A", BatchState.REFUSED), "B": a_batch("B")}
-
-    found = gone_through([buffered("A"), buffered("B"), buffered("C")], "A", "C", known=known)
-
-    assert found.entries == {"A": known["A"]}
-
-
 def test_remains_of_refused_batches_are_left_and_those_that_came_again_are_not() -> None:
     """What was written after the refusal is the producer's new try."""
     batch, again = buffered("A", oldest_time=ago(hours=2)), buffered("B", oldest_time=NOW)
@@ -136,14 +128,6 @@ def test_totals_that_are_added_and_taken_away_again_are_what_they_were(some: Tot
 @given(totals)
 def test_totals_come_back_from_a_snapshots_summary(some: Totals) -> None:
     assert Totals.of_summary(some.as_summary()) == some
-
-
-def test_totals_agree_with_a_ledger_that_counts_the_same_whatever_waits() -> None:
-    found = Totals({"promoted": Total(2, 10, 10), BUFFERED: Total(7)})
-
-    assert found.agree_with({"promoted": 2, "reverted": 0})
-    assert not found.agree_with({"promoted": 2, "reverted": 1})
-    assert not found.agree_with({"promoted": 3})
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 import pytest
 from lethe.base.errors import InputError
-from lethe.buffer.upload import BufferUpload, Known, LocalFile, data_files, judge_entry, plan_upload
+from lethe.buffer.upload import BufferUpload, Known, LocalFile, judge_entry, plan_upload
 from lethe.contract.settings import BufferLayout
 from lethe.ledger.ledger import BatchState, BufferedObject
 
@@ -80,12 +80,6 @@ def test_the_longest_names_are_accepted() -> None:
     assert plan_upload(ROOT, BufferLayout.DIRECTORY, "batch_id", "x" * 256, [LocalFile("p", 5)]).marker
     assert plan_upload(ROOT, BufferLayout.DIRECTORY, "batch_id", "é" * (key // 6), [LocalFile("p", 5)]).marker
     assert plan_upload("/lake", BufferLayout.DIRECTORY, "batch_id", "x" * (255 - len("batch_id=")), [LocalFile("p", 5)])
-
-
-def test_markers_and_unfinished_files_are_left_out() -> None:
-    files = [LocalFile(n, 1) for n in ("b.csv", "_SUCCESS", ".a.csv.crc", "_temporary/c.csv", "a.csv")]
-
-    assert [f.path for f in data_files(files)] == ["a.csv", "b.csv"]
 
 
 def test_a_used_id_is_refused_and_the_same_batch_again_is_not() -> None:

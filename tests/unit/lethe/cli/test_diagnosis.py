@@ -4,7 +4,12 @@ from dataclasses import replace
 from datetime import timedelta
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from lethe.cli.diagnosis import Examined, ExaminedBatches, Finding, Level, ListedFile, diagnose, is_healthy
+from lethe.cli.history import ChunkKeys, Layers
+from lethe.ledger.overlay import fold
+from lethe.ledger.root import Chunk
 
 from tests.support.builders import NOW, a_file, a_history, a_snapshot, ago
 
@@ -120,10 +125,6 @@ def test_each_thing_that_is_wrong_is_found(changes: dict[str, object], code: str
     assert level is Level.NOTE or found.do
 
 
-def test_a_file_of_nulls_needs_no_bounds() -> None:
-    assert "BoundsMissing" not in codes(replace(SOUND, files=(a_file(None, nulls=10, records=10),)))
-
-
 def test_a_bound_of_16_characters_that_is_a_batch_id_was_not_cut() -> None:
     file = a_file("2013-01-01T00:00")
 
@@ -150,3 +151,33 @@ def test_a_table_of_batches_with_other_counts_than_its_ledger_needs_a_rebuild() 
     wrong = replace(SOUND, batches=ExaminedBatches("lite.air.flights_batches", current=True, version=2, agrees=False))
 
     assert "`lethe track lite.air.flights --rebuild`" in the("BatchesTableWrong", wrong).do
+
+
+chunk_lists = st.lists(st.tuples(st.booleans(), st.frozensets(st.sampled_from("abcdefgh"))), max_size=6)
+
+
+def folded(chunks: list[Chunk], files: dict[str, ChunkKeys]) -> set[object]:
+    return set(fold((c.removes, dict.fromkeys(files[c.file].keys)) for c in chunks)[0])
+
+
+@given(
+    chunk_lists,
+    st.lists(st.integers(0, 5), max_size=6, unique=True),
+    st.lists(st.integers(0, 5), max_size=6, unique=True),
+)
+def test_sizes_and_differences_are_those_of_the_folded_sets(
+    made: list[tuple[bool, frozenset[str]]], before: list[int], after: list[int]
+) -> None:
+    files = {
+        str(n): ChunkKeys(keys, min(keys, default=None), max(keys, default=None)) for n, (_, keys) in enumerate(made)
+    }
+    all_chunks = [Chunk(str(n), len(keys), 0, removes) for n, (removes, keys) in enumerate(made)]
+    then = [all_chunks[n] for n in sorted(before) if n < len(all_chunks)]
+    now = [all_chunks[n] for n in sorted(after) if n < len(all_chunks)]
+    layers = Layers(files)
+
+    sizes, changed = (layers.size(then), layers.size(now)), layers.changed(then, now)
+
+    was, is_ = folded(then, files), folded(now, files)
+    assert sizes == (len(was), len(is_))
+    assert changed == (len(is_ - was), len(was - is_))

@@ -1,6 +1,7 @@
 """Both sides of the run contract read what the other wrote, and the end of a run always fits where it is told."""
 
 import json
+from dataclasses import replace
 from typing import assert_never
 
 import pytest
@@ -23,14 +24,15 @@ from lethe.contract.result import (
     parse_result,
 )
 from lethe.contract.run import Manager, Provenance, RunKind, RunPointer, is_pointer, parse_run
-from lethe.ledger.ledger import RequestEntry
+from lethe.contract.settings import Refusal
+from lethe.ledger.format import BATCHES
+from lethe.ledger.ledger import BatchState, RequestEntry
 from lethe.restatement.record import recalled
 from pydantic import ValidationError
 
-from tests.support.builders import NOW, RUN, a_replay, a_request, a_run, a_run_result
+from tests.support.builders import NOW, RUN, a_batch, a_replay, a_request, a_run, a_run_result
 
 TERMINATION_MESSAGE_BYTES = 4096  # Kubernetes cuts here
-
 RUNS = [
     a_run(batch_ids=["a b/é", "B"]),
     a_run(RunKind.RESTATEMENT, requests=[a_request(evict_by_seconds=5), a_replay(reason="late")]),
@@ -80,12 +82,6 @@ def test_a_request_that_a_newer_version_recorded_in_the_ledger_is_read() -> None
 
 def test_a_pointer_is_distinguished_from_a_run() -> None:
     assert is_pointer(json.loads(RunPointer(catalog="main", uri="s3://lake/t/_runs/1.json", sha256="0").to_json()))
-
-
-def test_progress_comes_back() -> None:
-    progress = Progress(run_id=RUN, phase=Phase.PURGE_DATA, message="3 files", rows=7, updated_time=NOW)
-
-    assert Progress.model_validate_json(progress.to_json()) == progress
 
 
 def a_result(kind: RunKind = RunKind.CONSOLIDATION, **changes: object) -> AnyRunResult:
@@ -151,12 +147,6 @@ def test_a_result_of_an_earlier_version_is_read_as_its_kind(kind: RunKind) -> No
             assert_never(read)
 
 
-def test_a_small_result_is_reported_completely() -> None:
-    result = a_result(refused=(RefusedBatch(batch_id="A", reason="CorruptFile", message="x.parquet"),))
-
-    assert parse_result(result.compact(), RunKind.CONSOLIDATION) == result
-
-
 anything = st.text(st.characters(exclude_categories=["Cs"]))
 long = st.builds(lambda piece, times: piece * times, anything.filter(bool), st.integers(1, 6000))
 ids = st.lists(long.map(lambda t: t[:MAX_BATCH_ID_LENGTH]), max_size=LISTED_AT_MOST)
@@ -179,3 +169,23 @@ def test_the_end_of_a_run_always_fits_the_termination_message(reason: str, messa
     read = parse_result(compact, RunKind.CONSOLIDATION)
     assert (read.run_id, read.outcome, read.refused_count, read.rows_added) == (RUN, "Committed", len(refused), 9**9)
     assert message.startswith(read.message)
+
+
+REFUSAL = Refusal("SchemaMismatch", "p2: column v: text")
+
+
+def test_a_refusal_survives_the_ledger_and_the_result() -> None:
+    entry = a_batch("A", BatchState.REFUSED, refusal=REFUSAL)
+    record = BATCHES.to_record(entry)
+
+    assert record["refusal"] == "SchemaMismatch: p2: column v: text"
+    assert BATCHES.of_record(record) == entry
+    assert RefusedBatch.of("A", REFUSAL).refusal == REFUSAL
+
+
+@pytest.mark.parametrize("text", ["nobody knows why", "a reason: with a blank", "", "Reason:without a blank"])
+def test_a_text_of_an_earlier_version_is_kept_as_it_is(text: str) -> None:
+    found = Refusal.parse(text)
+
+    assert (found.reason, found.message, str(found)) == ("", text, text)
+    assert str(replace(found, reason="Why")) == f"Why: {text}"

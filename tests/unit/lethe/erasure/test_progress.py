@@ -62,13 +62,11 @@ def a_claim(
     return claim
 
 
-def marked_paths(claim: OpenErasure, history: History) -> list[str]:
-    return [f.path for f in mark([claim], history, {}, NOW).files]
+def purged(*ids: str, at: int = 2, **changes: Any) -> OpenErasure:
+    return a_claim(*ids, purged_by=at, purged_at=at, purged_time=NOW, **changes)
 
 
 # --- whether the rows have left -------------------------------------------------------------------------------------
-
-
 def test_batches_are_in_the_head_as_long_as_one_of_their_tombstones_is_active() -> None:
     history = a_story([a_held("f", "A")], {1: ["f"], 2: []}, 2)
 
@@ -80,22 +78,15 @@ def test_batches_are_in_the_head_as_long_as_one_of_their_tombstones_is_active() 
 
 
 def test_records_are_in_the_head_as_long_as_an_older_file_has_native_deletes() -> None:
-    """Files that came with the Erase or later cannot hold what it took out of the others."""
+    """Files that came with the Erase or later cannot hold what it took out of the others; unknown times rule nothing out."""
     old, new = a_held("old", at=1, deletes=True), a_held("new", at=3, deletes=True)
-    claim = a_claim(records=True, since=3)
+    claim, at_unknown_time = a_claim(records=True, since=3), a_claim(records=True)
 
     still = mark([claim], a_story([old, new], {1: ["old"], 2: ["old", "new"]}, 2), {}, NOW)
     left = mark([claim], a_story([old, new], {1: ["old"], 2: ["new"]}, 2), {}, NOW)
+    unknown = mark([at_unknown_time], a_story([new], {9: ["new"]}, 9), {}, NOW)
 
-    assert (still.erasures, [e.is_purged for e in left.erasures]) == ((), [True])
-
-
-def test_if_the_time_of_an_erase_is_unknown_every_file_with_deletes_may_hold_its_records() -> None:
-    claim = a_claim(records=True)
-
-    found = mark([claim], a_story([a_held("f", at=9, deletes=True)], {9: ["f"]}, 9), {}, NOW)
-
-    assert found.erasures == ()
+    assert (still.erasures, [e.is_purged for e in left.erasures], unknown.erasures) == ((), [True], ())
 
 
 def test_the_snapshot_that_purged_is_the_newest_vacuum_since_or_the_commit_itself() -> None:
@@ -119,92 +110,85 @@ def test_a_batch_that_came_in_again_by_another_writer_is_in_the_head_again() -> 
     assert [(e.is_purged, e.purged_by) for e in found.erasures] == [(False, None)]
 
 
-# --- which files held them ------------------------------------------------------------------------------------------
+def wide(path: str, at: int) -> HeldFile:
+    return a_held(path, "A-C", at)
 
 
-def test_every_older_file_that_may_hold_the_batch_and_is_not_live_is_noted() -> None:
-    """Those of snapshots before a compaction, too; not the files that the head has still, nor those that cannot hold it."""
-    files = [a_held("compacted", "A-C"), a_held("purged", "A-C"), a_held("other", "X"), a_held("live", "A-C", at=2)]
-    history = a_story(files, {1: ["compacted", "other"], 2: ["purged", "live"], 3: ["live"]}, 3)
-
-    assert marked_paths(a_claim("B"), history) == ["compacted", "purged"]
-
-
-def test_of_records_every_older_file_that_is_not_live_is_noted_whatever_its_bounds() -> None:
-    files = [a_held("before", "X", at=1), a_held("live", at=1), a_held("after", at=5)]
-    history = a_story(files, {1: ["before", "live"], 5: ["live", "after"], 6: ["live"]}, 6)
-
-    assert marked_paths(a_claim(records=True, since=4), history) == ["before"]
-
-
-def test_deletes_of_a_noted_file_are_noted_and_of_records_those_that_hold_values() -> None:
-    """Those of a partition hold its values."""
-    gone, vector = a_held("gone", "A"), HeldFile("vector", 9, DELETES, 2, of="gone")
-    other = HeldFile("other", 9, DELETES, 2, of="elsewhere")
-    values = HeldFile("values", 9, DELETES, 1, values=True)
-    paths = HeldFile("paths", 9, DELETES, 4, in_partition=True)  # another engine deleted more after the Erase
-    files = [gone, vector, other, values, paths]
-    history = a_story(files, {1: ["gone", "vector", "other", "values"], 4: ["paths"], 5: []}, 5)
-
-    assert marked_paths(a_claim("A"), history) == ["gone", "vector"]
-    assert marked_paths(a_claim(records=True, since=3), history) == ["gone", "paths", "values", "vector"]
-
-
-def test_once_purged_only_what_comes_on_a_branch_is_new() -> None:
-    """Compactions of the head's line move rows that were clean already, whatever their bounds."""
-    files = [a_held("clean", "A-C", at=3), a_held("copied", "A-C", at=5), a_held("old", "A-C", at=1)]
-    branch = a_snapshot(5, 1)
-    named = {1: ["old"], 3: ["clean"], 4: [], 5: ["copied", "old"]}
-    claim = a_claim("B", purged_by=2, purged_at=2, purged_time=NOW)
-
-    assert marked_paths(claim, a_story(files, named, 4, branch)) == ["copied"]
-
-
-@pytest.mark.parametrize(("records", "paths"), [(False, ["own", "staged"]), (True, ["other", "own", "staged"])])
-def test_what_a_branch_or_a_stage_adds_to_a_clean_snapshot_may_be_a_copy(records: bool, paths: list[str]) -> None:
-    """Whoever wrote it may have read a tag, or have read the batch before it was erased."""
-    files = [a_held("clean", "A-C", at=3), a_held("own", "A-C", at=5), a_held("staged", "A-C", at=6)]
-    files.append(a_held("other", "X", at=5))
-    branch, staged = a_snapshot(5, 3), a_snapshot(6, 4, wap__id="r")
-    named = {3: ["clean"], 4: [], 5: ["own", "clean", "other"], 6: ["staged"]}
-    claim = a_claim("B", records=records, purged_by=2, purged_at=2, purged_time=NOW)
-
-    assert marked_paths(claim, a_story(files, named, 4, branch, staged)) == paths
-
-
-def test_a_batch_that_is_staged_on_the_very_head_that_lost_it_is_noted() -> None:
-    """Also when the erasure is marked as purged at that moment."""
-    files = [a_held("staged", "A-C", at=3), a_held("live", "A-C", at=2)]
-    staged = a_snapshot(3, 2, wap__id="r", lethe__stage="s")
-
-    assert marked_paths(a_claim("B"), a_story(files, {2: ["live"], 3: ["staged", "live"]}, 2, staged)) == ["staged"]
-
-
-def test_of_records_what_a_run_of_lethe_stages_later_holds_nothing() -> None:
-    """It reads the buffer, and the Erase has waited for the batches that lay there."""
-    staged = a_snapshot(6, 4, wap__id="r", lethe__stage="s")
-    history = a_story([a_held("staged", "A-C", at=6)], {4: [], 6: ["staged"]}, 4, staged)
-    claim = a_claim("B", records=True, purged_by=2, purged_at=2, purged_time=NOW)
-
-    assert marked_paths(claim, history) == []
-
-
-@pytest.mark.parametrize("records", [False, True])
-def test_a_tag_on_a_clean_head_holds_nothing_when_the_snapshots_in_between_are_gone(records: bool) -> None:
-    """A snapshot with a ledger of its own, made since the purge, was the head once."""
-    tagged = a_snapshot(3, 2, ledger="L3")
-    history = a_story([a_held("f", "A-C", at=3)], {3: ["f"], 6: []}, 6, tagged)
-    claim = a_claim("B", records=records, purged_by=2, purged_at=2, purged_time=NOW)
-
-    assert marked_paths(claim, history) == []
+COMPACTED = a_story(
+    [wide("compacted", 1), wide("purged", 1), a_held("other", "X"), wide("live", 2)],
+    {1: ["compacted", "other"], 2: ["purged", "live"], 3: ["live"]},
+    3,
+)
+BEFORE_AND_AFTER = a_story(
+    [a_held("before", "X", at=1), a_held("live", at=1), a_held("after", at=5)],
+    {1: ["before", "live"], 5: ["live", "after"], 6: ["live"]},
+    6,
+)
+WITH_DELETES = a_story(
+    [
+        a_held("gone", "A"),
+        HeldFile("vector", 9, DELETES, 2, of="gone"),
+        HeldFile("other", 9, DELETES, 2, of="elsewhere"),
+        HeldFile("values", 9, DELETES, 1, values=True),
+        # Of a partition, whose values it holds: another engine deleted more after the Erase.
+        HeldFile("paths", 9, DELETES, 4, in_partition=True),
+    ],
+    {1: ["gone", "vector", "other", "values"], 4: ["paths"], 5: []},
+    5,
+)
+ON_A_BRANCH = a_story(
+    [wide("clean", 3), wide("copied", 5), wide("old", 1)],
+    {1: ["old"], 3: ["clean"], 4: [], 5: ["copied", "old"]},
+    4,
+    a_snapshot(5, 1),
+)
+ON_A_CLEAN_SNAPSHOT = a_story(
+    [wide("clean", 3), wide("own", 5), wide("staged", 6), a_held("other", "X", at=5)],
+    {3: ["clean"], 4: [], 5: ["own", "clean", "other"], 6: ["staged"]},
+    4,
+    a_snapshot(5, 3),
+    a_snapshot(6, 4, wap__id="r"),
+)
+STAGED_ON_THE_HEAD = a_story(
+    [wide("staged", 3), wide("live", 2)],
+    {2: ["live"], 3: ["staged", "live"]},
+    2,
+    a_snapshot(3, 2, wap__id="r", lethe__stage="s"),
+)
+STAGED_LATER = a_story([wide("staged", 6)], {4: [], 6: ["staged"]}, 4, a_snapshot(6, 4, wap__id="r", lethe__stage="s"))
+TAGGED = a_story([wide("f", 3)], {3: ["f"], 6: []}, 6, a_snapshot(3, 2, ledger="L3"))
+ON_AN_OLD_BRANCH = a_story([a_held("copied", "X", at=5)], {1: [], 3: [], 4: [], 5: ["copied"]}, 4, a_snapshot(5, 1))
+NOTED: dict[str, tuple[OpenErasure, History, list[str]]] = {
+    # Those of snapshots before a compaction, too; not the live files, nor those that cannot hold it.
+    "older files that may hold the batch": (a_claim("B"), COMPACTED, ["compacted", "purged"]),
+    "of records whatever the bounds": (a_claim(records=True, since=4), BEFORE_AND_AFTER, ["before"]),
+    "deletes of a noted file": (a_claim("A"), WITH_DELETES, ["gone", "vector"]),
+    "of records deletes with values": (a_claim(records=True, since=3), WITH_DELETES, ["gone", "paths", "values", "vector"]),
+    # Compactions of the head's line move rows that were clean already, whatever their bounds.
+    "once purged only what comes on a branch": (purged("B"), ON_A_BRANCH, ["copied"]),
+    # Whoever wrote it may have read a tag, or have read the batch before it was erased.
+    "what a branch or a stage adds to a clean snapshot": (purged("B"), ON_A_CLEAN_SNAPSHOT, ["own", "staged"]),
+    "of records all that it adds": (purged("B", records=True), ON_A_CLEAN_SNAPSHOT, ["other", "own", "staged"]),
+    # Also when the erasure is marked as purged at that moment.
+    "a batch that is staged on the very head that lost it": (a_claim("B"), STAGED_ON_THE_HEAD, ["staged"]),
+    # It reads the buffer, and the Erase has waited for the batches that lay there.
+    "of records nothing that a run of Lethe stages later": (purged("B", records=True), STAGED_LATER, []),
+    # A snapshot with a ledger of its own, made since the purge, was the head once.
+    "nothing of a tag on a clean head": (purged("B"), TAGGED, []),
+    "of records nothing of a tag on a clean head": (purged("B", records=True), TAGGED, []),
+    "of records all of a branch of an old snapshot": (
+        purged(records=True, since=2, at=3),
+        ON_AN_OLD_BRANCH,
+        ["copied"],
+    ),
+}
 
 
-def test_of_records_everything_that_a_branch_of_an_old_snapshot_adds_may_be_a_copy() -> None:
-    branch = a_snapshot(5, 1)
-    history = a_story([a_held("copied", "X", at=5)], {1: [], 3: [], 4: [], 5: ["copied"]}, 4, branch)
-    claim = a_claim(records=True, since=2, purged_by=3, purged_at=3, purged_time=NOW)
-
-    assert marked_paths(claim, history) == ["copied"]
+@pytest.mark.parametrize(("claim", "history", "paths"), NOTED.values(), ids=NOTED)
+def test_every_file_that_may_hold_erased_rows_and_is_not_live_is_noted(
+    claim: OpenErasure, history: History, paths: list[str]
+) -> None:
+    assert [f.path for f in mark([claim], history, {}, NOW).files] == paths
 
 
 def test_a_file_that_was_staged_when_it_was_noted_and_is_live_now_holds_no_batch_that_was_purged() -> None:
@@ -230,8 +214,6 @@ def test_what_is_noted_already_is_not_noted_again_unless_another_erasure_needs_i
 
 
 # --- what holds them ------------------------------------------------------------------------------------------------
-
-
 def held_by(history: History, *paths: str) -> dict[int, frozenset[str]]:
     return holders(history, {p: PurgedFile(p, 1, DATA, (ERASE,)) for p in paths})
 
@@ -253,19 +235,19 @@ def test_snapshots_that_hold_a_due_erasure_go_whatever_the_limits_but_for_tags_b
     assert to_expire(history, held, refs, {"ns/other/0"}, NOW) == ()
 
 
-@pytest.mark.parametrize(("hours", "gone"), [(1, ()), (25, (2,))])
-def test_a_staged_snapshot_stays_as_long_as_its_run_may_publish_it(hours: int, gone: tuple[int, ...]) -> None:
+@pytest.mark.parametrize(
+    ("hours", "published", "gone"),
+    [(1, [], ()), (25, [], (2,)), (0, [a_snapshot(3, 1, ledger="L3", lethe__run_id="r")], (2, 3))],
+)
+def test_a_staged_snapshot_stays_as_long_as_its_run_may_publish_it(
+    hours: int, published: list[Snapshot], gone: tuple[int, ...]
+) -> None:
+    """One that was published goes at once."""
     staged = a_snapshot(2, 1, at=ago(hours=hours), wap__id="r")
-    history = a_story([a_held("f")], {2: ["f"], 3: []}, 3, staged)
+    named = {2: ["f"], **{s.id: ["f"] for s in published}, 4: []}
+    history = a_story([a_held("f")], named, 4, staged, *published)
 
     assert to_expire(history, held_by(history, "f"), [], {ERASE}, NOW) == gone
-
-
-def test_a_staged_snapshot_that_was_published_goes_at_once() -> None:
-    staged, published = a_snapshot(2, 1, wap__id="r"), a_snapshot(3, 1, ledger="L3", lethe__run_id="r")
-    history = a_story([a_held("f")], {2: ["f"], 3: ["f"], 4: []}, 4, staged, published)
-
-    assert to_expire(history, held_by(history, "f"), [], {ERASE}, NOW) == (2, 3)
 
 
 def test_blockers_name_tags_and_branches_first_and_when_each_lets_go() -> None:
@@ -309,17 +291,7 @@ def test_an_erasure_is_checked_again_when_the_first_blocker_ends_or_after_an_int
     assert with_blockers(tagged, [tag], NOW + timedelta(days=9), 60) is tagged
 
 
-def test_only_the_first_blockers_are_kept_and_how_many_there_are() -> None:
-    tags = [ErasureBlocker(BlockerKind.TAG, f"t{n}") for n in range(30)]
-
-    found = with_blockers(Erasure(ERASE, FIELD, None, 2, 2, NOW), tags, NOW, 60)
-
-    assert (found.blockers, found.blockers_count) == (tuple(tags[:20]), 30)
-
-
 # --- what stays remembered ------------------------------------------------------------------------------------------
-
-
 def a_ledger_of(*erasures: Erasure, **hours_ago: float) -> Ledger:
     entries = [replace(a_request_entry(f"ns/{n}/0"), time=ago(hours=h)) for n, h in hours_ago.items()]
     return a_ledger(requests=entries, erasures=erasures)
@@ -347,8 +319,6 @@ def test_of_verified_erasures_by_records_the_newest_is_kept_for_its_time() -> No
 
 
 # --- closing --------------------------------------------------------------------------------------------------------
-
-
 def noted(**of: str) -> dict[str, PurgedFile]:
     """Files of the erasures that are called so, one letter each."""
     return {p: PurgedFile(p, 1, DATA, tuple(f"ns/{n}/0" for n in names)) for p, names in of.items()}
@@ -385,8 +355,6 @@ def test_what_another_run_has_closed_meanwhile_is_not_closed_twice() -> None:
 
 
 # --- what came since the look ---------------------------------------------------------------------------------------
-
-
 def test_a_snapshot_added_since_the_check_is_unseen_unless_an_ancestor_of_the_head_has_its_ledger() -> None:
     seen = a_story([], {1: [], 2: []}, 2)
     ours, bare, branch = a_snapshot(3, 2, ledger="L3"), a_snapshot(3, 2), a_snapshot(4, 1, ledger="L4")

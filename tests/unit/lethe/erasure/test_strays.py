@@ -1,10 +1,24 @@
-"""Files that no snapshot names: which may hold rows of an erasure, and what becomes of them."""
+"""Files that no snapshot names and metadata of the table: which may tell what erased rows held, and what becomes of them."""
 
 from dataclasses import replace
 from datetime import timedelta
+from typing import Any
 
 import pytest
-from lethe.erasure.progress import OpenErasure, Writer, note_name, open_erasures_of, run_of_note, writer_blockers
+from lethe.erasure.holders import holders
+from lethe.erasure.progress import (
+    DATA,
+    DELETES,
+    HeldFile,
+    History,
+    OpenErasure,
+    Writer,
+    mark,
+    note_name,
+    open_erasures_of,
+    run_of_note,
+    writer_blockers,
+)
 from lethe.erasure.strays import (
     OTHER,
     UNKNOWN,
@@ -12,21 +26,26 @@ from lethe.erasure.strays import (
     Stray,
     StrayContent,
     Strays,
-    Uncovered,
     UnfinishedUpload,
     UploadOrigin,
     assess_stray,
     assess_upload,
+    blocker_if_young,
+    clean_from,
     find_strays,
     late,
     may_hold,
+    mentioned_in,
+    named_in_summaries,
+    names_partitions,
     replacement_folders,
     upload_origin,
+    with_versions_before,
 )
 from lethe.ledger.erasure import BlockerKind, Erasure, ErasureBlocker
 from lethe.uri import place
 
-from tests.support.builders import FIELD, NOW, a_ledger, a_request_entry, ago
+from tests.support.builders import FIELD, NOW, a_history, a_ledger, a_request_entry, a_snapshot, ago
 
 TABLE, BUFFER = "s3://lake/air/flights", "s3://lake/buffer"
 RUN, OTHER_RUN = "0" * 32, "1" * 32
@@ -56,8 +75,6 @@ def a_writer(*ids: str, since: int = 5, run: str = RUN, folder: str = "") -> Wri
 
 
 # --- which there are ------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     "path",
     [
@@ -119,13 +136,7 @@ def test_in_a_folder_that_tables_share_only_the_folders_of_known_runs_are_checke
     ]
 
 
-def test_what_is_listed_once_is_below_no_other() -> None:
-    assert set(LOCATIONS.roots) == {TABLE, "s3://lake/shared"}
-
-
 # --- which may hold rows --------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("content", "holds"),
     [
@@ -164,52 +175,47 @@ def test_what_a_run_writes_that_began_after_the_purge_holds_none() -> None:
     assert may_hold(file, UNKNOWN, a_claim(records=True), [a_writer("X", since=3)])
 
 
-# --- what becomes of them -------------------------------------------------------------------------------------------
+UNNAMED, OF_TABLE = "no snapshot names it, and", StrayContent(True, "A", "A")
+COSTLY = StrayContent(costly="it ends the decoder (SIGABRT)")
+BY_NAME = replace(OF_TABLE, by_name=True)
+HELD, REMOVED = "held until", "removed"
+ASSESSED: dict[str, tuple[float, str, bool, StrayContent, str]] = {
+    # the file's age in hours, its run, whether it is beside a marker; its content
+    "a young file, until its writer can no longer commit it": (23, "", False, OF_TABLE, f"{HELD} 13:00"),
+    "a young file of a run": (23, RUN, False, OF_TABLE, f"{HELD} 13:00"),
+    "an old file of a run": (25, RUN, False, UNKNOWN, REMOVED),
+    "a file of another writer for this table": (71, "", False, OF_TABLE, f"{HELD} 13:00"),
+    "an old file of another writer for this table": (73, "", False, OF_TABLE, REMOVED),
+    "an old file of another writer for an unknown table": (999, "", False, UNKNOWN, f"{HELD} somebody acts: "),
+    "a new object without a format of data files": (1, "", False, OTHER, f"{UNNAMED} it is not known what"),
+    "an old object without a format of data files": (999, "", False, OTHER, f"{UNNAMED} it is not known what"),
+    # It neither ends the check again, nor holds the erasure for ever. In the folder of a run it is removed unread.
+    "a young object that ends its reader": (23, "", False, COSTLY, f"{HELD} 13:00"),
+    "an object that ends its reader": (25, "", False, COSTLY, f"{UNNAMED} it ends the decoder (SIGABRT)"),
+    "an object of a run that ends its reader": (25, RUN, False, COSTLY, REMOVED),
+    # The files of a batch in a buffer have no field ids.
+    "a file beside a marker without field ids": (99, "", True, BY_NAME, UNNAMED),
+    "a file beside a marker with field ids": (99, "", True, OF_TABLE, REMOVED),
+    "a file without field ids": (99, "", False, BY_NAME, REMOVED),
+}
 
 
-@pytest.mark.parametrize("run", [RUN, ""])
-def test_a_young_file_holds_the_erasure_until_its_writer_can_no_longer_commit_it(run: str) -> None:
-    blocker = assess_stray(Stray("s3://b/day=1/f.parquet", ago(hours=23), run), StrayContent(True), NOW)
+@pytest.mark.parametrize(("hours", "run", "in_batch", "content", "expected"), ASSESSED.values(), ids=ASSESSED)
+def test_a_stray_holds_the_erasure_until_nobody_can_commit_it_and_then_is_removed_or_named(
+    hours: float, run: str, in_batch: bool, content: StrayContent, expected: str
+) -> None:
+    found = assess_stray(Stray("s3://b/day=1/f.parquet", ago(hours=hours), run, in_batch=in_batch), content, NOW)
 
-    assert isinstance(blocker, ErasureBlocker)
-    assert (blocker.name, blocker.until) == ("s3://b/day=*/f.parquet", NOW + timedelta(hours=1))
-
-
-def test_an_old_file_of_a_run_is_removed() -> None:
-    assert assess_stray(Stray("f", ago(hours=25), RUN), UNKNOWN, NOW) is None
-
-
-def test_an_old_file_of_another_writer_is_removed_only_if_it_was_written_for_this_table() -> None:
-    of_table = StrayContent(True, "A", "A")
-    young, old, unknown = (
-        assess_stray(Stray("f", ago(hours=h)), c, NOW) for h, c in ((48, of_table), (73, of_table), (999, UNKNOWN))
-    )
-
-    assert isinstance(young, ErasureBlocker)
-    assert young.until == NOW + timedelta(hours=24)
-    assert old is None
-    assert isinstance(unknown, ErasureBlocker)
-    assert (unknown.until, "Delete it" in unknown.why) == (None, True)
-
-
-@pytest.mark.parametrize("hours", [1, 999])
-def test_what_has_no_format_of_a_data_file_is_named_at_any_age(hours: int) -> None:
-    assessed = assess_stray(Stray("s3://b/day=1/notes", ago(hours=hours)), OTHER, NOW)
-
-    assert isinstance(assessed, Uncovered)
-    assert str(assessed) == "s3://b/day=*/notes: no snapshot names it, and it is not known what it contains"
-
-
-def test_an_object_that_ends_its_reader_is_named_when_no_writer_can_commit_it_any_more() -> None:
-    """It neither ends the check again, nor holds the erasure for ever. What is in the folder of a run is removed unread."""
-    costly = StrayContent(costly="it ends the decoder (SIGABRT)")
-
-    young = assess_stray(Stray("s3://b/f.parquet", ago(hours=23)), costly, NOW)
-    old = assess_stray(Stray("s3://b/f.parquet", ago(hours=25)), costly, NOW)
-
-    assert isinstance(young, ErasureBlocker)
-    assert str(old) == "s3://b/f.parquet: no snapshot names it, and it ends the decoder (SIGABRT)"
-    assert assess_stray(Stray("f", ago(hours=25), RUN), costly, NOW) is None
+    match found:
+        case None:
+            told = REMOVED
+        case ErasureBlocker(until=None):
+            told = f"{found.name}: {HELD} somebody acts: {found.why}"
+        case ErasureBlocker():
+            told = f"{found.name}: {HELD} {found.until:%H:%M}"
+        case _:
+            told = str(found)
+    assert told.removeprefix("s3://b/day=*/f.parquet: ").startswith(expected)
 
 
 def test_replacement_folders_are_those_that_rows_of_the_erasures_came_from() -> None:
@@ -224,15 +230,6 @@ def test_replacement_folders_are_those_that_rows_of_the_erasures_came_from() -> 
     assert replacement_folders(requests, [a_claim("D"), a_claim(records=True)]) == ("s3://b/one", "s3://b/two")
 
 
-def test_of_the_files_beside_a_marker_those_without_field_ids_are_named_and_others_removed() -> None:
-    """The files of a batch in a buffer have no field ids."""
-    batch, beside = Stray("f", ago(hours=99), in_batch=True), StrayContent(True, "A", "A", by_name=True)
-
-    assert isinstance(assess_stray(batch, beside, NOW), Uncovered)
-    assert assess_stray(batch, replace(beside, by_name=False), NOW) is None
-    assert assess_stray(replace(batch, in_batch=False), beside, NOW) is None
-
-
 def test_what_only_its_time_clears_of_an_erasure_is_named() -> None:
     stray, whole = Stray("f", ago(hours=23)), StrayContent(True, "A", "C")
     batches, records = a_claim("X", purged_hours_ago=48), a_claim(records=True, purged_hours_ago=48)
@@ -242,29 +239,27 @@ def test_what_only_its_time_clears_of_an_erasure_is_named() -> None:
     assert late(stray, StrayContent(no_rows=True), [records]) is None
 
 
-def test_an_unfinished_upload_holds_the_erasure_until_it_is_old_enough_to_be_aborted() -> None:
-    claim = a_claim("B", purged_hours_ago=10)
+@pytest.mark.parametrize(
+    ("hours", "origin", "expected"),
+    [
+        (2, UploadOrigin.RUN, NOW + timedelta(hours=22)),
+        (25, UploadOrigin.RUN, True),
+        (25, UploadOrigin.OTHER, NOW + timedelta(hours=47)),
+        (73, UploadOrigin.OTHER, True),
+        # A run that is killed while it writes its note leaves a file without rows.
+        (2, UploadOrigin.RECORD, False),
+        (25, UploadOrigin.RECORD, True),
+        (0, UploadOrigin.RUN, False),  # begun after the purge
+    ],
+)
+def test_an_unfinished_upload_holds_the_erasure_until_it_is_old_enough_to_be_aborted(
+    hours: float, origin: UploadOrigin, expected: object
+) -> None:
+    claim = a_claim("B", purged_hours_ago=10 if hours else 25)
 
-    def assessed(hours: float, origin: UploadOrigin) -> object:
-        blocker = assess_upload(UnfinishedUpload("s3://b/f", "id", ago(hours=hours)), claim, origin, NOW)
-        return blocker.until if isinstance(blocker, ErasureBlocker) else blocker
+    found = assess_upload(UnfinishedUpload("s3://b/f", "id", ago(hours=hours)), claim, origin, NOW)
 
-    run, other = UploadOrigin.RUN, UploadOrigin.OTHER
-    assert [assessed(2, run), assessed(25, run)] == [NOW + timedelta(hours=22), True]
-    assert [assessed(25, other), assessed(73, other)] == [NOW + timedelta(hours=47), True]
-    assert assess_upload(UnfinishedUpload("s3://b/f", "id", NOW), a_claim("B", purged_hours_ago=25), run, NOW) is False
-
-
-def test_an_upload_of_a_file_without_rows_holds_no_erasure_and_is_aborted_after_a_day() -> None:
-    """A run that is killed while it writes its note leaves one."""
-    claim = a_claim("B", purged_hours_ago=10)
-
-    young, old = (
-        assess_upload(UnfinishedUpload("s3://b/f", "id", ago(hours=h)), claim, UploadOrigin.RECORD, NOW)
-        for h in (2, 25)
-    )
-
-    assert (young, old) == (False, True)
+    assert (found.until if isinstance(found, ErasureBlocker) else found) == expected
 
 
 @pytest.mark.parametrize(
@@ -285,8 +280,6 @@ def test_the_folder_of_an_upload_says_who_began_it(path: str, origin: UploadOrig
 
 
 # --- runs that write ------------------------------------------------------------------------------------------------
-
-
 def test_a_run_that_brings_in_a_batch_may_write_it_and_one_that_reads_the_table_what_was_there() -> None:
     batches, records = a_claim("A", "B"), a_claim(records=True)
     open_ = replace(batches, erasure=replace(batches.erasure, purged_at=None))
@@ -332,3 +325,105 @@ def test_the_note_of_each_attempt_holds_the_erasure() -> None:
         ("attempt 1 may write such rows", NOW + timedelta(hours=21)),
         ("attempt 2 may write such rows", NOW + timedelta(hours=23)),
     ]
+
+
+ERASE, NAME = "ns/erase/0", 4
+PURGED = 3
+
+
+def claim_on(*ids: str, records: bool = False, purged: int | None = PURGED) -> OpenErasure:
+    erasure = Erasure(ERASE, NAME if records else FIELD, None)
+    ledger = a_ledger(
+        requests=[a_request_entry(ERASE, operation="Erase", batch_ids=ids)],
+        erasures=(replace(erasure, purged_by=1, purged_at=purged, purged_time=NOW if purged else None),),
+    )
+    (claim,) = open_erasures_of(ledger, {}, FIELD)
+    return claim
+
+
+def a_story(**gone: HeldFile) -> History:
+    """Four snapshots, one on the other, each with a manifest of its own; of each, a file that was removed."""
+    line = a_history(*(a_snapshot(i, i - 1 if i > 1 else None, ledger=f"L{i}") for i in range(1, 5)))
+    manifests = {i: (f"m{i}",) for i in line}
+    return History(line, 4, {}, frozenset(), manifests, {f"m{i}": () for i in line}, {m: (f,) for m, f in gone.items()})
+
+
+def a_file(bounds: str = "A", at: int | None = 1, content: str = DATA, **changes: Any) -> HeldFile:
+    return HeldFile("f", 9, content, at, bounds or None, bounds or None, **changes)
+
+
+@pytest.mark.parametrize(
+    ("claim", "file", "tells"),
+    [
+        (claim_on("A"), a_file("A"), True),
+        (claim_on("A"), a_file("B"), False),
+        (claim_on("A"), a_file(""), True),
+        (claim_on("A"), a_file("A", at=PURGED), True),
+        (claim_on("A"), a_file("A", at=PURGED + 1), False),
+        (claim_on("A"), a_file("A", at=None), True),
+        (claim_on("A"), a_file("B", content=DELETES), True),
+        (claim_on(records=True), a_file("B"), True),
+        (claim_on(records=True), a_file("B", at=PURGED + 1), False),
+        (claim_on("A", purged=None), a_file("A"), False),
+    ],
+)
+def test_a_manifest_mentions_removed_files_that_may_have_held_rows(
+    claim: OpenErasure, file: HeldFile, tells: bool
+) -> None:
+    """Not of those that came when the rows had left, nor of batches that by their bounds they cannot have held."""
+    history = a_story(m2=file)
+
+    assert mentioned_in([claim], history) == ({"m2": frozenset({ERASE})} if tells else {})
+    assert holders(history, {}, [claim]) == ({2: frozenset({ERASE})} if tells else {})
+
+
+def test_a_summary_that_names_partitions_holds_its_snapshot_if_it_was_made_before_the_rows_left() -> None:
+    history = a_story()
+    reported = {
+        i: replace(s, summary={**s.summary, "partitions.name=x": "added-records=1"})
+        for i, s in history.snapshots.items()
+    }
+    history = replace(history, snapshots=reported)
+
+    assert named_in_summaries([claim_on("A")], history).keys() == {1, 2, 3}
+    assert holders(history, {}, [claim_on("A")]).keys() == {1, 2, 3}
+    assert (named_in_summaries([claim_on("A", purged=None)], history), clean_from(claim_on("A"), history)) == ({}, 4)
+
+
+def test_table_metadata_reveals_values_only_by_partitions_of_snapshots_before_the_purge() -> None:
+    def state(at: int, **summary: str) -> dict[str, Any]:
+        return {"snapshots": [{"sequence-number": at, "summary": summary}]}
+
+    claim = claim_on("A")
+    assert names_partitions(state(PURGED, **{"partitions.name=x": ""}), claim)
+    assert not names_partitions(state(PURGED + 1, **{"partitions.name=x": ""}), claim)
+    assert not names_partitions(state(PURGED, **{"changed-partition-count": "1"}), claim)
+    assert not names_partitions({}, claim)
+
+
+def test_numbered_versions_go_from_the_oldest_on() -> None:
+    going = {"t/m-m0.avro": {"a"}, "t/v3.metadata.json": {"b"}}
+    there = ["t/v10.metadata.json", "t/v2.metadata.json", "t/v3.metadata.json", "t/v1.gz.metadata.json", "t/m-m1.avro"]
+
+    found = with_versions_before(going, there)
+
+    assert list(found) == ["t/m-m0.avro", "t/v1.gz.metadata.json", "t/v2.metadata.json", "t/v3.metadata.json"]
+    assert found["t/v2.metadata.json"] == {"a", "b"}
+
+
+def test_a_young_file_that_no_snapshot_names_is_waited_for_and_named_without_the_value_of_a_partition() -> None:
+    blocker = blocker_if_young("s3://b/t/name=x/m.avro", ago(hours=1), NOW)
+
+    assert blocker is not None
+    assert (blocker.name, blocker.until) == ("s3://b/t/name=*/m.avro", ago(hours=-23))
+    assert blocker_if_young("s3://b/t/m.avro", ago(hours=24), NOW) is None
+
+
+def test_records_are_in_the_head_as_long_as_an_older_delete_file_with_values_is() -> None:
+    """Of whatever partition: it may delete by an erased value, although no data file is left that it is of."""
+    old, new = a_file(at=1, content=DELETES, values=True), a_file(at=4, content=DELETES, values=True)
+    claim = replace(claim_on(records=True, purged=None), since=3)
+
+    for file, left in ((old, False), (new, True), (replace(old, values=False), True)):
+        history = replace(a_story(), files={"f": file}, live=frozenset({"f"}))
+        assert [e.is_purged for e in mark([claim], history, {}, NOW).erasures] == ([True] if left else [])

@@ -1,12 +1,16 @@
-"""Values are read as their column's type says, or refused by line, and are never repeated."""
+"""Values of columns and partition fields are read as their grammar says, or refused and never repeated."""
 
+import re
 from decimal import Decimal
+from pathlib import Path
 from uuid import UUID
 
 import pytest
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 from lethe.base.errors import InputError
+from lethe.files.transforms import CRD_PATTERN, Transform, TransformKind, parse_transform
 from lethe.files.values import MAX_VALUES, ValueKind, Values, ValueType, parse_values
 from pyiceberg.conversions import to_bytes
 from pyiceberg.types import DateType, DecimalType, IntegerType, LongType, StringType, TimestampType
@@ -98,10 +102,6 @@ def test_a_single_value_of_a_partition_or_a_default_is_compared_in_either_form(
     assert [values.index_of(v) is not None for v in (there, other, None)] == [True, False, False]
 
 
-def test_values_do_not_show_themselves() -> None:
-    assert "secret" not in repr(Values(ValueKind(ValueType.STRING), ("secret",)))
-
-
 @pytest.mark.parametrize(
     "type_", ["double", "float", "boolean", "binary", "fixed[4]", "struct<1: a: optional int>", "time"]
 )
@@ -149,3 +149,79 @@ def test_a_bound_of_a_narrower_integer_is_one_of_the_wider() -> None:
 
     assert asked.might_be_in(to_bytes(IntegerType(), 7), to_bytes(IntegerType(), 7))
     assert not asked.might_be_in(to_bytes(IntegerType(), -9), to_bytes(IntegerType(), -7))
+
+
+FIELDS = {
+    "day": Transform(TransformKind.IDENTITY, ("day",)),
+    " day ": Transform(TransformKind.IDENTITY, ("day",)),
+    "identity(day)": Transform(TransformKind.IDENTITY, ("day",)),
+    "days(ts)": Transform(TransformKind.DAYS, ("ts",)),
+    "DAYS( ts )": Transform(TransformKind.DAYS, ("ts",)),
+    "day(ts)": Transform(TransformKind.DAYS, ("ts",)),
+    "year(ts)": Transform(TransformKind.YEARS, ("ts",)),
+    "months(ts)": Transform(TransformKind.MONTHS, ("ts",)),
+    "hour(a.b)": Transform(TransformKind.HOURS, ("a", "b")),
+    "bucket(16, id)": Transform(TransformKind.BUCKET, ("id",), 16),
+    "truncate(4,name)": Transform(TransformKind.TRUNCATE, ("name",), 4),
+    "`flight day`": Transform(TransformKind.IDENTITY, ("flight day",)),
+    "days(`a.b`.`c``d`)": Transform(TransformKind.DAYS, ("a.b", "c`d")),
+    "bucket(2, `x) LOCATION 's3://lake/other' --`)": Transform(
+        TransformKind.BUCKET, ("x) LOCATION 's3://lake/other' --",), 2
+    ),
+    "`größe`": Transform(TransformKind.IDENTITY, ("größe",)),
+}
+NO_FIELDS = (
+    "x) LOCATION 's3://lake/warehouse/sales/orders' --",
+    "day -- comment",
+    "day /* comment */",
+    "day; DROP TABLE t",
+    "'day'",
+    '"day"',
+    "days(ts))",
+    "days(ts",
+    "days ts",
+    "`day",
+    "`a`b`",
+    "``",
+    "",
+    " ",
+    "a..b",
+    "a b",
+    "größe",
+    "bucket(id)",
+    "bucket(0, id)",
+    "bucket(-1, id)",
+    "bucket(99999999999, id)",
+    "bucket(id, 16)",
+    "days(4, ts)",
+    "reverse(ts)",
+    "void(ts)",
+    "day\n",
+    "day\t",
+    "days(ts), x",
+    "day\x00",
+)
+
+
+@pytest.mark.parametrize("text", FIELDS)
+def test_a_partition_field_is_read(text: str) -> None:
+    assert parse_transform(text) == FIELDS[text]
+
+
+@pytest.mark.parametrize("text", NO_FIELDS)
+def test_whatever_else_is_refused(text: str) -> None:
+    with pytest.raises(InputError, match="InvalidTableDefinition") as refused:
+        parse_transform(text)
+
+    assert "spec.table.create.partitionBy" in refused.value.message
+
+
+def test_the_crd_has_the_same_pattern() -> None:
+    document = yaml.safe_load((Path(__file__).parents[4] / "crds/dataset.yaml").read_text())
+    spec = document["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]
+    items = spec["table"]["properties"]["create"]["properties"]["partitionBy"]["items"]
+
+    assert items["pattern"] == CRD_PATTERN
+    assert [t for t in FIELDS if not re.search(CRD_PATTERN, t)] == []
+    # Python's $ also matches before a newline at the end; that of the API server does not.
+    assert [t for t in NO_FIELDS if re.search(CRD_PATTERN.removesuffix("$") + r"\Z", t)] == []

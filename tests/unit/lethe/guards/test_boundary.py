@@ -15,7 +15,6 @@ from lethe.contract.run import (
     RunKind,
     RunSpec,
     TableRef,
-    VacuumSpec,
 )
 from lethe.guards.boundary import outside_run, outside_table, require_run_within, require_table_within
 
@@ -46,54 +45,33 @@ def but(*without: AllowedOperation) -> dict[str, Any]:
     return {"operations": [o for o in OPERATIONS if o not in without]}
 
 
+def on(name: str, catalog: str = "main", adopt: bool = False, **create: Any) -> dict[str, Any]:
+    definition = CreateTable(**{"schema": "v int", **create}) if create else None
+    return {"table": TableRef(catalog=catalog, name=name, adopt=adopt, create=definition)}
+
+
+def replaying(uri: str) -> dict[str, Any]:
+    return restating(operation="Replay", replacement=Replacement(batch_id="n", uri=uri))
+
+
+def listing(uri: str) -> dict[str, Any]:
+    return restating(batch_ids=(), batch_ids_uri=uri)
+
+
+ONLY_TEAM = {"uris": [TEAM]}
+CREATED: dict[str, Any] = on("a.b", schema="v int")
 CASES: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any], str, str]] = {
     # name: boundary, what is allowed, what is not, the boundary's name, the value
-    "catalog": (
-        {"catalogs": ["main"]},
-        {},
-        {"table": TableRef(catalog="secret", name="team_a.orders")},
-        "catalogs",
-        "secret",
-    ),
-    "table": (
-        {"tables": ["team_a.*"]},
-        {},
-        {"table": TableRef(catalog="main", name="team_ab.orders")},
-        "tables",
-        "team_ab.orders",
-    ),
-    "buffer": ({"uris": [TEAM]}, {}, {"buffer": BufferRef(uri=f"{TEAM}-b/inbox")}, "uris", f"{TEAM}-b/inbox"),
-    "buffer with steps": (
-        {"uris": [TEAM]},
-        {},
-        {"buffer": BufferRef(uri=f"{TEAM}/../team-b")},
-        "uris",
-        f"{TEAM}/../team-b",
-    ),
-    "replacement": (
-        {"uris": [TEAM]},
-        restating(operation="Replay", replacement=Replacement(batch_id="n", uri=f"{TEAM}/new")),
-        restating(operation="Replay", replacement=Replacement(batch_id="n", uri="s3://lake/team-b/new")),
-        "uris",
-        "s3://lake/team-b/new",
-    ),
-    "list": (
-        {"uris": [TEAM]},
-        restating(batch_ids=(), batch_ids_uri="s3a://lake/team-a/ids.txt"),
-        restating(batch_ids=(), batch_ids_uri="s3://lake/ids.txt"),
-        "uris",
-        "s3://lake/ids.txt",
-    ),
+    "catalog": ({"catalogs": ["main"]}, {}, on("team_a.orders", "secret"), "catalogs", "secret"),
+    "table": ({"tables": ["team_a.*"]}, {}, on("team_ab.orders"), "tables", "team_ab.orders"),
+    "buffer": (ONLY_TEAM, {}, {"buffer": BufferRef(uri=f"{TEAM}-b/inbox")}, "uris", f"{TEAM}-b/inbox"),
+    "buffer with steps": (ONLY_TEAM, {}, {"buffer": BufferRef(uri=f"{TEAM}/../b")}, "uris", f"{TEAM}/../b"),
+    "replacement": (ONLY_TEAM, replaying(f"{TEAM}/new"), replaying("s3://lake/b/new"), "uris", "s3://lake/b/new"),
+    "list": (ONLY_TEAM, listing("s3a://lake/team-a/ids"), listing("s3://lake/ids"), "uris", "s3://lake/ids"),
     "path property": (
-        {"uris": [TEAM]},
-        {"table": TableRef(catalog="main", name="a.b", create=CreateTable(schema="v int"))},
-        {
-            "table": TableRef(
-                catalog="main",
-                name="a.b",
-                create=CreateTable(schema="v int", properties={"write.data.path": "s3://lake/team-b"}),
-            )
-        },
+        ONLY_TEAM,
+        CREATED,
+        on("a.b", properties={"write.data.path": "s3://lake/team-b"}),
         "uris",
         "s3://lake/team-b",
     ),
@@ -101,19 +79,14 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any], str, str]
         operation.value: (but(operation), {}, restating(operation=operation.value), "operations", operation.value)
         for operation in (AllowedOperation.REVERT, AllowedOperation.ERASE, AllowedOperation.UNDO)
     },
-    "create": (
-        but(AllowedOperation.CREATE_TABLE),
-        {},
-        {"table": TableRef(catalog="main", name="a.b", create=CreateTable(schema="v int"))},
+    "create": (but(AllowedOperation.CREATE_TABLE), {}, CREATED, "operations", "CreateTable"),
+    "adopt": (but(AllowedOperation.ADOPT_TABLE), {}, on("a.b", adopt=True), "operations", "AdoptTable"),
+    "vacuum": (
+        but(AllowedOperation.VACUUM),
+        {"kind": RunKind.ERASURE_CHECK},
+        {"kind": RunKind.VACUUM},
         "operations",
-        "CreateTable",
-    ),
-    "adopt": (
-        but(AllowedOperation.ADOPT_TABLE),
-        {},
-        {"table": TableRef(catalog="main", name="a.b", adopt=True)},
-        "operations",
-        "AdoptTable",
+        "Vacuum",
     ),
     "nothing at all": ({"operations": []}, {}, restating(), "operations", "Revert"),
 }
@@ -132,35 +105,19 @@ def test_a_run_is_refused_for_what_its_boundary_does_not_allow(
     assert value in refused.value.message
 
 
-def test_registering_files_is_an_operation_of_its_own() -> None:
-    spec = a_spec(but(AllowedOperation.REGISTER))
-    registering = spec.model_copy(update={"consolidation": ConsolidationSpec(mode="Register")})
-
-    assert outside_run(spec) is None
-    found = outside_run(registering)
-    assert found is not None
-    assert (found.what, found.value) == ("spec.consolidation.mode", "Register")
-
-
-def test_native_deletes_are_an_operation_of_their_own() -> None:
-    spec = a_spec(but(AllowedOperation.NATIVE_DELETES), **restating())
+def test_registering_and_native_deletes_are_operations_of_their_own() -> None:
+    spec = a_spec(but(AllowedOperation.REGISTER, AllowedOperation.NATIVE_DELETES), **restating())
     assert spec.restatement is not None
     native = RestatementGroupSpec(requests=spec.restatement.requests, deletes="DeletionVectors")
 
+    registering = outside_run(spec.model_copy(update={"consolidation": ConsolidationSpec(mode="Register")}))
+    masking = outside_run(spec.model_copy(update={"restatement": native}))
+
     assert outside_run(spec) is None
-    found = outside_run(spec.model_copy(update={"restatement": native}))
-    assert found is not None
-    assert (found.boundary, found.value) == ("operations", "NativeDeletes")
-
-
-def test_a_boundary_limits_a_vacuum_but_not_a_check_of_erasures() -> None:
-    spec = a_spec(but(AllowedOperation.VACUUM), kind=RunKind.VACUUM)
-
-    found = outside_run(spec)
-    assert found is not None
-    assert found.value == "Vacuum"
-    looking = spec.model_copy(update={"vacuum": VacuumSpec(policy="ns/p", erasures_only=True)})
-    assert outside_run(looking) is None
+    assert registering is not None
+    assert (registering.what, registering.value) == ("spec.consolidation.mode", "Register")
+    assert masking is not None
+    assert (masking.boundary, masking.value) == ("operations", "NativeDeletes")
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,8 @@
 """Which properties of a table, and of the answers of a REST catalog, pass to a client."""
 
+from collections.abc import Iterator
+from contextlib import nullcontext
+
 import pytest
 from lethe.base.errors import InputError
 from lethe.guards.properties import (
@@ -8,8 +11,9 @@ from lethe.guards.properties import (
     require_safe_table,
     vended,
     with_vended,
-    without_location_providers,
 )
+
+from tests.support.client_properties import of_pyiceberg, reviewed, unreviewed
 
 OWN = {
     "type": "rest",
@@ -71,11 +75,6 @@ def test_a_path_of_another_store_or_host_is_refused(location: str, path: str, na
     assert may_be_unsafe(f"[{name}]")
 
 
-@pytest.mark.parametrize("location", ["hdfs://evil:8020/t", "http://evil/t", "abfss://c@lake.dfs.evil.example/t"])
-def test_a_table_on_another_host_is_refused(location: str) -> None:
-    assert "the table's location" in refused(location)
-
-
 @pytest.mark.parametrize(
     "name", ["io-impl", "py-io-impl", "s3.endpoint", "metrics-reporter-impl", "encryption.key-id", "owner"]
 )
@@ -94,10 +93,6 @@ def test_a_property_that_no_library_reads_from_a_table_does_no_harm(name: str) -
 )
 def test_a_path_in_a_store_of_the_same_kind_is_allowed(location: str, path: str) -> None:
     require_safe_table("main.air.flights", location, {"write.data.path": path})
-
-
-def test_pythons_writers_choose_paths_without_a_class_of_the_table() -> None:
-    assert without_location_providers({"write.py-location-provider.impl": "sys.exit", "owner": "o"}) == {"owner": "o"}
 
 
 @pytest.mark.parametrize(
@@ -157,19 +152,19 @@ def test_a_host_that_no_configuration_names_is_refused_and_not_replaced_by_the_s
 
 
 @pytest.mark.parametrize(
-    "endpoint",
-    ["https://s3.amazonaws.com", "https://s3.eu-west-1.amazonaws.com/", "https://s3-us-west-2.amazonaws.com"],
+    ("endpoint", "is_amazons"),
+    [
+        ("https://s3.amazonaws.com", True),
+        ("https://s3.eu-west-1.amazonaws.com/", True),
+        ("https://s3-us-west-2.amazonaws.com", True),
+        ("https://s3.evil.example/.amazonaws.com", False),
+        ("http://s3.amazonaws.com", False),
+        ("https://s3.x.y.amazonaws.com", False),
+    ],
 )
-def test_the_host_that_a_client_asks_anyway_is_no_reason_to_refuse(endpoint: str) -> None:
-    assert vended({"s3.endpoint": endpoint}, {}, "t") == {}
-
-
-@pytest.mark.parametrize(
-    "endpoint", ["https://s3.evil.example/.amazonaws.com", "http://s3.amazonaws.com", "https://s3.x.y.amazonaws.com"]
-)
-def test_a_host_that_looks_like_it_is_refused(endpoint: str) -> None:
-    with pytest.raises(InputError, match="UnsafeProperty"):
-        vended({"s3.endpoint": endpoint}, {}, "t")
+def test_only_the_host_that_a_client_asks_anyway_is_no_reason_to_refuse(endpoint: str, is_amazons: bool) -> None:
+    with nullcontext() if is_amazons else pytest.raises(InputError, match="UnsafeProperty"):
+        assert vended({"s3.endpoint": endpoint}, {}, "t") == {}
 
 
 def test_vended_credentials_replace_all_that_the_configuration_has_for_the_store() -> None:
@@ -183,10 +178,6 @@ def test_vended_credentials_replace_all_that_the_configuration_has_for_the_store
         "s3.access-key-id": "vended",
         "s3.secret-access-key": "vended",
     }
-
-
-def test_a_region_alone_replaces_no_credentials() -> None:
-    assert with_vended(OWN, {"s3.region": "eu"}) == {**OWN, "s3.region": "eu"}
 
 
 def test_a_catalog_says_how_its_api_is_called_and_nothing_else() -> None:
@@ -233,7 +224,66 @@ def test_a_catalog_may_move_its_api_on_its_own_host_only(uri: str, passes: bool)
     assert (configuration({**OWN, "uri": uri}, OWN, "c")["uri"] == uri) is passes
 
 
-def test_the_keys_that_sign_requests_to_a_catalog_stay() -> None:
-    answered = {**OWN, "s3.access-key-id": "vended", "s3.secret-access-key": "vended"}
+CLIENTS = ("pyiceberg", "java")
+CANARY = "http://canary.example:1"
+# A configuration that names all hosts, so that a host in an answer is left out and not refused.
+ALL_HOSTS = {
+    "uri": "https://catalog.example",
+    "s3.endpoint": "https://s3.example",
+    "gcs.service.host": "https://gcs.example",
+}
+# Values of the kinds that the allowed properties have.
+VALUES = ("x", "1", "true", "eu-west-1", "https://catalog.example/api")
 
-    assert configuration(answered, OWN, "c")["client.access-key-id"] == "signer"
+
+def names_of(*decisions: str) -> Iterator[str]:
+    for client in CLIENTS:
+        for decision in decisions:
+            yield from (_completed(name) for name in reviewed(client)[decision])
+
+
+def _completed(name: str) -> str:
+    """A name of which a client knows the beginning."""
+    return f"{name}lake" if name.endswith(".") else name
+
+
+def passes(name: str, value: str) -> bool:
+    answer = {name: value}
+    return bool(vended(answer, ALL_HOSTS, "t")) or configuration({**ALL_HOSTS, **answer}, ALL_HOSTS, "c") != ALL_HOSTS
+
+
+def test_each_property_that_pyiceberg_reads_was_reviewed() -> None:
+    assert not unreviewed("pyiceberg", of_pyiceberg())
+
+
+@pytest.mark.parametrize("name", sorted(set(names_of("from-catalog"))))
+def test_a_catalog_may_answer_with_what_is_listed_so_and_with_no_host(name: str) -> None:
+    assert any(passes(name, value) for value in VALUES)
+    if name not in ("prefix", "namespace-separator") and "token" not in name and "-key" not in name:  # of any text
+        assert not passes(name, CANARY)
+
+
+@pytest.mark.parametrize("name", sorted(set(names_of("of-table", "refused", "configuration"))))
+def test_nothing_else_that_a_catalog_answers_passes(name: str) -> None:
+    assert not any(passes(name, value) for value in (*VALUES, CANARY))
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+def test_a_table_is_refused_for_exactly_what_a_library_would_follow(client: str) -> None:
+    for decision, names in reviewed(client).items():
+        for name in map(_completed, names):
+            try:
+                require_safe_table("main.air.t", "s3://lake/t", {name: "x"})
+                refused = False
+            except InputError:
+                refused = True
+            paths = ("write.data.path", "write.metadata.path", "write.object-storage.path", "write.folder-storage.path")
+            assert refused is (decision == "refused" or name in paths), name  # `x` is no place in S3
+
+
+def test_an_unknown_name_fails_with_what_to_do() -> None:
+    known = {name for names in reviewed("java").values() for name in names}
+
+    assert "s3.new-endpoint" in unreviewed("java", known | {"s3.new-endpoint"})
+    assert "Remove" in unreviewed("java", known - {"io-impl"})
+    assert not unreviewed("java", known)

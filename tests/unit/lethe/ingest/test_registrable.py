@@ -1,8 +1,6 @@
 """What a Parquet footer proves: whether a file can be a data file of a table as it is, and in which partition."""
 
-import io
 import json
-import pickle
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Any
@@ -10,8 +8,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from lethe.base.errors import InputError
 from lethe.ingest.buffer_store import BadFile
 from lethe.ingest.registrable import RegisterTarget, RegistrableFile, describe
+from lethe.ingest.schema_fit import PROPERTY, field_ids, mapping_to_set
 from pyiceberg.io.pyarrow import data_file_statistics_from_parquet_metadata
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
@@ -57,15 +57,20 @@ def a_target(
     return RegisterTarget(schema.model_dump_json(), spec.model_dump_json(), wanted, 1, may_lack)
 
 
-def judged(target: RegisterTarget, table: pa.Table | dict[str, Any], **options: Any) -> RegistrableFile:
+def footer_of(table: pa.Table, **options: Any) -> pq.FileMetaData:
+    out = pa.BufferOutputStream()
+    pq.write_table(table, out, **options)
+    return pq.read_metadata(pa.BufferReader(out.getvalue()))
+
+
+def judged(
+    target: RegisterTarget, table: pa.Table | dict[str, Any], folders: str = "", **options: Any
+) -> RegistrableFile:
     """Of a file with these rows; without a batch column in them, of one with the id in every row."""
     rows = table if isinstance(table, pa.Table) else pa.table(table)
     if "batch_id" not in rows.column_names:
         rows = rows.append_column("batch_id", pa.array(["A"] * len(rows), pa.string()))
-    out = io.BytesIO()
-    pq.write_table(rows, out, **options)
-    content = out.getvalue()
-    return describe(pq.read_metadata(pa.BufferReader(content)), "s3://b/f", len(content), "A", target)
+    return describe(footer_of(rows, **options), "s3://b/f", 1000, "A", target, folders)
 
 
 def refused(target: RegisterTarget, table: pa.Table | dict[str, Any], **options: Any) -> tuple[str, str]:
@@ -142,18 +147,12 @@ def test_a_column_that_iceberg_cannot_read_as_it_is_is_named(wanted: IcebergType
     assert said in message
 
 
-def test_legacy_timestamps_are_refused() -> None:
-    """Spark writes them unless told otherwise; a footer has no bounds of them."""
-    values = column([NOON], US)
+def test_legacy_timestamps_and_lists_with_names_of_their_own_are_refused() -> None:
+    """A footer has no bounds of such times. By its name mapping, Iceberg would not find the elements and read nulls."""
+    times, lists = column([NOON], US), column([[1]], pa.list_(pa.int64()))
 
-    assert "is INT96, expected" in refused(a_target(TimestampType()), values, use_deprecated_int96_timestamps=True)[1]
-
-
-def test_a_list_with_names_of_its_own_is_refused() -> None:
-    """By its name mapping, Iceberg would not find the elements and read nulls."""
-    file = column([[1]], pa.list_(pa.int64()))
-
-    assert "three levels" in refused(a_target(LIST), file, use_compliant_nested_type=False)[1]
+    assert "is INT96, expected" in refused(a_target(TimestampType()), times, use_deprecated_int96_timestamps=True)[1]
+    assert "three levels" in refused(a_target(LIST), lists, use_compliant_nested_type=False)[1]
 
 
 def test_columns_are_those_of_the_table() -> None:
@@ -196,33 +195,18 @@ def test_field_ids_are_those_of_the_table_or_none_at_all() -> None:
     assert refused(target, with_ids(1, None))[1].startswith("column c has no field id, but other columns have")
 
 
-@pytest.mark.parametrize(
-    ("ids", "reason"),
-    [
-        (["B"], "BatchIdMismatch"),
-        (["A", "B"], "BatchIdMismatch"),
-        (["A", None], "BatchIdMismatch"),
-        ([None], "BatchIdMismatch"),
-        (["A" * 2], "BatchIdMismatch"),
-    ],
-)
-def test_a_file_of_other_rows_than_its_batch_s_is_refused(ids: list[str | None], reason: str) -> None:
+@pytest.mark.parametrize("ids", [["B"], ["A", "B"], ["A", None], [None], ["AA"]])
+def test_a_file_of_other_rows_than_its_batch_s_is_refused(ids: list[str | None]) -> None:
     """A tombstone finds rows by this column alone."""
-    file = {"batch_id": pa.array(ids, pa.string())}
-
-    assert refused(a_target(), file)[0] == reason
+    assert refused(a_target(), {"batch_id": pa.array(ids, pa.string())})[0] == "BatchIdMismatch"
 
 
 def test_a_file_that_does_not_prove_its_batch_is_refused() -> None:
-    assert (
-        refused(a_target(LongType()), {"c": [1], "batch_id": ["A"]}, write_statistics=["c"])[0] == "StatisticsMissing"
-    )
-    file = pa.table({"c": [1]})
-    out = io.BytesIO()
-    pq.write_table(file, out)
-    with pytest.raises(BadFile) as raised:
-        describe(pq.read_metadata(pa.BufferReader(out.getvalue())), "f", 1, "A", a_target(LongType()))
-    assert "batch_id, the batch column, is missing" in raised.value.message
+    rows = {"c": [1], "batch_id": ["A"]}
+
+    assert refused(a_target(LongType()), rows, write_statistics=["c"])[0] == "StatisticsMissing"
+    with pytest.raises(BadFile, match="batch_id, the batch column, is missing"):
+        describe(footer_of(pa.table({"c": [1]})), "f", 1, "A", a_target(LongType()))
 
 
 @pytest.mark.parametrize(
@@ -282,17 +266,13 @@ def test_a_file_of_several_partitions_is_refused(
 
 
 def test_a_partition_that_the_footer_does_not_prove_is_refused() -> None:
-    target = a_target(IntegerType(), partition_by="identity")
+    """A column that the file lacks is null in it."""
+    target = a_target(IntegerType(), partition_by="identity", may_lack=True)
     nan = a_target(DoubleType(), partition_by="identity")
 
     assert refused(target, column([1], pa.int32()), write_statistics=["batch_id"])[0] == "StatisticsMissing"
     assert "NaN" in refused(nan, column([1.0], pa.float64()))[1]
-
-
-def test_a_column_that_a_file_lacks_is_null_in_its_partition() -> None:
-    found = judged(a_target(IntegerType(), partition_by="identity", may_lack=True), {"batch_id": ["A"]})
-
-    assert json.loads(found.document)["partition"] == [None]
+    assert json.loads(judged(target, {"batch_id": ["A"]}).document)["partition"] == [None]
 
 
 def test_the_manifest_entry_of_a_file_equals_its_footer() -> None:
@@ -335,12 +315,6 @@ def test_metrics_are_kept_as_the_table_wants_them() -> None:
     assert found["column-sizes"]["keys"] == [2, 1]
 
 
-def test_a_file_without_rows_is_judged_and_not_registered() -> None:
-    """There would be no bounds to prove its batch by."""
-    assert judged(a_target(LongType()), column([], pa.int64())) == RegistrableFile(0)
-    assert refused(a_target(LongType()), column([], pa.string()))[0] == "SchemaMismatch"
-
-
 @pytest.mark.parametrize("year", [0, 200000])
 def test_times_that_no_calendar_has_are_refused(year: int) -> None:
     micros = (year - 1970) * 366 * 86_400_000_000
@@ -378,9 +352,7 @@ def test_the_metrics_are_those_that_pyiceberg_finds(
 ) -> None:
     target = a_target(wanted, properties={"write.metadata.metrics.default": mode})
     rows = pa.table(column(values, file)).append_column("batch_id", pa.array(["A"] * len(values)))
-    out = io.BytesIO()
-    pq.write_table(rows, out, row_group_size=rows_per_group)
-    metadata = pq.read_metadata(pa.BufferReader(out.getvalue()))
+    metadata = footer_of(rows, row_group_size=rows_per_group)
 
     found = json.loads(describe(metadata, "f", 1, "A", target).document)
 
@@ -426,27 +398,13 @@ def test_files_of_different_schemas_are_judged_by_their_own() -> None:
         assert judged(target, with_ids(1, 2)).records == 1
 
 
-def test_what_a_target_has_found_out_is_not_sent_to_workers() -> None:
-    target = a_target(LongType(), partition_by="identity")
-    judged(target, {"c": [1]})
+def test_only_files_of_the_codecs_of_every_engine_are_registered() -> None:
+    target = a_target(LongType())
 
-    copy = pickle.loads(pickle.dumps(target))
-
-    assert copy == target
-    assert set(vars(copy)) == {"schema_json", "spec_json", "properties", "field_id", "may_lack"}
-    assert judged(copy, {"c": [1]}) == judged(target, {"c": [1]})
-
-
-@pytest.mark.parametrize("codec", ["none", "snappy", "gzip", "zstd", "lz4"])
-def test_files_of_the_codecs_of_every_engine_are_registered(codec: str) -> None:
-    assert judged(a_target(LongType()), {"c": [1]}, compression=codec).records == 1
-
-
-def test_a_codec_that_not_every_engine_has_is_refused_by_name() -> None:
-    reason, message = refused(a_target(LongType()), {"c": [1]}, compression={"batch_id": "snappy", "c": "brotli"})
-
-    assert reason == "CodecNotReadable"
-    assert "compressed by BROTLI" in message
+    for codec in ("none", "snappy", "gzip", "zstd", "lz4"):
+        assert judged(target, {"c": [1]}, compression=codec).records == 1
+    reason, message = refused(target, {"c": [1]}, compression={"batch_id": "snappy", "c": "brotli"})
+    assert (reason, "compressed by BROTLI" in message) == ("CodecNotReadable", True)
 
 
 @pytest.mark.parametrize(
@@ -461,10 +419,8 @@ def test_a_codec_that_not_every_engine_has_is_refused_by_name() -> None:
 def test_an_upper_bound_is_cut_to_a_text_above_it(text: str, upper: str | None) -> None:
     found = json.loads(judged(a_target(StringType()), {"c": [text]}).document)
 
-    bounds = dict(zip(found["upper-bounds"]["keys"], found["upper-bounds"]["values"], strict=True))
-    lower = dict(zip(found["lower-bounds"]["keys"], found["lower-bounds"]["values"], strict=True))
-    assert bounds.get(2) == (None if upper is None else upper.encode().hex().upper())
-    assert lower[2] == text[:16].encode().hex().upper()
+    assert mapped(found["upper-bounds"]).get(2) == (None if upper is None else upper.encode().hex().upper())
+    assert mapped(found["lower-bounds"])[2] == text[:16].encode().hex().upper()
 
 
 @pytest.mark.parametrize("value", ["x" * 300, "\u00e9" * 100])
@@ -475,68 +431,68 @@ def test_a_partition_value_too_long_for_a_folder_is_refused(value: str) -> None:
     assert message.startswith(f"column c holds a value of {len(value)} characters")
 
 
-@pytest.mark.parametrize(
-    ("days", "metadata", "said"),
-    [
-        (
-            [-141_428],
-            {"org.apache.spark.version": "2.4.8"},
-            "column c holds a day before 1582-10-15, and the file is of Spark 2.4",
-        ),
-        ([-141_427], {"org.apache.spark.version": "2.4.8"}, None),
-        ([-141_428], {"org.apache.spark.version": "3.5.1"}, None),
-    ],
-)
-def test_days_of_the_hybrid_calendar_are_not_registered(
-    days: list[int], metadata: dict[str, str], said: str | None
-) -> None:
-    rows = pa.table({"c": pa.array(days, pa.int32()).cast(pa.date32()), "batch_id": ["A"]}).replace_schema_metadata(
-        metadata
-    )
+def test_days_of_the_hybrid_calendar_are_not_registered() -> None:
+    """Without statistics it is unknown whether there are any."""
 
-    if said is None:
-        assert judged(a_target(DateType()), rows).records == 1
-    else:
-        assert said in refused(a_target(DateType()), rows)[1]
+    def of(days: int, spark: str) -> pa.Table:
+        rows = pa.table({"c": pa.array([days], pa.int32()).cast(pa.date32()), "batch_id": ["A"]})
+        return rows.replace_schema_metadata({"org.apache.spark.version": spark})
 
+    target, said = a_target(DateType()), "column c holds a day before 1582-10-15, and the file is of Spark 2.4"
 
-def test_without_statistics_it_is_unknown_whether_days_are_of_the_hybrid_calendar() -> None:
-    rows = pa.table({"c": pa.array([0], pa.int32()).cast(pa.date32()), "batch_id": ["A"]})
-    rows = rows.replace_schema_metadata({"org.apache.spark.version": "2.4.8"})
-
-    reason, message = refused(a_target(DateType()), rows, write_statistics=["batch_id"])
-
-    assert reason == "StatisticsMissing"
-    assert "column c" in message
+    assert said in refused(target, of(-141_428, "2.4.8"))[1]
+    assert judged(target, of(-141_427, "2.4.8")) == judged(target, of(-141_427, "3.5.1"))
+    assert judged(target, of(-141_428, "3.5.1")).records == 1
+    reason, message = refused(target, of(0, "2.4.8"), write_statistics=["batch_id"])
+    assert (reason, "column c" in message) == ("StatisticsMissing", True)
 
 
 @pytest.mark.parametrize(
-    ("folders", "said"),
+    ("folders", "rows", "said"),
     [
-        ("c=7", None),
-        ("c=8", "column c holds another value than its folder names"),
-        ("c=__HIVE_DEFAULT_PARTITION__", "column c holds another value than its folder names"),
-        ("d=7", "its folder names the column d, which the table does not have"),
-        ("batch_id=B", "its folder names another batch_id"),
+        ("c=8", {"c": [7, 7]}, "column c holds another value than its folder names"),
+        ("c=__HIVE_DEFAULT_PARTITION__", {"c": [7, 7]}, "column c holds another value than its folder names"),
+        ("d=7", {"c": [7, 7]}, "its folder names the column d, which the table does not have"),
+        ("batch_id=B", {"c": [7, 7]}, "its folder names another batch_id"),
+        ("c=7", {"batch_id": ["A"]}, "its folder names a value of column c, and the file lacks the column"),
     ],
 )
-def test_a_registered_file_holds_what_its_folders_name(folders: str, said: str | None) -> None:
-    out = io.BytesIO()
-    pq.write_table(pa.table({"c": [7, 7], "batch_id": ["A", "A"]}), out)
-    metadata = pq.read_metadata(pa.BufferReader(out.getvalue()))
-
-    if said is None:
-        assert describe(metadata, "f", 1, "A", a_target(LongType()), folders).records == 2
-        return
-    with pytest.raises(BadFile) as raised:
-        describe(metadata, "f", 1, "A", a_target(LongType()), folders)
-    assert said in raised.value.message
+def test_a_registered_file_holds_what_its_folders_name(folders: str, rows: dict[str, Any], said: str) -> None:
+    assert said in refused(a_target(LongType(), may_lack=True), rows, folders=folders)[1]
+    assert judged(a_target(LongType()), {"c": [7, 7]}, folders="c=7").records == 2
 
 
-def test_a_registered_file_must_have_the_columns_that_its_folders_name() -> None:
-    out = io.BytesIO()
-    pq.write_table(pa.table({"batch_id": ["A"]}), out)
-    metadata = pq.read_metadata(pa.BufferReader(out.getvalue()))
+NAMED = Schema(
+    NestedField(1, "v", LongType()),
+    NestedField(2, "l", ListType(3, LongType())),
+    NestedField(4, "s", StructType(NestedField(5, "x", StringType()))),
+)
+MAPPING = [
+    {"names": ["v"], "field-id": 1},
+    {"names": ["l"], "field-id": 2, "fields": [{"names": ["element"], "field-id": 3}]},
+    {"names": ["s"], "field-id": 4, "fields": [{"names": ["x"], "field-id": 5}]},
+]
 
-    with pytest.raises(BadFile, match="its folder names a value of column c, and the file lacks the column"):
-        describe(metadata, "f", 1, "A", a_target(LongType(), may_lack=True), "c=7")
+
+def with_mapping(**of_v: Any) -> dict[str, str]:
+    """Properties with a mapping whose entry of the column v is changed."""
+    return {PROPERTY: json.dumps([{**MAPPING[0], **of_v}, *MAPPING[1:]])}
+
+
+def test_a_table_without_a_name_mapping_gets_one_of_its_columns_and_a_whole_one_is_left_alone() -> None:
+    """It may hold names of old: a renamed column keeps those for older files."""
+    older = with_mapping(names=["older", "v"])
+
+    assert PROPERTY == "schema.name-mapping.default"
+    assert json.loads(mapping_to_set(NAMED, {}, "air.t")[PROPERTY]) == MAPPING
+    assert mapping_to_set(NAMED, older, "air.t") == {}
+    assert field_ids(older) == {"older": 1, "v": 1, "l": 2, "s": 4}
+    assert field_ids({}) is None
+
+
+@pytest.mark.parametrize("change", [{"field-id": 9}, {"names": ["w"]}])
+def test_a_mapping_that_leads_elsewhere_is_an_error(change: dict[str, Any]) -> None:
+    """Its columns would be read as nulls, or as others."""
+    expected = r"air\.t: the table property schema.name-mapping.default does not map the column v"
+    with pytest.raises(InputError, match=expected):
+        mapping_to_set(NAMED, with_mapping(**change), "air.t")

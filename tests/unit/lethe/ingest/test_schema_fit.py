@@ -1,18 +1,32 @@
-"""Which files fit a table, and what it takes over from those that do not."""
+"""Which files fit a table, what it takes over from those that do not, and change data that is parted by keys."""
 
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from lethe.ingest.buffer_files import COLUMNS_WANTED, decode_columns, encode_columns
+from lethe.base.errors import InputError
+from lethe.contract.run import Replacement, RestatementRequest
+from lethe.contract.settings import FileFormat
+from lethe.files.values import ValueKind, ValueType
+from lethe.ingest import change_rows
+from lethe.ingest.buffer_files import COLUMNS_WANTED, FileOutcome, Reader, ReadSettings, decode_columns, encode_columns
+from lethe.ingest.buffer_store import BadFile, FileTask
+from lethe.ingest.change_rows import Keyed, decoded, encoded
 from lethe.ingest.exact_values import as_column, fits, promotes
-from lethe.ingest.schema_fit import Fits, Lacks, Misfit, Rules, compare, plan_evolution
+from lethe.ingest.schema_fit import Fits, Fitting, Lacks, Misfit, Rules, compare, plan_evolution
 from lethe_spark.ingest import as_columns
+from lethe_spark.jobs.restatement.erase import key_columns
+from pyiceberg.schema import Schema
+from pyiceberg.types import DateType, DecimalType, DoubleType, LongType, NestedField, StringType
+from pyiceberg.types import StructType as IcebergStruct
+from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
-from tests.support.buffer_formats import FORMATS, read, some_rows, written
+from tests.support.buffer_formats import FORMATS, SCHEMA, read, some_rows, written
+from tests.support.builders import a_change, a_replay
 
 TABLE = pa.schema([("v", pa.int64()), ("day", pa.int32()), ("batch_id", pa.string())])
 REFUSE = Rules("batch_id", required=frozenset({"v"}))
@@ -31,35 +45,35 @@ def test_the_same_columns_fit_with_or_without_the_batch_column_in_any_order(rule
     assert compare(pa.schema([DAY, ("v", pa.int16())]), TABLE, rules) == Fits()
 
 
-@pytest.mark.parametrize(
-    ("file", "said"),
-    [
-        (
-            [V],
-            "column day (int32) is missing; the file has 1 columns; with spec.schemaEvolution: AddColumns, "
-            "Lethe would read it as null",
-        ),
-        ([DAY], "column v (int64) is missing; the file has 1 columns; the table requires it"),
-        (
-            [V, DAY, ("x", pa.int8())],
-            "a column that the table does not have (number 3 of 3); the table has v, day, batch_id; ",
-        ),
-        ([V, DAY, ("x", pa.int8())], "with spec.schemaEvolution: AddColumns, Lethe would add it (int8)"),
-        (
-            [V, ("day", pa.int64())],
-            "column day is int64, expected int32; with spec.schemaEvolution: AddColumns, Lethe would widen",
-        ),
-        (
-            [V, ("day", pa.string())],
-            "column day is string, expected int32; spec.schemaEvolution: AddColumns cannot",
-        ),
-        ([V, V, DAY], "column v is in the file 2 times"),
-    ],
-)
-def test_without_schema_evolution_a_difference_is_refused_with_the_remedy(
-    file: list[tuple[str, pa.DataType]], said: str
+X = ("x", pa.int8())
+MISFITS: list[tuple[Rules, list[tuple[str, pa.DataType]], str]] = [
+    (REFUSE, [V], "column day (int32) is missing; the file has 1 columns; with spec.schemaEvolution: AddColumns, "),
+    (REFUSE, [DAY], "column v (int64) is missing; the file has 1 columns; the table requires it"),
+    (REFUSE, [V, DAY, X], "a column that the table does not have (number 3 of 3); the table has v, day, batch_id; "),
+    (REFUSE, [V, DAY, X], "with spec.schemaEvolution: AddColumns, Lethe would add it (int8)"),
+    (REFUSE, [V, ("day", pa.int64())], "column day is int64, expected int32; with spec.schemaEvolution: AddColumns"),
+    (REFUSE, [V, ("day", pa.string())], "day is string, expected int32; spec.schemaEvolution: AddColumns cannot"),
+    (REFUSE, [V, V, DAY], "column v is in the file 2 times"),
+    (ADD, [DAY], "column v (int64) is missing; the file has 1 columns; the table requires it"),
+    (ADD, [V, ("day", pa.string())], "column day is string, expected int32; spec.schemaEvolution: AddColumns cannot"),
+    (ADD, [V, ("day", pa.float64())], "column day is double, expected int32"),
+    (ADD, [("v", pa.uint64()), DAY], "column v is uint64, expected int64"),
+    (ADD, [V, DAY, ("x", pa.time64("us"))], "AddColumns cannot add a column of type time64[us]"),
+    (ADD, [V, DAY, ("Day", pa.int32())], "it cannot be added, because its name differs from day only in case"),
+    (ADD, [V, DAY, X, X], "a column that the table does not have (number 3 of 4) is in the file 2 times"),
+    *(
+        (ADD, [V, DAY, (n, pa.int8())], "its name is empty, contains a dot")
+        for n in ("_POS", "_lethe_error", "a.b", "")
+    ),
+    (ADD, [V, DAY, ("batch_id", pa.int64())], "column batch_id is int64, expected string"),
+]
+
+
+@pytest.mark.parametrize(("rules", "file", "said"), MISFITS)
+def test_a_difference_is_refused_with_both_types_and_the_remedy(
+    rules: Rules, file: list[tuple[str, pa.DataType]], said: str
 ) -> None:
-    found = compare(pa.schema(file), TABLE, REFUSE)
+    found = compare(pa.schema(file), TABLE, rules)
 
     assert isinstance(found, Misfit)
     assert said in found.message
@@ -81,35 +95,6 @@ def test_with_leave_columns_and_wider_types_are_wanted_and_optional_ones_may_be_
     file: list[tuple[str, pa.DataType]], lacks: Fits | Lacks
 ) -> None:
     assert compare(pa.schema(file), TABLE, ADD) == lacks
-
-
-@pytest.mark.parametrize(
-    ("file", "said"),
-    [
-        ([DAY], "column v (int64) is missing; the file has 1 columns; the table requires it"),
-        (
-            [V, ("day", pa.string())],
-            "column day is string, expected int32; spec.schemaEvolution: AddColumns cannot",
-        ),
-        ([V, ("day", pa.float64())], "column day is double, expected int32"),
-        ([("v", pa.uint64()), DAY], "column v is uint64, expected int64"),
-        ([V, DAY, ("x", pa.time64("us"))], "spec.schemaEvolution: AddColumns cannot add a column of type time64[us]"),
-        ([V, DAY, ("Day", pa.int32())], "it cannot be added, because its name differs from day only in case"),
-        (
-            [V, DAY, ("x", pa.int8()), ("x", pa.int8())],
-            "a column that the table does not have (number 3 of 4) is in the file 2 times",
-        ),
-        *(([V, DAY, (n, pa.int8())], "its name is empty, contains a dot") for n in ("_POS", "_lethe_error", "a.b", "")),
-        ([V, DAY, ("batch_id", pa.int64())], "column batch_id is int64, expected string"),
-    ],
-)
-def test_what_iceberg_does_not_promote_is_refused_with_both_types_and_the_option(
-    file: list[tuple[str, pa.DataType]], said: str
-) -> None:
-    found = compare(pa.schema(file), TABLE, ADD)
-
-    assert isinstance(found, Misfit)
-    assert said in found.message
 
 
 TYPES = st.sampled_from(
@@ -218,3 +203,191 @@ def test_a_missing_optional_column_is_null_where_columns_may_change(tmp_path: Pa
     _, refused = read(tmp_path, format_name, content, schema=required, add_columns=True)
     assert [r for r, _ in refused] == ["SchemaMismatch"]
     assert "column day" in refused[0][1]
+
+
+PLACE = IcebergStruct(NestedField(8, "x", LongType()))
+KEY_SCHEMA = Schema(
+    NestedField(1, "batch_id", StringType()),
+    NestedField(3, "tailnum", StringType()),
+    NestedField(5, "day", DateType()),
+    NestedField(6, "weight", DoubleType()),
+    NestedField(7, "place", PLACE),
+    NestedField(9, "fare", DecimalType(9, 2)),
+)
+
+
+def a_change_by(*columns: str, op: str = "op") -> RestatementRequest:
+    return a_change(replacement=Replacement(batch_id="C1", uri="s3://l/C1/", key_columns=columns, op_column=op))
+
+
+def test_keys_are_identified_by_field_ids_in_the_given_order() -> None:
+    found = key_columns(a_change_by("fare", "tailnum", "day"), KEY_SCHEMA, 1, "air.flights")
+
+    assert found == [
+        (9, ValueKind(ValueType.DECIMAL, 9, 2)),
+        (3, ValueKind(ValueType.STRING)),
+        (5, ValueKind(ValueType.DATE)),
+    ]
+    assert key_columns(a_replay(), KEY_SCHEMA, 1, "air.flights") == []
+
+
+@pytest.mark.parametrize(
+    ("request_", "reason", "text"),
+    [
+        (a_change_by("day", "nope"), "ColumnNotFound", "keyColumns names nope, but air.flights has no such column"),
+        (a_change_by("place.x"), "ColumnNotFound", "keyColumns names place.x"),
+        (a_change_by("weight"), "ColumnNotSearchable", "keyColumns names weight, which is double"),
+        (a_change_by("place"), "ColumnNotSearchable", "keyColumns names place, which is struct"),
+        (a_change_by("batch_id"), "InvalidSpec", "keyColumns names the batch column batch_id"),
+        (a_change_by("day", op="fare"), "InvalidSpec", "opColumn names fare, which is a column of air.flights"),
+    ],
+)
+def test_columns_that_cannot_be_keys_are_refused_by_name(request_: RestatementRequest, reason: str, text: str) -> None:
+    with pytest.raises(InputError) as refused:
+        key_columns(request_, KEY_SCHEMA, 1, "air.flights")
+
+    assert refused.value.reason == reason
+    assert text in refused.value.message
+    assert refused.value.message.startswith("Restatement ns/change: spec.replacement.")
+    assert refused.value.message.endswith("Nothing was changed.")
+
+
+KEYED_TABLE = pa.schema([("v", pa.int64()), ("name", pa.string()), ("batch_id", pa.string())])
+FITTING = Fitting("batch_id", frozenset({"name"}), False, KEYED_TABLE)
+BY_V = Keyed(("v",), "op")
+
+
+def rows(*of: tuple[Any, ...], op: pa.DataType | None = None) -> pa.Table:
+    v, name, ops = zip(*of, strict=True)
+    return pa.table({"v": pa.array(v, pa.int64()), "name": name, "op": pa.array(ops, op or pa.string())})
+
+
+def keys(*v: int, **more: list[Any]) -> bytes:
+    return encoded(pa.table({"v": pa.array(v, pa.int64()), **more}))
+
+
+@pytest.mark.parametrize("op", [pa.string(), pa.large_string(), pa.dictionary(pa.int8(), pa.string())], ids=str)
+def test_rows_to_delete_are_not_added_and_the_keys_of_all_rows_are_returned(op: pa.DataType) -> None:
+    """What is only deleted need not hold what the table requires."""
+    changes = rows((1, "a", "U"), (2, None, "D"), (3, "c", "I"), (4, "d", None), (5, "e", ""), op=op)
+
+    added, found = BY_V.parted(changes, FITTING)
+
+    assert added.column_names == ["v", "name"]
+    assert added.column("v").to_pylist() == [1, 3, 4, 5]
+    assert decoded(encoded(found)).column("v").to_pylist() == [1, 2, 3, 4, 5]
+
+
+def test_without_such_a_column_all_rows_are_added() -> None:
+    changes = rows((1, "a", "D"))
+
+    added, found = Keyed(("name", "v")).parted(changes, FITTING)
+
+    assert (added, found.to_pylist()) == (changes, [{"name": "a", "v": 1}])
+
+
+def test_an_operation_column_of_nulls_adds_all_rows() -> None:
+    """As a producer writes it that has no deletes today."""
+    changes = rows((1, "a", None), op=pa.null())
+
+    assert BY_V.without_op(changes.schema).names == ["v", "name"]
+    assert BY_V.parted(changes, FITTING)[0].num_rows == 1
+
+
+def test_keys_are_returned_in_the_types_of_the_table() -> None:
+    changes = pa.table({"v": pa.array([1], pa.int16()), "name": ["a"], "op": ["D"]})
+
+    assert BY_V.parted(changes, FITTING)[1].schema.field("v").type == pa.int64()
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason", "text"),
+    [
+        (rows((None, "hush", "D")), "NullInKey", "column v, one of spec.replacement.keyColumns, holds nulls"),
+        (rows((1, "hush", "hush")), "UnknownOperation", "column op holds values other than U, I, D and null"),
+        (rows((1, "hush", "u")), "UnknownOperation", "column op holds"),
+        (
+            pa.table({"v": ["hush"], "name": ["a"], "op": ["U"]}),
+            "SchemaMismatch",
+            "column v is string and holds a value that cannot be converted to int64",
+        ),
+    ],
+)
+def test_rows_with_unusable_keys_or_operations_are_refused_by_the_column(
+    changes: pa.Table, reason: str, text: str
+) -> None:
+    with pytest.raises(BadFile) as refused:
+        BY_V.parted(changes, FITTING)
+
+    assert refused.value.reason == reason
+    assert text in refused.value.message
+    assert "hush" not in refused.value.message
+
+
+@pytest.mark.parametrize(
+    ("fields", "text"),
+    [
+        ({"name": pa.string(), "op": pa.string()}, "column v, one of spec.replacement.keyColumns, is missing"),
+        ({"v": pa.int64()}, "column op, spec.replacement.opColumn, must be in the file exactly once"),
+        ({"v": pa.int64(), "op": pa.int8()}, "column op, spec.replacement.opColumn, is int8, expected string"),
+    ],
+)
+def test_files_without_the_columns_are_refused(fields: dict[str, pa.DataType], text: str) -> None:
+    with pytest.raises(BadFile) as refused:
+        BY_V.without_op(pa.schema(list(fields.items())))
+
+    assert (refused.value.reason, refused.value.message) == ("SchemaMismatch", text)
+
+
+def test_a_key_in_two_rows_is_refused_with_a_file_that_it_is_in() -> None:
+    """Both values have to be the same, in one file or in two."""
+    by_both = Keyed(("v", "name"))
+    fine = {"a": [keys(1, 1, name=["x", "y"])], "b": [keys(2, name=["x"])]}
+
+    assert isinstance(by_both.judged(fine), pa.Table)
+    refused = by_both.judged(fine | {"c": [keys(77, 1, name=["x", "y"])]})
+
+    assert isinstance(refused, tuple)
+    uri, bad = refused
+    assert (uri, bad.reason) == ("c", "DuplicateKey")
+    assert bad.message.startswith("1 keys (v, name) are in several rows of the replacement, one of them in this file")
+
+
+def test_more_keys_than_a_worker_can_hold_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(change_rows, "KEYS_AT_MOST", 2)
+
+    refused = BY_V.judged({"a": [keys(1, 2, 3)]})
+
+    assert isinstance(refused, tuple)
+    assert (refused[1].reason, "at least 3 rows" in refused[1].message) == ("TooManyKeys", True)
+
+
+@pytest.mark.parametrize("format_name", FORMATS)
+def test_files_of_every_format_are_read_so_and_other_batches_as_ever(tmp_path: Path, format_name: str) -> None:
+    """Beside them in one task. A key that is null keeps out its own batch."""
+    plain = some_rows(2)
+    changes = some_rows(4).append_column("op", pa.array(["U", "D", None, "I"]))
+    bad = pa.table({"v": pa.array([1, None]), "day": pa.array([1, 1], pa.int32()), "op": ["D", "D"]})
+    tasks = []
+    for batch_id, rows in (("A", plain), ("B", changes), ("C", bad)):
+        file = tmp_path / batch_id
+        file.write_bytes(written(format_name, rows))
+        tasks.append(FileTask(batch_id, f"file://{file}", file.stat().st_size))
+    collected: dict[tuple[str, str], FileOutcome] = {}
+    keyed = dict.fromkeys("BC", Keyed(("v",), "op"))
+
+    reader = Reader(to_arrow_schema(SCHEMA), ReadSettings("batch_id", {}, FileFormat(format_name), keyed=keyed))
+    found = [r for t in reader.tables(tasks, collected) for r in t.to_pylist()]
+
+    v = some_rows(4).column("v").to_pylist()
+    assert sorted((r["batch_id"], r["v"]) for r in found) == [
+        *(("A", i) for i in v[:2]),
+        *(("B", i) for i in (v[0], v[2], v[3])),
+    ]
+    outcomes = {batch: t for (batch, _), t in collected.items()}
+    assert [outcomes[b].rows for b in "ABC"] == [2, 3, 0]
+    assert [k for t in outcomes["B"].keys for k in decoded(t).column("v").to_pylist()] == v
+    assert outcomes["A"].keys == ()
+    error = outcomes["C"].error
+    assert error is not None
+    assert error.reason == "NullInKey"

@@ -40,7 +40,7 @@ from tests.model.model import Model, rows_searched
 from tests.model.requests import request_of
 from tests.model.rows import Rows, foreign_rows, of_day, without
 from tests.support.builders import FIELD, NOW, a_file
-from tests.unit.lethe.vacuum.vacuuming import plan_vacuum
+from tests.support.vacuuming import plan_vacuum
 
 REQUESTS: Final = frozenset((Revert, Erase, EraseRows, Replay, Change, Undo, Group))
 KINDS: Final = REQUESTS | {Append, Vacuum, During, ForeignAppend, ForeignCompaction}
@@ -197,4 +197,4 @@ class Interleavings(TableMachine):
 
 
 TestInterleavings = Interleavings.TestCase
-TestInterleavings.settings = settings(stateful_step_count=30)
+TestInterleavings.settings = settings(stateful_step_count=20)

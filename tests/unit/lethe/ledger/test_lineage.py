@@ -113,15 +113,6 @@ def test_a_carrier_that_is_expired_already_is_kept_for_as_long_as_a_bare_snapsho
     assert needed_carriers(without(1, 2, 3, 4, 5, 6, 7), known) == ()  # type: ignore[arg-type]
 
 
-def test_a_long_history_of_bare_snapshots_is_walked_once() -> None:
-    """A chatty foreign writer must not make every commit of ours quadratic."""
-    many = a_history(a_snapshot(1, ledger="L1"), *(a_snapshot(i, i - 1) for i in range(2, 20_000)))
-
-    (carrier,) = needed_carriers(many)
-
-    assert len(carrier.bare) == 19_998
-
-
 @pytest.mark.parametrize(
     ("ancestor", "of", "wanted"), [(2, 6, True), (6, 6, True), (7, 6, False), (6, 5, False), (1, None, False)]
 )

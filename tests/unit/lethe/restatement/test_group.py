@@ -1,18 +1,19 @@
 """A group is one change, and comes to what its requests come to one after the other."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from datetime import datetime
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from lethe.base.errors import InputError
+from lethe.base.errors import InputError, TransientError
 from lethe.contract.result import RequestResult
-from lethe.contract.run import RestatementRequest
+from lethe.contract.run import RestatementRequest, RowsRef
 from lethe.ledger.ledger import BatchState, Ledger, apply
-from lethe.restatement.group import GroupFindings, in_order, place_of, plan_group, set_aside
-from lethe.restatement.plan import AlreadyDone, PlanScope, plan_restatement
+from lethe.restatement.group import Dependencies, GroupFindings, GroupPlan, in_order, place_of, plan_group, set_aside
+from lethe.restatement.plan import AlreadyDone, ErasedRows, PlanScope, ReplacementRows, plan_restatement
 
 from tests.support.builders import (
     FIELD,
@@ -20,18 +21,40 @@ from tests.support.builders import (
     RUN,
     OnFiles,
     a_batch,
+    a_change,
     a_ledger,
     a_replay,
     a_request,
     ago,
     on_files,
-    settled,
 )
-from tests.unit.lethe.restatement.grouping import LEDGER, ROWS, an_undo, plan, reasons, states, unread
+
+ROWS = ReplacementRows(5, 50)
+LEDGER = a_ledger(batches=[a_batch("A"), a_batch("B"), a_batch("C")])
+
+
+def plan(ledger: Ledger, *requests: RestatementRequest, aside: Mapping[str, RequestResult] | None = None) -> GroupPlan:
+    written = {r.key: ROWS for r in requests if r.replacement}
+    return plan_group(ledger, requests, PlanScope(RUN, NOW, FIELD), GroupFindings(written, aside or {}))
+
+
+def states(ledger: Ledger) -> dict[str, str]:
+    return {i: str(b.state) for i, b in sorted(ledger.batches.items())}
+
+
+def reasons(planned: GroupPlan) -> dict[str, str]:
+    return {r.name.removeprefix("ns/"): r.reason for r in planned.results.values()}
+
+
+def an_undo(of: str, name: str = "undo", **changes: Any) -> RestatementRequest:
+    return a_request(name, "Undo", batch_ids=(), undoes=f"ns/{of}/0", **changes)
+
+
+def unread(request: RestatementRequest) -> dict[str, RequestResult]:
+    return {request.key: set_aside(request, TransientError("AccessDenied", "not now"), again=True)}
+
 
 # --- one change -----------------------------------------------------------------------------------------------------
-
-
 def test_every_request_of_a_group_gets_its_own_result_and_all_are_one_change() -> None:
     revert, replay = a_request("revert", batch_ids=["A", "B"]), a_replay("replay", by="C2", batch_ids=["C"])
 
@@ -69,36 +92,7 @@ def test_one_bad_request_never_fails_its_group(bad: RestatementRequest, request:
     assert planned.delta == plan(LEDGER, good).delta
 
 
-def test_a_repeated_request_reports_its_first_result_and_does_not_count() -> None:
-    before = settled(apply(LEDGER, plan(LEDGER, a_request("one")).delta), 99)
-
-    planned = plan(before, a_request("one"), a_request("two", batch_ids=["B"]))
-
-    assert [(r.snapshot_id, r.group_size) for r in planned.results.values()] == [(99, 1), (None, 1)]
-    assert plan(before, a_request("one")).delta.is_empty
-
-
-def test_a_request_named_twice_is_carried_out_once() -> None:
-    planned = plan(LEDGER, a_request("one"), a_request("one"))
-
-    assert planned.delta == plan(LEDGER, a_request("one")).delta
-
-
-def test_ids_restated_twice_are_deleted_once_and_the_second_result_reports_it() -> None:
-    first, second = a_request("first", batch_ids=["A", "X"]), a_request("second", batch_ids=["A", "B", "X"])
-
-    planned = plan(LEDGER, first, second)
-
-    reported = [planned.results[r.key] for r in (first, second)]
-    counts = [(r.rows_deleted, r.tombstones_added, r.already_deleted_batch_ids_count) for r in reported]
-    assert counts == [(6 - 3, 2, 0), (3, 1, 2)]
-    assert [r.unknown_batch_ids for r in reported] == [("X",), ()]
-    after = apply(LEDGER, planned.delta)
-    assert after.tombstones[(FIELD, "A")].restatements == (first.key, second.key)
-
-
 # --- order ----------------------------------------------------------------------------------------------------------
-
 FIRST = a_replay("first", by="B2", batch_ids=["A"])
 SECOND = a_replay("second", by="C2", batch_ids=["B2"])
 
@@ -119,15 +113,6 @@ def test_of_a_replay_of_a_replay_only_the_last_batch_is_seen(
     assert planned.adds == (FIRST.key, SECOND.key)
 
 
-def test_an_undo_of_a_revert_of_the_same_group_leaves_nothing_deleted() -> None:
-    planned = plan(LEDGER, an_undo("revert", creation_time=ago(hours=1)), a_request("revert", batch_ids=["A", "X"]))
-
-    after = apply(LEDGER, planned.delta)
-    assert (states(after), after.ids(FIELD)) == (states(LEDGER), frozenset())
-    assert after.requests["ns/revert/0"].result["undoneBy"] == "ns/undo/0"
-    assert [r.result["groupSize"] for r in after.requests.values()] == [2, 2]
-
-
 def test_an_undo_leaves_the_group_size_of_what_it_takes_back() -> None:
     before = apply(LEDGER, plan(LEDGER, a_request("revert"), a_request("other", batch_ids=["B"])).delta)
 
@@ -138,16 +123,6 @@ def test_an_undo_leaves_the_group_size_of_what_it_takes_back() -> None:
         "ns/other/0": 2,
         "ns/undo/0": 1,
     }
-
-
-def test_of_two_replays_by_one_id_the_younger_is_refused_and_hides_nothing() -> None:
-    older, younger = a_replay("older", by="X", creation_time=ago(hours=1)), a_replay("young", by="X", batch_ids=["B"])
-
-    planned = plan(LEDGER, younger, older)
-
-    assert reasons(planned) == {"older": "", "young": "ReplacementAlreadyPromoted"}
-    assert planned.adds == (older.key,)
-    assert apply(LEDGER, planned.delta).ids(FIELD) == {"A"}
 
 
 def test_of_two_replays_by_one_id_the_younger_takes_the_place_of_one_that_cannot_be_used() -> None:
@@ -161,8 +136,6 @@ def test_of_two_replays_by_one_id_the_younger_takes_the_place_of_one_that_cannot
 
 
 # --- kept out for now -----------------------------------------------------------------------------------------------
-
-
 def test_what_builds_on_a_replacement_that_cannot_be_read_now_waits_with_it_and_the_others_go_on() -> None:
     """Carried out alone, C2 would be seen beside A, which it stands for."""
     other = a_request("other", batch_ids=["C"])
@@ -208,7 +181,6 @@ def test_what_somebody_else_carried_out_meanwhile_is_not_kept_out() -> None:
 
 
 # --- one after the other --------------------------------------------------------------------------------------------
-
 ids = st.sampled_from("ABCDE")
 batch_lists = st.lists(ids, min_size=1, max_size=3)
 created = st.integers(0, 3).map(lambda hours: ago(hours=hours))
@@ -281,16 +253,6 @@ def test_a_group_is_the_same_in_whatever_order_it_is_listed(group: list[Restatem
     assert plan(LEDGER, *group) == plan(LEDGER, *reversed(group))
 
 
-def test_a_group_reads_of_the_ledger_what_its_requests_name() -> None:
-    before = apply(LEDGER, plan(LEDGER, a_request("revert")).delta)
-
-    group = an_undo("revert", creation_time=ago(hours=1)), FIRST
-
-    planned = plan(on_files(before), *group, a_request("other", batch_ids=["A", "C", "X"]))
-
-    assert set(reasons(planned).values()) == {""}
-
-
 def test_the_ledger_is_asked_once_whatever_the_number_of_requests() -> None:
     """Each question to a ledger in files may be a request to the storage; what was asked for once is remembered."""
     asked: list[set[Any]] = []
@@ -315,9 +277,163 @@ def test_the_ledger_is_asked_once_whatever_the_number_of_requests() -> None:
     assert len(asked) == 3
 
 
-def test_a_chain_of_thousands_is_one_group() -> None:
-    group = [a_replay(f"r{n:04}", by=f"b{n + 1}", batch_ids=[f"b{n}"]) for n in range(3000)]
+def test_a_chain_of_a_thousand_is_one_group() -> None:
+    group = [a_replay(f"r{n:04}", by=f"b{n + 1}", batch_ids=[f"b{n}"]) for n in range(1100)]
 
     planned = plan(on_files(LEDGER), *group)
 
-    assert (len(planned.delta.add_tombstones), len(planned.delta.set_requests), len(planned.adds)) == (3000, 3000, 3000)
+    assert (len(planned.delta.add_tombstones), len(planned.delta.set_requests), len(planned.adds)) == (1100, 1100, 1100)
+
+
+def an_erase(name: str = "erase", **changes: Any) -> RestatementRequest:
+    rows = RowsRef(column="tailnum", values_file=f"/etc/lethe/values/{name}")
+    return a_request(name, "Erase", batch_ids=(), rows=rows, **changes)
+
+
+def test_erases_by_records_are_part_of_the_change_and_each_reports_its_rows() -> None:
+    first, second, revert = an_erase("first"), an_erase("second"), a_request("revert")
+    found = {first.key: ErasedRows(3, 4), second.key: ErasedRows(0, 5)}
+
+    planned = plan_group(LEDGER, [second, revert, first], PlanScope(RUN, NOW, FIELD), GroupFindings({}, {}, found))
+
+    assert (planned.erases, planned.adds) == ((first.key, second.key), ())
+    assert {r.name: (r.rows_erased, r.group_size) for r in planned.results.values()} == {
+        "ns/first": (3, 3),
+        "ns/second": (0, 3),
+        "ns/revert": (0, 3),
+    }
+    assert [(e.restatement, e.field_id) for e in planned.delta.set_erasures] == [(first.key, 4), (second.key, 5)]
+
+
+def test_an_erase_by_records_goes_after_the_replacements_before_it() -> None:
+    """Their rows are searched as well, and lie in no file of the table yet. What comes later it does not concern."""
+    erase = an_erase(creation_time=ago(hours=1))
+    older = a_replay("older", by="A2", creation_time=ago(hours=2))
+    younger = a_replay("younger", by="B2", batch_ids=["B"])
+
+    both, late = plan(LEDGER, erase, younger), plan(LEDGER, older, erase, younger)
+
+    assert (both.erases, both.adds, set(reasons(both).values())) == ((erase.key,), (younger.key,), {""})
+    assert (late.erases, late.adds) == ((), (older.key, younger.key))
+    reported = late.results[erase.key]
+    assert (reported.succeeded, reported.again, reported.reason) == (False, True, "WaitingForRestatement")
+    assert "rows that may be in the replacement of Restatement ns/older, and waits" in reported.message
+    refused = plan(LEDGER, older, erase, aside={older.key: set_aside(older, InputError("UnreadableFile", "damaged"))})
+    assert refused.erases == (erase.key,)
+
+
+def test_an_erase_by_records_goes_after_an_undo_that_lets_batches_in() -> None:
+    """They may lie in the buffer, and are promoted and searched first. One that only shows rows of the table holds up nobody."""
+    before = apply(LEDGER, plan(LEDGER, a_request("late", batch_ids=["X"]), a_request("there", batch_ids=["A"])).delta)
+    erase, at = an_erase(), ago(hours=1)
+
+    waits = plan(before, an_undo("late", creation_time=at), erase)
+    goes = plan(before, an_undo("there", creation_time=at), erase)
+
+    assert (waits.carried_out, waits.erases) == (("ns/undo/0",), ())
+    reported = waits.results[erase.key]
+    assert (reported.again, reported.reason) == (True, "WaitingForRestatement")
+    assert "rows that may be in batches that Restatement ns/undo allows again" in reported.message
+    assert (goes.carried_out, goes.erases) == (("ns/undo/0", erase.key), (erase.key,))
+
+
+def test_changes_by_keys_go_after_the_replacements_before_them_and_before_an_erase() -> None:
+    """Two of them are never in one commit: the younger has to find the rows of the older."""
+    replay = a_replay("replay", by="A2", creation_time=ago(hours=4))
+    older, younger = (
+        a_change(n, by, creation_time=ago(hours=h)) for n, by, h in (("older", "C1", 3), ("young", "C2", 2))
+    )
+    erase = an_erase(creation_time=ago(hours=1))
+
+    with_erase, both = plan(LEDGER, older, erase), plan(LEDGER, older, younger)
+    with_replay = plan(LEDGER, replay, older, younger)
+
+    for planned, waiting in ((with_erase, erase), (both, younger)):
+        assert (planned.adds, planned.erases) == ((older.key,), (older.key,))
+        assert planned.results[waiting.key].reason == "WaitingForRestatement"
+    assert "replaces rows that may be in the replacement of Restatement ns/older" in both.results[younger.key].message
+    assert (with_replay.adds, with_replay.erases) == ((replay.key,), ())
+    damaged = {older.key: set_aside(older, InputError("DuplicateKey", "twice"))}
+    assert plan(LEDGER, older, younger, aside=damaged).adds == (younger.key,)
+
+
+def test_an_erase_whose_values_are_not_there_waits_alone() -> None:
+    erase, revert = an_erase(), a_request("revert")
+
+    planned = plan(LEDGER, erase, revert, aside=unread(erase))
+
+    assert (planned.erases, planned.carried_out) == ((), (revert.key,))
+    assert planned.delta.set_erasures == ()
+
+
+def named(*requests: RestatementRequest) -> list[str]:
+    return [r.name.removeprefix("ns/") for r in in_order(requests, place_of)]
+
+
+OLD = ago(hours=5)
+ORDERED: dict[str, tuple[list[RestatementRequest], list[str]]] = {
+    "a replacement comes before what restates it even if it is younger": (
+        [
+            a_replay("a-second", by="C", batch_ids=["B"], creation_time=OLD),
+            a_replay("z-first", by="B", batch_ids=["A"]),
+        ],
+        ["z-first", "a-second"],
+    ),
+    "a restatement comes before its undo": ([an_undo("z", "a", creation_time=OLD), a_request("z")], ["z", "a"]),
+    "then by creation, then by name": (
+        [a_request("b"), a_request("a"), a_request("z", creation_time=OLD)],
+        ["z", "a", "b"],
+    ),
+    # Only one of two can be carried out, and which one, nobody knows before: after it went, the other has to be refused
+    # instead of hiding its batches under a replacement that is gone.
+    "what restates a replacement that two bring comes after both": (
+        [
+            a_request("third", batch_ids=["X"], creation_time=OLD),
+            a_replay("two", by="X", batch_ids=["B"]),
+            a_replay("one", by="X"),
+        ],
+        ["one", "two", "third"],
+    ),
+    "a circle is broken at its oldest": (
+        [
+            a_replay("one", by="B"),
+            a_replay("two", by="A", batch_ids=["B"], creation_time=ago(hours=1)),
+            a_request("free", batch_ids=["Z"]),
+        ],
+        ["free", "two", "one"],
+    ),
+    "what needs itself does not wait for itself": (
+        [a_replay("self", by="A"), a_request("other", batch_ids=["Z"], creation_time=ago(hours=-1))],
+        ["self", "other"],
+    ),
+}
+
+
+@pytest.mark.parametrize(("requests", "expected"), ORDERED.values(), ids=ORDERED)
+def test_requests_go_in_an_order_in_which_each_finds_what_it_builds_on(
+    requests: list[RestatementRequest], expected: list[str]
+) -> None:
+    assert named(*requests) == expected
+
+
+def a_place(n: int, created: int, creates: set[int], needs: set[int]) -> Dependencies:
+    return Dependencies(datetime.fromtimestamp(created, NOW.tzinfo), f"r{n}", creates, needs)
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 3), st.sets(st.integers(0, 9)), st.sets(st.integers(0, 9))), max_size=8).map(
+        # Bringing only what is smaller than all that is needed, so that there is no circle
+        lambda drawn: [
+            a_place(n, at, {b for b in creates if not needs or b > max(needs)}, needs)
+            for n, (at, creates, needs) in enumerate(drawn)
+        ]
+    )
+)
+def test_each_finds_what_it_needs_and_none_waits_without_need(places: list[Dependencies]) -> None:
+    ordered = in_order(places, lambda p: p)
+
+    assert sorted(p.name for p in ordered) == sorted(p.name for p in places)
+    for n, p in enumerate(ordered):
+        assert not any(set(p.needs) & set(after.creates) for after in ordered[n + 1 :])
+        waited = [q for q in ordered[n + 1 :] if (q.created, q.name) < (p.created, p.name)]
+        assert all(any(thing in o.creates for o in ordered[n:] for thing in q.needs) for q in waited)

@@ -1,15 +1,23 @@
-"""A restatement takes its batches back once, never doubles rows, and is remembered for ever."""
+"""A restatement takes its batches back once, never doubles rows, and is remembered for ever; a dry run says the same."""
 
+import hashlib
+import itertools
 from collections.abc import Collection
 from datetime import timedelta
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from lethe.base.errors import InputError
+from lethe.contract.result import RequestResult, RestatementPlan
 from lethe.contract.run import Replacement, RestatementRequest, RowsRef
 from lethe.contract.settings import Operation
 from lethe.ledger.erasure import Erasure
-from lethe.ledger.ledger import BatchState, Ledger, apply
+from lethe.ledger.ledger import BatchEntry, BatchState, Ledger, apply
+from lethe.ledger.tombstone import META_PURGED_BY
+from lethe.restatement import group as id_lists
+from lethe.restatement.group import LISTED_IDS_AT_MOST, IdList, parse_ids, plan_dry_run
 from lethe.restatement.plan import (
     AlreadyDone,
     ErasedRows,
@@ -19,6 +27,7 @@ from lethe.restatement.plan import (
     check_request,
     plan_restatement,
 )
+from lethe.restatement.record import values_digest
 
 from tests.support.builders import (
     FIELD,
@@ -26,9 +35,11 @@ from tests.support.builders import (
     RUN,
     a_batch,
     a_change,
+    a_file,
     a_ledger,
     a_replay,
     a_request,
+    a_request_entry,
     a_tombstone,
     an_object,
     settled,
@@ -163,47 +174,32 @@ def test_a_revert_of_a_replaced_batch_leaves_its_replacement_and_its_state() -> 
     assert ledger.batches["A"].replaced_by == "A2"
 
 
-def test_a_second_revert_counts_neither_rows_nor_tombstones_again() -> None:
+def test_a_second_revert_and_an_id_named_twice_count_neither_rows_nor_tombstones_again() -> None:
     ledger = after(a_ledger(batches=[a_batch("A")]), a_request("first"))
 
-    result = plan(ledger, a_request("second")).result
+    second = plan(ledger, a_request("second")).result
+    twice = plan(a_ledger(batches=[a_batch("A")]), a_request(batch_ids=["A", "A", "X", "X"])).result
 
-    assert (result.succeeded, result.tombstones_added, result.rows_deleted) == (True, 0, 0)
-
-
-def test_an_id_named_twice_counts_once() -> None:
-    result = plan(a_ledger(batches=[a_batch("A")]), a_request(batch_ids=["A", "A", "X", "X"])).result
-
-    assert (result.tombstones_added, result.rows_deleted, result.unknown_batch_ids_count) == (2, 3, 1)
+    assert (second.succeeded, second.tombstones_added, second.rows_deleted) == (True, 0, 0)
+    assert (twice.tombstones_added, twice.rows_deleted, twice.unknown_batch_ids_count) == (2, 3, 1)
 
 
-def test_a_revert_after_the_vacuum_finds_nothing_to_hide_and_still_succeeds() -> None:
-    ledger = a_ledger(batches=[a_batch("A", BatchState.REVERTED)])
+@pytest.mark.parametrize(
+    ("batch", "expected"),
+    [
+        # The recorded objects of a refused batch are the only copy of rows never promoted.
+        (a_batch("A", BatchState.REFUSED, rows=None, objects=(an_object(),), refusal="CorruptFile: x"), ((), False)),
+        (a_batch("A", objects=(an_object(),), registered=True), ((an_object(),), True)),
+        (a_batch("A", objects=(an_object(),)), ((an_object(),), False)),
+    ],
+    ids=["refused", "registered", "promoted"],
+)
+def test_retention_deletes_of_a_reverted_batch_only_objects_that_were_promoted_as_copies(
+    batch: BatchEntry, expected: tuple[object, bool]
+) -> None:
+    found = after(a_ledger(batches=[batch]), a_request()).batches["A"]
 
-    assert plan(ledger, a_request()).result.rows_deleted == 0
-
-
-def test_the_objects_of_a_refused_batch_are_not_taken_for_promoted_ones_once_it_is_reverted() -> None:
-    """Retention deletes the recorded objects of a promoted batch; these are the only copy of rows never promoted."""
-    refused = a_batch("A", BatchState.REFUSED, rows=None, objects=(an_object(),), refusal="CorruptFile: x")
-
-    ledger = after(a_ledger(batches=[refused]), a_request())
-
-    assert (states(ledger), ledger.batches["A"].objects) == ({"A": "reverted"}, ())
-
-
-def test_a_registered_batch_is_still_one_when_it_is_reverted() -> None:
-    """Retention must not take the table's files for copies."""
-    ledger = after(a_ledger(batches=[a_batch("A", objects=(an_object(),), registered=True)]), a_request())
-
-    assert (states(ledger), ledger.batches["A"].registered) == ({"A": "reverted"}, True)
-
-
-def test_a_promoted_batch_keeps_its_objects_when_it_is_reverted() -> None:
-    """Its folder was promoted once: it may go as any other."""
-    ledger = after(a_ledger(batches=[a_batch("A", objects=(an_object(),))]), a_request())
-
-    assert ledger.batches["A"].objects == (an_object(),)
+    assert (str(found.state), found.objects, found.registered) == ("reverted", *expected)
 
 
 def test_tombstones_of_two_restatements_keep_both_and_the_earlier_deadline() -> None:
@@ -217,8 +213,6 @@ def test_tombstones_of_two_restatements_keep_both_and_the_earlier_deadline() -> 
 
 
 # --- change data ----------------------------------------------------------------------------------------------------
-
-
 def test_changes_add_their_batch_and_remember_how_many_older_rows_went() -> None:
     """They take back no batch but those that are named, and owe the bytes only if that is asked for."""
     request, owing = a_change(), a_change(batch_ids=("A",), evict_by_seconds=60)
@@ -259,17 +253,7 @@ def test_keys_that_mean_nothing_are_refused(request_: RestatementRequest, text: 
     assert text in refused.value.message
 
 
-def test_of_a_replacement_that_was_taken_back_before_it_came_the_keys_mean_nothing() -> None:
-    ledger = a_ledger(batches=[a_batch("C1", BatchState.REVERTED, rows=None)])
-
-    planned = plan(ledger, a_change(evict_by_seconds=60))
-
-    assert (planned.add_replacement, planned.erase_rows, planned.delta.set_erasures) == (False, False, ())
-
-
 # --- erase ----------------------------------------------------------------------------------------------------------
-
-
 def an_erase(*batch_ids: str, name: str = "erase", **changes: Any) -> RestatementRequest:
     return a_request(name, "Erase", batch_ids=batch_ids, **changes)
 
@@ -386,9 +370,165 @@ def test_a_revert_with_a_replacement_is_refused() -> None:
         check_request(a_replay().model_copy(update={"operation": Operation.REVERT}))
 
 
-def test_the_ledger_it_was_planned_on_stays_as_it_was() -> None:
-    ledger = a_ledger(a_tombstone("Z"), batches=[a_batch("A")])
+FILES = (a_file("A", size=1), a_file("A", nulls=1, size=10), a_file("A", "C", size=100), a_file("D", size=1000))
 
-    plan(ledger, a_request())
 
-    assert ledger == a_ledger(a_tombstone("Z"), batches=[a_batch("A")])
+def dry_run_of(
+    request: RestatementRequest, ledger: Ledger | None = None, in_files: tuple[str, ...] = ()
+) -> RequestResult:
+    known = a_ledger(batches=[a_batch(i) for i in "ABCD"]) if ledger is None else ledger
+    return plan_dry_run(known, request, FILES, PlanScope(RUN, NOW, FIELD, in_files))
+
+
+def test_files_whose_bounds_can_hold_a_batch_are_counted_and_those_that_hold_nothing_else() -> None:
+    """A row without a batch id makes a file one that holds something else."""
+    assert dry_run_of(a_request(batch_ids=["A"])).plan == RestatementPlan(files=3, bytes=111, whole_files=1)
+    assert dry_run_of(a_request(batch_ids=["A", "D"])).plan == RestatementPlan(files=4, bytes=1111, whole_files=2)
+    assert dry_run_of(a_request(batch_ids=["Z"])).plan == RestatementPlan(files=0, bytes=0, whole_files=0)
+
+
+def test_rows_tombstones_and_unknown_ids_are_those_that_the_request_itself_would_report() -> None:
+    request = a_request(batch_ids=["A", "B", "X", "Y"])
+    ledger = a_ledger("B", batches=[a_batch("A"), a_batch("B", BatchState.REVERTED)])
+    real = plan_restatement(ledger, request, PlanScope(RUN, NOW, FIELD, ("Y",)))
+    assert isinstance(real, Restated)
+
+    found = dry_run_of(request, ledger, ("Y",))
+
+    set_by_the_run = {"plan": None, "committed_time": NOW, "group_size": 1}
+    assert found.model_copy(update=set_by_the_run) == real.result
+    assert (found.rows_deleted, found.tombstones_added, found.unknown_batch_ids) == (3, 3, ("X",))
+
+
+def test_an_undo_touches_the_files_of_what_it_takes_back() -> None:
+    ledger = a_ledger(
+        a_tombstone("D", restatements=("ns/revert-d/0",)),
+        batches=[a_batch("D", BatchState.REVERTED)],
+        requests=[a_request_entry("ns/revert-d/0", operation="Revert", batch_ids=("D",))],
+    )
+    undo = a_request("undo", "Undo", batch_ids=(), undoes="ns/revert-d/0")
+
+    found = dry_run_of(undo, ledger)
+
+    assert found.plan == RestatementPlan(files=1, bytes=1000, whole_files=1)
+    assert (found.rows_restored, found.tombstones_removed) == (3, 1)
+
+
+def test_what_would_be_refused_is_refused_with_its_reason() -> None:
+    replaced = a_ledger(batches=[a_batch("A", BatchState.REPLACED, replaced_by="A1")])
+    purged = a_ledger(
+        a_tombstone("A", restatements=("ns/r/0",), meta={META_PURGED_BY: "v"}),
+        batches=[a_batch("A", BatchState.REVERTED)],
+        requests=[a_request_entry("ns/r/0", operation="Revert", batch_ids=("A",))],
+    )
+    undo = a_request("undo", "Undo", batch_ids=(), undoes="ns/r/0")
+
+    found = [dry_run_of(a_replay(), replaced), dry_run_of(undo, purged)]
+
+    assert [r.reason for r in found] == ["AlreadyReplaced", "AlreadyPurged"]
+    assert {(r.succeeded, r.again, r.plan) for r in found} == {(False, False, None)}
+
+
+WHERE = "The list of batch ids in ConfigMap lists, key ids"
+# Whatever a batch id may be but an end of line, and a blank at either end.
+IDS = st.text(st.characters(exclude_characters="\n\r", exclude_categories=("Cs",)), min_size=1, max_size=256).filter(
+    lambda text: text == text.strip()
+)
+
+
+def refused_list(content: bytes) -> str:
+    with pytest.raises(InputError) as raised:
+        parse_ids(content, WHERE)
+    assert raised.value.reason == "InvalidIdList"
+    return raised.value.message
+
+
+@given(st.lists(IDS, min_size=1), st.sampled_from(["\n", "\r\n", "\n\n"]), st.booleans(), st.booleans())
+def test_each_line_is_an_id_once_in_any_script_and_with_any_end_of_line(
+    ids: list[str], end: str, ends: bool, marked: bool
+) -> None:
+    content = (b"\xef\xbb\xbf" if marked else b"") + (end.join(ids) + (end if ends else "")).encode()
+
+    if marked or not ids[0].startswith("\ufeff"):
+        assert parse_ids(content, WHERE) == IdList(tuple(dict.fromkeys(ids)), hashlib.sha256(content).hexdigest())
+
+
+def test_characters_that_end_lines_elsewhere_are_part_of_an_id() -> None:
+    assert parse_ids("a\u2028b\x0bc\x85d\n".encode(), WHERE).ids == ("a\u2028b\x0bc\x85d",)
+
+
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        (b"", "the list contains no batch id"),
+        (b"\n\r\n\n", "the list contains no batch id"),
+        (b"a\nsecret\xff\n", "the list is not UTF-8 at byte 8"),
+        (b"a\n\n secret", "line 3 begins or ends with a blank"),
+        (b"secret\t\n", "line 1 begins or ends with a blank"),
+        (b"a\n" + b"s" * 257, "line 2 has 257 characters, expected at most 256"),
+    ],
+)
+def test_what_is_no_list_is_refused_by_its_line_and_not_quoted(content: bytes, why: str) -> None:
+    """It may be another file altogether, and statuses are read by many."""
+    message = refused_list(content)
+
+    assert message.startswith(f"{WHERE}: {why}.")
+    assert "secret" not in message
+
+
+def test_a_list_that_is_too_long_or_too_large_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    content = "\n".join(f"batch-{n}" for n in range(LISTED_IDS_AT_MOST)).encode()
+
+    assert len(parse_ids(content + b"\nbatch-0\n", WHERE).ids) == LISTED_IDS_AT_MOST
+    assert "the list has 100001 batch ids, expected at most 100000" in refused_list(content + b"\none-more")
+    monkeypatch.setattr(id_lists, "LIST_BYTES_AT_MOST", 3)
+    assert parse_ids(b"a\nb", WHERE).ids == ("a", "b")
+    assert "more than 3 bytes" in refused_list(b"a\nbc")
+
+
+KEY, OTHER_KEY = b"k" * 32, b"o" * 32
+
+
+def an_erase_by(values: bytes = b"N1\nN2\n", key: bytes = KEY, days: int = 0) -> RestatementRequest:
+    rows = RowsRef(column="tailnum", values_file="/values", values_digest=values_digest(values, key))
+    return a_request("erase", "Erase", batch_ids=(), rows=rows, creation_time=NOW + timedelta(days=days))
+
+
+def planned(first: RestatementRequest, second: RestatementRequest) -> AlreadyDone | Restated:
+    """The second one, on the ledger that the first one leaves."""
+    done = plan_restatement(a_ledger(), first, PlanScope(RUN, NOW, 7), erased=ErasedRows(2, 8))
+    assert isinstance(done, Restated)
+    return plan_restatement(a_ledger(requests=done.delta.set_requests), second, PlanScope(RUN, NOW, 7))
+
+
+def test_the_digest_is_of_the_set_of_lines_and_of_nothing_without_the_key() -> None:
+    same = (b"a\nb\n", b"b\na", b"a\r\n\r\nb\r\na\n", b"\xef\xbb\xbfa\nb")
+    other = (b"a\n", b"a\nb\nc\n", b"a \nb\n", b"ab\n")
+    assert len({values_digest(v, KEY) for v in same}) == 1
+    assert len({values_digest(v, k) for v, k in itertools.product((same[0], *other), (KEY, OTHER_KEY))}) == 10
+    assert [values_digest(b"a\n", key) for key in (b"", b"short")] == ["", ""]
+
+
+def test_an_attempt_that_is_made_again_for_the_same_object_is_not_compared() -> None:
+    """It was carried out; whoever changes the Secret after that has not changed what was asked for."""
+    assert isinstance(planned(an_erase_by(), an_erase_by(b"N3\n")), AlreadyDone)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "reason"),
+    [
+        (an_erase_by(), an_erase_by(b"N3\n", days=9), "ValuesChanged"),
+        (an_erase_by(), an_erase_by(key=OTHER_KEY, days=9), "ValuesNotComparable"),
+        (an_erase_by(), an_erase_by(key=b"", days=9), "ValuesNotComparable"),
+        (an_erase_by(key=b""), an_erase_by(days=9), "ValuesNotComparable"),
+        (an_erase_by(key=b""), an_erase_by(key=b"", days=9), "ValuesNotComparable"),
+    ],
+)
+def test_a_request_with_other_values_does_not_get_the_result(
+    first: RestatementRequest, second: RestatementRequest, reason: str
+) -> None:
+    with pytest.raises(InputError, match=r"Nothing was (searched or )?erased") as refused:
+        planned(first, second)
+
+    assert refused.value.reason == reason
+    assert "N3" not in str(refused.value)

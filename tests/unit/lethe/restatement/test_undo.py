@@ -16,7 +16,7 @@ from lethe.restatement.plan import AlreadyDone, ErasedRows, PlanScope, Restated,
 from lethe.vacuum.plan import PurgeStep, plan_purge
 
 from tests.support.builders import FIELD, NOW, RUN, a_batch, a_file, a_ledger, a_replay, a_request, settled
-from tests.unit.lethe.vacuum.vacuuming import plan_vacuum
+from tests.support.vacuuming import plan_vacuum
 
 LATER = NOW + timedelta(hours=1)
 
@@ -285,14 +285,6 @@ def test_a_request_that_mixes_undo_with_something_else_is_refused(request_: Rest
         check_request(request_)
 
     assert refused.value.reason == "InvalidSpec"
-
-
-def test_the_ledger_it_was_planned_on_stays_as_it_was() -> None:
-    before = (dict(REVERTED.tombstones), dict(REVERTED.batches), dict(REVERTED.requests))
-
-    plan(REVERTED, an_undo())
-
-    assert before == (dict(REVERTED.tombstones), dict(REVERTED.batches), dict(REVERTED.requests))
 
 
 def test_a_refused_batch_that_was_reverted_may_be_read_again_after_the_undo() -> None:

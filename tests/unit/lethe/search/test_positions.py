@@ -1,4 +1,4 @@
-"""Where rows with some values lie in a file: every one of them, at the position that Iceberg counts, and no other row."""
+"""Where rows lie in a file, by values, batches or keys: every one at the position that Iceberg counts, and no other row."""
 
 import uuid
 from collections.abc import Iterable, Mapping
@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from lethe.files.values import ValueKind, Values, ValueType, parse_values
-from lethe.search.positions import SearchedFile, Unsure, Wanted, find
+from lethe.search.positions import SearchedFile, Unsure, Wanted, WantedKeys, find, find_batches, find_keys
 from pyiceberg.io.pyarrow import PyArrowFileIO
 
 
@@ -85,31 +85,19 @@ def test_a_row_group_whose_statistics_rule_it_out_is_not_read(tmp_path: Path, mo
     assert (positions, read) == ({"it": [7, 35]}, [0, 3])
 
 
+NOON, NOON_UTC = datetime(2026, 3, 1, 12), datetime(2026, 3, 1, 12, tzinfo=UTC)  # noqa: DTZ001
+PRICES = [Decimal("1.50"), Decimal("1.51")]
+UUIDS = [uuid.UUID(int=1).bytes, uuid.UUID(int=10).bytes]
 TYPED: dict[str, tuple[str, pa.DataType, list[Any], str, list[int]]] = {
     "int in a long column": ("long", pa.int32(), [7, None, -7], "7\n8", [0]),
     "a number": ("int", pa.int32(), [7, None, -7], "-7", [2]),
     "a date": ("date", pa.date32(), [date(2026, 3, 1), date(1969, 12, 31), None], "1969-12-31", [1]),
-    "a wall clock's time": (
-        *("timestamp", pa.timestamp("us"), [datetime.fromisoformat("2026-03-01T12:00"), None]),
-        *("2026-03-01T12:00:00", [0]),
-    ),
-    "an instant": (
-        *("timestamptz", pa.timestamp("us", "UTC"), [None, datetime(2026, 3, 1, 12, tzinfo=UTC)]),
-        *("2026-03-01T13:00:00+01:00", [1]),
-    ),
-    "nanoseconds": (
-        "timestamp",
-        pa.timestamp("ns"),
-        [datetime.fromisoformat("2026-03-01T12:00"), None],
-        "2026-03-01T12:00",
-        [0],
-    ),
-    "a decimal": ("decimal(9, 2)", pa.decimal128(9, 2), [Decimal("1.50"), Decimal("1.51")], "1.5", [0]),
-    "a narrower decimal": ("decimal(18, 2)", pa.decimal128(9, 2), [Decimal("1.50"), Decimal("1.51")], "1.51", [1]),
-    "a uuid": (
-        *("uuid", pa.binary(16), [uuid.UUID(int=1).bytes, uuid.UUID(int=10).bytes]),
-        *("00000000-0000-0000-0000-00000000000A", [1]),
-    ),
+    "a wall clock's time": ("timestamp", pa.timestamp("us"), [NOON, None], "2026-03-01T12:00:00", [0]),
+    "an instant": ("timestamptz", pa.timestamp("us", "UTC"), [None, NOON_UTC], "2026-03-01T13:00:00+01:00", [1]),
+    "nanoseconds": ("timestamp", pa.timestamp("ns"), [NOON, None], "2026-03-01T12:00", [0]),
+    "a decimal": ("decimal(9, 2)", pa.decimal128(9, 2), PRICES, "1.5", [0]),
+    "a narrower decimal": ("decimal(18, 2)", pa.decimal128(9, 2), PRICES, "1.51", [1]),
+    "a uuid": ("uuid", pa.binary(16), UUIDS, "00000000-0000-0000-0000-00000000000A", [1]),
     "a large text": ("string", pa.large_string(), ["é", "e"], "é", [0]),
 }
 
@@ -162,28 +150,20 @@ def test_orc_is_read_stripe_by_stripe(tmp_path: Path) -> None:
     assert list(positions) == [n for n, v in enumerate(table["tail"].to_pylist()) if v == "t3"]
 
 
+MICROS = {"type": "long", "logicalType": "timestamp-micros"}
+DECIMAL = {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2}
+
+
 @pytest.mark.parametrize(
     ("kind", "schema", "rows", "text"),
     [
         ("string", "string", ["a", None, "b", "a"], "a"),
         ("long", "long", [1, None, 2, 1], "1"),
         ("date", {"type": "int", "logicalType": "date"}, [date(2026, 3, 1), None, date(2026, 3, 2)], "2026-03-01"),
-        (
-            *("timestamptz", {"type": "long", "logicalType": "timestamp-micros"}),
-            *([datetime(2026, 3, 1, 12, tzinfo=UTC), None], "2026-03-01T12:00:00Z"),
-        ),
-        (
-            *("timestamp", {"type": "long", "logicalType": "timestamp-micros"}),
-            *([datetime(2026, 3, 1, 12, tzinfo=UTC), None], "2026-03-01T12:00:00"),
-        ),
-        (
-            *("decimal(9, 2)", {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2}),
-            *([Decimal("1.50"), None, Decimal("1.51")], "1.5"),
-        ),
-        (
-            *("uuid", {"type": "fixed", "name": "u", "size": 16}),
-            *([uuid.UUID(int=1).bytes, None], "00000000-0000-0000-0000-000000000001"),
-        ),
+        ("timestamptz", MICROS, [NOON_UTC, None], "2026-03-01T12:00:00Z"),
+        ("timestamp", MICROS, [NOON_UTC, None], "2026-03-01T12:00:00"),
+        ("decimal(9, 2)", DECIMAL, [PRICES[0], None, PRICES[1]], "1.5"),
+        ("uuid", {"type": "fixed", "name": "u", "size": 16}, [UUIDS[0], None], "00000000-0000-0000-0000-000000000001"),
     ],
 )
 def test_avro_is_read_by_its_own_field_ids(tmp_path: Path, kind: str, schema: Any, rows: list[Any], text: str) -> None:
@@ -228,3 +208,200 @@ def test_an_error_text_of_arrow_with_a_value_is_not_passed_on(tmp_path: Path) ->
 
     assert "secret" not in str(e.value)
     assert e.value.__suppress_context__
+
+
+BATCH_FIELD = 3
+
+
+def written_batches(
+    path: Path, batches: list[str | None], group: int = 1000, field_id: int | None = BATCH_FIELD
+) -> str:
+    metadata = {} if field_id is None else {"PARQUET:field_id": str(field_id)}
+    schema = pa.schema([pa.field("batch_id", pa.string(), metadata=metadata)])
+    pq.write_table(pa.table({"batch_id": batches}, schema=schema), path, row_group_size=group)
+    return f"file://{path}"
+
+
+def found_batches(
+    uri: str, *ids: str, names: Mapping[str, int] | None = None, kind: str = "PARQUET"
+) -> dict[str, list[int]]:
+    return {
+        i: list(p) for i, p in find_batches(SearchedFile(PyArrowFileIO(), uri, kind, names), BATCH_FIELD, ids).items()
+    }
+
+
+def test_a_sorted_run_costs_one_entry_however_long_it_is(tmp_path: Path) -> None:
+    file = written_batches(tmp_path / "f", ["A"] * 50_000 + ["B"] * 50_000)
+
+    positions = find_batches(SearchedFile(PyArrowFileIO(), file), BATCH_FIELD, ["B"])["B"]
+
+    assert (len(positions), min(positions), len(positions.serialize()) < 100) == (50_000, 50_000, True)
+
+
+@given(
+    rows=st.lists(st.sampled_from((None, *"abcde")), max_size=30),
+    wanted=st.sets(st.sampled_from("abcdexy"), min_size=1),
+    group=st.integers(1, 9),
+)
+def test_rows_are_counted_through_all_row_groups(
+    tmp_path: Path, rows: list[str | None], wanted: set[str], group: int
+) -> None:
+    file = written_batches(tmp_path / "f", rows, group)
+
+    expected = {w: [n for n, row in enumerate(rows) if row == w] for w in wanted}
+    assert found_batches(file, *wanted) == {w: at for w, at in expected.items() if at}
+
+
+def test_other_formats_are_read_as_well(tmp_path: Path) -> None:
+    field = pa.field("batch_id", pa.string(), metadata={"iceberg.id": str(BATCH_FIELD)})
+    orc.write_table(pa.table({"batch_id": ["B", "A", "B"]}, schema=pa.schema([field])), tmp_path / "f")
+
+    names = {"batch_id": BATCH_FIELD}
+
+    assert found_batches(f"file://{tmp_path}/f", "B", kind="ORC", names=names) == {"B": [0, 2]}
+
+
+def test_a_file_without_the_batch_column_holds_none_of_them_and_one_without_ids_is_not_guessed_at(
+    tmp_path: Path,
+) -> None:
+    """The rows of a file that must have the column may be of the batch that its partition names."""
+    other = written_batches(tmp_path / "a", ["A"], field_id=9)
+    nameless = written_batches(tmp_path / "b", ["A"], field_id=None)
+
+    assert found_batches(other, "A") == {}
+    assert found_batches(nameless, "A", names={"batch_id": BATCH_FIELD}) == {"A": [0]}
+    with pytest.raises(Unsure, match="no field ids"):
+        found_batches(nameless, "A")
+    with pytest.raises(Unsure, match="lacks the batch column"):
+        find_batches(SearchedFile(PyArrowFileIO(), other), BATCH_FIELD, ["A"], must_have=True)
+
+
+def test_rows_of_a_file_without_the_batch_column_are_of_the_batch_that_its_partition_names(tmp_path: Path) -> None:
+    file = written_batches(tmp_path / "f", ["x", "y"], field_id=BATCH_FIELD + 1)
+
+    for must_have in (False, True):
+        io = PyArrowFileIO()
+        reported = find_batches(SearchedFile(io, file), BATCH_FIELD, ["A", "B"], if_absent="B", must_have=must_have)
+        assert {i: list(p) for i, p in reported.items()} == {"B": [0, 1]}
+        assert find_batches(SearchedFile(io, file), BATCH_FIELD, ["A"], if_absent="B", must_have=must_have) == {}
+
+
+TEXT, LONG = ValueKind(ValueType.STRING), ValueKind(ValueType.LONG)
+
+
+def written_columns(path: Path, rows_per_group: int = 1000, ids: bool = True, **columns: pa.Array) -> str:
+    """A file whose columns have the field ids 1, 2, … if they have any."""
+    fields = [
+        pa.field(name, a.type, metadata={"PARQUET:field_id": str(n)} if ids else {})
+        for n, (name, a) in enumerate(columns.items(), 1)
+    ]
+    pq.write_table(
+        pa.Table.from_arrays(list(columns.values()), schema=pa.schema(fields)), path, row_group_size=rows_per_group
+    )
+    return f"file://{path}"
+
+
+def keys(*kinds: ValueKind, rows: list[tuple[Any, ...]]) -> WantedKeys:
+    """Of the columns with the field ids 1, 2, …"""
+    columns = [pa.array(values) for values in zip(*rows, strict=True)]
+    return WantedKeys.of(list(enumerate(kinds, 1)), pa.table(columns, names=[str(n) for n in range(len(columns))]))
+
+
+def found_keys(uri: str, wanted: WantedKeys, format_name: str = "PARQUET", **how: Any) -> list[int]:
+    searched = SearchedFile(PyArrowFileIO(), uri, format_name, how.pop("names", None))
+    return list(find_keys(searched, {"it": wanted}, **how).get("it", ()))
+
+
+@given(
+    rows=st.lists(
+        st.tuples(st.sampled_from((None, *"abc")), st.integers(0, 3), st.sampled_from((None, 1, 2))), max_size=30
+    ),
+    wanted=st.sets(st.tuples(st.sampled_from("abcx"), st.integers(0, 4), st.integers(1, 3)), min_size=1, max_size=8),
+    group=st.integers(1, 7),
+    columns=st.integers(1, 3),
+)
+def test_it_finds_what_a_comparison_of_each_row_with_each_key_finds(
+    tmp_path: Path, rows: list[tuple[Any, ...]], wanted: set[tuple[Any, ...]], group: int, columns: int
+) -> None:
+    """Also where row groups of one column are passed over for their bounds and those of another are not."""
+    types = (pa.string(), pa.int64(), pa.int64())
+    arrays = {f"c{n}": pa.array([r[n] for r in rows], types[n]) for n in range(columns)}
+    file = written_columns(tmp_path / "f", rows_per_group=group, **arrays)
+    cut = {w[:columns] for w in wanted}
+
+    assert found_keys(file, keys(*(TEXT, LONG, LONG)[:columns], rows=sorted(cut))) == [
+        n for n, r in enumerate(rows) if r[:columns] in cut
+    ]
+
+
+INSTANTS = [datetime(1969, 1, 1, tzinfo=UTC), datetime(2026, 3, 1, tzinfo=UTC)]
+DAYS = [date(1900, 1, 1), date(2026, 3, 1)]
+KEYS: list[tuple[ValueKind, pa.DataType, list[Any]]] = [
+    (ValueKind(ValueType.INT), pa.int32(), [7, 8]),
+    (ValueKind(ValueType.LONG), pa.int64(), [2**40, 7]),
+    (ValueKind(ValueType.DATE), pa.date32(), DAYS),
+    (ValueKind(ValueType.TIMESTAMPTZ), pa.timestamp("us", "UTC"), INSTANTS),
+    (ValueKind(ValueType.TIMESTAMP), pa.timestamp("us"), [i.replace(tzinfo=None) for i in INSTANTS]),
+    (ValueKind(ValueType.DECIMAL, 5, 2), pa.decimal128(5, 2), [Decimal("-2.00"), Decimal("1.50")]),
+    (ValueKind(ValueType.UUID), pa.binary(16), UUIDS),
+]
+
+
+@pytest.mark.parametrize(("kind", "type_", "values"), KEYS, ids=[str(kind.type) for kind, *_ in KEYS])
+def test_keys_of_each_kind_are_found_alone_and_together_with_others(
+    tmp_path: Path, kind: ValueKind, type_: pa.DataType, values: list[Any]
+) -> None:
+    file = written_columns(tmp_path / "f", k=pa.array([*values, None], type_), v=pa.array([1, 1, 1]))
+    is_uuid = kind.type is ValueType.UUID
+    wanted = pa.array([str(uuid.UUID(bytes=v)) for v in values] if is_uuid else values, None if is_uuid else type_)
+
+    assert found_keys(file, WantedKeys.of([(1, kind)], pa.table({"k": wanted}))) == [0, 1]
+    assert found_keys(file, WantedKeys.of([(1, kind), (2, LONG)], pa.table({"k": wanted, "v": [2, 1]}))) == [1]
+
+
+@pytest.mark.parametrize("format_name", ["ORC", "AVRO"])
+def test_files_of_other_formats_are_read_too(tmp_path: Path, format_name: str) -> None:
+    rows = [{"name": n, "v": v} for n, v in (("a", 1), ("a", 2), ("b", 1), ("b", 2))]
+    path = tmp_path / "f"
+    if format_name == "ORC":
+        orc.write_table(pa.Table.from_pylist(rows), path)
+    else:
+        fields = [{"name": "name", "type": "string", "field-id": 1}, {"name": "v", "type": "long", "field-id": 2}]
+        with path.open("wb") as out:
+            fastavro.writer(out, {"type": "record", "name": "r", "fields": fields}, rows)
+
+    hits = found_keys(
+        f"file://{path}", keys(TEXT, LONG, rows=[("a", 2), ("b", 1)]), format_name, names={"name": 1, "v": 2}
+    )
+
+    assert hits == [1, 2]
+
+
+def test_a_column_that_a_file_lacks_has_the_default_of_the_table(tmp_path: Path) -> None:
+    """By its place among the column's values in order; what is none of them, or null, is no key."""
+    file = written_columns(tmp_path / "f", name=pa.array(["a", "b", "a"]))
+    wanted = keys(TEXT, LONG, rows=[("a", 5), ("b", 7)])
+
+    assert found_keys(file, wanted, absent={"it": (None, 0)}) == [0, 2]
+    assert found_keys(file, wanted, absent={"it": (None, 1)}) == [1]
+    assert found_keys(file, wanted, absent={"it": (None, None)}) == []
+
+
+def test_a_file_without_any_of_the_columns_is_all_or_nothing(tmp_path: Path) -> None:
+    file = written_columns(tmp_path / "f", other=pa.array(["a", "b"]))
+    wanted = WantedKeys.of([(5, TEXT), (6, LONG)], pa.table({"a": ["x", "y"], "b": [1, 2]}))
+
+    assert found_keys(file, wanted, absent={"it": (0, 0)}) == [0, 1]
+    assert found_keys(file, wanted, absent={"it": (0, 1)}) == []
+
+
+def test_an_unsearchable_file_is_reported_without_a_value(tmp_path: Path) -> None:
+    no_ids = written_columns(tmp_path / "no-ids", ids=False, name=pa.array(["secret"]))
+    other_type = written_columns(tmp_path / "other", name=pa.array(["secret"]))
+
+    with pytest.raises(Unsure, match="no field ids") as first:
+        found_keys(no_ids, keys(TEXT, rows=[("secret",)]))
+    with pytest.raises(Unsure) as second:
+        found_keys(other_type, keys(LONG, rows=[(1,)]))
+
+    assert "secret" not in f"{first.value}{second.value}{keys(TEXT, rows=[('secret',)])}"

@@ -1,6 +1,6 @@
 """Small neighbours are merged, nothing that a purge has to write again is touched, and no byte is rewritten for little."""
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from dataclasses import replace
 
 import pytest
@@ -21,61 +21,60 @@ def small(
     return replace(a_file(name, upper, size=size, deletes=deletes, path=f"{day}/{name}"), partition=f"0/[{day}]")
 
 
-def plan(
-    files: Iterable[FileBounds], *tombstoned: str, max_bytes: int | None = None, spec_id: int = 0
-) -> list[list[str]]:
-    """The bins as lists of paths."""
-    found = plan_compaction(1, files, tombstoned, spec_id, TARGET, max_bytes)
-    return [[f.path for f in one] for one in found.bins]
+UNKNOWN = replace(a_file(None, path="?", nulls=None), partition="0/[1]", lower=None, upper=None)
+A, B = small("A"), small("B")
+TO_PURGE = [A, B, small("C", "D"), small("E", deletes=["dv"]), small("F"), small("G")]
+MERGED: dict[str, tuple[list[FileBounds], str, int, list[list[str]]]] = {
+    # the files, the tombstoned batches, the current partition spec, and the files that are merged
+    "neighbours of a partition are merged in batch order": (
+        [small("C"), A, B, small("A", day=2), small("B", day=2)],
+        "",
+        0,
+        [["1/A", "1/B", "1/C"], ["2/A", "2/B"]],
+    ),
+    "a file that is alone or large enough stays": (
+        [A, small("B", day=2), small("C", size=500, day=3), small("D", size=900, day=3)],
+        "",
+        0,
+        [],
+    ),
+    # The merged file would span the batches of the large one, and every look for those would open both.
+    "files with a large one between them are not merged around it": (
+        [A, B, small("C", size=800), small("D"), small("E")],
+        "",
+        0,
+        [["1/A", "1/B"], ["1/D", "1/E"]],
+    ),
+    # Merged first, the survivors would be written twice, and live rows beside them for nothing.
+    "files that the purge must rewrite are left to it": (TO_PURGE, "D", 0, [["1/A", "1/B"], ["1/F", "1/G"]]),
+    "a file of unknown bounds may hold any tombstone": ([UNKNOWN, A, B], "Z", 0, [["1/A", "1/B"]]),
+    "a file of unknown bounds, without tombstones": ([UNKNOWN, A, B], "", 0, [["?", "1/A", "1/B"]]),
+    "files of an older partition spec stay": ([A, B], "", 1, []),
+    "files of an unknown partition stay": ([replace(A, partition=None), replace(B, partition=None)], "", 0, []),
+    # Else a byte would be rewritten at every vacuum until its file is large.
+    "a merged file is not rewritten for a small one": ([small("A", size=400), small("B", size=10)], "", 0, []),
+    "small files are merged beside a merged one": (
+        [A, B, small("C", size=400), small("D", size=10)],
+        "",
+        0,
+        [["1/A", "1/B"]],
+    ),
+    "merged files are of about the target size": (
+        [small(f"{n}", size=300) for n in range(10)],
+        "",
+        0,
+        [[f"1/{n + m}" for m in range(3)] for n in (0, 3, 6)],
+    ),
+}
 
 
-def test_neighbours_of_a_partition_are_merged_in_batch_order() -> None:
-    files = [small("C"), small("A"), small("B"), small("A", day=2), small("B", day=2)]
+@pytest.mark.parametrize(("files", "tombstoned", "spec_id", "merged"), MERGED.values(), ids=MERGED)
+def test_small_neighbours_are_merged(
+    files: list[FileBounds], tombstoned: str, spec_id: int, merged: list[list[str]]
+) -> None:
+    found = plan_compaction(1, files, tombstoned, spec_id, TARGET)
 
-    assert plan(files) == [["1/A", "1/B", "1/C"], ["2/A", "2/B"]]
-
-
-def test_a_file_that_is_alone_or_large_enough_stays() -> None:
-    assert plan([small("A"), small("B", day=2), small("C", size=500, day=3), small("D", size=900, day=3)]) == []
-
-
-def test_files_with_a_large_one_between_them_are_not_merged_around_it() -> None:
-    """The merged file would span the batches of the large one, and every look for those would open both."""
-    files = [small("A"), small("B"), small("C", size=800), small("D"), small("E")]
-
-    assert plan(files) == [["1/A", "1/B"], ["1/D", "1/E"]]
-
-
-def test_files_that_the_purge_must_rewrite_are_left_to_it() -> None:
-    """Merged first, the survivors would be written twice, and live rows beside them for nothing."""
-    files = [small("A"), small("B"), small("C", "D"), small("E", deletes=["dv"]), small("F"), small("G")]
-
-    assert plan(files, "D") == [["1/A", "1/B"], ["1/F", "1/G"]]
-
-
-def test_a_file_of_unknown_bounds_may_hold_any_tombstone() -> None:
-    unknown = replace(a_file(None, path="?", nulls=None), partition="0/[1]", lower=None, upper=None)
-
-    assert plan([unknown, small("A"), small("B")], "Z") == [["1/A", "1/B"]]
-    assert plan([unknown, small("A"), small("B")]) == [["?", "1/A", "1/B"]]
-
-
-def test_files_of_an_older_partition_spec_or_of_an_unknown_partition_stay() -> None:
-    unknown = [replace(small(n), partition=None) for n in "CD"]
-
-    assert plan([small("A"), small("B"), *unknown], spec_id=1) == []
-
-
-def test_merged_files_are_of_about_the_target_size() -> None:
-    files = [small(f"{n:02}", size=300) for n in range(10)]
-
-    assert [len(one) for one in plan(files)] == [3, 3, 3]
-
-
-def test_a_merged_file_is_not_rewritten_for_each_small_one() -> None:
-    """Else a byte would be rewritten at every vacuum until its file is large."""
-    assert plan([small("A", size=400), small("B", size=10)]) == []
-    assert plan([small("A"), small("B"), small("C", size=400), small("D", size=10)]) == [["1/A", "1/B"]]
+    assert [[f.path for f in one] for one in found.bins] == merged
 
 
 def test_a_budget_is_spent_where_most_files_go_per_byte() -> None:
@@ -84,7 +83,7 @@ def test_a_budget_is_spent_where_most_files_go_per_byte() -> None:
     found = plan_compaction(1, [*few, *many], (), 0, TARGET, max_bytes=100)
 
     assert ([[f.path for f in one] for one in found.bins], found.left) == ([["1/A", "1/B", "1/C", "1/D"]], 1)
-    assert plan([*few, *many], max_bytes=0) == []
+    assert plan_compaction(1, [*few, *many], (), 0, TARGET, max_bytes=0).bins == ()
 
 
 def test_bins_of_one_partition_are_not_written_together() -> None:

@@ -1,20 +1,23 @@
 """A vacuum purges what it planned to purge, on whatever head it commits, or plans again."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from lethe.contract.run import VacuumSpec
 from lethe.contract.settings import NativeDeletes
 from lethe.files.bounds import FileBounds
 from lethe.ledger.erasure import Erasure
 from lethe.ledger.ledger import Delta, Ledger, apply
 from lethe.ledger.tombstone import META_PURGED_BY, Mask, Tombstone
-from lethe.vacuum.plan import PlanAgain, PurgeStep, VacuumPlan, also_purged, plan_purge
+from lethe.vacuum.plan import PlanAgain, PurgeStep, VacuumPlan, also_purged, out_of_time, plan_purge
 
 from tests.support.builders import FIELD, NOW, RUN, a_file, a_ledger, a_tombstone, ago
-from tests.unit.lethe.vacuum.vacuuming import plan_vacuum
+from tests.support.vacuuming import plan_vacuum
 
 WHOLE, MIXED, CLEAN = a_file("A"), a_file("A", "C"), a_file("D", "E")
 LEDGER = a_ledger("A", "B")
@@ -55,82 +58,62 @@ def test_tombstones_of_other_columns_are_none_of_its_business() -> None:
     assert (plan.delete, plan.rewrite, plan.tombstones) == ((), (), ())
 
 
-def test_an_undisturbed_vacuum_ends_every_tombstone_and_names_those_it_applied() -> None:
-    result = purge(planned(), LEDGER, WHOLE, MIXED, CLEAN)
-
-    assert gone(result) == {"A", "B"}
-    assert {t.id for t in result.vacuumed} == {"A", "B"}
-    assert result.delta.run == RUN
-    assert not result.delta.add_tombstones
-
-
-def test_tombstones_that_no_file_can_hold_are_ended_without_having_been_applied() -> None:
-    result = purge(planned(LEDGER, CLEAN), LEDGER, CLEAN)
-
-    assert (gone(result), result.vacuumed) == ({"A", "B"}, ())
-
-
-def test_a_tombstone_stays_while_a_file_that_came_after_the_plan_might_hold_its_rows() -> None:
-    """A late append brings rows of A. Were A ended, they would be seen; they were taken back before they came."""
-    late = a_file("A", "A", path="late")
-
-    result = purge(planned(), LEDGER, WHOLE, MIXED, CLEAN, late)
-
-    assert gone(result) == {"B"}
-    assert {t.id for t in result.vacuumed} == {"A", "B"}  # applied to the removed files all the same
-
-
-@pytest.mark.parametrize("late", [a_file(None, path="late"), a_file("0", "Z", path="late")], ids=["no bounds", "wide"])
-def test_a_late_file_that_proves_nothing_keeps_every_tombstone(late: FileBounds) -> None:
-    assert gone(purge(planned(), LEDGER, WHOLE, MIXED, CLEAN, late)) == set()
-
-
-def test_a_tombstone_set_since_the_plan_stays_active() -> None:
-    """The written files still hold its rows."""
-    result = purge(planned(), a_ledger("A", "B", "C"), WHOLE, MIXED, CLEAN)
-
-    assert gone(result) == {"A", "B"}
-    assert {t.id for t in result.vacuumed} == {"A", "B"}
-
-
-ANEW = {
-    "a planned file was compacted away": (LEDGER, (WHOLE, CLEAN), "no longer part"),
-    "a file to drop was compacted away": (LEDGER, (MIXED, CLEAN), "no longer part"),
-    "rows of a planned file were deleted": (
+LATE = a_file("A", "A", path="late")
+PLANNED = (WHOLE, MIXED, CLEAN)
+ENDS: dict[str, tuple[Sequence[FileBounds], Ledger, Sequence[FileBounds], str, str, str]] = {
+    # the planned files, ledger and files of now; the tombstones that are ended, applied, and marked as purged in part
+    "an undisturbed vacuum ends every tombstone": (PLANNED, LEDGER, PLANNED, "AB", "AB", ""),
+    "those that no file can hold are ended without having been applied": ((CLEAN,), LEDGER, (CLEAN,), "AB", "", ""),
+    # Were A ended, its late rows would be seen; they were taken back before they came.
+    "one stays while a late file might hold its rows": (PLANNED, LEDGER, (*PLANNED, LATE), "B", "AB", "A"),
+    "all stay while a late file has no bounds": (
+        PLANNED,
         LEDGER,
-        (WHOLE, a_file("A", "C", deletes=["d"]), CLEAN),
-        "were deleted since",
+        (*PLANNED, a_file(None, path="late")),
+        "",
+        "AB",
+        "AB",
     ),
-    "a revert was undone": (a_ledger("B"), (WHOLE, MIXED, CLEAN), "removed or set again"),
-    "a revert was undone and made again": (
-        a_ledger(a_tombstone("A", added_on=ago(seconds=-5)), "B"),
-        (WHOLE, MIXED, CLEAN),
-        "set again",
-    ),
-    "another restatement holds it too": (
-        a_ledger(a_tombstone("A", restatements=["ns/r/1", "ns/r/2"]), "B"),
-        (WHOLE, MIXED, CLEAN),
-        "set again",
-    ),
+    "all stay while a late file is wide": (PLANNED, LEDGER, (*PLANNED, a_file("0", "Z", path="late")), "", "AB", "AB"),
+    # The written files still hold its rows.
+    "one that was set since the plan stays": (PLANNED, a_ledger("A", "B", "C"), PLANNED, "AB", "AB", ""),
 }
 
 
-@pytest.mark.parametrize(("ledger", "files", "why"), ANEW.values(), ids=ANEW)
-def test_files_written_on_what_is_no_longer_so_are_not_committed(
-    ledger: Ledger, files: tuple[FileBounds, ...], why: str
+@pytest.mark.parametrize(("files", "ledger", "files_now", "ended", "applied", "marked"), ENDS.values(), ids=ENDS)
+def test_a_tombstone_ends_with_the_last_file_that_might_hold_its_rows(
+    files: Sequence[FileBounds], ledger: Ledger, files_now: Sequence[FileBounds], ended: str, applied: str, marked: str
 ) -> None:
-    """Written without A's rows, A undone: committing the files would lose them after a successful undo."""
-    result = plan_purge(planned(), ledger, files, RUN)
+    result = purge(planned(LEDGER, *files), ledger, *files_now)
+
+    assert (gone(result), {t.id for t in result.vacuumed}) == (set(ended), set(applied))
+    assert (marks(result), result.delta.run) == (dict.fromkeys(marked, RUN), RUN)
+
+
+SET_LATER = a_tombstone("A", added_on=ago(seconds=-5))
+HELD_TWICE = a_tombstone("A", restatements=["ns/r/1", "ns/r/2"])
+DELETED, DELETED_AGAIN = (a_file("A", "C", deletes=[d]) for d in "de")
+ANEW: dict[str, tuple[Sequence[FileBounds], Ledger, Sequence[FileBounds], str]] = {
+    "a planned file was compacted away": (PLANNED, LEDGER, (WHOLE, CLEAN), "no longer part"),
+    "a file to drop was compacted away": (PLANNED, LEDGER, (MIXED, CLEAN), "no longer part"),
+    "rows of a planned file were deleted": (PLANNED, LEDGER, (WHOLE, DELETED, CLEAN), "were deleted since"),
+    "more rows of a planned file were deleted": ((DELETED,), LEDGER, (DELETED_AGAIN,), "were deleted since"),
+    "a revert was undone": (PLANNED, a_ledger("B"), PLANNED, "removed or set again"),
+    "a revert was undone and made again": (PLANNED, a_ledger(SET_LATER, "B"), PLANNED, "set again"),
+    "another restatement holds it too": (PLANNED, a_ledger(HELD_TWICE, "B"), PLANNED, "set again"),
+}
+
+
+@pytest.mark.parametrize(("files", "ledger", "files_now", "why"), ANEW.values(), ids=ANEW)
+def test_files_written_on_what_is_no_longer_so_are_not_committed(
+    files: Sequence[FileBounds], ledger: Ledger, files_now: Sequence[FileBounds], why: str
+) -> None:
+    """Written without A's rows, A undone: committing the files would lose them after a successful undo. The message goes to
+    a log: it contains no batch id, which may be one that somebody wants forgotten."""
+    result = plan_purge(planned(LEDGER, *files), ledger, files_now, RUN)
 
     assert isinstance(result, PlanAgain)
     assert why in result.why
-
-
-def test_a_message_never_contains_a_batch_id() -> None:
-    """It goes to a log; a value may be one that somebody wants forgotten."""
-    result = plan_purge(planned(), a_ledger("B"), [WHOLE, MIXED, CLEAN], RUN)
-
-    assert isinstance(result, PlanAgain)
     assert "'A'" not in result.why
 
 
@@ -140,15 +123,7 @@ def test_deletes_that_were_there_when_the_vacuum_read_the_file_do_not_disturb_it
     assert gone(purge(planned(LEDGER, file), LEDGER, file)) == {"A", "B"}
 
 
-def test_more_deletes_than_there_were_when_the_vacuum_read_the_file_call_for_another_plan() -> None:
-    """Whether or not it had some before: the rows that went since would come back."""
-    before, now = a_file("A", "C", deletes=["d"]), a_file("A", "C", deletes=["e"])
-
-    assert isinstance(plan_purge(planned(LEDGER, before), LEDGER, [now], RUN), PlanAgain)
-
-
 # --- erased records -------------------------------------------------------------------------------------------------
-
 HIDDEN, BARE = a_file("X", "Y", deletes=["d"]), a_file("X", "Z")
 
 
@@ -164,18 +139,21 @@ def test_files_with_native_deletes_are_rewritten_while_an_erase_by_records_is_op
     assert purge(plan, owing(), HIDDEN, BARE) == PurgeStep(Delta(RUN), ())
 
 
-def test_without_an_open_erase_by_records_native_deletes_are_no_reason_to_rewrite_a_file() -> None:
-    assert planned(a_ledger(), HIDDEN).rewrite == ()
-    assert planned(owing(field_id=FIELD), HIDDEN).rewrite == ()  # of an Erase by batch ids, whose rows have tombstones
+(OPEN,) = owing().erasures
 
 
-def test_once_no_older_file_has_any_native_deletes_are_no_reason_either() -> None:
-    """Those of files that came since hide rows that nobody asked to be forgotten."""
-    (erasure,) = owing().erasures
-    purged = a_ledger(erasures=(replace(erasure, purged_by=3, purged_at=3, purged_time=NOW),))
-
-    assert planned(purged, HIDDEN).rewrite == ()
-    assert planned(a_ledger(erasures=(replace(erasure, verified=True),)), HIDDEN).rewrite == ()
+@pytest.mark.parametrize(
+    "erasures",
+    [
+        (),
+        owing(field_id=FIELD).erasures,
+        (replace(OPEN, purged_by=3, purged_at=3, purged_time=NOW),),
+        (replace(OPEN, verified=True),),
+    ],
+    ids=["none", "by batch ids, whose rows have tombstones", "no older file has any", "verified"],
+)
+def test_without_an_open_erase_by_records_native_deletes_are_no_reason_to_rewrite_a_file(erasures: Any) -> None:
+    assert planned(a_ledger(erasures=erasures), HIDDEN).rewrite == ()
 
 
 def test_files_of_an_erase_that_is_due_come_first() -> None:
@@ -188,9 +166,6 @@ def test_files_of_an_erase_that_is_due_come_first() -> None:
 
     assert first(due) == (HIDDEN,)
     assert first(due - timedelta(seconds=1)) == (large,)
-
-
-# --- partial --------------------------------------------------------------------------------------------------------
 
 
 def marks(result: PurgeStep) -> dict[str, str]:
@@ -268,12 +243,6 @@ def test_the_vacuum_that_removes_the_last_file_ends_the_tombstone_and_keeps_the_
     assert {t.id: t.meta.get(META_PURGED_BY) for t in result.vacuumed} == {"A": RUN, "B": RUN, "C": None}
 
 
-def test_a_tombstone_that_a_late_file_keeps_alive_is_marked_as_purged_in_part() -> None:
-    result = purge(planned(), LEDGER, WHOLE, MIXED, CLEAN, a_file("A", "A", path="late"))
-
-    assert marks(result) == {"A": RUN}
-
-
 def test_an_undo_of_rows_that_the_partial_vacuum_does_not_touch_does_not_disturb_it() -> None:
     """Only what was left out of the written files must still be deleted."""
     ledger = a_ledger("A", "Z")
@@ -325,8 +294,6 @@ def test_whatever_the_budget_no_row_comes_back_and_repeating_it_ends_every_tombs
 
 
 # --- what goes along ------------------------------------------------------------------------------------------------
-
-
 def masked(id: str) -> Tombstone:
     return a_tombstone(id).masked(Mask(NativeDeletes.DELETION_VECTORS, 3))
 
@@ -365,3 +332,22 @@ def test_a_searched_file_keeps_no_tombstone() -> None:
     assert isinstance(kept, PurgeStep)
     assert isinstance(result, PurgeStep)
     assert (gone(kept), gone(result)) == (set(), {"A", "B"})
+
+
+@pytest.mark.parametrize(
+    ("limits", "why"),
+    [
+        ({}, ""),
+        ({"max_seconds": 61, "stop_by": ago(seconds=-1)}, ""),
+        ({"max_seconds": 60}, "MaxRunSeconds"),
+        ({"max_seconds": 0}, "MaxRunSeconds"),
+        ({"stop_by": NOW}, "WindowClosed"),
+        ({"max_seconds": 60, "stop_by": NOW}, "WindowClosed"),
+    ],
+)
+def test_the_end_of_the_window_and_the_end_of_the_time_budget_have_different_reasons(
+    limits: dict[str, object], why: str
+) -> None:
+    spec = VacuumSpec.model_validate({"policy": "air/nightly", **limits})
+
+    assert out_of_time(spec, timedelta(seconds=60), NOW) == why

@@ -1,4 +1,4 @@
-"""The partitions of rows, as PyIceberg computes them value by value."""
+"""Partitions and order of rows, as PyIceberg computes them value by value and Python sorts them."""
 
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from lethe.ingest.registrable import RegisterTarget
 from lethe.ingest.schema_fit import BATCH_IDS
-from lethe.writing.data_files import PartitionedRows, TablePartition, batches_of, partitions_of, split
-from lethe.writing.layout import TableLayout
+from lethe.writing.data_files import PartitionedRows, TablePartition, batches_of, in_order, partitions_of, split
+from lethe.writing.layout import SortKey, TableLayout
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
@@ -124,3 +124,38 @@ def test_a_partition_has_the_folder_and_the_json_of_iceberg() -> None:
     assert TablePartition((days,)).text(of) == f"3/[{days}]"
     assert TablePartition((None,)).path(of) == "p0=null"
     assert TablePartition((None,)).json(of) == [None]
+
+
+VALUES = st.lists(st.tuples(st.none() | st.text(max_size=2), st.none() | st.integers(0, 3)), max_size=20)
+SORT_KEYS = st.lists(
+    st.builds(SortKey, st.sampled_from(["text", "number"]), st.booleans(), st.booleans()), min_size=1, max_size=2
+)
+
+
+@given(VALUES, SORT_KEYS, st.booleans())
+def test_rows_are_sorted_and_equal_ones_stay_in_their_order(
+    values: list[tuple[Any, Any]], keys: list[SortKey], as_dictionary: bool
+) -> None:
+    text = pa.array([t for t, _ in values], pa.string())
+    table = pa.table(
+        {
+            "text": text.dictionary_encode() if as_dictionary else text,
+            "number": pa.array([n for _, n in values], pa.int64()),
+            "at": range(len(values)),
+        }
+    )
+    expected = table.to_pylist()
+    for key in reversed(keys):
+        expected = by(expected, key)
+
+    assert in_order(table, keys).to_pylist() == expected
+
+
+def by(rows: list[dict[str, Any]], key: SortKey) -> list[dict[str, Any]]:
+    def value(row: dict[str, Any]) -> Any:
+        found = row[key.name]
+        return found.encode() if isinstance(found, str) else found
+
+    nulls = [r for r in rows if r[key.name] is None]
+    others = sorted((r for r in rows if r[key.name] is not None), key=value, reverse=key.is_descending)
+    return nulls + others if key.nulls_first else others + nulls

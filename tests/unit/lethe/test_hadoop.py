@@ -4,19 +4,22 @@ import json
 import multiprocessing
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
-from lethe.base.errors import ConflictError, LetheError, TableError, TransientError, UnknownCommitState
+from hypothesis import given
+from hypothesis import strategies as st
+from lethe.base.errors import ConflictError, TableError, TransientError, UnknownCommitState
+from lethe.files.hadoop_version import file_of, kept_versions, newest, outdated, version_of
 from lethe.hadoop import MetadataFolder, MetadataVersion
 from lethe.storage.local_store import LocalStore
 from lethe.storage.object_store import FolderListing, open_folder
 from lethe.uri import local_path
 
 UUID = "9c12d441-03fe-4693-9a96-a0705ddf69c1"
-WRITERS, EACH = 3, 12
+WRITERS, EACH = 3, 6
 
 
 def document(*entries: str, keep: int | None = None, uuid: str = UUID) -> str:
@@ -74,8 +77,6 @@ def break_down() -> None:
 
 
 # --- reading ------------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("hint", [None, b"1", b"99", b"", b"garbage"])
 def test_a_hint_that_is_missing_stale_or_wrong_changes_nothing(
     table: MetadataFolder, folder: Faulty, hint: bytes | None
@@ -158,8 +159,6 @@ def test_compressed_versions_of_other_writers_are_read_and_followed(table: Metad
 
 
 # --- committing ---------------------------------------------------------------------------------------------------------
-
-
 def test_of_two_writers_on_one_base_one_loses_and_nothing_is_overwritten(table: MetadataFolder, folder: Faulty) -> None:
     base = commit(table, "A")
     won = table.commit(base, document("A", "B"))
@@ -183,21 +182,17 @@ def test_of_two_creators_of_a_table_one_loses(table: MetadataFolder, there: bool
     assert "Z" not in entries(table.current())
 
 
-def test_a_commit_whose_answer_was_lost_is_found(table: MetadataFolder, folder: Faulty) -> None:
+def test_a_commit_whose_answer_was_lost_is_found_and_one_that_was_lost_on_its_way_is_unknown(
+    table: MetadataFolder, folder: Faulty
+) -> None:
     base = commit(table, "A")
     folder.fault = break_down
-
     assert table.commit(base, document("A", "B")).number == 2
 
-
-def test_a_commit_that_was_lost_on_its_way_is_unknown(table: MetadataFolder, folder: Faulty) -> None:
-    base = commit(table, "A")
     folder.fault, folder.when = break_down, "before"
-
-    with pytest.raises(
-        UnknownCommitState, match=r"v2\.metadata\.json was created \(OSError\), and the file does not exist"
-    ):
-        table.commit(base, document("A", "B"))
+    expected = r"v3\.metadata\.json was created \(OSError\), and the file does not exist"
+    with pytest.raises(UnknownCommitState, match=expected):
+        commit(table, "C")
 
 
 def test_a_lost_answer_to_a_commit_that_another_had_won_is_a_conflict(table: MetadataFolder, folder: Faulty) -> None:
@@ -275,8 +270,6 @@ def test_the_error_for_a_refusing_storage_says_that_nothing_was_committed(tmp_pa
 
 
 # --- racing, and dying ------------------------------------------------------------------------------------------------
-
-
 def append_each(uri: str, writer: int) -> None:
     """One process: reads, adds an entry, commits; plans again when it lost."""
     table = MetadataFolder(open_folder(uri, {}))
@@ -348,21 +341,180 @@ def test_a_writer_that_dies_has_committed_or_not_and_leaves_nothing_in_the_way(
     assert entries(commit(table, "C")) == [*expected, "C"]
 
 
-def test_a_draft_of_a_writer_that_died_is_nobodys_version(table: MetadataFolder, folder: Faulty) -> None:
-    commit(table, "A")
-    Path(local_path(folder.uri), ".0123456789abcdef").write_bytes(b'{"half": ')
-
-    assert entries(commit(table, "B")) == ["A", "B"]
+PLAYERS, TURNS_EACH = 3, 4
 
 
-def test_an_error_of_lethe_before_the_creation_is_passed_on(table: MetadataFolder, folder: Faulty) -> None:
-    base = commit(table, "A")
+class Stepped:
+    """A folder in memory. Before each act of a writer it is somebody's turn to go on."""
 
-    def unsupported() -> None:
-        raise LetheError("UnsupportedStorage", "no hard links")
+    uri = "mem://lake/t/metadata"
 
-    folder.fault, folder.when = unsupported, "before"
+    def __init__(self, files: dict[str, bytes], wait: Callable[[], None]) -> None:
+        self._files, self._wait = files, wait
 
-    with pytest.raises(LetheError, match="UnsupportedStorage"):
-        table.commit(base, document("A", "B"))
-    assert entries(table.current()) == ["A"]
+    def names(self, prefix: str) -> list[str]:
+        self._wait()
+        return [n for n in self._files if n.startswith(prefix)]
+
+    def read(self, name: str) -> bytes | None:
+        self._wait()
+        return self._files.get(name)
+
+    def create(self, name: str, content: bytes) -> bool:
+        self._wait()
+        return self._files.setdefault(name, content) is content
+
+    def replace(self, name: str, content: bytes) -> None:
+        self._wait()
+        self._files[name] = content
+
+    def delete(self, name: str) -> None:
+        self._wait()
+        self._files.pop(name, None)
+
+
+class Turns:
+    """One thread for each writer, of which one goes on at a time: by the schedule, then one after the other."""
+
+    def __init__(self, works: Sequence[Callable[[Callable[[], None]], None]]) -> None:
+        self._go = [threading.Semaphore(0) for _ in works]
+        self._waits, self._alive = threading.Semaphore(0), list(range(len(works)))
+        self._failures: list[BaseException] = []
+        self._threads = [threading.Thread(target=self._run, args=(n, w), daemon=True) for n, w in enumerate(works)]
+
+    def play(self, schedule: Sequence[tuple[int, int]]) -> None:
+        """Args:
+        schedule: Who goes on, and for how many steps.
+        """
+        for thread in self._threads:
+            thread.start()
+            assert self._waits.acquire(timeout=10)
+        for writer, steps in schedule:
+            for _ in range(steps):
+                if writer in self._alive:
+                    self._step(writer)
+        while self._alive:
+            self._step(self._alive[0])
+        assert not self._failures, self._failures
+
+    def _step(self, writer: int) -> None:
+        self._go[writer].release()
+        assert self._waits.acquire(timeout=10)
+
+    def _run(self, writer: int, work: Callable[[Callable[[], None]], None]) -> None:
+        def wait() -> None:
+            self._waits.release()
+            assert self._go[writer].acquire(timeout=10)
+
+        try:
+            work(wait)
+        except BaseException as e:
+            self._failures.append(e)
+        finally:
+            self._alive.remove(writer)
+            self._waits.release()
+
+
+def small_document(entries: Sequence[str], keep: int) -> str:
+    properties = {
+        "write.metadata.delete-after-commit.enabled": "true",
+        "write.metadata.previous-versions-max": str(keep),
+    }
+    return json.dumps({"table-uuid": "u", "location": "mem://lake/t", "properties": properties, "entries": entries})
+
+
+@given(st.lists(st.tuples(st.integers(0, PLAYERS - 1), st.integers(1, 40)), max_size=30), st.integers(1, 3))
+def test_in_whatever_order_writers_take_their_steps_each_commit_is_there_once(
+    schedule: list[tuple[int, int]], keep: int
+) -> None:
+    files = {"v1.metadata.json": small_document([], keep).encode()}
+
+    def writer(number: int) -> Callable[[Callable[[], None]], None]:
+        def work(wait: Callable[[], None]) -> None:
+            table = MetadataFolder(Stepped(files, wait))
+            for entry in (f"{number}.{n}" for n in range(TURNS_EACH)):
+                while True:
+                    base = table.current()
+                    assert base is not None
+                    if entry in base.document["entries"]:
+                        break
+                    try:
+                        table.commit(base, small_document([*base.document["entries"], entry], keep))
+                        break
+                    except (ConflictError, UnknownCommitState):
+                        continue  # looks again, as Lethe looks into the ledger
+
+        return work
+
+    Turns([writer(n) for n in range(PLAYERS)]).play(schedule)
+
+    newest = max(int(name.split(".")[0][1:]) for name in files if name != "version-hint.text")
+    found = json.loads(files[f"v{newest}.metadata.json"])["entries"]
+    assert sorted(found) == sorted(f"{w}.{n}" for w in range(PLAYERS) for n in range(TURNS_EACH))
+    assert newest == 1 + PLAYERS * TURNS_EACH
+
+
+FOLDER = "file:///lake/air/flights/metadata"
+
+
+def test_the_highest_number_is_the_newest_whatever_the_listings_order() -> None:
+    """Object stores list v10 before v9."""
+    names = ["v1.metadata.json", "v10.metadata.json", "v9.metadata.json", "version-hint.text"]
+
+    assert newest(names, FOLDER) == newest(reversed(names), FOLDER) == "v10.metadata.json"
+
+
+def test_other_files_of_the_folder_are_no_versions() -> None:
+    others = [
+        "version-hint.text",
+        "snap-1-2.avro",
+        ".v3.metadata.json.8a1f",
+        ".v3.metadata.json.crc",
+        "v.json",
+        "00003-x.metadata.json",
+    ]
+
+    assert [version_of(n) for n in others] == [None] * len(others)
+    assert newest(others, FOLDER) is None
+
+
+def test_an_unknown_spelling_counts_too() -> None:
+    """Passing it over would mean to commit beside it."""
+    assert newest(["v3.metadata.json", "v4.zst.metadata.json"], FOLDER) == "v4.zst.metadata.json"
+    assert newest(["v3.metadata.json", "v4.gz.metadata.json"], FOLDER) == "v4.gz.metadata.json"
+
+
+def test_two_files_that_claim_one_number_are_refused_by_name() -> None:
+    names = ["v4.metadata.json", "v3.metadata.json", "v4.gz.metadata.json"]
+
+    with pytest.raises(
+        TableError, match=rf"{FOLDER}: v4.gz.metadata.json and v4.metadata.json have the same"
+    ) as refused:
+        newest(names, FOLDER)
+
+    assert refused.value.reason == "MetadataAmbiguous"
+    assert newest([*names, "v5.metadata.json"], FOLDER) == "v5.metadata.json"
+
+
+@pytest.mark.parametrize(
+    ("properties", "kept"),
+    [
+        ({}, None),
+        ({"write.metadata.delete-after-commit.enabled": "false"}, None),
+        ({"write.metadata.delete-after-commit.enabled": "TRUE"}, 100),
+        ({"write.metadata.delete-after-commit.enabled": "true", "write.metadata.previous-versions-max": "7"}, 7),
+        ({"write.metadata.delete-after-commit.enabled": "true", "write.metadata.previous-versions-max": "0"}, 1),
+        ({"write.metadata.delete-after-commit.enabled": "true", "write.metadata.previous-versions-max": "x"}, 100),
+    ],
+)
+def test_how_many_versions_are_kept_is_icebergs_own_setting(properties: dict[str, str], kept: int | None) -> None:
+    assert kept_versions(properties) == kept
+
+
+@given(st.sets(st.integers(1, 60)), st.integers(1, 60), st.integers(1, 60))
+def test_the_oldest_go_first_and_the_newest_and_those_to_keep_stay(
+    versions: set[int], committed: int, keep: int
+) -> None:
+    gone = [version_of(n) for n in outdated([file_of(v) for v in versions], committed, keep)]
+
+    assert gone == sorted(v for v in versions if v < committed - keep)

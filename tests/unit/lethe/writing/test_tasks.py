@@ -1,11 +1,27 @@
-"""Rows on their way to the tasks that write them: nothing is lost, nothing changes its order, and the work is divided evenly."""
+"""Rows on their way to the tasks that write them: nothing is lost or reordered, and the work is divided evenly."""
 
+import os
+import tempfile
 from collections import defaultdict
+from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from lethe.writing.tasks import Block, BlockFacts, BlockKey, Cell, blocks_of, decode, encode, plan, without_batches
+from lethe.writing import tasks as spool_module
+from lethe.writing.tasks import (
+    Block,
+    BlockFacts,
+    BlockKey,
+    Cell,
+    Spool,
+    blocks_of,
+    decode,
+    encode,
+    plan,
+)
 
 MIB = 1024**2
 SIZES = st.dictionaries(
@@ -69,14 +85,6 @@ def test_rows_come_back_as_they_went(rows: list[tuple[str, int]]) -> None:
     assert decode(encode(table)).to_pylist() == table.to_pylist()
 
 
-def test_rows_of_other_batches_stay_in_their_order() -> None:
-    ids = pa.array(["a", "b", "a", "c"]).dictionary_encode()
-    table = pa.table({"n": [1, 2, 3, 4], "batch_id": ids})
-
-    assert without_batches(table, "batch_id", ["b"])["n"].to_pylist() == [1, 3, 4]
-    assert without_batches(table, "batch_id", []) is table
-
-
 def test_rows_of_a_task_that_are_not_divided_are_one_block_with_its_size() -> None:
     facts = BlockFacts()
     tables = [pa.table({"n": [1]}), pa.table({"n": pa.array([], pa.int64())}), pa.table({"n": [2]})]
@@ -86,3 +94,40 @@ def test_rows_of_a_task_that_are_not_divided_are_one_block_with_its_size() -> No
     assert block == Block(BlockKey(Cell(0, 5), 3, 0), block.content)
     assert decode(block.content)["n"].to_pylist() == [1, 2]
     assert facts == BlockFacts({block.key: 16}, {})
+
+
+def numbered(bucket: int, number: int = 0) -> BlockKey:
+    return BlockKey(Cell(bucket, 0), 0, number)
+
+
+@given(st.lists(st.binary(max_size=40), max_size=20), st.integers(0, 200))
+def test_blocks_come_back_in_order(contents: list[bytes], in_memory: int) -> None:
+    with Spool(in_memory) as spool:
+        for number, content in reversed([*enumerate(contents)]):
+            spool.add(numbered(number % 3, number), content)
+
+        found = {k: spool.take(k) for k in spool.in_order()}
+
+    assert list(found) == sorted(found)
+    assert {k.number: content for k, content in found.items()} == dict(enumerate(contents))
+
+
+def test_nobody_can_read_what_is_on_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The file has no name, so the test looks at it through the process's open files."""
+    monkeypatch.setenv("SPARK_LOCAL_DIRS", f"{tmp_path},/elsewhere")
+    opened: list[Any] = []
+    original = tempfile.TemporaryFile
+    monkeypatch.setattr(
+        spool_module.tempfile, "TemporaryFile", lambda **how: opened.append(original(**how)) or opened[0]
+    )
+    secret = b"the record of a person" * 100
+    with Spool(in_memory=0) as spool:
+        spool.add(numbered(1), secret)
+        opened[0].flush()
+        on_disk = Path(f"/proc/self/fd/{opened[0].fileno()}")
+
+        assert os.readlink(on_disk).startswith(str(tmp_path))
+        assert b"person" not in on_disk.read_bytes()
+        assert list(tmp_path.iterdir()) == []
+        assert spool.take(numbered(1)) == secret
+    assert opened[0].closed

@@ -2,7 +2,7 @@
 
 import json
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -211,27 +211,29 @@ def test_too_many_rows_that_are_not_in_order_are_left(tmp_path: Path) -> None:
     assert merge(merger(by(1)), tmp_path, *files).document
 
 
-def test_files_with_different_columns_are_left(tmp_path: Path) -> None:
-    files = [a_file(tmp_path, "a", rows_of("A")), a_file(tmp_path, "b", rows_of("B"))]
-    narrow = pq.read_table(files[1].path).drop_columns("x")
-    pq.write_table(narrow, files[1].path, store_schema=False)
-
-    assert "different columns" in unsuitable(merger(by(1)), tmp_path, *files)
+def narrowed(file: FileToMerge) -> FileToMerge:
+    pq.write_table(pq.read_table(file.path).drop_columns("x"), file.path, store_schema=False)
+    return file
 
 
-def test_files_of_different_partitions_are_left(tmp_path: Path) -> None:
+def moved(file: FileToMerge) -> FileToMerge:
+    return replace(file, document=json.dumps(json.loads(file.document) | {"partition": [1]}))
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        (narrowed, "different columns"),
+        (moved, "different partitions"),
+        (lambda file: replace(file, records=2), "number of its rows"),
+    ],
+)
+def test_files_that_do_not_fit_together_are_left(
+    tmp_path: Path, change: Callable[[FileToMerge], FileToMerge], why: str
+) -> None:
     one, other = (a_file(tmp_path, n, rows_of("A")) for n in "ab")
-    entry = json.loads(other.document) | {"partition": [1]}
 
-    moved = replace(other, document=json.dumps(entry))
-    assert "different partitions" in unsuitable(merger(by(1)), tmp_path, one, moved)
-
-
-def test_a_file_with_other_rows_than_its_entry_says_is_left(tmp_path: Path) -> None:
-    one, other = (a_file(tmp_path, n, rows_of("A")) for n in "ab")
-
-    wrong = replace(other, records=2)
-    assert "number of its rows" in unsuitable(merger(by(1)), tmp_path, one, wrong)
+    assert why in unsuitable(merger(by(1)), tmp_path, one, change(other))
 
 
 def test_files_without_rows_are_left(tmp_path: Path) -> None:
