@@ -16,9 +16,23 @@ from lethe_gateway import paging
 from lethe_gateway.identity.caller import Caller, Right
 from lethe_gateway.limits import Concurrency
 from lethe_gateway.problems import Kind, Problem
+from lethe_gateway.resources.client import problem_of_change
 from lethe_gateway.settings import CallerLimits, GatewaySettings, UploadSettings
 from lethe_gateway.tables.looking import problem_of
-from lethe_gateway.tables.records import BatchFacts, KnownErasure, TableTarget
+from lethe_gateway.tables.records import (
+    BatchFacts,
+    ErasureState,
+    EventType,
+    KnownErasure,
+    PurgeFacts,
+    PurgeState,
+    TableTarget,
+    TombstoneFacts,
+    erasure_of,
+    history_of,
+    purge_of,
+)
+from lethe_operator.kube import AlreadyExists, Away, Conflict, KubeError, NotFound, RequestRefused
 
 from tests.support.builders import NOW
 from tests.support.clock import wait_until
@@ -36,14 +50,6 @@ def parts(**changes: object) -> Parts:
         {"datasets": [a_dataset_body(status=DATASET_STATUS)], "restatements": [a_restatement_body("r")]}
     )
     return replace(Parts(resources=resources), **changes)  # type: ignore[arg-type]
-
-
-def test_a_table_is_opened_as_that_of_its_dataset() -> None:
-    made = parts(tables=OneTable([A]))
-
-    assert made.client().get(f"{DATASET}/batches").status_code == 200
-
-    assert made.tables.targets == [TableTarget("main", "air.flights", "ns/flights", "batch_id")]
 
 
 @pytest.mark.parametrize(
@@ -266,3 +272,96 @@ def test_errors_of_catalogs_do_not_repeat_their_texts() -> None:
     found = problem_of(OSError("https://user:secret@store"), target)
 
     assert (found.kind, "secret" in found.detail) == (Kind.CATALOG_AWAY, False)
+
+
+TO_CREATE = "create restatements.lethe.dev in the namespace ns"
+POST = "POST /apis/lethe.dev/v1alpha1/namespaces/ns/restatements: "
+
+
+@pytest.mark.parametrize(
+    ("error", "kind", "said"),
+    [
+        (
+            RequestRefused(403, "Forbidden", f'{POST}restatements.lethe.dev is forbidden: User "ana" cannot create resource'),
+            Kind.FORBIDDEN,
+            f"You need the right to {TO_CREATE}.",
+        ),
+        # Admission and quota answer 403, too.
+        (RequestRefused(403, "Forbidden", f"{POST}exceeded quota: q"), Kind.REJECTED, "exceeded quota: q"),
+        (RequestRefused(422, "Invalid", f"{POST}spec.batchIds: Required value"), Kind.REJECTED, "spec.batchIds: Required value"),
+        (AlreadyExists(409, "AlreadyExists", f'{POST}"r" already exists'), Kind.ALREADY_EXISTS, '"r" already exists.'),
+        (NotFound(404, "NotFound", f"{POST}gone"), Kind.NOT_FOUND, ""),
+        (RequestRefused(401, "Unauthorized", POST), Kind.UNAUTHENTICATED, ""),
+        (Away(0, "", f"{POST}connection refused"), Kind.API_SERVER_AWAY, "does not answer"),
+        (Conflict(409, "Conflict", POST), Kind.API_SERVER_AWAY, "Try again later"),
+    ],
+)  # fmt: skip
+def test_it_says_what_the_api_server_said(error: KubeError, kind: Kind, said: str) -> None:
+    problem = problem_of_change(error, TO_CREATE)
+
+    assert problem.kind is kind
+    assert said in problem.detail
+    assert "/apis/" not in problem.detail
+
+
+REQUEST_KEY = "ns/erase-1/ab"
+
+
+def facts(state: str = "reverted", *, rows: int | None = 3, **changes: Any) -> BatchFacts:
+    row = BatchRow("A", state, NOW, rows=rows, snapshot_id=11, run_id="r", restatement=REQUEST_KEY)
+    unknown = dict.fromkeys(BatchFacts.__dataclass_fields__)
+    return BatchFacts(**{**unknown, "row": row, "shows_head": True, **changes})
+
+
+def types(of: BatchFacts) -> list[EventType]:
+    return [e.type for e in history_of(of)]
+
+
+def test_a_taken_back_batch_waits_for_its_purge_as_long_as_it_has_a_tombstone() -> None:
+    tombstone = TombstoneFacts(NOW, None, False)
+
+    assert purge_of(facts(tombstone=tombstone)).state is PurgeState.PENDING
+    assert purge_of(facts(tombstone=replace(tombstone, partly=True))).state is PurgeState.PARTLY
+    assert purge_of(facts()).state is PurgeState.DONE
+    assert purge_of(facts(shows_head=False)).state is PurgeState.UNKNOWN, "an Undo may have brought its rows back"
+    assert purge_of(facts(tombstone=tombstone, shows_head=False)).state is PurgeState.PENDING
+    assert EventType.PURGED not in types(facts(shows_head=False))
+    assert types(facts(tombstone=tombstone)) == [EventType.PROMOTED, EventType.REVERTED]
+
+
+def test_the_vacuum_is_named_as_long_as_its_snapshot_is_retained() -> None:
+    later = NOW + timedelta(days=1)
+    purged = history_of(facts(purge=PurgeFacts(12, later)))[-1]
+
+    assert (purged.type, purged.time, purged.snapshot_id) == (EventType.PURGED, later, 12)
+    assert history_of(facts())[-1].time is None
+
+
+def test_a_batch_that_was_taken_back_before_it_came_was_never_promoted_nor_purged() -> None:
+    late = facts(rows=None)
+
+    assert types(late) == [EventType.REVERTED]
+    assert (purge_of(late).state, history_of(late)[0].snapshot_id) == (PurgeState.NONE, 11)
+
+
+def test_the_time_of_a_promotion_is_unknown_once_its_snapshot_has_expired() -> None:
+    assert history_of(facts())[0].time is None
+    assert history_of(facts(promoted_time=NOW))[0].time == NOW
+    assert history_of(facts("promoted"))[0].time == NOW  # the time of its state
+
+
+def test_an_erasure_goes_through_its_states() -> None:
+    pending = Erasure(REQUEST_KEY, 1, NOW)
+    outcome = ErasureOutcome(restatement=REQUEST_KEY, verified_time=NOW, record="s3://r.json", record_sha256="ab")
+    request = RequestResult(key=REQUEST_KEY, name="ns/erase-1", succeeded=True, erasure=outcome)
+
+    def state(**of: Any) -> ErasureState | None:
+        found = erasure_of(facts("erased", **of))
+        return found.state if found else None
+
+    assert state(erasure=pending) is ErasureState.ROWS_IN_TABLE
+    assert state(erasure=replace(pending, purged_at=3)) is ErasureState.NOT_VERIFIED
+    assert state(erasure=replace(pending, purged_at=3, blockers_count=2)) is ErasureState.BLOCKED
+    assert state(request=request) is ErasureState.VERIFIED
+    assert state() is None
+    assert types(facts("erased", request=request))[-1] is EventType.ERASURE_VERIFIED

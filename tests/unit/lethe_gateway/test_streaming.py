@@ -8,14 +8,16 @@ from typing import Any, Literal
 
 from lethe.kube import RESTATEMENTS, ResourceKind
 from lethe_gateway.problems import Kind, Problem, not_found
-from lethe_gateway.resources.changes import StreamPlace, heartbeat
+from lethe_gateway.resources.changes import Reported, StreamPlace, events_of, heartbeat, text_of
 from lethe_gateway.resources.client import OnOpen, ResourcePage, Watched
 from lethe_gateway.services import Services
 from lethe_gateway.settings import CallerLimits, GatewaySettings
 from lethe_gateway.streaming import ChangeStream
+from lethe_operator.kube import DATASETS, RESTATEMENTS, ResourceKind
 
+from tests.support.gateway_lake import run
 from tests.support.gateway_parts import READER, OneTable, Resources, Rights, Writer
-from tests.support.resources import a_restatement_body
+from tests.support.resources import a_dataset_body, a_restatement_body
 
 
 def added(n: int) -> dict[str, Any]:
@@ -163,3 +165,33 @@ def test_a_heartbeat_does_not_pass_events_that_wait() -> None:
 
     assert b"event: restatement" in first
     assert second == heartbeat("1-101")
+
+
+def names(type: str, runs: list[object], reported: Reported, only: str = "") -> list[str]:
+    body = a_dataset_body(status={"runs": runs})
+    found = events_of(DATASETS, {"type": type, "object": body}, reported, only)
+    return [f"{name} {(data.get('run') or data['dataset'])['name']}" for name, data in found]
+
+
+def test_only_runs_that_changed_are_reported() -> None:
+    reported = Reported()
+    old, ended = run("a"), run("b", phase="Succeeded")
+
+    assert names("ADDED", [old, ended, run("c", phase="Failed")], reported) == ["run a", "dataset flights"]
+    assert names("MODIFIED", [old, ended], reported) == ["dataset flights"]
+    assert names("MODIFIED", [{**old, "progress": "1/2"}, ended], reported) == ["run a", "dataset flights"]
+    assert names("MODIFIED", [run("new"), old, ended], reported) == ["run new", "run a", "dataset flights"]
+
+
+def test_bookmarks_and_other_datasets_are_no_events() -> None:
+    assert names("BOOKMARK", [], Reported()) == []
+    assert names("ADDED", [run("a")], Reported(), only="other") == []
+    restatement = {"type": "ADDED", "object": a_restatement_body("r")}
+    assert [n for n, _ in events_of(RESTATEMENTS, restatement, Reported(), "other")] == []
+    assert [n for n, _ in events_of(RESTATEMENTS, restatement, Reported(), "flights")] == ["restatement"]
+
+
+def test_texts_of_events() -> None:
+    assert text_of("run", {"a": "x\ny"}, "1-2") == b'id: 1-2\nevent: run\ndata: {"a":"x\\ny"}\n\n'
+    assert text_of("run", {}) == b"event: run\ndata: {}\n\n"
+    assert heartbeat("1-2") == b": heartbeat\nid: 1-2\n\n"

@@ -71,8 +71,6 @@ def avro(record: Any, schema: Any = RECORD) -> bytes:
 
 
 # --- JSON -------------------------------------------------------------------------------------------------------------
-
-
 def test_json_objects_are_rows_with_the_tables_types() -> None:
     found = decoded(
         json_source(), b'{"v": 1, "name": "a", "price": "1.10", "at": "2013-01-01T10:00:00Z"}', b' {"v": 2} '
@@ -127,13 +125,7 @@ def test_unknown_fields_may_be_left_out() -> None:
     assert found.refused == []
 
 
-def test_nothing_but_refused_messages_gives_no_rows() -> None:
-    found = decoded(json_source(), b"x", b"y")
-
-    assert (found.rows.num_rows, len(found.refused)) == (0, 2)
-
-
-@given(st.lists(st.booleans(), max_size=40))
+@given(st.lists(st.booleans(), max_size=12))
 def test_every_message_is_a_row_or_refused(good: list[bool]) -> None:
     values = [b'{"v": %d}' % n if ok else b'{"v": "x"}' for n, ok in enumerate(good)]
 
@@ -155,8 +147,6 @@ def test_many_messages_are_decoded_piece_by_piece() -> None:
 
 
 # --- Avro -------------------------------------------------------------------------------------------------------------
-
-
 def test_avro_records_are_rows() -> None:
     found = decoded(avro_source(), avro({"v": 1, "name": "a", "price": Decimal("1.10"), "at": None}))
 
@@ -209,8 +199,6 @@ def test_json_may_be_framed(value: bytes, wanted: dict[int, str]) -> None:
 
 
 # --- the file of refused messages -------------------------------------------------------------------------------------
-
-
 def test_refused_messages_can_be_read_back() -> None:
     found = decoded(json_source(), b'{"v": "x"}', None)
 
@@ -226,8 +214,6 @@ def test_refused_messages_can_be_read_back() -> None:
 
 
 # --- messages that end the process that decodes them ---
-
-
 def test_a_message_that_is_nested_too_deep_is_refused_and_the_others_are_rows() -> None:
     deep = b'{"v": 3, "name": ' + b'{"a":' * 10_000 + b"1" + b"}" * 10_000 + b"}"
 
@@ -240,21 +226,20 @@ def test_a_message_that_is_nested_too_deep_is_refused_and_the_others_are_rows() 
 def test_a_message_that_crashes_its_decoder_is_found_and_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("lethe_inlet.decoding.limits_here", lambda: Limits(nesting=10**6))
     crashes = b'{"v": 3, "x": ' + b'{"a":' * 30_000 + b"1" + b"}" * 30_000 + b"}"
-    values = [b'{"v": %d}' % n for n in range(50)]
-    values[33] = crashes
+    values = [b'{"v": %d}' % n for n in range(8)]
+    values[5] = crashes
 
     found = decoded(json_source(), *values)
 
-    assert found.rows.column("v").to_pylist() == [n for n in range(50) if n != 33]
+    assert found.rows.column("v").to_pylist() == [0, 1, 2, 3, 4, 6, 7]
     assert [(r.message.offset, r.reason) for r in found.refused] == [
-        (33, "FileTooCostly: it ends the decoder (SIGSEGV)")
+        (5, "FileTooCostly: it ends the decoder (SIGSEGV)")
     ]
 
 
-def test_an_avro_message_that_expands_without_end_is_refused() -> None:
+def test_an_avro_message_that_expands_without_end_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("lethe_inlet.decoding.limits_here", lambda: Limits(memory_bytes=32 * 2**20))
     of_nulls = {"type": "record", "name": "r", "fields": [{"name": "v", "type": {"type": "array", "items": "null"}}]}
     endless = b"\x80\x80\x80\x80\x80\x80\x80\x80\x01\x00"  # 2^49 items of no bytes
 
-    found = decoded(avro_source(of_nulls), endless)
-
-    assert reasons(found) == {0: "FileTooCostly"}
+    assert reasons(decoded(avro_source(of_nulls), endless)) == {0: "FileTooCostly"}

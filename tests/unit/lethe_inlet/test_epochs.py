@@ -6,7 +6,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from lethe_inlet.epochs import (
-    Counts,
     Epoch,
     Gaps,
     KafkaPartition,
@@ -47,13 +46,6 @@ def test_the_next_epoch_begins_where_this_one_ends(epoch: Epoch, more: int) -> N
     assert following.number == epoch.number + 1
     assert {p: r.first for p, r in following.ranges.items()} == {p: r.end for p, r in epoch.ranges.items()}
     assert len(following.due) == (len(epoch.ranges) if more else 0)
-
-
-def test_partitions_without_news_stay_where_they_are() -> None:
-    epoch = Epoch(3, "c", {"flights": "t"}, {ZERO: OffsetRange(0, 5), ONE: OffsetRange(2, 2)})
-
-    assert epoch.following({ZERO: 9}).ranges == {ZERO: OffsetRange(5, 9), ONE: OffsetRange(2, 2)}
-    assert epoch.due == {ZERO: OffsetRange(0, 5)}
 
 
 def test_a_new_partition_does_not_change_known_ones() -> None:
@@ -124,7 +116,3 @@ def test_ends_are_those_of_the_topics_that_are_read_now() -> None:
     epoch = Epoch(1, "c", {}, {ZERO: OffsetRange(0, 5), KafkaPartition("gone", 0): OffsetRange(0, 9)})
 
     assert ends_of(epoch, ["flights"]) == {ZERO: 5}
-
-
-def test_counts_add_up() -> None:
-    assert Counts(1, 2, 3) + Counts(10, 20, 30) == Counts(11, 22, 33)

@@ -1,10 +1,14 @@
-"""What `lethe why` says: a pure function of resources."""
+"""What `lethe why` and `lethe runs` say of resources, and what errors of the API server become: pure functions."""
 
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from lethe_kubectl.errors import ResourcePlace
+from lethe.base.errors import InputError, TransientError
+from lethe_kubectl.errors import ResourcePlace, explained
+from lethe_kubectl.status import RUN_HEADERS, WIDE_RUN_HEADERS, run_rows, runs_of
 from lethe_kubectl.why import Related, UserStep, command, step_of, subject_of, why
+from lethe_operator.kube import Away, KubeError, error_of
 from lethe_operator.reasons import Reason
 
 PLACE = ResourcePlace("context tests", "https://127.0.0.1:1", "air", "kubectl -n air", "lethe {} -n air")
@@ -102,3 +106,87 @@ def test_names_are_quoted_in_commands() -> None:
     subject = subject_of("dataset", {"metadata": {"name": "a; rm b"}})
 
     assert command(UserStep.APPROVE, subject, PLACE) == "lethe approve 'a; rm b' -n air"
+
+
+NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
+
+
+def a_dataset(name: str, *runs: dict[str, Any]) -> dict[str, Any]:
+    return {"metadata": {"name": name}, "status": {"runs": list(runs)}}
+
+
+RUNNING = {
+    "name": "flights-c-2", "kind": "Consolidation", "phase": "Writing", "progress": "12/40 tasks", "executors": "2/4",
+    "attempt": 2, "startTime": "2026-03-01T11:58:30Z",
+}  # fmt: skip
+FAILED = {
+    "name": "ships-v-1", "kind": "Vacuum", "phase": "Failed", "reason": "OOMKilled", "message": "Killed.", "attempt": 1,
+    "startTime": "2026-03-01T10:00:00Z", "finishTime": "2026-03-01T10:05:00Z",
+}  # fmt: skip
+
+
+def test_the_newest_run_of_all_datasets_is_first() -> None:
+    found = runs_of([a_dataset("ships", FAILED), a_dataset("flights", RUNNING), {"metadata": {"name": "new"}}])
+
+    assert [(run["dataset"], run["name"]) for run in found] == [("flights", "flights-c-2"), ("ships", "ships-v-1")]
+    assert [run["name"] for run in runs_of([a_dataset("ships", FAILED, RUNNING)], active=True)] == ["flights-c-2"]
+
+
+def test_a_run_that_has_not_started_is_before_all_others() -> None:
+    found = runs_of([a_dataset("flights", RUNNING, {"name": "flights-c-3", "phase": "Pending"})])
+
+    assert [run["name"] for run in found] == ["flights-c-3", "flights-c-2"]
+
+
+def test_a_row_has_the_time_since_the_start_and_the_time_it_took() -> None:
+    active, ended = run_rows(runs_of([a_dataset("ships", FAILED), a_dataset("flights", RUNNING)]), NOW, wide=False)
+
+    assert active == ["flights-c-2", "flights", "Consolidation", "Writing", "12/40 tasks", "2", "90s", "90s", ""]
+    assert ended == ["ships-v-1", "ships", "Vacuum", "Failed", "", "1", "2h", "5m", "OOMKilled"]
+    assert len(active) == len(RUN_HEADERS)
+
+
+def test_a_wide_row_has_executors_and_the_message() -> None:
+    (active,) = run_rows(runs_of([a_dataset("flights", RUNNING)]), NOW, wide=True)
+    (ended,) = run_rows(runs_of([a_dataset("ships", FAILED)]), NOW, wide=True)
+
+    assert (active[-2:], ended[-2:]) == (["2/4", ""], ["", "Killed."])
+    assert len(active) == len(RUN_HEADERS + WIDE_RUN_HEADERS)
+
+
+WHERE = ResourcePlace("context tests", "https://127.0.0.1:1", "air", "kubectl", "lethe {}")
+
+
+def answer(reason: str, message: str) -> bytes:
+    return f'{{"kind": "Status", "reason": "{reason}", "message": {message!r}}}'.replace("'", '"').encode()
+
+
+def test_a_server_that_does_not_answer_is_named() -> None:
+    error = explained(Away(0, "NoAnswer", "GET /x: MaxRetryError"), WHERE)
+
+    assert isinstance(error, TransientError)
+    assert "context tests (https://127.0.0.1:1) does not answer" in str(error)
+
+
+MISSING = error_of(404, b"404 page not found", "GET /apis/lethe.dev/v1alpha1/datasets")
+EXPIRED = error_of(401, answer("Unauthorized", "Unauthorized"), "GET /x")
+
+
+@pytest.mark.parametrize(
+    ("error", "served", "reason"),
+    [
+        (MISSING, (), "NotInstalled"),
+        (MISSING, ("v1beta1",), "OtherVersion"),
+        (MISSING, ("v1alpha1",), "OlderChart"),
+        (EXPIRED, (), "NotLoggedIn"),
+    ],
+)
+def test_what_the_api_server_refuses_has_a_reason(error: KubeError, served: tuple[str, ...], reason: str) -> None:
+    assert explained(error, WHERE, served).reason == reason
+
+
+def test_a_refused_right_without_a_pattern_keeps_its_message() -> None:
+    error = explained(error_of(403, answer("Forbidden", "admission refused it"), "POST /x"), WHERE)
+
+    assert isinstance(error, InputError)
+    assert error.message == "admission refused it"

@@ -43,16 +43,67 @@ def test_a_new_resource_is_created_with_defaults() -> None:
     assert change.after["metadata"]["namespace"] == "default"
 
 
-def test_the_same_manifest_changes_nothing_whatever_the_server_has_set() -> None:
-    current = stored(a_dataset(), status={"observedGeneration": 1})
-
-    assert planned(a_dataset(), current).action is Action.UNCHANGED
+def of(**consolidation: Any) -> Document:
+    return a_dataset(consolidation=consolidation)
 
 
-def test_a_default_that_is_written_out_changes_nothing() -> None:
-    change = planned(a_dataset(consolidation={"minBatches": 100}), stored(a_dataset()))
+def with_metadata(**metadata: Any) -> Document:
+    return resource("Dataset", "flights", dataset_spec(), **metadata)
 
-    assert (change.action, change.fields) == (Action.UNCHANGED, ())
+
+def selecting(key: str) -> list[dict[str, str]]:
+    return [{"key": key, "operator": "Exists"}]
+
+
+def a_policy(key: str) -> Document:
+    spec = {"datasetSelector": {"matchExpressions": selecting(key)}, "triggers": {"activeTombstones": 1}}
+    return resource("VacuumPolicy", "p", spec)
+
+
+BY_KUBECTL = merged(a_dataset(), {"metadata": {"namespace": "default", "annotations": {}}})
+WITH_TEMPLATE = stored(a_dataset(runTemplate={"driver": {"cpu": 1}}))
+BY_OTHERS = {"spec": {"consolidation": {"suspend": True}}, "metadata": {"annotations": {"a": "b"}}}
+CHANGES: dict[str, tuple[Document, Document, dict[str, Any]]] = {
+    # the manifest, the resource in the cluster, and the new values of the fields that change
+    "the same manifest": (a_dataset(), stored(a_dataset(), status={"observedGeneration": 1}), {}),
+    "a default that is written out": (of(minBatches=100), stored(a_dataset()), {}),
+    "a field that left the manifest goes back to its default": (
+        of(minBytes="1Mi"),
+        stored(of(minBatches=5, minBytes="1Mi")),
+        {"spec.consolidation.minBatches": 100},
+    ),
+    "a map that left the manifest goes with what others have set in it": (
+        a_dataset(),
+        merged(WITH_TEMPLATE, {"spec": {"runTemplate": {"driver": {"memory": "1Gi"}}}}),
+        {"spec.runTemplate": None},
+    ),
+    "a field that others have set, for example with kubectl patch": (
+        a_dataset(),
+        merged(stored(a_dataset()), BY_OTHERS),
+        {},
+    ),
+    "a list is replaced": (
+        a_policy("b"),
+        stored(a_policy("a")),
+        {"spec.datasetSelector.matchExpressions": selecting("b")},
+    ),
+    "labels and annotations, but kubectl's own": (
+        with_metadata(labels={"team": "air"}, annotations={"lethe.dev/paused": "true"}),
+        stored(a_dataset()),
+        {"metadata.annotations.lethe.dev/paused": "true", "metadata.labels.team": "air"},
+    ),
+    "the namespace that kubectl adds to what was applied": (a_dataset(), stored(BY_KUBECTL), {}),
+}
+
+
+@pytest.mark.parametrize(("manifest", "current", "changed"), CHANGES.values(), ids=CHANGES)
+def test_only_what_an_apply_changes_is_a_change(manifest: Document, current: Document, changed: dict[str, Any]) -> None:
+    change = planned(manifest, current)
+
+    assert {f.path: f.new for f in change.fields} == changed
+    assert (change.action is Action.UNCHANGED) == (changed == {})
+    assert change.after is not None
+    assert change.after["metadata"]["namespace"] == "default"
 
 
 def test_a_changed_field_is_shown_with_both_values() -> None:
@@ -61,100 +112,36 @@ def test_a_changed_field_is_shown_with_both_values() -> None:
     assert change.fields == (FieldChange("spec.consolidation.minBatches", 5, 7),)
 
 
-def test_a_field_that_left_the_manifest_goes_back_to_its_default() -> None:
-    change = planned(
-        a_dataset(consolidation={"minBytes": "1Mi"}),
-        stored(a_dataset(consolidation={"minBatches": 5, "minBytes": "1Mi"})),
-    )
-
-    assert change.fields == (FieldChange("spec.consolidation.minBatches", 5, 100),)
-
-
-def test_a_map_that_left_the_manifest_is_removed_as_a_whole() -> None:
-    """Also what others have set in it."""
-    template = {"driver": {"cpu": 1}}
-    current = merged(stored(a_dataset(runTemplate=template)), {"spec": {"runTemplate": {"driver": {"memory": "1Gi"}}}})
-
-    change = planned(a_dataset(), current)
-
-    assert [(f.path, f.new) for f in change.fields] == [("spec.runTemplate", None)]
-
-
-def test_a_field_that_was_never_applied_stays() -> None:
-    """Another one set it, for example with kubectl patch."""
-    current = merged(
-        stored(a_dataset()), {"spec": {"consolidation": {"suspend": True}}, "metadata": {"annotations": {"a": "b"}}}
-    )
-
-    assert planned(a_dataset(), current).action is Action.UNCHANGED
-
-
-def test_a_list_is_replaced() -> None:
-    def a_policy(key: str) -> Document:
-        selector = {"matchExpressions": [{"key": key, "operator": "Exists"}]}
-        return resource("VacuumPolicy", "p", {"datasetSelector": selector, "triggers": {"activeTombstones": 1}})
-
-    change = planned(a_policy("b"), stored(a_policy("a")))
-
-    path = "spec.datasetSelector.matchExpressions"
-    assert change.fields == (
-        FieldChange(path, [{"key": "a", "operator": "Exists"}], [{"key": "b", "operator": "Exists"}]),
-    )
-
-
-def test_labels_and_annotations_are_part_of_a_change_but_kubectls_own_is_not() -> None:
-    wanted = resource(
-        "Dataset", "flights", dataset_spec(), labels={"team": "air"}, annotations={"lethe.dev/paused": "true"}
-    )
-
-    change = planned(wanted, stored(a_dataset()))
-
-    assert [(f.path, f.new) for f in change.fields] == [
-        ("metadata.annotations.lethe.dev/paused", "true"),
-        ("metadata.labels.team", "air"),
-    ]
-
-
-def test_a_fixed_field_is_refused_with_the_message_of_the_server() -> None:
-    change = planned(a_revert("a", "b"), stored(a_revert("a")))
-
-    assert change.action is Action.REFUSED
-    assert "immutable" in change.problem
-
-
-def test_a_typo_names_the_right_field() -> None:
-    typo = a_revert("a") | {"spec": {"datasetRef": {"name": "flights"}, "operation": "Revert", "batchId": ["a"]}}
-
-    change = planned(typo)
-
-    assert change.action is Action.REFUSED
-    assert 'unknown field "spec.batchId" (did you mean "batchIds"?)' in change.problem
+OTHER_VERSION = "has the apiVersion lethe.dev/v1. This version of Lethe has lethe.dev/v1alpha1."
+TYPO = {"datasetRef": {"name": "flights"}, "operation": "Revert", "batchId": ["a"]}
 
 
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        (
-            {"apiVersion": "lethe.dev/v1"},
-            "has the apiVersion lethe.dev/v1. This version of Lethe has lethe.dev/v1alpha1.",
-        ),
+        ({"apiVersion": "lethe.dev/v1"}, OTHER_VERSION),
         ({"kind": "Restatment"}, "Lethe has no kind Restatment. Use one of Dataset, Restatement, VacuumPolicy."),
         ({"metadata": {}}, "metadata.name: Required value"),
         ({"metadata": {"name": "a", "labels": {"n": 1}}}, "metadata.labels.n: expected a string"),
         ({"spec": ["x"]}, "spec: expected a map"),
+        ({"spec": TYPO}, 'unknown field "spec.batchId" (did you mean "batchIds"?)'),
+        ({"spec": a_revert("a", "b")["spec"]}, "immutable"),
     ],
 )
 def test_what_the_server_would_not_accept_is_refused(fields: Document, message: str) -> None:
-    change = planned({**a_revert("a"), **fields})
+    change = planned({**a_revert("a"), **fields}, stored(a_revert("a")))
 
     assert change.action is Action.REFUSED
     assert message in change.problem
 
 
+def found_in(*documents: Document, fixed: bool = False) -> Any:
+    named = [(f"{name}.yaml", document) for name, document in zip("abc", documents, strict=False)]
+    return manifests(named, DEFINITIONS, ApplyTarget("default", fixed=fixed))
+
+
 def test_the_second_manifest_of_a_resource_is_refused() -> None:
-    found = manifests(
-        [("a.yaml", a_revert("a")), ("b.yaml", a_revert("b"))], DEFINITIONS, ApplyTarget("default")
-    ).manifests
+    found = found_in(a_revert("a"), a_revert("b")).manifests
 
     assert [change_of(m, None).action for m in found] == [Action.CREATE, Action.REFUSED]
     assert "also in a.yaml" in found[1].problem
@@ -164,9 +151,7 @@ def test_documents_of_other_kinds_are_counted_and_items_of_lists_are_planned() -
     config_map = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "ids"}, "data": {}}
     listed = {"apiVersion": "v1", "kind": "List", "items": [a_revert("a"), config_map]}
 
-    found = manifests(
-        [("a.yaml", listed), ("kustomization.yaml", {"resources": ["a.yaml"]})], DEFINITIONS, ApplyTarget("default")
-    )
+    found = found_in(listed, {"resources": ["a.yaml"]})
 
     assert ([m.name for m in found.manifests], found.others) == (["fix"], 2)
     assert found.config_maps.keys() == {("default", "ids")}
@@ -175,8 +160,7 @@ def test_documents_of_other_kinds_are_counted_and_items_of_lists_are_planned() -
 def test_another_namespace_than_that_of_the_command_is_refused() -> None:
     elsewhere = resource("Restatement", "fix", a_revert("a")["spec"], namespace="other")
 
-    (manifest,) = manifests([("a.yaml", elsewhere)], DEFINITIONS, ApplyTarget("default", fixed=True)).manifests
-    (free,) = manifests([("a.yaml", elsewhere)], DEFINITIONS, ApplyTarget("default")).manifests
+    (manifest,), (free,) = found_in(elsewhere, fixed=True).manifests, found_in(elsewhere).manifests
 
     assert "metadata.namespace is other" in manifest.problem
     assert (free.namespace, free.problem) == ("other", "")
@@ -184,17 +168,6 @@ def test_another_namespace_than_that_of_the_command_is_refused() -> None:
 
 def test_the_patch_of_an_apply_is_empty_when_nothing_changed() -> None:
     assert patch_of(a_revert("a"), stored(a_revert("a"))) == {}
-
-
-def test_the_namespace_that_kubectl_adds_to_what_was_applied_is_no_change() -> None:
-    applied_by_kubectl = a_dataset()
-    applied_by_kubectl["metadata"] |= {"namespace": "default", "annotations": {}}
-
-    change = planned(a_dataset(), stored(applied_by_kubectl))
-
-    assert change.action is Action.UNCHANGED
-    assert change.after is not None
-    assert change.after["metadata"]["namespace"] == "default"
 
 
 def test_an_object_without_the_annotation_keeps_what_the_manifest_lacks() -> None:

@@ -7,6 +7,7 @@ import yaml
 from lethe.contract.kubernetes import APPROVE, VACUUM_NOW
 from lethe_gateway.console import drafts
 from lethe_gateway.problems import Kind, Problem
+from lethe_operator.resources.common import APPROVE, VACUUM_NOW
 
 from tests.unit.lethe_gateway.console.conftest import Session, a_session
 from tests.unit.lethe_gateway.console.test_pages import HOSTILE, D, R, lake
@@ -80,11 +81,6 @@ def test_a_plan_is_a_dry_run_and_is_applied_from_its_page(session: Session) -> N
     assert where == f"{R}/{created['metadata']['name']}{drafts.PLAN_SUFFIX}"
 
 
-def test_what_is_no_dry_run_is_not_applied_again(session: Session) -> None:
-    assert session.post(f"{R}/failed/apply").status_code == 400
-    assert session.parts.writer.created == []
-
-
 def test_a_form_that_is_sent_twice_creates_one_restatement(session: Session) -> None:
     first, again = (composed(session, "apply") for _ in range(2))
 
@@ -97,16 +93,6 @@ def test_another_restatement_of_the_same_name_is_not_taken_for_it(session: Sessi
 
     assert answer.status_code == 409
     assert "it exists" in answer.text
-
-
-@pytest.mark.parametrize("kind", [Kind.FORBIDDEN, Kind.REJECTED])
-def test_what_the_api_server_rejects_is_shown_beside_the_form(session: Session, kind: Kind) -> None:
-    session.parts.writer.problem = Problem(kind, "spec.batchIds: <b>wrong</b>")
-    answer = composed(session, "apply")
-
-    assert answer.status_code == kind.status
-    assert "spec.batchIds: &lt;b&gt;wrong" in answer.text
-    assert 'value="A" checked' in answer.text
 
 
 @pytest.mark.parametrize(

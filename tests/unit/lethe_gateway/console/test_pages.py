@@ -1,24 +1,28 @@
-"""Pages over protocols: every page, with usual and with hostile content."""
+"""Pages over protocols: every page, with usual, hostile and any content, and never an error of its own."""
 
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import timedelta
 from html.parser import HTMLParser
 from typing import Any
+from urllib.parse import quote, urlencode
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from lethe.buffer.batch_rows import BatchRow
 from lethe.contract.result import ErasureOutcome, RequestResult
 from lethe.ledger.erasure import BlockerKind, Erasure, ErasureBlocker
 from lethe_gateway.identity.caller import Right
 from lethe_gateway.problems import Kind, Problem
+from lethe_gateway.settings import CallerLimits, GatewaySettings
 from lethe_gateway.tables.records import BatchFacts, KnownErasure
 
 from tests.support.builders import NOW
 from tests.support.gateway_lake import DATASET_STATUS, run
 from tests.support.gateway_parts import RIGHTS, OneTable, Parts, Resources, Rights
 from tests.support.resources import a_dataset_body, a_restatement_body
-from tests.unit.lethe_gateway.console.conftest import Session, a_session
+from tests.unit.lethe_gateway.console.conftest import HOST, Session, a_session
 
 D, R = "/console/ns/datasets/flights", "/console/ns/restatements"
 HOSTILE = "<script>alert(1)</script>\u202e'\"&" + "x" * 200
@@ -57,50 +61,36 @@ class _Page(HTMLParser):
 
 def lake(text: str = "the producer sent it twice", id: str = "A", **status: Any) -> Parts:
     """A Dataset in every state that a page shows, with this text wherever somebody else may write one."""
-    blocker = ErasureBlocker(BlockerKind.TAG, "q1", why=text)
+    blockers: dict[str, Any] = {"blockers": (ErasureBlocker(BlockerKind.TAG, "q1", why=text),), "blockers_count": 3}
     request = RequestResult(key=KEY, name="ns/erase-d", succeeded=True, committed_time=NOW, operation="Erase")
-    verified = replace_result(
-        request,
-        ErasureOutcome(restatement="ns/erase-v", verified_time=NOW, record="s3://b/r.json", record_sha256="0" * 64),
+    outcome = ErasureOutcome(
+        restatement="ns/erase-v", verified_time=NOW, record="s3://b/r.json", record_sha256="0" * 64
     )
+    verified = request.model_copy(update={"key": "ns/erase-v/2f", "erasure": outcome})
     rows = [
         BatchRow(id, "promoted", NOW, rows=3, bytes=10, objects=1),
         BatchRow("E", "refused", NOW, refusal_message=text),
     ]
     taken = BatchRow("D", "reverted", NOW, rows=3, restatement=KEY)
     facts = {r.batch_id: BatchFacts(r, NOW, None, None, None, None) for r in rows}
-    facts["D"] = BatchFacts(
-        taken, NOW, None, None, request, Erasure(KEY, 2, NOW, blockers=(blocker,), blockers_count=3)
-    )
+    facts["D"] = BatchFacts(taken, NOW, None, None, request, Erasure(KEY, 2, NOW, **blockers))
+    purged = Erasure(KEY, 2, NOW, purged_by=5, purged_at=5, **blockers)
     tables = OneTable(
         [*rows, taken],
         facts=facts,
-        known=[
-            KnownErasure(
-                KEY, request, Erasure(KEY, 2, NOW, purged_by=5, purged_at=5, blockers=(blocker,), blockers_count=3)
-            ),
-            KnownErasure("ns/erase-v/2f", verified, None),
-        ],
+        known=[KnownErasure(KEY, request, purged), KnownErasure("ns/erase-v/2f", verified, None)],
         files={"s3://b/r.json": text.encode()},
     )
-    ready = {"type": "Ready", "status": "False", "reason": "CatalogUnavailable", "message": text}
-    vacuum = {
-        "decision": "NeedsApproval",
-        "message": text,
-        "policy": "nightly",
-        "plan": {
-            "digest": "d1",
-            "files": 3,
-            "bytes": 30_000_000,
-            "tombstones": 2,
-            "inVainPercent": 12,
-            "sortDrift": "1.2",
-        },
-        "evictBy": {"time": "2026-03-04T00:00:00Z", "possibleUntilTime": "2026-03-03T20:00:00Z"},
-    }
+    plan = {"digest": "d1", "files": 3, "bytes": 30_000_000, "tombstones": 2, "inVainPercent": 12, "sortDrift": "1.2"}
     full = DATASET_STATUS | {
-        "conditions": [ready],
-        "vacuum": vacuum,
+        "conditions": [{"type": "Ready", "status": "False", "reason": "CatalogUnavailable", "message": text}],
+        "vacuum": {
+            "decision": "NeedsApproval",
+            "message": text,
+            "policy": "nightly",
+            "plan": plan,
+            "evictBy": {"time": "2026-03-04T00:00:00Z", "possibleUntilTime": "2026-03-03T20:00:00Z"},
+        },
         "batches": {"promoted": 2, "refused": 1, "refusedBatches": [{"batchId": id, "message": text}]},
         "buffer": {"batches": 1, "bytes": 10, "invalid": 1, "invalidFolders": [{"folder": text, "message": text}]},
         "erasures": {"open": 2, "blocked": 1, "overdue": 1, "nextDueTime": "2026-03-01T00:00:00Z"},
@@ -109,24 +99,14 @@ def lake(text: str = "the producer sent it twice", id: str = "A", **status: Any)
     }
     failed = [{"type": "Succeeded", "status": "False", "reason": "UnknownBatchIds", "message": text}]
     planned = {"phase": "Succeeded", "plan": {"batches": 1, "files": 2, "bytes": 3, "wholeFiles": 0}}
-    resources = Resources(
-        {
-            "datasets": [a_dataset_body(status=full), a_dataset_body("new")],
-            "restatements": [
-                a_restatement_body(
-                    "failed", status={"conditions": failed, "phase": "Failed"}, reason=text, ticket=text
-                ),
-                a_restatement_body("plan-plan", status=planned, dryRun=True, batchIds=[id]),
-                a_restatement_body("waits", status={"queuePosition": 3}),
-            ],
-            "vacuumpolicies": [policy()],
-        }
-    )
+    restatements = [
+        a_restatement_body("failed", status={"conditions": failed, "phase": "Failed"}, reason=text, ticket=text),
+        a_restatement_body("plan-plan", status=planned, dryRun=True, batchIds=[id]),
+        a_restatement_body("waits", status={"queuePosition": 3}),
+    ]
+    datasets = [a_dataset_body(status=full), a_dataset_body("new")]
+    resources = Resources({"datasets": datasets, "restatements": restatements, "vacuumpolicies": [policy()]})
     return Parts(resources=resources, tables=tables, identity=Rights(rights=RIGHTS | CHANGES))
-
-
-def replace_result(result: RequestResult, outcome: ErasureOutcome) -> RequestResult:
-    return result.model_copy(update={"key": "ns/erase-v/2f", "erasure": outcome})
 
 
 def policy() -> dict[str, Any]:
@@ -211,18 +191,15 @@ def test_a_hostile_id_leads_to_its_own_batch() -> None:
 
 
 def test_the_overview_shows_the_most_urgent_first(shown: Session) -> None:
+    urgent = (
+        "Not ready: CatalogUnavailable",
+        "1 erasure is overdue",
+        "A vacuum waits for approval",
+        "1 batch was refused",
+    )
     text = shown.get("/console/").text
-    order = [
-        text.index(t)
-        for t in (
-            "Not ready: CatalogUnavailable",
-            "1 erasure is overdue",
-            "A vacuum waits for approval",
-            "1 batch was refused",
-        )
-    ]
 
-    assert order == sorted(order)
+    assert sorted(urgent, key=text.index) == list(urgent)
     assert "Revert failed" in text
 
 
@@ -241,22 +218,20 @@ def test_the_overview_names_topics_that_are_not_read() -> None:
     assert "7 offsets have expired." in text
 
 
-def test_ten_thousand_datasets_are_pages_and_the_overview_goes_on() -> None:
+def test_thousands_of_datasets_are_pages_and_the_overview_goes_on() -> None:
     """A page looks at a part of them, and says where to go on."""
     bad = {"conditions": [{"type": "Ready", "status": "False", "reason": "Lost", "message": "x"}]}
-    every = [a_dataset_body(f"d{n:05}", status=bad if n == 9_999 else {}) for n in range(10_000)]
+    every = [a_dataset_body(f"d{n:05}", status=bad if n == 6_999 else {}) for n in range(7_000)]
     session = a_session(Parts(resources=Resources({"datasets": every, "restatements": []})))
 
     first = session.get("/console/ns/datasets").text
     assert first.count('<th scope="row">') == 100
-    path = "/console/"
-    for _ in range(20):
-        text = session.get(path).text
-        if "Not ready: Lost" in text:
-            break
+    path, pages = "/console/", 1
+    while "Not ready: Lost" not in (text := session.get(path).text):
         (path,) = {v for n, v in _Page(text).attributes if n == "href" and v and "/attention?" in v}
-    else:
-        raise AssertionError("the last Dataset was not reached")
+        pages += 1
+        assert pages < 20, "the last Dataset was not reached"
+    assert pages > 1
 
 
 def test_the_next_page_continues() -> None:
@@ -337,3 +312,55 @@ def test_a_restatement_shows_the_rows_that_its_result_has(result: dict[str, int]
     session = a_session(Parts(resources=Resources({"restatements": [body]})))
 
     assert f"<dt>Rows</dt><dd>{says}</dd>" in session.get(f"{R}/fix").text
+
+
+NAMES = ("state", "prefix", "since", "until", "cursor", "id", "of", "name", "phase", "dataset", "decision", "open", "next",
+         "batch", "batch_ids", "operation", "evict_by_days", "uri", "plan", "action", "token", "secret", "undoes")  # fmt: skip
+FORMS = (f"{D}/restate", f"{D}/vacuum/approve", f"{D}/vacuum/now", f"{R}/plan-plan/apply", f"{R}/absent/apply")
+ODD = ["\x00", "%", "%zz", "%ff", "-1", "2026-02-30", "9999-12-31", "0001-01-01", "promoted", "../..", "[]", "x" * 5000]
+TEXTS = st.one_of(st.text(max_size=40), st.sampled_from(ODD))
+FIELDS = st.lists(st.tuples(st.sampled_from(NAMES), TEXTS), max_size=5)
+PATHS = st.sampled_from([p.partition("?")[0] for p in PAGES])
+
+
+@pytest.fixture(scope="module")
+def there() -> Session:
+    parts = lake()
+    parts.settings = GatewaySettings(namespaces=("ns",), limits=CallerLimits(requests_per_second=1e6, burst=1_000_000))
+    return a_session(parts)
+
+
+def encoded(fields: list[tuple[str, str]]) -> str:
+    return urlencode([(name, value.encode("utf-8", "surrogatepass")) for name, value in fields])
+
+
+@given(path=PATHS, fields=FIELDS)
+def test_any_query_is_answered_with_a_page(there: Session, path: str, fields: list[tuple[str, str]]) -> None:
+    answer = there.client.get(f"{HOST}{path}?{encoded(fields)}", follow_redirects=False)
+
+    assert answer.status_code in (200, 303, 400, 404), (path, fields)
+    _Page(answer.text)
+
+
+@given(parts=st.lists(TEXTS.filter(bool), min_size=1, max_size=5))
+def test_any_path_is_answered_with_a_page(there: Session, parts: list[str]) -> None:
+    path = "/".join(quote(p.encode("utf-8", "surrogatepass"), safe="") for p in parts)
+    answer = there.client.get(f"{HOST}/console/{path}", follow_redirects=False)
+
+    assert answer.status_code in (200, 303, 307, 400, 404), path
+
+
+@given(path=st.sampled_from(FORMS), fields=FIELDS)
+def test_any_form_is_answered_with_a_page(there: Session, path: str, fields: list[tuple[str, str]]) -> None:
+    body = encoded([*fields, ("form_key", there.form_key())])
+    headers = {"Origin": HOST, "Content-Type": "application/x-www-form-urlencoded"}
+    answer = there.client.post(f"{HOST}{path}", content=body, headers=headers, follow_redirects=False)
+
+    assert answer.status_code in (200, 303, 400, 404, 409), (path, fields)
+
+
+@pytest.mark.parametrize("body", [b"", b"\xff", b"a=%ff", b"&" * 5000, b"form_key=x&form_key=y"])
+def test_a_broken_body_is_a_400_or_a_403(there: Session, body: bytes) -> None:
+    headers = {"Origin": HOST, "Content-Type": "application/x-www-form-urlencoded"}
+
+    assert there.client.post(f"{HOST}{D}/restate", content=body, headers=headers).status_code in (400, 403)

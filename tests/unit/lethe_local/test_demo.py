@@ -55,24 +55,19 @@ def test_a_second_demo_begins_with_an_empty_folder(tmp_path: Path) -> None:
     assert not (of.folder.path / "state.db").exists()
 
 
-def test_a_folder_with_other_files_is_refused(tmp_path: Path) -> None:
+def test_a_folder_with_other_files_or_in_use_is_refused_and_kept(tmp_path: Path) -> None:
     """The demo must not remove the state of a `lethe local` that somebody uses."""
     (tmp_path / "state.db").touch()
-
-    with pytest.raises(InputError, match="FolderNotEmpty"):
-        lake(tmp_path).claim()
-
-    assert (tmp_path / "state.db").exists()
-
-
-def test_a_folder_in_use_is_refused_and_kept(tmp_path: Path) -> None:
     of = lake(tmp_path / "demo")
     of.claim()
     (of.folder.path / "state.db").touch()
 
+    with pytest.raises(InputError, match="FolderNotEmpty"):
+        lake(tmp_path).claim()
     with of.folder.locked(), pytest.raises(InputError, match="AlreadyRunning"):
         of.claim()
 
+    assert (tmp_path / "state.db").exists()
     assert (of.folder.path / "state.db").exists()
 
 

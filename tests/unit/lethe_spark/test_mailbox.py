@@ -1,20 +1,42 @@
-"""What the committer does next: the order of what lies in its mailbox, and what it keeps apart."""
+"""What the committer can carry out, what it does next, what it keeps apart, and what Prometheus scrapes of it."""
 
+import threading
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from lethe.contract.run import MailboxEntry
+from lethe.buffer.promotion import FILES_AT_MOST
+from lethe.contract.result import RunOutcome, RunResult
+from lethe.contract.run import (
+    ConsolidationSpec,
+    MailboxEntry,
+    Replacement,
+    RestatementGroupSpec,
+    RowsRef,
+    RunKind,
+    RunSpec,
+)
 from lethe.contract.settings import RunFamily
+from lethe_spark.committer.reports import CommitterHealth, CommitterMetrics
+from lethe_spark.committer.work import NeedsSpark, require_fit
+from lethe_spark.jvm.standalone_jvm import with_timeouts
 from lethe_spark.mailbox import (
     SETTLED_FOR_SECONDS,
     UPKEEP_EVERY_SECONDS,
     UPKEEP_LATE_SECONDS,
     UPKEEPS_AT_ONCE,
     Mailbox,
+    MailboxMetrics,
     Post,
     Upkeep,
 )
+from lethe_spark.warm_driver.metrics import WarmDriverMetrics
+
+from tests.support.builders import a_request, a_run
 
 BEGAN = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 
@@ -58,18 +80,6 @@ def test_the_oldest_comes_first_whatever_its_key() -> None:
     mailbox = a_mailbox(x=an_entry("a", second=3), y=an_entry("b", second=1), z=an_entry("c", second=2))
 
     assert [take(mailbox), take(mailbox), take(mailbox), take(mailbox)] == ["y", "z", "x", None]
-
-
-def test_of_one_dataset_the_next_waits_for_the_one_before() -> None:
-    """The order is that in which they were asked for; an Undo must not overtake its Revert."""
-    mailbox = a_mailbox(undo=an_entry("a", 2), revert=an_entry("a", 1), other=an_entry("b", 3))
-    first = mailbox.take(0)
-
-    assert isinstance(first, Post)
-    assert (first.key, take(mailbox), take(mailbox)) == ("revert", "other", None)
-
-    mailbox.settled(first, 0)
-    assert take(mailbox) == "undo"
 
 
 def test_an_unreported_result_delays_the_later_runs_of_its_dataset_and_nothing_else() -> None:
@@ -142,8 +152,6 @@ def test_unreadable_keys_are_named_with_the_fields_and_without_their_values() ->
 
 
 # --- upkeep -----------------------------------------------------------------------------------------------------------------
-
-
 def test_tidying_up_comes_after_the_runs_that_wait() -> None:
     mailbox = a_mailbox(one=an_entry("a", 1), two=an_entry("b", 2))
     settle(mailbox, 0, left="tidy a")
@@ -163,18 +171,6 @@ def test_tidying_up_is_done_once_for_many_runs_and_no_more_often_than_so() -> No
 
     assert (take(mailbox, 3), mailbox.next_due(3)) == (None, UPKEEP_EVERY_SECONDS - 2)
     assert mailbox.take(1 + UPKEEP_EVERY_SECONDS) == Upkeep("a", "3")
-
-
-def test_a_dataset_that_is_tidied_up_has_no_run_meanwhile() -> None:
-    mailbox = a_mailbox(one=an_entry("a", 1))
-    settle(mailbox, 0, left="tidy")
-    assert take(mailbox) == "a"
-
-    mailbox.put({"two": an_entry("a", 2)})
-
-    assert take(mailbox) is None
-    mailbox.kept_up("a")
-    assert take(mailbox) == "two"
 
 
 def test_runs_of_others_do_not_put_tidying_up_off_for_ever() -> None:
@@ -198,8 +194,6 @@ def test_tidying_up_leaves_threads_for_runs() -> None:
 
 
 # --- whatever comes ---------------------------------------------------------------------------------------------------------
-
-
 @given(
     entries=st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 3)), max_size=8),
     moves=st.lists(st.sampled_from(["take", "settle", "put off", "tidy", "wait"]), max_size=60),
@@ -240,3 +234,171 @@ def test_in_whatever_order_things_end_each_is_done_once_in_order_and_no_dataset_
     for dataset in "abc":
         mine = [p.order for p in done if p.entry.dataset_uid == dataset]
         assert mine == sorted(mine)
+
+
+PAGE = Path(__file__).parents[3] / "docs/metrics.md"
+
+
+def committer(mailbox: Mailbox[Any] | None = None, health: CommitterHealth | None = None) -> CommitterMetrics:
+    return CommitterMetrics("ns", mailbox or Mailbox(), threading.Condition(), health or CommitterHealth())
+
+
+def value(metrics: MailboxMetrics, name: str, **labels: str) -> float | None:
+    return metrics.registry.get_sample_value(name, {"namespace": "ns", **labels})
+
+
+def a_mailbox_of_ages(ages_seconds: Mapping[str, float]) -> Mailbox[Any]:
+    """A mailbox with a run of another Dataset for each name, made so many seconds ago."""
+    made: Mailbox[Any] = Mailbox()
+    made.put(
+        {
+            name: MailboxEntry(
+                dataset_uid=name,
+                run_id=name,
+                family=RunFamily.RESTATEMENT,
+                config_map=f"{name}-runs",
+                prefix=name,
+                created_time=datetime.now(UTC) - timedelta(seconds=age),
+            ).to_json()
+            for name, age in ages_seconds.items()
+        }
+    )
+    return made
+
+
+def a_result(outcome: RunOutcome, reason: str) -> RunResult:
+    return RunResult(
+        run_id="1", family=RunFamily.RESTATEMENT, outcome=outcome, reason=reason, finished_time=datetime.now(UTC)
+    )
+
+
+def test_runs_are_counted_by_outcome_and_a_run_that_a_job_carries_out_is_no_failure() -> None:
+    metrics = committer()
+    for outcome, reason in (
+        (RunOutcome.COMMITTED, "Committed"),
+        (RunOutcome.FAILED, "CatalogOrStorageAway"),
+        (RunOutcome.FAILED, "NeedsSpark"),
+    ):
+        metrics.result_delivered(a_result(outcome, reason), 0.3)
+
+    found = {
+        (s.labels["outcome"], s.labels["reason"]): s.value
+        for m in metrics.registry.collect()
+        for s in m.samples
+        if s.name == "lethe_committer_runs_total"
+    }
+    assert found == {
+        ("Committed", "Committed"): 1,
+        ("Failed", "CatalogOrStorageAway"): 1,
+        ("LeftToAJob", "NeedsSpark"): 1,
+    }
+    assert value(metrics, "lethe_committer_run_duration_seconds_count", kind="Restatement") == 3
+
+
+def test_the_mailbox_shows_what_waits_what_is_in_progress_and_how_old_the_oldest_is() -> None:
+    mailbox = a_mailbox_of_ages({"a": 90, "b": 50, "c": 10})
+    metrics = committer(mailbox)
+    begun = mailbox.take(0.0)
+    assert isinstance(begun, Post)
+
+    waiting, running = "lethe_committer_runs_waiting", "lethe_committer_runs_in_progress"
+    age = "lethe_committer_mailbox_oldest_age_seconds"
+    assert (value(metrics, waiting), value(metrics, running)) == (2, 1)
+    assert value(metrics, age) == pytest.approx(90, abs=5)
+
+    mailbox.settled(begun, 1e12)  # later than the monotonic clock of this machine
+    assert (value(metrics, waiting), value(metrics, running)) == (2, 0)
+    assert value(metrics, age) == pytest.approx(50, abs=5)
+
+    mailbox.put({})
+    assert (value(metrics, waiting), value(metrics, age)) == (0, 0)
+
+
+def test_a_committer_is_healthy_while_it_renews_its_lease() -> None:
+    health = CommitterHealth()
+    metrics = committer(health=health)
+    assert value(metrics, "lethe_committer_healthy") == 0
+
+    health.mailbox_time = health.jvm_time = 1e12
+
+    assert value(metrics, "lethe_committer_healthy") == 1
+
+
+def test_counters_start_at_zero_so_that_the_first_event_is_an_increase() -> None:
+    metrics = committer()
+
+    assert value(metrics, "lethe_committer_runs_put_off_total") == 0
+    assert value(metrics, "lethe_committer_upkeeps_total") == 0
+
+
+def test_the_page_about_metrics_names_every_one() -> None:
+    page = PAGE.read_text()
+    for metrics in (committer(), WarmDriverMetrics("ns", Mailbox(), threading.Condition())):
+        names = {m.name + ("_total" if m.type == "counter" else "") for m in metrics.registry.collect()}
+        assert {n for n in names if n.startswith("lethe_") and f"`{n}`" not in page} == set()
+
+
+REVERT = a_request("revert", batch_ids=["A"])
+UNDO = a_request("undo", "Undo", batch_ids=(), undoes="ns/revert/0")
+ERASE = a_request("erase", "Erase", batch_ids=["C"])
+RECORDS = a_request("records", "Erase", batch_ids=(), rows=RowsRef(column="tailnum", values_file="/values"))
+LISTED = a_request("listed", batch_ids=(), batch_ids_uri="s3://lake/ids.txt")
+DRY = a_run(RunKind.RESTATEMENT, restatement=RestatementGroupSpec(requests=(REVERT,), dry_run=True))
+REPLAY = a_request("replay", "Replay", batch_ids=["B"], replacement=Replacement(batch_id="B2", uri="s3://x/B2"))
+MANY = tuple(f"b{n}" for n in range(FILES_AT_MOST + 1))
+
+
+def registering(*batch_ids: str) -> RunSpec:
+    spec = ConsolidationSpec(mode="Register", batch_ids=batch_ids)
+    return a_run(RunKind.CONSOLIDATION, consolidation=spec)
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        a_run(RunKind.RESTATEMENT, requests=(REVERT, UNDO, ERASE)),
+        a_run(RunKind.REANCHORING),
+        registering(*MANY[:FILES_AT_MOST]),
+    ],
+    ids=["a group", "a re-anchoring", "a registration"],
+)
+def test_what_changes_metadata_alone_is_carried_out(spec: RunSpec) -> None:
+    require_fit(spec)
+
+
+@pytest.mark.parametrize(
+    ("spec", "why"),
+    [
+        (a_run(RunKind.RESTATEMENT, requests=(REVERT, REPLAY)), "ns/replay: a Replay writes data"),
+        (a_run(RunKind.CONSOLIDATION, batch_ids=("A",)), "a consolidation of mode Rewrite writes data"),
+        (registering(*MANY), "the committer registers at most 1000 files"),
+        (a_run(RunKind.VACUUM), "a Vacuum writes data"),
+        (a_run(RunKind.RESTATEMENT, requests=(RECORDS,)), "ns/records: it needs more than metadata"),
+        (a_run(RunKind.RESTATEMENT, requests=(LISTED,)), "ns/listed: it needs more than metadata"),
+        (DRY, "a dry run reads data files"),
+    ],
+    ids=[
+        "a replay in a group",
+        "a consolidation",
+        "a large registration",
+        "a vacuum",
+        "records",
+        "a list in a file",
+        "a dry run",
+    ],
+)
+def test_what_writes_data_is_left_to_a_job(spec: RunSpec, why: str) -> None:
+    """Not for good: it exits as what may be tried again."""
+    with pytest.raises(NeedsSpark, match=why) as refused:
+        require_fit(spec)
+
+    assert (refused.value.reason, refused.value.exit_code) == ("NeedsSpark", 20)
+
+
+def test_a_catalog_that_does_not_answer_is_not_waited_for_for_ever() -> None:
+    pg = with_timeouts({"type": "jdbc", "uri": "jdbc:postgresql://db/ice", "jdbc.socketTimeout": "7"})
+    rest = with_timeouts({"type": "rest", "uri": "https://catalog/api"})
+
+    assert (pg["jdbc.socketTimeout"], pg["jdbc.connectTimeout"]) == ("7", "5")
+    assert rest["rest.client.socket-timeout-ms"] == "60000"
+    assert with_timeouts({"uri": "jdbc:sqlite:/x"}) == {"uri": "jdbc:sqlite:/x"}

@@ -1,6 +1,7 @@
-"""Objects behave as those of a Kubernetes API server: versions, conflicts, subresources, owners, watches, restarts."""
+"""Objects behave as those of a Kubernetes API server, and what its definitions and rules refuse is refused."""
 
 import base64
+import copy
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,9 +10,13 @@ from typing import Any
 import pytest
 from lethe.kube import CONFIG_MAPS, DATASETS, JOBS, ResourceKind
 from lethe_local.api.objects import SECRETS, LocalObjects, StatusError, matches, merged
+from lethe_local.admission import Definition, NotAdmitted, Undecodable, admitted
+from lethe_local.api.objects import SECRETS, LocalObjects, StatusError, kinds, matches
+from lethe_local.api.patches import merged
 from lethe_local.api.store import KEPT_CHANGES, ChangeType, LocalApiStore, StoreClosed
 
-from tests.support.manifests import dataset_manifest, named
+from tests.support.crd_rules import ACCEPTED, FIXED, FREE, FROM_A_MAP, REFUSED
+from tests.support.manifests import dataset_manifest, named, restatement_manifest
 
 NS = "default"
 Document = dict[str, Any]
@@ -110,12 +115,15 @@ def test_a_patch_that_changes_nothing_is_no_change(maps: Client) -> None:
     assert maps.patch("a", {"data": {"k": "v"}}) == before
 
 
-def test_an_invalid_change_is_refused_and_nothing_is_stored(datasets: Client) -> None:
+def test_an_invalid_change_is_refused_and_nothing_is_stored(maps: Client, datasets: Client) -> None:
     before = datasets.create(named("a", dataset_manifest()))
+    maps.create(config_map("b", labels={"x": "1"}))
+    maps.create(config_map("c"))
 
     with refused(422, "Invalid"):
         datasets.patch("a", {"spec": {"batchColumn": "other"}})
     assert datasets.get("a") == before
+    assert maps.names("x=1") == ["b"]
 
 
 def test_a_delete_with_another_uid_is_a_conflict(maps: Client) -> None:
@@ -231,21 +239,16 @@ def test_changes_that_are_no_longer_kept_are_reported_as_expired(
         ("x!=1", ["b", "c"]),
         ("x", ["a", "b"]),
         ("!x", ["c"]),
+        ("x=2,y=3", ["b"]),
+        ("x=1,y=3", []),
         ("x in (1, 2),y=3", ["b"]),
         ("x notin (1)", ["b", "c"]),
     ],
 )
-def test_selectors(maps: Client, selector: str, names: list[str]) -> None:
-    maps.create(config_map("a", labels={"x": "1"}))
-    maps.create(config_map("b", labels={"x": "2", "y": "3"}))
-    maps.create(config_map("c"))
+def test_selectors(selector: str, names: list[str]) -> None:
+    labels = {"a": {"x": "1"}, "b": {"x": "2", "y": "3"}, "c": {}}
 
-    assert maps.names(selector) == names
-
-
-def test_a_selector_of_several_parts_needs_all() -> None:
-    assert matches("a=1,b=2", {"a": "1", "b": "2"})
-    assert not matches("a=1,b=2", {"a": "1"})
+    assert [name for name, of in labels.items() if matches(selector, of)] == names
 
 
 @pytest.mark.parametrize(
@@ -281,3 +284,105 @@ def test_a_watch_ends_with_the_store(tmp_path: Path) -> None:
     assert len(ended) == 1
     with pytest.raises(StoreClosed):
         store.version()
+
+
+DEFINITIONS = {k.definition.kind: k.definition for k in kinds() if k.definition is not None}
+
+
+def definition_of(document: Document) -> Definition:
+    return DEFINITIONS[document["kind"]]
+
+
+@pytest.mark.parametrize("body", ACCEPTED.values(), ids=ACCEPTED.keys())
+def test_what_obeys_the_rules_is_accepted(body: Document) -> None:
+    admitted(definition_of(body), body)
+
+
+@pytest.mark.parametrize(("body", "message"), REFUSED.values(), ids=REFUSED.keys())
+def test_what_breaks_a_rule_is_refused_with_the_message_of_the_api_server(body: Document, message: str) -> None:
+    with pytest.raises((NotAdmitted, Undecodable)) as refusal:
+        admitted(definition_of(body), body)
+
+    assert message.lower() in str(refusal.value).lower()
+
+
+@pytest.fixture(scope="module")
+def stored() -> dict[str, Document]:
+    bodies = {
+        "revert": restatement_manifest("Revert", evictBySeconds=60),
+        "by reference": restatement_manifest("Revert", batchIds=None, batchIdsFrom=FROM_A_MAP),
+        "replay": restatement_manifest("Replay"),
+        "undo": restatement_manifest("Undo"),
+        "erase": restatement_manifest("Erase"),
+        "dataset": dataset_manifest(table={"catalog": "nowhere", "name": "crds.table"}),
+    }
+    return {key: admitted(definition_of(body), named(key.replace(" ", "-"), body)) for key, body in bodies.items()}
+
+
+@pytest.mark.parametrize(("key", "change", "message"), FIXED.values(), ids=FIXED.keys())
+def test_what_is_fixed_at_creation_cannot_be_edited(
+    stored: dict[str, Document], key: str, change: Document, message: str
+) -> None:
+    old = stored[key]
+
+    with pytest.raises(NotAdmitted) as refusal:
+        admitted(definition_of(old), merged(old, {"spec": change}), old)
+
+    assert message in str(refusal.value)
+
+
+@pytest.mark.parametrize(("key", "change"), FREE.values(), ids=FREE.keys())
+def test_what_steers_a_request_can_be_edited(stored: dict[str, Document], key: str, change: Document) -> None:
+    old = stored[key]
+
+    admitted(definition_of(old), merged(old, {"spec": change}), old)
+
+
+def test_cancelling_cannot_be_taken_back(stored: dict[str, Document]) -> None:
+    old = merged(stored["replay"], {"spec": {"cancel": True}})
+
+    with pytest.raises(NotAdmitted, match="cancel cannot be taken back"):
+        admitted(definition_of(old), merged(old, {"spec": {"cancel": False}}), old)
+
+
+def test_defaults_are_in_the_admitted_resource() -> None:
+    dataset = admitted(DEFINITIONS["Dataset"], named("a", dataset_manifest()))
+
+    assert dataset["spec"]["snapshots"] == {"maxAgeSeconds": 432000, "minToKeep": 5, "maxCount": 500}
+    assert dataset["spec"]["consolidation"]["minBytes"] == "128Mi"
+    assert dataset["spec"]["buffer"]["layout"] == "Directory"
+    assert "runTemplate" not in dataset["spec"]
+
+
+def test_a_null_becomes_the_default() -> None:
+    restatement = admitted(DEFINITIONS["Restatement"], named("a", restatement_manifest(suspend=None)))
+
+    assert restatement["spec"]["suspend"] is False
+
+
+def test_the_given_document_is_not_changed() -> None:
+    body = named("a", dataset_manifest())
+    before = copy.deepcopy(body)
+
+    admitted(DEFINITIONS["Dataset"], body)
+
+    assert body == before
+
+
+def test_all_problems_are_listed_and_the_rules_wait() -> None:
+    body = named("a", dataset_manifest(batchColumn="a.b", deletes="Never", snapshots={"minToKeep": 4, "maxCount": 3}))
+
+    with pytest.raises(NotAdmitted) as refusal:
+        admitted(DEFINITIONS["Dataset"], body)
+
+    text = str(refusal.value)
+    assert "spec.batchColumn" in text
+    assert "spec.deletes" in text
+    assert "some validation rules were not checked" in text
+    assert "minToKeep cannot be greater" not in text
+
+
+@pytest.mark.parametrize("name", ["Upper", "a_b", "-a", "", "a" * 254])
+def test_names_are_those_of_kubernetes(name: str) -> None:
+    with pytest.raises(NotAdmitted, match=r"metadata\.name"):
+        admitted(DEFINITIONS["Restatement"], named(name, restatement_manifest()))
