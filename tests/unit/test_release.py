@@ -1,15 +1,22 @@
-"""What a release is made of: one version, and its section of the changelog."""
+"""What a release is made of: one version, its section of the changelog, images with the same layers, pinned packages."""
 
 import importlib.util
 import io
 import json
+import re
 import subprocess
 import sys
 import tarfile
+import tomllib
+from collections.abc import Iterable
 from pathlib import Path
 from types import ModuleType
 
 import pytest
+import yaml
+from lethe_operator.build.job import SPARK_VERSION
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -93,3 +100,114 @@ def test_an_archive_has_the_blobs_of_one_image(tmp_path: Path) -> None:
         index = json.load(tar.extractfile("index.json") or io.BytesIO())
     assert names == ["oci-layout", "index.json", *(f"blobs/sha256/{n}" for n in "mcl")]
     assert index["manifests"] == [entries[0]]
+
+
+DOCKERFILES = ("operator/Dockerfile", "spark_apps/Dockerfile")
+DIFFER = "# From here on the images differ."
+
+
+def instructions(dockerfile: str) -> list[str]:
+    return [line for line in (ROOT / dockerfile).read_text().splitlines() if not line.startswith("#") or line == DIFFER]
+
+
+def test_both_images_begin_with_the_same_layers() -> None:
+    """A builder makes a layer again for another text, and then no node can share it."""
+    heads = []
+    for dockerfile in DOCKERFILES:
+        lines = instructions(dockerfile)
+        heads.append(lines[: lines.index(DIFFER)])
+
+    assert heads[0] == heads[1]
+    assert any("common.txt" in line for line in heads[0])
+
+
+@pytest.mark.parametrize("dockerfile", DOCKERFILES)
+def test_the_builder_gets_every_file_that_is_copied(dockerfile: str) -> None:
+    lines = (ROOT / ".dockerignore").read_text().splitlines()
+    allowed = [line[1:] for line in lines if line.startswith("!")]
+    copied = [line.split()[1] for line in instructions(dockerfile) if line.startswith("COPY ")]
+
+    assert lines[0] == "*"
+    assert copied
+    for source in copied:
+        assert (ROOT / source).exists()
+        assert any(source == a or source.startswith(f"{a}/") for a in allowed), (
+            f"{source} is in no line of .dockerignore"
+        )
+
+
+@pytest.mark.parametrize("name", ["operator", "spark"])
+def test_the_shared_packages_are_those_of_each_image(name: str) -> None:
+    def pins(file: str) -> set[str]:
+        lines = (ROOT / f"dev/requirements/{file}.txt").read_text().splitlines()
+        return {line.split()[0] for line in lines if "==" in line.split(" ")[0]}
+
+    assert pins("common") <= pins(name)
+
+
+LOCKS = ROOT / "dev/requirements"
+EXTRAS = {"dev": ("gateway", "operator", "spark", "test"), "operator": ("operator",), "spark": ("spark",)}
+ALL_DOCKERFILES = [p.relative_to(ROOT).as_posix() for p in ROOT.glob("**/Dockerfile")]
+WORKFLOWS = [
+    p.relative_to(ROOT).as_posix() for d in (".github/workflows", "examples/github") for p in (ROOT / d).glob("*.y*ml")
+]
+
+
+def pins(name: str) -> dict[str, str]:
+    """Version by package. Every package of a lock has at least one hash, or pip would refuse the whole file."""
+    entries = re.split(r"\n(?=\S)", (LOCKS / f"{name}.txt").read_text())
+    found = {}
+    for entry in entries:
+        if match := re.match(r"([A-Za-z0-9._-]+)==([^ ;\\]+)", entry):
+            assert re.search(r"--hash=sha256:[0-9a-f]{64}", entry), f"{name}.txt: {match[1]} has no hash"
+            found[canonicalize_name(match[1])] = match[2]
+    return found
+
+
+def wanted(extras: Iterable[str]) -> list[Requirement]:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    texts = [*project["dependencies"], *(r for e in extras for r in project["optional-dependencies"][e])]
+    return [Requirement(text) for text in texts]
+
+
+@pytest.mark.parametrize("name", EXTRAS)
+def test_a_lock_satisfies_what_pyproject_asks_for(name: str) -> None:
+    """Otherwise run dev/lock.sh."""
+    locked = pins(name)
+
+    for requirement in wanted(EXTRAS[name]):
+        version = locked.get(canonicalize_name(requirement.name))
+        assert version is not None, f"{name}.txt lacks {requirement.name}: run dev/lock.sh"
+        assert requirement.specifier.contains(version), f"{name}.txt has {requirement.name} {version}: run dev/lock.sh"
+
+
+@pytest.mark.parametrize("name", ["operator", "spark"])
+def test_an_image_holds_the_versions_that_the_tests_run_with(name: str) -> None:
+    assert pins(name).items() <= pins("dev").items()
+
+
+def test_a_spark_application_names_the_version_of_spark_in_the_image() -> None:
+    assert pins("spark")["pyspark"] == SPARK_VERSION
+
+
+@pytest.mark.parametrize("path", ALL_DOCKERFILES)
+def test_a_base_image_is_named_by_its_digest(path: str) -> None:
+    lines = (ROOT / path).read_text().splitlines()
+    arguments = dict(line.removeprefix("ARG ").split("=", 1) for line in lines if re.match(r"ARG \w+=", line))
+    stages = {line.split()[3] for line in lines if re.match(r"FROM \S+ AS ", line)}
+
+    bases = [line.split()[1] for line in lines if line.startswith("FROM ")]
+    assert bases
+    for base in bases:
+        name = re.sub(r"\$\{(\w+)\}", lambda match: arguments[match[1]], base)
+        assert name == "scratch" or name in stages or re.search(r"@sha256:[0-9a-f]{64}$", name), f"{path}: FROM {name}"
+
+
+@pytest.mark.parametrize("path", WORKFLOWS)
+def test_an_action_is_named_by_its_commit(path: str) -> None:
+    jobs = yaml.safe_load((ROOT / path).read_text())["jobs"]
+
+    used = [step["uses"] for job in jobs.values() for step in job["steps"] if "uses" in step]
+    assert used
+    for action in used:
+        assert re.search(r"@[0-9a-f]{40}$", action), f"{path}: {action}"
