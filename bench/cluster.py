@@ -24,13 +24,8 @@ import kubernetes.client
 import kubernetes.config
 import yaml
 from botocore.config import Config
-from kubernetes import watch
-from kubernetes.client import ApiException
-from lethe import ledger_store
-from lethe.base import names
 from lethe.kube import CONFIG_MAPS, DATASETS, RESTATEMENTS, VACUUM_POLICIES, AlreadyExists, KubeError, NotFound
 from lethe_operator.cluster.client import Kube, ResourceKind
-from lethe_operator.restatement.queue import PAUSE_BETWEEN_COMMITS
 from prometheus_client.parser import text_string_to_metric_families
 from pyarrow.fs import FileSelector, S3FileSystem
 from pyiceberg.catalog import Catalog, load_catalog

@@ -11,13 +11,9 @@ from typing import Any, Final
 import pyarrow.parquet as pq
 from lethe.base import names
 from lethe.base.ids import batch_folder
-from lethe.contract.kubernetes import VACUUM_NOW
-from lethe.contract.run import CreateTable
 from lethe.kube import DATASETS, RESTATEMENTS, AlreadyExists
 from lethe_operator.cluster.client import JOBS
 from lethe_operator.resources.common import ANNOTATION_DATASET
-from lethe_spark.jvm.spark_table import SparkTable
-from lethe_spark.run.context import RunContext
 
 from bench import fleet, producer
 from bench.cluster import NAMESPACE, Object, OperatorScale, Site, Watcher, costs

@@ -44,10 +44,7 @@ def test_the_definition_of_restatements_names_every_phase() -> None:
     assert named == [p.value for p in RestatementPhase]
 
 
-def test_rewrite_is_the_default_of_consolidation_and_each_kind_of_native_deletes_can_be_asked_for() -> None:
-    mode = spec_of("dataset.yaml")["properties"]["consolidation"]["properties"]["mode"]
-
-    assert mode["default"] == ConsolidationMode.REWRITE.value
+def test_each_kind_of_native_deletes_can_be_asked_for() -> None:
     assert [d.native for d in Deletes if d.native is not None] == list(NativeDeletes)
 
 

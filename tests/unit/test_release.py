@@ -14,7 +14,7 @@ from types import ModuleType
 
 import pytest
 import yaml
-from lethe_operator.build.job import SPARK_VERSION
+from lethe_operator.runs.job import SPARK_VERSION
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 

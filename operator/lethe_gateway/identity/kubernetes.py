@@ -12,7 +12,6 @@ from typing import Any, TypeAlias
 
 from lethe.contract.kubernetes import GROUP
 from lethe.kube import ACCESS_REVIEWS, TOKEN_REVIEWS, Document, Kube, KubeError
-from lethe_operator.cluster.client import Kube
 
 from lethe_gateway.identity.caller import Caller, Right, ShortCache, digest_of
 from lethe_gateway.problems import Kind, Problem, unauthenticated

@@ -13,10 +13,8 @@ from lethe_gateway.identity.caller import Caller, Right, ShortCache
 from lethe_gateway.identity.kubernetes import KubernetesIdentity, OneToken
 from lethe_gateway.limits import AllBusy, CallerBusy, Concurrency, RateLimit
 from lethe_gateway.problems import Kind, Problem
-from lethe_gateway.settings import InvalidSettings
 from lethe_gateway.services import Services
 from lethe_gateway.settings import GatewaySettings, InvalidSettings, from_environment
-from lethe_operator.kube import Away, RequestRefused, ResourceKind
 
 from tests.support.clock import ManualClock
 from tests.support.gateway_parts import OneTable, Resources, Rights, Writer

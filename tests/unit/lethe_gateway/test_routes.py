@@ -11,6 +11,7 @@ import pytest
 from fastapi.testclient import TestClient
 from lethe.buffer.batch_rows import BatchRow
 from lethe.contract.result import ErasureOutcome, RequestResult
+from lethe.kube import AlreadyExists, Away, Conflict, KubeError, NotFound, RequestRefused
 from lethe.ledger.erasure import Erasure
 from lethe_gateway import paging
 from lethe_gateway.identity.caller import Caller, Right
@@ -32,7 +33,6 @@ from lethe_gateway.tables.records import (
     history_of,
     purge_of,
 )
-from lethe_operator.kube import AlreadyExists, Away, Conflict, KubeError, NotFound, RequestRefused
 
 from tests.support.builders import NOW
 from tests.support.clock import wait_until

@@ -6,14 +6,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from lethe.kube import RESTATEMENTS, ResourceKind
+from lethe.kube import DATASETS, RESTATEMENTS, ResourceKind
 from lethe_gateway.problems import Kind, Problem, not_found
 from lethe_gateway.resources.changes import Reported, StreamPlace, events_of, heartbeat, text_of
 from lethe_gateway.resources.client import OnOpen, ResourcePage, Watched
 from lethe_gateway.services import Services
 from lethe_gateway.settings import CallerLimits, GatewaySettings
 from lethe_gateway.streaming import ChangeStream
-from lethe_operator.kube import DATASETS, RESTATEMENTS, ResourceKind
 
 from tests.support.gateway_lake import run
 from tests.support.gateway_parts import READER, OneTable, Resources, Rights, Writer

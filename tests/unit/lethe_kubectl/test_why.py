@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 from lethe.base.errors import InputError, TransientError
+from lethe.kube import Away, KubeError, error_of
 from lethe_kubectl.errors import ResourcePlace, explained
 from lethe_kubectl.status import RUN_HEADERS, WIDE_RUN_HEADERS, run_rows, runs_of
 from lethe_kubectl.why import Related, UserStep, command, step_of, subject_of, why
-from lethe_operator.kube import Away, KubeError, error_of
 from lethe_operator.reasons import Reason
 
 PLACE = ResourcePlace("context tests", "https://127.0.0.1:1", "air", "kubectl -n air", "lethe {} -n air")

@@ -9,10 +9,8 @@ from typing import Any
 
 import pytest
 from lethe.kube import CONFIG_MAPS, DATASETS, JOBS, ResourceKind
-from lethe_local.api.objects import SECRETS, LocalObjects, StatusError, matches, merged
 from lethe_local.admission import Definition, NotAdmitted, Undecodable, admitted
-from lethe_local.api.objects import SECRETS, LocalObjects, StatusError, kinds, matches
-from lethe_local.api.patches import merged
+from lethe_local.api.objects import SECRETS, LocalObjects, StatusError, kinds, matches, merged
 from lethe_local.api.store import KEPT_CHANGES, ChangeType, LocalApiStore, StoreClosed
 
 from tests.support.crd_rules import ACCEPTED, FIXED, FREE, FROM_A_MAP, REFUSED

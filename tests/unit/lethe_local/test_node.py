@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 from lethe.base.errors import InputError
 from lethe.contract.result import BEGINNING
+from lethe.kube import PODS
 from lethe_local import node
 from lethe_local import node as nodes
 from lethe_local.api.objects import LocalObjects, kinds
 from lethe_local.api.store import LocalApiStore
 from lethe_local.folder import WARM_DRIVER, Folder, lines_of, log_lines
 from lethe_local.node import Node, VolumeMissing, mounted, translated
-from lethe_operator.kube import PODS
 
 from tests.support.clock import wait_until
 

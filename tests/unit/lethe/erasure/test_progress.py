@@ -163,7 +163,11 @@ NOTED: dict[str, tuple[OpenErasure, History, list[str]]] = {
     "older files that may hold the batch": (a_claim("B"), COMPACTED, ["compacted", "purged"]),
     "of records whatever the bounds": (a_claim(records=True, since=4), BEFORE_AND_AFTER, ["before"]),
     "deletes of a noted file": (a_claim("A"), WITH_DELETES, ["gone", "vector"]),
-    "of records deletes with values": (a_claim(records=True, since=3), WITH_DELETES, ["gone", "paths", "values", "vector"]),
+    "of records deletes with values": (
+        a_claim(records=True, since=3),
+        WITH_DELETES,
+        ["gone", "paths", "values", "vector"],
+    ),
     # Compactions of the head's line move rows that were clean already, whatever their bounds.
     "once purged only what comes on a branch": (purged("B"), ON_A_BRANCH, ["copied"]),
     # Whoever wrote it may have read a tag, or have read the batch before it was erased.

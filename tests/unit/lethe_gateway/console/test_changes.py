@@ -6,8 +6,6 @@ import pytest
 import yaml
 from lethe.contract.kubernetes import APPROVE, VACUUM_NOW
 from lethe_gateway.console import drafts
-from lethe_gateway.problems import Kind, Problem
-from lethe_operator.resources.common import APPROVE, VACUUM_NOW
 
 from tests.unit.lethe_gateway.console.conftest import Session, a_session
 from tests.unit.lethe_gateway.console.test_pages import HOSTILE, D, R, lake
