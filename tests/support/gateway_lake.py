@@ -8,13 +8,13 @@ from lethe.base import names
 from lethe.buffer.batch_rows import BUFFERED, BatchRow
 from lethe.contract.settings import Refusal
 from lethe.ledger.erasure import BlockerKind, Erasure, ErasureBlocker
-from lethe.ledger.ledger import BatchState, Delta
+from lethe.ledger.ledger import BatchState
 from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 
-from tests.support.builders import NOW, RUN, a_batch, a_request_entry
+from tests.support.builders import NOW, a_batch, a_request_entry
 from tests.support.documents import Document, resource
-from tests.support.tables import commit, new_table, rows, summary_of, tombstone, vacuum
+from tests.support.tables import commit, commit_delta, new_table, rows, tombstone, vacuum
 from tests.support.tracked import NAME, update
 
 REVERT, REPLAY, ERASE = "default/revert-b/1f", "default/replay-c/2f", "default/erase-d/3f"
@@ -66,14 +66,13 @@ def _restate(table: Table, id: str, key: str, operation: str, state: BatchState,
     due = entry.get("evict_by")
     blocker = ErasureBlocker(BlockerKind.TAG, "q1", why="tag of the first quarter")
     erasures = (Erasure(key, 2, due, purged_by=5, purged_at=5, blockers=(blocker,), blockers_count=1),) if due else ()
-    delta = Delta(
-        RUN,
+    commit_delta(
+        table,
         add_tombstones=(tombstone(table, id),),
         set_batches=(a_batch(id, state, time=NOW, restatement=key, snapshot_id=_first_snapshot(table), **entry),),
         set_requests=(request,),
         set_erasures=erasures,
     )
-    table.append(table.schema().as_arrow().empty_table(), snapshot_properties=summary_of(table, delta))
 
 
 def _first_snapshot(table: Table) -> int:

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import httpx
 from lethe.kube import SERVICE_ACCOUNTS
@@ -34,7 +35,7 @@ class Site:
     environ: dict[str, str]
     """Settings of the gateway, and of another one of the same site."""
 
-    def token(self, account: str, **spec: object) -> str:
+    def token(self, account: str, **spec: Any) -> str:
         return token_of(self.server.kube, account, **spec)
 
     def client(self, account: str) -> httpx.Client:

@@ -11,19 +11,21 @@ from lethe.kube import CONFIG_MAPS, DATASETS, JOBS
 from lethe.ledger.ledger import BatchEntry, BatchState, Delta
 from lethe_operator.dataset.listing import ListingLimits, Listings
 from lethe_operator.dataset.tables import TableReader
+from lethe.ledger.ledger import BatchEntry, BatchState
+from lethe_operator.kube import CONFIG_MAPS, DATASETS, JOBS
 from lethe_operator.metrics import Metrics
 from lethe_operator.resources.common import RUN_KEY
 from pyiceberg.table import Table
 
 from tests.support.buffers import batches_in
-from tests.support.builders import RUN, a_batch
+from tests.support.builders import a_batch
 from tests.support.clock import wait_until
 from tests.support.fake_cluster import FakeCluster, an_operator
 from tests.support.resources import condition
 from tests.support.servers import s3
 from tests.support.servers.sqs import TestQueue, created
 from tests.support.small_lake import FLIGHTS
-from tests.support.tables import SCHEMA, summary_of
+from tests.support.tables import commit
 
 SECONDS = 120
 LABELS = {"namespace": "ns", "dataset": "flights"}
@@ -66,9 +68,7 @@ class Air:
 
     def commit(self, *entries: BatchEntry) -> None:
         """A ledger commit: a snapshot of a summary and no rows."""
-        self.table.refresh()
-        keys = summary_of(self.table, Delta(RUN, set_batches=entries))
-        self.table.append(SCHEMA.empty_table(), snapshot_properties=keys)
+        commit(self.table, *entries)
 
     def entry(self, id: str, state: BatchState = BatchState.PROMOTED) -> BatchEntry:
         """The objects of a batch in the buffer."""

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from lethe import ledger_store
 from lethe.base import names
@@ -18,6 +18,9 @@ from lethe.iceberg.facts import observe
 from lethe.kube import CONFIG_MAPS, DATASETS, JOBS, RESTATEMENTS, Document
 from lethe.ledger.ledger import BatchEntry, Delta, Ledger
 from lethe_operator.cluster.queue import Key
+from lethe.ledger.ledger import BatchEntry, Ledger
+from lethe_operator.build.names import shared
+from lethe_operator.kube import CONFIG_MAPS, DATASETS, JOBS, RESTATEMENTS, Document
 from lethe_operator.reconcile import Reconciler, utc_now
 from lethe_operator.resources.common import KEY_PREFIX_LENGTH, LABEL_RUN_ID, RESULT_KEY, RUN_KEY
 from lethe_operator.runs.names import shared
@@ -29,7 +32,7 @@ from tests.support.buffers import batches_in
 from tests.support.builders import RUN, a_batch, a_request_entry
 from tests.support.fake_cluster import Client, FakeCluster, an_operator
 from tests.support.resources import a_dataset_body, a_restatement_body, a_result
-from tests.support.tables import SCHEMA, catalog_in, new_table, summary_of
+from tests.support.tables import catalog_in, commit_delta, new_table
 
 FLIGHTS = Key("Dataset", "ns", "flights")
 
@@ -65,7 +68,7 @@ class SmallLake:
     cluster: FakeCluster
 
     @classmethod
-    def make(cls, home: Path) -> "SmallLake":
+    def make(cls, home: Path) -> Self:
         """PYICEBERG_HOME has to be `home`. The Dataset's batches are consolidated as soon as there is one."""
         catalog = catalog_in(home)
         return cls(home, catalog, FakeCluster((DATASETS, eager_dataset("flights", f"file://{home}/buffer"))))
@@ -94,9 +97,7 @@ class SmallLake:
 
     def commit(self, *entries: BatchEntry, run: str = RUN) -> None:
         """A ledger commit: a snapshot of a summary and no rows."""
-        table = self.table
-        keys = summary_of(table, Delta(run, set_batches=entries), kind="Consolidation")
-        table.append(SCHEMA.empty_table(), snapshot_properties=keys)
+        commit_delta(self.table, run, "Consolidation", set_batches=entries)
 
     @property
     def ledger(self) -> Ledger:
@@ -149,8 +150,7 @@ class SmallLake:
         ]
         dry = run.restatement.dry_run
         if entries and not dry:
-            keys = summary_of(self.table, Delta(run.run_id, set_requests=tuple(entries)))
-            self.table.append(SCHEMA.empty_table(), snapshot_properties=keys)
+            commit_delta(self.table, run.run_id, set_requests=tuple(entries))
         reported = [
             RequestResult(
                 key=r.key,

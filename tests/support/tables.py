@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import lethe
 import pyarrow as pa
@@ -63,14 +64,12 @@ def in_days(*batches: str, day: int, start: int = 0) -> pa.Table:
 def revert(table: Table, *ids: str, partitions: Sequence[str] = ()) -> int:
     """A ledger commit without Spark: a snapshot of a summary and no rows. Its id."""
     meta = {META_PARTITIONS: "\n".join(partitions)} if partitions else {}
-    keys = summary_of(table, Delta(RUN, add_tombstones=tuple(tombstone(table, i, meta) for i in ids)))
-    table.append(table.schema().as_arrow().empty_table(), snapshot_properties=keys)
+    commit_delta(table, add_tombstones=tuple(tombstone(table, i, meta) for i in ids))
     return head(table)
 
 
 def undo(table: Table, *ids: str) -> int:
-    keys = summary_of(table, Delta(RUN, remove_tombstones=frozenset(tombstone(table, i).key for i in ids)))
-    table.append(table.schema().as_arrow().empty_table(), snapshot_properties=keys)
+    commit_delta(table, remove_tombstones=frozenset(tombstone(table, i).key for i in ids))
     return head(table)
 
 
@@ -98,7 +97,12 @@ def vacuum(table: Table, *ids: str, files_at_most: int = 1000, forget: bool = Tr
 def commit(table: Table, *batches: BatchEntry, forget: Sequence[str] = ()) -> None:
     """A ledger commit that only says something of batches."""
     table.refresh()
-    keys = summary_of(table, Delta(RUN, set_batches=batches, forget_batches=frozenset(forget)))
+    commit_delta(table, set_batches=batches, forget_batches=frozenset(forget))
+
+
+def commit_delta(table: Table, run: str = RUN, kind: str = "Restatement", **delta: Any) -> None:
+    """A ledger commit: a snapshot of a summary and no rows."""
+    keys = summary_of(table, Delta(run, **delta), kind=kind)
     table.append(table.schema().as_arrow().empty_table(), snapshot_properties=keys)
 
 

@@ -25,7 +25,7 @@ ROOT = Path(__file__).parents[3]
 def finished(name: str) -> dict[str, Any]:
     """A finished Restatement, with what nobody needs."""
     ended = "2026-03-01T12:00:00Z"
-    fields = {f"f:{n}": {f"f:{m}": {} for m in range(8)} for n in range(6)}
+    fields: dict[str, Any] = {f"f:{n}": {f"f:{m}": {} for m in range(8)} for n in range(6)}
     condition = {"status": "True", "reason": "Succeeded", "message": "3 rows deleted.", "lastTransitionTime": ended}
     return {
         "apiVersion": "lethe.dev/v1alpha1",

@@ -21,3 +21,17 @@ def site(catalog: Catalog, tmp_path: Path) -> Site:
     table = gateway_lake.flights_table(catalog)
     (tmp_path / "buffer").mkdir()
     return Site(catalog, table, f"file://{tmp_path}/buffer")
+
+
+@pytest.fixture
+def sent(site: Site) -> Site:
+    """Its upload is open, and all files are sent."""
+    site.open()
+    site.send()
+    return site
+
+
+@pytest.fixture
+def completed(sent: Site) -> Site:
+    sent.complete()
+    return sent

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from lethe.batches_table import read_rows
 from lethe.buffer.batch_rows import STATES, BatchRow
 from lethe.contract.result import ErasureOutcome
-from lethe.ledger.ledger import BatchState, Delta
+from lethe.ledger.ledger import BatchState
 from lethe_gateway.problems import Kind, Problem
 from lethe_gateway.tables import looking, reading
 from lethe_gateway.tables import reading as writing
@@ -22,9 +22,9 @@ from lethe_gateway.tables.records import BatchPosition, BatchQuery, TableTarget,
 from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 
-from tests.support.builders import NOW, RUN, a_batch, a_request_entry, ago
+from tests.support.builders import NOW, a_batch, a_request_entry, ago
 from tests.support.gateway_lake import fill, flights_table
-from tests.support.tables import commit, revert, summary_of, undo, vacuum
+from tests.support.tables import commit, commit_delta, revert, undo, vacuum
 from tests.support.tracked import BATCHES, update
 
 TARGET = TableTarget("lite", "air.flights", "default/flights", "batch_id")
@@ -368,10 +368,7 @@ def test_a_verified_erasure_is_listed_with_its_record_and_no_batch_ids(
         "recordSha256": "ab",
     }
     entry = a_request_entry("ns/e/1", operation="Erase", batch_ids=("D",), values_digest="secret", erasure=outcome)
-    table.append(
-        table.schema().as_arrow().empty_table(),
-        snapshot_properties=summary_of(table, Delta(RUN, set_requests=(entry,))),
-    )
+    commit_delta(table, set_requests=(entry,))
 
     index.refresh()
 

@@ -34,15 +34,18 @@ def rejected(site: Site, namespace: str, dataset: str, content: bytes) -> str:
     return refusal.reason if refusal else ""
 
 
+@pytest.fixture(autouse=True)
+def limits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the decoder, lower than the documented ones: a file that takes them all ends soon."""
+    monkeypatch.setattr("lethe.ingest.buffer_files.limits_here", lambda: Limits(cpu_seconds=1, rows=10**12))
+
+
 def test_it_is_refused_by_name(site: Site) -> None:
     assert rejected(site, "a", "flights", SLOW) == "FileTooCostly"
 
 
-def test_ten_of_them_leave_a_place_to_another_dataset_and_end_nothing(
-    site: Site, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_ten_of_them_leave_a_place_to_another_dataset_and_end_nothing(site: Site) -> None:
     """The other one is checked while all ten are under way or wait."""
-    monkeypatch.setattr("lethe.ingest.buffer_files.limits_here", lambda: Limits(cpu_seconds=2, rows=10**12))
     good = written("avro", some_rows(3).select(["v"]))
     with ThreadPoolExecutor(10) as pool:
         slow = [pool.submit(rejected, site, "a", f"d{n % 4}", SLOW) for n in range(10)]

@@ -159,22 +159,18 @@ def test_an_id_that_was_taken_back_is_not_used_again(site: Site) -> None:
     assert site.files() == []
 
 
-def test_an_id_that_is_used_meanwhile_is_found_at_the_end(site: Site) -> None:
-    site.open()
-    site.send()
-    commit(site.table, a_batch(ID, BatchState.REVERTED))
+def test_an_id_that_is_used_meanwhile_is_found_at_the_end(sent: Site) -> None:
+    commit(sent.table, a_batch(ID, BatchState.REVERTED))
 
-    problem(Kind.BATCH_ID_USED, site.complete)
+    problem(Kind.BATCH_ID_USED, sent.complete)
 
-    assert not batches_in(site.uri)[0].complete
+    assert not batches_in(sent.uri)[0].complete
 
 
-def test_files_of_another_producer_in_the_folder_are_found(site: Site) -> None:
-    site.open()
-    site.send()
-    (site.folder / "batch_id=2026%2F03%2F03" / "theirs.parquet").write_bytes(parquet(9))
+def test_files_of_another_producer_in_the_folder_are_found(sent: Site) -> None:
+    (sent.folder / "batch_id=2026%2F03%2F03" / "theirs.parquet").write_bytes(parquet(9))
 
-    assert "theirs.parquet" in problem(Kind.UPLOAD_CONFLICT, site.complete).detail
+    assert "theirs.parquet" in problem(Kind.UPLOAD_CONFLICT, sent.complete).detail
 
 
 def test_a_file_that_is_too_large_for_the_gateway_is_refused_at_once(site: Site) -> None:
@@ -186,30 +182,23 @@ def test_a_file_that_is_too_large_for_the_gateway_is_refused_at_once(site: Site)
 # --- after the end ---
 
 
-def test_a_complete_upload_stays_as_it_is(site: Site) -> None:
-    site.open()
-    site.send()
-    site.complete()
-
-    assert site.complete().state is UploadState.COMPLETE
-    problem(Kind.UPLOAD_ENDED, lambda: site.uploads.put(site.buffer(), UPLOAD, 0, GOOD["part-0.parquet"]))
-    problem(Kind.UPLOAD_ENDED, lambda: site.uploads.abandon(site.buffer(), UPLOAD))
-    again, new = site.open()
+def test_a_complete_upload_stays_as_it_is(completed: Site) -> None:
+    assert completed.complete().state is UploadState.COMPLETE
+    problem(Kind.UPLOAD_ENDED, lambda: completed.uploads.put(completed.buffer(), UPLOAD, 0, GOOD["part-0.parquet"]))
+    problem(Kind.UPLOAD_ENDED, lambda: completed.uploads.abandon(completed.buffer(), UPLOAD))
+    again, new = completed.open()
     assert (again.state, new, states(again)) == (UploadState.COMPLETE, False, [FileState.UPLOADED] * 2)
 
 
-def test_completing_a_batch_that_was_promoted_and_removed_brings_nothing_back(site: Site) -> None:
-    site.open()
-    site.send()
-    site.complete()
-    objects = batches_in(site.uri)[0].objects
-    commit(site.table, a_batch(ID, objects=objects))
+def test_completing_a_batch_that_was_promoted_and_removed_brings_nothing_back(completed: Site) -> None:
+    objects = batches_in(completed.uri)[0].objects
+    commit(completed.table, a_batch(ID, objects=objects))
     for listed in objects:
-        LocalStore(site.uri).remove(listed.key)
+        LocalStore(completed.uri).remove(listed.key)
 
-    assert site.complete().state is UploadState.COMPLETE
+    assert completed.complete().state is UploadState.COMPLETE
 
-    assert batches_in(site.uri) == []
+    assert batches_in(completed.uri) == []
 
 
 def test_the_same_batch_again_after_its_promotion_is_complete_at_once(site: Site) -> None:
@@ -222,38 +211,32 @@ def test_the_same_batch_again_after_its_promotion_is_complete_at_once(site: Site
     assert batches_in(site.uri) == []
 
 
-def test_an_abandoned_upload_leaves_nothing_and_its_id_is_free(site: Site) -> None:
-    site.open()
-    site.send()
+def test_an_abandoned_upload_leaves_nothing_and_its_id_is_free(sent: Site) -> None:
+    sent.uploads.abandon(sent.buffer(), UPLOAD)
 
-    site.uploads.abandon(site.buffer(), UPLOAD)
-
-    assert site.files() == []
-    problem(Kind.NOT_FOUND, site.complete)
-    problem(Kind.NOT_FOUND, lambda: site.uploads.abandon(site.buffer(), UPLOAD))
+    assert sent.files() == []
+    problem(Kind.NOT_FOUND, sent.complete)
+    problem(Kind.NOT_FOUND, lambda: sent.uploads.abandon(sent.buffer(), UPLOAD))
     other = {"other.parquet": parquet(5)}
-    site.open(entries(other))
-    site.send(other)
-    assert site.complete().state is UploadState.COMPLETE
+    sent.open(entries(other))
+    sent.send(other)
+    assert sent.complete().state is UploadState.COMPLETE
 
 
 # --- old ones ---
 
 
-def test_uploads_that_are_open_for_too_long_are_removed_and_complete_ones_forgotten(site: Site) -> None:
-    site.open()
-    site.send()
-    site.complete()
-    site.uploads.open(site.buffer(), "late", entries())
+def test_uploads_that_are_open_for_too_long_are_removed_and_complete_ones_forgotten(completed: Site) -> None:
+    completed.uploads.open(completed.buffer(), "late", entries())
     now = datetime.now(UTC)
 
-    assert site.uploads.remove_old(site.buffer(), now) == 0
-    assert {v.batch_id for v in site.uploads.page(site.buffer(), "", 10)[0]} == {ID, "late"}
-    assert site.uploads.remove_old(site.buffer(), now + timedelta(hours=2)) == 0
-    assert [v.batch_id for v in site.uploads.page(site.buffer(), "", 10)[0]] == ["late"]
-    assert site.uploads.remove_old(site.buffer(), now + timedelta(days=2)) == 1
-    assert site.uploads.page(site.buffer(), "", 10) == ([], False)
-    assert batches_in(site.uri)[0].complete
+    assert completed.uploads.remove_old(completed.buffer(), now) == 0
+    assert {v.batch_id for v in completed.uploads.page(completed.buffer(), "", 10)[0]} == {ID, "late"}
+    assert completed.uploads.remove_old(completed.buffer(), now + timedelta(hours=2)) == 0
+    assert [v.batch_id for v in completed.uploads.page(completed.buffer(), "", 10)[0]] == ["late"]
+    assert completed.uploads.remove_old(completed.buffer(), now + timedelta(days=2)) == 1
+    assert completed.uploads.page(completed.buffer(), "", 10) == ([], False)
+    assert batches_in(completed.uri)[0].complete
 
 
 def test_the_next_opening_removes_old_ones_and_says_so(site: Site, caplog: pytest.LogCaptureFixture) -> None:
@@ -274,16 +257,13 @@ def test_the_next_opening_removes_old_ones_and_says_so(site: Site, caplog: pytes
     assert [v.batch_id for v in site.uploads.page(site.buffer(), "", 10)[0]] == ["another"]
 
 
-def test_a_forgotten_upload_of_a_batch_that_waits_is_complete_again(site: Site) -> None:
-    site.open()
-    site.send()
-    site.complete()
-    site.uploads.remove_old(site.buffer(), datetime.now(UTC) + timedelta(hours=2))
+def test_a_forgotten_upload_of_a_batch_that_waits_is_complete_again(completed: Site) -> None:
+    completed.uploads.remove_old(completed.buffer(), datetime.now(UTC) + timedelta(hours=2))
 
-    view, new = site.open()
+    view, new = completed.open()
 
     assert (new, states(view)) == (True, [FileState.UPLOADED] * 2)
-    assert site.complete().state is UploadState.COMPLETE
+    assert completed.complete().state is UploadState.COMPLETE
 
 
 def test_a_page_continues_after_an_id(site: Site) -> None:

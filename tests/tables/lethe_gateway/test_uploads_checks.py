@@ -276,35 +276,31 @@ def _age(folder: Path, by: timedelta) -> None:
         os.utime(path, (written, written))
 
 
-def test_a_removal_that_was_overtaken_deletes_nothing_of_the_next_upload(site: Site) -> None:
+def test_a_removal_that_was_overtaken_deletes_nothing_of_the_next_upload(sent: Site) -> None:
     """Two requests remove an abandoned upload; the first one ends, and the batch is uploaded again, before the second goes on."""
-    site.open()
-    site.send()
-    slow = site.uploads.find(site.buffer(), UPLOAD)
-    site.uploads.abandon(site.buffer(), UPLOAD)
-    site.open()
-    site.send()
+    slow = sent.uploads.find(sent.buffer(), UPLOAD)
+    sent.uploads.abandon(sent.buffer(), UPLOAD)
+    sent.open()
+    sent.send()
 
-    site.uploads._remove(slow)
+    sent.uploads._remove(slow)
 
-    assert site.complete().state is UploadState.COMPLETE
-    assert batches_in(site.uri)[0].complete
+    assert sent.complete().state is UploadState.COMPLETE
+    assert batches_in(sent.uri)[0].complete
 
 
 def test_an_upload_that_is_checked_stays_open_while_the_gateway_reads_its_files(
-    site: Site, monkeypatch: pytest.MonkeyPatch
+    sent: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nobody learns that an upload is complete before it is decided."""
-    site.open()
-    site.send()
     seen = []
     original = check.rejection
 
     def looked(*args: object) -> object:
-        seen.append(site.uploads.view(site.buffer(), UPLOAD).state)
+        seen.append(sent.uploads.view(sent.buffer(), UPLOAD).state)
         return original(*args)  # type: ignore[arg-type]
 
     monkeypatch.setattr(check, "rejection", looked)
-    site.complete()
+    sent.complete()
 
     assert seen == [UploadState.OPEN]

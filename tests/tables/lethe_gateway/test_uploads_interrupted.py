@@ -38,48 +38,42 @@ def kill_at(monkeypatch: pytest.MonkeyPatch, method: str, ending: str) -> None:
 
 @pytest.mark.parametrize("ending", [".outcome", names.SUCCESS_MARKER, ".published"])
 def test_a_completion_that_was_interrupted_is_finished_by_the_next(
-    site: Site, monkeypatch: pytest.MonkeyPatch, ending: str
+    sent: Site, monkeypatch: pytest.MonkeyPatch, ending: str
 ) -> None:
-    site.open()
-    site.send()
     kill_at(monkeypatch, "put_if_absent", ending)
     with pytest.raises(Killed):
-        site.complete()
-    assert batches_in(site.uri)[0].complete == (ending == ".published")
+        sent.complete()
+    assert batches_in(sent.uri)[0].complete == (ending == ".published")
 
-    assert site.complete().state is UploadState.COMPLETE
+    assert sent.complete().state is UploadState.COMPLETE
 
-    assert batches_in(site.uri)[0].complete
+    assert batches_in(sent.uri)[0].complete
 
 
 @pytest.mark.parametrize("ending", ["part-0.parquet", "part-1.parquet", "manifest.json", ".outcome"])
 def test_an_abandoning_that_was_interrupted_is_finished_by_the_next_opening(
-    site: Site, monkeypatch: pytest.MonkeyPatch, ending: str
+    sent: Site, monkeypatch: pytest.MonkeyPatch, ending: str
 ) -> None:
-    site.open()
-    site.send()
     kill_at(monkeypatch, "delete_unchanged" if ending == "manifest.json" else "remove", ending)
     with pytest.raises(Killed):
-        site.uploads.abandon(site.buffer(), UPLOAD)
+        sent.uploads.abandon(sent.buffer(), UPLOAD)
 
-    view, new = site.open()
+    view, new = sent.open()
 
     assert (new, states(view)) == (True, [FileState.MISSING] * 2)
-    site.send()
-    assert site.complete().state is UploadState.COMPLETE
-    assert batches_in(site.uri)[0].complete
+    sent.send()
+    assert sent.complete().state is UploadState.COMPLETE
+    assert batches_in(sent.uri)[0].complete
 
 
-def test_an_interrupted_abandoning_is_never_completed(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    site.open()
-    site.send()
+def test_an_interrupted_abandoning_is_never_completed(sent: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     kill_at(monkeypatch, "remove", "part-1.parquet")
     with pytest.raises(Killed):
-        site.uploads.abandon(site.buffer(), UPLOAD)
+        sent.uploads.abandon(sent.buffer(), UPLOAD)
 
-    problem(Kind.UPLOAD_ENDED, site.complete)
+    problem(Kind.UPLOAD_ENDED, sent.complete)
 
-    assert not batches_in(site.uri)[0].complete
+    assert not batches_in(sent.uri)[0].complete
 
 
 # --- at the same time ---
@@ -114,15 +108,13 @@ def during_check(monkeypatch: pytest.MonkeyPatch, work: Callable[[], object]) ->
 
 
 def test_an_upload_that_is_abandoned_while_it_is_completed_is_not_complete(
-    site: Site, monkeypatch: pytest.MonkeyPatch
+    sent: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    site.open()
-    site.send()
-    monkeypatch.setattr(check, "rejection", _abandoned_first(site))
+    monkeypatch.setattr(check, "rejection", _abandoned_first(sent))
 
-    problem(Kind.NOT_FOUND, site.complete)
+    problem(Kind.NOT_FOUND, sent.complete)
 
-    assert site.files() == []
+    assert sent.files() == []
 
 
 def _abandoned_first(site: Site) -> Callable[..., Any]:
@@ -134,30 +126,25 @@ def _abandoned_first(site: Site) -> Callable[..., Any]:
 
 
 def test_a_completion_of_an_upload_that_was_opened_again_meanwhile_changes_nothing(
-    site: Site, monkeypatch: pytest.MonkeyPatch
+    sent: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    site.open()
-    site.send()
-
     def rejection(*_: Any) -> Any:
-        site.uploads.abandon(site.buffer(), UPLOAD)
-        site.open()
+        sent.uploads.abandon(sent.buffer(), UPLOAD)
+        sent.open()
         return None, True
 
     monkeypatch.setattr(check, "rejection", rejection)
 
-    problem(Kind.NOT_FOUND, site.complete)
+    problem(Kind.NOT_FOUND, sent.complete)
 
-    assert site.uploads.view(site.buffer(), UPLOAD).state is UploadState.OPEN
-    assert batches_in(site.uri) == []
+    assert sent.uploads.view(sent.buffer(), UPLOAD).state is UploadState.OPEN
+    assert batches_in(sent.uri) == []
 
 
 def test_an_upload_whose_outcome_is_removed_while_it_is_completed_is_not_complete(
-    site: Site, monkeypatch: pytest.MonkeyPatch
+    sent: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Somebody else's outcome was there when this one was written, and is gone when it is read."""
-    site.open()
-    site.send()
     put = LocalStore.put_if_absent
 
     def exists(self: LocalStore, uri: str, *args: Any, **named: Any) -> bool:
@@ -165,17 +152,15 @@ def test_an_upload_whose_outcome_is_removed_while_it_is_completed_is_not_complet
 
     monkeypatch.setattr(LocalStore, "put_if_absent", exists)
 
-    problem(Kind.NOT_FOUND, site.complete)
+    problem(Kind.NOT_FOUND, sent.complete)
 
-    assert not batches_in(site.uri)[0].complete
+    assert not batches_in(sent.uri)[0].complete
 
 
-def test_a_completion_wins_over_an_abandoning_that_comes_later(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    site.open()
-    site.send()
-    during_check(monkeypatch, site.complete)
+def test_a_completion_wins_over_an_abandoning_that_comes_later(sent: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    during_check(monkeypatch, sent.complete)
 
-    assert site.complete().state is UploadState.COMPLETE
+    assert sent.complete().state is UploadState.COMPLETE
 
-    problem(Kind.UPLOAD_ENDED, lambda: site.uploads.abandon(site.buffer(), UPLOAD))
-    assert batches_in(site.uri)[0].complete
+    problem(Kind.UPLOAD_ENDED, lambda: sent.uploads.abandon(sent.buffer(), UPLOAD))
+    assert batches_in(sent.uri)[0].complete

@@ -9,7 +9,6 @@ import itertools
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from datetime import timedelta
-from pathlib import Path
 
 import pytest
 from lethe.kube import Document
@@ -21,21 +20,7 @@ from tests.support.fake_cluster import Client
 from tests.support.small_lake import FLIGHTS, SmallLake
 from tests.support.steps import Killed, die
 
-Begin = Callable[[int], SmallLake]
-
-
-@pytest.fixture
-def begin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Begin:
-    """A lake of that number, with an empty table."""
-
-    def make(number: int) -> SmallLake:
-        home = tmp_path / str(number)
-        monkeypatch.setenv("PYICEBERG_HOME", str(home))
-        made = SmallLake.make(home)
-        made.create_table()
-        return made
-
-    return make
+Begin = Callable[[], SmallLake]
 
 
 def active(jobs: Iterable[Document]) -> list[Document]:
@@ -64,13 +49,13 @@ def settle(lake: SmallLake) -> list[str]:
 def crashed(begin: Begin, prepare: Callable[[SmallLake], object]) -> Iterator[tuple[SmallLake, str]]:
     """Lakes whose operator died in a reconcile, each right after another one of its writes and before its answer came; and
     the name of that write."""
-    whole = begin(0)
+    whole = begin()
     prepare(whole)
     client = Client(whole.cluster)
     whole.operator(client)(FLIGHTS)
     writes = [n for n, r in enumerate(client.requests) if not r.startswith(("get", "list"))]
     for n in writes:
-        lake = begin(n + 1)
+        lake = begin()
         prepare(lake)
         with pytest.raises(Killed):
             lake.operator(Client(lake.cluster, after={n: die}))(FLIGHTS)
@@ -119,7 +104,7 @@ def test_an_operator_killed_while_it_deletes_promoted_objects_leaves_the_rest_to
     begin: Begin, monkeypatch: pytest.MonkeyPatch, deleted: int
 ) -> None:
     """A folder of which only a part is left is no other batch, and is not promoted again."""
-    lake = begin(0)
+    lake = begin()
     lake.put("A", "B")
     lake.operator()(FLIGHTS)
     lake.end(lake.jobs()[0])
@@ -145,7 +130,7 @@ def test_two_operators_that_look_at_different_moments_leave_each_batch_to_be_pro
     runs have ended both operators are content."""
     overlapping = 0
     for n in itertools.count():
-        lake = begin(n)
+        lake = begin()
         lake.put("A", "B")
         other = lake.operator(clock=lambda: utc_now() + timedelta(hours=1))
 

@@ -3,7 +3,6 @@
 import queue
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -27,14 +26,11 @@ OF_LITE = {"table": {"catalog": "lite", "name": "air.flights"}}
 
 
 @pytest.fixture
-def lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SmallLake:
+def lake(lake: SmallLake) -> SmallLake:
     """Its Dataset's buffer holds the batches A and B, and A is promoted."""
-    monkeypatch.setenv("PYICEBERG_HOME", str(tmp_path))
-    made = SmallLake.make(tmp_path)
-    made.put("A", "B")
-    made.create_table()
-    made.commit(made.promoted("A"))
-    return made
+    lake.put("A", "B")
+    lake.commit(lake.promoted("A"))
+    return lake
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 told something at any of its requests."""
 
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,21 +15,6 @@ from tests.support.steps import Killed
 
 Begin = Callable[[], SmallLake]
 BY_MAP = {"batchIdsFrom": {"configMapKeyRef": {"name": "lists", "key": "ids"}}}
-
-
-@pytest.fixture
-def begin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Begin:
-    """Another lake each time, with an empty table."""
-    count = iter(range(1000))
-
-    def make() -> SmallLake:
-        home = tmp_path / str(next(count))
-        monkeypatch.setenv("PYICEBERG_HOME", str(home))
-        made = SmallLake.make(home)
-        made.create_table()
-        return made
-
-    return make
 
 
 def requests_of(lake: SmallLake) -> list[str]:

@@ -32,18 +32,9 @@ from tests.support.small_lake import FLIGHTS, SmallLake, claimed_table
 
 
 @pytest.fixture
-def bare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SmallLake:
-    """Its Dataset's buffer holds the batches A and B; there is no table yet."""
-    monkeypatch.setenv("PYICEBERG_HOME", str(tmp_path))
-    made = SmallLake.make(tmp_path)
-    made.put("A", "B")
-    return made
-
-
-@pytest.fixture
-def lake(bare: SmallLake) -> SmallLake:
-    """With the table, which is empty."""
-    bare.create_table()
+def bare(bare: SmallLake) -> SmallLake:
+    """Its Dataset's buffer holds the batches A and B."""
+    bare.put("A", "B")
     return bare
 
 

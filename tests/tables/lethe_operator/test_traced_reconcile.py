@@ -1,19 +1,13 @@
 """A reconcile that starts a run begins its trace; the other reconciles leave none."""
 
-from pathlib import Path
-
-import pytest
 from lethe import tracing
 
 from tests.support.small_lake import FLIGHTS, SmallLake
 from tests.support.trace_collector import traced
 
 
-def test_the_run_gets_the_trace_of_its_reconcile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PYICEBERG_HOME", str(tmp_path))
-    lake = SmallLake.make(tmp_path)
+def test_the_run_gets_the_trace_of_its_reconcile(lake: SmallLake) -> None:
     lake.put("A")
-    lake.create_table()
     reconcile = lake.operator()
 
     with traced("lethe-operator") as collector:

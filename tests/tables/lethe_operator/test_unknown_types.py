@@ -21,12 +21,7 @@ def seen(lake: SmallLake) -> Observation:
 
 
 @pytest.mark.parametrize("kind", ["variant", "geometry(srid:3857)", "of_a_later_version"])
-def test_the_operator_goes_on_with_the_column_and_after_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
-) -> None:
-    monkeypatch.setenv("PYICEBERG_HOME", str(tmp_path))
-    lake = SmallLake.make(tmp_path)
-    lake.create_table()
+def test_the_operator_goes_on_with_the_column_and_after_it(lake: SmallLake, tmp_path: Path, kind: str) -> None:
     before = seen(lake).table
     assert isinstance(before, TableView)
 

@@ -5,7 +5,6 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -191,29 +190,26 @@ class PausedLake:
         self.operator(self.two)[0](FLIGHTS)
 
 
-Begin = Callable[[int], PausedLake]
+Begin = Callable[[], PausedLake]
 
 
 @pytest.fixture
-def begin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, clock: ManualClock) -> Begin:
-    def make(number: int) -> PausedLake:
-        home = tmp_path / str(number)
-        monkeypatch.setenv("PYICEBERG_HOME", str(home))
-        lake = SmallLake.make(home)
-        lake.create_table()
+def paused(begin: Callable[[], SmallLake], clock: ManualClock) -> Begin:
+    def make() -> PausedLake:
+        lake = begin()
         lake.put("A", "B")
         return PausedLake(lake, clock)
 
     return make
 
 
-def test_a_leader_that_is_paused_after_any_request_writes_nothing_afterwards(begin: Begin) -> None:
+def test_a_leader_that_is_paused_after_any_request_writes_nothing_afterwards(paused: Begin) -> None:
     """Its successor does the work, and there is one Job."""
     pauses: Counter[str] = Counter()
     for n in itertools.count():
-        story = begin(n)
-        paused, client = story.operator(story.one, after={n: story.take_over})
-        paused(FLIGHTS)
+        story = paused()
+        stopped, client = story.operator(story.one, after={n: story.take_over})
+        stopped(FLIGHTS)
         if len(client.requests) <= n:
             assert {"create ConfigMap", "patch ConfigMap", "create Job", "patch Dataset"} <= pauses.keys()
             return
@@ -224,22 +220,22 @@ def test_a_leader_that_is_paused_after_any_request_writes_nothing_afterwards(beg
         assert Counter(i for r in story.lake.runs() for i in r.consolidation.batch_ids) == Counter("AB"), at  # type: ignore[union-attr]
 
 
-def test_a_job_whose_request_was_already_sent_when_the_leader_was_paused_is_not_created_twice(begin: Begin) -> None:
+def test_a_job_whose_request_was_already_sent_when_the_leader_was_paused_is_not_created_twice(paused: Begin) -> None:
     """The request arrives a minute later, after the successor has created the same Job. Its name follows from the stored intent,
     so the API server refuses the second one."""
-    story = begin(0)
+    story = paused()
     first, all_of_it = story.operator(story.one)
     first(FLIGHTS)
     at = all_of_it.requests.index("create Job")
-    story = begin(1)
+    story = paused()
     outcomes: list[int] = []
 
     def take_over() -> None:
         story.take_over()
         outcomes.append(len(story.lake.jobs()))
 
-    paused, client = story.operator(story.one, before={at: take_over})
-    paused(FLIGHTS)
+    stopped, client = story.operator(story.one, before={at: take_over})
+    stopped(FLIGHTS)
 
     assert outcomes == [1], "the successor has created it"
     assert client.requests[at : at + 2] == ["create Job", "get Job"]

@@ -1,7 +1,6 @@
 """Leases: one holder at a time, whatever the clocks of other machines say, and few requests."""
 
 import logging
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,10 +10,11 @@ from lethe_operator.cluster.leader import Claims, LeaseHolder
 from lethe_operator.cluster.leadership import CLAIM, CLAIM_READ_SECONDS, LEADER, SOON_SECONDS, LeaseTerms
 from lethe_operator.cluster.schedule import Key, Next
 from lethe_operator.reconcile import Reconciler
+from lethe_operator.schedule import Next
 
 from tests.support.clock import ManualClock
 from tests.support.fake_cluster import Client, FakeCluster, an_operator
-from tests.support.small_lake import SmallLake
+from tests.support.small_lake import FLIGHTS, SmallLake
 
 FAILOVER_SECONDS = 15
 
@@ -287,13 +287,8 @@ def test_the_next_leader_of_a_release_acts_at_once(clock: ManualClock) -> None:
     assert again.acts_in("ns")
 
 
-def test_a_release_that_does_not_act_starts_no_run_and_writes_no_status(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, clock: ManualClock
-) -> None:
-    monkeypatch.setenv("PYICEBERG_HOME", str(tmp_path))
-    lake, key = SmallLake.make(tmp_path), Key("Dataset", "ns", "flights")
+def test_a_release_that_does_not_act_starts_no_run_and_writes_no_status(lake: SmallLake, clock: ManualClock) -> None:
     lake.put("A")
-    lake.create_table()
     first, second = (release(lake.cluster, name, clock) for name in ("a/one", "b/two"))
     first.renew()
     second.renew()
@@ -302,8 +297,8 @@ def test_a_release_that_does_not_act_starts_no_run_and_writes_no_status(
     def reconciler(kube: Any, claims: Claims) -> Reconciler:
         return an_operator(kube, acts_in=claims.acts_in)
 
-    assert reconciler(idle, second)(key) == Next(idle=True)
+    assert reconciler(idle, second)(FLIGHTS) == Next(idle=True)
     assert idle.requests == []
-    reconciler(lake.cluster, first)(key)
+    reconciler(lake.cluster, first)(FLIGHTS)
 
     assert lake.cluster.get(DATASETS, "ns", "flights")["status"]

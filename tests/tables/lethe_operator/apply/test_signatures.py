@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from lethe.contract.result import ErasureOutcome
 from lethe.erasure.progress import OpenErasure
 from lethe.erasure.record import Record, Signer, Statement, Verification, fault, load_signer, record
 from lethe.files.bounds import IdIndex
@@ -18,39 +17,27 @@ from lethe.ledger.ledger import Delta
 from lethe.restatement.record import recalled
 from lethe_operator.erasure import signatures
 from lethe_operator.resources.restatement import parse_restatement
+from lethe.restatement.record import recalled
+from lethe_operator.apply import signatures
+from lethe_operator.kube import EVENTS, RESTATEMENTS
 from lethe_operator.settings import InvalidSettings, Settings, with_files
 
-from tests.support.builders import NOW, RUN, a_request_entry
+from tests.support.builders import NOW, RUN
+from tests.support.erasing import ASKED, KEY, OPEN, ErasingLake
 from tests.support.fake_cluster import an_operator
-from tests.support.resources import a_restatement_body, condition
-from tests.support.small_lake import FLIGHTS, SmallLake
-from tests.support.tables import SCHEMA, summary_of
+from tests.support.small_lake import FLIGHTS
 
-SPEC: dict[str, Any] = {"operation": "Erase", "batchIds": ["A"]}
-KEY = parse_restatement(a_restatement_body("erase", **SPEC)).key
-ASKED = a_request_entry(KEY, operation="Erase", batch_ids=("A",))
-OPEN = Erasure(KEY, 2, None)
 SIGNER = Signer(Ed25519PrivateKey.from_private_bytes(b"1" * 32))
 NEW = Signer(Ed25519PrivateKey.from_private_bytes(b"2" * 32))
 
 
 @pytest.fixture
-def lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SmallLake:
-    """With an empty table, and a Restatement that was carried out."""
+def lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ErasingLake:
     monkeypatch.setenv("PYICEBERG_HOME", str(tmp_path))
-    made = SmallLake.make(tmp_path)
-    made.create_table()
-    commit(made, set_requests=(ASKED,), set_erasures=(OPEN,))
-    made.ask("erase", **SPEC)
-    return made
+    return ErasingLake.make(tmp_path)
 
 
-def commit(lake: SmallLake, **changes: Any) -> None:
-    table = lake.table
-    table.append(SCHEMA.empty_table(), snapshot_properties=summary_of(table, Delta(RUN, **changes)))
-
-
-def a_record(lake: SmallLake, key: str = KEY, uuid: str | None = None) -> Record:
+def a_record(lake: ErasingLake, key: str = KEY, uuid: str | None = None) -> Record:
     seen = Verification(RUN, NOW, 9, 3, (), {}, True, True, 0)
     claim = OpenErasure(replace(OPEN, restatement=key), recalled(ASKED), IdIndex(()), False, False, 4)
     table = {
@@ -61,91 +48,78 @@ def a_record(lake: SmallLake, key: str = KEY, uuid: str | None = None) -> Record
     return record(claim, table, (), seen, ())
 
 
-def close(lake: SmallLake, made: Record, folder: str = "_erasures") -> Path:
+def close(lake: ErasingLake, made: Record, folder: str = "_erasures") -> Path:
     """A run has verified the erasure. Returns: where its record lies."""
     uri = f"{lake.table.location()}/{folder}/{made.name}"
     path = Path(uri.removeprefix("file://"))
     path.parent.mkdir(exist_ok=True)
     path.write_bytes(made.content)
-    outcome = ErasureOutcome(restatement=KEY, verified_time=NOW, record=uri, record_sha256=made.sha256)
-    told = outcome.model_dump(mode="json", by_alias=True, exclude_none=True)
-    closed = replace(ASKED, result={**ASKED.result, "erasure": told})
-    commit(lake, set_requests=(closed,), close_erasures=frozenset({KEY}))
+    lake.verified(uri, made.sha256)
     return path
 
 
-def reconcile(lake: SmallLake, signer: Signer | None = SIGNER, *former: Signer) -> None:
+def reconcile(lake: ErasingLake, signer: Signer | None = SIGNER, *former: Signer) -> None:
     settings = Settings(signer=signer, former_keys=tuple(f.public for f in former))
     an_operator(lake.cluster, settings=settings)(FLIGHTS)
 
 
-def apply_again(lake: SmallLake) -> None:
-    """Delete the Restatement and create it again, as GitOps does after its time to live."""
-    lake.cluster.delete(RESTATEMENTS, "ns", "erase")
-    lake.ask("erase", **SPEC)
-
-
-def status(lake: SmallLake) -> dict[str, Any]:
-    return dict(lake.cluster.get(RESTATEMENTS, "ns", "erase").get("status") or {})
-
-
-def test_the_signature_is_in_the_status_and_beside_the_record(lake: SmallLake) -> None:
+def test_the_signature_is_in_the_status_and_beside_the_record(lake: ErasingLake) -> None:
     path = close(lake, a_record(lake))
 
     reconcile(lake)
 
-    erasure = status(lake)["erasure"]
+    erasure = lake.erase_status()["erasure"]
     statement = Statement(str(lake.table.metadata.table_uuid), KEY, erasure["recordSha256"], NOW)
-    assert condition(status(lake), "Erased") == ("True", "Erased")
+    assert lake.erased() == ("True", "Erased")
     assert erasure["signature"] == f"{SIGNER.public.id}:{SIGNER.sign(statement)}"
     assert fault(Path(f"{path}.sig").read_bytes(), statement, [SIGNER.public]) is None
 
 
-def test_without_a_key_nothing_is_signed(lake: SmallLake) -> None:
+def test_without_a_key_nothing_is_signed(lake: ErasingLake) -> None:
     path = close(lake, a_record(lake))
 
     reconcile(lake, signer=None)
 
-    assert condition(status(lake), "Erased") == ("True", "Erased")
-    assert ("signature" in status(lake)["erasure"], Path(f"{path}.sig").exists()) == (False, False)
+    assert lake.erased() == ("True", "Erased")
+    assert ("signature" in lake.erase_status()["erasure"], Path(f"{path}.sig").exists()) == (False, False)
 
 
-def test_a_record_that_an_earlier_key_has_signed_stays_valid_after_the_key_changes(lake: SmallLake) -> None:
+def test_a_record_that_an_earlier_key_has_signed_stays_valid_after_the_key_changes(lake: ErasingLake) -> None:
     path = close(lake, a_record(lake))
     reconcile(lake)
-    shown, file = status(lake)["erasure"], Path(f"{path}.sig").read_bytes()
+    shown, file = lake.erase_status()["erasure"], Path(f"{path}.sig").read_bytes()
 
     reconcile(lake, NEW)
-    kept = status(lake)["erasure"]
-    apply_again(lake)
+    kept = lake.erase_status()["erasure"]
+    lake.create_again()
     reconcile(lake, NEW, SIGNER)
 
-    assert kept == shown == status(lake)["erasure"]
-    assert condition(status(lake), "Erased") == ("True", "Erased")
+    assert kept == shown == lake.erase_status()["erasure"]
+    assert lake.erased() == ("True", "Erased")
     assert Path(f"{path}.sig").read_bytes() == file
 
 
 def test_a_record_that_an_unknown_key_has_signed_is_shown_with_what_to_do_until_the_key_is_there(
-    lake: SmallLake,
+    lake: ErasingLake,
 ) -> None:
     close(lake, a_record(lake))
     reconcile(lake)
-    apply_again(lake)
+    lake.create_again()
 
     for _ in range(2):
         with pytest.raises(Exception, match="earlier key"):
             reconcile(lake, NEW)
-    shown = status(lake)
+    shown = lake.erase_status()
     reconcile(lake, NEW, SIGNER)
 
     (erased,) = (c for c in shown["conditions"] if c["type"] == "Erased")
     assert (shown["phase"], erased["status"], erased["reason"]) == ("Succeeded", "False", "RecordNotSigned")
     assert repr(SIGNER.public.id) in erased["message"]
-    assert condition(status(lake), "Erased") == ("True", "Erased")
+    assert lake.erased() == ("True", "Erased")
 
 
 def test_of_two_operators_with_different_keys_the_second_shows_the_signature_of_the_first(
-    lake: SmallLake, monkeypatch: pytest.MonkeyPatch
+    lake: ErasingLake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As in a rolling update after a change of the key: both see no signature, and one writes it first."""
     path = close(lake, a_record(lake))
@@ -159,7 +133,7 @@ def test_of_two_operators_with_different_keys_the_second_shows_the_signature_of_
     monkeypatch.setattr(signatures, "write_once", late)
     reconcile(lake, NEW, SIGNER)
 
-    assert status(lake)["erasure"]["signature"] == f"{SIGNER.public.id}:{SIGNER.sign(statement)}"
+    assert lake.erase_status()["erasure"]["signature"] == f"{SIGNER.public.id}:{SIGNER.sign(statement)}"
 
 
 def changed(path: Path) -> None:
@@ -178,7 +152,7 @@ def changed(path: Path) -> None:
     ids=["changed", "lost", "of another erasure", "of another table", "elsewhere"],
 )
 def test_a_record_that_differs_from_the_ledger_is_not_signed_and_its_erasure_is_not_shown(
-    lake: SmallLake, made: Callable[[SmallLake], Path], then: Callable[[Path], object] | None, why: str
+    lake: ErasingLake, made: Callable[[ErasingLake], Path], then: Callable[[Path], object] | None, why: str
 ) -> None:
     path = made(lake)
     if then is not None:
@@ -187,16 +161,16 @@ def test_a_record_that_differs_from_the_ledger_is_not_signed_and_its_erasure_is_
     with pytest.raises(Exception, match=why):
         reconcile(lake)
 
-    assert "erasure" not in status(lake)
-    assert status(lake)["phase"] == "Succeeded"
-    assert condition(status(lake), "Erased") == ("False", "RecordNotSigned")
+    assert "erasure" not in lake.erase_status()
+    assert lake.erase_status()["phase"] == "Succeeded"
+    assert lake.erased() == ("False", "RecordNotSigned")
     assert not [e for e in lake.cluster.list(EVENTS, "ns") if e["reason"] == "Erased"]
     assert not Path(f"{path}.sig").exists()
     (event,) = [e for e in lake.cluster.list(EVENTS, "ns") if e["reason"] == "RecordNotSigned"]
     assert why in event.get("note", event.get("message", ""))
 
 
-def test_a_restatement_whose_record_is_not_signed_is_not_deleted(lake: SmallLake) -> None:
+def test_a_restatement_whose_record_is_not_signed_is_not_deleted(lake: ErasingLake) -> None:
     """Its time to live would begin with an end that was not shown."""
     spec = lake.cluster.get(RESTATEMENTS, "ns", "erase")["spec"]
     lake.cluster.patch(RESTATEMENTS, "ns", "erase", {"spec": {**spec, "ttlSecondsAfterFinished": 0}})
@@ -208,16 +182,16 @@ def test_a_restatement_whose_record_is_not_signed_is_not_deleted(lake: SmallLake
     for _ in range(2):
         with pytest.raises(Exception, match="SHA-256"):
             reconcile(lake)
-    before = condition(status(lake), "Erased")
+    before = lake.erased()
     path.write_bytes(content)
     reconcile(lake)
 
     assert before == ("False", "RecordNotSigned")
-    assert condition(status(lake), "Erased") == ("True", "Erased")
+    assert lake.erased() == ("True", "Erased")
     assert Path(f"{path}.sig").exists()
 
 
-def test_a_file_in_place_of_the_signature_is_not_overwritten(lake: SmallLake) -> None:
+def test_a_file_in_place_of_the_signature_is_not_overwritten(lake: ErasingLake) -> None:
     path = close(lake, a_record(lake))
     Path(f"{path}.sig").write_bytes(b"mine")
 

@@ -1,10 +1,8 @@
 """The end of a run may be known before its result. Each watch is held back where it could mislead the operator."""
 
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
 
-import pytest
 from lethe.base.errors import EXIT_INPUT
 from lethe.kube import CONFIG_MAPS, JOBS, LEASES, PODS, Document
 from lethe_operator.reconcile import Reconciler
@@ -17,14 +15,6 @@ from tests.support.small_lake import FLIGHTS, SmallLake
 
 COMMITTER = "lethe-committer"
 RUNS = "flights-runs"
-
-
-@pytest.fixture
-def lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SmallLake:
-    monkeypatch.setenv("PYICEBERG_HOME", str(tmp_path))
-    made = SmallLake.make(tmp_path)
-    made.create_table()
-    return made
 
 
 def reads(client: Client) -> list[str]:

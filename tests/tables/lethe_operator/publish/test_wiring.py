@@ -60,12 +60,6 @@ class Publishing:
 
 
 @pytest.fixture
-def lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SmallLake:
-    monkeypatch.setenv("PYICEBERG_HOME", str(tmp_path))
-    return SmallLake.make(tmp_path)
-
-
-@pytest.fixture
 def publishing(lake: SmallLake) -> Iterator[Publishing]:
     sink = RememberingSink()
     operator = an_operator(lake.cluster)
@@ -81,7 +75,6 @@ def publishing(lake: SmallLake) -> Iterator[Publishing]:
 
 
 def test_a_promotion_that_a_reconcile_sees_is_published(lake: SmallLake, publishing: Publishing) -> None:
-    lake.create_table()
     lake.put("A")
     lake.commit(lake.promoted("A"))
 
@@ -103,7 +96,6 @@ def test_a_table_that_existed_when_events_were_enabled_starts_at_its_head(
     lake.cluster.create(
         CONFIG_MAPS, "ns", {"metadata": {"name": NAME}, "data": {"enabledTime": "2099-01-01T00:00:00+00:00"}}
     )
-    lake.create_table()
     lake.put("A", "B")
     lake.commit(lake.promoted("A"))
     publishing.reconcile(FLIGHTS)
@@ -119,7 +111,6 @@ def test_a_table_that_existed_when_events_were_enabled_starts_at_its_head(
 def test_a_refused_message_is_a_condition_that_goes_away(lake: SmallLake, publishing: Publishing) -> None:
     refuse = SinkError(Reason.MESSAGE_TOO_LARGE, "http://sink answers 413.", scope=FailureScope.MESSAGE)
     publishing.sink.failures = [refuse] * 10_000
-    lake.create_table()
     lake.put("A")
     lake.commit(lake.promoted("A"))
     publishing.reconcile(FLIGHTS)
@@ -140,7 +131,6 @@ def test_a_refused_message_is_a_condition_that_goes_away(lake: SmallLake, publis
 
 
 def test_a_deleted_dataset_is_forgotten(lake: SmallLake, publishing: Publishing) -> None:
-    lake.create_table()
     lake.commit()
     publishing.reconcile(FLIGHTS)
     wait_for(lambda: len(publishing.sink.received) == 1)
@@ -171,7 +161,6 @@ def test_lag_and_numbers_are_metrics(lake: SmallLake, publishing: Publishing) ->
     PublishingMetrics(registry, {STATUS_EVENTS: publishing.publisher})
     away = SinkError(Reason.SINK_UNAVAILABLE, "away")
     publishing.sink.failures = [away] * 3
-    lake.create_table()
     lake.put("A", "B")
     lake.commit(lake.promoted("A"), lake.promoted("B"))
     publishing.reconcile(FLIGHTS)

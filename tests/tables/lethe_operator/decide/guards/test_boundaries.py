@@ -1,6 +1,5 @@
 """What lies outside the boundary of the namespace is refused by the operator; messages name the boundary and the value."""
 
-from pathlib import Path
 from typing import Any, cast
 
 import pytest
@@ -253,13 +252,11 @@ class _Untouched:
         self.forgotten.append(dataset)
 
 
-def test_nothing_of_a_dataset_outside_its_boundary_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_of_a_dataset_outside_its_boundary_is_read(bare: SmallLake) -> None:
     """Authors of Datasets must not learn with the operator's credentials what is outside their boundary."""
-    monkeypatch.setenv("PYICEBERG_HOME", str(tmp_path))
-    lake, tables = SmallLake.make(tmp_path), _Untouched()
-    asked = settings(uris=["s3://lake"])
+    asked, tables = settings(uris=["s3://lake"]), _Untouched()
 
-    sources = Sources(cast(Any, lake.cluster), watched(lake.cluster), cast(TableReader, tables), IdLists(), asked)
+    sources = Sources(cast(Any, bare.cluster), watched(bare.cluster), cast(TableReader, tables), IdLists(), asked)
 
     found = observe(sources, "ns", "flights", utc_now())
 

@@ -15,21 +15,18 @@ from lethe_operator.cluster.queue import Key
 from lethe_operator.settings import Settings
 
 from tests.support.resources import a_world
-from tests.support.small_lake import SmallLake, claimed_table, eager_dataset, put_batches
+from tests.support.small_lake import FLIGHTS, SmallLake, claimed_table, eager_dataset, put_batches
 from tests.support.tables import new_table, rows
 
 SECRET = "eyJhbGciOiJSUzI1NiJ9"
 
 
 @pytest.fixture
-def lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SmallLake:
+def lake(lake: SmallLake) -> SmallLake:
     """The table air.victim, with a row, has no Dataset; air.flights is the Dataset's table, with an empty buffer."""
-    monkeypatch.setenv("PYICEBERG_HOME", str(tmp_path))
-    made = SmallLake.make(tmp_path)
-    made.create_table()
-    new_table(made.catalog, "air.victim").append(rows("A"))
-    (tmp_path / "buffer").mkdir()
-    return made
+    new_table(lake.catalog, "air.victim").append(rows("A"))
+    (lake.home / "buffer").mkdir()
+    return lake
 
 
 def contents(folder: Path) -> dict[str, str]:
@@ -41,8 +38,8 @@ def judged(lake: SmallLake, uri: str, **buffer: Any) -> tuple[str, str]:
     """Reason and message of the condition Stalled of a Dataset with that buffer, "" if it is not; nothing may have changed."""
     before = contents(lake.home)
     lake.cluster.patch(DATASETS, "ns", "flights", {"spec": {"buffer": {"uri": uri, **buffer}}})
-    lake.operator()(Key("Dataset", "ns", "flights"))
-    lake.operator()(Key("Dataset", "ns", "flights"))
+    lake.operator()(FLIGHTS)
+    lake.operator()(FLIGHTS)
     stalled = stalled_of(lake)
     assert before == contents(lake.home)
     assert not stalled[0] or not lake.jobs()
@@ -139,7 +136,7 @@ def test_a_local_buffer_needs_a_local_catalog(lake: SmallLake, tmp_path: Path) -
     view = a_world().table
     operator.tables.view = lambda *_, **__: view  # type: ignore[method-assign]
 
-    operator(Key("Dataset", "ns", "flights"))
+    operator(FLIGHTS)
 
     reason, message = stalled_of(lake)
     assert reason == "BufferLocal"
@@ -159,7 +156,7 @@ def test_the_buffer_of_an_older_dataset_is_rejected_in_whatever_namespace(
     object.__setattr__(operator, "settings", Settings(watch_namespaces=("ns", "other")))
     lake.cluster.patch(DATASETS, "ns", "flights", {"spec": {"buffer": {"uri": f"file://{tmp_path}/buffer{suffix}"}}})
 
-    operator(Key("Dataset", "ns", "flights"))
+    operator(FLIGHTS)
 
     reason, message = stalled_of(lake)
     assert reason == "BufferShared"
@@ -195,7 +192,7 @@ def test_retention_claims_a_buffer_of_an_earlier_version_and_deletes_only_what_w
     (tmp_path / "buffer/_refused/batch_id=X/0123/p.parquet").write_text("rows")
     lake.commit(lake.promoted("A"))
 
-    lake.operator()(Key("Dataset", "ns", "flights"))
+    lake.operator()(FLIGHTS)
 
     left = sorted(
         p.relative_to(tmp_path / "buffer").as_posix() for p in (tmp_path / "buffer").rglob("*") if p.is_file()
@@ -225,7 +222,7 @@ def test_retention_deletes_nothing_from_a_buffer_that_was_claimed_since_it_was_l
         return seen
 
     monkeypatch.setattr(listing.surroundings, "claim_in", overtaken)
-    operator(Key("Dataset", "ns", "flights"))
+    operator(FLIGHTS)
 
     assert (tmp_path / "buffer/batch_id=A/p.parquet").exists()
 
@@ -255,7 +252,7 @@ def test_a_table_in_the_folder_of_an_older_datasets_table_stops_the_younger_data
     else:
         lake.catalog.create_table("air.flights", schema, properties=claim)
 
-    lake.operator()(Key("Dataset", "ns", "flights"))
+    lake.operator()(FLIGHTS)
 
     reason, message = stalled_of(lake)
     assert reason == "TableInOtherTable"
