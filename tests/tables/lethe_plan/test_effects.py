@@ -165,20 +165,17 @@ def test_a_replay_says_what_it_adds_and_that_only_the_run_can_count(lake: Lake) 
     assert planned.effect.deleted.rows == 3
 
 
-def test_a_replacement_without_its_marker_is_a_problem(lake: Lake) -> None:
-    replacement = {"batchId": "A2", "uri": f"file://{lake.home}/nothing"}
+@pytest.mark.parametrize(
+    ("place", "reason"), [("nothing", "ReplacementIncomplete"), ("buffer/batch_id=A2", "ReplacementInBuffer")]
+)
+def test_a_replacement_without_its_marker_or_inside_the_buffer_is_a_problem(
+    lake: Lake, place: str, reason: str
+) -> None:
+    replacement = {"batchId": "A2", "uri": f"file://{lake.home}/{place}"}
 
     planned = lake.effect(a_revert("A", operation="Replay", replacement=replacement))
 
-    assert planned.problem.startswith("ReplacementIncomplete: ")
-
-
-def test_a_replacement_inside_the_buffer_is_a_problem(lake: Lake) -> None:
-    replacement = {"batchId": "A2", "uri": f"file://{lake.home}/buffer/batch_id=A2"}
-
-    planned = lake.effect(a_revert("A", operation="Replay", replacement=replacement))
-
-    assert planned.problem.startswith("ReplacementInBuffer: ")
+    assert planned.problem.startswith(f"{reason}: ")
 
 
 def test_the_values_of_an_erase_are_never_read(lake: Lake) -> None:

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from click.testing import Result
@@ -83,62 +84,45 @@ def test_verify_of_a_correct_table_reports_how_much_it_read(flights: Kept, lethe
     )
 
 
-def test_verify_names_the_snapshots_that_a_missing_file_takes_with_it(flights: Kept, lethe: Lethe) -> None:
-    head = flights.commit("A")
-    gone = flights.ledger_file("*-tombstones.avro")
-    gone.unlink()
-
-    result = lethe("ledger", "verify", NAME)
-
-    assert result.exit_code == 1
-    assert result.output.startswith(f"snapshot {head}: ")
-    assert gone.name in result.output
-    assert "1 problems" in result.output
-
-
-@pytest.mark.parametrize("content", [b"", b"garbage", b"Obj\x01"])
-def test_verify_finds_a_file_that_is_damaged(flights: Kept, lethe: Lethe, content: bytes) -> None:
-    flights.commit("A", batches=[a_batch("A", BatchState.REVERTED)])
-    flights.ledger_file("*-batches.avro").write_bytes(content)
-
-    result = lethe("ledger", "verify", NAME)
-
-    assert result.exit_code == 1
-    assert "-batches.avro is not readable as batches" in result.output
-
-
-def test_verify_finds_a_file_that_holds_less_than_its_root_records(flights: Kept, lethe: Lethe) -> None:
-    """The snapshot's own count disagrees, too, and each says so."""
-    head = flights.commit("A", "B")
-    file = flights.ledger_file("*-tombstones.avro")
+def fewer(file: Path) -> None:
     file.write_bytes(format.TOMBSTONES.encode([a_tombstone("A", namespace=2)]).content)
 
-    result = lethe("ledger", "verify", NAME).output
 
-    assert f"{file.name} holds 1 tombstones; the root says 2" in result
-    assert f"snapshot {head}: tombstone.metrics.total.count is 2, but the files hold 1" in result
-
-
-def test_verify_finds_a_root_whose_bounds_differ_from_those_of_the_file(flights: Kept, lethe: Lethe) -> None:
-    """A look-up leaves files out by them: what they miss would be read as not deleted."""
-    flights.commit("A", "B")
-    root = flights.ledger_file("*-root.json")
+def other_bounds(root: Path) -> None:
     root.write_text(root.read_text().replace('"lower": "A"', '"lower": "B"'))
 
+
+DAMAGES = {
+    "a missing file takes its snapshot with it": ("tombstones.avro", Path.unlink, ["snapshot {head}: ", "{name}"]),
+    "an empty file": ("batches.avro", lambda f: f.write_bytes(b""), ["{name} is not readable as batches"]),
+    "a file of something else": ("batches.avro", lambda f: f.write_bytes(b"x"), ["{name} is not readable as batches"]),
+    "a torn file": ("batches.avro", lambda f: f.write_bytes(b"Obj\x01"), ["{name} is not readable as batches"]),
+    "a file with less than its root records": (
+        "tombstones.avro",
+        fewer,
+        [
+            "{name} holds 1 tombstones; the root says 2",
+            "snapshot {head}: tombstone.metrics.total.count is 2, but the files hold 1",
+        ],
+    ),
+    # A look-up leaves files out by them: what they miss would be read as not deleted.
+    "bounds that differ from those of the file": ("root.json", other_bounds, ["differ from those in the root"]),
+    "a root that is gone": ("root.json", Path.unlink, ["{name}"]),
+}
+
+
+@pytest.mark.parametrize(("file", "damage", "said"), DAMAGES.values(), ids=DAMAGES)
+def test_verify_finds_each_damage(
+    flights: Kept, lethe: Lethe, file: str, damage: Callable[[Path], object], said: list[str]
+) -> None:
+    head = flights.commit("A", "B", batches=[a_batch("A", BatchState.REVERTED)])
+    damaged = flights.ledger_file(f"*-{file}")
+    damage(damaged)
+
     result = lethe("ledger", "verify", NAME)
 
     assert result.exit_code == 1
-    assert "differ from those in the root" in result.output
-
-
-def test_verify_finds_a_root_that_is_gone(flights: Kept, lethe: Lethe) -> None:
-    flights.commit("A")
-    flights.ledger_file("*-root.json").unlink()
-
-    result = lethe("ledger", "verify", NAME)
-
-    assert result.exit_code == 1
-    assert "-root.json" in result.output
+    assert [t for t in said if t.format(head=head, name=damaged.name) not in result.output] == []
 
 
 def test_batches_are_listed_by_their_last_change_and_chosen_by_state_or_id(flights: Kept, lethe: Lethe) -> None:

@@ -97,8 +97,12 @@ def test_an_empty_table_has_its_columns_and_no_rows(table: Table) -> None:
 def test_a_table_that_lethe_never_saw_is_read_as_it_is(catalog: Catalog) -> None:
     other = catalog.create_table("air.other", pa.schema([("v", pa.int64())]))
     other.append(pa.table({"v": [1, 2]}))
+    first = head(other)
+    other.append(pa.table({"v": [3]}))
 
-    assert values(lethe.scan("air.other", catalog=catalog)) == [1, 2]
+    assert values(lethe.scan("air.other", catalog=catalog)) == [1, 2, 3]
+    assert values(lethe.scan(other, since=first)) == [3]
+    assert values(lethe.scan(other, since=first, rows="deleted")) == []
 
 
 def test_a_renamed_batch_column_still_hides_its_rows(table: Table) -> None:
@@ -122,16 +126,25 @@ def test_a_scan_does_not_change_when_the_table_does(table: Table, catalog: Catal
     assert values(lethe.scan("air.flights", catalog=catalog)) == [1]
 
 
-WRONG = {
+NOW = datetime.now(UTC)
+WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "an unknown snapshot": ({"snapshot_id": 5}, "SnapshotNotFound"),
-    "a snapshot and a time": ({"snapshot_id": 5, "as_of": datetime.now(UTC)}, "InvalidRead"),
-    "a time without a zone": ({"as_of": datetime.now(UTC).replace(tzinfo=None)}, "InvalidRead"),
-    "a time before the table": ({"as_of": datetime.now(UTC) - timedelta(days=9)}, "SnapshotNotFound"),
+    "a snapshot and a time": ({"snapshot_id": 5, "as_of": NOW}, "InvalidRead"),
+    "a time without a zone": ({"as_of": NOW.replace(tzinfo=None)}, "InvalidRead"),
+    "a time before the table": ({"as_of": NOW - timedelta(days=9)}, "SnapshotNotFound"),
+    "a whole table and an increment": ({"since": 1, "snapshot_id": 1}, "InvalidRead"),
+    "a time and an increment": ({"since": 1, "as_of": NOW}, "InvalidRead"),
+    "an end without a beginning": ({"until": 1}, "InvalidRead"),
+    "rows without a beginning": ({"rows": "deleted"}, "InvalidRead"),
+    "an unknown kind of rows": ({"since": NOW + timedelta(days=1), "rows": "changed"}, "InvalidRead"),
+    "an increment since an unknown snapshot": ({"since": 5}, "SnapshotNotFound"),
+    "an increment since a time without a zone": ({"since": NOW.replace(tzinfo=None)}, "InvalidRead"),
+    "an increment since a time before the table": ({"since": NOW - timedelta(days=9)}, "SnapshotNotFound"),
 }
 
 
 @pytest.mark.parametrize(("how", "reason"), WRONG.values(), ids=WRONG)
-def test_a_read_that_means_no_snapshot_is_refused(table: Table, how: dict[str, Any], reason: str) -> None:
+def test_a_read_that_means_nothing_is_refused(table: Table, how: dict[str, Any], reason: str) -> None:
     table.append(rows("A"))
 
     with pytest.raises(InputError) as refused:

@@ -53,7 +53,7 @@ def nested(catalog: Catalog, tmp_path: Path) -> Table:
     return table
 
 
-def numbers(table: Table, condition: str | None = None) -> list[int]:
+def numbers(table: Table, condition: Any = None) -> list[int]:
     return sorted(lethe.scan(table, filter=condition, columns=["n"]).to_arrow()["n"].to_pylist())
 
 
@@ -138,27 +138,24 @@ def test_filters_on_special_numbers_find_the_same_rows_whatever_their_files(
     assert {c: lethe.scan(table, filter=c).count() for c in wanted} == {c: len(w) for c, w in wanted.items()}
 
 
-def test_a_filter_on_a_partition_with_nulls_is_judged_like_any_other(catalog: Catalog) -> None:
-    schema = pa.schema([("n", pa.int32()), ("day", pa.int32()), ("batch_id", pa.string())])
-    table = new_table(catalog, "air.days", schema)
+PARTITIONS: dict[str, tuple[pa.DataType, list[Any], dict[Any, list[int]]]] = {
+    "with nulls": (pa.int32(), [1, None, 2], {"p != 1": [2], "p < 2 or n = 1": [0, 1]}),
+    "with all digits": (pa.float64(), [0.1, 1e300, 2.0], {"p = 0.1": [0], EqualTo("p", 1e300): [1]}),
+}
+
+
+@pytest.mark.parametrize(("kind", "values", "found"), PARTITIONS.values(), ids=PARTITIONS)
+def test_a_filter_on_a_partition_is_judged_like_any_other(
+    catalog: Catalog, kind: pa.DataType, values: list[Any], found: dict[Any, list[int]]
+) -> None:
+    schema = pa.schema([("n", pa.int32()), ("p", kind), ("batch_id", pa.string())])
+    table = new_table(catalog, "air.parts", schema)
     with table.update_spec() as spec:
-        spec.add_identity("day")
-    table.append(pa.table({"n": [0, 1, 2], "day": [1, None, 2], "batch_id": ["A"] * 3}).cast(schema))
+        spec.add_identity("p")
+    table.append(pa.table({"n": [0, 1, 2], "p": values, "batch_id": ["A"] * 3}).cast(schema))
 
-    assert numbers(table, "day != 1") == [2]
-    assert lethe.scan(table, filter="day != 1").count() == 1
-    assert numbers(table, "day < 2 or n = 1") == [0, 1]
-
-
-def test_doubles_in_partitions_keep_all_their_digits(catalog: Catalog) -> None:
-    schema = pa.schema([("n", pa.int32()), ("d", pa.float64()), ("batch_id", pa.string())])
-    table = new_table(catalog, "air.doubles", schema)
-    with table.update_spec() as spec:
-        spec.add_identity("d")
-    table.append(pa.table({"n": [0, 1], "d": [0.1, 1e300], "batch_id": ["A"] * 2}).cast(schema))
-
-    assert numbers(table, "d = 0.1") == [0]
-    assert lethe.scan(table, filter=EqualTo("d", 1e300)).to_arrow()["n"].to_pylist() == [1]
+    assert {c: numbers(table, c) for c in found} == found
+    assert {c: lethe.scan(table, filter=c).count() for c in found} == {c: len(n) for c, n in found.items()}
 
 
 def test_files_of_format_version_1_are_listed_after_an_upgrade(catalog: Catalog) -> None:
