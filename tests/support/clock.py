@@ -18,12 +18,17 @@ class ManualClock:
 def wait_until(
     holds: Callable[[], bool], within_seconds: float, before_each: Callable[[], object] | None = None
 ) -> None:
-    """Wait for a condition; call `before_each` before each look at it. Fails after the limit."""
+    """Wait for a condition; call `before_each` before each look at it. Fails after the limit.
+
+    A look that takes long is not repeated at once: most of the time belongs to what is waited for.
+    """
     deadline, pause = time.monotonic() + within_seconds, threading.Event()
     while True:
+        began = time.monotonic()
         if before_each is not None:
             before_each()
         if holds():
             return
-        assert time.monotonic() < deadline, f"the condition did not hold within {within_seconds} s"
-        pause.wait(0.01)
+        now = time.monotonic()
+        assert now < deadline, f"the condition did not hold within {within_seconds} s"
+        pause.wait(min(max(0.01, 3 * (now - began)), 0.25))

@@ -2,12 +2,15 @@
 
 import os
 from collections.abc import Iterator
+from contextlib import ExitStack
 from typing import Any
 
 import pytest
 
 from tests.support.lake import BufferFolder, Lake
+from tests.support.servers import kafka
 from tests.support.servers.s3 import S3, running
+from tests.support.servers.stores import Stores
 
 
 @pytest.fixture(scope="session")
@@ -28,6 +31,20 @@ def buffer(lake: Lake, request: pytest.FixtureRequest) -> BufferFolder:
     """A buffer for one test."""
     node: Any = request.node
     return lake.buffer(node.name)
+
+
+@pytest.fixture(scope="session")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[kafka.Broker]:
+    """A Kafka broker. Each test has topics of its own."""
+    with kafka.running(tmp_path_factory.mktemp("kafka")) as made:
+        yield made
+
+
+@pytest.fixture(scope="session")
+def stores(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stores]:
+    """A store of each kind, in which each test has a place of its own."""
+    with ExitStack() as stack:
+        yield Stores(tmp_path_factory.mktemp("stores"), stack)
 
 
 @pytest.fixture(scope="module")

@@ -74,11 +74,6 @@ class LedgerHistory:
         self.head_id = self.made
         return self.made
 
-    def root_of(self, snapshot_id: int) -> str:
-        root = self.snapshots[snapshot_id].ledger
-        assert root is not None
-        return root
-
     def roll_back(self, to: int | None) -> None:
         self.head_id = to
 

@@ -13,7 +13,7 @@ from lethe_inlet.decoding import Schemas
 from lethe_inlet.settings import Registry
 from lethe_operator.reasons import Reason
 
-from tests.support.servers import kafka, registry
+from tests.support.servers import registry
 from tests.support.servers.kafka import Broker
 from tests.support.servers.registry import SchemaRegistry
 from tests.support.streams import Stream
@@ -24,12 +24,6 @@ pytestmark = pytest.mark.long  # the registry is a download of 104 MB
 NARROW: dict[str, Any] = {"type": "record", "name": "flight", "fields": [{"name": "v", "type": "int"}]}
 WIDE: dict[str, Any] = {"type": "record", "name": "flight", "fields": [{"name": "v", "type": "long"}]}
 OTHER: dict[str, Any] = {"type": "record", "name": "other", "fields": [{"name": "w", "type": "long"}]}
-
-
-@pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    with kafka.running(tmp_path_factory.mktemp("kafka")) as made:
-        yield made
 
 
 @pytest.fixture(scope="module")

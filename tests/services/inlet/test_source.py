@@ -2,7 +2,8 @@
 
 import io
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -15,18 +16,11 @@ from lethe_inlet.state import SourceState
 from lethe_operator.reasons import Reason
 
 from tests.support import poison
-from tests.support.servers import kafka
 from tests.support.servers.kafka import PASSWORD, USER, Broker
 from tests.support.streams import Stream, row
 from tests.support.tables import catalog_in
 
 STEPS = ("read", "recorded", "written", "all-written", "complete")
-
-
-@pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    with kafka.running(tmp_path_factory.mktemp("kafka")) as made:
-        yield made
 
 
 @pytest.fixture
@@ -121,21 +115,14 @@ def test_a_process_that_slept_while_others_went_on_writes_nothing(stream: Stream
     assert stream.values == [*range(75), 999]
 
 
-def test_a_broker_that_restarts_delays_and_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PYICEBERG_HOME", str(tmp_path))
-    folder = tmp_path / "kafka"
-    with kafka.running(folder) as broker:
-        broker.create_topic("flights", partitions=1)
-        stream = Stream(broker, "flights", catalog_in(tmp_path), tmp_path / "buffer")
-        stream.create_table()
-        stream.rows(range(10))
-        source = stream.source()
-        with stream.running(source):
-            stream.wait(lambda: len(stream.values) == 10)
-    port = broker.port
-    with stream.running(stream.source()):
-        stream.wait_for(Reason.BROKER_AWAY)
-        with kafka.running(folder, port):
+def test_a_broker_that_restarts_delays_and_loses_nothing(stream: Stream) -> None:
+    stream.rows(range(10))
+    stream.read(10)
+    with ExitStack() as outage:
+        outage.enter_context(stream.broker.away())
+        with stream.running():
+            stream.wait_for(Reason.BROKER_AWAY)
+            outage.close()
             stream.rows(range(10, 20))
             stream.wait(lambda: len(stream.values) >= 20)
 

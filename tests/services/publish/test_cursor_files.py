@@ -1,30 +1,25 @@
 """The cursor on S3 (versitygw) and in local folders: only one of several writers moves it, also if answers are lost."""
 
 import uuid
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 from lethe_operator.publish.cursor import Cursor, PublishedPosition, UnreadableCursor
+from lethe.uri import Backend
+from lethe_operator.decide.publishing.cursor import Cursor, PublishedPosition, UnreadableCursor
 from lethe_operator.publish.cursor_files import KEPT, CursorFiles, CursorMoved, Numbered
 from lethe_operator.publish.feed import FeedState
 
 from tests.support.builders import a_batch
 from tests.support.publishing import LedgerHistory, RememberingSink, a_feed, deduplicated
 from tests.support.servers.faulty_proxy import Fault, before, forward_to
-from tests.support.servers.stores import Place, Server, s3_server
-
-
-@pytest.fixture(scope="module")
-def s3() -> Iterator[Server]:
-    with s3_server() as server:
-        yield server
+from tests.support.servers.stores import Place, Stores
 
 
 @pytest.fixture
-def place(s3: Server) -> Place:
-    return s3.place(uuid.uuid4().hex)
+def place(stores: Stores) -> Place:
+    return stores[Backend.S3].place(uuid.uuid4().hex)
 
 
 def a_cursor(epoch: int) -> Cursor:
@@ -81,14 +76,14 @@ def test_a_damaged_file_is_named_and_the_one_before_it_counts_once_it_is_deleted
     assert files.load() == first
 
 
-def test_a_lost_answer_of_any_write_repeats_events_and_loses_none(s3: Server, tmp_path: Path) -> None:
+def test_a_lost_answer_of_any_write_repeats_events_and_loses_none(stores: Stores, tmp_path: Path) -> None:
     """The ledger is local; the cursor is on S3, behind a proxy."""
-    with before(forward_to(s3.endpoint)) as proxy:
+    with before(forward_to(stores[Backend.S3].endpoint)) as proxy:
         for number in range(4):
             history = LedgerHistory(tmp_path / str(number))
             for batch in "ABC":
                 history.commit(a_batch(batch))
-            place = s3.place(uuid.uuid4().hex, proxy.endpoint)
+            place = stores[Backend.S3].place(uuid.uuid4().hex, proxy.endpoint)
             sink, state, puts = RememberingSink(), FeedState(), 0
 
             def lose(step: str, number: int = number) -> None:

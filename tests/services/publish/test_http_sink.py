@@ -1,7 +1,6 @@
 """The HTTP sink against a real receiver, with what goes wrong in networks and receivers."""
 
 import json
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,34 +12,12 @@ from lethe_operator.reasons import Reason
 from lethe_operator.resources.publishing import ContentMode, HttpSinkSettings
 
 from tests.support.builders import a_batch
-from tests.support.publishing import LedgerHistory, RememberingSink, publish
+from tests.support.publishing import LedgerHistory, publish
 from tests.support.servers.receiver import ENDLESS, HANG, LOST, RESET, Answer, Receiver, a_receiver
-
-
-@pytest.fixture
-def receiver() -> Iterator[Receiver]:
-    made = a_receiver()
-    with made.up():
-        yield made
 
 
 def a_sink(receiver: Receiver, secret: Path | None = None, **changes: Any) -> HttpSink:
     return HttpSink(HttpSinkSettings(url=receiver.url, **{"timeout_seconds": 5, **changes}), secret)
-
-
-@pytest.fixture
-def history(tmp_path: Path) -> LedgerHistory:
-    """One version with four batches."""
-    made = LedgerHistory(tmp_path / "lake")
-    made.commit(*(a_batch(i) for i in "ABCD"))
-    return made
-
-
-@pytest.fixture
-def events(history: LedgerHistory) -> list[CloudEvent]:
-    sink = RememberingSink()
-    publish(history, sink)
-    return sink.received
 
 
 @pytest.mark.parametrize("mode", ContentMode)

@@ -25,32 +25,11 @@ from tests.support.servers.kafka import Broker, Record
 from tests.support.steps import Killed
 
 
-@pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    with kafka.running(tmp_path_factory.mktemp("kafka")) as made:
-        yield made
-
-
 @pytest.fixture
 def topic(broker: Broker, request: pytest.FixtureRequest) -> str:
     name = f"t{abs(hash(request.node.nodeid))}"
     broker.create_topic(name)
     return name
-
-
-@pytest.fixture
-def history(tmp_path: Path) -> LedgerHistory:
-    """One version with four batches."""
-    made = LedgerHistory(tmp_path / "lake")
-    made.commit(*(a_batch(i) for i in "ABCD"))
-    return made
-
-
-@pytest.fixture
-def events(history: LedgerHistory) -> list[CloudEvent]:
-    sink = RememberingSink()
-    publish(history, sink)
-    return sink.received
 
 
 def a_sink(broker: Broker, topic: str, **changes: Any) -> KafkaSink:
@@ -178,25 +157,22 @@ def test_a_publisher_killed_at_any_step_delivers_everything_in_order(broker: Bro
         assert len(found) - len(first) <= 2, name
 
 
-def test_a_broker_that_was_away_gets_everything_in_order(tmp_path: Path, history: LedgerHistory) -> None:
+def test_a_broker_that_was_away_gets_everything_in_order(broker: Broker, topic: str, history: LedgerHistory) -> None:
     """The time limit is short; the broker is really away."""
-    folder = tmp_path / "kafka"
-    with kafka.running(folder) as broker:
-        broker.create_topic("lethe")
-        sink = a_sink(broker, "lethe", timeout_seconds=2)
-        publish(history, sink)
-    for n in range(3):
-        history.commit(a_batch(f"E{n}"))
-        began = time.monotonic()
-        with pytest.raises(SinkError, match="acknowledges nothing") as failure:
-            publish(history, sink)
-        assert failure.value.reason is Reason.SINK_UNAVAILABLE
-        assert time.monotonic() - began < 10
-    with kafka.running(folder, broker.port):
-        patient = a_sink(broker, "lethe")
-        publish(history, patient)
+    sink = a_sink(broker, topic, timeout_seconds=2)
+    publish(history, sink)
+    with broker.away():
+        for n in range(3):
+            history.commit(a_batch(f"E{n}"))
+            began = time.monotonic()
+            with pytest.raises(SinkError, match="acknowledges nothing") as failure:
+                publish(history, sink)
+            assert failure.value.reason is Reason.SINK_UNAVAILABLE
+            assert time.monotonic() - began < 10
 
-        assert subjects(broker.read("lethe")) == ["", "A", "B", "C", "D", "E0", "E1", "E2"]
+    publish(history, a_sink(broker, topic))
+
+    assert subjects(broker.read(topic)) == ["", "A", "B", "C", "D", "E0", "E1", "E2"]
 
 
 def test_a_password_is_read_from_the_secret_and_a_corrected_one_without_a_restart(

@@ -1,7 +1,6 @@
 """Tables, reconciles, publishers and a receiver together, put together as the operator does it."""
 
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -44,13 +43,6 @@ def started(lake: SmallLake, events: EventsSettings, registry: CollectorRegistry
     object.__setattr__(operator, "publishers", publishers)
     publishers.start()
     return operator, publishers
-
-
-@pytest.fixture
-def receiver() -> Iterator[Receiver]:
-    made = a_receiver()
-    with made.up():
-        yield made
 
 
 def test_events_arrive_in_order_through_every_kind_of_fault_and_no_reconcile_waits(

@@ -2,9 +2,6 @@
 table's metadata and a file that is written once."""
 
 import json
-import uuid
-from collections.abc import Iterator
-from contextlib import ExitStack
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -17,23 +14,11 @@ from lethe.ingest.buffer_store import BufferedFiles, Bytes, FileTask
 from lethe.storage.object_store import open_folder
 from lethe.storage.surroundings import open_buffer, read_claim, tables_around, take_claim
 from lethe.storage.write_once import read, write_once
-from lethe.uri import Backend
 from pyiceberg.io.pyarrow import PyArrowFileIO
 
-from tests.support.servers.stores import Place, Server, azure_server, gcs_server, s3_server
+from tests.support.servers.stores import Place
 
 OWNER, OTHER = (Owner("ns", name, f"uid-{name}", f"table-{name}", "cluster") for name in ("a", "b"))
-SERVERS = {Backend.S3: s3_server, Backend.GCS: gcs_server, Backend.AZURE: azure_server}
-
-
-@pytest.fixture(params=Backend)
-def place(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
-    with ExitStack() as stack:
-        if request.param is Backend.LOCAL:
-            server = Server(Backend.LOCAL, f"file://{tmp_path_factory.mktemp('store')}", "", lambda _: {})
-        else:
-            server = stack.enter_context(SERVERS[request.param]())
-        yield server.place(uuid.uuid4().hex)
 
 
 def test_a_batch_goes_through_its_buffer(place: Place) -> None:

@@ -1,10 +1,9 @@
 """A broker of Kafka's own (KRaft mode, one process), and what a consumer reads from it."""
 
-import re
 import subprocess
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +39,8 @@ USER, PASSWORD = "lethe", "correct-horse"
 class Broker:
     port: int
     sasl_port: int  # for which USER and PASSWORD are needed
+    folder: Path
+    _stack: ExitStack = field(default_factory=ExitStack)
 
     @property
     def servers(self) -> str:
@@ -48,6 +49,22 @@ class Broker:
     @property
     def admin(self) -> AdminClient:
         return AdminClient({"bootstrap.servers": self.servers, "log_level": 0})
+
+    @contextmanager
+    def away(self) -> Iterator[None]:
+        """The server is stopped for as long as the block lasts, and goes on with the topics that it had."""
+        self.stop()
+        try:
+            yield
+        finally:
+            self.start()
+
+    def start(self) -> None:
+        command = [*_java(self.folder), "kafka.Kafka", str(self.folder / "server.properties")]
+        self._stack.enter_context(servers.running("Kafka", command, self.folder, self.ask))
+
+    def stop(self) -> None:
+        self._stack.close()
 
     def ask(self) -> None:
         try:
@@ -101,25 +118,22 @@ class Record:
 
 
 @contextmanager
-def running(folder: Path, port: int | None = None) -> Iterator[Broker]:
-    """A broker for as long as the block lasts. With a port and a folder that it had before, it goes on with its topics."""
-    port = port or free_port()
+def running(folder: Path) -> Iterator[Broker]:
+    """A broker for as long as the block lasts."""
+    broker = Broker(free_port(), free_port(), folder)
     config = folder / "server.properties"
-    known = re.search(r"SASL_PLAINTEXT://127\.0\.0\.1:(\d+)", config.read_text()) if config.exists() else None
-    sasl_port = int(known[1]) if known else free_port()
-    if known is None:
-        folder.mkdir(parents=True, exist_ok=True)
-        controller = free_port()
-        config.write_text("\n".join(f"{k}={v}" for k, v in _properties(folder, port, sasl_port, controller).items()))
-        (folder / "log4j2.properties").write_text(
-            "rootLogger.level=WARN\nappender.c.type=Console\nappender.c.name=c\n"
-            "appender.c.layout.type=PatternLayout\nrootLogger.appenderRef.c.ref=c\n"
-        )
-        subprocess.run([*_java(folder), "kafka.tools.StorageTool", "format", "-t", CLUSTER, "-c", str(config)],
-                       check=True, cwd=folder, capture_output=True, timeout=120)  # fmt: skip
-    broker = Broker(port, sasl_port)
-    with servers.running("Kafka", [*_java(folder), "kafka.Kafka", str(config)], folder, broker.ask):
+    config.write_text("\n".join(f"{k}={v}" for k, v in _properties(broker, free_port()).items()))
+    (folder / "log4j2.properties").write_text(
+        "rootLogger.level=WARN\nappender.c.type=Console\nappender.c.name=c\n"
+        "appender.c.layout.type=PatternLayout\nrootLogger.appenderRef.c.ref=c\n"
+    )
+    subprocess.run([*_java(folder), "kafka.tools.StorageTool", "format", "-t", CLUSTER, "-c", str(config)],
+                   check=True, cwd=folder, capture_output=True, timeout=120)  # fmt: skip
+    broker.start()
+    try:
         yield broker
+    finally:
+        broker.stop()
 
 
 def _java(folder: Path) -> list[str]:
@@ -127,7 +141,8 @@ def _java(folder: Path) -> list[str]:
     return ["java", HEAP, "-XX:TieredStopAtLevel=1", log, "-cp", servers.class_path("kafka", *OF_PYSPARK)]
 
 
-def _properties(folder: Path, port: int, sasl_port: int, controller: int) -> dict[str, Any]:
+def _properties(broker: Broker, controller: int) -> dict[str, Any]:
+    port, sasl_port = broker.port, broker.sasl_port
     return {
         "process.roles": "broker,controller",
         "node.id": 1,
@@ -140,7 +155,7 @@ def _properties(folder: Path, port: int, sasl_port: int, controller: int) -> dic
         f'required user_{USER}="{PASSWORD}";',
         "controller.listener.names": "CONTROLLER",
         "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SASL_PLAINTEXT:SASL_PLAINTEXT",
-        "log.dirs": folder / "data",
+        "log.dirs": broker.folder / "data",
         "offsets.topic.replication.factor": 1,
         "transaction.state.log.replication.factor": 1,
         "transaction.state.log.min.isr": 1,

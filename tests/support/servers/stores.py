@@ -9,7 +9,7 @@ import sys
 import tempfile
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from email.utils import formatdate
 from pathlib import Path
@@ -138,6 +138,19 @@ def azure_server() -> Iterator[Server]:
                     f"AccountKey={AZURITE_KEY};BlobEndpoint={endpoint}/{AZURITE_ACCOUNT};"
                 },
             )
+
+
+class Stores(dict[Backend, Server]):
+    """A server of each kind, started when a test first asks for it."""
+
+    def __init__(self, folder: Path, stack: ExitStack) -> None:
+        self._stack = stack
+        self[Backend.LOCAL] = Server(Backend.LOCAL, f"file://{folder}", "", lambda _: {})
+
+    def __missing__(self, backend: Backend) -> Server:
+        start = {Backend.S3: s3_server, Backend.GCS: gcs_server, Backend.AZURE: azure_server}[backend]
+        self[backend] = self._stack.enter_context(start())
+        return self[backend]
 
 
 def program(name: str) -> str:
