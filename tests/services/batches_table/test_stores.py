@@ -21,7 +21,7 @@ from tests.support.tables import SCHEMA, commit, named_files
 from tests.support.tracked import BATCHES, NAME, Overtaken, rows, update, wanted
 
 WRITERS = 4
-TURNS = 3
+TURNS = 2
 
 
 @pytest.fixture

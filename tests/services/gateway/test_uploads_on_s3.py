@@ -40,7 +40,7 @@ def lake_site(s3: S3, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Site:
     return Site(catalog, gateway_lake.flights_table(catalog), f"s3://{bucket}/buffer")
 
 
-@pytest.mark.parametrize("layout", ["Directory", "File"])
+@pytest.mark.parametrize("layout", ["Directory", pytest.param("File", marks=pytest.mark.long)])
 def test_whenever_the_gateway_is_killed_complete_means_in_the_buffer_and_nothing_promised_is_lost(
     lake_site: Site, layout: str
 ) -> None:

@@ -82,6 +82,9 @@ EXCLUDED: Final = {
 }
 
 
+pytestmark = pytest.mark.long
+
+
 @dataclass(frozen=True)
 class Kit:
     """The kit, in a JVM, against a server."""
