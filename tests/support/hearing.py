@@ -8,11 +8,10 @@ from datetime import UTC, datetime
 from lethe.base import names
 from lethe.contract.run import RunSpec, parse_run
 from lethe.kube import CONFIG_MAPS, DATASETS, JOBS
-from lethe.ledger.ledger import BatchEntry, BatchState, Delta
+from lethe.ledger.ledger import BatchEntry, BatchState
+from lethe_operator.cluster.client import JOBS
 from lethe_operator.dataset.listing import ListingLimits, Listings
 from lethe_operator.dataset.tables import TableReader
-from lethe.ledger.ledger import BatchEntry, BatchState
-from lethe_operator.kube import CONFIG_MAPS, DATASETS, JOBS
 from lethe_operator.metrics import Metrics
 from lethe_operator.resources.common import RUN_KEY
 from pyiceberg.table import Table

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from lethe_operator.decide.publishing.events import CloudEvent
+from lethe_operator.publish.events import CloudEvent
 
 from tests.support.builders import a_batch
 from tests.support.publishing import LedgerHistory, RememberingSink, publish

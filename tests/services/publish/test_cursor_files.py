@@ -5,9 +5,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from lethe_operator.publish.cursor import Cursor, PublishedPosition, UnreadableCursor
 from lethe.uri import Backend
-from lethe_operator.decide.publishing.cursor import Cursor, PublishedPosition, UnreadableCursor
+from lethe_operator.publish.cursor import Cursor, PublishedPosition, UnreadableCursor
 from lethe_operator.publish.cursor_files import KEPT, CursorFiles, CursorMoved, Numbered
 from lethe_operator.publish.feed import FeedState
 

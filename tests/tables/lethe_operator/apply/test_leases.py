@@ -8,9 +8,8 @@ from lethe.kube import DATASETS, LEASES, Away, RequestRefused
 from lethe_operator.cluster.client import OF_LEASES
 from lethe_operator.cluster.leader import Claims, LeaseHolder
 from lethe_operator.cluster.leadership import CLAIM, CLAIM_READ_SECONDS, LEADER, SOON_SECONDS, LeaseTerms
-from lethe_operator.cluster.schedule import Key, Next
+from lethe_operator.cluster.schedule import Next
 from lethe_operator.reconcile import Reconciler
-from lethe_operator.schedule import Next
 
 from tests.support.clock import ManualClock
 from tests.support.fake_cluster import Client, FakeCluster, an_operator

@@ -12,14 +12,8 @@ from lethe.erasure.progress import OpenErasure
 from lethe.erasure.record import Record, Signer, Statement, Verification, fault, load_signer, record
 from lethe.files.bounds import IdIndex
 from lethe.kube import EVENTS, RESTATEMENTS
-from lethe.ledger.erasure import Erasure
-from lethe.ledger.ledger import Delta
 from lethe.restatement.record import recalled
 from lethe_operator.erasure import signatures
-from lethe_operator.resources.restatement import parse_restatement
-from lethe.restatement.record import recalled
-from lethe_operator.apply import signatures
-from lethe_operator.kube import EVENTS, RESTATEMENTS
 from lethe_operator.settings import InvalidSettings, Settings, with_files
 
 from tests.support.builders import NOW, RUN

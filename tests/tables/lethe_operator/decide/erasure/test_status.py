@@ -4,13 +4,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from lethe.contract.result import ErasureOutcome
-from lethe.kube import RESTATEMENTS, NotFound
-from lethe.ledger.erasure import BlockerKind, Erasure, ErasureBlocker
-from lethe.ledger.ledger import Delta
-from lethe_operator.resources.restatement import parse_restatement
+from lethe.kube import NotFound
 from lethe.ledger.erasure import BlockerKind, ErasureBlocker
-from lethe_operator.kube import NotFound
 
 from tests.support.builders import NOW
 from tests.support.erasing import OPEN, ErasingLake
