@@ -9,7 +9,6 @@ from lethe.base import names
 from lethe.contract.run import RunSpec, parse_run
 from lethe.kube import CONFIG_MAPS, DATASETS, JOBS
 from lethe.ledger.ledger import BatchEntry, BatchState
-from lethe_operator.cluster.client import JOBS
 from lethe_operator.dataset.listing import ListingLimits, Listings
 from lethe_operator.dataset.tables import TableReader
 from lethe_operator.metrics import Metrics

@@ -17,7 +17,6 @@ from lethe.iceberg import run_documents
 from lethe.iceberg.facts import observe
 from lethe.kube import CONFIG_MAPS, DATASETS, JOBS, RESTATEMENTS, Document
 from lethe.ledger.ledger import BatchEntry, Ledger
-from lethe_operator.cluster.client import JOBS
 from lethe_operator.cluster.queue import Key
 from lethe_operator.reconcile import Reconciler, utc_now
 from lethe_operator.resources.common import KEY_PREFIX_LENGTH, LABEL_RUN_ID, RESULT_KEY, RUN_KEY

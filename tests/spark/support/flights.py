@@ -51,7 +51,7 @@ class Flights:
         cls, spark: SparkSession, lake: Lake, partition_by: Sequence[str] = ("day",), schema: str = SCHEMA
     ) -> "Flights":
         name = f"air.flights_{next(_NUMBERS)}"
-        create = CreateTable(schema=schema, partition_by=tuple(partition_by))
+        create = CreateTable(table_schema=schema, partition_by=tuple(partition_by))
         table = SparkTable.create(spark, CATALOG, name, create, {names.CLAIM: "air/flights"})
         table.ensure_layout("batch_id")
         return cls(spark, lake, name, table)

@@ -65,7 +65,7 @@ def xml_of(json_api: str) -> Forward:
         if method == "HEAD":
             return 200, [*_headers(meta), ("Content-Length", meta["size"])], b""
         given = {"Range": headers["Range"]} if "Range" in headers else {}
-        status, answered, data = ask("GET", f"{uri}?alt=media", **given)
+        status, answered, data = ask("GET", f"{uri}?alt=media", b"", **given)
         return status, [*_headers(meta), *((k, v) for k, v in answered if k.lower() == "content-range")], data
 
     return forward
