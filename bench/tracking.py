@@ -22,9 +22,10 @@ from typing import Any
 from lethe import batches_table as tracking
 from lethe import batches_table as tracking_change
 from lethe import ledger_store
+from lethe.base.objects import BufferedObject
 from lethe.iceberg import catalogs
 from lethe.iceberg.facts import observe
-from lethe.ledger.ledger import BatchEntry, BatchState, BufferedObject, Delta
+from lethe.ledger.ledger import BatchEntry, BatchState, Delta
 from lethe.ledger.lineage import summary
 from pyiceberg.catalog import Catalog
 from pyiceberg.schema import Schema

@@ -6,9 +6,9 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
+from lethe.base.objects import BufferedObject
 from lethe.contract.run import RunSpec
 from lethe.guards.claim import Owner
-from lethe.ledger.ledger import BufferedObject
 
 from lethe_operator.resources.observed import NO_FAILURES, Attempt, Engine, Failures, VacuumLimit
 from lethe_operator.resources.restatement import SecretFile

@@ -8,14 +8,14 @@ from functools import partial
 from typing import Any
 
 from lethe import tracing
+from lethe.base.objects import BufferedObject
 from lethe.buffer.digest import BufferDigest
 from lethe.contract.result import span_attributes
 from lethe.contract.run import DatasetRef
 from lethe.guards.claim import Holder, Owner, holder_of, rejected
 from lethe.iceberg import catalogs
+from lethe.ingest.shared_folders import Adopted, open_buffer, take_claim
 from lethe.kube import CONFIG_MAPS, DATASETS, JOBS, RESTATEMENTS, VACUUM_POLICIES, Kube, KubeError, NotFound
-from lethe.ledger.ledger import BufferedObject
-from lethe.storage.surroundings import Adopted, open_buffer, take_claim
 
 from lethe_operator.actions import Actions, Event, Launch
 from lethe_operator.cluster import status

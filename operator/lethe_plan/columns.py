@@ -11,7 +11,7 @@ from lethe.ingest.buffer_files import COLUMNS_WANTED, FileOutcome, Reader, ReadS
 from lethe.ingest.buffer_store import BufferAway, FileTask
 from lethe.ingest.checking import with_unknown_types
 from lethe.ingest.schema_fit import plan_evolution
-from lethe.storage.surroundings import open_buffer
+from lethe.ingest.shared_folders import open_buffer
 from lethe_operator.resources.dataset import Dataset
 
 from lethe_plan.tables import ReadTable

@@ -6,12 +6,13 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from lethe.base.errors import LetheError
+from lethe.base.objects import BufferedObject
 from lethe.buffer.digest import BufferDigest
 from lethe.contract.dataset import RunTemplate
 from lethe.contract.result import RequestResult
 from lethe.contract.run import RestatementRequest
 from lethe.kube import CONFIG_MAPS, DATASETS, RESTATEMENTS, VACUUM_POLICIES, NotFound, RequestRefused, ResourceKind
-from lethe.ledger.ledger import BufferedObject, get_many
+from lethe.ledger.ledger import get_many
 from lethe_kubectl.target import Connection, no_such_path
 from lethe_operator.guards.preconditions import RunBlocker, blocker
 from lethe_operator.resources.dataset import Dataset, parse_dataset

@@ -5,12 +5,13 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
+from lethe.base.objects import BufferedObject
 from lethe.contract.kubernetes import written
 from lethe.contract.result import RequestResult
 from lethe.contract.run import RestatementRequest
 from lethe.contract.settings import Operation
 from lethe.files.bounds import FileBounds, split_by_bounds
-from lethe.ledger.ledger import BatchState, BufferedObject, Ledger, get_many
+from lethe.ledger.ledger import BatchState, Ledger, get_many
 from lethe.restatement.group import plan_dry_run
 from lethe.restatement.plan import PlanScope
 from lethe.vacuum.housekeeping import KEEPS_FILES

@@ -15,11 +15,11 @@ from lethe.files.bounds import FileBounds
 from lethe.guards import claim as guards
 from lethe.iceberg import catalogs
 from lethe.iceberg.facts import TableFacts, data_files, observe
+from lethe.ingest import shared_folders
+from lethe.ingest.shared_folders import open_buffer
 from lethe.ledger.ledger import EMPTY, Ledger, get_many
 from lethe.ledger.lineage import Resolution
 from lethe.search.candidates import head_of, held_ids, survey, traits_of
-from lethe.storage import surroundings
-from lethe.storage.surroundings import open_buffer
 from lethe_operator.cluster.time_limit import unavailable
 from lethe_operator.dataset.observe import catalog_places
 from lethe_operator.dataset.tables import view_of
@@ -113,7 +113,7 @@ class Tables:
                 spec.buffer.retention_seconds,
                 now,
             )
-            around = surroundings.around(spec.buffer.uri, properties)
+            around = shared_folders.around(spec.buffer.uri, properties)
         except Exception as e:
             return unreadable(e, f"buffer {spec.buffer.uri}", properties, storage=True)
         head_id = table.facts.head_id if isinstance(table, ReadTable) else None

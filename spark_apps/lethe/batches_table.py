@@ -51,12 +51,12 @@ from lethe.base import names
 from lethe.base.errors import ConflictError, InputError, LedgerError
 from lethe.buffer.batch_rows import BUFFERED, BatchRow, Sizes, Total, Totals, row_of, to_merge
 from lethe.files.bounds import IdIndex
-from lethe.guards.properties import require_safe_table
 from lethe.iceberg import catalogs
 from lethe.iceberg.batch_column import BatchColumn
 from lethe.iceberg.facts import TableFacts, bounds_of, observe
 from lethe.ledger.ledger import BatchEntry, get_many
 from lethe.ledger_store import TooDifferent, all_batches, changed_batches
+from lethe.storage.properties import require_safe_table
 
 BATCH_ID: Final = 1
 STATE: Final = 2

@@ -29,8 +29,8 @@ from pyiceberg.table.metadata import TableMetadataUtil
 from pyiceberg.typedef import Identifier
 
 from lethe.base.errors import ConflictError, InputError, LetheError, TableError, TransientError, UnknownCommitState
+from lethe.base.unknown_types import known_types_only
 from lethe.files import hadoop_version as versions
-from lethe.files.unknown_types import known_types_only
 from lethe.storage.object_store import FolderListing, WriteUnknown, open_folder
 
 log = logging.getLogger(__name__)

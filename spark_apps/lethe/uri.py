@@ -4,7 +4,7 @@ Only this module knows the spellings of `file:` and `s3:` URIs. A URI may point 
 reads it: `a/../b` is a literal key in an object store and a relative path elsewhere, `%2e` may be decoded, `//` may be one slash
 or two. These interpretations are called readings. Checks that forbid something use `contains` or `overlap`, which are true if any
 reading makes them true. Checks that permit something use `surely_contains`, which is true only if it is true for every reading.
-`lethe.storage.surroundings` resolves symbolic links, which requires the file system.
+`lethe.ingest.shared_folders` resolves symbolic links, which requires the file system.
 """
 
 from enum import StrEnum

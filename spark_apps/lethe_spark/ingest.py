@@ -30,6 +30,7 @@ from typing import Final
 
 import pyarrow as pa
 from lethe.base.errors import InputError, TransientError
+from lethe.base.objects import BufferedObject
 from lethe.buffer.promotion import FILES_AT_MOST
 from lethe.contract.result import Phase, RefusedBatch
 from lethe.contract.settings import RFC_4180, SchemaEvolution
@@ -51,7 +52,6 @@ from lethe.ingest.change_rows import Keyed
 from lethe.ingest.checking import with_unknown_types
 from lethe.ingest.registrable import Footer, FooterReader, RegisterTarget
 from lethe.ingest.schema_fit import Evolution, named_folders, path_columns, plan_evolution, unknown_type
-from lethe.ledger.ledger import BufferedObject
 from lethe.writing.layout import TableLayout, Unsupported
 from lethe.writing.tasks import (
     Block,

@@ -7,9 +7,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import timedelta
 
 import pytest
+from lethe.base.objects import ListedObject
 from lethe.buffer import selection as finding
 from lethe.buffer.digest import digest
-from lethe.buffer.layout import Directories, Files, Layout, ListedObject, folders_of
+from lethe.buffer.layout import Directories, Files, Layout, folders_of
 from lethe.ledger.ledger import BatchEntry
 from lethe_operator.dataset.decide import decide
 from lethe_operator.restatement import status as restatement_status

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from lethe.buffer.layout import BufferedBatch, NoBatch
 from lethe.contract.settings import BufferLayout
-from lethe.storage.surroundings import BufferClaims, open_buffer
+from lethe.ingest.shared_folders import BufferClaims, open_buffer
 
 
 @dataclass(frozen=True)

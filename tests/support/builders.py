@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from lethe.base import names
-from lethe.buffer.layout import ListedObject
+from lethe.base.objects import BufferedObject, ListedObject
 from lethe.contract.result import AnyRunResult, RequestResult, RunOutcome, RunResult, parse_result, result_model
 from lethe.contract.run import (
     BufferRef,
@@ -27,7 +27,6 @@ from lethe.files.bounds import FileBounds
 from lethe.ledger.ledger import (
     BatchEntry,
     BatchState,
-    BufferedObject,
     Carrier,
     Delta,
     Interval,

@@ -5,11 +5,12 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
+from lethe.base.objects import BufferedObject
 from lethe.buffer.digest import BufferDigest, digest
 from lethe.buffer.layout import BufferedBatch
 from lethe.contract.result import AnyRunResult, RequestResult
 from lethe.contract.run import RunSpec, VacuumSpec
-from lethe.ledger.ledger import BufferedObject, Ledger
+from lethe.ledger.ledger import Ledger
 from lethe.ledger.lineage import Snapshot
 from lethe_operator.resources.dataset import Dataset, parse_dataset
 from lethe_operator.resources.observed import Attempt, AttemptState, Observation, ObservedRun, TableView

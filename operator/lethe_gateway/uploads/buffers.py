@@ -20,9 +20,9 @@ from lethe.guards.claim import Contents, Owner, buffer_rejection
 from lethe.iceberg import catalogs
 from lethe.iceberg.facts import observe
 from lethe.iceberg.views import TableIsView
+from lethe.ingest.shared_folders import around
 from lethe.ledger.ledger import BatchEntry, Ledger, get_many
 from lethe.storage.object_store import ObjectStore, open_store
-from lethe.storage.surroundings import around
 from lethe.uri import names_place
 from lethe_operator.resources.boundaries import Boundaries
 from lethe_operator.resources.common import InvalidSpec

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Final
 
-from lethe.ledger.ledger import BufferedObject
+from lethe.base.objects import BufferedObject
 
 from lethe_gateway.problems import Kind, Problem, not_found
 from lethe_gateway.uploads.buffers import Buffer

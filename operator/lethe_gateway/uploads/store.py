@@ -16,7 +16,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from lethe.base.errors import InputError
-from lethe.buffer.layout import ListedObject
+from lethe.base.objects import ListedObject
 from lethe.buffer.upload import Known, judge_entry
 from lethe.storage.s3 import S3Uploads, part_bytes_of, part_sizes
 from lethe.uri import Backend, backend_of

@@ -22,9 +22,9 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
-from lethe.buffer.layout import ListedObject
+from lethe.base.objects import BufferedObject, ListedObject
 from lethe.buffer.upload import has_files_of, strangers
-from lethe.ledger.ledger import BatchState, BufferedObject
+from lethe.ledger.ledger import BatchState
 from lethe.storage.object_store import ObjectStore
 from lethe.storage.s3 import S3Uploads
 

@@ -40,10 +40,10 @@ from lethe.buffer.layout import BufferedBatch, NoBatch, layout_of
 from lethe.contract.kubernetes import ACCEPT_HEAD
 from lethe.guards.claim import Around
 from lethe.iceberg import catalogs
+from lethe.ingest import shared_folders
+from lethe.ingest.shared_folders import BufferClaims
 from lethe.ledger.ledger import BatchEntry, get_many
-from lethe.storage import surroundings
 from lethe.storage.object_store import open_store
-from lethe.storage.surroundings import BufferClaims
 
 from lethe_operator.cluster.time_limit import Threads, TookTooLong, unavailable
 from lethe_operator.resources.common import Meta
@@ -92,7 +92,7 @@ class TablesAround:
             now = self._clock()
             self._sweep(now)
             known = self._checks[key]
-            for place in surroundings.places_around(uri):
+            for place in shared_folders.places_around(uri):
                 if place not in known or known[place].until <= now:
                     known[place] = mine[place] = _Check()
                 checks[place] = known[place]
@@ -101,7 +101,7 @@ class TablesAround:
 
     def _look(self, mine: Mapping[str, _Check], properties: Mapping[str, str]) -> None:
         try:
-            holding = set(surroundings.holding_tables(tuple(mine), properties))
+            holding = set(shared_folders.holding_tables(tuple(mine), properties))
         except BaseException as e:
             self._keep(mine, not_these=set(mine))
             for check in mine.values():
@@ -653,7 +653,7 @@ class Listings:
                 datetime.now(UTC),
             )
             tables = self._tables_around.of(spec.buffer.uri, context.properties)
-            around = Around(tables, surroundings.claim_in(store, spec.buffer.uri))
+            around = Around(tables, shared_folders.claim_in(store, spec.buffer.uri))
             found = replace(found, head_id=context.head_id, around=around)
         except _Stopped:
             log.info("%s: stopped the listing of %s", dataset.meta.full_name, spec.buffer.uri)

@@ -26,10 +26,10 @@ from lethe.buffer.digest import BufferDigest
 from lethe.contract.run import RunPointer
 from lethe.guards import claim as guards
 from lethe.guards.boundary import PATH_PROPERTIES
-from lethe.guards.properties import require_safe_table
 from lethe.iceberg import catalogs, facts, run_documents
 from lethe.ledger.ledger import BatchEntry, Ledger, RequestEntry, apart, get_many
 from lethe.ledger.lineage import Resolution, Snapshot, last_ledger, shows_again
+from lethe.storage.properties import require_safe_table
 from lethe.vacuum.housekeeping import keeps_files
 from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
 

@@ -15,9 +15,9 @@ from typing import Final, Protocol, assert_never
 from lethe.base import names
 from lethe.base.errors import InputError
 from lethe.base.ids import batch_id_of_file, batch_id_of_folder
+from lethe.base.objects import BufferedObject, ListedObject
 from lethe.contract.settings import BufferLayout
 from lethe.guards.claim import is_table_data, is_table_metadata
-from lethe.ledger.ledger import BufferedObject
 from lethe.uri import surely_contains
 
 # In the folder of a batch, so that listings, runs and the ledger have bounded memory: about 650 bytes for each object.
@@ -26,20 +26,6 @@ _FOLDER_MARKER: Final = "_$folder$"  # of Hadoop's S3 clients, also that of EMR
 # What may make a path unusable.
 _SUSPICIOUS: Final = re.compile(r"[\x00-\x1f\x7f%]|(?:^|/)\.{0,2}(?:/|$)")
 _ANY_FOLDER: Final = "s3://buffer/batch"
-
-
-@dataclass(frozen=True)
-class ListedObject:
-    """One object as a store lists it."""
-
-    key: str
-    """Its full URI."""
-    size: int
-    """In bytes."""
-    etag: str
-    """Without quotes."""
-    modified: datetime
-    """Aware."""
 
 
 @dataclass(frozen=True)
@@ -77,11 +63,6 @@ class NoBatch:
     """Why it is not a batch."""
     table: bool = False
     """True: its file names are those of an Iceberg table."""
-
-
-def file_etag(size: int, modified_ns: int) -> str:
-    """The substitute for an ETag on a file system. Code that compares a file with a listing must use this function."""
-    return f"{size:x}-{modified_ns:x}"
 
 
 def fingerprint(objects: Iterable[BufferedObject]) -> str:
@@ -125,12 +106,6 @@ def path_problem(path: str) -> str | None:
 def same_id(batch_id: str) -> str:
     """Why none of several folders or files of one id is a batch: it is unknown which of them the producer means."""
     return f"several names in the buffer belong to the batch {batch_id!r}"
-
-
-def hidden_folder(key: str, prefix: str) -> str:
-    """The first folder of a key below `prefix` if its name begins with `_` or `.`; otherwise ""."""
-    folder, slash, _ = key.removeprefix(prefix).partition("/")
-    return folder if slash and folder.startswith(("_", ".")) else ""
 
 
 _TABLE: Final = "is not a batch: it is part of an Iceberg table"

@@ -12,9 +12,10 @@ from urllib.parse import unquote_plus
 
 from lethe.base import names
 from lethe.base.errors import InputError
+from lethe.base.objects import BufferedObject
 from lethe.buffer.digest import BufferState, state_of
 from lethe.buffer.layout import BufferedBatch, Layout, is_data
-from lethe.ledger.ledger import BatchEntry, BufferedObject
+from lethe.ledger.ledger import BatchEntry
 
 _CREATED: Final = "ObjectCreated:"
 LONGEST_KEY_BYTES: Final = 1024  # in S3

@@ -18,9 +18,10 @@ from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from lethe.base import names
-from lethe.buffer.layout import BufferedBatch, ListedObject, fingerprint, is_data
+from lethe.base.objects import BufferedObject, ListedObject
+from lethe.buffer.layout import BufferedBatch, fingerprint, is_data
 from lethe.contract.settings import Refusal
-from lethe.ledger.ledger import BatchEntry, BatchState, BufferedObject, Delta, Ledger, get_many
+from lethe.ledger.ledger import BatchEntry, BatchState, Delta, Ledger, get_many
 
 
 @dataclass(frozen=True)

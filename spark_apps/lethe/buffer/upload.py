@@ -13,7 +13,8 @@ from lethe.base.ids import (
     batch_file,
     batch_folder,
 )
-from lethe.buffer.layout import OBJECTS_AT_MOST, ListedObject, is_data, path_problem
+from lethe.base.objects import ListedObject
+from lethe.buffer.layout import OBJECTS_AT_MOST, is_data, path_problem
 from lethe.contract.settings import BufferLayout
 from lethe.ledger.ledger import BatchEntry, BatchState
 from lethe.uri import KEY_BYTES, NAME_BYTES, bucket_and_key, is_local

@@ -45,8 +45,8 @@ from lethe.decoder.process import NoDecoder
 from lethe.erasure.strays import Locations
 from lethe.iceberg.locations import of_this_table
 from lethe.ingest.exact_values import is_list
+from lethe.search.object_versions import Storage, VersionsDenied, open_storage
 from lethe.storage.object_store import open_store
-from lethe.storage.object_versions import Storage, VersionsDenied, open_storage
 from lethe.storage.vended import of_table
 from lethe.uri import Place, backend_of, contains, place, surely_contains, without_values
 

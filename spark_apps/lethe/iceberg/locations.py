@@ -21,7 +21,7 @@ from pyiceberg.table import Table
 
 from lethe.base import names
 from lethe.base.errors import LedgerError
-from lethe.buffer.layout import ListedObject
+from lethe.base.objects import ListedObject
 from lethe.decoder.objects import UnreadableObject
 from lethe.erasure.strays import TABLE_FILES, Locations
 from lethe.iceberg.found_metadata import documents_of, manifests_in

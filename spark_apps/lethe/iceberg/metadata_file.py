@@ -6,7 +6,7 @@ commits copy the snapshots of the version before, byte for byte, and append one.
 Lets PyIceberg read the metadata of tables with columns of types that it does not know, and refuses by name what needs their
 values. Everything else of such a table goes on.
 
-`lethe.files.unknown_types` replaces the types. PyIceberg has no hook for this: `install` replaces the function with which all its
+`lethe.base.unknown_types` replaces the types. PyIceberg has no hook for this: `install` replaces the function with which all its
 catalogs but REST parse metadata files. For REST catalogs, `lethe.storage.vended` changes the answers of the server.
 """
 
@@ -28,7 +28,7 @@ from pyiceberg.table.snapshots import Snapshot as IcebergSnapshot
 from pyiceberg.types import ListType, MapType, NestedField, StructType, UnknownType
 
 from lethe.base.errors import InputError
-from lethe.files.unknown_types import REMEMBERED, REMEMBERED_REQUIRED, known_types_only, replace_unknown_types
+from lethe.base.unknown_types import REMEMBERED, REMEMBERED_REQUIRED, known_types_only, replace_unknown_types
 from lethe.iceberg.facts import snapshot_of
 from lethe.ledger.lineage import Snapshot
 

@@ -15,8 +15,8 @@ from typing import Any, Final
 
 import pyarrow as pa
 
+from lethe.base.objects import BufferedObject
 from lethe.decoder.child import Closed
-from lethe.ledger.ledger import BufferedObject
 from lethe.storage.object_store import DENIED, ObjectStore, StoreError, open_store
 from lethe.uri import Backend, backend_of, is_local
 

@@ -24,9 +24,10 @@ import fastavro
 import numpy as np
 from fastavro.write import Writer
 
+from lethe.base.objects import BufferedObject
 from lethe.contract.settings import Refusal
 from lethe.ledger.erasure import BlockerKind, Erasure, ErasureBlocker, PurgedFile
-from lethe.ledger.ledger import BatchEntry, BatchState, BufferedObject, Carrier, Ranges, RequestEntry
+from lethe.ledger.ledger import BatchEntry, BatchState, Carrier, Ranges, RequestEntry
 from lethe.ledger.tombstone import Tombstone
 
 # A look-up decodes half a block. With 64 entries, a thousand look-ups take four times as long; the file is a third smaller.

@@ -17,6 +17,7 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import Any, Protocol, TypeAlias, TypeVar, runtime_checkable
 
+from lethe.base.objects import BufferedObject
 from lethe.contract.settings import Refusal
 from lethe.ledger.erasure import Erasure, PurgedFile, purged_after
 from lethe.ledger.root import Statistics
@@ -100,24 +101,6 @@ class BatchState(StrEnum):
     REPLACED = "replaced"
     ERASED = "erased"
     REFUSED = "refused"
-
-
-@dataclass(frozen=True)
-class BufferedObject:
-    """An object of the buffer as it was promoted. Retention deletes exactly these objects, and none of a registered batch."""
-
-    key: str
-    """Full URI."""
-    size: int
-    """Bytes."""
-    etag: str
-    sequencer: str | None = field(default=None, compare=False)
-    """Of the write, from the store's event notification; None: unknown. Ignored when objects are compared."""
-
-    @property
-    def fields(self) -> tuple[str, int, str, str | None]:
-        """All fields, in their order."""
-        return self.key, self.size, self.etag, self.sequencer
 
 
 @dataclass(frozen=True)

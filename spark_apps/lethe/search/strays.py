@@ -35,6 +35,7 @@ from pyiceberg.table import Table
 
 from lethe.base import names
 from lethe.base.errors import LedgerError
+from lethe.base.objects import BufferedObject
 from lethe.contract.result import Progress, result_model
 from lethe.contract.run import RunSpec
 from lethe.contract.settings import RunKind
@@ -46,7 +47,7 @@ from lethe.files.increment import SnapshotFiles
 from lethe.iceberg.facts import TableFacts
 from lethe.iceberg.snapshot_files import SnapshotView
 from lethe.ledger.format import FORMATS
-from lethe.ledger.ledger import BatchEntry, BatchState, BufferedObject
+from lethe.ledger.ledger import BatchEntry, BatchState
 from lethe.ledger.lineage import Snapshot, cherry_picked
 from lethe.ledger_store import Loaded, TooDifferent, all_batches, changed_batches, load_root, read_file
 from lethe.read import data_file

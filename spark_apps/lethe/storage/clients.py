@@ -15,7 +15,7 @@ import boto3
 from obstore.store import AzureStore, GCSStore, S3Store
 
 from lethe.base.names import VENDED_FOR
-from lethe.guards.properties import with_vended
+from lethe.storage.properties import with_vended
 from lethe.uri import Backend
 
 Client = S3Store | GCSStore | AzureStore

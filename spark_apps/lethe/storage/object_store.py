@@ -20,9 +20,8 @@ from datetime import datetime
 from typing import Final, Protocol
 
 from lethe.base.errors import InputError, TransientError
+from lethe.base.objects import BufferedObject, ListedObject
 from lethe.base.retention_lock import Retention
-from lethe.buffer.layout import ListedObject
-from lethe.ledger.ledger import BufferedObject
 from lethe.uri import Backend, backend_of, scheme_of
 
 # How long a store of a remote service is used again, and how many at most.

@@ -32,8 +32,8 @@ from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
 from lethe.base.names import VENDED_FOR
+from lethe.base.objects import ListedObject
 from lethe.base.retention_lock import Retention
-from lethe.buffer.layout import ListedObject
 from lethe.storage.object_store import DENIED, NO_BUCKET, Content, StoreError, WriteUnknown, not_created, not_retained
 from lethe.uri import bucket_and_key
 

@@ -5,7 +5,7 @@ PyIceberg 0.12 has the request (`RestCatalog.load_credentials`) but never sends 
 was loaded with.
 
 Invariants: properties with `names.VENDED_FOR` are for the files of that table only. Buffers have their own credentials. Of what
-the catalog answers and of the properties of a table, only what `lethe.guards.properties` allows reaches a client.
+the catalog answers and of the properties of a table, only what `lethe.storage.properties` allows reaches a client.
 """
 
 import logging
@@ -28,8 +28,8 @@ from tenacity import Future, Retrying, retry_if_exception, retry_if_result, stop
 from urllib3.exceptions import ProtocolError
 
 from lethe.base.names import VENDED_FOR
-from lethe.files.unknown_types import known_types_only
-from lethe.guards import properties as allowed
+from lethe.base.unknown_types import known_types_only
+from lethe.storage import properties as allowed
 
 log = logging.getLogger(__name__)
 

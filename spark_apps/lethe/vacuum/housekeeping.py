@@ -32,7 +32,7 @@ from typing import Any, Final
 
 from lethe.base import names
 from lethe.base.errors import LedgerError
-from lethe.buffer.layout import ListedObject
+from lethe.base.objects import ListedObject
 from lethe.contract.result import LISTED_AT_MOST
 from lethe.contract.run import SnapshotLimits
 from lethe.files.bounds import FileBounds

@@ -30,9 +30,9 @@ from pyiceberg.transforms import VoidTransform
 from pyiceberg.typedef import Record
 
 from lethe.files.bounds import partition_text_of_json
-from lethe.guards.properties import without_location_providers
 from lethe.ingest.exact_values import writable
 from lethe.ingest.registrable import by_field_id, columns_of, data_file_document
+from lethe.storage.properties import without_location_providers
 from lethe.writing.layout import GROUP_BYTES, SortKey, TableLayout, float_columns, parquet_options, row_group_bytes
 
 

@@ -15,16 +15,16 @@ from urllib.parse import urlsplit
 
 from lethe.base import names
 from lethe.base.errors import InputError, TransientError
+from lethe.base.objects import BufferedObject
 from lethe.buffer.layout import is_data
 from lethe.contract.result import RequestResult
 from lethe.contract.run import RestatementRequest
 from lethe.guards import claim as guards
 from lethe.guards.claim import is_table_metadata
 from lethe.iceberg import catalogs
-from lethe.ledger.ledger import BufferedObject
+from lethe.ingest.shared_folders import PLACE_IN_TABLE, check_place, tables_around
 from lethe.restatement.group import LIST_BYTES_AT_MOST, IdList, changed, parse_ids, set_aside
 from lethe.storage.object_store import DENIED, NO_BUCKET, ObjectStore, StoreError, open_store
-from lethe.storage.surroundings import PLACE_IN_TABLE, check_place, tables_around
 from lethe.uri import backend_of, is_local, overlap
 
 READ_AT_ONCE: Final = 4

@@ -23,8 +23,8 @@ from lethe import ledger_store
 from lethe.base import names
 from lethe.base.errors import LedgerError
 from lethe.base.ids import run_id
+from lethe.base.objects import ListedObject
 from lethe.buffer.batch_rows import BatchRow
-from lethe.buffer.layout import ListedObject
 from lethe.contract.result import ErasureCheckResult, Phase, ReanchoringResult, RunOutcome, RunResult, VacuumResult
 from lethe.contract.run import SnapshotLimits
 from lethe.contract.settings import RunFamily

@@ -13,7 +13,7 @@ from functools import wraps
 from typing import Any, Final, ParamSpec, TypeVar
 
 from lethe.base.errors import InputError, LetheError, TransientError
-from lethe.guards.properties import says_unnamed_host
+from lethe.storage.properties import says_unnamed_host
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.errors.exceptions.captured import CapturedException
 

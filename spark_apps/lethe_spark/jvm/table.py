@@ -9,8 +9,8 @@ from typing import Any, Final
 
 from lethe.base import names
 from lethe.base.errors import InputError, TableError
-from lethe.files.unknown_types import replace_unknown_types
-from lethe.guards.properties import may_be_unsafe, require_safe_table
+from lethe.base.unknown_types import replace_unknown_types
+from lethe.storage.properties import may_be_unsafe, require_safe_table
 from pyiceberg.schema import Schema
 
 from lethe_spark.jvm.errors import JvmError, reading, says_another_table, transient

@@ -12,11 +12,11 @@ from lethe import ledger_store
 from lethe.base.errors import InputError
 from lethe.files.bounds import split_by_bounds
 from lethe.files.increment import ReadPlan, SnapshotFiles, covered_by, plan_read, skipped_ranges, unsure_of
-from lethe.guards.properties import require_safe_table
 from lethe.iceberg import catalogs
 from lethe.iceberg.facts import TableFacts, column_dropped, observe
 from lethe.iceberg.snapshot_files import SnapshotView, resolve_snapshot, schema_of
 from lethe.read.scan import SnapshotOrTime, Which, find_rows, resolve_range
+from lethe.storage.properties import require_safe_table
 from pyiceberg.table import Table
 from pyspark.errors import AnalysisException, ParseException
 from pyspark.sql import DataFrame, SparkSession

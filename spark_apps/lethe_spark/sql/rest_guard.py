@@ -3,7 +3,7 @@
 Iceberg's client merges what the catalog answers over the properties of the configuration: it loads classes that an answer names,
 and sends the credentials of the configuration to hosts in it. Only a Java class could prevent that in the JVM. So the client
 talks to a server of this process, which sends on each request as it is, and leaves in the answer only what
-`lethe.guards.properties` allows.
+`lethe.storage.properties` allows.
 
 This server also signs requests (SigV4), and uses the proxy and the certificates of the configuration (`rest_upstream`).
 
@@ -26,10 +26,10 @@ from typing import Any, Final, Protocol
 from urllib.parse import unquote_plus, urlsplit
 
 from lethe.base.errors import ConflictError, InputError, LetheError, TransientError
-from lethe.guards import properties as allowed
 from lethe.hadoop import FolderCatalog, MetadataFolder, MetadataVersion
 from lethe.http_server import BoundedHandler, BoundedServer, ClientLimits, Rejected, is_same_secret, start
 from lethe.iceberg import catalogs
+from lethe.storage import properties as allowed
 from lethe.uri import contains
 from pyspark.sql import SparkSession
 from urllib3.exceptions import HTTPError

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from lethe.ingest.shared_folders import BufferClaims
 from lethe.kube import CONFIG_MAPS, DATASETS, JOBS
 from lethe.ledger.ledger import BatchState
-from lethe.storage.surroundings import BufferClaims
 
 from tests.support.fake_cluster import FakeCluster
 from tests.support.hearing import SECONDS, Air, eventually, readers, reading, reading_soon

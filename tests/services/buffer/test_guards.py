@@ -5,8 +5,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from lethe.guards.claim import Claim, Owner
+from lethe.ingest.shared_folders import read_claim, tables_around, take_claim
 from lethe.storage.object_store import FolderListing
-from lethe.storage.surroundings import read_claim, tables_around, take_claim
 
 from tests.support.servers.s3 import S3, bucket_with_a_table
 

@@ -7,7 +7,7 @@ from lethe.base.errors import TransientError
 from lethe.buffer.layout import BufferedBatch
 from lethe.contract.run import BufferRef, ConsolidationSpec, SeenObject
 from lethe.ingest.buffer_store import BufferAway, BufferedFiles, Bytes, FileTask, Unread
-from lethe.storage.surroundings import open_buffer
+from lethe.ingest.shared_folders import open_buffer
 from lethe_spark.jobs.consolidation.gather import list_buffer
 from lethe_spark.run.context import Run
 from lethe_spark.run.progress import Reporter

@@ -10,11 +10,12 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from lethe.base.objects import BufferedObject
 from lethe.buffer.layout import is_data
 from lethe.buffer.promotion import is_file, refused_folder
 from lethe.contract.run import BufferRef
 from lethe.contract.settings import Refusal
-from lethe.ledger.ledger import BatchEntry, BatchState, BufferedObject
+from lethe.ledger.ledger import BatchEntry, BatchState
 from lethe.storage.object_store import open_store
 from lethe_spark.jobs.consolidation.promote import set_one_aside
 from lethe_spark.run.progress import Reporter

@@ -10,9 +10,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from lethe.base.errors import InputError
+from lethe.base.objects import BufferedObject
 from lethe.buffer.upload import LocalFile, plan_upload
 from lethe.contract.settings import BufferLayout
-from lethe.ledger.ledger import BufferedObject
 from lethe.storage.local_store import LocalStore
 from lethe_kubectl import put as transfers
 from lethe_kubectl.put import id_of, transfer

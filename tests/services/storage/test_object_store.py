@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 from lethe.base.errors import InputError, TransientError
-from lethe.buffer.layout import ListedObject
-from lethe.ledger.ledger import BufferedObject
+from lethe.base.objects import BufferedObject, ListedObject
 from lethe.storage import remote_store
 from lethe.storage.object_store import NO_BUCKET, StoreError, WriteUnknown, open_store
 from lethe.storage.remote_store import S3Store

@@ -14,7 +14,7 @@ from lethe.base.errors import InputError, TransientError
 from lethe.contract.run import BufferRef, Replacement, RunBoundary
 from lethe.guards.claim import Owner
 from lethe.iceberg import catalogs
-from lethe.storage.surroundings import read_claim, take_claim
+from lethe.ingest.shared_folders import read_claim, take_claim
 from lethe_spark.apps.app import job_of
 from lethe_spark.commit.replacement_files import with_ids
 from pyspark.sql import SparkSession

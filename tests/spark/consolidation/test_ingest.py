@@ -11,8 +11,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from lethe.base.errors import InputError, TransientError
+from lethe.base.objects import BufferedObject
 from lethe.ingest.buffer_files import ReadSettings
-from lethe.ledger.ledger import BufferedObject
 from lethe.uri import local_path
 from lethe_spark import ingest as packing
 from lethe_spark import ingest as writing

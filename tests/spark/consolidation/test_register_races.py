@@ -7,7 +7,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 from lethe.base.errors import TransientError
-from lethe.buffer.layout import file_etag
+from lethe.base.objects import file_etag
 from lethe.storage.local_store import LocalStore
 from pyspark.sql import SparkSession
 

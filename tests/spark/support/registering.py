@@ -12,8 +12,8 @@ from lethe.base import names
 from lethe.buffer.digest import BufferDigest, digest
 from lethe.contract.result import RunResult
 from lethe.contract.run import ConsolidationSpec, CreateTable, RunSpec, TableRef
+from lethe.ingest.shared_folders import open_buffer
 from lethe.ledger.ledger import get_many
-from lethe.storage.surroundings import open_buffer
 from pyspark.sql import SparkSession
 
 from tests.spark.support.story import Story, local, some_rows

@@ -14,8 +14,7 @@ from dataclasses import dataclass
 from email.utils import formatdate
 from pathlib import Path
 
-from lethe.buffer.layout import ListedObject
-from lethe.ledger.ledger import BufferedObject
+from lethe.base.objects import BufferedObject, ListedObject
 from lethe.storage.object_store import ObjectStore, open_store
 from lethe.uri import Backend
 

@@ -18,7 +18,8 @@ import pytest
 from lethe.base import names
 from lethe.base.errors import InputError
 from lethe.base.ids import batch_folder
-from lethe.buffer.layout import BufferedBatch, Directories, ListedObject
+from lethe.base.objects import ListedObject
+from lethe.buffer.layout import BufferedBatch, Directories
 from lethe.buffer.upload import LocalFile, plan_upload
 from lethe.contract.dataset import KafkaSource
 from lethe.contract.settings import RFC_4180, BufferLayout, FileFormat, MessageFormat, SchemaEvolution

@@ -7,11 +7,12 @@ from datetime import UTC, datetime, timedelta
 import pyarrow as pa
 import pytest
 from lethe.base import names
+from lethe.base.objects import BufferedObject
 from lethe.contract.settings import BufferLayout
 from lethe.guards.claim import Owner
-from lethe.ledger.ledger import BatchState, BufferedObject
+from lethe.ingest.shared_folders import take_claim
+from lethe.ledger.ledger import BatchState
 from lethe.storage.local_store import LocalStore
-from lethe.storage.surroundings import take_claim
 from lethe_gateway.problems import Kind
 from lethe_gateway.settings import UploadSettings
 from lethe_gateway.uploads import check

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterable, Iterator
 from datetime import timedelta
 
 import pytest
+from lethe.base.objects import BufferedObject
 from lethe.kube import Document
-from lethe.ledger.ledger import BufferedObject
 from lethe.storage.local_store import LocalStore
 from lethe_operator.reconcile import utc_now
 

@@ -36,9 +36,9 @@ from lethe.guards.claim import (
     rejected,
 )
 from lethe.iceberg import catalogs
+from lethe.ingest.shared_folders import Adopted, around, open_buffer, read_claim, take_claim
 from lethe.ledger.ledger import BatchEntry, apart, get_many
 from lethe.storage.object_store import DENIED, NO_BUCKET, StoreError, open_store
-from lethe.storage.surroundings import Adopted, around, open_buffer, read_claim, take_claim
 from lethe.uri import names_place
 
 from lethe_spark.commit.table_state import Base

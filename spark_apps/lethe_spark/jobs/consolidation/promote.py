@@ -23,6 +23,7 @@ from typing import Any, Final, TypeAlias
 
 from lethe.base import names
 from lethe.base.errors import InputError, LetheError
+from lethe.base.objects import BufferedObject
 from lethe.buffer.batch_rows import BatchRow
 from lethe.buffer.layout import BufferedBatch, is_of_batch, layout_of
 from lethe.buffer.promotion import (
@@ -43,7 +44,7 @@ from lethe.ingest.buffer_files import check_some_were_read, refusal_of, why_unre
 from lethe.ingest.buffer_store import FileTask
 from lethe.ingest.registrable import Footer, FooterReader, RegisterTarget
 from lethe.ingest.schema_fit import mapping_to_set, named_folders
-from lethe.ledger.ledger import BatchEntry, BatchState, BufferedObject, get_many
+from lethe.ledger.ledger import BatchEntry, BatchState, get_many
 from lethe.ledger.lineage import is_published
 from lethe.storage.object_store import ObjectStore, open_store
 from lethe.uri import place

@@ -23,7 +23,7 @@ from lethe.erasure.record import Record, Verification, record
 from lethe.iceberg.snapshot_files import Manifests
 from lethe.ledger.erasure import Erasure, ErasureBlocker, PurgedFile
 from lethe.ledger.ledger import Delta, RequestEntry
-from lethe.storage.object_versions import Storage
+from lethe.search.object_versions import Storage
 from lethe.storage.write_once import write_once
 
 from lethe_spark.commit.ledger_commit import Intent, NothingToCommit, commit_on_ledger

@@ -29,7 +29,7 @@ from lethe.iceberg.locations import reached_by
 from lethe.iceberg.snapshot_files import Manifests
 from lethe.ledger.erasure import BlockerKind, ErasureBlocker
 from lethe.ledger.ledger import Delta
-from lethe.storage.object_versions import Storage, VersionsDenied
+from lethe.search.object_versions import Storage, VersionsDenied
 from lethe.uri import Place, place, without_values
 from pyiceberg.manifest import ManifestContent
 

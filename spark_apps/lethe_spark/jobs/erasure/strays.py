@@ -34,9 +34,9 @@ from lethe.erasure.strays import (
 from lethe.files.hadoop_version import version_of
 from lethe.iceberg.locations import KnownLocations, locations_of, of_this_table
 from lethe.ledger.erasure import BlockerKind, ErasureBlocker
+from lethe.search.object_versions import Storage
 from lethe.search.strays import NO_ROWS, checksum_content, contents_of
 from lethe.storage.object_store import open_store
-from lethe.storage.object_versions import Storage
 from lethe.uri import place, without_values
 
 from lethe_spark.commit.ledger_commit import forget_old, writers_of

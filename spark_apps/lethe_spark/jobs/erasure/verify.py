@@ -20,7 +20,7 @@ from lethe.erasure.progress import open_erasures_of
 from lethe.iceberg.snapshot_files import Manifests, refs_of
 from lethe.ledger.erasure import BlockerKind, ErasureBlocker
 from lethe.ledger.ledger import Delta
-from lethe.storage.object_versions import Storage, VersionsDenied, open_storage
+from lethe.search.object_versions import Storage, VersionsDenied, open_storage
 from lethe.uri import place, without_values
 from lethe.vacuum.housekeeping import keeps_files
 

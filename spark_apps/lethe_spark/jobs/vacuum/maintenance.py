@@ -15,7 +15,7 @@ from typing import Final
 
 from lethe.base import names
 from lethe.base.errors import LetheError, TransientError
-from lethe.buffer.layout import ListedObject
+from lethe.base.objects import ListedObject
 from lethe.contract.result import Phase, RunOutcome, VacuumResult
 from lethe.contract.run import VacuumSpec
 from lethe.decoder.process import NoDecoder

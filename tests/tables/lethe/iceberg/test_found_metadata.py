@@ -9,7 +9,7 @@ from typing import Any
 
 import fastavro
 import pytest
-from lethe.buffer.layout import ListedObject
+from lethe.base.objects import ListedObject
 from lethe.decoder.limits import Limits
 from lethe.decoder.objects import UnreadableObject
 from lethe.iceberg import found_metadata

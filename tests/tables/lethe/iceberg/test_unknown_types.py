@@ -9,8 +9,8 @@ import pyarrow as pa
 import pytest
 from click.testing import CliRunner
 from lethe.base.errors import InputError
+from lethe.base.unknown_types import known_types_only
 from lethe.cli.main import cli
-from lethe.files.unknown_types import known_types_only
 from lethe.iceberg import catalogs, metadata_file
 from lethe.iceberg.facts import observe
 from lethe.iceberg.metadata_file import unknown_columns

@@ -4,6 +4,7 @@ import json
 from typing import Any
 
 import pytest
+from lethe.base.objects import BufferedObject
 from lethe.buffer.layout import BufferedBatch, Directories, Files
 from lethe.buffer.notifications import (
     NotANotification,
@@ -17,7 +18,7 @@ from lethe.buffer.notifications import (
     read,
     with_sequencer,
 )
-from lethe.ledger.ledger import BatchEntry, BatchState, BufferedObject
+from lethe.ledger.ledger import BatchEntry, BatchState
 
 from tests.support.builders import NOW, a_batch
 

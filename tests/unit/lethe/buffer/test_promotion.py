@@ -6,7 +6,8 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from lethe.buffer.layout import BufferedBatch, ListedObject
+from lethe.base.objects import BufferedObject, ListedObject
+from lethe.buffer.layout import BufferedBatch
 from lethe.buffer.promotion import (
     JudgedBatch,
     Promotion,
@@ -27,7 +28,7 @@ from lethe.buffer.promotion import (
     refused_folder,
 )
 from lethe.contract.settings import Refusal
-from lethe.ledger.ledger import BatchEntry, BatchState, BufferedObject, Delta, Ledger
+from lethe.ledger.ledger import BatchEntry, BatchState, Delta, Ledger
 
 from tests.support.builders import NOW, RUN, a_batch, a_ledger, ago, an_object, listed
 

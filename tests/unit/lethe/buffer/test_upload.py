@@ -2,9 +2,10 @@
 
 import pytest
 from lethe.base.errors import InputError
+from lethe.base.objects import BufferedObject
 from lethe.buffer.upload import BufferUpload, Known, LocalFile, judge_entry, plan_upload
 from lethe.contract.settings import BufferLayout
-from lethe.ledger.ledger import BatchState, BufferedObject
+from lethe.ledger.ledger import BatchState
 
 from tests.support.builders import a_batch
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from lethe.base import names
 from lethe.guards.claim import Claim, Holder, Owner, document, holder_of, parse, rejected
+from lethe.ingest.shared_folders import Adopted, read_claim, tables_around, take_claim
 from lethe.storage.object_store import FolderListing
-from lethe.storage.surroundings import Adopted, read_claim, tables_around, take_claim
 
 from tests.support.builders import NOW
 

@@ -5,13 +5,7 @@ from contextlib import nullcontext
 
 import pytest
 from lethe.base.errors import InputError
-from lethe.guards.properties import (
-    configuration,
-    may_be_unsafe,
-    require_safe_table,
-    vended,
-    with_vended,
-)
+from lethe.storage.properties import configuration, may_be_unsafe, require_safe_table, vended, with_vended
 
 from tests.support.client_properties import of_pyiceberg, reviewed, unreviewed
 

@@ -8,10 +8,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from lethe.buffer.layout import file_etag
+from lethe.base.objects import BufferedObject, file_etag
 from lethe.ingest.buffer_store import BufferAway, FileTask
 from lethe.ingest.registrable import FOOTER_TOO_LARGE, TAIL_BYTES, Footer, FooterReader, RegisterTarget
-from lethe.ledger.ledger import BufferedObject
 from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC
 from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField, StringType

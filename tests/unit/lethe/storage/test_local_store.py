@@ -12,11 +12,11 @@ from lethe.base.errors import InputError
 from lethe.base.ids import batch_folder
 from lethe.base.retention_lock import LockMode, Retention
 from lethe.buffer.layout import BufferedBatch, NoBatch
+from lethe.ingest.shared_folders import open_buffer
 from lethe.ledger.erasure import BlockerKind
+from lethe.search.object_versions import SurvivingObject, open_storage
 from lethe.storage.local_store import LocalStore
 from lethe.storage.object_store import open_folder, open_store
-from lethe.storage.object_versions import SurvivingObject, open_storage
-from lethe.storage.surroundings import open_buffer
 from lethe.storage.write_once import write_once
 from pyiceberg.io.pyarrow import PyArrowFileIO
 

@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 
 import pytest
 from lethe.base.errors import LedgerError
-from lethe.buffer.layout import ListedObject
+from lethe.base.objects import ListedObject
 from lethe.contract.run import SnapshotLimits
 from lethe.files.bounds import FileBounds
 from lethe.ledger.lineage import Snapshot

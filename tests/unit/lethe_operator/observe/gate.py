@@ -5,8 +5,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 import pytest
-from lethe.buffer.layout import ListedObject
-from lethe.ledger.ledger import BufferedObject
+from lethe.base.objects import BufferedObject, ListedObject
 from lethe_operator.dataset import listing as module
 from lethe_operator.dataset.listing import ListingLimits, ListingRequest, Listings
 from lethe_operator.resources.dataset import Dataset

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from lethe.base.objects import BufferedObject
 from lethe.buffer.digest import BufferDigest
-from lethe.ledger.ledger import BufferedObject
 from lethe_operator.dataset.listing import (
     AT_ONCE,
     REST_AT_LEAST_SECONDS,

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from lethe.base.objects import BufferedObject
 from lethe.buffer.digest import BufferDigest
 from lethe.buffer.layout import BufferedBatch
 from lethe.iceberg import catalogs
-from lethe.ledger.ledger import BufferedObject
 from lethe_operator.dataset.listing import AT_ONCE, REST_AT_LEAST_SECONDS, ListingLimits, ListingRequest, Listings
 from lethe_operator.resources.observed import NotListed
 

@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from lethe.storage import surroundings
+from lethe.ingest import shared_folders
 from lethe_operator.dataset.listing import AGAIN_SECONDS, TablesAround
 
 from tests.support.clock import ManualClock
@@ -17,14 +17,14 @@ class Looks:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.places: list[str] = []
-        look = surroundings.holding_tables
+        look = shared_folders.holding_tables
 
         def counted(places: Sequence[str], properties: Mapping[str, str]) -> tuple[str, ...]:
             self.places += places
             self.before(places)
             return look(places, properties)
 
-        monkeypatch.setattr(surroundings, "holding_tables", counted)
+        monkeypatch.setattr(shared_folders, "holding_tables", counted)
 
     def before(self, places: Sequence[str]) -> None:
         """Replaced by tests."""

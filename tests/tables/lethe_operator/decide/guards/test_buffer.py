@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from lethe.base import names
 from lethe.guards.claim import Owner
+from lethe.ingest.shared_folders import take_claim
 from lethe.kube import DATASETS, JOBS
-from lethe.storage.surroundings import take_claim
 from lethe_operator.cluster.queue import Key
 from lethe_operator.settings import Settings
 

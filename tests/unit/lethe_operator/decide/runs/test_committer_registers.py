@@ -5,11 +5,11 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from lethe.base.objects import BufferedObject
 from lethe.buffer.digest import BufferDigest
 from lethe.buffer.layout import BufferedBatch
 from lethe.buffer.promotion import FILES_AT_MOST, OBJECTS_AT_MOST
 from lethe.contract.run import RunSpec
-from lethe.ledger.ledger import BufferedObject
 from lethe_operator.actions import Actions
 from lethe_operator.dataset.decide import decide
 from lethe_operator.resources.observed import AttemptState, Engine, Observation, ObservedRun, WorkerView

@@ -16,12 +16,12 @@ from typing import Final
 
 from lethe.base import names
 from lethe.base.errors import InputError
-from lethe.buffer.layout import BufferedBatch, Layout, ListedObject, NoBatch, folders_of, is_of_batch, layout_of
+from lethe.base.objects import BufferedObject, ListedObject
+from lethe.buffer.layout import BufferedBatch, Layout, NoBatch, folders_of, is_of_batch, layout_of
 from lethe.contract.settings import BufferLayout
 from lethe.guards import claim as claims
 from lethe.guards import claim as guards
 from lethe.guards.claim import Around, Claim, Holder, Owner, holder_of, is_table_metadata
-from lethe.ledger.ledger import BufferedObject
 from lethe.storage.object_store import NO_BUCKET, NOT_VISIBLE, ObjectStore, StoreError, open_folder, open_store
 from lethe.uri import backend_of, is_local, is_root, local_path, parents, spellings
 
