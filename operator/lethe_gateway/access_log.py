@@ -41,7 +41,7 @@ class LoggedRequest:
 
 def line(request: LoggedRequest, now: datetime) -> str:
     """Pure, apart from the key of the process."""
-    found = {
+    entry = {
         "time": now.astimezone(UTC).isoformat(timespec="milliseconds"),
         "method": request.method,
         "route": request.route or "none",
@@ -54,7 +54,7 @@ def line(request: LoggedRequest, now: datetime) -> str:
         "seconds": round(request.seconds, 4),
         "bytes": request.sent_bytes,
     }
-    return json.dumps({k: v for k, v in found.items() if v is not None})
+    return json.dumps({k: v for k, v in entry.items() if v is not None})
 
 
 def write(request: LoggedRequest) -> None:

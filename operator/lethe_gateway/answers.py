@@ -44,12 +44,12 @@ def responses(*kinds: Kind) -> dict[int | str, dict[str, Any]]:
     by_status: dict[int, list[Kind]] = {}
     for kind in dict.fromkeys((*always, *kinds)):
         by_status.setdefault(kind.status, []).append(kind)
-    found: dict[int | str, dict[str, Any]] = {
+    answers: dict[int | str, dict[str, Any]] = {
         304: {"description": "The client has the current answer: If-None-Match names its ETag."}
     }
     for status, of in sorted(by_status.items()):
-        found[status] = {"description": "; ".join(f"`{k.slug}`: {k.title}" for k in of) + ".", "content": _PROBLEM}
-    return found
+        answers[status] = {"description": "; ".join(f"`{k.slug}`: {k.title}" for k in of) + ".", "content": _PROBLEM}
+    return answers
 
 
 _PROBLEM: Final[Mapping[str, Any]] = {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}}

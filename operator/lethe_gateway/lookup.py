@@ -90,16 +90,16 @@ def scanned(
     require_namespace(services, namespace)
     question = {"kind": kind.plural, "namespace": namespace, **filters}
     start = client.ListPosition(*paging.decode(cursor, question, str, str, int)) if cursor else client.ListPosition()
-    found = client.page(
+    page = client.page(
         lambda after, size: services.resources.page(caller, kind, namespace, after, size), results, start, limit
     )
-    following = found.next
+    following = page.next
     return {
-        "items": found.items,
+        "items": page.items,
         "next_cursor": paging.encode([following.after, following.name, following.skip], question)
         if following
         else None,
-        "freshness": resource_freshness(services, found.version),
+        "freshness": resource_freshness(services, page.version),
     }
 
 

@@ -104,14 +104,14 @@ class Problem(Exception):
     @property
     def document(self) -> dict[str, Any]:
         """The body of the answer."""
-        found = ProblemDocument(
+        problem = ProblemDocument(
             type=self.kind.type,
             title=self.kind.title,
             status=self.kind.status,
             detail=self.detail,
             errors=list(self.errors) or None,
         )
-        return found.model_dump(exclude_none=True)
+        return problem.model_dump(exclude_none=True)
 
     @property
     def headers(self) -> dict[str, str]:

@@ -144,15 +144,15 @@ class ChangeStream:
         version = str((event["object"].get("metadata") or {}).get("resourceVersion") or "")
         with self._lock:
             try:
-                found = list(events_of(kind, event, self._reported, self._dataset))
+                events = list(events_of(kind, event, self._reported, self._dataset))
             except ValueError:  # a resource that a later version of the operator wrote; the next one may be readable
                 log.warning("a change of a %s was not reported, because it cannot be read", kind.name)
-                found = []
+                events = []
             self._place = self._place.moved(kind, version)
             # Only the last event has the id: a client that gets a part of them gets all of them again.
             texts = [
-                text_of(name, data, self._place.id if n == len(found) else "")
-                for n, (name, data) in enumerate(found, 1)
+                text_of(name, data, self._place.id if n == len(events) else "")
+                for n, (name, data) in enumerate(events, 1)
             ]
             self._put(texts)
 

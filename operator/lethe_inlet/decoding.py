@@ -69,10 +69,10 @@ class Schemas:
         with self._lock:
             if number not in self._known:
                 self._known[number] = self._fetched(number)
-            found = self._known[number]
-        if isinstance(found, BadFile):
-            raise found
-        return found
+            parser = self._known[number]
+        if isinstance(parser, BadFile):
+            raise parser
+        return parser
 
     def _fetched(self, number: int) -> Any:
         document = self._asked(number)
@@ -95,23 +95,23 @@ class Schemas:
         if answer.status_code != requests.codes.ok:
             raise _away(f"HTTP {answer.status_code}")
         try:
-            found = answer.json()
+            document = answer.json()
         except ValueError:
             raise _away("no JSON") from None
-        return found if isinstance(found, dict) else {}
+        return document if isinstance(document, dict) else {}
 
 
 def parsed(text: str, what: str) -> Any:
     """An Avro schema as fastavro takes it; a BadFile that says why it cannot be used."""
     try:
-        found = fastavro.parse_schema(json.loads(text))
+        schema = fastavro.parse_schema(json.loads(text))
     except Exception as e:  # of any kind: the text is someone else's
         return BadFile("SchemaMismatch", f"{what} cannot be read as an Avro schema ({type(e).__name__})")
-    if not isinstance(found, dict) or found.get("type") != "record":
+    if not isinstance(schema, dict) or schema.get("type") != "record":
         return BadFile(
             "SchemaMismatch", f"{what} is not a record, expected a record with the table's columns as fields"
         )
-    return found
+    return schema
 
 
 def _away(why: str) -> TransientError:
@@ -214,8 +214,8 @@ class _MessageDecoding:
         self._work = MessageWork(decoder.source, target, batch_id, schemas, limits)
 
     def decoded(self) -> Decoded:
-        found = list(supervise(self._work, self._units(), self._used, self._refuse, self._halves))
-        rows = pa.concat_tables(found, promote_options="permissive") if found else pa.table({})
+        pieces = list(supervise(self._work, self._units(), self._used, self._refuse, self._halves))
+        rows = pa.concat_tables(pieces, promote_options="permissive") if pieces else pa.table({})
         return Decoded(rows, [RefusedMessage(self._messages[n], why) for n, why in sorted(self._refused.items())])
 
     def _split(self) -> dict[int, Any]:
@@ -385,18 +385,18 @@ def _one_line(value: bytes) -> bytes:
 def _record(value: bytes, schema: Mapping[str, Any]) -> Any:
     stream = io.BytesIO(value)
     try:
-        found: Any = fastavro.schemaless_reader(stream, schema, handle_unicode_errors=UNICODE_ERRORS)
+        record: Any = fastavro.schemaless_reader(stream, schema, handle_unicode_errors=UNICODE_ERRORS)
     except MemoryError:
         raise
     except Exception as e:  # of any kind: the bytes are someone else's
         raise BadFile("UnreadableMessage", f"the message is not readable as Avro ({type(e).__name__})") from None
     if stream.tell() != len(value):
         raise BadFile("UnreadableMessage", "the message is longer than its Avro record")
-    return found
+    return record
 
 
 def _by_schema(values: Sequence[bytes], numbers: Sequence[int]) -> list[tuple[int, list[bytes]]]:
-    found: dict[int, list[bytes]] = {}
+    messages_by_schema: dict[int, list[bytes]] = {}
     for value, number in zip(values, numbers, strict=True):
-        found.setdefault(number, []).append(value)
-    return list(found.items())
+        messages_by_schema.setdefault(number, []).append(value)
+    return list(messages_by_schema.items())

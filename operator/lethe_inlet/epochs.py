@@ -152,12 +152,12 @@ def gaps(next_offsets: Mapping[KafkaPartition, int], watermarks: Mapping[KafkaPa
     expired: dict[KafkaPartition, OffsetRange] = {}
     replaced: list[KafkaPartition] = []
     for partition, offset in sorted(next_offsets.items()):
-        found = watermarks.get(partition)
-        if found is None:
+        watermark = watermarks.get(partition)
+        if watermark is None:
             continue
-        if offset < found.low:
-            expired[partition] = OffsetRange(offset, found.low)
-        elif offset > found.high:
+        if offset < watermark.low:
+            expired[partition] = OffsetRange(offset, watermark.low)
+        elif offset > watermark.high:
             replaced.append(partition)
     return Gaps(expired, tuple(replaced))
 

@@ -86,8 +86,8 @@ def read(file: Path) -> Mapping[str, Cluster]:
         InputError: `InvalidKafkaFile`, which names fields and no values.
     """
     try:
-        found: Any = yaml.safe_load(file.read_text()) or {}
-        return _File.model_validate(found).clusters
+        document: Any = yaml.safe_load(file.read_text()) or {}
+        return _File.model_validate(document).clusters
     except ValidationError as e:
         fields = sorted({".".join(map(str, p["loc"])) for p in e.errors(include_input=False)})
         raise _invalid(file, f"these fields are wrong: {', '.join(fields[:5])}") from None

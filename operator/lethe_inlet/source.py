@@ -182,8 +182,8 @@ class EpochLog:
         if content is None:
             return None
         try:
-            found = json.loads(content)
-            return Counts(int(found["rows"]), int(found["refused"]), int(found["lost"]))
+            document = json.loads(content)
+            return Counts(int(document["rows"]), int(document["refused"]), int(document["lost"]))
         except (ValueError, KeyError, TypeError) as e:
             raise UnreadableLog(f"{self.uri}/{name} does not count what was read. Delete it.") from e
 
@@ -391,11 +391,11 @@ class _TopicReading:
             epoch = epoch.with_partitions(start, described.topics)
         if check or new:
             due = {**ends_of(epoch, self._source.kafka.topics), **offsets}
-            found = gaps(due, self._topics.watermarks(due))
-            for partition in found.replaced:
+            lost = gaps(due, self._topics.watermarks(due))
+            for partition in lost.replaced:
                 raise troubles.other_topic(partition.topic, self._log.uri)
-            self._expired += self._lost(found.expired)
-            skipped = {p: r.end for p, r in found.expired.items()}
+            self._expired += self._lost(lost.expired)
+            skipped = {p: r.end for p, r in lost.expired.items()}
         return epoch, skipped
 
     def _lost(self, expired: Mapping[KafkaPartition, OffsetRange]) -> Counter[KafkaPartition]:

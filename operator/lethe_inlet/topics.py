@@ -102,8 +102,8 @@ class Topics:
             Trouble: Nothing is read until its cause is gone.
         """
         try:
-            found = self._admin.describe_topics(TopicCollection(list(self._topics)), request_timeout=_SECONDS)
-            described = {name: future.result() for name, future in found.items()}
+            topics = self._admin.describe_topics(TopicCollection(list(self._topics)), request_timeout=_SECONDS)
+            described = {name: future.result() for name, future in topics.items()}
             cluster = self._admin.list_topics(self._topics[0], timeout=_SECONDS).cluster_id or ""
         except KafkaException as e:
             raise self._trouble(e) from None
@@ -122,7 +122,7 @@ class Topics:
         Raises:
             Trouble: Nothing is read until its cause is gone.
         """
-        found: dict[KafkaPartition, Watermarks] = {}
+        watermarks_by_partition: dict[KafkaPartition, Watermarks] = {}
         for partition in partitions:
             place = TopicPartition(partition.topic, partition.number)
             try:
@@ -130,8 +130,8 @@ class Topics:
             except KafkaException as e:
                 raise self._trouble(e) from None
             if answer is not None and answer[1] >= 0:
-                found[partition] = Watermarks(max(0, answer[0]), answer[1])
-        return found
+                watermarks_by_partition[partition] = Watermarks(max(0, answer[0]), answer[1])
+        return watermarks_by_partition
 
     def read_on(self, offsets: Mapping[KafkaPartition, int], limits: EpochSpec) -> Read:
         """Read from these offsets until the limits of an epoch, or for a moment if there is nothing.
@@ -195,11 +195,11 @@ class Topics:
             Trouble: Nothing is read until its cause is gone.
         """
         try:
-            found = self._consumer.consume(_AT_ONCE, timeout=_POLL_SECONDS)
+            messages = self._consumer.consume(_AT_ONCE, timeout=_POLL_SECONDS)
         except KafkaException as e:
             raise self._trouble(e) from None
         arrived: dict[tuple[str, int], _Arrived] = {}
-        for message in found:
+        for message in messages:
             error, key = message.error(), (message.topic(), message.partition())
             if error is None:
                 of = arrived.get(key) or arrived.setdefault(key, _Arrived())

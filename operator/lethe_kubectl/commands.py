@@ -32,20 +32,20 @@ _KEY = "values"
 def status(choice: Choice, output: str) -> None:
     """Show Datasets, VacuumPolicies and Restatements that have not ended, and which server was asked."""
     with connected(choice) as at:
-        found = [("dataset", d) for d in at.kube.list(DATASETS, at.namespace)]
-        found += [("vacuumpolicy", d) for d in at.kube.list(VACUUM_POLICIES, at.namespace)]
-        found += [
+        resources = [("dataset", d) for d in at.kube.list(DATASETS, at.namespace)]
+        resources += [("vacuumpolicy", d) for d in at.kube.list(VACUUM_POLICIES, at.namespace)]
+        resources += [
             ("restatement", d) for d in at.kube.list(RESTATEMENTS, at.namespace) if output == "wide" or not _ended(d)
         ]
     match output:
         case "json" | "yaml":
-            print_document({"apiVersion": "v1", "kind": "List", "items": [d for _, d in found]}, output)
+            print_document({"apiVersion": "v1", "kind": "List", "items": [d for _, d in resources]}, output)
         case "name":
-            click.echo("".join(f"{k}/{d['metadata']['name']}\n" for k, d in found), nl=False)
+            click.echo("".join(f"{k}/{d['metadata']['name']}\n" for k, d in resources), nl=False)
         case _:
             click.echo(f"{at.place.name}, namespace {at.namespace}", err=True)
             wide = output == "wide"
-            print_table(HEADERS + WIDE if wide else HEADERS, rows(found, datetime.now(UTC), wide))
+            print_table(HEADERS + WIDE if wide else HEADERS, rows(resources, datetime.now(UTC), wide))
 
 
 @click.command()
@@ -57,16 +57,16 @@ def runs(choice: Choice, dataset: str | None, active: bool, output: str) -> None
     """Show the runs of a DATASET, or of all: those at work and the last few of each kind, the newest first."""
     with connected(choice) as at:
         datasets = [one(at, "dataset", dataset)] if dataset else at.kube.list(DATASETS, at.namespace)
-    found = run_rows.runs_of(datasets, active)
+    rows = run_rows.runs_of(datasets, active)
     match output:
         case "json" | "yaml":
-            print_document({"runs": found}, output)
+            print_document({"runs": rows}, output)
         case "name":
-            click.echo("".join(f"{run['name']}\n" for run in found), nl=False)
+            click.echo("".join(f"{run['name']}\n" for run in rows), nl=False)
         case _:
             wide = output == "wide"
             headers = run_rows.RUN_HEADERS + run_rows.WIDE_RUN_HEADERS if wide else run_rows.RUN_HEADERS
-            print_table(headers, run_rows.run_rows(found, datetime.now(UTC), wide))
+            print_table(headers, run_rows.run_rows(rows, datetime.now(UTC), wide))
 
 
 @click.command()

@@ -48,8 +48,8 @@ def logs(choice: Choice, run: str, follow: bool, previous: bool, tail: int) -> N
 def last_lines(at: Connection, dataset: str) -> Sequence[str]:
     """The last lines of the newest run of a Dataset that failed, below a line with its name. Empty, if they cannot be read."""
     try:
-        found = runs_of([at.kube.get(DATASETS, at.namespace, dataset)])
-        run = next((str(r["name"]) for r in found if r.get("phase") == "Failed"), "")
+        runs = runs_of([at.kube.get(DATASETS, at.namespace, dataset)])
+        run = next((str(r["name"]) for r in runs if r.get("phase") == "Failed"), "")
         lines = list(lines_of(at, run, SHOWN_OF_A_FAILURE)) if run else []
     except (KubeError, InputError, OSError):
         return ()
@@ -110,8 +110,8 @@ def _newest_warm_lines(at: Connection, run: str) -> list[str]:
     for pod in sorted(pods, key=lambda p: str(p["metadata"].get("creationTimestamp")), reverse=True):
         with suppress(NotFound):  # it has ended meanwhile
             log = at.kube.log(at.namespace, str(pod["metadata"]["name"]), container_of(pod))
-            if found := list(lines_of_run(log, run)):
-                return found
+            if lines := list(lines_of_run(log, run)):
+                return lines
     return []
 
 
@@ -127,11 +127,11 @@ def _run_of(at: Connection, name: str) -> str:
         dataset = at.kube.get(DATASETS, at.namespace, name.removeprefix("dataset/"))
     except NotFound:
         return name
-    found = runs_of([dataset])
-    if not found:
+    runs = runs_of([dataset])
+    if not runs:
         why = at.place.run(f"why dataset/{shlex.quote(dataset['metadata']['name'])}")
         raise InputError("NoRun", f"dataset/{dataset['metadata']['name']} has had no run. See: {why}")
-    return str(found[0]["name"])
+    return str(runs[0]["name"])
 
 
 def _before(at: Connection, run: str) -> str:
@@ -179,11 +179,11 @@ def _known(at: Connection, run: str) -> Document | None:
 
 def _no_log(at: Connection, run: str) -> InputError:
     """Say where the log was."""
-    found = _known(at, run)
-    if found is None:
+    known_run = _known(at, run)
+    if known_run is None:
         known = runs_of(at.kube.list(DATASETS, at.namespace))
         return unknown(run, [str(r["name"]) for r in known], "run", at.namespace)
-    said = " ".join(f"It ended as {found.get('phase')}: {found.get('message') or ''}".split())
+    said = " ".join(f"It ended as {known_run.get('phase')}: {known_run.get('message') or ''}".split())
     if at.local is not None:
         return InputError(
             "NoLog",

@@ -42,11 +42,11 @@ def kind_and_name(words: Sequence[str]) -> tuple[str, str]:
     if not kind:
         return "", name
     wanted = kind.lower().removesuffix(".lethe.dev")
-    found = _OTHER_NAMES.get(wanted, wanted)
-    if found not in KINDS:
-        near = difflib.get_close_matches(found, KINDS, 1)
+    kind_name = _OTHER_NAMES.get(wanted, wanted)
+    if kind_name not in KINDS:
+        near = difflib.get_close_matches(kind_name, KINDS, 1)
         raise InputError("UnknownKind", f"{kind} is no kind of Lethe. Use {near[0] if near else ', '.join(KINDS)}.")
-    return found, name
+    return kind_name, name
 
 
 def find(at: Connection, words: Sequence[str]) -> tuple[str, Document]:
@@ -59,15 +59,15 @@ def find(at: Connection, words: Sequence[str]) -> tuple[str, Document]:
     if kind:
         return kind, one(at, kind, name)
     every = {k: {str(d["metadata"]["name"]): d for d in at.kube.list(r, at.namespace)} for k, r in KINDS.items()}
-    found = [k for k, documents in every.items() if name in documents]
-    if len(found) > 1:
-        known = " or ".join(f"{k}/{name}" for k in found)
+    kinds = [k for k, documents in every.items() if name in documents]
+    if len(kinds) > 1:
+        known = " or ".join(f"{k}/{name}" for k in kinds)
         raise InputError(
             "AmbiguousName", f"namespace {at.namespace} has several resources named {name}. Write {known}."
         )
-    if not found:
+    if not kinds:
         raise unknown(name, [n for documents in every.values() for n in documents], "resource", at.namespace)
-    return found[0], every[found[0]][name]
+    return kinds[0], every[kinds[0]][name]
 
 
 def one(at: Connection, kind: str, name: str) -> Document:

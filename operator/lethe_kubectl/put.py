@@ -134,8 +134,8 @@ def transfer(store: ObjectStore, upload: BufferUpload, folder: Path, on_file: Ca
 
 
 def _is_same(store: ObjectStore, uri: str, path: Path) -> bool:
-    found = store.head(uri)
-    if found is None or found.size != path.stat().st_size:
+    existing = store.head(uri)
+    if existing is None or existing.size != path.stat().st_size:
         return False
     start = 0
     for piece in _pieces(path):
@@ -225,10 +225,10 @@ def put(
         use_catalogs(at, document)
     of, folder = parse_dataset(document), source.resolve()
     batch_id = id_of(folder.name, of.spec.batch_column, given)
-    found = data_files(
+    files = data_files(
         LocalFile(p.relative_to(folder).as_posix(), p.stat().st_size) for p in folder.rglob("*") if p.is_file()
     )
-    upload = plan_upload(of.spec.buffer.uri, of.spec.buffer.layout, of.spec.batch_column, batch_id, found)
+    upload = plan_upload(of.spec.buffer.uri, of.spec.buffer.layout, of.spec.batch_column, batch_id, files)
     properties = catalogs.properties(of.spec.table.catalog)
     _require_reachable(of, catalogs.is_local(properties))
     with working("reading the ledger"):
@@ -253,14 +253,14 @@ def id_of(folder_name: str, batch_column: str, given: str) -> str:
     Raises:
         InputError: `InvalidBatchId`.
     """
-    found = given or batch_id_of_folder(batch_column, folder_name) or folder_name
-    if not 1 <= len(found) <= MAX_BATCH_ID_LENGTH:
+    batch_id = given or batch_id_of_folder(batch_column, folder_name) or folder_name
+    if not 1 <= len(batch_id) <= MAX_BATCH_ID_LENGTH:
         raise InputError(
             "InvalidBatchId",
-            f"the batch id {found[:80]!r} has {len(found)} characters, expected 1 to {MAX_BATCH_ID_LENGTH}. Name "
+            f"the batch id {batch_id[:80]!r} has {len(batch_id)} characters, expected 1 to {MAX_BATCH_ID_LENGTH}. Name "
             "one with --batch.",
         )
-    return found
+    return batch_id
 
 
 def _require_reachable(of: Dataset, catalog_is_local: bool) -> None:

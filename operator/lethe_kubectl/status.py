@@ -82,11 +82,11 @@ def runs_of(datasets: Sequence[Document], active: bool = False) -> list[Document
     Args:
         active: Only those that have not ended.
     """
-    found = [
+    runs = [
         {"dataset": d["metadata"]["name"], **run} for d in datasets for run in (d.get("status") or {}).get("runs") or ()
     ]
-    found = [run for run in found if not active or run.get("phase") not in _ENDED]
-    return sorted(found, key=lambda run: str(run.get("startTime") or "9"), reverse=True)
+    runs = [run for run in runs if not active or run.get("phase") not in _ENDED]
+    return sorted(runs, key=lambda run: str(run.get("startTime") or "9"), reverse=True)
 
 
 def run_rows(runs: Sequence[Document], now: datetime, wide: bool) -> Iterator[list[str]]:

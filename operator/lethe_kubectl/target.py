@@ -44,13 +44,13 @@ class Gateway:
         Raises:
             InputError: `NoToken`.
         """
-        found = self.token_file.read_text().strip() if self.token_file is not None else os.environ.get(TOKEN, "")
-        if not found:
+        text = self.token_file.read_text().strip() if self.token_file is not None else os.environ.get(TOKEN, "")
+        if not text:
             raise InputError(
                 "NoToken",
                 f"set {TOKEN}, or name a file with --token-file, such as one that `kubectl create token` has written.",
             )
-        return found
+        return text
 
 
 # A person waits: a server that does not answer is an error soon.

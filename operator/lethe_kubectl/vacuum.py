@@ -39,8 +39,8 @@ def vacuum_now(dataset: str, batches: tuple[str, ...], choice: Choice, **how: An
 def approve(dataset: str, digest: str, choice: Choice, **how: Any) -> None:
     """Approve the planned vacuum of a DATASET. Prints the plan, and asks unless --plan names it."""
     with connected(choice) as at:
-        found = one(at, "dataset", dataset)
-        vacuum = (found.get("status") or {}).get("vacuum") or {}
+        resource = one(at, "dataset", dataset)
+        vacuum = (resource.get("status") or {}).get("vacuum") or {}
         planned = str((vacuum.get("plan") or {}).get("digest") or "")
         if not planned or vacuum.get("decision") != "NeedsApproval":
             look = at.place.run(f"why dataset/{shlex.quote(dataset)}")
@@ -56,7 +56,7 @@ def approve(dataset: str, digest: str, choice: Choice, **how: Any) -> None:
         click.echo(plan, err=how["output"] is not None)
         if not digest and not how["dry_run"] and how["output"] not in ("yaml", "json"):
             click.confirm(f"Approve plan {planned}?", abort=True, err=how["output"] is not None)
-        _annotate(at, found, APPROVE, planned, f"plan {planned} approved", **how)
+        _annotate(at, resource, APPROVE, planned, f"plan {planned} approved", **how)
 
 
 def _annotate(

@@ -239,7 +239,7 @@ def defaulted(schema: Json, value: Any) -> Any:
     if not isinstance(value, Mapping):
         return value
     known, rest = schema.get("properties") or {}, schema.get("additionalProperties")
-    found: dict[str, Any] = {}
+    document: dict[str, Any] = {}
     for name, inner in value.items():
         of = known.get(name) or (rest if isinstance(rest, Mapping) else {})
         if inner is None and not of.get("nullable"):
@@ -247,11 +247,11 @@ def defaulted(schema: Json, value: Any) -> Any:
                 continue  # it is set below
             if name in known:
                 continue  # the API server drops it
-        found[name] = defaulted(of, inner)
+        document[name] = defaulted(of, inner)
     for name, of in known.items():
-        if name not in found and "default" in of:
-            found[name] = defaulted(of, copy.deepcopy(of["default"]))
-    return found
+        if name not in document and "default" in of:
+            document[name] = defaulted(of, copy.deepcopy(of["default"]))
+    return document
 
 
 @dataclass(frozen=True)
@@ -318,13 +318,13 @@ def admitted(definition: Definition, document: Json, old: Json | None = None, st
     if strict:
         require_known_fields(definition, document)
     complete: dict[str, Any] = defaulted(definition.schema, document)
-    found = [*_of_name(complete), *problems(definition.schema, complete)]
-    if found:
-        found.append(_UNCHECKED)
+    faults = [*_of_name(complete), *problems(definition.schema, complete)]
+    if faults:
+        faults.append(_UNCHECKED)
     else:
-        found = broken_rules(definition.schema, complete, old)
-    if found:
-        listed = found[0] if len(found) == 1 else f"[{', '.join(found)}]"
+        faults = broken_rules(definition.schema, complete, old)
+    if faults:
+        listed = faults[0] if len(faults) == 1 else f"[{', '.join(faults)}]"
         name = complete["metadata"].get("name")
         raise NotAdmitted(f'{definition.kind}.{definition.group} "{name}" is invalid: {listed}')
     return complete

@@ -89,15 +89,15 @@ def kind_of_document(document: Mapping[str, Any], where: str) -> ApiKind:
         InputError: `UnknownKind`, also for another API version.
     """
     version, name = document.get("apiVersion"), document.get("kind")
-    found = [k for k in kinds() if k.resource.name == name]
-    if not found:
+    matching = [k for k in kinds() if k.resource.name == name]
+    if not matching:
         raise InputError("UnknownKind", f"{where}: the kind {name} does not exist here.")
-    if found[0].api_version != version:
+    if matching[0].api_version != version:
         raise InputError(
             "UnknownKind",
-            f"{where}: {name} has the apiVersion {version}. This version of Lethe has {found[0].api_version}.",
+            f"{where}: {name} has the apiVersion {version}. This version of Lethe has {matching[0].api_version}.",
         )
-    return found[0]
+    return matching[0]
 
 
 STDIN: Final = Path("-")
@@ -148,13 +148,13 @@ def _parsed(file: Path) -> Iterator[tuple[str, Any]]:
     name = "standard input" if file == STDIN else str(file)
     try:
         text = sys.stdin.read() if file == STDIN else file.read_text()
-        found = [d for d in yaml.load_all(text, _Loader) if d is not None]
+        documents = [d for d in yaml.load_all(text, _Loader) if d is not None]
     except OSError as e:
         raise InputError("UnreadableFile", f"{name}: {e.strerror}.") from None
     except (yaml.YAMLError, UnicodeDecodeError) as e:
         raise InputError("UnreadableFile", f"{name}: this is not YAML: {' '.join(str(e).split())}") from None
-    for number, document in enumerate(found):
-        yield (name if len(found) == 1 else f"{name}, document {number + 1}"), document
+    for number, document in enumerate(documents):
+        yield (name if len(documents) == 1 else f"{name}, document {number + 1}"), document
 
 
 STRICT: Final = {"fieldValidation": "Strict"}
@@ -244,19 +244,19 @@ def get(path: Path | None, kind: str, name: str, output: str) -> None:
     """Show objects of a kind, such as datasets, restatements or jobs."""
     of = kind_of(kind)
     with client(folder_of(path)) as kube:
-        found = [kube.get(of.resource, NAMESPACE, name)] if name else kube.list(of.resource, NAMESPACE)
-    shown: Any = found[0] if name else {"apiVersion": "v1", "kind": "List", "items": found}
+        objects = [kube.get(of.resource, NAMESPACE, name)] if name else kube.list(of.resource, NAMESPACE)
+    shown: Any = objects[0] if name else {"apiVersion": "v1", "kind": "List", "items": objects}
     match output:
         case "json":
             click.echo(json.dumps(shown, indent=2))
         case "yaml":
             click.echo(yaml.safe_dump(shown, sort_keys=False), nl=False)
         case "name":
-            click.echo("\n".join(f"{of.resource.name.lower()}/{o['metadata']['name']}" for o in found))
-        case _ if not found:
+            click.echo("\n".join(f"{of.resource.name.lower()}/{o['metadata']['name']}" for o in objects))
+        case _ if not objects:
             click.echo(f"There are no {of.resource.plural}.", err=True)
         case _:
-            rows = rows_of(of, found, datetime.now(UTC), output == "wide")
+            rows = rows_of(of, objects, datetime.now(UTC), output == "wide")
             print_table(rows.headers, rows.rows, rows.right)
 
 
@@ -268,15 +268,15 @@ def describe(path: Path | None, kind: str, name: str) -> None:
     """Show an object, its conditions and its events."""
     of = kind_of(kind)
     with client(folder_of(path)) as kube:
-        found = kube.get(of.resource, NAMESPACE, name)
-        uid = found["metadata"]["uid"]
+        resource = kube.get(of.resource, NAMESPACE, name)
+        uid = resource["metadata"]["uid"]
         events = [
             e for e in kube.list(kind_of("event").resource, NAMESPACE) if (e.get("regarding") or {}).get("uid") == uid
         ]
-    rows = rows_of(of, [found], datetime.now(UTC), wide=True)
+    rows = rows_of(of, [resource], datetime.now(UTC), wide=True)
     print_table(("FIELD", "VALUE"), zip(rows.headers, rows.rows[0], strict=True))
     click.echo()
-    conditions = (found.get("status") or {}).get("conditions") or ()
+    conditions = (resource.get("status") or {}).get("conditions") or ()
     print_table(
         ("CONDITION", "STATUS", "REASON", "MESSAGE"),
         [_cells(c, "type", "status", "reason", "message") for c in conditions],
@@ -300,13 +300,15 @@ def wait(path: Path | None, kind: str, name: str, wanted: str, timeout: int) -> 
     with working(f"waiting for {name}"), client(folder_of(path)) as kube:
         while time.monotonic() < ends:
             try:
-                found = kube.get(of.resource, NAMESPACE, name)
+                resource = kube.get(of.resource, NAMESPACE, name)
             except NotFound:
                 if condition == "delete":
                     return
             else:
-                now = value_at(found, f'.status.conditions[?(@.type=="{condition}")]') or {}
-                current = (found.get("status") or {}).get("observedGeneration") == found["metadata"].get("generation")
+                now = value_at(resource, f'.status.conditions[?(@.type=="{condition}")]') or {}
+                current = (resource.get("status") or {}).get("observedGeneration") == resource["metadata"].get(
+                    "generation"
+                )
                 if current and now.get("status") == (status or "True"):
                     click.echo(f"{name}: {condition}={now['status']} {now.get('message', '')}".strip())
                     return

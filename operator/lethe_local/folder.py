@@ -212,8 +212,8 @@ def log_of(folder: Folder, name: str) -> Path | None:
 
 def warm_lines(folder: Folder, run: str) -> list[str]:
     """The log of a run that the warm driver has carried out; empty: it has not."""
-    found = (list(lines_of_run(log_lines(log, 0, follow=False), run)) for log in _logs_of(folder, WARM_DRIVER))
-    return next(filter(None, found), [])
+    logs = (list(lines_of_run(log_lines(log, 0, follow=False), run)) for log in _logs_of(folder, WARM_DRIVER))
+    return next(filter(None, logs), [])
 
 
 def _logs_of(folder: Folder, job: str) -> Iterator[Path]:

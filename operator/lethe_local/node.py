@@ -148,8 +148,8 @@ def _signal(pid: int, number: int) -> None:
 
 def _started(pid: int) -> str:
     """When a process started, which tells it from a later one with the same number; "": it does not exist."""
-    found = subprocess.run(["ps", "-o", "lstart=", "-p", str(pid)], capture_output=True, text=True, check=False)
-    return found.stdout.strip()
+    process = subprocess.run(["ps", "-o", "lstart=", "-p", str(pid)], capture_output=True, text=True, check=False)
+    return process.stdout.strip()
 
 
 Volume = Mapping[str, Any]

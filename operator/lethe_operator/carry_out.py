@@ -283,8 +283,8 @@ def _drop_keys(kube: Kube, dataset: Dataset, keys: tuple[str, ...]) -> None:
 
 def _adopted(world: Observation) -> Adopted:
     """The objects in the buffer that are not batches. If they forbid a claim, the buffer is never swept."""
-    found = world.buffer
-    return Adopted(found.unrelated, found.unrelated_names) if isinstance(found, BufferDigest) else Adopted()
+    buffer = world.buffer
+    return Adopted(buffer.unrelated, buffer.unrelated_names) if isinstance(buffer, BufferDigest) else Adopted()
 
 
 def _sweep(dataset: Dataset, objects: tuple[BufferedObject, ...], owner: Owner, adopted: Adopted) -> None:

@@ -107,12 +107,12 @@ class KnownNames(Protocol):
 
 def all_keys(known: KnownNames, namespaces: Sequence[str]) -> list[Key]:
     """Everything that is reconciled."""
-    found: list[Key] = []
+    keys: list[Key] = []
     for namespace in namespaces:
-        found.append(Key(WARM_DRIVER, namespace, ""))
-        found += (Key("Dataset", namespace, name) for name in known.dataset_names(namespace))
-        found += (Key("VacuumPolicy", namespace, name) for name in known.policy_names(namespace))
-    return found
+        keys.append(Key(WARM_DRIVER, namespace, ""))
+        keys += (Key("Dataset", namespace, name) for name in known.dataset_names(namespace))
+        keys += (Key("VacuumPolicy", namespace, name) for name in known.policy_names(namespace))
+    return keys
 
 
 async def resync(queue: WorkQueue, known: KnownNames, kube: Kube, namespaces: Sequence[str], seconds: float) -> None:

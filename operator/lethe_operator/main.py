@@ -87,9 +87,9 @@ def registry(kinds: Iterable[ResourceKind] = WATCHED) -> kopf.OperatorRegistry:
     Args:
         kinds: The kinds to watch.
     """
-    found = kopf.OperatorRegistry()
+    handlers = kopf.OperatorRegistry()
 
-    @kopf.on.startup(registry=found)
+    @kopf.on.startup(registry=handlers)
     async def start(memo: Any, **_: Any) -> None:
         runtime: Runtime = memo.runtime
         settings, queue = runtime.settings, runtime.queue
@@ -133,11 +133,11 @@ def registry(kinds: Iterable[ResourceKind] = WATCHED) -> kopf.OperatorRegistry:
         await wait_until_listed(objects, runtime.kube, namespaces)
         runtime.leadership.start()  # not earlier: a process that knows nothing yet must not take the Lease from one that does
 
-    @kopf.on.login(registry=found)
+    @kopf.on.login(registry=handlers)
     def login(**arguments: Any) -> kopf.ConnectionInfo | None:
         return kopf.login_via_client(**arguments)
 
-    @kopf.on.cleanup(registry=found)
+    @kopf.on.cleanup(registry=handlers)
     async def stop(memo: Any, **_: Any) -> None:
         runtime: Runtime = memo.runtime
         runtime.tables.stop()
@@ -151,8 +151,8 @@ def registry(kinds: Iterable[ResourceKind] = WATCHED) -> kopf.OperatorRegistry:
             await asyncio.to_thread(runtime.publishers.stop)
         await runtime.open.aclose()
 
-    watch(found, kinds, _record)
-    return found
+    watch(handlers, kinds, _record)
+    return handlers
 
 
 def _record(memo: Any, kind: ResourceKind, type: str | None, body: Any) -> None:
@@ -208,11 +208,13 @@ def leadership_of(settings: Settings, metrics: Metrics) -> Leadership:
     lease = LeaseHolder(kube, namespace, name, settings.identity, LEADER) if name else None
     claims = Claims(kube, settings.watch_namespaces, settings.operator) if settings.operator else None
     shard = settings.shard.index
-    found = Leadership(settings.watch_namespaces, lease, claims, on_leader=lambda leads: metrics.leads(shard, leads))
+    leadership = Leadership(
+        settings.watch_namespaces, lease, claims, on_leader=lambda leads: metrics.leads(shard, leads)
+    )
     metrics.leads(shard, False)
     for watched in settings.watch_namespaces:
         metrics.acts_in(watched, False)
-    return found
+    return leadership
 
 
 def runtime_of(settings: Settings) -> Runtime:

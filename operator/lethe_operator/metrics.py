@@ -324,7 +324,7 @@ def numbers_of(
         behind: How many commits the table of batches is behind the ledger; None: unknown.
     """
     buffer = status.get("buffer") or {}
-    found = {
+    numbers = {
         "lethe_buffer_batches": buffer.get("batches"),
         "lethe_buffer_bytes": buffer.get("bytes"),
         "lethe_active_tombstones": (status.get("tombstones") or {}).get("active"),
@@ -336,19 +336,19 @@ def numbers_of(
     }
     source = status.get("source") or {}
     for gauge, key in _OF_SOURCE.items():
-        found[gauge] = source.get(key)
+        numbers[gauge] = source.get(key)
     if buffer:
-        found["lethe_buffer_oldest_batch_age_seconds"] = (now - oldest).total_seconds() if oldest else 0
+        numbers["lethe_buffer_oldest_batch_age_seconds"] = (now - oldest).total_seconds() if oldest else 0
     if listing is not None:
-        found["lethe_listing_duration_seconds"], found["lethe_listing_objects"] = listing
+        numbers["lethe_listing_duration_seconds"], numbers["lethe_listing_objects"] = listing
     if events is not None:
-        found["lethe_events_in_flight"] = events.in_flight
+        numbers["lethe_events_in_flight"] = events.in_flight
         sent = events.oldest_time
-        found["lethe_events_oldest_age_seconds"] = max((now - sent).total_seconds(), 0) if sent else 0
+        numbers["lethe_events_oldest_age_seconds"] = max((now - sent).total_seconds(), 0) if sent else 0
     due = (status.get("vacuum") or {}).get("evictBy") or {}
     for gauge, key in (("lethe_evict_by_seconds", "time"), ("lethe_evict_by_slack_seconds", "possibleUntilTime")):
         if (at := parsed_time(due.get(key))) is not None:
-            found[gauge] = (at - now).total_seconds()
+            numbers[gauge] = (at - now).total_seconds()
     if on_time := find(status, EVICTION_ON_TIME).get("status"):
-        found["lethe_eviction_on_time"] = on_time == TRUE
-    return {name: float(number) for name, number in found.items() if number is not None}
+        numbers["lethe_eviction_on_time"] = on_time == TRUE
+    return {name: float(number) for name, number in numbers.items() if number is not None}

@@ -92,8 +92,8 @@ async def probes(
     questions = {"/healthz": healthy, "/readyz": ready}
 
     async def respond(request: web.Request) -> web.Response:
-        found = questions[request.path]()
-        return web.Response(status=200 if found.ok else 503, text=found.text + "\n")
+        state = questions[request.path]()
+        return web.Response(status=200 if state.ok else 503, text=state.text + "\n")
 
     app = web.Application()
     app.add_routes([web.get(path, respond) for path in questions])

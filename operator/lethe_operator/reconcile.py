@@ -160,14 +160,16 @@ class Reconciler:
         """
         sources = Sources(self.kube, self.objects, self.tables, self.lists, self.settings)
         for fresh in (False, True):
-            found = self._with_publishing(observe(sources, key.namespace, key.name, self.clock(), fresh))
+            observed = self._with_publishing(observe(sources, key.namespace, key.name, self.clock(), fresh))
             now = self.clock()
-            if found.dataset is None:
-                return found, Actions(), now
-            actions = decide(found.dataset, found.world, now, self.settings)
-            if not changes_anything(found.dataset, found.world, actions) or self.tables.is_current(found.dataset):
+            if observed.dataset is None:
+                return observed, Actions(), now
+            actions = decide(observed.dataset, observed.world, now, self.settings)
+            if not changes_anything(observed.dataset, observed.world, actions) or self.tables.is_current(
+                observed.dataset
+            ):
                 break
-        return found, actions, now
+        return observed, actions, now
 
     def _with_publishing(self, found: Observed) -> Observed:
         """Report the table to the publishers, and add what they say. Neither waits for anything."""

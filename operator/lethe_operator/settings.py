@@ -300,16 +300,16 @@ def _former_keys(path: str) -> tuple[PublicKey, ...]:
     Raises:
         InvalidSettings: An environment variable has an invalid value; the message names it.
     """
-    found: list[PublicKey] = []
+    keys: list[PublicKey] = []
     for file in sorted(Path(path).parent.glob("*.pem")):
         if file == Path(path):
             continue
         try:
-            found += load_known_keys(file.read_bytes(), str(file))
+            keys += load_known_keys(file.read_bytes(), str(file))
         except (OSError, InputError) as e:
             why = e.message if isinstance(e, InputError) else f"{file} cannot be read ({e.strerror})"
             raise InvalidSettings(f"LETHE_SIGNING_KEY_FILE: {why}. See the chart's value erase.signing.") from None
-    return tuple(found)
+    return tuple(keys)
 
 
 def _document(model: type[S], env: Mapping[str, str], name: str, like: str) -> S:

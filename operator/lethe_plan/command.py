@@ -37,17 +37,17 @@ def plan(choice: Choice, files: tuple[Path, ...], output: str, exit_code: bool) 
     cluster and not in the files. Exits with 1 if a resource would be refused.
     """
     with connected(choice) as at:
-        found = _read(files, choice, at)
+        files_read = _read(files, choice, at)
         with working("reading tables"):
-            changes = [_change(at, m) for m in found.manifests]
-            effects = PlannedEffects(at, changes, found.config_maps)
+            changes = [_change(at, m) for m in files_read.manifests]
+            effects = PlannedEffects(at, changes, files_read.config_maps)
             planned = [Planned(c, effects.of(c)) for c in changes]
     if output == "table":
         click.echo(f"{at.place.name}, namespace {at.namespace}", err=True)
         print_table(report.HEADERS, report.rows(planned), wrapped=report.WRAPPED)
         click.echo(report.summary(planned))
     else:
-        print_document(report.document(planned, found.others), output)
+        print_document(report.document(planned, files_read.others), output)
     if report.has_problems(planned):
         sys.exit(EXIT_PROBLEM)
     if exit_code and report.changes_something(planned):

@@ -91,8 +91,8 @@ def _consolidation(dataset: Dataset, buffer: BufferDigest, now: datetime) -> str
         return "no run starts, because the annotation lethe.dev/paused is set"
     if dataset.spec.consolidation.suspend:
         return "no run starts, because spec.consolidation.suspend is true"
-    found = triggered(buffer, dataset.spec.consolidation, now)
-    return f"{found.message} A run starts." if found.decision is Decision.DUE else found.message
+    trigger = triggered(buffer, dataset.spec.consolidation, now)
+    return f"{trigger.message} A run starts." if trigger.decision is Decision.DUE else trigger.message
 
 
 def _from_status(dataset: Dataset) -> tuple[tuple[str, str], ...]:

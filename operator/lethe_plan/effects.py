@@ -131,15 +131,15 @@ class PlannedEffects:
             return Effect(unknown=table.message)
         world = around.world(dataset)
         blocked = self._blocker(dataset, around)
-        found = assess(RestatementContext(restatement, dataset, world, blocked, NEVER_TRIED, self._now, _SETTINGS))
-        if found.stalled:
-            return restatements.refused(found.reason, found.message)
-        if found.finished:
-            return restatements.ended(found)
+        assessment = assess(RestatementContext(restatement, dataset, world, blocked, NEVER_TRIED, self._now, _SETTINGS))
+        if assessment.stalled:
+            return restatements.refused(assessment.reason, assessment.message)
+        if assessment.finished:
+            return restatements.ended(assessment)
         if isinstance(restatement.listed, NoList):
             return Effect(unknown=restatement.listed.message)
         if isinstance(table, NoTable):
-            return Effect((("waits", found.message),))
+            return Effect((("waits", assessment.message),))
         undoes = undone(restatement, world).key if restatement.spec.undoes is not None else ""
         request, problem = self._request(restatement, dataset, undoes, table)
         if problem is not None:
@@ -154,7 +154,7 @@ class PlannedEffects:
             added = replacement
         policy = around.after.policy_of(dataset)
         restated = _restated(request, table, world.buffer)
-        effect = restatements.effect(restatement, request, found, restated, added, policy, self._now)
+        effect = restatements.effect(restatement, request, assessment, restated, added, policy, self._now)
         return replace(effect, lines=(_PAUSED, *effect.lines)) if dataset.paused else effect
 
     def _request(
@@ -177,7 +177,7 @@ class PlannedEffects:
 
     def _after(self, namespace: str) -> After:
         mine = [c for c in self._changes if c.manifest.namespace == namespace]
-        found = {d["metadata"]["name"]: d for d in self._at.kube.list(DATASETS, namespace)}
+        datasets = {d["metadata"]["name"]: d for d in self._at.kube.list(DATASETS, namespace)}
         before = {p["metadata"]["name"]: p for p in self._at.kube.list(VACUUM_POLICIES, namespace)}
         changed = {k: self._bodies(mine, k) for k in ("Dataset", "VacuumPolicy", "Restatement")}
         asked = {n: self._with_list(parse_restatement(b)) for n, b in changed["Restatement"].items()}
@@ -187,7 +187,7 @@ class PlannedEffects:
                 body = self._get(RESTATEMENTS, namespace, undone_name)
                 asked |= {undone_name: parse_restatement(body)} if body is not None else {}
         return After(
-            datasets={n: parse_dataset(b) for n, b in {**found, **changed["Dataset"]}.items()},
+            datasets={n: parse_dataset(b) for n, b in {**datasets, **changed["Dataset"]}.items()},
             policies=tuple(parse_vacuum_policy(b) for b in {**before, **changed["VacuumPolicy"]}.values()),
             policies_before=tuple(map(parse_vacuum_policy, before.values())),
             restatements=asked,
@@ -208,13 +208,13 @@ class PlannedEffects:
             return restatement
         key = source.config_map_key_ref
         namespace = restatement.meta.namespace
-        found = self._config_maps.get((namespace, key.name))
+        config_map = self._config_maps.get((namespace, key.name))
         try:
-            found = found or self._get(CONFIG_MAPS, namespace, key.name)
+            config_map = config_map or self._get(CONFIG_MAPS, namespace, key.name)
         except RequestRefused as e:
             text = f"which batches it names: you may not read the ConfigMap {key.name} in namespace {namespace}"
             return replace(restatement, listed=NoList(e.reason, text))
-        return replace(restatement, listed=listed(dict(found) if found is not None else None, key))
+        return replace(restatement, listed=listed(dict(config_map) if config_map is not None else None, key))
 
     def _get(self, kind: ResourceKind, namespace: str, name: str) -> Document | None:
         try:

@@ -106,17 +106,17 @@ def effect(
     result = plan_dry_run(table.ledger, request, table.files, scope)
     if not result.succeeded:
         return refused(result.reason, result.message)
-    found = batches(request.batch_ids, table)
+    chosen = batches(request.batch_ids, table)
     if request.batch_ids:
-        lines.append(("batches", str(found)))
+        lines.append(("batches", str(chosen)))
     lines += _rows(request, result, added)
     lines += _files(result, policy, bool(restatement.spec.dry_run))
     if request.evict_by_seconds is not None:
         lines.append(
             ("deadline", f"the bytes must be gone {many(request.evict_by_seconds, 'second')} after the commit")
         )
-    deleted = _deleted(request, found, table) if request.batch_ids and not restatement.spec.dry_run else None
-    return Effect(tuple(lines), _document(result, found, added), deleted, _unknown(request, found, table))
+    deleted = _deleted(request, chosen, table) if request.batch_ids and not restatement.spec.dry_run else None
+    return Effect(tuple(lines), _document(result, chosen, added), deleted, _unknown(request, chosen, table))
 
 
 def batches(ids: Sequence[str], table: RestatedTable) -> NamedBatches:
@@ -155,19 +155,19 @@ def _by_values(request: RestatementRequest, table: RestatedTable, lines: list[tu
 def _rows(
     request: RestatementRequest, result: RequestResult, added: Sequence[BufferedObject] | None
 ) -> list[tuple[str, str]]:
-    found = []
+    rows = []
     if result.rows_deleted or request.batch_ids:
-        found.append(("rows", f"{result.rows_deleted:,} deleted"))
+        rows.append(("rows", f"{result.rows_deleted:,} deleted"))
     if request.undoes:
-        found.append(
+        rows.append(
             ("rows", f"{result.rows_restored:,} restored, {many(result.tombstones_removed, 'tombstone')} removed")
         )
     if request.replacement is not None and added is not None:
         uri, batch = request.replacement.uri, request.replacement.batch_id
         withheld = ". They are not added, because that id was deleted before" if result.replacement_withheld else ""
         files = f"{many(len(added), 'file')} ({written(sum(o.size for o in added))})"
-        found.append(("adds", f"the rows of {files} in {uri}, as batch {batch}{withheld}"))
-    return found
+        rows.append(("adds", f"the rows of {files} in {uri}, as batch {batch}{withheld}"))
+    return rows
 
 
 def _files(result: RequestResult, policy: VacuumPolicy | None, dry_run: bool) -> list[tuple[str, str]]:

@@ -66,8 +66,8 @@ class ReadTable:
         head = head_of(self.table, self.facts, self.resolution, field_id) if field_id is not None else None
         if head is None or field_id is None:
             return None
-        found = survey(head, self.ledger, field_id, traits_of(self.table, field_id), spec, now)
-        return found.planned if found is not None else None
+        plan = survey(head, self.ledger, field_id, traits_of(self.table, field_id), spec, now)
+        return plan.planned if plan is not None else None
 
 
 Observed = ReadTable | NoTable | Unavailable
@@ -106,7 +106,7 @@ class Tables:
             if local is not None:
                 return Unavailable("BufferLocal", local, transient=False)
             known = table.ledger.batches if isinstance(table, ReadTable) else EMPTY.batches
-            found = digest(
+            listed = digest(
                 open_buffer(spec.buffer.uri, spec.batch_column, properties, spec.buffer.layout).folders(lambda: None),
                 lambda ids: get_many(known, ids),
                 spec.consolidation.max_batches_per_run,
@@ -117,7 +117,7 @@ class Tables:
         except Exception as e:
             return unreadable(e, f"buffer {spec.buffer.uri}", properties, storage=True)
         head_id = table.facts.head_id if isinstance(table, ReadTable) else None
-        return replace(found, head_id=head_id, around=around)
+        return replace(listed, head_id=head_id, around=around)
 
     def _read(self, dataset: Dataset) -> Observed:
         spec = dataset.spec.table
@@ -159,5 +159,5 @@ def _as_the_operator_sees(dataset: Dataset, found: Observed) -> Observed:
 
 def unreadable(error: Exception, what: str, properties: Mapping[str, str], storage: bool) -> Unavailable:
     """What could not be read, and why, without secrets."""
-    found = unavailable(error, what, properties, storage)
-    return replace(found, message=found.message.removesuffix(_RETRIES))
+    failure = unavailable(error, what, properties, storage)
+    return replace(failure, message=failure.message.removesuffix(_RETRIES))

@@ -101,18 +101,18 @@ class TrackingFile:
 def files_of(table: Table) -> list[TrackingFile]:
     """The live data files of the loaded table. Reads manifests."""
     head = table.current_snapshot()
-    found: list[TrackingFile] = []
+    files: list[TrackingFile] = []
     for manifest in head.manifests(table.io) if head is not None else ():
         if manifest.content != ManifestContent.DATA:
             continue
         for entry in manifest.fetch_manifest_entry(table.io, discard_deleted=True):
             bounds = bounds_of(entry.data_file, BatchColumn(BATCH_ID))
-            found.append(
+            files.append(
                 TrackingFile(
                     entry.data_file, str(entry.data_file.partition[0]), bounds.records, bounds.lower, bounds.upper
                 )
             )
-    return found
+    return files
 
 
 def as_arrow(rows: Iterable[BatchRow]) -> pa.Table:
@@ -175,8 +175,8 @@ def read_rows(table: Table, states: Collection[str] = (), ids: Collection[str] =
         chosen = And(chosen, _one_of("state", states))
     if ids:
         chosen = And(chosen, _one_of("batch_id", ids))
-    found = table.scan(row_filter=chosen, selected_fields=tuple(ARROW.names)).to_arrow()
-    for row in found.to_pylist():
+    rows = table.scan(row_filter=chosen, selected_fields=tuple(ARROW.names)).to_arrow()
+    for row in rows.to_pylist():
         yield BatchRow(**row)
 
 

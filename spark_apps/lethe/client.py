@@ -98,12 +98,12 @@ class Ingest:
         root = Path(folder).resolve()
         if not root.is_dir():
             raise InputError("NoFolder", f"{root} is not a folder. Name the folder that holds the files of the batch.")
-        found = data_files(
+        files = data_files(
             LocalFile(p.relative_to(root).as_posix(), p.stat().st_size) for p in root.rglob("*") if p.is_file()
         )
-        if not found:
+        if not files:
             raise InputError("NoDataFiles", f"{root} has no data file. Names that begin with _ or . are left out.")
-        announced = [_announced(f, root / f.path) for f in found]
+        announced = [_announced(f, root / f.path) for f in files]
         upload = self._call("POST", self._uploads, {"batchId": batch_id, "files": announced})
         missing = [f for f in upload["files"] if f["state"] == "Missing"]
         on_bytes(sum(f["size"] for f in upload["files"]) - sum(f["size"] for f in missing))
@@ -111,7 +111,7 @@ class Ingest:
         with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="lethe-upload") as pool:
             list(pool.map(lambda f: self._send(at, f, root / f["path"], on_bytes), missing))
         done = self._call("POST", f"{at}:complete")
-        return Uploaded(batch_id, len(found), sum(f.size for f in found), bool(done.get("checked", False)))
+        return Uploaded(batch_id, len(files), sum(f.size for f in files), bool(done.get("checked", False)))
 
     def abandon(self, batch_id: str) -> None:
         """Delete the files of an upload that is not complete. Nothing happens if there is none.
@@ -213,11 +213,11 @@ class Ingest:
 
     def _session(self) -> requests.Session:
         """One for each thread: connections are reused, and sessions cannot be shared."""
-        found: requests.Session | None = getattr(self._local, "session", None)
-        if found is None:
-            found = self._local.session = requests.Session()
-            self._sessions.append(found)
-        return found
+        session: requests.Session | None = getattr(self._local, "session", None)
+        if session is None:
+            session = self._local.session = requests.Session()
+            self._sessions.append(session)
+        return session
 
 
 class _Section:
@@ -230,9 +230,9 @@ class _Section:
 
     def read(self, size: int = -1) -> bytes:
         wanted = self._left if size is None or size < 0 else min(size, self._left)
-        found = self._file.read(wanted)
-        self._left -= len(found)
-        return found
+        content = self._file.read(wanted)
+        self._left -= len(content)
+        return content
 
 
 def _repeated(attempt: Callable[[], requests.Response], whom: str) -> requests.Response:
@@ -292,14 +292,14 @@ def _announced(file: LocalFile, path: Path) -> dict[str, Any]:
 
 
 def _sha256(path: Path, offset: int = 0, size: int | None = None) -> str:
-    found = hashlib.sha256()
+    digest = hashlib.sha256()
     with path.open("rb") as file:
         file.seek(offset)
         left = path.stat().st_size if size is None else size
         while left > 0 and (piece := file.read(min(_PIECE, left))):
-            found.update(piece)
+            digest.update(piece)
             left -= len(piece)
-    return found.hexdigest()
+    return digest.hexdigest()
 
 
 def _part_size(size: int, part_size: int, number: int) -> int:

@@ -168,8 +168,8 @@ class MetadataFolder:
             return True
         if base is not None:
             return False
-        found = self.current()
-        if found is not None and found.uuid != made.uuid:
+        current = self.current()
+        if current is not None and current.uuid != made.uuid:
             self._folder.delete(made.name)  # another writer created a table, whose first version is already deleted
             raise ConflictError(
                 "VersionTaken", f"{self.location}: another writer created a table there. Nothing was committed."

@@ -290,9 +290,11 @@ class Kube:
         if after:
             query["continue"] = after
         accept = METADATA_ONLY if metadata_only else JSON
-        found = self._request("GET", kind, kind.path(namespace), query, accept=accept)
-        about = found.get("metadata") or {}
-        return ListPage(found.get("items") or (), about.get("continue") or "", str(about.get("resourceVersion") or ""))
+        document = self._request("GET", kind, kind.path(namespace), query, accept=accept)
+        about = document.get("metadata") or {}
+        return ListPage(
+            document.get("items") or (), about.get("continue") or "", str(about.get("resourceVersion") or "")
+        )
 
     def watch(
         self,

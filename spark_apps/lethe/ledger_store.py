@@ -117,14 +117,14 @@ class ChunkReader(Generic[K, T]):
         """All entries, by key."""
         if self._entries is None:
             content = self._content if self._content is not None else self._whole()
-            found = self._decoded(lambda: self._format.decode(content))
-            if len(found) != self.chunk.records:
+            decoded = self._decoded(lambda: self._format.decode(content))
+            if len(decoded) != self.chunk.records:
                 raise LedgerError(
                     "LedgerUnreadable",
-                    f"{self.uri} holds {len(found)} entries; its root says {self.chunk.records}. Restore the file, or "
+                    f"{self.uri} holds {len(decoded)} entries; its root says {self.chunk.records}. Restore the file, or "
                     "roll the table back.",
                 )
-            self._entries = {self._format.key(e): e for e in found}
+            self._entries = {self._format.key(e): e for e in decoded}
             self._content = self._header = self._parsed = None
         return self._entries
 
@@ -139,27 +139,27 @@ class ChunkReader(Generic[K, T]):
         inside = [k for k in keys if self.chunk.may_hold(text := self._format.text(k), text)]
         if not inside:
             return {}
-        found: dict[K, T]
+        entries: dict[K, T]
         if self._entries is None and self._indexed:
             self.fetch()
             texts = self._index.maybe_there(list(dict.fromkeys(self._format.text(k) for k in inside)))
-            found = self._blocks(lambda index: index.blocks_of(texts), frozenset(texts)) if texts else {}
+            entries = self._blocks(lambda index: index.blocks_of(texts), frozenset(texts)) if texts else {}
         else:
-            found = self.entries()
-        return {k: found[k] for k in inside if k in found}
+            entries = self.entries()
+        return {k: entries[k] for k in inside if k in entries}
 
     def overlaps(self, ranges: Ranges) -> bool:
         return any(self.chunk.may_hold(lo, hi) for lo, hi in ranges.intervals)
 
     def within(self, ranges: Ranges) -> dict[K, T]:
         """The entries whose keys are in one of the ranges, by key."""
-        found: dict[K, T]
+        entries: dict[K, T]
         if self._entries is None and self._indexed and not ranges.is_everything:
             self.fetch()
-            found = self._blocks(lambda index: dict.fromkeys(index.blocks_within(ranges)), ranges)
+            entries = self._blocks(lambda index: dict.fromkeys(index.blocks_within(ranges)), ranges)
         else:
-            found = self.entries()
-        return {k: e for k, e in found.items() if self._format.text(k) in ranges}
+            entries = self.entries()
+        return {k: e for k, e in entries.items() if self._format.text(k) in ranges}
 
     @property
     def _indexed(self) -> bool:
@@ -269,10 +269,10 @@ class ChunkedPart(Mapping[K, T]):
         _fetch([c for c in self.chunks if c.could_hold_any(keys)])
         left = keys
         for chunk in reversed(self.chunks):
-            found = chunk.find(left)
-            for key, entry in found.items():
+            entries = chunk.find(left)
+            for key, entry in entries.items():
                 looked_up[key] = None if chunk.chunk.removes else entry
-            left = [k for k in left if k not in found]
+            left = [k for k in left if k not in entries]
             if not left:
                 break
         return looked_up | dict.fromkeys(left)
@@ -294,14 +294,14 @@ class ChunkedPart(Mapping[K, T]):
         """
         if self._all is None:
             _fetch(self.chunks)
-            found = fold((c.chunk.removes, c.entries()) for c in self.chunks)[0]
-            if len(found) != self._count:
+            entries = fold((c.chunk.removes, c.entries()) for c in self.chunks)[0]
+            if len(entries) != self._count:
                 raise LedgerError(
                     "LedgerUnreadable",
-                    f"the ledger's chunks hold {len(found)} {self.name}; its root says {self._count}. Restore its files, "
+                    f"the ledger's chunks hold {len(entries)} {self.name}; its root says {self._count}. Restore its files, "
                     "or roll the table back.",
                 )
-            self._all = found
+            self._all = entries
         return self._all
 
     def __getitem__(self, key: K) -> T:
@@ -579,14 +579,16 @@ class _Writer:
         """Add the entries as files of at most `cap` entries, sorted by key."""
         format = avro.FORMATS[name]
         keyed = sorted(((format.text(format.key(e)), e) for e in entries), key=lambda pair: pair[0])
-        found: list[Chunk] = []
+        chunks_read: list[Chunk] = []
         for start in range(0, max(1, len(keyed)), THRESHOLDS.cap):
             piece = keyed[start : start + THRESHOLDS.cap]
             encoded = format.encode([e for _, e in piece])
             file = self.add(f"{name}-removed" if removes else name, encoded.content)
             lower, upper = (piece[0][0], piece[-1][0]) if piece else (None, None)
-            found.append(Chunk(file, len(piece), len(encoded.content), removes, lower, upper, encoded.header_bytes))
-        return tuple(found)
+            chunks_read.append(
+                Chunk(file, len(piece), len(encoded.content), removes, lower, upper, encoded.header_bytes)
+            )
+        return tuple(chunks_read)
 
     def finish(self, root: Root) -> str:
         """Write all files. Returns the URI of the root."""
@@ -718,18 +720,18 @@ def all_entries(part: Mapping[K, V]) -> Iterator[dict[K, V]]:
         yield dict(part)
         return
     seen: set[K] = set()
-    found = 0
+    total = 0
     for chunk in reversed(part.chunks):
         entries = chunk.apart().entries()
         if not chunk.chunk.removes:
             fresh = {k: e for k, e in entries.items() if k not in seen}
-            found += len(fresh)
+            total += len(fresh)
             yield fresh
         seen.update(entries)
-    if found != len(part):
+    if total != len(part):
         raise LedgerError(
             "LedgerUnreadable",
-            f"the ledger's chunks hold {found} {part.name}; its root says {len(part)}. Restore its files, or roll the table "
+            f"the ledger's chunks hold {total} {part.name}; its root says {len(part)}. Restore its files, or roll the table "
             "back.",
         )
 

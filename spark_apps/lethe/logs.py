@@ -64,7 +64,7 @@ class LineFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         if not self._is_json:
             return self._cleaned(super().format(record))
-        found: dict[str, object] = {
+        entry: dict[str, object] = {
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname,
             "logger": record.name,
@@ -74,10 +74,10 @@ class LineFormatter(logging.Formatter):
             **_OF_THREAD.get(),
         }
         if record.exc_info:
-            found["exception"] = self._cleaned(self.formatException(record.exc_info))
+            entry["exception"] = self._cleaned(self.formatException(record.exc_info))
         if record.stack_info:
-            found["stack"] = self._cleaned(self.formatStack(record.stack_info))
-        return json.dumps(found, ensure_ascii=False, default=str)
+            entry["stack"] = self._cleaned(self.formatStack(record.stack_info))
+        return json.dumps(entry, ensure_ascii=False, default=str)
 
 
 def to_stderr(level: str, log_format: str) -> None:

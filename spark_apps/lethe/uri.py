@@ -153,10 +153,10 @@ def parents(uri: str) -> tuple[str, ...]:
 
     Of each reading, the nearest folder is first and the bucket or `/` last.
     """
-    found: list[str] = []
+    folders: list[str] = []
     for reading in sorted(_readings(uri), key=lambda p: -len(p.names)):
-        found += (spelt(Place(reading.root, reading.names[:n])) for n in range(len(reading.names) - 1, -1, -1))
-    return tuple(dict.fromkeys(found))
+        folders += (spelt(Place(reading.root, reading.names[:n])) for n in range(len(reading.names) - 1, -1, -1))
+    return tuple(dict.fromkeys(folders))
 
 
 def spellings(uri: str) -> tuple[str, ...]:
@@ -185,12 +185,12 @@ def _readings(uri: str) -> tuple[Place, ...]:
         if (decoded := unquote(texts[-1])) == texts[-1]:
             break
         texts.append(decoded)
-    found = [_folded(place(t)) for t in texts]
+    readings = [_folded(place(t)) for t in texts]
     # Iceberg's S3FileIO drops the query and the fragment of a location.
-    found += [_folded(place(cut)) for t in texts if is_s3(t) and (cut := t.partition("?")[0].partition("#")[0]) != t]
-    found += [Place("file", p.names[1:]) for p in found if p.root == "file" and p.names[:1] == (_LOCALHOST,)]
-    found += [_without_dots(p) for p in found]
-    return tuple(dict.fromkeys(found))
+    readings += [_folded(place(cut)) for t in texts if is_s3(t) and (cut := t.partition("?")[0].partition("#")[0]) != t]
+    readings += [Place("file", p.names[1:]) for p in readings if p.root == "file" and p.names[:1] == (_LOCALHOST,)]
+    readings += [_without_dots(p) for p in readings]
+    return tuple(dict.fromkeys(readings))
 
 
 def _names(path: str) -> tuple[str, ...]:

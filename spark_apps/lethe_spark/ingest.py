@@ -171,9 +171,9 @@ def read_files(spark: SparkSession, groups: Sequence[Group], reader: Reader, lay
         Exception: The errors of the workers.
     """
     context = spark.sparkContext
-    found: Accumulator[TaskReport] = context.accumulator(TaskReport(), _FoundParam())
+    reports: Accumulator[TaskReport] = context.accumulator(TaskReport(), _FoundParam())
     payloads = [(g.number, g.range, FileTask.encode(g.files)) for g in groups]
-    blocks = context.parallelize(payloads, max(len(payloads), 1)).mapPartitions(ReadTask(reader, layout, found))
+    blocks = context.parallelize(payloads, max(len(payloads), 1)).mapPartitions(ReadTask(reader, layout, reports))
     blocks.persist(StorageLevel.DISK_ONLY)
     try:
         blocks._jrdd.rdd().count()  # in Java, so that the rows do not come back to Python
@@ -183,9 +183,9 @@ def read_files(spark: SparkSession, groups: Sequence[Group], reader: Reader, lay
             raise reading_failure(e) from e
         raise
     expected = sum(len(g.files) for g in groups)
-    if len(found.value.outcomes) != expected:
-        raise RuntimeError(f"expected the outcomes of {expected} files, found {len(found.value.outcomes)}")
-    return ReadRows(blocks, found.value.outcomes, found.value.blocks)
+    if len(reports.value.outcomes) != expected:
+        raise RuntimeError(f"expected the outcomes of {expected} files, found {len(reports.value.outcomes)}")
+    return ReadRows(blocks, reports.value.outcomes, reports.value.blocks)
 
 
 # Footers that the driver reads itself: starting tasks for them would take longer.
@@ -427,8 +427,8 @@ def write_batches(
     """
     schema, batch_column = table.columns, settings.batch_column
     if batch_column not in schema.names or not isinstance(schema[batch_column].dataType, StringType):
-        found = schema[batch_column].dataType.simpleString() if batch_column in schema.names else "missing"
-        raise InputError("BatchColumnType", f"the batch column {batch_column} is {found}, expected string")
+        kind = schema[batch_column].dataType.simpleString() if batch_column in schema.names else "missing"
+        raise InputError("BatchColumnType", f"the batch column {batch_column} is {kind}, expected string")
     columns = with_unknown_types(to_arrow_schema(schema), table.schema)
     _require_writable(table, columns)
     settings = replace(settings, path_columns=_path_columns(table))
@@ -488,7 +488,7 @@ def _sorted_out(
 ) -> Ingested:
     unread = tuple(refusal_of(i, e) for i, e in sorted(errors.items()) if any(f.unread for f in e))
     waits = {b.batch_id for b in unread}
-    wanting = {i: found for i, e in errors.items() if i not in waits and (found := _columns_wanted(e))}
+    wanting = {i: columns for i, e in errors.items() if i not in waits and (columns := _columns_wanted(e))}
     refused = tuple(refusal_of(i, e) for i, e in sorted(errors.items()) if i not in waits and i not in wanting)
     rows = {s.id: 0 for s in sources if s.id not in errors}
     for (batch_id, _), t in outcomes.items():
@@ -498,12 +498,12 @@ def _sorted_out(
 
 
 def _partitions(batches: Iterable[str], facts: BlockFacts) -> dict[str, tuple[str, ...] | None]:
-    found: dict[str, tuple[str, ...] | None] = {}
+    partitions: dict[str, tuple[str, ...] | None] = {}
     for batch_id in batches:
         texts = facts.partitions.get(batch_id, set())
         known = sorted(t for t in texts if t is not None)
-        found[batch_id] = tuple(known) if 0 < len(known) == len(texts) <= MAX_PARTITIONS else None
-    return found
+        partitions[batch_id] = tuple(known) if 0 < len(known) == len(texts) <= MAX_PARTITIONS else None
+    return partitions
 
 
 def _keys(outcomes: Tally, keyed: Mapping[str, Keyed], errors: dict[str, list[FileError]]) -> dict[str, pa.Table]:
@@ -512,23 +512,23 @@ def _keys(outcomes: Tally, keyed: Mapping[str, Keyed], errors: dict[str, list[Fi
     for (batch_id, uri), t in outcomes.items():
         if batch_id in keyed and batch_id not in errors and t.keys:
             files.setdefault(batch_id, {})[uri] = t.keys
-    found: dict[str, pa.Table] = {}
+    tables: dict[str, pa.Table] = {}
     for batch_id, keys in files.items():
         judged = keyed[batch_id].judged(keys)
         if isinstance(judged, pa.Table):
-            found[batch_id] = judged
+            tables[batch_id] = judged
         else:
             uri, bad = judged
             errors[batch_id] = [FileError(uri, bad.reason, bad.message)]
-    return found
+    return tables
 
 
 def _by_batch(outcomes: Tally) -> dict[str, list[FileError]]:
-    found: dict[str, list[FileError]] = {}
+    errors: dict[str, list[FileError]] = {}
     for (batch_id, _), t in outcomes.items():
         if t.error is not None:
-            found.setdefault(batch_id, []).append(t.error)
-    return found
+            errors.setdefault(batch_id, []).append(t.error)
+    return errors
 
 
 def _columns_wanted(errors: list[FileError]) -> list[tuple[str, pa.Schema]]:

@@ -294,10 +294,10 @@ class Watching:
                 failures += 1
 
     def _list(self) -> str:
-        found = self.api.kube.page(CONFIG_MAPS, self.api.namespace, name=self.name)
-        self.put((found.items[0].get("data") or {}) if found.items else {})
+        page = self.api.kube.page(CONFIG_MAPS, self.api.namespace, name=self.name)
+        self.put((page.items[0].get("data") or {}) if page.items else {})
         self.on_answer()
-        return found.version
+        return page.version
 
     def _watch(self, version: str) -> str:
         """Watch until the server closes.
@@ -324,17 +324,19 @@ class Watching:
         return version
 
     def _take(self, event: Any) -> str:
-        found = event["object"]
+        config_map = event["object"]
         match event["type"]:
             case "ADDED" | "MODIFIED":
-                self.put(found.get("data") or {})
+                self.put(config_map.get("data") or {})
             case "DELETED":
                 self.put({})
-            case "ERROR" if found.get("code") == 410:
+            case "ERROR" if config_map.get("code") == 410:
                 raise _Outdated
             case "ERROR":
-                raise Away(int(found.get("code") or 0), str(found.get("reason")), "the API server ended the watch")
-        return str(found["metadata"]["resourceVersion"])
+                raise Away(
+                    int(config_map.get("code") or 0), str(config_map.get("reason")), "the API server ended the watch"
+                )
+        return str(config_map["metadata"]["resourceVersion"])
 
 
 # Bounds of histograms, in seconds.

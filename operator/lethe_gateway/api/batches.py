@@ -152,10 +152,10 @@ def get_erasure(
     """
     target = readable(services, caller, namespace, dataset)
     with services.tables.view(target) as view:
-        found = view.erasures_named(f"{namespace}/{restatement}")
-        if not found:
+        erasures = view.erasures_named(f"{namespace}/{restatement}")
+        if not erasures:
             raise not_found()
-        items = [record_of(view, known) for known in found]
+        items = [record_of(view, known) for known in erasures]
         return answer(request, ErasureAnswer(items=items, freshness=view.freshness))  # type: ignore[return-value]
 
 
@@ -192,9 +192,9 @@ def erasure_page(
     """
     after = str(paging.decode(cursor, question, str)[0]) if cursor else ""
     with services.tables.view(target) as view:
-        found = view.erasures(after, limit + 1, open_only)
-        following = paging.encode([found[limit - 1].key], question) if len(found) > limit else None
-        items = [erasure_summary(k) for k in found[:limit]]
+        erasures = view.erasures(after, limit + 1, open_only)
+        following = paging.encode([erasures[limit - 1].key], question) if len(erasures) > limit else None
+        items = [erasure_summary(k) for k in erasures[:limit]]
         return ErasurePage(items=items, next_cursor=following, freshness=view.freshness)
 
 
@@ -216,7 +216,7 @@ def record_of(view: IndexedTable, known: KnownErasure) -> ErasureRecord:
 
 def _object(content: bytes) -> dict[str, Any] | None:
     try:
-        found = json.loads(content)
+        document = json.loads(content)
     except ValueError:
         return None
-    return found if isinstance(found, dict) else None
+    return document if isinstance(document, dict) else None

@@ -53,8 +53,8 @@ def list_datasets(
     cursor: Cursor = "",
 ) -> DatasetPage:
     """List the Datasets of a namespace."""
-    found = scanned(services, caller, DATASETS, namespace, (limit, cursor, {}), lambda d: [summary_of(d)])
-    return answer(request, DatasetPage(**found))  # type: ignore[return-value]
+    page = scanned(services, caller, DATASETS, namespace, (limit, cursor, {}), lambda d: [summary_of(d)])
+    return answer(request, DatasetPage(**page))  # type: ignore[return-value]
 
 
 @router.get("/v1/namespaces/{namespace}/datasets/{dataset}", responses=responses())
@@ -79,10 +79,10 @@ def list_runs(
 ) -> RunPage:
     """List the runs of a namespace: the active ones with their progress, and the last few of each Dataset and kind."""
     asked = (limit, cursor, {"active": active})
-    found = scanned(
+    page = scanned(
         services, caller, DATASETS, namespace, asked, lambda d: [r for r in runs_of(d) if not active or is_active(r)]
     )
-    return answer(request, RunPage(**found))  # type: ignore[return-value]
+    return answer(request, RunPage(**page))  # type: ignore[return-value]
 
 
 @router.get("/v1/namespaces/{namespace}/datasets/{dataset}/runs", responses=responses(), tags=["runs"])
@@ -117,8 +117,8 @@ def list_vacuums(
         vacuum = vacuum_of(dataset)
         return [vacuum] if not decision or vacuum.decision == decision else []
 
-    found = scanned(services, caller, DATASETS, namespace, (limit, cursor, {"decision": decision}), chosen)
-    return answer(request, VacuumPage(**found))  # type: ignore[return-value]
+    page = scanned(services, caller, DATASETS, namespace, (limit, cursor, {"decision": decision}), chosen)
+    return answer(request, VacuumPage(**page))  # type: ignore[return-value]
 
 
 @router.get("/v1/namespaces/{namespace}/vacuumpolicies", responses=_LIST, tags=["vacuums"])
@@ -131,8 +131,8 @@ def list_vacuum_policies(
     cursor: Cursor = "",
 ) -> VacuumPolicyPage:
     """List the VacuumPolicies of a namespace: windows, approval, and when vacuums ran."""
-    found = scanned(services, caller, VACUUM_POLICIES, namespace, (limit, cursor, {}), lambda d: [policy_of(d)])
-    return answer(request, VacuumPolicyPage(**found))  # type: ignore[return-value]
+    page = scanned(services, caller, VACUUM_POLICIES, namespace, (limit, cursor, {}), lambda d: [policy_of(d)])
+    return answer(request, VacuumPolicyPage(**page))  # type: ignore[return-value]
 
 
 changes_router = APIRouter(tags=["changes"])

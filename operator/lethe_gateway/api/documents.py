@@ -50,8 +50,8 @@ Cursor = Annotated[
 
 
 def services_of(request: Request) -> Services:
-    found: Services = request.app.state.services
-    return found
+    services: Services = request.app.state.services
+    return services
 
 
 ServicesOf = Annotated[Services, Depends(services_of)]
@@ -59,10 +59,10 @@ ServicesOf = Annotated[Services, Depends(services_of)]
 
 def caller_of(request: Request) -> Caller:
     """The caller, as the middleware has found it."""
-    found: Caller | None = request.scope.get("lethe.caller")
-    if found is None:
+    caller: Caller | None = request.scope.get("lethe.caller")
+    if caller is None:
         raise unauthenticated()
-    return found
+    return caller
 
 
 CallerOf = Annotated[Caller, Depends(caller_of)]

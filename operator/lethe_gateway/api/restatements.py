@@ -37,8 +37,8 @@ def list_restatements(
 ) -> RestatementPage:
     """List the Restatements of a namespace."""
     asked = (limit, cursor, {"dataset": dataset, "phase": phase})
-    found = scanned(services, caller, RESTATEMENTS, namespace, asked, chosen_by(dataset, phase))
-    return answer(request, RestatementPage(**found))  # type: ignore[return-value]
+    page = scanned(services, caller, RESTATEMENTS, namespace, asked, chosen_by(dataset, phase))
+    return answer(request, RestatementPage(**page))  # type: ignore[return-value]
 
 
 @router.get("/v1/namespaces/{namespace}/restatements/{restatement}", responses=responses())
@@ -58,7 +58,7 @@ def chosen_by(dataset: str, phase: str) -> Callable[[dict[str, Any]], list[Any]]
     def chosen(resource: dict[str, Any]) -> list[Any]:
         if dataset and dataset_name_of(resource) != dataset:
             return []
-        found = summary_of(resource)
-        return [found] if not phase or found.phase == phase else []
+        summary = summary_of(resource)
+        return [summary] if not phase or summary.phase == phase else []
 
     return chosen

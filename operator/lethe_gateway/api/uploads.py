@@ -38,8 +38,8 @@ _HEADERS: Final = {"Cache-Control": "no-store"}
 
 
 def _problems(*kinds: Kind) -> dict[int | str, dict[str, Any]]:
-    found = responses(Kind.FORBIDDEN, Kind.BUFFER_UNUSABLE, Kind.CATALOG_AWAY, *kinds)
-    return {k: v for k, v in found.items() if k != 304}
+    answers = responses(Kind.FORBIDDEN, Kind.BUFFER_UNUSABLE, Kind.CATALOG_AWAY, *kinds)
+    return {k: v for k, v in answers.items() if k != 304}
 
 
 @router.post(
@@ -138,8 +138,8 @@ def get_part_urls(
     """Get URLs for parts of a large file. A part may be sent again; the last one counts."""
     buffer = _writable(services, caller, namespace, dataset)
     wanted = [(p.number, p.sha256) for p in body.parts]
-    found = _carried_out(lambda: services.uploads.part_urls(buffer, upload, index, wanted))
-    return _answer(parts_of(found))  # type: ignore[return-value]
+    urls = _carried_out(lambda: services.uploads.part_urls(buffer, upload, index, wanted))
+    return _answer(parts_of(urls))  # type: ignore[return-value]
 
 
 @router.post(

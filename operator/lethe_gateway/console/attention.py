@@ -47,17 +47,17 @@ class Attention:
 def of_dataset(resource: Mapping[str, Any]) -> list[Attention]:
     """What a Dataset needs, the most urgent first."""
     dataset = dataset_of(resource)
-    found = _stopped(dataset)
+    stopped = _stopped(dataset)
     plan = dataset.vacuum.plan
     if dataset.vacuum.decision == "NeedsApproval" and plan is not None:
-        found.append(
+        stopped.append(
             Attention(
                 Urgency.WAITS, dataset.name, "A vacuum waits for approval", dataset.vacuum.message or "", page="vacuum"
             )
         )
     if blocked := dataset.erasures.blocked:
         what = _count(blocked, "erasure is blocked", "erasures are blocked")
-        found.append(
+        stopped.append(
             Attention(
                 Urgency.WAITS, dataset.name, what, "A tag, branch, snapshot or lock keeps files.", page="erasures"
             )
@@ -65,13 +65,13 @@ def of_dataset(resource: Mapping[str, Any]) -> list[Attention]:
     if refused := dataset.batches.refused:
         last = dataset.refused_batches[0] if dataset.refused_batches else None
         detail = f"The latest is {last.batch_id}: {last.message or last.reason or ''}" if last is not None else ""
-        found.append(
+        stopped.append(
             Attention(Urgency.NOTE, dataset.name, _count(refused, "batch was refused", "batches were refused"), detail)
         )
     if invalid := dataset.buffer.invalid:
         what = _count(invalid, "folder in the buffer is no batch", "folders in the buffer are no batches")
-        found.append(Attention(Urgency.NOTE, dataset.name, what, "status.buffer.invalidFolders says why."))
-    return found
+        stopped.append(Attention(Urgency.NOTE, dataset.name, what, "status.buffer.invalidFolders says why."))
+    return stopped
 
 
 def of_restatement(resource: Mapping[str, Any]) -> list[Attention]:
@@ -92,17 +92,17 @@ def condition(of: Dataset | Restatement, kind: str) -> Condition | None:
 
 def _stopped(dataset: Dataset) -> list[Attention]:
     ready, on_time, source = (condition(dataset, c) for c in ("Ready", "EvictionOnTime", "SourceRead"))
-    found: list[Attention] = []
+    items: list[Attention] = []
     if ready is not None and ready.status == _FALSE:
-        found.append(Attention(Urgency.STOPPED, dataset.name, f"Not ready: {ready.reason}", ready.message or ""))
+        items.append(Attention(Urgency.STOPPED, dataset.name, f"Not ready: {ready.reason}", ready.message or ""))
     if source is not None and source.status == _FALSE:
         what = f"Its topics are not read: {source.reason}"
-        found.append(Attention(Urgency.STOPPED, dataset.name, what, source.message or ""))
+        items.append(Attention(Urgency.STOPPED, dataset.name, what, source.message or ""))
     if overdue := dataset.erasures.overdue:
         what = _count(overdue, "erasure is overdue", "erasures are overdue")
-        found.append(Attention(Urgency.STOPPED, dataset.name, what, "The deadline has passed.", page="erasures"))
+        items.append(Attention(Urgency.STOPPED, dataset.name, what, "The deadline has passed.", page="erasures"))
     elif on_time is not None and on_time.status == _FALSE:
-        found.append(
+        items.append(
             Attention(
                 Urgency.STOPPED,
                 dataset.name,
@@ -111,7 +111,7 @@ def _stopped(dataset: Dataset) -> list[Attention]:
                 page="vacuum",
             )
         )
-    return found
+    return items
 
 
 def _about(restatement: Restatement, what: str, why: Condition) -> Attention:

@@ -58,14 +58,14 @@ def list_datasets(
     def chosen(resource: dict[str, Any]) -> list[Any]:
         return [summary_of(resource)] if name in resource["metadata"]["name"] else []
 
-    found = scanned(services, caller, DATASETS, namespace, (PAGE, cursor, {"name": name}), chosen)
+    page = scanned(services, caller, DATASETS, namespace, (PAGE, cursor, {"name": name}), chosen)
     return pages.page(
         request,
         "datasets.html",
         namespace=namespace,
         section="datasets",
-        datasets=found["items"],
-        next_cursor=found["next_cursor"],
+        datasets=page["items"],
+        next_cursor=page["next_cursor"],
         is_first=not cursor,
         name=name,
     )
@@ -133,18 +133,18 @@ def list_batches(
     following = end + timedelta(days=1) if end is not None else None
     filters = {"state": sorted(states), "prefix": prefix, "since": since, "until": until}
     question = {"console": "batches", "table": str(target), **filters}
-    found = batch_page(services, target, BatchQuery(states, begin, following, prefix), question, cursor, PAGE)
+    page = batch_page(services, target, BatchQuery(states, begin, following, prefix), question, cursor, PAGE)
     return pages.page(
         request,
         "batches.html",
         namespace=namespace,
         section="datasets",
         dataset=dataset,
-        batches=found.items,
-        freshness=found.freshness,
+        batches=page.items,
+        freshness=page.freshness,
         states=[str(s) for s in BatchState],
         filters=filters,
-        next_cursor=found.next_cursor,
+        next_cursor=page.next_cursor,
         is_first=not cursor,
         may_restate=services.identity.may(caller, Right.to_restate(namespace)),
     )

@@ -114,15 +114,15 @@ def _ids(form: Mapping[str, Sequence[str]], errors: dict[str, str]) -> tuple[str
     except UnicodeDecodeError:
         errors["batch_ids"] = "Choose the batches again: an id is damaged."
         return ()
-    found = tuple(dict.fromkeys([*chosen, *typed]))
-    if len(found) > IDS_AT_MOST:
+    ids = tuple(dict.fromkeys([*chosen, *typed]))
+    if len(ids) > IDS_AT_MOST:
         errors["batch_ids"] = f"At most {IDS_AT_MOST:,} ids. Put more into a file, and name it in spec.batchIdsFrom."
-    return found[:IDS_AT_MOST]
+    return ids[:IDS_AT_MOST]
 
 
 def _missing(draft: Draft) -> dict[str, str]:
     """What the operation needs, by field. What else is wrong, the API server says."""
-    found: dict[str, str] = {}
+    texts: dict[str, str] = {}
     wanted: dict[str, str] = {}
     match draft.operation:
         case Operation.REVERT | Operation.ERASE:
@@ -140,9 +140,9 @@ def _missing(draft: Draft) -> dict[str, str]:
                 "secret_key": "Name the key in the Secret.",
             }
         case _:
-            found["operation"] = f"Choose one of {', '.join(CHOICES)}."
-    found |= {name: message for name, message in wanted.items() if not getattr(draft, name)}
+            texts["operation"] = f"Choose one of {', '.join(CHOICES)}."
+    texts |= {name: message for name, message in wanted.items() if not getattr(draft, name)}
     days = draft.evict_by_days
     if days and not (days.isascii() and days.isdecimal() and 0 < int(days) <= 3650):
-        found["evict_by_days"] = "A number of days from 1 to 3,650, or nothing."
-    return found
+        texts["evict_by_days"] = "A number of days from 1 to 3,650, or nothing."
+    return texts

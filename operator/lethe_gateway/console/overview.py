@@ -63,13 +63,13 @@ def _part(services: Services, caller: Caller, namespace: str) -> AttentionPart:
 
 
 def _looked(services: Services, caller: Caller, namespace: str, starts: dict[str, str], limit: int) -> AttentionPart:
-    found: list[Attention] = []
+    items: list[Attention] = []
     cursors: dict[str, str] = {}
     for subject, start in starts.items():
         kind, needs = _SOURCES[subject]
         page = scanned(services, caller, kind, namespace, (limit, start, {"attention": True}), needs)
-        found += page["items"]
+        items += page["items"]
         if page["next_cursor"]:
             cursors[subject] = page["next_cursor"]
-    found.sort(key=lambda a: (a.urgency, a.dataset, a.restatement))
-    return AttentionPart(namespace, found, cursors)
+    items.sort(key=lambda a: (a.urgency, a.dataset, a.restatement))
+    return AttentionPart(namespace, items, cursors)

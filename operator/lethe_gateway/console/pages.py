@@ -39,11 +39,11 @@ async def form_of(request: Request) -> Form:
         if kind != _TYPE:
             raise ValueError
         body = (await request.body()).decode("ascii")
-        found = parse_qs(body, keep_blank_values=True, errors="strict", max_num_fields=FIELDS_AT_MOST)
+        form = parse_qs(body, keep_blank_values=True, errors="strict", max_num_fields=FIELDS_AT_MOST)
     except ValueError:
         raise Problem(Kind.INVALID_REQUEST, "The form cannot be read. Load the page again.") from None
-    sessions.require_own_form(request.scope, found, caller.token if caller is not None else None)
-    return found
+    sessions.require_own_form(request.scope, form, caller.token if caller is not None else None)
+    return form
 
 
 FormOf = Annotated[Form, Depends(form_of)]

@@ -40,14 +40,14 @@ def list_restatements(
     cursor: Cursor = "",
 ) -> Response:
     filters = {"dataset": dataset, "phase": phase}
-    found = scanned(services, caller, RESTATEMENTS, namespace, (PAGE, cursor, filters), chosen_by(dataset, phase))
+    page = scanned(services, caller, RESTATEMENTS, namespace, (PAGE, cursor, filters), chosen_by(dataset, phase))
     return pages.page(
         request,
         "restatements.html",
         namespace=namespace,
         section="restatements",
-        restatements=found["items"],
-        next_cursor=found["next_cursor"],
+        restatements=page["items"],
+        next_cursor=page["next_cursor"],
         is_first=not cursor,
         filters=filters,
     )
@@ -210,14 +210,14 @@ def list_open(
         dataset = summary_of(resource)
         return [dataset] if dataset.erasures.open else []
 
-    found = scanned(services, caller, DATASETS, namespace, (PAGE, cursor, {"erasures": "open"}), chosen)
+    page = scanned(services, caller, DATASETS, namespace, (PAGE, cursor, {"erasures": "open"}), chosen)
     return pages.page(
         request,
         "open_erasures.html",
         namespace=namespace,
         section="erasures",
-        datasets=found["items"],
-        next_cursor=found["next_cursor"],
+        datasets=page["items"],
+        next_cursor=page["next_cursor"],
         is_first=not cursor,
     )
 
@@ -235,17 +235,17 @@ def list_erasures(
     """The erasures of a Dataset: those that are open, and those that were verified."""
     target = readable(services, caller, namespace, dataset)
     question = {"console": "erasures", "table": str(target), "open": open_only}
-    found = erasure_page(services, target, open_only, question, cursor, PAGE)
+    page = erasure_page(services, target, open_only, question, cursor, PAGE)
     return pages.page(
         request,
         "erasures.html",
         namespace=namespace,
         section="erasures",
         dataset=dataset,
-        erasures=found.items,
-        freshness=found.freshness,
+        erasures=page.items,
+        freshness=page.freshness,
         open_only=open_only,
-        next_cursor=found.next_cursor,
+        next_cursor=page.next_cursor,
         is_first=not cursor,
     )
 

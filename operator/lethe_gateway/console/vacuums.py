@@ -37,15 +37,15 @@ def list_vacuums(
         vacuum = vacuum_of(resource)
         return [vacuum] if vacuum.decision and (not decision or vacuum.decision == decision) else []
 
-    found = scanned(services, caller, DATASETS, namespace, (PAGE, cursor, {"decision": decision}), chosen)
+    page = scanned(services, caller, DATASETS, namespace, (PAGE, cursor, {"decision": decision}), chosen)
     policies = scanned(services, caller, VACUUM_POLICIES, namespace, (POLICIES, "", {}), lambda p: [policy_of(p)])
     return pages.page(
         request,
         "vacuums.html",
         namespace=namespace,
         section="vacuums",
-        vacuums=found["items"],
-        next_cursor=found["next_cursor"],
+        vacuums=page["items"],
+        next_cursor=page["next_cursor"],
         is_first=not cursor,
         decision=decision,
         policies={p.name: p for p in policies["items"]},

@@ -27,10 +27,10 @@ class ShortCache(Generic[K, V]):
     def get(self, key: K, now: float) -> V | None:
         """None: it is unknown, or no longer valid."""
         with self._lock:
-            found = self._entries.get(key)
-            if found is None:
+            entry = self._entries.get(key)
+            if entry is None:
                 return None
-            until, value = found
+            until, value = entry
             if now >= until:
                 del self._entries[key]
                 return None

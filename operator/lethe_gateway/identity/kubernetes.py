@@ -52,18 +52,18 @@ class KubernetesIdentity:
         if not token or len(token) > MAX_TOKEN_LENGTH:
             raise unauthenticated()
         key, now = digest_of(token), self._clock()
-        found = self._callers.get(key, now)
-        if found is None:
-            found = self._review(token) or False
-            self._callers.put(key, found, now + (self._seconds if found else min(REJECTED_SECONDS, self._seconds)))
-        if not isinstance(found, Caller):
+        caller = self._callers.get(key, now)
+        if caller is None:
+            caller = self._review(token) or False
+            self._callers.put(key, caller, now + (self._seconds if caller else min(REJECTED_SECONDS, self._seconds)))
+        if not isinstance(caller, Caller):
             raise unauthenticated()
-        return found
+        return caller
 
     def remembered(self, token: str) -> Caller | None:
         """The owner of a token that was accepted a moment ago. None: ask."""
-        found = self._callers.get(digest_of(token), self._clock())
-        return found if isinstance(found, Caller) else None
+        caller = self._callers.get(digest_of(token), self._clock())
+        return caller if isinstance(caller, Caller) else None
 
     def may(self, caller: Caller, right: Right) -> bool:
         """Whether a caller has a right.
@@ -73,11 +73,11 @@ class KubernetesIdentity:
         """
         extra = tuple((k, tuple(v)) for k, v in sorted(caller.extra.items()))
         key, now = ((caller.key, tuple(caller.groups), extra), right), self._clock()
-        found = self._rights.get(key, now)
-        if found is None:
-            found = self._is_allowed(caller, right)
-            self._rights.put(key, found, now + (self._seconds if found else min(REJECTED_SECONDS, self._seconds)))
-        return found
+        allowed = self._rights.get(key, now)
+        if allowed is None:
+            allowed = self._is_allowed(caller, right)
+            self._rights.put(key, allowed, now + (self._seconds if allowed else min(REJECTED_SECONDS, self._seconds)))
+        return allowed
 
     def _review(self, token: str) -> Caller | None:
         """None: the token is not valid."""

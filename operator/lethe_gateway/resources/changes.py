@@ -45,12 +45,12 @@ def place_of(id: str) -> StreamPlace:
     Raises:
         Problem: `invalid-request`.
     """
-    found = _ID.fullmatch(id)
-    if found is None:
+    match = _ID.fullmatch(id)
+    if match is None:
         raise Problem(
             Kind.INVALID_REQUEST, "The header Last-Event-ID must be the id of an event of this stream, or be left out."
         )
-    return StreamPlace(*found.groups())
+    return StreamPlace(*match.groups())
 
 
 @dataclass

@@ -84,10 +84,10 @@ class KubeReader:
 
     def page(self, caller: Caller, kind: ResourceKind, namespace: str, after: str, limit: int) -> ResourcePage:
         try:
-            found = self._kube.with_token(caller.token).page(kind, namespace, after=after, limit=limit)
+            objects = self._kube.with_token(caller.token).page(kind, namespace, after=after, limit=limit)
         except KubeError as e:
             raise problem_of(e) from e
-        return ResourcePage(list(found.items), found.after, found.version)
+        return ResourcePage(list(objects.items), objects.after, objects.version)
 
     def watch(
         self, caller: Caller, kind: ResourceKind, namespace: str, watched: Watched, on_open: OnOpen

@@ -20,5 +20,5 @@ class Condition(Document):
 
 
 def conditions_of(resource: Mapping[str, Any]) -> list[Condition]:
-    found = (resource.get("status") or {}).get("conditions") or ()
-    return [Condition.model_validate(c) for c in found]
+    documents = (resource.get("status") or {}).get("conditions") or ()
+    return [Condition.model_validate(c) for c in documents]

@@ -93,8 +93,8 @@ class IndexView:
         return reading.batches(self.connection, query, limit)
 
     def batch(self, id: str) -> BatchFacts | None:
-        found = reading.batch(self.connection, id)
-        return None if found is None else replace(found, shows_head=self.state.shown_ledger == self.state.ledger)
+        record = reading.batch(self.connection, id)
+        return None if record is None else replace(record, shows_head=self.state.shown_ledger == self.state.ledger)
 
     def promotions(self, since: datetime) -> list[tuple[datetime, int]]:
         return reading.promotions(self.connection, since)
@@ -301,17 +301,17 @@ class IndexedTables:
 
     def _left_behind(self) -> dict[str, Path]:
         """The indexes of an earlier process, by key; what it did not finish, and what was unused for long, is removed."""
-        found: dict[str, Path] = {}
+        folders: dict[str, Path] = {}
         for path in sorted(self._folder.iterdir(), key=lambda p: p.stat().st_mtime, reverse=True):
             if path.suffix == writing.DRAFT:
                 writing.remove(path)
             elif path.suffix == SUFFIX:
                 key = path.name.partition(".")[0]
-                if key in found or time.time() - path.stat().st_mtime > self._settings.idle_seconds:
+                if key in folders or time.time() - path.stat().st_mtime > self._settings.idle_seconds:
                     writing.remove(path)
                 else:
-                    found[key] = path
-        return found
+                    folders[key] = path
+        return folders
 
 
 def _freshness(state: IndexState, read_time: datetime | None) -> TableFreshness:

@@ -87,8 +87,8 @@ def state_of(connection: sqlite3.Connection) -> IndexState | None:
 def batches(connection: sqlite3.Connection, query: BatchQuery, limit: int) -> list[BatchRow]:
     """The newest first, by the time of their state, then by id."""
     keys = list(islice(_places(connection, query, limit), limit))
-    found = (connection.execute(f"SELECT {COLUMNS} FROM batches WHERE id = ?", (k.id,)).fetchone() for k in keys)
-    return [_row(r) for r in found]
+    rows = (connection.execute(f"SELECT {COLUMNS} FROM batches WHERE id = ?", (k.id,)).fetchone() for k in keys)
+    return [_row(r) for r in rows]
 
 
 def batch(connection: sqlite3.Connection, id: str) -> BatchFacts | None:
@@ -203,21 +203,21 @@ def _of_states(query: BatchQuery) -> list[str]:
 
 
 def _conditions(query: BatchQuery) -> tuple[list[str], dict[str, Any]]:
-    found: list[str] = []
+    clauses: list[str] = []
     given: dict[str, Any] = {}
     if query.after is not None:
-        found.append("(time, id) < (:time, :id)")
+        clauses.append("(time, id) < (:time, :id)")
         given |= {"time": query.after.time, "id": query.after.id}
     if query.since is not None:
-        found.append("time >= :since")
+        clauses.append("time >= :since")
         given["since"] = micros(query.since)
     if query.until is not None:
-        found.append("time < :until")
+        clauses.append("time < :until")
         given["until"] = micros(query.until)
     if query.id_prefix:
-        found.append(_PREFIX)
+        clauses.append(_PREFIX)
         given |= {"low": query.id_prefix, "high": after_prefix(query.id_prefix)}
-    return found, given
+    return clauses, given
 
 
 def _merged(
@@ -247,16 +247,16 @@ def _walk(
 
 def _restatement_keys(connection: sqlite3.Connection, name: str) -> list[str]:
     """The keys of the Restatements of this name that set the state of a batch. Jumps from one to the next."""
-    found: list[str] = []
+    keys: list[str] = []
     low, high = f"{name}/", after_prefix(f"{name}/")
     statement = (
         "SELECT restatement FROM batches INDEXED BY by_restatement WHERE restatement > ? AND restatement < ? "
         "ORDER BY restatement LIMIT 1"
     )
-    while len(found) < RESTATEMENTS_OF_A_NAME and (row := connection.execute(statement, (low, high)).fetchone()):
+    while len(keys) < RESTATEMENTS_OF_A_NAME and (row := connection.execute(statement, (low, high)).fetchone()):
         low = row[0]
-        found.append(low)
-    return found
+        keys.append(low)
+    return keys
 
 
 def _is_rare(connection: sqlite3.Connection, prefix: str) -> bool:

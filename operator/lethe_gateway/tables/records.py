@@ -320,10 +320,10 @@ def history_of(facts: BatchFacts) -> list[Event]:
     row, by = facts.row, restatement_ref(facts)
     if row.state == BUFFERED:
         return [Event(type=EventType.BUFFERED, time=row.state_time)]
-    found: list[Event] = []
+    events: list[Event] = []
     match BatchState(row.state):
         case BatchState.REFUSED:
-            found.append(
+            events.append(
                 Event(
                     type=EventType.REFUSED,
                     time=row.state_time,
@@ -334,15 +334,15 @@ def history_of(facts: BatchFacts) -> list[Event]:
             )
         case BatchState.PROMOTED:
             time = facts.promoted_time or row.state_time
-            found.append(
+            events.append(
                 Event(
                     type=EventType.PROMOTED, time=time, snapshot_id=row.snapshot_id, run_id=row.run_id, restatement=by
                 )
             )
         case BatchState.REVERTED | BatchState.REPLACED | BatchState.ERASED as state:
             if row.rows is not None:  # otherwise it was taken back before it could be promoted
-                found.append(Event(type=EventType.PROMOTED, time=facts.promoted_time, snapshot_id=row.snapshot_id))
-            found.append(
+                events.append(Event(type=EventType.PROMOTED, time=facts.promoted_time, snapshot_id=row.snapshot_id))
+            events.append(
                 Event(
                     type=EventType(state.value.capitalize()),
                     time=row.state_time,
@@ -352,20 +352,20 @@ def history_of(facts: BatchFacts) -> list[Event]:
                     replaced_by=row.replaced_by,
                 )
             )
-            found += _after_taken_back(facts)
+            events += _after_taken_back(facts)
         case _ as never:
             assert_never(never)
-    return found
+    return events
 
 
 def _after_taken_back(facts: BatchFacts) -> list[Event]:
-    found: list[Event] = []
+    events: list[Event] = []
     purge, erasure = purge_of(facts), erasure_of(facts)
     if purge.state is PurgeState.DONE:
-        found.append(Event(type=EventType.PURGED, time=purge.time, snapshot_id=purge.snapshot_id))
+        events.append(Event(type=EventType.PURGED, time=purge.time, snapshot_id=purge.snapshot_id))
     if erasure is not None and erasure.state is ErasureState.VERIFIED:
-        found.append(Event(type=EventType.ERASURE_VERIFIED, time=erasure.verified_time))
-    return found
+        events.append(Event(type=EventType.ERASURE_VERIFIED, time=erasure.verified_time))
+    return events
 
 
 def _snapshot_of_request(facts: BatchFacts) -> int | None:

@@ -104,13 +104,13 @@ class Buffers:
         local = guards.local("spec.buffer.uri", spec.buffer.uri, spec.table.catalog, catalogs.is_local(properties))
         if local is not None:
             raise unusable(local)
-        found = self._table(dataset)
-        self._check(dataset, properties, found[0] if found else "")
+        table = self._table(dataset)
+        self._check(dataset, properties, table[0] if table else "")
         return Buffer(
             dataset,
             properties,
             open_store(spec.buffer.uri, properties),
-            _known(found),
+            _known(table),
             lambda: _known(self._loaded(dataset)),
         )
 
@@ -118,8 +118,8 @@ class Buffers:
         boundary, spec = self._boundaries.of(dataset.meta.namespace).of_runs, dataset.spec
         if boundary is None:
             return None
-        found = outside_names(boundary, spec.table.catalog, spec.table.name)
-        return found or outside_uri(boundary, "spec.buffer.uri", spec.buffer.uri)
+        outside = outside_names(boundary, spec.table.catalog, spec.table.name)
+        return outside or outside_uri(boundary, "spec.buffer.uri", spec.buffer.uri)
 
     def _check(self, dataset: Dataset, properties: Mapping[str, str], table_uuid: str) -> None:
         uri, key = dataset.spec.buffer.uri, (dataset.meta.uid, dataset.spec.buffer.uri, table_uuid)
@@ -127,7 +127,7 @@ class Buffers:
             if self._checked.get(key, 0.0) > self._clock():
                 return
         warehouse = properties.get("warehouse", "")
-        found = buffer_rejection(
+        rejection = buffer_rejection(
             uri,
             Owner(dataset.meta.namespace, dataset.meta.name, dataset.meta.uid, table_uuid),
             around(uri, properties),
@@ -135,8 +135,8 @@ class Buffers:
             dataset.spec.buffer.adopt,
             (warehouse,) if names_place(warehouse) else (),
         )
-        if found is not None:
-            raise unusable(f"{found.reason}: {found.message}")
+        if rejection is not None:
+            raise unusable(f"{rejection.reason}: {rejection.message}")
         with self._lock:
             _bound(self._checked)
             self._checked[key] = self._clock() + CHECKED_SECONDS
@@ -148,11 +148,11 @@ class Buffers:
             until, known = self._tables.get(key, (0.0, None))
             if until > self._clock():
                 return known
-        found = self._loaded(dataset)
+        loaded = self._loaded(dataset)
         with self._lock:
             _bound(self._tables)
-            self._tables[key] = self._clock() + TABLE_SECONDS, found
-        return found
+            self._tables[key] = self._clock() + TABLE_SECONDS, loaded
+        return loaded
 
     def _loaded(self, dataset: Dataset) -> tuple[str, KnownTable] | None:
         spec = dataset.spec

@@ -88,10 +88,10 @@ class UploadManifest(BaseModel):
     def decode(content: bytes) -> "UploadManifest | None":
         """None: it is not a manifest of this version."""
         try:
-            found = UploadManifest.model_validate_json(content)
+            manifest = UploadManifest.model_validate_json(content)
         except ValidationError:
             return None
-        return found if found.version == VERSION and all(is_path(f.path) for f in found.files) else None
+        return manifest if manifest.version == VERSION and all(is_path(f.path) for f in manifest.files) else None
 
 
 @dataclass(frozen=True)

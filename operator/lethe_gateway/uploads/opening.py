@@ -67,8 +67,8 @@ class UploadRecord:
 
     def is_current(self) -> bool:
         """Whether this is still the upload of its batch: it was neither removed nor opened again."""
-        found = read(self.buffer, self.id)
-        return found is not None and found.manifest.opening == self.manifest.opening
+        upload = read(self.buffer, self.id)
+        return upload is not None and upload.manifest.opening == self.manifest.opening
 
     def outcome(self) -> UploadOutcome | None:
         """None: it is open."""
@@ -124,15 +124,15 @@ def begin(buffer: Buffer, batch_id: str, files: Sequence[FileEntry], opened_by: 
     record = _record(buffer, manifest)
     if buffer.store.put_if_absent(record.places.manifest, manifest.encode()):
         return record, True
-    found = read(buffer, upload_id(batch_id))
-    if found is None:
+    upload = read(buffer, upload_id(batch_id))
+    if upload is None:
         raise Problem(
             Kind.UPLOAD_CONFLICT,
             "The upload of this batch is being removed, or its record is damaged. Try again soon; if that does not help, remove "
             f"{record.places.folder}.",
             retry_after_seconds=2,
         )
-    return found, False
+    return upload, False
 
 
 @dataclass
@@ -158,15 +158,15 @@ class UploadListing:
 def known(buffer: Buffer) -> dict[str, UploadListing]:
     """The records of all uploads of a buffer, by the id of the upload."""
     folder = uploads_folder(buffer.uri)
-    found: dict[str, UploadListing] = {}
+    uploads: dict[str, UploadListing] = {}
     for listed in buffer.store.list(folder):
         upload, _, name = listed.key.removeprefix(f"{folder}/").partition("/")
-        record = found.setdefault(upload, UploadListing())
+        record = uploads.setdefault(upload, UploadListing())
         if name == MANIFEST:
             record.opened = listed.modified
         else:
             record.parts[name] = listed.modified
-    return found
+    return uploads
 
 
 def remove(record: UploadRecord) -> None:

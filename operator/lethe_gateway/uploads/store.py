@@ -147,10 +147,10 @@ class Uploads:
             Problem: `not-found`.
         """
         self._sweep(buffer)
-        found = opening.read(buffer, upload)
-        if found is None:
+        record = opening.read(buffer, upload)
+        if record is None:
             raise not_found()
-        return found
+        return record
 
     def view(self, buffer: Buffer, upload: str) -> UploadView:
         """An upload as its callers see it, after an outcome that was found is finished.
@@ -164,8 +164,8 @@ class Uploads:
     def page(self, buffer: Buffer, after: str, limit: int) -> tuple[list[UploadView], bool]:
         """The uploads after this id, without their files. Returns also: whether there are more."""
         ids = sorted(i for i, listed in opening.known(buffer).items() if i > after and listed.opened is not None)
-        found = [r for i in ids[:limit] if (r := opening.read(buffer, i)) is not None]
-        return [self._summary(r, r.state()) for r in found], len(ids) > limit
+        records = [r for i in ids[:limit] if (r := opening.read(buffer, i)) is not None]
+        return [self._summary(r, r.state()) for r in records], len(ids) > limit
 
     def _settled(self, record: UploadRecord) -> UploadState:
         """How far an upload is, after what an interrupted request left was finished. `COMPLETING`: it cannot be finished."""
@@ -261,12 +261,12 @@ class Uploads:
             raise Problem(Kind.INVALID_REQUEST, f"The file {entry.path} has the parts 1 to {len(sizes)}.")
         uri = record.places.uris[index]
         multipart = stored.multipart_of(record, index) or stored.begin_multipart(record, index, of)
-        found = []
+        urls = []
         for number, sha256 in wanted:
             size = sizes[number - 1]
             request = of.part(uri, multipart, number, size, sha256, self._settings.url_seconds)
-            found.append(PartUrl(number, (number - 1) * entry.part_bytes, size, request.url, request.headers))
-        return found
+            urls.append(PartUrl(number, (number - 1) * entry.part_bytes, size, request.url, request.headers))
+        return urls
 
     # --- ending ---
 

@@ -49,10 +49,10 @@ def others(record: UploadRecord, there: Mapping[str, ListedObject]) -> list[str]
 
 def missing(record: UploadRecord, index: int, entry: FileEntry, there: Mapping[str, ListedObject]) -> str:
     """Why a file is not there as announced; "": it is."""
-    found = there.get(record.places.uris[index])
-    if found is None:
+    listed = there.get(record.places.uris[index])
+    if listed is None:
         return "is missing"
-    return "" if found.size == entry.size else f"has {found.size} bytes, announced were {entry.size}"
+    return "" if listed.size == entry.size else f"has {listed.size} bytes, announced were {entry.size}"
 
 
 def multipart_of(record: UploadRecord, index: int) -> str:
@@ -140,13 +140,13 @@ class Checksums:
             if (known := self._of.get(key)) is not None:
                 return known
         check()
-        found = (s3.sha256(listed.key, listed.etag) if s3 is not None else None) or _read(store, listed, check)
-        if found is not None:
+        digest = (s3.sha256(listed.key, listed.etag) if s3 is not None else None) or _read(store, listed, check)
+        if digest is not None:
             with self._lock:
-                self._of[key] = found
+                self._of[key] = digest
                 if len(self._of) > REMEMBERED_AT_MOST:
                     self._of.popitem(last=False)
-        return found
+        return digest
 
 
 def _read(store: ObjectStore, listed: ListedObject, check: Callable[[], None]) -> str | None:
@@ -181,20 +181,20 @@ def differing_digest(headers: Mapping[str, str], content: bytes) -> str:
 
 
 def _digests(name: str, field: str) -> dict[str, bytes]:
-    found = {}
+    digests = {}
     for member in field.split(","):
         matched = _MEMBER.fullmatch(member)
         try:
             if matched is None:
                 raise ValueError
-            found[matched[1]] = base64.b64decode(matched[2], validate=True)
+            digests[matched[1]] = base64.b64decode(matched[2], validate=True)
         except (ValueError, binascii.Error):
             raise Problem(
                 Kind.INVALID_REQUEST,
                 f"The field {name.title()} is not as RFC 9530 says. Send it like sha-256=:<base64>:, or leave it out.",
                 errors=(FieldError(field=f"header.{name}", message="expected algorithm=:base64:"),),
             ) from None
-    return found
+    return digests
 
 
 def finish(record: UploadRecord, decided_here: bool = False) -> None:
@@ -238,11 +238,11 @@ def _publish(record: UploadRecord) -> bool:
         store.put_if_absent(target.marker, b"")
         return True
     ((uri, file),) = target.files.items()
-    found, staged = store.head(uri), there.get(record.places.uris[0])
-    if found is None and staged is not None and staged.size == file.size:
+    existing, staged = store.head(uri), there.get(record.places.uris[0])
+    if existing is None and staged is not None and staged.size == file.size:
         store.copy(BufferedObject(staged.key, staged.size, staged.etag), uri)
-        found = store.head(uri)
-    return found is not None and found.size == file.size
+        existing = store.head(uri)
+    return existing is not None and existing.size == file.size
 
 
 def _lost(record: UploadRecord) -> Problem:

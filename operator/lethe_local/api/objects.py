@@ -156,8 +156,8 @@ def _parts(selector: str) -> Iterator[str]:
 
 
 def _matches(part: str, labels: Mapping[str, str]) -> bool:
-    if found := _SET.fullmatch(part):
-        key, operator, values = found.groups()
+    if match := _SET.fullmatch(part):
+        key, operator, values = match.groups()
         is_in = key in labels and labels[key] in {v.strip() for v in values.split(",")}
         return is_in if operator == "in" else not is_in
     if "!=" in part:
@@ -306,10 +306,10 @@ class LocalObjects:
 
 
 def _existing(t: Transaction, kind: ApiKind, namespace: str, name: str) -> Json:
-    found = t.get(kind.key, namespace, name)
-    if found is None:
+    body = t.get(kind.key, namespace, name)
+    if body is None:
         raise not_found(kind.key, name)
-    return found
+    return body
 
 
 def _checked(kind: ApiKind, new: Json, old: Json | None, strict: bool) -> Json:

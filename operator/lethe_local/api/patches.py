@@ -15,13 +15,13 @@ def merged(old: Any, patch: Any) -> Any:
     """The result of a JSON merge patch (RFC 7396): null removes, lists are replaced."""
     if not isinstance(patch, Mapping):
         return patch
-    found = dict(old) if isinstance(old, Mapping) else {}
+    document = dict(old) if isinstance(old, Mapping) else {}
     for key, value in patch.items():
         if value is None:
-            found.pop(key, None)
+            document.pop(key, None)
         else:
-            found[key] = merged(found.get(key), value)
-    return found
+            document[key] = merged(document.get(key), value)
+    return document
 
 
 Json = Mapping[str, Any]
@@ -41,10 +41,10 @@ def last_applied(current: Json) -> Json:
     """The manifest that was applied last; empty, if the object was not made by `apply` or the annotation is unreadable."""
     text = ((current.get("metadata") or {}).get("annotations") or {}).get(LAST_APPLIED)
     try:
-        found = json.loads(text) if text else {}
+        document = json.loads(text) if text else {}
     except ValueError:
         return {}
-    return found if isinstance(found, Mapping) else {}
+    return document if isinstance(document, Mapping) else {}
 
 
 def patch_of(document: Json, current: Json) -> dict[str, Any]:
@@ -62,30 +62,30 @@ def _changeable(document: Json) -> dict[str, Any]:
 
 def _changes(current: Json, wanted: Json) -> dict[str, Any]:
     """What the manifest adds and changes. A null in it sets nothing."""
-    found: dict[str, Any] = {}
+    changes: dict[str, Any] = {}
     for key, value in wanted.items():
         now = current.get(key)
         if isinstance(value, Mapping) and isinstance(now, Mapping):
             if inner := _changes(now, value):
-                found[key] = inner
+                changes[key] = inner
         elif value is not None and value != now:
-            found[key] = value
-    return found
+            changes[key] = value
+    return changes
 
 
 def _removals(original: Json, wanted: Json, current: Json) -> dict[str, Any]:
     """What the last applied manifest had, the manifest has not, and the object still has: each with null."""
-    found: dict[str, Any] = {}
+    removals: dict[str, Any] = {}
     for key, value in original.items():
         if key not in current:
             continue
         now, new = current[key], wanted.get(key)
         if new is None:
-            found[key] = None
+            removals[key] = None
         elif isinstance(value, Mapping) and isinstance(new, Mapping) and isinstance(now, Mapping):
             inner = _removals(value, new, now)
-            found |= {key: inner} if inner else {}
-    return found
+            removals |= {key: inner} if inner else {}
+    return removals
 
 
 def _united(one: Json, other: Json) -> dict[str, Any]:

@@ -144,22 +144,24 @@ def _openapi(kinds: Iterable[ApiKind]) -> dict[str, Any]:
 
 def _groups(kinds: Iterable[ApiKind]) -> list[dict[str, Any]]:
     versions = dict.fromkeys(k.api_version for k in kinds if "/" in k.api_version)
-    found = []
+    groups = []
     for group_version in versions:
         group, _, version = group_version.partition("/")
         named = {"groupVersion": group_version, "version": version}
-        found.append({"name": group, "versions": [named], "preferredVersion": named})
-    return found
+        groups.append({"name": group, "versions": [named], "preferredVersion": named})
+    return groups
 
 
 def _resources(kind: ApiKind) -> list[dict[str, Any]]:
     name = kind.resource.plural
     short = list(kind.definition.short_names) if kind.definition else []
     of_all = {"namespaced": kind.namespaced, "kind": kind.resource.name}
-    found = [{"name": name, "singularName": kind.resource.name.lower(), "verbs": _VERBS, "shortNames": short, **of_all}]
+    resources = [
+        {"name": name, "singularName": kind.resource.name.lower(), "verbs": _VERBS, "shortNames": short, **of_all}
+    ]
     if kind.definition is not None:
-        found.append({"name": f"{name}/status", "singularName": "", "verbs": ["get", "patch", "update"], **of_all})
-    return found
+        resources.append({"name": f"{name}/status", "singularName": "", "verbs": ["get", "patch", "update"], **of_all})
+    return resources
 
 
 HOST: Final = "127.0.0.1"

@@ -114,12 +114,12 @@ class LocalApiStore:
             self._require_open()
             if self._is_too_old(after):
                 return None
-            found = self._after(kind, after)
-            if not found:
+            news = self._after(kind, after)
+            if not news:
                 self._changed.wait_for(lambda: self._closed or self._after(kind, after), wait_seconds)
                 self._require_open()
-                found = self._after(kind, after)
-            return found, _version(self._connection)
+                news = self._after(kind, after)
+            return news, _version(self._connection)
 
     def close(self) -> None:
         """End all waits and close the file."""
@@ -174,9 +174,9 @@ class Transaction:
         rows = self._connection.execute(
             "SELECT kind, body FROM objects WHERE body LIKE ? ORDER BY kind, name", (f'%"uid": "{uid}"%',)
         )
-        found = [(kind, json.loads(body)) for kind, body in rows]
+        objects = [(kind, json.loads(body)) for kind, body in rows]
         return [
-            (k, b) for k, b in found if any(o.get("uid") == uid for o in b["metadata"].get("ownerReferences") or ())
+            (k, b) for k, b in objects if any(o.get("uid") == uid for o in b["metadata"].get("ownerReferences") or ())
         ]
 
     def version(self) -> int:

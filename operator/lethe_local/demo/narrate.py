@@ -163,11 +163,11 @@ class Console:
 
     def number(self, label: str) -> int:
         """A number on the page of the Dataset."""
-        found = re.search(_NUMBER.format(re.escape(label)), self._page(""))
-        if found is None:
+        match = re.search(_NUMBER.format(re.escape(label)), self._page(""))
+        if match is None:
             fail(f"the console's page of the Dataset shows no number for {label!r}")
-        assert found is not None
-        return int(found.group(1).replace(",", ""))
+        assert match is not None
+        return int(match.group(1).replace(",", ""))
 
     def history(self, batch: str) -> list[str]:
         """What happened to a batch, the oldest first."""

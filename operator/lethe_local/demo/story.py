@@ -334,11 +334,11 @@ class Story:
         step.done(f"{shown:,} batches are part of the table; {ERASED}: {', '.join(history)}; its record is unchanged")
 
     def look(self) -> World:
-        found = {}
+        rows_seen = {}
         for kind in KINDS:
             for one in self.kube.list(kind_of(kind).resource, NAMESPACE):
-                found[kind, one["metadata"]["name"]] = one.get("status") or {}
-        return World(found)
+                rows_seen[kind, one["metadata"]["name"]] = one.get("status") or {}
+        return World(rows_seen)
 
     def _step(self, title: str) -> DemoStep:
         return DemoStep(title, self.look)
@@ -356,10 +356,10 @@ class Story:
 
     def _count(self, wanted: int) -> None:
         """The row count of the SDK. It must equal that of pandas."""
-        found = self.lake.count()
-        check("rows of lethe.scan", wanted, found)
+        rows = self.lake.count()
+        check("rows of lethe.scan", wanted, rows)
         earlier = f" (before: {self.rows:,})" if self.rows else ""
-        say(f"    lethe.scan reads {found:,} rows{earlier}, the same as pandas")
+        say(f"    lethe.scan reads {rows:,} rows{earlier}, the same as pandas")
         self.rows = wanted
 
     def _check_contents(self) -> None:

@@ -134,9 +134,9 @@ class ObjectCache(Generic[V]):
             if not self._deletions.precede(uid, version):
                 return Put()
             held = self._objects.get(namespace, {}).get(name)
-            found = compare(uid, version, held.uid if held else "", held.version if held else "")
-            if not found.is_news:
-                return found
+            order = compare(uid, version, held.uid if held else "", held.version if held else "")
+            if not order.is_news:
+                return order
             value = self._value_of(body)
             new = _Held(uid, version, _by_others(metadata), value, tuple(dict.fromkeys(self._keys_of(value))))
             self._remove(namespace, name)
@@ -376,15 +376,15 @@ def changes_since(kube: Kube, kind: ResourceKind, namespace: str, labels: str, v
     """
     if not version:
         return None
-    found: list[Event] = []
+    events: list[Event] = []
     try:
         for event in kube.watch(kind, namespace, version, labels=labels, seconds=WATCH_SECONDS):
             if event["type"] == _ERROR:
                 return None
             if event["type"] != _BOOKMARK:
-                found.append((event["type"], event["object"]))
+                events.append((event["type"], event["object"]))
     except KubeError as e:
         if e.status != _GONE:
             raise
         return None
-    return found
+    return events

@@ -32,8 +32,8 @@ def connect_for_callers(limits: TimeLimits = USUAL) -> Kube:
     Raises:
         ConfigException: There is no configuration of a cluster.
     """
-    found = api_server()
-    return Kube(ApiEndpoint(found.url, found.ca_file, found.verify), limits)
+    server = api_server()
+    return Kube(ApiEndpoint(server.url, server.ca_file, server.verify), limits)
 
 
 def connect_for_leases() -> Kube:

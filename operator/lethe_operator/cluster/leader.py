@@ -175,8 +175,8 @@ class Claims:
 
     def acts_in(self, namespace: str) -> bool:
         """Whether this release may act in the namespace now. Any thread may call it."""
-        found = self._of.get(namespace)
-        return found is not None and found.held()
+        lease = self._of.get(namespace)
+        return lease is not None and lease.held()
 
     def renew(self, all_now: bool = False) -> None:
         """Renew or take the Leases that are due. Never raises: a Lease that cannot be renewed expires.

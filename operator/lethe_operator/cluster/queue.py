@@ -151,7 +151,7 @@ class WorkQueue:
     async def _work(self, key: Key) -> None:
         state, began = self._states[key], time.monotonic()
         try:
-            found = await asyncio.get_running_loop().run_in_executor(self._pool, self._reconcile, key)
+            next_look = await asyncio.get_running_loop().run_in_executor(self._pool, self._reconcile, key)
         except Exception as e:
             state.failures += 1
             pause = min(self.max_seconds, self.base_seconds * 2 ** min(state.failures - 1, 10))
@@ -160,7 +160,7 @@ class WorkQueue:
             self.add(key, pause, Priority.DUE)
         else:
             state.failures = 0
-            self._look_again(key, state, found, time.monotonic() - began)
+            self._look_again(key, state, next_look, time.monotonic() - began)
         finally:
             state.running_since = None
             now = time.monotonic()

@@ -152,9 +152,9 @@ class _Heap:
 
     def pop_until(self, now: float) -> Iterable[_Request]:
         """Remove those whose time has come."""
-        while (found := self.first()) is not None and found[0] <= now:
+        while (earliest := self.first()) is not None and earliest[0] <= now:
             heapq.heappop(self._items)
-            yield found[1]
+            yield earliest[1]
 
 
 class _Line:
@@ -168,17 +168,17 @@ class _Line:
 
     def first(self, may_start: Callable[[str], bool]) -> _Request | None:
         """The request whose turn it is, among the namespaces that may start one."""
-        found, empty = None, []
+        key, empty = None, []
         for namespace, heap in self._namespaces.items():
             head = heap.first()
             if head is None:
                 empty.append(namespace)
             elif may_start(namespace):
-                found = head[1]
+                key = head[1]
                 break
         for namespace in empty:
             del self._namespaces[namespace]
-        return found
+        return key
 
     def end_turn(self, namespace: str) -> None:
         if namespace in self._namespaces:
@@ -280,8 +280,8 @@ class Schedule:
 
     def next_time(self) -> float | None:
         """When `take` may start something that it did not start last time, unless a reconcile ends before; None: unknown."""
-        found = self._later.first()
-        return found[0] if found is not None and self._running.total() < self._workers else None
+        earliest = self._later.first()
+        return earliest[0] if earliest is not None and self._running.total() < self._workers else None
 
     def _next(self) -> _Request | None:
         if self._starts_since_aged >= AGED_EVERY - 1:

@@ -24,15 +24,15 @@ _POD_PARTS: Final = frozenset(
 
 def trimmed(body: Body) -> dict[str, Any]:
     """An object without managedFields, without kubectl's annotation, and without containers and volumes of pods."""
-    found = {"metadata": _metadata(body["metadata"])}
+    document = {"metadata": _metadata(body["metadata"])}
     for key, value in body.items():
         if key == "spec" and isinstance(value, Mapping):
-            found[key] = {k: shared_strings(v) for k, v in value.items() if k not in _POD_PARTS}
+            document[key] = {k: shared_strings(v) for k, v in value.items() if k not in _POD_PARTS}
         elif key == "data":
-            found[key] = dict(value or {})
+            document[key] = dict(value or {})
         elif key not in ("metadata", "apiVersion", "kind", "binaryData"):
-            found[key] = shared_strings(value)
-    return found
+            document[key] = shared_strings(value)
+    return document
 
 
 def trimmed_resource(body: Body) -> dict[str, Any]:
@@ -54,10 +54,10 @@ def shared_strings(value: Any) -> Any:
 
 
 def _metadata(metadata: Body) -> dict[str, Any]:
-    found = {key: shared_strings(value) for key, value in metadata.items() if key != "managedFields"}
-    if _LAST_APPLIED in (found.get("annotations") or {}):
-        found["annotations"] = {k: v for k, v in found["annotations"].items() if k != _LAST_APPLIED}
-    return found
+    metadata_kept = {key: shared_strings(value) for key, value in metadata.items() if key != "managedFields"}
+    if _LAST_APPLIED in (metadata_kept.get("annotations") or {}):
+        metadata_kept["annotations"] = {k: v for k, v in metadata_kept["annotations"].items() if k != _LAST_APPLIED}
+    return metadata_kept
 
 
 _MANAGED: Final = ("app.kubernetes.io/managed-by", "lethe")

@@ -173,24 +173,24 @@ class EventReader:
         """Receive messages up to a number, or until a time after the first. Also return when their visibility timeout ends."""
         assert self._queue is not None
         clock, seconds = self._around.clock, self._spec.window_seconds
-        found: list[QueueMessage] = []
+        messages: list[QueueMessage] = []
         until = ends = clock() + self._spec.visibility_seconds
         wait = float(min(seconds, LONGEST_POLL_SECONDS))
-        while len(found) < at_most and wait >= 0 and not self.stopped:
+        while len(messages) < at_most and wait >= 0 and not self.stopped:
             try:
                 asked = clock()
-                came = self._queue.receive(at_most - len(found), wait, self._spec.visibility_seconds)
+                came = self._queue.receive(at_most - len(messages), wait, self._spec.visibility_seconds)
             except TransientError:
-                if not found:
+                if not messages:
                     raise
                 break  # keep the received messages; the next window reports the error
-            if not found:
+            if not messages:
                 until, ends = asked + self._spec.visibility_seconds, clock() + seconds
-            found += came
-            if not came and (not found or wait < 1):
+            messages += came
+            if not came and (not messages or wait < 1):
                 break
             wait = min(ends - clock(), LONGEST_POLL_SECONDS)
-        return found, until
+        return messages, until
 
     def _take(self, window: list[QueueMessage], until: float, entries: Mapping[str, BatchEntry]) -> None:
         self._count("Received", len(window))
@@ -291,8 +291,8 @@ def _by_listing(written: Written, folders: Folders, known: Mapping[str, BatchEnt
     """Whether the content of its folder settles the message; not if the folder was not read."""
     if written.folder not in folders:
         return False
-    found = folders[written.folder]
-    return is_over(written, found if isinstance(found, BufferedBatch) else None, known.get(written.batch_id))
+    folder = folders[written.folder]
+    return is_over(written, folder if isinstance(folder, BufferedBatch) else None, known.get(written.batch_id))
 
 
 def _trouble(error: Exception, url: str, properties: Mapping[str, str]) -> Unavailable:

@@ -52,9 +52,9 @@ class ConditionMetrics(Collector):
             for namespace in namespaces:
                 for values, status in self._statuses(kind, namespace):
                     for condition, family in families.items():
-                        found = find(status, condition)
-                        if (value := _VALUES.get(found.get("status"))) is not None:
-                            family.add_metric((namespace, *values, str(found.get("reason", ""))), value)
+                        document = find(status, condition)
+                        if (value := _VALUES.get(document.get("status"))) is not None:
+                            family.add_metric((namespace, *values, str(document.get("reason", ""))), value)
             yield from families.values()
 
     def describe(self) -> Iterator[Metric]:

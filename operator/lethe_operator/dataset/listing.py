@@ -638,14 +638,14 @@ class Listings:
 
     def _list(self, buffer: ListedBuffer, listing: PlannedListing, context: ListingContext) -> None:
         dataset, spec, began = context.dataset, context.dataset.spec, time.thread_time()
-        found: BufferDigest | Unavailable | None = None
+        result: BufferDigest | Unavailable | None = None
         outdated = False
         try:
             if not listing.requested:
                 _require_same_properties(context)
             store = open_store(spec.buffer.uri, context.properties)
             listed = BufferClaims(spec.buffer.uri, layout_of(spec.buffer.layout, spec.batch_column), store)
-            found = digest(
+            result = digest(
                 listed.folders(lambda: self._on_object(listing)),
                 lambda ids: get_many(context.entries, ids),
                 spec.consolidation.max_batches_per_run,
@@ -654,17 +654,17 @@ class Listings:
             )
             tables = self._tables_around.of(spec.buffer.uri, context.properties)
             around = Around(tables, shared_folders.claim_in(store, spec.buffer.uri))
-            found = replace(found, head_id=context.head_id, around=around)
+            result = replace(result, head_id=context.head_id, around=around)
         except _Stopped:
             log.info("%s: stopped the listing of %s", dataset.meta.full_name, spec.buffer.uri)
         except _OtherProperties:
             outdated = True
         except Exception as e:
-            found = unavailable(e, f"Buffer {spec.buffer.uri}", context.properties, storage=True)
+            result = unavailable(e, f"Buffer {spec.buffer.uri}", context.properties, storage=True)
         with self._lock:
             core_seconds = time.thread_time() - began
             is_later = buffer.found is not None
-            reported, news = self._ended(buffer, listing, found, core_seconds)
+            reported, news = self._ended(buffer, listing, result, core_seconds)
             reported = (reported or outdated) and not listing.stop.is_set()
             listing.done.set()
         self._start_due()

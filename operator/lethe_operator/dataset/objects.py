@@ -162,10 +162,10 @@ class WatchedObjects:
 
         A watch lists again when it has lost its place, and then does not report what was deleted meanwhile.
         """
-        found = [of for of, at in list(self._listed_again.items()) if at < before]
-        for of in found:
+        kinds = [of for of, at in list(self._listed_again.items()) if at < before]
+        for of in kinds:
             self._listed_again.pop(of, None)
-        return found
+        return kinds
 
     # --- listings and single reads ------------------------------------------------------------------------------------
 
@@ -321,8 +321,8 @@ class WatchedObjects:
         keys = {key for uri in uris for key in overlap_keys(uri)}
         if queue_url:
             keys.add(_of_queue(queue_url))
-        found = self._datasets.find(namespace, *keys)
-        return tuple(d for d in found if isinstance(d, Dataset) and not d.meta.deleting)
+        datasets = self._datasets.find(namespace, *keys)
+        return tuple(d for d in datasets if isinstance(d, Dataset) and not d.meta.deleting)
 
     def dataset_metas(self, namespace: str) -> tuple[Meta, ...]:
         """Of all Datasets, also of those with an invalid spec."""

@@ -257,13 +257,13 @@ class _Near:
         named = (uri for r in self.restatements for uri in named_uris(r).values())
         uris = (buffer.uri, *own_places(self.dataset, self.table), *named)
         queue = buffer.events.queue_url if buffer.events else ""
-        found = objects.datasets_near(namespace, uris, queue)
-        return tuple(d for d in found if d.meta.full_name != self.dataset.meta.full_name)
+        datasets = objects.datasets_near(namespace, uris, queue)
+        return tuple(d for d in datasets if d.meta.full_name != self.dataset.meta.full_name)
 
 
 def _policies(objects: WatchedObjects, namespace: str) -> tuple[tuple[VacuumPolicy, ...], list[Invalid]]:
-    found = objects.policies(namespace)
+    policies = objects.policies(namespace)
     return (
-        tuple(p for p in found if isinstance(p, VacuumPolicy)),
-        [p for p in found if isinstance(p, Invalid)],
+        tuple(p for p in policies if isinstance(p, VacuumPolicy)),
+        [p for p in policies if isinstance(p, Invalid)],
     )

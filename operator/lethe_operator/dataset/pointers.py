@@ -110,10 +110,10 @@ class SqlPointers:
             query = query.where(of_tables)
         with self._catalog.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
             rows = connection.execute(query).all()
-        found: dict[str, str | None] = dict.fromkeys(tables)
+        pointers: dict[str, str | None] = dict.fromkeys(tables)
         for of_namespace, of_table, location in rows:
-            found[names[of_namespace, of_table]] = location
-        return found
+            pointers[names[of_namespace, of_table]] = location
+        return pointers
 
     def _key(self, table: str) -> tuple[str, str]:
         if table not in self._keys:
@@ -379,11 +379,11 @@ class Pointers:
             return source.ask(tables) if tables else {}
 
         try:
-            found = self._limiter.call(f"pointers of {name}", QUERY_SECONDS, ask, service_of(name))
+            pointers = self._limiter.call(f"pointers of {name}", QUERY_SECONDS, ask, service_of(name))
         except Exception as e:
             self._failed(name, catalog, list(tables), e)
         else:
-            self._answered(name, catalog, {t: Pointer(location, asked) for t, location in found.items()})
+            self._answered(name, catalog, {t: Pointer(location, asked) for t, location in pointers.items()})
 
     def _answered(self, name: str, catalog: _PolledCatalog, found: Mapping[str, Pointer]) -> None:
         with self._lock:

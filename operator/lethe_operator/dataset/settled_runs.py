@@ -40,13 +40,13 @@ from lethe_operator.settings import Settings
 
 def vacuum_jobs(objects: WatchedObjects, namespace: str) -> tuple[VacuumJob, ...]:
     """The vacuums that purge, whatever launched them. A run that only checks erasures needs no place."""
-    found = []
+    jobs = []
     for one in objects.vacuum_jobs(namespace):
         metadata = one.metadata
         annotations = metadata.get("annotations") or {}
         if kind_of(RunFamily.VACUUM, annotations.get(ANNOTATION_FOR_UID, "")) is not RunKind.VACUUM:
             continue
-        found.append(
+        jobs.append(
             VacuumJob(
                 dataset=annotations.get(ANNOTATION_DATASET, ""),
                 uid=metadata["labels"].get(LABEL_DATASET_UID, ""),
@@ -54,7 +54,7 @@ def vacuum_jobs(objects: WatchedObjects, namespace: str) -> tuple[VacuumJob, ...
                 finished=time_of(one.ended) if one.ended else None,
             )
         )
-    return tuple(found)
+    return tuple(jobs)
 
 
 Workers = Mapping[Engine, WorkerView]
@@ -97,13 +97,13 @@ class RunReader:
         return runs, workers
 
     def _workers(self, namespace: str) -> Workers:
-        found: dict[Engine, WorkerView] = {}
+        workers: dict[Engine, WorkerView] = {}
         committer, warm = self.settings.committer, self.settings.warm_drivers
         if committer.enabled:
-            found[Engine.COMMITTER] = committer_view(self.objects, namespace, committer.name, self.now)
+            workers[Engine.COMMITTER] = committer_view(self.objects, namespace, committer.name, self.now)
         if warm.enabled:
-            found[Engine.WARM_DRIVER] = warm_driver_view(self.objects, namespace, warm.name)
-        return found
+            workers[Engine.WARM_DRIVER] = warm_driver_view(self.objects, namespace, warm.name)
+        return workers
 
     def _read_again(self, namespace: str, engines: Iterable[Engine]) -> None:
         """Read what shows whether these processes are alive, and then their mailboxes.

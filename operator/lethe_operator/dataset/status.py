@@ -133,14 +133,14 @@ def status(dataset: Dataset, world: Observation, decided: DatasetVerdicts, now: 
 
 
 def _conditions(dataset: Dataset, world: Observation, decided: DatasetVerdicts, now: datetime) -> list[Condition]:
-    found = list(_main(dataset, world, decided))
+    written_conditions = list(_main(dataset, world, decided))
     if dataset.paused:
         text = "The annotation lethe.dev/paused is set: no run starts; active runs continue."
-        found.append(Condition(conditions.PAUSED, conditions.TRUE, Reason.PAUSED, text))
+        written_conditions.append(Condition(conditions.PAUSED, conditions.TRUE, Reason.PAUSED, text))
     else:
-        found.append(Condition(conditions.PAUSED, conditions.FALSE, Reason.NOT_PAUSED))
+        written_conditions.append(Condition(conditions.PAUSED, conditions.FALSE, Reason.NOT_PAUSED))
     return [
-        *found,
+        *written_conditions,
         *_events(world.events),
         *_eviction(dataset, world, decided.vacuum),
         *_publishing(world.publishing),

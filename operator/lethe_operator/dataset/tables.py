@@ -113,8 +113,8 @@ class Lookup:
 def _looked_up(kept: dict[str, E | None], part: Mapping[str, E], keys: Collection[str]) -> dict[str, E]:
     new = [k for k in keys if k not in kept]
     if new:
-        found = get_many(part, new)
-        kept.update({k: found.get(k) for k in new})
+        entries = get_many(part, new)
+        kept.update({k: entries.get(k) for k in new})
     for k in kept.keys() - set(keys):
         del kept[k]
     return {k: e for k in keys if (e := kept[k]) is not None}
@@ -223,10 +223,10 @@ class TableReader:
                 f"table of {name}", TABLE_SECONDS, lambda: self._load(dataset, properties, polled), service
             )
         except Exception as e:
-            found = _unavailable_table(dataset, e, properties)
-            if found.reason == Reason.CATALOG_UNAVAILABLE:
+            failure = _unavailable_table(dataset, e, properties)
+            if failure.reason == Reason.CATALOG_UNAVAILABLE:
                 self._opened.drop(spec.catalog)
-            return found
+            return failure
 
     def is_current(self, dataset: Dataset) -> bool:
         """Whether the table that `view` returned last for the Dataset is still the current one.
@@ -288,15 +288,15 @@ class TableReader:
             table = tracking.find(self._opened.get(spec.catalog, catalogs.properties(spec.catalog)), spec.name)
             return tracking.shown(table) if table is not None else None
 
-        found: Shown | None = None
+        rows: Shown | None = None
         try:
-            found = self._limiter.call(f"batches of {name}", TABLE_SECONDS, read, service_of(spec.catalog))
+            rows = self._limiter.call(f"batches of {name}", TABLE_SECONDS, read, service_of(spec.catalog))
         except Exception as e:
             log.debug("cannot read the table of batches of %s: %s", name, type(e).__name__)
         since = kept.since if kept is not None and kept.of_head == of_head else now
-        final = found is not None and (found.table_uuid, found.version) == (view.uuid, view.ledger.version)
-        self._batches[name] = _ShownBatches(of_head, since, now, found, final)
-        return found
+        final = rows is not None and (rows.table_uuid, rows.version) == (view.uuid, view.ledger.version)
+        self._batches[name] = _ShownBatches(of_head, since, now, rows, final)
+        return rows
 
     def buffer(
         self,
@@ -399,9 +399,9 @@ class TableReader:
             return NoTable(properties.get("warehouse", ""))
         self.pointers.record(dataset, Pointer(table.metadata_location, asked))
         self._absent.discard(dataset.meta.full_name)
-        found = (dataset.meta.uid, table.metadata_location)
+        key = (dataset.meta.uid, table.metadata_location)
         kept = self._views.get(dataset.meta.full_name)
-        if kept is not None and kept.found == found:
+        if kept is not None and kept.found == key:
             return kept.view
         seen = facts.observe(table, dataset.spec.batch_column)
         try:
@@ -411,7 +411,7 @@ class TableReader:
                 raise
             return _lost(dataset, seen, scrubbed(e.message, properties))
         self._views[dataset.meta.full_name] = _CachedTable(
-            found, view, apart(view.ledger.batches), apart(view.ledger.batches)
+            key, view, apart(view.ledger.batches), apart(view.ledger.batches)
         )
         return view
 

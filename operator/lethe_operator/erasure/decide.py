@@ -307,12 +307,12 @@ def digests(ledger: Ledger, now: datetime) -> dict[str, str]:
 
 def of_dataset(ledger: Ledger, now: datetime) -> dict[str, Any]:
     """`status.erasures` of a Dataset: numbers of open erasures and the next deadline."""
-    found = ledger.open_erasures
-    due = [e.evict_by for e in found if e.evict_by is not None]
+    erasures = ledger.open_erasures
+    due = [e.evict_by for e in erasures if e.evict_by is not None]
     document: dict[str, Any] = {
-        "open": len(found),
-        "blocked": sum(e.blockers_count > 0 for e in found),
-        "overdue": sum(is_overdue(e, now) for e in found),
+        "open": len(erasures),
+        "blocked": sum(e.blockers_count > 0 for e in erasures),
+        "overdue": sum(is_overdue(e, now) for e in erasures),
     }
     if due:
         document["nextDueTime"] = timestamp(min(due))

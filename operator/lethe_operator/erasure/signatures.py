@@ -91,8 +91,8 @@ def _unsigned(status: Mapping[str, Any], before: Mapping[str, Any], text: str) -
     }
     if known.get("status") == conditions.FALSE:
         changes["lastTransitionTime"] = known.get("lastTransitionTime")
-    found = [{**c, **changes} if c["type"] == conditions.ERASED else c for c in status["conditions"]]
-    return {**{k: v for k, v in status.items() if k != "erasure"}, "conditions": found}
+    unsigned = [{**c, **changes} if c["type"] == conditions.ERASED else c for c in status["conditions"]]
+    return {**{k: v for k, v in status.items() if k != "erasure"}, "conditions": unsigned}
 
 
 def _sign(

@@ -29,18 +29,18 @@ from lethe_operator.resources.restatement import Restatement
 def of_dataset(dataset: Dataset, boundary: Boundary) -> str | None:
     """A message about the first field of a Dataset's spec that is outside; None: nothing is."""
     spec, limits = dataset.spec, _of_runs(boundary)
-    found = outside_names(limits, spec.table.catalog, spec.table.name)
-    found = found or outside_uri(limits, "spec.buffer.uri", spec.buffer.uri)
-    if found is None and spec.buffer.events is not None:
+    outside = outside_names(limits, spec.table.catalog, spec.table.name)
+    outside = outside or outside_uri(limits, "spec.buffer.uri", spec.buffer.uri)
+    if outside is None and spec.buffer.events is not None:
         url = spec.buffer.events.queue_url
-        found = outside_prefixes(boundary.queues, "spec.buffer.events.queueUrl", url, "queues")
+        outside = outside_prefixes(boundary.queues, "spec.buffer.events.queueUrl", url, "queues")
     kafka = spec.source.kafka
-    if found is None and kafka is not None:
-        found = outside_topics(boundary.topics, kafka.cluster, kafka.topics)
-    found = found or outside_settings(
+    if outside is None and kafka is not None:
+        outside = outside_topics(boundary.topics, kafka.cluster, kafka.topics)
+    outside = outside or outside_settings(
         limits, spec.consolidation.mode, spec.deletes, spec.table.adopt, spec.table.create
     )
-    return _message(dataset, found or next(_sizes(dataset, boundary), None))
+    return _message(dataset, outside or next(_sizes(dataset, boundary), None))
 
 
 def of_table(dataset: Dataset, view: TableView, boundary: Boundary) -> str | None:
@@ -50,13 +50,13 @@ def of_table(dataset: Dataset, view: TableView, boundary: Boundary) -> str | Non
 
 def of_restatement(restatement: Restatement, boundary: Boundary) -> str | None:
     limits, spec = _of_runs(boundary), restatement.spec
-    found = outside_operation(limits, "spec.operation", AllowedOperation.of(spec.operation))
-    if found is None and spec.replacement is not None:
-        found = outside_uri(limits, "spec.replacement.uri", spec.replacement.uri)
-    if found is None and restatement.list_uri:
-        found = outside_uri(limits, "spec.batchIdsFrom.uri", restatement.list_uri)
+    outside = outside_operation(limits, "spec.operation", AllowedOperation.of(spec.operation))
+    if outside is None and spec.replacement is not None:
+        outside = outside_uri(limits, "spec.replacement.uri", spec.replacement.uri)
+    if outside is None and restatement.list_uri:
+        outside = outside_uri(limits, "spec.batchIdsFrom.uri", restatement.list_uri)
     meta = restatement.meta
-    return f"Restatement {meta.name}: {found.message(meta.namespace)}" if found is not None else None
+    return f"Restatement {meta.name}: {outside.message(meta.namespace)}" if outside is not None else None
 
 
 def of_vacuum(dataset: Dataset, boundary: Boundary) -> str | None:

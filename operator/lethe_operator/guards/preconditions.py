@@ -67,14 +67,14 @@ def rejection(dataset: Dataset, world: Observation, settings: Settings) -> Found
         return (buffer.reason, buffer.message) if buffer.reason in guards.BUFFER_REASONS else None
     if not isinstance(buffer, BufferDigest) or isinstance(world.table, Unavailable):
         return None
-    found = guards.buffer_rejection(
+    refusal = guards.buffer_rejection(
         uri,
         owner(dataset, world, settings),
         buffer.around or Around(),
         Contents(buffer.unrelated if buffer.around else 0, buffer.unrelated_names, buffer.tables),
         dataset.spec.buffer.adopt,
     )
-    return (found.reason, f"Dataset {dataset.meta.name}: {found.message}") if found else None
+    return (refusal.reason, f"Dataset {dataset.meta.name}: {refusal.message}") if refusal else None
 
 
 def owner(dataset: Dataset, world: Observation, settings: Settings) -> Owner:
@@ -174,9 +174,11 @@ def _misplaced(restatement: Restatement, dataset: Dataset, world: Observation) -
         local = guards.local(where, uri, catalog, known is None or known.is_local)
         if local is not None:
             yield Refusal(Reason.PLACE_LOCAL, f"{local} Nothing was read.")
-        found = guards.in_table(where, uri, tables) or guards.above_warehouse(where, uri, warehouses(dataset, world))
-        if found is not None:
-            yield Refusal(Reason.PLACE_IN_TABLE, f"{found} Nothing was read.")
+        misplacement = guards.in_table(where, uri, tables) or guards.above_warehouse(
+            where, uri, warehouses(dataset, world)
+        )
+        if misplacement is not None:
+            yield Refusal(Reason.PLACE_IN_TABLE, f"{misplacement} Nothing was read.")
 
 
 def lost_ledger_message(dataset: Dataset, lost: LostLedger) -> str:
@@ -457,13 +459,13 @@ def blocker(dataset: Dataset, world: Observation, settings: Settings) -> RunBloc
 
 
 def _another(dataset: Dataset, world: Observation) -> RunBlocker | None:
-    found = another_table(dataset, world.table, world.restatements)
-    return RunBlocker(found.reason, found.message, transient=False) if found else None
+    other_table = another_table(dataset, world.table, world.restatements)
+    return RunBlocker(other_table.reason, other_table.message, transient=False) if other_table else None
 
 
 def _deletes(dataset: Dataset, table: TableView | NoTable) -> RunBlocker | None:
-    found = format_mismatch(dataset, table)
-    return RunBlocker(Reason.FORMAT_VERSION_MISMATCH, found, transient=False) if found else None
+    mismatch = format_mismatch(dataset, table)
+    return RunBlocker(Reason.FORMAT_VERSION_MISMATCH, mismatch, transient=False) if mismatch else None
 
 
 def _launcher(dataset: Dataset, settings: Settings) -> RunBlocker | None:

@@ -81,7 +81,7 @@ def run_event(commit: LineageCommit, contents: Iterable[EventData]) -> str:
     job_type = _facet(
         "2-0-4", "JobTypeJobFacet", processingType="BATCH", integration="LETHE", jobType=commit.family.upper()
     )
-    found = {
+    event = {
         "eventTime": commit.time.astimezone(UTC).isoformat(),
         "eventType": "RUNNING" if commit.unfinished else "COMPLETE",
         "producer": f"{PRODUCER}/{version()}",
@@ -95,7 +95,7 @@ def run_event(commit: LineageCommit, contents: Iterable[EventData]) -> str:
         "inputs": [_named(commit.buffer) if commit.family is RunFamily.CONSOLIDATION else table],
         "outputs": [output],
     }
-    return json.dumps(found, ensure_ascii=False, separators=(",", ":"))
+    return json.dumps(event, ensure_ascii=False, separators=(",", ":"))
 
 
 def run_uuid(run_id: str) -> str:

@@ -269,18 +269,18 @@ def line_of(snapshots: Mapping[int, Snapshot], head_id: int | None, resolution: 
     Args:
         resolution: Of the head; its carrier may have expired.
     """
-    found: list[Carried] = []
+    line: list[Carried] = []
     current = head_id
     while current is not None and (snapshot := snapshots.get(current)) is not None:
         if snapshot.ledger is not None:
-            found.append(_carried(snapshot))
+            line.append(_carried(snapshot))
         current = snapshot.parent_id
-    if not found and resolution.pointer is not None:
+    if not line and resolution.pointer is not None:
         assert resolution.carrier_id is not None
-        found.append(Carried(resolution.pointer, resolution.carrier_id, resolution.carrier_sequence_number or 0))
-    found.reverse()
+        line.append(Carried(resolution.pointer, resolution.carrier_id, resolution.carrier_sequence_number or 0))
+    line.reverse()
     # A person may have named a lost ledger again: the snapshot before is of the same ledger.
-    distinct = [c for c, before in zip(found, [None, *found], strict=False) if before is None or c.root != before.root]
+    distinct = [c for c, before in zip(line, [None, *line], strict=False) if before is None or c.root != before.root]
     return HeadHistory(tuple(distinct), snapshots, head_id)
 
 

@@ -66,10 +66,10 @@ class CursorFiles:
             StoreError: A store refused a request or did not answer.
             UnreadableCursor: A cursor has an unknown format; the message says which.
         """
-        found = self._numbers()
-        if not found:
+        numbers = self._numbers()
+        if not numbers:
             return None
-        number = found[-1]
+        number = numbers[-1]
         uri = self._uri(number)
         content = self._store.read(uri)
         if content is None:  # another process has deleted it, because there is a newer one
@@ -80,7 +80,7 @@ class CursorFiles:
                 f"{uri} is a cursor of the table {cursor.table_uuid}, and the folder is that of {self._table_uuid}. Delete it: "
                 "publishing then starts again from the file before it, or as for a table without a cursor."
             )
-        self._remove(found[:-KEPT])
+        self._remove(numbers[:-KEPT])
         return Numbered(number, cursor)
 
     def of_replaced(self) -> Cursor | None:
@@ -91,14 +91,14 @@ class CursorFiles:
             dataset, _, name = rest.partition("/")
             if table != self._table_uuid and dataset == self._name and _number_of(name) is not None:
                 newest[table] = max(newest.get(table, ""), listed.key)
-        found = []
+        cursors = []
         for uri in newest.values():
             content = self._store.read(uri)
             try:
-                found += [decode(content.data, uri)] if content is not None else []
+                cursors += [decode(content.data, uri)] if content is not None else []
             except UnreadableCursor as e:  # of a table that is gone
                 log.warning("%s", e)
-        return max(found, key=lambda c: c.epoch, default=None)
+        return max(cursors, key=lambda c: c.epoch, default=None)
 
     def create(self, cursor: Cursor, after: Numbered | None) -> Numbered:
         """Set the cursor, unless another process did.

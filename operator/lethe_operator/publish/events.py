@@ -226,8 +226,8 @@ def type_of(data: EventData) -> EventType:
 
 def schema_of(type: EventType) -> dict[str, Any]:
     """The JSON Schema of the content of a type, as consumers receive it."""
-    found = _without_titles(MODELS[type].model_json_schema(by_alias=True))
-    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **found, "title": str(type)}
+    schema = _without_titles(MODELS[type].model_json_schema(by_alias=True))
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema, "title": str(type)}
 
 
 def _without_titles(schema: Any) -> Any:

@@ -148,8 +148,8 @@ class EnabledTimes:
         """
         with self._lock:
             if namespace not in self._known:
-                found = datetime.fromisoformat(self._read(namespace)) - CLOCKS_DIFFER_BY
-                self._known[namespace] = int(found.timestamp() * 1000)
+                start = datetime.fromisoformat(self._read(namespace)) - CLOCKS_DIFFER_BY
+                self._known[namespace] = int(start.timestamp() * 1000)
             return self._known[namespace]
 
     def _read(self, namespace: str) -> str:
@@ -492,8 +492,8 @@ class Publisher:
             return PublishingView(Reason.CURSOR_UNREADABLE, str(error))
         if isinstance(error, CursorMoved) or now - known.failing_since < TROUBLE_SECONDS:
             return known.trouble
-        found = unavailable(error, f"Table {known.target.table}", _properties(known.target), storage=False)
-        return PublishingView(found.reason, found.message)
+        trouble = unavailable(error, f"Table {known.target.table}", _properties(known.target), storage=False)
+        return PublishingView(trouble.reason, trouble.message)
 
     def _report(self, name: str, known: _Published, error: Exception) -> None:
         if isinstance(error, SinkError):

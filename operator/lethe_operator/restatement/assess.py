@@ -324,13 +324,13 @@ def assess(context: RestatementContext) -> Assessment:
     final = finished_before(restatement)
     if final is not None:
         return (None if restatement.spec.dry_run else rolled_back_since(restatement, dataset, world, final)) or final
-    found = withdrawn(restatement, world, run_history, now) or _wanted(context)
-    found = replace(found, plan={**id_lists.seen(run_history.earlier_request), **(found.plan or {})})
-    if found.finished or found.stalled:
-        found = replace(found, failures=run_history.failures)
-    if found.finished or restatement.deadline is None or restatement.deadline <= now:
-        return found
-    return replace(found, look_again=earliest(found.look_again, restatement.deadline))
+    assessment = withdrawn(restatement, world, run_history, now) or _wanted(context)
+    assessment = replace(assessment, plan={**id_lists.seen(run_history.earlier_request), **(assessment.plan or {})})
+    if assessment.finished or assessment.stalled:
+        assessment = replace(assessment, failures=run_history.failures)
+    if assessment.finished or restatement.deadline is None or restatement.deadline <= now:
+        return assessment
+    return replace(assessment, look_again=earliest(assessment.look_again, restatement.deadline))
 
 
 def _wanted(context: RestatementContext) -> Assessment:
@@ -366,8 +366,8 @@ def _wanted(context: RestatementContext) -> Assessment:
 
 
 def _outside(restatement: Restatement, settings: Settings) -> Assessment | None:
-    found = boundaries.of_restatement(restatement, settings.boundaries.of(restatement.meta.namespace))
-    return stalled(Reason.OUTSIDE_BOUNDARY, found) if found else None
+    outside_boundary = boundaries.of_restatement(restatement, settings.boundaries.of(restatement.meta.namespace))
+    return stalled(Reason.OUTSIDE_BOUNDARY, outside_boundary) if outside_boundary else None
 
 
 def _refused(restatement: Restatement, dataset: Dataset, world: Observation) -> Assessment | None:
@@ -380,9 +380,9 @@ def _refused(restatement: Restatement, dataset: Dataset, world: Observation) -> 
             f"{dataset.spec.buffer.uri}, and create a new Restatement.",
             final=True,
         )
-    found = misplaced(restatement, dataset, world)
-    if found is not None:
-        return stalled(found.reason, found.message)
+    misplacement = misplaced(restatement, dataset, world)
+    if misplacement is not None:
+        return stalled(misplacement.reason, misplacement.message)
     if isinstance(world.table, NoTable):
         return Assessment(
             RestatementPhase.PENDING,
@@ -452,10 +452,10 @@ def _ended(context: RestatementContext, attempt: Attempt, undoes: str) -> Assess
             message = f"{unseen} It is started again."
         case _:
             assert_never(outcome)
-    found = _queued(context, at, undoes, reason, message)
+    assessment = _queued(context, at, undoes, reason, message)
     if at > context.now:
-        found = Assessment(RestatementPhase.QUEUED, UNKNOWN, reason, message, look_again=at)
-    return replace(found, plan=id_lists.seen(mine)) if mine is not None else found
+        assessment = Assessment(RestatementPhase.QUEUED, UNKNOWN, reason, message, look_again=at)
+    return replace(assessment, plan=id_lists.seen(mine)) if mine is not None else assessment
 
 
 def _queued(context: RestatementContext, since: datetime, undoes: str, reason: str, message: str) -> Assessment:

@@ -95,8 +95,8 @@ class IdLists:
                 self._kept[namespace, dataset] = kept
             else:
                 self._kept.pop((namespace, dataset), None)
-        found = {r.meta.name: kept[key].found if key in kept else _NOT_YET for r, key in wanted}
-        return tuple(replace(r, listed=found[r.meta.name]) if r.meta.name in found else r for r in every)
+        outcomes = {r.meta.name: kept[key].found if key in kept else _NOT_YET for r, key in wanted}
+        return tuple(replace(r, listed=outcomes[r.meta.name]) if r.meta.name in outcomes else r for r in every)
 
     def forget(self, namespace: str, dataset: str) -> None:
         """Drop the lists of a deleted Dataset."""
@@ -218,16 +218,16 @@ class RestatementCache:
         """Those that a decision about a Dataset needs."""
         with self._lock:
             known = self._datasets.get((namespace, dataset), _Dataset())
-            found = [r for r in known.open.values() if isinstance(r, Restatement)]
+            restatements = [r for r in known.open.values() if isinstance(r, Restatement)]
             invalid = tuple(i for i in known.open.values() if isinstance(i, Invalid))
-            named = {r.spec.undoes.name for r in found if r.spec.undoes is not None}
+            named = {r.spec.undoes.name for r in restatements if r.spec.undoes is not None}
             times = {name: d.expires for name, d in known.done.items() if d.expires is not None}
             over = nsmallest(DELETED_AT_ONCE, ((at, name) for name, at in times.items() if at <= now))
             named |= {name for _, name in over}
             done = [known.done[name] for name in sorted(named) if name in known.done]
         unpacked = [d.unpacked for d in done]
         return RestatementsOfDataset(
-            (*found, *(r for r in unpacked if isinstance(r, Restatement))),
+            (*restatements, *(r for r in unpacked if isinstance(r, Restatement))),
             (*invalid, *(i for i in unpacked if isinstance(i, Invalid))),
             min((at for at in times.values() if at > now), default=None),
         )
@@ -248,8 +248,8 @@ class RestatementCache:
         """
         with self._lock:
             known = self._datasets.get((namespace, dataset), _Dataset())
-            found = [known.done[name] for name in sorted(known.with_erasure)]
-        outdated = (d.unpacked for d in found if current.get(d.key) != d.erasure)
+            restatements = [known.done[name] for name in sorted(known.with_erasure)]
+        outdated = (d.unpacked for d in restatements if current.get(d.key) != d.erasure)
         return tuple(r for r in outdated if isinstance(r, Restatement))
 
     def datasets(self, namespace: str) -> frozenset[str]:
@@ -278,9 +278,9 @@ class RestatementCache:
             if not self._deletions.precede(uid, version):
                 return Put()
             held = self._held(namespace, name)
-            found = compare(uid, version, _uid(held) if held else "", _version(held) if held else "")
-            if not found.is_news:
-                return found
+            order = compare(uid, version, _uid(held) if held else "", _version(held) if held else "")
+            if not order.is_news:
+                return order
             by_others = held is None or _uid(held) != uid or _generation(held) != metadata.get("generation", 0)
             self._remove(namespace, name)
             if dataset := dataset_name_of(body):
@@ -358,10 +358,10 @@ def _compact(body: Body) -> _Held:
     metadata = {k: v for k, v in body["metadata"].items() if k not in ("annotations", "labels", "managedFields")}
     spec, status = dict(body.get("spec") or {}), body.get("status") or {}
     if not _is_done(metadata, status):
-        found = _parsed({"metadata": metadata, "spec": spec, "status": shared_strings(status)})
-        if isinstance(found, Invalid):
-            return found
-        return replace(found, provenance=provenance_of(body, found.spec))
+        restatement = _parsed({"metadata": metadata, "spec": spec, "status": shared_strings(status)})
+        if isinstance(restatement, Invalid):
+            return restatement
+        return replace(restatement, provenance=provenance_of(body, restatement.spec))
     # Not parsed until a decision needs it: at the start there may be tens of thousands.
     lean = {"metadata": metadata, "spec": spec, "status": dict(status)}
     ttl, at = spec.get("ttlSecondsAfterFinished"), parsed_time(find(status, SUCCEEDED).get("lastTransitionTime"))

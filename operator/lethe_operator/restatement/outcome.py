@@ -162,16 +162,16 @@ def without_list(restatement: Restatement, earlier: RestatementRequest | None, n
         earlier: Its request in the document of an earlier run, which has the list's digest even if the status was not written;
             None: there is no earlier run.
     """
-    found = restatement.listed
-    if isinstance(found, NoList):
-        if found.final:
-            return stalled(found.reason, found.message, final=True)
-        again = now + timedelta(seconds=found.again_seconds)
-        return Assessment(RestatementPhase.PENDING, UNKNOWN, found.reason, found.message, look_again=again)
+    id_list = restatement.listed
+    if isinstance(id_list, NoList):
+        if id_list.final:
+            return stalled(id_list.reason, id_list.message, final=True)
+        again = now + timedelta(seconds=id_list.again_seconds)
+        return Assessment(RestatementPhase.PENDING, UNKNOWN, id_list.reason, id_list.message, look_again=again)
     first = restatement.list_sha256 or (earlier.batch_ids_sha256 if earlier is not None else "")
-    if found is None or not first or found.sha256 == first:
+    if id_list is None or not first or id_list.sha256 == first:
         return None
-    error: InputError = changed(f"Restatement {restatement.meta.name}: spec.batchIdsFrom", first, found.sha256)
+    error: InputError = changed(f"Restatement {restatement.meta.name}: spec.batchIdsFrom", first, id_list.sha256)
     return stalled(error.reason, error.message, final=True)
 
 
@@ -268,13 +268,13 @@ class RunHistories:
 
     def runs_of(self, restatement: Restatement) -> tuple[ObservedRun, ...]:
         """The known runs that had this Restatement as a member, oldest first."""
-        found = tuple(self._by_key.get(restatement.key, ()))
+        runs = tuple(self._by_key.get(restatement.key, ()))
         if (
             self._without_intent
         ):  # without its document, a run is recognized by its id, and only if it had a single member
             alone = self._without_intent.get(restatement_run_id(self._dataset, restatement))
-            found = found if alone is None else tuple(sorted((*found, alone), key=_age))
-        return found
+            runs = runs if alone is None else tuple(sorted((*runs, alone), key=_age))
+        return runs
 
     def of(self, restatement: Restatement) -> RunHistory:
         runs = self.runs_of(restatement)
@@ -308,12 +308,12 @@ class RunHistories:
         answers = {r.key: r for r in result.requests} if isinstance(result, RestatementGroupResult) else {}
         tries = sum(r.last.number for r in runs if r.last is not None)
         failures = sum((_failures(r, generation, uid) for r in runs), NO_FAILURES)
-        found = RunHistory(verdict, latest, going, at_most(runs, generation), tries, failures, _answers=answers)
-        if found.members == 1 and isinstance(verdict, RetryAt) and verdict.failures.run >= FAILURES_ALONE:
-            return replace(found, verdict=_given_up(verdict))
-        if found.at_most is not None and found.at_most < found.members:
-            return replace(found, verdict=_halved(verdict, found.at_most))
-        return found
+        history = RunHistory(verdict, latest, going, at_most(runs, generation), tries, failures, _answers=answers)
+        if history.members == 1 and isinstance(verdict, RetryAt) and verdict.failures.run >= FAILURES_ALONE:
+            return replace(history, verdict=_given_up(verdict))
+        if history.at_most is not None and history.at_most < history.members:
+            return replace(history, verdict=_halved(verdict, history.at_most))
+        return history
 
 
 def _halved(verdict: Verdict, members: int) -> Verdict:
@@ -391,8 +391,8 @@ def in_ledger(restatement: Restatement, world: Observation, run_history: RunHist
             RestatementPhase.FAILED, FALSE, result.reason, result.message, stalled=True, finished_time=since
         )
     batches = result.batch_ids_count or len(restatement.batch_ids)
-    found = succeeded(result, batches, since, by_keys=restatement.by_keys)
-    return replace(found, message=f"{found.message}{_too_late(restatement, result)}")
+    assessment = succeeded(result, batches, since, by_keys=restatement.by_keys)
+    return replace(assessment, message=f"{assessment.message}{_too_late(restatement, result)}")
 
 
 def _means_the_same(restatement: Restatement, result: RequestResult, run_history: RunHistory) -> bool:

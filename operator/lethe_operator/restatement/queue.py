@@ -234,8 +234,8 @@ def bytes_of(restatement: Restatement, world: Observation) -> int:
         return world.table.total_bytes
     batches = world.table.ledger.batches
     some = restatement.sized_by
-    found = sum(batches[i].bytes or 0 for i in some if i in batches)
-    return found * len(restatement.batch_ids) // max(1, len(some))
+    total = sum(batches[i].bytes or 0 for i in some if i in batches)
+    return total * len(restatement.batch_ids) // max(1, len(some))
 
 
 def _what(members: list[Restatement]) -> str:

@@ -165,18 +165,18 @@ def _conditions(restatement: Restatement, standing: Assessment) -> list[Conditio
     reason, message = standing.reason, standing.message
     # A cancelled Restatement is Ready: no action is needed, and deployment tools do not wait for it.
     if standing.finished and not standing.stalled:
-        found = list(conditions.healthy(reason, message))
+        written_conditions = list(conditions.healthy(reason, message))
     elif standing.stalled:
-        found = list(conditions.stalled(reason, message))
+        written_conditions = list(conditions.stalled(reason, message))
     else:
-        found = list(conditions.waiting(reason, message))
-    found.append(Condition(conditions.SUCCEEDED, standing.succeeded, reason, message))
+        written_conditions = list(conditions.waiting(reason, message))
+    written_conditions.append(Condition(conditions.SUCCEEDED, standing.succeeded, reason, message))
     if standing.erasure is not None:
-        found.append(standing.erasure.condition)
+        written_conditions.append(standing.erasure.condition)
     elif before := conditions.find(restatement.status, conditions.ERASED):  # the ledger was not read
         texts = (str(before.get(k, "")) for k in ("status", "reason", "message"))
-        found.append(Condition(conditions.ERASED, *texts))
-    return found
+        written_conditions.append(Condition(conditions.ERASED, *texts))
+    return written_conditions
 
 
 def events(name: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[Event, ...]:

@@ -180,8 +180,8 @@ def care_for_warm_driver(world: Observation, unwanted: Collection[str], now: dat
 
 
 def _in_warm_driver(world: Observation) -> Iterable[Attempt]:
-    found = (a for r in world.runs for a in r.attempts)
-    return (a for a in found if a.engine is Engine.WARM_DRIVER and a.state is AttemptState.ACTIVE)
+    attempts = (a for r in world.runs for a in r.attempts)
+    return (a for a in attempts if a.engine is Engine.WARM_DRIVER and a.state is AttemptState.ACTIVE)
 
 
 def _key(attempt: Attempt) -> str:
@@ -209,10 +209,10 @@ def _failed_last(run: RunSpec, world: Observation) -> bool:
 
     Its members or its batches may be in this run again.
     """
-    found = (
+    attempts = (
         a for r in world.runs if r.kind.family is run.family for a in r.attempts if a.engine is not Engine.COMMITTER
     )
-    ended = [a for a in found if a.state is not AttemptState.ACTIVE]
+    ended = [a for a in attempts if a.state is not AttemptState.ACTIVE]
     last = max(ended, key=lambda a: a.finished or a.created, default=None)
     if last is None or last.state is not AttemptState.FAILED:
         return False

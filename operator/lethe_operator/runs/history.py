@@ -145,19 +145,19 @@ def executors_missing(attempt: Attempt, long: bool) -> str:
     Args:
         long: The attempt started so long ago that executors normally run.
     """
-    found = attempt.progress.executors if attempt.progress is not None else None
-    parts = [found.message] if found is not None and found.message else []
-    if attempt.executors_waiting and long and not (found is not None and found.alone):
+    executors = attempt.progress.executors if attempt.progress is not None else None
+    parts = [executors.message] if executors is not None and executors.message else []
+    if attempt.executors_waiting and long and not (executors is not None and executors.alone):
         parts.append(attempt.executors_waiting)
     return ". ".join(p.rstrip(".") for p in parts) + "." if parts else ""
 
 
 def _executors_lost(attempt: Attempt) -> tuple[str, ...]:
     """What a finished run lacked."""
-    found = attempt.progress.executors if attempt.progress is not None else None
-    if found is None or not (found.alone or found.lost):
+    executors = attempt.progress.executors if attempt.progress is not None else None
+    if executors is None or not (executors.alone or executors.lost):
         return ()
-    return (found.message,) if found.alone else (f"{found.lost} executors were lost.",)
+    return (executors.message,) if executors.alone else (f"{executors.lost} executors were lost.",)
 
 
 def outcome(result: AnyRunResult | None) -> str:
@@ -237,25 +237,25 @@ def _purged(result: VacuumResult | ErasureCheckResult) -> list[str]:
 
 def _besides(result: VacuumResult | ErasureCheckResult) -> list[str]:
     """What a vacuum left, and what it did in addition to purging."""
-    found = _maintained(result) if isinstance(result, VacuumResult) else []
+    texts = _maintained(result) if isinstance(result, VacuumResult) else []
     if result.erasures or result.erasures_open:
         verified = sum(e.verified_time is not None for e in result.erasures)
-        found.append(f"{verified} erasures verified, {result.erasures_open} open")
-    return found
+        texts.append(f"{verified} erasures verified, {result.erasures_open} open")
+    return texts
 
 
 def _maintained(result: VacuumResult) -> list[str]:
-    found = []
+    texts = []
     if result.files_left:
-        found.append(f"{result.files_left} files left{f' ({result.stopped})' if result.stopped else ''}")
+        texts.append(f"{result.files_left} files left{f' ({result.stopped})' if result.stopped else ''}")
     if result.small_files_compacted:
-        found.append(f"{result.small_files_compacted} small files compacted")
+        texts.append(f"{result.small_files_compacted} small files compacted")
     if result.manifests_rewritten:
-        found.append(f"{result.manifests_rewritten} manifests rewritten")
+        texts.append(f"{result.manifests_rewritten} manifests rewritten")
     if result.orphan_files_found:
         of = f" of {result.orphan_files_found}" if result.orphan_files_found > result.orphan_files_removed else ""
-        found.append(f"{result.orphan_files_removed}{of} orphan files removed")
-    return found
+        texts.append(f"{result.orphan_files_removed}{of} orphan files removed")
+    return texts
 
 
 def _of_group(requests: Sequence[RequestResult]) -> str:
@@ -285,17 +285,17 @@ def _ends(entry: Mapping[str, Any], was: Mapping[str, Any]) -> bool:
 def events(dataset: str, old: Sequence[Mapping[str, Any]], new: Sequence[Mapping[str, Any]]) -> tuple[Event, ...]:
     """Events for the runs that ended or were deleted, and for pods that are missing, since the old status was written."""
     before = {str(e.get("name")): e for e in old}
-    found = [*_deleted(dataset, old, new)]
+    events_of_runs = [*_deleted(dataset, old, new)]
     for e in reversed(new):
         was = before.get(e["name"], {})
         text = f"{e['kind']} {e['name']}: {e.get('message', '')}"
         if _ends(e, was):
             ok = e["phase"] == Phase.SUCCEEDED.value
             reason = str(e.get("reason") or (Reason.RUN_SUCCEEDED if ok else Reason.RUN_FAILED))
-            found.append(Event("Dataset", dataset, reason, text, warning=not ok))
+            events_of_runs.append(Event("Dataset", dataset, reason, text, warning=not ok))
         elif e.get("reason") in _WAITS and was.get("reason") != e["reason"]:
-            found.append(Event("Dataset", dataset, e["reason"], text, warning=True))
-    return tuple(found)
+            events_of_runs.append(Event("Dataset", dataset, e["reason"], text, warning=True))
+    return tuple(events_of_runs)
 
 
 def _deleted(dataset: str, old: Sequence[Mapping[str, Any]], new: Sequence[Mapping[str, Any]]) -> Iterator[Event]:

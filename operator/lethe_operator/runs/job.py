@@ -182,19 +182,19 @@ def _driver_template(made: dict[str, Any], settings: Settings) -> dict[str, Any]
     """The pod template of the Job's driver, without what Spark itself sets, and with the names that Spark expects."""
     spec = dict(made["spec"])
     (container,) = spec["containers"]
-    found = {key: value for key, value in container.items() if key not in ("args", "image", "imagePullPolicy")}
-    found["name"] = SPARK_CONTAINER
-    found["env"] = [
+    template = {key: value for key, value in container.items() if key not in ("args", "image", "imagePullPolicy")}
+    template["name"] = SPARK_CONTAINER
+    template["env"] = [
         *(e for e in container["env"] if e["name"] != "SPARK_LOCAL_DIRS"),
         {"name": SUBMISSION_ENV, "valueFrom": {"fieldRef": {"fieldPath": f"metadata.labels['{LABEL_SUBMISSION}']"}}},
     ]
-    found["volumeMounts"] = [_renamed(m) for m in container["volumeMounts"]]
+    template["volumeMounts"] = [_renamed(m) for m in container["volumeMounts"]]
     # Spark adds CPU and memory from the fields of the driver.
     resources = container["resources"]
-    found["resources"] = {
+    template["resources"] = {
         kind: {k: v for k, v in resources[kind].items() if k not in ("cpu", "memory")} for kind in resources
     }
-    spec["containers"] = [found]
+    spec["containers"] = [template]
     spec["volumes"] = [_renamed(v) for v in spec["volumes"]]
     # A SparkApplication has no time limit.
     spec["activeDeadlineSeconds"] = settings.max_run_seconds

@@ -129,12 +129,12 @@ def _ensure(kube: Kube, documents: Iterable[Mapping[str, Any]], dataset: Dataset
             kube.create(kind, namespace, document)
             continue
         except AlreadyExists:
-            found = kube.get(kind, namespace, name)
-        require_owner(found, dataset)
+            existing = kube.get(kind, namespace, name)
+        require_owner(existing, dataset)
         for part in ("rules", "subjects", "automountServiceAccountToken"):
-            if part in document and not _same(found.get(part), document[part]):
+            if part in document and not _same(existing.get(part), document[part]):
                 kube.patch(kind, namespace, name, {part: document[part]})
-        marks = marks_to_set(found, document) if kind is SERVICE_ACCOUNTS else {}
+        marks = marks_to_set(existing, document) if kind is SERVICE_ACCOUNTS else {}
         if marks:
             kube.patch(kind, namespace, name, {"metadata": marks})
 
@@ -272,15 +272,15 @@ def replace_outdated(kube: Kube, found: Document | None, settings: Settings) -> 
 
 def _make_room(kube: Kube, namespace: str, name: str) -> bool:
     try:
-        found = kube.get(JOBS, namespace, name)
+        job = kube.get(JOBS, namespace, name)
     except NotFound:
         return False
-    if "deletionTimestamp" in found["metadata"]:
+    if "deletionTimestamp" in job["metadata"]:
         return False
-    conditions = (found.get("status") or {}).get("conditions") or ()
+    conditions = (job.get("status") or {}).get("conditions") or ()
     if not any(c.get("type") in ("Complete", "Failed") and c.get("status") == "True" for c in conditions):
         return True
-    kube.delete(JOBS, namespace, name, uid=str(found["metadata"]["uid"]))
+    kube.delete(JOBS, namespace, name, uid=str(job["metadata"]["uid"]))
     return False
 
 
@@ -417,8 +417,8 @@ def remind(kube: Kube, dataset: DatasetRef, attempts: Iterable[Attempt], setting
         KubeError: The API server rejected a request, or did not answer (`status` 0).
     """
     for engine, mine in _by_engine(attempts):
-        found = (job.entry(dataset, a.run_id, a.kind.family, a.number, a.created) for a in mine)
-        _write_mailbox(kube, dataset.namespace, engine, {e.prefix: e for e in found}, settings)
+        entries = (job.entry(dataset, a.run_id, a.kind.family, a.number, a.created) for a in mine)
+        _write_mailbox(kube, dataset.namespace, engine, {e.prefix: e for e in entries}, settings)
 
 
 def cancel(kube: Kube, dataset: DatasetRef, attempts: Iterable[Attempt], settings: Settings) -> None:
@@ -428,8 +428,8 @@ def cancel(kube: Kube, dataset: DatasetRef, attempts: Iterable[Attempt], setting
         KubeError: The API server rejected a request, or did not answer (`status` 0).
     """
     for engine, mine in _by_engine(attempts):
-        found = (job.entry(dataset, a.run_id, a.kind.family, a.number, a.created, cancelled=True) for a in mine)
-        _write_mailbox(kube, dataset.namespace, engine, {e.prefix: e for e in found}, settings)
+        entries = (job.entry(dataset, a.run_id, a.kind.family, a.number, a.created, cancelled=True) for a in mine)
+        _write_mailbox(kube, dataset.namespace, engine, {e.prefix: e for e in entries}, settings)
 
 
 def withdraw(kube: Kube, namespace: str, attempts: Iterable[Attempt], settings: Settings) -> None:

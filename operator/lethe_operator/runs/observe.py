@@ -73,8 +73,8 @@ class Documents:
         with self._lock:
             if key in self._kept:
                 self._kept.move_to_end(key)
-                found: Stored = self._kept[key]
-                return found
+                stored: Stored = self._kept[key]
+                return stored
         content = self._read(pointer)
         if content is None:
             return None
@@ -265,13 +265,13 @@ def runs_of(
         run_id = by_prefix.get(key.partition(".")[0])
         if run_id is not None:
             keys.setdefault(run_id, []).append(key)
-    found: list[ObservedRun] = []
+    runs: list[ObservedRun] = []
     for run_id in sorted({*attempts, *intents}):
         mine = tuple(sorted(attempts.get(run_id, ()), key=lambda a: a.number))
         intent = intents.get(run_id)
         kind = intent.kind if intent is not None else mine[-1].kind
-        found.append(ObservedRun(run_id, kind, intent, mine, tuple(keys.get(run_id, ()))))
-    return tuple(found)
+        runs.append(ObservedRun(run_id, kind, intent, mine, tuple(keys.get(run_id, ()))))
+    return tuple(runs)
 
 
 def attempt_of(
@@ -388,8 +388,8 @@ def _written(
 def _terminated(pod: Json | None) -> Json:
     for container in ((pod or {}).get("status") or {}).get("containerStatuses") or ():
         if container.get("name") in DRIVER_CONTAINERS:
-            found: Json = (container.get("state") or {}).get("terminated") or {}
-            return found
+            terminated: Json = (container.get("state") or {}).get("terminated") or {}
+            return terminated
     return {}
 
 
@@ -439,10 +439,10 @@ def _inline_or(
 ) -> D | None:
     """A document in the ConfigMap, or the one that its pointer names. A pointer of another attempt is not followed."""
     try:
-        found = json.loads(text or "null")
+        document = json.loads(text or "null")
     except ValueError:
         return None
-    if not isinstance(found, dict) or not is_pointer(found):
+    if not isinstance(document, dict) or not is_pointer(document):
         return _document(model, text)
     where = _document(pointer, text)
     if where is None or (attempt is not None and isinstance(where, ResultPointer) and where.attempt != attempt):

@@ -138,12 +138,12 @@ def within(template: RunTemplate, boundary: Boundary) -> RunTemplate:
 
 def _cut(wanted: PodSize, default: PodSize, limit: PodLimits) -> dict[str, Any]:
     """The limited fields, each reduced to its limit. Scratch space without a size gets the limit."""
-    found: dict[str, Any] = {}
+    kept_fields: dict[str, Any] = {}
     for name in ("cpu", "memory", "scratch"):
         most = getattr(limit, name)
         if most is not None:
-            found[name] = min(_first(getattr(wanted, name), getattr(default, name), most), most)
-    return found
+            kept_fields[name] = min(_first(getattr(wanted, name), getattr(default, name), most), most)
+    return kept_fields
 
 
 def _merged(below: dict[str, object], above: dict[str, object]) -> dict[str, object]:

@@ -158,13 +158,13 @@ def _others(dataset: Dataset, world: Observation) -> Iterable[Dataset]:
 
 
 def _candidates(place: VacuumLimit, dataset: Dataset, world: Observation) -> list[WaitingVacuum]:
-    found = []
+    candidates = []
     for other in _others(dataset, world):
         shown = other.status.get("vacuum") or {}
         since = parsed_time(shown.get("waitingSince"))
         if since is not None and other.meta.uid in place.uids and not other.paused:
-            found.append(WaitingVacuum(other.meta.name, since, shown.get("dueReason") == Reason.EVICT_BY_NEAR))
-    return found
+            candidates.append(WaitingVacuum(other.meta.name, since, shown.get("dueReason") == Reason.EVICT_BY_NEAR))
+    return candidates
 
 
 def _decides(policy: VacuumPolicy, world: Observation) -> Callable[[Dataset], bool]:

@@ -77,16 +77,16 @@ def next_window(policy: VacuumPolicy, now: datetime) -> datetime | None:
 def _due(spec: VacuumPolicySpec) -> str:
     """When a vacuum is due, in words."""
     triggers = spec.triggers
-    found = []
+    due = []
     if triggers.active_tombstones is not None:
-        found.append(f"at {triggers.active_tombstones} active tombstones")
+        due.append(f"at {triggers.active_tombstones} active tombstones")
     if triggers.tombstoned_rows_percent is not None:
-        found.append(f"when {triggers.tombstoned_rows_percent}% of the rows are hidden")
+        due.append(f"when {triggers.tombstoned_rows_percent}% of the rows are hidden")
     if triggers.oldest_tombstone_age_seconds is not None:
-        found.append(f"when a tombstone is {triggers.oldest_tombstone_age_seconds} s old")
-    found.append(f"{triggers.evict_by_lead_seconds} s before an evictBy, or earlier if previous vacuums took longer")
+        due.append(f"when a tombstone is {triggers.oldest_tombstone_age_seconds} s old")
+    due.append(f"{triggers.evict_by_lead_seconds} s before an evictBy, or earlier if previous vacuums took longer")
     approved = ". It starts after its plan is approved" if spec.is_manual else ""
-    return f"{', '.join(found)}{approved}"
+    return f"{', '.join(due)}{approved}"
 
 
 def _with_datasets(status: Mapping[str, Any], entries: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:

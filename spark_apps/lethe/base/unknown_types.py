@@ -53,8 +53,10 @@ def replace_unknown_types(document: Any) -> bool:
     if not isinstance(metadata, dict):
         return False
     schemas = metadata.get("schemas")
-    found = [s for s in (metadata.get("schema"), *(schemas if isinstance(schemas, list) else ())) if _is_struct(s)]
-    return sum(_replace_in_struct(schema) for schema in found) > 0
+    schemas_with_unknown = [
+        s for s in (metadata.get("schema"), *(schemas if isinstance(schemas, list) else ())) if _is_struct(s)
+    ]
+    return sum(_replace_in_struct(schema) for schema in schemas_with_unknown) > 0
 
 
 def _names_unknown_type(text: str) -> bool:

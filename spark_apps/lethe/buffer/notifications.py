@@ -65,7 +65,7 @@ def read(body: str, buffer_uri: str, layout: Layout) -> Notice:
         NotANotification: A message that is not an S3 event notification.
     """
     scheme, _, place = buffer_uri.rstrip("/").partition("://")
-    found: list[Written] = []
+    objects: list[Written] = []
     for bucket, entry in _records(body):
         key = str(entry["key"])
         below = f"{bucket}/{key}".removeprefix(f"{place}/")
@@ -76,8 +76,8 @@ def read(body: str, buffer_uri: str, layout: Layout) -> Notice:
         if batch_id is not None:
             uri = f"{scheme}://{bucket}/{key}"
             etag = str(entry.get("eTag") or entry.get("etag") or "").strip('"')
-            found.append(Written(batch_id, name, uri, etag, str(entry.get("sequencer") or "")))
-    return Notice(tuple(found))
+            objects.append(Written(batch_id, name, uri, etag, str(entry.get("sequencer") or "")))
+    return Notice(tuple(objects))
 
 
 def _records(body: str) -> list[tuple[str, Mapping[str, Any]]]:
@@ -97,14 +97,14 @@ def _records(body: str) -> list[tuple[str, Mapping[str, Any]]]:
                 if created
                 else []
             )
-        found: list[tuple[str, Mapping[str, Any]]] = []
+        records: list[tuple[str, Mapping[str, Any]]] = []
         for record in document["Records"]:
             bucket, entry = str(record["s3"]["bucket"]["name"]), record["s3"]["object"]
             if str(record["eventName"]).removeprefix("s3:").startswith(_CREATED):
                 key = unquote_plus(entry["key"], errors="strict")
                 _require_key(key)
-                found.append((bucket, {**entry, "key": key}))
-        return found
+                records.append((bucket, {**entry, "key": key}))
+        return records
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as e:
         raise NotANotification(type(e).__name__) from None
 
@@ -184,14 +184,14 @@ def folders_to_list(window: Iterable[tuple[Written, bool]], marked: frozenset[st
 
 def latest(writes: Iterable[Written]) -> dict[str, dict[str, Written]]:
     """The latest write of each data file, by batch and key. Writes without a sequencer are left out."""
-    found: dict[str, dict[str, Written]] = {}
+    objects_by_folder: dict[str, dict[str, Written]] = {}
     for w in writes:
         if w.sequencer and is_data(w.key):
-            of_batch = found.setdefault(w.batch_id, {})
+            of_batch = objects_by_folder.setdefault(w.batch_id, {})
             known = of_batch.get(w.key)
             if known is None or is_later(w.sequencer, known.sequencer):
                 of_batch[w.key] = w
-    return found
+    return objects_by_folder
 
 
 def with_sequencer(o: BufferedObject, etag: str, sequencer: str) -> BufferedObject:

@@ -72,13 +72,13 @@ def find(folders: Iterable[BufferedBatch | NoBatch], wanted: Container[str], loo
         wanted: The ids of the requested batches.
         look_up: Returns the ledger's entries of some ids. Called once for each piece of the listing.
     """
-    found = SelectedBatches()
+    selected = SelectedBatches()
     for piece in pieces(folders):
         batches = [f for f in piece if isinstance(f, BufferedBatch)]
         entries = look_up([b.id for b in batches])
         for batch in batches:
-            found._add(batch, entries.get(batch.id), batch.id in wanted)
-    return found
+            selected._add(batch, entries.get(batch.id), batch.id in wanted)
+    return selected
 
 
 def _age(row: BatchRow) -> tuple[object, str]:

@@ -55,22 +55,22 @@ def batches(
     opened = open_table(table, batch_column)
     with working("loading the batches"):
         known = opened.ledger(snapshot_id)
-        found = _tracked(opened, known, states, ids) if snapshot_id is None else None
-        if found is None:
-            found = select(known, states, ids)
-        if missing := sorted(frozenset(ids) - _known(found, known, ids)):
+        tracked = _tracked(opened, known, states, ids) if snapshot_id is None else None
+        if tracked is None:
+            tracked = select(known, states, ids)
+        if missing := sorted(frozenset(ids) - _known(tracked, known, ids)):
             raise InputError("UnknownBatch", f"the ledger of {table} has no batch {', '.join(map(repr, missing))}.")
-        hidden = _tombstoned(known, opened.facts.batch_field_id, found)
+        hidden = _tombstoned(known, opened.facts.batch_field_id, tracked)
     match "json" if as_json else output:
         case "json" | "yaml" as form:
-            print_document([_document(b, hidden) for b in found], form)
+            print_document([_document(b, hidden) for b in tracked], form)
         case "name":
-            click.echo("".join(f"{b.batch_id}\n" for b in found), nl=False)
+            click.echo("".join(f"{b.batch_id}\n" for b in tracked), nl=False)
         case form:
             wide = form == "wide"
             print_table(
                 (*_HEADERS, *(_WIDE if wide else ())),
-                (_row(b, b.batch_id in hidden, wide) for b in found),
+                (_row(b, b.batch_id in hidden, wide) for b in tracked),
                 right=("ROWS", "SNAPSHOT", "BYTES", "OBJECTS"),
             )
 

@@ -47,9 +47,11 @@ def bound_values(texts: Iterable[str], schemas: Iterable[Schema]) -> dict[int, f
                 narrower = _NARROWER.get(type(of_field.field_type))
                 types.setdefault(i, set()).update(t for t in (of_field.field_type, narrower) if t is not None)
     known = tuple(texts)
-    of_type = {t: frozenset(_encoded(known, t)) for t in {t for found in types.values() for t in found}}
-    found = {i: frozenset[bytes]().union(*(of_type[t] for t in of_field)) for i, of_field in types.items()}
-    return {i: values for i, values in found.items() if values}
+    of_type = {
+        t: frozenset(_encoded(known, t)) for t in {t for bytes_by_field in types.values() for t in bytes_by_field}
+    }
+    bytes_by_field = {i: frozenset[bytes]().union(*(of_type[t] for t in of_field)) for i, of_field in types.items()}
+    return {i: values for i, values in bytes_by_field.items() if values}
 
 
 def _encoded(texts: Iterable[str], kind: PrimitiveType) -> Iterator[bytes]:

@@ -112,7 +112,7 @@ def diagnose(seen: Examined, now: datetime, grace: timedelta) -> tuple[Finding, 
     Args:
         grace: An unneeded ledger file counts as orphaned only if it is older. A younger one may belong to a running commit.
     """
-    found = [
+    findings = [
         *_format(seen),
         *_batch_column(seen),
         *_ledgers(seen),
@@ -124,7 +124,7 @@ def diagnose(seen: Examined, now: datetime, grace: timedelta) -> tuple[Finding, 
         *_batches(seen),
     ]
     order = list(Level)
-    return tuple(sorted(found, key=lambda f: order.index(f.level)))
+    return tuple(sorted(findings, key=lambda f: order.index(f.level)))
 
 
 def is_healthy(findings: Iterable[Finding]) -> bool:

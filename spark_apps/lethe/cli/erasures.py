@@ -56,8 +56,8 @@ class ListedErasure:
     @property
     def outcome(self) -> ErasureOutcome | None:
         """None: the erasure is open."""
-        found = self.result.erasure
-        return found if found is not None and found.verified_time is not None else None
+        erasure = self.result.erasure
+        return erasure if erasure is not None and erasure.verified_time is not None else None
 
 
 @dataclass(frozen=True)
@@ -85,15 +85,15 @@ class StoredRecord:
 def known_erasures(ledger: Ledger) -> list[ListedErasure]:
     """The erasures whose requests are in the ledger, open ones first."""
     pending = {e.restatement: e for e in ledger.open_erasures}
-    found: list[ListedErasure] = []
+    listed: list[ListedErasure] = []
     for key, entry in ledger.requests.items():
         try:
             result = recalled(entry)
         except ValidationError:
             continue  # a later version wrote it
         if key in pending or (result.erasure is not None and result.erasure.verified_time is not None):
-            found.append(ListedErasure(key, result, pending.get(key)))
-    return sorted(found, key=lambda k: (k.pending is None, k.name, k.key))
+            listed.append(ListedErasure(key, result, pending.get(key)))
+    return sorted(listed, key=lambda k: (k.pending is None, k.name, k.key))
 
 
 def named(known: Sequence[ListedErasure], table: str, names: Sequence[str]) -> list[ListedErasure]:
@@ -102,7 +102,7 @@ def named(known: Sequence[ListedErasure], table: str, names: Sequence[str]) -> l
     Raises:
         InputError: UnknownErasure.
     """
-    found: list[ListedErasure] = []
+    listed: list[ListedErasure] = []
     for name in names:
         matches = [k for k in known if name in (k.name, k.key)]
         if not matches:
@@ -111,8 +111,8 @@ def named(known: Sequence[ListedErasure], table: str, names: Sequence[str]) -> l
                 f"the ledger of {table} has no erasure {name!r}: expected namespace/name of a Restatement. `lethe erasures list "
                 f"{table}` lists them.",
             )
-        found += (k for k in matches if k not in found)
-    return found
+        listed += (k for k in matches if k not in listed)
+    return listed
 
 
 def read_record(opened: Opened, uri: str) -> StoredRecord:
@@ -250,15 +250,15 @@ def erasures() -> None:
 def list_(table: str, output: str, as_json: bool, batch_column: str) -> None:
     """List the erasures in the ledger of a table, or of the table of a Dataset, open ones first."""
     with working("loading the ledger"):
-        found = known_erasures(open_table(table, batch_column).ledger())
+        listed = known_erasures(open_table(table, batch_column).ledger())
     match "json" if as_json else output:
         case "json" | "yaml" as form:
-            print_document([_document(k) for k in found], form)
+            print_document([_document(k) for k in listed], form)
         case "name":
-            click.echo("".join(f"{k.name}\n" for k in found), nl=False)
+            click.echo("".join(f"{k.name}\n" for k in listed), nl=False)
         case form:
             wide = form == "wide"
-            print_table((*_HEADERS, *(_WIDE if wide else ())), (_row(k, wide) for k in found))
+            print_table((*_HEADERS, *(_WIDE if wide else ())), (_row(k, wide) for k in listed))
 
 
 @erasures.command()
@@ -274,15 +274,15 @@ def show(table: str, restatement: str, as_json: bool, batch_column: str) -> None
         opened = open_table(table, batch_column)
         erasure = _the_only(named(known_erasures(opened.ledger()), table, [restatement]), restatement)
         outcome = erasure.outcome
-        found = read_record(opened, outcome.record) if outcome is not None else None
-    if outcome is None or found is None:
+        record = read_record(opened, outcome.record) if outcome is not None else None
+    if outcome is None or record is None:
         raise InputError("NotVerified", f"erasure {restatement} has no record yet. Its state: {_state(erasure)}.")
-    if found.document is None:
+    if record.document is None:
         raise InputError("RecordUnreadable", f"{outcome.record} is missing, or is not a JSON object.")
     if as_json:
-        print_json(found.document)
+        print_json(record.document)
         return
-    request, verified, files = (found.document.get(k) or {} for k in ("request", "verified", "restatement"))
+    request, verified, files = (record.document.get(k) or {} for k in ("request", "verified", "restatement"))
     signed = content_of(opened, f"{outcome.record}{SUFFIX}") is not None
     print_pairs(
         [
@@ -296,10 +296,10 @@ def show(table: str, restatement: str, as_json: bool, batch_column: str) -> None
             ("committed", str(files.get("committed-time") or "")),
             ("due", str(files.get("due-time") or "")),
             ("verified", f"{verified.get('time')} by run {verified.get('run')}"),
-            ("files removed", f"{found.document.get('files-count')}, {found.document.get('files-bytes')} bytes"),
+            ("files removed", f"{record.document.get('files-count')}, {record.document.get('files-bytes')} bytes"),
         ]
     )
-    for text in found.document.get("not-covered") or ():
+    for text in record.document.get("not-covered") or ():
         click.echo(f"not covered    {text}")
 
 
@@ -354,11 +354,11 @@ def verify(
         opened = open_table(table, batch_column)
         known = known_erasures(opened.ledger())
         chosen = named(known, table, restatements) if restatements else [k for k in known if k.outcome is not None]
-        found = [p for k in chosen for p in _verify_record(opened, k, given)]
+        failures = [p for k in chosen for p in _verify_record(opened, k, given)]
     notes = [] if given.public_keys else ["signatures were not verified: give --public-key"]
     if given.storage:
         in_storage, unverified = _verify_storage(opened, chosen, given.values)
-        found, notes = [*found, *in_storage], [*notes, *unverified]
+        failures, notes = [*failures, *in_storage], [*notes, *unverified]
     else:
         notes.append("the storage was not searched: give --storage")
     if as_json:
@@ -366,19 +366,19 @@ def verify(
             {
                 "table": table,
                 "erasures": [k.name for k in chosen],
-                "problems": [asdict(p) for p in found],
+                "problems": [asdict(p) for p in failures],
                 "notes": notes,
-                "verified": not found,
+                "verified": not failures,
             }
         )
     else:
-        for p in found:
+        for p in failures:
             click.echo(f"{p.code} {p.restatement}: {p.what}" if p.restatement else f"{p.code}: {p.what}")
         for note in notes:
             click.echo(f"note: {note}")
-        verdict = f"{len(found)} problems" if found else "no problems"
+        verdict = f"{len(failures)} problems" if failures else "no problems"
         click.echo(f"{table}: {len(chosen)} erasures: {verdict}")
-    context.exit(1 if found else 0)
+    context.exit(1 if failures else 0)
 
 
 @dataclass(frozen=True)
@@ -426,20 +426,20 @@ def _given(
 def _verify_record(opened: Opened, erasure: ListedErasure, given: GivenEvidence) -> list[ErasureProblem]:
     outcome = erasure.outcome
     record = read_record(opened, outcome.record) if outcome is not None else StoredRecord()
-    found = problems(opened, erasure, record, given.public_keys)
+    failures = problems(opened, erasure, record, given.public_keys)
     if given.digest_key and record.document is not None:
-        found += digest_problems(erasure, record, given.digest_key, given.values_content)
-    return found
+        failures += digest_problems(erasure, record, given.digest_key, given.values_content)
+    return failures
 
 
 def _verify_storage(
     opened: Opened, chosen: Sequence[ListedErasure], values: Sequence[str]
 ) -> tuple[list[ErasureProblem], list[str]]:
     """Search the storage for what was erased. Returns the problems, and notes about what was not searched."""
-    found: list[ErasureProblem] = []
+    failures: list[ErasureProblem] = []
     with working("listing the storage"):
         listed = storage_check.list_locations(opened)
-    found += (
+    failures += (
         ErasureProblem("", "NotListed", f"{uri} cannot be listed: {why}.") for uri, why in listed.unlisted.items()
     )
     notes: list[str] = []
@@ -454,7 +454,9 @@ def _verify_storage(
                 continue
             document = read_record(opened, outcome.record).document or {}
             present = storage_check.files_present(listed, document)
-            found += _found_in_storage(erasure.name, "FileIsThere", "files that the record lists as removed", present)
+            failures += _found_in_storage(
+                erasure.name, "FileIsThere", "files that the record lists as removed", present
+            )
             if not erasure.result.batch_ids or field_id is None:
                 if not values:
                     notes.append(f"{erasure.name}: Lethe does not keep its values: give --values to search for them")
@@ -464,7 +466,7 @@ def _verify_storage(
             rows = storage_check.files_with_batches(
                 listed, column, erasure.result.batch_ids, partial(bar.advance, task)
             )
-            found += _found_in_storage(
+            failures += _found_in_storage(
                 erasure.name, "BatchIsThere", "data files with rows of its batches", rows.holding
             )
             unread |= rows.unreadable
@@ -472,12 +474,12 @@ def _verify_storage(
             task = bar.add_task("values", total=len(listed.paths))
             schemas = [*opened.table.schemas().values()]
             objects = storage_check.objects_with_values(listed, values, schemas, partial(bar.advance, task))
-            found += _found_in_storage("", "ValueIsThere", "objects with one of the values", objects.holding)
+            failures += _found_in_storage("", "ValueIsThere", "objects with one of the values", objects.holding)
             unread |= objects.unreadable
-    found += (
+    failures += (
         ErasureProblem("", "NotReadable", f"{path} cannot be searched: {why}.") for path, why in sorted(unread.items())
     )
-    return found, notes
+    return failures, notes
 
 
 def _found_in_storage(restatement: str, code: str, what: str, paths: Sequence[str]) -> Iterable[ErasureProblem]:
@@ -514,10 +516,10 @@ def _values(content: bytes, path: str) -> list[str]:
         lines = content.decode("utf-8-sig").split("\n")
     except UnicodeDecodeError:
         raise InputError("InvalidValues", f"{path} is not UTF-8 text.") from None
-    found = sorted({line.removesuffix("\r") for line in lines if line.strip()})
-    if not found:
+    values = sorted({line.removesuffix("\r") for line in lines if line.strip()})
+    if not values:
         raise InputError("InvalidValues", f"{path} contains no values. Write one value per line.")
-    return found
+    return values
 
 
 def _the_only(found: Sequence[ListedErasure], name: str) -> ListedErasure:

@@ -98,7 +98,7 @@ def _read(
         except LedgerError as e:
             return e
 
-    found: dict[str, Root] = {}
+    roots_by_file: dict[str, Root] = {}
     broken: dict[str, str] = {}
     wanted = list(pointers)
     with ThreadPoolExecutor(PARALLEL_READS) as pool:
@@ -106,9 +106,9 @@ def _read(
             if isinstance(root, LedgerError):
                 broken[pointer] = root.message
             else:
-                found[pointer] = root
+                roots_by_file[pointer] = root
             tick()
-    return found, broken
+    return roots_by_file, broken
 
 
 def _carriers(opened: Opened) -> tuple[Carrier, ...]:
@@ -163,11 +163,11 @@ def _keys(io: FileIO, folder: str, part: str, file: str) -> ChunkKeys | str:
         return e.message
     except Exception as e:  # fastavro raises a dozen types for a damaged file
         return f"{uri} is not readable as {part} ({type(e).__name__})."
-    found = frozenset(form.key(e) for e in entries)
-    if len(found) != len(entries):
-        return f"{uri} holds {len(entries)} {part} under {len(found)} keys."
-    texts = [form.text(k) for k in found]
-    return ChunkKeys(found, min(texts, default=None), max(texts, default=None))
+    keys = frozenset(form.key(e) for e in entries)
+    if len(keys) != len(entries):
+        return f"{uri} holds {len(entries)} {part} under {len(keys)} keys."
+    texts = [form.text(k) for k in keys]
+    return ChunkKeys(keys, min(texts, default=None), max(texts, default=None))
 
 
 def _root(pointer: str, root: Root, read: Mapping[str, ChunkKeys], layers: Layers) -> Iterator[str]:
@@ -226,13 +226,13 @@ def _vacuum(opened: Opened, snapshot: Snapshot) -> Iterator[str]:
     if uri is None:
         return
     folder, _, file = uri.rpartition("/")
-    found = _keys(opened.table.io, folder, "tombstones", file)
-    if isinstance(found, str):
-        yield f"snapshot {snapshot.id}: {found}"
-    elif count(snapshot.summary, names.TOMBSTONE_VACUUM_COUNT) != len(found.keys):
+    keys = _keys(opened.table.io, folder, "tombstones", file)
+    if isinstance(keys, str):
+        yield f"snapshot {snapshot.id}: {keys}"
+    elif count(snapshot.summary, names.TOMBSTONE_VACUUM_COUNT) != len(keys.keys):
         recorded = snapshot.summary.get(names.TOMBSTONE_VACUUM_COUNT, "missing")
         yield (
-            f"snapshot {snapshot.id}: {names.TOMBSTONE_VACUUM_COUNT} is {recorded}, but {file} holds {len(found.keys)}."
+            f"snapshot {snapshot.id}: {names.TOMBSTONE_VACUUM_COUNT} is {recorded}, but {file} holds {len(keys.keys)}."
         )
 
 
@@ -373,9 +373,13 @@ def verify(context: click.Context, table: str, batch_column: str) -> None:
         roots_bar = bar.add_task("roots", total=carried)
         roots = roots_of(opened, lambda: bar.advance(roots_bar))
         files_bar = bar.add_task("files", total=None)
-        found = verify_ledgers(opened, roots, lambda n: bar.update(files_bar, total=n) if n else bar.advance(files_bar))
-    for problem in found.problems:
+        failures = verify_ledgers(
+            opened, roots, lambda n: bar.update(files_bar, total=n) if n else bar.advance(files_bar)
+        )
+    for problem in failures.problems:
         click.echo(problem)
-    verdict = f"{len(found.problems)} problems" if found.problems else "no problems"
-    click.echo(f"{table}: {found.snapshots} snapshots, {found.ledgers} ledgers, {found.files} files: {verdict}")
-    context.exit(1 if found.problems else 0)
+    verdict = f"{len(failures.problems)} problems" if failures.problems else "no problems"
+    click.echo(
+        f"{table}: {failures.snapshots} snapshots, {failures.ledgers} ledgers, {failures.files} files: {verdict}"
+    )
+    context.exit(1 if failures.problems else 0)

@@ -79,8 +79,8 @@ class OneLineErrors(click.Group):
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         """Complete the names of commands without importing them."""
-        found = [CompletionItem(n, help=COMMANDS[n].help) for n in sorted(COMMANDS) if n.startswith(incomplete)]
-        return found + click.Command.shell_complete(self, ctx, incomplete)
+        items = [CompletionItem(n, help=COMMANDS[n].help) for n in sorted(COMMANDS) if n.startswith(incomplete)]
+        return items + click.Command.shell_complete(self, ctx, incomplete)
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
@@ -100,8 +100,8 @@ class OneLineErrors(click.Group):
 def _loaded(name: str, entry: Entry) -> click.Command:
     """The command. If packages of its extra are missing, it says how to install them."""
     try:
-        found: click.Command = getattr(import_module(entry.module), entry.attribute)
-        return found
+        command: click.Command = getattr(import_module(entry.module), entry.attribute)
+        return command
     except ModuleNotFoundError as e:
         if not entry.extra:
             raise

@@ -83,8 +83,8 @@ def table_or_dataset(function: F) -> F:
     def resolve(table: str, batch_column: str | None, **rest: Any) -> Any:
         where = {key: rest.pop(key) for key in ("folder", "kubeconfig", "context_name", "namespace")}
         if is_dataset(table):
-            found = table_of_dataset(table.removeprefix(_PREFIX), where)
-            return function(table=found.name, batch_column=batch_column or found.batch_column, **rest)
+            table_found = table_of_dataset(table.removeprefix(_PREFIX), where)
+            return function(table=table_found.name, batch_column=batch_column or table_found.batch_column, **rest)
         return function(table=table, batch_column=batch_column or "batch_id", **rest)
 
     resolve.__doc__, resolve.__name__ = function.__doc__, function.__name__
@@ -132,5 +132,5 @@ def table_of_dataset(name: str, where: Mapping[str, Any]) -> DatasetTable:
             f"{name!r} is the name of a Dataset, and reading Datasets needs {e.name}. Run: pip install 'lethe-lake[kubectl]', "
             "or name the table as catalog.namespace.table.",
         ) from None
-    found: DatasetTable = resolver.table_of(name, **where)
-    return found
+    dataset_table: DatasetTable = resolver.table_of(name, **where)
+    return dataset_table

@@ -145,13 +145,13 @@ def _show(rows: Scan, limit: int, by_default: bool) -> None:
     """Print a table of at most `limit` rows."""
     with working("reading"):
         batches = list(_limited(rows, limit + 1 if by_default else limit))
-    found = pa.Table.from_batches(batches, rows.schema)
+    table = pa.Table.from_batches(batches, rows.schema)
     print_table(
-        found.column_names,
-        ([_cell(v) for v in row.values()] for row in found.slice(0, limit).to_pylist()),
-        [f.name for f in found.schema if pa.types.is_integer(f.type) or pa.types.is_floating(f.type)],
+        table.column_names,
+        ([_cell(v) for v in row.values()] for row in table.slice(0, limit).to_pylist()),
+        [f.name for f in table.schema if pa.types.is_integer(f.type) or pa.types.is_floating(f.type)],
     )
-    if found.num_rows > limit:
+    if table.num_rows > limit:
         click.echo(f"Only {limit} rows are shown. Use --limit to print more.", err=True)
 
 

@@ -96,8 +96,8 @@ class SearchedValues:
     def _is_in_leaf(self, leaf: pa.Array) -> bool:
         kind = leaf.type
         if pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind):
-            found = [v for v in leaf.to_pylist() if v is not None]
-            return self.are_in(b"\n".join(found)) or any(t.encode() in found for t in self.texts)
+            values = [v for v in leaf.to_pylist() if v is not None]
+            return self.are_in(b"\n".join(values)) or any(t.encode() in values for t in self.texts)
         if pa.types.is_floating(kind):
             numbers = [n for t in self.texts if (n := _number(t)) is not None]
             return bool(
@@ -134,16 +134,16 @@ def holds_batch(stream: BinaryIO, column: str, field_id: int, batch_ids: Collect
     stream.seek(0)
     wanted = pa.array(sorted(frozenset(batch_ids)), pa.large_string())
     if start == b"PAR1":
-        found = _reading(lambda: list(_ids_in_parquet(stream, column, field_id, wanted)))
+        columns = _reading(lambda: list(_ids_in_parquet(stream, column, field_id, wanted)))
     elif start[:3] == b"ORC":
-        found = _reading(lambda: list(_ids_in_orc(stream, column)))
+        columns = _reading(lambda: list(_ids_in_orc(stream, column)))
     elif start == b"Obj\x01":
-        found = _reading(lambda: [pa.array(_ids_in_avro(stream, column), pa.large_string())])
+        columns = _reading(lambda: [pa.array(_ids_in_avro(stream, column), pa.large_string())])
     elif start == b"PARE":
         raise UnsearchableContent("it is encrypted")
     else:
         return False
-    return any(pc.any(pc.is_in(pc.cast(ids, pa.large_string()), value_set=wanted)).as_py() for ids in found)
+    return any(pc.any(pc.is_in(pc.cast(ids, pa.large_string()), value_set=wanted)).as_py() for ids in columns)
 
 
 def parts(content: bytes, depth: int = 0) -> Iterator[Part]:
@@ -467,9 +467,9 @@ def list_locations(opened: Opened) -> ListedObjects:
             there = [*storage.under(uri)]
             if backend_of(uri) is not None:
                 there += ((o.key, o.modified) for o in open_store(uri, properties).list(uri))
-            found = {place(path): (path, modified) for path, modified in reversed(there)}
-            listed |= found
-            folders.find_in(path for path, _ in found.values())
+            locations = {place(path): (path, modified) for path, modified in reversed(there)}
+            listed |= locations
+            folders.find_in(path for path, _ in locations.values())
     except VersionsDenied as e:
         raise InputError(
             "VersionsNotListed",

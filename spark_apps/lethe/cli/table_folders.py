@@ -32,11 +32,11 @@ class TableFolders:
     @property
     def roots(self) -> list[str]:
         """The folders to list; none contains another."""
-        found: list[str] = []
+        folders: list[str] = []
         for uri in sorted({*self.own, *self.others}, key=lambda u: (len(place(u).names), u)):
-            if not any(surely_contains(outer, uri) for outer in found):
-                found.append(uri)
-        return found
+            if not any(surely_contains(outer, uri) for outer in folders):
+                folders.append(uri)
+        return folders
 
     def follow(self, metadata_file: str) -> None:
         """Read a metadata file, and those that it names in its log, and those that they name."""

@@ -326,8 +326,8 @@ class Refusal:
 
     @classmethod
     def parse(cls, text: str) -> "Refusal":
-        found = _TEXT.match(text)
-        return cls(found[1], text[found.end() :]) if found else cls("", text)
+        match = _TEXT.match(text)
+        return cls(match[1], text[match.end() :]) if match else cls("", text)
 
 
 # Iceberg's read.split.target-size: about as much as one task reads.

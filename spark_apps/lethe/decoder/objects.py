@@ -61,9 +61,9 @@ class ObjectWork:
             document, _ = link.receive()
             for number, size, _, of in document["units"]:
                 link.begin(number, size)
-                found = self.read(io.BufferedReader(RemoteFile(link, number, of["size"]), PIECE_BYTES), of["path"])
+                content = self.read(io.BufferedReader(RemoteFile(link, number, of["size"]), PIECE_BYTES), of["path"])
                 link.rest()
-                link.send({"kind": "result", "settled": [number], "found": found})
+                link.send({"kind": "result", "settled": [number], "found": content})
             link.send({"kind": "ready"})
 
 

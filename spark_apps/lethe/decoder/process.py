@@ -389,8 +389,8 @@ def supervise(
     supervision = _Supervision(work, iter(units), on_refusal, divide, on_wait)
     try:
         while supervision.send():
-            while (found := supervision.result()) is not None:
-                document, contents = found
+            while (result := supervision.result()) is not None:
+                document, contents = result
                 yield from on_result(document, contents, supervision.sent)
                 supervision.settle(document["settled"])
     finally:

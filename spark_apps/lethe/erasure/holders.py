@@ -45,12 +45,12 @@ def holders(
         if keys:
             of_manifest.setdefault(manifest, set()).update(keys)
     in_summaries = named_in_summaries(open_erasures, history)
-    found: dict[int, frozenset[str]] = {}
+    keys_by_snapshot: dict[int, frozenset[str]] = {}
     for i, manifests in history.manifests.items():
         keys = set(in_summaries.get(i, ())).union(*(of_manifest.get(m, set()) for m in manifests))
         if keys:
-            found[i] = frozenset(keys)
-    return found
+            keys_by_snapshot[i] = frozenset(keys)
+    return keys_by_snapshot
 
 
 def to_expire(
@@ -112,13 +112,13 @@ def snapshot_blockers(
     of_snapshot: dict[int, list[Ref]] = {}
     for ref in refs:
         of_snapshot.setdefault(ref.snapshot_id, []).append(ref)
-    found: dict[str, list[ErasureBlocker]] = {}
+    blockers: dict[str, list[ErasureBlocker]] = {}
     snapshots = sorted((history.snapshots[i] for i in held), key=lambda s: (s.id not in of_snapshot, s.sequence_number))
     for snapshot in snapshots:
         for blocker in _blockers_of(snapshot, history, of_snapshot.get(snapshot.id, ()), max_age_seconds, now):
             for key in held[snapshot.id]:
-                found.setdefault(key, []).append(blocker)
-    return found
+                blockers.setdefault(key, []).append(blocker)
+    return blockers
 
 
 def _blockers_of(

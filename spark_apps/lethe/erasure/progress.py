@@ -100,12 +100,12 @@ class History:
 
     def lineage(self) -> list[int]:
         """The head and its retained ancestors, newest first."""
-        found: list[int] = []
+        ids: list[int] = []
         current = self.head_id
         while current is not None and current in self.snapshots:
-            found.append(current)
+            ids.append(current)
             current = self.snapshots[current].parent_id
-        return found
+        return ids
 
 
 @dataclass(frozen=True)
@@ -146,7 +146,7 @@ def open_erasures_of(ledger: Ledger, snapshots: Mapping[int, Snapshot], field_id
     Args:
         field_id: Of the batch column.
     """
-    found: list[OpenErasure] = []
+    erasures: list[OpenErasure] = []
     requests = get_many(ledger.requests, [e.restatement for e in ledger.open_erasures])
     for erasure in ledger.open_erasures:
         entry = requests.get(erasure.restatement)
@@ -157,8 +157,8 @@ def open_erasures_of(ledger: Ledger, snapshots: Mapping[int, Snapshot], field_id
         hidden = bool(get_many(ledger.tombstones, [(field_id, i) for i in result.batch_ids]))
         taken_out = snapshots.get(result.snapshot_id or 0) if by_records else None
         since = taken_out.sequence_number if taken_out is not None else None
-        found.append(OpenErasure(erasure, result, IdIndex(result.batch_ids), hidden, by_records, since))
-    return tuple(found)
+        erasures.append(OpenErasure(erasure, result, IdIndex(result.batch_ids), hidden, by_records, since))
+    return tuple(erasures)
 
 
 @dataclass(frozen=True)
@@ -299,8 +299,8 @@ def has_unseen(seen: History, snapshots: Mapping[int, Snapshot], head_id: int | 
 
 def _held_by(open_erasure: OpenErasure, files: Iterable[HeldFile]) -> set[str]:
     """The paths of the files that may hold its rows, and of the deletes that apply to these files."""
-    found = {f.path for f in files if open_erasure.may_be_in(f)}
-    return found | {f.path for f in files if f.of in found}
+    paths = {f.path for f in files if open_erasure.may_be_in(f)}
+    return paths | {f.path for f in files if f.of in paths}
 
 
 @dataclass(frozen=True)
@@ -403,14 +403,14 @@ class Writer:
             name: Of its file.
         """
         try:
-            found = json.loads(content)
-            ids = found["batch-ids"]
+            document = json.loads(content)
+            ids = document["batch-ids"]
             return cls(
-                str(found["run"]),
-                str(found["folder"]),
-                int(found["sequence-number"]),
+                str(document["run"]),
+                str(document["folder"]),
+                int(document["sequence-number"]),
                 None if ids is None else frozenset(map(str, ids)),
-                int(found.get("attempt", 0)),
+                int(document.get("attempt", 0)),
             )
         except (ValueError, KeyError, TypeError, AttributeError):
             return cls(run_of_note(name), "", 0, None)
@@ -433,8 +433,8 @@ def note_name(run: str, attempt: int, token: str) -> str:
 
 def run_of_note(name: str) -> str:
     """The id of the run, from the name of the file of a note."""
-    found = _NOTE.fullmatch(name)
-    return found[1] if found is not None else name
+    match = _NOTE.fullmatch(name)
+    return match[1] if match is not None else name
 
 
 def writer_blockers(

@@ -35,23 +35,23 @@ WRITTEN: Final = (*TABLE_FILES, ".avro", *_STATISTICS)  # the files that Iceberg
 
 def mentioned_in(open_erasures: Iterable[OpenErasure], history: History) -> dict[str, frozenset[str]]:
     """By manifest, the keys of the erasures of which it lists a removed file. Only erasures whose rows have left the head."""
-    found: dict[str, set[str]] = {}
+    keys_by_path: dict[str, set[str]] = {}
     for open_erasure in open_erasures:
         for manifest, files in history.gone.items():
             if any(_may_have_held(open_erasure, f) for f in files):
-                found.setdefault(manifest, set()).add(open_erasure.key)
-    return {manifest: frozenset(keys) for manifest, keys in found.items()}
+                keys_by_path.setdefault(manifest, set()).add(open_erasure.key)
+    return {manifest: frozenset(keys) for manifest, keys in keys_by_path.items()}
 
 
 def named_in_summaries(open_erasures: Iterable[OpenErasure], history: History) -> dict[int, frozenset[str]]:
     """By snapshot, the keys of the erasures whose rows may have been in a partition that the snapshot's summary names."""
     purged = [(c.key, at) for c in open_erasures if (at := c.erasure.purged_at) is not None]
-    found: dict[int, frozenset[str]] = {}
+    keys_by_snapshot: dict[int, frozenset[str]] = {}
     for i, snapshot in history.snapshots.items():
         if any(key.startswith(PARTITION_SUMMARY) for key in snapshot.summary):
             keys = frozenset(key for key, at in purged if snapshot.sequence_number <= at)
-            found |= {i: keys} if keys else {}
-    return found
+            keys_by_snapshot |= {i: keys} if keys else {}
+    return keys_by_snapshot
 
 
 def _may_have_held(open_erasure: OpenErasure, file: HeldFile) -> bool:
@@ -85,10 +85,10 @@ def with_versions_before(going: Mapping[str, Collection[str]], there: Iterable[s
         return version_of(path.rpartition("/")[2]) or 0
 
     newest = max(map(number, going), default=0)
-    found = {path: set(keys) for path, keys in going.items()}
-    every = set[str]().union(*found.values())
-    found |= {path: set(every) for path in there if 0 < number(path) < newest and path not in found}
-    return dict(sorted(found.items(), key=lambda item: (number(item[0]), item[0])))
+    keys_by_path = {path: set(keys) for path, keys in going.items()}
+    every = set[str]().union(*keys_by_path.values())
+    keys_by_path |= {path: set(every) for path in there if 0 < number(path) < newest and path not in keys_by_path}
+    return dict(sorted(keys_by_path.items(), key=lambda item: (number(item[0]), item[0])))
 
 
 def clean_from(open_erasure: OpenErasure, history: History) -> int | None:
@@ -133,11 +133,11 @@ class Locations:
     def roots(self) -> tuple[str, ...]:
         """The folders to list; none contains another."""
         every = sorted({*self.own, *self.shared}, key=lambda uri: len(place(uri).names))
-        found: list[str] = []
+        folders: list[str] = []
         for uri in every:
-            if not any(surely_contains(outer, uri) for outer in found):
-                found.append(uri)
-        return tuple(found)
+            if not any(surely_contains(outer, uri) for outer in folders):
+                folders.append(uri)
+        return tuple(folders)
 
 
 @dataclass(frozen=True)
@@ -262,8 +262,8 @@ def replacement_folders(
     """
     erased = frozenset(i for e in open_erasures for i in e.result.batch_ids)
     all_ = any(e.by_records for e in open_erasures)
-    found = ((str(r.get("replacementUri") or ""), r.get("replacementBatchId")) for r in requests)
-    return tuple(sorted({uri for uri, batch_id in found if uri and (all_ or batch_id in erased)}))
+    folders = ((str(r.get("replacementUri") or ""), r.get("replacementBatchId")) for r in requests)
+    return tuple(sorted({uri for uri, batch_id in folders if uri and (all_ or batch_id in erased)}))
 
 
 def may_hold(stray: Stray, content: StrayContent, open_erasure: OpenErasure, writers: Sequence[Writer]) -> bool:
@@ -378,8 +378,8 @@ def _of_other_tables(paths: Iterable[str], locations: Locations) -> list[Place]:
     """The folders below the locations that belong to other tables: their metadata is in them."""
     own, metadata = {place(u) for u in locations.own}, [place(u) for u in locations.metadata]
     tables = (at for path in paths if path.endswith(TABLE_FILES) and (at := place(path)).names)
-    found = {Place(at.root, at.names[:-2]) for at in tables if not any(_below(m, at) for m in metadata)}
-    return [f for f in found if f not in own and not any(_below(f, o) for o in own)]
+    places = {Place(at.root, at.names[:-2]) for at in tables if not any(_below(m, at) for m in metadata)}
+    return [f for f in places if f not in own and not any(_below(f, o) for o in own)]
 
 
 def _run_of(at: Place, data: Iterable[Place]) -> str:

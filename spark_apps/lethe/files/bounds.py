@@ -216,19 +216,19 @@ def partitions_of_batches(
         hold the batch.
     """
     index = IdIndex(batch_ids)
-    found: dict[str, set[str] | None] = {i: set() for i in batch_ids}
+    partitions: dict[str, set[str] | None] = {i: set() for i in batch_ids}
     for f in files:
         for i in index.within(f):
-            known = found[i]
+            known = partitions[i]
             if known is None:
                 continue
             if f.partition is None:
-                found[i] = None
+                partitions[i] = None
                 continue
             known.add(f.partition)
             if len(known) > MAX_PARTITIONS:
-                found[i] = None
-    return {i: tuple(sorted(texts)) if texts else None for i, texts in found.items()}
+                partitions[i] = None
+    return {i: tuple(sorted(texts)) if texts else None for i, texts in partitions.items()}
 
 
 def widened(
@@ -313,9 +313,9 @@ class Suspects:
         if file.partition is None:
             return [*self._anywhere, *self._of_spec.values()]
         spec = spec_of(file.partition)
-        found = self._anywhere + [layer for s, layer in self._of_spec.items() if s != spec]
+        layers = self._anywhere + [layer for s, layer in self._of_spec.items() if s != spec]
         here = self._in_partition.get(file.partition)
-        return found if here is None else [*found, here]
+        return layers if here is None else [*layers, here]
 
     def might_hold(self, file: FileBounds) -> bool:
         return any(layer.index.might_hold(file) for layer in self.layers_of(file))
@@ -352,16 +352,16 @@ class Deadlines:
 
     def within(self, start: int, end: int) -> datetime:
         """The earliest time from position `start` up to, and without, `end`."""
-        found = NEVER
+        smallest = NEVER
         if not self._size:
-            return found
+            return smallest
         start, end = start + self._size, end + self._size
         while start < end:
             if start % 2:
-                found = min(found, self._tree[start])
+                smallest = min(smallest, self._tree[start])
                 start += 1
             if end % 2:
                 end -= 1
-                found = min(found, self._tree[end])
+                smallest = min(smallest, self._tree[end])
             start, end = start // 2, end // 2
-        return found
+        return smallest

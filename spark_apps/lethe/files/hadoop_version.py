@@ -20,8 +20,8 @@ _KEEP_DEFAULT: Final = 100
 
 def version_of(name: str) -> int | None:
     """The number in a file's name; None: the file is not a version of table metadata."""
-    found = _VERSION.fullmatch(name)
-    return int(found[1]) if found else None
+    match = _VERSION.fullmatch(name)
+    return int(match[1]) if match else None
 
 
 def file_of(version: int) -> str:
@@ -68,5 +68,7 @@ def outdated(names: Iterable[str], version: int, keep: int) -> tuple[str, ...]:
     In this order, no version is deleted before an older one. A commit that all kept versions have overtaken detects that by this
     order (`lethe.hadoop`).
     """
-    found = [(number, name) for name in names if (number := version_of(name)) is not None and number < version - keep]
-    return tuple(name for _, name in sorted(found))
+    versions = [
+        (number, name) for name in names if (number := version_of(name)) is not None and number < version - keep
+    ]
+    return tuple(name for _, name in sorted(versions))

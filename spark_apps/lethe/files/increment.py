@@ -290,11 +290,11 @@ def _visible_again(within: SnapshotRange, ids: Tombstoned) -> frozenset[str]:
 
 def _lifted_first(within: SnapshotRange, ids: Tombstoned, wanted: frozenset[str]) -> dict[str, int]:
     """By batch, the first snapshot of the range that removed its deletes by position."""
-    found: dict[str, int] = {}
+    lifted: dict[str, int] = {}
     for u in sorted(ids.lifted, key=within.order.__getitem__):
         for i in wanted & ids.lifted[u]:
-            found.setdefault(i, u)
-    return found
+            lifted.setdefault(i, u)
+    return lifted
 
 
 def deleted(within: SnapshotRange, ids: Tombstoned) -> tuple[Rows, ...]:
@@ -302,13 +302,13 @@ def deleted(within: SnapshotRange, ids: Tombstoned) -> tuple[Rows, ...]:
 
     They are tombstoned in the range and still in files, or purged by its vacuums, or hidden by its deletes by position.
     """
-    found = [Rows(SnapshotFiles.LIVE, within.until, ids.until - ids.since, of_ids=True)]
-    found += [
+    rows = [Rows(SnapshotFiles.LIVE, within.until, ids.until - ids.since, of_ids=True)]
+    rows += [
         Rows(SnapshotFiles.REMOVED, v, ids.vacuumed.get(v, frozenset()) - ids.since, of_ids=True)
         for v in within.vacuums
     ]
-    found += [
+    rows += [
         Rows(SnapshotFiles.LIVE, before, ids.masked.get(m, frozenset()) - ids.since, True)
         for m, before in within.position_changes.items()
     ]
-    return tuple(r for r in found if r.ids)
+    return tuple(r for r in rows if r.ids)

@@ -356,9 +356,9 @@ def _armed_again(
     A tombstone that hides no row is harmless: the id of such a batch is never valid again.
     """
     hidden = [b.id for b in batches.values() if b.state in _HIDDEN and b.id not in active]
-    found: Collection[str] = IdIndex(hidden).covered(added.files)
-    if found and added.holds is not None:
-        found = added.holds(found)
+    covered: Collection[str] = IdIndex(hidden).covered(added.files)
+    if covered and added.holds is not None:
+        covered = added.holds(covered)
     return tuple(
         Tombstone(
             id=i,
@@ -372,7 +372,7 @@ def _armed_again(
                 **({META_RESTATEMENTS: batches[i].restatement or ""} if batches[i].restatement else {}),
             },
         )
-        for i in sorted(found)
+        for i in sorted(covered)
     )
 
 

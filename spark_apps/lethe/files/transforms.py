@@ -58,21 +58,21 @@ def parse_transform(text: str) -> Transform:
     Raises:
         InputError: `InvalidTableDefinition`, which quotes the field.
     """
-    found = _FIELD.fullmatch(text.strip(" "))
-    if found is None:
+    match = _FIELD.fullmatch(text.strip(" "))
+    if match is None:
         raise _invalid(text)
-    if found["plain"]:
-        return Transform(TransformKind.IDENTITY, _parts(found["plain"]))
-    name = (found["name"] or found["sized"]).lower()
+    if match["plain"]:
+        return Transform(TransformKind.IDENTITY, _parts(match["plain"]))
+    name = (match["name"] or match["sized"]).lower()
     try:
         kind = TransformKind(_SINGULAR.get(name, name))
     except ValueError:
         raise _invalid(text) from None
-    if (kind in _SIZED) is not (found["number"] is not None):
+    if (kind in _SIZED) is not (match["number"] is not None):
         raise _invalid(text)
-    if found["number"] is not None:
-        return Transform(kind, _parts(found["sized_of"]), int(found["number"]))
-    return Transform(kind, _parts(found["of"]))
+    if match["number"] is not None:
+        return Transform(kind, _parts(match["sized_of"]), int(match["number"]))
+    return Transform(kind, _parts(match["of"]))
 
 
 def parse_transforms(texts: Iterable[str]) -> tuple[Transform, ...]:
@@ -90,18 +90,18 @@ def check_properties(properties: Mapping[str, str]) -> None:
     Raises:
         InputError: `InvalidTableDefinition`, for a property that would have no effect.
     """
-    found = sorted(RESERVED & properties.keys())
-    if found:
+    reserved = sorted(RESERVED & properties.keys())
+    if reserved:
         raise InputError(
             "InvalidTableDefinition",
-            f"spec.table.create.properties: {', '.join(found)} cannot be set. The catalog chooses the table's location; leave "
+            f"spec.table.create.properties: {', '.join(reserved)} cannot be set. The catalog chooses the table's location; leave "
             "the property out.",
         )
 
 
 def _parts(column: str) -> tuple[str, ...]:
-    found = re.findall(PART_PATTERN, column, re.DOTALL)
-    return tuple(p[1:-1].replace("``", "`") if p.startswith("`") else p for p in found)
+    parts = re.findall(PART_PATTERN, column, re.DOTALL)
+    return tuple(p[1:-1].replace("``", "`") if p.startswith("`") else p for p in parts)
 
 
 def _invalid(text: str) -> InputError:

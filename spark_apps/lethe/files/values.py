@@ -131,16 +131,16 @@ def parse_values(content: bytes, kind: ValueKind, column: str, request: str) -> 
             "Restatements. Nothing was erased.",
         )
     parse = _PARSERS[kind.type]
-    found: set[Any] = set()
+    values: set[Any] = set()
     for n, line in given:
         try:
-            found.add(parse(line, kind))
+            values.add(parse(line, kind))
         except (ValueError, ArithmeticError):  # its text contains the value
             raise InputError(
                 "InvalidValues",
                 f"{where}: line {n} is not a value of column {column}: expected {_described(kind)}. Nothing was erased.",
             ) from None
-    return Values(kind, tuple(sorted(found)))
+    return Values(kind, tuple(sorted(values)))
 
 
 def _described(kind: ValueKind) -> str:

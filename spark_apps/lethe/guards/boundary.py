@@ -51,9 +51,9 @@ class Outside:
 
 def listed(allowed: Iterable[str]) -> str:
     """The values that a boundary allows, as text. A long list is cut."""
-    found = list(allowed)
-    more = f" and {len(found) - _SHOWN_AT_MOST} more" if len(found) > _SHOWN_AT_MOST else ""
-    return (", ".join(found[:_SHOWN_AT_MOST]) or "none") + more
+    items = list(allowed)
+    more = f" and {len(items) - _SHOWN_AT_MOST} more" if len(items) > _SHOWN_AT_MOST else ""
+    return (", ".join(items[:_SHOWN_AT_MOST]) or "none") + more
 
 
 def outside_names(boundary: RunBoundary, catalog: str, table: str) -> Outside | None:
@@ -130,8 +130,8 @@ def outside_settings(
         asked.append(("spec.table.adopt, which is", AllowedOperation.ADOPT_TABLE))
     if create is not None:
         asked.append(("spec.table.create, which is", AllowedOperation.CREATE_TABLE))
-    found = (outside_operation(boundary, what, operation) for what, operation in asked)
-    first = next((f for f in found if f is not None), None)
+    refusals = (outside_operation(boundary, what, operation) for what, operation in asked)
+    first = next((f for f in refusals if f is not None), None)
     if first is not None or create is None:
         return first
     return outside_paths(boundary, create.properties, "spec.table.create.properties")
@@ -143,8 +143,8 @@ def outside_paths(boundary: RunBoundary, properties: Mapping[str, str], where: s
     Args:
         where: The subject of the message, before the name of the property.
     """
-    found = (outside_uri(boundary, f"{where} {p}", properties[p]) for p in PATH_PROPERTIES if properties.get(p))
-    return next((f for f in found if f is not None), None)
+    refusals = (outside_uri(boundary, f"{where} {p}", properties[p]) for p in PATH_PROPERTIES if properties.get(p))
+    return next((f for f in refusals if f is not None), None)
 
 
 def outside_table(boundary: RunBoundary, location: str, properties: Mapping[str, str]) -> Outside | None:
@@ -155,12 +155,12 @@ def outside_table(boundary: RunBoundary, location: str, properties: Mapping[str,
 
 
 def outside_request(boundary: RunBoundary, request: RestatementRequest) -> Outside | None:
-    found = outside_operation(boundary, "spec.operation", AllowedOperation.of(request.operation))
-    if found is None and request.replacement is not None:
-        found = outside_uri(boundary, "spec.replacement.uri", request.replacement.uri)
-    if found is None and request.batch_ids_uri:
-        found = outside_uri(boundary, "spec.batchIdsFrom.uri", request.batch_ids_uri)
-    return found
+    outside = outside_operation(boundary, "spec.operation", AllowedOperation.of(request.operation))
+    if outside is None and request.replacement is not None:
+        outside = outside_uri(boundary, "spec.replacement.uri", request.replacement.uri)
+    if outside is None and request.batch_ids_uri:
+        outside = outside_uri(boundary, "spec.batchIdsFrom.uri", request.batch_ids_uri)
+    return outside
 
 
 def outside_run(spec: RunSpec) -> Outside | None:
@@ -168,15 +168,15 @@ def outside_run(spec: RunSpec) -> Outside | None:
     boundary = spec.boundary
     if boundary is None:
         return None
-    found = outside_names(boundary, spec.table.catalog, spec.table.name)
-    found = found or outside_uri(boundary, "spec.buffer.uri", spec.buffer.uri)
+    outside = outside_names(boundary, spec.table.catalog, spec.table.name)
+    outside = outside or outside_uri(boundary, "spec.buffer.uri", spec.buffer.uri)
     mode = spec.consolidation.mode if spec.consolidation is not None else None
     deletes = spec.restatement.deletes if spec.restatement is not None else None
-    found = found or outside_settings(boundary, mode, deletes, spec.table.adopt, spec.table.create)
-    if found is None:
-        found = _outside_kind(boundary, spec.kind)
+    outside = outside or outside_settings(boundary, mode, deletes, spec.table.adopt, spec.table.create)
+    if outside is None:
+        outside = _outside_kind(boundary, spec.kind)
     requests = spec.restatement.requests if spec.restatement is not None else ()
-    return found or next((o for r in requests if (o := outside_request(boundary, r)) is not None), None)
+    return outside or next((o for r in requests if (o := outside_request(boundary, r)) is not None), None)
 
 
 def _outside_kind(boundary: RunBoundary, kind: RunKind) -> Outside | None:

@@ -132,12 +132,12 @@ def document(owner: Owner, layout: BufferLayout, adopted: tuple[str, ...], adopt
 def parse(content: bytes) -> Claim:
     """Read an object named `_lethe.json`, which may have any content."""
     try:
-        found = json.loads(content)
-        of, table = found["dataset"], found["table"]
-        texts = (of["namespace"], of["name"], of["uid"], table["uuid"], found.get("cluster", ""))
+        document = json.loads(content)
+        of, table = document["dataset"], document["table"]
+        texts = (of["namespace"], of["name"], of["uid"], table["uuid"], document.get("cluster", ""))
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return Claim(None)
-    if found.get("apiVersion") != VERSION or not all(isinstance(t, str) for t in texts) or not of["uid"]:
+    if document.get("apiVersion") != VERSION or not all(isinstance(t, str) for t in texts) or not of["uid"]:
         return Claim(None)
     return Claim(Owner(*texts))
 
@@ -232,11 +232,11 @@ def found_in(field: str, uri: str, found: Sequence[str]) -> str | None:
 
 def above_warehouse(field: str, uri: str, warehouses: Iterable[str]) -> str | None:
     """Why a URI must not be used; None: it neither is nor contains the root folder of a catalog's tables."""
-    found = [w for w in warehouses if w and contains(uri, w)]
-    if not found:
+    below = [w for w in warehouses if w and contains(uri, w)]
+    if not below:
         return None
     return (
-        f"{field} {uri} is or contains {_some(found)}, where a catalog keeps its tables. Use a location outside of it."
+        f"{field} {uri} is or contains {_some(below)}, where a catalog keeps its tables. Use a location outside of it."
     )
 
 

@@ -57,22 +57,22 @@ class _Clients:
             Exception: What `create` raises.
         """
         with self._lock:
-            found = self._kept.get(key)
-            mine = found is None
-            if found is None:
-                found = self._kept[key] = Future()
+            entry = self._kept.get(key)
+            mine = entry is None
+            if entry is None:
+                entry = self._kept[key] = Future()
             self._kept.move_to_end(key)
             while len(self._kept) > KEPT_AT_MOST:
                 self._kept.popitem(last=False)
         if mine:
             try:
-                found.set_result(create())
+                entry.set_result(create())
             except BaseException as e:
                 with self._lock:
-                    if self._kept.get(key) is found:
+                    if self._kept.get(key) is entry:
                         del self._kept[key]
-                found.set_exception(e)
-        return found.result()
+                entry.set_exception(e)
+        return entry.result()
 
 
 _clients: Final = _Clients()
@@ -154,11 +154,11 @@ def _configured(path: Path | None) -> Mapping[str, Mapping[str, str]]:
     """The operator asks for each listing and each reconcile, so this costs one system call."""
     for file in (path,) if path else config_files():
         try:
-            found = os.stat(file)
+            status = os.stat(file)
         except OSError:
             continue
-        if stat.S_ISREG(found.st_mode):
-            return _parsed(file, (found.st_ino, found.st_mtime_ns, found.st_size))
+        if stat.S_ISREG(status.st_mode):
+            return _parsed(file, (status.st_ino, status.st_mtime_ns, status.st_size))
     return {}
 
 

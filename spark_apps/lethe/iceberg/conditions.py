@@ -268,8 +268,8 @@ class _IsNaN(_Node):
         values = self.column.of(rows)
         if not isinstance(self.column.type, _FLOATS):
             return pa.repeat(pa.scalar(not self.wanted), rows.num_rows)
-        found = pc.fill_null(pc.is_nan(values), False)
-        return found if self.wanted else pc.invert(found)
+        mask = pc.fill_null(pc.is_nan(values), False)
+        return mask if self.wanted else pc.invert(mask)
 
     def opposite(self) -> _Node:
         return _IsNaN(self.column, not self.wanted)
@@ -326,8 +326,8 @@ class _Compare(_Node):
             if op in ("!=", "<"):
                 return pc.invert(nan)
             return _where_valid(values, pa.repeat(pa.scalar(op == "<="), len(values)))
-        found = _COMPARE[op](values.cast(pa.float64()), pa.scalar(self.value, pa.float64()))
-        return pc.or_kleene(found, nan) if op in (">", ">=") else found
+        mask = _COMPARE[op](values.cast(pa.float64()), pa.scalar(self.value, pa.float64()))
+        return pc.or_kleene(mask, nan) if op in (">", ">=") else mask
 
     def opposite(self) -> _Node:
         return _Compare(self.column, _OPPOSITE[self.op], self.value)
@@ -373,8 +373,8 @@ class _IsIn(_Node):
             values = values.cast(pa.float64())
             # Arrow tells one zero from the other here.
             wanted = (*wanted, 0.0, -0.0) if 0.0 in wanted else wanted
-        found = pc.is_in(values, value_set=pa.array(wanted, values.type))
-        return _where_valid(values, found if self.wanted else pc.invert(found))
+        mask = pc.is_in(values, value_set=pa.array(wanted, values.type))
+        return _where_valid(values, mask if self.wanted else pc.invert(mask))
 
     def opposite(self) -> _Node:
         return _IsIn(self.column, self.values, not self.wanted)
@@ -401,8 +401,8 @@ class _StartsWith(_Node):
         yield self.column
 
     def true_in(self, rows: pa.RecordBatch) -> pa.Array:
-        found = pc.starts_with(self.column.of(rows), self.prefix)
-        return found if self.wanted else pc.invert(found)
+        mask = pc.starts_with(self.column.of(rows), self.prefix)
+        return mask if self.wanted else pc.invert(mask)
 
     def opposite(self) -> _Node:
         return _StartsWith(self.column, self.prefix, not self.wanted)
@@ -533,8 +533,8 @@ def _predicate(column: Column, predicate: UnboundPredicate) -> _Node:
                 raise InputError("InvalidRead", f"the filter needs a prefix of {column.name}, a {_kind(column)}.")
             return _StartsWith(column, str(predicate.literal.value), isinstance(predicate, StartsWith))
         case SetPredicate():
-            found = _any_of(column, list(predicate.literals))
-            return found if isinstance(predicate, In) else found.opposite()
+            node = _any_of(column, list(predicate.literals))
+            return node if isinstance(predicate, In) else node.opposite()
         case NotEqualTo():
             return _compared(column, "=", predicate.literal).opposite()
         case LiteralPredicate():
@@ -546,9 +546,9 @@ def _any_of(column: Column, literals: list[Literal[Any]]) -> _Node:
     nodes = [_compared(column, "=", literal) for literal in literals]
     values = [n.value for n in nodes if isinstance(n, _Compare)]
     numbers = tuple(v for v in values if not (isinstance(v, float) and math.isnan(v)))
-    found: _Node = _IsIn(column, numbers) if numbers else _Known(column, False)
+    node: _Node = _IsIn(column, numbers) if numbers else _Known(column, False)
     has_nan = len(numbers) < len(values)
-    return _Either(found, _Compare(column, "=", math.nan)) if has_nan else found
+    return _Either(node, _Compare(column, "=", math.nan)) if has_nan else node
 
 
 def _compared(column: Column, op: str, literal: Literal[Any]) -> _Node:
@@ -634,8 +634,8 @@ def _float(value: Any, kind: IcebergType) -> float:
 
 
 def _arrow_type(kind: IcebergType) -> pa.DataType:
-    found: Any = schema_to_pyarrow(kind, include_field_ids=False)
-    return found.storage_type if isinstance(found, pa.ExtensionType) else found
+    arrow: Any = schema_to_pyarrow(kind, include_field_ids=False)
+    return arrow.storage_type if isinstance(arrow, pa.ExtensionType) else arrow
 
 
 def _where_valid(values: pa.Array, found: pa.Array) -> pa.Array:

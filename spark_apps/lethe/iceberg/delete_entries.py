@@ -19,11 +19,11 @@ _EQUALITY: Final = DataFileContent.EQUALITY_DELETES
 
 def added_by(io: FileIO, manifest: ManifestFile) -> dict[DeletesKey, int]:
     """The snapshot that added each live delete file of a manifest."""
-    found: dict[DeletesKey, int] = {}
+    numbers: dict[DeletesKey, int] = {}
     for entry in _live(io, manifest):
         snapshot = entry.get("snapshot_id")
-        found[_key(entry["data_file"])] = int((manifest.added_snapshot_id if snapshot is None else snapshot) or 0)
-    return found
+        numbers[_key(entry["data_file"])] = int((manifest.added_snapshot_id if snapshot is None else snapshot) or 0)
+    return numbers
 
 
 def dangling(table: Table, snapshot_id: int | None) -> frozenset[DeletesKey]:

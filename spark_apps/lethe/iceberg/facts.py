@@ -176,25 +176,25 @@ def _batch_field(table: Table, batch_column: str, name: str) -> int | None:
     """
     remembered = _property_field_id(table.metadata.properties)
     schema = table.schema()
-    found: Any = None
+    column: Any = None
     if remembered is not None:
-        found = next((f for f in schema.fields if f.field_id == remembered), None)
+        column = next((f for f in schema.fields if f.field_id == remembered), None)
     else:
-        found = next((f for f in schema.fields if f.name == batch_column), None)
-    if found is None:
+        column = next((f for f in schema.fields if f.name == batch_column), None)
+    if column is None:
         return None
-    if not isinstance(found.field_type, StringType):
+    if not isinstance(column.field_type, StringType):
         raise InputError(
-            "BatchColumnType", f"{name}: the batch column {found.name} is {found.field_type}, expected string."
+            "BatchColumnType", f"{name}: the batch column {column.name} is {column.field_type}, expected string."
         )
-    return int(found.field_id)
+    return int(column.field_id)
 
 
 def _snapshots(metadata: TableMetadata, convert: Callable[[IcebergSnapshot], Snapshot]) -> dict[int, Snapshot]:
-    found = [convert(s) for s in metadata.snapshots]
-    carriers = (s.sequence_number for s in found if s.ledger is not None)
+    converted = [convert(s) for s in metadata.snapshots]
+    carriers = (s.sequence_number for s in converted if s.ledger is not None)
     after = ledgers_begin_after(metadata.properties, str(metadata.table_uuid), carriers)
-    return {s.id: _with_parent(s, after) for s in found}
+    return {s.id: _with_parent(s, after) for s in converted}
 
 
 def _with_parent(s: Snapshot, ledgers_after: int | None) -> Snapshot:

@@ -77,8 +77,8 @@ def manifests_in(io: FileIO, manifest_lists: Iterable[str]) -> set[str]:
     Raises:
         NoDecoder: No decoder can be started, or decoders end before they decode anything.
     """
-    found = read_objects(ManifestListWork(limits_here()), manifest_lists, _opening(io))
-    return {manifest for _, named in found if not isinstance(named, UnreadableObject) for manifest in named}
+    lists = read_objects(ManifestListWork(limits_here()), manifest_lists, _opening(io))
+    return {manifest for _, named in lists if not isinstance(named, UnreadableObject) for manifest in named}
 
 
 def _opening(io: FileIO) -> Open:
@@ -95,13 +95,13 @@ def _opening(io: FileIO) -> Open:
 
 
 def _needed(document: Mapping[str, Any]) -> dict[str, Any]:
-    found: dict[str, Any] = {k: document[k] for k in _PLAIN if document.get(k) is not None}
+    needed: dict[str, Any] = {k: document[k] for k in _PLAIN if document.get(k) is not None}
     properties = document.get("properties") or {}
-    found["properties"] = {k: str(v) for k, v in properties.items() if k in names.LOCATION_PROPERTIES}
+    needed["properties"] = {k: str(v) for k, v in properties.items() if k in names.LOCATION_PROPERTIES}
     for name, keys in _LISTS.items():
         entries = [e for e in document.get(name) or () if isinstance(e, dict)]
-        found[name] = [{k: e[k] for k in keys if k in e} for e in entries]
+        needed[name] = [{k: e[k] for k in keys if k in e} for e in entries]
         if name == "snapshots":
-            for kept, entry in zip(found[name], entries, strict=True):
+            for kept, entry in zip(needed[name], entries, strict=True):
                 kept["summary"] = {k: "" for k in entry.get("summary") or () if k.startswith(PARTITION_SUMMARY)}
-    return found
+    return needed

@@ -131,17 +131,17 @@ def reachable(table: Table) -> set[str]:
         Exception: What an unreadable manifest raises.
     """
     metadata = table.metadata
-    found = {key_of(table.metadata_location), *(key_of(entry.metadata_file) for entry in metadata.metadata_log)}
-    found |= {key_of(s.statistics_path) for s in (*metadata.statistics, *metadata.partition_statistics)}
-    found |= {key_of(s.manifest_list) for s in metadata.snapshots}
+    keys = {key_of(table.metadata_location), *(key_of(entry.metadata_file) for entry in metadata.metadata_log)}
+    keys |= {key_of(s.statistics_path) for s in (*metadata.statistics, *metadata.partition_statistics)}
+    keys |= {key_of(s.manifest_list) for s in metadata.snapshots}
     with ThreadPoolExecutor(PARALLEL_READS) as pool:
         manifests: dict[str, ManifestFile] = {}
         for of_snapshot in pool.map(lambda s: s.manifests(table.io), metadata.snapshots):
             manifests |= {m.manifest_path: m for m in of_snapshot}
-        found |= {key_of(path) for path in manifests}
+        keys |= {key_of(path) for path in manifests}
         for files in pool.map(lambda m: _files(table, m), manifests.values()):
-            found.update(files)
-    return found
+            keys.update(files)
+    return keys
 
 
 def reached_by(io: FileIO, document: Mapping[str, Any]) -> set[str]:
@@ -153,11 +153,11 @@ def reached_by(io: FileIO, document: Mapping[str, Any]) -> set[str]:
     Raises:
         NoDecoder: No decoder can be started, or decoders end before they decode anything.
     """
-    found = {str(e.get("metadata-file")) for e in document.get("metadata-log") or ()}
+    files = {str(e.get("metadata-file")) for e in document.get("metadata-log") or ()}
     for kind in ("statistics", "partition-statistics"):
-        found |= {str(s.get("statistics-path")) for s in document.get(kind) or ()}
+        files |= {str(s.get("statistics-path")) for s in document.get(kind) or ()}
     lists = [str(s["manifest-list"]) for s in document.get("snapshots") or () if s.get("manifest-list")]
-    return found.union(lists, manifests_in(io, lists))
+    return files.union(lists, manifests_in(io, lists))
 
 
 def _files(table: Table, manifest: ManifestFile) -> set[str]:

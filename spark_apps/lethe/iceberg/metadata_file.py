@@ -51,8 +51,8 @@ def parse(text: str) -> TableMetadata:
 
 def unknown_columns(schema: Schema) -> dict[str, str]:
     """The columns with a type that is unknown here, also within structs, lists and maps: by name, the type."""
-    found = ((f.name, next(_unknown_in(f), None)) for f in schema.fields)
-    return {name: kind for name, kind in found if kind is not None}
+    unknown = ((f.name, next(_unknown_in(f), None)) for f in schema.fields)
+    return {name: kind for name, kind in unknown if kind is not None}
 
 
 def is_required(field: NestedField) -> bool:
@@ -168,10 +168,10 @@ class CachedMetadata:
 
     def snapshot_of(self, snapshot: IcebergSnapshot) -> Snapshot:
         """As `facts.snapshot_of`. Converts each snapshot once."""
-        found = self.converted.get(snapshot.snapshot_id)
-        if found is None:
-            found = self.converted[snapshot.snapshot_id] = snapshot_of(snapshot)
-        return found
+        converted_snapshot = self.converted.get(snapshot.snapshot_id)
+        if converted_snapshot is None:
+            converted_snapshot = self.converted[snapshot.snapshot_id] = snapshot_of(snapshot)
+        return converted_snapshot
 
 
 class MetadataCache:

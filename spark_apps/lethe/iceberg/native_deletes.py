@@ -95,7 +95,7 @@ def holds_values(file: Mapping[str, Any]) -> bool:
 
 def vectors(io: FileIO, manifests: Iterable[ManifestFile]) -> dict[str, frozenset[Vector]]:
     """The deletion vectors in the manifests of a snapshot, by the path of their data file."""
-    found: dict[str, set[Vector]] = {}
+    vectors_by_file: dict[str, set[Vector]] = {}
     for manifest in manifests:
         if manifest.content != ManifestContent.DELETES:
             continue
@@ -104,8 +104,8 @@ def vectors(io: FileIO, manifests: Iterable[ManifestFile]) -> dict[str, frozense
         for file in files:
             offset, path = file.get("content_offset"), referenced(file)
             if offset is not None and path is not None:
-                found.setdefault(path, set()).add((str(file["file_path"]), int(offset)))
-    return {path: frozenset(of) for path, of in found.items()}
+                vectors_by_file.setdefault(path, set()).add((str(file["file_path"]), int(offset)))
+    return {path: frozenset(of) for path, of in vectors_by_file.items()}
 
 
 def _frozen(deletes: Mapping[Any, set[str]]) -> dict[Any, frozenset[str]]:

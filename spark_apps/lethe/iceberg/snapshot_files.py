@@ -185,7 +185,7 @@ class Manifests:
 
 def refs_of(table: Table, facts: TableFacts) -> tuple[Ref, ...]:
     """All tags, and all branches except main."""
-    found: list[Ref] = []
+    refs: list[Ref] = []
     for name, ref in table.metadata.refs.items():
         if name == "main":
             continue
@@ -195,8 +195,8 @@ def refs_of(table: Table, facts: TableFacts) -> tuple[Ref, ...]:
         if ref.max_ref_age_ms is not None and snapshot is not None:
             made = datetime.fromtimestamp(snapshot.timestamp_ms / 1000, UTC)
             until = made + timedelta(milliseconds=min(ref.max_ref_age_ms, 10**14))
-        found.append(Ref(name, kind, ref.snapshot_id, until))
-    return tuple(found)
+        refs.append(Ref(name, kind, ref.snapshot_id, until))
+    return tuple(refs)
 
 
 def _data(io: FileIO, manifest: ManifestFile, column: BatchColumn) -> Iterator[tuple[bool, HeldFile]]:
@@ -450,11 +450,11 @@ def data_manifests(table: Table, snapshot_id: int | None, field_id: int) -> list
     """The manifests of data files of a snapshot, with bounds of the batch column. Reads all of them."""
     snapshot = table.metadata.snapshot_by_id(snapshot_id) if snapshot_id is not None else None
     column = BatchColumn.of(table.specs(), field_id)
-    found: list[DataManifest] = []
+    manifests: list[DataManifest] = []
     for m in snapshot.manifests(table.io) if snapshot is not None else ():
         if not _is_data(m):
             continue
         entries = m.fetch_manifest_entry(table.io, discard_deleted=False)
         live = tuple(bounds_of(e.data_file, column) for e in entries if e.status != ManifestEntryStatus.DELETED)
-        found.append(DataManifest(m.manifest_path, m.partition_spec_id, m.manifest_length, len(entries), live))
-    return found
+        manifests.append(DataManifest(m.manifest_path, m.partition_spec_id, m.manifest_length, len(entries), live))
+    return manifests

@@ -349,9 +349,9 @@ class _UpToItsEnd:
         self._left: int = file.size() - file.tell()
 
     def read(self, size: int = -1) -> bytes:
-        found: bytes = self._file.read(self._left if size < 0 else min(size, self._left))
-        self._left -= len(found)
-        return found
+        content: bytes = self._file.read(self._left if size < 0 else min(size, self._left))
+        self._left -= len(content)
+        return content
 
 
 class _Joined:
@@ -362,10 +362,10 @@ class _Joined:
         self._rest = rest
 
     def read(self, size: int = -1) -> bytes:
-        found = self._head.read(size)
-        if size >= 0 and len(found) == size:
-            return found
-        return found + bytes(self._rest.read(size if size < 0 else size - len(found)))
+        content = self._head.read(size)
+        if size >= 0 and len(content) == size:
+            return content
+        return content + bytes(self._rest.read(size if size < 0 else size - len(content)))
 
 
 class _Decompressed:
@@ -442,8 +442,8 @@ def _first_varint(content: bytes) -> int:
 
 
 def _as_varint(value: int) -> bytes:
-    found = bytearray()
+    content = bytearray()
     while value > 127:
-        found.append(value & 127 | 128)
+        content.append(value & 127 | 128)
         value >>= 7
-    return bytes([*found, value])
+    return bytes([*content, value])

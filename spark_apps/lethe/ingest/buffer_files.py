@@ -255,9 +255,9 @@ class Reader:
         )
 
     def without_credentials(self) -> "Reader":
-        found = copy(self)
-        found.settings = replace(self.settings, io_properties={})
-        return found
+        reader = copy(self)
+        reader.settings = replace(self.settings, io_properties={})
+        return reader
 
     def tables(
         self,

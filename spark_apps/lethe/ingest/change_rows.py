@@ -49,9 +49,9 @@ class Keyed:
             raise BadFile(
                 "SchemaMismatch", f"column {self.op}, spec.replacement.opColumn, must be in the file exactly once"
             )
-        found = file.field(self.op).type
-        if not (pa.types.is_null(found) or is_text(plain_type(found))):
-            raise BadFile("SchemaMismatch", f"column {self.op}, spec.replacement.opColumn, is {found}, expected string")
+        kind = file.field(self.op).type
+        if not (pa.types.is_null(kind) or is_text(plain_type(kind))):
+            raise BadFile("SchemaMismatch", f"column {self.op}, spec.replacement.opColumn, is {kind}, expected string")
         return file.remove(file.get_field_index(self.op))
 
     def parted(self, rows: pa.Table, fitting: Fitting) -> tuple[pa.Table, pa.Table]:
@@ -90,10 +90,10 @@ class Keyed:
             for n, uri in enumerate(uris)
             for t in map(decoded, keys[uri])
         ]
-        found = pa.concat_tables(tables)
-        if found.num_rows > KEYS_AT_MOST:
-            return uris[0], too_many(found.num_rows)
-        counted = found.group_by(list(self.keys), use_threads=False).aggregate([(_OF, "count"), (_OF, "max")])
+        rows = pa.concat_tables(tables)
+        if rows.num_rows > KEYS_AT_MOST:
+            return uris[0], too_many(rows.num_rows)
+        counted = rows.group_by(list(self.keys), use_threads=False).aggregate([(_OF, "count"), (_OF, "max")])
         twice = counted.filter(pc.greater(counted.column(f"{_OF}_count"), 1))
         if twice.num_rows:
             return uris[pc.max(twice.column(f"{_OF}_max")).as_py()], BadFile(
@@ -102,7 +102,7 @@ class Keyed:
                 "of them in this file, and Lethe does not know which row is the last. Keep one row for each "
                 "key",
             )
-        return found.drop_columns([_OF])
+        return rows.drop_columns([_OF])
 
 
 def too_many(rows: int) -> BadFile:

@@ -53,10 +53,10 @@ def columns_of(schema: Schema) -> pa.Schema:
     Raises:
         InputError: `UnsupportedColumn`.
     """
-    found = []
+    columns = []
     for column in with_unknown_types(schema.as_arrow(), schema):
         if unknown_type(column) is not None:
-            found.append(column)
+            columns.append(column)
             continue
         fixed = pa.types.is_fixed_size_binary(column.type)
         type_ = pa.binary() if fixed else as_column(column.type, keep_required=True)
@@ -65,8 +65,8 @@ def columns_of(schema: Schema) -> pa.Schema:
                 "UnsupportedColumn",
                 f"the table has a column {column.name} of type {column.type}, which cannot be checked here",
             )
-        found.append(pa.field(column.name, type_, column.nullable))
-    return pa.schema(found)
+        columns.append(pa.field(column.name, type_, column.nullable))
+    return pa.schema(columns)
 
 
 def with_unknown_types(columns: pa.Schema, schema: Schema) -> pa.Schema:
@@ -156,8 +156,8 @@ def _errors(outcomes: Mapping[tuple[str, str], FileOutcome]) -> list[FileError]:
 
 def _evolved(columns: pa.Schema, wanted: pa.Schema) -> pa.Schema:
     """The columns of a table after some are added or widened: new ones are optional, widened ones stay required."""
-    found = {f.name: f for f in columns}
+    columns_by_name = {f.name: f for f in columns}
     for column in wanted:
-        known = found.get(column.name)
-        found[column.name] = column.with_nullable(known is None or known.nullable)
-    return pa.schema(list(found.values()))
+        known = columns_by_name.get(column.name)
+        columns_by_name[column.name] = column.with_nullable(known is None or known.nullable)
+    return pa.schema(list(columns_by_name.values()))

@@ -156,8 +156,8 @@ class _Records:
             if end is not None:
                 return end, block[:end]
         end = self._end_of_records(block, is_last)
-        found = block[:end]
-        return end, self._grammar.as_rfc(found) if escape and escape in found else found
+        records = block[:end]
+        return end, self._grammar.as_rfc(records) if escape and escape in records else records
 
     def count(self, block: bytes) -> int | None:
         """The number of records and blank lines. None: it takes longer to find out."""
@@ -317,16 +317,16 @@ class _Grammar:
 
     def is_open(self, block: bytes, start: int) -> bool:
         """Whether the record has a quoted field that may end in the next block."""
-        found = self.quoted.match(block, self._fault(block, start))
-        return found is None or found.end() >= len(block) - 1
+        match = self.quoted.match(block, self._fault(block, start))
+        return match is None or match.end() >= len(block) - 1
 
     def problem(self, block: bytes, start: int) -> str:
         """Why the record that begins here is not well-formed."""
-        found = self.quoted.match(block, self._fault(block, start))
-        if found is None:
+        match = self.quoted.match(block, self._fault(block, start))
+        if match is None:
             return "a quoted field has no end: a quote is missing, or the file was cut off"
         hint = ""
-        if not self.escape and found[0][:-1].endswith(b"\\"):
+        if not self.escape and match[0][:-1].endswith(b"\\"):
             hint = "; if its producer escapes quotes by a backslash, as Spark does, set spec.buffer.csv.escape"
         return (
             "there is text after a closing quote; expected RFC 4180, in which a quote within a quoted field is written "
@@ -413,8 +413,8 @@ class _CsvReader:
             raise self._refusal(str(e)) from e
 
     def _refusal(self, text: str) -> BadFile:
-        found = re.search(r"Row #(\d+)", text)
-        where = f"row {self._row + int(found[1]) - 1}: " if found else ""
+        match = re.search(r"Row #(\d+)", text)
+        where = f"row {self._row + int(match[1]) - 1}: " if match else ""
         if column := re.search(r"In CSV column #(\d+)", text):
             name = self._names[int(column[1])]
             which = f"column {name}" if name in self._table.names else f"column number {int(column[1]) + 1}"
@@ -446,8 +446,8 @@ class _CsvReader:
             self._refuse_first(name, pc.and_(is_infinite, pc.invert(pc.match_substring_regex(texts, _INFINITY))))
 
     def _texts(self, block: bytes, names: list[str]) -> dict[str, pa.ChunkedArray]:
-        found = self._read(block, dict.fromkeys(names, pa.string()))
-        return {n: found.column(n) for n in names}
+        texts = self._read(block, dict.fromkeys(names, pa.string()))
+        return {n: texts.column(n) for n in names}
 
     def _refuse_first(self, name: str, is_wrong: pa.ChunkedArray) -> None:
         row = pc.index(is_wrong, True).as_py()

@@ -89,8 +89,8 @@ def _struct_mismatch(actual: pa.DataType, wanted: pa.DataType, path: str) -> Mis
     for field in wanted:
         if field.name not in names:
             return Mismatch(f"{path}.{field.name}", f"is missing, expected {kind_of(field.type)}")
-        if found := mismatch(actual.field(field.name).type, field.type, f"{path}.{field.name}"):
-            return found
+        if text := mismatch(actual.field(field.name).type, field.type, f"{path}.{field.name}"):
+            return text
     return None
 
 
@@ -151,8 +151,8 @@ def as_column(t: pa.DataType, keep_required: bool = False) -> pa.DataType | None
 
 
 def _as_field(name: str, field: pa.Field, keep_required: bool) -> pa.Field | None:
-    found = as_column(field.type, keep_required)
-    return found and pa.field(name, found, field.nullable or not keep_required)
+    column = as_column(field.type, keep_required)
+    return column and pa.field(name, column, field.nullable or not keep_required)
 
 
 def is_text(t: pa.DataType) -> bool:
@@ -238,11 +238,11 @@ def exact(values: pa.ChunkedArray, field: pa.Field, finite: bool = False) -> pa.
         finite: NaN and infinite numbers are flaws.
     """
     try:
-        found = converted_column(values, field.type)
-        if _is_sound(found, field):
-            if finite and _has_floats(field.type) and any(_infinite(chunk, field.name) for chunk in found.chunks):
-                return first_flaw(found, lambda some: _infinite(some, field.name))
-            return found
+        converted = converted_column(values, field.type)
+        if _is_sound(converted, field):
+            if finite and _has_floats(field.type) and any(_infinite(chunk, field.name) for chunk in converted.chunks):
+                return first_flaw(converted, lambda some: _infinite(some, field.name))
+            return converted
     except _FAILURES:
         pass
     return first_flaw(values, lambda some: _problem(some, field.type, field.nullable, field.name))
@@ -261,8 +261,8 @@ def first_flaw(values: pa.ChunkedArray, problem: Callable[[pa.Array], tuple[str,
             end = middle
         else:
             start = middle
-    found = [p for chunk in values.slice(start, 1).chunks if (p := problem(chunk))]
-    path, text = found[0] if found else ("", "holds a value that cannot be read")
+    flaws = [p for chunk in values.slice(start, 1).chunks if (p := problem(chunk))]
+    path, text = flaws[0] if flaws else ("", "holds a value that cannot be read")
     return Flaw(start, path, text)
 
 
@@ -497,8 +497,8 @@ def is_within_calendar(values: pa.Array | pa.ChunkedArray) -> bool:
         within, plain = allow_days, pa.int32()
     else:
         return True
-    found = pc.min_max(values.cast(plain)).as_py()
-    return found["min"] is None or within(found["min"], found["max"])
+    limits = pc.min_max(values.cast(plain)).as_py()
+    return limits["min"] is None or within(limits["min"], limits["max"])
 
 
 def _infinite(array: pa.Array, path: str) -> tuple[str, str] | None:
@@ -524,8 +524,8 @@ def _problem(
     if pa.types.is_nested(wanted):
         for name, field, part, nulls in nested(array, wanted):
             # Arrow checks the keys of maps.
-            if found := _problem(part, field.type, field.nullable or name == "key", f"{path}.{name}", nulls):
-                return found
+            if text := _problem(part, field.type, field.nullable or name == "key", f"{path}.{name}", nulls):
+                return text
         return None
     if problem := _leaf_problem(array, wanted):
         return path, problem
@@ -538,16 +538,16 @@ def _leaf_problem(array: pa.Array, wanted: pa.DataType) -> str | None:
     except pa.ArrowInvalid:
         return _invalid(array.type, wanted)
     try:
-        found = array.cast(wanted, safe=True)
+        converted = array.cast(wanted, safe=True)
     except _FAILURES:
         if is_bytes(array.type) and is_text(wanted):
             return "holds text that is not UTF-8"
         return f"is {kind_of(array.type)} and holds a value that cannot be converted to {kind_of(wanted)} without loss"
     try:
-        found.validate(full=True)
+        converted.validate(full=True)
     except pa.ArrowInvalid:
         return _invalid(wanted, wanted)
-    return None if is_within_calendar(found) else f"holds a {wanted} outside the years 1 to 9999"
+    return None if is_within_calendar(converted) else f"holds a {wanted} outside the years 1 to 9999"
 
 
 def _invalid(actual: pa.DataType, wanted: pa.DataType) -> str:
@@ -659,8 +659,8 @@ def calendar_of(metadata: Mapping[bytes, Any] | None) -> HybridCalendar | None:
         # Spark names its version since 2.4.6.
         is_spark = b"org.apache.spark.sql.parquet.row.metadata" in metadata
         return HybridCalendar("Spark before 2.4.6", utc) if is_spark else None
-    found = re.match(rb"(\d+)\.(\d+)", version)
-    number = (int(found[1]), int(found[2])) if found else (0, 0)
+    match = re.match(rb"(\d+)\.(\d+)", version)
+    number = (int(match[1]), int(match[2])) if match else (0, 0)
     spark = f"Spark {number[0]}.{number[1]}"
     if number < (3, 0):
         return HybridCalendar(spark, utc)
@@ -695,23 +695,23 @@ def calendar_of_orc(tail: bytes) -> HybridCalendar | None:
 
 def _message(content: Any) -> dict[int, Any]:
     """The last value of each field of a Protocol Buffers message: an integer, or bytes."""
-    found: dict[int, Any] = {}
+    fields: dict[int, Any] = {}
     at = 0
     while at < len(content):
         key, at = _varint(content, at)
         match key & 7:
             case 0:
-                found[key >> 3], at = _varint(content, at)
+                fields[key >> 3], at = _varint(content, at)
             case 1:
                 at += 8
             case 2:
                 size, at = _varint(content, at)
-                found[key >> 3], at = content[at : at + size], at + size
+                fields[key >> 3], at = content[at : at + size], at + size
             case 5:
                 at += 4
             case _:
                 break
-    return found
+    return fields
 
 
 def _varint(content: bytes, at: int) -> tuple[int, int]:

@@ -180,8 +180,8 @@ def _int96_problem(units: pa.Array, name: str) -> tuple[str, str] | None:
     for (path, us), (_, ns), (_, s) in zip(*(list(leaves(a, name)) for a in (micros, nanos, seconds)), strict=True):
         if not pa.types.is_timestamp(us.type) or us.type.unit != "us":
             continue
-        found = pc.min_max(s.cast(pa.int64())).as_py()
-        if found["min"] is not None and not exact_values.allow_seconds(found["min"], found["max"]):
+        limits = pc.min_max(s.cast(pa.int64())).as_py()
+        if limits["min"] is not None and not exact_values.allow_seconds(limits["min"], limits["max"]):
             return path, "holds a timestamp outside the years 1 to 9999"
         if (
             ns.type.unit == "ns"
@@ -261,11 +261,11 @@ def opened(
     expected = FORMATS[format_]
     head = file.read(HEAD_BYTES)
     file.seek(0)
-    found = next((name for magic, name in _MAGIC.items() if head.startswith(magic)), format_)
+    magic_format = next((name for magic, name in _MAGIC.items() if head.startswith(magic)), format_)
     # A CSV file may begin with the letters ORC, but contains no control characters.
-    is_text = format_ is FileFormat.CSV and found is FileFormat.ORC and min(head[:8]) >= ord("\t")
-    if found is not format_ and not is_text:
-        raise BadFile("UnreadableFile", f"it is a file of {FORMATS[found].name}, expected {expected.name}")
+    is_text = format_ is FileFormat.CSV and magic_format is FileFormat.ORC and min(head[:8]) >= ord("\t")
+    if magic_format is not format_ and not is_text:
+        raise BadFile("UnreadableFile", f"it is a file of {FORMATS[magic_format].name}, expected {expected.name}")
     compression = compression_of(head)
     if expected.typed:
         if compression is not None:

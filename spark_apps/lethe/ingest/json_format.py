@@ -214,9 +214,9 @@ class _JsonLines:
             arrow: Arrow's message, if it found a problem.
         """
         for row, line in self._lines():
-            found = _line_problem(line, self._columns.table, self._columns.ignore_unknown)
-            if found is not None:
-                raise BadFile(found.reason, f"row {row}: {found.text}")
+            problem = _line_problem(line, self._columns.table, self._columns.ignore_unknown)
+            if problem is not None:
+                raise BadFile(problem.reason, f"row {row}: {problem.text}")
         if not self._columns.ignore_unknown:
             self._refuse_other_columns(self._columns.table.names)
         number = re.search(r"in row (\d+)", arrow)
@@ -279,9 +279,9 @@ def refuse_other_value(line: bytes) -> NoReturn:
     Raises:
         BadFile: The file cannot be used, and reading it again does not change that.
     """
-    found = _line_problem(line, pa.schema([]), ignore_unknown=True)
-    found = found or _Problem("it is not readable as JSON, expected one object per line", "UnreadableFile")
-    raise BadFile(found.reason, found.text)
+    problem = _line_problem(line, pa.schema([]), ignore_unknown=True)
+    problem = problem or _Problem("it is not readable as JSON, expected one object per line", "UnreadableFile")
+    raise BadFile(problem.reason, problem.text)
 
 
 @dataclass(frozen=True)
@@ -304,10 +304,10 @@ class _Pairs(list[tuple[str, Any]]):
 
 def _pairs(line: bytes) -> _Pairs:
     try:
-        found = _loads(line)
+        document = _loads(line)
     except (ValueError, RecursionError):
         return _Pairs()
-    return found if isinstance(found, _Pairs) else _Pairs()
+    return document if isinstance(document, _Pairs) else _Pairs()
 
 
 def _loads(line: bytes) -> Any:
@@ -319,7 +319,7 @@ def _loads(line: bytes) -> Any:
 def _line_problem(line: bytes, table: pa.Schema, ignore_unknown: bool) -> _Problem | None:
     unreadable = "UnreadableFile"
     try:
-        found = _loads(line)
+        document = _loads(line)
     except RecursionError:
         return _Problem("it nests too deep", TOO_COSTLY)
     except json.JSONDecodeError as e:
@@ -330,11 +330,11 @@ def _line_problem(line: bytes, table: pa.Schema, ignore_unknown: bool) -> _Probl
         return _Problem("it is not readable as JSON, expected one object per line", unreadable)
     except ValueError:
         return _Problem("it is not readable as JSON, expected one object per line", unreadable)
-    if not isinstance(found, _Pairs):
-        return _Problem(f"it is {_kind(found)}, expected one JSON object per line", unreadable)
+    if not isinstance(document, _Pairs):
+        return _Problem(f"it is {_kind(document)}, expected one JSON object per line", unreadable)
     fields = {f.name: f.type for f in table}
-    for key, value in found:
-        if sum(k == key for k, _ in found) > 1:
+    for key, value in document:
+        if sum(k == key for k, _ in document) > 1:
             return _Problem(f"column {shown(key)} is given twice", unreadable)
         wanted = fields.get(key)
         if wanted is None:
@@ -354,8 +354,8 @@ def _constant_in(value: Any, path: str) -> _Problem | None:
         for key, part in value:
             if keys.count(key) > 1:
                 return _Problem(f"column {path}.{shown(key)} is given twice", "UnreadableFile")
-            if found := _constant_in(part, f"{path}.{shown(key)}"):
-                return found
+            if place := _constant_in(part, f"{path}.{shown(key)}"):
+                return place
     elif isinstance(value, list):
         return next((p for part in value if (p := _constant_in(part, f"{path}.element"))), None)
     return None
@@ -365,8 +365,8 @@ def _problem(value: Any, wanted: pa.DataType, path: str, ignore_unknown: bool) -
     """Why a value is not of a type."""
     if value is None:
         return None
-    if found := _constant_in(value, path):
-        return found
+    if place := _constant_in(value, path):
+        return place
     if pa.types.is_struct(wanted) and isinstance(value, _Pairs):
         fields = {f.name: f.type for f in wanted}
         for key, part in value:

@@ -108,11 +108,11 @@ def _column_of(path: str, columns: Set[str]) -> str | None:
 
 
 def _by_column(paths: Iterable[str], columns: Set[str]) -> dict[str, set[str]]:
-    found: dict[str, set[str]] = {}
+    kinds: dict[str, set[str]] = {}
     for path in paths:
         if (column := _column_of(path, columns)) is not None:
-            found.setdefault(column, set()).add(path)
-    return found
+            kinds.setdefault(column, set()).add(path)
+    return kinds
 
 
 def _type_misfit(leaf: Any, wanted: IcebergType) -> str | None:
@@ -189,8 +189,8 @@ def _ids(file: pa.Schema, table: Schema) -> Iterator[tuple[str, int | None, int]
 
 
 def _ids_of(name: str, file: pa.Field, field_id: int, wanted: IcebergType) -> Iterator[tuple[str, int | None, int]]:
-    found = (file.metadata or {}).get(FIELD_ID)
-    yield name, None if found is None else int(found), field_id
+    text = (file.metadata or {}).get(FIELD_ID)
+    yield name, None if text is None else int(text), field_id
     for part, inner, nested in _parts(file, wanted):
         yield from _ids_of(f"{name}.{part}", inner, nested.field_id, nested.field_type)
 
@@ -203,10 +203,10 @@ def _loose(file: pa.Schema, table: Schema) -> Iterator[str]:
     names = frozenset(file.names)
     for field in table.fields:
         if field.name in names:
-            found = file.field(field.name)
-            if field.required and not field.field_type.is_primitive and found.nullable:
+            column = file.field(field.name)
+            if field.required and not field.field_type.is_primitive and column.nullable:
                 yield field.name
-            yield from _loose_parts(field.name, found, field.field_type)
+            yield from _loose_parts(field.name, column, field.field_type)
 
 
 def _loose_parts(name: str, file: pa.Field, wanted: IcebergType) -> Iterator[str]:

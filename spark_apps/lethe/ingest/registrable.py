@@ -96,8 +96,8 @@ class RegisterTarget:
     @cached_property
     def collectors(self) -> dict[int, StatisticsCollector]:
         """By field id, which statistics of a column the table keeps."""
-        found = compute_statistics_plan(self.schema, dict(self.properties))
-        return {i: replace(c, mode=self._mode(c)) for i, c in found.items()}
+        plan = compute_statistics_plan(self.schema, dict(self.properties))
+        return {i: replace(c, mode=self._mode(c)) for i, c in plan.items()}
 
     def _mode(self, column: StatisticsCollector) -> MetricsMode:
         """PyIceberg keeps no bounds of fields of structs, and Iceberg does."""
@@ -118,15 +118,15 @@ class RegisterTarget:
     def schema_of(self, metadata: Any) -> FileSchema:
         """What follows from the schema of a file. `metadata`: pyarrow's `FileMetaData`."""
         key = schema_key(metadata)
-        found = self._schemas.get(key)
-        if found is None:
+        schema = self._schemas.get(key)
+        if schema is None:
             if len(self._schemas) >= _SCHEMAS_AT_MOST:
                 self._schemas.clear()
             file = metadata.schema
             problem = _batch_column_missing(file, self) or misfit(file, self.schema, self.ids, self.may_lack)
-            found = FileSchema(problem, footer_columns(file, self.schema, self.ids, self.collectors))
-            self._schemas[key] = found
-        return found
+            schema = FileSchema(problem, footer_columns(file, self.schema, self.ids, self.collectors))
+            self._schemas[key] = schema
+        return schema
 
     def transform_of(self, field: PartitionField) -> Callable[[Any], Any]:
         """The function of a partition field, from a value of its source column."""
@@ -408,13 +408,13 @@ def data_file_document(metadata: Any, uri: str, size: int, columns: Mapping[int,
 
 def _split_offsets(metadata: Any) -> list[int]:
     """Where the row groups begin, in bytes."""
-    found = []
+    offsets = []
     for n in range(metadata.num_row_groups):
         first = metadata.row_group(n).column(0)
         dictionary = first.dictionary_page_offset if first.has_dictionary_page else None
         data = first.data_page_offset
-        found.append(dictionary if dictionary is not None and dictionary < data else data)
-    return sorted(found)
+        offsets.append(dictionary if dictionary is not None and dictionary < data else data)
+    return sorted(offsets)
 
 
 def by_field_id(values: Mapping[int, Any]) -> dict[str, list[Any]]:
@@ -652,12 +652,12 @@ def _part(store: BufferedFiles, task: FileTask, count: int) -> bytes:
         Unread: A file could not be fetched.
         BufferAway: The buffer does not respond.
     """
-    found = store.part(task, task.size - count, count)
-    if isinstance(found, Unread):
-        raise found
-    if found is None:
+    content = store.part(task, task.size - count, count)
+    if isinstance(content, Unread):
+        raise content
+    if content is None:
         raise _OtherFile
-    return found
+    return content
 
 
 def _last(source: Bytes, task: FileTask, count: int) -> bytes:

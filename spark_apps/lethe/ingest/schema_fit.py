@@ -161,7 +161,7 @@ def values_of(folders: str, table: pa.Schema, batch_column: str, batch_id: str) 
     Raises:
         BadFile: For a column that the table does not have, and for a value that is not of its type.
     """
-    found: dict[str, pa.Scalar] = {}
+    values: dict[str, pa.Scalar] = {}
     for step in folders.split("/"):
         name, _, text = step.partition("=")
         name, value = unquote(name), None if text == _NULL else unquote(text)
@@ -179,12 +179,12 @@ def values_of(folders: str, table: pa.Schema, batch_column: str, batch_id: str) 
             )
         wanted = table.field(name).type
         scalar = pa.scalar(None, wanted) if value is None else _parsed(value, wanted)
-        if scalar is None or not found.get(name, scalar).equals(scalar):
+        if scalar is None or not values.get(name, scalar).equals(scalar):
             raise BadFile(
                 "SchemaMismatch", f"its folder names a value of column {name} that is not of type {kind_of(wanted)}"
             )
-        found[name] = scalar
-    return found
+        values[name] = scalar
+    return values
 
 
 def _parsed(text: str, wanted: pa.DataType) -> pa.Scalar | None:
@@ -242,10 +242,10 @@ def _check(values: pa.ChunkedArray, value: pa.Scalar, field: pa.Field, null_is_a
     Raises:
         BadFile: A row has another value than the folder.
     """
-    found = exact(values, field)
-    if isinstance(found, Flaw):
-        raise BadFile("SchemaMismatch", str(Flaw(found.row + first_row, found.path, found.problem)))
-    same = pc.is_null(found) if not value.is_valid else pc.fill_null(pc.equal(found, value), null_is_absent)
+    problem = exact(values, field)
+    if isinstance(problem, Flaw):
+        raise BadFile("SchemaMismatch", str(Flaw(problem.row + first_row, problem.path, problem.problem)))
+    same = pc.is_null(problem) if not value.is_valid else pc.fill_null(pc.equal(problem, value), null_is_absent)
     if (row := pc.index(same, False).as_py()) >= 0:
         raise BadFile(
             "SchemaMismatch", str(Flaw(row + first_row, field.name, "holds another value than its folder names"))
@@ -299,15 +299,15 @@ def compare(file: pa.Schema, table: pa.Schema, rules: Rules) -> Fits | Lacks | M
     # pyarrow makes a new list of names at each call, and a table may have thousands.
     counts, names = Counter(file.names), frozenset(table.names)
     for column in table:
-        found = counts[column.name]
+        count = counts[column.name]
         if (unknown := unknown_type(column)) is not None:
-            if found or column.name in rules.required:
-                where = "in the file" if found else "missing; the table requires it"
+            if count or column.name in rules.required:
+                where = "in the file" if count else "missing; the table requires it"
                 return Misfit(f"column {column.name} ({unknown}) is {where}, and Lethe does not write this type")
             continue
-        if found > 1:
-            return Misfit(f"column {column.name} is in the file {found} times")
-        if not found:
+        if count > 1:
+            return Misfit(f"column {column.name} is in the file {count} times")
+        if not count:
             if missing := _missing(column, file, rules):
                 return Misfit(missing)
             continue
@@ -543,10 +543,10 @@ class Fitting:
         Raises:
             BadValue: A value that cannot be stored exactly.
         """
-        found = exact(values, field.with_nullable(field.name not in self.required), self.finite)
-        if isinstance(found, Flaw):
-            raise BadValue(found)
-        return found
+        converted = exact(values, field.with_nullable(field.name not in self.required), self.finite)
+        if isinstance(converted, Flaw):
+            raise BadValue(converted)
+        return converted
 
     def _check_batch_id(self, values: pa.ChunkedArray, ids: pa.DictionaryArray, first_id: str) -> None:
         same = pc.equal(values.cast(pa.string()), ids.cast(pa.string()))

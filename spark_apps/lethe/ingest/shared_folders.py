@@ -116,8 +116,8 @@ def holding_tables(places: Sequence[str], properties: Mapping[str, str]) -> tupl
         return ()
     store = open_store(places[0], properties)
     with ThreadPoolExecutor(_LOOKS_AT_ONCE, thread_name_prefix="lethe-around") as pool:
-        found = list(pool.map(partial(_holds_table, store), places))
-    return tuple(place for place, holds in zip(places, found, strict=True) if holds)
+        holding = list(pool.map(partial(_holds_table, store), places))
+    return tuple(place for place, holds in zip(places, holding, strict=True) if holds)
 
 
 def check_place(what: str, uri: str, around: Callable[[str], tuple[str, ...]]) -> None:

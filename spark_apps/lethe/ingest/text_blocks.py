@@ -129,13 +129,13 @@ class TextFile:
 
     def _read(self) -> bytes:
         try:
-            found = bytes(self._file.read(BLOCK_BYTES))
-            if self._compression is None or not found:
-                return found
-            parts, size = [found], len(found)
-            while size < BLOCK_BYTES and (found := bytes(self._file.read(BLOCK_BYTES - size))):
-                parts.append(found)
-                size += len(found)
+            block = bytes(self._file.read(BLOCK_BYTES))
+            if self._compression is None or not block:
+                return block
+            parts, size = [block], len(block)
+            while size < BLOCK_BYTES and (block := bytes(self._file.read(BLOCK_BYTES - size))):
+                parts.append(block)
+                size += len(block)
             return b"".join(parts)
         except (OSError, pa.ArrowException) as e:
             if self._compression is None:

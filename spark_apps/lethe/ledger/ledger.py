@@ -199,8 +199,8 @@ class Ledger:
 
     def tombstones_within(self, field_id: int, intervals: Sequence[Interval]) -> list[Tombstone]:
         """The tombstones of one column whose ids are in one of the intervals (ends inclusive, None open)."""
-        found = within(self.tombstones, intervals, lambda key: key[1])
-        return [t for t in found if t.namespace == field_id]
+        tombstones = within(self.tombstones, intervals, lambda key: key[1])
+        return [t for t in tombstones if t.namespace == field_id]
 
     @property
     def statistics(self) -> Statistics:

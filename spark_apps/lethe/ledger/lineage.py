@@ -258,7 +258,7 @@ def cherry_picked(snapshots: Mapping[int, Snapshot], bare: Iterable[int]) -> tup
     Args:
         bare: The snapshots after the carrier. Sources that have expired are left out.
     """
-    found: dict[int, Snapshot] = {}
+    snapshots_by_id: dict[int, Snapshot] = {}
     for copy in bare:
         source = snapshots.get(copy)
         walked: set[int] = set()
@@ -266,8 +266,8 @@ def cherry_picked(snapshots: Mapping[int, Snapshot], bare: Iterable[int]) -> tup
             walked.add(source.id)  # a copy of a copy
             source = snapshots.get(int(source.summary.get(names.SOURCE_SNAPSHOT_ID) or ERASED))
         if source is not None and source.is_of_lethe:
-            found[source.id] = source
-    return tuple(found.values())
+            snapshots_by_id[source.id] = source
+    return tuple(snapshots_by_id.values())
 
 
 def is_ancestor(snapshots: Mapping[int, Snapshot], ancestor: int, of: int | None) -> bool:
@@ -329,12 +329,12 @@ def shown_again_since(snapshots: Mapping[int, Snapshot], head_id: int | None, si
 def needed_carriers(snapshots: Mapping[int, Snapshot], known: Sequence[Carrier] = ()) -> tuple[Carrier, ...]:
     """The carriers list for the next ledger: the carriers of retained bare snapshots, oldest first. O(snapshots)."""
     listed = {b: c for c in known for b in c.bare}
-    found: dict[int, Carrier | None] = {}  # bare snapshot -> carrier; None: the empty ledger, or a lost one
+    carriers: dict[int, Carrier | None] = {}  # bare snapshot -> carrier; None: the empty ledger, or a lost one
     for start in snapshots:
         walked: list[int] = []
         carrier: Carrier | None = None
         current: int | None = start
-        while current is not None and current not in found:
+        while current is not None and current not in carriers:
             snapshot = snapshots.get(current)
             if snapshot is None:
                 carrier = next((listed[b] for b in walked if b in listed), None)
@@ -345,11 +345,11 @@ def needed_carriers(snapshots: Mapping[int, Snapshot], known: Sequence[Carrier] 
             walked.append(current)
             current = snapshot.parent_id
         else:
-            carrier = found[current] if current is not None else None
-        found.update(dict.fromkeys(walked, carrier))
+            carrier = carriers[current] if current is not None else None
+        carriers.update(dict.fromkeys(walked, carrier))
     bare_of: dict[int, list[int]] = {}
     by_id: dict[int, Carrier] = {}
-    for bare, carrier in found.items():
+    for bare, carrier in carriers.items():
         if carrier is not None:
             by_id[carrier.snapshot_id] = carrier
             bare_of.setdefault(carrier.snapshot_id, []).append(bare)

@@ -100,9 +100,9 @@ class Overlay(Mapping[K, V]):
 
     def get_many(self, keys: Iterable[K]) -> dict[K, V]:
         wanted = list(dict.fromkeys(keys))
-        found: dict[K, V | None] = {**get_many(self._below, [k for k in wanted if k not in self._changed])}
-        found |= {k: self._changed[k] for k in wanted if k in self._changed}
-        return {k: v for k in wanted if (v := found.get(k)) is not None}
+        entries: dict[K, V | None] = {**get_many(self._below, [k for k in wanted if k not in self._changed])}
+        entries |= {k: self._changed[k] for k in wanted if k in self._changed}
+        return {k: v for k in wanted if (v := entries.get(k)) is not None}
 
     def within(self, intervals: Sequence[Interval]) -> list[V]:
         ranges = Ranges(intervals)

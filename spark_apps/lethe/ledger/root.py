@@ -48,7 +48,7 @@ class Chunk:
         return (upper is None or self.lower <= upper) and (lower is None or lower <= self.upper)
 
     def to_json(self) -> dict[str, Any]:
-        found: dict[str, Any] = {"file": self.file, "records": self.records, "bytes": self.bytes}
+        document: dict[str, Any] = {"file": self.file, "records": self.records, "bytes": self.bytes}
         optional = {
             "removes": self.removes or None,
             "lower": self.lower,
@@ -56,7 +56,7 @@ class Chunk:
             "header-bytes": self.header_bytes or None,
             "snapshot-id": self.snapshot_id,
         }
-        return found | {k: v for k, v in optional.items() if v is not None}
+        return document | {k: v for k, v in optional.items() if v is not None}
 
     @classmethod
     def of_json(cls, document: Mapping[str, Any]) -> "Chunk":

@@ -345,11 +345,13 @@ def describe(
         raise Unsuitable("the storage has copied other bytes than it should")
     with written.open() as stream:
         metadata = pq.read_metadata(stream)
-    found = data_file_document(metadata, path, size, columns_of(metadata, target))
-    counted = found["value-counts"]["keys"]
+    document = data_file_document(metadata, path, size, columns_of(metadata, target))
+    counted = document["value-counts"]["keys"]
     known = {i: n for i, n in nans.items() if i in counted}
-    bounds = {which: by_field_id(_bounds(which, found, superset, known)) for which in ("lower-bounds", "upper-bounds")}
-    return json.dumps(found | bounds | dict(kept) | {"nan-value-counts": by_field_id(known)})
+    bounds = {
+        which: by_field_id(_bounds(which, document, superset, known)) for which in ("lower-bounds", "upper-bounds")
+    }
+    return json.dumps(document | bounds | dict(kept) | {"nan-value-counts": by_field_id(known)})
 
 
 def _bounds(
@@ -364,8 +366,8 @@ def _bounds(
 
 def of_field_id(document: Mapping[str, Any], name: str) -> dict[int, Any]:
     """A map of Iceberg's JSON."""
-    found = document.get(name) or {"keys": [], "values": []}
-    return dict(zip(found["keys"], found["values"], strict=True))
+    pairs = document.get(name) or {"keys": [], "values": []}
+    return dict(zip(pairs["keys"], pairs["values"], strict=True))
 
 
 def nans_of(document: Mapping[str, Any]) -> dict[int, int]:

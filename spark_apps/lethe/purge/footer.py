@@ -97,16 +97,16 @@ def encode(struct: Struct) -> bytes:
 
 
 def _read_struct(protocol: Any) -> Struct:
-    found = Struct()
+    struct = Struct()
     protocol.readStructBegin()
     while True:
         _, kind, number = protocol.readFieldBegin()
         if kind == TType.STOP:
             break
-        found.fields[number] = (kind, _read(protocol, kind))
+        struct.fields[number] = (kind, _read(protocol, kind))
         protocol.readFieldEnd()
     protocol.readStructEnd()
-    return found
+    return struct
 
 
 def _read(protocol: Any, kind: int) -> Any:

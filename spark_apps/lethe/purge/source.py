@@ -284,11 +284,11 @@ class PurgeSource:
         if not self.stores_ids:
             return inherited(position, self.parquet.metadata.row_group(group).num_rows, self.ids)
         wanted = pa.schema(list(self.schema)[-2:])
-        found = []
+        ids = []
         for rows in self.parquet.iter_batches(row_groups=[group], columns=wanted.names, use_threads=False):
-            found.append(filled(rows, position, self.ids).select(wanted.names).cast(wanted))
+            ids.append(filled(rows, position, self.ids).select(wanted.names).cast(wanted))
             position += rows.num_rows
-        return pa.Table.from_batches(found, wanted)
+        return pa.Table.from_batches(ids, wanted)
 
     def _has_all_ids(self, group: int) -> bool:
         """Whether each row of a row group stores its id and the number of its last update."""

@@ -34,12 +34,12 @@ def footer_of(stream: Any, size: int) -> Struct:
     if tail[4:] != footer.MAGIC or length > size - footer.TAIL_BYTES:
         raise FooterUnreadable("its end is not that of a plain Parquet file")
     stream.seek(size - footer.TAIL_BYTES - length)
-    found = footer.decode(bytes(stream.read(length)))
-    if footer.ENCRYPTION in found.fields:
+    footer_read = footer.decode(bytes(stream.read(length)))
+    if footer.ENCRYPTION in footer_read.fields:
         raise FooterUnreadable("it is encrypted")
-    if _WRONG_SIZES.match(bytes(found.get(footer.CREATED_BY, b""))):
+    if _WRONG_SIZES.match(bytes(footer_read.get(footer.CREATED_BY, b""))):
         raise FooterUnreadable("its writer is so old that its sizes of columns may be wrong")
-    return found
+    return footer_read
 
 
 def groups_of(found: Struct) -> list[Struct]:

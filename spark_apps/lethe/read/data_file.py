@@ -94,15 +94,15 @@ def _vectors(path: str, puffin: PuffinFile, live: Collection[tuple[str, Vector]]
         path: Of the Puffin file.
         live: The paths of data files, each with a vector that applies to it.
     """
-    found: dict[str, Positions] = {}
+    vectors: dict[str, Positions] = {}
     for blob in puffin.footer.blobs:
         data_file = blob.properties.get(_REFERENCED)
         if data_file is None or (data_file, (path, blob.offset)) not in live:
             continue
         bitmaps = DeletionVector._deserialize_bitmap(_extract_vector_payload(puffin.get_blob_payload(blob)))
         parts = [(key << 32) + np.array(bitmap, np.int64) for key, bitmap in enumerate(bitmaps)]
-        found[data_file] = np.concatenate(parts) if parts else np.empty(0, np.int64)
-    return found
+        vectors[data_file] = np.concatenate(parts) if parts else np.empty(0, np.int64)
+    return vectors
 
 
 _BUFFER: Final = 8 * 1024**2
@@ -146,11 +146,11 @@ class Reading:
             for rows in ds.Scanner.from_fragment(fragment, schema=physical, columns=names).to_batches():
                 begin, position = position, position + rows.num_rows
                 left = rows if deleted is None else _without(rows, begin, deleted)
-                found = projection(left) if left.num_rows else left
-                if found.num_rows and not self.condition.is_always_true:
-                    found = found.filter(self.condition.true_in(found))
-                if found.num_rows:
-                    yield found
+                batch = projection(left) if left.num_rows else left
+                if batch.num_rows and not self.condition.is_always_true:
+                    batch = batch.filter(self.condition.true_in(batch))
+                if batch.num_rows:
+                    yield batch
 
     def _format(self, file: DataFile) -> ds.FileFormat:
         match file.file_format:

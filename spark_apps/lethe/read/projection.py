@@ -48,10 +48,10 @@ def arrow_type(kind: IcebergType) -> pa.DataType:
             return pa.list_(arrow_field(kind.element_field))
         case MapType():
             return pa.map_(arrow_field(kind.key_field), arrow_field(kind.value_field))
-    found: pa.DataType = schema_to_pyarrow(kind, include_field_ids=False)
-    if pa.types.is_large_string(found):
+    arrow: pa.DataType = schema_to_pyarrow(kind, include_field_ids=False)
+    if pa.types.is_large_string(arrow):
         return pa.string()
-    return pa.binary() if pa.types.is_large_binary(found) else found
+    return pa.binary() if pa.types.is_large_binary(arrow) else arrow
 
 
 # --- the file -------------------------------------------------------------------------------------------------------
@@ -99,8 +99,8 @@ def _with_own_ids(field: pa.Field) -> FileField:
 
 
 def _with_mapped_ids(field: pa.Field, name: str, mapped: Iterable[MappedField]) -> FileField:
-    found = next((m for m in mapped if name in m.names), None)
-    own, of_parts = (None, []) if found is None else (found.field_id, found.fields)
+    mapping = next((m for m in mapped if name in m.names), None)
+    own, of_parts = (None, []) if mapping is None else (mapping.field_id, mapping.fields)
     return FileField(own, field.type, tuple(_with_mapped_ids(f, part, of_parts) for part, f in _parts(field.type)))
 
 
@@ -150,9 +150,9 @@ class Projection:
         for field in wanted:
             place = places.get(field.field_id)
             if place is not None:
-                found = file[place].type
-                is_kept = field.field_id in kept and pa.types.is_dictionary(found)
-                stays = is_kept or _is_large(found, arrow_type(field.field_type))
+                kind = file[place].type
+                is_kept = field.field_id in kept and pa.types.is_dictionary(kind)
+                stays = is_kept or _is_large(kind, arrow_type(field.field_type))
                 columns.append((needed.index(place), _same if stays else _step(file[place], field)))
             elif field.field_id in constants:
                 if isinstance(field.field_type, DoubleType) and constants[field.field_id] is not None:
@@ -239,8 +239,8 @@ def _list(file: FileField, kind: ListType, target: pa.DataType) -> Step:
             array = plain_list(array)
         values = step(array.values)
         made = pa.large_list if pa.types.is_large_list(array.type) else pa.list_
-        found = _rebuilt(array, made(target.value_field), [values])
-        return found if found.type == target else found.cast(target)
+        rebuilt = _rebuilt(array, made(target.value_field), [values])
+        return rebuilt if rebuilt.type == target else rebuilt.cast(target)
 
     return project
 

@@ -202,8 +202,8 @@ class Scan:
     @property
     def schema(self) -> pa.Schema:
         """The Arrow schema of the rows."""
-        found = schema_to_pyarrow(self.view.schema.select(*self.columns), include_field_ids=False)
-        return pa.schema([found.field(name) for name in self.columns])
+        arrow = schema_to_pyarrow(self.view.schema.select(*self.columns), include_field_ids=False)
+        return pa.schema([arrow.field(name) for name in self.columns])
 
     def to_arrow(self) -> pa.Table:
         """All rows, as one Arrow table.
@@ -342,11 +342,11 @@ def _of_range(
 ) -> Callable[[], tuple[ReadPart, ...]]:
     if within is None:
         return tuple
-    found = find_rows(view, facts, within, which, view.files)
+    rows = find_rows(view, facts, within, which, view.files)
 
     def plan() -> tuple[ReadPart, ...]:
         parts: list[ReadPart] = []
-        for f in found:
+        for f in rows:
             if f.rows.of_ids:
                 parts += data_file.of_batches(f.files, f.rows.ids)
             else:

@@ -376,10 +376,10 @@ def plan_dry_run(
         return _untouched(planned.result, plan)
     undone = ledger.requests.get(request.undoes) if request.undoes else None
     ids = recalled(undone).batch_ids if undone is not None else request.batch_ids
-    found = split_by_bounds(files, ids)
-    touched = (*found.may_contain_deleted_rows, *found.all_rows_deleted)
+    split = split_by_bounds(files, ids)
+    touched = (*split.may_contain_deleted_rows, *split.all_rows_deleted)
     plan = RestatementPlan(
-        files=len(touched), bytes=sum(f.size for f in touched), whole_files=len(found.all_rows_deleted)
+        files=len(touched), bytes=sum(f.size for f in touched), whole_files=len(split.all_rows_deleted)
     )
     return _untouched(planned.result, plan)
 

@@ -95,7 +95,7 @@ def candidates(table: Table, snapshot_id: int | None, wanted: Mapping[str, AnyWa
         return []
     manifests = snapshot.manifests(table.io)
     deletes = native_deletes(table.io, manifests)
-    found: list[CandidateFile] = []
+    files: list[CandidateFile] = []
     for manifest in manifests:
         if manifest.content != ManifestContent.DATA:
             continue
@@ -107,7 +107,7 @@ def candidates(table: Table, snapshot_id: int | None, wanted: Mapping[str, AnyWa
                     k: tuple(c.values.index_of(_absent(table, f, c.field_id)) for c in columns_of(wanted[k]))
                     for k in keys
                 }
-                found.append(
+                files.append(
                     CandidateFile(
                         path=f.file_path,
                         size=f.file_size_in_bytes,
@@ -119,7 +119,7 @@ def candidates(table: Table, snapshot_id: int | None, wanted: Mapping[str, AnyWa
                         absent=held,
                     )
                 )
-    return found
+    return files
 
 
 def values_if_absent(files: Iterable[CandidateFile], key: str, values: Values) -> dict[str, Any]:
@@ -303,7 +303,7 @@ class LiveSuspects:
                     files[path] = replace(s, bounds=replace(s.bounds, deletes=now))
 
     def _read_manifest(self, head: Head, manifest: ManifestFile, keep_all: bool) -> _Read:
-        found: list[Suspect] = []
+        files: list[Suspect] = []
         small: list[Suspect] = []
         every: list[FileBounds] = []
         spec_id = manifest.partition_spec_id
@@ -322,8 +322,8 @@ class LiveSuspects:
             file = Suspect(
                 f, bool(all_rows_deleted), data.file_format.value, spec_id, manifest.manifest_path, groups, order
             )
-            (small if all_rows_deleted is None else found).append(file)
-        return found, small, every
+            (small if all_rows_deleted is None else files).append(file)
+        return files, small, every
 
 
 log = logging.getLogger(__name__)
@@ -470,18 +470,18 @@ def candidate(file: Suspect, loses: int | None) -> SmallPurge:
 
 def _expected(table: TableTraits, files: Sequence[Suspect], estimate: Estimate, target: int) -> ExpectedBytes:
     """Estimate what becomes of the bytes of the files to rewrite."""
-    found = [candidate(s, round(estimate.rows_in(s.bounds))) for s in files]
-    filtered = one_by_one(table, found, target)
-    return expected_bytes(estimate, found, filtered)
+    files_with_rows = [candidate(s, round(estimate.rows_in(s.bounds))) for s in files]
+    filtered = one_by_one(table, files_with_rows, target)
+    return expected_bytes(estimate, files_with_rows, filtered)
 
 
 def _rows_of(ledger: Ledger, ids: list[str]) -> dict[str, int]:
     """The number of rows of the batches, if the ledger knows it. Reads some entries at a time to save memory."""
-    found: dict[str, int] = {}
+    rows: dict[str, int] = {}
     for at in range(0, len(ids), _LOOKED_UP_AT_ONCE):
         entries = get_many(ledger.batches, ids[at : at + _LOOKED_UP_AT_ONCE])
-        found |= {i: b.rows for i, b in entries.items() if b.rows is not None}
-    return found
+        rows |= {i: b.rows for i, b in entries.items() if b.rows is not None}
+    return rows
 
 
 def _planned(

@@ -271,18 +271,20 @@ class S3Objects:
     def uploads(self, folder: str) -> tuple[list[UnfinishedUpload], str]:
         scheme, _, rest = folder.partition("://")
         bucket, _, prefix = rest.partition("/")
-        found: list[UnfinishedUpload] = []
+        unfinished: list[UnfinishedUpload] = []
         try:
             pages = self._s3.get_paginator("list_multipart_uploads")
             for page in pages.paginate(Bucket=bucket, Prefix=f"{prefix.strip('/')}/"):
                 self._count("ListMultipartUploads")
                 for u in page.get("Uploads", ()):
-                    found.append(UnfinishedUpload(f"{scheme}://{bucket}/{u['Key']}", u["UploadId"], u["Initiated"]))
+                    unfinished.append(
+                        UnfinishedUpload(f"{scheme}://{bucket}/{u['Key']}", u["UploadId"], u["Initiated"])
+                    )
         except ClientError as e:
             if _code(e) in (*_DENIED, *_UNKNOWN_CALL):
                 return [], f"the store answers {_code(e)}; grant s3:ListBucketMultipartUploads if it knows them"
             raise _unanswered(e, folder) from e
-        return found, ""
+        return unfinished, ""
 
     def abort(self, upload: UnfinishedUpload) -> bool:
         bucket, key = _split(upload.path)

@@ -301,12 +301,12 @@ def matches(column: pa.ChunkedArray, wanted: Wanted, start: int = 0) -> np.ndarr
     Raises:
         pa.ArrowException: The column is not of the values' kind.
     """
-    found: list[np.ndarray[Any, Any]] = []
+    masks: list[np.ndarray[Any, Any]] = []
     for chunk in column.chunks:
         hits = np.flatnonzero(is_one_of(chunk, wanted).to_numpy(zero_copy_only=False))
-        found.append(hits.astype(np.uint64) + np.uint64(start))
+        masks.append(hits.astype(np.uint64) + np.uint64(start))
         start += len(chunk)
-    return np.concatenate(found) if found else np.empty(0, np.uint64)
+    return np.concatenate(masks) if masks else np.empty(0, np.uint64)
 
 
 def is_one_of(chunk: pa.Array, wanted: Wanted) -> pa.BooleanArray:
@@ -476,10 +476,10 @@ def matches_keys(columns: Sequence[pa.Array], wanted: WantedKeys) -> np.ndarray[
         return at
     # Each value belongs to a key, but not necessarily to the same key.
     rows = {str(n): plain(c.take(pa.array(at)), wanted.columns[n]) for n, c in enumerate(columns)}
-    found = pa.table({**rows, _AT: pa.array(at)}).join(
+    joined = pa.table({**rows, _AT: pa.array(at)}).join(
         wanted.rows, list(rows), join_type="left semi", use_threads=False
     )
-    return np.sort(found.column(_AT).to_numpy())
+    return np.sort(joined.column(_AT).to_numpy())
 
 
 def _as_stored(column: pa.ChunkedArray, kind: ValueKind) -> pa.ChunkedArray:
@@ -490,19 +490,19 @@ def _as_stored(column: pa.ChunkedArray, kind: ValueKind) -> pa.ChunkedArray:
 
 
 def _distinct(column: pa.ChunkedArray, kind: ValueKind) -> tuple[Any, ...]:
-    found = pc.unique(column)
+    values = pc.unique(column)
     match kind.type:
         case ValueType.DATE:
-            found = found.cast(pa.int32())
+            values = values.cast(pa.int32())
         case ValueType.TIMESTAMP | ValueType.TIMESTAMPTZ:
-            found = found.cast(pa.int64())
+            values = values.cast(pa.int64())
         case ValueType.UUID:
-            return tuple(sorted(UUID(bytes=v) for v in found.to_pylist()))
+            return tuple(sorted(UUID(bytes=v) for v in values.to_pylist()))
         case ValueType.STRING | ValueType.INT | ValueType.LONG | ValueType.DECIMAL:
             pass
         case _:
             assert_never(kind.type)
-    return tuple(sorted(found.to_pylist()))
+    return tuple(sorted(values.to_pylist()))
 
 
 def find_batches(

@@ -140,17 +140,17 @@ def picked_batches(table: Table, facts: TableFacts, loaded: Loaded, field_id: in
         LedgerError: A ledger or a list of staged batches that a retained snapshot names is unreadable.
     """
     bare = loaded.resolution.bare
-    found: dict[str, BatchEntry] = {}
+    batches: dict[str, BatchEntry] = {}
     for source in cherry_picked(facts.snapshots, bare):
         of = _committed(table, facts, loaded, source) if source.ledger is not None else _staged(table, facts, source)
-        found |= {e.id: e for e in of}
+        batches |= {e.id: e for e in of}
     for copy in bare:
         snapshot = facts.snapshots[copy]
         if names.SOURCE_SNAPSHOT_ID in snapshot.summary and not cherry_picked(facts.snapshots, [copy]):
-            found = {**_in_files(table, snapshot, field_id), **found}
-    if found:
-        log.info("%s: snapshots without a ledger brought back %d batches", facts.name, len(found))
-    return found
+            batches = {**_in_files(table, snapshot, field_id), **batches}
+    if batches:
+        log.info("%s: snapshots without a ledger brought back %d batches", facts.name, len(batches))
+    return batches
 
 
 def _committed(table: Table, facts: TableFacts, loaded: Loaded, source: Snapshot) -> Iterable[BatchEntry]:
@@ -352,13 +352,13 @@ def _files_of_positions(metadata: Any) -> list[str] | None:
 
     Position deletes of several files are in the partition of all of them, so their own path has its values, too.
     """
-    found: list[str] = []
+    paths: list[str] = []
     for group in range(metadata.num_row_groups):
         statistics = metadata.row_group(group).column(_POSITIONS.index("file_path")).statistics
         if statistics is None or not statistics.has_min_max:
             return None
-        found += (statistics.min, statistics.max)
-    return found if all(isinstance(path, str) for path in found) else None
+        paths += (statistics.min, statistics.max)
+    return paths if all(isinstance(path, str) for path in paths) else None
 
 
 def _named(ids: dict[str, bytes | None], field_id: int, of_table: Schema | None) -> str | None:

@@ -86,7 +86,7 @@ def _s3(bucket: str, current: _Current, options: Mapping[str, Any]) -> S3Store:
     )
     own = "s3.access-key-id" in properties
     session = None if own else _session()
-    found = None if session is None else session.get_credentials()
+    credentials_found = None if session is None else session.get_credentials()
     region = properties.get("s3.region") or properties.get("client.region")
 
     def credentials() -> Any:
@@ -98,9 +98,9 @@ def _s3(bucket: str, current: _Current, options: Mapping[str, Any]) -> S3Store:
                 "token": now.get("s3.session-token"),
                 "expires_at": expires,
             }
-        if found is None:
+        if credentials_found is None:
             raise LookupError("no credentials for S3: set s3.access-key-id and s3.secret-access-key")
-        frozen = found.get_frozen_credentials()  # botocore renews them
+        frozen = credentials_found.get_frozen_credentials()  # botocore renews them
         return {
             "access_key_id": frozen.access_key,
             "secret_access_key": frozen.secret_key,
@@ -173,13 +173,11 @@ def _azure(bucket: str, current: _Current, options: Mapping[str, Any]) -> AzureS
 
 def _connection(properties: Mapping[str, str], account: str) -> dict[str, str]:
     """The parts of a connection string; empty: there is none. Iceberg's Java library has one property per account."""
-    found = next(
-        (v for k, v in properties.items() if k.startswith(f"adls.connection-string.{account}") and account), ""
-    )
-    found = found or properties.get("adls.connection-string", "")
-    if "=" not in found:
+    text = next((v for k, v in properties.items() if k.startswith(f"adls.connection-string.{account}") and account), "")
+    text = text or properties.get("adls.connection-string", "")
+    if "=" not in text:
         return {}
-    return {k.strip(): v for k, _, v in (part.partition("=") for part in found.split(";")) if k.strip()}
+    return {k.strip(): v for k, _, v in (part.partition("=") for part in text.split(";")) if k.strip()}
 
 
 def _sas(properties: Mapping[str, str], account: str, given: Mapping[str, str]) -> str:

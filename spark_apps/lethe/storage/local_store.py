@@ -44,8 +44,8 @@ class LocalStore:
             below = folder.removeprefix(root).strip("/")
             parent = f"{prefix}/{below}" if below else prefix
             for name in sorted(files):
-                if found := _listed(f"{folder}/{name}", f"{parent}/{name}"):
-                    yield found
+                if hidden_entries := _listed(f"{folder}/{name}", f"{parent}/{name}"):
+                    yield hidden_entries
 
     def names(self, folder: str, prefix: str = "", at_most: int | None = None) -> Iterator[str]:
         try:

@@ -95,9 +95,9 @@ def require_safe_table(table: str, location: str, properties: Mapping[str, str])
     Args:
         table: The name of the table, for the message.
     """
-    found = next(_unsafe(location, properties), None)
-    if found is not None:
-        name, why = found
+    unsafe = next(_unsafe(location, properties), None)
+    if unsafe is not None:
+        name, why = unsafe
         raise InputError(
             REASON,
             f"{table}: {name} {why}. Lethe does not follow what a table names, so it does not open this table for writing. "
@@ -194,8 +194,8 @@ def with_vended(own: Mapping[str, str], allowed: Mapping[str, str]) -> dict[str,
 
 def says_unnamed_host(text: str, what: str) -> InputError | None:
     """The error that `vended` has raised, if a text of a client contains its message. The rest of the text is the catalog's."""
-    found = next((name for name in _HOSTS if f"{REASON}: " in text and f"the property {name}. " in text), None)
-    return _unnamed_host(what, found) if found is not None else None
+    name_found = next((name for name in _HOSTS if f"{REASON}: " in text and f"the property {name}. " in text), None)
+    return _unnamed_host(what, name_found) if name_found is not None else None
 
 
 def _unnamed_host(what: str, name: str) -> InputError:

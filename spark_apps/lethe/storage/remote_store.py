@@ -99,17 +99,17 @@ def code_of(error: Exception, missing: str = "") -> str:
         return DENIED
     if isinstance(error, FileNotFoundError) or status == 404:
         return missing or "404"
-    found = _CODE.search(text)
-    if found:
-        return found[1]
+    match = _CODE.search(text)
+    if match:
+        return match[1]
     if status:
         return str(status)
     return "nothing (no connection, or no answer in time)"
 
 
 def status_of(error: Exception) -> int:
-    found = _STATUS.search(str(error))
-    return int(found[1]) if found else 0
+    match = _STATUS.search(str(error))
+    return int(match[1]) if match else 0
 
 
 log = logging.getLogger(__name__)
@@ -218,9 +218,9 @@ class RemoteStore:
             raise
 
     def open(self, uri: str) -> ObjectReader | None:
-        found = self.head(uri)
+        head = self.head(uri)
         client, _, key = self._at(uri)
-        return _RemoteReader(client, uri, key, found) if found is not None else None
+        return _RemoteReader(client, uri, key, head) if head is not None else None
 
     def put(self, uri: str, content: bytes) -> None:
         client, _, key = self._at(uri)
@@ -319,12 +319,12 @@ class RemoteStore:
         return True
 
     def _is_same(self, listed: BufferedObject) -> bool:
-        found = self.head(listed.key)
-        return found is not None and is_unchanged(found, listed)
+        head = self.head(listed.key)
+        return head is not None and is_unchanged(head, listed)
 
     def _is_same_or_gone(self, listed: BufferedObject) -> bool:
-        found = self.head(listed.key)
-        return found is None or is_unchanged(found, listed)
+        head = self.head(listed.key)
+        return head is None or is_unchanged(head, listed)
 
     def _pages(self, uri: str, bucket: str, prefix: str, after: str) -> Iterator[Sequence[ListedObject]]:
         """List by keys in pages of `PAGE`, in the order of the keys."""
@@ -458,10 +458,10 @@ class S3Store(RemoteStore):
             return self._requests.copy(source.key, source.etag, target)
 
     def delete_unchanged(self, listed: BufferedObject) -> bool:
-        found = self.head(listed.key)
-        if found is None:
+        head = self.head(listed.key)
+        if head is None:
             return True
-        if not is_unchanged(found, listed):
+        if not is_unchanged(head, listed):
             return False
         with store_errors(listed.key):
             return self._requests.delete_if_match(listed.key, listed.etag)

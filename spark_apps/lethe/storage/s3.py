@@ -120,17 +120,17 @@ class S3Requests:
 
     def head(self, uri: str) -> ListedObject | None:
         try:
-            found = self._client().head_object(**_named(uri))
+            answer = self._client().head_object(**_named(uri))
         except (ClientError, BotoCoreError) as e:
             if code_of(e) in _NOT_THERE:
                 return None
             raise store_error_of(uri, e) from None
-        return ListedObject(uri, found["ContentLength"], _etag(found), found["LastModified"])
+        return ListedObject(uri, answer["ContentLength"], _etag(answer), answer["LastModified"])
 
     def read(self, uri: str) -> Content | None:
         try:
-            found = self._client().get_object(**_named(uri))
-            return Content(found["Body"].read(), _etag(found))
+            answer = self._client().get_object(**_named(uri))
+            return Content(answer["Body"].read(), _etag(answer))
         except (ClientError, BotoCoreError) as e:
             if code_of(e) in _NOT_THERE:
                 return None
@@ -194,12 +194,12 @@ class S3Requests:
 
     def retained_until(self, uri: str) -> datetime | None:
         try:
-            found = self._client().get_object_retention(**_named(uri))
+            answer = self._client().get_object_retention(**_named(uri))
         except (ClientError, BotoCoreError) as e:
             if 400 <= _status(e) < 500:
                 return None
             raise store_error_of(uri, e) from None
-        until: datetime | None = found.get("Retention", {}).get("RetainUntilDate")
+        until: datetime | None = answer.get("Retention", {}).get("RetainUntilDate")
         return until
 
     def _client(self, attempts: int = 4) -> Any:
@@ -360,18 +360,14 @@ class S3Uploads:
         """
         bucket, key = bucket_and_key(uri)
         try:
-            found = self._client.head_object(Bucket=bucket, Key=key, ChecksumMode="ENABLED")
+            head = self._client.head_object(Bucket=bucket, Key=key, ChecksumMode="ENABLED")
         except (ClientError, BotoCoreError) as e:
             if code_of(e) in (*_GONE, "NotFound"):
                 return None
             raise store_error_of(uri, e) from None
-        known = str(found.get("ChecksumSHA256", ""))
+        known = str(head.get("ChecksumSHA256", ""))
         # That of an object with parts is a checksum of checksums, like `<base64>-3`.
-        if (
-            found["ETag"].strip('"') != etag
-            or found.get("ChecksumType", "FULL_OBJECT") != "FULL_OBJECT"
-            or "-" in known
-        ):
+        if head["ETag"].strip('"') != etag or head.get("ChecksumType", "FULL_OBJECT") != "FULL_OBJECT" or "-" in known:
             return None
         return base64.b64decode(known).hex() or None
 
@@ -598,13 +594,13 @@ def compose(
     bucket, key = bucket_and_key(source_uri)
     try:
         client = _client(properties)
-        found = client.head_object(Bucket=bucket, Key=key)
-        if found["ContentLength"] != size:
-            log.warning("%s has %d bytes, expected %d: it is read and sent", source_uri, found["ContentLength"], size)
+        head = client.head_object(Bucket=bucket, Key=key)
+        if head["ContentLength"] != size:
+            log.warning("%s has %d bytes, expected %d: it is read and sent", source_uri, head["ContentLength"], size)
             return None
         # Without an ETag, the store cannot tell whether the source changes meanwhile. A gateway to a file system knows none of a
         # file that was put there beside it.
-        if not (etag := found.get("ETag")):
+        if not (etag := head.get("ETag")):
             log.warning("%s has no ETag: it is read and sent", source_uri)
             return None
         return ComposedObject(client, uri, CopySource(source_uri, size, etag, read))

@@ -40,8 +40,8 @@ def write_once(
         store, now = open_store(uri, properties), datetime.now(UTC)
         if store.put_if_absent(uri, content, retention):
             return
-        found = store.read(uri)
-        if found is not None and found.data == content:
+        existing = store.read(uri)
+        if existing is not None and existing.data == content:
             if retention is not None and (store.retained_until(uri) or now) <= now:
                 raise not_retained(uri, "it exists without one")
             return
@@ -56,8 +56,8 @@ def read(uri: str, io: FileIO, properties: Mapping[str, str]) -> bytes | None:
         Exception: Errors of PyIceberg.
     """
     if backend_of(uri) is not None:
-        found = open_store(uri, properties).read(uri)
-        return None if found is None else found.data
+        content = open_store(uri, properties).read(uri)
+        return None if content is None else content.data
     try:
         with io.new_input(uri).open() as stream:
             return bytes(stream.read())

@@ -68,15 +68,15 @@ def rounds(bins: Iterable[Bin]) -> list[list[Bin]]:
 
     A group can be written together without mixing the rows of two bins.
     """
-    found: list[list[Bin]] = []
+    groups: list[list[Bin]] = []
     seen: dict[str | None, int] = {}
     for one in bins:
         n = seen.get(one[0].partition, 0)
         seen[one[0].partition] = n + 1
-        if n == len(found):
-            found.append([])
-        found[n].append(one)
-    return found
+        if n == len(groups):
+            groups.append([])
+        groups[n].append(one)
+    return groups
 
 
 def steps(bins: Iterable[Bin], step_bytes: int) -> Iterator[list[Bin]]:

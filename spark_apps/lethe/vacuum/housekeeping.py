@@ -117,23 +117,23 @@ def plan_expiry(tree: SnapshotTree, limits: SnapshotLimits, now: datetime, by_ag
         if i not in snapshots or snapshots[i].ledger is not None:
             continue
         try:
-            found = resolve(snapshots, i, tree.carriers)
+            resolution = resolve(snapshots, i, tree.carriers)
         except LedgerError:
             continue
-        keep.update(found.bare)
-        if found.carrier_id is not None:
-            keep.add(found.carrier_id)
+        keep.update(resolution.bare)
+        if resolution.carrier_id is not None:
+            keep.add(resolution.carrier_id)
     gone = [s for s in snapshots.values() if s.id not in keep]
     return tuple(s.id for s in sorted(gone, key=lambda s: (s.sequence_number, s.timestamp_ms)))
 
 
 def _ancestors(snapshots: Mapping[int, Snapshot], start: int | None) -> list[int]:
     """`start` and its retained ancestors, newest first."""
-    found: list[int] = []
+    ids: list[int] = []
     while start is not None and start in snapshots:
-        found.append(start)
+        ids.append(start)
         start = snapshots[start].parent_id
-    return found
+    return ids
 
 
 # Longer than any commit takes, from its first file to its last attempt.
@@ -171,11 +171,11 @@ def needed_roots(
         LedgerError: `LedgerLost`, if the ledger of a snapshot is unknown.
     """
     known = tuple(carriers)
-    found = {s.ledger for s in snapshots.values() if s.ledger is not None} | {c.ledger for c in known}
+    roots = {s.ledger for s in snapshots.values() if s.ledger is not None} | {c.ledger for c in known}
     for i, s in snapshots.items():
         if s.ledger is None and (pointer := resolve(snapshots, i, known, table, ledger_since).pointer) is not None:
-            found.add(pointer)
-    return frozenset(found)
+            roots.add(pointer)
+    return frozenset(roots)
 
 
 def named_files(snapshots: Iterable[Snapshot]) -> frozenset[str]:
@@ -186,7 +186,7 @@ def named_files(snapshots: Iterable[Snapshot]) -> frozenset[str]:
 
 def just_superseded(listed: Iterable[ListedObject], now: datetime) -> tuple[str, ...]:
     """The URIs of roots that were superseded so recently that a reader may still use them."""
-    roots = [(int(found[1]), o) for o in listed if (found := _ROOT.fullmatch(_name(o.key)))]
+    roots = [(int(match[1]), o) for o in listed if (match := _ROOT.fullmatch(_name(o.key)))]
     newest_of: dict[int, datetime] = {}
     for version, o in roots:
         newest_of[version] = max(o.modified, newest_of.get(version, o.modified))
@@ -386,7 +386,7 @@ def plan_orphans(
     not_ours = {_folder(o.key) for o in listed if o.key.rpartition("/")[2] == names.SUCCESS_MARKER}
     # A table called `data`, in a namespace with the name of this table, is in the data folder itself.
     not_ours |= {_folder(_folder(o.key)) for o in listed if _is_of_another_table(o.key, folders)}
-    found = [
+    orphans = [
         o
         for o in listed
         if o.modified <= youngest_kept
@@ -396,7 +396,7 @@ def plan_orphans(
         and key_of(o.key) not in needed
         and not contains(scope.buffer, o.key)
     ]
-    return Orphans(tuple(sorted(o.key for o in found)), sum(o.size for o in found))
+    return Orphans(tuple(sorted(o.key for o in orphans)), sum(o.size for o in orphans))
 
 
 def key_of(uri: str) -> str:

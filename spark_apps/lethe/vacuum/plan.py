@@ -189,7 +189,7 @@ def apart(files: Iterable[FileBounds]) -> frozenset[str]:
             unknown.add(f.partition)
         else:
             by_partition.setdefault(f.partition, []).append((f.lower, f.upper, f.path))
-    found: set[str] = set()
+    paths: set[str] = set()
     for partition, ranges in by_partition.items():
         if partition in unknown:
             continue
@@ -199,8 +199,8 @@ def apart(files: Iterable[FileBounds]) -> frozenset[str]:
             before = n == 0 or ends[n - 1] <= lower
             after = n + 1 == len(ranges) or upper <= ranges[n + 1][0]
             if before and after:
-                found.add(path)
-    return frozenset(found)
+                paths.add(path)
+    return frozenset(paths)
 
 
 @dataclass(frozen=True)
@@ -292,13 +292,13 @@ def small_neighbours(
             small_of.setdefault(f.partition or "", []).append(f)
     for partition, files in small_of.items():
         beside += _adjacent(by_partition[partition], files)
-    found: list[FileBounds] = []
+    neighbours: list[FileBounds] = []
     for f in sorted(beside, key=lambda f: (f.size, f.path)):
         if f.size > left:
             break
-        found.append(f)
+        neighbours.append(f)
         left -= f.size
-    return tuple(found)
+    return tuple(neighbours)
 
 
 def _adjacent(rewritten: Sequence[FileBounds], small: Sequence[FileBounds]) -> list[FileBounds]:
@@ -306,15 +306,15 @@ def _adjacent(rewritten: Sequence[FileBounds], small: Sequence[FileBounds]) -> l
     ranked = sorted(
         [(f.lower or "", True, f) for f in rewritten] + [(f.lower or "", False, f) for f in small], key=_rank
     )
-    found: list[FileBounds] = []
+    files: list[FileBounds] = []
     for at, (_, is_rewritten, f) in enumerate(ranked):
         if is_rewritten:
             continue
         before = ranked[at - 1][1] if at else False
         after = ranked[at + 1][1] if at + 1 < len(ranked) else False
         if before or after:
-            found.append(f)
-    return found
+            files.append(f)
+    return files
 
 
 def _rank(entry: tuple[str, bool, FileBounds]) -> tuple[str, bool, str]:

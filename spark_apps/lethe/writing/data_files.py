@@ -169,11 +169,11 @@ def batches_of(ids: pa.ChunkedArray, rows: PartitionedRows) -> dict[str, set[int
     encoded = ids.unify_dictionaries().combine_chunks()
     names, codes = encoded.dictionary.to_pylist(), encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
     count = len(rows.partitions)
-    found: dict[str, set[int]] = {}
+    field_ids: dict[str, set[int]] = {}
     for pair in np.unique(codes if rows.index is None else codes * count + rows.index).tolist():
         code, partition = (pair, 0) if rows.index is None else divmod(pair, count)
-        found.setdefault(names[code], set()).add(partition)
-    return found
+        field_ids.setdefault(names[code], set()).add(partition)
+    return field_ids
 
 
 def _physical(values: pa.Array) -> pa.Array:
@@ -233,11 +233,11 @@ class DataFileWriter:
     def _parts(self, rows: pa.Table) -> Iterator[tuple[TablePartition, pa.Table]]:
         if not rows.num_rows:
             return
-        found = partitions_of(rows, self._layout)
-        if found.index is None:
-            yield found.partitions[0], rows
+        partitions = partitions_of(rows, self._layout)
+        if partitions.index is None:
+            yield partitions.partitions[0], rows
             return
-        yield from zip(found.partitions, split(rows, found.index, len(found.partitions)), strict=True)
+        yield from zip(partitions.partitions, split(rows, partitions.index, len(partitions.partitions)), strict=True)
 
     def _create(self, partition: TablePartition) -> tuple[str, Any]:
         layout, name = self._layout, f"00000-{uuid.uuid4()}.parquet"

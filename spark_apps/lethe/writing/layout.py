@@ -174,15 +174,15 @@ def sort_keys_of(target: RegisterTarget, order: SortOrder) -> tuple[SortKey, ...
     Raises:
         Unsupported: Arrow does not write this table.
     """
-    found = []
+    keys = []
     for one in order.fields:
         name, kind = target.name(one.source_id), target.schema.find_type(one.source_id)
         if not isinstance(one.transform, IdentityTransform) or "." in name:
             raise Unsupported("its sort order is not one of plain columns")
         if isinstance(kind, (FloatType, DoubleType)) or not isinstance(kind, _PLAIN):
             raise Unsupported(f"it is sorted by a {kind}")
-        found.append(SortKey(name, one.direction is SortDirection.DESC, one.null_order is NullOrder.NULLS_FIRST))
-    return tuple(found)
+        keys.append(SortKey(name, one.direction is SortDirection.DESC, one.null_order is NullOrder.NULLS_FIRST))
+    return tuple(keys)
 
 
 def parquet_options(properties: Mapping[str, str]) -> dict[str, Any]:

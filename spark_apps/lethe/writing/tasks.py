@@ -116,16 +116,16 @@ def _by_bucket(rows: pa.Table, layout: TableLayout | None, facts: BlockFacts) ->
     if layout is None:
         yield 0, rows
         return
-    found = partitions_of(rows, layout)
-    texts = [p.text(layout) for p in found.partitions]
-    for batch_id, indices in batches_of(rows.column(layout.batch_column), found).items():
+    partitions = partitions_of(rows, layout)
+    texts = [p.text(layout) for p in partitions.partitions]
+    for batch_id, indices in batches_of(rows.column(layout.batch_column), partitions).items():
         facts.partitions.setdefault(batch_id, set()).update(texts[i] for i in indices)
-    buckets = np.array([p.hash % BUCKETS for p in found.partitions], np.int64)
-    if found.index is None:
+    buckets = np.array([p.hash % BUCKETS for p in partitions.partitions], np.int64)
+    if partitions.index is None:
         yield int(buckets[0]), rows
         return
     used, of_partition = np.unique(buckets, return_inverse=True)
-    parts = split(rows, of_partition[found.index], len(used))
+    parts = split(rows, of_partition[partitions.index], len(used))
     yield from zip((int(bucket) for bucket in used), parts, strict=True)
 
 
@@ -302,10 +302,10 @@ class ReadTask:
                 BufferAway: The store failed.
         """
         for number, range_, files in groups:
-            found = TaskReport()
-            tables = self.reader.tables(FileTask.decode(files), found.outcomes)
-            yield from blocks_of(tables, self.layout, range_, number, found.blocks)
-            self.collector.add(found)
+            report = TaskReport()
+            tables = self.reader.tables(FileTask.decode(files), report.outcomes)
+            yield from blocks_of(tables, self.layout, range_, number, report.blocks)
+            self.collector.add(report)
 
 
 @dataclass(frozen=True)

@@ -261,8 +261,8 @@ class GroupCommit:
         partitions = base.partitions_of(written.files, [ids[key] for key in written.rows]) if written.rows else {}
         rows = {key: replace(of, partitions=partitions[ids[key]]) for key, of in written.rows.items()}
         scope = PlanScope(self.context.run_id, datetime.now(UTC), base.field_id, in_files)
-        found = GroupFindings(rows, {**aside, **self._unlisted(base)}, erased.rows)
-        return plan_group(base.ledger, self.requests, scope, found, masking=self.masker.native is not None)
+        findings = GroupFindings(rows, {**aside, **self._unlisted(base)}, erased.rows)
+        return plan_group(base.ledger, self.requests, scope, findings, masking=self.masker.native is not None)
 
     def _unlisted(self, base: Base) -> dict[str, RequestResult]:
         """Results of requests that must wait for batches to be consolidated.

@@ -104,7 +104,7 @@ def writers_of(table: IcebergTable, io: FileIO, properties: Mapping[str, str]) -
     Raises:
         Exception: The errors of the storage.
     """
-    found: list[tuple[Writer, datetime, str]] = []
+    writers: list[tuple[Writer, datetime, str]] = []
     folder = _folder(table)
     for o in open_store(folder, properties).list(folder):
         name = o.key.rpartition("/")[2]
@@ -115,8 +115,8 @@ def writers_of(table: IcebergTable, io: FileIO, properties: Mapping[str, str]) -
                 content = bytes(stream.read())
         except FileNotFoundError:  # the run ended in the meantime
             continue
-        found.append((Writer.of_json(content, name), o.modified, o.key))
-    return found
+        writers.append((Writer.of_json(content, name), o.modified, o.key))
+    return writers
 
 
 def forget_old(io: FileIO, writers: Iterable[tuple[Writer, datetime, str]], now: datetime) -> None:

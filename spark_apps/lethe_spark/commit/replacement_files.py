@@ -45,14 +45,14 @@ def with_ids(
         if not request.batch_ids_uri:
             return request, None
         try:
-            found = _read(request, properties, table_location)
+            lists = _read(request, properties, table_location)
         except (InputError, TransientError) as e:
             return request, set_aside(request, e, again=isinstance(e, TransientError))
-        return request.model_copy(update={"batch_ids": found.ids, "batch_ids_sha256": found.sha256}), None
+        return request.model_copy(update={"batch_ids": lists.ids, "batch_ids_sha256": lists.sha256}), None
 
     with ThreadPoolExecutor(READ_AT_ONCE, thread_name_prefix="lethe-ids") as pool:
-        found = list(pool.map(listed, requests))
-    return tuple(r for r, _ in found), {r.key: out for r, out in found if out is not None}
+        lists = list(pool.map(listed, requests))
+    return tuple(r for r, _ in lists), {r.key: out for r, out in lists if out is not None}
 
 
 def _read(request: RestatementRequest, properties: Mapping[str, str], table_location: str) -> IdList:
@@ -91,10 +91,10 @@ def _read(request: RestatementRequest, properties: Mapping[str, str], table_loca
         raise TransientError("ListUnreadable", f"{where}: it could not be read ({type(e).__name__}).") from None
     if content is None:
         raise TransientError("ListNotFound", f"{where}: the object does not exist. Create it.")
-    found = parse_ids(content, where)
-    if request.batch_ids_sha256 not in ("", found.sha256):
-        raise changed(where, request.batch_ids_sha256, found.sha256)
-    return found
+    ids = parse_ids(content, where)
+    if request.batch_ids_sha256 not in ("", ids.sha256):
+        raise changed(where, request.batch_ids_sha256, ids.sha256)
+    return ids
 
 
 LISTED_AT_ONCE: Final = 8

@@ -112,9 +112,9 @@ class Base:
         """Batches of snapshots without a ledger that the ledger knows neither as promoted nor as reverted."""
         if not self.loaded.resolution.bare:
             return {}
-        found = picked_batches(self.iceberg, self.facts, self.loaded, self.field_id)
-        known = get_many(self.loaded.ledger.batches, found)
-        return {i: e for i, e in found.items() if i not in known or not known[i].blocks_promotion}
+        batches = picked_batches(self.iceberg, self.facts, self.loaded, self.field_id)
+        known = get_many(self.loaded.ledger.batches, batches)
+        return {i: e for i, e in batches.items() if i not in known or not known[i].blocks_promotion}
 
     @property
     def batch_column(self) -> str:
@@ -124,9 +124,9 @@ class Base:
     @property
     def expectation(self) -> Expectation:
         """What must be true at the commit: the same pointer, and no further snapshot without a ledger."""
-        found = self.loaded.resolution
-        expired = found.carrier_id is not None and found.carrier_id not in self.facts.snapshots
-        return Expectation(found.pointer, frozenset(found.bare), expired)
+        resolution = self.loaded.resolution
+        expired = resolution.carrier_id is not None and resolution.carrier_id not in self.facts.snapshots
+        return Expectation(resolution.pointer, frozenset(resolution.bare), expired)
 
     def files(self) -> list[FileBounds]:
         """The live data files of the head."""
@@ -144,19 +144,19 @@ class Base:
     @property
     def _bare_moves_only(self) -> bool:
         """Whether the snapshots without a ledger below the head added no rows: compactions, and deletes of whole files."""
-        found = self.loaded.resolution
-        operations = {self.facts.snapshots[i].summary.get("operation") for i in found.bare}
-        return operations <= {"replace", "delete"} and is_gapless(self.facts.snapshots, found)
+        resolution = self.loaded.resolution
+        operations = {self.facts.snapshots[i].summary.get("operation") for i in resolution.bare}
+        return operations <= {"replace", "delete"} and is_gapless(self.facts.snapshots, resolution)
 
     @property
     def has_foreign_files(self) -> bool:
         """Whether another writer may have added rows at any time. The summary of each commit records it."""
-        found = self.loaded.resolution
+        resolution = self.loaded.resolution
         if not self._bare_moves_only:
             return True
-        if found.pointer is None:
+        if resolution.pointer is None:
             return self.facts.ledger_since != 0
-        carrier = self.facts.snapshots.get(found.carrier_id) if found.carrier_id is not None else None
+        carrier = self.facts.snapshots.get(resolution.carrier_id) if resolution.carrier_id is not None else None
         return carrier is None or carrier.summary.get(names.FOREIGN_FILES) != "false"
 
     @property
@@ -293,10 +293,10 @@ def check_table(context: Committer, uuid: str | None) -> None:
     """
     if context.seen_table_uuid in (None, uuid):
         return
-    found = "no table has this name now" if uuid is None else f"the table of this name is {uuid}"
+    difference = "no table has this name now" if uuid is None else f"the table of this name is {uuid}"
     raise TableError(
         "TableReplaced",
-        f"{context.table_name} was dropped, created again or renamed: {found}, and this run was started for table "
+        f"{context.table_name} was dropped, created again or renamed: {difference}, and this run was started for table "
         f"{context.seen_table_uuid}. Nothing was committed. Restore that table, or accept the change (the Dataset's condition "
         "Ready says how).",
     )

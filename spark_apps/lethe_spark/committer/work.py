@@ -124,9 +124,9 @@ class OpenTables:
 
     def learn_secrets(self) -> None:
         """Redact the current secrets of the configuration file from the log."""
-        found = [secrets_of(own) for own in catalogs.every().values()]
+        secrets = [secrets_of(own) for own in catalogs.every().values()]
         with self._lock:
-            self.formatter.secrets = self.formatter.secrets.union(*found)
+            self.formatter.secrets = self.formatter.secrets.union(*secrets)
 
     def properties(self, name: str) -> dict[str, str]:
         """PyIceberg's current properties of a catalog.
@@ -137,14 +137,14 @@ class OpenTables:
             NeedsSpark: The catalog is missing or cannot be opened here.
         """
         try:
-            found = catalogs.properties(name)
-            if not catalogs.is_folder(found):
-                catalogs.spark_properties(name, found)
+            values = catalogs.properties(name)
+            if not catalogs.is_folder(values):
+                catalogs.spark_properties(name, values)
         except InputError as e:
             raise NeedsSpark(e.message.rstrip(".")) from e
-        if catalogs.is_folder(found):
+        if catalogs.is_folder(values):
             raise NeedsSpark(f"catalog {name} has type hadoop, which is served to Spark sessions only")
-        return found
+        return values
 
     def open(self, context: Run) -> IcebergTable:
         """The table of a run, if it needs no preparation.

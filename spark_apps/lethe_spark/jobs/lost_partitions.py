@@ -99,8 +99,8 @@ class _Moving:
             return tasks_of(self.table, paths, base.facts.head_id) if paths else []
         index = IdIndex(ids or ())
         wanted = {f.path for f in base.files() if ids is None or index.might_hold(f)}
-        found = tasks_of(self.table, paths, base.facts.head_id)
-        return [t for t in found if str(t.file().location()) in wanted or not t.deletes().isEmpty()]
+        tasks_found = tasks_of(self.table, paths, base.facts.head_id)
+        return [t for t in tasks_found if str(t.file().location()) in wanted or not t.deletes().isEmpty()]
 
     def moved(self, tasks: list[Any], written: list[str]) -> Intent[None]:
         """Write the files again, and the deletes by position of Lethe. Adds the paths of what it writes to `written`."""
@@ -135,8 +135,8 @@ class _Moving:
     def _masked(self, files: list[FileBounds]) -> list[Tombstone]:
         """The tombstones with native deletes that may have rows in these files."""
         bounds = [(f.lower, f.upper) for f in files]
-        found = self.base.ledger.tombstones_within(self.base.field_id, bounds) if bounds else []
-        return [t for t in found if t.mask is not None]
+        tombstones = self.base.ledger.tombstones_within(self.base.field_id, bounds) if bounds else []
+        return [t for t in tombstones if t.mask is not None]
 
     @property
     def _by_position(self) -> NativeDeletes:

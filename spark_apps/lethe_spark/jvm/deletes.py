@@ -70,7 +70,7 @@ def deleted_of(table: IcebergTable, tasks: Iterable[Any]) -> dict[str, HiddenRow
     newer = method(table.jvm, "org.apache.iceberg.io.FileIO", "newInputFile", "org.apache.iceberg.DeleteFile")
     opened = as_interface(table.jvm, "java.util.function.Function", newer.bindTo(table.java.io()))
     loader = table.jvm.org.apache.iceberg.data.BaseDeleteLoader(opened)
-    found: dict[str, HiddenRows] = {}
+    rows_by_file: dict[str, HiddenRows] = {}
     for task in tasks:
         path = str(task.file().location())
         deletes = list(each(task.deletes()))
@@ -85,13 +85,13 @@ def deleted_of(table: IcebergTable, tasks: Iterable[Any]) -> dict[str, HiddenRow
         ours = tuple(d for d in of_this_file if is_by_lethe(d))
         theirs = tuple(d for d in of_this_file if not is_by_lethe(d))
         shared = [d for d in by_position if not is_of_one_file(table, d)]
-        found[path] = HiddenRows(
+        rows_by_file[path] = HiddenRows(
             DeletedPositions(positions(ours), tuple(positions([d]) for d in theirs), positions(shared)),
             len(by_position) < len(deletes),
             ours,
             theirs,
         )
-    return found
+    return rows_by_file
 
 
 def position_deletes_of(table: IcebergTable, tasks: Iterable[Any]) -> tuple[Any, ...]:

@@ -84,8 +84,8 @@ _UNPARSED: Final = "Cannot parse type string"
 
 def unparsed_type(error: BaseException) -> str | None:
     """The type of a column that Iceberg does not know, if it could not load a table because of it."""
-    found = (str(java.getMessage() or "") for java in _causes(error))
-    text = next((t for t in found if _UNPARSED in t), None)
+    texts = (str(java.getMessage() or "") for java in _causes(error))
+    text = next((t for t in texts if _UNPARSED in t), None)
     return None if text is None else text.splitlines()[0].rpartition(": ")[2][:100]
 
 

@@ -30,10 +30,10 @@ def jvm(spark: SparkSession) -> Any:
 
 def has_class(spark: SparkSession, name: str) -> bool:
     """Whether a class is in the class path of a session."""
-    found = jvm(spark)
+    package = jvm(spark)
     for part in name.split("."):
-        found = getattr(found, part)  # a package, until the last part
-    return isinstance(found, JavaClass)
+        package = getattr(package, part)  # a package, until the last part
+    return isinstance(package, JavaClass)
 
 
 def listen_for_callbacks(gateway: Any) -> None:

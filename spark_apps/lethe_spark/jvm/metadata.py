@@ -113,14 +113,14 @@ def without_removed(
 def delete_files_at(table: IcebergTable, snapshot_id: int, paths: Collection[str]) -> tuple[Any, ...]:
     """Iceberg's objects of the live delete files of a snapshot with these paths."""
     api, io = table.jvm.org.apache.iceberg, table.java.io()
-    found: list[Any] = []
+    files: list[Any] = []
     for manifest in each(table.java.snapshot(snapshot_id).deleteManifests(io)):
         reader = api.ManifestFiles.readDeleteManifest(manifest, io, table.java.specs())
         try:
-            found += [file.copy() for file in each(reader) if str(file.location()) in paths]
+            files += [file.copy() for file in each(reader) if str(file.location()) in paths]
         finally:
             reader.close()
-    return tuple(found)
+    return tuple(files)
 
 
 def expire(table: IcebergTable, snapshot_ids: Collection[int]) -> int:

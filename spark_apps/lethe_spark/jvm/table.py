@@ -162,8 +162,8 @@ class IcebergTable:
 
     def column_name(self, field_id: int) -> str | None:
         """The current name of a column. None: the table has no such column, or it was dropped."""
-        found = self.java.schema().findColumnName(field_id)
-        return None if found is None else str(found)
+        name = self.java.schema().findColumnName(field_id)
+        return None if name is None else str(name)
 
     def ensure_layout(self, batch_column: str, properties: Mapping[str, str] | None = None) -> bool:
         """Prepare the table in one commit: sort order by the batch column, exact bounds of it, and its field id.

@@ -218,19 +218,19 @@ def _content(text: str) -> str:
 
 def _fields(error: ValidationError) -> str:
     """The first wrong fields and what is expected of them. Never contains their values."""
-    found = error.errors(include_input=False, include_url=False)
-    return "; ".join(f"{'.'.join(map(str, p['loc']))}: {p['msg']}" for p in found[:5])
+    errors_found = error.errors(include_input=False, include_url=False)
+    return "; ".join(f"{'.'.join(map(str, p['loc']))}: {p['msg']}" for p in errors_found[:5])
 
 
 def _fetch(pointer: RunPointer) -> str:
     io = load_file_io(dict(catalogs.properties(pointer.catalog)), pointer.uri)
     with io.new_input(pointer.uri).open() as stream:
         content = bytes(stream.read())
-    found = hashlib.sha256(content).hexdigest()
-    if found != pointer.sha256:
+    digest = hashlib.sha256(content).hexdigest()
+    if digest != pointer.sha256:
         raise InputError(
             "RunFileChanged",
-            f"{pointer.uri} has SHA-256 {found}, expected {pointer.sha256}. Another writer has changed it "
+            f"{pointer.uri} has SHA-256 {digest}, expected {pointer.sha256}. Another writer has changed it "
             "after the operator wrote it.",
         )
     return content.decode()

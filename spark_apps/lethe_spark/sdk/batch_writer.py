@@ -110,11 +110,11 @@ def find_table(spark: SparkSession, table: str) -> tuple[SparkTable, dict[str, s
             f"this Spark session has no catalog {catalog}. Make the session with lethe_spark.apps.session.make_session"
             f"({catalog!r}), or set spark.sql.catalog.{catalog} and its properties.",
         )
-    found = SparkTable.load(spark, catalog, name)
-    if found is None:
+    loaded = SparkTable.load(spark, catalog, name)
+    if loaded is None:
         raise InputError("TableNotFound", f"catalog {catalog} has no table {name}; create it first.")
-    refuse_batches(found)
-    return found, properties
+    refuse_batches(loaded)
+    return loaded, properties
 
 
 def prepare_table(table: SparkTable, properties: Mapping[str, str], batch_column: str, wanted: bool) -> None:
@@ -207,13 +207,13 @@ def rows_of_batch(frame: DataFrame, schema: StructType, batch_column: str, batch
         )
     columns: list[Column] = []
     for column in schema.fields:
-        found = given.get(plain(column.name))
+        column_given = given.get(plain(column.name))
         if column.name == batch_column:
-            columns.append(_batch_id(named(found.name) if found else None, batch_id).alias(column.name))
-        elif found is not None and not column.nullable and found.nullable:
-            columns.append(_not_null(named(found.name), column.name).alias(column.name))
-        elif found is not None:
-            columns.append(named(found.name).alias(column.name))
+            columns.append(_batch_id(named(column_given.name) if column_given else None, batch_id).alias(column.name))
+        elif column_given is not None and not column.nullable and column_given.nullable:
+            columns.append(_not_null(named(column_given.name), column.name).alias(column.name))
+        elif column_given is not None:
+            columns.append(named(column_given.name).alias(column.name))
         elif column.nullable:
             columns.append(F.lit(None).cast(column.dataType).alias(column.name))
         else:

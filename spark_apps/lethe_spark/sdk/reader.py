@@ -153,10 +153,10 @@ class _Source:
         return schema.find_column_name(self.field_id) if self.field_id is not None else None
 
     def java(self) -> SparkTable:
-        found = SparkTable.load(self.spark, self.catalog, self.name)
-        if found is None:
+        loaded = SparkTable.load(self.spark, self.catalog, self.name)
+        if loaded is None:
             raise InputError("TableNotFound", f"Spark's catalog {self.catalog} has no table {self.name}.")
-        return found
+        return loaded
 
     @property
     def _quoted(self) -> str:
@@ -221,11 +221,11 @@ def _increment(source: _Source, since: SnapshotOrTime, until: SnapshotOrTime | N
     if column is None and source.field_id is not None:
         raise column_dropped(source.facts, "the table")
     view = SnapshotView.on(source.table, source.field_id)
-    found = find_rows(view, source.facts, within, which, view.bounds)
+    rows = find_rows(view, source.facts, within, which, view.bounds)
     end = within.until if until is not None else None
     # Files, grouped by the rows to read from them: all rows, those of some batches, or those of all other batches.
     groups: dict[tuple[frozenset[str], bool], list[tuple[int, frozenset[str]]]] = {}
-    for f in found:
+    for f in rows:
         split = split_by_bounds(f.files, f.rows.ids)
         at = f.rows.snapshot_id
         if f.rows.files is SnapshotFiles.REMOVED:

@@ -224,11 +224,11 @@ class RestGuard:
 
     def _configuration(self, document: Mapping[str, Any]) -> dict[str, Any]:
         answered = {**(document.get("defaults") or {}), **self._own, **(document.get("overrides") or {})}
-        found = allowed.configuration(answered, self._own, f"the catalog {self.name}")
-        self._uri = found.pop("uri").rstrip("/")
+        configuration = allowed.configuration(answered, self._own, f"the catalog {self.name}")
+        self._uri = configuration.pop("uri").rstrip("/")
         return {
             "defaults": {},
-            "overrides": {k: v for k, v in found.items() if self._own.get(k) != v},
+            "overrides": {k: v for k, v in configuration.items() if self._own.get(k) != v},
             **{k: document[k] for k in _OF_CONFIG if document.get(k) is not None},
         }
 
@@ -283,8 +283,8 @@ def spark_properties(name: str, properties: Mapping[str, str]) -> dict[str, str]
 
 def tokens_elsewhere(own: Mapping[str, str]) -> str:
     """The URI of the service that gives tokens for the catalog; "": the catalog does, or none are needed."""
-    found = own.get(TOKENS, "")
-    return found if urlsplit(found).scheme in ("http", "https") else ""
+    uri = own.get(TOKENS, "")
+    return uri if urlsplit(uri).scheme in ("http", "https") else ""
 
 
 def _authentication(own: Mapping[str, str]) -> dict[str, str]:
@@ -340,11 +340,11 @@ class FolderTables:
             CatalogError: The table does not exist.
             Exception: The errors of `MetadataFolder.current`.
         """
-        found = self._catalog.metadata_folder(parts).current()
-        if found is None:
+        metadata = self._catalog.metadata_folder(parts).current()
+        if metadata is None:
             location = self._catalog.location(parts)
             raise CatalogError(404, "NoSuchTableException", f"Table does not exist: {'.'.join(parts)} ({location})")
-        return found
+        return metadata
 
     def create(self, namespace: tuple[str, ...], request: str) -> MetadataVersion | str:
         """Create a table.

@@ -114,10 +114,10 @@ def _proxy(uri: str, properties: Mapping[str, str]) -> tuple[str, str | None]:
     if own.get("hostname"):
         login = f"{own['username']}:{own.get('password', '')}" if "username" in own else None
         return f"http://{own['hostname']}:{own.get('port', '80')}", login
-    found = select_proxy(uri, get_environ_proxies(uri))
-    if not found:
+    proxy = select_proxy(uri, get_environ_proxies(uri))
+    if not proxy:
         return "", None
-    address = prepend_scheme_if_needed(found, "http")
+    address = prepend_scheme_if_needed(proxy, "http")
     user, password = get_auth_from_url(address)
     return urldefragauth(address), f"{user}:{password}" if user else None
 

@@ -29,9 +29,9 @@ class RowCounts:
 
 def count_without_batches(scanned: ScannedFiles, column: str, ids: Collection[str]) -> RowCounts:
     """Count the rows of the files, and those of them that neither native deletes hide nor have one of the ids in this column."""
-    found = {r[0]: int(r[1]) for r in scanned.frame.groupBy(named(column)).count().collect()}
+    counts = {r[0]: int(r[1]) for r in scanned.frame.groupBy(named(column)).count().collect()}
     gone = frozenset(ids)
-    return RowCounts(_every_row(scanned, sum(found.values())), sum(n for i, n in found.items() if i not in gone))
+    return RowCounts(_every_row(scanned, sum(counts.values())), sum(n for i, n in counts.items() if i not in gone))
 
 
 def count_of(scanned: ScannedFiles, kept: DataFrame) -> RowCounts:

@@ -163,7 +163,7 @@ def _run(
     groups = max(1, min(len(files), context.defaultParallelism * _GROUPS_PER_CORE))
     largest_first = sorted(files, key=lambda c: -c.size)
     shares = [largest_first[n::groups] for n in range(groups)]
-    found: dict[str, dict[str, FrozenBitMap64]] = {}
+    positions: dict[str, dict[str, FrozenBitMap64]] = {}
     unsure: dict[str, str] = {}
     missing: set[str] = set()
     for path, answer in context.parallelize(shares, groups).flatMap(search_files).collect():
@@ -172,8 +172,8 @@ def _run(
         elif isinstance(answer, str):
             unsure[path] = answer
         else:
-            found[path] = {key: FrozenBitMap64.deserialize(blob) for key, blob in answer.items()}
-    return Searched(found, unsure, frozenset(missing))
+            positions[path] = {key: FrozenBitMap64.deserialize(blob) for key, blob in answer.items()}
+    return Searched(positions, unsure, frozenset(missing))
 
 
 @dataclass(frozen=True)
@@ -195,10 +195,10 @@ class _ValueWorker:
         values = {key: w for key, w in wanted.items() if isinstance(w, Wanted)}
         keys = {key: w for key, w in wanted.items() if isinstance(w, WantedKeys)}
         searched = SearchedFile(load_file_io(self.io_properties, c.path), c.path, c.format_name, self.names)
-        found = find(searched, values, c.if_absent) if values else {}
+        positions = find(searched, values, c.if_absent) if values else {}
         if keys:
-            found |= find_keys(searched, keys, c.absent)
-        return found
+            positions |= find_keys(searched, keys, c.absent)
+        return positions
 
 
 @dataclass(frozen=True)
@@ -232,7 +232,7 @@ def _result_of(
     file: CandidateFile, search_file: Callable[[CandidateFile], Mapping[str, FrozenBitMap64]], strict: bool = False
 ) -> FileResult:
     try:
-        found = search_file(file)
+        result = search_file(file)
     except FileNotFoundError:
         if not strict:
             raise RuntimeError(f"{file.path} could not be searched (FileNotFoundError)") from None
@@ -241,4 +241,4 @@ def _result_of(
         return file.path, str(e)
     except Exception as e:
         raise RuntimeError(f"{file.path} could not be searched ({type(e).__name__})") from None
-    return file.path, {key: positions.serialize() for key, positions in found.items()}
+    return file.path, {key: positions.serialize() for key, positions in result.items()}

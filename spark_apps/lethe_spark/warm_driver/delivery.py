@@ -83,7 +83,7 @@ def measured(seconds: float, session: int, folder: Path) -> SessionUse:
 
 def processes(session: int) -> list[int]:
     """The process ids of a session. I/O."""
-    found: list[int] = []
+    pids: list[int] = []
     for entry in os.listdir("/proc"):
         if entry.isdecimal():
             try:
@@ -92,8 +92,8 @@ def processes(session: int) -> list[int]:
                 continue
             state, _, _, of = stat.rpartition(")")[2].split()[:4]
             if int(of) == session and state != "Z":
-                found.append(int(entry))
-    return found
+                pids.append(int(entry))
+    return pids
 
 
 def _memory(pid: int) -> int:
@@ -218,8 +218,8 @@ class Delivery:
         Raises:
             KubeError: The API server rejected the request, or did not answer.
         """
-        found = self.api.kube.get(CONFIG_MAPS, self.api.namespace, self.mailbox)
-        return frozenset(found.get("data") or {})
+        config_map = self.api.kube.get(CONFIG_MAPS, self.api.namespace, self.mailbox)
+        return frozenset(config_map.get("data") or {})
 
     def _put(self, entry: MailboxEntry, error: LetheError) -> None:
         with about(namespace=self.api.namespace, run=entry.run_id, attempt=entry.attempt):
@@ -258,17 +258,17 @@ def _progress(entry: MailboxEntry, phase: Phase, message: str = "") -> Progress:
 def _has_begun(entry: MailboxEntry, documents: Mapping[str, str]) -> bool:
     """Whether a process has begun this attempt."""
     try:
-        found = Progress.model_validate_json(documents.get(PROGRESS, ""))
+        progress = Progress.model_validate_json(documents.get(PROGRESS, ""))
     except ValidationError:
         return False
-    return (found.run_id, found.attempt) == (entry.run_id, entry.attempt)
+    return (progress.run_id, progress.attempt) == (entry.run_id, entry.attempt)
 
 
 def _has_result(entry: MailboxEntry, documents: Mapping[str, str]) -> bool:
     """Whether the result of this attempt, or a pointer to it, was delivered."""
     text = documents.get(RESULT, "")
     try:
-        found = _AttemptName.model_validate_json(text)
+        attempt = _AttemptName.model_validate_json(text)
     except ValidationError:
         return False
-    return (found.run_id, found.attempt) == (entry.run_id, entry.attempt)
+    return (attempt.run_id, attempt.attempt) == (entry.run_id, entry.attempt)

@@ -202,5 +202,5 @@ def _seconds(retry_after: str | None) -> float | None:
 
 def _without_credentials(url: str) -> str:
     """The URL for messages, up to its host: the rest may be a secret, such as that of a webhook."""
-    found = urllib3.util.parse_url(url)
-    return f"{found.scheme}://{found.host}" + (f":{found.port}" if found.port is not None else "")
+    parts = urllib3.util.parse_url(url)
+    return f"{parts.scheme}://{parts.host}" + (f":{parts.port}" if parts.port is not None else "")

@@ -60,8 +60,8 @@ class _Deliveries:
     @property
     def failure(self) -> KafkaError | None:
         """The first error that is not the consequence of another; None: there is none yet."""
-        found = [e for _, e in sorted(self.errors.items()) if e is not None]
-        return next((e for e in found if e.code() not in (KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT)), None)
+        errors = [e for _, e in sorted(self.errors.items()) if e is not None]
+        return next((e for e in errors if e.code() not in (KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT)), None)
 
 
 def _cause(error: KafkaError) -> int:
@@ -158,7 +158,7 @@ class KafkaSink:
     def _configuration(self) -> dict[str, Any]:
         """The Secret is read again for each call, so a change applies without a restart."""
         settings = self._settings
-        found: dict[str, Any] = {
+        configuration: dict[str, Any] = {
             "bootstrap.servers": settings.bootstrap_servers,
             "client.id": "lethe",
             "security.protocol": settings.security_protocol,
@@ -176,13 +176,15 @@ class KafkaSink:
             "log_level": 3,  # errors
         }
         if self._one_by_one:
-            found["batch.num.messages"] = 1
+            configuration["batch.num.messages"] = 1
         if settings.security_protocol.startswith("SASL"):
-            found["sasl.mechanism"] = settings.sasl_mechanism
-            found |= {option: text for name, option in _TEXTS.items() if (text := self._text(name))}
+            configuration["sasl.mechanism"] = settings.sasl_mechanism
+            configuration |= {option: text for name, option in _TEXTS.items() if (text := self._text(name))}
         if settings.security_protocol.endswith("SSL"):
-            found |= {option: str(path) for name, option in _FILES.items() if (path := self._file(name)) is not None}
-        return found
+            configuration |= {
+                option: str(path) for name, option in _FILES.items() if (path := self._file(name)) is not None
+            }
+        return configuration
 
     def _failure(self, error: KafkaError | None, delivered: int) -> SinkError:
         topic = f"topic {self._settings.topic} of {self._settings.bootstrap_servers}"

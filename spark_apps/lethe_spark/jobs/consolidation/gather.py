@@ -125,9 +125,9 @@ def claim_buffer(context: Run, table: IcebergTable, on_object: Callable[[], None
     contents = Contents()
     if holder_of(seen.claim, owner) is Holder.NONE:
         contents = _contents(context, on_object)
-    found = buffer_rejection(uri, owner, seen, contents, spec.buffer.adopt, _warehouses(context))
-    if found is not None:
-        raise found.error()
+    rejection = buffer_rejection(uri, owner, seen, contents, spec.buffer.adopt, _warehouses(context))
+    if rejection is not None:
+        raise rejection.error()
     adopted = Adopted(contents.unrelated, tuple(contents.unrelated_names))
     claim = take_claim(uri, properties, owner, spec.buffer.layout, adopted)
     if holder_of(claim, owner) is not Holder.OURS:
@@ -247,13 +247,13 @@ def gather(
     context.reporter.phase(Phase.READING, "listing the buffer")
     wanted = frozenset(batch_ids)
     entries = apart(base.ledger.batches)
-    found = find(_without_tables(context, on_object), wanted, lambda ids: get_many(entries, ids))
-    whole = {i: b for i, b in found.batches.items() if b.data_objects}
-    missing = {i: NO_DATA if i in found.batches else NOT_THERE for i in sorted(wanted - whole.keys())}
+    selected = find(_without_tables(context, on_object), wanted, lambda ids: get_many(entries, ids))
+    whole = {i: b for i, b in selected.batches.items() if b.data_objects}
+    missing = {i: NO_DATA if i in selected.batches else NOT_THERE for i in sorted(wanted - whole.keys())}
     context.reporter.phase(Phase.READING, f"{len(whole)} batches, {sum(b.bytes for b in whole.values())} bytes")
-    mixed = _mixed(context, whole, found.entries)
+    mixed = _mixed(context, whole, selected.entries)
     context.step("after-list")
-    return GatheredBatches({i: b for i, b in whole.items() if i not in mixed}, missing, mixed, found)
+    return GatheredBatches({i: b for i, b in whole.items() if i not in mixed}, missing, mixed, selected)
 
 
 def _without_tables(context: Run, on_object: Callable[[], None]) -> Iterator[BufferedBatch | NoBatch]:

@@ -365,11 +365,11 @@ def _missing(missing: Mapping[str, str]) -> str:
 
 def _staged(context: Run, table: IcebergTable) -> WrittenBatches | None:
     """The files that an earlier attempt of this run staged; None: there are none."""
-    found = find_staged(table, context.spec.run_id)
-    if found is None or names.STAGE not in found.summary:
+    staged = find_staged(table, context.spec.run_id)
+    if staged is None or names.STAGE not in staged.summary:
         return None
     io: FileIO = observe_base(context, table).iceberg.io
-    with io.new_input(found.summary[names.STAGE]).open() as stream:
+    with io.new_input(staged.summary[names.STAGE]).open() as stream:
         document = json.loads(stream.read())
 
     def objects(entry: dict[str, list[list[Any]]]) -> tuple[BufferedObject, ...]:
@@ -378,7 +378,7 @@ def _staged(context: Run, table: IcebergTable) -> WrittenBatches | None:
     batches = {b["id"]: WrittenBatch(b["id"], b["rows"], b["bytes"], objects(b)) for b in document["batches"]}
     refused = {r["id"]: JudgedBatch(Refusal(r["reason"], r["message"]), objects(r)) for r in document["refused"]}
     log.info("found %d batches staged by an earlier attempt", len(batches))
-    return WrittenBatches(found.files, batches, refused, found.snapshot_id, document["missing"])
+    return WrittenBatches(staged.files, batches, refused, staged.snapshot_id, document["missing"])
 
 
 def _nothing(context: Run, withheld: int) -> ConsolidationResult:

@@ -162,8 +162,8 @@ def close(
         closing = plan_closing(base.ledger, free, seen.files, base.field_id)
         for key in closing.keys:
             if key not in written:
-                found = _evidence(base, seen, seen.claims[key], verification, expired)
-                written[key] = _written(base, found, seen.claims[key], verification, table_properties(context))
+                evidence = _evidence(base, seen, seen.claims[key], verification, expired)
+                written[key] = _written(base, evidence, seen.claims[key], verification, table_properties(context))
         context.step("after-record")
         observed = [_observed(c, seen, verification.time) for k, c in same.items() if seen.blockers.get(k)]
         changed = (e for e in observed if e != current[e.restatement])

@@ -154,8 +154,10 @@ def clear_metadata(context: Run, table: IcebergTable, seen: CheckedErasures, sto
         seen.block(free, _unseen(e))
         return
     modified = {place(path): at for path, at in listed.items()}
-    found = documents_of(base.iceberg.io, [p for p, r in there.items() if r.current and p.endswith(TABLE_FILES)])
-    states = {path: None if isinstance(document, UnreadableObject) else document for path, document in found.items()}
+    documents = documents_of(base.iceberg.io, [p for p, r in there.items() if r.current and p.endswith(TABLE_FILES)])
+    states = {
+        path: None if isinstance(document, UnreadableObject) else document for path, document in documents.items()
+    }
     check = _MetadataCheck(base, seen, modified, states, frozenset(statistics))
     going: dict[str, set[str]] = {}
     for path, remain in there.items():
@@ -287,12 +289,12 @@ def _listed(table: IcebergTable, storage: Storage, known: Iterable[str]) -> Iter
 def metadata_files(base: Base) -> set[Place]:
     """The places of all metadata files that the table's current state names, except earlier metadata.json files."""
     metadata, io = base.iceberg.metadata, base.iceberg.io
-    found = {place(base.iceberg.metadata_location)}
-    found |= {place(s.statistics_path) for s in (*metadata.statistics, *metadata.partition_statistics)}
+    files = {place(base.iceberg.metadata_location)}
+    files |= {place(s.statistics_path) for s in (*metadata.statistics, *metadata.partition_statistics)}
     for snapshot in metadata.snapshots:
-        found.add(place(snapshot.manifest_list))
-        found |= {place(m.manifest_path) for m in snapshot.manifests(io)}
-    return found
+        files.add(place(snapshot.manifest_list))
+        files |= {place(m.manifest_path) for m in snapshot.manifests(io)}
+    return files
 
 
 def _unseen(error: VersionsDenied) -> ErasureBlocker:

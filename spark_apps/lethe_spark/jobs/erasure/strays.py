@@ -117,7 +117,7 @@ def leftovers(
     listed = find_strays(listing.files, named, locations, context.spec.buffer.uri, writers)
     uncovered = [*listed.uncovered]
     contents = _contents(storage, listed.strays, base, {path for path, _ in listing.files})
-    found: dict[str, set[str]] = {}
+    keys_by_path: dict[str, set[str]] = {}
     for stray in listed.strays:
         content = contents[stray.path]
         if stray.shared:
@@ -131,14 +131,14 @@ def leftovers(
             continue
         match assess_stray(stray, content, now):
             case None:
-                found[stray.path] = keys
+                keys_by_path[stray.path] = keys
             case Uncovered() as left:
                 uncovered.append(left)
             case ErasureBlocker() as blocker:
                 seen.block(keys, blocker)
     seen.uncovered.update(map(str, uncovered))
-    seen.leftovers = len(found)
-    return found
+    seen.leftovers = len(keys_by_path)
+    return keys_by_path
 
 
 def end_uploads(seen: CheckedErasures, storage: Storage, listing: StorageListing) -> dict[str, str]:
@@ -178,14 +178,14 @@ def not_covered(
     seen: CheckedErasures, storage: Storage, listing: StorageListing, uploads: Mapping[str, str]
 ) -> tuple[str, ...]:
     """What this check could not see, as sentences for the erasure records."""
-    found = [f"files that no snapshot names below {without_values(r)}: {why}" for r, why in listing.unlisted.items()]
-    found += [f"locations that only the metadata file {uri} named: it cannot be read" for uri in listing.known.unread]
-    found += [f"unfinished uploads below {without_values(uri)}: {why}" for uri, why in uploads.items()]
+    texts = [f"files that no snapshot names below {without_values(r)}: {why}" for r, why in listing.unlisted.items()]
+    texts += [f"locations that only the metadata file {uri} named: it cannot be read" for uri in listing.known.unread]
+    texts += [f"unfinished uploads below {without_values(uri)}: {why}" for uri, why in uploads.items()]
     if not storage.supports_versions:
-        found.append("older versions of objects, because the storage cannot list them")
+        texts.append("older versions of objects, because the storage cannot list them")
     folders = {_folder(f.path) for f in seen.files.values() if not _is_within(f.path, listing.known.locations)}
-    found += [f"files that no snapshot names in {uri}, outside of the table's locations" for uri in sorted(folders)]
-    return tuple(found)
+    texts += [f"files that no snapshot names in {uri}, outside of the table's locations" for uri in sorted(folders)]
+    return tuple(texts)
 
 
 def name_buffer(context: Run, seen: CheckedErasures) -> tuple[str, ...]:
@@ -227,12 +227,12 @@ def _contents(
         NoDecoder: No decoder can be started, or decoders end before they decode anything.
     """
     known = {stray.path: _of_small_file(storage, stray.path, listed) for stray in strays}
-    found = {path: content for path, content in known.items() if content is not None}
+    contents = {path: content for path, content in known.items() if content is not None}
     unreadable = {s.path: UNKNOWN if s.path.endswith(DATA_FILES) or s.run else OTHER for s in strays}
-    others = [path for path in known if path not in found]
+    others = [path for path in known if path not in contents]
     for path, content in contents_of(others, storage.open, base.field_id, base.iceberg.schema()):
-        found[path] = content if content is not None else unreadable[path]
-    return found
+        contents[path] = content if content is not None else unreadable[path]
+    return contents
 
 
 def _of_small_file(storage: Storage, path: str, listed: Collection[str]) -> StrayContent | None:

@@ -241,9 +241,9 @@ def _check_storage(context: Run, table: IcebergTable, manifests: Manifests, stor
     try:
         wanted |= leftovers(context, observe_base(context, table), seen, storage, listing)
         uploads = end_uploads(seen, storage, listing)
-        found = storage.find(wanted)
-        kept = {path: b for path, r in found.items() if (b := storage.remove(r, not due.isdisjoint(wanted[path])))}
-        there = storage.find(p for p in found if p not in kept)
+        paths = storage.find(wanted)
+        kept = {path: b for path, r in paths.items() if (b := storage.remove(r, not due.isdisjoint(wanted[path])))}
+        there = storage.find(p for p in paths if p not in kept)
     except VersionsDenied as e:
         _block_unseen(seen, e)
         return seen

@@ -87,8 +87,8 @@ def searchable_column(
 
 def keyed_of(requests: Iterable[RestatementRequest]) -> dict[str, Keyed]:
     """How to read the replacements that are change data, by batch id."""
-    found = (r.replacement for r in requests if r.by_keys)
-    return {r.batch_id: Keyed(r.key_columns, r.op_column) for r in found if r is not None}
+    replacements = (r.replacement for r in requests if r.by_keys)
+    return {r.batch_id: Keyed(r.key_columns, r.op_column) for r in replacements if r is not None}
 
 
 def unusable_keys(requests: Iterable[RestatementRequest], base: Base) -> dict[str, RequestResult]:
@@ -183,22 +183,22 @@ class RowEraser:
         rows = {key: ErasedRows(counts[key], self._wanted[key].field_id) for key in asked}
         self.context.reporter.phase(Phase.WRITING, f"{sum(counts.values())} rows to delete from {len(fresh)} files")
         beside = self._hidden_too(base, asked, deleted)
-        found = Erased(rows, aside, taken_out, beside=beside)
+        erased = Erased(rows, aside, taken_out, beside=beside)
         changing = [tasks[p] for p in fresh]
         if changing and self.table.format_version >= 3:
             whole = {path: deleted[path].positions | positions for path, positions in fresh.items()}
-            found = replace(found, vectors=write_vectors(self.table, changing, whole, self.context.run_id))
+            erased = replace(erased, vectors=write_vectors(self.table, changing, whole, self.context.run_id))
         elif changing:
             removed = tuple(DataFile.of(task.file()) for task in changing)
-            found = replace(
-                found,
+            erased = replace(
+                erased,
                 removed=removed,
                 dangling=position_deletes_of(self.table, changing),
                 survivors=self._survivors(removed, fresh, deleted, base.facts.head_id),
                 partitions=frozenset(c.partition for c in hit if c.path in fresh),
             )
         self.context.step("after-erase")
-        return found
+        return erased
 
     def still_right(self, erased: Erased, base: Base) -> bool:
         """Whether the same files of this base hold wanted rows, with the same native deletes. Searches files that are new."""

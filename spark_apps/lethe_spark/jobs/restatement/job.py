@@ -52,9 +52,9 @@ def write_replacements(
     """
     context.reporter.phase(Phase.READING, f"{len(requests)} replacements")
     aside = unusable_keys(requests, base)
-    found = find_replacements(context, [r for r in requests if r.key not in aside])
-    aside |= {r.key: result for r, result in found if isinstance(result, RequestResult)}
-    sources = [(r, source) for r, source in found if isinstance(source, BatchSource)]
+    replacements = find_replacements(context, [r for r in requests if r.key not in aside])
+    aside |= {r.key: result for r, result in replacements if isinstance(result, RequestResult)}
+    sources = [(r, source) for r, source in replacements if isinstance(source, BatchSource)]
     context.step("after-list")
     if not sources:
         return Replacements(aside=aside)
@@ -87,10 +87,12 @@ def find_replacements(
         Each request with its replacement, or with its result if that cannot be used.
     """
     spec = context.spec
-    found = replacement_files.find_replacements(
+    replacements = replacement_files.find_replacements(
         requests, spec.table.catalog, context.catalog_properties, spec.buffer.uri
     )
-    return [(r, f if isinstance(f, RequestResult) else BatchSource(_new_batch(r), f, _folder(r))) for r, f in found]
+    return [
+        (r, f if isinstance(f, RequestResult) else BatchSource(_new_batch(r), f, _folder(r))) for r, f in replacements
+    ]
 
 
 def _folder(request: RestatementRequest) -> str:
@@ -196,5 +198,5 @@ def _in_files(context: RunContext, table: SparkTable, base: Base, unknown_ids: S
     context.reporter.phase(Phase.SCAN, f"{len(unknown_ids)} unknown batch ids in {len(paths)} files")
     column = named(base.batch_column)
     with scan_files(table, paths, base.facts.head_id) as scanned:
-        found = semi_join(scanned.frame.select(column), base.batch_column, unknown_ids).distinct().collect()
-    return frozenset(str(r[0]) for r in found)
+        rows = semi_join(scanned.frame.select(column), base.batch_column, unknown_ids).distinct().collect()
+    return frozenset(str(r[0]) for r in rows)

@@ -136,17 +136,17 @@ class SparkMasker:
             absent = values_if_absent(new, _BATCHES, values)
             asked = BatchSearch(base.field_id, ids, table_properties(self.context), names, absent=absent)
             result = search_batches(self.context.spark.sparkContext, asked, new)
-            self._found |= {path: dict(found) for path, found in result.found.items()}
+            self._found |= {path: dict(positions) for path, positions in result.found.items()}
             self._unsure |= result.unsure
             self._asked |= {c.path: ids for c in new}
         self.context.step("after-search")
-        found = {c.path: {i: p for i, p in self._found.get(c.path, {}).items() if i in ids} for c in files}
+        positions = {c.path: {i: p for i, p in self._found.get(c.path, {}).items() if i in ids} for c in files}
         bounds = {f.path: f for f in base.files()}
         index, unsure = IdIndex(ids), dict[str, str]()
         for path in (c.path for c in files if c.path in self._unsure):
             log.warning("native deletes cannot hide rows of deleted batches in a data file: %s", self._unsure[path])
             unsure |= dict.fromkeys(index.within(bounds[path]), self._unsure[path])
-        return {path: by_id for path, by_id in found.items() if by_id}, unsure
+        return {path: by_id for path, by_id in positions.items() if by_id}, unsure
 
     def _tasks(self, base: Base, found: Found, split: BoundsSplit) -> dict[str, Any]:
         """The scan tasks of all files that are dropped or whose native deletes change, by path."""

@@ -70,11 +70,11 @@ def merge_bins(context: RunContext, table: SparkTable, base: Base, bins: Sequenc
         return MergedBins((), (), tuple(bins))
     has_ids = base.iceberg.metadata.format_version >= ROW_IDS_SINCE
     paths = [f.path for one in bins for f in one]
-    found: dict[str, DataFile | None] = {}
+    files: dict[str, DataFile | None] = {}
     for task in tasks_of(table, paths, snapshot_id, kept_metrics(base)):
         planned = DataFile.of(task.file())
-        found[planned.path] = planned if _is_plain(task, base) else None
-    plain = {path: file for path, file in found.items() if file is not None}
+        files[planned.path] = planned if _is_plain(task, base) else None
+    plain = {path: file for path, file in files.items() if file is not None}
     names = described_for_workers(context, table, plain.values(), "merged")
     known = dict(zip(plain, names, strict=True))
     chosen: list[Bin] = []

@@ -57,8 +57,8 @@ def run(context: RunContext) -> VacuumResult:
     table = open_table(context)
     if spec.plan_only:
         context.reporter.phase(Phase.SCAN)
-        found = survey(observe_base(context, table), spec)
-        return maintenance.planned(context, table, _only_planned(context, found), time_is_up)
+        surveyed = survey(observe_base(context, table), spec)
+        return maintenance.planned(context, table, _only_planned(context, surveyed), time_is_up)
     with noted_run(context, table, None):
         leave_lost_specs(context, table)
         result = _purged(context, table, spec, time_is_up)
@@ -82,8 +82,8 @@ def bytes_to_read(context: RunContext) -> int:
     assert spec is not None
     context.reporter.phase(Phase.PLANNING)
     table = open_table(context)
-    found = survey(observe_base(context, table), spec)
-    size = found.planned.bytes if found is not None else 0
+    surveyed = survey(observe_base(context, table), spec)
+    size = surveyed.planned.bytes if surveyed is not None else 0
     if spec.maintenance.compact_small_files and not spec.plan_only:
         rest = None if spec.max_bytes is None else max(0, spec.max_bytes - size)
         size += compaction.planned_bytes(context, table, rest)
@@ -124,10 +124,10 @@ def _purged(
     """Purge, then do the maintenance steps that commit."""
     for _ in range(PLANS):
         context.reporter.phase(Phase.SCAN)
-        found = survey(observe_base(context, table), spec)
-        if spec.approved_plan and (found is None or found.planned.digest != spec.approved_plan):
-            return NotApproved(_only_planned(context, found))
-        purging = Purging(context, table, spec, found, time_is_up) if found is not None else None
+        surveyed = survey(observe_base(context, table), spec)
+        if spec.approved_plan and (surveyed is None or surveyed.planned.digest != spec.approved_plan):
+            return NotApproved(_only_planned(context, surveyed))
+        purging = Purging(context, table, spec, surveyed, time_is_up) if surveyed is not None else None
         if purging is None or purging.work():
             break
     else:

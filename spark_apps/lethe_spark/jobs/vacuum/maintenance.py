@@ -65,11 +65,11 @@ def rewrite_manifests(context: RunContext, table: SparkTable) -> Committed[int]:
 
     def plan(base: Base) -> Intent[int] | NothingToCommit[int]:
         target = int(base.facts.properties.get(TARGET, TARGET_DEFAULT))
-        found = plan_manifests(data_manifests(base.iceberg, base.facts.head_id, base.field_id), target)
-        if found.is_empty:
+        planned = plan_manifests(data_manifests(base.iceberg, base.facts.head_id, base.field_id), target)
+        if planned.is_empty:
             return NothingToCommit(0)
-        change = RewriteManifests(found.replaced, found.manifest_of)
-        return Intent(Delta(context.run_id), change, len(found.replaced))
+        change = RewriteManifests(planned.replaced, planned.manifest_of)
+        return Intent(Delta(context.run_id), change, len(planned.replaced))
 
     return commit_on_ledger(context, table, plan)
 
@@ -139,12 +139,12 @@ def remove_orphan_files(
         why = str(refused(table.full_name, location, other))
         log.warning("%s", why)
         return Swept(why=why)
-    found = plan_orphans(
+    orphans = plan_orphans(
         listed, needed, OrphanScope(folders, context.spec.buffer.uri, context.run_id), datetime.now(UTC), older_than
     )
-    context.reporter.phase(Phase.EXPIRING, f"{len(found.files)} orphan files of {found.bytes} bytes")
+    context.reporter.phase(Phase.EXPIRING, f"{len(orphans.files)} orphan files of {orphans.bytes} bytes")
     context.step("before-orphans")
-    return _removed(context, table, found, dry, out_of_time)
+    return _removed(context, table, orphans, dry, out_of_time)
 
 
 def _removed(

@@ -143,8 +143,8 @@ def filterable(
         loss = losses.get(f.path)
         candidates.append(candidate(known[f.path], None if loss is None else loss.rows))
     traits = traits_of(base.iceberg, base.field_id)
-    found = {c.bounds.path: is_sorted(traits, c) for c in one_by_one(traits, candidates, target)}
-    return {path: replace(losses[path], in_order=in_order) for path, in_order in found.items()}
+    sorted_by_path = {c.bounds.path: is_sorted(traits, c) for c in one_by_one(traits, candidates, target)}
+    return {path: replace(losses[path], in_order=in_order) for path, in_order in sorted_by_path.items()}
 
 
 def kept_metrics(base: Base) -> tuple[str, ...]:
@@ -303,14 +303,14 @@ def write(context: RunContext, table: SparkTable, base: Base, step: PurgeProgres
     # Planning the scan tasks lists all files of the table, so it is done once for the whole step.
     metrics_of = kept_metrics(base) if step.alone else ()
     tasks = tasks_of(table, plan.touched, plan.snapshot_id, metrics_of) if plan.touched else []
-    found = {file.path: (file, task) for task in tasks for file in [DataFile.of(task.file())]}
+    written = {file.path: (file, task) for task in tasks for file in [DataFile.of(task.file())]}
     # Which deletes apply to a file is what its scan task says. Only Spark applies them.
-    alone = [(found[path][0], loss) for path, loss in step.alone.items() if found[path][1].deletes().isEmpty()]
+    alone = [(written[path][0], loss) for path, loss in step.alone.items() if written[path][1].deletes().isEmpty()]
     filtered = filter_files(context, table, base, alone)
     added = filtered.added
     rest = [f for f in plan.rewrite if f.path not in filtered.replaced]
     if rest:
-        with scan_tasks(table, [found[f.path][1] for f in rest]) as scanned:
+        with scan_tasks(table, [written[f.path][1] for f in rest]) as scanned:
             ids = {t.id for t in plan.applied}
             counts = count_without_batches(scanned, base.batch_column, ids)
             one_task = _largest_partition(rest) <= ONE_TASK_BYTES
@@ -331,7 +331,7 @@ def write(context: RunContext, table: SparkTable, base: Base, step: PurgeProgres
                 raise
             added += survivors
     context.step("after-write")
-    removed = tuple(file for file, _ in found.values())
+    removed = tuple(file for file, _ in written.values())
     return replace(
         step, removed=removed, added=added, copied_bytes=filtered.copied_bytes, format_version=base.facts.format_version
     )
