@@ -29,9 +29,9 @@ from lethe_local.folder import NAMESPACE
 from lethe_operator.cluster.time_limit import Limiter
 from lethe_operator.dataset.pointers import OpenCatalogs
 from lethe_operator.dataset.tables import view_of
+from lethe_operator.publish.delivery import KafkaSink
 from lethe_operator.publish.feed import TableOpener
 from lethe_operator.publish.publisher import Publisher
-from lethe_operator.publish.sinks.kafka import KafkaSink
 from lethe_operator.resources.dataset import Dataset, parse_dataset
 from lethe_operator.resources.publishing import EventsSettings, KafkaSinkSettings, StartedFrom
 from pyiceberg.schema import Schema

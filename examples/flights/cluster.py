@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from lethe_local.demo.narrate import World, fail
+from lethe_local.demo.story import World, fail
 
 KINDS = "datasets.lethe.dev,restatements.lethe.dev,vacuumpolicies.lethe.dev"
 

@@ -17,8 +17,23 @@ import pandas as pd
 from botocore.exceptions import BotoCoreError
 from cluster import gateway_url, kubectl, look, produce, received, start_kafka, start_receiver
 from lake import Lake, connect
-from lethe_local.demo.narrate import Console, DemoStep, World, check, fail, promoted, say, succeeded
-from lethe_local.demo.story import BATCH_COLUMN, batches, corrected, correction, flights, rows_of, summary
+from lethe_local.demo.story import (
+    BATCH_COLUMN,
+    Console,
+    DemoStep,
+    World,
+    batches,
+    check,
+    corrected,
+    correction,
+    fail,
+    flights,
+    promoted,
+    rows_of,
+    say,
+    succeeded,
+    summary,
+)
 from sqlalchemy.exc import OperationalError
 
 HERE = Path(__file__).parent

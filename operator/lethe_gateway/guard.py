@@ -15,8 +15,8 @@ from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from lethe_gateway import access_log
-from lethe_gateway.addresses import client_address
 from lethe_gateway.console import sessions
+from lethe_gateway.console.sessions import client_address
 from lethe_gateway.failures import failure
 from lethe_gateway.limits import AllBusy, CallerBusy, Concurrency
 from lethe_gateway.lookup import authenticated

@@ -1,28 +1,133 @@
-"""The process: settings, clients, the server. I/O."""
+"""The process: settings, clients, the server. I/O.
+
+The HTTP server: uvicorn, with limits on slow and idle clients. I/O.
+"""
 
 import asyncio
 import logging
+import socket
+import struct
 import sys
-from typing import Final
+from typing import Any, Final
 
 import anyio.to_thread
+import uvicorn
 from fastapi import FastAPI
 from lethe import logs
 from lethe.decoder.process import prepare
 from lethe.kube import TimeLimits
 from lethe.version import version
 from lethe_operator.cluster import client as kubernetes
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from lethe_gateway.app import create_app
+from lethe_gateway.guard import HEADER_BYTES
 from lethe_gateway.identity.caller import Identity
 from lethe_gateway.identity.kubernetes import KubernetesIdentity, OneToken
 from lethe_gateway.resources.client import KubeReader, KubeWriter
-from lethe_gateway.server import server
 from lethe_gateway.services import Services
-from lethe_gateway.settings import GatewaySettings, from_environment, with_files
+from lethe_gateway.settings import CallerLimits, GatewaySettings, from_environment, with_files
 from lethe_gateway.tables.indexed import IndexedTables
 
 log = logging.getLogger(__name__)
+
+KEEP_ALIVE_SECONDS = 15
+# After a signal, requests that are being answered have this long. Streams end.
+STOP_SECONDS = 5
+# Of the kernel, for each connection: what a client that does not read may occupy before it is noticed.
+SEND_BUFFER_BYTES = 131_072
+
+
+def protocol_of(limits: CallerLimits) -> type[asyncio.Protocol]:
+    """A protocol that ends connections whose requests come too slowly, and those above the limit."""
+
+    class Bounded(H11Protocol):
+        _deadline: asyncio.TimerHandle | None = None
+
+        def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+            super().connection_made(transport)
+            transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER_BYTES)
+            if len(self.connections) > limits.connections:
+                transport.abort()
+                return
+            self._begin()
+
+        def data_received(self, data: bytes) -> None:
+            if self._is_idle:
+                self._begin()
+            super().data_received(data)
+
+        def handle_events(self) -> None:
+            """Also called when an answer is complete and the next request was received before."""
+            super().handle_events()
+            if not self._is_idle:
+                self._stop()
+                # The application ends the connection of a client that does not read.
+                self.scope["lethe.abort"] = self._reset  # type: ignore[typeddict-unknown-key]
+
+        def _reset(self) -> None:
+            """End the connection at once.
+
+            Otherwise the kernel would keep what the client does not read, and the client would not learn of the end before it has
+            read all that.
+            """
+            at_once = struct.pack("ii", 1, 0)
+            self.transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, at_once)
+            self.transport.abort()
+
+        def connection_lost(self, exc: Exception | None) -> None:
+            self._stop()
+            super().connection_lost(exc)
+
+        @property
+        def _is_idle(self) -> bool:
+            """Whether no request is being answered."""
+            return self.cycle is None or self.cycle.response_complete
+
+        def _begin(self) -> None:
+            if self._deadline is None:
+                self._deadline = self.loop.call_later(limits.header_seconds, self.transport.abort)
+
+        def _stop(self) -> None:
+            if self._deadline is not None:
+                self._deadline.cancel()
+                self._deadline = None
+
+    return Bounded
+
+
+def server(app: FastAPI, settings: GatewaySettings) -> uvicorn.Server:
+    certificate, key = settings.tls or (None, None)
+    config = uvicorn.Config(
+        app,
+        host=settings.host,
+        port=settings.port,
+        http=protocol_of(settings.limits),
+        ws="none",
+        lifespan="off",
+        loop="asyncio",
+        access_log=False,
+        log_config=None,
+        server_header=False,
+        proxy_headers=False,
+        timeout_keep_alive=KEEP_ALIVE_SECONDS,
+        timeout_graceful_shutdown=STOP_SECONDS,
+        h11_max_incomplete_event_size=HEADER_BYTES,
+        ssl_certfile=str(certificate) if certificate else None,
+        ssl_keyfile=str(key) if key else None,
+    )
+    return _Announcing(config)
+
+
+class _Announcing(uvicorn.Server):
+    """Logs where it listens: port 0 means any."""
+
+    async def startup(self, sockets: Any = None) -> None:
+        await super().startup(sockets)
+        for listening in self.servers:
+            for bound in listening.sockets:
+                log.info("listening on port %d", bound.getsockname()[1])
+
 
 # A person or a program waits for the answer.
 LIMITS: Final = TimeLimits(connect_seconds=2, connect_to_write_seconds=2, read_seconds=8, retries=1)

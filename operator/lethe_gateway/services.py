@@ -9,7 +9,7 @@ from lethe_gateway.identity.caller import Identity
 from lethe_gateway.limits import Concurrency, GatewayMetrics, RateLimit
 from lethe_gateway.resources.client import ResourceReader, ResourceWriter
 from lethe_gateway.settings import GatewaySettings
-from lethe_gateway.tables.store import TableStore
+from lethe_gateway.tables.indexed import TableStore
 from lethe_gateway.uploads.buffers import Buffers
 from lethe_gateway.uploads.store import Uploads
 

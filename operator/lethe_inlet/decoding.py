@@ -28,7 +28,7 @@ from lethe.ingest.json_format import open_json, refuse_other_value
 from lethe.ingest.schema_fit import Fits, Fitting, Lacks, Misfit, Piece, Rules, compare, known_columns
 from lethe.ingest.text_blocks import TextFile
 
-from lethe_inlet.messages import Decoded, RefusedMessage, TopicMessage
+from lethe_inlet.epochs import Decoded, RefusedMessage, TopicMessage
 from lethe_inlet.settings import Registry
 
 SECONDS: Final = (3.05, 10)  # to connect, and to read

@@ -34,8 +34,8 @@ from lethe.contract.dataset import KafkaSource
 from lethe.contract.settings import LostOffsets, StartingOffsets
 from lethe.guards.boundary import outside_topics
 from lethe.iceberg import catalogs
+from lethe.iceberg.catalogs import TableIsView
 from lethe.iceberg.facts import observe
-from lethe.iceberg.views import TableIsView
 from lethe.ingest.checking import columns_of
 from lethe.ledger.ledger import get_many
 from lethe.logs import about
@@ -49,6 +49,7 @@ from lethe_inlet import state as troubles
 from lethe_inlet.decoding import Decoder, RowTarget, Schemas
 from lethe_inlet.epochs import (
     Counts,
+    Decoded,
     Epoch,
     KafkaPartition,
     OffsetRange,
@@ -60,9 +61,9 @@ from lethe_inlet.epochs import (
     ends_of,
     gaps,
     lag_of,
+    refusals,
     split,
 )
-from lethe_inlet.messages import Decoded, refusals
 from lethe_inlet.settings import Cluster
 from lethe_inlet.state import SourceState
 from lethe_inlet.topics import OffsetExpired, Read, Topics, TopicsDescription

@@ -14,8 +14,7 @@ from confluent_kafka.admin import AdminClient
 from lethe.contract.dataset import EpochSpec
 from lethe_operator.brokers import DENIED
 
-from lethe_inlet.epochs import KafkaPartition, OffsetRange, Watermarks
-from lethe_inlet.messages import TopicMessage
+from lethe_inlet.epochs import KafkaPartition, OffsetRange, TopicMessage, Watermarks
 from lethe_inlet.settings import Cluster
 from lethe_inlet.state import of_kafka
 

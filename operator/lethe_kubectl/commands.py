@@ -14,9 +14,8 @@ from lethe_operator.resources.manifests import Note
 
 from lethe_kubectl import lookup
 from lethe_kubectl import status as run_rows
-from lethe_kubectl.following import follow, same_as
-from lethe_kubectl.lookup import find, one
-from lethe_kubectl.options import change_options, note_options, target_options
+from lethe_kubectl.logs import follow, same_as
+from lethe_kubectl.lookup import change_options, find, note_options, one, target_options
 from lethe_kubectl.status import HEADERS, WIDE, rows
 from lethe_kubectl.target import Choice, Connection, connected
 from lethe_kubectl.why import Related

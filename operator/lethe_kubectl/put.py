@@ -38,8 +38,7 @@ from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
 from pyiceberg.table import Table
 
 from lethe_kubectl import lookup
-from lethe_kubectl.lookup import one, use_catalogs
-from lethe_kubectl.options import gateway_options, target_options
+from lethe_kubectl.lookup import gateway_options, one, target_options, use_catalogs
 from lethe_kubectl.target import Choice, Gateway, connected
 
 

@@ -12,9 +12,8 @@ from lethe.kube import DATASETS
 from lethe_operator.resources import manifests
 
 from lethe_kubectl import lookup
-from lethe_kubectl.following import follow_vacuum
-from lethe_kubectl.lookup import one
-from lethe_kubectl.options import change_options, target_options
+from lethe_kubectl.logs import follow_vacuum
+from lethe_kubectl.lookup import change_options, one, target_options
 from lethe_kubectl.target import Choice, Connection, connected
 
 

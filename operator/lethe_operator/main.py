@@ -28,7 +28,7 @@ from lethe_operator.dataset.tables import TableReader
 from lethe_operator.handlers import RELIST_SECONDS, Relists, WatchEvents, all_keys, keys_of, resync, wait_until_listed
 from lethe_operator.metrics import Metrics
 from lethe_operator.probes import OperatorHealth, ProbeAnswer, probes
-from lethe_operator.publish.assembly import Publishers, publishers_of
+from lethe_operator.publish.publisher import Publishers, publishers_of
 from lethe_operator.reconcile import Reconciler
 from lethe_operator.runs.launch import DatasetObjects, RunVersions
 from lethe_operator.settings import Settings, from_environment, with_files

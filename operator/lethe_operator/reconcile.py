@@ -25,15 +25,15 @@ from lethe_operator.dataset.observe import Observed, Sources, observe
 from lethe_operator.dataset.settled_runs import vacuum_jobs
 from lethe_operator.dataset.tables import TableReader
 from lethe_operator.metrics import Metrics, numbers_of
-from lethe_operator.publish.assembly import Publishers
+from lethe_operator.publish.publisher import Publishers
 from lethe_operator.reasons import Reason
 from lethe_operator.resources.dataset import Dataset
 from lethe_operator.resources.observed import Invalid, NoTable, TableView, Unavailable
 from lethe_operator.resources.vacuum_policy import selects
 from lethe_operator.restatement.observe import IdLists
-from lethe_operator.runs import history as run_history
-from lethe_operator.runs.history import ended_versions
+from lethe_operator.runs import retry as run_history
 from lethe_operator.runs.launch import DatasetObjects, RunVersions, VacuumPlaces, replace_outdated
+from lethe_operator.runs.retry import ended_versions
 from lethe_operator.settings import Settings
 from lethe_operator.vacuum import status as policy_status
 

@@ -8,8 +8,7 @@ from typing import Final
 import click
 from lethe.cli.output import print_document, print_table, working
 from lethe.kube import NotFound
-from lethe_kubectl.lookup import KINDS
-from lethe_kubectl.options import target_options
+from lethe_kubectl.lookup import KINDS, target_options
 from lethe_kubectl.target import Choice, Connection, connected, no_such_path
 from lethe_local.admission import Definition
 from lethe_local.api.objects import kinds

@@ -1,22 +1,35 @@
-"""Gathers what the effects of a plan depend on. I/O: the API server, catalogs and stores, reads only."""
+"""Gathers what the effects of a plan depend on. I/O: the API server, catalogs and stores, reads only.
+
+Which columns spec.schemaEvolution would add for the batches that wait. I/O: reads the footers of some files.
+
+What effects depend on: the resources of a namespace after the apply, tables and buffers. Values that become `Observation`s.
+"""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, Final
 
 from lethe.base.errors import LetheError
 from lethe.base.objects import BufferedObject
 from lethe.buffer.digest import BufferDigest
+from lethe.buffer.layout import BufferedBatch
 from lethe.contract.dataset import RunTemplate
 from lethe.contract.result import RequestResult
 from lethe.contract.run import RestatementRequest
+from lethe.contract.settings import FileFormat, SchemaEvolution
+from lethe.ingest.buffer_files import COLUMNS_WANTED, FileOutcome, Reader, ReadSettings, decode_columns
+from lethe.ingest.buffer_store import BufferAway, FileTask
+from lethe.ingest.checking import with_unknown_types
+from lethe.ingest.schema_fit import plan_evolution
+from lethe.ingest.shared_folders import open_buffer
 from lethe.kube import CONFIG_MAPS, DATASETS, RESTATEMENTS, VACUUM_POLICIES, NotFound, RequestRefused, ResourceKind
 from lethe.ledger.ledger import get_many
 from lethe_kubectl.target import Connection, no_such_path
 from lethe_operator.guards.preconditions import RunBlocker, blocker
 from lethe_operator.resources.dataset import Dataset, parse_dataset
-from lethe_operator.resources.observed import NoTable, Unavailable
+from lethe_operator.resources.observed import NoTable, NotListed, Observation, Unavailable
 from lethe_operator.resources.restatement import NoList, Restatement, parse_restatement
 from lethe_operator.resources.vacuum_policy import VacuumPolicy, match, parse_vacuum_policy
 from lethe_operator.restatement.assess import RestatementContext, assess, undone
@@ -29,13 +42,93 @@ from lethe_spark.commit.replacement_files import find_replacements, with_ids
 
 from lethe_plan import datasets, policies, restatements
 from lethe_plan.changes import Change, Document
-from lethe_plan.columns import new_columns
 from lethe_plan.datasets import DatasetFacts
 from lethe_plan.effect import NO_EFFECT, Effect
 from lethe_plan.policies import Decided
 from lethe_plan.restatements import RestatedTable
-from lethe_plan.surroundings import After, Surroundings
-from lethe_plan.tables import ReadTable, Tables, unreadable
+from lethe_plan.tables import Observed, ReadTable, Tables, unreadable, view
+
+# The oldest batches, one file of each: files of a batch have the same columns.
+_BATCHES_AT_MOST: Final = 20
+
+
+def new_columns(dataset: Dataset, table: ReadTable, buffer: BufferDigest) -> Sequence[str]:
+    """The columns that the next run would add or widen, each with its type.
+
+    Files that cannot be read count as without new columns: the run reports them.
+    """
+    spec = dataset.spec
+    if spec.schema_evolution is not SchemaEvolution.ADD_COLUMNS or spec.buffer.format is not FileFormat.PARQUET:
+        return ()
+    current = table.table.schema()
+    columns = with_unknown_types(current.as_arrow(), current)
+    store = open_buffer(spec.buffer.uri, spec.batch_column, table.properties, spec.buffer.layout)
+    tasks: list[FileTask] = []
+    for waiting in buffer.oldest[:_BATCHES_AT_MOST]:
+        batch = store.folder(waiting.folder)
+        if isinstance(batch, BufferedBatch) and batch.data_objects:
+            first = batch.data_objects[0]
+            tasks.append(FileTask(batch.id, first.key, first.size, first.etag))
+    outcomes: dict[tuple[str, str], FileOutcome] = {}
+    settings = ReadSettings(spec.batch_column, dict(table.properties), spec.buffer.format, add_columns=True)
+    with suppress(BufferAway):
+        Reader(columns, settings).compare_columns(tasks, outcomes)
+    lacking = {
+        batch_id: [(uri, decode_columns(o.error.message))]
+        for (batch_id, uri), o in outcomes.items()
+        if o.error is not None and o.error.reason == COLUMNS_WANTED
+    }
+    return [f"{f.name} ({f.type})" for f in plan_evolution(columns, lacking).columns]
+
+
+@dataclass(frozen=True)
+class After:
+    """The resources of a namespace as they are after the apply."""
+
+    datasets: Mapping[str, Dataset]
+    policies: tuple[VacuumPolicy, ...]
+    policies_before: tuple[VacuumPolicy, ...]
+    restatements: Mapping[str, Restatement]
+    """Those of the manifests, and those that Undos name."""
+
+    def policy_of(self, dataset: Dataset) -> VacuumPolicy | None:
+        """The policy that decides for a Dataset; None: none selects it."""
+        return match(self.policies, dataset.meta.labels).decides
+
+
+@dataclass
+class Surroundings:
+    """Reads a buffer or a table when an effect needs it."""
+
+    after: After
+    tables: Tables
+    now: datetime
+
+    def __post_init__(self) -> None:
+        self._buffers: dict[str, BufferDigest | NotListed | Unavailable] = {}
+
+    def table(self, dataset: Dataset) -> Observed:
+        return self.tables.of(dataset)
+
+    def buffer(self, dataset: Dataset) -> BufferDigest | NotListed | Unavailable:
+        name = dataset.meta.full_name
+        if name not in self._buffers:
+            self._buffers[name] = self.tables.buffer(dataset, self.table(dataset), self.now)
+        return self._buffers[name]
+
+    def world(self, dataset: Dataset, with_buffer: bool = True) -> Observation:
+        """What the operator's decisions about a Dataset would depend on."""
+        return Observation(
+            restatements=tuple(
+                r for r in self.after.restatements.values() if r.spec.dataset_ref.name == dataset.meta.name
+            ),
+            policies=self.after.policies,
+            table=view(self.table(dataset)),
+            buffer=self.buffer(dataset) if with_buffer else NotListed(),
+            overlapping_datasets=tuple(d for n, d in self.after.datasets.items() if n != dataset.meta.name),
+            catalogs=self.tables.places(),
+        )
+
 
 ConfigMaps = Mapping[tuple[str, str], Document]
 # What the chart's values allow is not readable here, so nothing is refused because of it.

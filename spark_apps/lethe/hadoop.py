@@ -12,7 +12,7 @@ A commit creates the file of the next version. Only one writer can create it. In
 A read-only catalog for Hadoop tables: `<warehouse>/<namespace>/<table>/metadata/v<N>.metadata.json`. I/O.
 
 PyIceberg has no such catalog. Changes to tables are made with Iceberg's Java library, which uses `MetadataFolder` through
-`lethe_spark.sql.rest_guard`.
+`lethe_spark.sql.rest_servers`.
 """
 
 import gzip

@@ -38,7 +38,6 @@ from lethe.base.errors import LedgerError
 from lethe.iceberg.facts import TableFacts
 from lethe.ledger import format as avro
 from lethe.ledger import overlay
-from lethe.ledger.erasure import purged_after
 from lethe.ledger.format import INDEXED_FROM, Index, PartFormat
 from lethe.ledger.ledger import (
     EMPTY,
@@ -56,7 +55,7 @@ from lethe.ledger.ledger import (
 from lethe.ledger.lineage import Resolution, WrittenLedger, line_of, resolve
 from lethe.ledger.overlay import fold
 from lethe.ledger.root import Chunk, Location, Root, decode_root
-from lethe.ledger.tombstone import Tombstone
+from lethe.ledger.tombstone import Tombstone, purged_after
 from lethe.uri import local_path
 
 K = TypeVar("K")

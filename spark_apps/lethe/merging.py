@@ -28,11 +28,17 @@ from lethe.ingest.buffer_store import BYTES_AHEAD, FILES_AHEAD
 from lethe.ingest.registrable import RegisterTarget
 from lethe.purge import footer
 from lethe.purge.filtering import GroupWriter, describe, nans_of
-from lethe.purge.footer import FileSink, FooterUnreadable, path_of_attempt
+from lethe.purge.footer import FileSink, FooterUnreadable, groups_of, path_of_attempt
 from lethe.purge.source import PurgeSource, RowIds, Unsuitable, options_for
-from lethe.purge.splicing import groups_of
-from lethe.writing.data_files import in_order, nans_in
-from lethe.writing.layout import GROUP_BYTES, SortKey, float_columns, row_group_bytes, sort_keys_of
+from lethe.writing.data_files import (
+    GROUP_BYTES,
+    SortKey,
+    float_columns,
+    in_order,
+    nans_in,
+    row_group_bytes,
+    sort_keys_of,
+)
 
 
 class NotInOrder(Exception):

@@ -52,7 +52,7 @@ from lethe.ingest.change_rows import Keyed
 from lethe.ingest.checking import with_unknown_types
 from lethe.ingest.registrable import Footer, FooterReader, RegisterTarget
 from lethe.ingest.schema_fit import Evolution, named_folders, path_columns, plan_evolution, unknown_type
-from lethe.writing.layout import TableLayout, Unsupported
+from lethe.writing.data_files import TableLayout, Unsupported
 from lethe.writing.tasks import (
     Block,
     BlockFacts,

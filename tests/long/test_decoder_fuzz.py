@@ -13,7 +13,7 @@ from lethe.ingest.buffer_files import FileOutcome, Reader, ReadSettings
 from lethe.ingest.buffer_store import FileTask
 from lethe.ingest.checking import Whole, check_files
 from lethe_inlet.decoding import Decoder, RowTarget
-from lethe_inlet.messages import TopicMessage
+from lethe_inlet.epochs import TopicMessage
 
 from tests.support import poison
 from tests.support.buffer_formats import FORMATS, some_rows, written

@@ -6,7 +6,7 @@ from typing import Any, Self
 
 from lethe.contract.result import ErasureOutcome
 from lethe.kube import RESTATEMENTS
-from lethe.ledger.erasure import Erasure
+from lethe.ledger.tombstone import Erasure
 from lethe_operator.resources.restatement import parse_restatement
 
 from tests.support.builders import NOW, a_request_entry

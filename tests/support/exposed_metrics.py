@@ -20,7 +20,7 @@ from lethe_operator.publish.publisher import Lag, PublishingMetrics
 from lethe_operator.reasons import Reason
 from lethe_spark.committer.reports import CommitterHealth, CommitterMetrics
 from lethe_spark.mailbox import Mailbox
-from lethe_spark.warm_driver.metrics import WarmDriverMetrics
+from lethe_spark.warm_driver.serve import WarmDriverMetrics
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 

@@ -7,8 +7,8 @@ from typing import Any
 from lethe.base import names
 from lethe.buffer.batch_rows import BUFFERED, BatchRow
 from lethe.contract.settings import Refusal
-from lethe.ledger.erasure import BlockerKind, Erasure, ErasureBlocker
 from lethe.ledger.ledger import BatchState
+from lethe.ledger.tombstone import BlockerKind, Erasure, ErasureBlocker
 from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 

@@ -14,10 +14,9 @@ from lethe.ledger.tombstone import Tombstone
 from lethe.storage.local_store import LocalStore
 from lethe_operator.publish.cursor import line_of
 from lethe_operator.publish.cursor_files import CursorFiles
+from lethe_operator.publish.delivery import SinkError
 from lethe_operator.publish.events import CloudEvent, EventType, Origin, TableOf
-from lethe_operator.publish.feed import Feed, FeedState, OpenTable
-from lethe_operator.publish.ledger_changes import LedgerVersions
-from lethe_operator.publish.sinks.http import SinkError
+from lethe_operator.publish.feed import Feed, FeedState, LedgerVersions, OpenTable
 from lethe_operator.resources.publishing import StartedFrom
 from pyiceberg.io import FileIO, load_file_io
 

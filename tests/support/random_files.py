@@ -12,8 +12,7 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 from lethe.purge import footer
-from lethe.purge.footer import Struct, decode
-from lethe.purge.splicing import extent, footer_of, groups_of
+from lethe.purge.footer import Struct, decode, extent, footer_of, groups_of
 
 WRITERS = ("arrow", "duckdb", "polars")
 TYPES = {

@@ -34,9 +34,9 @@ from lethe_gateway.api.documents import (
 from lethe_gateway.lookup import readable
 from lethe_gateway.problems import Kind, not_found
 from lethe_gateway.services import Services
+from lethe_gateway.tables.indexed import IndexedTable
 from lethe_gateway.tables.records import BatchPosition, BatchQuery, KnownErasure, TableTarget, micros
 from lethe_gateway.tables.schema import BatchState
-from lethe_gateway.tables.store import IndexedTable
 
 router = APIRouter(tags=["batches"])
 MAX_RECORD_BYTES: Final = 16 << 20

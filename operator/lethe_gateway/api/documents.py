@@ -8,7 +8,7 @@ from typing import Annotated, Any, Final
 
 from fastapi import Depends, Path, Query, Request
 from lethe.buffer.batch_rows import BatchRow
-from lethe.restatement.record import name_of
+from lethe.restatement.plan import name_of
 from pydantic import Field
 
 from lethe_gateway.etags import ResourceFreshness, TableFreshness

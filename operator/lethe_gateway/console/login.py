@@ -5,10 +5,10 @@ from urllib.parse import urlsplit
 
 from fastapi import APIRouter, Path, Query, Request, Response
 
-from lethe_gateway.addresses import client_address
 from lethe_gateway.api.documents import ServicesOf
 from lethe_gateway.console import pages, sessions
 from lethe_gateway.console.pages import FormOf
+from lethe_gateway.console.sessions import client_address
 from lethe_gateway.lookup import authenticated
 from lethe_gateway.problems import Kind, Problem, not_found
 from lethe_gateway.services import Services

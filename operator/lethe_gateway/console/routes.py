@@ -2,8 +2,9 @@
 
 from typing import Final
 
-from lethe_gateway.console import datasets, login, overview, restatements, vacuums
+from lethe_gateway.console import datasets, login, overview, restatements
 from lethe_gateway.console import datasets as batches
+from lethe_gateway.console import datasets as vacuums
 from lethe_gateway.console import restatements as erasures
 
 ROUTERS: Final = (

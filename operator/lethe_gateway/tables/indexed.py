@@ -2,6 +2,8 @@
 
 A request that finds a fresh index reads it. Otherwise it waits for a refresh, which all requests for the table share. One refresh
 at a time reads files, so memory is bounded.
+
+What the routes ask of tables. Implementations may be called from any thread.
 """
 
 import fcntl
@@ -15,11 +17,11 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as NotDoneYet
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import astuple, dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
 
 from lethe.base import names
 from lethe.buffer.batch_rows import BatchRow
@@ -333,3 +335,49 @@ def _size(path: Path | None) -> int:
         return path.stat().st_size
     except OSError:
         return 0
+
+
+class IndexedTable(Protocol):
+    """One table at one moment."""
+
+    @property
+    def freshness(self) -> TableFreshness: ...
+
+    @property
+    def head_files(self) -> tuple[int | None, int | None]:
+        """Data files of the table's head, and their bytes. None: unknown."""
+
+    def batches(self, query: BatchQuery, limit: int) -> list[BatchRow]:
+        """The newest first, by the time of their state, then by id."""
+
+    def batch(self, id: str) -> BatchFacts | None:
+        """None: there is no such batch."""
+
+    def promotions(self, since: datetime) -> list[tuple[datetime, int]]:
+        """The number of promoted batches of each day in UTC that has any, in the order of the days."""
+
+    def erasures(self, after: str, limit: int, open_only: bool) -> list[KnownErasure]:
+        """In the order of their keys, after this key."""
+
+    def erasures_named(self, name: str) -> list[KnownErasure]:
+        """Those of the Restatements of this namespace/name; a Restatement may have been created again with another spec."""
+
+    def record(self, uri: str, max_bytes: int) -> bytes | None:
+        """A file of an erasure record; None: there is none, or it is not where Lethe writes records.
+
+        Raises:
+            Problem: The request fails; the type of the problem says why.
+        """
+
+
+class TableStore(Protocol):
+    """Opens tables."""
+
+    def view(self, target: TableTarget) -> AbstractContextManager[IndexedTable]:
+        """Open the state of a table for one request.
+
+        Raises:
+            Problem: `no-table`, `not-tracked`, `table-unreadable`, `catalog-away`, `index-building`.
+        """
+
+    def close(self) -> None: ...

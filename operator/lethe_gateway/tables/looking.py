@@ -17,8 +17,8 @@ from lethe.base import names
 from lethe.base.errors import InputError, LetheError, TransientError
 from lethe.batches_table import TrackingFile, files_of
 from lethe.iceberg import catalogs
+from lethe.iceberg.catalogs import TableIsView
 from lethe.iceberg.facts import TableFacts, observe
-from lethe.iceberg.views import TableIsView
 from lethe.ledger.ledger import Ledger
 from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError

@@ -24,9 +24,8 @@ from lethe.batches_table import ARROW, TrackingFile
 from lethe.buffer.batch_rows import BatchRow
 from lethe.contract.result import RequestResult
 from lethe.iceberg.facts import TableFacts
-from lethe.ledger.erasure import Erasure
 from lethe.ledger.ledger import Ledger, RequestEntry
-from lethe.ledger.tombstone import META_PURGED_BY, Tombstone
+from lethe.ledger.tombstone import META_PURGED_BY, Erasure, Tombstone
 from lethe.ledger_store import ChunkedPart, ChunkReader, read_tombstones
 from pydantic import TypeAdapter, ValidationError
 from pyiceberg.io import FileIO

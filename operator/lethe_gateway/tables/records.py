@@ -16,9 +16,9 @@ from typing import Any, Final, assert_never
 
 from lethe.buffer.batch_rows import BUFFERED, BatchRow
 from lethe.contract.result import RequestResult
-from lethe.ledger.erasure import Erasure
 from lethe.ledger.ledger import BatchState
-from lethe.restatement.record import name_of
+from lethe.ledger.tombstone import Erasure
+from lethe.restatement.plan import name_of
 from pydantic import BaseModel, ConfigDict, Field
 
 from lethe_gateway.problems import Document, Kind, Problem

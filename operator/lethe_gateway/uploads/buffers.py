@@ -18,8 +18,8 @@ from lethe.guards import claim as guards
 from lethe.guards.boundary import Outside, outside_names, outside_uri
 from lethe.guards.claim import Contents, Owner, buffer_rejection
 from lethe.iceberg import catalogs
+from lethe.iceberg.catalogs import TableIsView
 from lethe.iceberg.facts import observe
-from lethe.iceberg.views import TableIsView
 from lethe.ingest.shared_folders import around
 from lethe.ledger.ledger import BatchEntry, Ledger, get_many
 from lethe.storage.object_store import ObjectStore, open_store

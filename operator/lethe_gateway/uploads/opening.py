@@ -6,20 +6,41 @@ Limits the number of open uploads of a Dataset and of a caller. I/O: the object 
 
 Each process counts what it opens and ends. Before it refuses an upload, it looks at the store, which shows what other processes
 opened and ended. So counting costs one listing when a buffer is used for the first time, and when a limit is near.
+
+Which files of an upload are in the store. I/O: the object store of the buffer.
+
+Compares the content of files with their checksums. I/O: the object store of the buffer.
+
+A store that keeps the SHA-256 of an object, as S3 does for an object that was sent with one, is asked for it. Other objects are
+read. What was found is remembered by URI and ETag, so a completion that took too long continues when it is repeated.
+
+Brings the batch of a completed upload into the buffer. I/O: the object store of the buffer, and its table.
+
+A caller that finds that an upload was decided to be complete calls `finish`: the request that decided it may have been
+interrupted at any step. Only when the batch is complete in the buffer, or the ledger shows that it was, `finish` notes so, and
+only then an upload is `Complete`.
 """
 
+import base64
+import binascii
+import hashlib
+import re
 import secrets
 import threading
-from collections import Counter
-from collections.abc import Callable, Sequence
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Final
 
-from lethe.base.objects import BufferedObject
+from lethe.base.objects import BufferedObject, ListedObject
+from lethe.buffer.upload import has_files_of, strangers
+from lethe.ledger.ledger import BatchState
+from lethe.storage.object_store import ObjectStore
+from lethe.storage.s3 import S3Uploads
 
-from lethe_gateway.problems import Kind, Problem, not_found
+from lethe_gateway.problems import FieldError, Kind, Problem, not_found
 from lethe_gateway.uploads.buffers import Buffer
 from lethe_gateway.uploads.manifest import (
     MANIFEST,
@@ -276,3 +297,230 @@ class OpenUploads:
                 self._buffers.clear()
             self._buffers[buffer.uri] = counts
         return counts
+
+
+def objects(record: UploadRecord) -> dict[str, ListedObject]:
+    """What is in the folder of the batch, or beside the manifest, by URI."""
+    folder = record.places.target.folder if record.places.target.marker else record.places.folder
+    return {o.key: o for o in record.buffer.store.list(folder)}
+
+
+def others(record: UploadRecord, there: Mapping[str, ListedObject]) -> list[str]:
+    """Files of the batch that somebody else wrote, as URIs."""
+    target = record.places.target
+    if target.marker:
+        return strangers(target, there.values())
+    return [uri for uri in target.files if record.buffer.store.head(uri) is not None]  # ours comes last
+
+
+def missing(record: UploadRecord, index: int, entry: FileEntry, there: Mapping[str, ListedObject]) -> str:
+    """Why a file is not there as announced; "": it is."""
+    listed = there.get(record.places.uris[index])
+    if listed is None:
+        return "is missing"
+    return "" if listed.size == entry.size else f"has {listed.size} bytes, announced were {entry.size}"
+
+
+def multipart_of(record: UploadRecord, index: int) -> str:
+    """The store's id of the multipart upload of a file; "": it has not begun."""
+    content = record.buffer.store.read(record.places.multipart(record.manifest, index))
+    return content.data.decode() if content is not None else ""
+
+
+def begin_multipart(record: UploadRecord, index: int, of: S3Uploads) -> str:
+    """Begin a multipart upload.
+
+    Returns:
+        The store's id of a new multipart upload, or of one that another request has begun.
+    """
+    uri = record.places.uris[index]
+    own = of.begin(uri)
+    if record.buffer.store.put_if_absent(record.places.multipart(record.manifest, index), own.encode()):
+        return own
+    of.abort(uri, own)  # another request was first
+    return multipart_of(record, index)
+
+
+def entry_of(record: UploadRecord, index: int) -> FileEntry:
+    """The entry of a file in the manifest of an upload.
+
+    Raises:
+        Problem: `not-found`, if the upload has no such file.
+    """
+    if not 0 <= index < len(record.manifest.files):
+        raise not_found()
+    return record.manifest.files[index]
+
+
+REMEMBERED_AT_MOST: Final = 20_000
+# Of one upload. All uploads that are completed at once may do that.
+AT_ONCE: Final = 4
+_PIECE_BYTES: Final = 2 * 1024 * 1024
+# The algorithms of RFC 9530 that are safe against a client that chooses the content. Others are ignored, as the RFC says.
+_ALGORITHMS: Final = {"sha-256": hashlib.sha256, "sha-512": hashlib.sha512}
+_MEMBER: Final = re.compile(r"\s*([a-z*][a-z0-9_.*-]*)=:([A-Za-z0-9+/=]*):\s*")
+DIGEST_HEADERS: Final = ("content-digest", "repr-digest")
+
+
+class Checksums:
+    """The SHA-256 of objects. Threads may share it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._of: OrderedDict[tuple[str, str], str] = OrderedDict()  # in hex, by URI and ETag
+
+    def differing(
+        self,
+        store: ObjectStore,
+        s3: S3Uploads | None,
+        files: Sequence[tuple[FileEntry, ListedObject, str]],
+        check: Callable[[], None],
+    ) -> tuple[FieldError, ...]:
+        """The files that have another content than announced.
+
+        Args:
+            s3: Of the store; None: it keeps no checksums.
+            files: Each with its object and the announced SHA-256 in hex.
+            check: Called between pieces of a file. It raises when there is no time left.
+
+        Raises:
+            StoreError: A store refused a request or did not answer.
+            Exception: What `check` raises.
+        """
+
+        def of(file: tuple[FileEntry, ListedObject, str]) -> FieldError | None:
+            entry, listed, announced = file
+            if self._sha256(store, s3, listed, check) == announced:
+                return None
+            return FieldError(field=entry.path, message="has another SHA-256 than announced")
+
+        with ThreadPoolExecutor(min(AT_ONCE, max(len(files), 1)), "checksums") as pool:
+            return tuple(found for found in pool.map(of, files) if found is not None)
+
+    def _sha256(
+        self, store: ObjectStore, s3: S3Uploads | None, listed: ListedObject, check: Callable[[], None]
+    ) -> str | None:
+        """In hex; None: the object changed or was deleted since it was listed."""
+        key = listed.key, listed.etag
+        with self._lock:
+            if (known := self._of.get(key)) is not None:
+                return known
+        check()
+        digest = (s3.sha256(listed.key, listed.etag) if s3 is not None else None) or _read(store, listed, check)
+        if digest is not None:
+            with self._lock:
+                self._of[key] = digest
+                if len(self._of) > REMEMBERED_AT_MOST:
+                    self._of.popitem(last=False)
+        return digest
+
+
+def _read(store: ObjectStore, listed: ListedObject, check: Callable[[], None]) -> str | None:
+    reader = store.open(listed.key)
+    if reader is None:
+        return None
+    digest = hashlib.sha256()
+    with reader:
+        if (reader.size, reader.etag) != (listed.size, listed.etag):
+            return None
+        while piece := reader.read(_PIECE_BYTES):
+            check()
+            digest.update(piece)
+    return digest.hexdigest()
+
+
+def differing_digest(headers: Mapping[str, str], content: bytes) -> str:
+    """Compare a body with the fields `Content-Digest` and `Repr-Digest` (RFC 9530). Pure.
+
+    Returns:
+        The field that differs; "": none does, or none was sent.
+
+    Raises:
+        Problem: `invalid-request`, if a field is not as the RFC says.
+    """
+    for name in DIGEST_HEADERS:
+        if name in headers:
+            for algorithm, expected in _digests(name, headers[name]).items():
+                if algorithm in _ALGORITHMS and _ALGORITHMS[algorithm](content).digest() != expected:
+                    return name.title()
+    return ""
+
+
+def _digests(name: str, field: str) -> dict[str, bytes]:
+    digests = {}
+    for member in field.split(","):
+        matched = _MEMBER.fullmatch(member)
+        try:
+            if matched is None:
+                raise ValueError
+            digests[matched[1]] = base64.b64decode(matched[2], validate=True)
+        except (ValueError, binascii.Error):
+            raise Problem(
+                Kind.INVALID_REQUEST,
+                f"The field {name.title()} is not as RFC 9530 says. Send it like sha-256=:<base64>:, or leave it out.",
+                errors=(FieldError(field=f"header.{name}", message="expected algorithm=:base64:"),),
+            ) from None
+    return digests
+
+
+def finish(record: UploadRecord, decided_here: bool = False) -> None:
+    """Let consolidations see the batch, unless one has seen it already. Repeating it changes nothing.
+
+    Args:
+        decided_here: This request has just decided that the upload is complete, so no consolidation can have seen the batch.
+
+    Raises:
+        Problem: `upload-incomplete`, if somebody deleted files that were checked, so the batch cannot be completed.
+        StoreError: A store refused a request or did not answer.
+        Exception: What the catalog raises.
+    """
+    if record.is_published():
+        return
+    was_seen = not decided_here and _was_seen(record)
+    if not was_seen and not _publish(record) and not _was_seen(record):
+        raise _lost(record)
+    record.note_published()
+    if not record.places.target.marker:  # last: as long as nothing else has the content
+        record.buffer.store.remove(record.places.uris[0])
+
+
+def _was_seen(record: UploadRecord) -> bool:
+    """Whether the ledger knows the batch with these files: it was in the buffer, and may have been moved away since."""
+    table = record.buffer.reload()
+    entry = table.entry(record.manifest.batch_id) if table is not None else None
+    if entry is None or not has_files_of(entry, record.places.target):
+        return False
+    # A batch that was refused may be uploaded again under its id, even with files of the same sizes.
+    return entry.state is not BatchState.REFUSED or entry.time >= record.manifest.opened_time
+
+
+def _publish(record: UploadRecord) -> bool:
+    """Write what makes the batch complete. False: not all of its files are there."""
+    store, target = record.buffer.store, record.places.target
+    there = objects(record)
+    if target.marker:
+        if any(missing(record, i, entry, there) for i, entry in enumerate(record.manifest.files)):
+            return False
+        store.put_if_absent(target.marker, b"")
+        return True
+    ((uri, file),) = target.files.items()
+    existing, staged = store.head(uri), there.get(record.places.uris[0])
+    if existing is None and staged is not None and staged.size == file.size:
+        store.copy(BufferedObject(staged.key, staged.size, staged.etag), uri)
+        existing = store.head(uri)
+    return existing is not None and existing.size == file.size
+
+
+def _lost(record: UploadRecord) -> Problem:
+    there = objects(record)
+    errors = tuple(
+        FieldError(field=entry.path, message=why)
+        for i, entry in enumerate(record.manifest.files)
+        if (why := missing(record, i, entry, there))
+    )
+    return Problem(
+        Kind.UPLOAD_INCOMPLETE,
+        "All files were there and checked, and then somebody else deleted or replaced some of them, before the batch was in the "
+        "buffer. Delete this upload, and upload the batch again.",
+        errors=errors[:100],
+    )

@@ -23,7 +23,8 @@ from lethe.uri import Backend, backend_of
 
 from lethe_gateway.problems import FieldError, Kind, Problem, not_found
 from lethe_gateway.settings import UploadSettings
-from lethe_gateway.uploads import check, opening, stored
+from lethe_gateway.uploads import check, opening
+from lethe_gateway.uploads import opening as stored
 from lethe_gateway.uploads.buffers import Buffer
 from lethe_gateway.uploads.manifest import (
     DATA,
@@ -39,8 +40,7 @@ from lethe_gateway.uploads.manifest import (
     expires,
     record_folder,
 )
-from lethe_gateway.uploads.opening import OpenUploads, UploadRecord
-from lethe_gateway.uploads.stored import Checksums, differing_digest, finish
+from lethe_gateway.uploads.opening import Checksums, OpenUploads, UploadRecord, differing_digest, finish
 
 log = logging.getLogger(__name__)
 

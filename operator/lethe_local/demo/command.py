@@ -13,8 +13,7 @@ from lethe.jars.provide import provide
 from lethe_spark.run import java
 
 from lethe_local.cli import client, folder_of
-from lethe_local.demo.narrate import say
-from lethe_local.demo.story import DemoLake, Story
+from lethe_local.demo.story import DemoLake, Story, say
 from lethe_local.folder import Folder
 from lethe_local.up import Local
 

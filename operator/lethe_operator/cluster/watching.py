@@ -11,7 +11,7 @@ import kopf
 from kopf._core.reactor.inventory import ResourceMemories, ResourceMemory
 from lethe.kube import LEASES, ResourceKind
 
-from lethe_operator.cluster.watched import SELECTORS
+from lethe_operator.cluster.cache import SELECTORS
 
 PREFIX: Final = "lethe.dev"
 # One request of a watch. The next one goes on where it ended.

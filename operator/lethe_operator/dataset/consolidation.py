@@ -34,7 +34,6 @@ from lethe_operator.resources.observed import (
 )
 from lethe_operator.restatement.assess import waits_for_batches
 from lethe_operator.runs import spec as run_specs
-from lethe_operator.runs.engine import committer_failed, may_ask, may_register
 from lethe_operator.runs.retry import (
     Exhausted,
     NotStarted,
@@ -45,6 +44,7 @@ from lethe_operator.runs.retry import (
     back_off_seconds,
     retry_state,
 )
+from lethe_operator.runs.spec import committer_failed, may_ask, may_register
 from lethe_operator.settings import Settings
 
 _BEGINNING: Final = datetime.min.replace(tzinfo=UTC)

@@ -62,11 +62,17 @@ from lethe_operator.restatement.queue import (
     start,
 )
 from lethe_operator.restatement.status import expired
-from lethe_operator.runs import engine
-from lethe_operator.runs import history as run_history
-from lethe_operator.runs.engine import care_for_warm_driver, with_engine
+from lethe_operator.runs import retry as run_history
+from lethe_operator.runs import spec
 from lethe_operator.runs.retry import Exhausted, NotStarted, RetryAt
-from lethe_operator.runs.spec import after_failures, in_cluster, seeing, within_boundary
+from lethe_operator.runs.spec import (
+    after_failures,
+    care_for_warm_driver,
+    in_cluster,
+    seeing,
+    with_engine,
+    within_boundary,
+)
 from lethe_operator.settings import Settings
 from lethe_operator.vacuum import status as vacuum_status
 from lethe_operator.vacuum.decide import VacuumVerdict, decide_vacuum
@@ -186,7 +192,7 @@ def decide(dataset: Dataset, world: Observation, now: datetime, settings: Settin
         (r, assess(RestatementContext(r, dataset, world, held, run_histories.of(r), now, settings)))
         for r in in_order(r for r in world.restatements if not r.meta.deleting)
     ]
-    with_committer = engine.may_ask(dataset, world)
+    with_committer = spec.may_ask(dataset, world)
     queued = queue(dataset, standings, lambda r: bytes_of(r, world), False if with_committer else None)
     quick = queue(dataset, standings, lambda _: 0, True) if with_committer else RestatementQueue()
     standings = [(r, _in_queue(r, s, queued, quick)) for r, s in standings]
@@ -196,7 +202,7 @@ def decide(dataset: Dataset, world: Observation, now: datetime, settings: Settin
     erasures = decide_erasures(dataset, world, held, now, settings)
     may_start = held is None and not dataset.meta.deleting
     group = None if _committing(world) else restatements_launch(dataset, world, queued)
-    asked = None if engine.is_asked(world) else restatements_launch(dataset, world, quick, Engine.COMMITTER)
+    asked = None if spec.is_asked(world) else restatements_launch(dataset, world, quick, Engine.COMMITTER)
     verdicts = _Verdicts(consolidation, reanchor, vacuum, erasures, _Group(queued, group), _Group(quick, asked))
     if may_start:
         turns = _runs_to_start(dataset, world, verdicts, now, settings.cluster)
@@ -237,8 +243,8 @@ def decide(dataset: Dataset, world: Observation, now: datetime, settings: Settin
         restatement_statuses=changed.statuses,
         policy_entries=vacuum.entries,
         launches=tuple(within_boundary(with_engine(x, dataset, world, settings), settings) for x in turns.launches),
-        remind=(*engine.forgotten(world), *cared.remind) if may_start else (),
-        withdraw=(*engine.withdrawn(world), *cared.withdraw),
+        remind=(*spec.forgotten(world), *cared.remind) if may_start else (),
+        withdraw=(*spec.withdrawn(world), *cared.withdraw),
         cancel=cared.cancel,
         start_warm_driver=cared.start and may_start,
         sweep=sweep.delete,

@@ -32,15 +32,19 @@ from lethe.kube import (
 from lethe.uri import index_keys, overlap_keys
 
 from lethe_operator.cluster.cache import (
+    SELECTORS,
+    Body,
     Finds,
     KindListing,
     ObjectCache,
     RelistedStore,
     SeenVersion,
     changes_since,
+    is_watched,
     newest,
+    trimmed,
+    trimmed_resource,
 )
-from lethe_operator.cluster.watched import SELECTORS, Body, is_watched, trimmed, trimmed_resource
 from lethe_operator.dataset.decide import is_unsettled
 from lethe_operator.resources.common import LABEL_DATASET_UID, LABEL_KIND, InvalidSpec, Meta, parse_meta
 from lethe_operator.resources.dataset import Dataset, parse_dataset

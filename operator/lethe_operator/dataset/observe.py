@@ -29,7 +29,7 @@ from lethe_operator.dataset.objects import WatchedObjects
 from lethe_operator.dataset.settled_runs import RunReader, just_ended, vacuum_jobs
 from lethe_operator.dataset.tables import TableReader, asked_by
 from lethe_operator.erasure.decide import digests
-from lethe_operator.guards import boundaries
+from lethe_operator.guards import permissions
 from lethe_operator.guards.preconditions import doubts_restatements, named_uris, other_reader, own_places, rolled_back
 from lethe_operator.reasons import Reason
 from lethe_operator.resources.dataset import Dataset
@@ -137,7 +137,7 @@ def observe(sources: Sources, namespace: str, name: str, now: datetime, fresh_ta
     if isinstance(dataset, Invalid):
         return Observed(None, invalid=(*invalid, dataset), restatements=())
     restatements = sources.lists.attached(kube, namespace, name, restatements, now)
-    outside = boundaries.of_dataset(dataset, settings.boundaries.of(namespace))
+    outside = permissions.of_dataset(dataset, settings.boundaries.of(namespace))
     policies, unreadable = _policies(objects, namespace)
     found, workers = RunReader(kube, objects, tables.documents, settings, now).read(dataset)
     committer, warm = workers.get(Engine.COMMITTER), workers.get(Engine.WARM_DRIVER)

@@ -33,8 +33,8 @@ from lethe_operator.resources.observed import (
     kind_of,
 )
 from lethe_operator.runs import names
-from lethe_operator.runs.history import ENDED_PHASES, KEPT_OF_A_KIND
 from lethe_operator.runs.observe import Documents, of_job, runs_of, time_of
+from lethe_operator.runs.retry import ENDED_PHASES, KEPT_OF_A_KIND
 from lethe_operator.settings import Settings
 
 

@@ -19,9 +19,9 @@ from lethe.contract.result import RequestResult
 from lethe.contract.settings import RunFamily, RunKind
 from lethe.contract.vacuum_policy import VacuumPolicySpec
 from lethe.erasure.record import Signer, Statement
-from lethe.ledger.erasure import BlockerKind, Erasure, ErasureBlocker
 from lethe.ledger.ledger import Ledger
-from lethe.restatement.record import name_of
+from lethe.ledger.tombstone import BlockerKind, Erasure, ErasureBlocker
+from lethe.restatement.plan import name_of
 from lethe.vacuum.housekeeping import KEEPS_FILES
 from pydantic import ValidationError
 

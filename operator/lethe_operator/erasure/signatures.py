@@ -18,9 +18,9 @@ from lethe.base import names
 from lethe.base.errors import InputError, LetheError
 from lethe.erasure.record import SUFFIX, Signer, Statement, fault, signed_by
 from lethe.iceberg import catalogs
-from lethe.restatement.record import recalled
+from lethe.restatement.plan import recalled
+from lethe.storage.object_store import TAKEN, read, write_once
 from lethe.storage.vended import of_table
-from lethe.storage.write_once import TAKEN, read, write_once
 from pyiceberg.io import load_file_io
 
 from lethe_operator import conditions

@@ -43,8 +43,8 @@ from lethe.ledger.lineage import is_rolled_back
 from lethe.uri import overlap
 
 from lethe_operator.conditions import SUCCEEDED, TRUE, find
-from lethe_operator.guards import boundaries
-from lethe_operator.guards.pod_template import violations
+from lethe_operator.guards import permissions
+from lethe_operator.guards.permissions import violations
 from lethe_operator.reasons import Reason
 from lethe_operator.resources.dataset import Dataset
 from lethe_operator.resources.observed import LostLedger, NoTable, Observation, TableView, Unavailable
@@ -415,7 +415,7 @@ def blocker(dataset: Dataset, world: Observation, settings: Settings) -> RunBloc
     if unsupported:
         return RunBlocker(Reason.NOT_SUPPORTED, unsupported, transient=False)
     boundary = settings.boundaries.of(dataset.meta.namespace)
-    outside = boundaries.of_dataset(dataset, boundary)
+    outside = permissions.of_dataset(dataset, boundary)
     if outside:
         return RunBlocker(Reason.OUTSIDE_BOUNDARY, outside, transient=False)
     undefined = _definition(dataset)
@@ -450,7 +450,7 @@ def blocker(dataset: Dataset, world: Observation, settings: Settings) -> RunBloc
         case NoTable() as table:
             return _another(dataset, world) or _without_table(dataset) or _deletes(dataset, table)
         case TableView() as view:
-            outside = boundaries.of_table(dataset, view, boundary)
+            outside = permissions.of_table(dataset, view, boundary)
             if outside:
                 return RunBlocker(Reason.OUTSIDE_BOUNDARY, outside, transient=False)
             return _with_table(dataset, view, world) or _deletes(dataset, view)

@@ -13,6 +13,8 @@ A ConfigMap in the namespace has the time. It is created once and never changed,
 publisher ran is published from its beginning.
 
 Prometheus metrics of the publishers. They exist only if status events are enabled.
+
+Puts the publishers together from the settings. I/O.
 """
 
 import heapq
@@ -27,23 +29,25 @@ from random import Random
 from typing import Final, Protocol
 
 from lethe.iceberg import catalogs
-from lethe.kube import CONFIG_MAPS, AlreadyExists, Document, NotFound, NotLeading, ResourceKind
+from lethe.kube import CONFIG_MAPS, AlreadyExists, Document, Kube, NotFound, NotLeading, ResourceKind
 from prometheus_client import CollectorRegistry, Counter
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from lethe_operator.cluster.time_limit import unavailable
+from lethe_operator.cluster.time_limit import Limiter, unavailable
+from lethe_operator.dataset.pointers import OpenCatalogs
 from lethe_operator.publish.cursor import UnreadableCursor
 from lethe_operator.publish.cursor_files import CursorFiles, CursorMoved
+from lethe_operator.publish.delivery import EventSink, FailureScope, HttpSink, SinkError, raw
 from lethe_operator.publish.events import CloudEvent, Origin
-from lethe_operator.publish.feed import Feed, FeedState, OpenTable, PublishedDataset
-from lethe_operator.publish.sinks.http import EventSink, FailureScope, SinkError
+from lethe_operator.publish.feed import Feed, FeedState, OpenTable, PublishedDataset, TableOpener
 from lethe_operator.reasons import Reason
 from lethe_operator.resources.common import MANAGED_LABELS, Meta
 from lethe_operator.resources.dataset import Dataset
 from lethe_operator.resources.observed import NoTable, TableView, Unavailable
 from lethe_operator.resources.publishing import NO_TROUBLE, EventsSettings, PublishingView
+from lethe_operator.settings import Settings
 
 # A sink that does not answer is reported after this time, so not after one lost connection.
 TROUBLE_SECONDS: Final = 10.0
@@ -580,3 +584,79 @@ class PublishingMetrics(Collector):
                 waiting.add_metric((lag.namespace, lag.name, output), lag.events)
         yield seconds
         yield waiting
+
+
+STATUS_EVENTS, OPEN_LINEAGE = "StatusEvents", "OpenLineage"
+
+
+@dataclass
+class Publishers:
+    """The publisher of status events, that of OpenLineage, or both. A trouble of one does not hold up the other."""
+
+    members: Sequence[Publisher]
+    on_change: Callable[[Meta], None] = field(default=lambda _: None)
+    """Called with each Dataset whose condition changes."""
+
+    def start(self) -> None:
+        for publisher in self.members:
+            publisher.on_change = self.on_change
+            publisher.start()
+
+    def stop(self) -> None:
+        for publisher in self.members:
+            publisher.stop()
+
+    def table_seen(self, dataset: Dataset, table: TableView | NoTable | Unavailable) -> None:
+        for publisher in self.members:
+            publisher.table_seen(dataset, table)
+
+    def view(self, dataset: Dataset) -> PublishingView:
+        """The first trouble."""
+        views = [publisher.view(dataset) for publisher in self.members]
+        return next((view for view in views if view.reason), NO_TROUBLE)
+
+    def forget_all(self, namespaces: Collection[str]) -> None:
+        for publisher in self.members:
+            publisher.forget_all(namespaces)
+
+    def forget(self, name: str) -> None:
+        for publisher in self.members:
+            publisher.forget(name)
+
+
+def publishers_of(
+    settings: Settings, kube: Kube, opened: OpenCatalogs, acts_in: Callable[[str], bool], registry: CollectorRegistry
+) -> Publishers | None:
+    """The publishers of status events; None: they are not enabled, and cost nothing.
+
+    Args:
+        opened: The catalogs of the operator.
+        acts_in: Whether this process may act in a namespace.
+        registry: Of metrics.
+    """
+    events = settings.events
+    if not events.enabled:
+        return None
+    enabled, limiter = EnabledTimes(kube), Limiter()
+    outputs: dict[str, tuple[EventSink, TableOpener]] = {}
+    if events.http is not None or events.kafka is not None:
+        outputs[STATUS_EVENTS] = (_sink(settings), TableOpener(opened, limiter, events.max_event_bytes))
+    if events.open_lineage is not None:
+        sink = HttpSink(events.open_lineage, settings.events_secret, raw)
+        outputs[OPEN_LINEAGE] = (
+            sink,
+            TableOpener(opened, limiter, events.max_event_bytes, events.open_lineage.namespace),
+        )
+    made = {output: Publisher(events, sink, opener, enabled.of, acts_in) for output, (sink, opener) in outputs.items()}
+    PublishingMetrics(registry, made)
+    return Publishers(tuple(made.values()))
+
+
+def _sink(settings: Settings) -> EventSink:
+    events = settings.events
+    if events.http is not None:
+        return HttpSink(events.http, settings.events_secret)
+    from lethe_operator.publish.delivery import KafkaSink  # loads librdkafka, which few installations need
+
+    assert events.kafka is not None
+    return KafkaSink(events.kafka, settings.events_secret)

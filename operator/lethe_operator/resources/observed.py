@@ -20,9 +20,9 @@ from lethe.contract.result import AnyRunResult, Progress
 from lethe.contract.run import RestatementRequest, RunSpec
 from lethe.contract.schema import ApiModel
 from lethe.contract.settings import Launcher, RunFamily, RunKind
-from lethe.ledger.erasure import Erasure
 from lethe.ledger.ledger import EMPTY, Ledger
 from lethe.ledger.lineage import Snapshot
+from lethe.ledger.tombstone import Erasure
 from pydantic import Field
 
 from lethe_operator.resources.common import FOR_ERASURES, FOR_HEAD, Meta

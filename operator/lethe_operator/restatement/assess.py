@@ -22,7 +22,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Final, assert_never
 
-from lethe.base.patterns import matches_any
+from lethe.base.names import matches_any
 from lethe.buffer.digest import BufferDigest, WaitingBatch
 from lethe.contract.result import RequestOutcome
 from lethe.ledger.lineage import shown_again_since
@@ -31,7 +31,7 @@ from lethe.uri import overlap
 from lethe_operator.actions import earliest
 from lethe_operator.conditions import FALSE, SUCCEEDED, TRUE, UNKNOWN, find, timestamp
 from lethe_operator.erasure import decide as erasure_status
-from lethe_operator.guards import boundaries
+from lethe_operator.guards import permissions
 from lethe_operator.guards.preconditions import RunBlocker, misplaced
 from lethe_operator.reasons import Reason
 from lethe_operator.resources.dataset import Dataset
@@ -50,8 +50,8 @@ from lethe_operator.restatement.outcome import (
     stalled,
     without_list,
 )
-from lethe_operator.runs.engine import can_do
 from lethe_operator.runs.retry import Exhausted, NotStarted, RetryAt, Running, Succeeded, back_off_seconds
+from lethe_operator.runs.spec import can_do
 from lethe_operator.settings import Settings, catalogs_secret_of
 
 
@@ -366,7 +366,7 @@ def _wanted(context: RestatementContext) -> Assessment:
 
 
 def _outside(restatement: Restatement, settings: Settings) -> Assessment | None:
-    outside_boundary = boundaries.of_restatement(restatement, settings.boundaries.of(restatement.meta.namespace))
+    outside_boundary = permissions.of_restatement(restatement, settings.boundaries.of(restatement.meta.namespace))
     return stalled(Reason.OUTSIDE_BOUNDARY, outside_boundary) if outside_boundary else None
 
 

@@ -28,8 +28,7 @@ from lethe.contract.restatement import ConfigMapKey
 from lethe.kube import CONFIG_MAPS, Document, Kube, NotFound
 from lethe.restatement.group import IdList, parse_ids
 
-from lethe_operator.cluster.cache import Deletions, Put, SeenVersion, compare
-from lethe_operator.cluster.watched import Body, shared_strings
+from lethe_operator.cluster.cache import Body, Deletions, Put, SeenVersion, compare, shared_strings
 from lethe_operator.conditions import SUCCEEDED, TRUE, find, parsed_time
 from lethe_operator.erasure.decide import digest_of, is_awaited
 from lethe_operator.reasons import Reason

@@ -24,7 +24,7 @@ from lethe.contract.result import LISTED_AT_MOST, RequestResult, RestatementGrou
 from lethe.contract.run import RestatementRequest, RunKind
 from lethe.contract.settings import Operation
 from lethe.restatement.group import IdList, changed
-from lethe.restatement.record import name_of
+from lethe.restatement.plan import name_of
 from pydantic import ValidationError
 
 from lethe_operator.conditions import ERASED, FALSE, SUCCEEDED, TRUE, UNKNOWN, Condition, find, parsed_time, timestamp
@@ -399,7 +399,7 @@ def _means_the_same(restatement: Restatement, result: RequestResult, run_history
     """Whether the request in the ledger is known to have the same values as this Restatement.
 
     The Secret of an Erase by records may have changed since. Only a run can read the Secret and compare the values
-    (`lethe.restatement.record`). No comparison is needed if the request came from this same object.
+    (`lethe.restatement.plan`). No comparison is needed if the request came from this same object.
     """
     if restatement.spec.rows is None or result.requested_time == restatement.created:
         return True

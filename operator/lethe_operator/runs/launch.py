@@ -45,9 +45,9 @@ from lethe_operator.resources.dataset import Dataset
 from lethe_operator.resources.observed import Attempt, Engine, NoTable, TableView, Unavailable, VacuumJob, VacuumLimit
 from lethe_operator.runs import job, names, pod
 from lethe_operator.runs import job as build
-from lethe_operator.runs.history import skew_event
 from lethe_operator.runs.job import run_object
 from lethe_operator.runs.pod import merged, size, within
+from lethe_operator.runs.retry import skew_event
 from lethe_operator.runs.rights import dataset_objects, marks_to_set
 from lethe_operator.settings import Settings
 

@@ -178,7 +178,7 @@ SCRATCH = "/scratch"
 RPC_PATH = "/etc/lethe/rpc"
 RPC_SECRET_KEY = "secret"
 # Driver and executors authenticate each other with a secret of the run, and encrypt network traffic and spilled data. The driver
-# overrides the file for its own side (lethe_spark.run.rpc_secret); without the file Spark refuses to start. The setting names the
+# overrides the file for its own side (lethe_spark.run.executors); without the file Spark refuses to start. The setting names the
 # file for both sides, because an executor fetches its settings from the driver before it reads the setting that is for executors
 # only (`spark.authenticate.secret.executor.file`).
 AUTHENTICATED: Mapping[str, str] = {

@@ -1,18 +1,45 @@
 """Judges a run by its attempts: whether it is active, has ended, is retried and when, or is given up. Pure.
 
 Classifies failed attempts by cause, and counts and delays each cause separately. Pure.
+
+Makes `status.runs` of a Dataset and the events of its runs, and decides which Jobs to delete. Pure.
+
+Whether runs report another version of Lethe than the operator's. Pure.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import Enum
-from typing import Final
+from typing import Any, Final, assert_never
 
 from lethe.base.errors import EXIT_INPUT
+from lethe.contract.result import (
+    AnyRunResult,
+    ConsolidationResult,
+    ErasureCheckResult,
+    Phase,
+    ReanchoringResult,
+    RequestResult,
+    RestatementGroupResult,
+    RunOutcome,
+    VacuumResult,
+)
+from lethe.contract.settings import RunFamily
 
+from lethe_operator.actions import Event
+from lethe_operator.conditions import timestamp
 from lethe_operator.reasons import Reason
-from lethe_operator.resources.observed import NO_FAILURES, Attempt, AttemptState, Engine, Failures, ObservedRun
+from lethe_operator.resources.common import EXECUTOR_KEY, RUN_KEY
+from lethe_operator.resources.observed import (
+    NO_FAILURES,
+    Attempt,
+    AttemptState,
+    Engine,
+    Failures,
+    ObservedRun,
+    TableView,
+)
 from lethe_operator.settings import BackOff, Settings
 
 # Reasons that a run reports for errors of unknown cause.
@@ -211,3 +238,347 @@ def retry_state(run: ObservedRun, generation: int, settings: Settings, for_uid: 
         return RetryAt(ended, number, reason, message, failures, last)
     at = ended + timedelta(seconds=pause_seconds(last, failures, settings))
     return RetryAt(at, number, reason, message, failures, last)
+
+
+KEPT_OF_A_KIND: Final = 3
+SHOWN_AT_MOST: Final = 30
+MESSAGE_AT_MOST: Final = 500
+# Scheduling a pod and pulling its image normally takes less; only then the status says why the pod waits.
+WAITING_IS_LONG_AFTER: Final = timedelta(seconds=30)
+ENDING: Final = "Ending"
+ENDED_PHASES: Final = (Phase.SUCCEEDED.value, Phase.FAILED.value)
+# Reasons of active runs that get an event.
+_WAITS: Final = frozenset({Reason.POD_WAITING.value, Reason.EXECUTORS_MISSING.value})
+
+
+def entries(
+    runs: Iterable[ObservedRun], view: TableView | None, old: Sequence[Mapping[str, Any]], now: datetime
+) -> list[Any]:
+    """`status.runs`: the active runs and the last few finished runs of each kind, newest first.
+
+    Args:
+        view: None: the table cannot be read.
+        old: The current `status.runs`. A finished run keeps its entry even if its Job was deleted.
+    """
+    before = {e.get("name"): e for e in old}
+    succeeded = {name for name, e in before.items() if e.get("phase") == Phase.SUCCEEDED.value}
+    shown = [
+        # A run that was once shown as committed stays so: its snapshot may have expired, and its run.json may be deleted.
+        entry(
+            a,
+            a.job in succeeded or (a is r.last and view is not None and view.has_committed(r)),
+            now,
+            before.get(a.job, {}).get("finishTime"),
+        )
+        for r in runs
+        for a in r.attempts
+    ]
+    there = {e["name"] for e in shown}
+    shown += [dict(e) for e in old if e.get("name") not in there and e.get("phase") in ENDED_PHASES]
+    shown.sort(key=lambda e: (str(e.get("startTime", "")), str(e["name"])), reverse=True)
+    kept: list[dict[str, Any]] = []
+    counts: dict[str, int] = {}
+    for e in shown:
+        if e.get("phase") in ENDED_PHASES:
+            counts[e["kind"]] = counts.get(e["kind"], 0) + 1
+            if counts[e["kind"]] > KEPT_OF_A_KIND:
+                continue
+        kept.append(e)
+    return kept[:SHOWN_AT_MOST]
+
+
+def entry(attempt: Attempt, committed: bool, now: datetime, ended: str | None = None) -> dict[str, Any]:
+    """One entry of `status.runs`.
+
+    Args:
+        committed: The table has a commit of this run, whatever its pod says.
+        ended: The time of the end that the current entry shows. None: it shows none.
+    """
+    document: dict[str, Any] = {
+        "name": attempt.job,
+        "kind": attempt.kind.family.value,
+        "attempt": attempt.number,
+        "startTime": timestamp(attempt.created),
+    }
+    progress = attempt.progress
+    if progress is not None and progress.tasks_total:
+        document["progress"] = f"{progress.tasks_done}/{progress.tasks_total} tasks"
+    match attempt.state:
+        case AttemptState.ACTIVE:
+            document["phase"] = _phase_under_way(attempt)
+            # A suspended object may start no pod, so only the time since then counts.
+            long = now - (attempt.started or attempt.created) >= WAITING_IS_LONG_AFTER
+            if attempt.suspended:
+                document.update(reason=Reason.RUN_SUSPENDED.value, message=attempt.suspended[:MESSAGE_AT_MOST])
+            elif attempt.waiting and long:
+                document.update(reason=Reason.POD_WAITING.value, message=attempt.waiting[:MESSAGE_AT_MOST])
+            elif missing := executors_missing(attempt, long):
+                document.update(reason=Reason.EXECUTORS_MISSING.value, message=missing[:MESSAGE_AT_MOST])
+            elif progress is not None and (progress.message or progress.rows):
+                document["message"] = progress.message or f"{progress.rows} rows"
+            executors = progress.executors if progress is not None and not attempt.suspended else None
+            if executors is not None and not executors.alone:
+                document["executors"] = f"{executors.running}/{executors.planned}"
+        case AttemptState.SUCCEEDED:
+            text = " ".join([outcome(attempt.result), *_executors_lost(attempt)])
+            document.update(phase=Phase.SUCCEEDED.value, message=text)
+            result = attempt.result
+            if isinstance(result, ReanchoringResult) and result.outcome is not RunOutcome.NOTHING_TO_DO:
+                document["reason"] = Reason.HEAD_REANCHORED.value
+        case AttemptState.FAILED if committed:
+            what = "Committed the finished steps" if attempt.kind.commits_in_steps else "Committed"
+            text = f"{what}; its pod failed afterwards: {failure(attempt)[1]}"
+            document.update(phase=Phase.SUCCEEDED.value, message=text[:MESSAGE_AT_MOST])
+        case AttemptState.FAILED:
+            reason, message = failure(attempt)
+            document.update(phase=Phase.FAILED.value, reason=str(reason), message=message[:MESSAGE_AT_MOST])
+        case _:
+            assert_never(attempt.state)
+    if attempt.finished is not None:
+        document["finishTime"] = timestamp(attempt.finished)
+    elif attempt.state is not AttemptState.ACTIVE:
+        # Nothing reported the end, as when a warm driver is gone: it ended when the operator saw that.
+        document["finishTime"] = ended or timestamp(now)
+    return document
+
+
+def _phase_under_way(attempt: Attempt) -> str:
+    """The phase that the driver reported. Only the Job shows, a little later, whether the run succeeded or failed."""
+    if attempt.suspended:
+        return Phase.PENDING.value
+    if attempt.progress is None:
+        return Phase.PENDING.value if attempt.waiting else Phase.STARTING.value
+    return ENDING if attempt.progress.phase.value in ENDED_PHASES else attempt.progress.phase.value
+
+
+def executors_missing(attempt: Attempt, long: bool) -> str:
+    """Why an active run has fewer executors than planned; "": it has them, or they are starting.
+
+    Args:
+        long: The attempt started so long ago that executors normally run.
+    """
+    executors = attempt.progress.executors if attempt.progress is not None else None
+    parts = [executors.message] if executors is not None and executors.message else []
+    if attempt.executors_waiting and long and not (executors is not None and executors.alone):
+        parts.append(attempt.executors_waiting)
+    return ". ".join(p.rstrip(".") for p in parts) + "." if parts else ""
+
+
+def _executors_lost(attempt: Attempt) -> tuple[str, ...]:
+    """What a finished run lacked."""
+    executors = attempt.progress.executors if attempt.progress is not None else None
+    if executors is None or not (executors.alone or executors.lost):
+        return ()
+    return (executors.message,) if executors.alone else (f"{executors.lost} executors were lost.",)
+
+
+def outcome(result: AnyRunResult | None) -> str:
+    """One line about what a run did."""
+    if result is None:
+        return "Succeeded."
+    match result.outcome:
+        case RunOutcome.NOTHING_TO_DO:
+            return _idle(result)
+        case RunOutcome.PLANNED:
+            return _planned(result)
+        case RunOutcome.ALREADY_COMMITTED:
+            return f"Committed by an earlier attempt: {_done(result)}."
+        case RunOutcome.COMMITTED | RunOutcome.FAILED:
+            return f"{_done(result)}."
+        case _:
+            assert_never(result.outcome)
+
+
+def _done(result: AnyRunResult) -> str:
+    match result:
+        case ConsolidationResult():
+            return (
+                f"{result.batches_promoted} batches promoted, {result.rows_added} rows in {result.files_added} files, "
+                f"{result.refused_count} batches refused, {result.batches_withheld} withheld"
+            )
+        case ReanchoringResult():
+            return "The ledger is attached to the head, which another writer committed"
+        case RestatementGroupResult():
+            return _of_group(result.requests)
+        case VacuumResult() | ErasureCheckResult():
+            done = ", ".join([*_purged(result), f"{result.snapshots_expired} snapshots expired", *_besides(result)])
+            return f"{done}. {result.message.removesuffix('.')}" if result.message else done
+        case _:
+            assert_never(result)
+
+
+def _idle(result: AnyRunResult) -> str:
+    """The line for a run without a commit. A vacuum may still have expired snapshots or removed orphan files."""
+    match result:
+        case ConsolidationResult() | ReanchoringResult() | RestatementGroupResult():
+            return result.message or "There was nothing to do."
+        case VacuumResult() | ErasureCheckResult():
+            besides = _besides(result)
+            if not besides and not result.snapshots_expired:
+                return result.message or "There was nothing to do."
+            done = ", ".join([f"{result.snapshots_expired} snapshots expired", *besides])
+            return f"There was nothing to purge: {done}. {result.message}".strip()
+        case _:
+            assert_never(result)
+
+
+def _planned(result: AnyRunResult) -> str:
+    match result:
+        case RestatementGroupResult():
+            refused = sum(not r.succeeded for r in result.requests)
+            return f"Restatements planned: {len(result.requests) - refused}, refused: {refused}. Nothing was changed."
+        case VacuumResult() if result.plan is not None:
+            plan, orphans = result.plan, f", {result.orphan_files_found} orphan files to remove"
+            text = f"Planned: {plan.files} files to rewrite, {plan.bytes} bytes{orphans if result.orphan_files_found else ''}"
+            return f"{text}. Nothing was changed."
+        case VacuumResult() | ConsolidationResult() | ReanchoringResult() | ErasureCheckResult():
+            return "Planned. Nothing was changed."
+        case _:
+            assert_never(result)
+
+
+def _purged(result: VacuumResult | ErasureCheckResult) -> list[str]:
+    if isinstance(result, ErasureCheckResult):
+        return []
+    return [
+        f"{result.tombstones_purged} tombstones purged",
+        f"{result.files_rewritten} files rewritten",
+        f"{result.files_deleted} files deleted",
+    ]
+
+
+def _besides(result: VacuumResult | ErasureCheckResult) -> list[str]:
+    """What a vacuum left, and what it did in addition to purging."""
+    texts = _maintained(result) if isinstance(result, VacuumResult) else []
+    if result.erasures or result.erasures_open:
+        verified = sum(e.verified_time is not None for e in result.erasures)
+        texts.append(f"{verified} erasures verified, {result.erasures_open} open")
+    return texts
+
+
+def _maintained(result: VacuumResult) -> list[str]:
+    texts = []
+    if result.files_left:
+        texts.append(f"{result.files_left} files left{f' ({result.stopped})' if result.stopped else ''}")
+    if result.small_files_compacted:
+        texts.append(f"{result.small_files_compacted} small files compacted")
+    if result.manifests_rewritten:
+        texts.append(f"{result.manifests_rewritten} manifests rewritten")
+    if result.orphan_files_found:
+        of = f" of {result.orphan_files_found}" if result.orphan_files_found > result.orphan_files_removed else ""
+        texts.append(f"{result.orphan_files_removed}{of} orphan files removed")
+    return texts
+
+
+def _of_group(requests: Sequence[RequestResult]) -> str:
+    done = [r for r in requests if r.succeeded]
+    rows = f"{sum(r.rows_deleted for r in done)} rows deleted, {sum(r.rows_added for r in done)} rows added"
+    if len(requests) <= 1:
+        return rows
+    return f"{len(done)} of {len(requests)} Restatements carried out, {rows}"
+
+
+def ended(old: Sequence[Mapping[str, Any]], new: Sequence[Mapping[str, Any]]) -> list[tuple[str, str]]:
+    """Kind and phase (Succeeded or Failed) of the runs that ended since the old status was written."""
+    before = {str(e.get("name")): e for e in old}
+    return [(e["kind"], e["phase"]) for e in new if _ends(e, before.get(e["name"], {}))]
+
+
+def ended_names(old: Sequence[Mapping[str, Any]], new: Sequence[Mapping[str, Any]]) -> frozenset[str]:
+    """Names of the attempts that ended since the old status was written."""
+    before = {str(e.get("name")): e for e in old}
+    return frozenset(e["name"] for e in new if _ends(e, before.get(e["name"], {})))
+
+
+def _ends(entry: Mapping[str, Any], was: Mapping[str, Any]) -> bool:
+    return entry.get("phase") in ENDED_PHASES and was.get("phase") != entry["phase"]
+
+
+def events(dataset: str, old: Sequence[Mapping[str, Any]], new: Sequence[Mapping[str, Any]]) -> tuple[Event, ...]:
+    """Events for the runs that ended or were deleted, and for pods that are missing, since the old status was written."""
+    before = {str(e.get("name")): e for e in old}
+    events_of_runs = [*_deleted(dataset, old, new)]
+    for e in reversed(new):
+        was = before.get(e["name"], {})
+        text = f"{e['kind']} {e['name']}: {e.get('message', '')}"
+        if _ends(e, was):
+            ok = e["phase"] == Phase.SUCCEEDED.value
+            reason = str(e.get("reason") or (Reason.RUN_SUCCEEDED if ok else Reason.RUN_FAILED))
+            events_of_runs.append(Event("Dataset", dataset, reason, text, warning=not ok))
+        elif e.get("reason") in _WAITS and was.get("reason") != e["reason"]:
+            events_of_runs.append(Event("Dataset", dataset, e["reason"], text, warning=True))
+    return tuple(events_of_runs)
+
+
+def _deleted(dataset: str, old: Sequence[Mapping[str, Any]], new: Sequence[Mapping[str, Any]]) -> Iterator[Event]:
+    """Events for active runs whose objects are gone, so that no entry of `new` shows how they ended."""
+    if len(new) >= SHOWN_AT_MOST:  # such an entry may only have no room
+        return
+    there = {e["name"] for e in new}
+    for e in old:
+        if e.get("phase") not in ENDED_PHASES and e.get("name") not in there:
+            text = f"{e.get('kind')} {e.get('name')} was deleted before it ended. If it is still due, it starts again."
+            yield Event("Dataset", dataset, Reason.RUN_DELETED, text, warning=True)
+
+
+@dataclass(frozen=True)
+class Prunable:
+    """Jobs and keys of the Dataset's ConfigMap that are no longer needed."""
+
+    jobs: tuple[str, ...] = ()
+    """Names."""
+    keys: tuple[str, ...] = ()
+
+
+def prunable(runs: Iterable[ObservedRun], mirrored: Sequence[Mapping[str, Any]], needed: frozenset[str]) -> Prunable:
+    """What to delete: all but the last few runs of each family, inputs of finished runs, and old attempts of long runs.
+
+    Args:
+        mirrored: `status.runs` as the API server has it.
+        needed: Ids of the runs that are active, will be retried, or are not reported yet.
+    """
+    ended = {str(e.get("name")) for e in mirrored if e.get("phase") in ENDED_PHASES}
+    jobs: list[str] = []
+    keys: list[str] = []
+    by_family: dict[RunFamily, list[ObservedRun]] = {}
+    for run in runs:
+        if run.attempts:
+            by_family.setdefault(run.kind.family, []).append(run)
+    for same_family in by_family.values():
+        same_family.sort(key=lambda r: r.attempts[-1].created, reverse=True)
+        for i, run in enumerate(same_family):
+            if i >= KEPT_OF_A_KIND and not run.active and run.run_id not in needed:
+                jobs += [a.job for a in run.attempts]
+                keys += run.keys
+                continue
+            if run.run_id not in needed and not run.active and run.attempts[-1].job in ended:
+                # The size of a ConfigMap is limited, so the inputs of a finished run are deleted; its results stay.
+                keys += [k for k in run.keys if k.endswith((RUN_KEY, EXECUTOR_KEY))]
+            if len(run.attempts) > KEPT_OF_A_KIND:
+                # Later attempts have the number of earlier failures in an annotation.
+                oldest = run.attempts[:-KEPT_OF_A_KIND]
+                jobs += [a.job for a in oldest if a.state is not AttemptState.ACTIVE and a.job in ended]
+    return Prunable(tuple(jobs), tuple(keys))
+
+
+def ended_versions(
+    runs: Iterable[ObservedRun], old: Sequence[Mapping[str, Any]], new: Sequence[Mapping[str, Any]]
+) -> frozenset[str]:
+    """The versions of the runs that ended since the old status was written; "": of one that reported none.
+
+    Args:
+        old: Entries of status.runs, as they were.
+        new: The same, now.
+    """
+    names = ended_names(old, new)
+    return frozenset(a.result.version for r in runs for a in r.attempts if a.job in names and a.result is not None)
+
+
+def skew_event(dataset: str, reported: str, own: str, image: str) -> Event:
+    """Tell the user that an image does not match."""
+    text = (
+        f"A run reported version {reported or 'none (it is older)'} of Lethe, and the operator has {own}. Runs that started "
+        f"before an upgrade end with their old image. If new runs report it too, the image {image} of runs is not of the "
+        "operator's release: set the chart's values image.operator and image.spark to the same release."
+    )
+    return Event("Dataset", dataset, Reason.VERSION_SKEW, text, warning=True)

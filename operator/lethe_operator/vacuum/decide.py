@@ -21,7 +21,7 @@ from lethe.contract.run import RunKind, RunSpec, VacuumSpec
 
 from lethe_operator.actions import Decision, Launch, earliest
 from lethe_operator.conditions import Condition, parsed_time, timestamp
-from lethe_operator.guards import boundaries
+from lethe_operator.guards import permissions
 from lethe_operator.guards.preconditions import RunBlocker
 from lethe_operator.reasons import Reason
 from lethe_operator.resources.dataset import Dataset
@@ -230,7 +230,7 @@ def decide_vacuum(
     elif blocker is not None or decider is None:
         text = blocker.message if blocker else "The table does not exist yet."
         decision = VacuumDecision(Decision.LATER, Reason.DATASET_NOT_READY, text)
-    elif outside := boundaries.of_vacuum(dataset, settings.boundaries.of(dataset.meta.namespace)):
+    elif outside := permissions.of_vacuum(dataset, settings.boundaries.of(dataset.meta.namespace)):
         decision = VacuumDecision(Decision.LATER, Reason.OUTSIDE_BOUNDARY, outside)
     elif latest is not None and latest.intent is not None and isinstance(verdict, NotStarted | RetryAt):
         retried = decider.retry(latest, latest.intent, verdict)

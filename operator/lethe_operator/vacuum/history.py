@@ -12,7 +12,7 @@ from lethe.ledger.ledger import Ledger
 
 from lethe_operator.conditions import parsed_time, timestamp
 from lethe_operator.resources.observed import Attempt, AttemptState, ObservedRun, TableView
-from lethe_operator.runs.history import MESSAGE_AT_MOST, outcome
+from lethe_operator.runs.retry import MESSAGE_AT_MOST, outcome
 from lethe_operator.vacuum.triggers import UNMEASURED, Measured
 
 # The pause after a vacuum that purged nothing; it doubles with each further one. A trigger may keep firing although no vacuum

@@ -20,8 +20,7 @@ from lethe_operator.reasons import Reason
 from lethe_operator.resources.dataset import Dataset
 from lethe_operator.resources.observed import AttemptState, ObservedRun
 from lethe_operator.resources.vacuum_policy import VALUE_AT_MOST, Match, VacuumPolicy
-from lethe_operator.runs.history import MESSAGE_AT_MOST, outcome
-from lethe_operator.runs.retry import failure
+from lethe_operator.runs.retry import MESSAGE_AT_MOST, failure, outcome
 from lethe_operator.vacuum.context import VacuumContext, request_key
 from lethe_operator.vacuum.history import VacuumHistory
 from lethe_operator.vacuum.triggers import Deadline, Hours, Unusable, hours

@@ -32,9 +32,9 @@ from lethe.cli.output import (
 )
 from lethe.contract.result import ErasureOutcome, RequestResult
 from lethe.erasure.record import FORMAT_VERSION, SUFFIX, PublicKey, Statement, canonical, fault, load_known_keys
-from lethe.ledger.erasure import Erasure
 from lethe.ledger.ledger import Ledger
-from lethe.restatement.record import KEY_BYTES_AT_LEAST, name_of, recalled, values_digest
+from lethe.ledger.tombstone import Erasure
+from lethe.restatement.plan import KEY_BYTES_AT_LEAST, name_of, recalled, values_digest
 
 CANONICAL_SINCE = 2  # format version
 

@@ -9,6 +9,16 @@ Takes the content of objects apart, to search all of it for values. Pure: bytes 
 
 This is independent of the code that erases: it knows nothing of tables, and passes nothing over because of its name. What cannot
 be taken apart completely is reported, because it may hold a value.
+
+Encodes values as the bounds of columns in manifests have them. Pure.
+
+A manifest has the least and the greatest value of each column of a file, as bytes of a form that depends on the column's type. So
+a number or a date has no text there.
+
+Finds every folder that files of a table may be in, from its metadata files alone. Pure: the caller lists and reads.
+
+This is independent of the code that erases, which takes the folders from the current metadata log and from the ledger. Here, each
+metadata file counts that another one names in its log, or that lies in one of the folders, however old it is.
 """
 
 import base64
@@ -17,6 +27,7 @@ import gzip
 import io
 import json
 import lzma
+import struct
 import tarfile
 import uuid
 import zipfile
@@ -25,6 +36,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
+from decimal import Decimal
 from typing import Any, BinaryIO, Final, TypeAlias
 from urllib.parse import quote, quote_plus
 
@@ -33,12 +45,24 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyarrow import orc
-from pyiceberg.schema import Schema
+from pyiceberg.conversions import to_bytes
+from pyiceberg.expressions.literals import StringLiteral
+from pyiceberg.schema import Schema, index_by_id
+from pyiceberg.types import (
+    BooleanType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    FloatType,
+    IntegerType,
+    LongType,
+    PrimitiveType,
+    StringType,
+    TimestampType,
+)
 
 from lethe.base.errors import InputError, TransientError
-from lethe.cli.bound_values import bound_values
 from lethe.cli.opening import Opened
-from lethe.cli.table_folders import TableFolders
 from lethe.decoder.limits import Limits
 from lethe.decoder.objects import ObjectWork, UnreadableObject, read_objects
 from lethe.decoder.process import NoDecoder
@@ -49,6 +73,139 @@ from lethe.search.object_versions import Storage, VersionsDenied, open_storage
 from lethe.storage.object_store import open_store
 from lethe.storage.vended import of_table
 from lethe.uri import Place, backend_of, contains, place, surely_contains, without_values
+
+# Types that a column may have had before it was widened, besides those in the table's schemas.
+_NARROWER: Final[Mapping[type[PrimitiveType], PrimitiveType]] = {
+    LongType: IntegerType(),
+    DoubleType: FloatType(),
+    TimestampType: DateType(),
+}
+
+
+def bound_values(texts: Iterable[str], schemas: Iterable[Schema]) -> dict[int, frozenset[bytes]]:
+    """By field id, the values as bounds have them. Only of fields whose type has such values.
+
+    Args:
+        texts: The values, as a person writes them.
+        schemas: All schemas of the table.
+    """
+    types: dict[int, set[PrimitiveType]] = {}
+    for schema in schemas:
+        for i, of_field in index_by_id(schema).items():
+            if isinstance(of_field.field_type, PrimitiveType):
+                narrower = _NARROWER.get(type(of_field.field_type))
+                types.setdefault(i, set()).update(t for t in (of_field.field_type, narrower) if t is not None)
+    known = tuple(texts)
+    of_type = {
+        t: frozenset(_encoded(known, t)) for t in {t for bytes_by_field in types.values() for t in bytes_by_field}
+    }
+    bytes_by_field = {i: frozenset[bytes]().union(*(of_type[t] for t in of_field)) for i, of_field in types.items()}
+    return {i: values for i, values in bytes_by_field.items() if values}
+
+
+def _encoded(texts: Iterable[str], kind: PrimitiveType) -> Iterator[bytes]:
+    for text in texts:
+        try:
+            yield to_bytes(kind, _value(text, kind))
+        except (ValueError, TypeError, ArithmeticError, NotImplementedError, struct.error):
+            continue  # the type has no such value
+
+
+def _value(text: str, kind: PrimitiveType) -> Any:
+    if isinstance(kind, StringType):
+        return text
+    if isinstance(kind, BooleanType):
+        raise TypeError  # each column of this type has such bounds
+    if isinstance(kind, (IntegerType, LongType)):
+        return int(text)
+    if isinstance(kind, DecimalType):
+        exact = Decimal(text)
+        scaled = exact.quantize(Decimal((0, (1,), -kind.scale)))
+        if scaled != exact:
+            raise ValueError
+        return scaled
+    return StringLiteral(text).to(kind).value
+
+
+_NAMES: Final = (".metadata.json", ".metadata.json.gz", ".gz.metadata.json")
+_PATH_PREFIX, _PATH_SUFFIX = "write.", ".path"
+
+
+@dataclass
+class TableFolders:
+    """The folders that are known until now."""
+
+    uuid: str
+    read: Callable[[str], bytes | None]
+    """The content of an object; None: it does not exist, or may not be read."""
+    own: set[str] = field(default_factory=set)
+    """Locations of the table."""
+    others: set[str] = field(default_factory=set)
+    """Folders that its properties name, or that metadata is in."""
+    _known: set[Any] = field(default_factory=set)
+
+    @property
+    def roots(self) -> list[str]:
+        """The folders to list; none contains another."""
+        folders: list[str] = []
+        for uri in sorted({*self.own, *self.others}, key=lambda u: (len(place(u).names), u)):
+            if not any(surely_contains(outer, uri) for outer in folders):
+                folders.append(uri)
+        return folders
+
+    def follow(self, metadata_file: str) -> None:
+        """Read a metadata file, and those that it names in its log, and those that they name."""
+        waiting = [metadata_file]
+        while waiting:
+            uri = waiting.pop()
+            if place(uri) in self._known:
+                continue
+            self._known.add(place(uri))
+            document = _parsed(self.read(uri))
+            if document is None or document.get("table-uuid") not in (None, self.uuid):
+                continue
+            self.others.add(uri.rpartition("/")[0])
+            self._add(document)
+            waiting += [str(e["metadata-file"]) for e in _dicts(document.get("metadata-log")) if e.get("metadata-file")]
+
+    def find_in(self, listed: Iterable[str]) -> None:
+        """Follow the metadata files among these objects."""
+        for path in listed:
+            if path.endswith(_NAMES):
+                self.follow(path)
+
+    def _add(self, document: Mapping[str, Any]) -> None:
+        if isinstance(document.get("location"), str):
+            self.add(document["location"], document.get("properties") or {})
+        for snapshot in _dicts(document.get("snapshots")):
+            if snapshot.get("manifest-list"):
+                self.others.add(str(snapshot["manifest-list"]).rpartition("/")[0])
+
+    def add(self, location: str, properties: Mapping[str, Any]) -> None:
+        """Add the folders of a location and of the paths in properties.
+
+        Args:
+            properties: Of the table while it had this location.
+        """
+        self.own.add(location.rstrip("/"))
+        paths = (v for k, v in properties.items() if k.startswith(_PATH_PREFIX) and k.endswith(_PATH_SUFFIX) and v)
+        self.others.update(str(p).rstrip("/") for p in paths)
+
+
+def _parsed(content: bytes | None) -> Mapping[str, Any] | None:
+    """A metadata file; None: it is none, or it is damaged."""
+    if content is None:
+        return None
+    try:
+        document = json.loads(gzip.decompress(content) if content[:2] == b"\x1f\x8b" else content)
+    except (OSError, EOFError, ValueError, RecursionError):
+        return None
+    return document if isinstance(document, dict) else None
+
+
+def _dicts(value: Any) -> Iterator[Mapping[str, Any]]:
+    yield from (v for v in value if isinstance(v, dict)) if isinstance(value, list) else ()
+
 
 MIN_VALUE_BYTES: Final = 5  # almost every compressed file contains a shorter value by chance
 MAX_DEPTH: Final = 5  # archives in archives

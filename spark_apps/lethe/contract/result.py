@@ -134,7 +134,7 @@ class RequestResult(Recorded):
     rows_added: int = 0
     rows_erased: int = 0  # found in data files by values or keys, including rows that tombstones hide
     requested_time: datetime | None = None  # of an Erase by records: the creation of its Restatement
-    values_digest: str | None = None  # of its values (`lethe.restatement.record`); None: unknown
+    values_digest: str | None = None  # of its values (`lethe.restatement.plan`); None: unknown
     group_size: int = 1  # requests that the commit carried out, including this one; 0: this one was not committed
     unknown_batch_ids_count: int = 0
     unknown_batch_ids: tuple[

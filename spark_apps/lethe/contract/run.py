@@ -191,7 +191,7 @@ class RowsRef(Document):
     secret_key: str = ""
     """The source of the file, for messages."""
     values_digest: str = ""
-    """`lethe.restatement.record`; the run sets it; "": unknown."""
+    """`lethe.restatement.plan`; the run sets it; "": unknown."""
 
 
 class Manager(Recorded):

@@ -24,10 +24,10 @@ from typing import Final
 from lethe.base import names
 from lethe.contract.result import RequestResult
 from lethe.files.bounds import IdIndex
-from lethe.ledger.erasure import BlockerKind, Erasure, ErasureBlocker, PurgedFile
 from lethe.ledger.ledger import Ledger, get_many
 from lethe.ledger.lineage import Snapshot
-from lethe.restatement.record import recalled, version_of
+from lethe.ledger.tombstone import BlockerKind, Erasure, ErasureBlocker, PurgedFile
+from lethe.restatement.plan import recalled, version_of
 from lethe.vacuum.housekeeping import UNPUBLISHED_FOR
 
 DATA: Final = "data"

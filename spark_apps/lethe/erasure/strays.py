@@ -23,7 +23,7 @@ from lethe.base import names
 from lethe.erasure.progress import DATA, HeldFile, History, OpenErasure, Writer
 from lethe.files.bounds import IdIndex
 from lethe.files.hadoop_version import version_of
-from lethe.ledger.erasure import BlockerKind, ErasureBlocker
+from lethe.ledger.tombstone import BlockerKind, ErasureBlocker
 from lethe.uri import Place, contains, place, surely_contains, without_values
 from lethe.vacuum.housekeeping import UNPUBLISHED_FOR
 

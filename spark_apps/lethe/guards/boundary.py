@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from typing import Final, assert_never
 
 from lethe.base.errors import InputError
-from lethe.base.names import DATA_PROPERTIES, METADATA_PROPERTY
-from lethe.base.patterns import matches_any
+from lethe.base.names import DATA_PROPERTIES, METADATA_PROPERTY, matches_any
 from lethe.contract.dataset import CreateSpec
 from lethe.contract.run import (
     AllowedOperation,

@@ -8,13 +8,17 @@ PyIceberg's FileIO with clients that all tables of a catalog share. I/O: creates
 PyIceberg makes a FileIO for each table that it loads, and a SQL catalog another one for the table's metadata, each with a client
 of its own. The constructor of Arrow's S3 client waits for all S3 requests of the process that are in flight, so that many tables
 would be loaded one after the other.
+
+Refuses views by name. I/O: asks the catalog, but only about a name without a table.
+
+A view has no rows of its own: it can neither be written nor have a ledger, and its SQL is another engine's.
 """
 
 import os
 import stat
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from functools import lru_cache
 from pathlib import Path
@@ -24,17 +28,95 @@ from urllib.parse import parse_qsl, unquote, urlencode, urlsplit
 import yaml
 from pyarrow.fs import FileSystem
 from pyiceberg.catalog import Catalog, load_catalog
+from pyiceberg.catalog.rest import RestCatalog
+from pyiceberg.catalog.sql import IcebergTables, SqlCatalog
+from pyiceberg.exceptions import (
+    NoSuchNamespaceError,
+    NoSuchTableError,
+    RESTError,
+    ServiceUnavailableError,
+    TooManyRequestsError,
+)
 from pyiceberg.io import PY_IO_IMPL, FileIO, load_file_io
 from pyiceberg.io.pyarrow import PyArrowFileIO
+from pyiceberg.table import Table
 from pyiceberg.typedef import EMPTY_DICT, Properties
 from pyiceberg.utils.config import Config, merge_config
+from sqlalchemy import select
 
 from lethe import hadoop as folder_catalog
 from lethe.base.errors import InputError
-from lethe.iceberg import metadata_file, views
+from lethe.iceberg import metadata_file
 from lethe.storage.vended import VendingCatalog
 from lethe.uri import Backend, backend_of
 from lethe.uri import is_local as is_local_uri
+
+_OF_VIEWS: Final = "VIEW"
+Name: TypeAlias = str | Sequence[str]
+
+
+class TableIsView(InputError):
+    """A view was named where a table is needed."""
+
+    def __init__(self, name: str, catalog: str) -> None:
+        super().__init__(
+            "TableIsView",
+            f"{name} is a view in the catalog {catalog}. Lethe reads and writes tables: name the table that the view reads.",
+        )
+
+
+def refuse_views(catalog: Catalog) -> Catalog:
+    """Let `load_table` of this catalog raise TableIsView for a view, and not that there is no such table."""
+    load = catalog.load_table
+
+    def load_table(identifier: Any) -> Table:
+        try:
+            return load(identifier)
+        except (NoSuchTableError, NoSuchNamespaceError):
+            require_no_view(catalog, identifier)
+            raise
+
+    catalog.load_table = load_table  # type: ignore[method-assign]
+    return catalog
+
+
+def require_no_view(catalog: Catalog, name: Name) -> None:
+    """Refuse a view in the place of a table.
+
+    Raises:
+        TableIsView: A view was named where a table is needed.
+        Exception: What the catalog raises if unavailable.
+
+    Args:
+        name: Without a table of this name.
+    """
+    if _is_view(catalog, name):
+        raise TableIsView(name if isinstance(name, str) else ".".join(name), catalog.name)
+
+
+def _is_view(catalog: Catalog, name: Name) -> bool:
+    given: Any = name
+    if isinstance(catalog, SqlCatalog):
+        # The column is missing in the tables of catalogs that have no views.
+        if catalog._iceberg_type_filter() is None:
+            return False
+        namespace = Catalog.namespace_to_string(Catalog.namespace_from(given))
+        query = select(IcebergTables.iceberg_type).where(
+            IcebergTables.catalog_name == catalog.name,
+            IcebergTables.table_namespace == namespace,
+            IcebergTables.table_name == Catalog.table_name_from(given),
+        )
+        with catalog.engine.connect() as connection:
+            return connection.execute(query).scalar() == _OF_VIEWS
+    if isinstance(catalog, RestCatalog):
+        try:
+            return catalog.view_exists(given)
+        except (ServiceUnavailableError, TooManyRequestsError):
+            raise
+        except (RESTError, NotImplementedError):  # it does not know views
+            return False
+    return False
+
 
 # For PyIceberg's property `py-io-impl`.
 IMPLEMENTATION: Final = f"{__name__}.SharedFileIO"
@@ -187,7 +269,7 @@ def _text(value: Any) -> str:
 
 
 def load(name: str, path: Path | None = None) -> Catalog:
-    """Open a catalog with PyIceberg. Its `load_table` refuses views by name (`lethe.iceberg.views`).
+    """Open a catalog with PyIceberg. Its `load_table` refuses views by name (`lethe.iceberg.catalogs`).
 
     Raises:
         InputError: UnknownCatalog, UnsupportedCatalog.
@@ -206,7 +288,7 @@ def load(name: str, path: Path | None = None) -> Catalog:
         defaults = {**_TIMEOUTS, PY_IO_IMPL: IMPLEMENTATION, "init_catalog_tables": "false"}
         catalog = _without_tables_properties(load_catalog(name, **{**defaults, **own}))
     _refuse_nessie(name, catalog.properties)
-    return views.refuse_views(catalog)
+    return refuse_views(catalog)
 
 
 def _without_tables_properties(catalog: Catalog) -> Catalog:
@@ -303,7 +385,7 @@ def spark_properties(name: str, catalog_properties: Mapping[str, str]) -> dict[s
     """The Spark configuration (`spark.sql.catalog.<name>…`) of the same catalog.
 
     The name must be the same on both sides, because SQL catalogs store it. A catalog of type hadoop does not use Spark's own
-    type, which commits by a rename: `lethe_spark.sql.rest_guard` serves it to Spark.
+    type, which commits by a rename: `lethe_spark.sql.rest_servers` serves it to Spark.
 
     Raises:
         InputError: `UnsupportedCatalog`, for a `type` that Spark does not have.

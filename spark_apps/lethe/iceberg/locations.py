@@ -24,7 +24,7 @@ from lethe.base.errors import LedgerError
 from lethe.base.objects import ListedObject
 from lethe.decoder.objects import UnreadableObject
 from lethe.erasure.strays import TABLE_FILES, Locations
-from lethe.iceberg.found_metadata import documents_of, manifests_in
+from lethe.iceberg.metadata_file import documents_of, manifests_in
 from lethe.ledger.root import Location
 from lethe.uri import contains, place, surely_contains
 from lethe.vacuum.housekeeping import Folders, key_of

@@ -38,12 +38,13 @@ from pyiceberg.table.refs import SnapshotRefType
 from pyiceberg.types import DoubleType
 
 from lethe.base.errors import InputError
-from lethe.erasure.holders import Ref
 from lethe.erasure.progress import DATA, DELETES, HeldFile, History
+from lethe.erasure.record import Ref
 from lethe.files.bounds import FileBounds
 from lethe.files.increment import SnapshotFiles
 from lethe.iceberg import catalogs
 from lethe.iceberg.batch_column import BatchColumn
+from lethe.iceberg.catalogs import require_no_view
 from lethe.iceberg.conditions import RowCondition
 from lethe.iceberg.facts import TableFacts, bounds_of
 from lethe.iceberg.native_deletes import (
@@ -55,9 +56,8 @@ from lethe.iceberg.native_deletes import (
     referenced,
     vectors,
 )
-from lethe.iceberg.views import require_no_view
-from lethe.ledger.erasure import BlockerKind
 from lethe.ledger.lineage import Resolution, Snapshot, is_gapless
+from lethe.ledger.tombstone import BlockerKind
 from lethe.vacuum.housekeeping import DataManifest
 
 

@@ -26,9 +26,8 @@ from fastavro.write import Writer
 
 from lethe.base.objects import BufferedObject
 from lethe.contract.settings import Refusal
-from lethe.ledger.erasure import BlockerKind, Erasure, ErasureBlocker, PurgedFile
 from lethe.ledger.ledger import BatchEntry, BatchState, Carrier, Ranges, RequestEntry
-from lethe.ledger.tombstone import Tombstone
+from lethe.ledger.tombstone import BlockerKind, Erasure, ErasureBlocker, PurgedFile, Tombstone
 
 # A look-up decodes half a block. With 64 entries, a thousand look-ups take four times as long; the file is a third smaller.
 ENTRIES_PER_BLOCK: Final = 16

@@ -19,9 +19,8 @@ from typing import Any, Protocol, TypeAlias, TypeVar, runtime_checkable
 
 from lethe.base.objects import BufferedObject
 from lethe.contract.settings import Refusal
-from lethe.ledger.erasure import Erasure, PurgedFile, purged_after
 from lethe.ledger.root import Statistics
-from lethe.ledger.tombstone import Tombstone, merged
+from lethe.ledger.tombstone import Erasure, PurgedFile, Tombstone, merged, purged_after
 
 K = TypeVar("K")
 V = TypeVar("V")

@@ -1,7 +1,7 @@
 """Writes a data file without the rows of some batches. Runs in Spark's Python workers, without Spark. I/O.
 
 A purge only filters: the order, the partition and the columns of a file stay. So a file needs no sort and no shuffle, and its
-rows need not become objects. Row groups without such rows are copied as bytes (`lethe.purge.splicing`), and Arrow encodes the
+rows need not become objects. Row groups without such rows are copied as bytes (`lethe.purge.footer`), and Arrow encodes the
 others again. Only files for which that is certain are written. For others `Unsuitable` says why, and Spark rewrites them.
 
 Writes the row groups of a new file: copies of those of other files, and rows that are encoded. I/O.
@@ -25,11 +25,19 @@ from pyiceberg.io import FileIO, load_file_io
 
 from lethe.files.bounds import IdIndex
 from lethe.ingest.registrable import RegisterTarget, by_field_id, columns_of, data_file_document
-from lethe.purge.footer import FileSink, FooterUnreadable, Struct, new_file, path_of_attempt
+from lethe.purge.footer import (
+    FileSink,
+    FooterUnreadable,
+    Splice,
+    Struct,
+    footer_of,
+    groups_of,
+    narrow,
+    new_file,
+    path_of_attempt,
+)
 from lethe.purge.source import PurgeSource, RowIds, Unsuitable
-from lethe.purge.splicing import Splice, footer_of, groups_of, narrow
-from lethe.writing.data_files import nans_in, without_unused
-from lethe.writing.layout import GROUP_BYTES, float_columns
+from lethe.writing.data_files import GROUP_BYTES, float_columns, nans_in, without_unused
 
 
 class GroupWriter:

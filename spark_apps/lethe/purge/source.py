@@ -31,9 +31,8 @@ from lethe.ingest.exact_values import writable
 from lethe.ingest.parquet_types import FIELD_ID, misfit
 from lethe.ingest.registrable import RegisterTarget
 from lethe.purge import footer
-from lethe.purge.footer import FooterUnreadable, Struct, ThriftList
-from lethe.purge.splicing import add_columns, footer_of, groups_of
-from lethe.writing.layout import Unsupported, parquet_options
+from lethe.purge.footer import FooterUnreadable, Struct, ThriftList, add_columns, footer_of, groups_of
+from lethe.writing.data_files import Unsupported, parquet_options
 
 ROW_ID: Final = NestedField(2147483540, ROW_ID_COLUMNS[0], LongType(), required=False)
 LAST_UPDATED: Final = NestedField(2147483539, ROW_ID_COLUMNS[1], LongType(), required=False)

@@ -28,8 +28,7 @@ from lethe.contract.run import RestatementRequest
 from lethe.files.bounds import FileBounds, split_by_bounds
 from lethe.ledger.ledger import Delta, Ledger, RequestEntry, get_many
 from lethe.ledger.overlay import Folding
-from lethe.restatement.plan import ErasedRows, PlanScope, ReplacementRows, Restated, plan_restatement
-from lethe.restatement.record import name_of, recalled
+from lethe.restatement.plan import ErasedRows, PlanScope, ReplacementRows, Restated, name_of, plan_restatement, recalled
 
 T = TypeVar("T")
 Thing: TypeAlias = Hashable

@@ -21,7 +21,7 @@ from pyiceberg.io import FileIO
 from lethe.base.errors import TransientError
 from lethe.base.ranged_file import RangedFile
 from lethe.erasure.strays import UnfinishedUpload
-from lethe.ledger.erasure import BlockerKind, ErasureBlocker
+from lethe.ledger.tombstone import BlockerKind, ErasureBlocker
 from lethe.storage.s3 import s3_client
 from lethe.uri import is_local, is_s3, local_path, without_values
 

@@ -28,8 +28,7 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from lethe.ingest.buffer_files import FileOutcome, Reader
 from lethe.ingest.buffer_store import FileTask
-from lethe.writing.data_files import DataFileWriter, batches_of, partitions_of, split
-from lethe.writing.layout import TableLayout
+from lethe.writing.data_files import DataFileWriter, TableLayout, batches_of, partitions_of, split
 
 BUCKETS: Final = 1024
 # Rows are divided into blocks when they have so many bytes in memory.

@@ -27,7 +27,8 @@ from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from lethe_spark.apps.session import RunSession
-from lethe_spark.run import arguments, progress
+from lethe_spark.run import context as arguments
+from lethe_spark.run import progress
 from lethe_spark.run import progress as result
 from lethe_spark.run.context import Cancelled, RunContext, crash_point
 from lethe_spark.run.foreign_errors import understood

@@ -29,15 +29,14 @@ from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
 from lethe_spark.jvm.gateway import activate, has_class
-from lethe_spark.run import java, rpc_secret
-from lethe_spark.run.arguments import Arguments, Scaling
-from lethe_spark.run.context import RunContext
+from lethe_spark.run import executors, java
+from lethe_spark.run.context import Arguments, RunContext, Scaling
 from lethe_spark.run.executors import ExecutorMonitor, ExecutorTracker, refusal_of
 from lethe_spark.run.kube import DRIVER, PodApi
 from lethe_spark.run.launching import QUICK_START, lacks_iceberg, launch_confs, with_java_options
 from lethe_spark.run.progress import Reporter
-from lethe_spark.sql import rest_guard
-from lethe_spark.sql import rest_guard as folder_server
+from lethe_spark.sql import rest_servers
+from lethe_spark.sql import rest_servers as folder_server
 
 # The client libraries that Iceberg's FileIO of a store needs, and that are not in the image.
 _CLIENTS: Final[Mapping[Backend | None, str]] = {
@@ -67,7 +66,7 @@ def make_session(catalog: str, confs: Mapping[str, str] | None = None, fresh: bo
             `JavaMissing`, `UnsupportedJava`, `JarsMissing`.
     """
     properties = catalogs.properties(catalog)
-    settings = {} if catalogs.is_folder(properties) else rest_guard.spark_properties(catalog, properties)
+    settings = {} if catalogs.is_folder(properties) else rest_servers.spark_properties(catalog, properties)
     session = started_session(confs)
     if fresh:
         session = session.newSession()
@@ -105,7 +104,7 @@ def _require_client(session: SparkSession, catalog: str, properties: Mapping[str
 
 def _with_secret(confs: Mapping[str, str]) -> dict[str, str]:
     """The settings with the secret for executors, if there are any."""
-    return {**confs, **(rpc_secret.provide(os.environ) if confs.get("spark.master", "").startswith("k8s:") else {})}
+    return {**confs, **(executors.provide(os.environ) if confs.get("spark.master", "").startswith("k8s:") else {})}
 
 
 def _forget_earlier() -> None:

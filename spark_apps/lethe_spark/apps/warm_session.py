@@ -30,7 +30,7 @@ from lethe_spark.apps import app
 from lethe_spark.apps.session import started_session
 from lethe_spark.jvm.gateway import heap_after_collection, is_jvm_alive
 from lethe_spark.jvm.scan_tasks import forget_staged
-from lethe_spark.run import arguments, progress
+from lethe_spark.run import context, progress
 from lethe_spark.run.foreign_errors import understood
 from lethe_spark.run.handover import ANSWERS, Handover, SessionAnswer
 from lethe_spark.run.launching import QUICK_START, with_java_options
@@ -56,7 +56,7 @@ def main() -> int:
     forbid_core_dumps()
     formatter = log_to_stderr()
     tracing.start("lethe-run")
-    confs = with_java_options(arguments.parse(sys.argv[1:], {})[1].confs, OPTIONS)
+    confs = with_java_options(context.parse(sys.argv[1:], {})[1].confs, OPTIONS)
     cancelled = threading.Event()
     with os.fdopen(int(os.environ[ANSWERS]), "w", buffering=1) as answers:
         base = started_session(confs)
@@ -123,7 +123,7 @@ def _carry_out(
     with _working_in(Path(handover.folder)):
         path = Path(handover.run_file)
         try:
-            spec = arguments.load_run(path)
+            spec = context.load_run(path)
         except Exception as e:
             error = understood(e)
             log.error("run %s: %s", handover.run_id, error, exc_info=e)
@@ -134,8 +134,8 @@ def _carry_out(
         process_is_about(**log_fields(spec))
         log.info("%s%s", BEGINNING, spec.attempt_name)
         done = app.carry_out(
-            arguments.RunInvocation(path, environ),
-            arguments.Arguments({}, fresh=True),
+            context.RunInvocation(path, environ),
+            context.Arguments({}, fresh=True),
             cancelled,
             formatter,
             on_error=lambda: _end_with_jvm(base),

@@ -1,6 +1,8 @@
 """Carry out the requests of a group of Restatements in one commit. I/O; `lethe.restatement.group` decides.
 
 The caller passes functions that write data and search data files: those of a Job use Spark, those of the committer refuse.
+
+The native deletes of a change of the ledger, and the protocol of writing them. Pure.
 """
 
 import logging
@@ -10,24 +12,82 @@ from datetime import UTC, datetime
 from typing import Any, Final, Protocol, TypeAlias
 
 import pyarrow as pa
-from lethe.base.errors import ConflictError, InputError, TransientError
+from lethe.base.errors import ConflictError, InputError, LetheError, TransientError
 from lethe.contract.result import RequestResult, RestatementGroupResult, RunOutcome
 from lethe.contract.run import RestatementRequest, RunSpec
+from lethe.contract.settings import NativeDeletes
 from lethe.files.native_deletes import with_purged
 from lethe.ledger.ledger import Delta, Ledger, get_many
 from lethe.ledger.lineage import shown_again_since
+from lethe.ledger.tombstone import Tombstone
 from lethe.restatement.group import GroupFindings, GroupPlan, plan_group, set_aside
-from lethe.restatement.plan import ErasedRows, PlanScope, ReplacementRows
-from lethe.restatement.record import recalled
+from lethe.restatement.plan import ErasedRows, PlanScope, ReplacementRows, recalled
 
 from lethe_spark.commit.ledger_commit import Attempts, Committed, Intent, NothingToCommit, commit_on_ledger, discard
-from lethe_spark.commit.native_deletes import CannotLift, Lifts, Masker, Masks
 from lethe_spark.commit.table_state import Base, observe_base
-from lethe_spark.jvm.commit import Append, Change, LedgerOnly, Overwrite, RowDelta
-from lethe_spark.jvm.data_files import DataFile
-from lethe_spark.jvm.deletes import DeleteChanges
+from lethe_spark.jvm.commit import Append, Change, DeleteFiles, LedgerOnly, Overwrite, RowDelta
+from lethe_spark.jvm.data_files import DataFile, DeleteChanges
 from lethe_spark.jvm.table import IcebergTable
 from lethe_spark.run.context import Committer
+
+# Undos by key, each with the batches that it shows again.
+Lifts: TypeAlias = Mapping[str, tuple[RestatementRequest, Collection[str]]]
+
+
+@dataclass(frozen=True)
+class Masks:
+    """The native deletes of a change of the ledger, written and not yet committed."""
+
+    delta: Delta
+    """The change, with its tombstones marked as masked."""
+    # The kind that was written. None: none was written.
+    native: NativeDeletes | None = None
+    deletes: DeleteChanges = field(default_factory=DeleteChanges)
+    dropped: tuple[DataFile, ...] = ()
+    """Data files that are removed whole."""
+    applied: tuple[Tombstone, ...] | None = None
+    """The tombstones for `tombstone.vacuum.file`. None: no such file."""
+    everything: bool = False
+    """Whether every active tombstone is masked."""
+
+    def change(self, added: tuple[DataFile, ...], head_id: int | None) -> Change | None:
+        """The change of the table for this head, with new data files. None: nothing was written."""
+        if head_id is None or self.native is None:
+            return None
+        if self.dropped and not (added or self.deletes.added or self.deletes.replaced):
+            return DeleteFiles(self.dropped)
+        return RowDelta(self.deletes, added, head_id, self.dropped)
+
+
+class Masker(Protocol):
+    """Writes native deletes for tombstones."""
+
+    native: NativeDeletes | None
+    """The kind to write. None: it writes none, but an Undo still removes existing ones."""
+    written: list[str]
+    """The paths of all files that it wrote."""
+
+    def masks(self, base: Base, delta: Delta, lifts: Lifts, mask: bool = True) -> Masks:
+        """Write what a change of the ledger needs on this base.
+
+        Args:
+            mask: Whether to mask tombstones. False: a later commit does.
+
+        Raises:
+            CannotLift: An Undo cannot show exactly the rows of its batches again.
+            Exception: The errors of the storage.
+        """
+
+
+class CannotLift(Exception):
+    """An Undo cannot show exactly the rows of its batches again. `key` is the key of its request."""
+
+    def __init__(self, key: str, error: LetheError, again: bool = False) -> None:
+        super().__init__(str(error))
+        self.key = key
+        self.error = error
+        self.again = again  # whether a later attempt may succeed
+
 
 log = logging.getLogger(__name__)
 # How often the data of a group is written, because another run carried out a request or used an id of it in the meantime.

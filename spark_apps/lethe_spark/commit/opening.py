@@ -3,12 +3,12 @@
 from lethe.base import names
 from lethe.base.errors import InputError
 from lethe.iceberg import catalogs
-from lethe.iceberg.views import require_no_view
+from lethe.iceberg.catalogs import require_no_view
 
 from lethe_spark.commit.table_state import check_and_observe, check_table, has_recorded_start, is_settled
 from lethe_spark.jvm.spark_table import SparkTable
 from lethe_spark.run.context import RunContext
-from lethe_spark.sql.rest_guard import require_served
+from lethe_spark.sql.rest_servers import require_served
 
 
 def open_table(context: RunContext, prepare: bool = True) -> SparkTable:

@@ -50,8 +50,7 @@ from lethe.logs import about
 from lethe.search.candidates import held_ids
 from pydantic import ValidationError
 
-from lethe_spark.commit.group_commit import Erased, GroupCommit, Replacements, result_of
-from lethe_spark.commit.native_deletes import Lifts, Masks
+from lethe_spark.commit.group_commit import Erased, GroupCommit, Lifts, Masks, Replacements, result_of
 from lethe_spark.commit.table_state import Base, check_and_observe, is_settled
 from lethe_spark.committer.reports import KEY as PROGRESS
 from lethe_spark.committer.reports import LoggedPhases, Reporting
@@ -61,13 +60,13 @@ from lethe_spark.jobs.consolidation.promote import promote, register
 from lethe_spark.jvm.standalone_jvm import JvmCatalog, SmallJvm
 from lethe_spark.jvm.table import IcebergTable
 from lethe_spark.mailbox import Post, drop_keys
-from lethe_spark.run import arguments
+from lethe_spark.run import context as arguments
 from lethe_spark.run import progress as result
 from lethe_spark.run.context import Cancelled, Reports, Run, crash_point
 from lethe_spark.run.foreign_errors import understood
 from lethe_spark.run.kube import PodApi, StatusConfigMap
 from lethe_spark.run.redact import RedactingFormatter, secrets_of
-from lethe_spark.sql import rest_guard
+from lethe_spark.sql import rest_servers
 
 
 class NeedsSpark(TransientError):
@@ -171,7 +170,7 @@ class OpenTables:
             if known is not None and known[0] == properties:
                 return known[1]
             prefix = f"spark.sql.catalog.{name}."
-            conf = rest_guard.spark_properties(name, properties)
+            conf = rest_servers.spark_properties(name, properties)
             try:
                 catalogs.require_history(name, properties)
             except Exception as e:

@@ -25,14 +25,30 @@ from pyroaring import FrozenBitMap64
 from lethe_spark.commit.ledger_commit import Attempts, Intent, NothingToCommit, commit_on_ledger, discard
 from lethe_spark.commit.table_state import Base, observe_base
 from lethe_spark.jvm.commit import RewriteFiles
-from lethe_spark.jvm.data_files import DataFile, tasks_of, with_deletes
-from lethe_spark.jvm.deletes import DeleteChanges, is_by_lethe, is_of_one_file, write_position_deletes, write_vectors
+from lethe_spark.jvm.data_files import (
+    DataFile,
+    DeleteChanges,
+    is_by_lethe,
+    is_of_one_file,
+    tasks_of,
+    with_deletes,
+    write_position_deletes,
+    write_vectors,
+)
 from lethe_spark.jvm.gateway import each
 from lethe_spark.jvm.scan_tasks import scan_tasks, write_uncommitted
 from lethe_spark.jvm.spark_table import SparkTable
 from lethe_spark.run.context import RunContext, table_properties
-from lethe_spark.sql.row_counts import RowCounts, count_of, require_every_row, require_written
-from lethe_spark.sql.searching import BatchSearch, anti_join, search_batches, semi_join
+from lethe_spark.sql.searching import (
+    BatchSearch,
+    RowCounts,
+    anti_join,
+    count_of,
+    require_every_row,
+    require_written,
+    search_batches,
+    semi_join,
+)
 
 log = logging.getLogger(__name__)
 ANY: Final = None

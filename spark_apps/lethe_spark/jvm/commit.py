@@ -30,8 +30,7 @@ from typing import Any, Final, TypeAlias, assert_never
 from lethe.base import names
 from lethe.base.errors import ConflictError, LetheError, TransientError, UnknownCommitState
 
-from lethe_spark.jvm.data_files import DataFile, append_all, described
-from lethe_spark.jvm.deletes import DeleteChanges
+from lethe_spark.jvm.data_files import DataFile, DeleteChanges, append_all, described
 from lethe_spark.jvm.errors import ATTEMPTS, ICEBERG, JvmError, is_a, java_class, java_message, reading, wait_before
 from lethe_spark.jvm.gateway import each, java_list, listen_for_callbacks
 from lethe_spark.jvm.metadata import DeleteManifests, rewriting

@@ -129,7 +129,7 @@ def _causes(error: BaseException) -> Iterator[Any]:
 def transient(error: BaseException, doing: str) -> LetheError:
     """The error for an exception of the catalog, the storage or the JVM outside of a commit.
 
-    The caller may try again, unless `lethe_spark.sql.rest_guard` has refused the catalog's answer.
+    The caller may try again, unless `lethe_spark.sql.rest_servers` has refused the catalog's answer.
     """
     refused = next(filter(None, (says_unnamed_host(str(j.getMessage() or ""), doing) for j in _causes(error))), None)
     if refused is not None:

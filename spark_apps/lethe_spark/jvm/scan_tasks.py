@@ -24,8 +24,7 @@ from pyspark.sql import DataFrame, SparkSession
 from lethe_spark.jvm.data_files import DataFile, described, tasks_of
 from lethe_spark.jvm.errors import JvmError, reading, transient
 from lethe_spark.jvm.gateway import each, java_list, jvm, table_cache
-from lethe_spark.jvm.spark_table import SparkTable
-from lethe_spark.jvm.sql_expressions import quoted, quoted_path
+from lethe_spark.jvm.spark_table import SparkTable, quoted, quoted_path
 from lethe_spark.jvm.table import writing_as
 
 FILE_SET: Final = "rewritten-file-scan-task-set-id"

@@ -52,7 +52,7 @@ from lethe_spark.jvm.errors import JvmError
 from lethe_spark.jvm.scan_tasks import write_uncommitted
 from lethe_spark.jvm.spark_table import SparkTable
 from lethe_spark.run.context import crash_point
-from lethe_spark.sql.rest_guard import require_served
+from lethe_spark.sql.rest_servers import require_served
 from lethe_spark.sql.searching import named
 
 log = logging.getLogger(__name__)

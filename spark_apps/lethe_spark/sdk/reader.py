@@ -23,9 +23,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from lethe_spark.jvm.scan_tasks import Tasks, plan_tasks, stage
-from lethe_spark.jvm.spark_table import SparkTable
-from lethe_spark.jvm.sql_expressions import for_skipping, quoted_path
-from lethe_spark.sql.rest_guard import require_served
+from lethe_spark.jvm.spark_table import SparkTable, for_skipping, quoted_path
+from lethe_spark.sql.rest_servers import require_served
 from lethe_spark.sql.searching import anti_join, named, outside, semi_join
 
 # Conditions on the batch column keep Spark from opening files that hold only deleted rows. Each row is compared with each

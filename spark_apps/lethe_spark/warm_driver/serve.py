@@ -2,40 +2,169 @@
 
 Invariants: at most one run is handed over at a time. A session that crashed, exceeded a limit or keeps too much is replaced
 before the next run. A run during which the session was replaced is not repeated here.
+
+Prometheus metrics of the warm driver's supervisor.
+
+The process of a Spark session, as its supervisor sees it: starts it, hands it runs, hears its answers, ends it. I/O.
 """
 
+import contextlib
 import logging
 import os
+import shutil
 import signal
+import subprocess
 import sys
 import threading
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from time import monotonic
-from typing import Final
+from typing import Any, Final
 
 from lethe.base.errors import LetheError
 from lethe.kube import KubeError
 from lethe.logs import about
 
-from lethe_spark.mailbox import Mailbox, Post, Upkeep, Watching, metrics_port, receive
-from lethe_spark.run.handover import Handover, SessionAnswer
+from lethe_spark.mailbox import Mailbox, MailboxMetrics, Post, Upkeep, Watching, metrics_port, receive
+from lethe_spark.run.handover import ANSWERS, Handover, SessionAnswer
 from lethe_spark.run.kube import PodApi, require_pod_api
 from lethe_spark.warm_driver.delivery import (
     Delivery,
     SessionLimits,
+    SessionUse,
     exceeded,
     keeps_too_much,
+    measured,
     not_delivered,
     over_limit,
+    processes,
     session_ended,
     was_cancelled,
 )
-from lethe_spark.warm_driver.metrics import DELIVERED, STOPPED, WarmDriverMetrics
-from lethe_spark.warm_driver.session_process import COMMAND, SessionProcess
+
+# The outcome of a run that has delivered its own result, which may be a failure.
+DELIVERED = "Delivered"
+# The outcome of a run whose failure the supervisor has delivered.
+STOPPED = "Stopped"
+
+
+class WarmDriverMetrics(MailboxMetrics):
+    """One per process."""
+
+    def __init__(self, namespace: str, mailbox: Mailbox[Any], lock: threading.Condition) -> None:
+        super().__init__("lethe_warm_driver", namespace, mailbox, lock)
+        # Whether the session can take a run, or carries one out.
+        self.session_works = False
+        # What the session used when it was last measured; None: it was not.
+        self.use: SessionUse | None = None
+        self.sessions = self.counter(
+            "sessions_total", "Spark sessions that were started: the first one, and those that replaced another."
+        )
+        self.gauge("session_up", "1 while the Spark session works, 0 while it starts.", lambda: self.session_works)
+        self.gauge(
+            "session_memory_bytes",
+            "Memory of the processes of the session, as last measured, during a run or after it.",
+            lambda: self.use.memory if self.use else 0,
+        )
+        self.gauge(
+            "session_disk_bytes",
+            "Space of the session's files, as last measured, during a run or after it.",
+            lambda: self.use.disk if self.use else 0,
+        )
+
 
 log = logging.getLogger(__name__)
+
+COMMAND: Final = (sys.executable, "-m", "lethe_spark.apps.warm_session")
+KILL_SECONDS: Final = 10.0
+
+
+@dataclass
+class SessionProcess:
+    """A session, its Python workers and its JVM. They are one session in the sense of setsid, so none outlives it."""
+
+    process: "subprocess.Popen[str]"
+    folder: Path
+    """Everything that it writes to the local disk is below this folder."""
+    answers: deque[SessionAnswer | None] = field(default_factory=deque)
+    """Its answers that were not read yet; None: it has ended."""
+    runs: int = 0
+    """Number of runs so far."""
+
+    @classmethod
+    def start(
+        cls, command: Sequence[str], folder: Path, environ: Mapping[str, str], on_answer: Callable[[], object]
+    ) -> "SessionProcess":
+        """Start it in an empty folder. It answers when it is ready.
+
+        Args:
+            on_answer: Called after each answer, in another thread.
+        """
+        shutil.rmtree(folder, ignore_errors=True)
+        temporary = folder / "tmp"
+        temporary.mkdir(parents=True)
+        reading, writing = os.pipe()
+        try:
+            process = subprocess.Popen(
+                command,
+                env={**environ, ANSWERS: str(writing), "SPARK_LOCAL_DIRS": str(folder), "TMPDIR": str(temporary)},
+                stdin=subprocess.PIPE,
+                stdout=sys.stderr,
+                pass_fds=[writing],
+                start_new_session=True,
+                text=True,
+            )
+        finally:
+            os.close(writing)
+        started = cls(process, folder)
+        threading.Thread(target=started._hear, args=(reading, on_answer), name="lethe-session", daemon=True).start()
+        return started
+
+    def hand_over(self, run: Handover) -> None:
+        """Hand the work over.
+
+        Raises:
+            OSError: It has ended.
+        """
+        assert self.process.stdin is not None
+        self.runs += 1
+        print(run.line(), file=self.process.stdin, flush=True)
+
+    def use(self, seconds: float) -> SessionUse:
+        """What it uses, `seconds` after its run began."""
+        return measured(seconds, self.process.pid, self.folder)
+
+    def terminate(self) -> None:
+        """Ask the run to stop at its next step, and the process to end after it."""
+        with contextlib.suppress(OSError):
+            self.process.send_signal(signal.SIGTERM)
+
+    def kill(self) -> int:
+        """End all its processes now, and remove its folder.
+
+        Returns:
+            The exit code.
+        """
+        for pid in processes(self.process.pid):
+            with contextlib.suppress(OSError):
+                os.kill(pid, signal.SIGKILL)
+        code = self.process.wait(timeout=KILL_SECONDS)
+        if self.process.stdin is not None:
+            with contextlib.suppress(OSError):
+                self.process.stdin.close()
+        shutil.rmtree(self.folder, ignore_errors=True)
+        return code
+
+    def _hear(self, pipe: int, on_answer: Callable[[], object]) -> None:
+        with os.fdopen(pipe) as lines:
+            for line in lines:
+                self.answers.append(SessionAnswer.of(line))
+                on_answer()
+        self.answers.append(None)
+        on_answer()
+
 
 NAME: Final = "lethe-warm-driver"
 # Pause before a run whose documents could not be read or written is looked at again.

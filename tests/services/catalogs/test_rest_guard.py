@@ -19,8 +19,8 @@ import pytest
 import requests
 from lethe.base.errors import InputError
 from lethe.iceberg import catalogs
-from lethe_spark.sql import rest_guard
-from lethe_spark.sql.rest_guard import TOKEN, RestGuard
+from lethe_spark.sql import rest_servers
+from lethe_spark.sql.rest_servers import TOKEN, RestGuard
 
 from tests.support.foreign_properties import canaries
 from tests.support.servers.canary import Canary
@@ -202,30 +202,30 @@ def test_a_host_that_no_configuration_names_is_refused_by_name(catalog: Catalog)
 
 
 def test_a_rest_catalog_has_one_guard_until_its_properties_change(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rest_guard, "_GUARDS", {})
+    monkeypatch.setattr(rest_servers, "_GUARDS", {})
     own = {"type": "rest", "uri": "https://catalog.example", "token": "t"}
-    first = rest_guard.spark_properties("main", own)
+    first = rest_servers.spark_properties("main", own)
 
     assert first["spark.sql.catalog.main.uri"].startswith("http://127.0.0.1:")
     assert first["spark.sql.catalog.main.token"] == "t"
-    assert rest_guard.spark_properties("main", dict(own)) == first
+    assert rest_servers.spark_properties("main", dict(own)) == first
     assert (
-        rest_guard.spark_properties("main", {**own, "token": "u"})["spark.sql.catalog.main.uri"]
+        rest_servers.spark_properties("main", {**own, "token": "u"})["spark.sql.catalog.main.uri"]
         != first["spark.sql.catalog.main.uri"]
     )
 
 
 @pytest.mark.parametrize("own", [{"type": "sql", "uri": "sqlite:////c.db"}, {"type": "glue", "glue.region": "eu"}])
 def test_other_catalogs_have_none(own: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rest_guard, "_GUARDS", {})
+    monkeypatch.setattr(rest_servers, "_GUARDS", {})
 
-    assert rest_guard.spark_properties("main", own).get("spark.sql.catalog.main.uri", "") != "http://127.0.0.1"
-    assert rest_guard._GUARDS == {}
+    assert rest_servers.spark_properties("main", own).get("spark.sql.catalog.main.uri", "") != "http://127.0.0.1"
+    assert rest_servers._GUARDS == {}
 
 
 def test_the_client_leaves_its_connection_to_the_guard(monkeypatch: pytest.MonkeyPatch) -> None:
     """Else it would sign for the address of the guard, or look for it behind the proxy."""
-    monkeypatch.setattr(rest_guard, "_GUARDS", {})
+    monkeypatch.setattr(rest_servers, "_GUARDS", {})
     of_connection = {
         "rest.auth.type": "sigv4",
         "rest.auth.sigv4.delegate-auth-type": "oauth2",
@@ -236,13 +236,13 @@ def test_the_client_leaves_its_connection_to_the_guard(monkeypatch: pytest.Monke
     own = {"type": "rest", "uri": "https://glue.eu.amazonaws.com/iceberg", "client.region": "eu", "token": "t"}
 
     own |= {"oauth2-server-uri": "https://login.example/token"}
-    found = rest_guard.spark_properties("main", {**own, **of_connection})
+    found = rest_servers.spark_properties("main", {**own, **of_connection})
 
     of_rest = {k.removeprefix("spark.sql.catalog.main."): v for k, v in found.items() if ".main.rest." in k}
     assert of_rest == {"rest.auth.type": "oauth2"}
     assert found["spark.sql.catalog.main.uri"].startswith("http://127.0.0.1:")
     tokens = found["spark.sql.catalog.main.oauth2-server-uri"]
-    assert tokens == f"{found['spark.sql.catalog.main.uri']}{rest_guard.TOKENS_PATH}"
+    assert tokens == f"{found['spark.sql.catalog.main.uri']}{rest_servers.TOKENS_PATH}"
 
 
 # --- the connection to the catalog ------------------------------------------------------------------------------------
@@ -334,8 +334,8 @@ def test_tokens_of_another_service_come_through_the_guard_and_without_a_signatur
     """The client does not know the proxy, and the service must not learn the token of the guard."""
     catalog.answers(access_token="t", token_type="bearer")
     tokens = f"{catalog.proxy.endpoint}/login/token?x=1"
-    with guarding(catalog, **SIGNING, **{rest_guard.TOKENS: tokens}) as guard:
-        found = ask(guard, rest_guard.TOKENS_PATH, "POST", data=b"grant_type=client_credentials").json()
+    with guarding(catalog, **SIGNING, **{rest_servers.TOKENS: tokens}) as guard:
+        found = ask(guard, rest_servers.TOKENS_PATH, "POST", data=b"grant_type=client_credentials").json()
         catalog.answers(metadata={}, config=VENDED)
         table = ask(guard, "/v1/namespaces/a/tables/t").json()
 
@@ -343,7 +343,7 @@ def test_tokens_of_another_service_come_through_the_guard_and_without_a_signatur
     assert (method, path, body) == ("POST", "/login/token?x=1", b"grant_type=client_credentials")
     assert {"authorization", TOKEN.lower()}.isdisjoint(heard)
     assert found["access-token"] == "t"
-    assert table["config"][rest_guard.TOKENS] == tokens
+    assert table["config"][rest_servers.TOKENS] == tokens
 
 
 @pytest.mark.parametrize("excluded", [False, True])

@@ -10,7 +10,7 @@ from urllib.parse import quote
 import pytest
 from lethe.buffer.batch_rows import BatchRow
 from lethe_gateway.app import create_app
-from lethe_gateway.server import server
+from lethe_gateway.main import server
 from lethe_gateway.services import Services
 from lethe_gateway.settings import CallerLimits, GatewaySettings
 from lethe_gateway.tables.records import BatchFacts
@@ -114,7 +114,7 @@ def test_a_body_without_a_length_is_counted(gateway: Callable[..., Gateway]) -> 
 def test_a_body_that_stops_is_refused_and_its_connection_ends(
     gateway: Callable[..., Gateway], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("lethe_gateway.server.KEEP_ALIVE_SECONDS", 1)
+    monkeypatch.setattr("lethe_gateway.main.KEEP_ALIVE_SECONDS", 1)
     client = gateway(bodyIdleSeconds=0.3, header_seconds=1).client
 
     answer = client.send(client.request(UPLOADS, "Content-Length: 1000", body=b"{"))

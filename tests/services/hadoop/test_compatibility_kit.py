@@ -17,7 +17,7 @@ from lethe_spark.jvm.gateway import java_list
 from lethe_spark.jvm.metadata import JvmMetadata, escape_requests
 from lethe_spark.jvm.standalone_jvm import SmallJvm
 from lethe_spark.run.launching import class_path, jar_folders, launch_confs
-from lethe_spark.sql.rest_guard import TOKEN, FolderServer, FolderTables
+from lethe_spark.sql.rest_servers import TOKEN, FolderServer, FolderTables
 
 DOCS: Final = Path(__file__).parents[3] / "docs" / "sdk.md"
 # RESTCompatibilityKitViewCatalogTests is left out as a whole: the catalog has no views.

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 from lethe.base.errors import ConflictError, InputError
 from lethe.hadoop import FolderCatalog
-from lethe_spark.sql.rest_guard import TOKEN, FolderServer, FolderTables
+from lethe_spark.sql.rest_servers import TOKEN, FolderServer, FolderTables
 from pyiceberg.catalog.rest import CreateTableRequest, RestCatalog
 from pyiceberg.exceptions import (
     BadRequestError,

@@ -12,8 +12,8 @@ from lethe.http_server import BoundedHandler, BoundedServer, ClientLimits, Rejec
 from lethe.metrics_server import serve_metrics
 from lethe_local.api.server import MAX_BODY_BYTES
 from lethe_local.folder import NAMESPACE
-from lethe_spark.sql.rest_guard import LIMITS as FOLDER_LIMITS
-from lethe_spark.sql.rest_guard import TOKEN, FolderServer
+from lethe_spark.sql.rest_servers import LIMITS as FOLDER_LIMITS
+from lethe_spark.sql.rest_servers import TOKEN, FolderServer
 from prometheus_client import CollectorRegistry, Gauge
 
 from tests.support import api_server

@@ -14,7 +14,7 @@ from lethe_operator.cluster.schedule import Key, Priority, Schedule
 from lethe_operator.dataset.decide import decide
 from lethe_operator.metrics import GAUGES, Metrics, numbers_of
 from lethe_operator.resources.observed import EventsView, NotListed
-from lethe_operator.runs.history import ended
+from lethe_operator.runs.retry import ended
 
 from tests.support.builders import NOW, a_batch, a_ledger, a_tombstone, ago
 from tests.support.resources import SETTINGS, a_buffered, a_dataset, a_table, a_world

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from lethe_operator.publish.delivery import RETRY_AFTER_AT_MOST_SECONDS, FailureScope, HttpSink, SinkError
 from lethe_operator.publish.events import CloudEvent
-from lethe_operator.publish.sinks.http import RETRY_AFTER_AT_MOST_SECONDS, FailureScope, HttpSink, SinkError
 from lethe_operator.reasons import Reason
 from lethe_operator.resources.publishing import ContentMode, HttpSinkSettings
 

@@ -12,9 +12,8 @@ from typing import Any
 import pytest
 from cloudevents.core.bindings.kafka import KafkaMessage, from_kafka
 from cloudevents.core.formats.json import JSONFormat
+from lethe_operator.publish.delivery import FailureScope, KafkaSink, SinkError
 from lethe_operator.publish.events import CloudEvent
-from lethe_operator.publish.sinks.http import FailureScope, SinkError
-from lethe_operator.publish.sinks.kafka import KafkaSink
 from lethe_operator.reasons import Reason
 from lethe_operator.resources.publishing import ContentMode, KafkaSinkSettings
 

@@ -4,7 +4,7 @@ import time
 from pathlib import Path
 
 import pytest
-from lethe_operator.publish.assembly import Publishers, publishers_of
+from lethe_operator.publish.publisher import Publishers, publishers_of
 from lethe_operator.reconcile import Reconciler
 from lethe_operator.resources.publishing import EventsSettings, HttpSinkSettings, OpenLineageSettings
 from lethe_operator.settings import Settings

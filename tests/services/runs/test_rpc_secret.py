@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from lethe.base.errors import TransientError
 from lethe_local.api.objects import SECRETS
-from lethe_spark.run import rpc_secret
-from lethe_spark.run.rpc_secret import DRIVER_FILE, provide
+from lethe_spark.run import executors
+from lethe_spark.run.executors import DRIVER_FILE, provide
 
 from tests.support.api_server import NAMESPACE, ApiServer, running
 
@@ -21,8 +21,8 @@ NAME = "flights-0123-1-rpc"
 @pytest.fixture
 def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ApiServer]:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    monkeypatch.setattr(rpc_secret, "PAUSES_SECONDS", (0.0, 0.0))
-    monkeypatch.setattr(rpc_secret, "FORMER_PAUSE_SECONDS", 0.01)
+    monkeypatch.setattr(executors, "PAUSES_SECONDS", (0.0, 0.0))
+    monkeypatch.setattr(executors, "FORMER_PAUSE_SECONDS", 0.01)
     with running(tmp_path) as found:
         yield found
 
@@ -68,7 +68,7 @@ def test_the_pod_of_a_resumed_run_waits_until_the_secret_of_the_former_pod_is_go
         if len(server.requests) == 3:
             server.delete(NAME, SECRETS)
 
-    monkeypatch.setattr("lethe_spark.run.rpc_secret.time.sleep", collect)
+    monkeypatch.setattr("lethe_spark.run.executors.time.sleep", collect)
 
     confs = provide(environment(server))
 
@@ -81,7 +81,7 @@ def test_a_secret_of_that_name_that_somebody_else_put_there_is_not_used(
     server: ApiServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whoever put it there knows it."""
-    monkeypatch.setattr(rpc_secret, "FORMER_FOR_SECONDS", 0.1)
+    monkeypatch.setattr(executors, "FORMER_FOR_SECONDS", 0.1)
     server.create(NAME, SECRETS, data={"secret": "known"})
 
     with pytest.raises(TransientError, match=NAME) as raised:

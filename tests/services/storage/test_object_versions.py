@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 from lethe.base.errors import TransientError
-from lethe.ledger.erasure import BlockerKind
+from lethe.ledger.tombstone import BlockerKind
 from lethe.search.object_versions import S3Objects, SurvivingObject, VersionsDenied
 
 from tests.support.servers.s3 import READER, S3, running

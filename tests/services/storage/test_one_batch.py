@@ -12,8 +12,7 @@ from lethe.guards.claim import Claim, Owner
 from lethe.hadoop import MetadataFolder
 from lethe.ingest.buffer_store import BufferedFiles, Bytes, FileTask
 from lethe.ingest.shared_folders import open_buffer, read_claim, tables_around, take_claim
-from lethe.storage.object_store import open_folder
-from lethe.storage.write_once import read, write_once
+from lethe.storage.object_store import open_folder, read, write_once
 from pyiceberg.io.pyarrow import PyArrowFileIO
 
 from tests.support.servers.stores import Place

@@ -13,8 +13,8 @@ import pytest
 from lethe.ingest.registrable import RegisterTarget
 from lethe.purge import footer
 from lethe.purge.filtering import FileToFilter, Filter, Filtered, Loss
+from lethe.purge.footer import Splice
 from lethe.purge.source import RowIds, with_row_ids
-from lethe.purge.splicing import Splice
 from lethe.storage.object_store import StoreError
 from lethe.storage.s3 import ComposedObject, CopySource, compose, s3_client
 from pyiceberg.partitioning import PartitionSpec

@@ -7,7 +7,7 @@ import pytest
 from botocore.exceptions import ClientError
 from lethe.base.errors import InputError
 from lethe.base.retention_lock import LockMode, Retention
-from lethe.storage.write_once import read, write_once
+from lethe.storage.object_store import read, write_once
 from pyiceberg.io.pyarrow import PyArrowFileIO
 
 from tests.support.servers.s3 import S3, running

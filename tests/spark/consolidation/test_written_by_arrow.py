@@ -18,7 +18,7 @@ import pytest
 from lethe.files.bounds import MAX_PARTITIONS
 from lethe.ingest.buffer_files import ReadSettings
 from lethe.uri import local_path
-from lethe.writing.layout import TableLayout, Unsupported
+from lethe.writing.data_files import TableLayout, Unsupported
 from lethe_spark import ingest
 from lethe_spark.ingest import Ingested, write_batches
 from lethe_spark.jvm.errors import JvmError

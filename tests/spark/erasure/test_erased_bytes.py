@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 from lethe_spark.apps.session import make_session
-from lethe_spark.jvm.data_files import tasks_of
-from lethe_spark.jvm.deletes import write_vectors
+from lethe_spark.jvm.data_files import tasks_of, write_vectors
 from lethe_spark.jvm.spark_table import SparkTable
 from pyroaring import FrozenBitMap64
 from pyspark.sql import SparkSession

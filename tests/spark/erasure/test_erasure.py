@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from lethe.contract.run import Provenance, SnapshotLimits
-from lethe.restatement.record import values_digest
+from lethe.restatement.plan import values_digest
 from pyspark.sql import SparkSession
 
 from tests.spark.parameters import some, tuples

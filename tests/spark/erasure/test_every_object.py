@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from lethe.contract.settings import Deletes
-from lethe_spark.jvm.deletes import to_blob
+from lethe_spark.jvm.data_files import to_blob
 from pyroaring import FrozenBitMap64
 from pyspark.sql import SparkSession
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from lethe.base.errors import InputError
 from lethe.contract.result import RunResult
-from lethe.ledger.erasure import BlockerKind
+from lethe.ledger.tombstone import BlockerKind
 from lethe_spark.apps.session import make_session
 from lethe_spark.jobs.erasure.close import RETENTION_VARIABLE
 from pyspark.sql import SparkSession

@@ -12,7 +12,7 @@ import lethe_spark
 from lethe import ledger_store
 from lethe.contract.result import Phase, RunResult
 from lethe.contract.run import RunSpec
-from lethe.erasure import holders as erasure_holders
+from lethe.erasure import record as erasure_holders
 from lethe.ledger import overlay
 from lethe.vacuum import housekeeping
 from lethe_spark.apps.app import job_of

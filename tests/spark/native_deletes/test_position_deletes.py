@@ -11,9 +11,8 @@ import pyarrow.parquet as pq
 import pytest
 from lethe.base import names
 from lethe_spark.jobs.vacuum.compaction import compact_small_files
-from lethe_spark.jobs.vacuum.maintenance import rewrite_manifests
-from lethe_spark.jvm.data_files import tasks_of
-from lethe_spark.jvm.deletes import write_position_deletes
+from lethe_spark.jobs.vacuum.job import rewrite_manifests
+from lethe_spark.jvm.data_files import tasks_of, write_position_deletes
 from pyiceberg.manifest import ManifestContent
 from pyroaring import FrozenBitMap64
 from pyspark.sql import SparkSession

@@ -12,8 +12,7 @@ from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
-from lethe.jars.download import JarScope, listed
-from lethe.jars.provide import folder_of
+from lethe.jars.provide import JarScope, folder_of, listed
 
 ROOT = Path(__file__).parents[3]
 EXAMPLE = ROOT / "examples/sdk/batch.py"

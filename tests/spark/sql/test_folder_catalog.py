@@ -24,8 +24,8 @@ from lethe_spark.apps.session import make_session
 from lethe_spark.jvm.gateway import gateway
 from lethe_spark.jvm.metadata import JvmMetadata
 from lethe_spark.jvm.spark_table import SparkTable
-from lethe_spark.sql import rest_guard
-from lethe_spark.sql.rest_guard import FolderTables
+from lethe_spark.sql import rest_servers
+from lethe_spark.sql.rest_servers import FolderTables
 from pyspark.sql import SparkSession
 
 from tests.spark.parameters import some
@@ -208,7 +208,7 @@ def losing(spark: SparkSession, table: str, monkeypatch: pytest.MonkeyPatch) -> 
     """The storage of `table`, as the catalog sees it."""
     assert table.startswith(f"{CATALOG}.")
     catalog = LosingCatalog(CATALOG, **catalogs.properties(CATALOG))
-    monkeypatch.setattr(rest_guard._SERVERS[CATALOG], "tables", FolderTables(catalog, JvmMetadata(gateway(spark))))
+    monkeypatch.setattr(rest_servers._SERVERS[CATALOG], "tables", FolderTables(catalog, JvmMetadata(gateway(spark))))
     return Losing
 
 

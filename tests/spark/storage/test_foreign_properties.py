@@ -17,7 +17,7 @@ from lethe_spark.apps.session import make_session
 from lethe_spark.jvm.gateway import gateway
 from lethe_spark.jvm.spark_table import SparkTable
 from lethe_spark.jvm.standalone_jvm import SmallJvm
-from lethe_spark.sql import rest_guard
+from lethe_spark.sql import rest_servers
 from pyspark.sql import SparkSession
 
 from tests.spark.support.story import ALL_GONE, Story, of_arrow, of_batches, of_spark
@@ -224,6 +224,6 @@ def test_a_host_that_no_configuration_names_is_refused_by_name(
 def _as_committer(spark: SparkSession, catalog: str) -> Any:
     """The catalog as a process without Spark opens it, in the session's JVM."""
     prefix = f"spark.sql.catalog.{catalog}."
-    conf = rest_guard.spark_properties(catalog, catalogs.properties(catalog))
+    conf = rest_servers.spark_properties(catalog, catalogs.properties(catalog))
     own = {k.removeprefix(prefix): v for k, v in conf.items() if k.startswith(prefix)}
     return SmallJvm(gateway(spark), None).open_catalog(catalog, own)  # type: ignore[arg-type]

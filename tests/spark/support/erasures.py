@@ -16,7 +16,7 @@ from click.testing import CliRunner
 from lethe.cli.main import cli
 from lethe.contract.result import ErasureOutcome, RunResult
 from lethe.contract.run import RunSpec, SnapshotLimits
-from lethe.ledger.erasure import Erasure
+from lethe.ledger.tombstone import Erasure
 from pyspark.sql import SparkSession
 
 from tests.spark.support.built_once import built_once

@@ -11,8 +11,7 @@ from lethe.base.errors import InputError
 from lethe.contract.settings import Deletes
 from lethe.iceberg.delete_entries import dangling
 from lethe_spark.apps.session import make_session
-from lethe_spark.jvm.data_files import deletes_in_use, tasks_of
-from lethe_spark.jvm.deletes import write_position_deletes
+from lethe_spark.jvm.data_files import deletes_in_use, tasks_of, write_position_deletes
 from lethe_spark.jvm.spark_table import SparkTable
 from pyroaring import FrozenBitMap64
 from pyspark.sql import SparkSession

@@ -5,7 +5,7 @@ from typing import Any
 
 import lethe
 import pytest
-from lethe_spark.jobs.vacuum.maintenance import rewrite_manifests
+from lethe_spark.jobs.vacuum.job import rewrite_manifests
 from pyspark.sql import SparkSession
 
 from tests.spark.support.built_once import built_once

@@ -32,7 +32,7 @@ from lethe_gateway.api.upload_documents import AnnouncedFile
 from lethe_gateway.problems import Kind, Problem
 from lethe_gateway.uploads.manifest import is_path
 from lethe_inlet.decoding import Decoder, RowTarget
-from lethe_inlet.messages import TopicMessage
+from lethe_inlet.epochs import TopicMessage
 from lethe_kubectl.put import check_local_files
 from lethe_operator.resources.dataset import parse_dataset
 from pyiceberg.catalog import Catalog

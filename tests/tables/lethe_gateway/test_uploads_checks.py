@@ -79,7 +79,7 @@ def test_checksums_may_come_with_the_request_that_completes(site: Site, layout: 
 
 
 def test_files_without_a_checksum_are_not_read_for_one(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lethe_gateway.uploads.stored._read", lambda *_: pytest.fail("it was read"))
+    monkeypatch.setattr("lethe_gateway.uploads.opening._read", lambda *_: pytest.fail("it was read"))
     site.open(entries(hashed=False))
     site.send()
 
@@ -100,8 +100,8 @@ def test_a_comparison_that_takes_too_long_continues_when_it_is_repeated(site: Si
         return SHA256[FIRST]
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("lethe_gateway.uploads.stored.AT_ONCE", 1)
-        patch.setattr("lethe_gateway.uploads.stored._read", slow)
+        patch.setattr("lethe_gateway.uploads.opening.AT_ONCE", 1)
+        patch.setattr("lethe_gateway.uploads.opening._read", slow)
         found = problem(Kind.TIMED_OUT, site.complete)
 
     assert len(read) == 1

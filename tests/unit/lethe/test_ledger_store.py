@@ -13,12 +13,11 @@ from lethe import ledger_store as chunks
 from lethe.base.errors import LedgerError
 from lethe.iceberg.facts import TableFacts
 from lethe.ledger import format
-from lethe.ledger.erasure import Erasure, PurgedFile
 from lethe.ledger.format import ENTRIES_PER_BLOCK, Index
 from lethe.ledger.ledger import EMPTY, BatchState, Delta, Ledger, Ranges, apply, counted, get_many
 from lethe.ledger.lineage import Resolution, WrittenLedger
 from lethe.ledger.overlay import Thresholds
-from lethe.ledger.tombstone import Tombstone
+from lethe.ledger.tombstone import Erasure, PurgedFile, Tombstone
 from lethe.ledger_store import Loaded, load, write
 from pyiceberg.io.pyarrow import PyArrowFileIO
 from pyiceberg.table import Table

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from lethe.kube import Away, RequestRefused, ResourceKind
-from lethe_gateway.addresses import client_address
+from lethe_gateway.console.sessions import client_address
 from lethe_gateway.guard import Guard
 from lethe_gateway.identity.caller import Caller, Right, ShortCache
 from lethe_gateway.identity.kubernetes import KubernetesIdentity, OneToken

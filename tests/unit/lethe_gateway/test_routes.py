@@ -12,7 +12,7 @@ from fastapi.testclient import TestClient
 from lethe.buffer.batch_rows import BatchRow
 from lethe.contract.result import ErasureOutcome, RequestResult
 from lethe.kube import AlreadyExists, Away, Conflict, KubeError, NotFound, RequestRefused
-from lethe.ledger.erasure import Erasure
+from lethe.ledger.tombstone import Erasure
 from lethe_gateway import paging
 from lethe_gateway.identity.caller import Caller, Right
 from lethe_gateway.limits import Concurrency

@@ -16,8 +16,7 @@ from lethe.contract.dataset import KafkaSource
 from lethe.contract.settings import Framing, MessageFormat, SchemaEvolution, UnknownFields
 from lethe.decoder.limits import Limits
 from lethe_inlet.decoding import AT_ONCE, Decoder, RowTarget
-from lethe_inlet.epochs import KafkaPartition
-from lethe_inlet.messages import Decoded, TopicMessage, refusals
+from lethe_inlet.epochs import Decoded, KafkaPartition, TopicMessage, refusals
 
 COLUMNS = pa.schema(
     [

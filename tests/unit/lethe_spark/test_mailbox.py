@@ -34,7 +34,7 @@ from lethe_spark.mailbox import (
     Post,
     Upkeep,
 )
-from lethe_spark.warm_driver.metrics import WarmDriverMetrics
+from lethe_spark.warm_driver.serve import WarmDriverMetrics
 
 from tests.support.builders import a_request, a_run
 

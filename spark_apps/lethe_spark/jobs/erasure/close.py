@@ -17,21 +17,19 @@ from lethe.base.ids import run_id
 from lethe.base.retention_lock import parse_retention
 from lethe.contract.result import LISTED_AT_MOST, ErasureOutcome
 from lethe.contract.settings import RunFamily
-from lethe.erasure.holders import with_blockers
 from lethe.erasure.progress import History, OpenErasure, has_unseen, mark, open_erasures_of, plan_closing
-from lethe.erasure.record import Record, Verification, record
+from lethe.erasure.record import Record, Verification, record, with_blockers
 from lethe.iceberg.snapshot_files import Manifests
-from lethe.ledger.erasure import Erasure, ErasureBlocker, PurgedFile
 from lethe.ledger.ledger import Delta, RequestEntry
+from lethe.ledger.tombstone import Erasure, ErasureBlocker, PurgedFile
 from lethe.search.object_versions import Storage
-from lethe.storage.write_once import write_once
+from lethe.storage.object_store import write_once
 
 from lethe_spark.commit.ledger_commit import Intent, NothingToCommit, commit_on_ledger
 from lethe_spark.commit.table_state import Base, observe_base
 from lethe_spark.jvm.commit import LedgerOnly
 from lethe_spark.jvm.table import IcebergTable
-from lethe_spark.run.arguments import batch_ids_digest
-from lethe_spark.run.context import Run, table_properties
+from lethe_spark.run.context import Run, batch_ids_digest, table_properties
 
 
 def note_purged(context: Run, table: IcebergTable, manifests: Manifests) -> int | None:

@@ -24,11 +24,11 @@ from lethe.erasure.strays import (
     with_versions_before,
 )
 from lethe.iceberg.delete_entries import added_by, dangling
-from lethe.iceberg.found_metadata import documents_of
 from lethe.iceberg.locations import reached_by
+from lethe.iceberg.metadata_file import documents_of
 from lethe.iceberg.snapshot_files import Manifests
-from lethe.ledger.erasure import BlockerKind, ErasureBlocker
 from lethe.ledger.ledger import Delta
+from lethe.ledger.tombstone import BlockerKind, ErasureBlocker
 from lethe.search.object_versions import Storage, VersionsDenied
 from lethe.uri import Place, place, without_values
 from pyiceberg.manifest import ManifestContent
@@ -37,8 +37,7 @@ from lethe_spark.commit.ledger_commit import Attempts, Intent, NothingToCommit, 
 from lethe_spark.commit.table_state import Base, observe_base
 from lethe_spark.jobs.erasure.close import CheckedErasures, for_erasures
 from lethe_spark.jvm.commit import RewriteManifests, RowDelta
-from lethe_spark.jvm.data_files import deletes_in_use, key_of_deletes
-from lethe_spark.jvm.deletes import DeleteChanges
+from lethe_spark.jvm.data_files import DeleteChanges, deletes_in_use, key_of_deletes
 from lethe_spark.jvm.metadata import DeleteManifests, delete_files_at, forget_statistics, remove_files, without_removed
 from lethe_spark.jvm.table import IcebergTable
 from lethe_spark.run.context import Run

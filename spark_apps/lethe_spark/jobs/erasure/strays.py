@@ -33,7 +33,7 @@ from lethe.erasure.strays import (
 )
 from lethe.files.hadoop_version import version_of
 from lethe.iceberg.locations import KnownLocations, locations_of, of_this_table
-from lethe.ledger.erasure import BlockerKind, ErasureBlocker
+from lethe.ledger.tombstone import BlockerKind, ErasureBlocker
 from lethe.search.object_versions import Storage
 from lethe.search.strays import NO_ROWS, checksum_content, contents_of
 from lethe.storage.object_store import open_store

@@ -15,11 +15,11 @@ from lethe.base.errors import ConflictError, TransientError
 from lethe.contract.result import ErasureCheckResult, Phase, RunOutcome, VacuumResult
 from lethe.contract.run import RunKind, SnapshotLimits
 from lethe.decoder.process import NoDecoder
-from lethe.erasure.holders import holders, losing_ledger, property_blocker, snapshot_blockers, to_expire
 from lethe.erasure.progress import open_erasures_of
+from lethe.erasure.record import holders, losing_ledger, property_blocker, snapshot_blockers, to_expire
 from lethe.iceberg.snapshot_files import Manifests, refs_of
-from lethe.ledger.erasure import BlockerKind, ErasureBlocker
 from lethe.ledger.ledger import Delta
+from lethe.ledger.tombstone import BlockerKind, ErasureBlocker
 from lethe.search.object_versions import Storage, VersionsDenied, open_storage
 from lethe.uri import place, without_values
 from lethe.vacuum.housekeeping import keeps_files

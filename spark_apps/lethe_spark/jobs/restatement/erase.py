@@ -33,13 +33,20 @@ from pyspark.sql import functions as F  # noqa: N812
 from lethe_spark.commit.group_commit import Erased, Replacements
 from lethe_spark.commit.ledger_commit import Attempts, discard
 from lethe_spark.commit.table_state import Base
-from lethe_spark.jvm.data_files import DataFile, tasks_of
-from lethe_spark.jvm.deletes import HiddenRows, deleted_of, position_deletes_of, write_vectors
+from lethe_spark.jvm.data_files import DataFile, HiddenRows, deleted_of, position_deletes_of, tasks_of, write_vectors
 from lethe_spark.jvm.scan_tasks import scan_files, write_uncommitted
 from lethe_spark.jvm.spark_table import SparkTable
 from lethe_spark.run.context import RunContext, table_properties
-from lethe_spark.sql.row_counts import count_of, require_every_row, require_written
-from lethe_spark.sql.searching import BatchSearch, Search, named, search, search_batches
+from lethe_spark.sql.searching import (
+    BatchSearch,
+    Search,
+    count_of,
+    named,
+    require_every_row,
+    require_written,
+    search,
+    search_batches,
+)
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Merges small data files in sort order, as a step of a vacuum run. I/O; `lethe.vacuum.compaction` decides which files.
+"""Merges small data files in sort order, as a step of a vacuum run. I/O; `lethe.vacuum.plan` decides which files.
 
 Arrow merges them in Spark's Python workers (`lethe_spark.jobs.vacuum.compaction`). Spark merges what is left.
 
@@ -18,9 +18,8 @@ from lethe.ledger.ledger import Delta
 from lethe.merging import BinToMerge, FileToMerge, Merge, Merged
 from lethe.purge.source import with_row_ids
 from lethe.search.candidates import traits_of
-from lethe.vacuum.compaction import Bin, CompactionPlan, plan_compaction, rounds, steps
-from lethe.vacuum.plan import ROW_IDS_SINCE, target_bytes
-from lethe.writing.layout import Unsupported, sort_keys_of
+from lethe.vacuum.plan import ROW_IDS_SINCE, Bin, CompactionPlan, plan_compaction, rounds, steps, target_bytes
+from lethe.writing.data_files import Unsupported, sort_keys_of
 from pyspark.accumulators import Accumulator
 from pyspark.errors import PySparkException
 

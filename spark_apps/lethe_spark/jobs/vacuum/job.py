@@ -3,29 +3,312 @@
 `lethe.vacuum.plan` decides which files and tombstones to purge, `lethe.vacuum.housekeeping` which snapshots to expire.
 
 SCAN of a vacuum run. I/O: reads the ledger and manifests, no data.
+
+Carries out the maintenance steps of a vacuum run that `spec.maintenance` enables, in order and within its time. I/O.
+
+The commits of the purge stay. A step that fails is left to the next run, and the result's message says so.
+
+Rewrites manifests, as a step of a vacuum run. I/O; `lethe.vacuum.housekeeping` decides which.
+
+Removes orphan files, as a step of a vacuum run. I/O; `lethe.vacuum.housekeeping` decides which files.
 """
 
+import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from typing import Final
 
+from lethe.base import names
+from lethe.base.errors import LetheError, TransientError
+from lethe.base.objects import ListedObject
 from lethe.contract.result import ErasureCheckResult, Phase, RunOutcome, VacuumResult
 from lethe.contract.run import VacuumSpec
+from lethe.decoder.process import NoDecoder
+from lethe.iceberg.locations import other_ledger, other_table, reachable, refused
+from lethe.iceberg.snapshot_files import data_manifests
+from lethe.ledger.ledger import Delta
 from lethe.search.candidates import Survey, traits_of
 from lethe.search.candidates import survey as survey_of
+from lethe.storage.object_store import open_store
+from lethe.uri import contains
+from lethe.vacuum.housekeeping import (
+    KEEPS_FILES,
+    Folders,
+    Orphans,
+    OrphanScope,
+    keeps_files,
+    named_files,
+    plan_manifests,
+    plan_orphans,
+    shown,
+)
 from lethe.vacuum.plan import out_of_time
 
-from lethe_spark.commit.ledger_commit import noted_run
+from lethe_spark.commit.ledger_commit import Committed, Intent, NothingToCommit, commit_on_ledger, noted_run, safe_text
 from lethe_spark.commit.opening import open_table
 from lethe_spark.commit.table_state import Base, observe_base
 from lethe_spark.jobs.clean_up import expired, finished
 from lethe_spark.jobs.erasure import verify as erasure
 from lethe_spark.jobs.lost_partitions import leave_lost_specs
-from lethe_spark.jobs.vacuum import compaction, maintenance
+from lethe_spark.jobs.vacuum import compaction
+from lethe_spark.jobs.vacuum.compaction import compact_small_files
 from lethe_spark.jobs.vacuum.purge import PLANS, Purging, files_kept_changing
+from lethe_spark.jvm.commit import RewriteManifests
+from lethe_spark.jvm.metadata import remove_files
 from lethe_spark.jvm.spark_table import SparkTable
-from lethe_spark.run.context import RunContext
+from lethe_spark.run.context import Cancelled, RunContext, table_properties
+
+TARGET: Final = "commit.manifest.target-size-bytes"
+TARGET_DEFAULT: Final = 8 * 1024 * 1024  # Iceberg's default
+
+
+def rewrite_manifests(context: RunContext, table: SparkTable) -> Committed[int]:
+    """List the data files of the head in fewer or better ordered manifests, if that helps readers.
+
+    Plans again before each attempt to commit, because other commits add manifests.
+
+    Returns:
+        The commit; its outcome is the number of replaced manifests.
+
+    Raises:
+        ConflictError: The table moved between plan and commit.
+        UnknownCommitState: It is unknown whether the commit succeeded.
+        TransientError: A dependency is temporarily unavailable.
+        LedgerError: A ledger file is unusable.
+    """
+
+    def plan(base: Base) -> Intent[int] | NothingToCommit[int]:
+        target = int(base.facts.properties.get(TARGET, TARGET_DEFAULT))
+        planned = plan_manifests(data_manifests(base.iceberg, base.facts.head_id, base.field_id), target)
+        if planned.is_empty:
+            return NothingToCommit(0)
+        change = RewriteManifests(planned.replaced, planned.manifest_of)
+        return Intent(Delta(context.run_id), change, len(planned.replaced))
+
+    return commit_on_ledger(context, table, plan)
+
+
+log = logging.getLogger(__name__)
+AT_ONCE: Final = 1000  # how many files S3 deletes in one request
+
+
+@dataclass(frozen=True)
+class Swept:
+    """The orphan files that were found and removed."""
+
+    found: int = 0
+    """The number of orphan files."""
+    bytes: int = 0
+    """Their total size."""
+    removed: int = 0
+    """How many were removed."""
+    listing: tuple[str, ...] = ()
+    """The first of them, for users."""
+    stopped: bool = False
+    """The time was up before all were removed."""
+    why: str = ""
+    """Why not all were removed, other than time; empty: no such cause."""
+
+
+def remove_orphan_files(
+    context: RunContext, table: SparkTable, older_than: timedelta, dry: bool, out_of_time: Callable[[], str]
+) -> Swept:
+    """Find the orphan files of a table and remove them.
+
+    Removes nothing if a part of the table's metadata cannot be read, or if the table property `gc.enabled` is false.
+
+    Args:
+        older_than: The minimum age of files to remove.
+        dry: Only find them.
+        out_of_time: Returns why no more files may be removed; empty: they may. Called before each thousand.
+
+    Raises:
+        InputError: The user has to change something.
+        TableError: The table is not the one that the request was made for.
+        LedgerError: A ledger file is unusable.
+        TransientError: A dependency is temporarily unavailable.
+        Exception: What reading a damaged manifest raises.
+    """
+    table.refresh()
+    if keeps_files(table.properties):
+        log.info("%s: orphan files are not removed: %s", table.full_name, KEEPS_FILES)
+        return Swept(why=KEEPS_FILES)
+    location = table.location
+    properties = table.properties
+    folders = Folders.of(location, properties.get("write.data.path"), properties.get("write.metadata.path"))
+    context.reporter.phase(Phase.EXPIRING, "listing the table's folders")
+    listed = _listed(context, folders)
+    ledgers = _list(context, [f"{location}/{names.LEDGER_FOLDER}"])
+    context.step("after-listing")
+    # Read the table after the listing: its metadata names all files of earlier commits, and later files are not in the listing.
+    base = observe_base(context, table)
+    needed = reachable(base.iceberg)
+    try:
+        other = other_table(base.iceberg.io, listed, needed, folders, base.facts.uuid) or other_ledger(
+            base.iceberg.io, ledgers, named_files(base.facts.snapshots.values()), base.facts.uuid
+        )
+    except NoDecoder as e:
+        raise TransientError("ReadingFailed", f"{e}. Orphan files were not removed.") from e
+    if other is not None:
+        why = str(refused(table.full_name, location, other))
+        log.warning("%s", why)
+        return Swept(why=why)
+    orphans = plan_orphans(
+        listed, needed, OrphanScope(folders, context.spec.buffer.uri, context.run_id), datetime.now(UTC), older_than
+    )
+    context.reporter.phase(Phase.EXPIRING, f"{len(orphans.files)} orphan files of {orphans.bytes} bytes")
+    context.step("before-orphans")
+    return _removed(context, table, orphans, dry, out_of_time)
+
+
+def _removed(
+    context: RunContext, table: SparkTable, found: Orphans, dry: bool, out_of_time: Callable[[], str]
+) -> Swept:
+    removed, stopped, why = 0, False, ""
+    for start in range(0, 0 if dry else len(found.files), AT_ONCE):
+        if stopped := bool(out_of_time()):
+            break
+        try:
+            removed += remove_files(table, found.files[start : start + AT_ONCE])
+        except LetheError as e:
+            why = str(e)
+            break
+        context.step("between-orphans")
+    if removed:
+        log.info("%s: %d orphan files of %d were removed", table.full_name, removed, len(found.files))
+    return Swept(len(found.files), found.bytes, removed, shown(found, table.location), stopped, why)
+
+
+def _listed(context: RunContext, folders: Folders) -> list[ListedObject]:
+    places = [folder for folder in (folders.data, folders.metadata) if folder is not None]
+    if len(places) == 2 and contains(places[0], places[1]):
+        places = places[:1]
+    elif len(places) == 2 and contains(places[1], places[0]):
+        places = places[1:]
+    return _list(context, places)
+
+
+def _list(context: RunContext, folders: Iterable[str]) -> list[ListedObject]:
+    return [o for folder in folders for o in open_store(folder, table_properties(context)).list(folder)]
+
+
+def before_expiry(
+    context: RunContext, table: SparkTable, result: VacuumResult, time_is_up: Callable[[], str]
+) -> VacuumResult:
+    """Carry out the steps that commit. They come before the expiry, so that it can delete the files that they replace.
+
+    Args:
+        result: The result of the purge. If it has a snapshot, this stays the run's snapshot.
+        time_is_up: Returns why no step may start any more; empty: one may.
+
+    Returns:
+        The result with what these steps did.
+
+    Raises:
+        Cancelled: The process received SIGTERM.
+    """
+    spec = _spec(context)
+    if spec.maintenance.compact_small_files:
+        rest = None if spec.max_bytes is None else max(0, spec.max_bytes - result.bytes_rewritten)
+        result = _step(
+            "small files were not compacted",
+            result,
+            time_is_up,
+            lambda r: _compact(context, table, rest, r, time_is_up),
+        )
+    if spec.maintenance.rewrite_manifests:
+        result = _step("manifests were not rewritten", result, time_is_up, lambda r: _manifests(context, table, r))
+    return result
+
+
+def planned(
+    context: RunContext, table: SparkTable, result: VacuumResult, time_is_up: Callable[[], str]
+) -> VacuumResult:
+    """The result of a run that only plans, with the orphan files that another run would remove.
+
+    Raises:
+        Cancelled: The process received SIGTERM.
+    """
+    return after_expiry(context, table, result, time_is_up) if _spec(context).plan_only else result
+
+
+def after_expiry(
+    context: RunContext, table: SparkTable, result: VacuumResult, time_is_up: Callable[[], str]
+) -> VacuumResult:
+    """Remove orphan files, also those that the expiry left behind.
+
+    Returns:
+        The result with their number.
+
+    Raises:
+        Cancelled: The process received SIGTERM.
+    """
+    spec = _spec(context)
+    if not spec.maintenance.remove_orphan_files:
+        return result
+    return _step("orphan files were not removed", result, time_is_up, lambda r: _sweep(context, table, r, time_is_up))
+
+
+def _step(
+    what: str, result: VacuumResult, time_is_up: Callable[[], str], act: Callable[[VacuumResult], VacuumResult]
+) -> VacuumResult:
+    """Carry out one step. If there is no time for it or it fails, the result says so."""
+    if why := time_is_up():
+        return result.model_copy(update={"stopped": result.stopped or why})
+    try:
+        return act(result)
+    except Cancelled:
+        raise
+    except Exception as e:
+        return _noted(result, f"{what}: {safe_text(e)}")
+
+
+def _compact(
+    context: RunContext, table: SparkTable, max_bytes: int | None, result: VacuumResult, time_is_up: Callable[[], str]
+) -> VacuumResult:
+    done = compact_small_files(context, table, max_bytes, time_is_up)
+    result = _committed(result, done.snapshot_id, small_files_compacted=done.merged)
+    if done.stopped:
+        result = result.model_copy(update={"stopped": result.stopped or time_is_up()})
+    return _noted(result, f"not all small files were compacted: {done.why}") if done.why else result
+
+
+def _manifests(context: RunContext, table: SparkTable, result: VacuumResult) -> VacuumResult:
+    done = rewrite_manifests(context, table)
+    return _committed(result, done.snapshot_id, manifests_rewritten=done.outcome)
+
+
+def _sweep(context: RunContext, table: SparkTable, result: VacuumResult, time_is_up: Callable[[], str]) -> VacuumResult:
+    spec = _spec(context)
+    older_than = timedelta(seconds=spec.maintenance.orphan_files_older_than_seconds)
+    swept = remove_orphan_files(context, table, older_than, spec.plan_only, time_is_up)
+    changes = {
+        "orphan_files_found": swept.found,
+        "orphan_bytes_found": swept.bytes,
+        "orphan_files_removed": swept.removed,
+        "orphan_files": swept.listing,
+        "stopped": result.stopped or (time_is_up() if swept.stopped else ""),
+    }
+    result = result.model_copy(update=changes)
+    return _noted(result, f"not all orphan files were removed: {swept.why}") if swept.why else result
+
+
+def _spec(context: RunContext) -> VacuumSpec:
+    assert context.spec.vacuum is not None
+    return context.spec.vacuum
+
+
+def _noted(result: VacuumResult, why: str) -> VacuumResult:
+    log.warning("%s", why)
+    return result.model_copy(update={"message": f"{result.message}; {why}" if result.message else why})
+
+
+def _committed(result: VacuumResult, snapshot_id: int | None, **counts: int) -> VacuumResult:
+    if snapshot_id is None or result.snapshot_id is not None:
+        return result.model_copy(update=counts)
+    return result.model_copy(update={**counts, "outcome": RunOutcome.COMMITTED, "snapshot_id": snapshot_id})
 
 
 def survey(base: Base, spec: VacuumSpec) -> Survey | None:
@@ -58,16 +341,16 @@ def run(context: RunContext) -> VacuumResult:
     if spec.plan_only:
         context.reporter.phase(Phase.SCAN)
         surveyed = survey(observe_base(context, table), spec)
-        return maintenance.planned(context, table, _only_planned(context, surveyed), time_is_up)
+        return planned(context, table, _only_planned(context, surveyed), time_is_up)
     with noted_run(context, table, None):
         leave_lost_specs(context, table)
         result = _purged(context, table, spec, time_is_up)
     if isinstance(result, NotApproved):
-        return maintenance.planned(context, table, result.planned, time_is_up)
+        return planned(context, table, result.planned, time_is_up)
     if spec.expire_snapshots:
         # Purged files are deleted from the storage when the last snapshot that names them expires.
         result = expired(context, table, result, spec.snapshots)
-    result = maintenance.after_expiry(context, table, result, time_is_up)
+    result = after_expiry(context, table, result, time_is_up)
     return finished(context, table, erasure.settled(context, table, result))
 
 
@@ -132,7 +415,7 @@ def _purged(
             break
     else:
         raise files_kept_changing(table, 0)
-    return maintenance.before_expiry(context, table, _result(context, purging), time_is_up)
+    return before_expiry(context, table, _result(context, purging), time_is_up)
 
 
 def _limited(spec: VacuumSpec) -> Callable[[], str]:

@@ -52,8 +52,7 @@ from pyiceberg.types import DoubleType, FloatType
 from lethe_spark.commit.ledger_commit import Attempts, Committed, Intent, NothingToCommit, commit_on_ledger, discard
 from lethe_spark.commit.table_state import Base, observe_base
 from lethe_spark.jvm.commit import Change, DeleteFiles, LedgerOnly, RewriteFiles, RowDelta
-from lethe_spark.jvm.data_files import DataFile, data_files, described, json_of, tasks_of
-from lethe_spark.jvm.deletes import DeleteChanges
+from lethe_spark.jvm.data_files import DataFile, DeleteChanges, data_files, described, json_of, tasks_of
 from lethe_spark.jvm.errors import reading
 from lethe_spark.jvm.gateway import each
 from lethe_spark.jvm.metadata import delete_files_at
@@ -61,8 +60,14 @@ from lethe_spark.jvm.scan_tasks import scan_tasks, write_uncommitted
 from lethe_spark.jvm.spark_table import SparkTable
 from lethe_spark.jvm.table import writing_as
 from lethe_spark.run.context import RunContext, table_properties
-from lethe_spark.sql.row_counts import count_without_batches, require_every_row, require_written
-from lethe_spark.sql.searching import BatchSearch, anti_join, search_batches
+from lethe_spark.sql.searching import (
+    BatchSearch,
+    anti_join,
+    count_without_batches,
+    require_every_row,
+    require_written,
+    search_batches,
+)
 
 log = logging.getLogger(__name__)
 

@@ -27,8 +27,8 @@ from lethe.contract.run import Provenance
 from lethe.erasure.progress import OpenErasure
 from lethe.erasure.record import Signer, Statement, Verification, record
 from lethe.files.bounds import IdIndex
-from lethe.ledger.erasure import Erasure, PurgedFile
-from lethe.restatement.record import recalled, values_digest
+from lethe.ledger.tombstone import Erasure, PurgedFile
+from lethe.restatement.plan import recalled, values_digest
 from pyiceberg.catalog import Catalog
 from pyiceberg.types import UUIDType
 

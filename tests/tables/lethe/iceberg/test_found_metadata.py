@@ -12,9 +12,9 @@ import pytest
 from lethe.base.objects import ListedObject
 from lethe.decoder.limits import Limits
 from lethe.decoder.objects import UnreadableObject
-from lethe.iceberg import found_metadata
-from lethe.iceberg.found_metadata import documents_of, manifests_in
+from lethe.iceberg import metadata_file
 from lethe.iceberg.locations import locations_of, other_ledger, other_table
+from lethe.iceberg.metadata_file import documents_of, manifests_in
 from lethe.vacuum.housekeeping import Folders
 from pyiceberg.io.pyarrow import PyArrowFileIO
 from pyiceberg.table import Table
@@ -52,7 +52,7 @@ NEEDED = {
 
 @pytest.fixture(autouse=True)
 def little_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(found_metadata, "limits_here", lambda: Limits(memory_bytes=96 * 1024**2))
+    monkeypatch.setattr(metadata_file, "limits_here", lambda: Limits(memory_bytes=96 * 1024**2))
 
 
 def manifest_list(*paths: str) -> bytes:

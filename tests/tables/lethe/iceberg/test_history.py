@@ -4,12 +4,12 @@ from dataclasses import replace
 
 import pytest
 from lethe import ledger_store
-from lethe.erasure.holders import holders
 from lethe.erasure.progress import History, mark, open_erasures_of
+from lethe.erasure.record import holders
 from lethe.iceberg.facts import observe
 from lethe.iceberg.snapshot_files import Manifests, refs_of
-from lethe.ledger.erasure import BlockerKind, Erasure
 from lethe.ledger.ledger import Ledger
+from lethe.ledger.tombstone import BlockerKind, Erasure
 from pyiceberg.table import Table
 
 from tests.support.builders import NOW, a_request_entry

@@ -12,7 +12,7 @@ from lethe.erasure.progress import OpenErasure
 from lethe.erasure.record import Record, Signer, Statement, Verification, fault, load_signer, record
 from lethe.files.bounds import IdIndex
 from lethe.kube import EVENTS, RESTATEMENTS
-from lethe.restatement.record import recalled
+from lethe.restatement.plan import recalled
 from lethe_operator.erasure import signatures
 from lethe_operator.settings import InvalidSettings, Settings, with_files
 

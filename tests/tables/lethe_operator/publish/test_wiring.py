@@ -13,8 +13,8 @@ import pytest
 from lethe.base import names
 from lethe.kube import CONFIG_MAPS, DATASETS
 from lethe_operator.cluster.time_limit import Limiter
-from lethe_operator.publish.assembly import STATUS_EVENTS, Publishers, publishers_of
 from lethe_operator.publish.cursor import Cursor, Move, PublishedPosition, PublishingStep
+from lethe_operator.publish.delivery import FailureScope, SinkError
 from lethe_operator.publish.events import (
     BatchReplaced,
     CloudEvent,
@@ -26,8 +26,15 @@ from lethe_operator.publish.events import (
     structured,
 )
 from lethe_operator.publish.feed import TableOpener
-from lethe_operator.publish.publisher import NAME, EnabledTimes, Publisher, PublishingMetrics
-from lethe_operator.publish.sinks.http import FailureScope, SinkError
+from lethe_operator.publish.publisher import (
+    NAME,
+    STATUS_EVENTS,
+    EnabledTimes,
+    Publisher,
+    Publishers,
+    PublishingMetrics,
+    publishers_of,
+)
 from lethe_operator.reasons import Reason
 from lethe_operator.reconcile import Reconciler
 from lethe_operator.resources.publishing import EventsSettings, HttpSinkSettings, KafkaSinkSettings, OpenLineageSettings

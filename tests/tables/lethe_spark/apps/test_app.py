@@ -13,7 +13,7 @@ from lethe.contract.run import INLINE_BYTES_AT_MOST, ResultPointer, RunKind, Run
 from lethe.iceberg import run_documents
 from lethe.version import version
 from lethe_spark.apps import app
-from lethe_spark.run import arguments, progress
+from lethe_spark.run import context, progress
 from lethe_spark.run.foreign_errors import understood
 from lethe_spark.run.redact import RedactingFormatter, secrets_of
 from pyiceberg.catalog import load_catalog
@@ -30,7 +30,7 @@ def run_file(tmp_path: Path) -> Path:
 def test_a_run_is_read_from_its_file(run_file: Path) -> None:
     run_file.write_text(a_run(RunKind.VACUUM).to_json())
 
-    assert arguments.load_run(run_file) == a_run(RunKind.VACUUM)
+    assert context.load_run(run_file) == a_run(RunKind.VACUUM)
 
 
 def test_a_long_run_is_fetched_from_its_pointer_and_checked(
@@ -44,13 +44,13 @@ def test_a_long_run_is_fetched_from_its_pointer_and_checked(
     pointer = RunPointer(catalog="lite", uri=f"file://{tmp_path}/long.json", sha256=sha256)
     run_file.write_text(pointer.to_json())
 
-    spec = arguments.load_run(run_file)
+    spec = context.load_run(run_file)
     assert spec.consolidation is not None
     assert len(spec.consolidation.batch_ids) == 20_000
 
     run_file.write_text(pointer.model_copy(update={"sha256": "0" * 64}).to_json())
     with pytest.raises(InputError, match=r"RunFileChanged: .*long\.json has SHA-256"):
-        arguments.load_run(run_file)
+        context.load_run(run_file)
 
 
 def test_a_wrong_run_names_the_field_and_not_its_value(run_file: Path) -> None:
@@ -59,7 +59,7 @@ def test_a_wrong_run_names_the_field_and_not_its_value(run_file: Path) -> None:
     run_file.write_text(json.dumps(document))
 
     with pytest.raises(InputError, match=r"InvalidRun: .*table\.name: .*string") as wrong:
-        arguments.load_run(run_file)
+        context.load_run(run_file)
     assert "topsecret" not in str(wrong.value)
 
 
@@ -75,7 +75,7 @@ def test_a_run_that_cannot_be_meant_is_refused(run_file: Path, text: str, proble
     run_file.write_text(text)
 
     with pytest.raises(InputError, match="InvalidRun") as wrong:
-        arguments.load_run(run_file)
+        context.load_run(run_file)
     assert problem in str(wrong.value)
 
 
@@ -108,8 +108,8 @@ def test_a_run_of_a_newer_operator_is_not_carried_out_and_reports_the_version_of
     (tmp_path / "termination").touch()
 
     ended = app.carry_out(
-        arguments.RunInvocation(run_file, where),
-        arguments.Arguments({}),
+        context.RunInvocation(run_file, where),
+        context.Arguments({}),
         Event(),
         RedactingFormatter(),
     )
@@ -126,7 +126,7 @@ def test_a_run_of_a_newer_operator_is_not_carried_out_and_reports_the_version_of
 def test_a_file_that_names_no_run_has_no_result(run_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run_file.write_text('{"kind": "Consolidation"}')
 
-    ended = app.carry_out(arguments.RunInvocation(run_file, {}), arguments.Arguments({}), Event(), RedactingFormatter())
+    ended = app.carry_out(context.RunInvocation(run_file, {}), context.Arguments({}), Event(), RedactingFormatter())
 
     assert (ended.code, ended.delivered) == (10, False)
     assert "InvalidRun" in capsys.readouterr().err
@@ -134,16 +134,16 @@ def test_a_file_that_names_no_run_has_no_result(run_file: Path, capsys: pytest.C
 
 def test_a_missing_run_file_is_the_launchers_to_correct(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="RunFileMissing"):
-        arguments.load_run(tmp_path / "none.json")
+        context.load_run(tmp_path / "none.json")
 
 
 def test_settings_are_pairs_and_sparks() -> None:
-    run, given = arguments.parse(["--conf", "spark.a=1=2", "--run", "x"], {"LETHE_RUN_FILE": "/r"})
+    run, given = context.parse(["--conf", "spark.a=1=2", "--run", "x"], {"LETHE_RUN_FILE": "/r"})
     assert (dict(given.confs), str(run.run_file)) == ({"spark.a": "1=2"}, "x")
-    assert str(arguments.parse([], {"LETHE_RUN_FILE": "/r"})[0].run_file) == "/r"
+    assert str(context.parse([], {"LETHE_RUN_FILE": "/r"})[0].run_file) == "/r"
     for wrong in ("spark.a", "hadoop.a=1"):
         with pytest.raises(SystemExit):
-            arguments.parse(["--conf", wrong], {})
+            context.parse(["--conf", wrong], {})
 
 
 @pytest.mark.parametrize(

@@ -27,7 +27,7 @@ from lethe.contract.run import Manager, Provenance, RunKind, RunPointer, is_poin
 from lethe.contract.settings import Refusal
 from lethe.ledger.format import BATCHES
 from lethe.ledger.ledger import BatchState, RequestEntry
-from lethe.restatement.record import recalled
+from lethe.restatement.plan import recalled
 from pydantic import ValidationError
 
 from tests.support.builders import NOW, RUN, a_batch, a_replay, a_request, a_run, a_run_result

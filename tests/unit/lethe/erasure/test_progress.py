@@ -6,7 +6,6 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from lethe.erasure.holders import Ref, holders, losing_ledger, snapshot_blockers, to_expire, with_blockers
 from lethe.erasure.progress import (
     DATA,
     DELETES,
@@ -19,9 +18,10 @@ from lethe.erasure.progress import (
     plan_closing,
     remembered_of_records,
 )
-from lethe.ledger.erasure import BlockerKind, Erasure, ErasureBlocker, PurgedFile
+from lethe.erasure.record import Ref, holders, losing_ledger, snapshot_blockers, to_expire, with_blockers
 from lethe.ledger.ledger import Carrier, Ledger
 from lethe.ledger.lineage import Snapshot
+from lethe.ledger.tombstone import BlockerKind, Erasure, ErasureBlocker, PurgedFile
 
 from tests.support.builders import FIELD, NOW, a_history, a_ledger, a_request_entry, a_snapshot, ago
 

@@ -28,7 +28,7 @@ from lethe.erasure.record import (
     record,
 )
 from lethe.files.bounds import IdIndex
-from lethe.ledger.erasure import Erasure, PurgedFile
+from lethe.ledger.tombstone import Erasure, PurgedFile
 
 from tests.support.builders import FIELD, NOW, RUN
 

@@ -5,7 +5,6 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from lethe.erasure.holders import holders
 from lethe.erasure.progress import (
     DATA,
     DELETES,
@@ -19,6 +18,7 @@ from lethe.erasure.progress import (
     run_of_note,
     writer_blockers,
 )
+from lethe.erasure.record import holders
 from lethe.erasure.strays import (
     OTHER,
     UNKNOWN,
@@ -42,7 +42,7 @@ from lethe.erasure.strays import (
     upload_origin,
     with_versions_before,
 )
-from lethe.ledger.erasure import BlockerKind, Erasure, ErasureBlocker
+from lethe.ledger.tombstone import BlockerKind, Erasure, ErasureBlocker
 from lethe.uri import place
 
 from tests.support.builders import FIELD, NOW, a_history, a_ledger, a_request_entry, a_snapshot, ago

@@ -16,12 +16,11 @@ from lethe.base.errors import LedgerError
 from lethe.base.objects import BufferedObject
 from lethe.contract.settings import Refusal
 from lethe.ledger import format
-from lethe.ledger.erasure import BlockerKind, Erasure, ErasureBlocker, PurgedFile
 from lethe.ledger.format import ENTRIES_PER_BLOCK, INDEXED_FROM, Index
 from lethe.ledger.ledger import BatchEntry, BatchState, Carrier, Ranges, RequestEntry
 from lethe.ledger.lineage import WrittenLedger, summary
 from lethe.ledger.root import FORMAT_VERSION, PARTS, Chunk, Root, Statistics, decode_root
-from lethe.ledger.tombstone import Tombstone
+from lethe.ledger.tombstone import BlockerKind, Erasure, ErasureBlocker, PurgedFile, Tombstone
 
 from tests.support.builders import NOW, a_batch, a_request_entry, a_tombstone, an_object
 

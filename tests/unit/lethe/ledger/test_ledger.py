@@ -8,7 +8,6 @@ from datetime import timedelta
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from lethe.ledger.erasure import Erasure, PurgedFile
 from lethe.ledger.ledger import (
     BatchState,
     Delta,
@@ -27,7 +26,15 @@ from lethe.ledger.ledger import (
 )
 from lethe.ledger.overlay import Folding, Thresholds, fold, kept
 from lethe.ledger.root import Chunk
-from lethe.ledger.tombstone import META_PARTITIONS, META_PURGED_BY, META_RESTATEMENTS, Tombstone, merge
+from lethe.ledger.tombstone import (
+    META_PARTITIONS,
+    META_PURGED_BY,
+    META_RESTATEMENTS,
+    Erasure,
+    PurgedFile,
+    Tombstone,
+    merge,
+)
 
 from tests.support.builders import (
     FIELD,

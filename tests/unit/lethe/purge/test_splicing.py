@@ -12,9 +12,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from lethe.purge import footer
-from lethe.purge.footer import FileSink, FooterUnreadable, decode, encode
+from lethe.purge.footer import FileSink, FooterUnreadable, Splice, decode, encode, extent, footer_of, groups_of
 from lethe.purge.source import NAMES, RowIds, add_to, inherited
-from lethe.purge.splicing import Splice, extent, footer_of, groups_of
 
 from tests.support.random_files import WRITERS, a_table, check_places, write
 

@@ -13,9 +13,8 @@ from lethe.base.errors import InputError
 from lethe.contract.result import RequestResult, RestatementPlan
 from lethe.contract.run import Replacement, RestatementRequest, RowsRef
 from lethe.contract.settings import Operation
-from lethe.ledger.erasure import Erasure
 from lethe.ledger.ledger import BatchEntry, BatchState, Ledger, apply
-from lethe.ledger.tombstone import META_PURGED_BY
+from lethe.ledger.tombstone import META_PURGED_BY, Erasure
 from lethe.restatement import group as id_lists
 from lethe.restatement.group import LISTED_IDS_AT_MOST, IdList, parse_ids, plan_dry_run
 from lethe.restatement.plan import (
@@ -26,8 +25,8 @@ from lethe.restatement.plan import (
     Restated,
     check_request,
     plan_restatement,
+    values_digest,
 )
-from lethe.restatement.record import values_digest
 
 from tests.support.builders import (
     FIELD,

@@ -13,11 +13,10 @@ from lethe.base.ids import batch_folder
 from lethe.base.retention_lock import LockMode, Retention
 from lethe.buffer.layout import BufferedBatch, NoBatch
 from lethe.ingest.shared_folders import open_buffer
-from lethe.ledger.erasure import BlockerKind
+from lethe.ledger.tombstone import BlockerKind
 from lethe.search.object_versions import SurvivingObject, open_storage
 from lethe.storage.local_store import LocalStore
-from lethe.storage.object_store import open_folder, open_store
-from lethe.storage.write_once import write_once
+from lethe.storage.object_store import open_folder, open_store, write_once
 from pyiceberg.io.pyarrow import PyArrowFileIO
 
 from tests.support.buffers import listing_of

@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 from lethe.contract.run import VacuumSpec
 from lethe.contract.settings import NativeDeletes
 from lethe.files.bounds import FileBounds
-from lethe.ledger.erasure import Erasure
 from lethe.ledger.ledger import Delta, Ledger, apply
-from lethe.ledger.tombstone import META_PURGED_BY, Mask, Tombstone
+from lethe.ledger.tombstone import META_PURGED_BY, Erasure, Mask, Tombstone
 from lethe.vacuum.plan import PlanAgain, PurgeStep, VacuumPlan, also_purged, out_of_time, plan_purge
 
 from tests.support.builders import FIELD, NOW, RUN, a_file, a_ledger, a_tombstone, ago

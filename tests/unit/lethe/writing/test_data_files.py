@@ -11,8 +11,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from lethe.ingest.registrable import RegisterTarget
 from lethe.ingest.schema_fit import BATCH_IDS
-from lethe.writing.data_files import PartitionedRows, TablePartition, batches_of, in_order, partitions_of, split
-from lethe.writing.layout import SortKey, TableLayout
+from lethe.writing.data_files import (
+    PartitionedRows,
+    SortKey,
+    TableLayout,
+    TablePartition,
+    batches_of,
+    in_order,
+    partitions_of,
+    split,
+)
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER

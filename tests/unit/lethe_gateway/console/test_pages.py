@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from lethe.buffer.batch_rows import BatchRow
 from lethe.contract.result import ErasureOutcome, RequestResult
-from lethe.ledger.erasure import BlockerKind, Erasure, ErasureBlocker
+from lethe.ledger.tombstone import BlockerKind, Erasure, ErasureBlocker
 from lethe_gateway.identity.caller import Right
 from lethe_gateway.problems import Kind, Problem
 from lethe_gateway.settings import CallerLimits, GatewaySettings

@@ -5,8 +5,8 @@ from typing import Any
 from lethe.kube import EVENTS
 from lethe_operator.metrics import Metrics
 from lethe_operator.reasons import Reason
-from lethe_operator.runs.history import ended_versions
 from lethe_operator.runs.launch import RunVersions
+from lethe_operator.runs.retry import ended_versions
 
 from tests.support.fake_cluster import FakeCluster
 from tests.support.resources import a_dataset, a_result, a_run, a_vacuum, an_attempt

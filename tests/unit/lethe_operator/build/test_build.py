@@ -17,7 +17,7 @@ from lethe_operator.runs.pod import Size, size
 from lethe_operator.runs.rights import dataset_objects
 from lethe_operator.settings import RunLimits, Settings
 from lethe_spark.jobs.erasure.close import RETENTION_VARIABLE
-from lethe_spark.run import rpc_secret
+from lethe_spark.run import executors
 
 from tests.support.resources import a_buffered, a_consolidation, a_dataset
 
@@ -298,7 +298,7 @@ def test_driver_and_executors_know_each_other_by_a_secret_of_the_attempt() -> No
     assert volume["secret"] == {
         "secretName": name,
         "defaultMode": 0o440,
-        "items": [{"key": rpc_secret.KEY, "path": "secret"}],
+        "items": [{"key": executors.KEY, "path": "secret"}],
     }
     assert {"name": "rpc", "mountPath": "/etc/lethe/rpc", "readOnly": True} in template["containers"][0]["volumeMounts"]
 

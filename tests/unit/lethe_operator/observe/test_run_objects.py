@@ -7,11 +7,10 @@ from lethe.contract.dataset import RunTemplate
 from lethe.contract.settings import Launcher
 from lethe_operator.cluster.client import KIND_OF
 from lethe_operator.resources.observed import Attempt, AttemptState
-from lethe_operator.runs.history import entry
 from lethe_operator.runs.job import AttemptRecord, run_object
 from lethe_operator.runs.observe import Documents, of_job, of_spark_application, runs_of
 from lethe_operator.runs.pod import size
-from lethe_operator.runs.retry import FailureCause, cause, failure
+from lethe_operator.runs.retry import FailureCause, cause, entry, failure
 from lethe_operator.settings import Settings
 
 from tests.support.builders import NOW, ago

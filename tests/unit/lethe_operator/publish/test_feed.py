@@ -10,8 +10,8 @@ from lethe.contract.result import ErasureOutcome
 from lethe.contract.settings import Operation
 from lethe.ledger.ledger import BatchState, RequestEntry
 from lethe_operator.publish.cursor_files import CursorMoved
+from lethe_operator.publish.delivery import SinkError
 from lethe_operator.publish.feed import NOTED_EVERY, FeedState
-from lethe_operator.publish.sinks.http import SinkError
 from lethe_operator.reasons import Reason
 from lethe_operator.resources.publishing import StartedFrom
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 from lethe.ledger.ledger import BatchState
+from lethe_operator.publish.delivery import SinkError
 from lethe_operator.publish.events import Origin
-from lethe_operator.publish.sinks.http import SinkError
 from lethe_operator.reasons import Reason
 from lethe_operator.resources.publishing import StartedFrom
 

@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from lethe.ledger.ledger import BatchState
 from lethe_operator.publish.cursor_files import CursorMoved
+from lethe_operator.publish.delivery import SinkError
 from lethe_operator.publish.events import EventType
 from lethe_operator.publish.feed import FeedState
-from lethe_operator.publish.sinks.http import SinkError
 from lethe_operator.reasons import Reason
 
 from tests.support.builders import a_batch, a_tombstone

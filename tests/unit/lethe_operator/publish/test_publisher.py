@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from lethe.kube import NotLeading
 from lethe_operator.publish.cursor_files import CursorFiles
+from lethe_operator.publish.delivery import FailureScope, SinkError
 from lethe_operator.publish.feed import OpenTable, PublishedDataset
 from lethe_operator.publish.publisher import TROUBLE_SECONDS, Publisher
-from lethe_operator.publish.sinks.http import FailureScope, SinkError
 from lethe_operator.reasons import Reason
 from lethe_operator.resources.dataset import Dataset
 from lethe_operator.resources.observed import NoTable, TableView

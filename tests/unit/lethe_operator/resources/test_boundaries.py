@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from lethe.base.patterns import matches
+from lethe.base.names import matches
 from lethe.contract.kubernetes import GIB
 from lethe.contract.run import AllowedOperation
 from lethe_operator.resources.boundaries import UNLIMITED, InvalidBoundaries, parse_boundaries

@@ -22,8 +22,7 @@ from lethe_spark.commit import ledger_commit
 from lethe_spark.commit.replacement_files import with_ids
 from lethe_spark.commit.table_state import Base
 from lethe_spark.jvm.commit import Ancestor, Expectation, objection
-from lethe_spark.jvm.data_files import CHARACTERS_AT_ONCE, chunks
-from lethe_spark.jvm.deletes import of_blob, to_blob
+from lethe_spark.jvm.data_files import CHARACTERS_AT_ONCE, chunks, of_blob, to_blob
 from pyiceberg.table.deletion_vector import DeletionVector, _extract_vector_payload
 from pyroaring import FrozenBitMap64
 

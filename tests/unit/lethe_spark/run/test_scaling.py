@@ -17,7 +17,8 @@ from lethe_operator.runs import pod as spark_conf
 from lethe_operator.runs.pod import size
 from lethe_operator.settings import Settings
 from lethe_spark.apps import session as scaling
-from lethe_spark.run import arguments, executors
+from lethe_spark.run import context as arguments
+from lethe_spark.run import executors
 from lethe_spark.run.executors import SeenExecutor
 from lethe_spark.run.progress import Reporter
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from lethe.kube import NotFound
-from lethe.ledger.erasure import BlockerKind, ErasureBlocker
+from lethe.ledger.tombstone import BlockerKind, ErasureBlocker
 
 from tests.support.builders import NOW
 from tests.support.erasing import OPEN, ErasingLake

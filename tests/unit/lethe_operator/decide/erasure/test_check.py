@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from lethe.contract.result import ErasureOutcome
 from lethe.contract.run import RunKind, RunSpec
-from lethe.ledger.erasure import BlockerKind, Erasure, ErasureBlocker
 from lethe.ledger.ledger import RequestEntry
+from lethe.ledger.tombstone import BlockerKind, Erasure, ErasureBlocker
 from lethe_operator.actions import Actions
 from lethe_operator.dataset.decide import decide
 from lethe_operator.metrics import numbers_of

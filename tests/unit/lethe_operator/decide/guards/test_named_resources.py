@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import yaml
-from lethe_operator.guards import boundaries
+from lethe_operator.guards import permissions
 from lethe_operator.resources.boundaries import Boundary
 
 from tests.support.resources import a_dataset, a_restatement
@@ -103,9 +103,9 @@ def test_what_is_outside_is_limited_by_the_boundary(name: str) -> None:
     boundary = Boundary.model_validate({limit: []})
 
     if name.startswith("dataset"):
-        message = boundaries.of_dataset(a_dataset(**spec), boundary)
+        message = permissions.of_dataset(a_dataset(**spec), boundary)
     else:
-        message = boundaries.of_restatement(a_restatement(**spec), boundary)
+        message = permissions.of_restatement(a_restatement(**spec), boundary)
 
     assert message is not None
     assert f"outside the boundary {limit} of namespace" in message

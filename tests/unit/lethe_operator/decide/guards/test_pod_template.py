@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from lethe_operator.guards.pod_template import violations
+from lethe_operator.guards.permissions import violations
 from lethe_operator.settings import PodTemplateAllowed
 
 DEFAULT = PodTemplateAllowed()

@@ -13,7 +13,7 @@ from lethe.contract.run import RunSpec
 from lethe_operator.actions import Actions
 from lethe_operator.dataset.decide import decide
 from lethe_operator.resources.observed import AttemptState, Engine, Observation, ObservedRun, WorkerView
-from lethe_operator.runs.engine import AGAIN_AFTER
+from lethe_operator.runs.spec import AGAIN_AFTER
 
 from tests.support.builders import NOW
 from tests.support.resources import (

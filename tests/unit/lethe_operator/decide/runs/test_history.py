@@ -9,7 +9,7 @@ from lethe.contract.result import AnyRunResult, ErasureOutcome, ExecutorState, P
 from lethe.contract.settings import RunKind
 from lethe_operator.conditions import timestamp
 from lethe_operator.resources.observed import AttemptState, Engine, ObservedRun
-from lethe_operator.runs.history import SHOWN_AT_MOST, entries, entry, events, outcome
+from lethe_operator.runs.retry import SHOWN_AT_MOST, entries, entry, events, outcome
 
 from tests.support.builders import NOW, a_run_result
 from tests.support.resources import a_result, a_vacuum, an_attempt

@@ -11,8 +11,8 @@ from lethe_operator.actions import Actions
 from lethe_operator.dataset.decide import decide
 from lethe_operator.reasons import Reason
 from lethe_operator.resources.observed import AttemptState, Engine, ObservedRun, WorkerView
-from lethe_operator.runs.engine import STARTS_WITHIN
 from lethe_operator.runs.retry import failure
+from lethe_operator.runs.spec import STARTS_WITHIN
 from lethe_operator.settings import WarmDriverSettings
 
 from tests.support.builders import NOW, a_batch, a_ledger

@@ -1,1 +1,0 @@
-"""Where events are delivered to."""
