@@ -27,7 +27,7 @@ def encode(position: list[Any], question: Mapping[str, Any]) -> str:
         question: What was asked: the path and the filters, as JSON values.
     """
     # Escapes of characters beyond ASCII would make a cursor with a long batch id longer than a cursor may be.
-    content = json.dumps(position, separators=(",", ":"), ensure_ascii=False).encode()
+    content = json.dumps(position, separators=(",", ":"), ensure_ascii=False).encode("utf-8", "surrogatepass")
     return base64.urlsafe_b64encode(_check(content, question) + content).decode().rstrip("=")
 
 

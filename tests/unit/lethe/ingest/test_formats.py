@@ -59,7 +59,7 @@ def test_a_truncated_file_is_refused(tmp_path: Path, format_name: str, part: flo
     assert "not readable as" in message
 
 
-@pytest.mark.parametrize(("found", "said"), itertools.permutations(FORMATS, 2))
+@pytest.mark.parametrize(("found", "said"), list(itertools.permutations(FORMATS, 2)))
 def test_a_file_of_another_format_is_refused(tmp_path: Path, found: str, said: str) -> None:
     rows, [(reason, message)] = read(tmp_path, said, written(found, some_rows()))
 
