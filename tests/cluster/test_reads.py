@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 import kubernetes.client
 import kubernetes.config
 import pytest
+from lethe import kube as kube_module
 from lethe.kube import DATASETS, JOBS, RESTATEMENTS, Kube
-from lethe_operator.cluster import client as kube_module
 from lethe_operator.cluster.client import of_configuration
 from lethe_operator.dataset import objects as objects_module
 from lethe_operator.dataset.objects import WatchedObjects

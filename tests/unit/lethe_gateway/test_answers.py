@@ -168,6 +168,17 @@ def refused_cursor(cursor: str, *kinds: type) -> None:
     assert e.value.kind is Kind.INVALID_CURSOR
 
 
+@pytest.mark.parametrize("character", ["\U0001f600", "é", "\x01", "a", '"'])
+def test_the_longest_id_of_a_batch_fits_into_a_cursor(character: str) -> None:
+    """256 characters, which may be 1,024 bytes, or 1,536 as escapes of JSON."""
+    position = [-(2**63), character * 256]
+
+    cursor = paging.encode(position, QUESTION)
+
+    assert len(cursor) <= paging.MAX_LENGTH
+    assert paging.decode(cursor, QUESTION, int, str) == position
+
+
 @given(st.integers(0, 10_000), st.integers(1, 255))
 def test_a_damaged_cursor_is_recognised(at: int, change: int) -> None:
     raw = bytearray(base64.urlsafe_b64decode(_padded(paging.encode([1, "b"], QUESTION))))

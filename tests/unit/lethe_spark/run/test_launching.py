@@ -124,7 +124,8 @@ def test_a_java_on_the_path_is_enough(tmp_path: Path, version: str | None) -> No
 @pytest.mark.parametrize("version", ["1.8.0_402", "11.0.2", "25.0.1"])
 def test_a_java_that_spark_does_not_support_is_named(tmp_path: Path, version: str) -> None:
     with pytest.raises(
-        InputError, match=rf"Java {version.split('.')[0]}\. Spark 4\.1 supports Java 17 to 21.*lethe-lake\[java\]"
+        InputError,
+        match=rf"UnsupportedJava: .*Java {version.split('.')[0]}\. Spark 4\.1 supports Java 17 to 21.*lethe-lake\[java\]",
     ):
         java.java_home({"JAVA_HOME": str(a_java(tmp_path, version))})
 
@@ -171,7 +172,7 @@ def test_without_any_java_one_line_says_what_to_install(environ: dict[str, str],
 
 @pytest.mark.parametrize("version", ["4.2.0", "3.5.6", "4.10.0"])
 def test_another_version_of_spark_is_rejected_by_name(version: str) -> None:
-    with pytest.raises(InputError, match=rf"pyspark {version} is installed. Lethe needs Spark 4\.1"):
+    with pytest.raises(InputError, match=rf"UnsupportedSpark: pyspark {version} is installed. Lethe needs Spark 4\.1"):
         java.check_spark(version)
 
 
