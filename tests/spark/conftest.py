@@ -12,8 +12,10 @@ from lethe_spark.run.launching import class_path, jar_folders
 from pyiceberg.utils.config import Config
 from pyspark.sql import SparkSession
 
+from tests.spark.support.built_once import built_once
 from tests.spark.support.driver import Driver
 from tests.spark.support.flights import Flights
+from tests.spark.support.story import Story
 from tests.support.fixtures import buffer, lake, s3
 from tests.support.lake import CATALOG, Lake
 from tests.support.servers import faults, postgres, rest_catalog
@@ -59,6 +61,13 @@ def spark(lake: Lake) -> Iterator[SparkSession]:
     session = make_session(CATALOG, {**SPARK_CONFS, "spark.driver.extraClassPath": os.pathsep.join(path)})
     yield session
     session.stop()
+
+
+@pytest.fixture
+@built_once
+def story(spark: SparkSession, lake: Lake) -> Story:
+    """Batches A, B and D are in the table, in a common file for each of two days."""
+    return Story.begin(spark, lake).filled()
 
 
 @pytest.fixture

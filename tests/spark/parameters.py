@@ -47,3 +47,14 @@ def _version(quick: int) -> pytest.MarkDecorator:
 
 # For tests whose promise does not depend on the format version of `story`.
 VERSION_2, VERSION_3 = _version(2), _version(3)
+
+
+def races(
+    cases: Mapping[str, Any], steps: Iterable[str], *quick: tuple[str, int, str], fixture: str = "story"
+) -> pytest.MarkDecorator:
+    """A `case` of each name with each format version of a fixture and each `step`. `make test` takes those in `quick`."""
+    found = [
+        pytest.param(cases[c], v, s, marks=() if (c, v, s) in quick else pytest.mark.long, id=f"{c}-v{v}-{s}")
+        for c, v, s in product(cases, (2, 3), steps)
+    ]
+    return pytest.mark.parametrize(("case", fixture, "step"), found, indirect=[fixture])

@@ -2,27 +2,31 @@
 and no others."""
 
 from collections import Counter
+from collections.abc import Callable
 
 import lethe
+import pyarrow.parquet as pq
 import pytest
 from lethe.base.errors import InputError
-from lethe.contract.result import RequestResult, RunResult
-from lethe.contract.run import RestatementRequest
 from lethe.contract.settings import Deletes
+from lethe.files.values import ValueKind, Values, ValueType
 from lethe.ledger.tombstone import Mask
+from lethe.search.candidates import candidates
+from lethe.search.positions import SearchedFile, Wanted, find
 from pyspark.sql import SparkSession
 
 from tests.spark.parameters import some
 from tests.spark.support.built_once import built_once
+from tests.spark.support.erases import Names, row
+from tests.spark.support.flights import Flights
 from tests.spark.support.native_deletes import Native
-from tests.spark.support.story import ALL_GONE, Row, Story, avro, of_arrow, of_batches
+from tests.spark.support.story import Row, an_undo, avro, local, of_arrow, of_batches, results_by_name
 from tests.support.builders import a_request
-from tests.support.lake import Lake
+from tests.support.lake import CATALOG, Lake
 from tests.support.steps import Killed, die
 
 VECTORS = "DeletionVectors"
 POSITIONS = "PositionDeletes"
-ALL = ("A", "B", "D", "E")
 # For tests whose promise depends on the kind of deletes least: `make test` runs them with one kind.
 MOSTLY_VECTORS = pytest.mark.parametrize("story", some([VECTORS, POSITIONS], VECTORS), indirect=True)
 MOSTLY_POSITIONS = pytest.mark.parametrize("story", some([VECTORS, POSITIONS], POSITIONS), indirect=True)
@@ -31,16 +35,7 @@ MOSTLY_POSITIONS = pytest.mark.parametrize("story", some([VECTORS, POSITIONS], P
 @pytest.fixture(params=[VECTORS, POSITIONS])
 @built_once
 def story(request: pytest.FixtureRequest, spark: SparkSession, lake: Lake) -> Native:
-    return Native.of(Story.begin(spark, lake), request.param).filled()
-
-
-def group(story: Native, *requests: RestatementRequest) -> dict[str, RequestResult]:
-    result: RunResult = story.run(story.restatement(*requests))
-    return {r.name.removeprefix("ns/"): r for r in result.requests}
-
-
-def all_of(*more: str, but: tuple[str, ...] = ()) -> Counter[Row]:
-    return of_batches(*(b for b in (*ALL, *more) if b not in but))
+    return Native.begin(spark, lake, deletes=request.param).filled()
 
 
 def test_a_revert_hides_its_rows_by_position_in_one_snapshot_with_the_ledger(story: Native) -> None:
@@ -59,7 +54,7 @@ def test_a_revert_hides_its_rows_by_position_in_one_snapshot_with_the_ledger(sto
     keys = story.keys()
     assert (keys["lethe.deletes"], keys["lethe.masked"]) == (story.deletes, "true")
     assert {t["id"] for t in avro(keys["tombstone.vacuum.file"])} == {"A", "E"}
-    story.check_native(all_of(but=("A", "E")))
+    story.check_native(of_batches("B", "D"))
 
 
 @MOSTLY_POSITIONS
@@ -76,20 +71,21 @@ def test_an_undo_shows_exactly_the_rows_again_and_only_the_others_stay_deleted(s
     story.undo("two", name="undo-two")
     assert story.deletes_now() == []
     story.revert("A", name="again")
-    story.check_native(all_of(but=("A",)))
+    story.check_native(of_batches("B", "D", "E"))
 
 
 @pytest.mark.long
 def test_an_undo_of_one_of_two_that_were_hidden_by_one_commit_is_seen_by_every_reader(story: Native) -> None:
     """PyIceberg takes all vectors of a Puffin file for those of today, so no two data files may share one."""
-    story.put("F", "G")
-    story.consolidate("F", "G")
-    reported = group(story, a_request("one", batch_ids=("A",)), a_request("two", batch_ids=("F",)))
+    story.filled("FG")
+    reported = results_by_name(
+        story.restate_all(a_request("one", batch_ids=("A",)), a_request("two", batch_ids=("F",)))
+    )
     assert {r.group_size for r in reported.values()} == {2}
 
     assert story.undo("one").succeeded
 
-    story.check_native(all_of("G"))
+    story.check_native(of_batches("A", "B", "D", "E", "G"))
 
 
 @MOSTLY_POSITIONS
@@ -97,7 +93,7 @@ def test_a_replay_brings_the_new_rows_in_the_snapshot_that_hides_the_old_ones(st
     """Nobody sees both, or neither. Who replaces a replacement of the same group goes after it."""
     first, second = story.a_replay("A", by="A2"), story.a_replay("A2", by="A3", name="second", rows=2)
 
-    reported = group(story, first, second, a_request("revert", batch_ids=("B",)))
+    reported = results_by_name(story.restate_all(first, second, a_request("revert", batch_ids=("B",))))
 
     assert {n: (r.succeeded, r.reason) for n, r in reported.items()} == {
         "replay": (True, ""),
@@ -106,9 +102,9 @@ def test_a_replay_brings_the_new_rows_in_the_snapshot_that_hides_the_old_ones(st
     }
     assert reported["second"].again
     assert story.operation() == "overwrite"
-    assert story.plain() == all_of(but=("A", "B")) + of_batches("A2", rows=3)
+    assert story.plain() == of_batches("D", "E") + of_batches("A2", rows=3)
     story.restate(second)
-    story.check_native(all_of(but=("A", "B")) + of_batches("A3", rows=2), since=story.snapshots()[2].snapshot_id)
+    story.check_native(of_batches("D", "E") + of_batches("A3", rows=2), since=story.snapshots()[2].snapshot_id)
 
 
 @MOSTLY_VECTORS
@@ -122,33 +118,16 @@ def test_an_undo_of_a_batch_of_which_whole_files_were_dropped_is_refused(story: 
     assert (story.head().snapshot_id, story.masks().keys()) == (head, {"A", "E"})
 
 
-@pytest.mark.long
-def test_rows_that_were_deleted_by_others_before_are_not_brought_back(story: Native) -> None:
-    """Whose a position is cannot be told from a vector: the Undo is refused, with the reason."""
-    name = ".".join(f"`{p}`" for p in story.full_name.split("."))
-    story.spark.sql(f"ALTER TABLE {name} SET TBLPROPERTIES ('write.delete.mode'='merge-on-read')")
-    gone = next(iter(of_batches("A")))
-    story.spark.sql(f"DELETE FROM {name} WHERE v = {gone[1]}")
-    story.revert("A")
-    assert story.plain() == all_of(but=("A",))
-
-    undone = story.undo()
-
-    assert (undone.succeeded, undone.reason) == (False, "AlreadyPurged")
-    assert story.plain() == all_of(but=("A",))
-
-
 @MOSTLY_VECTORS
 def test_tombstones_from_before_the_mode_are_masked_by_the_next_restatement(story: Native) -> None:
     """Also rows that a foreign writer appended to a batch taken back, once somebody has looked."""
     story.run(story.restatement(a_request("before", batch_ids=("A",)), deletes="Ledger"))
-    assert (story.plain(), story.masks()) == (all_of(), {"A": None})
+    assert (story.plain(), story.masks()) == (of_batches("A", "B", "D", "E"), {"A": None})
 
     story.revert("B")
 
-    assert story.plain() == all_of(but=("A", "B"))
-    name = ".".join(f"`{p}`" for p in story.full_name.split("."))
-    story.spark.sql(f"INSERT INTO {name} (v, day, batch_id) VALUES (500, 1, 'A'), (501, 1, 'B'), (502, 1, 'X')")
+    assert story.plain() == of_batches("D", "E")
+    story.sql("INSERT INTO {t} (v, day, batch_id) VALUES (500, 1, 'A'), (501, 1, 'B'), (502, 1, 'X')")
     story.revert("D", name="late")
     assert story.masks() == {"A": Mask(story.deletes, 5), "B": Mask(story.deletes, 5), "D": Mask(story.deletes, 4)}
     wanted = of_batches("E") + Counter({("X", 502, 1): 1})
@@ -157,40 +136,22 @@ def test_tombstones_from_before_the_mode_are_masked_by_the_next_restatement(stor
 
 
 @pytest.mark.long
-def test_a_vacuum_purges_the_hidden_rows_and_the_deletes_with_them(story: Native) -> None:
-    story.revert("A", "E")
-
-    result = story.vacuum()
-
-    assert (result.tombstones_purged, story.masks(), story.deletes_now()) == (2, {}, [])
-    assert "A" not in {i for ids in story.files().values() for i in ids}
-    story.check_native(all_of(but=("A", "E")))
-    story.vacuum(ALL_GONE, key="2")
-    story.check_native(all_of(but=("A", "E")))
-
-
-@pytest.mark.long
 def test_an_undo_lifts_masks_whatever_the_mode_is_by_then(story: Native) -> None:
     """And a consolidation in between leaves them as they are."""
     story.revert("A")
-    story.put("F")
-    story.consolidate("F")
+    story.filled("F")
 
-    (undone,) = story.run(
-        story.restatement(a_request("undo", "Undo", batch_ids=(), undoes="ns/revert/0"), deletes="Ledger")
-    ).requests
+    (undone,) = story.run(story.restatement(an_undo(), deletes="Ledger")).requests
 
     assert (undone.succeeded, undone.rows_restored, story.deletes_now()) == (True, 4, [])
-    story.check_native(all_of("F"))
+    story.check_native(of_batches("A", "B", "D", "E", "F"))
 
 
 @pytest.mark.parametrize(("deletes", "version"), [(VECTORS, 2), (POSITIONS, 3)])
 def test_vectors_are_for_version_3_and_position_deletes_for_version_2(
     spark: SparkSession, lake: Lake, deletes: Deletes, version: int
 ) -> None:
-    story = Native(spark, lake, Story.begin(spark, lake).name, format_version=version, deletes=deletes)
-    story.put("A")
-    story.consolidate("A")
+    story = Native.begin(spark, lake, format_version=version, deletes=deletes).filled("A")
     head = story.head().snapshot_id
 
     with pytest.raises(InputError, match=f"format version {version}") as refused:
@@ -199,18 +160,181 @@ def test_vectors_are_for_version_3_and_position_deletes_for_version_2(
     assert (refused.value.reason, story.head().snapshot_id) == ("FormatVersionMismatch", head)
 
 
+# --- races ----------------------------------------------------------------------------------------------------------
+
+Act = Callable[[Native], object]
+MEANWHILE: dict[str, tuple[Act, Counter[Row]]] = {
+    "another group on one file": (lambda s: s.revert("B", name="meanwhile"), of_batches("D", "E")),
+    "a compaction": (Native.compact, of_batches("B", "D", "E")),
+    "a vacuum of another batch": (Native.vacuum, of_batches("D", "E")),
+}
+
+
+@MOSTLY_VECTORS
+@pytest.mark.parametrize("other", some(MEANWHILE, "another group on one file"))
+def test_rows_are_hidden_wherever_others_have_moved_them_meanwhile_and_nobodys_deletes_are_lost(
+    story: Native, other: str
+) -> None:
+    act, wanted = MEANWHILE[other]
+    batch = "A"
+    if other == "a vacuum of another batch":
+        story.revert("B", name="before")
+
+    result = story.restate(a_request("revert", batch_ids=(batch,)), before_commit=lambda: act(story))
+
+    assert result.succeeded
+    story.check_native(wanted)
+
+
+@MOSTLY_POSITIONS
+def test_a_vacuum_of_the_same_file_is_planned_again(story: Native) -> None:
+    story.revert("A")
+
+    result = story.vacuum(after_write=lambda: story.revert("B", name="meanwhile"))
+
+    assert result.tombstones_purged == 2
+    assert (story.masks(), story.deletes_now()) == ({}, [])
+    story.check_native(of_batches("D", "E"))
+
+
+@MOSTLY_POSITIONS
+@pytest.mark.parametrize("meanwhile", [False, True])
+def test_a_foreign_delete_on_the_same_file_stays_and_the_undo_is_refused(story: Native, meanwhile: bool) -> None:
+    """Whose a position is cannot be told."""
+    story.sql("ALTER TABLE {t} SET TBLPROPERTIES ('write.delete.mode'='merge-on-read')")
+    gone = next(iter(of_batches("A")))
+
+    def delete() -> None:
+        story.sql(f"DELETE FROM {{t}} WHERE v = {gone[1]}")
+
+    if not meanwhile:
+        delete()
+    result = story.restate(a_request("revert", batch_ids=("A",)), **({"before_commit": delete} if meanwhile else {}))
+
+    assert result.succeeded
+    wanted = of_batches("B", "D", "E")
+    assert (story.plain(), story.rows_at()) == (wanted, wanted)
+    assert story.undo().reason == "AlreadyPurged"
+
+
+# --- records are erased from the same files -------------------------------------------------------------------------
+
+NAMED = (3, VECTORS), (2, POSITIONS)
+
+
+@pytest.fixture(params=some(NAMED, NAMED[0]), ids=["v3", "v2"])
+@built_once
+def native(request: pytest.FixtureRequest, spark: SparkSession, lake: Lake) -> Native:
+    """A table of batches A, B and D with a name in each row."""
+    version, deletes = request.param
+    return Names.begin(spark, lake, format_version=version).filled().seen_as(Native, deletes=deletes)
+
+
+def test_an_undo_does_not_bring_back_what_was_erased_under_the_mask(native: Native) -> None:
+    """Revert, erase a row of the batch, Undo: the delete file does not tell the position from the others."""
+    names = native.seen_as(Names)
+    native.revert("A")
+    erased = names.erase(row("A", 1))
+    assert erased.succeeded
+
+    undone = native.undo()
+
+    assert (undone.succeeded, undone.reason) == (False, "AlreadyPurged")
+    assert native.plain() == of_batches("B", "D")
+
+
+@pytest.mark.long
+def test_an_undo_does_not_bring_back_a_row_that_was_erased_beside_a_visible_one(native: Native) -> None:
+    """On version 2 the Erase rewrites the file of the visible row only. The other file still has the hidden one."""
+    names = native.seen_as(Names)
+    native.revert("A")
+    hidden, visible = row("A", 1), row("B", 2)
+    assert hidden[2] != visible[2]
+
+    assert names.erase(hidden, visible).succeeded
+
+    undone = native.undo()
+    assert (undone.succeeded, undone.reason) == (False, "AlreadyPurged")
+    assert native.plain() == of_batches("B", "D") - Counter([visible])
+
+
+@pytest.mark.long
+def test_the_rewrite_of_an_erase_removes_the_deletes_of_its_files(native: Native) -> None:
+    names = native.seen_as(Names)
+    native.revert("A")
+
+    names.erase(*(row("B", n) for n in range(4)))
+
+    assert native.plain() == native.rows_at() == of_batches("D")
+    assert native.files_of_deletes() <= native.files().keys()
+
+
+@pytest.mark.long
+def test_an_erase_of_records_and_a_revert_of_one_group_leave_both_rows_out(native: Native) -> None:
+    """The Erase is committed with the ledger, the mask right after it, by the same run."""
+    names = native.seen_as(Names)
+    erase = names.an_erase(*(f"passenger <{v}>" for _, v, _ in (row("B", 1),)))
+
+    native.run(native.restatement(a_request("revert", batch_ids=("A",)), erase))
+
+    wanted = of_batches("B", "D") - Counter([row("B", 1)])
+    assert (native.plain(), native.rows_at(), native.keys()["lethe.masked"]) == (wanted, wanted, "true")
+
+
 # --- deaths ---------------------------------------------------------------------------------------------------------
 
 
 @MOSTLY_POSITIONS
-@pytest.mark.parametrize("step", some(["after-search", "before-commit", "after-commit"], "after-commit"))
+@pytest.mark.parametrize("step", some(["after_search", "before_commit", "after_commit"], "after_commit"))
 def test_a_restatement_that_died_is_finished_by_its_repetition(story: Native, step: str) -> None:
     run = story.restatement(a_request("revert", batch_ids=("A",)))
     with pytest.raises(Killed):
-        story.run(run, **{step.replace("-", "_"): die})
+        story.run(run, **{step: die})
 
     (result,) = story.run(run).requests
 
     assert result.succeeded
     assert sum(story.keys(s).get("lethe.run-id") == run.run_id for s in story.snapshots()) == 1
-    assert (story.hidden_rows(), story.plain()) == (4, all_of(but=("A",)))
+    assert (story.hidden_rows(), story.plain()) == (4, of_batches("B", "D", "E"))
+
+
+# --- positions -------------------------------------------------------------------------------------------------------
+# Positions that Lethe finds are those that Iceberg deletes by.
+
+
+SMALL = {
+    "write.parquet.row-group-size-bytes": "4096",
+    "write.parquet.row-group-check-min-record-count": "50",
+    "write.parquet.row-group-check-max-record-count": "50",
+    "write.orc.stripe-size-bytes": "4096",
+}
+
+
+@pytest.mark.parametrize("format_name", some(["parquet", "orc", "avro"], "parquet", "orc"))
+def test_positions_are_those_of_spark_through_all_parts_of_a_file(
+    make_flights: Callable[..., Flights], format_name: str
+) -> None:
+    """In files of many row groups, which the search may pass over."""
+    flights = make_flights(partition_by=())
+    properties = ", ".join(f"'{k}' = '{v}'" for k, v in {**SMALL, "write.format.default": format_name}.items())
+    flights.spark.sql(f"ALTER TABLE {flights.full_name} SET TBLPROPERTIES ({properties})")
+    rows = flights.spark.range(20_000).selectExpr("id % 977 AS v", "1 AS day", "uuid() AS batch_id").coalesce(1)
+    rows.writeTo(flights.full_name).append()
+    table = flights.lake.catalog.load_table(flights.name)
+    values = Values(ValueKind(ValueType.LONG), tuple(range(5, 977, 100)))
+    wanted = {"it": Wanted.of(table.schema().find_field("v").field_id, values)}
+    head = table.current_snapshot()
+    assert head is not None
+
+    found = {
+        (c.path, position)
+        for c in candidates(table, head.snapshot_id, wanted)
+        for position in find(SearchedFile(table.io, c.path, c.format_name), wanted).get("it", ())
+    }
+
+    frame = flights.spark.table(f"{CATALOG}.{flights.name}").where(f"v IN {values.items}").select("_file", "_pos")
+    assert found == {(r["_file"], r["_pos"]) for r in frame.collect()}
+    assert len(found) > 200
+    if format_name == "parquet":
+        paths = {path for path, _ in found}
+        assert max(pq.ParquetFile(local(path)).metadata.num_row_groups for path in paths) > 3

@@ -20,7 +20,7 @@ from pyspark.sql import SparkSession
 from tests.spark.support.built_once import built_once
 from tests.spark.support.maintenance import maintaining, table_of
 from tests.spark.support.native_deletes import Native
-from tests.spark.support.story import Row, Story, local, of_arrow, of_batches
+from tests.spark.support.story import Row, local, of_arrow, of_batches
 from tests.support.builders import a_request
 from tests.support.environments import python_of
 from tests.support.lake import Lake
@@ -33,18 +33,13 @@ PATH, POSITION = 2147483546, 2147483545  # field ids of Iceberg's specification
 @pytest.fixture
 @built_once
 def story(spark: SparkSession, lake: Lake) -> Native:
-    return Native.of(Story.begin(spark, lake), POSITIONS).filled()
-
-
-def sql(story: Native, text: str) -> None:
-    table = ".".join(f"`{p}`" for p in story.full_name.split("."))
-    story.spark.sql(text.format(t=table, name=story.name)).collect()
+    return Native.begin(spark, lake, deletes=POSITIONS).filled()
 
 
 def merge_on_read(story: Native, granularity: str = "file") -> None:
     """Let another writer's DELETE write position deletes, one file for each data file or for each partition."""
     properties = f"'write.delete.mode'='merge-on-read', 'write.delete.granularity'='{granularity}'"
-    sql(story, f"ALTER TABLE {{t}} SET TBLPROPERTIES ({properties})")
+    story.sql(f"ALTER TABLE {{t}} SET TBLPROPERTIES ({properties})")
 
 
 def first_row(batch: str) -> Row:
@@ -81,7 +76,7 @@ def test_deletes_of_another_writer_stay_beside_those_of_lethe(story: Native) -> 
     """The Undo takes out of Lethe's file. The other one stays as it was."""
     merge_on_read(story)
     gone = first_row("B")
-    sql(story, f"DELETE FROM {{t}} WHERE v = {gone[1]}")
+    story.sql(f"DELETE FROM {{t}} WHERE v = {gone[1]}")
     (theirs,) = (path for _, path, _ in story.deletes_now())
 
     story.revert("A")
@@ -101,7 +96,7 @@ def test_an_undo_takes_its_rows_out_of_a_file_into_which_another_writer_merged_t
     story.revert("A")
     merge_on_read(story)
     gone = first_row("B")
-    sql(story, f"DELETE FROM {{t}} WHERE v = {gone[1]}")
+    story.sql(f"DELETE FROM {{t}} WHERE v = {gone[1]}")
     ends = [path.endswith("-lethe-deletes.parquet") for _, path, _ in story.deletes_now()]
     assert sorted(ends) == [False, True]
 
@@ -117,13 +112,12 @@ def test_an_undo_takes_its_rows_out_of_a_file_into_which_another_writer_merged_t
 @pytest.mark.long
 def test_an_undo_is_refused_if_its_rows_are_in_deletes_for_several_data_files(story: Native) -> None:
     """Another writer moved them there. Lethe would have to write that file for all its data files."""
-    story.put("F", "G")
-    story.consolidate("F", "G")
+    story.filled("FG")
     story.revert("A")
     story.revert("F", name="other")
     merge_on_read(story, "partition")
     merge = "CALL lite.system.rewrite_position_delete_files(table => '{name}', options => map('rewrite-all', 'true'))"
-    sql(story, merge)
+    story.sql(merge)
     assert (len(story.deletes_now()), story.hidden_rows(), story.files_of_deletes()) == (2, 8, set())
     deletes = story.deletes_now()
 
@@ -154,15 +148,14 @@ def test_a_row_that_another_writer_deleted_at_the_same_time_stays_deleted_after_
 def test_data_files_leave_the_table_with_all_their_position_deletes(story: Native) -> None:
     """By a Revert that drops a file, and by a vacuum that deletes and rewrites files, whoever wrote the deletes."""
     merge_on_read(story)
-    sql(story, f"DELETE FROM {{t}} WHERE v = {first_row('E')[1]}")
+    story.sql(f"DELETE FROM {{t}} WHERE v = {first_row('E')[1]}")
     assert len(story.deletes_now()) == 1
 
     story.revert("E", name="drop")
     assert story.deletes_now() == []
 
-    story.put("F")
-    story.consolidate("F")
-    sql(story, f"DELETE FROM {{t}} WHERE v = {first_row('F')[1]}")
+    story.filled("F")
+    story.sql(f"DELETE FROM {{t}} WHERE v = {first_row('F')[1]}")
     story.run(story.restatement(a_request("by-ledger", batch_ids=("F",)), deletes="Ledger"))
     story.revert("A")
     story.vacuum()
@@ -172,10 +165,8 @@ def test_data_files_leave_the_table_with_all_their_position_deletes(story: Nativ
 
 @pytest.mark.long
 def test_maintenance_leaves_them_in_place_so_that_an_undo_is_possible(story: Native) -> None:
-    more = [f"F{n}" for n in range(10)]
-    for name in more:
-        story.put(name)
-        story.consolidate(name)
+    more = "FGHIJKLMNO"
+    story.filled(*more)
     story.revert("A")
     deletes = story.deletes_now()
     context = story.context(maintaining(story))
@@ -193,9 +184,9 @@ def test_maintenance_leaves_them_in_place_so_that_an_undo_is_possible(story: Nat
 @pytest.mark.long
 def test_after_an_upgrade_to_version_3_vectors_take_over_the_positions(story: Native) -> None:
     story.revert("A", name="a")
-    sql(story, "ALTER TABLE {t} SET TBLPROPERTIES ('format-version'='3')")
+    story.sql("ALTER TABLE {t} SET TBLPROPERTIES ('format-version'='3')")
 
-    upgraded = Native(story.spark, story.lake, story.name, story.partition_by, story.catalog, 3, "DeletionVectors")
+    upgraded = story.seen_as(Native, format_version=3)
     upgraded.revert("B", name="b")
 
     assert [path.endswith(".puffin") for _, path, _ in upgraded.deletes_now()] == [True, True]

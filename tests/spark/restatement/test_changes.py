@@ -1,23 +1,27 @@
-"""Change data: the rows of a replacement stand for all rows with their keys that were committed before, in one snapshot."""
+"""Change data: the rows of a replacement stand for all rows with their keys that were committed before, in one snapshot.
+
+Changes meet others between their search and their commit: no older row with one of the keys is left, wherever it lies by then,
+no newer one goes, and whoever reads sees all of the changes or none.
+"""
 
 from collections import Counter
 from collections.abc import Callable
+from typing import NamedTuple
 
 import lethe
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from lethe.base.errors import InputError
-from lethe.contract.result import RequestResult, RunResult
-from lethe.contract.run import RestatementRequest
-from lethe.ingest import change_rows
+from lethe.base.errors import ConflictError, InputError
+from lethe.contract.result import RunResult
+from lethe_spark.commit import group_commit
 from pyspark.sql import SparkSession
 
-from tests.spark.parameters import VERSION_2, VERSION_3, some
+from tests.spark.parameters import VERSION_2, VERSION_3, moments, races, some
 from tests.spark.support.built_once import built_once
 from tests.spark.support.changes import CHANGES, SOME, Change, Changing, changed, delete, upsert
-from tests.spark.support.erases import name_of, row, table_folder
-from tests.spark.support.story import Story, of_arrow, of_batches
+from tests.spark.support.erases import name_of, row
+from tests.spark.support.story import Row, of_arrow, of_batches, results_by_name
 from tests.support.builders import a_request, ago
 from tests.support.lake import Lake
 
@@ -30,8 +34,7 @@ def make(spark: SparkSession, lake: Lake) -> Make:
 
     @built_once
     def begin(format_version: int, partition_by: tuple[str, ...] = ("day",)) -> Changing:
-        story = Story.begin(spark, lake, partition_by)
-        return Changing(story.spark, story.lake, story.name, partition_by, story.catalog, format_version).filled()
+        return Changing.begin(spark, lake, partition_by, format_version=format_version).filled()
 
     return begin
 
@@ -39,11 +42,6 @@ def make(spark: SparkSession, lake: Lake) -> Make:
 @pytest.fixture(params=[2, 3], ids=["v2", "v3"])
 def story(request: pytest.FixtureRequest, make: Make) -> Changing:
     return make(request.param)
-
-
-def group(story: Story, *requests: RestatementRequest) -> dict[str, RequestResult]:
-    result: RunResult = story.run(story.restatement(*requests))
-    return {r.name.removeprefix("ns/"): r for r in result.requests}
 
 
 # --- what becomes of rows -------------------------------------------------------------------------------------------
@@ -66,20 +64,6 @@ def test_changes_are_one_snapshot_that_every_engine_reads_right(story: Changing)
     story.check_reads(wanted)
 
 
-@pytest.mark.long
-def test_version_3_gets_deletion_vectors_and_version_2_files_without_the_rows(make: Make) -> None:
-    second, third = make(2), make(3)
-    files = set(second.files()), set(third.files())
-
-    for story in (second, third):
-        story.change(upsert(row("B", 1)))
-
-    assert set(third.files()) > files[1]
-    assert len(list(table_folder(third).rglob("*.puffin"))) == 1
-    assert len(set(second.files()) & files[0]) == len(files[0]) - 1
-    assert list(table_folder(second).rglob("*.puffin")) == []
-
-
 @pytest.mark.parametrize("partition_by", some([(), ("bucket(4, v)",)], ("bucket(4, v)",)), ids=["whole", "by bucket"])
 def test_a_key_in_several_older_batches_goes_from_all_of_them(make: Make, partition_by: tuple[str, ...]) -> None:
     """And what changes bring is older to the changes after them."""
@@ -96,16 +80,6 @@ def test_a_key_in_several_older_batches_goes_from_all_of_them(make: Make, partit
     story.check_reads(wanted)
 
 
-@pytest.mark.long
-def test_what_comes_later_is_newer_whatever_its_keys(story: Changing) -> None:
-    story.change(delete(row("E", 0)), upsert(row("E", 1)))
-    story.put("E")
-
-    story.consolidate("E")
-
-    story.check_reads(of_batches("A", "B", "D", "E") + Counter([("C1", *row("E", 1)[1:])]))
-
-
 @VERSION_2
 def test_batches_are_replaced_as_a_whole_by_the_same_commit(story: Changing) -> None:
     """Those in batchIds, whatever keys they have."""
@@ -116,18 +90,6 @@ def test_batches_are_replaced_as_a_whole_by_the_same_commit(story: Changing) -> 
     assert (result.tombstones_added, result.rows_deleted, result.rows_added) == (2, 4, 1)
     assert story.states() == {"A": "replaced", "B": "promoted", "C1": "promoted", "D": "promoted", "late": "replaced"}
     story.check_reads(changed(changes, "C1", ("B", "D")))
-
-
-@pytest.mark.long
-def test_a_key_in_a_batch_taken_back_is_not_seen_again_when_that_is_undone(story: Changing) -> None:
-    story.revert("A")
-    changes = (upsert(row("A", 0)), delete(row("A", 1)))
-
-    assert story.change(*changes).rows_erased == 2
-
-    story.check_reads(changed(changes, "C1", ("B", "D")))
-    story.undo()
-    story.check_reads(changed(changes, "C1"))
 
 
 @VERSION_2
@@ -147,17 +109,6 @@ def test_keys_of_several_columns_are_meant_together(story: Changing) -> None:
 
 
 @pytest.mark.long
-def test_without_an_op_column_every_row_is_an_upsert(story: Changing) -> None:
-    changes: tuple[Change, ...] = (upsert(row("A", 0)), ("U", ("new", 7, 1)))
-    rows = pa.Table.from_pylist([{"v": r[1], "day": r[2], "name": name_of(r[1])} for _, r in changes], CHANGES)
-
-    replacement = story.put_changes("C1", rows.drop_columns(["op"]), op="")
-
-    assert story.put_in(replacement).rows_added == 2
-    story.check_reads(changed(changes, "C1"))
-
-
-@pytest.mark.long
 def test_changes_with_unknown_keys_only_add_rows_and_increments_can_be_read_across_them(story: Changing) -> None:
     before = story.head().snapshot_id
     changes = (upsert(("new", 7, 1)), delete(("nobody", 8, 1)))
@@ -168,44 +119,6 @@ def test_changes_with_unknown_keys_only_add_rows_and_increments_can_be_read_acro
     added = lethe.scan(story.full_name, since=before).to_arrow()
     assert of_arrow(added) == Counter([("C1", 7, 1)])
     story.check_reads(changed(changes, "C1"))
-
-
-@pytest.mark.long
-def test_deletes_alone_are_changes_too(story: Changing) -> None:
-    """The replacement is then a batch without rows."""
-    changes = (delete(row("A", 0)), delete(row("B", 1)))
-
-    result = story.change(*changes)
-
-    assert (result.rows_added, result.rows_erased, story.states()["C1"]) == (0, 2, "promoted")
-    story.check_reads(changed(changes, "C1"))
-
-
-@pytest.mark.long
-def test_an_increment_across_changes_is_refused(story: Changing) -> None:
-    before = story.head().snapshot_id
-
-    story.change(*SOME)
-
-    with pytest.raises(InputError, match=r"ErasedBetween: .* or replaced them by their keys"):
-        lethe.scan(story.full_name, since=before).to_arrow()
-
-
-@pytest.mark.long
-def test_the_bytes_of_what_went_are_owed_if_that_is_asked_for(story: Changing) -> None:
-    story.restate(story.a_change(*SOME, evict_by_seconds=60))
-
-    assert story.obligations() == [("ns/change-C1/0", story.field_id("v"))]
-
-
-@pytest.mark.long
-def test_changes_are_not_undone(story: Changing) -> None:
-    story.change(*SOME)
-
-    undone = story.undo("change-C1")
-
-    assert (undone.succeeded, undone.reason) == (False, "NotUndoable")
-    story.check_reads(changed(SOME, "C1"))
 
 
 @pytest.mark.long
@@ -250,6 +163,21 @@ def test_columns_that_a_replacement_brings_are_added_but_for_what_becomes_of_row
     assert [f.name for f in story.table().schema().fields] == ["v", "day", "name", "batch_id", "gate"]
 
 
+@pytest.mark.long
+def test_changes_are_not_undone_owed_if_that_is_asked_for_and_end_what_increments_can_say(story: Changing) -> None:
+    before = story.head().snapshot_id
+    story.restate(story.a_change(*SOME, evict_by_seconds=60))
+
+    undone = story.undo("change-C1")
+
+    assert (undone.succeeded, undone.reason) == (False, "NotUndoable")
+    assert story.obligations() == [("ns/change-C1/0", story.field_id("v"))]
+    with pytest.raises(InputError) as refused:
+        lethe.scan(story.full_name, since=before).to_arrow()
+    assert refused.value.reason == "ErasedBetween"
+    story.check_reads(changed(SOME, "C1"))
+
+
 # --- groups ---------------------------------------------------------------------------------------------------------
 
 
@@ -260,7 +188,7 @@ def test_changes_go_after_the_replays_before_them_in_a_commit_of_their_own(story
     first = story.a_change(upsert(row("A2", 0)), upsert(row("B", 0), day=1), by="C1", creation_time=ago(hours=2))
     second = story.a_change(upsert(row("B", 0), day=2), by="C2", creation_time=ago(hours=1))
 
-    runs = [group(story, second, replay, first) for _ in range(3)]
+    runs = [results_by_name(story.restate_all(second, replay, first)) for _ in range(3)]
 
     waiting = [[n for n, r in reported.items() if r.reason == "WaitingForRestatement" and r.again] for reported in runs]
     assert waiting == [["change-C2", "change-C1"], ["change-C2"], []]
@@ -277,7 +205,7 @@ def test_changes_share_a_commit_with_reverts_erases_and_the_replays_after_them(s
     replay = story.a_replay("D", by="D2", creation_time=ago(hours=1))
     snapshots = len(story.snapshots())
 
-    reported = group(story, replay, change, erase, a_request("revert", batch_ids=["A"]))
+    reported = results_by_name(story.restate_all(replay, change, erase, a_request("revert", batch_ids=["A"])))
 
     assert {n: (r.rows_erased, r.rows_added, r.group_size) for n, r in reported.items()} == {
         "erase": (1, 0, 4),
@@ -300,105 +228,14 @@ def test_bad_changes_never_fail_their_group(story: Changing) -> None:
     bad = story.a_change(upsert(row("A", 0)), upsert(row("A", 0)), by="C1", name="bad", batch_ids=("B",))
     replay = story.a_replay("A", by="A2")
 
-    reported = group(story, bad, replay)
+    reported = results_by_name(story.restate_all(bad, replay))
 
     assert (reported["bad"].succeeded, reported["bad"].again, reported["bad"].reason) == (False, False, "DuplicateKey")
     assert (reported["replay"].succeeded, reported["replay"].group_size) == (True, 1)
     story.check_reads(of_batches("B", "D") + of_batches("A2", rows=3))
 
 
-@pytest.mark.long
-def test_changes_of_a_replacement_that_was_taken_back_before_it_came_change_nothing(story: Changing) -> None:
-    story.revert("C1")
-
-    result = story.change(*SOME)
-
-    assert (result.succeeded, result.rows_added, result.rows_erased) == (True, 0, 0)
-    story.check_reads(of_batches("A", "B", "D"))
-
-
 # --- what is refused ------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("changes", "reason", "text"),
-    [
-        ([upsert(row("A", 0)), delete(row("A", 0))], "DuplicateKey", "1 keys (v) are in several rows"),
-        pytest.param(
-            [("X", row("A", 0))],
-            "UnknownOperation",
-            "column op holds values other than U, I, D and null",
-            marks=pytest.mark.long,
-        ),
-    ],
-)
-def test_rows_that_cannot_be_placed_are_refused_and_named_by_file(
-    make: Make, changes: list[Change], reason: str, text: str
-) -> None:
-    story = make(2)
-    before = len(story.snapshots())
-    replacement = story.changes("C1", changes, files=2)
-
-    result = story.put_in(replacement)
-
-    assert (result.succeeded, result.reason) == (False, reason)
-    assert text in result.message
-    assert f"{replacement.uri}/part-" in result.message
-    assert str(row("A", 0)[1]) not in result.message
-    assert len(story.snapshots()) == before
-    story.check_reads(of_batches("A", "B", "D"))
-
-
-@pytest.mark.long
-def test_a_null_in_a_key_is_refused(make: Make) -> None:
-    story = make(2)
-    rows = pa.Table.from_pylist([{"v": None, "day": 1, "name": "x", "op": "D"}], CHANGES)
-
-    result = story.put_in(story.put_changes("C1", rows))
-
-    assert (result.succeeded, result.reason) == (False, "NullInKey")
-    assert "part-0.parquet: column v, one of spec.replacement.keyColumns, holds nulls" in result.message
-
-
-@pytest.mark.long
-def test_more_rows_than_keys_can_be_held_are_refused(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    story = make(2)
-    monkeypatch.setattr(change_rows, "KEYS_AT_MOST", 1)
-
-    result = story.put_in(story.changes("C1", SOME, files=5))
-
-    assert (result.succeeded, result.reason) == (False, "TooManyKeys")
-
-
-@pytest.mark.parametrize(
-    ("keys", "op", "reason", "text"),
-    [
-        (["place"], "op", "ColumnNotSearchable", "keyColumns names place, which is struct"),
-        pytest.param(
-            [],
-            "",
-            "InvalidSpec",
-            "requires spec.batchIds or spec.replacement.keyColumns",
-            marks=pytest.mark.long,
-        ),
-        pytest.param(
-            ["v"],
-            "what",
-            "SchemaMismatch",
-            "column what, spec.replacement.opColumn, must be in the file exactly once",
-            marks=pytest.mark.long,
-        ),
-    ],
-)
-def test_what_cannot_be_keys_is_refused(make: Make, keys: list[str], op: str, reason: str, text: str) -> None:
-    story = make(2)
-    story.sql("ALTER TABLE {t} ADD COLUMNS (weight double, place struct<x: int>)")
-    rows = pa.Table.from_pylist([{"v": 1, "day": 1, "name": "x", "op": "U", "weight": 1.0, "place": {"x": 1}}])
-
-    result = story.put_in(story.put_changes("C1", rows, keys=keys, op=op))
-
-    assert (result.succeeded, result.reason) == (False, reason)
-    assert text in result.message
 
 
 def test_a_file_of_the_table_that_cannot_be_searched_refuses_the_changes_and_the_others_go_on(make: Make) -> None:
@@ -406,7 +243,9 @@ def test_a_file_of_the_table_that_cannot_be_searched_refuses_the_changes_and_the
     story = make(2, ())
     add_without_ids(story)
 
-    reported = group(story, story.a_change(*SOME, creation_time=ago(hours=1)), story.a_replay("D", by="D2"))
+    reported = results_by_name(
+        story.restate_all(story.a_change(*SOME, creation_time=ago(hours=1)), story.a_replay("D", by="D2"))
+    )
 
     assert (reported["change-C1"].succeeded, reported["change-C1"].reason) == (False, "FileNotSearchable")
     assert "rows with the keys of the replacement may be in" in reported["change-C1"].message
@@ -422,3 +261,141 @@ def add_without_ids(story: Changing) -> None:
     pq.write_table(rows, folder / "f.parquet")
     story.sql(f"CALL {{catalog}}.system.add_files(table => '{{name}}', source_table => '`parquet`.`{folder}`')")
     story.sql("ALTER TABLE {t} UNSET TBLPROPERTIES ('schema.name-mapping.default')")
+
+
+# --- races ----------------------------------------------------------------------------------------------------------
+
+STEPS = ["after_write", "after_search", "after_erase", "before_commit"]
+LATE = ["after_search", "before_commit"]
+# Rows that batch E brings, too, and one that it does not.
+OF_E = (upsert(row("E", 0)), delete(row("E", 1)), upsert(row("A", 0)))
+
+
+class Race(NamedTuple):
+    """What others do between the search and the commit, how many older rows the changes find, and what is seen then."""
+
+    act: Callable[[Changing], object]
+    erased: int
+    rows: Counter[Row]
+    changes: tuple[Change, ...] = SOME
+    before: Callable[[Changing], object] = lambda _: None
+
+
+FIRST = {
+    "a consolidation": Race(
+        lambda s: s.consolidate("E"), 3, changed(OF_E, "C1", ("A", "B", "D", "E")), OF_E, lambda s: s.put("E")
+    ),
+    "a compaction": Race(Changing.compact, 3, changed(SOME, "C1")),
+    "a vacuum": Race(Changing.vacuum, 2, changed(SOME, "C1", ("B", "D")), before=lambda s: s.revert("A")),
+    "an undo": Race(Changing.undo, 3, changed(SOME, "C1"), before=lambda s: s.revert("A")),
+}
+
+
+@races(FIRST, STEPS, ("a consolidation", 2, "before_commit"), ("a compaction", 3, "after_search"))
+def test_what_is_committed_before_changes_is_older_and_found_wherever_it_is_by_then(
+    story: Changing, case: Race, step: str
+) -> None:
+    case.before(story)
+
+    result = story.change(*case.changes, **{step: lambda: case.act(story)})
+
+    assert (result.succeeded, result.rows_erased) == (True, case.erased)
+    story.check_reads(case.rows)
+
+
+@moments(["after_write", "before_commit"])
+def test_rows_that_are_committed_after_changes_are_newer_or_were_gone(story: Changing, step: str) -> None:
+    """A consolidation had written its rows before, and so had a vacuum: its files hold rows that the changes took."""
+    story.put("E")
+    story.consolidate("E", **{step: lambda: story.change(*OF_E)})
+    newer = changed(OF_E, "C1") + of_batches("E")
+    story.check_reads(newer)
+    story.revert("B")
+    gone = delete(row("D", 0))
+
+    story.vacuum(**{step: lambda: story.change(gone, by="C2")})
+
+    left = newer - of_batches("B") - Counter([gone[1]])
+    assert story.physical() == left
+    story.check_reads(left)
+
+
+@pytest.mark.long
+def test_a_batch_that_does_not_concern_them_costs_no_second_writing(
+    story: Changing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(group_commit, "WRITES", 1)
+    story.put("E")
+
+    result = story.change(*SOME, before_commit=lambda: story.consolidate("E"))
+
+    assert (result.rows_erased, result.rows_added) == (3, 3)
+    story.check_reads(changed(SOME, "C1", ("A", "B", "D", "E")))
+
+
+@moments(LATE, (3, "after_search"))
+def test_of_two_changes_at_one_moment_the_later_commit_is_the_newer(story: Changing, step: str) -> None:
+    key = row("A", 0)
+
+    mine = story.change(upsert(key, day=1), by="C1", **{step: lambda: story.change(upsert(key, day=2), by="C2")})
+
+    assert mine.rows_erased == 1  # that of the other
+    story.check_reads(of_batches("A", "B", "D") - Counter([key]) + Counter([("C1", key[1], 1)]))
+
+
+@moments(LATE, (2, "before_commit"))
+def test_changes_that_another_run_carries_out_at_the_same_moment_are_made_once(story: Changing, step: str) -> None:
+    """Else the second would take the rows of the first for older ones."""
+    request = story.a_change(*SOME)
+    theirs: list[RunResult] = []
+    again = story.restatement(request).model_copy(update={"run_id": "f" * 32})
+
+    mine = story.restate_all(request, **{step: lambda: theirs.append(story.run(again))})
+
+    assert (mine.outcome, mine.requests) == ("AlreadyCommitted", theirs[0].requests)
+    assert story.written_by(story.restatement(request)) == []
+    story.check_reads(changed(SOME, "C1"))
+
+
+@VERSION_3
+def test_a_reader_at_any_step_sees_all_of_the_changes_or_none(story: Changing) -> None:
+    """Never a row and the one that stands for it, never neither: also not for one moment between two snapshots."""
+    before, after = of_batches("A", "B", "D"), changed(SOME, "C1")
+    seen = []
+
+    def read() -> None:
+        seen.append((of_arrow(lethe.scan(story.full_name).to_arrow()), story.physical()))
+
+    at = dict.fromkeys(["after_list", *STEPS, "after_commit"], read)
+    snapshots = len(story.snapshots())
+    story.change(*SOME, **at)
+
+    assert seen == [(before, before)] * 5 + [(after, after)]
+    assert len(story.snapshots()) == snapshots + 1
+    story.check_reads(after)
+
+
+@pytest.mark.long
+def test_rows_that_keep_moving_are_left_to_a_later_run_and_nothing_is_left_over(
+    story: Changing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(group_commit, "WRITES", 1)
+    request = story.a_change(*SOME)
+
+    with pytest.raises(ConflictError):
+        story.restate(request, before_commit=story.compact)
+
+    assert story.written_by(story.restatement(request)) == []
+    story.check_reads(of_batches("A", "B", "D"))
+
+
+@pytest.mark.long
+def test_the_whole_group_is_planned_again(story: Changing) -> None:
+    """A batch that another run replaces meanwhile is not replaced twice; the changes find the rows of that replacement."""
+    requests = (story.a_change(upsert(row("A2", 0)), delete(row("B", 0))), a_request("revert", batch_ids=["D"]))
+
+    result = story.restate_all(*requests, before_commit=lambda: story.replay("A", by="A2"))
+
+    assert {r.group_size for r in result.requests} == {2}
+    wanted = of_batches("B") + of_batches("A2", rows=3) - Counter([row("A2", 0), row("B", 0)])
+    story.check_reads(wanted + Counter([("C1", *row("A2", 0)[1:])]))

@@ -1,19 +1,20 @@
-"""A group of Restatements is one commit; each has its own result, and a bad one is set aside."""
+"""A group of Restatements is one commit; each has its own result, and a bad one is set aside. A dry run reports the same."""
 
-from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from lethe.base.errors import TransientError
+from lethe.base.errors import InputError, TransientError
 from lethe.contract.result import RunResult
-from lethe.contract.run import Replacement, RestatementRequest
+from lethe.contract.run import Replacement, RestatementRequest, RunSpec
+from lethe.restatement.group import LISTED_IDS_AT_MOST, parse_ids
 from pyspark.sql import SparkSession
 
+from tests.spark.parameters import some
 from tests.spark.support.built_once import built_once
-from tests.spark.support.story import Story, local, of_batches, results_by_name
+from tests.spark.support.erases import Names, name_of, row
+from tests.spark.support.story import Story, an_undo, local, of_batches, reasons, results_by_name
 from tests.support.builders import a_request, ago
 from tests.support.lake import Lake
 
@@ -22,27 +23,21 @@ from tests.support.lake import Lake
 @built_once
 def story(spark: SparkSession, lake: Lake) -> Story:
     """Batches A, B, C and D are in the table."""
-    story = Story.begin(spark, lake)
-    story.put("A", "B", "C", "D")
-    story.consolidate("A", "B", "C", "D")
-    return story
+    return Story.begin(spark, lake).filled("ABCD")
 
 
-def group(story: Story, *requests: RestatementRequest, **at: Callable[[], object]) -> RunResult:
-    return story.run(story.restatement(*requests), **at)
+@pytest.fixture
+def ids(tmp_path: Path) -> Path:
+    return tmp_path / "ids.txt"
 
 
-def reasons(result: RunResult) -> dict[str, str]:
-    return {name: r.reason for name, r in results_by_name(result).items()}
+def by_list(path: Path, name: str = "listed") -> RestatementRequest:
+    return a_request(name, batch_ids=(), batch_ids_uri=f"file://{path}")
 
 
 def file_of(request: RestatementRequest) -> Path:
     assert request.replacement is not None
     return Path(local(request.replacement.uri)) / "part-0.parquet"
-
-
-def an_undo(of: str, name: str = "undo") -> RestatementRequest:
-    return a_request(name, "Undo", batch_ids=(), undoes=f"ns/{of}/0")
 
 
 def test_a_group_is_one_snapshot_with_all_its_replacements_in_files_that_they_share(story: Story) -> None:
@@ -52,7 +47,7 @@ def test_a_group_is_one_snapshot_with_all_its_replacements_in_files_that_they_sh
         story.a_replay("C", by="C2", name="second", rows=2),
     ]
 
-    result = group(story, *requests)
+    result = story.restate_all(*requests)
 
     assert len(story.snapshots()) == 2
     assert (result.outcome, result.snapshot_id, result.rows_added) == ("Committed", story.head().snapshot_id, 5)
@@ -61,24 +56,17 @@ def test_a_group_is_one_snapshot_with_all_its_replacements_in_files_that_they_sh
     assert counts == [(4, n, 3, result.snapshot_id) for n in (0, 3, 2)]
     story.check_reads(of_batches("D") + of_batches("B2", rows=3) + of_batches("C2", rows=2))
     assert {"B2", "C2"} in [set(ids) for ids in story.files().values()]
-    for request in requests:
-        assert story.ledger().requests[request.key].result["groupSize"] == 3
-        assert story.ledger().requests[request.key].result["snapshotId"] == result.snapshot_id
+    remembered = [story.ledger().requests[r.key].result for r in requests]
+    assert {(r["groupSize"], r["snapshotId"]) for r in remembered} == {(3, result.snapshot_id)}
 
 
 def test_a_replay_of_a_replay_and_an_undo_of_a_revert_are_carried_out_in_their_order(story: Story) -> None:
     """Whatever the order in which they are listed, and in which second they were made."""
     third = story.a_replay("B3", by="B4", name="third", creation_time=ago(hours=2))
     second = story.a_replay("B2", by="B3", name="second", creation_time=ago(hours=1))
+    first, revert = story.a_replay("B", by="B2", name="first"), a_request("revert", batch_ids=["A"])
 
-    result = group(
-        story,
-        an_undo("revert", "a-undo"),
-        third,
-        second,
-        story.a_replay("B", by="B2", name="first"),
-        a_request("revert", batch_ids=["A"]),
-    )
+    result = story.restate_all(an_undo("revert", "a-undo"), third, second, first, revert)
 
     assert set(reasons(result).values()) == {""}
     assert len(story.snapshots()) == 2
@@ -87,9 +75,8 @@ def test_a_replay_of_a_replay_and_an_undo_of_a_revert_are_carried_out_in_their_o
     assert story.states() == states | {"C": "promoted", "D": "promoted"}
 
 
-def test_bad_requests_are_set_aside_each_with_its_own_reason_and_the_others_go_on(story: Story) -> None:
-    story.put("E", "F", "G", "H")
-    story.consolidate("E", "F", "G", "H")
+def test_bad_requests_are_set_aside_each_with_its_own_reason_and_the_others_go_on(story: Story, ids: Path) -> None:
+    story.filled("EFGH")
     story.replay("D", by="D2", name="before")
     damaged, incomplete, empty, other, good = (
         story.a_replay(batch, by=f"{batch}2", name=name)
@@ -99,16 +86,24 @@ def test_bad_requests_are_set_aside_each_with_its_own_reason_and_the_others_go_o
     (file_of(incomplete).parent / "_SUCCESS").unlink()
     file_of(empty).unlink()
     pq.write_table(pa.table({"v": ["a text"], "day": pa.array([1], pa.int32())}), file_of(other))
+    buffered, elsewhere = (
+        a_request(name, "Replay", batch_ids=["B"], replacement=Replacement(batch_id=name, uri=uri))
+        for name, uri in (("buffered", f"{story.buffer.uri}/batch_id=buffered"), ("elsewhere", "hdfs://lake/B2"))
+    )
+    ids.write_bytes(b" A")
 
-    result = group(
-        story,
+    result = story.restate_all(
         damaged,
         incomplete,
         empty,
         other,
+        buffered,
+        elsewhere,
         story.a_replay("I", by="B", name="in the table"),
         story.a_replay("D", by="D3", name="replaced"),
         an_undo("nobody"),
+        by_list(ids, "broken list"),
+        by_list(ids.with_name("missing"), "missing list"),
         good,
         a_request("revert", batch_ids=["C", "unknown"]),
     )
@@ -118,42 +113,29 @@ def test_bad_requests_are_set_aside_each_with_its_own_reason_and_the_others_go_o
         "incomplete": "ReplacementIncomplete",
         "empty": "ReplacementEmpty",
         "other": "SchemaMismatch",
+        "buffered": "ReplacementInBuffer",
+        "elsewhere": "UnsupportedScheme",
         "in the table": "ReplacementAlreadyPromoted",
         "replaced": "AlreadyReplaced",
         "undo": "UnknownRestatement",
+        "broken list": "InvalidIdList",
+        "missing list": "ListNotFound",
         "good": "",
         "revert": "",
     }
     assert result.outcome == "Committed"
-    assert not any(r.again for r in result.requests)
+    assert [r.name for r in result.requests if r.again] == ["ns/missing list"]
     assert [results_by_name(result)[n].group_size for n in ("good", "revert", "damaged")] == [2, 2, 0]
     assert results_by_name(result)["damaged"].message.startswith("Restatement ns/damaged: spec.replacement.uri file://")
     assert results_by_name(result)["revert"].unknown_batch_ids == ("unknown",)
     assert len(story.snapshots()) == 4
     story.check_reads(of_batches("B", "E", "F", "G", "H") + of_batches("D2", "A2", rows=3))
-    assert {local(p) for p in story.files()} == story.data_folder()  # no row of a bad one was left anywhere
-
-
-@pytest.mark.long
-def test_the_ids_of_a_whole_group_are_searched_in_the_files_of_other_writers_in_one_pass(story: Story) -> None:
-    story.append_as_foreign_writer("foreign", "other")
-
-    result = group(
-        story,
-        a_request("one", batch_ids=["foreign", "nobody"]),
-        a_request("two", batch_ids=["other", "nobody"]),
-        story.a_replay("A", by="A2", name="three"),
-        a_request("four", batch_ids=["A2"]),
-    )
-
-    assert [r.unknown_batch_ids for r in result.requests] == [("nobody",), (), (), ()]
-    assert [r.already_deleted_batch_ids_count for r in result.requests] == [0, 1, 0, 0]
-    story.check_reads(of_batches("B", "C", "D"))
+    story.check_storage()  # no row of a bad one was left anywhere
 
 
 @pytest.mark.long
 def test_a_group_of_nothing_but_refused_requests_commits_nothing(story: Story) -> None:
-    result = group(story, an_undo("nobody"), story.a_replay("A", by="B"))
+    result = story.restate_all(an_undo("nobody"), story.a_replay("A", by="B"))
 
     assert (result.outcome, result.reason, len(story.snapshots())) == ("Failed", "UnknownRestatement", 1)
 
@@ -167,14 +149,14 @@ def test_a_replacement_that_cannot_be_had_now_waits_with_what_builds_on_it_and_t
     other, revert = story.a_replay("B", by="B2", name="other"), a_request("revert", batch_ids=["D"])
     content = file_of(first).read_bytes()
 
-    result = group(story, second, first, other, revert, after_list=file_of(first).unlink)
+    result = story.restate_all(second, first, other, revert, after_list=file_of(first).unlink)
 
     assert reasons(result) == {"first": "ObjectGone", "second": "WaitingForRestatement", "other": "", "revert": ""}
     assert [r.again for r in result.requests] == [True, True, False, False]
     assert (result.outcome, len(story.snapshots())) == ("Committed", 2)
     story.check_reads(of_batches("A", "C") + of_batches("B2", rows=3))
     file_of(first).write_bytes(content)
-    again = group(story, second, first, other, revert)
+    again = story.restate_all(second, first, other, revert)
     assert [r.succeeded for r in again.requests] == [True] * 4
     assert [r.group_size for r in again.requests] == [2] * 4
     story.check_reads(of_batches("C") + of_batches("B2", "C2", rows=3))
@@ -185,7 +167,7 @@ def test_a_group_of_which_nothing_can_be_carried_out_now_is_tried_again_as_a_who
     replay = story.a_replay("A", by="A2")
 
     with pytest.raises(TransientError, match=r"ObjectGone: Restatement ns/replay: spec\.replacement\.uri file://.*A2"):
-        group(story, replay, after_list=file_of(replay).unlink)
+        story.restate_all(replay, after_list=file_of(replay).unlink)
 
     assert len(story.snapshots()) == 1
 
@@ -194,68 +176,179 @@ def test_a_group_of_which_nothing_can_be_carried_out_now_is_tried_again_as_a_who
 
 
 @pytest.mark.long
-def test_of_two_replays_by_one_id_the_older_is_carried_out(story: Story) -> None:
-    older = story.a_replay("A", by="X", name="older", creation_time=ago(hours=1))
-    younger = a_request("younger", "Replay", batch_ids=["B"], replacement=older.replacement)
+def test_of_replays_of_one_batch_or_by_one_id_the_oldest_that_can_be_used_is_carried_out(story: Story) -> None:
+    """What was written for the group before that was known holds no row of the others."""
+    bad, oldest, younger = (story.a_replay("A", by=f"A{n}", name=f"a{n}") for n in range(3))
+    file_of(bad).write_bytes(b"PAR1")
+    by_x = story.a_replay("B", by="X", name="x-older", creation_time=ago(hours=1))
+    again_by_x = a_request("x-younger", "Replay", batch_ids=["C"], replacement=by_x.replacement)
+    nowhere = Replacement(batch_id="Y", uri=f"file://{story.lake.home}/nothing")
+    by_y = a_request("y-older", "Replay", batch_ids=["C"], replacement=nowhere, creation_time=ago(hours=1))
 
-    result = group(story, younger, older)
+    result = story.restate_all(
+        again_by_x, by_x, bad, oldest, younger, by_y, story.a_replay("D", by="Y", name="y-younger")
+    )
 
-    assert reasons(result) == {"younger": "ReplacementAlreadyPromoted", "older": ""}
-    story.check_reads(of_batches("B", "C", "D") + of_batches("X", rows=3))
-
-
-@pytest.mark.long
-def test_of_many_replays_of_one_batch_the_oldest_is_carried_out_that_can_be_used(story: Story) -> None:
-    """However many before it cannot."""
-    replays = [story.a_replay("A", by=f"A{n}", name=f"r{n}") for n in range(8)]
-    for bad in replays[:6]:
-        file_of(bad).write_bytes(b"PAR1")
-
-    result = group(story, *replays)
-
-    assert list(reasons(result).values()) == ["UnreadableFile"] * 6 + ["", "AlreadyReplaced"]
-    story.check_reads(of_batches("B", "C", "D") + of_batches("A6", rows=3))
-    assert {local(p) for p in story.files()} == story.data_folder()
-
-
-@pytest.mark.long
-def test_of_two_replays_by_one_id_the_younger_is_carried_out_if_the_older_cannot_be(story: Story) -> None:
-    """What was written for the group before that was known holds no row of the younger one's."""
-    nowhere = Replacement(batch_id="X", uri=f"file://{story.lake.home}/nothing")
-    older = a_request("older", "Replay", batch_ids=["A"], replacement=nowhere, creation_time=ago(hours=1))
-    other = story.a_replay("C", by="C2", name="other")
-
-    result = group(story, story.a_replay("B", by="X", name="younger"), older, other)
-
-    assert reasons(result) == {"younger": "", "older": "ReplacementIncomplete", "other": ""}
+    assert reasons(result) == {
+        "x-younger": "ReplacementAlreadyPromoted",
+        "x-older": "",
+        "a0": "UnreadableFile",
+        "a1": "",
+        "a2": "AlreadyReplaced",
+        "y-older": "ReplacementIncomplete",
+        "y-younger": "",
+    }
     assert len(story.snapshots()) == 2
-    story.check_reads(of_batches("A", "D") + of_batches("X", "C2", rows=3))
-    assert {local(p) for p in story.files()} == story.data_folder()
+    story.check_reads(of_batches("C") + of_batches("A1", "X", "Y", rows=3))
+    story.check_storage()
 
 
 @pytest.mark.long
 def test_a_group_that_overlaps_with_an_earlier_one_does_the_rest(story: Story) -> None:
     """Each run may group the requests differently. A repeated request gets its first result."""
     one, two, three = (story.a_replay(b, by=f"{b}2", name=f"replay-{b}") for b in "ABC")
-    first = group(story, one, two)
+    first = story.restate_all(one, two)
 
-    second = group(story, two, three)
+    second = story.restate_all(two, three)
 
     assert results_by_name(second)["replay-B"] == results_by_name(first)["replay-B"]
     assert [r.group_size for r in second.requests] == [2, 1]
     assert second.requests[1].snapshot_id == second.snapshot_id == story.head().snapshot_id
-    assert group(story, one, two, three).outcome == "AlreadyCommitted"
+    assert story.restate_all(one, two, three).outcome == "AlreadyCommitted"
     story.check_reads(of_batches("D") + of_batches("A2", "B2", "C2", rows=3))
 
 
+# --- lists of ids ---------------------------------------------------------------------------------------------------
+
+
+def test_a_listed_revert_is_carried_out_remembered_and_undone_when_the_list_is_gone(story: Story, ids: Path) -> None:
+    before = story.rows_at()
+    ids.write_bytes(b"A\nunknown\n\nB\nA\n")
+    request, snapshots = by_list(ids), len(story.snapshots())
+
+    first = story.restate(request)
+    assert len(story.snapshots()) == snapshots + 1
+    ids.unlink()
+    again = story.restate(request)
+    reverted = story.rows_at()
+    story.undo(of="listed")
+
+    assert reverted == of_batches("C", "D")
+    assert (first.batch_ids_count, first.batch_ids_sha256) == (3, parse_ids(b"A\nunknown\n\nB\nA\n", "").sha256)
+    assert (first.rows_deleted, first.unknown_batch_ids_count) == (8, 1)
+    assert again == first
+    story.check_reads(before)
+
+
+@pytest.mark.parametrize("dry_run", some([True, False], False))
+def test_a_line_of_a_list_that_is_no_id_of_the_table_is_not_reported(story: Story, ids: Path, dry_run: bool) -> None:
+    """The list may be any object that the credentials of the run can read."""
+    ids.write_bytes(b"A\naws_secret_access_key = wJalrXUtnFEMI\n")
+    spec = story.restatement(by_list(ids))
+
+    result = story.run(rehearsal(spec) if dry_run else spec)
+
+    (reported,) = result.requests
+    assert (reported.succeeded, reported.batch_ids_count, reported.unknown_batch_ids_count) == (True, 2, 1)
+    assert "wJalrXUtnFEMI" not in result.to_json()
+
+
 @pytest.mark.long
-def test_rows_of_every_replacement_of_a_large_group_come_in_once(story: Story) -> None:
-    batches = [f"b{n:02}" for n in range(40)]
-    story.put(*batches)
-    story.consolidate(*batches)
+def test_as_many_ids_as_a_list_may_have_are_one_commit(story: Story, ids: Path) -> None:
+    ids.write_text("\n".join(["A", *(f"2013-01-{n:06}.航班" for n in range(LISTED_IDS_AT_MOST - 1))]))
+    before = len(story.snapshots())
 
-    result = group(story, *(story.a_replay(b, by=f"{b}-2", name=b) for b in batches))
+    result = story.restate(by_list(ids))
 
-    assert {r.group_size for r in result.requests} == {40}
-    wanted = sum((of_batches(f"{b}-2", rows=3) for b in batches), Counter())
-    story.check_reads(of_batches("A", "B", "C", "D") + wanted)
+    assert (result.tombstones_added, result.unknown_batch_ids_count) == (LISTED_IDS_AT_MOST, LISTED_IDS_AT_MOST - 1)
+    assert len(story.snapshots()) == before + 1
+    assert story.rows_at() == of_batches("B", "C", "D")
+
+
+# --- dry runs -------------------------------------------------------------------------------------------------------
+
+
+def rehearsal(spec: RunSpec) -> RunSpec:
+    assert spec.restatement is not None
+    return spec.model_copy(update={"restatement": spec.restatement.model_copy(update={"dry_run": True})})
+
+
+def rehearsed(story: Story, *requests: RestatementRequest) -> RunResult:
+    return story.run(rehearsal(story.restatement(*requests)))
+
+
+def everything(story: Story) -> dict[str, bytes]:
+    root = Path(local(story.table().location()))
+    return {str(p): p.read_bytes() for p in root.rglob("*") if p.is_file()}
+
+
+def test_a_dry_run_reports_what_each_request_alone_would_do_and_does_not_change_the_table(
+    spark: SparkSession, lake: Lake
+) -> None:
+    """And the request then does what was reported."""
+    story = Story.begin(spark, lake, partition_by=()).filled("AB", "C")
+    story.append_as_foreign_writer("foreign")
+    incomplete = story.a_replay("A", by="A2", name="incomplete")
+    (file_of(incomplete).parent / "_SUCCESS").unlink()
+    before, head = everything(story), story.head().snapshot_id
+    first = a_request("first", batch_ids=["A", "unknown", "foreign"])
+
+    result = rehearsed(
+        story,
+        first,
+        a_request("second", batch_ids=["A"]),
+        a_request("whole", batch_ids=["C"]),
+        story.a_replay("B", by="B2", name="replay"),
+        incomplete,
+    )
+
+    found = results_by_name(result)
+    assert (result.outcome, result.snapshot_id) == ("Planned", None)
+    assert (everything(story), story.head().snapshot_id) == (before, head)
+    sizes = {path: Path(local(path)).stat().st_size for path in story.files()}
+    of = {i: [p for p, ids in story.files().items() if i in ids] for i in ("A", "C", "foreign")}
+    plans = {name: r.plan for name, r in found.items() if r.plan is not None}
+    assert {name: p.files for name, p in plans.items()} == {
+        "first": len({*of["A"], *of["foreign"]}),
+        "second": len(of["A"]),
+        "whole": len(of["C"]),
+        "replay": len(of["A"]),
+    }
+    assert plans["whole"].whole_files == len(of["C"]) > 0
+    assert plans["second"].whole_files == 0
+    assert plans["whole"].bytes == sum(sizes[p] for p in of["C"])
+    assert [found[n].rows_deleted for n in ("first", "second", "whole")] == [4, 4, 4]
+    assert found["first"].unknown_batch_ids == ("unknown",)
+    assert (found["incomplete"].succeeded, found["incomplete"].reason) == (False, "ReplacementIncomplete")
+    real = story.restate(first)
+    for field in ("rows_deleted", "tombstones_added", "unknown_batch_ids", "unknown_batch_ids_count"):
+        assert getattr(real, field) == getattr(found["first"], field), field
+
+
+def test_for_an_erase_by_records_it_reports_which_files_would_be_searched(spark: SparkSession, lake: Lake) -> None:
+    """By the bounds of the column, without a search. The result also reports what would keep the request from starting."""
+    people = Names.begin(spark, lake, partition_by=()).filled("A", "B")
+    (held,) = [p for p, ids in people.files().items() if "A" in ids]
+    erase, nobody = people.an_erase(name_of(row("A", 1)[1])), people.an_erase("zzz", name="nobody")
+    odd, no_secret = (people.an_erase("x", name=n, column=c) for n, c in (("odd", "none"), ("no-secret", "name")))
+    assert no_secret.rows is not None
+    Path(no_secret.rows.values_file).unlink()
+    before = everything(people)
+
+    found = results_by_name(rehearsed(people, erase, nobody, odd, no_secret))
+
+    assert everything(people) == before
+    plans = {n: (r.plan.files, r.plan.bytes) for n, r in found.items() if r.plan is not None}
+    assert plans == {"erase": (1, Path(local(held)).stat().st_size), "nobody": (0, 0)}
+    refused = {n: (r.reason, r.again) for n, r in found.items() if not r.succeeded}
+    assert refused == {"odd": ("ColumnNotFound", False), "no-secret": ("SecretNotFound", True)}
+
+
+def test_a_table_that_no_run_has_prepared_yet_is_neither_made_nor_claimed(spark: SparkSession, lake: Lake) -> None:
+    story = Story.begin(spark, lake)
+
+    with pytest.raises(InputError) as refused:
+        rehearsed(story, a_request("revert"))
+
+    assert refused.value.reason == "TableNotFound"
+    assert not spark.catalog.tableExists(story.full_name)

@@ -1,28 +1,39 @@
-"""Restatement: batches are taken back or replaced in one snapshot, once, and for ever."""
+"""Batches are taken back or replaced in one snapshot, once and for ever; a Revert is undone whole, or the Undo is refused."""
 
+import itertools
+import unicodedata
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
-from lethe.base.errors import LedgerError
-from lethe.contract.run import Replacement
+from lethe.base.errors import TableError
+from lethe.contract.result import RequestResult
+from lethe.contract.run import DatasetRef, RestatementRequest, RunSpec
 from pyspark.sql import SparkSession
 
-from tests.spark.parameters import some
+from tests.spark.parameters import named, some
 from tests.spark.support.built_once import built_once
-from tests.spark.support.story import Story, avro, local, of_batches
+from tests.spark.support.erases import Names, but, name_of, row
+from tests.spark.support.story import ALL_GONE, Story, an_undo, avro, local, of_batches
 from tests.support.builders import a_request
 from tests.support.lake import Lake
 
 
 @pytest.fixture
+def format_version() -> int:
+    return 2
+
+
+@pytest.fixture
 @built_once
-def story(spark: SparkSession, lake: Lake) -> Story:
-    """Batches A, B and D are in the table."""
-    story = Story.begin(spark, lake)
-    story.put("A", "B", "D")
-    story.consolidate("A", "B", "D")
-    return story
+def people(spark: SparkSession, lake: Lake, format_version: int) -> Names:
+    """Batches A, B and D are in a table of this format version, and each row names somebody."""
+    return Names.begin(spark, lake, format_version=format_version).filled()
+
+
+# --- taken back, replaced, shown again ------------------------------------------------------------------------------
 
 
 def test_a_revert_takes_its_batches_out_of_sight_and_touches_no_data_file(story: Story) -> None:
@@ -41,8 +52,7 @@ def test_a_revert_takes_its_batches_out_of_sight_and_touches_no_data_file(story:
     assert {t["namespace"] for t in tombstones.values()} == {batch_column}
     assert {t["meta"]["reason"] for t in tombstones.values()} == {"late"}
     assert {(t["evictBy"] - t["addedOn"]).total_seconds() for t in tombstones.values()} == {60}
-    keys = story.keys()
-    assert [keys[f"tombstone.metrics.{k}.count"] for k in ("added", "deleted", "total")] == ["2", "0", "2"]
+    assert story.counts() == {"added": "2", "deleted": "0", "total": "2"}
 
 
 def test_a_replay_shows_the_new_batch_and_hides_the_old_one_in_one_and_the_same_snapshot(story: Story) -> None:
@@ -55,34 +65,34 @@ def test_a_replay_shows_the_new_batch_and_hides_the_old_one_in_one_and_the_same_
     story.check_reads(of_batches("B", "D") + of_batches("A2", rows=3))
     assert story.rows_at(before.snapshot_id) == of_batches("A", "B", "D")
     assert story.states() == {"A": "replaced", "A2": "promoted", "B": "promoted", "D": "promoted"}
-    assert (
-        story.ledger().batches["A2"].objects == ()
-    )  # the replacement's folder is its producer's, retention has no say
+    # The replacement's folder is its producer's, so retention has no say.
+    assert story.ledger().batches["A2"].objects == ()
+
+
+def test_an_undo_shows_the_rows_again_and_touches_no_data_file(story: Story) -> None:
+    files = story.files()
+    story.revert("A", "D")
+
+    result = story.undo()
+
+    assert (result.succeeded, result.tombstones_removed, result.rows_restored) == (True, 2, 8)
+    assert result.undoes == "ns/revert/0"
+    assert (result.snapshot_id, story.files()) == (story.head().snapshot_id, files)
+    assert story.states() == {"A": "promoted", "B": "promoted", "D": "promoted"}
+    story.check_reads(of_batches("A", "B", "D"))
+    assert story.rows_at(story.snapshots()[1].snapshot_id) == of_batches("B")  # the past stays as it was
+    assert (story.tombstones(), story.counts()) == (set(), {"added": "0", "deleted": "2", "total": "0"})
 
 
 def test_unknown_ids_are_reported_even_if_they_sort_between_two_others(story: Story) -> None:
-    """The bounds of the files say that C might be there; the files say that it is not."""
-    story.append_as_foreign_writer("foreign")
+    """The bounds of the files say that C might be there; the files say that it is not. Rows without a batch id stay."""
+    story.append_as_foreign_writer("foreign", None, None)
 
     result = story.revert("A", "C", "foreign", "zzz")
 
     assert (result.succeeded, result.unknown_batch_ids) == (True, ("C", "zzz"))
     assert story.states().items() >= {"C": "reverted", "zzz": "reverted", "foreign": "reverted"}.items()
-    story.check_reads(of_batches("B", "D"))
-
-
-@pytest.mark.long
-def test_a_batch_reverted_before_it_arrived_is_not_promoted_and_counted_as_withheld(story: Story) -> None:
-    """It waited in the buffer, or comes later: either way its rows were taken back before anybody saw them."""
-    story.revert("late")
-    story.put("late", "E")
-
-    result = story.consolidate("late", "E")
-
-    assert (result.batches_promoted, result.batches_withheld) == (1, 1)
-    story.check_reads(of_batches("A", "B", "D", "E"))
-    alone = story.consolidate("late")
-    assert (alone.outcome, alone.batches_withheld) == ("AlreadyCommitted", 1)
+    story.check_reads(of_batches("B", "D") + Counter({(None, 501, 1): 1, (None, 502, 1): 1}))
 
 
 def test_a_batch_replaced_while_it_waited_in_the_buffer_is_not_doubled_by_its_replacement(story: Story) -> None:
@@ -95,86 +105,245 @@ def test_a_batch_replaced_while_it_waited_in_the_buffer_is_not_doubled_by_its_re
     story.check_reads(of_batches("A", "B", "D") + of_batches("E2", rows=3))
 
 
-@pytest.mark.long
-def test_a_request_applied_again_returns_its_first_result_and_commits_nothing(story: Story) -> None:
-    """GitOps creates a finished Restatement again after its TTL; even under another run id."""
-    request = story.a_replay("A", by="A2")
-    first = story.restate(request)
+def test_a_batch_reverted_before_it_came_is_withheld_and_comes_after_the_undo(story: Story) -> None:
+    story.revert("late")
+    story.put("late", "E")
+    together, alone = story.consolidate("late", "E"), story.consolidate("late")
+    assert (together.batches_promoted, together.batches_withheld) == (1, 1)
+    assert (alone.outcome, alone.batches_withheld) == ("AlreadyCommitted", 1)
 
-    again = story.run(story.restatement(request, run_id="f" * 32))
+    story.undo()
 
-    assert (again.outcome, again.requests, again.snapshot_id) == ("AlreadyCommitted", (first,), None)
-    assert first.snapshot_id == story.head().snapshot_id
-    assert len(story.snapshots()) == 2
-
-
-@pytest.mark.long
-def test_a_request_that_is_refused_adds_nothing_and_does_not_hold_up_the_next(story: Story) -> None:
-    """A second replacement of A would double its rows."""
-    story.replay("A", by="A2")
-    doubling, fine = story.a_replay("A", by="A3", name="doubling"), a_request("fine", batch_ids=["B"])
-
-    result = story.run(story.restatement(doubling, fine))
-
-    refused, done = result.requests
-    assert (refused.succeeded, refused.reason, refused.snapshot_id) == (False, "AlreadyReplaced", None)
-    assert "Replay 'A2' instead" in refused.message
-    assert (done.succeeded, result.outcome) == (True, "Committed")
-    story.check_reads(of_batches("D") + of_batches("A2", rows=3))
-    assert "A3" not in story.states()
+    assert story.consolidate("late").batches_promoted == 1
+    story.check_reads(of_batches("A", "B", "D", "E", "late"))
 
 
-def test_rows_without_a_batch_id_stay_through_every_restatement(story: Story) -> None:
-    story.append_as_foreign_writer("A", None, None)
-
-    story.revert("A")
-
-    story.check_reads(of_batches("B", "D") + Counter({(None, 501, 1): 1, (None, 502, 1): 1}))
-
-
-REPLACEMENTS = {
-    "in the buffer": ("ReplacementInBuffer", "Put it elsewhere"),
-    "not finished": ("ReplacementIncomplete", "_SUCCESS"),
-    "damaged": ("UnreadableFile", "part-0.parquet"),
-    "of another kind of storage": ("UnsupportedScheme", "expected an s3://, gs://, abfss:// or file:// URI"),
+Act = Callable[[Story], object]
+ERASE_A = a_request("erase", "Erase", batch_ids=["A"])
+TOO_LATE: dict[str, tuple[Act, str]] = {
+    "purged in part": (lambda s: s.vacuum(max_bytes=1), "AlreadyPurged"),
+    "erased": (lambda s: s.restate(ERASE_A), "HeldByAnother"),
+    "erased and purged": (lambda s: (s.restate(ERASE_A), s.vacuum()), "AlreadyPurged"),
 }
 
 
-@pytest.mark.parametrize("what", some(REPLACEMENTS, "in the buffer"))
-def test_a_replacement_that_cannot_be_used_takes_nothing_back(story: Story, what: str) -> None:
-    """Hiding A without showing its replacement would be half a replay."""
-    request = story.a_replay("A", by="A2")
-    assert request.replacement is not None
-    folder = request.replacement.uri
-    match what:
-        case "in the buffer":
-            folder = f"{story.buffer.uri}/batch_id=A2"
-        case "not finished":
-            (Path(local(folder)) / "_SUCCESS").unlink()
-        case "damaged":
-            (Path(local(folder)) / "part-0.parquet").write_bytes(b"PAR1")
-        case _:
-            folder = "hdfs://lake/restated/A2"
-    request = request.model_copy(update={"replacement": Replacement(batch_id="A2", uri=folder)})
+@pytest.mark.parametrize(("act", "reason"), named(TOO_LATE, "purged in part", "erased and purged"))
+def test_a_batch_of_which_rows_are_gone_for_good_is_not_brought_back_in_part(
+    story: Story, act: Act, reason: str
+) -> None:
+    story.revert("A")
+    act(story)
 
-    result = story.restate(request)
+    undone = story.undo()
 
-    reason, text = REPLACEMENTS[what]
-    assert (result.succeeded, result.reason, len(story.snapshots())) == (False, reason, 1)
-    assert text in result.message
-    assert result.message.startswith("Restatement ns/replay: spec.replacement.uri ") or reason == "UnsupportedScheme"
-    story.check_reads(of_batches("A", "B", "D"))
+    assert (undone.succeeded, undone.reason) == (False, reason)
+    story.check_reads(of_batches("B", "D"))
+    story.vacuum(key="2")
+    story.check_reads(of_batches("B", "D"))
 
 
 @pytest.mark.long
-def test_a_damaged_ledger_fails_the_run_and_not_the_request(story: Story) -> None:
-    """The request is as good as ever: it is carried out once the ledger is mended."""
-    path = Path(local(story.keys()["lethe.ledger"]))
-    content = path.read_bytes()
-    path.write_bytes(content[:50])
+def test_a_batch_shown_again_and_taken_back_again_while_a_vacuum_worked_is_purged_as_it_is_then(story: Story) -> None:
+    """The same ids are deleted as when the vacuum began, but one of them has a row more. By ids alone the vacuum would end the
+    tombstone, and the appended row would be seen."""
+    story.revert("A")
 
-    with pytest.raises(LedgerError, match="LedgerUnreadable"):
-        story.revert("A")
+    def meanwhile() -> None:
+        assert story.undo().succeeded
+        story.append_as_foreign_writer("A")
+        assert story.revert("A", name="again").succeeded
 
-    path.write_bytes(content)
-    assert story.revert("A").succeeded
+    story.vacuum(before_commit=meanwhile)
+
+    story.check_reads(of_batches("B", "D"))
+    assert "A" not in story.in_files()
+    assert story.undo("again", "undo-again").reason == "AlreadyPurged"
+
+
+# --- several times --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.long
+def test_an_id_restated_several_times_is_hidden_once_and_each_result_reports_it(story: Story) -> None:
+    """By another Revert, by a list and by a Replay: each succeeds, and none counts what was not left to do."""
+    ids = story.lake.home / f"{story.name}.ids"
+    ids.write_text("A\nB\nB\nnobody\n")
+    story.revert("A", "B", "nobody")
+
+    inline = story.revert("A", "B", "nobody", name="inline")
+    listed = story.restate(a_request("listed", batch_ids=(), batch_ids_uri=f"file://{ids}"))
+    replay = story.replay("A", by="A2")
+
+    results = inline, listed, replay
+    assert [(r.succeeded, r.already_deleted_batch_ids_count) for r in results] == [(True, 3), (True, 3), (True, 1)]
+    assert {(r.rows_deleted, r.tombstones_added, r.unknown_batch_ids_count) for r in results} == {(0, 0, 0)}
+    story.check_reads(of_batches("D") + of_batches("A2", rows=3))
+
+
+ORDERS = [("first", "second"), ("second", "first")]
+
+
+@pytest.mark.parametrize("order", some(ORDERS, ORDERS[1]), ids=" then ".join)
+def test_of_a_chain_of_replays_only_the_last_batch_is_seen_whichever_run_comes_first(
+    story: Story, order: tuple[str, str]
+) -> None:
+    """A is replaced by B2, and B2 by C2; both were created in one second, and each has a run of its own. If the second comes
+    first, B2 must not come in after it was replaced, and A must go all the same, or two of them would be seen."""
+    requests = {
+        "first": story.a_replay("A", by="B2", name="first"),
+        "second": story.a_replay("B2", by="C2", name="second"),
+    }
+
+    results = {name: story.restate(requests[name]) for name in order}
+
+    assert all(r.succeeded for r in results.values())
+    came = order[0] == "first"
+    assert (results["first"].rows_added, results["first"].replacement_withheld) == (3, None) if came else (0, True)
+    story.check_reads(of_batches("B", "D") + of_batches("C2", rows=3))
+    story.put("B2")  # nor by the buffer
+    assert story.consolidate("B2").batches_promoted == 0
+
+
+def test_another_cluster_may_apply_everything_again_in_any_order_long_afterwards(story: Story) -> None:
+    """A was reverted, shown again and reverted; then it was purged, and the snapshots in which all that happened are gone. A
+    cluster is built anew from Git: its Dataset has another UID, and it applies the three in whatever order. Each tells its
+    first result; if one of them were carried out again, rows would return or a batch that was shown again would be gone."""
+    revert, undo, again = a_request("revert"), an_undo("revert"), a_request("again")
+    other = a_request("other", batch_ids=["B"])
+    first = {r.key: story.restate(r) for r in (revert, undo, again, other, an_undo("other", "back"))}
+    story.vacuum(ALL_GONE)
+    head = story.head()
+    assert head.parent_snapshot_id not in [s.snapshot_id for s in story.table().snapshots()]
+
+    def elsewhere(*requests: RestatementRequest) -> tuple[RequestResult, ...]:
+        recreated = DatasetRef(namespace="air", name=story.name, uid="made-recreated")
+        result = story.run(story.restatement(*requests, dataset=recreated, run_id="e" * 32))
+        assert (result.outcome, result.snapshot_id) == ("AlreadyCommitted", None)
+        return result.requests
+
+    orders = list(itertools.permutations((revert, undo, again)))
+    reported = [
+        *itertools.chain(*(elsewhere(*order) for order in orders)),
+        *(elsewhere(r)[0] for r in (other, *orders[-1])),
+    ]
+
+    assert {(r.succeeded, r.snapshot_id == first[r.key].snapshot_id) for r in reported} == {(True, True)}
+    assert story.head() == head
+    story.check_reads(of_batches("B", "D"))
+
+
+# --- erased ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("format_version", some([2, 3], 3), ids=["v2", "v3"])
+def test_an_erased_row_stays_gone_whichever_way_its_batch_goes_and_comes(people: Names) -> None:
+    """A row of A is erased, A is reverted, and the Undo must show the others only. Reverted again, another row of it is
+    erased while nobody sees the batch, and a second Undo must not bring that one, nor the first. A vacuum then leaves neither
+    in a file."""
+    first, second = row("A", 0), row("A", 1)
+    people.erase(first)
+    people.revert("A")
+    people.undo()
+    after_one = people.physical()
+
+    people.revert("A", name="again")
+    erased = people.erase(second, name="hidden")
+    undone = people.undo("again", "undo-again")
+
+    assert after_one == but(first)
+    assert (erased.rows_erased, undone.succeeded, undone.reason) == (1, True, "")
+    people.vacuum()
+    assert people.physical() == but(first, second)
+    in_files = [v for p in people.files() for v in pq.read_table(local(p), partitioning=None)["v"].to_pylist()]
+    assert {v for _, v, _ in (first, second)}.isdisjoint(in_files)
+    people.check_reads(but(first, second))
+
+
+def test_an_undo_does_not_let_in_what_an_erase_could_not_search(people: Names) -> None:
+    """A batch was reverted before it came, and lies in the buffer with a row of somebody whose records are erased then. The Undo
+    would promote it, and with it the row. It is refused for that; under a new id, without the row, the batch comes."""
+    people.revert("late")
+    people.put("late")
+    assert people.consolidate("late").batches_withheld == 1
+    somebody = row("late", 0)
+    assert people.restate(people.an_erase(name_of(somebody[1]))).rows_erased == 0
+
+    undone = people.undo()
+
+    assert (undone.succeeded, undone.again, undone.reason) == (False, False, "ErasedSince")
+    assert "under a new batch id" in undone.message
+    assert people.consolidate("late").batches_promoted == 0
+    assert people.physical() == of_batches("A", "B", "D")
+
+
+# --- rolled back by somebody else -----------------------------------------------------------------------------------
+
+
+def seeing_the_head(story: Story, *requests: RestatementRequest) -> RunSpec:
+    head = story.head()
+    return story.restatement(*requests, seen_snapshot_id=head.snapshot_id, seen_sequence_number=head.sequence_number)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("step", ["", "after_write", "before_commit"], ids=["before", "while written", "at the end"])
+def test_a_group_changes_nothing_on_a_table_that_was_rolled_back_under_it(story: Story, step: str) -> None:
+    """To before E came: rows would be replaced that nobody expects there. None of the group is refused for that: once the head
+    is accepted, all are carried out on the table as it is then, once."""
+    story.filled("E")
+    requests = story.a_replay("A", by="A2"), a_request("revert", batch_ids=["E"])
+    spec, files = seeing_the_head(story, *requests), story.data_folder()
+
+    def roll_back() -> None:
+        before = story.snapshots()[1].snapshot_id
+        story.sql(f"CALL {{catalog}}.system.set_current_snapshot('{{name}}', {before})")
+
+    if not step:
+        roll_back()
+    with pytest.raises(TableError) as refused:
+        story.run(spec, **({step: roll_back} if step else {}))
+
+    assert refused.value.reason == "TableRolledBack"
+    assert story.states() == {"A": "promoted", "B": "promoted", "D": "promoted"}
+    assert (story.rows_at(), story.data_folder()) == (of_batches("A", "B", "D"), files)
+    accepted = story.run(seeing_the_head(story, *requests))
+    assert [(r.succeeded, r.group_size) for r in accepted.requests] == [(True, 2)] * 2
+    assert story.consolidate("E").batches_withheld == 1
+    story.check_reads(of_batches("B", "D") + of_batches("A2", rows=3))
+
+
+# --- ids ------------------------------------------------------------------------------------------------------------
+
+# One word in both of its normal forms; ids that UTF-16 sorts otherwise than code points; what paths and SQL take for theirs.
+ODD_IDS = (
+    unicodedata.normalize("NFC", "größe"),
+    unicodedata.normalize("NFD", "größe"),
+    "\uff5e航班",
+    "😀/1 %2F",
+    'it\'s "a\\b"',
+    "x" * 200,
+)
+
+
+def test_a_batch_is_meant_by_its_id_to_the_last_code_point(story: Story) -> None:
+    """Half of the ids go, by a list in a file; those that only look like them, or sort beside them, stay. An Undo brings the very
+    same back, and after a second Revert a vacuum purges the very same."""
+    gone, kept = ODD_IDS[::2], ODD_IDS[1::2]
+    story.put(*ODD_IDS)
+    story.consolidate(*ODD_IDS)
+    ids = Path(story.lake.home, f"{story.name}.ids")
+    ids.write_text("".join(f"{i}\n" for i in gone), encoding="utf-8")
+
+    listed = story.restate(a_request("listed", batch_ids=(), batch_ids_uri=f"file://{ids}"))
+    hidden = story.rows_at()
+    undone = story.undo("listed")
+    shown = story.rows_at()
+    story.revert(*gone)
+    replay = story.replay(kept[0], by=f"{kept[0]}.2")
+    purged = story.vacuum()
+
+    assert (listed.rows_deleted, listed.unknown_batch_ids_count, undone.rows_restored) == (12, 0, 12)
+    assert hidden == of_batches("A", "B", "D", *kept)
+    assert shown == of_batches("A", "B", "D", *ODD_IDS)
+    assert (replay.rows_deleted, purged.rows_purged) == (4, 16)
+    story.check_reads(of_batches("A", "B", "D", *kept[1:]) + of_batches(f"{kept[0]}.2", rows=3))
+    assert story.in_files().keys() == {"A", "B", "D", *kept[1:], f"{kept[0]}.2"}

@@ -101,3 +101,12 @@ def differences(one: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
 def _number(bound: bytes) -> float:
     value: float = struct.unpack("<f" if len(bound) == 4 else "<d", bound)[0]
     return value
+
+
+def ids_of(story: Story, key: str = "v") -> dict[Any, tuple[int, int, str]]:
+    """The row id, the sequence number of the last update, and the batch of each row that Spark reads, by a column."""
+    story.spark.catalog.clearCache()
+    wanted = f"SELECT {key}, _row_id, _last_updated_sequence_number, batch_id FROM {story.full_name}"
+    found = {row[0]: (row[1], row[2], row[3]) for row in story.spark.sql(wanted).collect()}
+    assert len({row_id for row_id, _, _ in found.values()}) == len(found)
+    return found

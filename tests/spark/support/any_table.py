@@ -34,7 +34,7 @@ from tests.model.shapes import (
     steps,
 )
 from tests.spark.support.native_deletes import Native
-from tests.spark.support.story import Story, local
+from tests.spark.support.story import local
 from tests.support.lake import Lake
 
 BATCH, NUMBER = Field(0, "batch_id", Kind("string")), Field(-1, "n", Kind("int"))
@@ -152,9 +152,8 @@ class AnyTable:
         cls, spark: SparkSession, lake: Lake, seed: int, format_version: int, deletes: Deletes = Deletes.LEDGER
     ) -> "AnyTable":
         maker = Maker(random.Random(seed))
-        begun = Story.begin(spark, lake)
         version = max(lowest_version(deletes), format_version)
-        story = Native(spark, lake, begun.name, begun.partition_by, begun.catalog, version, deletes)
+        story = Native.begin(spark, lake, format_version=version, deletes=deletes)
         fields = (BATCH, NUMBER, *(maker.field() for _ in range(maker.luck.randint(2, 4))))
         made = cls(story, maker, fields, format_version=format_version)
         columns = ", ".join(f"{quoted(f.name)} {sql_type(f.kind)}" for f in fields)

@@ -12,9 +12,8 @@ import fastavro
 import pyarrow as pa
 from lethe.contract.result import RequestResult
 from lethe.contract.run import CreateTable, Replacement, RestatementRequest, RowsRef, RunKind, RunSpec, TableRef
-from lethe.contract.settings import Deletes
 
-from tests.spark.support.story import Row, Story, format_version_of, local, of_arrow, of_batches, of_spark, some_rows
+from tests.spark.support.story import Row, Story, local, of_arrow, of_batches, of_spark, some_rows
 from tests.support.builders import a_request
 from tests.support.lake import BufferFolder
 
@@ -48,23 +47,6 @@ class Names(Story):
     """Each row has a name. `format_version` and `properties` are the table's."""
 
     properties: dict[str, str] = field(default_factory=dict)
-
-    @classmethod
-    def of(
-        cls, story: Story, format_version: int | None = None, deletes: str = Deletes.LEDGER, **properties: str
-    ) -> "Names":
-        """Args:
-        format_version: By default the one that `deletes` needs.
-        """
-        version = format_version or format_version_of(deletes)
-        place = (story.spark, story.lake, story.name, story.partition_by, story.catalog)
-        return cls(*place, version, Deletes(deletes), properties)
-
-    def filled(self) -> "Names":
-        """Batches A, B and D are in the table."""
-        self.put("A", "B", "D")
-        self.consolidate("A", "B", "D")
-        return self
 
     def put(self, *batch_ids: str, rows: int = 4, files: int = 1) -> None:
         for batch_id in batch_ids:
@@ -100,21 +82,16 @@ class Names(Story):
         values = [(v, day, name_of(v), batch) for batch, v, day in rows]
         self.spark.createDataFrame(values, COLUMNS).writeTo(self.full_name).append()
 
-    def sql(self, text: str) -> None:
-        self.spark.sql(text.format(t=self.full_name, catalog=self.catalog, name=self.name)).collect()
-
-    def compact(self) -> None:
-        """Another engine's compaction: every row in another file."""
-        self.sql(
-            "CALL {catalog}.system.rewrite_data_files(table => '{name}', "
-            "options => map('rewrite-all', 'true', 'remove-dangling-deletes', 'true'))"
-        )
-
     def physical(self) -> Counter[Row]:
         """The rows that engines see that know nothing of ledgers: PyIceberg and Spark agree."""
         rows = of_arrow(self.table().scan().to_arrow())
         assert of_spark(self.spark.table(self.full_name)) == rows
         return rows
+
+    def written_by(self, run: RunSpec) -> list[Path]:
+        """The files that a run has written and that still lie in the storage."""
+        found = table_folder(self).rglob(f"data/{run.run_id}/**/*")
+        return [p for p in found if p.is_file() and p.suffix != ".crc"]
 
     def obligations(self) -> list[tuple[str, int]]:
         return [(e.restatement, e.field_id) for e in self.ledger().erasures]

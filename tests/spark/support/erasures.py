@@ -18,41 +18,18 @@ from lethe.contract.result import ErasureOutcome, RunResult
 from lethe.contract.run import RunSpec, SnapshotLimits
 from lethe.ledger.tombstone import Erasure
 from pyspark.sql import SparkSession
+from lethe.ledger.erasure import Erasure
 
-from tests.spark.support.built_once import built_once
 from tests.spark.support.story import Story, local
 from tests.support.builders import a_request
-from tests.support.lake import Lake
 
 DAY = 86_400
 DUE = 60  # seconds: within the lead of a day
 _NUMBERS = itertools.count(1)
 
 
-@built_once
-def three_batches(spark: SparkSession, lake: Lake) -> Story:
-    """Batches A, B and D are in the table, in common files."""
-    story = Story.begin(spark, lake)
-    story.put("A", "B", "D")
-    story.consolidate("A", "B", "D")
-    return story
-
-
 def erase(story: Story, *batch_ids: str, name: str = "erase", seconds: int | None = DUE) -> None:
     assert story.restate(a_request(name, "Erase", batch_ids=batch_ids, evict_by_seconds=seconds)).succeeded
-
-
-def tag(story: Story, name: str = "audit") -> int:
-    head = story.head().snapshot_id
-    story.table().manage_snapshots().create_tag(head, name).commit()
-    return head
-
-
-def compact(story: Story) -> None:
-    name = story.name
-    story.spark.sql(
-        f"CALL {story.catalog}.system.rewrite_data_files(table => '{name}', options => map('rewrite-all', 'true'))"
-    ).collect()
 
 
 def an_erasure_check(story: Story, limits: SnapshotLimits | None = None, **changes: Any) -> RunSpec:

@@ -57,6 +57,10 @@ class Flights:
         return cls(spark, lake, name, table)
 
     @property
+    def catalog(self) -> str:
+        return CATALOG
+
+    @property
     def full_name(self) -> str:
         return f"{CATALOG}.{self.name}"
 

@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Self
 
 import lethe
 import lethe_spark
@@ -12,24 +13,16 @@ from lethe.iceberg.native_deletes import native_deletes
 from lethe.ledger.tombstone import Mask
 from pyiceberg.manifest import DataFileContent, ManifestContent
 
-from tests.spark.support.story import Row, Story, format_version_of, of_arrow, of_spark
+from tests.spark.support.story import Row, Story, of_arrow, of_spark
 
 
 @dataclass(frozen=True)
 class Native(Story):
-    """A table of the format version that `deletes` needs."""
+    deletes: Deletes = Deletes.DELETION_VECTORS
 
-    @classmethod
-    def of(cls, story: Story, deletes: Deletes) -> "Native":
-        version = format_version_of(deletes)
-        return cls(story.spark, story.lake, story.name, story.partition_by, story.catalog, version, deletes)
-
-    def filled(self) -> "Native":
-        """Batches A, B and D are in the same files, E is in separate files."""
-        self.put("A", "B", "D", "E")
-        self.consolidate("A", "B", "D")
-        self.consolidate("E")
-        return self
+    def filled(self, *groups: str) -> Self:
+        """By default, batches A, B and D are in the same files, E is in separate files."""
+        return super().filled(*(groups or ("ABD", "E")))
 
     def plain(self, snapshot_id: int | None = None) -> Counter[Row]:
         """The rows that Spark SQL finds, at the head or at a snapshot."""

@@ -2,7 +2,6 @@
 
 import shutil
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,10 +14,11 @@ from lethe.contract.run import ConsolidationSpec, CreateTable, RunSpec, TableRef
 from lethe.ingest.shared_folders import open_buffer
 from lethe.ledger.ledger import get_many
 from pyspark.sql import SparkSession
+from lethe.storage.surroundings import open_buffer
 
 from tests.spark.support.story import Story, local, some_rows
 from tests.support.builders import NOW
-from tests.support.lake import SCHEMA, Lake
+from tests.support.lake import SCHEMA
 
 
 @dataclass(frozen=True)
@@ -75,9 +75,3 @@ def a_file(batch_id: str, day: int, rows: int = 4) -> pa.Table:
 
 def schema() -> pa.Schema:
     return pa.schema([("v", pa.int64()), ("day", pa.int32()), ("batch_id", pa.string())])
-
-
-def begin(spark: SparkSession, lake: Lake, partition_by: Sequence[str] = ("day",)) -> Registering:
-    story = Registering.begin(spark, lake, tuple(partition_by))
-    assert isinstance(story, Registering)
-    return story

@@ -4,11 +4,11 @@ import itertools
 import json
 import shutil
 from collections import Counter
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, fields
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, Self, TypeVar
 from urllib.parse import quote
 
 import fastavro
@@ -49,6 +49,8 @@ from tests.support.steps import SteppedContext
 Row = tuple[str | None, int, int]  # batch id, v, day
 ALL_GONE = SnapshotLimits(max_age_seconds=0, min_to_keep=1, max_count=1)
 _NUMBERS = itertools.count(1)
+_ROWS_OF_SNAPSHOTS: dict[int, Counter[Row]] = {}
+S = TypeVar("S", bound="Story")
 
 
 @dataclass(frozen=True)
@@ -71,9 +73,24 @@ class Story:
         lake: Lake,
         partition_by: tuple[str, ...] = ("day",),
         catalog: str = CATALOG,
-        format_version: int = 2,
-    ) -> "Story":
-        return cls(spark, lake, f"air.story_{next(_NUMBERS)}", partition_by, catalog, format_version)
+        format_version: int | None = None,
+        **more: Any,
+    ) -> Self:
+        """A Dataset with a name of its own and no table yet.
+
+        Args:
+            format_version: By default the one that the mode of deletes needs.
+            more: Further fields: `deletes`, and those of a subclass.
+        """
+        version = format_version or format_version_of(more.get("deletes", cls.deletes))
+        return cls(spark, lake, f"air.story_{next(_NUMBERS)}", partition_by, catalog, version, **more)
+
+    def filled(self, *groups: str) -> Self:
+        """Put batches, of one letter each, and consolidate each group by itself; by default A, B and D together."""
+        for group in groups or ("ABD",):
+            self.put(*group)
+            self.consolidate(*group)
+        return self
 
     # --- what producers and users do ------------------------------------------------------------------------------
 
@@ -111,6 +128,39 @@ class Story:
         head = table.current_snapshot()
         assert head is not None
         return head.snapshot_id
+
+    def sql(self, text: str) -> None:
+        """Another engine's statement. `{t}` is the table's whole name, `{catalog}` and `{name}` are its parts."""
+        whole = ".".join(f"`{part}`" for part in self.full_name.split("."))
+        self.spark.sql(text.format(t=whole, catalog=self.catalog, name=self.name)).collect()
+
+    def compact(self) -> None:
+        """Another engine's compaction: every row in another file."""
+        self.sql(
+            "CALL {catalog}.system.rewrite_data_files(table => '{name}', "
+            "options => map('rewrite-all', 'true', 'remove-dangling-deletes', 'true'))"
+        )
+
+    def tag(self, name: str = "audit", snapshot_id: int | None = None) -> int:
+        """Tag a snapshot, by default the head. Returns its id."""
+        tagged = snapshot_id or self.head().snapshot_id
+        self.table().manage_snapshots().create_tag(tagged, name).commit()
+        return tagged
+
+    def untag(self, name: str = "audit") -> None:
+        self.table().manage_snapshots().remove_tag(name).commit()
+
+    def set_properties(self, properties: Mapping[str, str]) -> None:
+        with self.table().transaction() as change:
+            change.set_properties(dict(properties))
+
+    def unset_properties(self, *names: str) -> None:
+        with self.table().transaction() as change:
+            change.remove_properties(*names)
+
+    def seen_as(self, kind: type[S], **changes: Any) -> S:
+        """The Dataset of this story, as a story of another kind."""
+        return kind(**{f.name: getattr(self, f.name) for f in fields(Story)} | changes)
 
     # --- runs -----------------------------------------------------------------------------------------------------
 
@@ -160,8 +210,12 @@ class Story:
     def consolidate(self, *batch_ids: str, **at: Callable[[], object]) -> RunResult:
         return self.run(self.consolidation(*batch_ids), **at)
 
+    def restate_all(self, *requests: RestatementRequest, **at: Callable[[], object]) -> RunResult:
+        """Carry a group out by one run."""
+        return self.run(self.restatement(*requests), **at)
+
     def restate(self, request: RestatementRequest, **at: Callable[[], object]) -> RequestResult:
-        (result,) = self.run(self.restatement(request), **at).requests
+        (result,) = self.restate_all(request, **at).requests
         return result
 
     def revert(self, *batch_ids: str, name: str = "revert", **changes: Any) -> RequestResult:
@@ -178,7 +232,7 @@ class Story:
 
     def undo(self, of: str = "revert", name: str = "undo", **at: Callable[[], object]) -> RequestResult:
         """Take the restatement of this name back."""
-        return self.restate(a_request(name, "Undo", batch_ids=(), undoes=f"ns/{of}/0"), **at)
+        return self.restate(an_undo(of, name), **at)
 
     def vacuum(
         self,
@@ -247,15 +301,36 @@ class Story:
         """The live data files by path, each with the batch ids in it in the order of its rows."""
         table = self.table()
         found = data_files(table, self.head().snapshot_id, table.schema().find_field("batch_id").field_id)
-        return {f.path: pq.read_table(local(f.path), partitioning=None)["batch_id"].to_pylist() for f in found}
+        return {f.path: _batch_ids(local(f.path)) for f in found}
+
+    def in_files(self) -> Counter[str | None]:
+        """The rows of each batch that the live data files hold, deleted or not."""
+        return Counter(b for batches in self.files().values() for b in batches)
+
+    def tombstones(self) -> set[str]:
+        """The ids of the active tombstones, by the file that the head's summary names."""
+        return {t["id"] for t in avro(self.keys()["tombstone.file"])}
+
+    def purged_by_head(self) -> set[str]:
+        """What the head's vacuum says that it applied."""
+        return {t["id"] for t in avro(self.keys()["tombstone.vacuum.file"])}
+
+    def counts(self) -> dict[str, str]:
+        """The counts of tombstones in the head's summary: added, deleted, total, vacuum."""
+        return {k.split(".")[2]: v for k, v in self.keys().items() if k.startswith("tombstone.metrics.")}
 
     def rows_at(self, snapshot_id: int | None = None) -> Counter[Row]:
         """The rows of a snapshot by this test's own reading: PyIceberg's scan, and the tombstone file named by the
-        nearest ancestor, read with an Avro library."""
+        nearest ancestor, read with an Avro library. A snapshot never changes, so each is read once."""
         table = self.table()
         chosen = table.snapshot_by_id(snapshot_id) if snapshot_id is not None else table.current_snapshot()
         if chosen is None:
             return Counter()
+        if chosen.snapshot_id not in _ROWS_OF_SNAPSHOTS:
+            _ROWS_OF_SNAPSHOTS[chosen.snapshot_id] = self._rows_of(table, chosen)
+        return Counter(_ROWS_OF_SNAPSHOTS[chosen.snapshot_id])
+
+    def _rows_of(self, table: Table, chosen: Snapshot) -> Counter[Row]:
         deleted: set[str] = set()
         at: Snapshot | None = chosen
         while at is not None:
@@ -269,7 +344,7 @@ class Story:
     def check_reads(self, wanted: Counter[Row] | None = None) -> None:
         """Readers without Spark find the rows: at the head, at each retained snapshot, at its time.
 
-        That Spark finds the same rows in tables of every shape is what tests/spark/sdk/test_parity.py shows.
+        That Spark finds the same rows in tables of every shape is what tests/spark/sdk/test_increments.py shows.
         """
         snapshots = self.snapshots()
         rows = {s.snapshot_id: self.rows_at(s.snapshot_id) for s in snapshots}
@@ -278,7 +353,7 @@ class Story:
             assert rows[head] == wanted
         assert of_arrow(lethe.scan(self.full_name).to_arrow()) == rows[head]
         assert of_arrow(lethe.scan(self.full_name, as_of=_just_after(snapshots[0])).to_arrow()) == rows[head]
-        for i in rows:
+        for i in rows.keys() - {head}:
             assert of_arrow(lethe.scan(self.full_name, snapshot_id=i).to_arrow()) == rows[i]
 
     def check_reads_by_spark(self) -> None:
@@ -288,6 +363,10 @@ class Story:
         assert of_spark(lethe_spark.read(self.spark, self.full_name, as_of=_just_after(snapshots[0]))) == self.rows_at()
         for i in (s.snapshot_id for s in snapshots):
             assert of_spark(lethe_spark.read(self.spark, self.full_name, snapshot_id=i)) == self.rows_at(i)
+
+    def check_storage(self) -> None:
+        """Every data file below the table is one of its live ones, and nothing else is there."""
+        assert self.data_folder() == {local(p) for p in self.files()}
 
     def ledger_files(self) -> dict[str, Path]:
         """All files of ledgers by name, needed or not."""
@@ -299,6 +378,12 @@ class Story:
         return {str(p) for p in root.rglob("*.parquet")}
 
 
+def _batch_ids(path: str) -> list[str | None]:
+    """The batch ids in a data file, in the order of its rows."""
+    found: list[str | None] = pq.read_table(path, columns=["batch_id"], partitioning=None)["batch_id"].to_pylist()
+    return found
+
+
 def format_version_of(deletes: str) -> int:
     """The format version of tables with such deletes. With `Ledger`, which any version has, that of most tests."""
     native = Deletes(deletes).native
@@ -307,6 +392,11 @@ def format_version_of(deletes: str) -> int:
 
 def _just_after(snapshot: Snapshot) -> datetime:
     return datetime.fromtimestamp(snapshot.timestamp_ms / 1000, UTC) + timedelta(milliseconds=1)
+
+
+def an_undo(of: str = "revert", name: str = "undo", **changes: Any) -> RestatementRequest:
+    """Take the restatement of this name back."""
+    return a_request(name, "Undo", batch_ids=(), undoes=f"ns/{of}/0", **changes)
 
 
 def some_rows(batch_id: str, rows: int) -> list[dict[str, int]]:
@@ -351,6 +441,11 @@ def local(uri: str) -> str:
 def results_by_name(result: RunResult) -> dict[str, RequestResult]:
     """The results of the requests of a run, in the namespace `ns`, by name."""
     return {r.name.removeprefix("ns/"): r for r in result.requests}
+
+
+def reasons(result: RunResult) -> dict[str, str]:
+    """The reasons in the results of the requests of a run, by name. An empty one says that the request succeeded."""
+    return {name: r.reason for name, r in results_by_name(result).items()}
 
 
 def put_on(place: Place, folder: str, batch_id: str, rows: int = 4) -> str:

@@ -1,6 +1,4 @@
-"""Batches whose id is the value of a partition alone: files that another engine added as they were lack the batch column.
-
-Lethe treats them as every engine does: their rows are of the batch that the partition says."""
+"""Batch ids as long as an id may be: 256 characters, which may be 1,024 bytes."""
 
 from collections import Counter
 from pathlib import Path
@@ -11,13 +9,55 @@ import lethe_spark
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from lethe.contract.settings import Deletes
 from pyspark.sql import SparkSession
 
 from tests.spark.parameters import some
 from tests.spark.support.erasures import erase
 from tests.spark.support.native_deletes import Native
 from tests.spark.support.story import ALL_GONE, Row, Story, of_arrow, of_batches, of_spark, some_rows
-from tests.support.lake import Lake
+from tests.support.lake import SCHEMA, Lake
+
+START = "\U0001f600" * 255
+FIRST, SECOND, THIRD = (START + end for end in ("\U0001f600", "\U0001f601", "\ud7ff"))
+
+
+@pytest.mark.parametrize("deletes", some(Deletes, Deletes.DELETION_VECTORS))
+def test_ids_of_1024_bytes_are_taken_back_shown_again_and_purged(
+    spark: SparkSession, lake: Lake, deletes: Deletes
+) -> None:
+    """They differ in the last character only, beyond all bounds that are cut."""
+    story = Native.begin(spark, lake, (), deletes=deletes)
+    assert [len(i.encode()) for i in (FIRST, SECOND)] == [1024, 1024]
+    story.filled("A")
+    before = of_batches("A")
+    ids = (FIRST, SECOND, THIRD)
+    frame = spark.createDataFrame([(500 + n, 1, i) for n, i in enumerate(ids)], SCHEMA)
+    frame.coalesce(1).writeTo(story.full_name).append()
+
+    def rows(*found: str) -> Counter[Row]:
+        return before + Counter((i, 500 + ids.index(i), 1) for i in found)
+
+    def check(*found: str) -> None:
+        assert of_arrow(lethe.scan(story.full_name).to_arrow()) == rows(*found)
+        assert of_spark(lethe_spark.read(spark, story.full_name)) == rows(*found)
+        if deletes.native is not None:
+            assert story.plain() == rows(*found)
+            assert story.rows_at() == rows(*found)
+
+    assert story.revert(FIRST).succeeded
+    check(SECOND, THIRD)
+    assert story.undo().succeeded
+    check(FIRST, SECOND, THIRD)
+    assert story.revert(FIRST, THIRD, name="again").succeeded
+    assert story.vacuum().tombstones_purged == 2
+    check(SECOND)
+    assert story.plain() == rows(SECOND)
+    assert story.ledger().tombstones == {}
+
+
+# --- batches of partitions -------------------------------------------------------------------------------------------
+# Batches whose id is the value of a partition alone: files that another engine added as they were lack the batch column.
 
 
 def adopted(story: Story, home: Path, *batch_ids: str) -> None:
@@ -37,9 +77,7 @@ def adopted(story: Story, home: Path, *batch_ids: str) -> None:
 
 def a_story(spark: SparkSession, lake: Lake, version: int, tmp_path: Path) -> Story:
     """Batch A came through Lethe, X and Y by another engine as files without the batch column."""
-    story = Story.begin(spark, lake, partition_by=("batch_id",), format_version=version)
-    story.put("A")
-    story.consolidate("A")
+    story = Story.begin(spark, lake, partition_by=("batch_id",), format_version=version).filled("A")
     name = story.full_name
     mapping = (
         '[{"field-id": 1, "names": ["v"]}, {"field-id": 2, "names": ["day"]}, {"field-id": 3, "names": ["batch_id"]}]'
@@ -61,7 +99,7 @@ def test_a_reverted_batch_of_a_partition_is_hidden_from_every_engine(
 ) -> None:
     """Native deletes reach the file although it has no such column, and an Undo is refused where it could not be exact."""
     version = 3 if deletes == "DeletionVectors" else 2
-    story = Native.of(a_story(spark, lake, version, tmp_path), deletes)
+    story = a_story(spark, lake, version, tmp_path).seen_as(Native, deletes=deletes)
 
     result = story.revert("X")
 
