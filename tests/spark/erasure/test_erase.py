@@ -1,22 +1,33 @@
-"""Erase: the rows that were named are gone for every reader, and for good."""
+"""Erase: the rows that were named are gone for every reader and for good, whoever is at work beside it, and nothing tells which.
 
+An Erase meets others between its search and its commit: what it was to take is gone afterwards, wherever it lies by then, and
+nothing else is; and nobody who wrote files meanwhile brings it back.
+"""
+
+import json
+import logging
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
+from typing import NamedTuple
 
 import lethe
 import lethe_spark
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from lethe.base.errors import InputError, TransientError
 from lethe.contract.result import RunResult
-from lethe.contract.run import RestatementRequest
+from lethe.contract.run import RunSpec
+from lethe_spark.commit import group_commit
 from pyspark.sql import SparkSession
 
-from tests.spark.parameters import VERSION_2, VERSION_3
+from tests.spark.parameters import VERSION_2, VERSION_3, moments, races
 from tests.spark.support.built_once import built_once
+from tests.spark.support.changes import CHANGES, Changing
+from tests.spark.support.driver import Driver
 from tests.spark.support.erases import Names, but, files_with, name_of, row, table_folder
-from tests.spark.support.story import ALL_GONE, Story, avro, local, of_batches, results_by_name, some_rows
+from tests.spark.support.story import ALL_GONE, Row, avro, local, of_batches, results_by_name, some_rows
 from tests.support.builders import a_request, ago
 from tests.support.lake import Lake
 
@@ -28,8 +39,8 @@ def make(spark: SparkSession, lake: Lake) -> Make:
     """Batches A, B and D are in a table of this format version."""
 
     @built_once
-    def begin(format_version: int, partition_by: tuple[str, ...] = ("day",), **properties: str) -> Names:
-        return Names.of(Story.begin(spark, lake, partition_by), format_version, **properties).filled()
+    def begin(format_version: int, partition_by: tuple[str, ...] = ("day",)) -> Names:
+        return Names.begin(spark, lake, partition_by, format_version=format_version).filled()
 
     return begin
 
@@ -37,13 +48,6 @@ def make(spark: SparkSession, lake: Lake) -> Make:
 @pytest.fixture(params=[2, 3], ids=["v2", "v3"])
 def story(request: pytest.FixtureRequest, make: Make) -> Names:
     return make(request.param)
-
-
-def group(story: Story, *requests: RestatementRequest) -> RunResult:
-    return story.run(story.restatement(*requests))
-
-
-# --- by batch ids ---------------------------------------------------------------------------------------------------
 
 
 @VERSION_3
@@ -63,9 +67,6 @@ def test_an_erase_of_batches_hides_them_writes_no_data_and_is_not_undone(story: 
     story.vacuum()
     assert avro(story.keys()["tombstone.file"]) == []
     story.check_reads(of_batches("B", "D"))
-
-
-# --- by records -----------------------------------------------------------------------------------------------------
 
 
 @VERSION_2
@@ -135,66 +136,18 @@ def test_all_rows_of_a_file_may_go(story: Names) -> None:
     story.check_reads(but(*everybody))
 
 
-@pytest.mark.long
-def test_the_same_erase_again_finds_nothing_and_succeeds(story: Names) -> None:
-    """Under another name; under the same it tells its first result."""
-    first = story.erase(row("B", 1))
-
-    again = story.erase(row("B", 1), name="again")
-
-    assert (again.succeeded, again.rows_erased) == (True, 0)
-    assert story.erase(row("B", 1)) == first
-    assert {key for key, _ in story.obligations()} == {"ns/erase/0", "ns/again/0"}
-    story.check_reads(but(row("B", 1)))
-
-
-@pytest.mark.long
-def test_several_erases_and_others_are_one_group_and_one_snapshot(story: Names) -> None:
-    """Rows that two ask for count for the older; what a younger Replay brings is none of their business."""
-    at = [ago(hours=h) for h in (3, 2, 1)]
-    v = some_rows("B", 4)
-    requests = (
-        story.an_erase(name_of(v[0]["v"]), name_of(v[1]["v"]), name="one", creation_time=at[0]),
-        story.an_erase(str(v[1]["v"]), str(v[2]["v"]), name="two", column="v", creation_time=at[1]),
-        a_request("revert", batch_ids=["A"]),
-        story.a_replay("D", by="D2", creation_time=at[2]),
-    )
-    snapshots = len(story.snapshots())
-
-    result = group(story, *requests)
-
-    assert {n: (r.rows_erased, r.rows_added, r.group_size) for n, r in results_by_name(result).items()} == {
-        "one": (2, 0, 4),
-        "two": (1, 0, 4),
-        "revert": (0, 0, 4),
-        "replay": (0, 3, 4),
-    }
-    assert len(story.snapshots()) == snapshots + 1
-    story.check_reads(Counter({row("B", 3): 1}) + of_batches("D2", rows=3))
-
-
 @VERSION_2
 def test_an_erase_after_a_replay_of_its_group_waits_for_the_rows_that_it_brings(story: Names) -> None:
     v = some_rows("A2", 1)[0]["v"]
     replay = story.a_replay("A", by="A2", creation_time=ago(hours=1))
     erase = story.an_erase(name_of(v))
 
-    first, second = group(story, erase, replay), group(story, erase, replay)
+    first, second = story.restate_all(erase, replay), story.restate_all(erase, replay)
 
     waiting = results_by_name(first)["erase"]
     assert (waiting.succeeded, waiting.again, waiting.reason) == (False, True, "WaitingForRestatement")
     assert results_by_name(second)["erase"].rows_erased == 1
     story.check_reads(of_batches("B", "D") + of_batches("A2", rows=3) - Counter({row("A2", 0): 1}))
-
-
-@pytest.mark.long
-def test_nulls_match_no_value(story: Names) -> None:
-    story.append_by_spark(row("x", 0))
-    story.sql("INSERT INTO {t} VALUES (1, 1, NULL, 'x'), (2, 1, '', 'x')")
-
-    assert story.erase(row("x", 0)).rows_erased == 1
-
-    story.check_reads(of_batches("A", "B", "D") + Counter({("x", 1, 1): 1, ("x", 2, 1): 1}))
 
 
 @pytest.mark.long
@@ -244,18 +197,6 @@ def test_data_files_of_other_formats_are_searched_too(make: Make, format_name: s
     assert found == but(*gone, batches=("A", "B", "D", "x")) + Counter(row("x", n) for n in range(4, 8))
 
 
-@pytest.mark.long
-def test_rows_under_the_deletes_of_another_engine_stay_deleted(story: Names) -> None:
-    """Of a file there is one vector at the most: what is written holds what was deleted before."""
-    story.sql("ALTER TABLE {t} SET TBLPROPERTIES ('write.delete.mode' = 'merge-on-read')")
-    story.sql(f"DELETE FROM {{t}} WHERE v = {row('A', 0)[1]}")
-    story.sql(f"DELETE FROM {{t}} WHERE v = {row('B', 0)[1]}")
-
-    assert story.erase(row("B", 0), row("B", 2), row("D", 1)).rows_erased == 2
-
-    story.check_reads(but(row("A", 0), row("B", 0), row("B", 2), row("D", 1)))
-
-
 def test_an_upgraded_table_keeps_the_deletes_that_it_had(make: Make) -> None:
     """In version 3 readers pass over position deletes of a file that has a vector."""
     story = make(2)
@@ -267,9 +208,6 @@ def test_an_upgraded_table_keeps_the_deletes_that_it_had(make: Make) -> None:
 
     assert story.operation() == "delete"
     story.check_reads(but(row("A", 0), row("B", 2)))
-
-
-# --- afterwards -----------------------------------------------------------------------------------------------------
 
 
 def test_a_vacuum_rewrites_files_with_rows_that_a_deletion_vector_hides(make: Make) -> None:
@@ -297,8 +235,7 @@ def test_increments_can_be_read_before_and_after_an_erase_but_not_across_it(stor
     first = story.head().snapshot_id
     story.erase(row("B", 1))
     erased = story.head().snapshot_id
-    story.put("E")
-    story.consolidate("E")
+    story.filled("E")
 
     for read in (lethe.scan, lambda t, **how: lethe_spark.read(story.spark, t, **how)):
         with pytest.raises(InputError, match=f"ErasedBetween: .*snapshot {erased} erased records") as refused:
@@ -321,7 +258,7 @@ def test_a_repeated_request_with_other_values_is_refused_and_with_the_same_value
     monkeypatch.setenv("LETHE_VALUES_DIGEST_KEY_FILE", str(key))
     erase = story.an_erase(name_of(row("B", 1)[1]))
     assert erase.rows is not None
-    assert group(story, erase).requests[0].rows_erased == 1
+    assert story.restate_all(erase).requests[0].rows_erased == 1
     head, recreated = story.head().snapshot_id, erase.model_copy(update={"creation_time": ago(days=1)})
 
     same = story.restate(recreated)
@@ -352,7 +289,7 @@ def test_values_that_are_not_there_are_waited_for_and_the_others_go_on(story: Na
     content = file.read_text()
     file.unlink()
 
-    result = group(story, erase, other, a_request("revert", batch_ids=["A"]))
+    result = story.restate_all(erase, other, a_request("revert", batch_ids=["A"]))
 
     assert {n: (r.succeeded, r.again, r.reason) for n, r in results_by_name(result).items()} == {
         "waits": (False, True, "SecretNotFound"),
@@ -363,38 +300,278 @@ def test_values_that_are_not_there_are_waited_for_and_the_others_go_on(story: Na
         r"SecretNotFound: Restatement ns/waits: spec\.rows\.valuesFrom: found no Secret erase-people with the key "
     )
     with pytest.raises(TransientError, match=expected_text):
-        group(story, erase)
+        story.restate_all(erase)
     file.write_text(content)
-    assert group(story, erase).requests[0].rows_erased == 1
+    assert story.restate_all(erase).requests[0].rows_erased == 1
     story.check_reads(but(row("B", 1), row("B", 2), batches=("B", "D")))
 
 
-BAD = {
-    "ColumnNotFound": ("nobody", "x", "its columns are v, day, name, batch_id"),
-    "InvalidSpec": ("batch_id", "A", "To name whole batches, use spec.batchIds"),
-    "InvalidValues": ("day", "a secret", "line 1 is not a value of column day: expected int"),
-}
+BAD = {"ColumnNotFound": ("nobody", "x"), "InvalidSpec": ("batch_id", "A"), "InvalidValues": ("day", "a secret")}
 
 
-@pytest.mark.parametrize(("reason", "bad"), BAD.items(), ids=BAD)
-def test_an_erase_that_cannot_be_understood_is_refused_and_the_others_go_on(
-    make: Make, reason: str, bad: tuple[str, str, str]
-) -> None:
+def test_erases_that_cannot_be_understood_are_refused_and_the_others_go_on(make: Make) -> None:
     story = make(2)
-    column, value, message = bad
+    bad = [story.an_erase(value, name=reason, column=column) for reason, (column, value) in BAD.items()]
 
-    result = group(story, story.an_erase(value, column=column), a_request("revert", batch_ids=["A"]))
+    result = story.restate_all(*bad, a_request("revert", batch_ids=["A"]))
 
-    refused = results_by_name(result)["erase"]
-    assert (refused.succeeded, refused.again, refused.reason) == (False, False, reason)
-    assert message in refused.message
+    refused = [r for r in result.requests if not r.succeeded]
+    assert [(r.name, r.reason, r.again) for r in refused] == [(f"ns/{reason}", reason, False) for reason in BAD]
     assert "a secret" not in result.to_json()
     assert story.obligations() == []
     story.check_reads(of_batches("B", "D"))
 
 
-@pytest.mark.long
-def test_an_erase_in_a_table_without_rows_succeeds(spark: SparkSession, lake: Lake) -> None:
-    story = Names.of(Story.begin(spark, lake), 3)
+# --- nobody is told who was erased ----------------------------------------------------------------------------------
 
-    assert (story.erase(row("A", 0)).succeeded, story.rows_at()) == (True, Counter())
+
+def two_erases(story: Names, secret: str) -> RunSpec:
+    """One that takes a row and one that is refused, of the same value."""
+    return story.restatement(
+        story.an_erase(secret, "somebody else", name="good"), story.an_erase(secret, name="bad", column="day")
+    )
+
+
+def check_nobody_knows(story: Names, secret: str, **texts: str) -> None:
+    ledger = json.dumps([dict(e.result) for e in story.ledger().requests.values()])
+    places = {**texts, "ledger": ledger}
+    assert [where for where, text in places.items() if secret in text or "somebody else" in text] == []
+    assert files_with(table_folder(story), secret, "somebody else") == []
+
+
+@pytest.mark.long
+def test_no_value_is_written_anywhere(story: Names, driver: Driver) -> None:
+    """Not into the table's folder except its data files, compressed or not, nor into the input, the log and the output of a
+    process."""
+    secret = name_of(row("B", 1)[1])
+    assert files_with(table_folder(story), secret) == []  # it is no bound of a file, else this would test nothing
+    spec = two_erases(story, secret)
+    assert files_with(story.lake.home / "values", secret) != []  # what is searched for can be found
+
+    ended = driver.run(spec)
+
+    assert ended.result is not None
+    assert (results_by_name(ended.result)["good"].rows_erased, results_by_name(ended.result)["bad"].reason) == (
+        1,
+        "InvalidValues",
+    )
+    document = driver.file_of(spec).read_text()
+    check_nobody_knows(story, secret, run=document, result=ended.result.to_json(), log=ended.log)
+    story.vacuum()
+    check_nobody_knows(story, secret)
+
+
+@VERSION_2
+def test_no_value_is_in_what_spark_remembers_of_its_queries(story: Names, caplog: pytest.LogCaptureFixture) -> None:
+    """Its pages and event logs show that. Nor is one in the run's input, its result and its log."""
+    caplog.set_level(logging.INFO)
+    story.sql("ALTER TABLE {t} SET TBLPROPERTIES ('write.format.default' = 'avro')")
+    story.append_by_spark(row("B", 1), row("x", 0))
+    secret = name_of(row("B", 1)[1])
+
+    spec = two_erases(story, secret)
+
+    result = story.run(spec)
+
+    assert results_by_name(result)["good"].rows_erased == 2
+    told = {"run": spec.to_json(), "result": result.to_json(), "log": caplog.text}
+    check_nobody_knows(story, secret, plans=plans_of(story.spark), **told)
+
+
+def plans_of(spark: SparkSession) -> str:
+    """What Spark remembers of the queries that it ran, as its pages and event logs show it."""
+    store = spark._jsparkSession.sharedState().statusStore()
+    listed = store.executionsList()
+    executions = [listed.apply(n) for n in range(int(listed.size()))]
+    assert executions
+    return "\n".join(f"{e.description()}\n{e.details()}\n{e.physicalPlanDescription()}" for e in executions)
+
+
+def test_keys_are_in_no_ledger_no_metadata_and_no_name(spark: SparkSession, lake: Lake) -> None:
+    """But for bounds of the data files, which hold the least and the greatest value of any column."""
+    story = Changing.begin(spark, lake, format_version=3).filled()
+    rows = pa.Table.from_pylist(
+        [{"v": v, "day": 1, "name": name_of(v), "op": op} for v, op in ((row("B", 1)[1], "U"), (row("B", 2)[1], "D"))],
+        CHANGES,
+    )
+
+    result = story.restate(
+        a_request("x", "Replay", batch_ids=(), replacement=story.put_changes("C1", rows, keys=("name",)))
+    )
+
+    assert (result.rows_erased, result.rows_added) == (2, 1)
+    assert name_of(row("B", 2)[1]) not in result.to_json()
+    assert files_with(table_folder(story) / "_tombstones", *map(name_of, (row("B", 1)[1], row("B", 2)[1]))) == []
+
+
+# --- races ----------------------------------------------------------------------------------------------------------
+
+STEPS = ["after_search", "after_erase", "before_commit"]
+GONE = row("B", 1), row("D", 2)
+NEW = ("x", GONE[0][1], 1), ("x", 1, 1)
+
+
+class Race(NamedTuple):
+    """What others do between the search and the commit, how many rows the Erase counts, and what is seen then.
+
+    `gone` is what it is to erase, `before` what happened to the table before.
+    """
+
+    act: Callable[[Names], object]
+    erased: int
+    rows: Counter[Row]
+    gone: tuple[Row, ...] = GONE
+    before: Callable[[Names], object] = lambda _: None
+
+
+FIRST = {
+    "a compaction": Race(Names.compact, 2, but(*GONE)),
+    "appends": Race(lambda s: s.append_by_spark(*NEW), 3, but(*GONE) + Counter([NEW[1]])),
+    "a vacuum": Race(Names.vacuum, 2, but(*GONE, batches=("B", "D")), (*GONE, row("A", 1)), lambda s: s.revert("A")),
+    "an undo": Race(Names.undo, 2, but(*GONE), before=lambda s: s.revert("B")),
+    "a consolidation": Race(
+        lambda s: s.filled("E"), 3, but(*GONE, row("E", 1), batches=("A", "B", "D", "E")), (*GONE, row("E", 1))
+    ),
+    "a replay": Race(
+        lambda s: s.replay("A", by="A2"),
+        3,
+        of_batches("B", "D") + of_batches("A2", rows=3) - Counter([*GONE, row("A2", 1)]),
+        (*GONE, row("A2", 1)),
+    ),
+    "another erase": Race(lambda s: s.erase(GONE[0], row("B", 3), name="theirs"), 1, but(*GONE, row("B", 3))),
+    "a delete of another engine": Race(
+        lambda s: s.sql(f"DELETE FROM {{t}} WHERE v = {row('B', 3)[1]}"),
+        2,
+        but(*GONE, row("B", 3)),
+        before=lambda s: s.sql("ALTER TABLE {t} SET TBLPROPERTIES ('write.delete.mode' = 'merge-on-read')"),
+    ),
+}
+
+
+@races(
+    FIRST,
+    STEPS,
+    ("appends", 3, "before_commit"),
+    ("an undo", 2, "before_commit"),
+    ("a consolidation", 3, "after_search"),
+    ("another erase", 3, "after_search"),
+)
+def test_what_an_erase_takes_is_gone_wherever_others_moved_or_brought_it_meanwhile_and_nothing_else(
+    story: Names, case: Race, step: str
+) -> None:
+    """Whoever asks for an Erase may not know of appends. A file has one vector at the most, which holds the rows of both."""
+    case.before(story)
+
+    result = story.erase(*case.gone, **{step: lambda: case.act(story)})
+
+    assert (result.succeeded, result.rows_erased) == (True, case.erased)
+    if not story.ledger().tombstones:
+        assert story.physical() == case.rows
+    story.check_reads(case.rows)
+
+
+class Overtaken(NamedTuple):
+    """A run that an Erase overtakes, what happened before, and what is seen in the end."""
+
+    before: Callable[[Names], object]
+    run: Callable[..., object]
+    rows: Counter[Row]
+
+
+OVERTAKEN = {
+    "a vacuum": Overtaken(lambda s: s.revert("A"), Names.vacuum, but(*GONE, batches=("B", "D"))),
+    "a vacuum of files with deletes": Overtaken(
+        lambda s: (s.erase(row("B", 0), name="before"), s.revert("A")),
+        Names.vacuum,
+        but(row("B", 0), *GONE, batches=("B", "D")),
+    ),
+    "an undo": Overtaken(lambda s: s.revert("B"), Names.undo, but(*GONE)),
+    "a consolidation": Overtaken(
+        lambda s: s.put("E"),
+        lambda s, **at: s.consolidate("E", **at),
+        but(*GONE, batches=("A", "B", "D", "E")),
+    ),
+}
+
+
+@races(OVERTAKEN, ["before_commit"], ("a vacuum", 3, "before_commit"))
+def test_a_run_that_an_erase_overtakes_does_not_bring_the_rows_back(story: Names, case: Overtaken, step: str) -> None:
+    """The files that it has written may hold them."""
+    case.before(story)
+
+    case.run(story, **{step: lambda: story.erase(*GONE)})
+
+    assert story.physical() == case.rows
+    story.check_reads(case.rows)
+
+
+@moments(["at_once", "after_search"], (2, "after_search"))
+def test_an_erase_waits_for_a_listing_that_is_younger_than_the_last_undo(story: Names, step: str) -> None:
+    """A batch lies in the buffer and was reverted before it came: the listing did not count it among those that the Erase waits
+    for. The Undo lets it in, after the listing and before the Erase, or during its search."""
+    somebody = row("late", 0)
+    story.revert("late")
+    story.put("late")
+    assert story.consolidate("late").batches_withheld == 1
+    listed = story.head().snapshot_id
+    if step == "at_once":
+        story.undo()
+    at = {} if step == "at_once" else {step: story.undo}
+
+    spec = story.restatement(story.an_erase(name_of(somebody[1])))
+    assert spec.restatement is not None
+    restatement = spec.restatement.model_copy(update={"listed_snapshot_id": listed})
+    with pytest.raises(
+        TransientError, match="an Undo may have allowed more batches to be promoted since the buffer was listed"
+    ) as failed:
+        story.run(spec.model_copy(update={"restatement": restatement}), **at)
+    assert failed.value.reason == "BufferBeingListed"
+    assert story.consolidate("late").batches_promoted == 1
+    again = restatement.model_copy(update={"listed_snapshot_id": story.head().snapshot_id})
+    (result,) = story.run(spec.model_copy(update={"restatement": again, "attempt": 2})).requests
+
+    assert (result.succeeded, result.rows_erased) == (True, 1)
+    story.check_reads(but(somebody, batches=("A", "B", "D", "late")))
+
+
+@moments(["before_commit"])
+def test_an_append_that_does_not_concern_it_costs_no_second_writing(
+    story: Names, step: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(group_commit, "WRITES", 1)
+
+    result = story.erase(*GONE, **{step: lambda: story.append_by_spark(("x", GONE[0][1] + 500_000, 1), ("x", 1, 1))})
+
+    assert result.rows_erased == 2
+
+
+@moments(STEPS)
+def test_an_erase_that_another_run_carries_out_at_the_same_moment_is_done_once(story: Names, step: str) -> None:
+    request = story.an_erase(*(name_of(v) for _, v, _ in GONE))
+    theirs: list[RunResult] = []
+    again = story.restatement(request).model_copy(update={"run_id": "f" * 32})
+
+    mine = story.run(story.restatement(request), **{step: lambda: theirs.append(story.run(again))})
+
+    assert (mine.outcome, mine.requests) == ("AlreadyCommitted", theirs[0].requests)
+    assert len(story.snapshots()) == 2
+    assert story.written_by(story.restatement(request)) == []  # what it wrote in vain
+    assert story.written_by(again) != []
+    story.check_reads(but(*GONE))
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("format_version", [2, 3])
+def test_survivors_written_by_another_partition_spec_are_hidden_by_tombstones_of_before(
+    spark: SparkSession, lake: Lake, format_version: int
+) -> None:
+    """The ledger remembers in which partitions a batch lies; its rows have moved to others."""
+    story = Names.begin(spark, lake, format_version=format_version).filled()
+    story.revert("A")
+    story.sql("ALTER TABLE {t} ADD PARTITION FIELD bucket(3, v)")
+
+    story.erase(*GONE)
+
+    story.check_reads(but(*GONE, batches=("B", "D")))
+    story.revert("B", name="second")
+    story.check_reads(but(*GONE, batches=("D",)))

@@ -39,9 +39,7 @@ def make(spark: SparkSession, lake: Lake, s3: S3, tmp_path: Path) -> Callable[..
         lake.add_catalog(name, type="sql", **home, **s3.properties(), **{"s3.path-style-access": "true"})
         make_session(name)
         story = Story.begin(spark, lake, ("day",), name)
-        story.put("A", "B")
-        story.consolidate("A", "B")
-        return story
+        return story.filled("AB")
 
     return begin
 

@@ -151,12 +151,13 @@ class Story:
         self.table().manage_snapshots().remove_tag(name).commit()
 
     def set_properties(self, properties: Mapping[str, str]) -> None:
-        with self.table().transaction() as change:
-            change.set_properties(dict(properties))
+        """By Spark: PyIceberg changes no table of format version 3."""
+        wanted = ", ".join(f"'{name}' = '{value}'" for name, value in properties.items())
+        self.sql(f"ALTER TABLE {{t}} SET TBLPROPERTIES ({wanted})")
 
     def unset_properties(self, *names: str) -> None:
-        with self.table().transaction() as change:
-            change.remove_properties(*names)
+        unwanted = ", ".join(f"'{name}'" for name in names)
+        self.sql(f"ALTER TABLE {{t}} UNSET TBLPROPERTIES ({unwanted})")
 
     def seen_as(self, kind: type[S], **changes: Any) -> S:
         """The Dataset of this story, as a story of another kind."""
