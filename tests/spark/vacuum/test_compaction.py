@@ -1,47 +1,75 @@
-"""Small files become larger ones, sorted; nothing comes back, nothing goes, whoever else is at work and wherever a run dies."""
+"""Small files become larger ones, sorted; nothing comes back, nothing goes, whoever else is at work and wherever a run dies.
+
+Arrow merges them, without Spark's rows. The result is that of a merge by Spark.
+"""
 
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import lethe
+import pyarrow.parquet as pq
 import pytest
 from lethe.contract.run import SnapshotLimits
-from lethe_spark.jobs.vacuum.compaction import compact_small_files
+from lethe_spark.jobs.vacuum import compaction
+from lethe_spark.jobs.vacuum.compaction import MergedBins, compact_small_files
 from pyspark.sql import SparkSession
 
+from tests.spark.parameters import named
+from tests.spark.support.all_types import (
+    COLUMNS,
+    ROWS_OF_ALL_TYPES,
+    data_file,
+    differences,
+    ids_of,
+    metrics,
+    rows_of,
+)
 from tests.spark.support.built_once import built_once
-from tests.spark.support.maintenance import below, by_day, grow_old, maintain, maintaining, table_of
+from tests.spark.support.maintenance import below, by_day, maintain, maintaining, table_of
 from tests.spark.support.native_deletes import Native
-from tests.spark.support.story import ALL_GONE, Story, local, of_batches
+from tests.spark.support.story import Row, Story, local, of_batches
 from tests.support.lake import Lake
 from tests.support.steps import Killed, SteppedContext, die
 
-MERGED = {"day=1": [["A", "A", "B", "B", "D", "D"]], "day=2": [["A", "A", "B", "B", "D", "D"]]}
+MERGED = {f"day={day}": [["A", "A", "B", "B", "D", "D"]] for day in (1, 2)}
+NEIGHBOURS = ("id < 700", "id BETWEEN 700 AND 1250", "id > 1250")
+OVERLAPPING = ("id % 3 = 0", "id % 3 = 1", "id % 3 = 2")
 
 
 @pytest.fixture
 @built_once
 def story(spark: SparkSession, lake: Lake) -> Story:
     """Batches A, B and D are in the table, each in files of its own on two days."""
-    return filled(Story.begin(spark, lake))
+    return Story.begin(spark, lake).filled("D", "A", "B")
 
 
-def filled(story: Story) -> Story:
-    story.put("A", "B", "D")
-    for batch_id in ("D", "A", "B"):
-        story.consolidate(batch_id)
-    return story
+@pytest.fixture
+def merged(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The paths of the files that Arrow has merged."""
+    paths: list[str] = []
+    original = compaction.merge_bins
+
+    def remembered(*arguments: Any) -> MergedBins:
+        done = original(*arguments)
+        paths.extend(f.path for f in done.removed)
+        return done
+
+    monkeypatch.setattr(compaction, "merge_bins", remembered)
+    return paths
 
 
-def test_small_files_of_a_partition_become_one_in_batch_order_and_no_reader_notices(story: Story) -> None:
+def test_small_files_of_a_partition_become_one_in_batch_order_and_no_reader_notices(
+    story: Story, merged: list[str]
+) -> None:
     since = story.head().snapshot_id
     ledger = story.ledger()
 
     result = maintain(story, compact_small_files=True, expire_snapshots=False)
 
     assert (result.outcome, result.small_files_compacted, result.message) == ("Committed", 6, "")
-    assert result.snapshot_id == story.head().snapshot_id
+    assert (result.snapshot_id, len(merged)) == (story.head().snapshot_id, 6)
     assert by_day(story) == MERGED
     keys = story.keys()
     assert (story.operation(), keys["lethe.run-kind"], "tombstone.vacuum.file" in keys) == ("replace", "Vacuum", False)
@@ -52,28 +80,9 @@ def test_small_files_of_a_partition_become_one_in_batch_order_and_no_reader_noti
 
 
 @pytest.mark.long
-def test_a_table_without_partitions_is_compacted_into_one_sorted_file(spark: SparkSession, lake: Lake) -> None:
-    story = filled(Story.begin(spark, lake, partition_by=()))
-
-    result = maintain(story, compact_small_files=True)
-
-    assert result.small_files_compacted == 3
-    assert list(story.files().values()) == [["A"] * 4 + ["B"] * 4 + ["D"] * 4]
-    story.check_reads(of_batches("A", "B", "D"))
-
-
-@pytest.mark.long
-def test_nothing_is_compacted_unless_it_is_asked_for(story: Story) -> None:
-    assert story.vacuum().outcome == "NothingToDo"
-    assert {len(files) for files in by_day(story).values()} == {3}
-
-
-@pytest.mark.long
 def test_files_that_may_hold_rows_to_purge_are_left_to_the_purge(story: Story) -> None:
     """Merged, their survivors would be written twice."""
-    story.put("C", "E")
-    story.consolidate("C")
-    story.consolidate("E")
+    story.filled("C", "E")
     story.revert("B")
     context = story.context(maintaining(story))
 
@@ -133,68 +142,169 @@ def test_files_with_native_deletes_are_left_alone_and_the_others_keep_their_row_
     spark: SparkSession, lake: Lake
 ) -> None:
     """An Undo takes rows out of deletion vectors: the rows have to be there."""
-    story = Native.of(Story.begin(spark, lake, format_version=3), "DeletionVectors")
-    story.put("A", "B", "C", "D")
-    story.consolidate("A", "B")
-    story.consolidate("C")
-    story.consolidate("D")
+    story = Native.begin(spark, lake).filled("AB", "C", "D")
     story.revert("A")
-    ids = _row_ids(story)
+    ids = ids_of(story)
     context = story.context(maintaining(story))
 
     done = compact_small_files(context, table_of(story), None, lambda: "")
 
     assert done.merged == 4  # of C and D
-    assert _row_ids(story) == ids
+    assert ids_of(story) == ids
     story.check_native(of_batches("B", "C", "D"))
     assert story.undo().succeeded
     story.check_native(of_batches("A", "B", "C", "D"))
 
 
+# --- as Spark merges -------------------------------------------------------------------------------------------------
+
+
+def by_spark(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compaction, "merge_bins", lambda *arguments: MergedBins((), (), tuple(arguments[3])))
+
+
+def in_files(spark: SparkSession, lake: Lake, parts: tuple[str, ...], version: int, group_bytes: int) -> Story:
+    """Twenty batches of a hundred rows with columns of many types, in one file for each part."""
+    story = Story.begin(spark, lake, format_version=version)
+    spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {story.catalog}.air")
+    wanted = {"format-version": version, "write.parquet.row-group-size-bytes": group_bytes}
+    wanted |= {f"write.parquet.row-group-check-{which}-record-count": 100 for which in ("min", "max")}
+    wanted |= {"write.metadata.metrics.column.batch_id": "full"}
+    properties = ", ".join(f"'{k}' = '{v}'" for k, v in wanted.items())
+    spark.sql(f"CREATE TABLE {story.full_name} ({COLUMNS}) USING iceberg TBLPROPERTIES ({properties})")
+    spark.sql(f"ALTER TABLE {story.full_name} WRITE ORDERED BY batch_id NULLS FIRST")
+    for part in parts:
+        rows = spark.sql(f"SELECT * FROM ({ROWS_OF_ALL_TYPES}) WHERE {part} ORDER BY id").coalesce(1)
+        options = {"use-table-distribution-and-ordering": "false", "output-sort-order-id": "1"}
+        rows.writeTo(story.full_name).options(**options).append()
+    return story
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("format_version", [2, 3])
+@pytest.mark.parametrize(
+    ("parts", "group_bytes"), [(NEIGHBOURS, 20_000), (NEIGHBOURS, 16 << 20), (OVERLAPPING, 20_000)]
+)
+def test_rows_order_ids_and_metrics_of_all_types_are_those_of_a_merge_by_spark(
+    spark: SparkSession,
+    lake: Lake,
+    merged: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+    parts: tuple[str, ...],
+    group_bytes: int,
+    format_version: int,
+) -> None:
+    stories = [in_files(spark, lake, parts, format_version, group_bytes) for _ in range(2)]
+    before = ids_of(stories[0], "id") if format_version == 3 else {}
+    for story in stories:
+        assert maintain(story, compact_small_files=True).small_files_compacted == 3
+        assert len(merged) == 3
+        by_spark(monkeypatch)
+
+    files = [data_file(story) for story in stories]
+    contents = [pq.ParquetFile(local(f.file_path)) for f in files]
+    assert rows_of(stories[0]) == rows_of(stories[1])
+    assert contents[0].read()["batch_id"] == contents[1].read()["batch_id"]
+    if parts == NEIGHBOURS:
+        assert contents[0].read()["id"].to_pylist() == list(range(2000))
+    assert differences(metrics(files[0]), metrics(files[1])) == {}
+    assert contents[0].schema.names == contents[1].schema.names
+    offsets = [contents[0].metadata.row_group(n).column(0) for n in range(contents[0].num_row_groups)]
+    assert files[0].split_offsets == [c.dictionary_page_offset or c.data_page_offset for c in offsets]
+    assert (len(offsets) > 1) == (group_bytes == 20_000)
+    if format_version == 3:
+        assert ids_of(stories[0], "id") == ids_of(stories[1], "id") == before
+
+
+@pytest.mark.long
+def test_what_arrow_does_not_write_is_merged_by_spark(spark: SparkSession, lake: Lake, merged: list[str]) -> None:
+    story = Story.begin(spark, lake).filled("A", "B")
+    spark.sql(
+        f"ALTER TABLE {story.full_name} SET TBLPROPERTIES ('write.parquet.bloom-filter-enabled.column.v' = 'true')"
+    )
+
+    assert maintain(story, compact_small_files=True).small_files_compacted == 4
+
+    assert merged == []
+    story.check_reads(of_batches("A", "B"))
+
+
+@pytest.mark.long
+def test_an_error_in_a_task_leaves_no_file_and_the_table_as_it_was(
+    spark: SparkSession, lake: Lake, merged: list[str]
+) -> None:
+    story = Story.begin(spark, lake).filled("A", "B")
+    head = story.head().snapshot_id
+    lost = next(path for name, path in below(story).items() if "day=2" in name and name.endswith(".parquet"))
+    kept = lost.rename(lost.with_suffix(".away"))
+    before = story.data_folder()
+
+    result = maintain(story, compact_small_files=True, expire_snapshots=False)
+
+    assert "small files were not compacted" in result.message
+    assert (merged, story.head().snapshot_id, story.data_folder()) == ([], head, before)
+    kept.rename(lost)
+    assert maintain(story, key="2", compact_small_files=True).small_files_compacted == 4
+    story.check_reads(of_batches("A", "B"))
+
+
+@pytest.mark.long
+def test_a_table_that_is_upgraded_in_the_meantime_is_planned_again(
+    spark: SparkSession, lake: Lake, merged: list[str]
+) -> None:
+    """The rows have got ids since their new file was written without them."""
+    story = Story.begin(spark, lake).filled("A", "B")
+    ids: dict[Any, tuple[int, int, str]] = {}
+
+    def upgrade() -> None:
+        if not ids:
+            spark.sql(f"ALTER TABLE {story.full_name} SET TBLPROPERTIES ('format-version' = '3')")
+            spark.sql(f"INSERT INTO {story.full_name} VALUES (900, 3, 'E')")
+            ids.update(ids_of(story))
+
+    result = maintain(story, {"after_compact": upgrade}, compact_small_files=True)
+
+    assert (result.small_files_compacted, len(merged)) == (4, 8)
+    assert ids_of(story) == ids
+
+
 # --- races ----------------------------------------------------------------------------------------------------------
 
 
-def test_a_revert_while_files_are_merged_hides_its_rows_and_can_be_undone(story: Story) -> None:
-    result = maintain(story, {"after_compact": lambda: story.revert("A")}, compact_small_files=True)
+class Race(NamedTuple):
+    """What others do once the files are merged, how many of these count, what lies in each partition, and what is seen."""
 
-    assert result.small_files_compacted == 6
-    story.check_reads(of_batches("B", "D"))
-    story.vacuum(key="2", max_bytes=0)
-    story.check_reads(of_batches("B", "D"))
-
-
-@pytest.mark.long
-def test_an_undo_after_a_compaction_brings_every_row_back(story: Story) -> None:
-    maintain(story, {"after_compact": lambda: story.revert("A")}, compact_small_files=True)
-
-    assert story.undo().succeeded
-
-    story.check_reads(of_batches("A", "B", "D"))
+    act: Callable[[Story], object]
+    compacted: int
+    files: dict[str, list[list[str]]]
+    rows: Counter[Row]
 
 
-def test_rows_that_a_vacuum_purged_under_a_compaction_do_not_come_back(story: Story) -> None:
-    """Their tombstone is gone by then: nothing would hide them any more."""
-
-    def purge() -> None:
-        story.revert("A")
-        assert story.vacuum(key="theirs").tombstones_purged == 1
-
-    result = maintain(story, {"after_compact": purge}, compact_small_files=True)
-
-    assert result.small_files_compacted == 4
-    assert story.ledger().tombstones == {}
-    assert by_day(story) == {day: [["B", "B", "D", "D"]] for day in MERGED}
-    story.check_reads(of_batches("B", "D"))
+def purged(story: Story) -> None:
+    story.revert("A")
+    assert story.vacuum(key="theirs").tombstones_purged == 1
 
 
-@pytest.mark.long
-def test_a_batch_promoted_while_files_are_merged_is_there_once(story: Story) -> None:
-    story.put("C")
+MEANWHILE = {
+    "a revert": Race(lambda s: s.revert("A"), 6, MERGED, of_batches("B", "D")),
+    "a purge": Race(purged, 4, {day: [["B", "B", "D", "D"]] for day in MERGED}, of_batches("B", "D")),
+    "a compaction by another engine": Race(Story.compact, 0, MERGED, of_batches("A", "B", "D")),
+}
 
-    result = maintain(story, {"before_commit": lambda: story.consolidate("C")}, compact_small_files=True)
 
-    assert result.small_files_compacted == 6
-    story.check_reads(of_batches("A", "B", "C", "D"))
+@pytest.mark.parametrize("case", named({k: (v,) for k, v in MEANWHILE.items()}, *MEANWHILE))
+def test_what_others_commit_while_files_are_merged_holds_and_no_row_returns(story: Story, case: Race) -> None:
+    """The tombstone of purged rows is gone by then: nothing would hide them any more."""
+    result = maintain(story, {"after_compact": lambda: case.act(story)}, compact_small_files=True)
+
+    assert result.small_files_compacted == case.compacted
+    assert {day: [sorted(map(str, ids)) for ids in files] for day, files in by_day(story).items()} == case.files
+    story.check_reads(case.rows)
+    if not case.compacted:
+        assert not [p for p in story.data_folder() if maintaining(story).run_id in p], "what it wrote in vain is left"
+    if story.ledger().tombstones:
+        assert story.undo().succeeded
+        story.check_reads(of_batches("A", "B", "D"))
 
 
 @pytest.mark.long
@@ -208,31 +318,24 @@ def test_rows_that_another_writer_brought_of_a_purged_batch_are_hidden_in_the_me
 
     assert result.small_files_compacted == 5
     assert by_day(story)["day=1"] == [["A", "B", "B", "D", "D"]]
-    assert {t.id for t in story.ledger().tombstones.values()} == {"A"}
+    assert story.tombstones() == {"A"}
     story.check_reads(of_batches("B", "D"))
 
 
-def test_a_compaction_by_another_engine_in_between_is_given_way_to(story: Story) -> None:
-    def by_spark() -> None:
-        story.spark.sql(
-            f"CALL {story.catalog}.system.rewrite_data_files(table => '{story.name}', "
-            "options => map('min-input-files', '2'))"
-        ).collect()
+@dataclass(frozen=True)
+class Repeating(SteppedContext):
+    """Something happens each time that files were merged."""
 
-    result = maintain(story, {"after_compact": by_spark}, compact_small_files=True)
+    happening: Callable[[], object] = die
 
-    assert result.small_files_compacted == 0
-    assert {len(files) for files in by_day(story).values()} == {1}
-    story.check_reads(of_batches("A", "B", "D"))
-    assert not [p for p in story.data_folder() if maintaining(story).run_id in p], (
-        "what it wrote in vain is left behind"
-    )
+    def step(self, name: str) -> None:
+        if name == "after-compact":
+            self.happening()
 
 
 @pytest.mark.long
 def test_files_that_keep_changing_under_it_are_left_for_later(story: Story) -> None:
-    story.put("E")
-    story.consolidate("E")
+    story.filled("E")
     gone = iter("ABD")
 
     def drop() -> None:
@@ -249,7 +352,7 @@ def test_files_that_keep_changing_under_it_are_left_for_later(story: Story) -> N
     story.check_reads(of_batches("E"))
 
 
-# --- deaths ---------------------------------------------------------------------------------------------------------
+# --- deaths ----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.long
@@ -267,21 +370,6 @@ def test_a_compaction_that_dies_loses_nothing_and_its_repetition_finishes_it(sto
     story.check_reads(of_batches("A", "B", "D"))
 
 
-@pytest.mark.long
-def test_what_a_compaction_that_died_had_written_goes_as_orphans(story: Story) -> None:
-    with pytest.raises(Killed):
-        maintain(story, {"after_compact": die}, compact_small_files=True)
-    litter = story.data_folder() - {local(p) for p in story.files()}
-    assert len(litter) == 2
-    grow_old(*below(story).values())
-
-    result = maintain(story, key="2", remove_orphan_files=True, limits=ALL_GONE)
-
-    assert result.orphan_files_removed >= 2
-    assert story.data_folder() == {local(p) for p in story.files()}
-    story.check_reads(of_batches("A", "B", "D"))
-
-
 def test_a_vacuum_that_dies_over_its_maintenance_loses_nothing(story: Story) -> None:
     """What it had purged stays purged."""
     story.revert("B")
@@ -294,20 +382,3 @@ def test_a_vacuum_that_dies_over_its_maintenance_loses_nothing(story: Story) -> 
     story.check_reads(of_batches("A", "D"))
     assert story.run(run).small_files_compacted == 4
     story.check_reads(of_batches("A", "D"))
-
-
-@dataclass(frozen=True)
-class Repeating(SteppedContext):
-    """Something happens each time that files were merged."""
-
-    happening: Callable[[], object] = die
-
-    def step(self, name: str) -> None:
-        if name == "after-compact":
-            self.happening()
-
-
-def _row_ids(story: Story) -> Counter[tuple[int, int]]:
-    story.spark.catalog.clearCache()
-    rows = story.spark.sql(f"SELECT v, _row_id FROM {story.full_name}").collect()
-    return Counter((r[0], r[1]) for r in rows)

@@ -16,7 +16,7 @@ from lethe_spark.jvm.spark_table import SparkTable
 from pyroaring import FrozenBitMap64
 from pyspark.sql import SparkSession
 
-from tests.spark.parameters import tuples
+from tests.spark.parameters import some, tuples
 from tests.spark.support.all_types import alone
 from tests.spark.support.native_deletes import Native
 from tests.spark.support.story import Row, Story, of_batches, of_spark
@@ -31,10 +31,9 @@ MODES = list(Deletes)
 
 def with_a_void_spec(spark: SparkSession, lake: Lake, mode: str = Deletes.LEDGER, catalog: str = CATALOG) -> Native:
     """Files of all specs hold rows: those of `give_void_spec`, and D and E together of the last one."""
-    story = Native.of(Story.begin(spark, lake, (), catalog), Deletes(mode))
+    story = Native.begin(spark, lake, (), catalog, deletes=Deletes(mode))
     give_void_spec(story)
-    story.put("D", "E")
-    story.consolidate("D", "E")
+    story.filled("DE")
     assert {frozenset(ids) for ids in story.files().values()} >= {frozenset("BC"), frozenset("DE")}
     return story
 
@@ -48,7 +47,6 @@ def plain(story: Story) -> Counter[Row]:
     ("purge", "mode", "catalog"),
     tuples(
         product(["alone", "by-spark"], MODES, [CATALOG, "rest"]),
-        ("alone", Deletes.LEDGER, CATALOG),
         ("by-spark", Deletes.LEDGER, CATALOG),
         ("alone", POSITIONS, CATALOG),
     ),
@@ -128,11 +126,11 @@ def drop_day(story: Native) -> Native:
     return story
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", some(MODES, "Ledger", "DeletionVectors"))
 def test_batches_are_taken_back_and_shown_again_after_the_column_of_a_partition_is_dropped(
     spark: SparkSession, lake: Lake, mode: str
 ) -> None:
-    story = drop_day(Native.of(Story.begin(spark, lake), Deletes(mode)).filled())
+    story = drop_day(Native.begin(spark, lake, deletes=Deletes(mode)).filled())
     is_native = mode != "Ledger"
 
     assert story.revert("A").succeeded
@@ -145,12 +143,12 @@ def test_batches_are_taken_back_and_shown_again_after_the_column_of_a_partition_
     check(story, "A", "D", "E")
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", some(MODES, "PositionDeletes"))
 def test_what_was_taken_back_before_the_column_was_dropped_can_be_shown_again(
     spark: SparkSession, lake: Lake, mode: str
 ) -> None:
     """Other files of the partition have deletes too, and are not mixed up."""
-    story = Native.of(Story.begin(spark, lake), Deletes(mode)).filled()
+    story = Native.begin(spark, lake, deletes=Deletes(mode)).filled()
     assert story.revert("A", name="one").succeeded
     assert story.revert("B", name="two").succeeded
     drop_day(story)
@@ -166,9 +164,9 @@ def test_what_was_taken_back_before_the_column_was_dropped_can_be_shown_again(
     check(story, "A", "B", "D")
 
 
-@pytest.mark.parametrize("mode", ["PositionDeletes", "DeletionVectors"])
+@pytest.mark.parametrize("mode", some(["PositionDeletes", "DeletionVectors"], "DeletionVectors"))
 def test_a_vacuum_of_some_files_does_not_lose_the_deletes_of_others(spark: SparkSession, lake: Lake, mode: str) -> None:
-    story = Native.of(Story.begin(spark, lake), Deletes(mode)).filled()
+    story = Native.begin(spark, lake, deletes=Deletes(mode)).filled()
     assert story.revert("A", name="one").succeeded
     assert story.revert("E", name="two").succeeded
     drop_day(story)
@@ -196,7 +194,7 @@ def test_deletes_that_another_engine_wrote_for_such_files_are_reported_and_end_w
     spark: SparkSession, lake: Lake
 ) -> None:
     """Iceberg refuses to plan any scan of such a snapshot, and no run may go on as if the catalog were away."""
-    story = drop_day(Native.of(Story.begin(spark, lake), Deletes.LEDGER).filled())
+    story = drop_day(Native.begin(spark, lake, deletes=Deletes.LEDGER).filled())
     before = story.head().snapshot_id
     delete_first_row(story, next(iter(story.files())))
     after = story.head().snapshot_id

@@ -1,27 +1,23 @@
-"""Files that stay large are purged one by one, without Spark's rows. The result is that of a rewrite by Spark."""
+"""Files that stay large are purged one by one, without Spark's rows. The result is that of a rewrite by Spark.
+
+In format version 3 rows have ids. Rows that stay keep theirs in such files, as in a rewrite by Spark.
+"""
 
 from typing import Any
 
+import duckdb
+import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
 from tests.spark.parameters import some
-from tests.spark.support.all_types import alone
-from tests.spark.support.built_once import built_once
+from tests.spark.support.all_types import all_types, alone, data_file, differences, ids_of, metrics, rows_of
 from tests.spark.support.native_deletes import Native
-from tests.spark.support.story import Story, of_batches
+from tests.spark.support.story import Story, local, of_batches
 from tests.support.lake import Lake
 from tests.support.steps import Killed, die
 
-
-@pytest.fixture
-@built_once
-def story(spark: SparkSession, lake: Lake) -> Story:
-    """Batches A, B and D are in the table, in a common file for each of two days."""
-    story = Story.begin(spark, lake)
-    story.put("A", "B", "D")
-    story.consolidate("A", "B", "D")
-    return story
+STORED = {"_row_id", "_last_updated_sequence_number"}
 
 
 def test_files_lose_the_rows_and_keep_everything_else(story: Story, filtered: list[str]) -> None:
@@ -35,7 +31,7 @@ def test_files_lose_the_rows_and_keep_everything_else(story: Story, filtered: li
     assert (result.files_rewritten, result.files_added, story.operation()) == (2, 2, "replace")
     story.check_reads(before)
     assert all(batches == sorted(b or "" for b in batches) for batches in story.files().values())
-    assert {b for batches in story.files().values() for b in batches} == {"B", "D"}
+    assert story.in_files().keys() == {"B", "D"}
 
 
 @pytest.mark.parametrize("step", some(["after_write", "before_commit", "after_commit"], "before_commit"))
@@ -51,104 +47,24 @@ def test_a_run_that_dies_loses_no_row_and_is_repeated(story: Story, filtered: li
 
     assert len(filtered) == (2 if step == "after_commit" else 4)
     story.check_reads(before)
-    assert {b for batches in story.files().values() for b in batches} == {"B", "D"}
+    assert story.in_files().keys() == {"B", "D"}
 
 
 def test_files_that_get_deletes_in_the_meantime_are_purged_again_by_spark(story: Story, filtered: list[str]) -> None:
-    story.spark.sql(f"ALTER TABLE {story.full_name} SET TBLPROPERTIES ('write.delete.mode' = 'merge-on-read')")
+    story.sql("ALTER TABLE {t} SET TBLPROPERTIES ('write.delete.mode' = 'merge-on-read')")
     story.revert("A")
     run = story.vacuuming_so(target_file_size_bytes=1)
 
-    story.run(run, after_write=lambda: story.spark.sql(f"DELETE FROM {story.full_name} WHERE batch_id = 'B'"))
+    story.run(run, after_write=lambda: story.sql("DELETE FROM {t} WHERE batch_id = 'B'"))
 
     assert len(filtered) == 2
-    assert {b for batches in story.files().values() for b in batches} == {"D"}
+    assert story.in_files().keys() == {"D"}
     story.check_reads(of_batches("D"))
 
 
-@pytest.mark.long
-def test_a_small_file_is_left_to_spark_which_merges_it_with_others(story: Story, filtered: list[str]) -> None:
-    story.revert("A")
-
-    result = story.vacuum()
-
-    assert (filtered, result.files_rewritten, result.rows_purged) == ([], 2, 4)
-
-
-def append(story: Story, *batches: str | None, start: int, **options: str) -> None:
-    """A file of Spark with the rows in this order."""
-    rows = [(start + n, 1, batch) for n, batch in enumerate(batches)]
-    frame = story.spark.createDataFrame(rows, "v long, day int, batch_id string").coalesce(1)
-    options |= {"use-table-distribution-and-ordering": "false"}
-    frame.writeTo(story.full_name).options(**options).append()
-
-
-@pytest.mark.long
-def test_a_sorted_file_that_is_not_in_order_is_left_to_spark_which_sorts_it(story: Story, filtered: list[str]) -> None:
-    append(story, "E", "C", "E", "C", None, start=500, **{"output-sort-order-id": "1"})
-    story.revert("C")
-    before = story.rows_at()
-
-    result = alone(story)
-
-    assert (filtered, result.files_rewritten, result.rows_purged) == ([], 1, 2)
-    story.check_reads(before)
-    assert [None, "E", "E"] in story.files().values()
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("format_version", [2, 3])
-def test_unsorted_files_are_filtered_in_any_order(
-    spark: SparkSession, lake: Lake, filtered: list[str], format_version: int
-) -> None:
-    """Also if they overlap. They keep their order."""
-    story = Story.begin(spark, lake, partition_by=(), format_version=format_version)
-    story.put("A", "B", "D")
-    story.consolidate("A", "B", "D")
-    append(story, *"EBC", None, *"EA", start=500)
-    append(story, "E", None, *"DAB", start=600)
-    story.revert("B", "C")
-    before = story.rows_at()
-
-    result = alone(story)
-
-    assert (len(filtered), result.files_rewritten, result.rows_purged) == (3, 3, 7)
-    story.check_reads(before)
-    found = sorted((batches for batches in story.files().values()), key=len)
-    assert found[:2] in ([[*"E", None, *"DA"], [*"E", None, *"EA"]], [[*"E", None, *"EA"], [*"E", None, *"DA"]])
-    if format_version == 3:
-        rows = spark.sql(f"SELECT count(*), count(DISTINCT _row_id) FROM {story.full_name}").collect()[0]
-        assert rows[0] == rows[1]
-
-
-@pytest.mark.long
-def test_a_file_that_pyiceberg_wrote_is_filtered(story: Story, filtered: list[str]) -> None:
-    story.append_as_foreign_writer("E", "C", None, "C")
-    story.revert("C")
-    before = story.rows_at()
-
-    result = alone(story)
-
-    assert (len(filtered), result.files_rewritten, result.rows_purged) == (1, 1, 2)
-    story.check_reads(before)
-    assert ["E", None] in story.files().values()
-
-
-@pytest.mark.long
-def test_rows_without_a_batch_that_are_first_are_in_order(story: Story, filtered: list[str]) -> None:
-    story.append_as_foreign_writer(None, None, "C", "E", "F")
-    story.revert("C", "E")
-    before = story.rows_at()
-
-    alone(story)
-
-    assert len(filtered) == 1
-    story.check_reads(before)
-
-
 def test_a_file_with_deletes_of_another_engine_is_left_to_spark(story: Story, filtered: list[str]) -> None:
-    story.spark.sql(f"ALTER TABLE {story.full_name} SET TBLPROPERTIES ('write.delete.mode' = 'merge-on-read')")
-    story.spark.sql(f"DELETE FROM {story.full_name} WHERE batch_id = 'B'")
+    story.sql("ALTER TABLE {t} SET TBLPROPERTIES ('write.delete.mode' = 'merge-on-read')")
+    story.sql("DELETE FROM {t} WHERE batch_id = 'B'")
     story.revert("A")
     before = story.rows_at()
 
@@ -165,7 +81,7 @@ def test_tables_with_native_deletes_of_lethe_are_left_to_spark(
     spark: SparkSession, lake: Lake, filtered: list[str], deletes: Any
 ) -> None:
     """Those of a batch that was deleted after the survey would not apply to a newer file."""
-    story = Native.of(Story.begin(spark, lake), deletes).filled()
+    story = Native.begin(spark, lake, deletes=deletes).filled()
     story.revert("A")
 
     alone(story)
@@ -176,16 +92,123 @@ def test_tables_with_native_deletes_of_lethe_are_left_to_spark(
 
 def test_columns_that_were_dropped_and_added_and_renamed(story: Story, filtered: list[str]) -> None:
     """Spark rewrites a file with a dropped column: its values must not stay. One that lacks a new column is filtered."""
-    story.spark.sql(f"ALTER TABLE {story.full_name} ADD COLUMN note STRING")
+    story.sql("ALTER TABLE {t} ADD COLUMN note STRING")
     story.revert("A")
     alone(story)
     assert len(filtered) == 2
 
-    story.spark.sql(f"ALTER TABLE {story.full_name} RENAME COLUMN v TO w")
-    story.spark.sql(f"ALTER TABLE {story.full_name} DROP COLUMN note")
+    story.sql("ALTER TABLE {t} RENAME COLUMN v TO w")
+    story.sql("ALTER TABLE {t} DROP COLUMN note")
     story.revert("B", name="revert-b")
     alone(story, key="2")
 
     assert len(filtered) == 2
     rows = story.table().scan().to_arrow()
     assert (rows["batch_id"].unique().to_pylist(), rows["w"].null_count) == (["D"], 0)
+
+
+# --- row ids, of format version 3 ------------------------------------------------------------------------------------
+
+
+def without(ids: dict[Any, tuple[int, int, str]], *batches: str) -> dict[Any, tuple[int, int, str]]:
+    return {key: one for key, one in ids.items() if one[2] not in batches}
+
+
+def begun(spark: SparkSession, lake: Lake, format_version: int = 3) -> Story:
+    """Batches A, B and D are in the table, and E to G in other files of a later commit. Each day has files of its own."""
+    return Story.begin(spark, lake, format_version=format_version).filled("ABD", "EFG")
+
+
+@pytest.mark.parametrize("format_version", some([2, 3], 3))
+def test_rows_ids_and_metrics_of_all_types_are_those_of_a_rewrite_by_spark(
+    spark: SparkSession, lake: Lake, filtered: list[str], format_version: int
+) -> None:
+    by_arrow, by_spark = (all_types(spark, lake, format_version) for _ in range(2))
+    gone = ("B003", "B004", "B019")
+    before = ids_of(by_arrow, "id") if format_version == 3 else {}
+
+    old = pq.read_metadata(local(data_file(by_arrow).file_path))
+    in_groups = sum(old.row_group(n).column(c).total_compressed_size for n in range(10) for c in range(old.num_columns))
+
+    result = alone(by_arrow)
+    assert len(filtered) == 1
+    assert result.plan.bytes_to_copy + result.plan.bytes_to_encode == result.bytes_rewritten
+    assert result.plan.bytes_to_copy / result.bytes_rewritten == pytest.approx(7 / 10, abs=0.001)
+    assert result.bytes_copied / in_groups == pytest.approx(7 / 10, abs=0.02)
+    by_spark.vacuum()
+    assert len(filtered) == 1
+
+    assert rows_of(by_arrow) == rows_of(by_spark)
+    assert len(rows_of(by_arrow)) == 1700
+    assert differences(metrics(data_file(by_arrow)), metrics(data_file(by_spark))) == {}
+    if format_version == 3:
+        assert ids_of(by_arrow, "id") == ids_of(by_spark, "id") == without(before, *gone)
+        check_readers(by_arrow)
+
+
+def check_readers(story: Story) -> None:
+    """Arrow, DuckDB and PyIceberg read the rows and the ids that Spark reads."""
+    ids = ids_of(story, "id")
+    path = local(data_file(story).file_path)
+    columns = ["id", "_row_id", "_last_updated_sequence_number", "batch_id"]
+    by_arrow = pq.read_table(path, columns=columns)
+    assert {key: tuple(rest) for key, *rest in zip(*(by_arrow[c].to_pylist() for c in columns), strict=True)} == ids
+    assert {row[0]: row[1:] for row in duckdb.sql(f"SELECT {', '.join(columns)} FROM '{path}'").fetchall()} == ids
+    everything = pq.read_table(path).drop_columns(sorted(STORED))
+    by_pyiceberg = story.table().scan().to_arrow()
+    assert str(everything.to_pylist()) == str(by_pyiceberg.to_pylist())
+    assert {row["id"] for row in by_pyiceberg.to_pylist()} == ids.keys()
+
+
+@pytest.mark.long
+def test_rows_keep_their_ids_through_several_purges(spark: SparkSession, lake: Lake, filtered: list[str]) -> None:
+    """The second purge finds files that store ids, and others that do not."""
+    story = begun(spark, lake)
+    before = ids_of(story)
+    story.revert("A")
+    alone(story)
+    assert len(filtered) == 2
+    assert ids_of(story) == without(before, "A")
+
+    story.revert("D", "F", name="more")
+    alone(story, key="2")
+
+    assert len(filtered) == 6
+    assert all(set(pq.read_schema(local(path)).names) >= STORED for path in story.files())
+    assert ids_of(story) == without(before, "A", "D", "F")
+
+
+@pytest.mark.long
+def test_files_whose_rows_have_no_ids_yet_are_left_to_spark(
+    spark: SparkSession, lake: Lake, filtered: list[str]
+) -> None:
+    story = begun(spark, lake, format_version=2)
+    story.revert("A")
+    spark.sql(f"ALTER TABLE {story.full_name} SET TBLPROPERTIES ('format-version' = '3')")
+    before = story.rows_at()
+
+    result = alone(story)
+
+    assert (filtered, result.outcome, result.rows_purged) == ([], "Committed", 4)
+    story.check_reads(before)
+    assert all(row_id is not None for row_id, _, _ in ids_of(story).values())
+
+
+@pytest.mark.long
+def test_a_table_that_is_upgraded_in_the_meantime_is_planned_again(
+    spark: SparkSession, lake: Lake, filtered: list[str]
+) -> None:
+    """The rows have got ids since their file was written without them."""
+    story = begun(spark, lake, format_version=2)
+    story.revert("A")
+    ids: dict[Any, tuple[int, int, str]] = {}
+
+    def upgrade() -> None:
+        spark.sql(f"ALTER TABLE {story.full_name} SET TBLPROPERTIES ('format-version' = '3')")
+        spark.sql(f"INSERT INTO {story.full_name} VALUES (900, 1, 'E')")
+        ids.update(ids_of(story))
+
+    story.run(story.vacuuming_so(target_file_size_bytes=1), after_write=upgrade)
+
+    assert len(filtered) == 4
+    assert ids_of(story) == without(ids, "A")

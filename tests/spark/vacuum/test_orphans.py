@@ -4,20 +4,24 @@ import json
 import os
 import shutil
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import lethe
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from lethe.contract.settings import Deletes
 from lethe_spark.apps.session import make_session
+from lethe_spark.jvm.spark_table import SparkTable
 from pyiceberg.table.statistics import StatisticsFile
 from pyspark.sql import SparkSession
 
 from tests.spark.parameters import some
 from tests.spark.support.built_once import built_once
+from tests.spark.support.erases import Names, row
 from tests.spark.support.maintenance import below, grow_old, maintain, maintaining
-from tests.spark.support.story import ALL_GONE, Story, local, of_batches
+from tests.spark.support.story import ALL_GONE, Row, Story, local, of_batches
 from tests.support.builders import RUN
 from tests.support.lake import Lake
 from tests.support.servers.s3 import S3
@@ -31,11 +35,8 @@ KEPT = ("_tombstones/notes.txt", "data/_hidden/a.parquet", "data/notes.txt", "el
 @built_once
 def story(spark: SparkSession, lake: Lake) -> Story:
     """Batches A and B are in the table; A is reverted, and B's first snapshot has a tag."""
-    story = Story.begin(spark, lake)
-    story.put("A", "B")
-    story.consolidate("A")
-    story.consolidate("B")
-    story.table().manage_snapshots().create_tag(story.head().snapshot_id, "audit").commit()
+    story = Story.begin(spark, lake).filled("A", "B")
+    story.tag()
     story.revert("A")
     return story
 
@@ -72,13 +73,11 @@ def test_litter_goes_and_what_any_snapshot_needs_stays_however_old_it_is(story: 
         head = story.head().snapshot_id
         update.set_statistics(
             StatisticsFile(
-                **{
-                    "snapshot-id": head,
-                    "statistics-path": path,
-                    "file-size-in-bytes": 6,
-                    "file-footer-size-in-bytes": 0,
-                    "blob-metadata": [],
-                }
+                snapshot_id=head,
+                statistics_path=path,
+                file_size_in_bytes=6,
+                file_footer_size_in_bytes=0,
+                blob_metadata=[],
             )
         )
     grow_old(*below(story).values())
@@ -98,7 +97,7 @@ def test_files_of_expired_snapshots_that_were_not_deleted_with_them_go(story: St
     """An expiry that died between its commit and its deletes leaves them."""
     expired = tmp_path / "saved"
     shutil.copytree(root(story) / "data", expired)
-    story.table().manage_snapshots().remove_tag("audit").commit()
+    story.untag()
     story.vacuum(ALL_GONE)
     shutil.copytree(expired, root(story) / "data", dirs_exist_ok=True)
     grow_old(*below(story).values())
@@ -106,7 +105,7 @@ def test_files_of_expired_snapshots_that_were_not_deleted_with_them_go(story: St
     removed, gone = sweep(story, "2")
 
     assert removed == len(gone) == 2
-    assert story.data_folder() == {local(p) for p in story.files()}
+    story.check_storage()
     story.check_reads(of_batches("B"))
 
 
@@ -160,13 +159,11 @@ def test_litter_stays_while_it_is_young_and_behind_the_end_of_the_window_and_whe
     assert (result.orphan_files_removed, result.stopped) == (0, "MaxRunSeconds")
     assert set(below(story)) >= set(LITTER)
 
-    with story.table().transaction() as change:
-        change.set_properties({"gc.enabled": "false"})
+    story.set_properties({"gc.enabled": "false"})
     kept = maintain(story, key="2", remove_orphan_files=True)
     assert (kept.orphan_files_removed, "the table property gc.enabled is not true" in kept.message) == (0, True)
     assert set(below(story)) >= set(LITTER)
-    with story.table().transaction() as change:
-        change.remove_properties("gc.enabled")
+    story.unset_properties("gc.enabled")
     assert set(LITTER) <= sweep(story, "3")[1]
 
 
@@ -247,9 +244,7 @@ def test_a_bucket_is_swept_as_a_folder_is(spark: SparkSession, lake: Lake, s3: S
     home = {"uri": f"sqlite:///{tmp_path}/s3.db", "warehouse": f"s3://{bucket}/wh"}
     lake.add_catalog("s3sweep", type="sql", **home, **s3.properties(), **{"s3.path-style-access": "true"})
     make_session("s3sweep")
-    story = Story.begin(spark, lake, catalog="s3sweep")
-    story.put("A")
-    story.consolidate("A")
+    story = Story.begin(spark, lake, catalog="s3sweep").filled("A")
     below_bucket = story.table().location().removeprefix(f"s3://{bucket}/")
     for path in (*LITTER, *KEPT):
         s3.put(bucket, f"{below_bucket}/{path}", b"litter")
@@ -297,3 +292,124 @@ def test_ledgers_of_another_table_in_the_folder_are_not_cleaned_up(story: Story)
 
     assert other_root.exists()
     assert part.exists()
+
+
+# --- two tables in one folder ----------------------------------------------------------------------------------------
+# Two tables in one folder. Nothing there is an orphan, and a new table gets a folder of its own.
+
+
+ORPHANS = {"remove_orphan_files": True, "orphan_files_older_than_seconds": 86_400}
+
+
+def renamed(story: Names) -> Names:
+    """The table under another name. Its Dataset and buffer are gone."""
+    moved = replace(story, name=f"{story.name}_renamed")
+    story.sql(f"ALTER TABLE {{t}} RENAME TO {moved.name}")
+    moved.sql("ALTER TABLE {t} UNSET TBLPROPERTIES ('lethe.dataset')")
+    shutil.rmtree(story.buffer.path)
+    return moved
+
+
+def in_the_folder_of(old: Names, new: Names) -> Names:
+    """Another table at the location of the old one, as engines create it under the name that is free again."""
+    location = old.table().location()
+    new.spark.sql(
+        f"CREATE TABLE {new.full_name} (v BIGINT, day INT, name STRING, batch_id STRING) USING iceberg "
+        f"PARTITIONED BY (day) LOCATION '{location}' TBLPROPERTIES ('write.metadata.metrics.column.batch_id' = 'full', "
+        f"'format-version' = '{new.format_version}')"
+    )
+    new.sql("ALTER TABLE {t} WRITE ORDERED BY batch_id")
+    return new
+
+
+def rows_at_each(story: Story) -> dict[int, Counter[Row]]:
+    return {s.snapshot_id: story.rows_at(s.snapshot_id) for s in story.snapshots()}
+
+
+def let_time_pass(*stories: Story) -> None:
+    for story in stories:
+        grow_old(*below(story).values(), days=30)
+
+
+@pytest.fixture(params=some(Deletes, Deletes.LEDGER))
+def old(request: pytest.FixtureRequest, spark: SparkSession, lake: Lake) -> Names:
+    """Batch A is reverted, a row of B is erased."""
+    story = Names.begin(spark, lake, deletes=request.param).filled()
+    assert story.revert("A").succeeded
+    assert story.erase(row("B", 1)).succeeded
+    return story
+
+
+def check_native(*stories: Names) -> None:
+    """Readers without a ledger find the same rows in each table, if its rows are deleted natively."""
+    for story in stories:
+        if story.deletes != Deletes.LEDGER:
+            assert story.physical() == story.rows_at()
+
+
+def test_a_table_under_a_name_that_is_free_again_gets_a_folder_of_its_own(old: Names) -> None:
+    moved, before = renamed(old), rows_at_each(replace(old, name=f"{old.name}_renamed"))
+
+    new = old.filled()
+
+    location = new.table().location()
+    assert location.startswith(f"{moved.table().location()}-")
+    assert new.revert("D").succeeded
+    assert new.erase(row("A", 1)).succeeded
+    let_time_pass(new, moved)
+    result = maintain(new, key="1", limits=ALL_GONE, **ORPHANS)
+    assert "FolderHoldsTable" not in result.message
+    assert rows_at_each(moved) == before
+    moved.check_reads()
+    new.check_reads()
+    check_native(moved, new)
+
+
+def test_a_table_whose_location_has_no_files_is_where_the_catalog_puts_it(spark: SparkSession, lake: Lake) -> None:
+    story = Names.begin(spark, lake).filled()
+
+    assert story.table().location().endswith("/" + story.name.replace(".", "/"))
+
+
+@pytest.mark.parametrize("old", some(Deletes, Deletes.LEDGER, Deletes.DELETION_VECTORS), indirect=True)
+def test_nothing_below_a_location_of_two_tables_is_removed_and_the_vacuum_says_why(old: Names) -> None:
+    """Both keep all their rows at each snapshot, also while the other one is restated and erased from."""
+    moved = renamed(old)
+    before = rows_at_each(moved)
+    new = in_the_folder_of(moved, old).filled()
+    assert new.revert("D").succeeded
+    assert new.erase(row("A", 1)).succeeded
+    let_time_pass(new)
+    ledgers = set(moved.ledger_files())
+    check_native(moved, new)
+
+    planned = maintain(new, key="0", plan_only=True, **ORPHANS)
+    result = maintain(new, key="1", limits=ALL_GONE, **ORPHANS)
+    of_old = maintain(moved, key="2", **ORPHANS)
+
+    for message in (planned.message, result.message, of_old.message):
+        assert "FolderHoldsTable" in message
+        assert "another table uses the same location" in message
+    assert result.orphan_files_removed == of_old.orphan_files_removed == 0
+    assert ledgers <= set(moved.ledger_files())
+    assert rows_at_each(moved).items() >= before.items()
+    moved.check_reads()
+    new.check_reads()
+    check_native(moved, new)
+
+
+def test_the_other_table_is_noticed_by_its_ledger_if_its_metadata_is_elsewhere(old: Names, tmp_path: Path) -> None:
+    elsewhere = f"file://{tmp_path}/metadata"
+    old.sql(f"ALTER TABLE {{t}} SET TBLPROPERTIES ('write.metadata.path' = '{elsewhere}')")
+    assert old.revert("B", name="later").succeeded
+    moved = renamed(old)
+    for file in Path(local(moved.table().location()), "metadata").glob("*.metadata.json"):
+        file.unlink()
+    new = in_the_folder_of(moved, old).filled()
+    let_time_pass(new)
+
+    result = maintain(new, key="1", **ORPHANS)
+
+    assert "FolderHoldsTable" in result.message
+    assert SparkTable.load(new.spark, moved.catalog, moved.name) is not None
+    assert moved.rows_at()

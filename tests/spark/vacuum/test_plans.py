@@ -13,7 +13,6 @@ from pyspark.sql import SparkSession
 
 from tests.spark.support.built_once import built_once
 from tests.spark.support.story import Story, local, of_batches
-from tests.spark.vacuum.test_steps import in_files, tombstones
 from tests.support.lake import Lake
 
 
@@ -71,8 +70,7 @@ def test_a_plan_changes_nothing_and_is_the_same_until_what_it_is_about_changes(s
     before = story.head().snapshot_id
     first = plan(story)
     assert (first.outcome, first.plan is not None, story.head().snapshot_id) == ("Planned", True, before)
-    story.put("F")
-    story.consolidate("F")
+    story.filled("F")
 
     again = plan(story)
     story.revert("D", name="more")
@@ -89,12 +87,12 @@ def test_an_approved_plan_is_carried_out_and_a_plan_that_changed_is_only_reporte
     story.revert("D", name="more")
 
     stale = story.run(story.vacuuming_so("stale", approved_plan=approved.digest))
-    assert (stale.outcome, tombstones(story)) == ("Planned", {"B", "D"})
+    assert (stale.outcome, story.tombstones()) == ("Planned", {"B", "D"})
     assert "differs from the approved plan" in stale.message
     assert stale.plan is not None
     result = story.run(story.vacuuming_so("good", approved_plan=stale.plan.digest))
 
-    assert (result.outcome, result.tombstones_purged, tombstones(story)) == ("Committed", 2, set())
+    assert (result.outcome, result.tombstones_purged, story.tombstones()) == ("Committed", 2, set())
     story.check_reads(of_batches("A", "E"))
 
 
@@ -103,8 +101,8 @@ def test_a_vacuum_of_some_batches_leaves_the_others_deleted_and_in_the_files(sto
 
     result = story.run(story.vacuuming_so(batch_ids=("B", "unknown")))
 
-    assert (result.tombstones_purged, tombstones(story)) == (1, {"D"})
-    assert in_files(story) == Counter({"A": 4, "D": 4, "E": 4})
+    assert (result.tombstones_purged, story.tombstones()) == (1, {"D"})
+    assert story.in_files() == Counter({"A": 4, "D": 4, "E": 4})
     story.check_reads(of_batches("A", "E"))
 
 
@@ -128,7 +126,7 @@ def test_no_step_begins_when_the_time_is_up(story: Story, monkeypatch: pytest.Mo
 
     assert (cut.outcome, cut.stopped, cut.steps, cut.files_rewritten) == ("Committed", "WindowClosed", 1, 1)
     assert cut.files_left > 0
-    assert tombstones(story) == {"B"}
+    assert story.tombstones() == {"B"}
     story.check_reads(of_batches("A", "D", "E"))
 
 
@@ -140,7 +138,12 @@ def test_a_file_that_is_not_in_storage_is_set_aside_and_named_and_the_rest_goes_
 
     result = story.vacuum()
 
-    assert (result.outcome, result.files_rewritten, result.rows_purged, tombstones(story)) == ("Committed", 1, 2, {"B"})
+    assert (result.outcome, result.files_rewritten, result.rows_purged, story.tombstones()) == (
+        "Committed",
+        1,
+        2,
+        {"B"},
+    )
     assert gone in result.message
     with pytest.raises(InputError, match=gone) as refused:
         story.vacuum(key="2")

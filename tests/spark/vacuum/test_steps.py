@@ -1,16 +1,23 @@
 """A vacuum in steps: each is a commit, what was finished stays, and whatever comes between costs no row and brings none back."""
 
+import os
+import subprocess
+import sys
 from collections import Counter
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
+from lethe.contract.result import RunResult
 from lethe.contract.run import RunSpec
 from pyspark.sql import SparkSession
 
-from tests.spark.parameters import some
-from tests.spark.sdk.test_increments import by_spark, check_ranges, compact
+from tests.spark.parameters import pairs, some
 from tests.spark.support.built_once import built_once
-from tests.spark.support.story import ALL_GONE, Row, Story, avro, local, of_batches
+from tests.spark.support.driver import CONFS, Driver
+from tests.spark.support.native_deletes import Native
+from tests.spark.support.story import ALL_GONE, Row, Story, of_batches
+from tests.support.builders import read_result
 from tests.support.lake import Lake
 from tests.support.steps import Killed, die
 
@@ -19,9 +26,7 @@ from tests.support.steps import Killed, die
 @built_once
 def story(spark: SparkSession, lake: Lake) -> Story:
     """Batches A, B and D are in the table, in a common file for each of two days; A and D were reverted, each by itself."""
-    story = Story.begin(spark, lake)
-    story.put("A", "B", "D")
-    story.consolidate("A", "B", "D")
+    story = Story.begin(spark, lake).filled()
     story.revert("A", name="revert-a")
     story.revert("D", name="revert-d")
     return story
@@ -38,15 +43,6 @@ def commits_of(story: Story, spec: RunSpec) -> list[str | None]:
     return [k.get("lethe.unfinished") for k in keys if k.get("lethe.run-id") == spec.run_id]
 
 
-def tombstones(story: Story) -> set[str]:
-    return {t["id"] for t in avro(story.keys()["tombstone.file"])}
-
-
-def in_files(story: Story) -> Counter[str | None]:
-    """The rows of each batch that the data files hold, deleted or not."""
-    return Counter(b for batches in story.files().values() for b in batches)
-
-
 def test_each_step_is_a_commit_and_the_result_counts_all_of_them(story: Story) -> None:
     run = in_steps(story)
 
@@ -59,7 +55,7 @@ def test_each_step_is_a_commit_and_the_result_counts_all_of_them(story: Story) -
     assert result.plan is not None
     assert (result.plan.files, result.plan.tombstones, result.plan.rows) == (2, 2, 8)
     story.check_reads(of_batches("B"))
-    assert in_files(story) == Counter({"B": 4})
+    assert story.in_files() == Counter({"B": 4})
 
 
 # --- deaths ---------------------------------------------------------------------------------------------------------
@@ -84,115 +80,52 @@ def test_a_vacuum_that_died_at_any_step_keeps_what_it_finished_and_its_repetitio
     with pytest.raises(Killed):
         story.run(run, **{step: die})
     assert len(commits_of(story, run)) == DEATHS[step]
-    assert in_files(story)["A"] == 4 - 2 * DEATHS[step]
+    assert story.in_files()["A"] == 4 - 2 * DEATHS[step]
     assert story.rows_at() == of_batches("B")
 
     result = story.run(run)
 
     assert result.steps == 2 - DEATHS[step]
     assert commits_of(story, run) == ["true", None]
-    assert (in_files(story), tombstones(story)) == (Counter({"B": 4}), set())
+    assert (story.in_files(), story.tombstones()) == (Counter({"B": 4}), set())
     story.check_reads(of_batches("B"))
 
 
 # --- races ----------------------------------------------------------------------------------------------------------
 
-
-def a_consolidation(story: Story) -> Counter[Row]:
-    story.put("C", "E")
-    story.consolidate("C", "E")
-    return of_batches("B", "C", "E")
-
-
-def a_revert(story: Story) -> Counter[Row]:
-    """Of rows that were written again by then, or are just being."""
-    story.revert("B", name="revert-b")
-    return Counter()
-
-
-def a_compaction(story: Story) -> Counter[Row]:
-    """Takes the files from under the vacuum, and puts what it has just purged beside what it has not."""
-    compact(story)
-    return of_batches("B")
-
-
-def a_late_row(story: Story) -> Counter[Row]:
-    """Of a batch that is being purged, and one of another."""
-    story.append_as_foreign_writer("A", "x")
-    return of_batches("B") + Counter({("x", 501, 1): 1})
-
-
-def an_undo(story: Story) -> Counter[Row]:
-    """Whole as long as no row of it is gone; from then on refused."""
-    done = story.undo(of="revert-d")
-    return of_batches("B", "D") if done.succeeded else of_batches("B")
-
-
-def a_second_revert(story: Story) -> Counter[Row]:
-    story.revert("A", name="again")
-    return of_batches("B")
-
-
-OTHERS = a_consolidation, a_revert, a_compaction, a_late_row, an_undo, a_second_revert
-# It finds a batch of which some rows are gone.
-QUICK = {(an_undo, "before_commit_2")}
+Act = Callable[[Story], object]
+OTHERS: dict[str, tuple[Act, Counter[Row]]] = {
+    "a consolidation": (lambda s: s.filled("CE"), of_batches("B", "C", "E")),
+    "a revert of rows that are written again": (lambda s: s.revert("B", name="revert-b"), Counter()),
+    "a compaction": (Story.compact, of_batches("B")),
+    "late rows": (
+        lambda s: s.append_as_foreign_writer("A", "x"),
+        of_batches("B") + Counter({("x", 501, 1): 1}),
+    ),
+    "an undo": (lambda s: s.undo(of="revert-d"), of_batches("B", "D")),
+    "a second revert": (lambda s: s.revert("A", name="again"), of_batches("B")),
+}
 
 
 @pytest.mark.parametrize(
-    ("other", "when"),
-    [
-        pytest.param(f, when, marks=() if (f, when) in QUICK else pytest.mark.long, id=f"{f.__name__}-{when}")
-        for f in OTHERS
-        for when in ("before_commit", "before_commit_2")
-    ],
+    ("other", "when"), pairs(OTHERS, ("before_commit", "before_commit_2"), ("an undo", "before_commit_2"))
 )
 def test_commits_of_others_during_a_step_lose_nothing_and_no_deleted_row_returns(
-    story: Story, other: Callable[[Story], Counter[Row]], when: str
+    story: Story, other: str, when: str
 ) -> None:
-    """Whatever is left of tombstones afterwards, another vacuum ends them."""
-    wanted: list[Counter[Row]] = []
+    """An Undo is refused once a row is gone. Whatever is left of tombstones afterwards, another vacuum ends them."""
+    act, wanted = OTHERS[other]
+    if (other, when) == ("an undo", "before_commit_2"):
+        wanted = of_batches("B")
 
-    result = story.run(in_steps(story), **{when: lambda: wanted.append(other(story))})
+    result = story.run(in_steps(story), **{when: lambda: act(story)})
 
     assert result.outcome == "Committed"
-    story.check_reads(wanted[0])
+    story.check_reads(wanted)
     story.vacuum(key="after")
-    assert tombstones(story) == set()
-    assert set(in_files(story)) == {b for b, _, _ in wanted[0]}
-    story.check_reads(wanted[0])
-
-
-@pytest.mark.long
-def test_the_next_step_goes_by_what_has_become_of_the_table_since_the_one_before(story: Story) -> None:
-    """A compaction between two steps: its file is found instead of the one it replaced, and nothing is looked for in vain."""
-    result = story.run(in_steps(story), step_2=lambda: compact(story))
-
-    assert (result.steps, in_files(story), tombstones(story)) == (2, Counter({"B": 4}), set())
-    story.check_reads(of_batches("B"))
-
-
-# --- increments -----------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.long
-def test_rows_purged_by_three_vacuums_are_still_reported_as_deleted(story: Story) -> None:
-    """Partial ones and one in steps, and rows that came in between, under old ids and new ones."""
-    first = story.snapshots()[2].snapshot_id  # before either revert
-    assert story.rows_at(first) == of_batches("A", "B", "D")
-    story.vacuum(key="1", max_bytes=1)
-    story.put("C")
-    story.consolidate("C")
-    story.revert("C", name="revert-c")
-    story.append_as_foreign_writer("A", start=700)
-    story.run(in_steps(story, "2", max_bytes=3000))
-    story.revert("B", name="revert-b")
-    story.run(in_steps(story, "3"))
-
-    assert (tombstones(story), story.rows_at()) == (set(), Counter())
-    late = Counter({("A", 700, 1): 1})  # which came and went, as C did
-    assert by_spark(story, first, None, "deleted") == of_batches("A", "B", "C", "D") + late
-    assert by_spark(story, first, None, "appended") == of_batches("C") + late
-    check_ranges(story, any_two=True)
+    assert story.tombstones() == set()
+    assert story.in_files().keys() == {b for b, _, _ in wanted}
+    story.check_reads(wanted)
 
 
 @pytest.mark.long
@@ -201,5 +134,123 @@ def test_snapshots_between_the_steps_expire_like_others_and_their_files_with_the
 
     assert (result.steps, len(story.snapshots())) == (2, 1)
     assert result.expiry_seconds > 0
-    assert story.data_folder() == {local(p) for p in story.files()}
+    story.check_storage()
     story.check_reads(of_batches("B"))
+
+
+# --- masks ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+@built_once
+def masked(request: pytest.FixtureRequest, spark: SparkSession, lake: Lake) -> Native:
+    """A, B and D lie in a common file for each of two days, E in others; A was reverted. Deletes are native, too."""
+    story = Native.begin(spark, lake, deletes=request.param).filled()
+    story.revert("A")
+    return story
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("masked", ["DeletionVectors", "PositionDeletes"], indirect=True)
+def test_rows_masked_between_two_steps_are_purged_by_the_second_and_reported_as_deleted(masked: Native) -> None:
+    """The step reads its files without those rows: they are gone, though the run is not about them, and nobody can undo that."""
+    result = masked.run(in_steps(masked), step_2=lambda: masked.revert("B", name="meanwhile"))
+
+    assert (result.steps, result.tombstones_purged, masked.tombstones(), masked.purged_by_head()) == (
+        2,
+        1,
+        {"B"},
+        {"A", "B"},
+    )
+    assert masked.plain() == of_batches("D", "E")
+    undone = masked.undo("meanwhile")
+    assert (undone.succeeded, undone.reason) == (False, "AlreadyPurged")
+    masked.vacuum(key="after")
+    assert masked.tombstones() == set()
+    masked.check_native(of_batches("D", "E"))
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("masked", ["DeletionVectors", "PositionDeletes"], indirect=True)
+def test_a_vacuum_of_some_batches_reports_other_purged_batches(masked: Native) -> None:
+    masked.revert("B", name="other")
+
+    result = masked.run(masked.vacuuming_so(batch_ids=("A",)))
+
+    assert (result.tombstones_purged, masked.tombstones(), masked.purged_by_head()) == (1, {"B"}, {"A", "B"})
+    masked.check_native(of_batches("D", "E"))
+
+
+# --- processes -------------------------------------------------------------------------------------------------------
+
+
+TINY = "5m"  # libraries unpack some megabytes of native code there; the rows to be sorted take more than is left
+
+
+def test_a_process_killed_between_two_steps_has_kept_the_first_and_its_successor_does_the_second(
+    story: Story, driver: Driver
+) -> None:
+    """What an operator may conclude from the table: a commit of this run is there, and it says that there is more to come."""
+    run = in_steps(story)
+
+    assert driver.run(run, crash_at="step-2", within_seconds=400).code == 137
+    assert (commits_of(story, run), story.in_files()["A"], story.tombstones()) == (["true"], 2, {"A", "D"})
+    result = story.run(run)
+
+    assert (result.outcome, result.steps) == ("Committed", 1)
+    assert (commits_of(story, run), story.tombstones()) == (["true", None], set())
+    story.check_reads(of_batches("B"))
+
+
+def can_mount() -> bool:
+    try:
+        return subprocess.run(["unshare", "-rm", "mount", "-t", "tmpfs", "tmpfs", "/mnt"], check=False).returncode == 0
+    except FileNotFoundError:
+        return False
+
+
+def on_a_tiny_disk(driver: Driver, spec: RunSpec, folder: Path) -> tuple[int, RunResult]:
+    """Carry a run out in a process that alone sees a disk of next to nothing, for what Spark keeps locally."""
+    path = driver.file_of(spec)
+    path.write_text(spec.to_json())
+    mounted = f'mount -t tmpfs -o size={TINY} tmpfs "{folder}" && exec "$@"'
+    confs = [a for c in (*CONFS, "spark.shuffle.compress=false") for a in ("--conf", c)]
+    app = [sys.executable, "-m", "lethe_spark.apps.app"]
+    done = subprocess.run(
+        ["unshare", "-rm", "sh", "-c", mounted, "sh", *app, "--run", str(path), *confs],
+        env={
+            **os.environ,
+            **driver.lake.environment,
+            "PYTHONPATH": str(Path(__file__).parents[3] / "spark_apps"),
+            "SPARK_LOCAL_DIRS": str(folder),
+            "LETHE_TERMINATION_LOG": str(folder / "none"),
+        },
+        capture_output=True,
+        text=True,
+        timeout=400,
+        check=False,
+    )
+    lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
+    assert lines, done.stderr[-3000:]
+    return done.returncode, read_result(lines[-1])
+
+
+@pytest.mark.long
+@pytest.mark.skipif(not can_mount(), reason="only root may mount a disk of its own")
+def test_a_full_disk_fails_the_attempt_clearly_and_leaves_nothing_behind(
+    spark: SparkSession, lake: Lake, tmp_path: Path
+) -> None:
+    story = Story.begin(spark, lake)
+    story.put("A", "B", rows=150_000)
+    story.consolidate("A", "B")
+    story.revert("A")
+    before, head = story.data_folder(), story.head().snapshot_id
+    disk = tmp_path / "disk"
+    disk.mkdir()
+
+    code, result = on_a_tiny_disk(Driver(lake, tmp_path), story.vacuuming(), disk)
+
+    assert (code, result.outcome, result.reason, result.permanent) == (20, "Failed", "DiskFull", False)
+    assert "ephemeral storage" in result.message
+    assert (story.data_folder(), story.head().snapshot_id) == (before, head)
+    assert story.vacuum().rows_purged == 150_000

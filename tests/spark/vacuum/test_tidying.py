@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 
 from tests.spark.parameters import some
 from tests.spark.support.built_once import built_once
-from tests.spark.support.story import ALL_GONE, Story, avro, local, of_batches
+from tests.spark.support.story import ALL_GONE, Story, avro, of_batches
 from tests.support.builders import a_request
 from tests.support.lake import Lake
 from tests.support.steps import Killed, die
@@ -25,14 +25,7 @@ DAY = 86_400
 @built_once
 def story(spark: SparkSession, lake: Lake) -> Story:
     """Batches A and B are in the table."""
-    story = Story.begin(spark, lake)
-    story.put("A", "B")
-    story.consolidate("A", "B")
-    return story
-
-
-def tombstones(story: Story) -> set[str]:
-    return {t.id for t in story.ledger().tombstones.values()}
+    return Story.begin(spark, lake).filled("AB")
 
 
 # --- a head of another writer's -------------------------------------------------------------------------------------
@@ -48,10 +41,9 @@ def test_a_consolidation_of_no_batches_gives_a_bare_head_the_ledger_it_rests_on(
     result = story.consolidate()
 
     assert (result.outcome, result.snapshot_id) == ("Committed", story.head().snapshot_id)
+    assert story.counts() == {"added": "0", "deleted": "0", "total": "1"}
     keys = story.keys()
-    assert [keys[f"tombstone.metrics.{k}.count"] for k in ("added", "deleted", "total")] == ["0", "0", "1"]
     assert "tombstone.vacuum.file" not in keys
-    assert "tombstone.metrics.vacuum.count" not in keys
     assert dict(story.ledger().tombstones) == before
     story.check_reads(of_batches("B") + Counter({("x", 500, 1): 1}))
     assert story.consolidate().outcome == "NothingToDo"
@@ -82,22 +74,8 @@ def test_a_revert_while_a_head_is_being_stamped_is_not_lost(story: Story) -> Non
 
     story.consolidate(before_commit=lambda: story.revert("A"))
 
-    assert tombstones(story) == {"A"}
+    assert story.tombstones() == {"A"}
     story.check_reads(of_batches("B") + Counter({("x", 500, 1): 1}))
-
-
-@pytest.mark.long
-def test_stamping_a_head_hides_the_rows_of_a_purged_batch_that_its_writer_brought(story: Story) -> None:
-    story.revert("A", evict_by_seconds=60)
-    story.vacuum()
-    story.append_as_foreign_writer("A")
-
-    story.consolidate()
-
-    (tombstone,) = story.ledger().tombstones.values()
-    assert (tombstone.id, tombstone.restatements) == ("A", ("ns/revert/0",))
-    assert tombstone.evict_by == story.ledger().batches["A"].evict_by is not None
-    story.check_reads(of_batches("B"))
 
 
 def test_a_batch_is_remembered_in_every_partition_that_any_writer_put_rows_of_it_in(story: Story) -> None:
@@ -112,51 +90,19 @@ def test_a_batch_is_remembered_in_every_partition_that_any_writer_put_rows_of_it
     assert in_partitions == {"A": ("0/[1]", "0/[2]", "0/[7]"), "B": ("0/[1]", "0/[2]")}
 
 
-@pytest.mark.long
-def test_an_id_that_another_writer_used_first_is_remembered_where_that_writer_put_it(story: Story) -> None:
-    story.append_as_foreign_writer("late", day=7)
-    story.consolidate()
-    story.put("late")
-
-    story.consolidate("late")
-
-    assert set(story.ledger().batches["late"].partitions or ()) >= {"0/[1]", "0/[2]", "0/[7]"}
-
-
-@pytest.mark.long
-def test_a_tag_on_a_foreign_commit_reads_the_same_after_the_snapshots_around_it_expire(story: Story) -> None:
-    """The carrier of its ledger is expired by somebody else; the ledger's files stay as long as the tag."""
-    story.revert("A")
-    bare = story.append_as_foreign_writer("x")
-    story.table().manage_snapshots().create_tag(bare, "audit").commit()
-    carrier = story.snapshots()[1].snapshot_id
-    story.revert("B", name="second")
-    story.spark.sql(
-        f"CALL {story.catalog}.system.expire_snapshots(table => '{story.name}', snapshot_ids => ARRAY({carrier}L))"
-    )
-    grow_old(story)
-
-    assert story.vacuum(ALL_GONE).ledger_files_removed > 0
-
-    table = story.table()
-    held = ledger_store.load(table.io, observe(table, "batch_id"), bare).ledger
-    assert held.ids(table.schema().find_field("batch_id").field_id) == {"A"}
-    story.check_reads(Counter({("x", 500, 1): 1}))
-
-
 # --- the length of the history --------------------------------------------------------------------------------------
 
 
 def test_a_table_of_many_commits_and_no_vacuum_keeps_a_bounded_history_and_every_tombstone(story: Story) -> None:
-    limits = SnapshotLimits(max_count=10, min_to_keep=2)
+    limits = SnapshotLimits(max_count=5, min_to_keep=2)
 
-    for n in range(24):
+    for n in range(12):
         story.run(story.restatement(a_request(f"r{n}", batch_ids=(f"x{n:02}",)), snapshots=limits))
-        assert len(story.table().metadata.snapshots) <= 11
+        assert len(story.table().metadata.snapshots) <= 6
     story.run(story.restatement(a_request("last", batch_ids=("A",)), snapshots=limits))
 
     assert story.table().properties["write.metadata.delete-after-commit.enabled"] == "true"
-    assert tombstones(story) == {f"x{n:02}" for n in range(24)} | {"A"}
+    assert story.tombstones() == {f"x{n:02}" for n in range(12)} | {"A"}
     story.check_reads(of_batches("B"))
     assert story.consolidate("A").outcome == "AlreadyCommitted"
 
@@ -227,24 +173,11 @@ def test_the_ledger_files_of_expired_snapshots_go_and_those_of_retained_ones_sta
     story.check_reads(Counter())
 
 
-@pytest.mark.long
-def test_the_head_of_a_moment_ago_can_still_be_read_by_who_has_begun_to(story: Story) -> None:
-    """Its files are as old as the others; nobody but the reader knows that it reads them."""
-    story.revert("A")
-    grow_old(story)
-    table = story.table()
-    begun = ledger_store.load(table.io, observe(table, "batch_id")).ledger
-
-    story.vacuum(ALL_GONE)
-
-    assert {t.id for t in begun.tombstones.values()} == {"A"}
-
-
 def test_files_of_a_commit_under_way_are_not_taken_for_litter(story: Story) -> None:
     """Its ledger is written and no snapshot names it yet, while a vacuum beside it cleans up."""
     story.restate(a_request("mine", batch_ids=("A",)), before_commit=lambda: story.vacuum(ALL_GONE))
 
-    assert tombstones(story) == {"A"}
+    assert story.tombstones() == {"A"}
     story.check_reads(of_batches("B"))
 
 
@@ -293,7 +226,7 @@ def test_nothing_is_removed_while_a_ledger_of_the_history_cannot_be_read(story: 
     """Whoever mends it may need any of them."""
     story.revert("A")
     damaged = story.ledger_files()[Path(story.keys()["lethe.ledger"]).name]
-    story.table().manage_snapshots().create_tag(story.head().snapshot_id, "audit").commit()
+    story.tag()
     story.revert("B", name="second")
     content = damaged.read_bytes()
     damaged.write_bytes(content[:40])
@@ -324,5 +257,5 @@ def test_staged_files_that_were_abandoned_leave_the_storage_at_once(story: Story
 
     assert staged
     assert not staged & story.data_folder()
-    assert story.data_folder() == {local(p) for p in story.files()}
+    story.check_storage()
     story.check_reads(of_batches("A", "B", "E", "F"))

@@ -14,23 +14,10 @@ from lethe_operator.resources.observed import Observation, TableView
 from lethe_operator.resources.vacuum_policy import parse_vacuum_policy
 from lethe_operator.settings import Settings
 from lethe_operator.vacuum.triggers import hidden_percent
-from pyspark.sql import SparkSession
 
-from tests.spark.support.built_once import built_once
 from tests.spark.support.story import Story, of_batches
-from tests.support.lake import Lake
 
 pytestmark = pytest.mark.long
-
-
-@pytest.fixture
-@built_once
-def story(spark: SparkSession, lake: Lake) -> Story:
-    """Batches A, B and D of four rows each are in the table."""
-    story = Story.begin(spark, lake)
-    story.put("A", "B", "D")
-    story.consolidate("A", "B", "D")
-    return story
 
 
 def seen(story: Story) -> TableView:

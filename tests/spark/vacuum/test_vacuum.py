@@ -1,29 +1,10 @@
 """Vacuum: soft-deleted rows leave the files, everything else stays, and what a reader sees does not change."""
 
 from collections import Counter
-from pathlib import Path
 
-import pytest
 from lethe.contract.run import SnapshotLimits
-from pyspark.sql import SparkSession
 
-from tests.spark.support.built_once import built_once
 from tests.spark.support.story import ALL_GONE, Story, avro, local, of_batches
-from tests.support.lake import Lake
-
-
-@pytest.fixture
-@built_once
-def story(spark: SparkSession, lake: Lake) -> Story:
-    """Batches A, B and D are in the table, in common files."""
-    story = Story.begin(spark, lake)
-    story.put("A", "B", "D")
-    story.consolidate("A", "B", "D")
-    return story
-
-
-def counts(keys: dict[str, str]) -> dict[str, str]:
-    return {k.split(".")[2]: v for k, v in keys.items() if k.startswith("tombstone.metrics.")}
 
 
 def test_a_vacuum_rewrites_the_files_without_the_tombstoned_rows_and_no_reader_notices(story: Story) -> None:
@@ -36,7 +17,7 @@ def test_a_vacuum_rewrites_the_files_without_the_tombstoned_rows_and_no_reader_n
     assert (result.files_rewritten, result.files_deleted) == (len(files), 0)
     assert story.operation() == "replace"
     story.check_reads(before)
-    assert {b for batches in story.files().values() for b in batches} == {"B", "D"}
+    assert story.in_files().keys() == {"B", "D"}
     for batches in story.files().values():
         assert batches == sorted(b or "" for b in batches)
 
@@ -52,13 +33,12 @@ def test_a_vacuums_snapshot_names_both_tombstone_files_for_any_avro_reader(story
     vacuumed = avro(keys["tombstone.vacuum.file"])
     assert [t["id"] for t in vacuumed] == ["A", "D"]
     assert all(t["meta"]["restatements"] == "ns/revert/0" for t in vacuumed)
-    assert counts(keys) == {"added": "0", "deleted": "2", "total": "0", "vacuum": "2"}
+    assert story.counts() == {"added": "0", "deleted": "2", "total": "0", "vacuum": "2"}
     assert story.states() == {"A": "reverted", "B": "promoted", "D": "reverted"}  # purging never forgets this
 
 
 def test_files_of_only_tombstoned_rows_are_dropped_without_being_read(story: Story) -> None:
-    story.put("E")
-    story.consolidate("E")
+    story.filled("E")
     story.revert("E")
     before = story.rows_at()
 
@@ -66,21 +46,7 @@ def test_files_of_only_tombstoned_rows_are_dropped_without_being_read(story: Sto
 
     assert (result.files_deleted, result.files_rewritten, result.files_added) == (2, 0, 0)
     assert (result.rows_purged, story.operation()) == (4, "delete")
-    assert [t["id"] for t in avro(story.keys()["tombstone.vacuum.file"])] == ["E"]
-    story.check_reads(before)
-
-
-@pytest.mark.long
-def test_whole_and_mixed_files_are_purged_in_one_commit(story: Story) -> None:
-    story.put("E")
-    story.consolidate("E")
-    story.revert("A", "E")
-    before = story.rows_at()
-
-    result = story.vacuum()
-
-    assert (result.files_deleted, result.files_rewritten, result.rows_purged) == (2, 2, 8)
-    assert len([s for s in story.snapshots() if "tombstone.vacuum.file" in story.keys(s)]) == 1
+    assert story.purged_by_head() == {"E"}
     story.check_reads(before)
 
 
@@ -95,7 +61,7 @@ def test_a_file_with_only_deleted_rows_is_dropped_and_not_rewritten_although_its
 
     assert (result.rows_purged, result.files_added, story.files()) == (12, 0, {})
     assert (result.files_deleted, result.files_rewritten, result.bytes_rewritten) == (held, 0, 0)
-    assert {t["id"] for t in avro(story.keys()["tombstone.vacuum.file"])} == {"A", "B", "D"}
+    assert story.purged_by_head() == {"A", "B", "D"}
     story.check_reads(Counter())
 
 
@@ -118,7 +84,7 @@ def test_purged_files_are_gone_from_storage_after_expiry_and_live_ones_are_there
     result = story.vacuum(ALL_GONE)
 
     assert result.snapshots_expired == 3  # promoted, reverted, and the staged one
-    assert story.data_folder() == {local(p) for p in story.files()}
+    story.check_storage()
     assert before.isdisjoint(story.data_folder())
     assert [s.snapshot_id for s in story.table().snapshots()] == [story.head().snapshot_id]
     story.check_reads(of_batches("B", "D"))
@@ -136,23 +102,11 @@ def test_the_limits_say_which_snapshots_stay_readable(story: Story) -> None:
     assert story.rows_at(story.snapshots()[1].snapshot_id) == of_batches("B", "D")
 
 
-@pytest.mark.long
-def test_a_tag_keeps_its_snapshot_and_its_rows(story: Story) -> None:
-    story.table().manage_snapshots().create_tag(story.head().snapshot_id, "audit").commit()
-    tagged = story.head().snapshot_id
-    story.revert("A")
-
-    story.vacuum(ALL_GONE)
-
-    assert story.rows_at(tagged) == of_batches("A", "B", "D")
-    story.check_reads(of_batches("B", "D"))
-
-
 def test_a_tagged_snapshot_of_another_writer_keeps_the_ledger_it_was_written_on(story: Story) -> None:
     """Without it, the tag would show rows that were deleted, or could not be read at all."""
     story.revert("A")
     bare = story.append_as_foreign_writer("x")
-    story.table().manage_snapshots().create_tag(bare, "audit").commit()
+    story.tag()
     story.revert("x", name="second")
 
     story.vacuum(ALL_GONE)
@@ -176,35 +130,45 @@ def test_a_tombstone_that_no_file_can_hold_is_ended_without_touching_a_file(stor
     result = story.vacuum()
 
     assert (result.tombstones_purged, result.files_rewritten, result.files_deleted) == (1, 0, 0)
-    assert (story.files(), avro(story.keys()["tombstone.vacuum.file"])) == (files, [])
-    assert counts(story.keys()) == {"added": "0", "deleted": "1", "total": "0", "vacuum": "0"}
+    assert (story.files(), story.purged_by_head()) == (files, set())
+    assert story.counts() == {"added": "0", "deleted": "1", "total": "0", "vacuum": "0"}
     story.put("zzz")
     assert story.consolidate("zzz").batches_withheld == 1
 
 
-@pytest.mark.long
-def test_the_whole_loop_keeps_every_promise_at_every_step(spark: SparkSession, lake: Lake) -> None:
-    """Promote, take back, replace, purge, and again: after each step every door shows what a plain dict would hold."""
-    story, model = Story.begin(spark, lake), Counter(of_batches())
-    story.put("A", "B", "C")
-    story.consolidate("A", "B", "C")
-    story.check_reads(model := of_batches("A", "B", "C"))
-    story.revert("B")
-    story.check_reads(model := model - of_batches("B"))
-    story.replay("C", by="C2")
-    story.check_reads(model := model - of_batches("C") + of_batches("C2", rows=3))
+def test_a_tombstone_stays_until_its_last_file_is_rewritten_and_is_named_by_each_vacuum_that_applied_it(
+    story: Story,
+) -> None:
+    """Who asks for the rows deleted since finds those that left with the first file as well as those of the second."""
+    story.revert("A", "D")
+
+    first = story.vacuum(max_bytes=1)
+
+    assert (first.files_rewritten, first.files_left, first.tombstones_purged, first.rows_purged) == (1, 1, 0, 4)
+    assert first.bytes_left > 0
+    assert story.counts() == {"added": "0", "deleted": "0", "total": "2", "vacuum": "2"}
+    assert story.tombstones() == story.purged_by_head() == {"A", "D"}
+    story.check_reads(of_batches("B"))
+
+    second = story.vacuum(key="2", max_bytes=1)
+
+    assert (second.files_rewritten, second.files_left, second.tombstones_purged) == (1, 0, 2)
+    assert story.counts() == {"added": "0", "deleted": "2", "total": "0", "vacuum": "2"}
+    assert story.purged_by_head() == {"A", "D"}
+    story.check_reads(of_batches("B"))
+
+
+def test_a_vacuum_after_a_change_of_partitioning_remembers_where_the_survivors_are_now(story: Story) -> None:
+    """B's rows are written again, by another partition spec; a tombstone for B must say so."""
+    story.revert("A", "D")
+    story.sql("ALTER TABLE {t} ADD PARTITION FIELD bucket(2, v)")
+
     story.vacuum()
-    story.check_reads(model)
-    story.put("D", "B")
-    story.consolidate("D", "B")
-    story.check_reads(model := model + of_batches("D"))
-    story.replay("C2", "D", by="E", name="again")
-    story.check_reads(model := model - of_batches("C2", rows=3) - of_batches("D") + of_batches("E", rows=3))
 
-    story.vacuum(ALL_GONE, key="2")
-
-    story.check_reads(model)
-    assert model == of_batches("A") + of_batches("E", rows=3)
-    assert story.table().scan().to_arrow().num_rows == 7
-    assert story.data_folder() == {local(p) for p in story.files()}
-    assert Path(local(story.keys()["lethe.ledger"])).exists()
+    before = {"0/[1]", "0/[2]"}
+    partitions = set(story.ledger().batches["B"].partitions or ())
+    assert before < partitions
+    assert any(p.startswith("1/[") for p in partitions)
+    story.revert("B", name="second")
+    (tombstone,) = story.ledger().tombstones.values()
+    assert set(tombstone.partitions or ()) == partitions
