@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from lethe.base.errors import TransientError
 from lethe.contract.result import RunResult
 from lethe.contract.run import BufferRef, CreateTable, FileFormat, TableRef
 from pyspark.sql import SparkSession
 
 from tests.spark.parameters import some
 from tests.spark.support.story import Story, of_batches, some_rows
+from tests.support import poison
 from tests.support.buffer_formats import FORMATS, written
 from tests.support.lake import CATALOG, ROWS, Lake
 from tests.support.steps import Killed, die
@@ -96,23 +96,6 @@ def test_every_format_goes_in_and_a_file_of_another_is_refused(
     story.check_reads(of_batches("good"))
 
 
-@pytest.mark.long
-def test_a_time_far_out_of_range_is_refused(spark: SparkSession, lake: Lake) -> None:
-    """Iceberg would store the year 33658, and no reader in Python could show it."""
-    story = Story.begin(spark, lake)
-    create = CreateTable(schema="at timestamp, d date", partition_by=("days(at)",))
-    table = TableRef(catalog=CATALOG, name=story.name, create=create)
-    for batch_id, at, day in (("good", 0, 0), ("time", 10**18, 0), ("day", 0, 4_000_000)):
-        values = {"at": pa.array([at], pa.timestamp("us", "UTC")), "d": pa.array([day], pa.date32())}
-        story.buffer.put(batch_id, pa.table(values))
-
-    result = story.run(story.consolidation("good", "time", "day", table=table))
-
-    assert {r.batch_id: r.reason for r in result.refused} == {"time": "SchemaMismatch", "day": "SchemaMismatch"}
-    assert all("outside the years 1 to 9999" in r.message for r in result.refused)
-    assert story.states()["good"] == "promoted"
-
-
 def test_two_folders_of_one_batch_are_left_where_they_are(story: Story) -> None:
     """Two producers spell one id in two ways; which of them is the batch is nobody's to guess."""
     story.put("a b")
@@ -185,23 +168,53 @@ def test_a_file_that_changes_between_listing_and_reading_keeps_its_batch_out_unt
     story.check_reads(of_batches("good", "restless"))
 
 
-@pytest.mark.long
-def test_a_run_all_of_whose_batches_change_is_tried_again(story: Story) -> None:
-    file = story.folder("good") / "part-0.parquet"
-
-    with pytest.raises(TransientError, match="ObjectGone"):
-        story.consolidate("good", after_list=file.unlink)
+# --- files that kill or stall their decoder --------------------------------------------------------------------------
 
 
-@pytest.mark.long
-def test_a_buffer_that_is_not_there_holds_nothing(story: Story) -> None:
-    spec = story.consolidation("good", buffer=BufferRef(uri=f"{story.buffer.uri}-elsewhere"))
+GOOD = tuple("abcde")
+POISONS = {
+    "json": {"deep": poison.deep_json(20_000)},
+    "avro": {"endless": poison.rows_of_no_bytes()},
+    "parquet": {"columns": poison.many_columns(10_001)},
+}
 
-    result = story.run(spec)
 
-    assert (result.outcome, result.snapshot_id) == ("NothingToDo", None)
-    assert "1 batches are not in the buffer" in result.message
-    assert story.rows_at() == Counter()
+@pytest.mark.parametrize("format_name", some(POISONS, "json"))
+def test_one_run_promotes_five_good_batches_and_refuses_the_others(
+    spark: SparkSession, lake: Lake, format_name: str
+) -> None:
+    story = Story.begin(spark, lake)
+    contents = {i: written(format_name, pa.Table.from_pylist(some_rows(i, 4), ROWS)) for i in GOOD}
+    contents |= POISONS[format_name]
+    for batch_id, content in contents.items():
+        story.put(batch_id)
+        (story.folder(batch_id) / "part-0.parquet").write_bytes(content)
+
+    buffer = BufferRef(uri=story.buffer.uri, format=FileFormat(format_name))
+    result = story.run(story.consolidation(*contents, buffer=buffer))
+
+    assert {r.batch_id: r.reason for r in result.refused} == dict.fromkeys(POISONS[format_name], "FileTooCostly")
+    assert all("part-0.parquet: " in r.message for r in result.refused)
+    assert (result.outcome, result.batches_promoted) == ("Committed", 5)
+    story.check_reads(of_batches(*GOOD))
+
+
+def test_one_run_refuses_a_file_that_takes_all_memory(spark: SparkSession, lake: Lake) -> None:
+    """The decoder ends, and neither Spark's worker nor the run."""
+    story = Story.begin(spark, lake)
+    create = CreateTable(schema="v bigint, day int, name string")
+    for n, batch_id in enumerate(GOOD):
+        rows = pa.table({"v": [n], "day": pa.array([1], pa.int32()), "name": ["a"]})
+        story.buffer.put(batch_id, rows)
+    story.buffer.put("poison", pa.table({"v": [1]}))
+    (story.folder("poison") / "part-0.parquet").write_bytes(poison.one_text_many_times())
+
+    table = TableRef(catalog=CATALOG, name=story.name, create=create)
+    result = story.run(story.consolidation(*GOOD, "poison", table=table))
+
+    assert {r.batch_id: r.reason for r in result.refused} == {"poison": "FileTooCostly"}
+    assert "MiB of memory" in result.refused[0].message
+    assert (result.outcome, result.batches_promoted) == ("Committed", 5)
 
 
 # --- refused batches leave the buffer -------------------------------------------------------------------------------
@@ -238,12 +251,12 @@ def test_nothing_is_moved_before_the_refusal_is_committed(story: Story) -> None:
 
 
 @pytest.mark.parametrize(
-    "step", some(["after-commit", "refused-copied", "refused-explained", "refused-unmarked"], "refused-copied")
+    "step", some(["after_commit", "refused_copied", "refused_explained", "refused_unmarked"], "refused_copied")
 )
 def test_a_run_that_died_while_it_moved_a_refused_batch_is_finished_by_the_next(story: Story, step: str) -> None:
     put(story, "bad", b"")
     with pytest.raises(Killed):
-        story.consolidate("bad", **{step.replace("-", "_"): die})
+        story.consolidate("bad", **{step: die})
     assert story.states() == {"bad": "refused"}
 
     story.consolidate("good")
@@ -251,19 +264,6 @@ def test_a_run_that_died_while_it_moved_a_refused_batch_is_finished_by_the_next(
     assert area(story) == {"batch_id=bad": ["_REFUSED.json", "part-0.parquet", "part-1"]}
     assert not story.folder("bad").exists()
     story.check_reads(of_batches("good"))
-
-
-@pytest.mark.long
-def test_a_refused_batch_written_again_under_its_old_name_is_read_again(story: Story) -> None:
-    put(story, "bad", b"")
-    story.consolidate("bad")
-    story.put("bad")
-
-    result = story.consolidate("good", "bad")
-
-    assert (result.batches_promoted, result.refused_count) == (2, 0)
-    assert list(area(story)) == ["batch_id=bad"]  # what was refused is kept
-    story.check_reads(of_batches("good", "bad"))
 
 
 def test_a_batch_that_mixes_files_on_their_way_out_with_new_ones_is_refused_and_kept(story: Story) -> None:

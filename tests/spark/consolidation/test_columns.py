@@ -7,13 +7,12 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from lethe.contract.result import RunResult
-from lethe.contract.run import CreateTable, RunSpec, TableRef
+from lethe.contract.run import RunSpec
 from pyspark.sql import SparkSession
 
 from tests.spark.parameters import some
 from tests.spark.support.story import Story, of_batches, some_rows
-from tests.support.builders import a_request
-from tests.support.lake import CATALOG, Lake
+from tests.support.lake import Lake
 from tests.support.steps import Killed, die
 
 
@@ -80,22 +79,6 @@ def test_new_columns_of_all_batches_are_added_and_what_a_batch_lacks_is_null(sto
     story.check_reads(of_batches("A", "B", "C"))
 
 
-@pytest.mark.long
-def test_rows_from_before_a_column_was_added_are_still_read_and_a_later_batch_finds_it_there(story: Story) -> None:
-    put(story, "A")
-    story.run(adding(story, "A"))
-    put(story, "B", tail=pa.scalar("N1"))
-    story.run(adding(story, "B"))
-    before = types(story)
-    put(story, "C", tail=pa.scalar("N2"))
-
-    story.run(adding(story, "C"))
-
-    assert types(story) == before
-    assert values(story, "tail") == {"A": None, "B": "N1", "C": "N2"}
-    story.check_reads(of_batches("A", "B", "C"))
-
-
 def test_a_wider_type_widens_the_table_and_narrow_batches_still_fit(story: Story) -> None:
     """Also the column that the table is partitioned by."""
     put(story, "A")
@@ -112,41 +95,15 @@ def test_a_wider_type_widens_the_table_and_narrow_batches_still_fit(story: Story
     assert story.rows_at() == of_batches("C") + Counter({("B", 1, 1): 1, ("B", 2, 2**40): 1})
 
 
-@pytest.mark.long
-def test_a_required_column_stays_required_when_it_becomes_wider(story: Story) -> None:
-    create = CreateTable(schema="v int NOT NULL, day int")
-    table = TableRef(catalog=CATALOG, name=story.name, create=create)
-    story.buffer.put("A", pa.table({"v": pa.array([2**40]), "day": pa.array([1], pa.int32())}))
-
-    story.run(adding(story, "A", table=table))
-
-    assert (types(story)["v"], story.table().schema().find_field("v").required) == ("long", True)
-
-
-def test_what_cannot_be_united_refuses_the_batch_alone_and_names_column_types_and_option(story: Story) -> None:
-    put(story, "A", x=pa.scalar(1, pa.int32()))
-    put(story, "B", x=pa.scalar("text"), only_of_b=pa.scalar(1))
-    story.buffer.put("C", pa.table({"v": ["text"], "day": pa.array([1], pa.int32())}))
-    story.buffer.put("D", pa.table({"day": pa.array([1], pa.int32())}))
-
-    result = story.run(adding(story, "A", "B", "C", "D"))
-
-    assert result.batches_promoted == 2  # v is optional, so D's is null
-    assert set(refusals(result)) == {"B", "C"}
-    assert "a column that the table does not have is string, but int32 in another batch" in refusals(result)["B"]
-    assert "column v is string, expected int64; spec.schemaEvolution: AddColumns" in refusals(result)["C"]
-    assert list(types(story)) == ["v", "day", "batch_id", "x"]
-
-
 @pytest.mark.parametrize(
-    "step", some(["before-columns", "after-columns", "after-write", "after-stage", "after-commit"], "after-columns")
+    "step", some(["before_columns", "after_columns", "after_write", "after_stage", "after_commit"], "after_columns")
 )
 def test_a_run_that_died_around_the_new_column_is_finished_by_its_repetition(story: Story, step: str) -> None:
     put(story, "A")
     put(story, "B", tail=pa.scalar("N1"))
     run = adding(story, "A", "B")
     with pytest.raises(Killed):
-        story.run(run, **{step.replace("-", "_"): die})
+        story.run(run, **{step: die})
 
     story.run(run)
 
@@ -181,24 +138,3 @@ def test_a_run_whose_column_somebody_else_adds_as_another_type_changes_nothing_a
 
     story.check_reads(of_batches("A", "C"))
     assert "column tail is int64, expected string" in refusals(story.run(adding(story, "B")))["B"]
-
-
-@pytest.mark.long
-def test_a_replacement_may_bring_columns_too(story: Story) -> None:
-    put(story, "A")
-    story.run(adding(story, "A"))
-    request = story.a_replay("A", by="A2")
-    assert request.replacement is not None
-    put(story, "elsewhere", tail=pa.scalar("N9"))
-    folder = story.folder("elsewhere")
-    outside = folder.rename(story.lake.home / "restated" / f"{story.name}-wide")
-    request = a_request(
-        "wide",
-        "Replay",
-        batch_ids=["A"],
-        replacement=request.replacement.model_copy(update={"uri": f"file://{outside}"}),
-    )
-
-    story.run(story.restatement(request, schema_evolution="AddColumns"))
-
-    assert values(story, "tail")["A2"] == "N9"

@@ -11,11 +11,15 @@ import pyarrow.parquet as pq
 import pytest
 from lethe.base import names
 from lethe.base.errors import InputError, LetheError
-from lethe.contract.run import BufferRef, CreateTable, RunSpec, TableRef
+from lethe.buffer.notifications import Written, is_settled
+from lethe.contract.run import BufferRef, CreateTable, RunSpec, SeenObject, TableRef
 from pyspark.sql import SparkSession
 
+from tests.spark.parameters import some
 from tests.spark.support.story import Row, Story, of_batches
+from tests.support.buffers import batches_in
 from tests.support.lake import CATALOG, SCHEMA, Lake
+from tests.support.steps import Killed, die
 
 ODD_IDS = ["2013-01-01.UA", "a b", "x/y", "é😀", "50%", "=", "x" * 200]
 
@@ -94,22 +98,6 @@ def test_a_consolidation_is_one_snapshot_with_every_key_and_each_object_it_promo
     assert (entry.rows, entry.snapshot_id, entry.objects) == (4, head.snapshot_id, listed.objects)
 
 
-@pytest.mark.long
-def test_batches_that_cannot_be_read_are_set_aside_and_named_and_the_others_go_in(story: Story) -> None:
-    story.put("good", "fine")
-    story.put_file("corrupt", b"PAR1 this is no Parquet file")
-    story.buffer.put("incompatible", pa.table({"v": ["a text"], "day": pa.array([1], pa.int32())}))
-
-    result = story.consolidate("good", "corrupt", "incompatible", "fine")
-
-    assert (result.outcome, result.batches_promoted, result.refused_count) == ("Committed", 2, 2)
-    assert {r.batch_id for r in result.refused} == {"corrupt", "incompatible"}
-    assert all("part-0.parquet" in r.message for r in result.refused)
-    story.check_reads(of_batches("good", "fine"))
-    assert story.states() == {"good": "promoted", "fine": "promoted", "corrupt": "refused", "incompatible": "refused"}
-    assert "part-0.parquet" in str(story.ledger().batches["corrupt"].refusal)
-
-
 def test_a_refused_batch_that_its_producer_mended_goes_in_by_the_next_run(story: Story) -> None:
     story.put_file("A", b"")
     assert story.consolidate("A").refused_count == 1
@@ -161,23 +149,12 @@ def test_a_batch_of_no_rows_is_promoted(story: Story) -> None:
 
 
 def test_a_repeated_run_does_nothing(story: Story) -> None:
-    story.put("A", "B")
-    story.consolidate("A", "B")
+    story.filled("AB")
     before = story.head().snapshot_id
 
     again = story.consolidate("A", "B")
 
     assert (again.outcome, again.batches_promoted, story.head().snapshot_id) == ("AlreadyCommitted", 0, before)
-    story.check_reads(of_batches("A", "B"))
-
-
-@pytest.mark.long
-def test_a_batch_promoted_by_one_run_is_not_promoted_by_another_that_names_it_too(story: Story) -> None:
-    story.put("A", "B")
-    story.consolidate("A")
-
-    story.consolidate("A", "B")
-
     story.check_reads(of_batches("A", "B"))
 
 
@@ -287,8 +264,7 @@ def test_a_table_that_cannot_be_used_is_refused_by_reason_and_left_as_it_was(
 
 def test_a_buffer_inside_the_tables_location_is_refused_before_anything_is_read(story: Story) -> None:
     """Clean-up of the one would delete the other."""
-    story.put("A")
-    story.consolidate("A")
+    story.filled("A")
     within = BufferRef(uri=f"{story.table().location()}/data/buffer")
 
     error = refusal(story, story.consolidation("B", buffer=within))
@@ -304,3 +280,51 @@ def test_the_batch_column_may_be_missing_from_the_definition_too(story: Story) -
     story.run(story.consolidation("A", table=TableRef(catalog=CATALOG, name=story.name, create=create)))
 
     story.check_reads(of_batches("A"))
+
+
+# --- event notifications ---------------------------------------------------------------------------------------------
+
+
+def run_with_notifications(story: Story, run: RunSpec, **sequencers: str) -> RunSpec:
+    """The run that heard of the objects of these batches as they are now."""
+    batches = batches_in(story.buffer.uri)
+    seen = tuple(
+        SeenObject(key=o.key, etag=o.etag, sequencer=sequencers[b.id])
+        for b in batches
+        if b.id in sequencers
+        for o in b.data_objects
+    )
+    assert run.consolidation is not None
+    return run.model_copy(update={"consolidation": run.consolidation.model_copy(update={"seen_objects": seen})})
+
+
+def remembered(story: Story) -> dict[str, list[str | None]]:
+    return {i: [o.sequencer for o in b.objects] for i, b in story.ledger().batches.items()}
+
+
+@pytest.mark.parametrize("step", some(["", "after_stage"], "after_stage"))
+def test_the_commit_records_the_sequencers_of_its_objects(story: Story, step: str) -> None:
+    """Also when the files were staged by an attempt that died. What is told again is settled by the ledger alone."""
+    story.put("A", "B", files=2)
+    story.put_file("R", b"no parquet")
+    run = run_with_notifications(story, story.consolidation("A", "B", "R"), A="0A", R="0B")
+    if step:
+        with pytest.raises(Killed):
+            story.run(run, **{step: die})
+
+    story.run(run)
+
+    assert remembered(story) == {"A": ["0A", "0A"], "B": [None, None], "R": ["0B"]}
+    refused = story.ledger().batches["R"]
+    again = Written("R", "batch_id=R", refused.objects[0].key, "", "0B")
+    assert is_settled(again, refused)
+
+
+def test_the_sequencer_of_an_earlier_write_is_not_recorded_for_a_later_one(story: Story) -> None:
+    story.put("A")
+    run = run_with_notifications(story, story.consolidation("A"), A="0A")
+    story.put("A", rows=6)
+
+    story.run(run)
+
+    assert remembered(story) == {"A": [None]}

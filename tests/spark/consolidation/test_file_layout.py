@@ -88,33 +88,6 @@ def test_a_file_that_cannot_be_read_is_set_aside_under_its_name_and_goes_in_when
 
 
 @pytest.mark.long
-def test_two_files_of_one_id_wait_until_there_is_one(story: Story) -> None:
-    put(story, "A", "B")
-    put(story, "A", extension=".csv.gz")
-
-    result = consolidate(story, "A", "B")
-
-    assert "1 batches are not in the buffer, have no _SUCCESS or have the same id" in result.message
-    assert story.states() == {"B": "promoted"}
-    (story.buffer.path / "A.csv").unlink()
-    consolidate(story, "A")
-    story.check_reads(of_batches("A", "B"))
-
-
-@pytest.mark.long
-def test_a_file_written_over_between_listing_and_reading_waits_for_the_next_run(story: Story) -> None:
-    """What is promoted is what was listed."""
-    put(story, "A", "B")
-
-    result = consolidate(story, "A", "B", after_list=lambda: put(story, "A", extension=".csv"))
-
-    assert (result.batches_promoted, "ObjectChanged" in result.message) == (1, True)
-    assert story.states() == {"B": "promoted"}
-    consolidate(story, "A")
-    story.check_reads(of_batches("A", "B"))
-
-
-@pytest.mark.long
 def test_a_buffer_of_files_on_s3(story: Story) -> None:
     with running() as server:
         bucket = server.bucket("lake")

@@ -6,30 +6,36 @@ import shutil
 from collections import Counter
 from pathlib import Path
 
+import lethe
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from lethe.base import names
-from lethe.base.errors import InputError
+from lethe.base.errors import InputError, TransientError
+from lethe.base.ids import batch_folder
+from lethe.buffer.layout import file_etag
 from lethe.buffer.promotion import plan_sweep
 from lethe.contract.run import BufferRef, CreateTable, TableRef
-from lethe.ingest.schema_fit import PROPERTY
+from lethe.ingest.registrable import TAIL_BYTES
 from lethe_spark import ingest
+from lethe_spark.apps.session import make_session
 from pyiceberg.table import Table
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from tests.spark.parameters import some
-from tests.spark.support.registering import Registering, a_file, begin, schema
+from tests.spark.support.registering import Registering, a_file
 from tests.spark.support.story import ALL_GONE, local, of_batches
 from tests.support.buffers import batches_in
-from tests.support.builders import NOW
+from tests.support.builders import NOW, a_request
 from tests.support.lake import Lake
+from tests.support.servers.s3 import S3
+from tests.support.steps import Killed, die
 
 
 @pytest.fixture
 def story(spark: SparkSession, lake: Lake) -> Registering:
-    return begin(spark, lake)
+    return Registering.begin(spark, lake)
 
 
 def test_files_of_producers_become_the_table_s_as_they_are(story: Registering) -> None:
@@ -68,7 +74,7 @@ def test_the_partitions_and_bounds_are_those_of_the_values(story: Registering) -
 def test_a_batch_that_spark_wrote_as_documented_is_registered_and_the_others_are_refused(
     spark: SparkSession, lake: Lake
 ) -> None:
-    story = begin(spark, lake)
+    story = Registering.begin(spark, lake)
     columns = "v BIGINT NOT NULL, ts TIMESTAMP, l ARRAY<INT>, m MAP<STRING, DOUBLE>, s STRUCT<x: STRING>, day INT"
     table = TableRef(
         catalog=story.catalog, name=story.name, create=CreateTable(schema=columns, partition_by=("days(ts)",))
@@ -102,7 +108,7 @@ def test_a_batch_that_spark_wrote_as_documented_is_registered_and_the_others_are
 
 @pytest.mark.parametrize("version", some([2, 3], 2))
 def test_a_table_without_partitions_takes_files_too(spark: SparkSession, lake: Lake, version: int) -> None:
-    story = begin(spark, lake, ())
+    story = Registering.begin(spark, lake, ())
     story.put("A")
     story.put_table("B", pa.concat_tables([a_file("B", 1), a_file("B", 2)]))
 
@@ -162,8 +168,7 @@ def test_retention_deletes_nothing_that_was_registered_whatever_the_mode_is_toda
     """A batch from before the switch is the table; one from after it is a copy."""
     story.put("A")
     story.register("A")
-    story.put("B")
-    story.consolidate("B")
+    story.filled("B")
 
     seen = story.digest(retention_seconds=0)
     ledger = story.ledger()
@@ -176,8 +181,7 @@ def test_retention_deletes_nothing_that_was_registered_whatever_the_mode_is_toda
 
 def test_a_batch_that_was_rewritten_is_not_registered_as_well(story: Registering) -> None:
     """Nor under another name: the files say whose they are."""
-    story.put("A")
-    story.consolidate("A")
+    story.filled("A")
     shutil.copytree(story.folder("A"), story.folder("A2"))
 
     again, renamed = story.register("A"), story.register("A2")
@@ -221,19 +225,6 @@ def test_a_batch_with_one_bad_file_is_refused_whole_and_the_others_go_in(
     story.check_reads(of_batches("good"))
 
 
-@pytest.mark.long
-def test_a_batch_of_no_rows_is_promoted_without_a_file(story: Registering) -> None:
-    story.put("0", "A")
-    story.register("0")
-    for day in (1, 2):
-        pq.write_table(schema().empty_table(), story.folder("A") / f"day-{day}.parquet")
-
-    result = story.register("A")
-
-    assert (result.outcome, result.files_added, story.ledger().batches["A"].rows) == ("Committed", 0, 0)
-    assert story.paths() == story.places("0")
-
-
 def test_columns_renamed_dropped_and_added_later_read_as_in_any_other_file(story: Registering) -> None:
     """The files have no field ids: the table's name mapping says which column is which, also once it has another name."""
     story.put("A")
@@ -251,36 +242,6 @@ def test_columns_renamed_dropped_and_added_later_read_as_in_any_other_file(story
     assert story.spark.table(story.full_name).columns == ["day", "batch_id", "note"]
     assert story.table().scan().to_arrow().column_names == ["day", "batch_id", "note"]
     assert story.spark.table(story.full_name).count() == 4
-
-
-@pytest.mark.long
-def test_the_name_mapping_is_set_once(story: Registering) -> None:
-    story.put("A", "B")
-    story.register("A")
-    before = story.table().properties[PROPERTY]
-    story.spark.sql(f"ALTER TABLE {story.full_name} RENAME COLUMN v TO value")
-    kept = story.table().properties[PROPERTY]
-    for day in (1, 2):
-        pq.write_table(
-            a_file("B", day).rename_columns(["value", "day", "batch_id"]), story.folder("B") / f"day-{day}.parquet"
-        )
-
-    story.register("B")
-
-    assert (kept != before, story.table().properties[PROPERTY]) == (True, kept)
-    assert story.spark.sql(f"SELECT value FROM {story.full_name} WHERE value IS NULL").count() == 0
-
-
-@pytest.mark.long
-def test_survivors_of_registered_files_can_be_compacted_by_another_writer(story: Registering) -> None:
-    story.put("A", "B")
-    story.register("A", "B")
-
-    name = f"table => '{story.name}', options => map('rewrite-all', 'true')"
-    story.spark.sql(f"CALL {story.catalog}.system.rewrite_data_files({name})").collect()
-
-    assert not set(story.paths()) & set(story.places("A", "B"))
-    story.check_reads(of_batches("A", "B"))
 
 
 def test_other_formats_are_refused(story: Registering) -> None:
@@ -306,3 +267,162 @@ def test_thousands_of_files_join_in_one_commit(story: Registering) -> None:
 
     assert (result.batches_promoted, result.files_added, len(story.snapshots())) == (1000, 2000, 1)
     assert bounds(story.table()) == {(i.encode(), i.encode()) for i in ids}
+
+
+# --- races and deaths ------------------------------------------------------------------------------------------------
+
+
+def add_as_foreign_writer(story: Registering, *files: Path) -> None:
+    """Another writer, which adds files of the buffer to the table itself."""
+    story.table().add_files([f"file://{f}" for f in files])
+
+
+@pytest.mark.parametrize("when", some(["before", "meanwhile"], "meanwhile"))
+def test_a_file_that_another_writer_has_added_is_not_added_again(story: Registering, when: str) -> None:
+    story.put("0", "A")
+    story.register("0")
+    file = story.folder("A") / "day-1.parquet"
+
+    if when == "before":
+        add_as_foreign_writer(story, file)
+        result = story.register("A")
+    else:
+        result = story.register("A", before_commit=lambda: add_as_foreign_writer(story, file))
+
+    assert (result.batches_promoted, result.files_added) == (1, 1)
+    assert story.paths() == story.places("0", "A")
+    assert story.ledger().batches["A"].rows == 4
+    story.check_reads(of_batches("0", "A"))
+
+
+def test_a_batch_that_cannot_be_registered_stays_if_another_writer_has_added_its_files(story: Registering) -> None:
+    """A refused batch is moved away; these objects are the table's."""
+    story.put("0", "A")
+    story.register("0")
+    add_as_foreign_writer(story, story.folder("A") / "day-1.parquet")
+    (story.folder("A") / "day-2.parquet").write_bytes(b"no Parquet")
+
+    result = story.register("A")
+
+    assert (result.refused_count, "another writer has already added some of their files" in result.message) == (0, True)
+    assert len(story.places("A")) == 2
+
+
+@pytest.mark.parametrize("step", some(["after_list", "after_read", "before_commit", "after_commit"], "after_commit"))
+def test_a_run_that_died_is_finished_by_its_repetition_and_every_file_is_there_once(
+    story: Registering, step: str
+) -> None:
+    story.put("A", "B")
+    run = story.registration("A", "B")
+    with pytest.raises(Killed):
+        story.run(run, **{step: die})
+
+    result = story.run(run)
+
+    assert result.outcome == ("AlreadyCommitted" if step == "after_commit" else "Committed")
+    assert story.paths() == story.places("A", "B")
+    story.check_reads(of_batches("A", "B"))
+
+
+def test_of_two_runs_with_the_same_batches_the_second_adds_only_the_rest(story: Registering) -> None:
+    """And deletes nothing of what it lost: those files are the table's."""
+    story.put("A", "B", "C")
+
+    result = story.register("A", "B", before_commit=lambda: story.register("B", "C"))
+
+    assert (result.batches_promoted, result.files_added) == (1, 2)
+    assert story.paths() == story.places("A", "B", "C")
+    story.check_reads(of_batches("A", "B", "C"))
+
+
+def test_a_batch_reverted_meanwhile_is_not_registered(story: Registering) -> None:
+    story.put("0", "A", "B")
+    story.register("0")
+
+    story.register("A", "B", before_commit=lambda: story.revert("A"))
+
+    assert story.paths() == story.places("0", "B")
+    story.check_reads(of_batches("0", "B"))
+
+
+@pytest.mark.long
+def test_a_rewrite_that_died_staged_is_published_whatever_the_mode_is_by_then(story: Registering) -> None:
+    """Its files are Lethe's own: the objects of the buffer are copies, and go when their time has come."""
+    story.put("A")
+    rewrite = story.consolidation("A")
+    with pytest.raises(Killed):
+        story.run(rewrite, after_stage=die)
+
+    story.run(story.registration("A"))
+
+    assert (story.ledger().batches["A"].registered, bool(story.data_folder())) == (False, True)
+    story.check_reads(of_batches("A"))
+
+
+def test_a_file_that_changed_after_the_listing_waits(story: Registering) -> None:
+    story.put("A")
+    file = story.folder("A") / "day-1.parquet"
+
+    def change() -> None:
+        pq.write_table(a_file("A", 1, rows=40), file)
+
+    with pytest.raises(TransientError) as raised:
+        story.register("A", after_list=change)
+    assert (raised.value.reason, story.states()) == ("ObjectChanged", {})
+
+    story.register("A")
+    stat = file.stat()
+    recorded = {local(o.key): o.etag for o in story.ledger().batches["A"].objects}
+    assert recorded[str(file)] == file_etag(stat.st_size, stat.st_mtime_ns)
+
+
+def test_a_file_registered_again_after_a_rollback_outlives_the_snapshots_that_had_it_first(story: Registering) -> None:
+    """Two snapshots of two lineages added one path: the expiry of the one must not delete it from the other."""
+    story.put("0", "A")
+    story.register("0")
+    back = story.head().snapshot_id
+    story.register("A")
+    story.spark.sql(f"CALL {story.catalog}.system.rollback_to_snapshot('{story.name}', {back})").collect()
+    again = story.registration("A").model_copy(update={"run_id": "f" * 32})
+    assert story.run(again).outcome == "Committed"
+
+    story.vacuum(limits=ALL_GONE)
+
+    assert len(story.table().metadata.snapshots) == 1
+    assert story.paths() == story.places("0", "A")
+    story.check_reads(of_batches("0", "A"))
+
+
+# --- on S3 -----------------------------------------------------------------------------------------------------------
+
+
+def test_objects_of_a_bucket_are_registered_read_and_gone_with_their_last_snapshot(
+    spark: SparkSession, lake: Lake, s3: S3, tmp_path: Path
+) -> None:
+    """Whatever their names; of a large object only the end is fetched for its footer."""
+    bucket = s3.bucket("lake")
+    s3.bucket("buffer")
+    home = {"uri": f"sqlite:///{tmp_path}/s3.db", "warehouse": f"s3://{bucket}/wh"}
+    lake.add_catalog("s3lake", type="sql", **home, **s3.properties(), **{"s3.path-style-access": "true"})
+    make_session("s3lake")
+    story = Registering.begin(spark, lake, (), "s3lake")
+    buffer = BufferRef(uri="s3://buffer/air")
+    large = pa.table({"v": range(100_000), "day": pa.repeat(pa.scalar(1, pa.int32()), 100_000)})
+    for name, rows in (("A", large), ("B é", a_file("B é", 1).drop_columns(["batch_id"]))):
+        batch_id = pa.repeat(pa.scalar(name), rows.num_rows)
+        out = pa.BufferOutputStream()
+        pq.write_table(rows.append_column("batch_id", batch_id), out, row_group_size=30_000)
+        content = out.getvalue().to_pybytes()
+        assert (len(content) > TAIL_BYTES) == (name == "A")
+        s3.put("buffer", f"air/{batch_folder('batch_id', name)}/sub é/part %2F+0.parquet", content)
+        s3.put("buffer", f"air/{batch_folder('batch_id', name)}/{names.SUCCESS_MARKER}")
+
+    result = story.run(story.registration("A", "B é", buffer=buffer))
+
+    assert (result.batches_promoted, result.files_added, result.rows_added) == (2, 2, 100_002)
+    assert spark.table(story.full_name).where("batch_id = 'A'").agg({"v": "max"}).collect()[0][0] == 99_999
+    assert story.table().scan(row_filter="batch_id = 'B é'").to_arrow().num_rows == 2
+    story.run(story.restatement(a_request("revert", batch_ids=("A",)), buffer=buffer))
+    story.run(story.vacuuming(ALL_GONE, buffer=buffer))
+    assert [k for k in s3.keys("buffer") if "batch_id=A/" in k] == ["air/batch_id=A/_SUCCESS"]
+    assert lethe.scan(story.full_name).to_arrow().num_rows == 2

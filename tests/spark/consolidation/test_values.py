@@ -13,7 +13,7 @@ from lethe.contract.run import BufferRef, CreateTable, TableRef
 from lethe.contract.settings import CsvDialect, FileFormat, SchemaEvolution
 from pyspark.sql import SparkSession
 
-from tests.spark.support.registering import begin
+from tests.spark.support.registering import Registering
 from tests.spark.support.story import Story
 from tests.support.buffer_formats import columns, read
 from tests.support.lake import CATALOG, Lake
@@ -112,7 +112,7 @@ def test_one_run_promotes_all_values_that_are_exact_and_refuses_the_others(spark
 
 
 def test_register_takes_what_spark_can_open_and_refuses_the_rest_by_name(spark: SparkSession, lake: Lake) -> None:
-    story = begin(spark, lake, partition_by=())
+    story = Registering.begin(spark, lake, ())
     whole = {"v": pa.array([1], pa.int64()), "day": pa.array([1], pa.int32())}
 
     def file(batch_id: str, codec: str = "snappy") -> bytes:
@@ -136,18 +136,6 @@ def test_register_takes_what_spark_can_open_and_refuses_the_rest_by_name(spark: 
     assert "column day holds another value than its folder names" in said["other"]
     assert "its folder names a value of column day, and the file lacks the column" in said["lacking"]
     assert {r["batch_id"] for r in spark.table(story.full_name).collect()} == {"plain", "lz4", "named"}
-
-
-def test_a_text_whose_bound_cannot_be_cut_by_one_is_registered(spark: SparkSession, lake: Lake) -> None:
-    registering = begin(spark, lake, partition_by=())
-    spec = registering.registration("bound")
-    table = spec.table.model_copy(update={"create": CreateTable(schema="text string")})
-    put(registering, "bound", "f.parquet", parquet(None, text=TEXT, batch_id="bound"))
-
-    result = registering.run(spec.model_copy(update={"table": table}))
-
-    assert result.refused == ()
-    assert spark.table(registering.full_name).where(f"text = '{TEXT}'").count() == 1
 
 
 VALUES = [

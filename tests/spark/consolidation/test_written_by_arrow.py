@@ -1,8 +1,10 @@
 """Data files that Arrow writes are those that Spark would write: the same rows, order, columns, partitions and metrics."""
 
+import gc
 import json
 import math
 import random
+import sys
 import uuid
 from collections import defaultdict
 from collections.abc import Callable, Sequence
@@ -15,15 +17,17 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from lethe.base.errors import TransientError
 from lethe.files.bounds import MAX_PARTITIONS
 from lethe.ingest.buffer_files import ReadSettings
+from lethe.ledger.ledger import BufferedObject
 from lethe.uri import local_path
 from lethe.writing.data_files import TableLayout, Unsupported
 from lethe_spark import ingest
-from lethe_spark.ingest import Ingested, write_batches
+from lethe_spark.ingest import BatchSource, Ingested, write_batches
 from lethe_spark.jvm.errors import JvmError
 
-from tests.spark.parameters import named, pairs
+from tests.spark.parameters import named, pairs, some
 from tests.spark.support.flights import Flights
 from tests.support.lake import SCHEMA as FLIGHTS
 from tests.support.lake import BufferFolder
@@ -320,3 +324,68 @@ def test_a_task_that_fails_leaves_no_file(
         write_batches(flights.table, buffer.sources(), ReadSettings("batch_id", {}), "run-1")
 
     assert [p.name for p in folder.rglob("*") if p.is_file()] == ["day=4"]
+
+
+# --- what is set aside -----------------------------------------------------------------------------------------------
+
+
+def plain_rows(done: Ingested) -> list[tuple[Any, ...]]:
+    return sorted(tuple(row.values()) for table in read(done) for row in table.to_pylist())
+
+
+def test_nothing_of_a_batch_goes_in_if_another_task_finds_a_bad_file(
+    buffer: BufferFolder, flights: Flights, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ingest, "FILES_PER_GROUP", 1)  # each file is a task of its own
+    buffer.put("good", [{"v": 1, "day": 1}])
+    folder = buffer.put("large", [{"v": n, "day": 1} for n in range(6)], files=3)
+    (folder / "part-2.parquet").write_bytes(b"not parquet")
+
+    done = write_batches(flights.table, buffer.sources(), ReadSettings("batch_id", {}), "run-1")
+
+    assert (plain_rows(done), done.rows_per_batch) == ([(1, 1, "good")], {"good": 1})
+    assert [(r.batch_id, r.reason) for r in done.refused] == [("large", "UnreadableFile")]
+
+
+def test_a_store_that_does_not_answer_is_transient(flights: Flights) -> None:
+    nobody = {
+        "s3.endpoint": "http://127.0.0.1:9",
+        "s3.access-key-id": "a",
+        "s3.secret-access-key": "topsecret",
+        "s3.region": "us-east-1",
+    }
+    source = BatchSource("A", (BufferedObject("s3://lake/batch_id=A/x.parquet", 10, "e"),))
+
+    with pytest.raises(TransientError, match=r"BufferAway: .*s3://lake/batch_id=A/x\.parquet") as away:
+        write_batches(flights.table, [source], ReadSettings("batch_id", nobody), "run-1")
+
+    assert "topsecret" not in str(away.value)
+
+
+@pytest.mark.parametrize("one_pass_bytes", some([0, 1 << 30], 0))
+def test_a_table_that_arrow_does_not_write_gets_the_same_rows_by_spark(
+    buffer: BufferFolder, make_flights: Callable[..., Flights], one_pass_bytes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ingest, "ONE_PASS_BYTES", one_pass_bytes)
+    for id in "AB":
+        buffer.put(id, [{"v": n, "day": n % 3} for n in range(30)], files=2)
+    (buffer.put("bad", [{"v": 1, "day": 1}], files=2) / "part-1.parquet").write_bytes(b"not parquet")
+    flights = make_flights()
+    flights.table.set_properties({"write.parquet.bloom-filter-enabled.column.v": "true"})
+
+    done = write_batches(flights.table, buffer.sources(), ReadSettings("batch_id", {}), "run-1")
+
+    assert done.rows_per_batch == {"A": 30, "B": 30}
+    assert plain_rows(done) == sorted((n, n % 3, id) for id in "AB" for n in range(30))
+    assert b"parquet-mr" in pq.ParquetFile(local_path(done.files[0].path)).metadata.created_by.encode()
+
+
+def test_what_tasks_import_is_left_out_when_workers_collect_garbage(flights: Flights) -> None:
+    """A worker collects after each task. If it had imported it itself, this would take longer than reading a hundred files."""
+    name = ingest.__name__
+
+    def is_left_out(_: int) -> bool:
+        module = sys.modules.get(name)
+        return module is not None and all(found is not module for found in gc.get_objects())
+
+    assert flights.spark.sparkContext.parallelize([0], 1).map(is_left_out).collect() == [True]

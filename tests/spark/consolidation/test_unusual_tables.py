@@ -1,17 +1,29 @@
 """Another engine adds columns of types that Lethe does not read or write. Batches go on, and later all is well without them."""
 
 from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from datetime import UTC, date, datetime
+from decimal import Decimal
 from typing import Any
 
 import lethe
 import lethe_spark
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+from lethe.base import names
 from lethe.base.errors import InputError
+from lethe.contract.run import CreateTable, TableRef
 from lethe.contract.settings import Deletes
+from lethe.files.bounds import partitions_of_batches
+from lethe_spark.jvm.commit import find_staged, stage
+from lethe_spark.jvm.scan_tasks import write_uncommitted
 from pyspark.sql import SparkSession
 
-from tests.spark.parameters import pairs, tuples
+from tests.spark.parameters import named, pairs, some, tuples
+from tests.spark.support.all_types import alone
+from tests.spark.support.flights import Flights
 from tests.spark.support.native_deletes import Native
 from tests.spark.support.story import Story, of_arrow, of_batches, of_spark
 from tests.spark.support.unknown_types import KINDS, add_column
@@ -21,10 +33,6 @@ from tests.support.lake import Lake
 # before it was raised have a test of their own.
 MODES = [Deletes.LEDGER, Deletes.DELETION_VECTORS]
 LEDGER, VECTORS = MODES
-
-
-def begin(spark: SparkSession, lake: Lake, mode: str) -> Story:
-    return replace(Story.begin(spark, lake, format_version=3), deletes=Deletes(mode))
 
 
 def rows_without(story: Story, everywhere: bool = True) -> Counter[Any]:
@@ -42,13 +50,11 @@ def rows_without(story: Story, everywhere: bool = True) -> Counter[Any]:
     return rows
 
 
-@pytest.mark.parametrize(
-    ("kind", "mode"), pairs(KINDS, MODES, ("variant", LEDGER), ("geometry", LEDGER), ("variant", VECTORS))
-)
+@pytest.mark.parametrize(("kind", "mode"), pairs(KINDS, MODES, ("geometry", LEDGER), ("variant", VECTORS)))
 def test_batches_restatements_and_vacuums_go_on_beside_such_a_column_and_after_it(
     spark: SparkSession, lake: Lake, kind: str, mode: str
 ) -> None:
-    story = begin(spark, lake, mode)
+    story = Story.begin(spark, lake, format_version=3, deletes=mode)
     story.put("A", "B", "C", "D", "E")
     story.consolidate("A", "C")
 
@@ -77,7 +83,7 @@ def test_position_deletes_from_before_such_a_column_are_kept_taken_back_and_purg
     spark: SparkSession, lake: Lake
 ) -> None:
     """The table was raised to the version that has such types. From then on the Dataset uses deletion vectors."""
-    story = Native.of(Story.begin(spark, lake), Deletes.POSITION_DELETES).filled()
+    story = Native.begin(spark, lake, deletes=Deletes.POSITION_DELETES).filled()
     assert story.revert("A", name="one").succeeded
     assert story.revert("B", name="two").succeeded
     spark.sql(f"ALTER TABLE {story.full_name} SET TBLPROPERTIES ('format-version' = '3')")
@@ -96,9 +102,7 @@ def test_position_deletes_from_before_such_a_column_are_kept_taken_back_and_purg
 @pytest.mark.parametrize("mode", MODES)
 def test_values_of_such_a_column_survive_a_vacuum(spark: SparkSession, lake: Lake, mode: str) -> None:
     """B and D are in one file, which is rewritten."""
-    story = begin(spark, lake, mode)
-    story.put("A")
-    story.consolidate("A")
+    story = Story.begin(spark, lake, format_version=3, deletes=mode).filled("A")
     add_column(story, "variant")
     rows = """VALUES (7, 'B', '{"a": 1}'), (8, 'D', '{"a": 2}') AS t(v, batch_id, json)"""
     spark.sql(f"INSERT INTO {story.full_name} SELECT v, 1, batch_id, parse_json(json) FROM {rows}")
@@ -128,9 +132,7 @@ def test_files_with_values_of_such_a_column_are_read_without_them(
     spark: SparkSession, lake: Lake, kind: str, shreds: bool, mode: str
 ) -> None:
     """While the table has the column, and after it was dropped. Also where the values are stored as columns of their own."""
-    story = begin(spark, lake, mode)
-    story.put("A")
-    story.consolidate("A")
+    story = Story.begin(spark, lake, format_version=3, deletes=mode).filled("A")
     before = story.head().snapshot_id
     if shreds:
         spark.sql(f"ALTER TABLE {story.full_name} SET TBLPROPERTIES ('write.parquet.shred-variants' = 'true')")
@@ -167,9 +169,7 @@ def test_files_with_values_of_such_a_column_are_read_without_them(
 
 def test_a_field_of_such_a_type_that_was_dropped_from_a_struct_is_left_out(spark: SparkSession, lake: Lake) -> None:
     """Also if another column has the name of a dropped one by now."""
-    story = Story.begin(spark, lake, format_version=3)
-    story.put("A")
-    story.consolidate("A")
+    story = Story.begin(spark, lake, format_version=3).filled("A")
     spark.sql(f"ALTER TABLE {story.full_name} ADD COLUMNS (shape variant, s struct<a: int, b: variant, c: string>)")
     of_b = "parse_json('[1]'), struct(1 AS a, parse_json('{}') AS b, 'x' AS c)"
     spark.sql(f"INSERT INTO {story.full_name} SELECT 7, 1, 'B', {of_b}")
@@ -194,3 +194,115 @@ def test_a_required_column_of_such_a_type_stops_batches_and_names_itself(spark: 
         story.consolidate("A")
 
     assert refused.value.reason == "UnknownType"
+
+
+# --- thousands of columns --------------------------------------------------------------------------------------------
+# Tables with thousands of columns are filled, restated, vacuumed and read; files with more than 10,000 are refused by name.
+
+
+def wide(batch: int, columns: int) -> pa.Table:
+    numbers = {f"c{n}": pa.array([batch * 10 + n, None], pa.int64()) for n in range(columns)}
+    return pa.table({"v": pa.array([batch, batch + 1], pa.int64()), **numbers})
+
+
+@pytest.mark.parametrize("columns", some([400, 4000], 400))
+def test_a_wide_table_goes_through_all_its_runs(spark: SparkSession, lake: Lake, columns: int) -> None:
+    story = Story.begin(spark, lake, ())
+    schema = ", ".join(["v bigint", *(f"c{n} bigint" for n in range(columns)), "batch_id string"])
+    # Without metrics of each column, as such a table needs them; of the batch column Lethe sets them.
+    properties = {"write.metadata.metrics.max-inferred-column-defaults": "100"}
+    table = TableRef(catalog=story.catalog, name=story.name, create=CreateTable(schema=schema, properties=properties))
+    for n, batch in enumerate("ABC"):
+        story.buffer.put(batch, wide(n, columns))
+    assert story.run(story.consolidation("A", "B", "C", table=table)).batches_promoted == 3
+    assert story.revert("A").succeeded
+    found = lethe.scan(story.full_name).to_arrow()
+    assert (found.num_columns, sorted(found["v"].to_pylist())) == (columns + 2, [1, 2, 2, 3])
+    read = lethe_spark.read(spark, story.full_name).select("v", f"c{columns - 1}").collect()
+    assert {(r[0], r[1]) for r in read} == {(1, 9 + columns), (2, None), (2, 19 + columns), (3, None)}
+    assert alone(story).tombstones_purged == 1
+    assert story.revert("B", name="two").succeeded
+    assert story.vacuum(key="2").tombstones_purged == 1
+    assert sorted(story.table().scan(selected_fields=("v",)).to_arrow()["v"].to_pylist()) == [2, 3]
+
+
+def test_a_file_with_more_columns_than_a_file_may_have_is_refused_by_name(spark: SparkSession, lake: Lake) -> None:
+    story = Story.begin(spark, lake)
+    story.put("A", "B")
+    rows = pa.table({f"c{n}": [n] for n in range(10_001)})
+    pq.write_table(rows, story.folder("B") / "part-0.parquet")
+
+    result = story.consolidate("A", "B")
+
+    (refused,) = result.refused
+    assert (result.batches_promoted, refused.batch_id, refused.reason) == (1, "B", "FileTooCostly")
+    assert "part-0.parquet: it has 10001 columns" in refused.message
+
+
+# --- partitions ------------------------------------------------------------------------------------------------------
+# The text of a partition is the same whether Spark's driver makes it of a file it has just written or PyIceberg of the
+# manifest; and what is remembered of batches names every partition that holds a row of theirs.
+
+
+SCHEMA = "v bigint, carrier string, day date, ok boolean, ts timestamp, batch_id string, price decimal(9,2)"
+SPECS: dict[str, tuple[Sequence[str], str | None]] = {
+    "no partitions": ((), "0/[]"),
+    "identity of an integer": (("v",), "0/[1]"),
+    "identity of a string": (("carrier",), '0/["U\\"é/A"]'),
+    "identity of a date": (("day",), "0/[-3653]"),
+    "identity of a boolean": (("ok",), "0/[true]"),
+    "years": (("years(ts)",), "0/[-1]"),
+    "months": (("months(ts)",), "0/[-1]"),
+    "days": (("days(ts)",), "0/[-2]"),
+    "hours": (("hours(ts)",), "0/[-43]"),
+    "a bucket of a string": (("bucket(4, carrier)",), "0/[1]"),
+    "a prefix of a string": (("truncate(2, carrier)",), '0/["U\\""]'),
+    "two fields": (("days(ts)", "carrier"), '0/[-2,"U\\"é/A"]'),
+    "a decimal has none": (("price", "v"), None),
+}
+
+
+@pytest.mark.parametrize(
+    ("partition_by", "text"), named(SPECS, "two fields", "a bucket of a string", "a decimal has none")
+)
+def test_the_driver_and_the_manifest_say_the_same_partition(
+    make_flights: Callable[..., Flights], partition_by: Sequence[str], text: str | None
+) -> None:
+    """Also of a row whose partition values are all null, and of files that wait in a staged snapshot."""
+    flights = make_flights(schema=SCHEMA, partition_by=partition_by)
+    rows: list[tuple[Any, ...]] = [
+        (1, 'U"é/A', date(1960, 1, 1), True, datetime(1969, 12, 30, 5, tzinfo=UTC), "A", Decimal("1.50")),
+        (None, None, None, None, None, "B", None),
+    ]
+    frame = flights.spark.createDataFrame(rows, SCHEMA)
+    files = write_uncommitted(flights.table, frame, "0" * 32)
+    stage(flights.table, files, "wap", {names.STAGE: "file:///list.json"})
+    staged = find_staged(flights.table, "wap")
+    assert staged is not None
+    committed = flights.written_files(flights.commit(files=files))
+
+    expected = {f.path: (f.partition, f.lower, f.upper, f.records, f.size) for f in committed}
+    assert {f.path: (f.partition, f.lower, f.upper, f.records, f.bytes) for f in files} == expected
+    assert {f.path: (f.partition, f.lower, f.upper, f.records, f.bytes) for f in staged.files} == expected
+    assert text in {f.partition for f in files}
+    if text is not None and partition_by:
+        assert f"0/[{','.join(['null'] * len(partition_by))}]" in {f.partition for f in files}
+
+
+def test_after_a_change_of_partitioning_a_file_has_the_text_of_its_own_spec(flights: Flights) -> None:
+    flights.commit(files=flights.written("A"))
+    flights.spark.sql(f"ALTER TABLE {flights.full_name} ADD PARTITION FIELD bucket(2, batch_id)")
+    flights.table.refresh()
+    files = flights.written("B", run_id="run-2")
+    committed = flights.written_files(flights.commit(files=files, run_id="run-2"))
+
+    texts = {f.path: f.partition for f in committed}
+    assert {f.path: f.partition for f in files}.items() <= texts.items()
+    assert sorted(t.partition("/")[0] for t in texts.values() if t) == ["0", "0", "1", "1"]
+
+
+def test_what_is_remembered_of_written_batches_names_every_partition_with_their_rows(flights: Flights) -> None:
+    files = flights.written("A", "B", "C")
+
+    assert partitions_of_batches(files, ["A", "B", "C"]) == dict.fromkeys("ABC", ("0/[1]", "0/[2]"))
+    assert flights.table.properties[names.BATCH_COLUMN] == str(flights.table.field_id("batch_id"))
