@@ -1,6 +1,7 @@
-"""Every commit is a compare-and-set: races are made by holding two handles to one base."""
+"""Every commit is a compare-and-set, and files are written, staged, published and expired by commits."""
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -8,10 +9,21 @@ from lethe.base import names
 from lethe.base.errors import ConflictError, InputError, TransientError, UnknownCommitState
 from lethe_spark.commit.table_state import observe_base
 from lethe_spark.jvm import commit as ancestry
-from lethe_spark.jvm.commit import Append, DeleteFiles, Expectation, LedgerOnly, RewriteFiles, commit
+from lethe_spark.jvm.commit import (
+    Append,
+    DeleteFiles,
+    Expectation,
+    LedgerOnly,
+    RewriteFiles,
+    commit,
+    find_staged,
+    stage,
+)
 from lethe_spark.jvm.errors import JvmError, is_away
+from lethe_spark.jvm.metadata import expire, remove_files
 from lethe_spark.jvm.scan_tasks import scan_files, write_uncommitted
 from lethe_spark.jvm.spark_table import SparkTable
+from lethe_spark.jvm.table import run_folder
 from pyiceberg.table import update
 
 from tests.spark.support.flights import Flights, find_files
@@ -242,3 +254,110 @@ def test_a_base_is_read_again_only_when_the_table_has_moved(flights: Flights) ->
 
     assert again is seen
     assert moved.facts.head_id not in (None, seen.facts.head_id)
+
+
+# --- files -----------------------------------------------------------------------------------------------------------
+# Files written, staged, published, expired: what exists on disk and who can see it.
+
+
+def local(uri: str) -> Path:
+    return Path("/" + uri.removeprefix("file:").lstrip("/"))
+
+
+def parquet_files(flights: Flights) -> set[Path]:
+    return set(local(flights.table.location).rglob("*.parquet"))
+
+
+@pytest.mark.long
+def test_written_files_are_in_the_folder_of_their_run_and_not_visible_to_readers(flights: Flights) -> None:
+    """Verification of an erasure lists what a run wrote, committed or not."""
+    files = flights.written("A", run_id="run-7")
+
+    folder = local(run_folder(flights.table, "run-7"))
+    assert {local(f.path) for f in files} == parquet_files(flights) == set(folder.rglob("*.parquet"))
+    assert sum(f.records for f in files) == 10
+    assert [f.bytes for f in files] == [local(f.path).stat().st_size for f in files]
+    assert flights.rows() == 0
+    assert "write.data.path" not in flights.handle().properties
+
+
+def test_files_are_sorted_by_batch_within_their_partition_with_exact_bounds(flights: Flights) -> None:
+    """Two ids of forty characters that differ in the last one: truncated bounds could not tell them apart."""
+    first, second = "x" * 39 + "1", "x" * 39 + "2"
+    head = commit(flights.table, Append(flights.written(second, first)), {names.LEDGER: "L1"}, Expectation(None))
+
+    assert [(first, second)] * 2 == [(f.lower, f.upper) for f in flights.written_files(head)]
+
+
+def test_a_staged_snapshot_is_found_again_with_its_files_and_its_summary(flights: Flights) -> None:
+    files = flights.written("A")
+
+    staged_id = stage(flights.table, files, "run-1", {names.STAGE: "file:///list.json"})
+
+    found = find_staged(flights.handle(), "run-1")
+    assert found is not None
+    assert (staged_id, set(files), "file:///list.json") == (
+        found.snapshot_id,
+        set(found.files),
+        found.summary[names.STAGE],
+    )
+    assert find_staged(flights.table, "run-2") is None
+    assert flights.rows() == 0
+
+
+def test_staged_files_are_published_by_a_commit_of_ours_after_others_have_moved_the_head(flights: Flights) -> None:
+    stage(flights.table, flights.written("A"), "run-1", {names.STAGE: "file:///list.json"})
+    commit(flights.table, LedgerOnly(), {names.LEDGER: "L1"}, Expectation(None))
+    found = find_staged(flights.handle(), "run-1")
+    assert found is not None
+
+    published = commit(
+        flights.table, Append(found.files), {names.LEDGER: "L2", names.PUBLISHED_WAP_ID: "run-1"}, Expectation("L1")
+    )
+
+    assert published == flights.handle().head_id
+    assert flights.rows() == 10
+
+
+def test_expiry_takes_the_named_snapshots_and_the_files_that_only_they_reached(flights: Flights) -> None:
+    """A staged snapshot, whose files were published since, takes none of them along."""
+    table = flights.table
+    staged = stage(table, flights.written("A"), "run-1", {names.STAGE: "file:///list-1.json"})
+    found = find_staged(table, "run-1")
+    assert found is not None
+    published = commit(table, Append(found.files), {names.LEDGER: "L1"}, Expectation(None))
+    abandoned = stage(table, flights.written("B", run_id="run-2"), "run-2", {names.STAGE: "file:///list-2.json"})
+    gone = find_files(table, [f.path for f in flights.written_files(published)][:1], published)
+    head = commit(table, DeleteFiles(gone), {names.LEDGER: "L2"}, Expectation("L1"))
+    assert len(parquet_files(flights)) == 4
+
+    assert expire(table, {staged, abandoned, 12345}) == 2
+    assert {local(f.path) for f in found.files} == parquet_files(flights)
+
+    assert expire(table, {published}) == 1
+    assert {local(f.path) for f in found.files} - {local(f.path) for f in gone} == parquet_files(flights)
+    assert {head} == {s.snapshot_id for s in flights.lake.catalog.load_table(flights.name).metadata.snapshots}
+    assert flights.rows() == 5
+
+
+@pytest.mark.long
+def test_a_snapshot_that_a_tag_holds_is_not_expired(flights: Flights) -> None:
+    held = commit(flights.table, LedgerOnly(), {names.LEDGER: "L1"}, Expectation(None))
+    commit(flights.table, LedgerOnly(), {names.LEDGER: "L2"}, Expectation("L1"))
+    flights.lake.catalog.load_table(flights.name).manage_snapshots().create_tag(held, "audit").commit()
+
+    with pytest.raises(ConflictError, match="audit") as refused:
+        expire(flights.table, {held})
+
+    assert refused.value.reason == "SnapshotReferenced"
+
+
+def test_files_are_removed_only_below_the_table(flights: Flights) -> None:
+    files = flights.written("A")
+
+    with pytest.raises(InputError, match="OutsideTable"):
+        remove_files(flights.table, [files[0].path, "file:///etc/passwd"])
+    assert len(parquet_files(flights)) == 2
+
+    assert remove_files(flights.table, [f.path for f in files]) == 2
+    assert set() == parquet_files(flights)

@@ -98,7 +98,7 @@ def test_a_commit_whose_answer_is_lost_happens_exactly_once(make_story: MakeStor
     story.vacuum(before_commit=lambda: switch.arm(fault))
     assert switch.struck == 1
     assert story.rows_at() == of_batches("A") + of_batches("C2", rows=3)
-    assert Counter(b for ids in story.files().values() for b in ids) == {"A": 4, "C2": 3}
+    assert story.in_files() == {"A": 4, "C2": 3}
     assert not story.ledger().tombstones
     check_every_snapshot(story)
     story.check_reads()
@@ -128,8 +128,7 @@ def test_a_catalog_that_stays_away_after_a_commit_ends_the_run_and_the_next_atte
     make_story: MakeStory, catalog: str, landed: bool
 ) -> None:
     story, switch = make_story(catalog)
-    story.put("A", "B")
-    story.consolidate("A", "B")
+    story.filled("AB")
     request = story.restatement(story.a_replay("A", by="A2"))
     try:
         with pytest.raises((TransientError, UnknownCommitState)):
@@ -152,8 +151,7 @@ def test_an_expiry_whose_answer_is_lost_takes_nothing_that_is_needed(
     make_story: MakeStory, catalog: str, landed: bool
 ) -> None:
     story, switch = make_story(catalog)
-    story.put("A", "B")
-    story.consolidate("A", "B")
+    story.filled("AB")
     story.revert("A")
 
     try:

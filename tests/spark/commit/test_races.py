@@ -1,32 +1,28 @@
 """Writers meet: whatever comes between a job's plan and its commit, each row is there once or not at all."""
 
+import itertools
+import threading
 from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 
 import pyarrow as pa
 import pytest
 from lethe.contract.result import RequestResult
+from lethe.iceberg import catalogs
+from lethe_operator.decide.restatement.queue import PAUSE_BETWEEN_COMMITS
+from lethe_spark.apps.session import make_session
+from pyiceberg.catalog import Catalog
+from pyiceberg.exceptions import CommitFailedException
+from pyiceberg.table import Table
 from pyspark.sql import SparkSession
 
 from tests.spark.parameters import named, some
-from tests.spark.support.built_once import built_once
-from tests.spark.support.story import ALL_GONE, Row, Story, avro, local, of_batches
+from tests.spark.support.story import ALL_GONE, Row, Story, avro, of_batches
 from tests.support.builders import a_request
 from tests.support.lake import Lake
-
-
-@pytest.fixture
-@built_once
-def story(spark: SparkSession, lake: Lake) -> Story:
-    """Batches A, B and D are in the table."""
-    story = Story.begin(spark, lake)
-    story.put("A", "B", "D")
-    story.consolidate("A", "B", "D")
-    return story
-
-
-def tombstones(story: Story) -> set[str]:
-    return {t["id"] for t in avro(story.keys()["tombstone.file"])}
-
+from tests.support.servers.faults import Switch
 
 # --- restatements ---------------------------------------------------------------------------------------------------
 
@@ -40,30 +36,9 @@ def test_two_restatements_at_one_moment_both_hold(story: Story) -> None:
     )
 
     assert (mine.succeeded, theirs[0].succeeded, mine.rows_deleted) == (True, True, 4)
-    assert tombstones(story) == {"A", "D"}
+    assert story.tombstones() == {"A", "D"}
     assert set(story.ledger().requests) == {"ns/mine/0", "ns/theirs/0"}
     story.check_reads(of_batches("B"))
-
-
-@pytest.mark.long
-def test_one_request_carried_out_by_two_runs_at_one_moment_is_done_once(story: Story) -> None:
-    request = story.a_replay("A", by="A2")
-    theirs: list[RequestResult] = []
-
-    mine = story.restate(request, before_commit=lambda: theirs.append(story.restate(request)))
-
-    assert mine == theirs[0]
-    story.check_reads(of_batches("B", "D") + of_batches("A2", rows=3))
-
-
-def test_of_two_replays_of_one_batch_the_second_is_refused_and_adds_nothing(story: Story) -> None:
-    """Both had written their rows. A union of the two ledgers would show both replacements."""
-    mine, theirs = story.a_replay("A", by="M", name="mine"), story.a_replay("A", by="T", name="theirs")
-
-    result = story.restate(mine, before_commit=lambda: story.restate(theirs))
-
-    assert (result.succeeded, result.reason, result.rows_added) == (False, "AlreadyReplaced", 0)
-    story.check_reads(of_batches("B", "D") + of_batches("T", rows=3))
 
 
 # --- consolidations -------------------------------------------------------------------------------------------------
@@ -122,23 +97,6 @@ def test_a_vacuum_does_not_expire_the_files_of_a_concurrent_consolidation(story:
     story.check_reads(of_batches("B", "D", "E"))
 
 
-@pytest.mark.long
-def test_expired_staged_files_are_written_again(story: Story) -> None:
-    """Somebody else's expiry knows no grace: committing their names would leave a table that cannot be read."""
-    story.put("E")
-
-    def expire_by_hand() -> None:
-        (staged,) = [s for s in story.table().snapshots() if (s.summary or {}).get("wap.id") == run.run_id]
-        story.spark.sql(
-            f"CALL lite.system.expire_snapshots(table => '{story.name}', snapshot_ids => ARRAY({staged.snapshot_id}))"
-        )
-
-    run = story.consolidation("E")
-    story.run(run, after_stage=expire_by_hand)
-
-    story.check_reads(of_batches("A", "B", "D", "E"))
-
-
 @pytest.mark.parametrize(
     "others", named({"itself": (Counter[Row](),), "a copy": (Counter({("x", 500, 1): 1}),)}, "a copy")
 )
@@ -179,42 +137,52 @@ def test_files_that_we_published_cannot_be_published_again_by_another_tool(story
 # --- vacuums --------------------------------------------------------------------------------------------------------
 
 
-def test_rows_that_arrive_after_a_vacuums_plan_stay_hidden(story: Story) -> None:
-    """A foreign writer appends rows of A while A is being purged: A's tombstone has to outlive the vacuum."""
-    story.revert("A", "D")
+def compact_by_pyiceberg(story: Story) -> None:
+    table = story.table()
+    rows = table.scan().to_arrow().to_pylist()
+    schema = pa.schema([("v", pa.int64()), ("day", pa.int32()), ("batch_id", pa.string())])
+    table.overwrite(pa.Table.from_pylist(rows, schema=schema))
 
-    result = story.vacuum(before_commit=lambda: story.append_as_foreign_writer("A"))
 
-    assert result.tombstones_purged == 1
-    assert tombstones(story) == {"A"}
-    assert {t["id"] for t in avro(story.keys()["tombstone.vacuum.file"])} == {"A", "D"}
-    story.check_reads(of_batches("B"))
+def delete_by_spark(story: Story) -> None:
+    story.set_properties({"write.delete.mode": "merge-on-read"})
+    story.sql("DELETE FROM {t} WHERE batch_id = 'B'")
+
+
+Act = Callable[[Story], object]
+# What happens, the tombstones that are active afterwards, and the rows.
+MEANWHILE: dict[str, tuple[Act, set[str], Counter[Row]]] = {
+    "rows of the batch arrive": (lambda s: s.append_as_foreign_writer("A"), {"A"}, of_batches("B", "D")),
+    "another batch is reverted": (lambda s: s.revert("D", name="second"), {"D"}, of_batches("B")),
+    "the files are rewritten": (compact_by_pyiceberg, set(), of_batches("B", "D")),
+    "rows of the files are deleted": (delete_by_spark, set(), of_batches("D")),
+    "a batch is promoted": (lambda s: s.filled("E"), set(), of_batches("B", "D", "E")),
+    "another vacuum": (lambda s: s.vacuum(key="theirs"), set(), of_batches("B", "D")),
+}
+
+
+@pytest.mark.parametrize(
+    ("act", "active", "rows"),
+    named(
+        MEANWHILE,
+        "rows of the batch arrive",
+        "another batch is reverted",
+        "rows of the files are deleted",
+        "another vacuum",
+    ),
+)
+def test_what_is_committed_under_a_vacuum_is_neither_lost_nor_undone(
+    story: Story, act: Act, active: set[str], rows: Counter[Row]
+) -> None:
+    """Its files, written before, would bring rows in twice or back; and a tombstone has to outlive it if rows arrived."""
+    story.revert("A")
+
+    story.vacuum(before_commit=lambda: act(story))
+
+    assert story.tombstones() == active
+    story.check_reads(rows)
     story.vacuum(key="2")
-    assert (tombstones(story), story.rows_at()) == (set(), of_batches("B"))
-
-
-@pytest.mark.long
-def test_rows_of_a_purged_batch_that_a_foreign_writer_brings_back_are_hidden_by_our_next_commit(story: Story) -> None:
-    story.revert("A")
-    story.vacuum()
-    story.append_as_foreign_writer("A")
-    story.put("E")
-
-    story.consolidate("E")
-
-    assert tombstones(story) == {"A"}
-    story.check_reads(of_batches("B", "D", "E"))
-    assert story.vacuum(key="2").rows_purged == 1
-
-
-def test_a_revert_during_a_vacuum_is_neither_lost_nor_purged_unseen(story: Story) -> None:
-    """The written files still hold D's rows: its tombstone was no part of the plan and stays."""
-    story.revert("A")
-
-    story.vacuum(before_commit=lambda: story.revert("D", name="second"))
-
-    assert tombstones(story) == {"D"}
-    story.check_reads(of_batches("B"))
+    assert (story.tombstones(), story.rows_at()) == (set(), rows)
 
 
 @pytest.mark.long
@@ -228,7 +196,7 @@ def test_a_revert_does_not_wait_for_a_vacuum_that_is_under_way(story: Story) -> 
 
     tries = [c.steps.count("before-commit") for c in (reverting, vacuuming)]
     assert tries == [1, 2]
-    assert (tombstones(story), story.keys(story.snapshots()[1])["lethe.run-id"]) == ({"D"}, reverting.run_id)
+    assert (story.tombstones(), story.keys(story.snapshots()[1])["lethe.run-id"]) == ({"D"}, reverting.run_id)
 
 
 @pytest.mark.long
@@ -237,62 +205,153 @@ def test_a_second_restatement_of_a_batch_during_a_vacuum_makes_it_plan_again(sto
 
     result = story.vacuum(before_commit=lambda: story.revert("A", name="second"))
 
-    assert (result.outcome, result.tombstones_purged, tombstones(story)) == ("Committed", 1, set())
+    assert (result.outcome, result.tombstones_purged, story.tombstones()) == ("Committed", 1, set())
     (vacuumed,) = avro(story.keys()["tombstone.vacuum.file"])
     assert vacuumed["meta"]["restatements"] == "ns/revert/0\nns/second/0"
     story.check_reads(of_batches("B", "D"))
 
 
-def test_a_foreign_rewrite_of_the_planned_files_makes_a_vacuum_plan_again(story: Story) -> None:
-    """Committing its files would bring the rewritten rows in twice."""
-    story.revert("A")
-
-    def compact() -> None:
-        table = story.table()
-        rows = table.scan().to_arrow().to_pylist()
-        schema = pa.schema([("v", pa.int64()), ("day", pa.int32()), ("batch_id", pa.string())])
-        table.overwrite(pa.Table.from_pylist(rows, schema=schema))
-
-    result = story.vacuum(before_commit=compact)
-
-    assert (result.outcome, tombstones(story)) == ("Committed", set())
-    story.check_reads(of_batches("B", "D"))
-    assert story.table().scan().to_arrow().num_rows == 8
+# --- starvation ------------------------------------------------------------------------------------------------------
+# A foreign writer that tries a few times only, against commits of ours: each of ours makes an attempt fail that began before
+# it. Few commits, and a pause behind them, let such a writer through.
 
 
-def test_rows_deleted_by_another_engine_under_a_vacuum_stay_deleted(story: Story) -> None:
-    """Spark deletes B's rows merge-on-read in a file that the vacuum has just written again."""
-    story.spark.sql(f"ALTER TABLE lite.{story.name} SET TBLPROPERTIES ('write.delete.mode'='merge-on-read')")
-    story.revert("A")
-
-    story.vacuum(before_commit=lambda: story.spark.sql(f"DELETE FROM lite.{story.name} WHERE batch_id = 'B'"))
-
-    story.check_reads(of_batches("D"))
-    assert tombstones(story) == set()
+ATTEMPTS = 5  # Iceberg's default: four after the first
+SCHEMA = pa.schema([("v", pa.int64()), ("day", pa.int32()), ("batch_id", pa.string())])
+REVERTS = 12
 
 
-def test_a_consolidation_and_a_vacuum_at_one_moment_both_land(story: Story) -> None:
-    story.revert("A")
-    story.put("E")
-
-    story.vacuum(before_commit=lambda: story.consolidate("E"))
-
-    story.check_reads(of_batches("B", "D", "E"))
-    assert tombstones(story) == set()
-    assert {local(p) for p in story.files()} <= story.data_folder()
+@pytest.fixture
+def contested(spark: SparkSession, lake: Lake, pg: Switch) -> Story:
+    """Batch A is in a table of a catalog that takes commits from many at once."""
+    assert pg.fault is None
+    make_session("pg")
+    return Story.begin(spark, lake, catalog="pg").filled("A")
 
 
-def test_two_vacuums_at_one_moment_purge_once(story: Story) -> None:
-    story.revert("A")
+def loaded(story: Story, catalog: Catalog | None = None) -> Table:
+    """The table, for one attempt: PyIceberg's own retries would not be counted."""
+    table = catalog.load_table(story.name) if catalog else story.table()
+    table.metadata.properties["commit.retry.num-retries"] = "0"  # of this object, not of the table
+    return table
 
-    mine = story.vacuum(before_commit=lambda: story.vacuum(key="theirs"))
 
-    assert mine.outcome == "NothingToDo"
-    story.check_reads(of_batches("B", "D"))
+def append(table: Table, batch_id: str) -> bool:
+    """One attempt on the table as it was loaded: whether nobody had committed since."""
+    try:
+        table.append(pa.Table.from_pylist([{"v": 1, "day": 1, "batch_id": batch_id}], schema=SCHEMA))
+    except CommitFailedException:
+        return False
+    except (
+        ValueError
+    ) as e:  # how PyIceberg says it when what was committed is a staged snapshot: the head is still the same
+        if "Cannot add snapshot with sequence number" not in str(e):
+            raise
+        return False
+    return True
+
+
+@dataclass
+class Appender:
+    """Appends twice a second, if it can. `lost` counts attempts, of each append; one that lost all of them is `given_up`."""
+
+    story: Story
+    lost: list[int] = field(default_factory=list)
+    given_up: int = 0
+    stop: threading.Event = field(default_factory=threading.Event)
+    landed: threading.Condition = field(default_factory=threading.Condition)
+
+    def work(self) -> None:
+        catalog = catalogs.load(self.story.catalog)
+        for n in itertools.count():
+            if self.stop.wait(0.5):
+                return
+            tries = (append(loaded(self.story, catalog), f"foreign-{n}") for _ in range(ATTEMPTS))
+            lost = sum(1 for _ in itertools.takewhile(lambda landed: not landed, tries))
+            with self.landed:
+                self.given_up += lost == ATTEMPTS
+                self.lost.append(lost)
+                self.landed.notify_all()
+
+    def gets_its_turn(self) -> bool:
+        """Whether an append ends within the pause between two of our runs."""
+        with self.landed:
+            wanted = len(self.lost) + 1
+            return self.landed.wait_for(lambda: len(self.lost) >= wanted, PAUSE_BETWEEN_COMMITS.total_seconds())
+
+    @property
+    def appended(self) -> int:
+        return len(self.lost) - self.given_up
+
+    def figures(self) -> dict[str, int]:
+        return {
+            "appended": self.appended,
+            "attempts lost": sum(self.lost),
+            "most lost by one": max(self.lost, default=0),
+            "given up": self.given_up,
+        }
+
+
+@contextmanager
+def appending(story: Story) -> Iterator[Appender]:
+    appender = Appender(story)
+    thread = threading.Thread(target=appender.work)
+    thread.start()
+    try:
+        yield appender
+    finally:
+        appender.stop.set()
+        thread.join(timeout=60)
+    assert not thread.is_alive()
+
+
+def test_a_writer_that_loses_to_every_commit_of_a_consolidation_gets_through_behind_it(contested: Story) -> None:
+    """The worst there is: each commit of the run falls between a load and a commit of the other one. There are fewer of them
+    than Iceberg tries."""
+    contested.put("E", "F")
+    attempts: list[bool] = []
+    base = loaded(contested)
+
+    def attempt() -> None:
+        """The writer, having loaded the table before our last commit, comes with its own, and loads it again if it lost."""
+        nonlocal base
+        head = base.metadata_location
+        if contested.table().metadata_location != head:
+            attempts.append(append(base, "foreign"))
+            base = loaded(contested)
+
+    steps = ("after_list", "after_write", "after_stage", "before_commit", "after_commit")
+    result = contested.consolidate("E", "F", **dict.fromkeys(steps, attempt))
+    attempt()
+    behind = append(loaded(contested), "foreign")
+
+    assert result.batches_promoted == 2
+    assert attempts
+    assert not any(attempts)
+    assert len(attempts) < ATTEMPTS
+    assert behind
+    assert contested.rows_at()[("foreign", 1, 1)] == 1
 
 
 @pytest.mark.long
-def test_a_foreign_append_during_a_restatement_is_hidden_or_kept_by_what_it_holds(story: Story) -> None:
-    story.restate(a_request("revert", batch_ids=["A"]), before_commit=lambda: story.append_as_foreign_writer("A", "x"))
+def test_few_commits_and_a_pause_behind_them_keep_a_foreign_writer_alive(
+    contested: Story, record_property: Callable[[str, object], None]
+) -> None:
+    """The same reverts, one commit each with nothing in between, and then grouped with the operator's pause behind each."""
+    with appending(contested) as tight:
+        for n in range(REVERTS):
+            contested.revert(f"tight-{n}", name=f"tight-{n}")
+    with appending(contested) as grouped:
+        turns = []
+        for n in range(0, REVERTS, 4):
+            requests = [a_request(f"grouped-{i}", batch_ids=(f"grouped-{i}",)) for i in range(n, n + 4)]
+            contested.run(contested.restatement(*requests))
+            turns.append(grouped.gets_its_turn())
 
-    story.check_reads(of_batches("B", "D") + Counter({("x", 501, 1): 1}))
+    record_property("one commit each", tight.figures())
+    record_property("grouped, with pauses", grouped.figures())
+    assert all(turns)
+    assert grouped.given_up == 0
+    assert grouped.appended >= len(turns)
+    rows = contested.rows_at()
+    assert sum(n for row, n in rows.items() if str(row[0]).startswith("foreign-")) == tight.appended + grouped.appended

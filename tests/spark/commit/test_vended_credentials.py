@@ -49,9 +49,7 @@ def a_story(
     name = f"vended_{with_endpoint}".lower()
     lake.add_catalog(name, **vending.properties)
     make_session(name)
-    story = Story.begin(spark, lake, ("day",), name)
-    story.put("A", "B")
-    story.consolidate("A", "B")
+    story = Story.begin(spark, lake, ("day",), name).filled("AB")
     vended._vendors.clear()
     return story
 
